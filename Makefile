@@ -1,0 +1,80 @@
+# Every target makes .venv and installs into it what it needs, once: again only after pyproject.toml has changed.
+# What can be set on the command line: `make test WORKERS=8 ARGS="-k layout"`.
+
+PYTHON ?= python3
+# The tests wait for processes and files more than they compute, so more workers than cores pay.
+WORKERS ?= 4
+# Handed to the program that the target runs.
+ARGS ?=
+STRESS_SECONDS ?= 300
+
+VENV := .venv
+BIN := $(VENV)/bin
+PY := $(BIN)/python
+STAMP := $(VENV)/stamp
+PACKAGES := lockcache daemon/lockcache_daemon stress/lockcache_stress
+
+.DEFAULT_GOAL := help
+.PHONY: help venv demo test check format format-check lint types layers deps stress bench clean distclean FORCE
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+
+demo: $(STAMP) ## eight processes compile into one shared directory under a daemon, every byte checked
+	$(BIN)/lockcache-stress nvrtc --with-daemon --processes 8 --kernels 40 --seconds 20 --max-size 24M $(ARGS)
+
+test: $(STAMP) ## the tests (WORKERS=4, ARGS="-k name")
+	$(PY) -m pytest -n $(WORKERS) $(ARGS)
+
+check: format-check lint types layers deps ## all that follows here and does not run code
+
+format-check: $(STAMP) ## is everything formatted?
+	$(BIN)/ruff format --check .
+
+lint: $(STAMP) ## ruff's rules
+	$(BIN)/ruff check .
+
+types: $(STAMP) ## mypy, strict
+	$(BIN)/mypy
+
+layers: $(STAMP) ## who may import whom
+	$(BIN)/lint-imports --no-logo
+
+deps: $(STAMP) ## dependencies that are unused, missing or undeclared
+	$(BIN)/deptry $(PACKAGES)
+
+format: $(STAMP) ## format, and fix what can be fixed without thought
+	$(BIN)/ruff check --fix-only --quiet .
+	$(BIN)/ruff format .
+
+stress: $(STAMP) ## every stress scenario (STRESS_SECONDS=300)
+	$(BIN)/lockcache-stress all --seconds $(STRESS_SECONDS) $(ARGS)
+
+bench: $(STAMP) ## this cache beside cuda.core's, as ratios
+	$(BIN)/lockcache-stress bench $(ARGS)
+
+venv: $(STAMP) ## only make .venv
+
+clean: ## remove what was built and cached; .venv stays
+	rm -rf build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	find $(PACKAGES) tests -type d -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true
+
+distclean: clean ## remove .venv too
+	rm -rf $(VENV)
+
+# The stamp holds the directory that .venv was installed for. Scripts and the editable install name that directory,
+# so a .venv that was copied or moved along with the checkout would test the code in the old place: begin again.
+STAMPED_FOR := $(shell cat $(STAMP) 2>/dev/null)
+ifneq ($(STAMPED_FOR),)
+ifneq ($(STAMPED_FOR),$(CURDIR))
+$(STAMP): FORCE
+endif
+endif
+
+# A .venv without a stamp (made by hand, or left half done) is completed, not replaced.
+$(STAMP): pyproject.toml
+	@if [ -n "$(STAMPED_FOR)" ] && [ "$(STAMPED_FOR)" != "$(CURDIR)" ]; then rm -rf $(VENV); fi
+	@$(PY) -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv $(VENV)
+	$(PY) -m pip install --quiet --disable-pip-version-check --upgrade "pip>=25.1" # the first with --group
+	$(PY) -m pip install --quiet --group dev --editable ".[all]"
+	@echo "$(CURDIR)" > $@

@@ -1,0 +1,53 @@
+"""lockcache: a compile cache for GPU programs that many processes share.
+
+Importing this imports nothing of CUDA and nothing of the command line tools.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from lockcache.errors import (
+    FormatError,
+    LockcacheError,
+    LockTimeoutError,
+    PolicyError,
+    UncacheableError,
+    UnsafeCacheDirError,
+)
+from lockcache.filestream.cache import FileStreamProgramCache
+from lockcache.memory import InMemoryProgramCache
+from lockcache.resource import CacheStats, Entry, ProgramCacheResource
+
+if TYPE_CHECKING:
+    from lockcache.keys import make_program_cache_key
+
+__all__ = [
+    "CacheStats",
+    "Entry",
+    "FileStreamProgramCache",
+    "FormatError",
+    "InMemoryProgramCache",
+    "LockTimeoutError",
+    "LockcacheError",
+    "PolicyError",
+    "ProgramCacheResource",
+    "UncacheableError",
+    "UnsafeCacheDirError",
+    "make_program_cache_key",
+]
+
+__version__ = "0.1.0"
+
+
+def __getattr__(name: str) -> Any:
+    # Keys are only needed by those who compile themselves; everybody else is spared the import.
+    if name == "make_program_cache_key":
+        from lockcache.keys import make_program_cache_key
+
+        return make_program_cache_key
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,65 @@
+"""The errors of lockcache, one root.
+
+::
+
+    LockcacheError
+    ├── UnsafeCacheDirError (PermissionError)   opening: someone else owns the directory, or may write to it
+    ├── FormatError (OSError)                   opening: the directory was made by a newer lockcache
+    ├── PolicyError (ValueError)                opening: policy.json says what no version understands
+    ├── LockTimeoutError (TimeoutError)         a shard lock was not free in time (internal: becomes a dropped write)
+    └── UncacheableError (ValueError)           a key was asked for a compilation that must not be cached
+
+Each keeps the built-in base that callers of plain Python code already catch. At run time a cache raises
+none of these for what its caller cannot help (invariant 7): a hung lock or a full disk is a counted, logged
+miss or dropped write. What is misconfigured raises when the cache is opened.
+"""
+
+from __future__ import annotations
+
+__all__ = [
+    "FormatError",
+    "LockTimeoutError",
+    "LockcacheError",
+    "PolicyError",
+    "UncacheableError",
+    "UnsafeCacheDirError",
+]
+
+
+class LockcacheError(Exception):
+    """Root of all errors that lockcache defines."""
+
+
+class _PathError(LockcacheError):
+    """An error about one file or directory, kept in :attr:`path`."""
+
+    def __init__(self, message: str, path: str) -> None:
+        super().__init__(message)
+        self.path = path
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+    def __reduce__(self) -> tuple[type, tuple[str, str]]:
+        # Workers send exceptions to their parent by pickle; the default would call us without the path.
+        return type(self), (str(self), self.path)
+
+
+class UnsafeCacheDirError(_PathError, PermissionError):
+    """The cache directory could be written by someone else; the message holds the command that mends it."""
+
+
+class FormatError(_PathError, OSError):
+    """The cache directory was made by a newer version of lockcache, or its format file cannot be understood."""
+
+
+class PolicyError(_PathError, ValueError):
+    """``policy.json`` cannot be understood."""
+
+
+class LockTimeoutError(_PathError, TimeoutError):
+    """A lock was held by someone else for longer than the lock timeout."""
+
+
+class UncacheableError(LockcacheError, ValueError):
+    """This compilation has inputs or side effects that a cache key cannot cover; the message says which."""

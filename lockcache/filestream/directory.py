@@ -1,0 +1,193 @@
+"""Opening a cache directory: make it, check that it is safe and ours to read, and attach to its accounting.
+
+Decides which directories are refused. A cache directory is code that will run on a GPU, so one that somebody else owns
+or may write to is an error that says how to mend it. Keeps invariant 7's other half (what is misconfigured is a clear
+error at opening) and carries on when the directory is deleted underneath a live cache: what is attached is replaced as
+a whole, and threads in the middle of an operation keep the old page until they are done with it.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import shlex
+import stat
+import threading
+from typing import Final
+
+from lockcache.errors import FormatError, UnsafeCacheDirError
+from lockcache.filestream.layout import FORMAT_VERSION, SHARDS, Layout, make_private
+from lockcache.filestream.locks import ProcessLock
+from lockcache.filestream.policy import PolicyFile
+from lockcache.filestream.recency import Recency
+from lockcache.filestream.replace import replace_file
+from lockcache.filestream.scan import measure_shard
+from lockcache.filestream.usage import UsagePage, encode_page
+from lockcache.fork import after_fork_in_child
+
+__all__ = ["CacheDirectory"]
+
+_READ_ONLY: Final = (errno.EACCES, errno.EPERM, errno.EROFS)
+_OPEN_PAGE: Final = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+
+
+class CacheDirectory:
+    """One cache directory, open: its paths, policy, accounting page, locks, and how it states recency."""
+
+    def __init__(self, root: str, lock_timeout_seconds: float) -> None:
+        """Open ``root``, making it (mode 0700) if it is missing.
+
+        Raises :class:`UnsafeCacheDirError`, :class:`FormatError`, :class:`PolicyError`, or the plain :class:`OSError`
+        of a path that cannot be made or is no directory. A directory that can be read and not written opens.
+        """
+        self.layout = Layout(root)
+        self.policy = PolicyFile(self.layout)
+        self.recency = Recency(root)
+        self._lock_timeout_seconds = lock_timeout_seconds
+        self._attaching = threading.Lock()
+        self._reset_locks()
+        self._usage: UsagePage | None = None
+        after_fork_in_child(self)
+        self._prepare()
+        self.policy.load()
+        self.usage_if_writable()
+
+    @property
+    def locks(self) -> list[ProcessLock]:
+        """The shard locks, by shard number."""
+        return self._locks
+
+    def usage(self) -> UsagePage:
+        """The accounting page, attached anew if the directory was deleted or replaced underneath.
+
+        Raises :class:`OSError` where it cannot be: on a read-only directory, EROFS or EACCES.
+        """
+        usage = self._usage
+        if usage is None or usage.is_unlinked():
+            usage = self._attach(usage)
+        return usage
+
+    def usage_if_writable(self) -> UsagePage | None:
+        """As :meth:`usage`, but ``None`` on a directory that may not be written."""
+        try:
+            return self.usage()
+        except OSError as error:
+            if error.errno not in _READ_ONLY:
+                raise
+            return None
+
+    def remake(self) -> None:
+        """Make again what was deleted underneath us, so that a write which failed on it can be tried once more."""
+        self._make()
+
+    def close(self) -> None:
+        """Close every descriptor. The next use opens them again."""
+        with self._attaching:
+            self._usage = None
+            for lock in [*self._locks, self._init_lock]:
+                lock.close()
+
+    def _after_fork_in_child(self) -> None:
+        self._attaching = threading.Lock()
+
+    def _prepare(self) -> None:
+        try:
+            self._make()
+        except OSError as error:
+            if error.errno not in _READ_ONLY or not os.path.isdir(self.layout.root):
+                raise
+        _check_safe(self.layout)
+        _check_format(self.layout)
+
+    def _make(self) -> None:
+        root, *below = self.layout.directories()
+        _make_root(root)
+        for path in below:
+            make_private(path)
+
+    def _reset_locks(self) -> None:
+        self._locks = [ProcessLock(self.layout.lock(shard), self._lock_timeout_seconds) for shard in range(SHARDS)]
+        self._init_lock = ProcessLock(self.layout.init_lock, self._lock_timeout_seconds)
+
+    def _attach(self, seen: UsagePage | None) -> UsagePage:
+        with self._attaching:
+            if self._usage is not None and self._usage is not seen:
+                return self._usage  # another thread was faster
+            self._usage = self._open_page() or self._create_page()
+            return self._usage
+
+    def _open_page(self) -> UsagePage | None:
+        try:
+            return UsagePage(os.open(self.layout.usage, _OPEN_PAGE))
+        except FileNotFoundError:
+            return None
+
+    def _create_page(self) -> UsagePage:
+        """First use of this directory by any lockcache: count what is there (cuda.core may have filled it)."""
+        self._make()
+        with self._init_lock:
+            page = self._open_page()
+            if page is not None:
+                return page
+            replace_file(self.layout, self.layout.format, b"%d\n" % FORMAT_VERSION)
+            slots = [measure_shard(self.layout, shard) for shard in range(SHARDS)]
+            replace_file(self.layout, self.layout.usage, encode_page(slots))
+            page = self._open_page()
+        if page is None:
+            raise FileNotFoundError(errno.ENOENT, "the directory is being deleted underneath", self.layout.usage)
+        return page
+
+
+def _make_root(path: str) -> None:
+    # The root itself may be reached through a symlink: that is its owner's choice. Its parents get the usual mode.
+    if os.path.isdir(path):
+        return
+    parent = os.path.dirname(path)
+    if parent:
+        os.makedirs(parent, exist_ok=True)
+    try:
+        os.mkdir(path, 0o700)
+    except FileExistsError:
+        if not os.path.isdir(path):
+            raise NotADirectoryError(errno.ENOTDIR, "a cache directory is wanted here", path) from None
+
+
+def _check_safe(layout: Layout) -> None:
+    me = os.geteuid()
+    for path in (layout.root, layout.entries, layout.tmp, layout.own):
+        try:
+            status = os.stat(path) if path == layout.root else os.lstat(path)
+        except FileNotFoundError:
+            continue  # a read-only directory of cuda.core's has no lockcache/
+        # root may put anything anywhere already; trusting its directories adds nobody, and read-only caches are its.
+        if status.st_uid not in (me, 0):
+            raise UnsafeCacheDirError(
+                f"{path} belongs to uid {status.st_uid}, not to you (uid {me}): its owner could plant programs in it. "
+                f"Use a directory of your own, or, if you trust what is in it, run: chown -R {me} {shlex.quote(path)}",
+                path,
+            )
+        if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+            raise UnsafeCacheDirError(
+                f"{path} (mode {stat.S_IMODE(status.st_mode):04o}) may be written by other users, who could plant "
+                f"programs in it. Run: chmod go-w {shlex.quote(path)}",
+                path,
+            )
+
+
+def _check_format(layout: Layout) -> None:
+    try:
+        fd = os.open(layout.format, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except FileNotFoundError:
+        return
+    try:
+        text = os.read(fd, 64)
+    finally:
+        os.close(fd)
+    if not text.strip().isdigit():
+        raise FormatError(f"{layout.format} holds {text!r}, not a format version; remove the directory", layout.format)
+    if int(text) > FORMAT_VERSION:
+        raise FormatError(
+            f"{layout.root} has format {int(text)}, this lockcache knows up to {FORMAT_VERSION}: upgrade lockcache, "
+            "or use another directory",
+            layout.format,
+        )

@@ -1,0 +1,145 @@
+"""Eviction: which entries go when room is needed, and removing them.
+
+Keeps invariant 3 (room is made before bytes are written, and no more than asked for plus one small batch, however
+many processes evict at once: all of them stop at the same sum of one shared page) and invariant 4 (it holds one shard
+lock at a time, passes over busy ones, and looks again under the lock before it removes).
+
+Up to ``SAMPLE_ENTRIES`` entries it is exact LRU; in larger caches the oldest of a sample of whole shards, so that the
+cost of a put does not grow with the cache.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Final
+
+from lockcache.filestream.directory import CacheDirectory
+from lockcache.filestream.layout import SHARDS
+from lockcache.filestream.recency import last_use_ns
+from lockcache.filestream.scan import Found, scan_shard
+from lockcache.filestream.usage import UsagePage
+from lockcache.filestream.write import remove_locked
+
+__all__ = ["SAMPLE_ENTRIES", "Evicted", "choose_victims", "evict", "remove_victims", "sample_entries"]
+
+#: How many entries a writer looks at when it must evict: 12 ms for 4,096, shared by the 256 and more puts that the
+#: batch makes room for.
+SAMPLE_ENTRIES: Final = 4096
+
+# Beyond what is needed, a sixteenth of the sample: what keeps the next puts from looking again.
+_BATCH_DIVISOR: Final = 16
+
+# Victims removed under one hold of a shard lock: half a millisecond at most, also on a slow disk.
+_REMOVALS_PER_LOCK: Final = 32
+
+
+@dataclass(frozen=True)
+class Evicted:
+    """What an eviction removed."""
+
+    entries: int = 0
+    bytes: int = 0
+
+    def __add__(self, other: Evicted) -> Evicted:
+        return Evicted(self.entries + other.entries, self.bytes + other.bytes)
+
+
+def evict(directory: CacheDirectory, limit_bytes: int) -> Evicted:
+    """Remove least recently used entries until all that is accounted for is at most ``limit_bytes``, plus a batch.
+
+    May remove less: entries in busy shards stay, and what is reserved by others' writes cannot be evicted.
+    """
+    usage = directory.usage()
+    sample = sample_entries(directory, SAMPLE_ENTRIES)
+    needed = usage.total_bytes() - limit_bytes
+    if needed <= 0:
+        return Evicted()  # another process made room while we looked
+    victims, batch_bytes = choose_victims(sample, needed, len(sample) // _BATCH_DIVISOR)
+    return remove_victims(directory, victims, limit_bytes - batch_bytes)
+
+
+def sample_entries(directory: CacheDirectory, at_least: int | None) -> list[Found]:
+    """Entries of whole shards, from a random one on, until there are ``at_least``; of all shards for ``None``."""
+    slots = directory.usage().slots()
+    start = random.randrange(SHARDS)
+    sample: list[Found] = []
+    for shard in (*range(start, SHARDS), *range(start)):
+        # The daemon looks everywhere: writers that do not account fill shards whose slot says nothing.
+        if at_least is None or slots[shard] != (0, 0):
+            sample.extend(scan_shard(directory.layout, shard))
+        if at_least is not None and len(sample) >= at_least:
+            break
+    return sample
+
+
+def choose_victims(sample: Iterable[Found], needed_bytes: int, batch_entries: int) -> tuple[list[Found], int]:
+    """The least recently used entries that add up to ``needed_bytes``, then ``batch_entries`` more.
+
+    Returns them, oldest first, and the bytes of the batch.
+    """
+    oldest = sorted(sample)
+    freed, count = 0, 0
+    while count < len(oldest) and freed < needed_bytes:
+        freed += oldest[count].size_bytes
+        count += 1
+    batch = oldest[count : count + batch_entries]
+    return oldest[: count + batch_entries], sum(found.size_bytes for found in batch)
+
+
+def remove_victims(
+    directory: CacheDirectory,
+    victims: list[Found],
+    stop_at_bytes: int,
+    *,
+    should_stop: Callable[[], bool] = lambda: False,
+) -> Evicted:
+    """Remove ``victims`` that nobody used since they were chosen, until the accounted sum is ``stop_at_bytes``.
+
+    ``should_stop`` is asked between lock holds.
+    """
+    usage = directory.usage()
+    done = Evicted()
+    for run in _by_shard(victims):
+        if usage.total_bytes() <= stop_at_bytes or should_stop():
+            break
+        done += _remove_from_shard(directory, usage, run)
+    return done
+
+
+def _by_shard(victims: list[Found]) -> Iterable[list[Found]]:
+    """Victims in runs of one shard each, none longer than a lock may be held for."""
+    for _, run in groupby(sorted(victims, key=lambda found: found.name[:2]), key=lambda found: found.name[:2]):
+        names = list(run)
+        for start in range(0, len(names), _REMOVALS_PER_LOCK):
+            yield names[start : start + _REMOVALS_PER_LOCK]
+
+
+def _remove_from_shard(directory: CacheDirectory, usage: UsagePage, victims: list[Found]) -> Evicted:
+    layout, shard = directory.layout, int(victims[0].name[:2], 16)
+    lock = directory.locks[shard]
+    if not lock.try_acquire():
+        return Evicted()
+    try:
+        has_records = os.path.exists(layout.record_shard(shard))
+        done = Evicted()
+        for victim in victims:
+            if _is_unchanged(layout.entry(victim.name), victim) and remove_locked(
+                layout, usage, victim.name, has_records
+            ):
+                done += Evicted(1, victim.size_bytes)
+        return done
+    finally:
+        lock.release()
+
+
+def _is_unchanged(path: str, victim: Found) -> bool:
+    """The second look: what stands there is what was chosen, and nobody used it since."""
+    try:
+        status = os.lstat(path)
+    except FileNotFoundError:
+        return False
+    return status.st_ino == victim.inode and last_use_ns(status) == victim.last_use_ns

@@ -1,0 +1,154 @@
+"""Shard locks: exclude threads and processes, survive fork, give up after a timeout.
+
+Keeps invariant 4 (work under a lock is short, every wait is bounded, nobody waits for a second lock while holding one)
+and 5 (a killed holder's lock falls: the kernel frees it). Built on ``filelock.lock_descriptor`` over a descriptor that
+stays open: a pair costs 1 to 2 us, a ``FileLock`` object 67 us, and both contend on the same file. Not promised
+(invariant 6): that a lock excludes anybody. On some network mounts it does not, and nothing but the exact cap and the
+accounting may rest on it.
+
+Lock order: a process holds at most one shard lock at a time. The init lock is held without any shard lock, or outside
+one: init, then one shard after the other.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import threading
+import time
+from types import TracebackType
+from typing import Final
+
+from filelock import lock_descriptor, unlock_descriptor
+
+from lockcache.errors import LockTimeoutError
+from lockcache.filestream.layout import make_private
+from lockcache.fork import after_fork_in_child
+
+__all__ = ["ProcessLock"]
+
+# For writing: NFS refuses an exclusive flock on a read-only descriptor.
+_FLAGS: Final = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+
+# Waits between attempts. Critical sections last some 20 us, so the first wait is of that order; the last keeps 100
+# waiters on a stuck lock under 1 % of a core. Drawn at random so that waiters do not come back together.
+_FIRST_PAUSE_SECONDS: Final = 0.0001
+_LONGEST_PAUSE_SECONDS: Final = 0.02
+
+
+class ProcessLock:
+    """An exclusive lock on one lock file. Not reentrant. ``with lock:`` waits up to ``timeout_seconds``.
+
+    The lock file and its directory are made when missing, and never unlinked by us: whoever unlinks a lock file lets
+    two holders in. If somebody else did (a user's ``rm -r``), the next acquisition notices that its file has no name
+    any more and opens the new one.
+    """
+
+    __slots__ = ("__weakref__", "_fd", "_threads", "path", "timeout_seconds")
+
+    def __init__(self, path: str, timeout_seconds: float) -> None:
+        self.path = path
+        self.timeout_seconds = timeout_seconds
+        self._fd = -1
+        # flock does not exclude threads that share a descriptor.
+        self._threads = threading.Lock()
+        after_fork_in_child(self)
+
+    def __enter__(self) -> None:
+        self.acquire(self.timeout_seconds)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.release()
+
+    def acquire(self, timeout_seconds: float) -> None:
+        """Take the lock, or raise :class:`LockTimeoutError` after ``timeout_seconds``.
+
+        Raises :class:`FileNotFoundError` when the whole cache directory is gone, any other :class:`OSError` when the
+        file cannot be opened. A file system that refuses to lock at all is a :class:`LockTimeoutError` that says so:
+        going on without the lock would be a silent fall through.
+        """
+        if not self._threads.acquire(timeout=timeout_seconds):
+            raise LockTimeoutError(f"{self.path}: another thread held this lock for {timeout_seconds} s", self.path)
+        try:
+            self._wait_for_processes(timeout_seconds)
+        except BaseException:
+            self._threads.release()
+            raise
+
+    def try_acquire(self) -> bool:
+        """Take the lock if nobody holds it; never waits."""
+        if not self._threads.acquire(blocking=False):
+            return False
+        taken = False
+        try:
+            taken = self._try_process()
+        finally:
+            if not taken:
+                self._threads.release()
+        return taken
+
+    def release(self) -> None:
+        """Requires: this lock."""
+        try:
+            unlock_descriptor(self._fd)
+        finally:
+            self._threads.release()
+
+    def close(self) -> None:
+        """Close the descriptor. The next acquisition opens it again."""
+        with self._threads:
+            self._close_locked()
+
+    def _wait_for_processes(self, timeout_seconds: float) -> None:
+        if self._try_process():
+            return
+        deadline = time.monotonic() + timeout_seconds
+        pause = _FIRST_PAUSE_SECONDS
+        while not self._try_process():
+            left = deadline - time.monotonic()
+            if left <= 0:
+                raise LockTimeoutError(
+                    f"{self.path}: another process held this lock for {timeout_seconds} s", self.path
+                )
+            time.sleep(min(left, pause * (0.5 + random.random())))
+            pause = min(pause * 2, _LONGEST_PAUSE_SECONDS)
+
+    def _try_process(self) -> bool:
+        """Requires: the thread lock."""
+        refusal = "the lock file is unlinked again and again"
+        for _ in range(3):
+            if self._fd < 0:
+                self._fd = self._open()
+            try:
+                if not lock_descriptor(self._fd, blocking=False):
+                    return False
+                if os.fstat(self._fd).st_nlink:
+                    return True
+            except OSError as error:
+                refusal = f"this file system refuses to lock ({error.strerror})"
+            # Unlinked underneath us, or a stale NFS handle: who opens the path now gets another file.
+            self._close_locked()
+        raise LockTimeoutError(f"{self.path}: {refusal}", self.path)
+
+    def _open(self) -> int:
+        try:
+            return os.open(self.path, _FLAGS, 0o600)
+        except FileNotFoundError:
+            make_private(os.path.dirname(self.path))
+            return os.open(self.path, _FLAGS, 0o600)
+
+    def _close_locked(self) -> None:
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+    def _after_fork_in_child(self) -> None:
+        # The child shares the parent's open file, so that a lock either of them takes would let the other in, and a
+        # thread of the parent may have held the thread lock. Closing here does not free the parent's lock.
+        self._threads = threading.Lock()
+        self._close_locked()
+
+    def __del__(self) -> None:
+        self._close_locked()

@@ -1,0 +1,106 @@
+"""policy.json: the cap and what else belongs to the directory rather than to a process.
+
+Decides whose cap counts. The file's, for every process; it is read again at every write (2 us), so a change reaches
+running processes at their next one. Who may change it: the operator (the daemon, ``lockcache policy set``) always; a
+program that opens the cache with ``max_size_bytes`` only where no operator has spoken.
+
+Keeps invariant 3 across changes, and invariant 7: a policy file that is damaged while the cache is open leaves the last
+good one in force.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from dataclasses import dataclass
+from typing import Final
+
+from lockcache.errors import PolicyError
+from lockcache.filestream.layout import Layout
+from lockcache.filestream.replace import replace_file
+
+__all__ = ["Policy", "PolicyFile"]
+
+_log = logging.getLogger("lockcache")
+
+# What the directory holds besides entries: format, policy, usage, daemon.json and one of these being replaced, a page
+# each, with room to spare. Charged against caps where it is under 1 % of them, so that du and statvfs agree that the
+# directory is under its cap; against a cap of a few kilobytes it would be most of it.
+_OWN_BYTES: Final = 32 * 1024
+# A policy is some 60 bytes.
+_LARGEST_BYTES: Final = 4096
+
+_SMALLEST_CHARGED_CAP: Final = 4 * 1024 * 1024
+
+
+@dataclass(frozen=True)
+class Policy:
+    """The rules of one directory."""
+
+    max_size_bytes: int | None = None
+    #: Whether an operator set the cap; if so no program's argument replaces it.
+    by_operator: bool = False
+
+    @property
+    def entries_limit_bytes(self) -> int | None:
+        """What entries and reservations may add up to, or ``None`` for no limit."""
+        if self.max_size_bytes is None or self.max_size_bytes < _SMALLEST_CHARGED_CAP:
+            return self.max_size_bytes
+        return self.max_size_bytes - _OWN_BYTES
+
+
+class PolicyFile:
+    """The policy of one directory, as it stands on disk."""
+
+    __slots__ = ("_layout", "_path", "_policy", "_raw")
+
+    def __init__(self, layout: Layout) -> None:
+        self._path = layout.policy
+        self._layout = layout
+        self._raw = b""
+        self._policy = Policy()
+
+    def current(self) -> Policy:
+        """The policy in force now. Read each time: an equal mtime proves nothing where clocks tick in seconds."""
+        try:
+            raw = self._read()
+            if raw != self._raw:
+                self._raw = raw
+                self._policy = self._parse(raw)
+        except (OSError, PolicyError) as error:
+            _log.warning("%s; the policy read before stays in force", error)
+        return self._policy
+
+    def load(self) -> Policy:
+        """As :meth:`current`, for opening: a policy that cannot be understood is a :class:`PolicyError`."""
+        self._raw = self._read()
+        self._policy = self._parse(self._raw)
+        return self._policy
+
+    def replace(self, policy: Policy) -> None:
+        """Publish a policy for every process. Raises :class:`OSError` where the directory cannot be written."""
+        body = {"max_size_bytes": policy.max_size_bytes, "by_operator": policy.by_operator}
+        replace_file(self._layout, self._path, json.dumps(body).encode() + b"\n")
+
+    def _read(self) -> bytes:
+        try:
+            fd = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+        except FileNotFoundError:
+            return b""
+        try:
+            return os.read(fd, _LARGEST_BYTES)
+        finally:
+            os.close(fd)
+
+    def _parse(self, raw: bytes) -> Policy:
+        if not raw:
+            return Policy()
+        try:
+            body = json.loads(raw)
+            cap, by_operator = body["max_size_bytes"], body.get("by_operator", False)
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            raise PolicyError(f"{self._path} is no policy ({error!r}); remove it or set it anew", self._path) from None
+        if cap is not None and (isinstance(cap, bool) or not isinstance(cap, int) or not 0 < cap < 2**63):
+            raise PolicyError(f"{self._path}: max_size_bytes must be a positive int or null, got {cap!r}", self._path)
+        return Policy(cap, bool(by_operator))

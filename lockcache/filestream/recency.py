@@ -1,0 +1,84 @@
+"""Last use of an entry: how a hit states it, and how an evictor reads it.
+
+Decides: last use = max(atime, mtime); a hit sets both to now. On a local file system to this process's clock in
+nanoseconds, since the kernel's own "now" ticks every 1 to 10 ms and entries used within one tick would be in no order.
+Where that is refused (setting a time needs ownership; a group member may only say "now"), and on network file systems
+(one server clock for all clients), the plain "now"; there at most once a minute per entry, a round trip each.
+
+Keeps invariant 7: a read-only mount or someone else's file is a hit like any other, only without recency.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import time
+from collections.abc import Callable
+from typing import Final
+
+__all__ = ["Recency", "last_use_ns"]
+
+# By what psutil calls them. A FUSE file system may be local, but each of its calls is a round trip to a daemon.
+_NETWORK: Final = ("nfs", "cifs", "smb", "lustre", "gpfs", "ceph", "gluster", "beegfs", "9p", "afs", "orangefs", "pvfs",
+                   "fuse", "virtiofs", "wekafs", "panfs")  # fmt: skip
+_NETWORK_INTERVAL_NS: Final = 60 * 10**9
+
+# Looked up once, for the read path.
+_utime, _time_ns = os.utime, time.time_ns
+
+
+def last_use_ns(status: os.stat_result) -> int:
+    """When an entry was last stored or read, in ns since the epoch."""
+    return max(status.st_atime_ns, status.st_mtime_ns)
+
+
+class Recency:
+    """States the use of entries under one directory. ``touch(fd)`` says that the open entry was used now."""
+
+    __slots__ = ("_root", "failures", "touch")
+
+    def __init__(self, root: str) -> None:
+        self._root = root
+        #: Uses that could not be stated.
+        self.failures = 0
+        #: Never raises. Bound to what this file system takes, as learned from the first calls.
+        self.touch: Callable[[int], None] = self._touch_first
+
+    def _touch_first(self, fd: int) -> None:
+        self.touch = self._touch_seldom if _is_network(self._root) else self._touch_exactly
+        self.touch(fd)
+
+    def _touch_exactly(self, fd: int) -> None:
+        now = _time_ns()
+        try:
+            _utime(fd, ns=(now, now))
+        except OSError as error:
+            if error.errno in (errno.EPERM, errno.EACCES):
+                self.touch = self._touch_now
+                self._touch_now(fd)
+            else:
+                self.failures += 1
+
+    def _touch_now(self, fd: int) -> None:
+        try:
+            _utime(fd)
+        except OSError:
+            self.failures += 1
+
+    def _touch_seldom(self, fd: int) -> None:
+        try:
+            recent = _time_ns() - last_use_ns(os.fstat(fd)) < _NETWORK_INTERVAL_NS
+        except OSError:
+            self.failures += 1
+            return
+        if not recent:
+            self._touch_now(fd)
+
+
+def _is_network(root: str) -> bool:
+    import psutil  # 15 ms, once, and only for processes that hit
+
+    path = os.path.realpath(root) + "/"
+    mounts = [m for m in psutil.disk_partitions(all=True) if path.startswith(m.mountpoint.rstrip("/") + "/")]
+    kind = max(mounts, key=lambda m: len(m.mountpoint)).fstype.lower() if mounts else ""
+    return kind.startswith(_NETWORK)

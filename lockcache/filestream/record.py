@@ -1,0 +1,100 @@
+"""What travels with a payload: the record, and the digest that binds it to payload and key.
+
+Keeps invariant 1: a payload is served only if its record's digest, over the entry's name, the record and the payload,
+is what the bytes in hand give. A torn, truncated, altered or misplaced payload, or one paired with another entry's
+record, fails it. Not promised: protection against someone who may write to the directory (xxh3 is no signature).
+
+The record's bytes, little-endian, are a fixed head of 44 bytes and a tail:
+
+====== ===== ==================================================================
+offset bytes meaning
+====== ===== ==================================================================
+0      2     magic ``LC``
+2      1     record version, 1
+3      1     digest algorithm (1: xxh3-128); the top bit says that the tail is in the record file
+4      4     tail length
+8      4     payload length, or 2**32-1 for that much and more
+12     8     creation time, ns since the epoch
+20     8     compile cost, ns; 0 for unknown
+28     16    digest
+44     ...   tail: encoded metadata (:mod:`lockcache.metadata`), absent when there is none
+====== ===== ==================================================================
+
+The head fits wherever there are extended attributes at all (small ext4 images allow 255 bytes) and, without a tail,
+into ext4's inode. The payload's length stands in it so that a reader needs no fstat: it takes the attribute first,
+then reads exactly that much (measured: 0.9 us of a 6 us hit).
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Final, NamedTuple
+
+from xxhash import xxh3_128_digest
+
+__all__ = ["HEAD_BYTES", "TAIL_BESIDE", "XATTR", "Record", "is_whole", "pack", "unpack"]
+
+#: The extended attribute that holds a record.
+XATTR: Final = "user.lockcache"
+HEAD_BYTES: Final = 44
+#: A payload of at least this length is stated as this; the reader asks fstat.
+LONG_PAYLOAD: Final = 2**32 - 1
+#: Flag in the algorithm byte: the tail is not in the attribute but in the record file.
+TAIL_BESIDE: Final = 0x80
+
+_PREFIX: Final = struct.Struct("<2sBBIIqq")
+_PREFIX_BYTES: Final = _PREFIX.size
+_MAGIC: Final = b"LC"
+_VERSION: Final = 1
+_XXH3_128: Final = 1
+
+
+class Record(NamedTuple):
+    """A record, taken apart."""
+
+    payload_bytes: int
+    created_ns: int
+    cost_ns: int
+    tail: bytes
+
+
+def pack(name: str, payload: bytes, record: Record, *, beside: bool = False) -> bytes:
+    """Head and tail for ``payload`` under ``name``; with ``beside`` marked as a record whose tail is in a file."""
+    prefix = _PREFIX.pack(
+        _MAGIC,
+        _VERSION,
+        _XXH3_128 | (TAIL_BESIDE if beside else 0),
+        len(record.tail),
+        min(len(payload), LONG_PAYLOAD),
+        record.created_ns,
+        record.cost_ns,
+    )
+    return prefix + _digest(prefix, name, record.tail, payload) + record.tail
+
+
+def is_whole(blob: bytes, name: str, payload: bytes) -> bool:
+    """Whether ``blob`` (head and tail) is the record of exactly this payload under exactly this name."""
+    prefix = blob[:_PREFIX_BYTES]
+    return blob[_PREFIX_BYTES:HEAD_BYTES] == _digest(prefix, name, blob[HEAD_BYTES:], payload)
+
+
+def is_understood(blob: bytes) -> bool:
+    """Whether this version can verify ``blob``; what it cannot verify it does not serve."""
+    return len(blob) >= HEAD_BYTES and blob[:3] == b"LC\x01" and blob[3] & ~TAIL_BESIDE == _XXH3_128
+
+
+def payload_bytes(blob: bytes) -> int:
+    """The payload's length as stated in the head. Requires: :func:`is_understood`."""
+    return int.from_bytes(blob[8:12], "little")
+
+
+def unpack(blob: bytes) -> Record:
+    """Take a verified record apart."""
+    _, _, _, _, size, created_ns, cost_ns = _PREFIX.unpack_from(blob)
+    return Record(size, created_ns, cost_ns, blob[HEAD_BYTES:])
+
+
+def _digest(prefix: bytes, name: str, tail: bytes, payload: bytes) -> bytes:
+    # Two short calls rather than one streaming hash: 0.3 us less for small payloads, and no copy of large ones. The
+    # prefix holds the tail's length, so no two splits of the same bytes give one digest.
+    return xxh3_128_digest(b"%b%b%b%b" % (prefix, name.encode(), tail, xxh3_128_digest(payload)))

@@ -1,0 +1,38 @@
+"""Replacing a small file of ours as one unit: policy, accounting page, format, daemon status.
+
+Keeps invariant 1's half of the work for files that are no entries: a reader finds the old bytes or the new, never a
+part. Staged in ``tmp/`` like entries, so that what a killed writer leaves there is found and removed by the same rule.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+
+from lockcache.filestream.layout import Layout
+
+__all__ = ["replace_file", "write_all"]
+
+
+def replace_file(layout: Layout, path: str, content: bytes) -> None:
+    """Put ``content`` under ``path``, whole. Raises :class:`OSError`; then the old file stands."""
+    staged = f"{layout.tmp}/{os.path.basename(path)}.{secrets.token_hex(8)}"
+    fd = os.open(staged, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    try:
+        try:
+            write_all(fd, content)
+        finally:
+            os.close(fd)
+        os.rename(staged, path)
+    except BaseException:
+        with contextlib.suppress(OSError):  # the error that brought us here says more
+            os.unlink(staged)
+        raise
+
+
+def write_all(fd: int, content: bytes) -> None:
+    """Write every byte; a single write stops at 2 GiB, at a signal, or where the disk is full."""
+    written = os.write(fd, content)
+    while written < len(content):
+        written += os.write(fd, memoryview(content)[written:])

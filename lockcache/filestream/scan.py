@@ -1,0 +1,96 @@
+"""Walking a shard: what is there, and what it adds up to.
+
+Decides what counts as an entry (a regular file with an entry's name; all else is passed over) and how many bytes it
+counts for: its payload plus its record file, if it has one. Relied on by eviction, recounting, ``len`` and opening, so
+that all of them agree. Not promised: a consistent picture while writers go on; who needs one holds the shard's lock.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+from lockcache.filestream.layout import Layout, StagedName, is_entry_file, parse_staged_name
+from lockcache.filestream.recency import last_use_ns
+from lockcache.filestream.usage import Slot
+
+__all__ = ["Found", "count_shard", "measure_shard", "scan_records", "scan_shard", "staged_files"]
+
+_OPEN_DIRECTORY: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW
+
+
+class Found(NamedTuple):
+    """One entry on disk. Ordered by last use, oldest first, then by name."""
+
+    last_use_ns: int
+    name: str
+    #: Payload and record file.
+    size_bytes: int
+    inode: int
+
+
+def scan_shard(layout: Layout, shard: int) -> Iterator[Found]:
+    """The entries of one shard, in no order."""
+    records = {file: status.st_size for file, status in _files(layout.record_shard(shard))}
+    prefix = f"{shard:02x}"
+    for file, status in _files(layout.entry_shard(shard)):
+        size = status.st_size + (records.get(file, 0) if records else 0)
+        yield Found(last_use_ns(status), prefix + file, size, status.st_ino)
+
+
+def count_shard(layout: Layout, shard: int) -> int:
+    """Number of entries in one shard, without looking at each (their type is known from the directory)."""
+    try:
+        fd = os.open(layout.entry_shard(shard), _OPEN_DIRECTORY)
+    except OSError:
+        return 0
+    try:
+        with os.scandir(fd) as found:
+            return sum(1 for file in found if is_entry_file(file.name) and file.is_file(follow_symlinks=False))
+    finally:
+        os.close(fd)
+
+
+def scan_records(layout: Layout, shard: int) -> list[str]:
+    """Names of the entries that have a record file in this shard."""
+    return [f"{shard:02x}{file}" for file, _ in _files(layout.record_shard(shard))]
+
+
+def measure_shard(layout: Layout, shard: int) -> Slot:
+    """What the accounting should say of a shard: its entries, and what staged files have reserved in it."""
+    sizes = [found.size_bytes for found in scan_shard(layout, shard)]
+    staged = sum(found.size_bytes for found in staged_files(layout) if found.shard == shard)
+    return Slot(sum(sizes) + staged, len(sizes))
+
+
+def staged_files(layout: Layout) -> Iterator[StagedName]:
+    """The staged writes of every process, by their names."""
+    try:
+        files = os.listdir(layout.tmp)
+    except FileNotFoundError:
+        return
+    for file in files:
+        staged = parse_staged_name(file)
+        if staged is not None:
+            yield staged
+
+
+def _files(path: str) -> Iterator[tuple[str, os.stat_result]]:
+    """Regular files under entry names in one directory; none if it is missing or is no directory."""
+    try:
+        fd = os.open(path, _OPEN_DIRECTORY)
+    except OSError:
+        return
+    try:
+        with os.scandir(fd) as found:
+            for file in found:
+                try:
+                    status = file.stat(follow_symlinks=False)
+                except FileNotFoundError:
+                    continue  # evicted or replaced since the listing
+                if stat.S_ISREG(status.st_mode) and is_entry_file(file.name):
+                    yield file.name, status
+    finally:
+        os.close(fd)

@@ -1,0 +1,96 @@
+"""The accounting page: how many bytes and entries each shard holds, for all processes.
+
+Keeps invariant 3's arithmetic: one file of 4 KiB, 256 slots of (bytes, entries), int64 little-endian. A shard's bytes
+are its entries plus what is reserved for staged writes. A slot is changed under its shard's lock only; the sum of all
+is read without one, and each writer reads it after its own reservation stands, so of two who overshoot together at
+least one sees it. ``pread`` and ``pwrite``, no ``mmap``: NFS and FUSE keep those coherent.
+
+Not promised: exactness where locks exclude nobody, or after a process died between a rename and its give-back. Both
+leave a drift; the second kind only ever counts too much. :mod:`.recovery` sets a slot right.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+import weakref
+from array import array
+from typing import Final, NamedTuple
+
+from lockcache.filestream.layout import SHARDS
+
+__all__ = ["PAGE_BYTES", "Slot", "UsagePage", "encode_page"]
+
+_SLOT: Final = struct.Struct("<qq")
+PAGE_BYTES: Final = SHARDS * _SLOT.size
+_EMPTY_PAGE: Final = bytes(PAGE_BYTES)
+
+
+class Slot(NamedTuple):
+    """What is accounted for in one shard, or in all of them."""
+
+    #: Of entries (record files included) and of staged writes.
+    bytes: int
+    entries: int
+
+
+class UsagePage:
+    """The open accounting page.
+
+    The descriptor lives as long as this object: a thread may be using it while another one attaches to a new
+    directory, and a closed number could by then belong to somebody else's file.
+    """
+
+    __slots__ = ("__weakref__", "_fd", "_finalizer")
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+        self._finalizer = weakref.finalize(self, os.close, fd)
+
+    def is_unlinked(self) -> bool:
+        """Whether the file has lost its name: the directory was deleted, or made anew, underneath us."""
+        return os.fstat(self._fd).st_nlink == 0
+
+    def slot(self, shard: int) -> Slot:
+        blob = os.pread(self._fd, _SLOT.size, shard * _SLOT.size)
+        return Slot(*_SLOT.unpack(blob)) if len(blob) == _SLOT.size else Slot(0, 0)
+
+    def add_locked(self, shard: int, bytes_: int, entries: int) -> None:
+        """Change a slot by so much. Never below zero: what would be is drift from a writer that did not account.
+
+        Requires: shard lock.
+        """
+        old = self.slot(shard)
+        self.set_locked(shard, Slot(max(0, old.bytes + bytes_), max(0, old.entries + entries)))
+
+    def set_locked(self, shard: int, slot: Slot) -> None:
+        """Requires: shard lock."""
+        os.pwrite(self._fd, _SLOT.pack(*slot), shard * _SLOT.size)
+
+    def slots(self) -> list[Slot]:
+        """All slots, read at once."""
+        numbers = self._numbers()
+        return [Slot(numbers[i], numbers[i + 1]) for i in range(0, len(numbers), 2)]
+
+    def total_bytes(self) -> int:
+        """Bytes of entries and reservations in the whole directory."""
+        return sum(self._numbers()[::2])
+
+    def total(self) -> Slot:
+        numbers = self._numbers()
+        return Slot(sum(numbers[::2]), sum(numbers[1::2]))
+
+    def _numbers(self) -> array[int]:
+        blob = os.pread(self._fd, PAGE_BYTES, 0)
+        numbers = array("q", blob if len(blob) == PAGE_BYTES else (blob + _EMPTY_PAGE)[:PAGE_BYTES])
+        if _BIG_ENDIAN:
+            numbers.byteswap()
+        return numbers
+
+
+def encode_page(slots: list[Slot]) -> bytes:
+    """A whole page, for a directory that has none yet."""
+    return b"".join(_SLOT.pack(*slot) for slot in slots)
+
+
+_BIG_ENDIAN: Final = struct.pack("=H", 1) != struct.pack("<H", 1)

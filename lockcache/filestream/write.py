@@ -1,0 +1,269 @@
+"""Writing one entry: stage, publish, remove, each with its accounting.
+
+Keeps invariant 2 (what is published replaces the older value by one atomic rename, under the shard's lock), the
+writers' half of 3 (room is reserved, in the same critical section that makes the staged file, before a byte of it is
+written) and 5 (the staged file's name says who owns it and what it has reserved, so anybody can give that back).
+
+Every order here is chosen so that death in between leaves the accounting too high, never too low: reserve before
+writing, rename before giving back what was replaced, unlink before giving back what was removed.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from typing import Final
+
+from filelock import lock_descriptor
+
+from lockcache.errors import LockTimeoutError
+from lockcache.filestream.directory import CacheDirectory
+from lockcache.filestream.layout import Layout, StagedName, make_private
+from lockcache.filestream.owner import myself, next_serial
+from lockcache.filestream.record import HEAD_BYTES, XATTR
+from lockcache.filestream.replace import write_all
+from lockcache.filestream.usage import UsagePage
+
+__all__ = ["AttributeRefusedError", "RecordPlacement", "StagedEntry", "remove_entry", "remove_locked"]
+
+_STAGE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
+
+# A write that is given up has often waited its whole timeout for this lock; it does not wait that long again.
+_ABANDON_SECONDS: Final = 0.25
+
+# What a file system answers for an attribute that is too big for it (ext4 says ENOSPC), and for none at all.
+_TOO_BIG: Final = (errno.ENOSPC, errno.E2BIG, errno.ERANGE)
+_NO_XATTRS: Final = (errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EPERM)
+
+
+class AttributeRefusedError(OSError):
+    """The file system did not take a record as an extended attribute."""
+
+    def __init__(self, error: OSError, attribute_bytes: int) -> None:
+        super().__init__(error.errno, error.strerror, XATTR)
+        self.attribute_bytes = attribute_bytes
+
+
+class RecordPlacement:
+    """Where the records of this directory go, as learned from what its file system took.
+
+    Everything in the attribute; or only the head, with the tail in a record file, where attributes are small; or all of
+    it in a record file, where there are none (or where the user asked for files).
+    """
+
+    __slots__ = ("_attribute_bytes",)
+
+    # 4,000 is the most that fits beside a name on ext4 with 4 KiB blocks; xfs, btrfs and tmpfs take more.
+    _LARGEST_ATTRIBUTE_BYTES: Final = 3900
+
+    def __init__(self, *, use_files: bool) -> None:
+        self._attribute_bytes = 0 if use_files else self._LARGEST_ATTRIBUTE_BYTES
+
+    def split(self, blob: bytes) -> tuple[bytes, bytes]:
+        """A record as (attribute, record file); either may be empty."""
+        if len(blob) <= self._attribute_bytes:
+            return blob, b""
+        if self._attribute_bytes >= HEAD_BYTES:
+            return blob[:HEAD_BYTES], blob[HEAD_BYTES:]
+        return b"", blob
+
+    def tail_is_beside(self, tail_bytes: int) -> bool:
+        """Whether :meth:`split` will put the head into the attribute and a tail this long into a file."""
+        return HEAD_BYTES <= self._attribute_bytes < HEAD_BYTES + tail_bytes
+
+    def learn_from(self, error: AttributeRefusedError) -> str | None:
+        """Put records elsewhere from now on; a name for what was learned, or ``None`` if that was no reason to."""
+        if error.errno in _NO_XATTRS:
+            self._attribute_bytes = 0
+            return "no attributes here"
+        if error.errno in _TOO_BIG and error.attribute_bytes > HEAD_BYTES:
+            self._attribute_bytes = error.attribute_bytes - 1
+            return f"no attribute of {error.attribute_bytes} bytes here"
+        return None
+
+
+class StagedEntry:
+    """A reserved, staged write. Ends by :meth:`publish` or :meth:`abandon`, whichever comes first."""
+
+    __slots__ = ("_directory", "_fd", "_is_reserved", "_name", "_path", "_record_path", "_shard", "_size", "usage")
+
+    def __init__(self, directory: CacheDirectory, name: str, size_bytes: int) -> None:
+        self._directory = directory
+        self._name = name
+        self._shard = int(name[:2], 16)
+        self._size = size_bytes
+        self._path = self._record_path = ""
+        self._fd = -1
+        self._is_reserved = False
+        #: The page that holds the reservation.
+        self.usage: UsagePage = directory.usage()
+
+    def reserve(self) -> None:
+        """Make the staged file and reserve its size, in one critical section."""
+        path = self._staged_path(self._size)
+        with self._directory.locks[self._shard]:
+            self._fd = os.open(path, _STAGE, 0o600)
+            self._path = path
+            # Tells reapers on other hosts, who cannot ask for our pid, that we live; it falls with us.
+            lock_descriptor(self._fd, blocking=False)
+            self.usage.add_locked(self._shard, self._size, 0)
+            self._is_reserved = True
+
+    def set_attribute(self, attribute: bytes) -> None:
+        """Give the staged file its record; nothing for an empty one. Raises :class:`AttributeRefusedError`."""
+        if not attribute:
+            return
+        try:
+            os.setxattr(self._fd, XATTR, attribute)
+        except OSError as error:
+            raise AttributeRefusedError(error, len(attribute)) from error
+
+    def write(self, payload: bytes, record: bytes, *, fsync: bool) -> None:
+        """Write payload and record. Requires: the reservation, and that the sum with it is under the cap."""
+        write_all(self._fd, payload)
+        self._directory.recency.touch(self._fd)
+        if record:
+            self._write_record(record, fsync=fsync)
+        if fsync:
+            os.fsync(self._fd)
+
+    def publish(self, *, fsync: bool) -> None:
+        """Let readers see it, in one critical section with giving back what it replaces."""
+        layout = self._directory.layout
+        path = layout.entry(self._name)
+        with self._directory.locks[self._shard]:
+            has_records = os.path.exists(layout.record_shard(self._shard))
+            replaced = _bytes_on_disk(layout, self._name, has_records)
+            # The record first: dying in between leaves a pair that fails its digest, a miss. The other order would
+            # leave a payload without a record, which is served unverified.
+            if self._record_path:
+                _rename(self._record_path, layout.record(self._name), layout.records)
+            # An interrupt from here on leaves too much accounted for; giving back what is published, too little.
+            self._is_reserved = False
+            try:
+                _rename(self._path, path, layout.entries)
+            except OSError:
+                self._is_reserved = True
+                raise
+            if has_records and not self._record_path:
+                _unlink(layout.record(self._name))
+            self._path = self._record_path = ""
+            self.usage.add_locked(self._shard, -(replaced or 0), int(replaced is None))
+        self._close()
+        if fsync:
+            _fsync_directory(os.path.dirname(path))
+
+    def abandon(self) -> None:
+        """Give everything back. Does nothing after :meth:`publish`. Raises nothing: it is on its way from an error."""
+        self._close()
+        path, self._path = self._path, ""
+        if self._record_path:
+            _unlink(self._record_path)
+        if not path:
+            return
+        lock = self._directory.locks[self._shard]
+        try:
+            lock.acquire(min(lock.timeout_seconds, _ABANDON_SECONDS))
+        except OSError:
+            # Without the lock the page is not ours to change. The file goes, and a recount finds the reservation.
+            _unlink(path)
+            return
+        try:
+            _unlink(path)
+            if self._is_reserved:
+                self.usage.add_locked(self._shard, -self._size, 0)
+        finally:
+            lock.release()
+
+    def _staged_path(self, size_bytes: int) -> str:
+        me = myself()
+        staged = StagedName(self._shard, size_bytes, me.host, me.pid, me.start_seconds, next_serial())
+        return self._directory.layout.staged(staged)
+
+    def _write_record(self, record: bytes, *, fsync: bool) -> None:
+        # Under a name that reserves nothing: its bytes are reserved with the payload's.
+        path = self._staged_path(0)
+        fd = os.open(path, _STAGE, 0o600)
+        self._record_path = path
+        try:
+            write_all(fd, record)
+            if fsync:
+                os.fsync(fd)
+        finally:
+            os.close(fd)
+
+    def _close(self) -> None:
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+
+def remove_entry(directory: CacheDirectory, name: str, timeout_seconds: float) -> bool:
+    """Remove an entry and give back its bytes. Whether there was one.
+
+    Removing is what makes a dropped write safe (invariant 2), so it does not depend on the lock: where that cannot be
+    had in time the entry goes all the same, and a recount mends the accounting.
+    """
+    usage = directory.usage()
+    lock = directory.locks[int(name[:2], 16)]
+    try:
+        lock.acquire(timeout_seconds)
+    except LockTimeoutError:
+        removed = _unlink(directory.layout.entry(name))
+        _unlink(directory.layout.record(name))
+        return removed
+    try:
+        return remove_locked(directory.layout, usage, name)
+    finally:
+        lock.release()
+
+
+def remove_locked(layout: Layout, usage: UsagePage, name: str, has_records: bool = True) -> bool:
+    """As :func:`remove_entry`. Requires: shard lock."""
+    size = _bytes_on_disk(layout, name, has_records)
+    if size is None or not _unlink(layout.entry(name)):
+        return False
+    if has_records:
+        _unlink(layout.record(name))
+    usage.add_locked(int(name[:2], 16), -size, -1)
+    return True
+
+
+def _bytes_on_disk(layout: Layout, name: str, has_records: bool) -> int | None:
+    """What an entry counts for, or ``None`` if there is none."""
+    try:
+        size = os.lstat(layout.entry(name)).st_size
+    except FileNotFoundError:
+        return None
+    if has_records:
+        try:
+            size += os.lstat(layout.record(name)).st_size
+        except FileNotFoundError:
+            return size
+    return size
+
+
+def _rename(source: str, path: str, parent: str) -> None:
+    """Rename into a shard's directory, making that (and its parent) if it is missing."""
+    try:
+        os.rename(source, path)
+    except FileNotFoundError:
+        make_private(parent)
+        make_private(os.path.dirname(path))
+        os.rename(source, path)
+
+
+def _unlink(path: str) -> bool:
+    try:
+        os.unlink(path)
+    except FileNotFoundError:
+        return False
+    return True
+
+
+def _fsync_directory(path: str) -> None:
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)

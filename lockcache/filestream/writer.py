@@ -1,0 +1,159 @@
+"""Storing one value from start to end: reserve, make room, write, publish, and what to do when that fails.
+
+Decides which failures are tried again (once each: a directory deleted underneath, a full disk after evicting, a record
+that did not fit where it was put; room that others hold, until the timeout) and which end as a dropped write. Keeps
+invariant 2 for those: a dropped write removes the older value under its key. Keeps invariant 7: nothing here raises for
+what the caller cannot help.
+"""
+
+from __future__ import annotations
+
+import errno
+import random
+import time
+from typing import Final, NamedTuple
+
+from lockcache.filestream.directory import CacheDirectory
+from lockcache.filestream.eviction import Evicted, evict
+from lockcache.filestream.record import Record, pack
+from lockcache.filestream.room import make_room
+from lockcache.filestream.usage import UsagePage
+from lockcache.filestream.write import AttributeRefusedError, RecordPlacement, StagedEntry, remove_entry
+
+__all__ = ["EntryWriter", "Written"]
+
+_DISK_FULL: Final = (errno.ENOSPC, errno.EDQUOT)
+_MISCONFIGURED: Final = (errno.EACCES, errno.EPERM, errno.EROFS)
+
+# Between two tries of a writer that gave its reservation back: about what writing a few MiB takes, at random, so that
+# those who met do not meet again.
+_LONGEST_PAUSE_SECONDS: Final = 0.02
+
+
+class Written(NamedTuple):
+    """How a write ended."""
+
+    #: Why it was dropped; ``None`` if it was stored.
+    dropped: str | None
+    evicted: Evicted
+
+
+class EntryWriter:
+    """Stores and removes the entries of one directory."""
+
+    __slots__ = ("_directory", "_fsync", "_placement", "_timeout_seconds")
+
+    def __init__(
+        self, directory: CacheDirectory, timeout_seconds: float, *, fsync: bool, use_record_files: bool
+    ) -> None:
+        self._directory = directory
+        self._timeout_seconds = timeout_seconds
+        self._fsync = fsync
+        self._placement = RecordPlacement(use_files=use_record_files)
+
+    def store(self, name: str, payload: bytes, record: Record) -> Written:
+        """Store ``payload`` and its record under ``name``, or drop the write and the older value with it.
+
+        Raises :class:`PermissionError`, or :class:`OSError` with EROFS, where the directory may not be written.
+        """
+        write = _Write(self._directory, self._placement, name, payload, record)
+        try:
+            dropped = write.run(self._timeout_seconds, fsync=self._fsync)
+        except OSError as error:
+            if error.errno in _MISCONFIGURED:
+                raise
+            dropped = str(error)
+        if dropped is not None:
+            dropped += self._remove_older(name)
+        return Written(dropped, write.evicted)
+
+    def remove(self, name: str) -> bool:
+        """Remove an entry; whether there was one."""
+        return remove_entry(self._directory, name, self._timeout_seconds)
+
+    def _remove_older(self, name: str) -> str:
+        """Remove what must no longer be served; what to add to the reason if that cannot be done."""
+        # Without waiting: whoever held the lock for the whole timeout would be waited for a second time.
+        try:
+            remove_entry(self._directory, name, 0.0)
+        except FileNotFoundError:
+            return ""  # the directory is gone, and the older value with it
+        except OSError as error:
+            return f"; and an older value may still be read, because it cannot be removed: {error}"
+        return ""
+
+
+class _Write:
+    """One value on its way into the directory."""
+
+    def __init__(
+        self, directory: CacheDirectory, placement: RecordPlacement, name: str, payload: bytes, record: Record
+    ) -> None:
+        self._directory = directory
+        self._placement = placement
+        self._name = name
+        self._payload = payload
+        self._record = record
+        self.evicted = Evicted()
+
+    def run(self, timeout_seconds: float, *, fsync: bool) -> str | None:
+        """Try until it is stored (``None``) or there is a reason to drop it."""
+        deadline = time.monotonic() + timeout_seconds
+        retried: set[str] = set()
+        while True:
+            try:
+                outcome = self._attempt(fsync=fsync)
+            except OSError as error:
+                remedy = self._remedy(error)
+                if remedy is None or remedy in retried:
+                    raise
+                retried.add(remedy)
+                continue
+            if outcome is not _NO_ROOM:
+                return outcome
+            if time.monotonic() >= deadline:
+                return f"other writers held all of the cap for {timeout_seconds} s"
+            time.sleep(random.uniform(0, _LONGEST_PAUSE_SECONDS))
+
+    def _attempt(self, *, fsync: bool) -> str | None:
+        limit_bytes = self._directory.policy.current().entries_limit_bytes
+        attribute, record = self._packed()
+        size = len(self._payload) + len(record)
+        if limit_bytes is not None and size > limit_bytes:
+            return f"{size} bytes are more than the directory's cap leaves ({limit_bytes})"
+        staged = StagedEntry(self._directory, self._name, size)
+        try:
+            staged.reserve()
+            if limit_bytes is not None and not self._make_room(staged.usage, limit_bytes):
+                return _NO_ROOM
+            staged.set_attribute(attribute)
+            staged.write(self._payload, record, fsync=fsync)
+            staged.publish(fsync=fsync)
+        finally:
+            staged.abandon()
+        return None
+
+    def _packed(self) -> tuple[bytes, bytes]:
+        beside = self._placement.tail_is_beside(len(self._record.tail))
+        return self._placement.split(pack(self._name, self._payload, self._record, beside=beside))
+
+    def _make_room(self, usage: UsagePage, limit_bytes: int) -> bool:
+        has_room, evicted = make_room(self._directory, usage, limit_bytes)
+        self.evicted += evicted
+        return has_room
+
+    def _remedy(self, error: OSError) -> str | None:
+        """Do what may help against ``error``; its name, so that it is done once, or ``None``."""
+        if isinstance(error, AttributeRefusedError):
+            return self._placement.learn_from(error)
+        if isinstance(error, FileNotFoundError):
+            self._directory.remake()
+            return "remade the directory"
+        if error.errno in _DISK_FULL:
+            total = self._directory.usage().total_bytes()
+            self.evicted += evict(self._directory, max(0, total - len(self._payload)))
+            return "evicted for a full disk"
+        return None
+
+
+_NO_ROOM: Final = "no room"

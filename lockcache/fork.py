@@ -1,0 +1,34 @@
+"""What a forked child must set right: locks that a thread of its parent held, descriptors shared with it.
+
+Keeps invariant 5 for fork: a child never waits for a thread that it does not have, and never shares a lock with its
+parent. One registry for the whole package, because the interpreter's own has no way to take an entry back.
+"""
+
+from __future__ import annotations
+
+import os
+import weakref
+from typing import Protocol
+
+__all__ = ["after_fork_in_child"]
+
+
+class _Forkable(Protocol):
+    def _after_fork_in_child(self) -> None: ...
+
+
+_live: weakref.WeakSet[_Forkable] = weakref.WeakSet()
+
+
+def after_fork_in_child(thing: _Forkable) -> None:
+    """Have ``thing._after_fork_in_child()`` called in every forked child, for as long as ``thing`` lives."""
+    _live.add(thing)
+
+
+def _run() -> None:
+    for thing in list(_live):
+        thing._after_fork_in_child()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_run)

@@ -1,0 +1,56 @@
+"""What the compilers take from the process and not from their arguments: environment variables, working directory.
+
+Keeps the contract's rule that what can change the output changes the key. Found by watching ``getenv`` and ``getcwd``
+under NVRTC, NVVM and nvJitLink 13.5 and compiling with each variable set. Those that only choose where temporary files
+go, how many threads work or what is logged are not here: the bytes stay the same.
+"""
+
+from __future__ import annotations
+
+import os
+
+__all__ = ["variables", "working_directory"]
+
+_GENERATOR = "NV_NVVM_VERSION"  # picks one of two code generators: all output differs
+_NVVM_GENERATOR = "LIBNVVM_NVVM_VERSION"  # the same, for libNVVM only
+_PRODUCER = "LLVM_OVERRIDE_PRODUCER"  # is written into LTO-IR
+_ELF_BUILDER = "FINALIZER_USE_LEGACY_ELF_BUILDER"  # another layout of the cubin
+
+# By target and not all of them always, because looking up one that is unset costs 0.6 us, a twentieth of a key.
+_VARIABLES = {
+    "ptx": (_GENERATOR, _NVVM_GENERATOR),
+    "cubin": (_GENERATOR, _ELF_BUILDER),
+    "ltoir": (_GENERATOR, _NVVM_GENERATOR, _PRODUCER),
+}
+
+
+def variables(target_type: str) -> list[object]:
+    """Names and values of the set variables that change this kind of output.
+
+    Read anew at each call: a program may set them between two compilations.
+    """
+    get = os.environ.get
+    return [[name, value] for name in _VARIABLES[target_type] if (value := get(name)) is not None]
+
+
+def working_directory() -> list[object]:
+    """Both names that the working directory has for NVRTC: the real one, and $PWD where that is the same directory.
+
+    NVRTC writes $PWD where it is a name of the working directory: through a symbolic link the output differs.
+    A directory that was removed has no name, to us as to NVRTC.
+    """
+    try:
+        real = os.getcwd()
+    except FileNotFoundError:
+        return []
+    named = os.environ.get("PWD")
+    if not named or named == real or not _is_working_directory(named):
+        return [os.fsencode(real)]
+    return [os.fsencode(real), os.fsencode(named)]
+
+
+def _is_working_directory(path: str) -> bool:
+    try:
+        return os.path.samefile(path, ".")
+    except OSError:
+        return False  # it names nothing that can be looked at: NVRTC does not use it either

@@ -1,0 +1,78 @@
+"""make_program_cache_key: checks what it was given, lets one compiler path describe it, hashes the description.
+
+Keeps the contract's rule that everything that can change the output changes the key. Each path (cxx.py, ptx.py,
+nvvm.py) decides what that is for its compiler; this module decides only the order of the steps. It does not promise the
+keys of cuda.core's function of the same name: the two never share entries, because cuda.core's key leaves out some of
+what changes the output.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
+
+from lockcache.keys import cxx, hashing, nvvm, ptx
+from lockcache.keys.request import Request, coerce_request
+
+if TYPE_CHECKING:
+    from cuda.core import ProgramOptions
+
+__all__ = ["make_program_cache_key"]
+
+_DESCRIBE: dict[str, Callable[[Request], list[object]]] = {
+    "c++": cxx.describe,
+    "ptx": ptx.describe,
+    "nvvm": nvvm.describe,
+}
+
+
+def make_program_cache_key(
+    *,
+    code: str | bytes | bytearray,
+    code_type: str,
+    options: ProgramOptions,
+    target_type: str,
+    name_expressions: Iterable[str | bytes] = (),
+    extra_digest: bytes | bytearray | memoryview | None = None,
+) -> bytes:
+    """The cache key of one compilation, 32 bytes: equal keys promise interchangeable output.
+
+    The same arguments give the same key in every process that has the same compiler, whatever its hash seed.
+
+    Parameters
+    ----------
+    code
+        The source: ``str``; for NVVM also ``bytes`` or ``bytearray`` (the same text gives the same key).
+    code_type, target_type
+        As ``cuda.core.Program`` takes them, in any case: ``"c++"`` to ptx, cubin or ltoir; ``"ptx"`` to cubin or ptx;
+        ``"nvvm"`` to ptx or ltoir.
+    options
+        A ``cuda.core.ProgramOptions``, with its ``arch`` set.
+    name_expressions
+        Any iterable; its order is of no account. ``"f"`` and ``b"f"`` differ: they are different names to look up in
+        the compiled object. Only C++ has them; the other two ignore them, as the compilers do.
+    extra_digest
+        A digest of what the key cannot see, such as header files (``lockcache.headers.fingerprint``). Given one, the
+        caller vouches for everything that the compilation reads beside its arguments.
+
+    What goes in: the code, the options as the compiler sees them, ``options.name``, the target, the name expressions,
+    the version and build of NVRTC, NVVM or nvJitLink (of the driver where the driver links), the environment variables
+    that these compilers read, the working directory where it reaches the output (C++ with debug or line information,
+    LTO-IR), ``extra_digest``, and the version of this scheme.
+
+    Raises
+    ------
+    lockcache.errors.UncacheableError
+        A ``ValueError``: a hit would leave out a side effect (``create_pch``, ``time``, ``fdevice_time_trace``); or,
+        without ``extra_digest``, the compilation reads what the key cannot see (``include_path``, ``pre_include``,
+        ``pch``, ``use_pch``, ``pch_dir``, a name with a directory part, an ``#include`` of a file, the clock, a ptxas
+        options file, ``use_libdevice``); or no compiler version can be had. The message says what to do.
+    TypeError
+        An argument, or an option that cuda.core would ignore without a word, has the wrong type.
+    ValueError
+        An unknown code or target type, or a pair that ``Program.compile`` does not support.
+
+    What cuda.core itself raises for options that a compiler does not have (NVVM: ``CUDAError``) comes through as it is.
+    """
+    request = coerce_request(code, code_type, options, target_type, name_expressions, extra_digest)
+    return hashing.key([request.code_type, *_DESCRIBE[request.code_type](request)])

@@ -1,0 +1,89 @@
+"""The fields of cuda.core.ProgramOptions: which are known here, which types they take, how a list-like one reads.
+
+Keeps two rules: an option that cuda.core would drop without a word because of its type is a TypeError; and a field that
+a later cuda.core adds goes into the key as it stands until someone has decided about it (tests/cuda/test_keys_cuda.py
+fails until then), so that the worst that an unknown field can do is a miss.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from typing import Any
+
+from lockcache.errors import UncacheableError
+from lockcache.keys import hashing
+
+__all__ = ["KNOWN", "as_strings", "check_types", "unknown_fields"]
+
+#: The fields of cuda.core 1.2, each decided about in cxx.py, ptx.py and nvvm.py.
+KNOWN = frozenset(
+    # A table to be read, not a list of 59 lines.
+    """
+    name arch relocatable_device_code extensible_whole_program debug lineinfo device_code_optimize ptxas_options
+    max_register_count ftz prec_sqrt prec_div fma use_fast_math extra_device_vectorization link_time_optimization
+    gen_opt_lto define_macro undefine_macro include_path use_bundled_headers pre_include no_source_include std
+    builtin_move_forward builtin_initializer_list disable_warnings restrict device_as_default_execution_space
+    device_int128 optimization_info no_display_error_number diag_error diag_suppress diag_warn brief_diagnostics time
+    split_compile fdevice_syntax_only minimal no_cache fdevice_time_trace device_float128 frandom_seed ofast_compile pch
+    create_pch use_pch pch_dir pch_verbose pch_messages instantiate_templates_in_pch extra_sources use_libdevice
+    numba_debug
+    """.split()  # noqa: SIM905
+)
+
+# cuda.core 1.2.2 renders none of these when they are neither a str nor a list nor a tuple (a set, a Path, 5), and
+# renders whatever the list holds: both compile something else than what the caller meant.
+_STRINGS = ("include_path", "pre_include", "undefine_macro", "ptxas_options")
+_NUMBERS = ("diag_error", "diag_suppress", "diag_warn")
+
+
+def check_types(options: Any) -> None:
+    """TypeError for a list-like option of a type that cuda.core drops or garbles."""
+    for field in _STRINGS:
+        value = getattr(options, field)
+        if value is not None:
+            _check_list(field, value, (str,), "a str, or a list or tuple of str")
+    for field in _NUMBERS:
+        value = getattr(options, field)
+        if value is not None:
+            _check_list(field, value, (int, str), "an int, or a list or tuple of int")
+    macro = options.define_macro
+    if macro is not None and not isinstance(macro, (str, tuple, list)):
+        accepted = "a str, a (name, value) tuple of str, or a list of these"
+        raise TypeError(f"options.define_macro must be {accepted}; got {type(macro).__name__} {macro!r}")
+
+
+def _check_list(field: str, value: object, accepted: tuple[type, ...], description: str) -> None:
+    items = value if isinstance(value, (list, tuple)) else (value,)
+    for item in items:
+        if not isinstance(item, accepted):
+            raise TypeError(f"options.{field} must be {description}; got {type(item).__name__} {item!r}")
+
+
+def as_strings(value: str | list[str] | tuple[str, ...] | None) -> list[str]:
+    """A checked list-like option as a list; one str is a list of one."""
+    if value is None:
+        return []
+    return [value] if isinstance(value, str) else list(value)
+
+
+def unknown_fields(options: Any) -> list[object]:
+    """Names and values of the fields that this version knows nothing about and that are set."""
+    found: list[object] = []
+    for name in _unknown_names(type(options)):
+        value = getattr(options, name)
+        if value is not None:
+            try:
+                hashing.encode(value)
+            except TypeError as error:
+                raise UncacheableError(
+                    f"options.{name} is newer than this lockcache, which does not know what it changes: {error}; "
+                    "unset it, or compile without a cache"
+                ) from error
+            found.append([name, value])
+    return found
+
+
+@functools.lru_cache(maxsize=8)
+def _unknown_names(options_type: type) -> tuple[str, ...]:
+    return tuple(sorted({field.name for field in dataclasses.fields(options_type)} - KNOWN))

@@ -1,0 +1,58 @@
+"""PTX, linked by nvJitLink, or by the driver where nvJitLink is missing or too old.
+
+Keeps the contract's rule for code_type "ptx". cuda.core has no public rendering of ProgramOptions for a linker, so this
+module takes the fields themselves, in the meaning that the linker gives them. Not in the key, tried field by field: the
+options of C++ (cuda.core does not pass them on, ``device_code_optimize`` among them), name expressions, and the working
+directory (line information names the files that the PTX names). For the same reason headers and PCH are no external
+content here, and ``time`` no side effect: the linker only writes it to its log.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lockcache.keys import environment, versions
+from lockcache.keys.options import as_strings, unknown_fields
+from lockcache.keys.refusals import refuse_extra_sources, refuse_ptxas_files
+from lockcache.keys.request import Request
+
+__all__ = ["FIELDS", "describe"]
+
+# Off and unset are the same.
+_FLAGS = ("debug", "lineinfo", "link_time_optimization", "no_cache")
+# Off and unset differ: unset leaves the choice to the linker.
+_SWITCHES = ("ftz", "prec_div", "prec_sqrt", "fma")
+_VALUES = ("max_register_count", "split_compile")
+
+#: The fields that this path reads.
+FIELDS = frozenset({"name", "arch", "ptxas_options", "time", "extra_sources", *_FLAGS, *_SWITCHES, *_VALUES})
+
+
+def describe(request: Request) -> list[object]:
+    """All that decides the output of the linker."""
+    options = request.options
+    refuse_extra_sources(options, "ptx")
+    if request.extra_digest is None:
+        refuse_ptxas_files(options)
+    return [
+        request.code,
+        _linker_options(options),
+        request.target_type,
+        options.name,
+        unknown_fields(options),
+        versions.linker(),
+        environment.variables(request.target_type),
+        request.extra_digest,
+    ]
+
+
+def _linker_options(options: Any) -> list[object]:
+    switches = [getattr(options, name) for name in _SWITCHES]
+    return [
+        options.arch,
+        [bool(getattr(options, name)) for name in _FLAGS],
+        [None if value is None else bool(value) for value in switches],
+        [getattr(options, name) for name in _VALUES],
+        as_strings(options.ptxas_options),
+        options.time is not None,
+    ]

@@ -1,0 +1,85 @@
+"""What travels beside a payload: a small mapping, encoded so that it comes back as it went in.
+
+Keeps invariant 1 for metadata: what is read is what was stored, types included. JSON alone turns tuples into lists
+and knows no bytes, and a cache of PTX and symbol mappings needs both, so those are tagged. Pickle is refused: a
+cache directory is input that others may have written, and unpickling runs it.
+
+Relied on by every back end (one codec, so that an entry moves between them unchanged). Not promised: a stable
+encoding across versions; whoever compares metadata compares the decoded mapping.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Mapping
+from typing import Any
+
+__all__ = ["COMPILE_COST", "decode", "encode"]
+
+#: Nanoseconds that the compilation took. The one item with a place of its own in the record's fixed head.
+COMPILE_COST = "compile_cost_ns"
+
+# A JSON object always carries one of these as its only member, so a user's own mapping can never be mistaken for one.
+_BYTES, _TUPLE, _MAPPING = "b", "t", "m"
+
+
+def encode(metadata: Mapping[str, Any]) -> bytes:
+    """Encode a metadata mapping; an empty mapping is empty bytes.
+
+    Values may be ``None``, ``bool``, ``int``, ``float``, ``str``, ``bytes``, and lists, tuples and mappings of these
+    (mappings also keyed by ``bytes`` and the like). Anything else is a :class:`TypeError` that names the item.
+    """
+    if not isinstance(metadata, Mapping):
+        raise TypeError(f"metadata must be a mapping, got {type(metadata).__name__}")
+    for name in metadata:
+        if not isinstance(name, str):
+            raise TypeError(f"metadata names must be str, got {type(name).__name__}")
+    if not metadata:
+        return b""
+    return json.dumps(_tag(metadata, "metadata"), separators=(",", ":")).encode()
+
+
+def decode(blob: bytes) -> dict[str, Any]:
+    """The mapping that :func:`encode` was given. Raises :class:`ValueError` for anything else."""
+    if not blob:
+        return {}
+    try:
+        value = _untag(json.loads(blob))
+    except (KeyError, TypeError, RecursionError) as error:
+        raise ValueError(f"not encoded metadata: {error}") from error
+    if not isinstance(value, dict):
+        raise ValueError("not encoded metadata: no mapping")
+    return value
+
+
+def _tag(value: Any, where: str) -> Any:
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        return {_BYTES: base64.b64encode(bytes(value)).decode()}
+    if isinstance(value, list):
+        return [_tag(item, f"{where}[{index}]") for index, item in enumerate(value)]
+    if isinstance(value, tuple):
+        return {_TUPLE: [_tag(item, f"{where}[{index}]") for index, item in enumerate(value)]}
+    if isinstance(value, Mapping):
+        return {_MAPPING: [[_tag(k, f"a key of {where}"), _tag(v, f"{where}[{k!r}]")] for k, v in value.items()]}
+    raise TypeError(
+        f"{where} is a {type(value).__name__}; metadata may hold None, bool, int, float, str, bytes, "
+        "and lists, tuples and mappings of these"
+    )
+
+
+def _untag(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_untag(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    [(tag, inner)] = value.items()
+    if tag == _BYTES:
+        return base64.b64decode(inner, validate=True)
+    if tag == _TUPLE:
+        return tuple(_untag(item) for item in inner)
+    if tag == _MAPPING:
+        return {_untag(k): _untag(v) for k, v in inner}
+    raise ValueError(f"not encoded metadata: unknown tag {tag!r}")

@@ -1,0 +1,234 @@
+"""The interface of every back end, and what goes in and out of one.
+
+Decides what a key and a value may be, once, for all back ends. Keeps the drop-in promise: where cuda.core is loaded,
+every :class:`ProgramCacheResource` passes its ``isinstance`` check, and this module imports nothing of CUDA.
+
+Source of the interface: ``cuda.core.utils.ProgramCacheResource`` (cuda.core 1.2), widened by entries with metadata
+and by statistics.
+"""
+
+from __future__ import annotations
+
+import sys
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any, TypeVar, overload
+
+from lockcache import metadata as _metadata
+
+__all__ = ["CacheStats", "Entry", "ProgramCacheResource", "coerce_key", "coerce_max_size_bytes", "coerce_value"]
+
+_T = TypeVar("_T")
+_Self = TypeVar("_Self", bound="ProgramCacheResource")
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One cached program: the code as stored, and the metadata published with it as one unit.
+
+    ``metadata`` holds what the writer knew, under names such as ``kind``, ``arch``, ``symbol_mapping``, and
+    ``compile_cost_ns`` (int, nanoseconds); see :func:`lockcache.metadata.encode` for the types it may hold.
+    """
+
+    code: bytes
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class CacheStats:
+    """What one cache object has done since it was made, and how full the store is now.
+
+    The counters belong to this object in this process; ``bytes`` and ``entries`` to the store, which others may share.
+    """
+
+    hits: int = 0
+    misses: int = 0
+    puts: int = 0
+    #: Entries that this object removed to make room.
+    evictions: int = 0
+    #: Writes that were given up (disk full, lock not free in time, larger than the cap). None of them raises.
+    dropped_writes: int = 0
+    #: Reads that found bytes which no writer had stored under that key. Each was a miss.
+    corrupt_entries: int = 0
+    #: Hits among ``hits`` on entries that carry no record to verify (written by cuda.core's own cache).
+    unverified_hits: int = 0
+    bytes: int = 0
+    entries: int = 0
+
+
+def coerce_key(key: object) -> bytes:
+    """A key as bytes. ``str`` is taken as UTF-8, so ``"k"`` and ``b"k"`` are one entry."""
+    if isinstance(key, bytes):
+        return key
+    if isinstance(key, str):
+        return key.encode()
+    if isinstance(key, bytearray):
+        return bytes(key)
+    raise TypeError(f"a cache key must be bytes, bytearray or str, got {type(key).__name__}")
+
+
+def coerce_value(value: object) -> tuple[bytes, dict[str, Any]]:
+    """A value as code and the metadata that it brings: none for bytes-like, the kind and symbols of an ObjectCode.
+
+    Raises :class:`TypeError` for any other type, :class:`FileNotFoundError` for an ObjectCode whose file is gone,
+    :class:`ValueError` for an ObjectCode without code.
+    """
+    if isinstance(value, bytes):
+        return value, {}
+    if isinstance(value, (bytearray, memoryview)):
+        return bytes(value), {}
+    object_code = getattr(sys.modules.get("cuda.core"), "ObjectCode", None)
+    if object_code is not None and isinstance(value, object_code):
+        return _from_object_code(value)
+    raise TypeError(
+        f"a cache value must be bytes, bytearray, memoryview or a cuda.core.ObjectCode, got {type(value).__name__}"
+    )
+
+
+def _from_object_code(value: Any) -> tuple[bytes, dict[str, Any]]:
+    code = value.code
+    if isinstance(code, str):
+        try:
+            with open(code, "rb") as file:
+                code = file.read()
+        except FileNotFoundError as error:
+            raise FileNotFoundError(error.errno, "the file behind this ObjectCode is gone", code) from None
+    if not code:
+        hint = "; LTO-IR needs ProgramOptions(link_time_optimization=True)" if value.code_type == "ltoir" else ""
+        raise ValueError(f"this ObjectCode ({value.code_type}) holds no code, so there is nothing to cache{hint}")
+    found: dict[str, Any] = {"kind": value.code_type}
+    if value.symbol_mapping:
+        found["symbol_mapping"] = dict(value.symbol_mapping)
+    return bytes(code), found
+
+
+def coerce_max_size_bytes(value: object) -> int | None:
+    """A cap in bytes, or ``None`` for no cap. Raises :class:`TypeError` or :class:`ValueError` naming the value."""
+    if value is None:
+        return None
+    if isinstance(value, bool) or not hasattr(value, "__index__"):
+        raise TypeError(f"max_size_bytes must be an int number of bytes or None, got {value!r}")
+    number: int = value.__index__()
+    if not 0 < number < 2**63:
+        raise ValueError(f"max_size_bytes must be between 1 and 2**63-1 bytes, or None for no cap, got {number}")
+    return number
+
+
+class ProgramCacheResource(ABC):
+    """A mapping from keys to compiled programs that several threads, and for some back ends processes, may share.
+
+    Keys are ``bytes``, ``bytearray`` or ``str``; values ``bytes``, ``bytearray``, ``memoryview`` or
+    ``cuda.core.ObjectCode``; reads give ``bytes``. There is no ``in``: between asking and reading, another process may
+    evict the entry. Use ``get``.
+    """
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> type:
+        # cuda.core accepts only instances of its own ABC. That check reads this attribute, and at that moment cuda.core
+        # is loaded by definition: so registering here costs nobody an import, and works for subclasses too. Refused:
+        # importing cuda.core (CUDA must stay optional), an import hook (touches everybody's imports for one class).
+        cls = type(self)
+        upstream = getattr(sys.modules.get("cuda.core.utils"), "ProgramCacheResource", None)
+        if upstream is not None and cls not in _registered:
+            _registered.add(cls)
+            upstream.register(cls)
+        return cls
+
+    @abstractmethod
+    def __getitem__(self, key: bytes | str) -> bytes:
+        """The code stored under ``key``, or :class:`KeyError`."""
+
+    @abstractmethod
+    def __setitem__(self, key: bytes | str, value: object) -> None:
+        """Store ``value``; once this returns no read gives an older one."""
+
+    @abstractmethod
+    def __delitem__(self, key: bytes | str) -> None:
+        """Remove the entry, or :class:`KeyError`."""
+
+    @abstractmethod
+    def __len__(self) -> int:
+        """Number of entries now."""
+
+    @abstractmethod
+    def clear(self) -> None:
+        """Remove every entry."""
+
+    # ``in`` would otherwise fall back to __getitem__(0), (1), ... and answer with a puzzling TypeError.
+    __contains__ = None
+    __iter__ = None
+
+    @overload
+    def get(self, key: bytes | str) -> bytes | None: ...
+    @overload
+    def get(self, key: bytes | str, default: _T) -> bytes | _T: ...
+    def get(self, key: bytes | str, default: object = None) -> object:
+        """The code stored under ``key``, or ``default``."""
+        try:
+            return self[key]
+        except KeyError:
+            return default
+
+    def get_entry(self, key: bytes | str) -> Entry | None:
+        """The entry with its metadata, or ``None``."""
+        code = self.get(key)
+        return None if code is None else Entry(code)
+
+    def put_entry(self, key: bytes | str, entry: Entry) -> None:
+        """Store code and metadata as one unit."""
+        if entry.metadata:
+            raise TypeError(f"{type(self).__name__} stores no metadata; override put_entry and get_entry")
+        self[key] = entry.code
+
+    def update(self, items: Mapping[Any, Any] | Iterable[tuple[Any, Any]], /) -> None:
+        """Store every pair, one after the other. Not a transaction: an error leaves the earlier ones stored."""
+        pairs = items.items() if isinstance(items, Mapping) else items
+        for key, value in pairs:
+            self[key] = value
+
+    def stats(self) -> CacheStats:
+        """Counters of this object, and the size of the store."""
+        return CacheStats(entries=len(self))
+
+    # Deliberately not abstract, and empty: a back end that holds nothing open has nothing to close.
+    def close(self) -> None:  # noqa: B027
+        """Give back what is held open. The cache may be used again; it reopens what it needs."""
+
+    def __enter__(self: _Self) -> _Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+_registered: set[type] = set()
+
+
+def coerce_entry(entry: object) -> tuple[bytes, bytes, int]:
+    """An :class:`Entry` as (code, encoded metadata without the cost, compile cost in nanoseconds)."""
+    if not isinstance(entry, Entry):
+        raise TypeError(f"put_entry takes a lockcache.Entry, got {type(entry).__name__}")
+    code, found = coerce_value(entry.code)
+    if not isinstance(entry.metadata, Mapping):
+        raise TypeError(f"Entry.metadata must be a mapping, got {type(entry.metadata).__name__}")
+    return split_metadata(code, {**found, **entry.metadata})
+
+
+def split_metadata(code: bytes, metadata: dict[str, Any]) -> tuple[bytes, bytes, int]:
+    """Code and metadata as they are stored: (code, encoded metadata without the cost, compile cost in ns)."""
+    cost_ns = metadata.pop(_metadata.COMPILE_COST, 0)
+    if isinstance(cost_ns, bool) or not isinstance(cost_ns, int) or not 0 <= cost_ns < 2**63:
+        raise ValueError(f"{_metadata.COMPILE_COST} must be an int number of nanoseconds, got {cost_ns!r}")
+    return code, _metadata.encode(metadata), cost_ns
+
+
+def join_metadata(tail: bytes, cost_ns: int) -> dict[str, Any]:
+    """The inverse of :func:`split_metadata`: what ``Entry.metadata`` shows."""
+    found = _metadata.decode(tail)
+    if cost_ns:
+        found[_metadata.COMPILE_COST] = cost_ns
+    return found

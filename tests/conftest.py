@@ -1,0 +1,87 @@
+"""What every test may ask for: a path for a cache, a real file system of its own, a machine that has what it needs."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import os
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    reasons = {
+        "cuda": None if importlib.util.find_spec("cuda") else "needs cuda.core and NVRTC: pip install lockcache[cuda]",
+        "gpu": None if os.path.exists("/dev/nvidiactl") else "needs a GPU",
+        "root": None if os.geteuid() == 0 and shutil.which("mount") else "needs root, to mount file systems",
+    }
+    for item in items:
+        for name, reason in reasons.items():
+            if reason is not None and item.get_closest_marker(name) is not None:
+                item.add_marker(pytest.mark.skip(reason=reason))
+
+
+@pytest.fixture
+def cache_path(tmp_path: Path) -> Path:
+    """A path for a cache directory; nothing is there yet."""
+    return tmp_path / "cache"
+
+
+@pytest.fixture
+def mount_tmpfs(tmp_path: Path) -> Iterator[Callable[..., Path]]:
+    """Mounts a tmpfs with the given options (``size=8m``) and gives its path. For tests marked ``root``."""
+    mounted: list[Path] = []
+
+    def mount(options: str) -> Path:
+        path = tmp_path / f"tmpfs{len(mounted)}"
+        path.mkdir()
+        subprocess.run(["mount", "-t", "tmpfs", "-o", f"mode=0700,{options}", "lockcache-test", str(path)], check=True)
+        mounted.append(path)
+        return path
+
+    yield mount
+    for path in mounted:
+        subprocess.run(["umount", "-l", str(path)], check=True)
+
+
+@pytest.fixture
+def mount_image(tmp_path: Path) -> Iterator[Callable[..., Path]]:
+    """Makes a file system in an image file and mounts it by loop: ``mount_image("ext4", 64, "-b", "1024")``."""
+    mounted: list[Path] = []
+
+    def mount(kind: str, size_mib: int, *mkfs_options: str) -> Path:
+        if shutil.which(f"mkfs.{kind}") is None:
+            pytest.skip(f"needs mkfs.{kind}")
+        image, path = tmp_path / f"{kind}{len(mounted)}.img", tmp_path / f"{kind}{len(mounted)}"
+        with open(image, "wb") as file:
+            file.truncate(size_mib << 20)
+        subprocess.run([f"mkfs.{kind}", *mkfs_options, str(image)], check=True, capture_output=True)
+        path.mkdir()
+        subprocess.run(["mount", "-o", "loop", str(image), str(path)], check=True)
+        mounted.append(path)
+        path.chmod(0o700)
+        return path
+
+    yield mount
+    for path in mounted:
+        subprocess.run(["umount", "-l", str(path)], check=True)
+
+
+@pytest.fixture
+def in_directory() -> Callable[[Path], contextlib.AbstractContextManager[None]]:
+    """Changes the working directory for a ``with`` block."""
+
+    @contextlib.contextmanager
+    def change(path: Path) -> Iterator[None]:
+        before = os.getcwd()
+        os.chdir(path)
+        try:
+            yield
+        finally:
+            os.chdir(before)
+
+    return change

@@ -1,0 +1,343 @@
+"""lockcache.keys where no compiler is needed: the framing, the arguments, the source scan, the refusals."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from lockcache.errors import LockcacheError, UncacheableError
+from lockcache.keys import hashing, make_program_cache_key, scan, versions
+
+SOURCE = 'extern "C" __global__ void k(int *a) { *a = 1; }'
+
+PLAIN = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(st.characters(codec="utf-8")) | st.binary(),
+    lambda inner: st.lists(inner, max_size=4),
+    max_leaves=12,
+)
+
+
+def options(**fields: Any) -> Any:
+    return pytest.importorskip("cuda.core").ProgramOptions(**{"arch": "sm_90", **fields})
+
+
+def make(**changes: Any) -> bytes:
+    arguments = {"code": SOURCE, "code_type": "c++", "target_type": "cubin", **changes}
+    return make_program_cache_key(**{"options": None, **arguments} if "options" in changes else arguments)
+
+
+def key(**changes: Any) -> bytes:
+    return make(**{"options": options(), **changes})
+
+
+# ---- framing ---------------------------------------------------------------------------------------------------------
+
+
+@settings(max_examples=300, deadline=None)
+@given(PLAIN, PLAIN)
+@example(["ab", "c"], ["a", "bc"])
+@example([["a"], "b"], [["a", "b"]])
+@example(["a"], [b"a"])
+@example([1], [True])
+@example([0], [None])
+@example([], [[]])
+@example("", b"")
+@example(["1"], [1])
+def test_two_values_have_the_same_bytes_only_if_they_are_the_same_value(one: object, other: object) -> None:
+    # repr tells 1 from True and "a" from b"a", which == does not.
+    assert (hashing.encode(one) == hashing.encode(other)) == (repr(one) == repr(other))
+
+
+def test_a_list_and_a_tuple_of_the_same_values_have_the_same_bytes() -> None:
+    assert hashing.encode(["a", ["b"]]) == hashing.encode(("a", ("b",)))
+
+
+def test_a_value_without_a_stable_form_cannot_enter_a_key() -> None:
+    with pytest.raises(TypeError, match="object"):
+        hashing.encode([object()])
+
+
+# ---- arguments -------------------------------------------------------------------------------------------------------
+
+
+def test_importing_keys_loads_nothing_of_cuda() -> None:
+    script = "import sys, lockcache.keys; sys.exit(any(name.split('.')[0] == 'cuda' for name in sys.modules))"
+    assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"code_type": 5}, "code_type.*int"),
+        ({"code_type": None}, "code_type.*NoneType"),
+        ({"target_type": b"cubin"}, "target_type.*bytes"),
+        ({"options": None}, "ProgramOptions.*NoneType"),
+        ({"options": {"arch": "sm_90"}}, "ProgramOptions.*dict"),
+    ],
+)
+def test_a_wrong_type_is_named_even_where_cuda_core_is_absent(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(TypeError, match=message):
+        make(**{"options": None, **changes})
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"code_type": "cuda"}, r"c\+\+, ptx, nvvm.*'cuda'"),
+        ({"target_type": "exe"}, "ptx, cubin, ltoir.*'exe'"),
+        ({"code_type": "ptx", "target_type": "ltoir"}, "'ltoir'.*'ptx'.*cubin, ptx"),
+        ({"code_type": "nvvm", "target_type": "cubin"}, "'cubin'.*'nvvm'.*ptx, ltoir"),
+    ],
+)
+def test_an_unknown_type_or_pair_is_refused_with_a_list_of_what_is_accepted(
+    changes: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        make(**{"options": None, **changes})
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"code": b"x"}, "code must be a str.*bytes"),
+        ({"code": b"x", "code_type": "ptx"}, "code must be a str.*bytes"),
+        ({"code": 5, "code_type": "nvvm", "target_type": "ptx"}, "code must be str, bytes or bytearray.*int"),
+        ({"name_expressions": "abc"}, "name_expressions.*str 'abc'"),
+        ({"name_expressions": b"abc"}, "name_expressions.*bytes"),
+        ({"name_expressions": 5}, "name_expressions.*int"),
+        ({"name_expressions": None}, "name_expressions.*NoneType"),
+        ({"name_expressions": [5]}, "name expression.*int 5"),
+        ({"name_expressions": (bytearray(b"f"),)}, "name expression.*bytearray"),
+        ({"extra_digest": 5}, "extra_digest.*int 5"),
+        ({"extra_digest": "digest"}, "extra_digest.*str 'digest'"),
+        ({"extra_digest": [1]}, "extra_digest.*list"),
+    ],
+)
+def test_an_argument_of_the_wrong_type_is_a_type_error_that_names_it(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(TypeError, match=message):
+        key(**changes)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("include_path", 5),
+        ("include_path", [5]),
+        ("include_path", Path("/usr/include")),
+        ("include_path", b"/usr/include"),
+        ("pre_include", 5),
+        ("pre_include", {"a.h"}),
+        ("undefine_macro", 5),
+        ("ptxas_options", ("-v", 5)),
+        ("define_macro", 5),
+        ("define_macro", {"A": "1"}),
+        ("diag_suppress", {1}),
+        ("diag_error", 1.5),
+        ("diag_warn", [None]),
+    ],
+)
+@pytest.mark.parametrize("extra_digest", [None, b"headers"])
+def test_an_option_that_cuda_core_would_drop_for_its_type_is_a_type_error(
+    field: str, value: object, extra_digest: bytes | None
+) -> None:
+    with pytest.raises(TypeError, match=rf"options\.{field} must be"):
+        key(options=options(**{field: value}), extra_digest=extra_digest)
+
+
+def test_options_without_an_arch_have_no_key() -> None:
+    unset = options()
+    unset.arch = None
+    with pytest.raises(UncacheableError, match="arch='sm_90'"):
+        key(options=unset)
+
+
+def test_code_that_is_not_unicode_is_a_value_error() -> None:
+    with pytest.raises(ValueError, match="code cannot be written as UTF-8"):
+        key(code="\udc80")
+
+
+# ---- refusals --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("create_pch", "x.pch"),
+        ("create_pch", False),
+        ("time", "x.csv"),
+        ("time", ""),
+        ("time", False),
+        ("fdevice_time_trace", "trace.json"),
+    ],
+)
+def test_an_option_with_a_side_effect_is_refused_even_with_an_extra_digest(field: str, value: object) -> None:
+    for extra_digest in (None, b"everything"):
+        with pytest.raises(UncacheableError, match=rf"options\.{field}.*hit does not compile"):
+            key(options=options(**{field: value}), extra_digest=extra_digest)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"include_path": "/usr/include"},
+        {"include_path": ["/a", "/b"]},
+        {"include_path": ""},
+        {"pre_include": "x.h"},
+        {"pch": True},
+        {"use_pch": "x.pch"},
+        {"pch_dir": "/tmp"},
+        {"name": "kernels/k.cu"},
+        {"name": "/abs/k.cu"},
+        {"name": "kernels\\k.cu"},
+        {"name": "k/", "no_source_include": True},
+        {"ptxas_options": "--options-file=o"},
+        {"ptxas_options": ["-v", "-optf", "o"]},
+        {"ptxas_options": "--apply-controls=o"},
+        {"define_macro": "T=__TIME__"},
+        {"define_macro": ("H", '__has_include("x.h")')},
+    ],
+    ids=str,
+)
+def test_an_option_that_reads_files_is_refused_without_an_extra_digest(fields: dict[str, Any]) -> None:
+    with pytest.raises(UncacheableError, match="extra_digest"):
+        key(options=options(**fields))
+
+
+@pytest.mark.parametrize("code_type", ["c++", "ptx"])
+def test_extra_sources_are_refused_where_program_refuses_them(code_type: str) -> None:
+    with pytest.raises(UncacheableError, match="extra_sources"):
+        key(code_type=code_type, options=options(extra_sources=[("a", "b")]))
+
+
+@pytest.mark.parametrize("sources", ["ab", [5], [("a",)], [(5, "a")], [("a", 5)]], ids=str)
+def test_extra_sources_of_the_wrong_shape_are_a_type_error(sources: object) -> None:
+    with pytest.raises(TypeError, match="extra_sources"):
+        key(code_type="nvvm", target_type="ptx", options=options(extra_sources=sources))
+
+
+def test_libdevice_is_refused_without_an_extra_digest() -> None:
+    with pytest.raises(UncacheableError, match=r"use_libdevice.*extra_digest"):
+        key(code_type="nvvm", target_type="ptx", options=options(use_libdevice=True))
+
+
+def test_a_refusal_is_a_value_error_and_a_lockcache_error() -> None:
+    assert issubclass(UncacheableError, ValueError)
+    assert issubclass(UncacheableError, LockcacheError)
+
+
+# ---- what code reads -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        '#include "x.h"',
+        '  #  include "x.h"',
+        '%:include "x.h"',
+        '??=include "x.h"',
+        '#inc\\\nlude "x.h"',
+        '#inc\\\r\nlude "x.h"',
+        '#inc??/\nlude "x.h"',
+        '/* a */ # /* b\n c */ include "x.h"',
+        '#/\\\n* a */include "x.h"',
+        '/* a\n b */ #include "x.h"',
+        'int a; // b\n\v#include "x.h"',
+        '// b \\ \n#include "x.h"',
+        '#include_next "x.h"',
+        '#if __has_include("x.h")\n#endif',
+        '#embed "x.h"',
+    ],
+)
+def test_a_quoted_include_is_found_however_it_is_written(code: str) -> None:
+    assert scan.scan(code.encode()).beside
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "#include </usr/x.h>",
+        "#include <../x.h>",
+        "#include <C:/x.h>",
+        '#include "/usr/x.h"',
+        "#include HEADER",
+        "#define ASK __has_include",
+        "#if __has_include(HEADER)\n#endif",
+    ],
+)
+def test_an_include_that_may_lead_anywhere_is_found(code: str) -> None:
+    assert scan.scan(code.encode()).file
+
+
+@pytest.mark.parametrize("word", ["__DATE__", "__TIME__", "__TIMESTAMP__"])
+def test_code_that_reads_the_clock_is_found(word: str) -> None:
+    assert scan.scan(f"__device__ char c[] = {word};".encode()).clock == word
+    assert scan.scan(f"__device__ char c[] = {word[:4]}\\\n{word[4:]};".encode()).clock == word
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        SOURCE,
+        '// #include "x.h"\nint includes; int embedded; char *important = "#include";',
+        "#include <cuda_fp16.h>\n#include <cuda/std/type_traits>",
+        "#ifdef __has_include\n#if __has_include(<cuda_fp16.h>)\n#endif\n#endif",
+        "#if defined(__has_include) && __has_include(<cuda_fp16.h>)\n#endif",
+        "#define A \\\n  1\n#pragma unroll",
+    ],
+)
+def test_code_that_reads_nothing_of_its_own_is_let_through(code: str) -> None:
+    assert scan.scan(code.encode()) == ("", "", "")
+
+
+@settings(deadline=None)
+@given(st.text('/*#\\\n in<"c', max_size=4000))
+def test_no_code_makes_the_scan_fail(code: str) -> None:
+    scan.scan(("include" + code).encode())
+
+
+def test_a_long_run_of_comments_is_scanned_in_no_time() -> None:
+    # With /\*.*?\*/ under a star this would take until the end of the world.
+    scan.scan(b"include" + b"/**/" * 2000 + b"\n" + b"/*" * 2000 + b"*/ # x")
+
+
+@pytest.mark.parametrize("code", ['#include "x.h"', "#include </usr/x.h>", "char c[] = __DATE__;", "#include HEADER"])
+def test_code_that_reads_something_else_is_refused_without_an_extra_digest(code: str) -> None:
+    with pytest.raises(UncacheableError, match="extra_digest"):
+        key(code=code)
+
+
+# ---- which compiler --------------------------------------------------------------------------------------------------
+
+
+def test_a_library_is_known_by_its_content_not_by_its_path_or_time(tmp_path: Path) -> None:
+    library = tmp_path / "lib.so.1"
+    library.write_bytes(os.urandom(300_000))
+    copy = tmp_path / "elsewhere.so"
+    shutil.copyfile(library, copy)
+    os.utime(copy, (1, 1))
+    assert versions.fingerprint(str(library)) == versions.fingerprint(str(copy))
+
+
+@pytest.mark.parametrize("offset", [0, 0x270, 300_000 - 40, 300_000])
+def test_another_build_of_a_library_is_another_library(tmp_path: Path, offset: int) -> None:
+    content = bytearray(os.urandom(300_000))
+    library = tmp_path / "lib.so.1"
+    library.write_bytes(content)
+    before = versions.fingerprint(str(library))
+    content[offset : offset + 1] = bytes([content[offset] ^ 1]) if offset < len(content) else b"x"
+    library.write_bytes(content)
+    assert versions.fingerprint(str(library)) != before
+
+
+@pytest.mark.parametrize("size", [0, 1, 65_536, 65_537, 100_000])
+def test_a_library_of_any_size_has_a_fingerprint(tmp_path: Path, size: int) -> None:
+    library = tmp_path / "lib.so"
+    library.write_bytes(bytes(size))
+    assert len(versions.fingerprint(str(library))) == 32
