@@ -121,6 +121,8 @@ class InMemoryProgramCache(ProgramCacheResource):
 
     def _after_fork_in_child(self) -> None:
         self._lock = threading.Lock()
+        # A thread that the child does not have may have been between an entry and its bytes.
+        self._bytes = sum(len(stored[0]) for stored in self._entries.values())
 
     def __reduce__(self) -> Any:
         raise TypeError("an InMemoryProgramCache belongs to its process; share a FileStreamProgramCache instead")

@@ -7,6 +7,7 @@ PermissionError and EROFS on a write are configuration and do raise.
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import threading
@@ -83,7 +84,13 @@ class FileStreamProgramCache(ProgramCacheResource):
     ) -> None:
         cap = coerce_max_size_bytes(max_size_bytes)
         timeout = _coerce_timeout(lock_timeout_seconds)
-        self._arguments = (resolve_path(path), cap, timeout, bool(fsync), bool(record_files))
+        self._arguments = (
+            resolve_path(path),
+            cap,
+            timeout,
+            _coerce_switch("fsync", fsync),
+            _coerce_switch("record_files", record_files),
+        )
         self._directory = CacheDirectory(self._arguments[0], timeout)
         layout = self._directory.layout
         self._reader = EntryReader(layout, self._directory.recency)
@@ -161,8 +168,7 @@ class FileStreamProgramCache(ProgramCacheResource):
 
     def stats(self) -> CacheStats:
         """This object's counters, and bytes and entries of the directory as accounted (staged writes included)."""
-        usage = self._directory.usage_if_writable()
-        slot = usage.total() if usage is not None else self._measured()
+        slot = self._accounted()
         reads = self._reader
         with self._counting:
             return CacheStats(
@@ -194,23 +200,46 @@ class FileStreamProgramCache(ProgramCacheResource):
         if cap is not None and cap != policy.max_size_bytes and self._directory.usage_if_writable() is not None:
             if policy.by_operator:
                 _log.warning(
-                    "%s: max_size_bytes=%d is not applied, an operator set it to %d",
+                    "%s: max_size_bytes=%d is not applied, an operator set it to %s",
                     self.path,
                     cap,
                     policy.max_size_bytes,
                 )
             else:
-                self._directory.policy.replace(Policy(cap))
-        self._evict_to_cap()
+                self._set_cap(Policy(cap))
+        self._evict_to(self._directory.policy.current())
 
-    def _evict_to_cap(self) -> None:
-        limit = self._directory.policy.current().entries_limit_bytes
+    def _set_cap(self, policy: Policy) -> None:
+        try:
+            self._directory.policy.replace(policy)
+            return
+        except OSError as error:
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                raise
+        # It may well be this cache that fills the disk, and the cap that would have prevented it.
+        self._evict_to(policy)
+        try:
+            self._directory.policy.replace(policy)
+        except OSError as error:
+            _log.warning("%s: max_size_bytes=%s is not applied: %s", self.path, policy.max_size_bytes, error)
+
+    def _evict_to(self, policy: Policy) -> None:
+        limit = policy.entries_limit_bytes
         usage = self._directory.usage_if_writable()
         while limit is not None and usage is not None and usage.total_bytes() > limit:
             evicted = evict(self._directory, limit)
             if not evicted.entries:
                 return  # what is left is being written by others, who make room for themselves
             self._count(evictions=evicted.entries)
+
+    def _accounted(self) -> Slot:
+        try:
+            usage = self._directory.usage_if_writable()
+            if usage is not None:
+                return usage.total()
+        except OSError as error:
+            _log.debug("%s: the accounting cannot be read, so the directory is measured: %s", self.path, error)
+        return self._measured()
 
     def _measured(self) -> Slot:
         slots = [measure_shard(self._directory.layout, shard) for shard in range(SHARDS)]
@@ -241,6 +270,13 @@ def _reopen(
         fsync=fsync,
         record_files=record_files,
     )
+
+
+def _coerce_switch(name: str, value: object) -> bool:
+    # bool("no") is True, and would go unnoticed.
+    if not isinstance(value, bool):
+        raise TypeError(f"{name} must be True or False, got {value!r}")
+    return value
 
 
 def _coerce_timeout(seconds: object) -> float:

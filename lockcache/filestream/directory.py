@@ -13,29 +13,37 @@ import os
 import shlex
 import stat
 import threading
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from lockcache.errors import FormatError, UnsafeCacheDirError
 from lockcache.filestream.layout import FORMAT_VERSION, SHARDS, Layout, make_private
-from lockcache.filestream.locks import ProcessLock
+from lockcache.filestream.locks import ProcessLock, ShardLocks
 from lockcache.filestream.policy import PolicyFile
 from lockcache.filestream.recency import Recency
 from lockcache.filestream.replace import replace_file
 from lockcache.filestream.scan import measure_shard
-from lockcache.filestream.usage import UsagePage, encode_page
+from lockcache.filestream.usage import Slot, UsagePage, encode_page
 from lockcache.fork import after_fork_in_child
 
-__all__ = ["CacheDirectory"]
+__all__ = ["CacheDirectory", "check_directory"]
 
 _READ_ONLY: Final = (errno.EACCES, errno.EPERM, errno.EROFS)
+# A full disk does not take the job down (invariant 7): what is there can be read.
+_NOT_WRITABLE: Final = (*_READ_ONLY, errno.ENOSPC, errno.EDQUOT)
 _OPEN_PAGE: Final = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 
 
 class CacheDirectory:
     """One cache directory, open: its paths, policy, accounting page, locks, and how it states recency."""
 
-    def __init__(self, root: str, lock_timeout_seconds: float) -> None:
+    def __init__(
+        self, root: str, lock_timeout_seconds: float, between_shards: Callable[[], object] = lambda: None
+    ) -> None:
         """Open ``root``, making it (mode 0700) if it is missing.
+
+        ``between_shards`` is called again and again while a directory without accounting is counted (3 s for a million
+        entries), and may raise to give up; nothing is half done then.
 
         Raises :class:`UnsafeCacheDirError`, :class:`FormatError`, :class:`PolicyError`, or the plain :class:`OSError`
         of a path that cannot be made or is no directory. A directory that can be read and not written opens.
@@ -43,19 +51,16 @@ class CacheDirectory:
         self.layout = Layout(root)
         self.policy = PolicyFile(self.layout)
         self.recency = Recency(root)
-        self._lock_timeout_seconds = lock_timeout_seconds
+        #: The shard locks, by shard number.
+        self.locks = ShardLocks(self.layout, lock_timeout_seconds)
+        self._init_lock = ProcessLock(self.layout.init_lock, lock_timeout_seconds)
+        self._between_shards = between_shards
         self._attaching = threading.Lock()
-        self._reset_locks()
         self._usage: UsagePage | None = None
         after_fork_in_child(self)
         self._prepare()
         self.policy.load()
         self.usage_if_writable()
-
-    @property
-    def locks(self) -> list[ProcessLock]:
-        """The shard locks, by shard number."""
-        return self._locks
 
     def usage(self) -> UsagePage:
         """The accounting page, attached anew if the directory was deleted or replaced underneath.
@@ -68,35 +73,40 @@ class CacheDirectory:
         return usage
 
     def usage_if_writable(self) -> UsagePage | None:
-        """As :meth:`usage`, but ``None`` on a directory that may not be written."""
+        """As :meth:`usage`, but ``None`` on a directory that may not be written, or has no page and a full disk."""
         try:
             return self.usage()
         except OSError as error:
-            if error.errno not in _READ_ONLY:
+            if error.errno not in _NOT_WRITABLE:
                 raise
             return None
 
     def remake(self) -> None:
-        """Make again what was deleted underneath us, so that a write which failed on it can be tried once more."""
+        """Open everything anew, making what was deleted, so that a write which failed on it can be tried once more."""
+        self.close()
         self._make()
 
     def close(self) -> None:
         """Close every descriptor. The next use opens them again."""
         with self._attaching:
             self._usage = None
-            for lock in [*self._locks, self._init_lock]:
-                lock.close()
+        for lock in [*self.locks.values(), self._init_lock]:
+            lock.close()
 
     def _after_fork_in_child(self) -> None:
         self._attaching = threading.Lock()
 
     def _prepare(self) -> None:
+        root, *below = self.layout.directories()
+        _make_root(root)
+        _check_safe([root], os.stat)  # before anything is made in it
         try:
-            self._make()
+            for path in below:
+                make_private(path)
         except OSError as error:
-            if error.errno not in _READ_ONLY or not os.path.isdir(self.layout.root):
+            if error.errno not in _NOT_WRITABLE:
                 raise
-        _check_safe(self.layout)
+        _check_safe(below, os.lstat)
         _check_format(self.layout)
 
     def _make(self) -> None:
@@ -104,10 +114,6 @@ class CacheDirectory:
         _make_root(root)
         for path in below:
             make_private(path)
-
-    def _reset_locks(self) -> None:
-        self._locks = [ProcessLock(self.layout.lock(shard), self._lock_timeout_seconds) for shard in range(SHARDS)]
-        self._init_lock = ProcessLock(self.layout.init_lock, self._lock_timeout_seconds)
 
     def _attach(self, seen: UsagePage | None) -> UsagePage:
         with self._attaching:
@@ -118,9 +124,15 @@ class CacheDirectory:
 
     def _open_page(self) -> UsagePage | None:
         try:
-            return UsagePage(os.open(self.layout.usage, _OPEN_PAGE))
+            page = UsagePage(os.open(self.layout.usage, _OPEN_PAGE))
         except FileNotFoundError:
             return None
+        # Any other size is damage, and what is missing would count for nothing: count anew.
+        return page if page.is_whole() else None
+
+    def _measure(self, shard: int) -> Slot:
+        self._between_shards()
+        return measure_shard(self.layout, shard)
 
     def _create_page(self) -> UsagePage:
         """First use of this directory by any lockcache: count what is there (cuda.core may have filled it)."""
@@ -130,12 +142,26 @@ class CacheDirectory:
             if page is not None:
                 return page
             replace_file(self.layout, self.layout.format, b"%d\n" % FORMAT_VERSION)
-            slots = [measure_shard(self.layout, shard) for shard in range(SHARDS)]
+            self.policy.restore()
+            slots = [self._measure(shard) for shard in range(SHARDS)]
             replace_file(self.layout, self.layout.usage, encode_page(slots))
             page = self._open_page()
         if page is None:
             raise FileNotFoundError(errno.ENOENT, "the directory is being deleted underneath", self.layout.usage)
         return page
+
+
+def check_directory(layout: Layout) -> None:
+    """Refuse what opening would refuse, and make nothing.
+
+    Raises :class:`UnsafeCacheDirError`, :class:`FormatError`, or :class:`NotADirectoryError`.
+    """
+    root, *below = layout.directories()
+    if os.path.lexists(root) and not os.path.isdir(root):
+        raise NotADirectoryError(errno.ENOTDIR, "a cache directory is wanted here", root)
+    _check_safe([root], os.stat)
+    _check_safe(below, os.lstat)
+    _check_format(layout)
 
 
 def _make_root(path: str) -> None:
@@ -152,11 +178,11 @@ def _make_root(path: str) -> None:
             raise NotADirectoryError(errno.ENOTDIR, "a cache directory is wanted here", path) from None
 
 
-def _check_safe(layout: Layout) -> None:
+def _check_safe(paths: Iterable[str], look: Callable[[str], os.stat_result]) -> None:
     me = os.geteuid()
-    for path in (layout.root, layout.entries, layout.tmp, layout.own):
+    for path in paths:
         try:
-            status = os.stat(path) if path == layout.root else os.lstat(path)
+            status = look(path)
         except FileNotFoundError:
             continue  # a read-only directory of cuda.core's has no lockcache/
         # root may put anything anywhere already; trusting its directories adds nobody, and read-only caches are its.
@@ -183,6 +209,8 @@ def _check_format(layout: Layout) -> None:
         text = os.read(fd, 64)
     finally:
         os.close(fd)
+    if not text:
+        return  # what a power cut may leave of a file that was not synced; no version ever wrote an empty one
     if not text.strip().isdigit():
         raise FormatError(f"{layout.format} holds {text!r}, not a format version; remove the directory", layout.format)
     if int(text) > FORMAT_VERSION:

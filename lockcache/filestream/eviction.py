@@ -12,19 +12,28 @@ from __future__ import annotations
 
 import os
 import random
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import groupby, islice
 from typing import Final
 
 from lockcache.filestream.directory import CacheDirectory
-from lockcache.filestream.layout import SHARDS
+from lockcache.filestream.layout import SHARDS, Layout
 from lockcache.filestream.recency import last_use_ns
 from lockcache.filestream.scan import Found, scan_shard
 from lockcache.filestream.usage import UsagePage
 from lockcache.filestream.write import remove_locked
 
-__all__ = ["SAMPLE_ENTRIES", "Evicted", "choose_victims", "evict", "remove_victims", "sample_entries"]
+__all__ = [
+    "SAMPLE_ENTRIES",
+    "Evicted",
+    "all_entries",
+    "choose_victims",
+    "evict",
+    "remove_victims",
+    "sample_entries",
+    "sweep",
+]
 
 #: How many entries a writer looks at when it must evict: 12 ms for 4,096, shared by the 256 and more puts that the
 #: batch makes room for.
@@ -32,6 +41,10 @@ SAMPLE_ENTRIES: Final = 4096
 
 # Beyond what is needed, a sixteenth of the sample: what keeps the next puts from looking again.
 _BATCH_DIVISOR: Final = 16
+
+# Entries that are looked at between two cuts to the victims so far: a sweep of a million entries then needs the memory
+# of its victims and of these (20 MB), not of all (300 MB), and no sort takes longer than a signal may wait.
+_CHUNK_ENTRIES: Final = 65536
 
 # Victims removed under one hold of a shard lock: half a millisecond at most, also on a slow disk.
 _REMOVALS_PER_LOCK: Final = 32
@@ -62,16 +75,39 @@ def evict(directory: CacheDirectory, limit_bytes: int) -> Evicted:
     return remove_victims(directory, victims, limit_bytes - batch_bytes)
 
 
-def sample_entries(directory: CacheDirectory, at_least: int | None) -> list[Found]:
-    """Entries of whole shards, from a random one on, until there are ``at_least``; of all shards for ``None``."""
+def sweep(directory: CacheDirectory, limit_bytes: int, should_stop: Callable[[], bool]) -> Evicted:
+    """As :func:`evict`, but exact LRU however many entries there are, and no batch: for the daemon, who has the time.
+
+    ``should_stop`` is asked between shards while looking and between lock holds while removing; after it said so once
+    it must go on saying so. What was removed by then is accounted for like all else.
+    """
+    usage = directory.usage()
+    needed = usage.total_bytes() - limit_bytes
+    if needed <= 0:
+        return Evicted()
+    victims, _ = choose_victims(all_entries(directory.layout, should_stop), needed, 0)
+    # Others may have made room meanwhile: keep the younger of the victims, not those in the last shards.
+    victims, _ = choose_victims(victims, usage.total_bytes() - limit_bytes, 0)
+    return remove_victims(directory, victims, limit_bytes, should_stop=should_stop)
+
+
+def all_entries(layout: Layout, should_stop: Callable[[], bool] = lambda: False) -> Iterator[Found]:
+    """Every entry, shard by shard, also those that the accounting does not know of. Ends early if told to."""
+    for shard in range(SHARDS):
+        if should_stop():
+            return
+        yield from scan_shard(layout, shard)
+
+
+def sample_entries(directory: CacheDirectory, at_least: int) -> list[Found]:
+    """Entries of whole shards, from a random one on, until there are ``at_least``."""
     slots = directory.usage().slots()
     start = random.randrange(SHARDS)
     sample: list[Found] = []
     for shard in (*range(start, SHARDS), *range(start)):
-        # The daemon looks everywhere: writers that do not account fill shards whose slot says nothing.
-        if at_least is None or slots[shard] != (0, 0):
+        if slots[shard] != (0, 0):
             sample.extend(scan_shard(directory.layout, shard))
-        if at_least is not None and len(sample) >= at_least:
+        if len(sample) >= at_least:
             break
     return sample
 
@@ -81,13 +117,24 @@ def choose_victims(sample: Iterable[Found], needed_bytes: int, batch_entries: in
 
     Returns them, oldest first, and the bytes of the batch.
     """
-    oldest = sorted(sample)
-    freed, count = 0, 0
-    while count < len(oldest) and freed < needed_bytes:
-        freed += oldest[count].size_bytes
-        count += 1
-    batch = oldest[count : count + batch_entries]
-    return oldest[: count + batch_entries], sum(found.size_bytes for found in batch)
+    found = iter(sample)
+    oldest: list[Found] = []
+    count = 0
+    while chunk := list(islice(found, _CHUNK_ENTRIES)):
+        oldest = sorted(oldest + chunk)
+        count = _count_until(oldest, needed_bytes)
+        del oldest[count + batch_entries :]
+    return oldest, sum(entry.size_bytes for entry in oldest[count:])
+
+
+def _count_until(entries: list[Found], needed_bytes: int) -> int:
+    """How many entries, from the first on, add up to ``needed_bytes``."""
+    freed = 0
+    for count, entry in enumerate(entries):
+        if freed >= needed_bytes:
+            return count
+        freed += entry.size_bytes
+    return len(entries)
 
 
 def remove_victims(
@@ -121,8 +168,11 @@ def _by_shard(victims: list[Found]) -> Iterable[list[Found]]:
 def _remove_from_shard(directory: CacheDirectory, usage: UsagePage, victims: list[Found]) -> Evicted:
     layout, shard = directory.layout, int(victims[0].name[:2], 16)
     lock = directory.locks[shard]
-    if not lock.try_acquire():
-        return Evicted()
+    try:
+        if not lock.try_acquire():
+            return Evicted()
+    except OSError:
+        return Evicted()  # no inode or descriptor left for a lock file that is not there yet: as good as busy
     try:
         has_records = os.path.exists(layout.record_shard(shard))
         done = Evicted()

@@ -12,8 +12,10 @@ one: init, then one shard after the other.
 
 from __future__ import annotations
 
+import errno
 import os
 import random
+import resource
 import threading
 import time
 from types import TracebackType
@@ -22,10 +24,10 @@ from typing import Final
 from filelock import lock_descriptor, unlock_descriptor
 
 from lockcache.errors import LockTimeoutError
-from lockcache.filestream.layout import make_private
+from lockcache.filestream.layout import Layout, make_private
 from lockcache.fork import after_fork_in_child
 
-__all__ = ["ProcessLock"]
+__all__ = ["ProcessLock", "ShardLocks"]
 
 # For writing: NFS refuses an exclusive flock on a read-only descriptor.
 _FLAGS: Final = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
@@ -44,12 +46,13 @@ class ProcessLock:
     any more and opens the new one.
     """
 
-    __slots__ = ("__weakref__", "_fd", "_threads", "path", "timeout_seconds")
+    __slots__ = ("__weakref__", "_fd", "_keeps_open", "_threads", "path", "timeout_seconds")
 
     def __init__(self, path: str, timeout_seconds: float) -> None:
         self.path = path
         self.timeout_seconds = timeout_seconds
         self._fd = -1
+        self._keeps_open = True
         # flock does not exclude threads that share a descriptor.
         self._threads = threading.Lock()
         after_fork_in_child(self)
@@ -92,9 +95,24 @@ class ProcessLock:
     def release(self) -> None:
         """Requires: this lock."""
         try:
-            unlock_descriptor(self._fd)
+            if self._keeps_open:
+                unlock_descriptor(self._fd)
+            else:
+                self._close_locked()  # which unlocks
         finally:
             self._threads.release()
+
+    def is_lost(self) -> bool:
+        """Whether the lock's path no longer leads to the file that is locked: it was deleted or replaced underneath.
+
+        Whoever locks that path now gets another file, and the lock besides ours. Requires: this lock.
+        """
+        try:
+            return not os.path.samestat(os.fstat(self._fd), os.stat(self.path, follow_symlinks=False))
+        except OSError as error:
+            if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ESTALE):
+                return True
+            raise
 
     def close(self) -> None:
         """Close the descriptor. The next acquisition opens it again."""
@@ -121,6 +139,7 @@ class ProcessLock:
         for _ in range(3):
             if self._fd < 0:
                 self._fd = self._open()
+                self._keeps_open = _is_in_lower_half(self._fd)
             try:
                 if not lock_descriptor(self._fd, blocking=False):
                     return False
@@ -152,3 +171,23 @@ class ProcessLock:
 
     def __del__(self) -> None:
         self._close_locked()
+
+
+def _is_in_lower_half(fd: int) -> bool:
+    # A directory has 256 locks, and a process may be allowed to open no more files than that. Half of the numbers is
+    # enough for us; a lock above it is opened for each use (2 us more), and the numbers are left to others.
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return most == resource.RLIM_INFINITY or fd < most // 2
+
+
+class ShardLocks(dict[int, ProcessLock]):
+    """The locks of a directory's shards, by number, each made when it is first asked for."""
+
+    def __init__(self, layout: Layout, timeout_seconds: float) -> None:
+        super().__init__()
+        self._layout = layout
+        self._timeout_seconds = timeout_seconds
+
+    def __missing__(self, shard: int) -> ProcessLock:
+        # setdefault: of two threads that come here at once, both must get the same lock.
+        return self.setdefault(shard, ProcessLock(self._layout.lock(shard), self._timeout_seconds))

@@ -4,8 +4,8 @@ Decides whose cap counts. The file's, for every process; it is read again at eve
 running processes at their next one. Who may change it: the operator (the daemon, ``lockcache policy set``) always; a
 program that opens the cache with ``max_size_bytes`` only where no operator has spoken.
 
-Keeps invariant 3 across changes, and invariant 7: a policy file that is damaged while the cache is open leaves the last
-good one in force.
+Keeps invariant 3 across changes, and invariant 7: a policy file that is damaged or deleted while the cache is open
+leaves the last good one in force.
 """
 
 from __future__ import annotations
@@ -65,7 +65,8 @@ class PolicyFile:
         """The policy in force now. Read each time: an equal mtime proves nothing where clocks tick in seconds."""
         try:
             raw = self._read()
-            if raw != self._raw:
+            # No file is no new policy: a directory deleted underneath keeps its cap, see :meth:`restore`.
+            if raw and raw != self._raw:
                 self._raw = raw
                 self._policy = self._parse(raw)
         except (OSError, PolicyError) as error:
@@ -83,6 +84,11 @@ class PolicyFile:
         body = {"max_size_bytes": policy.max_size_bytes, "by_operator": policy.by_operator}
         replace_file(self._layout, self._path, json.dumps(body).encode() + b"\n")
 
+    def restore(self) -> None:
+        """Publish the policy read last, if the directory has none any more: it was deleted underneath and made anew."""
+        if self._policy != Policy() and not os.path.lexists(self._path):
+            self.replace(self._policy)
+
     def _read(self) -> bytes:
         try:
             fd = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
@@ -99,7 +105,7 @@ class PolicyFile:
         try:
             body = json.loads(raw)
             cap, by_operator = body["max_size_bytes"], body.get("by_operator", False)
-        except (ValueError, TypeError, KeyError, AttributeError) as error:
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
             raise PolicyError(f"{self._path} is no policy ({error!r}); remove it or set it anew", self._path) from None
         if cap is not None and (isinstance(cap, bool) or not isinstance(cap, int) or not 0 < cap < 2**63):
             raise PolicyError(f"{self._path}: max_size_bytes must be a positive int or null, got {cap!r}", self._path)

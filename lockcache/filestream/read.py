@@ -17,7 +17,7 @@ from typing import Final
 
 from lockcache.filestream.layout import Layout
 from lockcache.filestream.recency import Recency
-from lockcache.filestream.record import HEAD_BYTES, LONG_PAYLOAD, TAIL_BESIDE, XATTR, is_understood, is_whole
+from lockcache.filestream.record import HEAD_BYTES, TAIL_BESIDE, XATTR, is_understood, is_whole, split_records
 from lockcache.fork import after_fork_in_child
 
 __all__ = ["EntryReader"]
@@ -29,9 +29,13 @@ _FLAGS: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 # A hit states its use itself; the kernel's own atime update on top is 0.6 us more. Only the owner may decline it.
 _NOATIME: Final[int] = getattr(os, "O_NOATIME", 0)
 
-# A pair of payload and record file can be met between its two renames; ESTALE means that the name was looked up before
-# and replaced on the server since. Both are over by the next look, or are no race.
+# A payload can be replaced between opening it and opening its record file; ESTALE means that the name was looked up
+# before and replaced on the server since. Both are over by the next look, or are no race.
 _ATTEMPTS: Final = 3
+
+# What a file system answers where there is no attribute, or where there are none at all. Anything else says nothing of
+# the entry, which must not pass for one without a record.
+_NO_ATTRIBUTE: Final = (errno.ENODATA, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EPERM)
 
 _XATTR: Final = XATTR.encode()
 
@@ -98,8 +102,10 @@ class EntryReader:
                 self._recency.touch(fd)
                 self.hits += 1
                 return payload, blob
-        except OSError:
-            pass  # no attribute, or no plain file: nothing is decided here, the careful path looks anew
+        except (OSError, MemoryError):
+            # No attribute, no plain file, or a damaged length of gigabytes: nothing is decided here, the careful path
+            # looks anew.
+            pass
         finally:
             _close(fd)
         return self._load_carefully(name, path)
@@ -135,55 +141,60 @@ class EntryReader:
         """One look. ``None`` for bytes that fail their digest; :class:`OSError` for a file that cannot be read."""
         fd = _open(path, self._flags)
         try:
-            blob = self._record(fd, name)
-            payload = _verified(fd, name, blob) if blob else _unverified(fd)
-            if payload is None:
+            records = self._records(fd, name)
+            status = os.fstat(fd)
+            if not stat.S_ISREG(status.st_mode):
+                raise OSError(errno.EINVAL, "not a regular file")
+            payload = _read_exactly(fd, status.st_size)
+            for blob in records:
+                if is_understood(blob) and is_whole(blob, name, payload):
+                    self._recency.touch(fd)
+                    return payload, blob
+            if not os.fstat(fd).st_nlink:
+                # Replaced or removed since it was opened, and the record file with it: no damage, look again.
+                raise OSError(errno.ESTALE, "replaced while it was read")
+            # Empty files under final names are what a power cut leaves of writes that were not synced. An empty value
+            # of ours has a record; one without was emptied.
+            if records or not payload or len(payload) != status.st_size:
                 return None
             self._recency.touch(fd)
-            return payload, blob
+            return payload, b""
         finally:
             _close(fd)
 
-    def _record(self, fd: int, name: str) -> bytes:
-        """The record of an open entry, head and tail; empty if it has none."""
-        try:
-            blob = _getxattr(fd, _XATTR)
-        except OSError:
-            return self._record_file(name)  # ENODATA; ENOTSUP and EPERM where there are no such attributes
-        if len(blob) == HEAD_BYTES and blob[3] & TAIL_BESIDE:
-            return blob + self._record_file(name)
-        return blob
+    def _records(self, fd: int, name: str) -> list[bytes]:
+        """What may be the record of an open entry, head and tail; empty if it has none.
 
-    def _record_file(self, name: str) -> bytes:
+        One, or in the middle of a publish several, of which at most one is whole with the payload.
+        """
+        try:
+            head = _getxattr(fd, _XATTR)
+        except OSError as error:
+            if error.errno not in _NO_ATTRIBUTE:
+                raise
+            file = self._record_file(name)
+            return [] if file is None else split_records(file)
+        if len(head) == HEAD_BYTES and head[3] & TAIL_BESIDE:
+            tails = self._record_file(name) or b""
+            length = int.from_bytes(head[4:8], "little")
+            return [head + tails[:length], head + tails[max(0, len(tails) - length) :]]
+        return [head]
+
+    def _record_file(self, name: str) -> bytes | None:
         try:
             fd = _open(self._layout.record(name), _FLAGS)
         except FileNotFoundError:
-            return b""
+            return None
         try:
-            return _read_exactly(fd, os.fstat(fd).st_size)
+            status = os.fstat(fd)
+            if not stat.S_ISREG(status.st_mode):
+                raise OSError(errno.EINVAL, "not a regular file")
+            return _read_exactly(fd, status.st_size)
         finally:
             _close(fd)
 
     def _after_fork_in_child(self) -> None:
         self._counting = threading.Lock()
-
-
-def _verified(fd: int, name: str, blob: bytes) -> bytes | None:
-    if not is_understood(blob):
-        return None
-    size = int.from_bytes(blob[8:12], "little")
-    payload = _read_exactly(fd, size if size < LONG_PAYLOAD else os.fstat(fd).st_size)
-    return payload if is_whole(blob, name, payload) else None
-
-
-def _unverified(fd: int) -> bytes | None:
-    status = os.fstat(fd)
-    if not stat.S_ISREG(status.st_mode):
-        raise OSError(errno.EINVAL, "not a regular file")
-    # Empty files under final names are what a power cut leaves of writes that were not synced. An empty value of ours
-    # has a record; one without was emptied.
-    payload = _read_exactly(fd, status.st_size)
-    return payload if payload and len(payload) == status.st_size else None
 
 
 def _read_exactly(fd: int, size_bytes: int) -> bytes:

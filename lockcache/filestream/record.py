@@ -32,7 +32,7 @@ from typing import Final, NamedTuple
 
 from xxhash import xxh3_128_digest
 
-__all__ = ["HEAD_BYTES", "TAIL_BESIDE", "XATTR", "Record", "is_whole", "pack", "unpack"]
+__all__ = ["HEAD_BYTES", "TAIL_BESIDE", "XATTR", "Record", "is_whole", "pack", "split_records", "unpack"]
 
 #: The extended attribute that holds a record.
 XATTR: Final = "user.lockcache"
@@ -86,6 +86,17 @@ def is_understood(blob: bytes) -> bool:
 def payload_bytes(blob: bytes) -> int:
     """The payload's length as stated in the head. Requires: :func:`is_understood`."""
     return int.from_bytes(blob[8:12], "little")
+
+
+def split_records(file: bytes) -> list[bytes]:
+    """The records in a record file, newest first: one, and during a publish the older one behind it."""
+    records: list[bytes] = []
+    start = 0
+    while start < len(file) or not records:
+        end = start + HEAD_BYTES + int.from_bytes(file[start + 4 : start + 8], "little")
+        records.append(file[start:end])
+        start = end
+    return records
 
 
 def unpack(blob: bytes) -> Record:

@@ -19,7 +19,7 @@ from lockcache.errors import LockTimeoutError
 from lockcache.filestream.directory import CacheDirectory
 from lockcache.filestream.layout import SHARDS, Layout, StagedName, parse_staged_name
 from lockcache.filestream.owner import Owner, is_alive
-from lockcache.filestream.scan import measure_shard, scan_records
+from lockcache.filestream.scan import measure_shard, scan_records, staged_files
 from lockcache.filestream.usage import Slot
 
 __all__ = ["Repair", "reap", "recount", "recount_all", "recount_drifted"]
@@ -67,7 +67,22 @@ def recount(directory: CacheDirectory, shard: int, timeout_seconds: float | None
 
 def recount_all(directory: CacheDirectory) -> list[Repair]:
     """Recount every shard; the repairs that changed something."""
-    return [repair for shard in range(SHARDS) if (repair := recount(directory, shard)).before != repair.after]
+    return [repair for shard in _used_shards(directory) if (repair := recount(directory, shard)).before != repair.after]
+
+
+def _used_shards(directory: CacheDirectory) -> list[int]:
+    """The shards that there is anything of: for the others, lock files would be made for nothing.
+
+    250 of them may be more than a disk has inodes left.
+    """
+    layout, slots = directory.layout, directory.usage().slots()
+    staged = {file.shard for file in staged_files(layout)}
+    paths = (layout.lock, layout.entry_shard, layout.record_shard)
+    return [
+        shard
+        for shard in range(SHARDS)
+        if slots[shard] != (0, 0) or shard in staged or any(os.path.exists(path(shard)) for path in paths)
+    ]
 
 
 def recount_drifted(directory: CacheDirectory) -> int:

@@ -8,20 +8,28 @@ from __future__ import annotations
 
 import contextlib
 import os
-import secrets
 
-from lockcache.filestream.layout import Layout
+from lockcache.filestream.layout import Layout, StagedName
+from lockcache.filestream.owner import myself, next_serial
 
 __all__ = ["replace_file", "write_all"]
 
 
-def replace_file(layout: Layout, path: str, content: bytes) -> None:
-    """Put ``content`` under ``path``, whole. Raises :class:`OSError`; then the old file stands."""
-    staged = f"{layout.tmp}/{os.path.basename(path)}.{secrets.token_hex(8)}"
+def replace_file(layout: Layout, path: str, content: bytes, *, fsync: bool = True) -> None:
+    """Put ``content`` under ``path``, whole. Raises :class:`OSError`; then the old file stands.
+
+    With ``fsync`` also after a power cut, which would otherwise leave an empty file in place of the old one: a cache
+    that synced every entry, and cannot be opened for an empty ``format``, lost them all.
+    """
+    # Named like a staged write that reserves nothing, so that every recount can tell whose it is and whether they live.
+    me = myself()
+    staged = layout.staged(StagedName(0, 0, me.host, me.pid, me.start_seconds, next_serial()))
     fd = os.open(staged, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     try:
         try:
             write_all(fd, content)
+            if fsync:
+                os.fsync(fd)
         finally:
             os.close(fd)
         os.rename(staged, path)

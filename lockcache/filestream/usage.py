@@ -11,6 +11,7 @@ leave a drift; the second kind only ever counts too much. :mod:`.recovery` sets 
 
 from __future__ import annotations
 
+import errno
 import os
 import struct
 import weakref
@@ -49,7 +50,16 @@ class UsagePage:
 
     def is_unlinked(self) -> bool:
         """Whether the file has lost its name: the directory was deleted, or made anew, underneath us."""
-        return os.fstat(self._fd).st_nlink == 0
+        try:
+            return os.fstat(self._fd).st_nlink == 0
+        except OSError as error:
+            if error.errno == errno.ESTALE:  # how NFS says the same
+                return True
+            raise
+
+    def is_whole(self) -> bool:
+        """Whether the file has the size that it must have."""
+        return os.fstat(self._fd).st_size == PAGE_BYTES
 
     def slot(self, shard: int) -> Slot:
         blob = os.pread(self._fd, _SLOT.size, shard * _SLOT.size)
@@ -70,7 +80,7 @@ class UsagePage:
     def slots(self) -> list[Slot]:
         """All slots, read at once."""
         numbers = self._numbers()
-        return [Slot(numbers[i], numbers[i + 1]) for i in range(0, len(numbers), 2)]
+        return list(map(Slot._make, zip(numbers[::2], numbers[1::2], strict=True)))
 
     def total_bytes(self) -> int:
         """Bytes of entries and reservations in the whole directory."""

@@ -12,11 +12,11 @@ from __future__ import annotations
 
 import errno
 import os
+import stat
 from typing import Final
 
 from filelock import lock_descriptor
 
-from lockcache.errors import LockTimeoutError
 from lockcache.filestream.directory import CacheDirectory
 from lockcache.filestream.layout import Layout, StagedName, make_private
 from lockcache.filestream.owner import myself, next_serial
@@ -27,9 +27,12 @@ from lockcache.filestream.usage import UsagePage
 __all__ = ["AttributeRefusedError", "RecordPlacement", "StagedEntry", "remove_entry", "remove_locked"]
 
 _STAGE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
+_READ: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 
 # A write that is given up has often waited its whole timeout for this lock; it does not wait that long again.
 _ABANDON_SECONDS: Final = 0.25
+
+_MISCONFIGURED: Final = (errno.EACCES, errno.EPERM, errno.EROFS)
 
 # What a file system answers for an attribute that is too big for it (ext4 says ENOSPC), and for none at all.
 _TOO_BIG: Final = (errno.ENOSPC, errno.E2BIG, errno.ERANGE)
@@ -126,6 +129,10 @@ class StagedEntry:
             self._write_record(record, fsync=fsync)
         if fsync:
             os.fsync(self._fd)
+        # Before it is published, not after: an entry that is evicted while its writer has it open still takes its bytes
+        # on disk, after they were given back (seen: sixteen writers, 1.3 times the cap). And NFS reports a full disk on
+        # close; an entry must not be visible by then.
+        self._close()
 
     def publish(self, *, fsync: bool) -> None:
         """Let readers see it, in one critical section with giving back what it replaces."""
@@ -134,8 +141,10 @@ class StagedEntry:
         with self._directory.locks[self._shard]:
             has_records = os.path.exists(layout.record_shard(self._shard))
             replaced = _bytes_on_disk(layout, self._name, has_records)
-            # The record first: dying in between leaves a pair that fails its digest, a miss. The other order would
-            # leave a payload without a record, which is served unverified.
+            # The record first, and with the older one behind it, so that whoever reads between the two renames, or
+            # after a death there, finds the record of either payload. The other order would leave a payload without a
+            # record, which is served unverified.
+            record_bytes = self._append_older_record() if self._record_path and replaced is not None else None
             if self._record_path:
                 _rename(self._record_path, layout.record(self._name), layout.records)
             # An interrupt from here on leaves too much accounted for; giving back what is published, too little.
@@ -145,11 +154,12 @@ class StagedEntry:
             except OSError:
                 self._is_reserved = True
                 raise
-            if has_records and not self._record_path:
+            if record_bytes is not None:
+                os.truncate(layout.record(self._name), record_bytes)
+            elif has_records and not self._record_path:
                 _unlink(layout.record(self._name))
             self._path = self._record_path = ""
             self.usage.add_locked(self._shard, -(replaced or 0), int(replaced is None))
-        self._close()
         if fsync:
             _fsync_directory(os.path.dirname(path))
 
@@ -169,8 +179,8 @@ class StagedEntry:
             _unlink(path)
             return
         try:
-            _unlink(path)
-            if self._is_reserved:
+            # A file that is gone was taken for a dead owner's, and what it reserved was given back with it.
+            if _unlink(path) and self._is_reserved:
                 self.usage.add_locked(self._shard, -self._size, 0)
         finally:
             lock.release()
@@ -192,6 +202,27 @@ class StagedEntry:
         finally:
             os.close(fd)
 
+    def _append_older_record(self) -> int | None:
+        """Put the record file that will be replaced behind the new one; the new one's own length if there was any.
+
+        Takes no room of its own: the older file's is still accounted for. Requires: shard lock.
+        """
+        try:
+            older = os.open(self._directory.layout.record(self._name), _READ)
+        except FileNotFoundError:
+            return None
+        try:
+            blob = os.read(older, os.fstat(older).st_size)
+        finally:
+            os.close(older)
+        fd = os.open(self._record_path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW)
+        try:
+            record_bytes = os.fstat(fd).st_size
+            write_all(fd, blob)
+        finally:
+            os.close(fd)
+        return record_bytes
+
     def _close(self) -> None:
         fd, self._fd = self._fd, -1
         if fd >= 0:
@@ -202,13 +233,16 @@ def remove_entry(directory: CacheDirectory, name: str, timeout_seconds: float) -
     """Remove an entry and give back its bytes. Whether there was one.
 
     Removing is what makes a dropped write safe (invariant 2), so it does not depend on the lock: where that cannot be
-    had in time the entry goes all the same, and a recount mends the accounting.
+    had in time, or no file be opened (no descriptors left), the entry goes all the same, and a recount mends the
+    accounting.
     """
-    usage = directory.usage()
     lock = directory.locks[int(name[:2], 16)]
     try:
+        usage = directory.usage()
         lock.acquire(timeout_seconds)
-    except LockTimeoutError:
+    except OSError as error:
+        if error.errno in _MISCONFIGURED:
+            raise
         removed = _unlink(directory.layout.entry(name))
         _unlink(directory.layout.record(name))
         return removed
@@ -230,11 +264,14 @@ def remove_locked(layout: Layout, usage: UsagePage, name: str, has_records: bool
 
 
 def _bytes_on_disk(layout: Layout, name: str, has_records: bool) -> int | None:
-    """What an entry counts for, or ``None`` if there is none."""
+    """What an entry counts for, or ``None`` if there is none: nothing, or what :mod:`.scan` passes over too."""
     try:
-        size = os.lstat(layout.entry(name)).st_size
-    except FileNotFoundError:
+        status = os.lstat(layout.entry(name))
+    except (FileNotFoundError, NotADirectoryError):
         return None
+    if not stat.S_ISREG(status.st_mode):
+        return None
+    size = status.st_size
     if has_records:
         try:
             size += os.lstat(layout.record(name)).st_size
@@ -256,8 +293,8 @@ def _rename(source: str, path: str, parent: str) -> None:
 def _unlink(path: str) -> bool:
     try:
         os.unlink(path)
-    except FileNotFoundError:
-        return False
+    except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+        return False  # planted directories are no entries, and served by nobody
     return True
 
 

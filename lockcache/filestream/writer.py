@@ -1,7 +1,7 @@
 """Storing one value from start to end: reserve, make room, write, publish, and what to do when that fails.
 
-Decides which failures are tried again (once each: a directory deleted underneath, a full disk after evicting, a record
-that did not fit where it was put; room that others hold, until the timeout) and which end as a dropped write. Keeps
+Decides which failures are tried again (a directory deleted underneath and a record that did not fit where it was put,
+once; a full disk, after each of a few evictions; room that others hold, until the timeout) and which end as a dropped write. Keeps
 invariant 2 for those: a dropped write removes the older value under its key. Keeps invariant 7: nothing here raises for
 what the caller cannot help.
 """
@@ -9,6 +9,7 @@ what the caller cannot help.
 from __future__ import annotations
 
 import errno
+import os
 import random
 import time
 from typing import Final, NamedTuple
@@ -28,6 +29,10 @@ _MISCONFIGURED: Final = (errno.EACCES, errno.EPERM, errno.EROFS)
 # Between two tries of a writer that gave its reservation back: about what writing a few MiB takes, at random, so that
 # those who met do not meet again.
 _LONGEST_PAUSE_SECONDS: Final = 0.02
+
+# Evictions for one write on a full disk. The first frees its length, each further one twice as much: what a write needs
+# is blocks, inodes, perhaps a directory, and what an entry frees is not always all of it.
+_MOST_EVICTIONS: Final = 4
 
 
 class Written(NamedTuple):
@@ -94,6 +99,7 @@ class _Write:
         self._name = name
         self._payload = payload
         self._record = record
+        self._evictions = 0
         self.evicted = Evicted()
 
     def run(self, timeout_seconds: float, *, fsync: bool) -> str | None:
@@ -145,15 +151,26 @@ class _Write:
     def _remedy(self, error: OSError) -> str | None:
         """Do what may help against ``error``; its name, so that it is done once, or ``None``."""
         if isinstance(error, AttributeRefusedError):
-            return self._placement.learn_from(error)
-        if isinstance(error, FileNotFoundError):
+            learned = self._placement.learn_from(error)
+            if learned is not None:
+                return learned
+        if isinstance(error, FileNotFoundError) or error.errno == errno.ESTALE:
             self._directory.remake()
             return "remade the directory"
         if error.errno in _DISK_FULL:
-            total = self._directory.usage().total_bytes()
-            self.evicted += evict(self._directory, max(0, total - len(self._payload)))
-            return "evicted for a full disk"
+            return self._evict_for_full_disk()
         return None
+
+    def _evict_for_full_disk(self) -> str | None:
+        needed = max(1, len(self._payload)) << self._evictions
+        self._evictions += 1
+        total = self._directory.usage().total_bytes()
+        disk = os.statvfs(self._directory.layout.root)
+        if self._evictions > _MOST_EVICTIONS or disk.f_bavail * disk.f_frsize + total < len(self._payload):
+            return None  # nor would it fit if every entry went for it
+        evicted = evict(self._directory, max(0, total - needed))
+        self.evicted += evicted
+        return f"evicted {self._evictions} times for a full disk" if evicted.entries else None
 
 
 _NO_ROOM: Final = "no room"

@@ -70,7 +70,8 @@ def as_strings(value: str | list[str] | tuple[str, ...] | None) -> list[str]:
 def unknown_fields(options: Any) -> list[object]:
     """Names and values of the fields that this version knows nothing about and that are set."""
     found: list[object] = []
-    for name in _unknown_names(type(options)):
+    options_type: Any = type(options)
+    for name in _unknown_names(options_type):
         value = getattr(options, name)
         if value is not None:
             try:
@@ -85,5 +86,5 @@ def unknown_fields(options: Any) -> list[object]:
 
 
 @functools.lru_cache(maxsize=8)
-def _unknown_names(options_type: type) -> tuple[str, ...]:
+def _unknown_names(options_type: Any) -> tuple[str, ...]:
     return tuple(sorted({field.name for field in dataclasses.fields(options_type)} - KNOWN))

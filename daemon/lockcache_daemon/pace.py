@@ -1,0 +1,45 @@
+"""How often work in the background may run, from what it was seen to cost.
+
+Keeps an idle daemon's cost bounded, whatever the size of the directory and the speed of its file system: after work
+that took c seconds the next is due c / duty later.
+"""
+
+from __future__ import annotations
+
+import time
+from types import TracebackType
+from typing import Final
+
+__all__ = ["Pace"]
+
+# Waiting for a network file system is not using a core, but it is using that file system: a twentieth of it counts.
+_WAITING_COUNTS: Final = 1 / 20
+
+
+class Pace:
+    """``with pace:`` around the work measures it; :attr:`is_due` says whether its time has come again.
+
+    ``tick_seconds`` is how often one asks at most. Work that fits into its share of a tick is due at every one, so that
+    what is promised in ticks does not hang on when exactly they come.
+    """
+
+    def __init__(self, duty: float, tick_seconds: float) -> None:
+        self._duty = duty
+        self._tick_seconds = tick_seconds
+        self._due = 0.0
+        self._began_cpu = self._began = 0.0
+
+    @property
+    def is_due(self) -> bool:
+        return time.monotonic() >= self._due
+
+    def __enter__(self) -> None:
+        self._began_cpu, self._began = time.thread_time(), time.monotonic()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        now = time.monotonic()
+        cost = max(time.thread_time() - self._began_cpu, (now - self._began) * _WAITING_COUNTS)
+        pause = cost / self._duty
+        self._due = now + pause if pause > self._tick_seconds else 0.0

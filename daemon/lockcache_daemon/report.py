@@ -1,0 +1,178 @@
+"""What the daemon says: a line for people, or a JSON object for programs, per event.
+
+Decides the words, and that nobody who reads them can stop the daemon: a closed pipe or a full disk under its log costs
+lines, which are counted, and nothing else. Errors go to stderr in lines for people; with ``--json`` all is on stdout.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from typing import Any, TextIO
+
+from lockcache.errors import LockcacheError
+from lockcache.filestream.eviction import Evicted
+from lockcache.filestream.policy import Policy
+from lockcache.filestream.usage import Slot
+from lockcache.sizes import format_size
+from lockcache_daemon.rules import Watermarks
+
+__all__ = ["LogToReport", "Report", "Summary", "Sweep", "describe", "readable"]
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """One sweep of one directory."""
+
+    before_bytes: int
+    after_bytes: int
+    evicted_entries: int
+    evicted_bytes: int
+    milliseconds: float
+
+
+@dataclass(frozen=True)
+class Summary:
+    """One complete pass over one directory."""
+
+    before: Slot
+    after: Slot
+    #: Shards whose accounting was wrong.
+    repaired_shards: int
+    #: Shards that stayed locked by others, and so were not counted.
+    busy_shards: int
+    evicted: Evicted
+
+
+class Report:
+    """Writes events to ``out``, and errors for people to ``err``."""
+
+    def __init__(self, *, as_json: bool, out: TextIO, err: TextIO) -> None:
+        self._as_json = as_json
+        self._out = out
+        self._err = err
+        #: Lines that could not be written.
+        self.lost_lines = 0
+
+    def started(self, root: str, policy: Policy, marks: Watermarks | None, held: Slot) -> None:
+        fields: dict[str, Any] = {"max_size_bytes": policy.max_size_bytes, "bytes": held.bytes, "entries": held.entries}
+        if marks is None or policy.max_size_bytes is None:
+            self._say("start", root, "kept, without a cap", **fields)
+            return
+        self._say(
+            "start",
+            root,
+            f"cap {format_size(policy.max_size_bytes)}, sweeps above {format_size(marks.high_bytes)} down to "
+            f"{format_size(marks.low_bytes)}; holds {format_size(held.bytes)} in {held.entries} entries",
+            **fields,
+            **marks._asdict(),
+        )
+
+    def cap_changed(self, root: str, policy: Policy) -> None:
+        cap = "none" if policy.max_size_bytes is None else format_size(policy.max_size_bytes)
+        self._say("cap", root, f"an operator changed the cap to {cap}", max_size_bytes=policy.max_size_bytes)
+
+    def swept(self, root: str, sweep: Sweep) -> None:
+        text = (
+            f"swept {format_size(sweep.before_bytes)} -> {format_size(sweep.after_bytes)}, evicted "
+            f"{sweep.evicted_entries} entries in {sweep.milliseconds:.0f} ms"
+        )
+        self._say("sweep", root, text, **asdict(sweep))
+
+    def failed(self, root: str, error: Exception) -> None:
+        self._say(
+            "error",
+            root,
+            f"{describe(error)} (tried again at every tick, said once)",
+            is_error=True,
+            error=_fields_of(error),
+        )
+
+    def recovered(self, root: str) -> None:
+        self._say("recovered", root, "works again")
+
+    def warned(self, message: str) -> None:
+        self._say("warning", None, message, is_error=True, message=message)
+
+    def stopped(self, signal_name: str) -> None:
+        self._say("stop", None, f"stopped by {signal_name}", signal=signal_name)
+
+    def summed_up(self, root: str, summary: Summary) -> None:
+        text = (
+            f"{format_size(summary.before.bytes)} -> {format_size(summary.after.bytes)} in {summary.after.entries} "
+            f"entries; evicted {summary.evicted.entries}, repaired the accounting of {summary.repaired_shards} shards"
+        )
+        if summary.busy_shards:
+            text += f"; {summary.busy_shards} shards stayed locked by others and were not counted"
+        self._say("summary", root, text, **_flat(summary))
+
+    def rehearsed(self, root: str, held: Slot, evicted: Evicted) -> None:
+        text = (
+            f"holds {format_size(held.bytes)} in {held.entries} entries; would evict {evicted.entries} entries, "
+            f"{format_size(evicted.bytes)}"
+        )
+        counts: dict[str, Any] = {"bytes": held.bytes, "entries": held.entries}
+        self._say("dry-run", root, text, **counts, evicted_entries=evicted.entries, evicted_bytes=evicted.bytes)
+
+    def missing(self, root: str) -> None:
+        self._say("dry-run", root, "is not there; would be made", bytes=0, entries=0)
+
+    def _say(self, event: str, root: str | None, text: str, *, is_error: bool = False, **fields: Any) -> None:
+        now = datetime.now().astimezone().isoformat(timespec="milliseconds")
+        if self._as_json:
+            where = {} if root is None else {"directory": root}
+            self._write(self._out, json.dumps({"time": now, "event": event, **where, **fields}))
+        else:
+            text = text if root is None else f"{root}: {text}"
+            self._write(self._err if is_error else self._out, f"{now} {readable(text)}")
+
+    def _write(self, stream: TextIO, line: str) -> None:
+        try:
+            stream.write(line + "\n")
+            stream.flush()
+        except (OSError, ValueError):  # ValueError: closed
+            self.lost_lines += 1
+
+
+class LogToReport(logging.Handler):
+    """What the library warns of goes the same way."""
+
+    def __init__(self, report: Report) -> None:
+        super().__init__(logging.WARNING)
+        self._report = report
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._report.warned(record.getMessage())
+
+
+def readable(text: str) -> str:
+    """One line that any terminal and any encoding takes: a directory may be called anything."""
+    return text if text.isascii() and text.isprintable() else text.encode("unicode_escape").decode("ascii")
+
+
+def describe(error: Exception) -> str:
+    """An error in words, its path first."""
+    if isinstance(error, OSError) and not isinstance(error, LockcacheError) and error.filename is not None:
+        return f"{os.fsdecode(error.filename)}: {error.strerror}"
+    return str(error)
+
+
+def _fields_of(error: Exception) -> dict[str, Any]:
+    kind = {"kind": type(error).__name__, "message": str(error)}
+    return {**kind, "errno": error.errno} if isinstance(error, OSError) and error.errno is not None else kind
+
+
+def _flat(summary: Summary) -> dict[str, Any]:
+    return {
+        "before_bytes": summary.before.bytes,
+        "before_entries": summary.before.entries,
+        "after_bytes": summary.after.bytes,
+        "after_entries": summary.after.entries,
+        "repaired_shards": summary.repaired_shards,
+        "busy_shards": summary.busy_shards,
+        "evicted_entries": summary.evicted.entries,
+        "evicted_bytes": summary.evicted.bytes,
+    }

@@ -1,0 +1,73 @@
+"""Signals that end the daemon: noted at once, acted on at the next safe point.
+
+Keeps invariant 5's polite half: SIGTERM, SIGINT and SIGHUP end the daemon within a second and leave nothing half done.
+A handler only notes the signal; whoever works asks between shards and between lock holds, and whoever waits is woken
+through a socket, so that an idle daemon sleeps in the kernel and wakes for its ticks alone.
+
+For the main thread. Not promised: an end within a second while the kernel itself hangs in a dead mount.
+"""
+
+from __future__ import annotations
+
+import select
+import signal
+import socket
+from types import FrameType, TracebackType
+from typing import Any, Final
+
+__all__ = ["StopSignals", "Stopped"]
+
+_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+
+
+class Stopped(Exception):  # noqa: N818 (no error: somebody asked for it)
+    """Raised out of work that cannot be asked in between, by :meth:`StopSignals.raise_if_set`."""
+
+
+class StopSignals:
+    """Catches the signals to stop for a ``with`` block."""
+
+    def __init__(self) -> None:
+        #: The first signal that came, or ``None``.
+        self.number: int | None = None
+        self._before: dict[int, Any] = {}
+        self._wakes, self._waker = socket.socketpair()
+
+    def __enter__(self) -> StopSignals:
+        self._wakes.setblocking(False)
+        self._waker.setblocking(False)
+        signal.set_wakeup_fd(self._waker.fileno(), warn_on_full_buffer=False)
+        for number in _SIGNALS:
+            # nohup's wish is kept. SIGINT is caught all the same: shells ignore it for whatever ends in `&`, and
+            # `kill -INT` has to end a daemon that a script started so.
+            if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:
+                self._before[number] = signal.signal(number, self._note)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+        signal.set_wakeup_fd(-1)
+        self._wakes.close()
+        self._waker.close()
+
+    def is_set(self) -> bool:
+        return self.number is not None
+
+    def raise_if_set(self) -> None:
+        if self.number is not None:
+            raise Stopped(signal.Signals(self.number).name)
+
+    def wait(self, seconds: float) -> None:
+        """Sleep for so long, or until a signal to stop."""
+        if self.number is None:
+            # poll, not select: with many directories there are more than 1,024 descriptors.
+            poll = select.poll()
+            poll.register(self._wakes, select.POLLIN)
+            poll.poll(seconds * 1000)
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        if self.number is None:
+            self.number = number

@@ -1,0 +1,81 @@
+"""Sizes, shares and durations as people write them: "10G", "90%", "0.5s". For programs only.
+
+Keeps one promise for every program: the same text means the same number everywhere, and what is no size is refused with
+a ``ValueError`` that names the text and says what is accepted. K, M, G, T, P and E are powers of 1000, as for ccache,
+Kubernetes and disk makers; Ki, Mi, Gi, ... (or KiB, MiB, GiB, ...) are powers of 1024. So a cap of 10G is never larger
+than what somebody expects who reads it as 2**30.
+
+Not promised: that importing this works in a plain install. It needs pydantic and durationpy, the extra ``cli``.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+from typing import Final
+
+import durationpy
+from pydantic import ByteSize, TypeAdapter, ValidationError
+
+__all__ = ["SIZES_IN_WORDS", "format_size", "parse_duration", "parse_share", "parse_size"]
+
+#: For ``--help``.
+SIZES_IN_WORDS: Final = (
+    "512M, 10G, 1.5T (powers of 1000), 512MiB, 10GiB, 1.5TiB (powers of 1024), or a plain number of bytes"
+)
+
+_LARGEST_BYTES: Final = 2**63 - 1
+_ACCEPTED_SIZES: Final = f"accepted: {SIZES_IN_WORDS}; at least 1 byte, less than 2**63"
+_ACCEPTED_SHARES: Final = "accepted: a percentage from 1% to 100%, such as 90%"
+_ACCEPTED_DURATIONS: Final = "accepted: a positive number with a unit, such as 500ms, 0.5s, 2m or 1h30m"
+
+# What ByteSize would take beyond sizes is refused first: bits ("10Gbit"), "1_000", what follows a size ("10G!").
+_SIZE: Final = re.compile(r"([0-9]{1,40}|[0-9]{0,40}\.[0-9]{1,40}) ?([kmgtpe]?)(i?)b?", re.ASCII | re.IGNORECASE)
+_SHARE: Final = re.compile(r"([0-9]{1,3}(?:\.[0-9]{1,6})?) ?%", re.ASCII)
+_DURATION: Final = re.compile(r"(?:[0-9]{1,12}(?:\.[0-9]{1,9})?(?:ns|us|ms|s|m|h|d))+", re.ASCII)
+
+_byte_size: Final = TypeAdapter(ByteSize)
+
+
+def parse_size(text: str) -> int:
+    """Bytes for "10G" and the like: at least 1, less than 2**63. Raises :class:`ValueError` naming ``text``."""
+    stripped = text.strip()
+    match = _SIZE.fullmatch(stripped)
+    if match is None or (match[3] and not match[2]):
+        raise ValueError(f"{text!r} is not a size; {_ACCEPTED_SIZES}")
+    if match[3] and not stripped.lower().endswith("b"):
+        stripped += "B"  # ByteSize knows GiB, and not the Gi of Kubernetes
+    try:
+        size = int(_byte_size.validate_python(stripped))
+    except ValidationError as error:
+        raise ValueError(f"{text!r} is not a size; {_ACCEPTED_SIZES}") from error
+    if not 0 < size <= _LARGEST_BYTES:
+        raise ValueError(f"{text!r} is too {'large' if size > 0 else 'small'} for a size; {_ACCEPTED_SIZES}")
+    return size
+
+
+def parse_share(text: str) -> float:
+    """0.9 for "90%". Raises :class:`ValueError` naming ``text``."""
+    match = _SHARE.fullmatch(text.strip())
+    if match is None or not 1 <= float(match[1]) <= 100:
+        raise ValueError(f"{text!r} is not a share; {_ACCEPTED_SHARES}")
+    return float(match[1]) / 100
+
+
+def parse_duration(text: str) -> float:
+    """Seconds, more than 0, for "0.5s" and the like. Raises :class:`ValueError` naming ``text``."""
+    stripped = text.strip()
+    if _DURATION.fullmatch(stripped) is None:
+        raise ValueError(f"{text!r} is not a duration; {_ACCEPTED_DURATIONS}")
+    try:
+        duration: timedelta = durationpy.from_str(stripped)
+    except durationpy.DurationError as error:
+        raise ValueError(f"{text!r} is not a duration; {_ACCEPTED_DURATIONS}") from error
+    if duration <= timedelta(0):
+        raise ValueError(f"{text!r} is too short for a duration; {_ACCEPTED_DURATIONS}")
+    return duration.total_seconds()
+
+
+def format_size(size_bytes: int) -> str:
+    """A size for people, in powers of 1000: "10.0 GB". What :func:`parse_size` takes, rounded."""
+    return ByteSize(size_bytes).human_readable(decimal=True, separator=" ")

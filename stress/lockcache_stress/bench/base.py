@@ -1,0 +1,129 @@
+"""What all measurements share: where they work, two caches side by side, interleaved timing, a line of the result.
+
+Timings are taken in turns (A B A B ...), so that a machine that is busy for a while is busy for both, and are told as
+medians; what must hold is a ratio of two of them. Proven is only what the machine did while it was measured.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from statistics import median
+from typing import Any, Final
+
+from lockcache import FileStreamProgramCache
+
+__all__ = [
+    "VALUE_BYTES",
+    "Bench",
+    "Line",
+    "interleaved",
+    "open_ours",
+    "open_theirs",
+    "ratio_line",
+    "theirs_is_installed",
+]
+
+#: A small cubin.
+VALUE_BYTES: Final = 16 * 1024
+
+
+@dataclass(frozen=True)
+class Line:
+    """One measured thing."""
+
+    name: str
+    ours: str
+    theirs: str = ""
+    floor: str = ""
+    #: Ours against what the bar compares with.
+    ratio: str = ""
+    #: What must hold; empty for what is only told.
+    bar: str = ""
+    ok: bool = True
+    #: The same as numbers, for ``--json``.
+    numbers: dict[str, Any] | None = None
+
+
+@dataclass(frozen=True)
+class Bench:
+    """One run of measurements."""
+
+    root: str
+    quick: bool
+    #: Told what goes on.
+    show: Callable[[float, str], None]
+
+    def directory(self, name: str) -> str:
+        """A new directory."""
+        path = os.path.join(self.root, f"{name}-{time.monotonic_ns()}")
+        os.mkdir(path, 0o700)
+        return path
+
+    def pick(self, full: int, quick: int) -> int:
+        """A number of repetitions."""
+        return quick if self.quick else full
+
+
+def theirs_is_installed() -> bool:
+    """Whether cuda.core's own cache can be measured beside ours."""
+    try:
+        open_theirs_class()
+    except ImportError:
+        return False
+    return True
+
+
+def open_theirs_class() -> Any:
+    """cuda.core's ``FileStreamProgramCache``."""
+    from cuda.core.utils import FileStreamProgramCache as Theirs
+
+    return Theirs
+
+
+def open_ours(path: str, max_size_bytes: int | None = None) -> FileStreamProgramCache:
+    """Our cache."""
+    return FileStreamProgramCache(path, max_size_bytes=max_size_bytes)
+
+
+def open_theirs(path: str, max_size_bytes: int | None = None) -> Any:
+    """cuda.core's cache, or ``None`` where it is not installed."""
+    return open_theirs_class()(path, max_size_bytes=max_size_bytes) if theirs_is_installed() else None
+
+
+def interleaved(
+    actions: Mapping[str, Callable[[], object] | None], rounds: int, calls: int, show: Callable[[float, str], None]
+) -> dict[str, float]:
+    """Microseconds per call of each action that is not ``None``: the median over rounds of the mean over calls."""
+    present = {name: action for name, action in actions.items() if action is not None}
+    times: dict[str, list[float]] = {name: [] for name in present}
+    for number in range(rounds):
+        for name, action in present.items():
+            times[name].append(_mean_us(action, calls))
+        show((number + 1) / rounds, "")
+    return {name: median(found) for name, found in times.items()}
+
+
+def ratio_line(name: str, times_us: Mapping[str, float], at_least: float) -> Line:
+    """A line from the times of "ours", "theirs" and "floor". Its bar is how much faster than cuda.core we must be."""
+    ours, theirs, floor = times_us["ours"], times_us.get("theirs"), times_us.get("floor")
+    ratio = None if theirs is None else theirs / ours
+    return Line(
+        name,
+        ours=f"{ours:,.1f} us",
+        theirs="" if theirs is None else f"{theirs:,.1f} us",
+        floor="" if floor is None else f"{floor:,.1f} us",
+        ratio="" if ratio is None else f"{ratio:,.1f}x faster",
+        bar="" if ratio is None else f">= {at_least:g}x",
+        ok=ratio is None or ratio >= at_least,
+        numbers={"ours_us": ours, "theirs_us": theirs, "floor_us": floor, "ratio": ratio},
+    )
+
+
+def _mean_us(action: Callable[[], object], calls: int) -> float:
+    began = time.perf_counter_ns()
+    for _ in range(calls):
+        action()
+    return (time.perf_counter_ns() - began) / calls / 1000

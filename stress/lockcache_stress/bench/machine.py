@@ -1,0 +1,46 @@
+"""What a measurement was made on: numbers without this say nothing."""
+
+from __future__ import annotations
+
+import os
+import platform
+from importlib import metadata
+
+import psutil
+
+__all__ = ["describe_machine"]
+
+
+def describe_machine(directory: str) -> dict[str, str]:
+    """CPU, kernel, interpreter, file system, versions."""
+    return {
+        "cpu": f"{_cpu_model()}, {os.cpu_count()} cores",
+        "kernel": f"{platform.system()} {platform.release()}",
+        "python": f"{platform.python_implementation()} {platform.python_version()}",
+        "file system": _file_system(directory),
+        "lockcache": _version("lockcache"),
+        "cuda-core": _version("cuda-core"),
+        "load": "{:.1f} {:.1f} {:.1f}".format(*os.getloadavg()),
+    }
+
+
+def _cpu_model() -> str:
+    try:
+        with open("/proc/cpuinfo") as file:
+            names = [line.partition(":")[2].strip() for line in file if line.startswith("model name")]
+    except OSError:
+        names = []
+    return names[0] if names else platform.machine()
+
+
+def _file_system(directory: str) -> str:
+    path = os.path.realpath(directory) + "/"
+    mounts = [m for m in psutil.disk_partitions(all=True) if path.startswith(m.mountpoint.rstrip("/") + "/")]
+    return max(mounts, key=lambda mount: len(mount.mountpoint)).fstype if mounts else "unknown"
+
+
+def _version(package: str) -> str:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return "not installed"

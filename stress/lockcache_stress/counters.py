@@ -1,0 +1,95 @@
+"""Counters and signals that all processes of a run share, in one file in memory.
+
+What a worker counted survives its SIGKILL. Each row belongs to one writer number, each cell is one aligned int64.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+from typing import Final
+
+from lockcache_stress.plan import Plan
+
+__all__ = ["COUNTED", "Counters"]
+
+#: What every worker counts, in the order of its row.
+COUNTED: Final = (
+    "ready",
+    "finished",
+    "operations",
+    "hits",
+    "misses",
+    "puts",
+    "deletes",
+    "compiles",
+    "launches",
+    "torn",
+    "stale",
+    "foreign",
+    "dropped",
+    "evictions",
+    "digest_failures",
+)
+_INDEX: Final = {name: index for index, name in enumerate(COUNTED)}
+# Before the rows: when workers may begin (0: not yet), and when they must stop, on the shared clock.
+_GO: Final = 0
+_STOP: Final = 1
+_HEADER: Final = 2
+
+
+class Counters:
+    """The shared table. ``add`` is for the row's own worker, the rest for everybody."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._rows = plan.columns
+        size = 8 * (_HEADER + self._rows * len(COUNTED))
+        fd = os.open(os.path.join(plan.control, "counters"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            os.ftruncate(fd, size)
+            self._map = mmap.mmap(fd, size)
+        finally:
+            os.close(fd)
+        self._cells = memoryview(self._map).cast("q")
+
+    def add(self, writer: int, name: str, amount: int = 1) -> None:
+        """Count; the row belongs to the caller."""
+        self._cells[self._cell(writer, name)] += amount
+
+    def set(self, writer: int, name: str, value: int) -> None:
+        """State a number that is counted elsewhere; the row belongs to the caller."""
+        self._cells[self._cell(writer, name)] = value
+
+    def get(self, writer: int, name: str) -> int:
+        """One worker's number."""
+        return self._cells[self._cell(writer, name)]
+
+    def total(self, name: str) -> int:
+        """All workers' numbers together, dead ones included."""
+        return sum(self.get(writer, name) for writer in range(self._rows))
+
+    def totals(self) -> dict[str, int]:
+        """Every counter, over all workers."""
+        return {name: self.total(name) for name in COUNTED}
+
+    @property
+    def go_us(self) -> int:
+        """When workers may begin; 0 while they must wait."""
+        return self._cells[_GO]
+
+    @property
+    def stop_us(self) -> int:
+        """When workers end."""
+        return self._cells[_STOP]
+
+    def start(self, go_us: int, stop_us: int) -> None:
+        """Let the workers begin, and say until when."""
+        self._cells[_STOP] = stop_us
+        self._cells[_GO] = go_us
+
+    def stop(self) -> None:
+        """Have every worker end after its present operation."""
+        self._cells[_STOP] = 1
+
+    def _cell(self, writer: int, name: str) -> int:
+        return _HEADER + writer * len(COUNTED) + _INDEX[name]

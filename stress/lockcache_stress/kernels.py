@@ -1,0 +1,167 @@
+"""CUDA C++ sources for the NVRTC scenario, and what their kernels compute, in Python.
+
+Three families, so that size and compile time vary apart: recursive templates (3 to 7 KB of code; 25 to 130 ms),
+unrolled loops (5 to 30 KB; 25 to 130 ms) and constexpr tables, half filled by the compiler (100 to 500 KB; 40 to
+130 ms). Code costs some 4 ms a KB to compile, a table 0.25: larger cubins of code alone would make every miss a second.
+
+Every kernel is ``extern "C" __global__ void run(unsigned* out, unsigned n)`` with ``out[i] = f(i)``, in 32-bit
+integers, so that a launch can be checked exactly.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Final
+
+__all__ = ["ARCHS", "LAUNCHED", "Kernel", "Slot", "make_slots"]
+
+#: Targets without a GPU: each is another key with other bytes.
+ARCHS: Final = ("sm_80", "sm_90", "sm_100", "sm_120")
+#: Elements that a launch computes.
+LAUNCHED: Final = 64
+
+_MASK: Final = 0xFFFFFFFF
+_LONG_MASK: Final = 0xFFFFFFFFFFFFFFFF
+_VARIANTS: Final = 3
+
+_CHAIN: Final = """
+template<unsigned N> struct Chain {
+  static __device__ __forceinline__ unsigned run(unsigned x) {
+    return Chain<N - 1>::run((x ^ (x >> 7)) * 2654435761u + N);
+  }
+};
+template<> struct Chain<0> { static __device__ __forceinline__ unsigned run(unsigned x) { return x; } };
+extern "C" __global__ void run(unsigned* out, unsigned n) {
+  unsigned i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < n) out[i] = Chain<SIZE>::run(i + SALT);
+}
+"""
+
+_UNROLLED: Final = """
+extern "C" __global__ void run(unsigned* out, unsigned n) {
+  unsigned i = blockIdx.x * blockDim.x + threadIdx.x, x = i + SALT;
+#pragma unroll
+  for (unsigned r = 0; r < SIZE; ++r) { x ^= x << 13; x ^= x >> 17; x ^= x << 5; x += 0x9e3779b9u * r; }
+  if (i < n) out[i] = x;
+}
+"""
+
+_TABLE: Final = """
+template<unsigned S, unsigned N> struct Table {
+  unsigned long long v[N];
+  __device__ constexpr Table() : v() {
+    unsigned long long x = S;
+    for (unsigned i = 0; i < N / 2; ++i) { x ^= x << 13; x ^= x >> 7; x ^= x << 17; v[i] = x; }
+  }
+};
+__device__ constexpr Table<SALT | 1u, SIZE> table;
+extern "C" __global__ void run(unsigned* out, unsigned n) {
+  unsigned i = blockIdx.x * blockDim.x + threadIdx.x;
+  unsigned long long x = table.v[i * 2654435761u % SIZE];
+  if (i < n) out[i] = (unsigned)(x ^ (x >> 32));
+}
+"""
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """One source, in one or more variants that compute different numbers."""
+
+    family: str
+    size: int
+    salt: int
+
+    def source(self, variant: int) -> str:
+        """The translation unit. Variants stand for a source that was changed under the same key."""
+        defines = f"#define SIZE {self.size}u\n#define SALT {self._salt(variant)}u\n"
+        return defines + _FAMILIES[self.family][0]
+
+    def expected(self, variant: int) -> list[int]:
+        """What a launch over :data:`LAUNCHED` elements must give."""
+        compute = _FAMILIES[self.family][1](self.size, self._salt(variant))
+        return [compute(i) for i in range(LAUNCHED)]
+
+    def _salt(self, variant: int) -> int:
+        return self.salt + variant * 7919
+
+
+@dataclass(frozen=True)
+class Slot:
+    """One cache key: a kernel for one target, with so many legal contents."""
+
+    kernel: Kernel
+    arch: str
+    variants: int
+
+
+def make_slots(kernels: int, seed: int, archs: tuple[str, ...]) -> list[Slot]:
+    """``kernels`` kernels for each of ``archs``, most popular first; every fourth has several variants."""
+    rng = random.Random(f"{seed}/kernels")
+    made = [_make_kernel(number, rng) for number in range(kernels)]
+    slots = [
+        Slot(kernel, arch, _VARIANTS if number % 4 == 0 else 1) for number, kernel in enumerate(made) for arch in archs
+    ]
+    rng.shuffle(slots)
+    return slots
+
+
+def _make_kernel(number: int, rng: random.Random) -> Kernel:
+    # Of eight, one of recursion, one of unrolling and six tables; the variants (0, 4) fall on small kernels.
+    salt = rng.randrange(1, 2**31)
+    position = number % 8
+    if position == 0:
+        return Kernel("chain", rng.randrange(4, 180), salt)
+    if position == 4:
+        return Kernel("unrolled", rng.randrange(10, 240), salt)
+    return Kernel("table", rng.randrange(12_000, 62_000), salt)
+
+
+def _chain(size: int, salt: int) -> Callable[[int], int]:
+    def compute(i: int) -> int:
+        x = (i + salt) & _MASK
+        for n in range(size, 0, -1):
+            x = ((x ^ (x >> 7)) * 2654435761 + n) & _MASK
+        return x
+
+    return compute
+
+
+def _shift(x: int) -> int:
+    x ^= (x << 13) & _MASK
+    x ^= x >> 17
+    return x ^ ((x << 5) & _MASK)
+
+
+def _unrolled(size: int, salt: int) -> Callable[[int], int]:
+    def compute(i: int) -> int:
+        x = (i + salt) & _MASK
+        for r in range(size):
+            x = (_shift(x) + 0x9E3779B9 * r) & _MASK
+        return x
+
+    return compute
+
+
+def _table(size: int, salt: int) -> Callable[[int], int]:
+    values, x = [0] * size, salt | 1
+    for index in range(size // 2):
+        x ^= x << 13 & _LONG_MASK
+        x ^= x >> 7
+        x ^= x << 17 & _LONG_MASK
+        values[index] = x
+    return partial(_look_up, values)
+
+
+def _look_up(values: list[int], i: int) -> int:
+    x = values[(i * 2654435761 & _MASK) % len(values)]
+    return (x ^ x >> 32) & _MASK
+
+
+_FAMILIES: Final[dict[str, tuple[str, Callable[[int, int], Callable[[int], int]]]]] = {
+    "chain": (_CHAIN, _chain),
+    "unrolled": (_UNROLLED, _unrolled),
+    "table": (_TABLE, _table),
+}

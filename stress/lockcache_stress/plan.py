@@ -1,0 +1,87 @@
+"""What one run is: the same for the parent and for every worker, and small enough to be sent to a spawned process.
+
+A run is replayed by its seed: the choices of keys, sizes and operations are drawn from it. The interleaving is not.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+__all__ = ["MIB", "Plan", "Scenario", "Step", "now_us"]
+
+MIB = 1024 * 1024
+
+#: One operation of a worker; ``False`` when it has nothing more to do.
+Step = Callable[[], bool]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """One run of one scenario."""
+
+    scenario: str
+    processes: int
+    seconds: float
+    seed: int
+    max_size_bytes: int
+    #: The cache under test.
+    directory: str
+    #: What the processes share beside it: register, counters, findings, references.
+    control: str
+    keys: int
+    #: Legal contents per key; 1 where each value proves by itself which write it is.
+    variants: int = 1
+    #: Writer numbers; more than ``processes`` where killed workers are replaced.
+    writers: int = 0
+    #: Makes a worker's step; a function at the top of its module, so that a spawned process finds it.
+    make_step: Callable[[Any], Step] | None = None
+    #: Whether the cap is set by an operator (the daemon) and not by who opens the cache.
+    cap_from_daemon: bool = False
+    #: The fault to plant, to see the check fail.
+    plant: str | None = None
+    #: What only this scenario knows.
+    extra: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def columns(self) -> int:
+        """Writer numbers that the shared tables have room for."""
+        return max(self.writers, self.processes)
+
+    @property
+    def token(self) -> bytes:
+        """Eight bytes that tell this run's values and keys from another's in the same directory."""
+        text = f"{self.scenario}/{self.seed}/{self.control}"
+        return hashlib.blake2b(text.encode(), digest_size=8).digest()
+
+    def key(self, index: int) -> bytes:
+        """The cache key number ``index`` of the plain byte scenarios."""
+        return b"lockcache-stress/%b/%d" % (self.token.hex().encode(), index)
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """What a scenario module offers to the command line and to ``all``."""
+
+    name: str
+    help: str
+    make_step: Callable[[Any], Step]
+    processes: int
+    max_size_bytes: int
+    keys: int
+    #: Keys on top of those, for each process.
+    keys_each: int = 0
+    #: SIGKILLs to spread over the run.
+    kills: int = 0
+    #: Whether workers end by themselves, when their work is done; ``seconds`` is then only a limit.
+    ends_by_itself: bool = False
+    #: Whether to mount a tmpfs for the directory (root only), so that statvfs sees every byte at once.
+    wants_own_mount: bool = False
+
+
+def now_us() -> int:
+    """Microseconds on the clock that all processes of the machine share."""
+    return time.monotonic_ns() // 1000

@@ -1,0 +1,108 @@
+"""Prints outcomes: progress while they come, a table, or JSON. Decides nothing."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from lockcache_stress.bench.base import Line
+from lockcache_stress.outcome import Check, Outcome
+from lockcache_stress.session import Show
+
+__all__ = ["print_bench", "print_json", "print_outcome", "print_summary", "showing"]
+
+_MOST_FINDINGS = 5
+
+
+@contextmanager
+def showing() -> Iterator[Show]:
+    """A progress bar on stderr, one line per stage; nothing where stderr is no terminal."""
+    console = Console(stderr=True)
+    tasks: dict[str, TaskID] = {}
+    columns = (
+        TextColumn("{task.description:>14}"),
+        BarColumn(),
+        TimeElapsedColumn(),
+        TextColumn("{task.fields[words]}"),
+    )
+    with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
+
+        def show(stage: str, share: float, words: str) -> None:
+            if stage not in tasks:
+                tasks[stage] = progress.add_task(stage, total=1.0, words=words)
+            progress.update(tasks[stage], completed=min(share, 1.0), words=words)
+
+        yield show
+
+
+def print_outcome(outcome: Outcome, replay: Sequence[str]) -> None:
+    """The verdict of one run as a table; what was found and how to replay it where something is wrong."""
+    console = Console()
+    plan = outcome.plan
+    title = f"{plan.scenario}: {plan.processes} processes, {outcome.seconds:.1f} s, seed {plan.seed}"
+    console.print(_table(title, outcome.checks()))
+    if outcome.ok:
+        console.print("[bold green]ok[/]: everything is as it must be")
+        return
+    console.print("[bold red]FAILED[/]: not everything is as it must be")
+    for death in outcome.deaths:
+        console.print(f"  {death}", markup=False)
+    for finding in outcome.findings[:_MOST_FINDINGS]:
+        console.print(f"  {finding.get('error') or json.dumps(finding)}", markup=False, soft_wrap=True)
+    console.print(f"replay: {shlex.join(replay)}", markup=False, soft_wrap=True)
+
+
+def print_summary(outcomes: Sequence[Outcome], skipped: Sequence[tuple[str, str]]) -> None:
+    """One line per scenario."""
+    table = Table(title="all scenarios", title_justify="left")
+    for column in ("scenario", "operations", "hits", "torn", "stale", "foreign", "deaths", "peak / cap", "verdict"):
+        table.add_column(column, justify="left" if column == "scenario" else "right")
+    for outcome in outcomes:
+        total = outcome.totals
+        counts = [f"{total[name]:,}" for name in ("operations", "hits", "torn", "stale", "foreign")]
+        peak = f"{outcome.peaks.disk_bytes / outcome.plan.max_size_bytes:.3f}"
+        table.add_row(outcome.plan.scenario, *counts, str(len(outcome.deaths)), peak, _verdict(outcome.ok))
+    for name, reason in skipped:
+        table.add_row(name, *[""] * 7, f"[yellow]skipped[/]: {reason}")
+    Console().print(table)
+
+
+def print_bench(machine: Mapping[str, str], lines: Sequence[Line]) -> None:
+    """What was measured, and on what."""
+    table = Table(title="lockcache beside cuda.core's FileStreamProgramCache", title_justify="left")
+    table.add_column("what")
+    for column in ("lockcache", "cuda.core", "plain files", "ratio", "must be"):
+        table.add_column(column, justify="right")
+    table.add_column("")
+    for line in lines:
+        verdict = _verdict(line.ok) if line.bar else ""
+        table.add_row(line.name, line.ours, line.theirs, line.floor, line.ratio, line.bar, verdict)
+    console = Console()
+    console.print(table)
+    console.print("; ".join(f"{name}: {value}" for name, value in machine.items()), markup=False, highlight=False)
+
+
+def print_json(value: object) -> None:
+    """``--json``."""
+    print(json.dumps(value, indent=2))
+
+
+def _table(title: str, checks: Sequence[Check]) -> Table:
+    table = Table(title=title, title_justify="left")
+    table.add_column("what")
+    table.add_column("is", justify="right")
+    table.add_column("must be", justify="right")
+    table.add_column("")
+    for check in checks:
+        table.add_row(check.name, check.value, check.must, _verdict(check.ok) if check.must else "")
+    return table
+
+
+def _verdict(ok: bool) -> str:
+    return "[green]ok[/]" if ok else "[bold red]NO[/]"

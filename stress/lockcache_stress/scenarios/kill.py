@@ -1,0 +1,41 @@
+"""Writers are SIGKILLed at random moments, and others take their place.
+
+Proves invariant 5: nobody waits for the dead, every readable entry is whole, and one ``recount()`` later accounting
+equals the disk exactly (checked at the end by :mod:`lockcache_stress.aftermath`).
+"""
+
+from __future__ import annotations
+
+from lockcache_stress.plan import MIB, Scenario, Step
+from lockcache_stress.worker import Worker
+from lockcache_stress.zipf import Zipf
+
+__all__ = ["SCENARIO"]
+
+
+def make_step(worker: Worker) -> Step:
+    """Mostly writes, large enough that a kill often falls into one."""
+    rng, zipf = worker.rng, Zipf(worker.rng, worker.plan.keys, 0.5)
+
+    def step() -> bool:
+        roll = rng.random()
+        if roll < 0.6:
+            worker.put(zipf.draw(), rng.choice((200, 20_000, 1_000_000)))
+        elif roll < 0.63:
+            worker.delete(zipf.draw())
+        else:
+            worker.get(zipf.draw())
+        return True
+
+    return step
+
+
+SCENARIO = Scenario(
+    "kill",
+    "writers are SIGKILLed at random moments, and replaced",
+    make_step,
+    processes=6,
+    max_size_bytes=8 * MIB,
+    keys=48,
+    kills=30,
+)

@@ -1,0 +1,44 @@
+"""32 processes write 100 values of 64 KiB each into 10 MiB, with no daemon: twenty times what fits.
+
+Proves invariant 3 by the file system's own count: on a tmpfs (as root) statvfs is asked all the time and never above
+the cap. The values fill their pages, so that blocks and bytes agree.
+"""
+
+from __future__ import annotations
+
+from lockcache_stress.plan import MIB, Scenario, Step
+from lockcache_stress.worker import Worker
+
+__all__ = ["PUTS_EACH", "SCENARIO", "VALUE_BYTES"]
+
+PUTS_EACH = 100
+VALUE_BYTES = 64 * 1024
+
+
+def make_step(worker: Worker) -> Step:
+    """100 writes, each to a key of its own, each read back at once."""
+    numbers = iter(range(PUTS_EACH))
+
+    def step() -> bool:
+        number = next(numbers, None)
+        if number is None:
+            return False
+        key = worker.index * PUTS_EACH + number
+        worker.put(key, VALUE_BYTES)
+        worker.get(key)
+        return True
+
+    return step
+
+
+SCENARIO = Scenario(
+    "overshoot",
+    "32 processes x 100 x 64 KiB into 10 MiB, watched by statvfs",
+    make_step,
+    processes=32,
+    max_size_bytes=10 * MIB,
+    keys=0,
+    keys_each=PUTS_EACH,
+    ends_by_itself=True,
+    wants_own_mount=True,
+)

@@ -1,0 +1,37 @@
+"""A few writers replace hot entries under many readers: readers take no lock, and must not notice.
+
+Proves invariants 1, 2 and 4 where it is hardest: entries are renamed over while they are open for reading.
+"""
+
+from __future__ import annotations
+
+from lockcache_stress.plan import MIB, Scenario, Step
+from lockcache_stress.worker import Worker
+from lockcache_stress.zipf import Zipf
+
+__all__ = ["SCENARIO"]
+
+
+def make_step(worker: Worker) -> Step:
+    """Every fourth process writes, the others read; both by Zipf."""
+    rng, zipf = worker.rng, Zipf(worker.rng, worker.plan.keys)
+    writes = worker.index % 4 == 0
+
+    def step() -> bool:
+        if writes:
+            worker.put(zipf.draw(), rng.randrange(100, 200_000))
+        else:
+            worker.get(zipf.draw())
+        return True
+
+    return step
+
+
+SCENARIO = Scenario(
+    "reader-writer",
+    "a few writers replace hot entries under many readers",
+    make_step,
+    processes=8,
+    max_size_bytes=16 * MIB,
+    keys=16,
+)

@@ -1,0 +1,126 @@
+"""One stress run from options to outcome: directory, daemon, references, workers, and a look at what is left."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from typing import Final
+
+from lockcache_stress import nvrtc
+from lockcache_stress.aftermath import inspect
+from lockcache_stress.counters import Counters
+from lockcache_stress.daemon_process import DaemonProcess
+from lockcache_stress.errors import UnusableError
+from lockcache_stress.gpu import find_arch
+from lockcache_stress.kernels import make_slots
+from lockcache_stress.outcome import Outcome
+from lockcache_stress.plan import Plan, Scenario
+from lockcache_stress.runner import run
+from lockcache_stress.scenarios import nvrtc as nvrtc_scenario
+from lockcache_stress.workspace import Workspace, workspace
+
+__all__ = ["Options", "Show", "run_bytes", "run_nvrtc"]
+
+#: Told what is going on: a stage's name, the share of it that is done, and a few words.
+Show = Callable[[str, float, str], None]
+
+# As many as any slot has.
+_NVRTC_VARIANTS: Final = 3
+
+
+@dataclass(frozen=True)
+class Options:
+    """What the command line says about a run."""
+
+    processes: int
+    seconds: float
+    max_size_bytes: int
+    seed: int
+    directory: str | None = None
+    plant: str | None = None
+
+
+def run_bytes(scenario: Scenario, options: Options, show: Show) -> Outcome:
+    """Run a plain byte scenario."""
+    with workspace(options.directory, wants_own_mount=scenario.wants_own_mount) as space:
+        plan = replace(
+            _plan(scenario.name, options, space),
+            keys=scenario.keys + scenario.keys_each * options.processes,
+            writers=options.processes + scenario.kills,
+            make_step=scenario.make_step,
+        )
+        outcome = _run(plan, space, show, kills=scenario.kills)
+        outcome.extra_checks = inspect(outcome)
+        return outcome
+
+
+def run_nvrtc(options: Options, *, kernels: int, gpu: str, with_daemon: bool, show: Show) -> Outcome:
+    """Run the NVRTC scenario; ``gpu`` is auto, on or off."""
+    archs, gpu_arch = _find_archs(gpu)
+    slots = make_slots(kernels, options.seed, archs)
+    with ExitStack() as stack:
+        space = stack.enter_context(workspace(options.directory))
+        nvrtc.compile_references(
+            slots, space.control, lambda done, all_: show("references", done / all_, f"{done}/{all_}")
+        )
+        plan = replace(
+            _plan("nvrtc", options, space),
+            keys=len(slots),
+            variants=_NVRTC_VARIANTS,
+            make_step=nvrtc_scenario.make_step,
+            cap_from_daemon=with_daemon,
+            extra={"kernels": kernels, "archs": archs, "gpu_arch": gpu_arch},
+        )
+        daemon = DaemonProcess(space.cache, space.control, options.max_size_bytes) if with_daemon else None
+        if daemon is not None:
+            with daemon:
+                outcome = _run(plan, space, show)
+            outcome.daemon = daemon.result
+        else:
+            outcome = _run(plan, space, show)
+        outcome.working_set_bytes = nvrtc.References(slots, space.control).total_bytes()
+        outcome.extra_checks = inspect(outcome)
+        return outcome
+
+
+def _plan(name: str, options: Options, space: Workspace) -> Plan:
+    return Plan(
+        scenario=name,
+        processes=options.processes,
+        seconds=options.seconds,
+        seed=options.seed,
+        max_size_bytes=options.max_size_bytes,
+        directory=space.cache,
+        control=space.control,
+        keys=0,
+        plant=options.plant,
+    )
+
+
+def _run(plan: Plan, space: Workspace, show: Show, kills: int = 0) -> Outcome:
+    def progress(share: float, counters: Counters) -> None:
+        words = f"{counters.total('operations'):,} operations, {counters.total('hits'):,} hits"
+        compiles = counters.total("compiles")
+        show(plan.scenario, share, f"{words}, {compiles:,} compiles" if compiles else words)
+
+    show(plan.scenario, 0.0, f"starting {plan.processes} processes")
+    outcome = run(plan, kills=kills, is_own_mount=space.is_own_mount, progress=progress)
+    progress(1.0, Counters(plan))
+    return outcome
+
+
+def _find_archs(gpu: str) -> tuple[tuple[str, ...], str | None]:
+    """What to compile for, and what the GPU is, if it is to be used."""
+    try:
+        archs = nvrtc.supported_archs()
+    except (ImportError, RuntimeError, OSError) as error:
+        raise UnusableError(
+            f"the nvrtc scenario needs cuda.core and NVRTC ({error}): pip install lockcache[cuda]"
+        ) from error
+    gpu_arch = None if gpu == "off" else find_arch()
+    if gpu == "on" and gpu_arch is None:
+        raise UnusableError("--gpu on: no GPU can be used here (no device, or no driver); --gpu auto goes without")
+    if gpu_arch is not None and gpu_arch not in archs:
+        archs = (*archs[1:], gpu_arch)
+    return archs, gpu_arch

@@ -1,0 +1,181 @@
+"""One worker process: does a scenario's steps, and judges every read that it makes.
+
+Always spawned, never forked: fork has tests of its own. A worker ends at the stop time, when its parent dies, or with
+the error that it met, which is written down before.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import random
+import signal
+import sys
+import time
+import traceback
+from typing import Any, Final
+
+from lockcache import Entry, FileStreamProgramCache, ProgramCacheResource
+from lockcache_stress.checker import ByteJudge, Judge, Verdict
+from lockcache_stress.counters import Counters
+from lockcache_stress.faults import plant
+from lockcache_stress.latency import Latencies
+from lockcache_stress.plan import Plan, now_us
+from lockcache_stress.register import Register, Snapshot, Stamp
+from lockcache_stress.values import make_value
+
+__all__ = ["Worker", "run_worker"]
+
+_PR_SET_PDEATHSIG: Final = 1
+# Statistics of the cache object are copied into shared memory this often, so that a SIGKILL loses few of them.
+_OPERATIONS_PER_FLUSH: Final = 64
+_POLL_SECONDS: Final = 0.005
+# A few say what is wrong; a million fill the disk.
+_MOST_FINDINGS: Final = 20
+
+
+class Worker:
+    """What a scenario's step works with: the cache, choices drawn from the seed, and operations that are judged."""
+
+    def __init__(self, plan: Plan, writer: int, index: int, epoch_us: int) -> None:
+        self.plan = plan
+        #: This process's column in all shared tables; a replacement of a killed worker has one of its own.
+        self.writer = writer
+        #: Which of the plan's processes this is: decides its role.
+        self.index = index
+        self.rng = random.Random(f"{plan.seed}/{plan.scenario}/{writer}")
+        self.register = Register(plan, writer, epoch_us)
+        self.counters = Counters(plan)
+        cap = None if plan.cap_from_daemon else plan.max_size_bytes
+        self._real = FileStreamProgramCache(plan.directory, max_size_bytes=cap)
+        self.cache: ProgramCacheResource = plant(plan, writer, self._real)
+        self.judge: Judge = ByteJudge(plan.token, self.register)
+        self.get_latencies, self.put_latencies = Latencies(), Latencies()
+        self._findings = 0
+
+    def key(self, index: int) -> bytes:
+        """The cache key number ``index``."""
+        return self.plan.key(index)
+
+    def count(self, name: str, amount: int = 1) -> None:
+        """Count something."""
+        self.counters.add(self.writer, name, amount)
+
+    def get(self, index: int, *, with_metadata: bool = False, key: bytes | None = None) -> bytes | None:
+        """Read a key and judge what came."""
+        cache_key = self.key(index) if key is None else key
+        snapshot = self.register.begin_read(index)
+        began = time.perf_counter_ns()
+        found: Entry | None
+        if with_metadata:
+            found = self.cache.get_entry(cache_key)
+        else:
+            code = self.cache.get(cache_key)
+            found = None if code is None else Entry(code)
+        elapsed = time.perf_counter_ns() - began
+        if found is None:
+            self.count("misses")
+            return None
+        self.get_latencies.add(elapsed)
+        self.count("hits")
+        self._judge(index, snapshot, found.code, dict(found.metadata) if with_metadata else None)
+        return found.code
+
+    def put(self, index: int, size_bytes: int) -> None:
+        """Write a value of its own, which proves itself."""
+        stamp = self.register.begin_write(index)
+        value = make_value(self.plan.token, index, stamp, size_bytes)
+        self.write(index, stamp, value, self.key(index))
+
+    def write(self, index: int, stamp: Stamp, value: bytes | Entry, key: bytes) -> None:
+        """Store what belongs to ``stamp``."""
+        began = time.perf_counter_ns()
+        if isinstance(value, Entry):
+            self.cache.put_entry(key, value)
+        else:
+            self.cache[key] = value
+        self.put_latencies.add(time.perf_counter_ns() - began)
+        self.register.end_write(index, stamp)
+        self.count("puts")
+
+    def delete(self, index: int, key: bytes | None = None) -> None:
+        """Delete a key, which may be missing."""
+        started_us = self.register.elapsed_us()
+        try:
+            del self.cache[self.key(index) if key is None else key]
+        except KeyError:
+            return
+        self.register.overwritten(index, started_us)
+        self.count("deletes")
+
+    def flush(self) -> None:
+        """Copy what the cache object counted to where a SIGKILL does not reach."""
+        stats = self._real.stats()
+        self.counters.set(self.writer, "dropped", stats.dropped_writes)
+        self.counters.set(self.writer, "evictions", stats.evictions)
+        self.counters.set(self.writer, "digest_failures", stats.corrupt_entries)
+
+    def report(self, **finding: Any) -> None:
+        """Write down something for the parent, at once."""
+        path = os.path.join(self.plan.control, f"findings-{self.writer}.jsonl")
+        with open(path, "a") as file:
+            file.write(json.dumps({"writer": self.writer, **finding}) + "\n")
+
+    def _judge(self, index: int, snapshot: Snapshot, code: bytes, metadata: dict[str, Any] | None) -> None:
+        verdict, stamp = self.judge.judge(index, snapshot, code, metadata)
+        if verdict is Verdict.OK:
+            if stamp is not None:
+                self.register.overwritten(index, stamp.started_us)
+            return
+        self.count(verdict.value)
+        self._findings += 1
+        if self._findings <= _MOST_FINDINGS:
+            self.report(
+                verdict=verdict.value,
+                key=index,
+                bytes=len(code),
+                head=code[:64].hex(),
+                stamp=stamp,
+                floor_us=snapshot.floor_us,
+                at_us=self.register.elapsed_us(),
+            )
+
+
+def run_worker(plan: Plan, writer: int, index: int, epoch_us: int) -> None:
+    """A worker process from start to end."""
+    _die_with_parent()
+    worker = Worker(plan, writer, index, epoch_us)
+    try:
+        _work(worker)
+    except BaseException:
+        worker.report(error=traceback.format_exc(limit=-6))
+        raise
+    finally:
+        worker.flush()
+    path = os.path.join(plan.control, f"latencies-{writer}.json")
+    with open(path, "w") as file:
+        json.dump({"get": worker.get_latencies.as_json(), "put": worker.put_latencies.as_json()}, file)
+    worker.counters.set(writer, "finished", 1)
+
+
+def _work(worker: Worker) -> None:
+    if worker.plan.make_step is None:
+        raise ValueError(f"the plan of {worker.plan.scenario} has no step")
+    step = worker.plan.make_step(worker)
+    counters = worker.counters
+    counters.set(worker.writer, "ready", 1)
+    while not counters.go_us:
+        time.sleep(_POLL_SECONDS)
+    done = 0
+    while now_us() < counters.stop_us and step():
+        worker.count("operations")
+        done += 1
+        if done % _OPERATIONS_PER_FLUSH == 0:
+            worker.flush()
+
+
+def _die_with_parent() -> None:
+    # A parent that is SIGKILLed takes its workers along, also those that it had stopped to look at the disk.
+    if sys.platform == "linux":
+        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)

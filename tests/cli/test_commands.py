@@ -1,0 +1,106 @@
+"""The operator's command, run as an operator runs it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from lockcache import FileStreamProgramCache
+
+LOCKCACHE = str(Path(sys.executable).with_name("lockcache"))
+
+
+def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [LOCKCACHE, *arguments], capture_output=True, text=True, timeout=60, env={**os.environ, **environment}
+    )
+
+
+@pytest.fixture
+def filled(cache_path: Path) -> Path:
+    with FileStreamProgramCache(cache_path, max_size_bytes=10_000) as cache:
+        cache["a"] = b"x" * 1000
+        cache["b"] = b"y" * 500
+    return cache_path
+
+
+def test_path_prints_the_directory_that_the_environment_names(cache_path: Path) -> None:
+    assert run("path", LOCKCACHE_DIR=str(cache_path)).stdout == f"{cache_path}\n"
+
+
+def test_stats_are_for_people_and_for_programs(filled: Path) -> None:
+    shown = run("stats", str(filled))
+    assert shown.returncode == 0
+    assert "1.5 KB" in shown.stdout
+    found = json.loads(run("stats", "--json", str(filled)).stdout)
+    assert found == {"path": str(filled), "bytes": 1500, "entries": 2, "max_size_bytes": 10_000}
+
+
+def test_recount_says_by_how_much_the_accounting_was_wrong(filled: Path) -> None:
+    [largest] = [file for file in (filled / "entries").glob("*/*") if file.stat().st_size == 1000]
+    largest.unlink()
+    found = json.loads(run("recount", "--json", str(filled)).stdout)
+    assert (found["shards_repaired"], found["drift_bytes"], found["bytes"]) == (1, 1000, 500)
+
+
+def test_a_policy_set_by_the_operator_is_not_replaced_by_a_program(filled: Path) -> None:
+    assert run("policy", "set", "--max-size", "1M", str(filled)).returncode == 0
+    with FileStreamProgramCache(filled, max_size_bytes=5_000_000) as cache:
+        assert cache.max_size_bytes == 1_000_000
+    found = json.loads(run("policy", "get", "--json", str(filled)).stdout)
+    assert found == {"path": str(filled), "max_size_bytes": 1_000_000, "by_operator": True}
+
+
+def test_a_policy_of_none_lets_programs_choose_again(filled: Path) -> None:
+    run("policy", "set", "--max-size", "1M", str(filled))
+    assert run("policy", "set", "--max-size", "none", str(filled)).returncode == 0
+    with FileStreamProgramCache(filled, max_size_bytes=5_000_000) as cache:
+        assert cache.max_size_bytes == 5_000_000
+
+
+def test_clear_asks_first(filled: Path) -> None:
+    assert run("clear", str(filled)).returncode == 1
+    assert len(FileStreamProgramCache(filled)) == 2
+    assert run("clear", "--yes", str(filled)).returncode == 0
+    assert len(FileStreamProgramCache(filled)) == 0
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("stats", "{missing}"),
+        ("policy", "get", "{missing}"),
+        ("stats", "{file}"),
+        ("policy", "set", "--max-size", "ten", "{filled}"),
+        ("policy", "set", "--max-size", "0", "{filled}"),
+        ("policy", "set", "{filled}"),
+        ("stats", "--no-such-option"),
+        ("no-such-command",),
+    ],
+)
+def test_a_mistake_is_answered_in_words_and_makes_nothing(
+    arguments: tuple[str, ...], filled: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "file").write_text("")
+    places = {"missing": tmp_path / "missing", "file": tmp_path / "file", "filled": filled}
+    ended = run(*(argument.format(**places) for argument in arguments))
+    assert ended.returncode != 0
+    assert "Traceback" not in ended.stderr
+    assert ended.stderr.strip().splitlines()[-1].startswith("Error: ")
+    assert not (tmp_path / "missing").exists()
+
+
+def test_an_unsafe_directory_is_refused_with_the_command_that_mends_it(filled: Path) -> None:
+    filled.chmod(0o777)
+    ended = run("stats", str(filled))
+    assert ended.returncode == 1
+    assert f"chmod go-w {filled}" in ended.stderr
+
+
+def test_help_shows_examples() -> None:
+    assert "lockcache policy set --max-size 10G" in run("--help").stdout

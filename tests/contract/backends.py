@@ -1,0 +1,66 @@
+"""The back ends under test. A new one is a new line in ``BACK_ENDS``; the whole suite then runs over it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from lockcache import FileStreamProgramCache, InMemoryProgramCache
+from lockcache.filestream.record import HEAD_BYTES
+
+
+@dataclass(frozen=True)
+class BackEnd:
+    """How to make a cache of one kind, and what sets it apart."""
+
+    name: str
+    #: ``make(path, **arguments)``: two calls with one path are two caches over one store, if it is shared at all.
+    #: ``kind=`` makes one of a subclass.
+    make: Callable[..., Any]
+    #: What each entry without metadata counts for beside its payload.
+    overhead_bytes: int = 0
+    #: Whether other objects, and other processes, see what one stores.
+    is_shared: bool = False
+
+    def cap_for(self, entries: int, payload_bytes: int) -> int:
+        """A cap that holds exactly so many entries of that size."""
+        return entries * (payload_bytes + self.overhead_bytes)
+
+    def __str__(self) -> str:
+        return self.name
+
+
+def _memory(path: Path, kind: type = InMemoryProgramCache, **arguments: Any) -> Any:
+    return kind(**arguments)
+
+
+def _filestream(path: Path, kind: type = FileStreamProgramCache, **arguments: Any) -> Any:
+    return kind(path, **arguments)
+
+
+def _record_files(path: Path, kind: type = FileStreamProgramCache, **arguments: Any) -> Any:
+    return kind(path, record_files=True, **arguments)
+
+
+def _upstream_memory(path: Path, **arguments: Any) -> Any:
+    from cuda.core.utils import InMemoryProgramCache as Upstream
+
+    return Upstream(**arguments)
+
+
+def _upstream_filestream(path: Path, **arguments: Any) -> Any:
+    from cuda.core.utils import FileStreamProgramCache as Upstream
+
+    return Upstream(path, **arguments)
+
+
+BACK_ENDS = [
+    BackEnd("memory", _memory),
+    BackEnd("filestream", _filestream, is_shared=True),
+    BackEnd("filestream-record-files", _record_files, overhead_bytes=HEAD_BYTES, is_shared=True),
+]
+
+#: cuda.core's own, for what a caller of cuda.core can observe today: they pass the same tests.
+UPSTREAM = [BackEnd("upstream-memory", _upstream_memory), BackEnd("upstream-filestream", _upstream_filestream)]

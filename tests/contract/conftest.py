@@ -1,0 +1,60 @@
+"""Fixtures of the contract suite: ``cache`` and friends are ours, ``dropin`` and friends also cuda.core's own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.contract.backends import BACK_ENDS, UPSTREAM, BackEnd
+
+_OURS = [pytest.param(back_end, id=back_end.name) for back_end in BACK_ENDS]
+_UPSTREAM = [pytest.param(back_end, id=back_end.name, marks=pytest.mark.cuda) for back_end in UPSTREAM]
+
+
+@pytest.fixture(params=_OURS)
+def back_end(request: pytest.FixtureRequest) -> BackEnd:
+    return request.param
+
+
+@pytest.fixture
+def make(back_end: BackEnd, cache_path: Path) -> Iterator[Callable[..., Any]]:
+    """Makes caches over one store: ``make(max_size_bytes=100)``."""
+    yield from _factory(back_end, cache_path)
+
+
+@pytest.fixture
+def cache(make: Callable[..., Any]) -> Any:
+    """An empty cache without a cap."""
+    return make()
+
+
+@pytest.fixture(params=[*_OURS, *_UPSTREAM])
+def dropin_back_end(request: pytest.FixtureRequest) -> BackEnd:
+    return request.param
+
+
+@pytest.fixture
+def make_dropin(dropin_back_end: BackEnd, cache_path: Path) -> Iterator[Callable[..., Any]]:
+    """As ``make``, for what cuda.core's own caches promise too."""
+    yield from _factory(dropin_back_end, cache_path)
+
+
+@pytest.fixture
+def dropin(make_dropin: Callable[..., Any]) -> Any:
+    """As ``cache``, for what cuda.core's own caches promise too."""
+    return make_dropin()
+
+
+def _factory(back_end: BackEnd, path: Path) -> Iterator[Callable[..., Any]]:
+    made: list[Any] = []
+
+    def make(**arguments: Any) -> Any:
+        made.append(back_end.make(path, **arguments))
+        return made[-1]
+
+    yield make
+    for cache in made:
+        cache.close()

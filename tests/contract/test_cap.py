@@ -1,0 +1,140 @@
+"""The size cap on every back end: least recently used goes first, and what cannot fit harms nobody else."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.contract.backends import BACK_ENDS
+
+PAYLOAD = 100
+
+
+@pytest.mark.parametrize("cap", [0, -1, -(10**30)])
+def test_a_cap_that_is_not_positive_is_a_value_error(make_dropin, cap):
+    with pytest.raises(ValueError, match="max_size_bytes"):
+        make_dropin(max_size_bytes=cap)
+
+
+@pytest.mark.parametrize("cap", [True, False, 1.5, 1e6, "10M", "5", b"5", [5]])
+def test_a_cap_of_another_type_is_a_type_error_that_shows_it(make, cap):
+    with pytest.raises(TypeError, match="max_size_bytes") as error:
+        make(max_size_bytes=cap)
+    assert repr(cap) in str(error.value)
+
+
+def test_a_cap_beyond_what_the_accounting_holds_is_a_value_error(make):
+    with pytest.raises(ValueError, match="max_size_bytes"):
+        make(max_size_bytes=2**63)
+    assert len(make(max_size_bytes=2**63 - 1)) == 0
+
+
+def test_no_cap_means_no_eviction(dropin):
+    dropin.update({str(number): b"x" * 1000 for number in range(50)})
+    assert len(dropin) == 50
+
+
+def test_an_entry_of_exactly_the_cap_is_kept(make_dropin, dropin_back_end):
+    cache = make_dropin(max_size_bytes=dropin_back_end.cap_for(1, PAYLOAD))
+    cache["k"] = b"x" * PAYLOAD
+    assert cache["k"] == b"x" * PAYLOAD
+
+
+def test_the_oldest_goes_first(make_dropin, dropin_back_end):
+    cache = make_dropin(max_size_bytes=dropin_back_end.cap_for(3, PAYLOAD))
+    for key in "abcde":
+        cache[key] = key.encode() * PAYLOAD
+    assert [key for key in "abcde" if cache.get(key)] == ["c", "d", "e"]
+
+
+@pytest.mark.parametrize("read", [lambda c, k: c[k], lambda c, k: c.get(k)], ids=["getitem", "get"])
+def test_what_was_read_stays_before_what_was_only_written(make_dropin, dropin_back_end, read):
+    cache = make_dropin(max_size_bytes=dropin_back_end.cap_for(3, PAYLOAD))
+    for key in "abc":
+        cache[key] = b"x" * PAYLOAD
+    read(cache, "a")
+    cache["d"] = b"x" * PAYLOAD
+    assert [key for key in "abcd" if cache.get(key)] == ["a", "c", "d"]
+
+
+def test_get_entry_is_a_read_too(make, back_end):
+    cache = make(max_size_bytes=back_end.cap_for(2, PAYLOAD))
+    cache["a"] = cache["b"] = b"x" * PAYLOAD
+    cache.get_entry("a")
+    cache["c"] = b"x" * PAYLOAD
+    assert [key for key in "abc" if cache.get(key)] == ["a", "c"]
+
+
+def test_a_rewritten_entry_is_the_most_recent_one(make_dropin, dropin_back_end):
+    cache = make_dropin(max_size_bytes=dropin_back_end.cap_for(2, PAYLOAD) + PAYLOAD)
+    cache["a"] = cache["b"] = b"x" * PAYLOAD
+    cache["a"] = b"y" * PAYLOAD
+    cache["c"] = b"x" * PAYLOAD
+    cache["d"] = b"x" * PAYLOAD
+    assert cache.get("b") is None
+
+
+@pytest.mark.parametrize("too_much", [1, 10 * PAYLOAD])
+def test_an_entry_larger_than_the_cap_does_not_survive_and_evicts_nothing_else(make, back_end, too_much):
+    cap = back_end.cap_for(3, PAYLOAD)
+    cache = make(max_size_bytes=cap)
+    cache.update({key: key.encode() * PAYLOAD for key in "abc"})
+    cache["big"] = b"x" * (cap + too_much)
+    assert cache.get("big") is None
+    assert {key: cache.get(key) for key in "abc"} == {key: key.encode() * PAYLOAD for key in "abc"}
+
+
+def test_an_entry_larger_than_the_cap_removes_the_older_value_under_its_key(make_dropin):
+    cache = make_dropin(max_size_bytes=500)
+    cache["k"] = b"older"
+    cache["k"] = b"x" * 501
+    assert (cache.get("k"), len(cache)) == (None, 0)
+
+
+def test_overwriting_one_key_never_evicts_another(make, back_end):
+    # Room for the two entries and for the one being written.
+    cache = make(max_size_bytes=back_end.cap_for(3, PAYLOAD))
+    cache["other"] = b"x" * PAYLOAD
+    for number in range(20):
+        cache["k"] = b"%d" % (number % 10) * PAYLOAD
+    assert cache["other"] == b"x" * PAYLOAD
+
+
+def test_deleted_entries_make_room(make, back_end):
+    cache = make(max_size_bytes=back_end.cap_for(3, PAYLOAD))
+    cache.update(dict.fromkeys("abc", b"x" * PAYLOAD))
+    del cache["b"]
+    cache["d"] = b"x" * PAYLOAD
+    assert [key for key in "abcd" if cache.get(key)] == ["a", "c", "d"]
+    cache.clear()
+    cache.update(dict.fromkeys("efg", b"x" * PAYLOAD))
+    assert len(cache) == 3
+
+
+@pytest.mark.parametrize("back_end", BACK_ENDS, ids=str)
+@settings(max_examples=25, deadline=None, database=None)
+@given(
+    operations=st.lists(
+        st.tuples(st.sampled_from("pppgd"), st.sampled_from("abcdef"), st.integers(0, 130)), min_size=1, max_size=30
+    )
+)
+def test_the_bytes_stay_under_the_cap_and_every_read_is_the_last_write(tmp_path_factory, back_end, operations):
+    cap = 100 + 2 * back_end.overhead_bytes
+    with back_end.make(tmp_path_factory.mktemp("cap") / "cache", max_size_bytes=cap) as cache:
+        written: dict[str, bytes] = {}
+        for number, (operation, key, size) in enumerate(operations):
+            if operation == "p":
+                written[key] = (b"%03d" % number * 50)[:size]
+                cache[key] = written[key]
+                fits = size + back_end.overhead_bytes <= cap
+                assert cache.get(key) == (written[key] if fits else None)
+            elif operation == "d" and cache.get(key) is not None:
+                del cache[key]
+                del written[key]
+            assert cache.get(key) in (None, written.get(key))
+            stats = cache.stats()
+            present = [cache.get(other) for other in "abcdef"]
+            assert stats.entries == len(cache) == sum(code is not None for code in present)
+            assert stats.bytes == sum(len(code) + back_end.overhead_bytes for code in present if code is not None)
+            assert stats.bytes <= cap

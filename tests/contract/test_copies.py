@@ -1,0 +1,94 @@
+"""Cache objects that are copied: by fork, by pickle, by a second object over the same store."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+import threading
+
+import pytest
+
+from lockcache import Entry
+from tests.unit.forked import in_child
+
+
+def test_a_forked_child_reads_and_writes(cache, back_end):
+    cache.put_entry("k", Entry(b"parent", {"a": 1}))
+
+    def child():
+        assert cache.get_entry("k") == Entry(b"parent", {"a": 1})
+        cache["c"] = b"child"
+        del cache["k"]
+        return cache["c"], cache.get("k"), len(cache)
+
+    assert in_child(child) == (b"child", None, 1)
+    if back_end.is_shared:
+        assert (cache.get("c"), cache.get("k"), len(cache)) == (b"child", None, 1)
+        assert (cache.stats().entries, cache.stats().bytes) == (1, 5 + back_end.overhead_bytes)
+    else:
+        assert (cache.get("c"), cache["k"], len(cache)) == (None, b"parent", 1)
+
+
+def test_a_child_forked_beside_busy_threads_does_not_hang(cache):
+    """The threads hold locks at most moments; the child has the locks and not the threads."""
+    stop = threading.Event()
+
+    def work(number):
+        while not stop.is_set():
+            cache[f"{number}"] = b"x" * 100
+            for _ in range(20):  # let the child have the shard's lock too: waiting for it is not fair
+                cache.get(f"{number}")
+            cache.stats()
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(3)]
+    for thread in threads:
+        thread.start()
+
+    def child():
+        for number in range(6):
+            cache[f"{number}"] = b"y" * 100
+            assert cache[f"{number}"] in (b"x" * 100, b"y" * 100)
+        cache.stats()
+        cache.close()
+        return cache.stats().dropped_writes
+
+    try:
+        assert [in_child(child) for _ in range(5)] == [0] * 5
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join(30)
+
+
+def test_a_pickled_cache_of_a_shared_store_opens_the_same_store(back_end, make):
+    if not back_end.is_shared:
+        pytest.skip("this store belongs to its process")
+    cache = make(max_size_bytes=100_000)
+    cache.put_entry("k", Entry(b"code", {"a": (1, b"2")}))
+    for twin in (pickle.loads(pickle.dumps(cache)), copy.copy(cache), copy.deepcopy(cache)):
+        with twin:
+            assert twin.get_entry("k") == Entry(b"code", {"a": (1, b"2")})
+            assert (type(twin), twin.path, twin.max_size_bytes) == (type(cache), cache.path, 100_000)
+            twin["twin"] = b"1"
+            assert cache["twin"] == b"1"
+            assert twin.stats().puts == 1  # counters are not copied
+
+
+def test_a_store_of_one_process_refuses_to_be_pickled_and_says_what_to_use(back_end, cache):
+    if back_end.is_shared:
+        pytest.skip("this store is shared")
+    with pytest.raises(TypeError, match="FileStreamProgramCache"):
+        pickle.dumps(cache)
+
+
+def test_a_second_object_over_a_shared_store_sees_every_write_at_once(back_end, make):
+    if not back_end.is_shared:
+        pytest.skip("this store belongs to its object")
+    one, other = make(), make()
+    for turn in range(20):
+        one["k"] = b"%d" % turn
+        assert other["k"] == b"%d" % turn
+        other["k"] = b"%d again" % turn
+        assert one["k"] == b"%d again" % turn
+    del other["k"]
+    assert (one.get("k"), len(one), one.stats().entries) == (None, 0, 0)

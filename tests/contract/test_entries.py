@@ -1,0 +1,141 @@
+"""Entries with metadata on every back end: it comes back as it went in, together with its own code."""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lockcache import Entry
+from tests.contract.backends import BACK_ENDS
+
+METADATA = {
+    "kind": "cubin",
+    "arch": "sm_90",
+    "symbol_mapping": {"f<int>": "_Z1fIiE", "f<float>": b"_Z1fIfE"},
+    "compile_cost_ns": 123_456_789,
+    "user": (1, [2.5, None, True], {"nested": (b"\0\xff", [])}, {b"bytes": "keys"}),
+    "empty": {},
+}
+
+_scalars = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text() | st.binary()
+_values = st.recursive(
+    _scalars,
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.lists(inner, max_size=3).map(tuple)
+        | st.dictionaries(st.text(max_size=5) | st.binary(max_size=5) | st.integers(), inner, max_size=3)
+    ),
+    max_leaves=8,
+)
+metadata = st.dictionaries(st.text(max_size=8).filter(lambda name: name != "compile_cost_ns"), _values, max_size=4)
+
+
+def deep_types(value):
+    """The value with the type of each part, since 1 == True == 1.0."""
+    if isinstance(value, dict):
+        return dict, [(deep_types(k), deep_types(v)) for k, v in value.items()]
+    if isinstance(value, (list, tuple)):
+        return type(value), [deep_types(item) for item in value]
+    return type(value), value
+
+
+def test_an_entry_comes_back_with_its_metadata(cache):
+    cache.put_entry("k", Entry(b"code", METADATA))
+    found = cache.get_entry("k")
+    assert found == Entry(b"code", METADATA)
+    assert {name: deep_types(value) for name, value in found.metadata.items()} == {
+        name: deep_types(value) for name, value in METADATA.items()
+    }
+    assert cache["k"] == b"code"
+
+
+@pytest.mark.parametrize("back_end", BACK_ENDS, ids=str)
+@settings(max_examples=30, deadline=None, database=None)
+@given(code=st.binary(max_size=50), metadata=metadata, cost_ns=st.integers(1, 2**63 - 1))
+def test_any_metadata_comes_back_as_it_went_in(tmp_path_factory, back_end, code, metadata, cost_ns):
+    metadata = {**metadata, "compile_cost_ns": cost_ns}
+    with back_end.make(tmp_path_factory.getbasetemp() / f"metadata-{back_end}") as cache:
+        cache.put_entry("k", Entry(code, metadata))
+        found = cache.get_entry("k")
+    assert (found.code, sorted(map(repr, deep_types(dict(found.metadata))[1]))) == (
+        code,
+        sorted(map(repr, deep_types(metadata)[1])),
+    )
+
+
+@pytest.mark.parametrize("size", [0, 200, 3_000, 5_000, 70_000])
+def test_metadata_of_any_size_comes_back(cache, size):
+    cache.put_entry("k", Entry(b"code", {"blob": b"m" * size}))
+    assert cache.get_entry("k") == Entry(b"code", {"blob": b"m" * size})
+    assert cache["k"] == b"code"
+
+
+def test_an_entry_without_metadata_has_an_empty_mapping(cache):
+    cache["plain"] = b"code"
+    cache.put_entry("entry", Entry(b"code"))
+    assert cache.get_entry("plain") == cache.get_entry("entry") == Entry(b"code", {})
+
+
+def test_a_missing_entry_is_none(cache):
+    assert cache.get_entry("k") is None
+
+
+def test_each_write_replaces_code_and_metadata_as_one(cache):
+    for number in range(5):
+        cache.put_entry("k", Entry(b"%d" % number, {"number": number, "blob": b"m" * 2000 * number}))
+        assert cache.get_entry("k") == Entry(b"%d" % number, {"number": number, "blob": b"m" * 2000 * number})
+    cache["k"] = b"plain"
+    assert cache.get_entry("k") == Entry(b"plain", {})
+
+
+def test_a_deleted_entry_leaves_no_metadata_for_the_next(cache):
+    cache.put_entry("k", Entry(b"1", METADATA))
+    del cache["k"]
+    assert cache.get_entry("k") is None
+    cache["k"] = b"1"
+    assert cache.get_entry("k") == Entry(b"1", {})
+
+
+def test_what_was_read_is_a_copy(cache):
+    cache.put_entry("k", Entry(b"1", {"list": [1]}))
+    cache.get_entry("k").metadata["list"].append(2)
+    assert cache.get_entry("k").metadata == {"list": [1]}
+
+
+def test_the_callers_mapping_is_not_changed(cache):
+    given = {"compile_cost_ns": 5, "kind": "ptx"}
+    cache.put_entry("k", Entry(b"1", MappingProxyType(given)))
+    assert given == {"compile_cost_ns": 5, "kind": "ptx"}
+    assert cache.get_entry("k").metadata == given
+
+
+@pytest.mark.parametrize("code", [b"x", bytearray(b"x"), memoryview(b"x")])
+def test_the_code_of_an_entry_is_coerced_like_a_value(cache, code):
+    cache.put_entry("k", Entry(code, {"a": 1}))
+    assert type(cache.get_entry("k").code) is bytes
+
+
+@pytest.mark.parametrize(
+    "entry, error, names",
+    [
+        (b"code", TypeError, "bytes"),
+        (Entry("code"), TypeError, "str"),
+        (Entry(b"", [("a", 1)]), TypeError, "list"),
+        (Entry(b"", {1: 2}), TypeError, "int"),
+        (Entry(b"", {"a": object()}), TypeError, "object"),
+        (Entry(b"", {"a": [{"b": {1, 2}}]}), TypeError, "set"),
+        (Entry(b"", {"compile_cost_ns": -1}), ValueError, "-1"),
+        (Entry(b"", {"compile_cost_ns": 2**63}), ValueError, "compile_cost_ns"),
+        (Entry(b"", {"compile_cost_ns": 1.5}), ValueError, r"1\.5"),
+        (Entry(b"", {"compile_cost_ns": True}), ValueError, "True"),
+    ],
+    ids=range(10),
+)
+def test_what_cannot_come_back_is_refused_when_it_is_put(cache, entry, error, names):
+    cache["k"] = b"older"
+    with pytest.raises(error, match=names):
+        cache.put_entry("k", entry)
+    assert cache.get_entry("k") == Entry(b"older", {})

@@ -1,0 +1,65 @@
+"""Without CUDA: importing and plain use load nothing of it, and work where it is not installed."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+USE = """
+import sys
+import lockcache
+from lockcache import *
+for cache in (InMemoryProgramCache(max_size_bytes=10_000), FileStreamProgramCache(sys.argv[1], max_size_bytes=10_000)):
+    with cache:
+        cache["k"] = bytearray(b"code")
+        cache.put_entry("e", Entry(b"code", {"a": (1,)}))
+        assert cache["k"] == b"code" and cache.get_entry("e").metadata == {"a": (1,)}
+        assert isinstance(cache, ProgramCacheResource) and not isinstance(cache, dict)
+        try:
+            cache["k"] = object()
+        except TypeError as error:
+            assert "object" in str(error), error
+        else:
+            raise SystemExit("an object was stored")
+        del cache["k"]
+        cache.clear()
+        cache.stats()
+"""
+
+
+def run(code: str, *arguments: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-I", "-c", code, *arguments], capture_output=True, text=True, check=False, timeout=60
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def loaded(code: str, *arguments: str) -> set[str]:
+    """The modules loaded after ``code``, by their top name."""
+    names = run(f"{code}\nimport sys\nprint(*sys.modules, sep='\\n')", *arguments).split()
+    return {name.partition(".")[0] for name in names} | {name for name in names if name.startswith("cuda")}
+
+
+def test_importing_lockcache_loads_no_cuda_module_and_nothing_heavy():
+    names = loaded("import lockcache")
+    assert "lockcache" in names
+    assert not names & {"cuda", "numpy", "sqlite3", "platformdirs", "psutil", "click", "pydantic", "rich", "asyncio"}
+
+
+def test_plain_use_loads_no_cuda_module(cache_path: Path):
+    assert "cuda" not in loaded(USE, str(cache_path))
+
+
+def test_everything_works_where_cuda_cannot_be_imported(cache_path: Path):
+    run("import sys\nsys.modules['cuda'] = None\nsys.modules['cuda.core'] = None\n" + USE, str(cache_path))
+
+
+def test_every_public_name_is_there():
+    run("import lockcache\nfor name in lockcache.__all__: getattr(lockcache, name)")
+    run("import lockcache\nassert set(lockcache.__all__) <= set(dir(lockcache))")
+
+
+def test_a_missing_name_is_an_attribute_error():
+    run("import lockcache\ntry: lockcache.nothing\nexcept AttributeError as error: assert 'nothing' in str(error)")

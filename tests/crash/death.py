@@ -1,0 +1,98 @@
+"""Death at a chosen step: a forked child that SIGKILLs itself in front of its n-th call to the operating system.
+
+Dying in front of call n+1 is dying behind call n, so going through all n leaves every state on disk that a process which
+dies between two calls can leave. (What dies within one: :mod:`tests.crash.test_death_within_a_system_call`.)
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Final
+
+import lockcache.filestream.locks
+import lockcache.filestream.recency
+import lockcache.filestream.write
+
+__all__ = ["CHANGES", "deaths", "die"]
+
+_CALLS: Final = (
+    "access chmod close fstat fsync getxattr listdir lstat mkdir open pread pwrite read rename rmdir scandir setxattr "
+    "stat unlink utime write"
+).split()  # fmt: skip
+#: The calls that change the disk: for actions that look into 256 shards, most of which are empty.
+CHANGES: Final = ("mkdir", "pwrite", "rename", "rmdir", "setxattr", "unlink", "write")
+# Looked up once by the modules that call them, so that replacing them in `os` would not reach those.
+_BOUND: Final = [
+    (lockcache.filestream.locks, "lock_descriptor"),
+    (lockcache.filestream.locks, "unlock_descriptor"),
+    (lockcache.filestream.write, "lock_descriptor"),
+    (lockcache.filestream.recency, "_utime"),
+]
+
+# No action takes so many calls; a guard against an action that never ends.
+_MOST_CALLS: Final = 5000
+
+
+def deaths(prepare: Callable[[], Callable[[], object]], calls: Sequence[str] = ()) -> Iterator[str]:
+    """Run an action to its first call, to its second, ...: yields what each child died in front of.
+
+    ``prepare`` is called in this process before each run and returns the action, which runs in the child. Ends when a
+    child came through without dying. Only ``calls`` are counted, if any are given.
+    """
+    for number in range(1, _MOST_CALLS):
+        died_at = die(prepare(), number, calls)
+        if died_at is None:
+            return
+        yield f"call {number}: {died_at}"
+    raise AssertionError("the action does not end")
+
+
+def die(action: Callable[[], object], number: int, calls: Sequence[str] = ()) -> str | None:
+    """Run ``action`` in a child that dies in front of its ``number``-th call; which that was, ``None`` if none."""
+    receiver, sender = os.pipe()
+    child = os.fork()
+    if not child:
+        os.close(receiver)
+        _act_and_exit(action, number, calls, sender)
+    os.close(sender)
+    with open(receiver, "rb") as file:
+        said = file.read().decode()
+    status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    if status == -signal.SIGKILL:
+        return said
+    assert status == 0, said
+    return None
+
+
+def _act_and_exit(action: Callable[[], object], number: int, calls: Sequence[str], sender: int) -> None:
+    try:
+        _arm(number, calls, sender)
+        action()
+    except BaseException:  # noqa: BLE001 - it must not reach the test runner's stack, of which this is a copy
+        os.write(sender, traceback.format_exc().encode())
+        os._exit(1)
+    os._exit(0)
+
+
+def _arm(number: int, calls: Sequence[str], sender: int) -> None:
+    write, kill, me = os.write, os.kill, os.getpid()
+    left = number
+
+    def arm(name: str, call: Callable[..., Any]) -> Callable[..., Any]:
+        def counted(*args: Any, **kwargs: Any) -> Any:
+            nonlocal left
+            left -= 1
+            if left == 0:
+                write(sender, f"{name}{args!r}".encode())
+                kill(me, signal.SIGKILL)
+            return call(*args, **kwargs)
+
+        return counted
+
+    for name in calls or _CALLS:
+        setattr(os, name, arm(name, getattr(os, name)))
+    for module, name in () if calls else _BOUND:
+        setattr(module, name, arm(name.lstrip("_"), getattr(module, name)))

@@ -1,0 +1,65 @@
+"""What a cache directory really holds, measured without a line of the library, and what its accounting page says."""
+
+from __future__ import annotations
+
+import os
+import struct
+from pathlib import Path
+from typing import Final
+
+from lockcache import FileStreamProgramCache
+
+__all__ = ["accounted", "assert_accounting_is_not_too_low", "assert_one_recount_mends_all", "on_disk", "staged_files"]
+
+Shards = dict[int, tuple[int, int]]
+
+_SHARDS: Final = 256
+
+
+def on_disk(root: Path) -> Shards:
+    """For each shard (bytes, entries): payloads, record files, and what staged files have by now."""
+    found: Shards = {}
+
+    def add(shard: int, bytes_: int, entries: int) -> None:
+        before = found.get(shard, (0, 0))
+        found[shard] = before[0] + bytes_, before[1] + entries
+
+    for folder, entries in ((root / "entries", 1), (root / "lockcache/records", 0)):
+        for file in folder.glob("??/*"):
+            add(int(file.parent.name, 16), file.lstat().st_size, entries)
+    for file in staged_files(root):
+        shard, stated_bytes = file.name.split(".")[:2]
+        # Policy, page and the like are staged under 00.0: they are no entries, and a fixed part of the cap covers them.
+        if (shard, stated_bytes) != ("00", "0"):
+            add(int(shard, 16), file.lstat().st_size, 0)
+    return {shard: slot for shard, slot in found.items() if slot != (0, 0)}
+
+
+def staged_files(root: Path) -> list[Path]:
+    return sorted((root / "tmp").iterdir()) if (root / "tmp").is_dir() else []
+
+
+def accounted(root: Path) -> Shards:
+    """What the page says of each shard, empty ones left out."""
+    numbers = struct.unpack(f"<{2 * _SHARDS}q", (root / "lockcache/usage").read_bytes())
+    slots = {shard: (numbers[2 * shard], numbers[2 * shard + 1]) for shard in range(_SHARDS)}
+    return {shard: slot for shard, slot in slots.items() if slot != (0, 0)}
+
+
+def assert_accounting_is_not_too_low(root: Path) -> None:
+    """In no shard does the page say less than is there: what is too low lets writers overshoot the cap."""
+    if not os.path.exists(root / "lockcache/usage"):
+        return  # died before the first attach was complete: whoever comes next counts
+    said = accounted(root)
+    for shard, (bytes_, _) in on_disk(root).items():
+        assert said.get(shard, (0, 0))[0] >= bytes_, f"shard {shard:02x} says {said.get(shard)}, has {bytes_} bytes"
+
+
+def assert_one_recount_mends_all(cache: FileStreamProgramCache) -> None:
+    """Afterwards the page says what the disk holds, nothing is staged, and a second recount finds nothing to do."""
+    root = Path(cache.path)
+    cache.recount()
+    left = [file.name for file in staged_files(root)]
+    assert left == []
+    assert accounted(root) == on_disk(root)
+    assert cache.recount() == []

@@ -1,0 +1,143 @@
+"""Disks that are really full, of blocks and of inodes: invariant 7 for writers, invariant 2 for what they drop."""
+
+from __future__ import annotations
+
+import errno
+import multiprocessing
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lockcache import Entry, FileStreamProgramCache
+from tests.crash.measure import assert_accounting_is_not_too_low, assert_one_recount_mends_all
+from tests.processes.crowd import run_all
+from tests.processes.proof import Proof, prove, value_for
+
+pytestmark = pytest.mark.root
+
+DISKS = {
+    "tmpfs": lambda tmpfs, image: tmpfs("size=8m"),
+    "tmpfs without inodes": lambda tmpfs, image: tmpfs("size=64m,nr_inodes=700"),
+    "ext4": lambda tmpfs, image: image("ext4", 8, "-b", "4096", "-m", "0", "-O", "^has_journal"),
+    "ext4 of 1 KiB blocks": lambda tmpfs, image: image("ext4", 8, "-b", "1024", "-m", "0"),
+    "ext4 of inodes too small for a record": lambda tmpfs, image: image(
+        "ext4", 8, "-b", "1024", "-m", "0", "-I", "128", "-O", "^metadata_csum"
+    ),
+}
+
+
+@pytest.fixture(params=DISKS)
+def disk(request: pytest.FixtureRequest, mount_tmpfs: Callable[..., Path], mount_image: Callable[..., Path]) -> Path:
+    """A small file system; each test fills it up."""
+    mounted: Path = DISKS[request.param](mount_tmpfs, mount_image)
+    return mounted
+
+
+def _fill_up(disk: Path) -> None:
+    """Leave not a block free: somebody else's file, which no eviction can remove."""
+    with open(disk / "ballast", "wb", buffering=0) as file:
+        for size in (1 << 16, 1024, 64, 1):
+            try:
+                while True:
+                    file.write(bytes(size))
+            except OSError as error:
+                assert error.errno == errno.ENOSPC
+    if os.statvfs(disk).f_ffree > 5000:
+        return  # blocks run out first
+    for number in range(10**6):
+        try:
+            os.close(os.open(disk / f"ballast{number}", os.O_CREAT | os.O_WRONLY))
+        except OSError as error:
+            assert error.errno == errno.ENOSPC
+            return
+
+
+def test_an_uncapped_cache_that_fills_the_disk_evicts_and_goes_on(disk: Path) -> None:
+    cache = FileStreamProgramCache(disk / "cache")
+    last = {}
+    keys, size = (200, 60_000) if os.statvfs(disk).f_files > 700 else (1000, 1000)
+    for serial in range(3 * keys):
+        key = b"%d" % (serial % keys)
+        cache[key] = value_for(key, 1, serial, size)
+        last[key] = Proof(1, serial)
+    stats = cache.stats()
+    assert stats.evictions + stats.dropped_writes > 0, "it was full"
+    served = [key for key in last if (found := cache.get(key)) is not None and prove(key, found) == last[key]]
+    assert all(cache.get(key) is None for key in last.keys() - set(served)), "never an older value"
+    assert stats.puts > 2 * keys, "most writes find room by evicting"
+    assert_accounting_is_not_too_low(disk / "cache")
+    assert_one_recount_mends_all(cache)
+
+
+def test_on_a_disk_that_others_filled_a_dropped_write_takes_the_older_value_with_it(disk: Path) -> None:
+    cache = FileStreamProgramCache(disk / "cache")
+    for serial in range(4):
+        cache[b"%d" % serial] = value_for(b"%d" % serial, 1, 0, 30_000)
+    _fill_up(disk)
+    for serial in range(4):
+        cache[b"%d" % serial] = value_for(b"%d" % serial, 1, 1, 2_000_000)
+    for serial in range(4):
+        found = cache.get(b"%d" % serial)
+        assert found is None or prove(b"%d" % serial, found) == (1, 1)
+    assert cache.stats().dropped_writes > 0 or "inodes" in str(disk)
+    assert cache.stats().corrupt_entries == 0
+    assert_one_recount_mends_all(cache)
+
+
+def test_small_writes_go_on_where_evicting_helps(disk: Path) -> None:
+    cache = FileStreamProgramCache(disk / "cache")
+    for serial in range(20):
+        cache[b"%d" % serial] = value_for(b"%d" % serial, 1, 0, 30_000)
+    _fill_up(disk)
+    entry = Entry(b"code" * 1000, {"log": "l" * 3000})
+    cache.put_entry(b"0", entry)
+    assert cache.get_entry(b"0") == entry
+    assert cache.stats().dropped_writes == 0
+    assert 0 < cache.stats().evictions < 20, "some, and not all"
+
+
+def test_a_directory_on_a_full_disk_opens_and_serves_what_it_has(disk: Path) -> None:
+    with FileStreamProgramCache(disk / "cache") as cache:
+        cache[b"key"] = b"value"
+    _fill_up(disk)
+    cache = FileStreamProgramCache(disk / "cache", max_size_bytes=10**6)
+    assert cache[b"key"] == b"value"
+
+
+def test_a_directory_of_cuda_core_on_a_full_disk_opens_and_serves_what_it_has(disk: Path) -> None:
+    import shutil
+
+    with FileStreamProgramCache(disk / "cache") as cache:
+        cache[b"key"] = b"value"
+    shutil.rmtree(disk / "cache/lockcache")
+    _fill_up(disk)
+    cache = FileStreamProgramCache(disk / "cache")
+    assert cache[b"key"] == b"value"
+    cache[b"other"] = b"value"  # stored or dropped
+
+
+def _fill_with_others(path: str, writer: int, start: Any) -> tuple[int, int]:
+    cache = FileStreamProgramCache(path, lock_timeout_seconds=30)
+    start.wait()
+    for serial in range(60):
+        key = b"%d" % (serial % 15)
+        cache[key] = value_for(key, writer, serial, 100_000)
+        found = cache.get(key)
+        if found is not None:
+            prove(key, found)
+    return cache.stats().puts, cache.stats().corrupt_entries
+
+
+def test_many_writers_on_a_full_disk_all_go_on_and_nothing_is_torn(mount_tmpfs: Callable[..., Path]) -> None:
+    path = mount_tmpfs("size=1m") / "cache"
+    FileStreamProgramCache(path).close()
+    start = multiprocessing.get_context("fork").Barrier(6)
+    done = run_all("fork", _fill_with_others, [(str(path), writer, start) for writer in range(6)])
+    assert all(corrupt == 0 for _, corrupt in done)
+    assert sum(puts for puts, _ in done) > 100
+    cache = FileStreamProgramCache(path)
+    assert_accounting_is_not_too_low(path)
+    assert_one_recount_mends_all(cache)

@@ -1,0 +1,108 @@
+"""Power cuts, by shutting a mounted ext4 or xfs down without a flush: nothing torn is served, nothing synced is lost."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import struct
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from lockcache import FileStreamProgramCache
+from tests.crash.measure import assert_one_recount_mends_all
+from tests.processes.crowd import run_all
+from tests.processes.proof import Proof, prove
+
+pytestmark = pytest.mark.root
+
+# Of ext4, xfs and f2fs: stop all I/O now, write nothing back. _IOR('X', 125, __u32), flag 2.
+_FS_IOC_SHUTDOWN: Final = 0x8004587D
+_NO_FLUSH: Final = struct.pack("I", 2)
+
+PUTS = 300
+WRITER = """
+import sys, time
+sys.path.insert(0, sys.argv[4])
+from lockcache import FileStreamProgramCache
+from tests.processes.proof import value_for
+cache = FileStreamProgramCache(sys.argv[1], fsync=sys.argv[2] == "fsync", record_files=sys.argv[3] == "files")
+for serial in range(1, 10**6):
+    key = b"%d" % (serial % 40)
+    cache[key] = value_for(key, 1, serial, 5000 + serial)
+    print(serial, flush=True)
+"""
+
+
+def _write_and_cut(disk: Path, *options: str) -> dict[bytes, int]:
+    """What the writer had been told was stored, by key, when the power went."""
+    root = str(Path(__file__).parents[2])
+    command = [sys.executable, "-c", WRITER, str(disk / "cache"), *options, root]
+    returned: dict[bytes, int] = {}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as writer:
+        assert writer.stdout is not None
+        for serial in map(int, writer.stdout):
+            if serial <= PUTS:  # what it says later it may have said after the cut
+                returned[b"%d" % (serial % 40)] = serial
+            if serial == PUTS:
+                fd = os.open(disk, os.O_RDONLY)
+                fcntl.ioctl(fd, _FS_IOC_SHUTDOWN, _NO_FLUSH)
+                os.close(fd)
+                writer.kill()
+    return returned
+
+
+def _mount_again(disk: Path) -> None:
+    image = disk.with_suffix(".img")
+    subprocess.run(["umount", disk], check=True)
+    subprocess.run(["mount", "-o", "loop", image, disk], check=True)
+
+
+@pytest.mark.parametrize("records", ["attributes", "files"])
+@pytest.mark.parametrize("sync", ["fsync", "no fsync"])
+@pytest.mark.parametrize("kind", ["ext4", "xfs"])
+def test_after_a_power_cut_nothing_torn_is_served_and_nothing_that_was_synced_is_lost(
+    mount_image: Callable[..., Path], kind: str, sync: str, records: str
+) -> None:
+    disk = mount_image(kind, 64 if kind == "ext4" else 320)
+    returned = _write_and_cut(disk, sync, records)
+    _mount_again(disk)
+    cache = FileStreamProgramCache(disk / "cache")
+    for key, serial in returned.items():
+        found = cache.get(key)
+        if sync == "fsync":
+            assert found is not None
+            # One more put may have been on its way.
+            assert prove(key, found).serial >= serial
+        else:
+            assert found is None or prove(key, found) <= Proof(1, 10**6)
+    cache.recount()
+    cache[b"0"] = b"after"
+    assert cache[b"0"] == b"after"
+    assert cache.stats().dropped_writes == 0
+    assert_one_recount_mends_all(cache)
+    cache.close()
+
+
+def _open_with_cap(path: str) -> None:
+    FileStreamProgramCache(path, max_size_bytes=10**6).close()
+
+
+def test_after_a_power_cut_the_cap_is_still_in_force_or_can_be_set_again(mount_image: Callable[..., Path]) -> None:
+    disk = mount_image("ext4", 64)
+    # In a process of its own, which like all others does not survive the cut.
+    run_all("fork", _open_with_cap, [(str(disk / "cache"),)])
+    _write_and_cut(disk, "no fsync", "attributes")
+    _mount_again(disk)
+    cache = FileStreamProgramCache(disk / "cache", max_size_bytes=10**6)
+    assert cache.max_size_bytes == 10**6
+    cache.recount()
+    for serial in range(50):
+        cache[b"%d" % serial] = bytes(50_000)
+    assert cache.stats().bytes <= 10**6
+    assert_one_recount_mends_all(cache)
+    assert sum(file.stat().st_size for file in (disk / "cache/entries").glob("??/*")) <= 10**6

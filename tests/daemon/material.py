@@ -1,0 +1,90 @@
+"""Directories to keep: filled by strangers, measured on disk, photographed."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+from pathlib import Path
+from typing import Any
+
+from lockcache.filestream.directory import CacheDirectory
+from lockcache.filestream.layout import SHARDS
+from lockcache.filestream.recovery import recount_all
+from lockcache.filestream.scan import measure_shard
+
+__all__ = ["accounting_is_exact", "bytes_on_disk", "fill", "names_on_disk", "photograph", "stage_and_hang"]
+
+
+def fill(root: Path, entries: int, size_bytes: int, first: int = 0) -> list[Path]:
+    """Entries by a program that never heard of lockcache: staged, renamed, not accounted for. Returns them by age."""
+    made = []
+    root.mkdir(mode=0o700, exist_ok=True)
+    (root / "tmp").mkdir(mode=0o700, exist_ok=True)
+    for number in range(first, first + entries):
+        name = hashlib.sha256(b"%d" % number).hexdigest()
+        path = root / "entries" / name[:2] / name[2:]
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        staged = root / "tmp" / f"stranger-{number}"
+        staged.write_bytes(bytes(size_bytes))
+        staged.rename(path)
+        _age(path, 10**9 + number)
+        made.append(path)
+    return made
+
+
+def _age(path: Path, used_seconds: int) -> None:
+    with contextlib.suppress(FileNotFoundError):  # a running daemon may have evicted it by now
+        os.utime(path, (used_seconds, used_seconds))
+
+
+def bytes_on_disk(root: Path) -> int:
+    """Entries and what is staged, by what is really there."""
+    total = 0
+    for folder, _, files in [*os.walk(root / "entries"), *os.walk(root / "tmp")]:
+        for file in files:
+            try:
+                total += os.lstat(f"{folder}/{file}").st_size
+            except FileNotFoundError:
+                continue
+    return total
+
+
+def names_on_disk(root: Path) -> set[str]:
+    return {path.parent.name + path.name for path in root.glob("entries/??/*")}
+
+
+def accounting_is_exact(root: Path) -> bool:
+    directory = CacheDirectory(str(root), 1.0)
+    try:
+        slots = directory.usage().slots()
+        return slots == [measure_shard(directory.layout, s) for s in range(SHARDS)] and not recount_all(directory)
+    finally:
+        directory.close()
+
+
+def photograph(root: Path) -> dict[str, tuple[Any, ...]]:
+    """Everything of a tree that somebody could change, except when it was read."""
+    picture = {}
+    for path in [root, *sorted(root.rglob("*"))]:
+        status = path.lstat()
+        content = path.read_bytes() if path.is_file() else b""
+        attributes = {name: os.getxattr(path, name) for name in os.listxattr(path)}
+        picture[str(path)] = (status.st_mode, status.st_size, status.st_mtime_ns, status.st_ino, content, attributes)
+    return picture
+
+
+def stage_and_hang(root: str) -> None:
+    """Reserve a write, say so on stdout, and wait to be killed. Runs in a process of its own."""
+    from lockcache.filestream.write import StagedEntry
+
+    staged = StagedEntry(CacheDirectory(root, 1.0), "ab" * 32, 5000)
+    staged.reserve()
+    print("staged", flush=True)
+    input()
+
+
+if __name__ == "__main__":
+    import sys
+
+    stage_and_hang(sys.argv[1])

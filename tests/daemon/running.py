@@ -1,0 +1,85 @@
+"""A real daemon under test: started from its console script, watched through what it says with ``--json``."""
+
+from __future__ import annotations
+
+import json
+import queue
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+__all__ = ["HANG_SECONDS", "SCRIPT", "RunningDaemon", "run_daemon", "until"]
+
+SCRIPT = str(Path(sys.executable).parent / "lockcache-daemon")
+
+# Guards against hangs, never measurements: what is waited for takes a fraction of it.
+HANG_SECONDS = 60.0
+
+
+def run_daemon(*arguments: object, **options: Any) -> subprocess.CompletedProcess[str]:
+    """Run to the end: for bad options, ``--once`` and ``--dry-run``."""
+    command = [SCRIPT, *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=HANG_SECONDS, check=False, **options)
+
+
+class RunningDaemon:
+    """``with RunningDaemon("--max-size", "1M", path) as daemon:`` is up, serving, and killed at the end if it lives."""
+
+    def __init__(self, *arguments: object, starts: int = 1) -> None:
+        command = [SCRIPT, "--json", "--interval", "50ms", *map(str, arguments)]
+        self._starts = starts
+        self._events: queue.Queue[dict[str, Any] | None] = queue.Queue()
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        self._reader = threading.Thread(target=self._read, daemon=True)
+
+    def __enter__(self) -> RunningDaemon:
+        self._reader.start()
+        for _ in range(self._starts):
+            self.wait_for("start")
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.process.kill()
+        self.process.wait(HANG_SECONDS)
+        self._reader.join(HANG_SECONDS)
+        for pipe in (self.process.stdout, self.process.stderr):
+            assert pipe is not None
+            pipe.close()
+
+    def wait_for(self, event: str) -> dict[str, Any]:
+        """The next event of this kind; those before it are dropped."""
+        while True:
+            said = self._events.get(timeout=HANG_SECONDS)
+            assert said is not None, f"the daemon ended before it said {event!r}: {self.errors()}"
+            if said["event"] == event:
+                return said
+
+    def end(self, number: int) -> int:
+        """Send a signal, wait for the end, give the exit code."""
+        self.process.send_signal(number)
+        return self.process.wait(HANG_SECONDS)
+
+    def errors(self) -> str:
+        assert self.process.stderr is not None
+        return self.process.stderr.read()
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            self._events.put(json.loads(line))
+        self._events.put(None)
+
+
+def until(condition: Callable[[], bool]) -> None:
+    """Wait for something that nobody announces."""
+    deadline = time.monotonic() + HANG_SECONDS
+    while not condition():
+        assert time.monotonic() < deadline, "it did not come true"
+        time.sleep(0.005)

@@ -1,0 +1,296 @@
+"""One keeper, tick by tick, in this process: what each tick does, without a clock."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import io
+import json
+import os
+import signal
+import struct
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lockcache import FileStreamProgramCache
+from lockcache.filestream import eviction
+from lockcache.filestream.directory import CacheDirectory
+from lockcache.filestream.layout import SHARDS
+from lockcache.filestream.policy import Policy
+from lockcache_daemon.keeper import Keeper
+from lockcache_daemon.report import Report
+from lockcache_daemon.rules import Rules
+from lockcache_daemon.signals import StopSignals
+from tests.daemon.material import accounting_is_exact, bytes_on_disk, fill, names_on_disk
+from tests.daemon.running import until
+
+CAP = 1_000_000
+LOW = 900_000
+
+
+class Kept:
+    """A keeper, and what it said."""
+
+    def __init__(self, root: Path) -> None:
+        self.out = io.StringIO()
+        self.stop = StopSignals()
+        self.keeper = Keeper(str(root), Rules(CAP), Report(as_json=True, out=self.out, err=self.out), self.stop)
+
+    def said(self, event: str) -> list[dict[str, Any]]:
+        return [said for line in self.out.getvalue().splitlines() if (said := json.loads(line))["event"] == event]
+
+
+@pytest.fixture
+def keep() -> Iterator[Callable[[Path], Kept]]:
+    made: list[Kept] = []
+
+    def start(root: Path) -> Kept:
+        made.append(Kept(root))
+        made[-1].keeper.open()
+        return made[-1]
+
+    yield start
+    for kept in made:
+        kept.keeper.close()
+        with kept.stop:
+            pass  # closes its sockets
+
+
+@pytest.mark.cuda
+def test_what_cuda_core_itself_writes_is_bounded_within_two_ticks(
+    cache_path: Path, keep: Callable[[Path], Kept]
+) -> None:
+    from cuda.core.utils import FileStreamProgramCache as Upstream
+
+    kept = keep(cache_path)
+    kept.keeper.tick()
+    with Upstream(str(cache_path)) as upstream:
+        for round_ in range(3):
+            for number in range(300):
+                upstream[b"%d/%d" % (round_, number)] = bytes(10_000)
+            assert bytes_on_disk(cache_path) > CAP
+            kept.keeper.tick()
+            kept.keeper.tick()
+            assert bytes_on_disk(cache_path) <= CAP
+
+
+@pytest.mark.cuda
+def test_a_directory_that_only_cuda_core_filled_is_kept_from_the_first_tick_on(
+    cache_path: Path, keep: Callable[[Path], Kept]
+) -> None:
+    from cuda.core.utils import FileStreamProgramCache as Upstream
+
+    with Upstream(str(cache_path)) as upstream:
+        for number in range(300):
+            upstream[b"%d" % number] = bytes(10_000)
+    cache_path.chmod(0o700)
+    kept = keep(cache_path)
+    kept.keeper.tick()
+    assert bytes_on_disk(cache_path) <= LOW
+    assert accounting_is_exact(cache_path)
+
+
+def test_a_stranger_who_hides_behind_a_writer_that_accounts_is_bounded_within_two_ticks(
+    cache_path: Path, keep: Callable[[Path], Kept]
+) -> None:
+    kept = keep(cache_path)
+    kept.keeper.tick()
+    with FileStreamProgramCache(cache_path) as cache:
+        for number in range(2000):  # so that every shard has one, and its slot changes with its directory
+            cache[b"%d" % number] = b"x"
+        fill(cache_path, 400, 10_000)
+    kept.keeper.tick()
+    kept.keeper.tick()
+    assert bytes_on_disk(cache_path) <= CAP
+
+
+def test_a_sweep_removes_the_least_recently_used_and_ends_at_the_low_watermark(
+    cache_path: Path, keep: Callable[[Path], Kept]
+) -> None:
+    made = fill(cache_path, 100, 10_000)
+    for path in made[:10]:
+        os.utime(path)  # used now
+    kept = keep(cache_path)
+    kept.keeper.tick()
+    expected = [path for path in made if path not in made[10:20]]
+    assert names_on_disk(cache_path) == {path.parent.name + path.name for path in expected}
+    (sweep,) = kept.said("sweep")
+    assert (sweep["before_bytes"], sweep["after_bytes"], sweep["evicted_entries"]) == (CAP, LOW, 10)
+
+
+def test_below_the_high_watermark_nothing_is_swept(cache_path: Path, keep: Callable[[Path], Kept]) -> None:
+    fill(cache_path, 95, 10_000)
+    kept = keep(cache_path)
+    kept.keeper.tick()
+    assert not kept.said("sweep")
+    fill(cache_path, 1, 10_000, first=95)
+    kept.keeper.tick()
+    assert kept.said("sweep")
+
+
+def test_a_sweep_that_is_told_to_stop_leaves_the_accounting_exact(
+    cache_path: Path, keep: Callable[[Path], Kept], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(cache_path, 300, 10_000)
+    kept = keep(cache_path)
+    remove = eviction._remove_from_shard
+
+    def remove_and_stop(*arguments: Any) -> eviction.Evicted:
+        kept.stop.number = signal.SIGTERM
+        return remove(*arguments)
+
+    monkeypatch.setattr(eviction, "_remove_from_shard", remove_and_stop)
+    kept.keeper.tick()
+    (sweep,) = kept.said("sweep")
+    assert 0 < sweep["evicted_entries"] < 200
+    assert len(names_on_disk(cache_path)) == 300 - sweep["evicted_entries"]
+    kept.keeper.close()
+    assert accounting_is_exact(cache_path)
+
+
+def test_the_staged_file_of_a_killed_writer_is_reaped_with_its_reservation(
+    cache_path: Path, keep: Callable[[Path], Kept]
+) -> None:
+    kept = keep(cache_path)
+    command = [sys.executable, "-m", "tests.daemon.material", str(cache_path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as writer:
+        assert writer.stdout is not None
+        assert writer.stdout.readline() == "staged\n"
+        kept.keeper.tick()
+        assert len(os.listdir(cache_path / "tmp")) == 1
+        writer.kill()
+    (staged,) = (cache_path / "tmp").iterdir()
+    os.utime(staged, (staged.stat().st_mtime - 10,) * 2)  # young files are passed over
+    kept.keeper.tick()
+    assert os.listdir(cache_path / "tmp") == []
+    assert accounting_is_exact(cache_path)
+
+
+def test_a_program_does_not_replace_the_cap_and_an_operator_does(
+    cache_path: Path, keep: Callable[[Path], Kept]
+) -> None:
+    kept = keep(cache_path)
+    with FileStreamProgramCache(cache_path, max_size_bytes=10) as cache:
+        assert cache.max_size_bytes == CAP
+        directory = CacheDirectory(str(cache_path), 1.0)
+        directory.policy.replace(Policy(500_000, by_operator=True))
+        fill(cache_path, 60, 10_000)
+        kept.keeper.tick()
+        assert cache.max_size_bytes == 500_000
+        directory.close()
+    assert [said["max_size_bytes"] for said in kept.said("cap")] == [500_000]
+    assert bytes_on_disk(cache_path) <= 450_000
+
+
+@pytest.mark.parametrize("content", [b"{", b'{"max_size_bytes": 7}', None], ids=["damaged", "a program's", "gone"])
+def test_a_policy_that_is_not_an_operators_is_set_anew(
+    cache_path: Path, keep: Callable[[Path], Kept], content: bytes | None
+) -> None:
+    kept = keep(cache_path)
+    policy = cache_path / "lockcache" / "policy.json"
+    policy.unlink()
+    if content is not None:
+        policy.write_bytes(content)
+    kept.keeper.tick()
+    assert json.loads(policy.read_bytes()) == {"max_size_bytes": CAP, "by_operator": True}
+
+
+@pytest.mark.parametrize("part", ["tmp", "lockcache/locks", "lockcache/usage", "lockcache", "entries", "."])
+def test_whatever_is_deleted_underneath_is_made_anew_and_the_directory_is_bounded_again(
+    cache_path: Path, keep: Callable[[Path], Kept], part: str
+) -> None:
+    fill(cache_path, 50, 10_000)
+    kept = keep(cache_path)
+    kept.keeper.tick()
+    subprocess.run(["rm", "-r", str(cache_path / part) if part != "." else str(cache_path)], check=True)
+    for _ in range(3):
+        kept.keeper.tick()
+    fill(cache_path, 300, 10_000, first=1000)
+    kept.keeper.tick()
+    kept.keeper.tick()
+    assert bytes_on_disk(cache_path) <= CAP
+    assert accounting_is_exact(cache_path)
+    assert kept.keeper.is_well
+
+
+def test_reservations_alone_are_not_a_reason_to_evict_what_is_there_again_and_again(
+    cache_path: Path, keep: Callable[[Path], Kept], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = keep(cache_path)
+    kept.keeper.tick()
+    directory = CacheDirectory(str(cache_path), 1.0)
+    with directory.locks[7]:
+        directory.usage().add_locked(7, 2 * CAP, 0)  # a drift, as weak locks leave
+    directory.close()
+    walks = []
+    monkeypatch.setattr("lockcache_daemon.keeper.sweep", lambda *_: walks.append(1) or eviction.Evicted())
+    kept.keeper.tick()
+    kept.keeper.tick()
+    assert len(walks) == 1
+    assert accounting_is_exact(cache_path)
+
+
+def test_a_shard_that_somebody_holds_is_passed_over_and_counted_later(
+    cache_path: Path, keep: Callable[[Path], Kept]
+) -> None:
+    (path,) = fill(cache_path, 1, 10_000)
+    kept = keep(cache_path)
+    fill(cache_path, 120, 10_000, first=1)
+    shard = int(path.parent.name, 16)
+    other = CacheDirectory(str(cache_path), 1.0)
+    with other.locks[shard]:
+        kept.keeper.tick()
+        assert kept.keeper.is_well
+    kept.keeper.tick()
+    other.close()
+    assert bytes_on_disk(cache_path) <= CAP
+    assert accounting_is_exact(cache_path)
+
+
+@pytest.mark.root
+def test_an_input_output_error_in_one_directory_is_said_once_and_the_other_is_kept(
+    cache_path: Path, keep: Callable[[Path], Kept], mount_image: Callable[..., Path]
+) -> None:
+    broken = mount_image("ext4", 32)
+    fill(broken, 20, 1000)
+    sick, well = keep(broken), keep(cache_path)
+    sick.keeper.tick()
+    _shut_down(broken)
+    fill(cache_path, 200, 10_000)
+    for _ in range(5):
+        sick.keeper.tick()
+        well.keeper.tick()
+    assert bytes_on_disk(cache_path) <= LOW
+    assert not sick.keeper.is_well
+    kinds = [(said["error"]["kind"], said["error"].get("errno")) for said in sick.said("error")]
+    assert ("OSError", errno.EIO) in kinds
+    assert len(kinds) == len(set(kinds))
+    sick.keeper.close()
+
+
+def _shut_down(mount: Path) -> None:
+    """Make the file system fail all that touches its disk, as a dying disk does."""
+    fd = os.open(mount, os.O_RDONLY)
+    try:
+        fcntl.ioctl(fd, 0x8004587D, struct.pack("I", 2))
+    finally:
+        os.close(fd)
+
+
+def test_a_writer_that_accounts_never_sees_its_entries_counted_twice(
+    cache_path: Path, keep: Callable[[Path], Kept]
+) -> None:
+    kept = keep(cache_path)
+    with FileStreamProgramCache(cache_path) as cache:
+        for number in range(500):
+            cache[b"%d" % number] = bytes(5000)
+            if number % 50 == 0:
+                kept.keeper.tick()
+    until(lambda: kept.keeper.tick() is None and bytes_on_disk(cache_path) <= CAP)
+    assert accounting_is_exact(cache_path)
+    assert len(list((cache_path / "lockcache" / "locks").iterdir())) <= SHARDS + 1

@@ -1,0 +1,95 @@
+"""What an operator may say, and what comes back for what he may not."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.daemon.running import run_daemon
+
+
+@pytest.mark.parametrize(
+    "arguments, value, accepted",
+    [
+        (["--max-size", "0"], "'0'", "10GiB"),
+        (["--max-size", "-1"], "'-1'", "10GiB"),
+        (["--max-size", "ten"], "'ten'", "10GiB"),
+        (["--max-size", ""], "''", "10GiB"),
+        (["--max-size", "9999999E"], "'9999999E'", "less than 2**63"),
+        ([], "--max-size", ""),
+        (["--max-size", "1G", "--interval", "0"], "'0'", "500ms"),
+        (["--max-size", "1G", "--interval", "5"], "'5'", "500ms"),
+        (["--max-size", "1G", "--interval", "2h"], "'2h'", "10ms to 1h"),
+        (["--max-size", "1G", "--low-watermark", "0.9"], "'0.9'", "1% to 100%"),
+        (["--max-size", "1G", "--low-watermark", "101%"], "'101%'", "1% to 100%"),
+        (["--max-size", "1G", "--colour"], "--colour", ""),
+        (["--max-size", "1G", ""], "''", "must not be empty"),
+    ],
+)
+def test_a_bad_option_is_one_line_that_names_the_value_and_what_is_accepted(
+    tmp_path: Path, arguments: list[str], value: str, accepted: str
+) -> None:
+    done = run_daemon(*arguments, cwd=tmp_path, env={**os.environ, "LOCKCACHE_DIR": str(tmp_path / "cache")})
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert done.stderr.count("\n") == 1
+    assert value in done.stderr
+    assert accepted in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("extra", [[], ["--once"], ["--dry-run"]], ids=["serve", "once", "dry run"])
+@pytest.mark.parametrize("kind", ["file", "unsafe", "newer", "damaged policy", "below a file"])
+def test_a_directory_that_may_not_be_kept_is_one_line_and_exit_code_2(
+    cache_path: Path, kind: str, extra: list[str]
+) -> None:
+    if kind == "file":
+        cache_path.write_bytes(b"")
+    elif kind == "below a file":
+        cache_path.write_bytes(b"")
+        cache_path /= "cache"
+    else:
+        (cache_path / "lockcache").mkdir(parents=True)
+        cache_path.chmod(0o777 if kind == "unsafe" else 0o700)
+        (cache_path / "lockcache" / "format").write_bytes(b"99\n" if kind == "newer" else b"1\n")
+        if kind == "damaged policy":
+            (cache_path / "lockcache" / "policy.json").write_bytes(b"{")
+    if kind == "below a file" and extra == ["--dry-run"]:
+        pytest.skip("nothing is there, and a dry run does not try to make it")
+    done = run_daemon("--max-size", "1G", *extra, cache_path)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.count("\n") == 1
+    assert str(cache_path.parent if kind == "below a file" else cache_path) in done.stderr
+
+
+def test_help_teaches_sizes_examples_signals_and_exit_codes() -> None:
+    done = run_daemon("--help")
+    assert done.returncode == 0
+    for lesson in ("powers of 1000", "10GiB", "Examples:", "Signals:", "Exit codes:", "another daemon", "--dry-run"):
+        assert lesson in done.stdout
+
+
+@pytest.mark.parametrize("missing", ["click", "durationpy", "pydantic"])
+def test_without_its_extra_the_daemon_says_what_to_install(missing: str) -> None:
+    code = f"import sys; sys.modules[{missing!r}] = None; from lockcache_daemon.cli import main; main()"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 2
+    assert done.stderr.count("\n") == 1
+    assert "pip install 'lockcache[cli]'" in done.stderr
+
+
+def test_without_a_directory_the_default_one_is_kept(tmp_path: Path) -> None:
+    path = tmp_path / "default"
+    done = run_daemon("--max-size", "1G", "--once", env={**os.environ, "LOCKCACHE_DIR": str(path)})
+    assert done.returncode == 0
+    assert (path / "lockcache" / "policy.json").exists()
+
+
+def test_a_directory_that_is_named_twice_is_kept_once(cache_path: Path) -> None:
+    done = run_daemon("--max-size", "1G", "--once", cache_path, f"{cache_path}/../{cache_path.name}")
+    assert done.returncode == 0
+    assert done.stdout.count("evicted 0") == 1

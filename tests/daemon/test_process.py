@@ -1,0 +1,200 @@
+"""The daemon as a process: signals, a second one, deletion underneath, live writers."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from lockcache import FileStreamProgramCache
+from lockcache.filestream.directory import CacheDirectory
+from lockcache.filestream.layout import SHARDS
+from tests.daemon.material import accounting_is_exact, bytes_on_disk, fill, names_on_disk, photograph
+from tests.daemon.running import HANG_SECONDS, SCRIPT, RunningDaemon, run_daemon, until
+from tests.processes.crowd import crowd
+
+SIGNALS = [signal.SIGTERM, signal.SIGINT, signal.SIGHUP]
+
+
+@pytest.mark.parametrize("number", SIGNALS)
+def test_a_signal_ends_the_daemon_and_its_status(cache_path: Path, number: signal.Signals) -> None:
+    with RunningDaemon("--max-size", "1M", cache_path) as daemon:
+        status = json.loads((cache_path / "lockcache" / "daemon.json").read_bytes())
+        assert (status["pid"], status["max_size_bytes"]) == (daemon.process.pid, 1_000_000)
+        assert daemon.end(number) == 0
+        assert daemon.wait_for("stop")["signal"] == number.name
+        assert daemon.errors() == ""
+    assert not (cache_path / "lockcache" / "daemon.json").exists()
+    assert os.listdir(cache_path / "tmp") == []
+
+
+@pytest.mark.parametrize("number", [*SIGNALS, signal.SIGKILL])
+def test_a_signal_in_the_middle_of_a_sweep_leaves_nothing_half_done(cache_path: Path, number: signal.Signals) -> None:
+    fill(cache_path, 5000, 1000)
+    with RunningDaemon("--max-size", "100k", cache_path) as daemon:
+        until(lambda: len(names_on_disk(cache_path)) < 5000)
+        assert daemon.end(number) == (0 if number != signal.SIGKILL else -signal.SIGKILL)
+    if number == signal.SIGKILL:  # in between an unlink and its give-back
+        assert run_daemon("--max-size", "1G", "--once", cache_path).returncode == 0
+    assert os.listdir(cache_path / "tmp") == []
+    assert accounting_is_exact(cache_path)
+
+
+@pytest.mark.parametrize("extra", [[], ["--once"]], ids=["serve", "once"])
+def test_a_second_daemon_says_who_keeps_the_directory_and_exits_3(cache_path: Path, extra: list[str]) -> None:
+    with RunningDaemon("--max-size", "1M", cache_path) as first:
+        status = json.loads((cache_path / "lockcache" / "daemon.json").read_bytes())
+        second = run_daemon("--max-size", "2M", *extra, cache_path)
+        assert second.returncode == 3
+        assert second.stderr.count("\n") == 1
+        for item in (f"pid {first.process.pid}", status["host"], status["since"], str(cache_path)):
+            assert item in second.stderr
+        assert json.loads((cache_path / "lockcache" / "policy.json").read_bytes())["max_size_bytes"] == 1_000_000
+
+
+def test_a_killed_daemon_keeps_nobody_out(cache_path: Path) -> None:
+    with RunningDaemon("--max-size", "1M", cache_path) as first:
+        first.end(signal.SIGKILL)
+    with RunningDaemon("--max-size", "2M", cache_path) as second:
+        status = json.loads((cache_path / "lockcache" / "daemon.json").read_bytes())
+        assert (status["pid"], status["max_size_bytes"]) == (second.process.pid, 2_000_000)
+
+
+def test_several_directories_are_kept_by_one_daemon(tmp_path: Path) -> None:
+    paths = [tmp_path / "a", tmp_path / "b", tmp_path / "c"]
+    with RunningDaemon("--max-size", "1M", *paths, starts=3) as daemon:
+        for path in paths:
+            fill(path, 200, 10_000)
+        until(lambda: all(bytes_on_disk(path) <= 900_000 for path in paths))
+        assert daemon.end(signal.SIGTERM) == 0
+    assert all(accounting_is_exact(path) for path in paths)
+
+
+def test_a_directory_deleted_underneath_is_made_anew_and_kept_on(cache_path: Path) -> None:
+    fill(cache_path, 10, 1000)
+    with RunningDaemon("--max-size", "1M", cache_path) as daemon:
+        shutil.rmtree(cache_path)
+        daemon.wait_for("start")
+        assert run_daemon("--max-size", "1M", "--once", cache_path).returncode == 3
+        with FileStreamProgramCache(cache_path) as cache:
+            assert cache.max_size_bytes == 1_000_000
+            cache["k"] = b"v"
+            assert cache["k"] == b"v"
+        fill(cache_path, 200, 10_000)
+        until(lambda: bytes_on_disk(cache_path) <= 900_000)
+        assert daemon.end(signal.SIGTERM) == 0
+    assert accounting_is_exact(cache_path)
+
+
+def test_a_cap_reaches_a_running_process_at_its_next_write(cache_path: Path) -> None:
+    with FileStreamProgramCache(cache_path) as cache:
+        for number in range(100):
+            cache[b"%d" % number] = bytes(10_000)
+        # Its lock keeps the daemon's sweeps out of the question: what bounds the directory is the write.
+        assert run_daemon("--max-size", "2M", "--once", cache_path).returncode == 0
+        assert cache.max_size_bytes == 2_000_000
+        for number in range(100, 400):
+            cache[b"%d" % number] = bytes(10_000)
+            assert bytes_on_disk(cache_path) <= 2_000_000
+        assert run_daemon("--max-size", "1M", "--once", "--low-watermark", "100%", cache_path).returncode == 0
+        cache["one more"] = bytes(10_000)
+        assert bytes_on_disk(cache_path) <= 1_000_000
+        assert cache.get("one more") is not None
+
+
+def write_many(root: str, writer: int) -> int:
+    with FileStreamProgramCache(root) as cache:
+        for number in range(300):
+            cache[b"%d/%d" % (writer, number % 100)] = bytes([writer]) * 20_000
+        assert cache.stats().corrupt_entries == 0
+        return cache.stats().dropped_writes
+
+
+def test_the_cap_holds_at_every_look_while_processes_write_and_the_daemon_sweeps(cache_path: Path) -> None:
+    with RunningDaemon("--max-size", "2M", cache_path) as daemon, ExitStack() as stack:
+        writers = stack.enter_context(crowd("spawn", write_many, [(str(cache_path), n) for n in range(4)]))
+        peak = 0
+        while any(process.is_alive() for process in writers.processes):
+            peak = max(peak, bytes_on_disk(cache_path))
+        assert writers.results() == [0] * 4
+        assert 1_000_000 < peak <= 2_000_000
+        assert daemon.wait_for("sweep")["evicted_entries"] > 0
+        assert daemon.end(signal.SIGTERM) == 0
+    assert accounting_is_exact(cache_path)
+
+
+def test_a_dry_run_changes_nothing_and_says_what_would_go(cache_path: Path) -> None:
+    made = fill(cache_path, 200, 10_000)
+    with FileStreamProgramCache(cache_path, max_size_bytes=5_000_000) as cache:
+        cache["k"] = b"v"
+    before = photograph(cache_path)
+    done = run_daemon("--max-size", "1M", "--dry-run", "--json", cache_path)
+    assert photograph(cache_path) == before
+    assert done.returncode == 0
+    said = json.loads(done.stdout)
+    assert (said["event"], said["entries"], said["evicted_entries"]) == ("dry-run", len(made) + 1, 111)
+    assert run_daemon("--max-size", "1M", "--once", cache_path).returncode == 0
+    assert len(names_on_disk(cache_path)) == 201 - 111
+
+
+def test_a_dry_run_makes_no_directory_and_works_beside_a_daemon(cache_path: Path, tmp_path: Path) -> None:
+    missing = tmp_path / "missing"
+    with RunningDaemon("--max-size", "1M", cache_path):
+        assert run_daemon("--max-size", "1M", "--dry-run", cache_path, missing).returncode == 0
+    assert not missing.exists()
+
+
+def test_once_recounts_sweeps_and_sums_up(cache_path: Path) -> None:
+    with FileStreamProgramCache(cache_path) as cache:
+        cache["k"] = b"v"
+    fill(cache_path, 200, 10_000)
+    done = run_daemon("--max-size", "1M", "--once", "--json", cache_path)
+    events = {said["event"]: said for said in map(json.loads, done.stdout.splitlines())}
+    assert done.returncode == 0
+    assert events["summary"]["after_bytes"] == bytes_on_disk(cache_path) <= 900_000
+    assert events["summary"]["evicted_entries"] == events["sweep"]["evicted_entries"] == 111
+    assert accounting_is_exact(cache_path)
+
+
+@pytest.mark.parametrize("number, code", [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_once_that_is_interrupted_says_so_by_its_exit_code(cache_path: Path, number: int, code: int) -> None:
+    directory = CacheDirectory(str(cache_path), 1.0)
+    with ExitStack() as stack:
+        for shard in range(SHARDS):  # it waits a quarter of a second for each
+            stack.enter_context(directory.locks[shard])
+        with RunningDaemon("--max-size", "1M", "--once", cache_path) as daemon:
+            assert daemon.end(number) == code
+    directory.close()
+
+
+def test_a_reader_of_its_log_who_goes_away_does_not_end_the_daemon(cache_path: Path) -> None:
+    command = [SCRIPT, "--max-size", "1M", "--interval", "20ms", str(cache_path)]
+    with (
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process,
+        ExitStack() as stack,
+    ):
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert "cap 1.0 MB" in process.stdout.readline()
+        process.stdout.close()
+        stack.callback(process.kill)
+        for first in (0, 1000):
+            fill(cache_path, 200, 10_000, first=first)
+            until(lambda: bytes_on_disk(cache_path) <= 900_000)
+        process.terminate()
+        assert process.wait(HANG_SECONDS) == 0
+        assert process.stderr.read() == ""
+
+
+def test_a_sweep_is_one_line_for_people_with_bytes_entries_and_milliseconds(cache_path: Path) -> None:
+    fill(cache_path, 200, 10_000)
+    done = run_daemon("--max-size", "1M", "--once", cache_path)
+    (line,) = (line for line in done.stdout.splitlines() if "swept" in line)
+    assert f"{cache_path}: swept 2.0 MB -> 900.0 KB, evicted 110 entries in " in line
+    assert line.endswith(" ms")

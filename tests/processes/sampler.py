@@ -1,0 +1,56 @@
+"""Watching the bytes that a file system has in use, as fast as they can be asked for, from a process of its own."""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from tests.processes.crowd import HANG_SECONDS
+
+__all__ = ["bytes_in_use", "watch_bytes_in_use"]
+
+
+def bytes_in_use(path: str | Path) -> int:
+    """What ``df`` would say of the whole file system."""
+    status = os.statvfs(path)
+    return (status.f_blocks - status.f_bfree) * status.f_frsize
+
+
+@contextlib.contextmanager
+def watch_bytes_in_use(path: str | Path) -> Iterator[Callable[[], tuple[int, int]]]:
+    """Samples until the given function is called, which returns (peak bytes, number of samples)."""
+    context = multiprocessing.get_context("fork")
+    stop, (receiver, sender) = context.Event(), context.Pipe(duplex=False)
+    started = context.Event()
+    process = context.Process(target=_sample, args=(str(path), started, stop, sender), daemon=True)
+    process.start()
+
+    def finish() -> tuple[int, int]:
+        stop.set()
+        assert receiver.poll(HANG_SECONDS)
+        peak, samples = receiver.recv()
+        return peak, samples
+
+    try:
+        assert started.wait(HANG_SECONDS)
+        yield finish
+    finally:
+        stop.set()
+        process.join()
+        process.close()
+        receiver.close()
+        sender.close()
+
+
+def _sample(path: str, started: Any, stop: Any, sender: Any) -> None:
+    peak = samples = 0
+    started.set()
+    while not stop.is_set():
+        for _ in range(50):
+            peak = max(peak, bytes_in_use(path))
+        samples += 50
+    sender.send((peak, samples))

@@ -1,0 +1,112 @@
+"""cuda.core's own cache in the same directory at the same time: neither disturbs the other."""
+
+from __future__ import annotations
+
+import multiprocessing
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lockcache import FileStreamProgramCache
+from tests.processes.crowd import HANG_SECONDS, crowd, run_all
+from tests.processes.proof import prove, value_for
+
+pytestmark = pytest.mark.cuda
+
+KEYS = [b"%d" % n for n in range(12)]
+
+
+def _operate(path: str, number: int, start: Any, theirs: bool) -> tuple[int, int]:
+    """Puts and gets on shared keys; returns (values of the other kind that were read, corrupt entries seen)."""
+    if theirs:
+        from cuda.core.utils import FileStreamProgramCache as UpstreamCache
+
+        cache: Any = UpstreamCache(path)
+    else:
+        cache = FileStreamProgramCache(path, lock_timeout_seconds=HANG_SECONDS)
+    draw = random.Random(number)
+    start.wait()
+    foreign = 0
+    for serial in range(250):
+        key = draw.choice(KEYS)
+        if draw.random() < 0.5:
+            cache[key] = value_for(key, number, serial, draw.choice((100, 5000, 40_000)))
+        else:
+            found = cache.get(key)
+            foreign += found is not None and prove(key, found).writer % 2 != number % 2
+    if theirs:
+        return foreign, 0
+    assert cache.stats().dropped_writes == 0
+    return foreign, cache.stats().corrupt_entries
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_both_kinds_of_cache_read_and_replace_each_others_entries_whole(cache_path: Path, method: str) -> None:
+    start = multiprocessing.get_context(method).Barrier(6)
+    done = run_all(method, _operate, [(str(cache_path), n, start, bool(n % 2)) for n in range(6)])
+    assert all(foreign > 0 for foreign, _ in done), "each read what the other kind had written"
+    assert [corrupt for _, corrupt in done] == [0] * 6
+    cache = FileStreamProgramCache(cache_path)
+    for key in KEYS:
+        found = cache.get(key)
+        assert found is None or prove(key, found)
+    cache.recount()
+    assert cache.stats().bytes == sum(file.stat().st_size for file in (cache_path / "entries").glob("??/*"))
+    assert cache.recount() == []
+
+
+def _write_until(path: str, number: int, stop: Any, busy: Any) -> int:
+    cache = FileStreamProgramCache(path, lock_timeout_seconds=HANG_SECONDS)
+    serial = 0
+    while not stop.is_set():
+        key = b"%d %d" % (number, serial % 300)
+        cache[key] = value_for(key, number, serial)
+        found = cache.get(key)
+        if found is not None:
+            assert prove(key, found) == (number, serial)
+        serial += 1
+        if serial == 50:
+            busy.set()
+    return cache.stats().dropped_writes
+
+
+@pytest.mark.parametrize("clearing", ["cuda.core", "lockcache"])
+def test_a_clear_by_either_never_fails_a_writer_of_ours(cache_path: Path, clearing: str) -> None:
+    # cuda.core's removes the shards' directories under the writers' renames.
+    from cuda.core.utils import FileStreamProgramCache as UpstreamCache
+
+    FileStreamProgramCache(cache_path).close()
+    context = multiprocessing.get_context("fork")
+    stop = context.Event()
+    busy = [context.Event() for _ in range(3)]
+    other: Any = UpstreamCache(cache_path) if clearing == "cuda.core" else FileStreamProgramCache(cache_path)
+    with crowd("fork", _write_until, [(str(cache_path), n, stop, busy[n]) for n in range(3)]) as writers:
+        assert all(event.wait(HANG_SECONDS) for event in busy)
+        for _ in range(25):
+            other.clear()
+        stop.set()
+        assert writers.results() == [0, 0, 0]
+    cache = FileStreamProgramCache(cache_path)
+    cache.recount()
+    assert cache.recount() == []
+
+
+def test_a_capped_cache_of_cuda_core_evicts_our_entries_and_we_evict_its(cache_path: Path) -> None:
+    from cuda.core.utils import FileStreamProgramCache as UpstreamCache
+
+    ours = FileStreamProgramCache(cache_path, max_size_bytes=60_000)
+    for number in range(20):
+        ours[b"ours %d" % number] = value_for(b"ours %d" % number, 0, number, 2000)
+    theirs = UpstreamCache(cache_path, max_size_bytes=60_000)
+    for number in range(20):
+        theirs[b"theirs %d" % number] = value_for(b"theirs %d" % number, 1, number, 2000)
+    assert any(ours.get(b"ours %d" % number) is None for number in range(20))
+    assert prove(b"theirs 19", ours[b"theirs 19"]) == (1, 19)
+    ours.recount()
+    for number in range(25):
+        ours[b"more %d" % number] = value_for(b"more %d" % number, 0, number, 2000)
+    assert theirs.get(b"theirs 0") is None
+    assert sum(file.stat().st_size for file in (cache_path / "entries").glob("??/*")) <= 60_000
+    assert ours.recount() == []

@@ -1,0 +1,97 @@
+"""What things cost, counted in system calls: unlike times they are the same on every machine and under any load."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from lockcache import FileStreamProgramCache
+from lockcache.filestream.layout import entry_name
+from tests.crash.traced import trace
+
+# The marks are calls that nobody else makes.
+MARKED = """
+import os, sys
+from lockcache import FileStreamProgramCache
+path = sys.argv[1]
+cache = FileStreamProgramCache(path)
+cache.get(b"0"); cache.get(b"0"); cache.get(b"none"); cache.get(b"none"); cache.get(b"0")
+cache[b"0"] = b"x" * 100  # what is looked up once has been looked up
+def mark(): os.access("/the mark", os.F_OK)
+"""
+
+
+def _calls(program: str, path: Path, log: Path) -> list[list[str]]:
+    """The names of the calls between the marks of ``program``."""
+    spans: list[list[str]] = [[]]
+    for line in trace(MARKED + program, path, log=log):
+        if '"/the mark"' in line:
+            spans.append([])
+        else:
+            spans[-1].append(re.split(r"\W", line, maxsplit=1)[0])
+    # What the interpreter does for itself, whenever it likes.
+    return [[call for call in span if call not in ("brk", "mmap", "munmap", "madvise")] for span in spans[1:-1]]
+
+
+def _filled(path: Path, entries: int) -> FileStreamProgramCache:
+    """A cache that holds exactly its cap. Filled as cuda.core would have: a fifth of the time of as many puts."""
+    cache = FileStreamProgramCache(path, max_size_bytes=entries * 100)
+    for number in range(entries):
+        file = Path(cache._directory.layout.entry(entry_name(b"%d" % number)))
+        file.parent.mkdir(mode=0o700, exist_ok=True)
+        file.write_bytes(b"x" * 100)
+    cache.recount()
+    assert (cache.stats().entries, cache.stats().bytes) == (entries, entries * 100)
+    cache[b"0"] = b"x" * 100  # with a record
+    return cache
+
+
+@pytest.fixture(scope="module", params=[1000, 20_000])
+def full(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, int]:
+    """A capped cache without room for another entry, and how many entries it has."""
+    path = tmp_path_factory.mktemp("full") / "cache"
+    _filled(path, request.param).close()
+    return path, request.param
+
+
+def test_a_hit_is_five_system_calls_and_no_lock(cache_path: Path, tmp_path: Path) -> None:
+    _filled(cache_path, 10).close()
+    [hit] = _calls('cache.get(b"0"); mark(); cache.get(b"0"); mark()', cache_path, tmp_path / "log")
+    assert hit == ["openat", "fgetxattr", "read", "utimensat", "close"]
+
+
+def test_a_miss_is_one_system_call_that_fails(cache_path: Path, tmp_path: Path) -> None:
+    _filled(cache_path, 10).close()
+    program = 'cache.get(b"0"); mark(); cache.get(b"none"); mark(); cache.get(b"none"); mark(); cache.get(b"nil"); mark()'
+    misses = _calls(program, cache_path, tmp_path / "log")
+    assert [len(miss) for miss in misses] == [1, 1, 1]
+    assert {call for miss in misses for call in miss} <= {"openat", "access", "faccessat", "faccessat2"}
+
+
+# Fixed, not relative to each other, so that each run judges itself: 22 for a put (with its policy, its two critical
+# sections, its record), and the share of one sample (3 calls an entry, a sixteenth of which goes) and of a removal.
+MOST_CALLS_PER_PUT = 130
+PUTS = 600
+
+
+def test_a_put_into_a_full_cache_costs_as_many_system_calls_at_1000_entries_as_at_20_000(
+    full: tuple[Path, int], tmp_path: Path
+) -> None:
+    path, entries = full
+    program = f'mark()\nfor n in range({PUTS}): cache[b"new %d" % n] = b"x" * 100\nmark()'
+    [puts] = _calls(program, path, tmp_path / "log")
+    counts = Counter(puts)
+    assert len(puts) / PUTS < MOST_CALLS_PER_PUT
+    assert counts["unlink"] >= PUTS - entries // 16, "it was full"
+    assert FileStreamProgramCache(path).stats().bytes <= entries * 100
+
+
+def test_opening_a_capped_cache_walks_nothing_however_full_it_is(full: tuple[Path, int], tmp_path: Path) -> None:
+    path, _ = full
+    program = "mark(); again = FileStreamProgramCache(path, max_size_bytes=cache.max_size_bytes); mark()"
+    [opening] = _calls(program, path, tmp_path / "log")
+    assert len(opening) < 40
+    assert "getdents64" not in opening

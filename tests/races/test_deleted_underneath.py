@@ -1,0 +1,88 @@
+"""A directory that is deleted in the middle of a write, and many threads that attach to a new one at once."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from lockcache import FileStreamProgramCache
+from lockcache.filestream.layout import Layout
+from lockcache.filestream.write import StagedEntry
+from tests.races.steps import beside, into, stop_before
+from tests.unit.material import on_disk, open_directory
+
+
+@pytest.mark.parametrize("step", ["reserve", "set_attribute", "write", "publish", "rename"])
+@pytest.mark.parametrize("what", ["", "tmp", "entries", "lockcache", "lockcache/locks", "lockcache/usage"])
+def test_whatever_is_deleted_in_the_middle_of_a_write_it_ends_and_is_read(make, one, monkeypatch, step, what):
+    one["k"] = b"older"
+    if step == "rename":
+        stop = stop_before(monkeypatch, os, "rename", into("entries"))
+    else:
+        stop = stop_before(monkeypatch, StagedEntry, step)
+    path = os.path.join(one.path, what)
+    with beside(one.__setitem__, "k", b"newer"):
+        stop.wait_until_reached()
+        if os.path.isdir(path):
+            shutil.rmtree(path)
+        else:
+            os.unlink(path)
+        stop.go_on()
+    assert one["k"] == b"newer"
+    assert one.stats().dropped_writes == 0
+    if what in ("entries", "lockcache/locks") or step != "reserve":
+        one.recount()  # what was on its way when its accounting vanished is what a recount is for
+    make()["other"] = b"x"
+
+
+@pytest.mark.parametrize("remade", [False, True])
+def test_many_threads_that_attach_at_once_agree_on_one_page(cache_path, remade):
+    with FileStreamProgramCache(cache_path, max_size_bytes=100_000) as cache:
+        cache["k"] = b"x" * 10
+        if remade:
+            shutil.rmtree(cache_path)
+        else:
+            cache.close()
+        start, threads = threading.Barrier(8), 8
+
+        def work(number):
+            start.wait(60)
+            cache[f"{number}"] = b"x" * 100
+            return cache._directory.usage()
+
+        with ThreadPoolExecutor(threads) as pool:
+            pages = list(pool.map(work, range(threads)))
+        assert len({id(page) for page in pages}) == 1
+        assert (cache.stats().bytes, cache.stats().entries) == on_disk(cache_path)
+        assert cache.stats().entries == threads + (not remade)
+        assert cache.max_size_bytes == 100_000
+
+
+def test_many_caches_that_make_one_directory_at_once_agree_on_one_page(cache_path):
+    threads = 8
+    start = threading.Barrier(threads)
+
+    def work(number):
+        start.wait(60)
+        with FileStreamProgramCache(cache_path) as cache:
+            cache[f"{number}"] = b"x" * 100
+            return os.stat(Layout(str(cache_path)).usage).st_ino
+
+    with ThreadPoolExecutor(threads) as pool:
+        assert len(set(pool.map(work, range(threads)))) == 1
+    directory = open_directory(cache_path)
+    assert directory.usage().total() == on_disk(cache_path) == (800, 8)
+    directory.close()
+
+
+def test_a_cache_closed_in_the_middle_of_a_write_opens_again(make, one, monkeypatch):
+    stop = stop_before(monkeypatch, StagedEntry, "publish")
+    with beside(one.__setitem__, "k", b"code"):
+        stop.wait_until_reached()
+        one.close()
+        stop.go_on()
+    assert one["k"] == b"code"

@@ -1,0 +1,206 @@
+"""Evictors beside readers and writers, and writers that reserve at the same moment."""
+
+from __future__ import annotations
+
+import os
+import threading
+
+import pytest
+
+from lockcache import FileStreamProgramCache
+from lockcache.filestream import writer
+from lockcache.filestream.layout import Layout, entry_name
+from lockcache.filestream.locks import ProcessLock
+from lockcache.filestream.policy import Policy, PolicyFile
+from lockcache.filestream.recovery import reap, recount_all
+from lockcache.filestream.write import StagedEntry
+from tests.races.steps import beside, stop_before
+from tests.unit.material import entry_path, on_disk, open_directory, set_last_use, shard_of
+
+SIZE = 100
+
+
+@pytest.fixture
+def cap(record_files):
+    return 3 * (SIZE + 44 * record_files)
+
+
+def fill(cache):
+    """Three entries that fill the cap; "a" was used first."""
+    for number, key in enumerate("abc"):
+        cache[key] = key.encode() * SIZE
+        set_last_use(entry_path(cache.path, key.encode()), 1000 + number)
+
+
+def stop_evictor_before_removing(monkeypatch, key="a"):
+    """The evictor has chosen its victim and is about to lock the victim's shard."""
+    path = f"/locks/{shard_of(key.encode()):02x}"
+    return stop_before(monkeypatch, ProcessLock, "try_acquire", lambda lock: lock.path.endswith(path))
+
+
+def test_a_victim_that_was_read_meanwhile_survives(make, cap, monkeypatch):
+    one, other = make(max_size_bytes=cap), make()
+    fill(one)
+    stop = stop_evictor_before_removing(monkeypatch)
+    with beside(one.__setitem__, "new", b"n" * SIZE):
+        stop.wait_until_reached()
+        assert other["a"] == b"a" * SIZE
+        stop.go_on()
+    assert one["a"] == b"a" * SIZE
+    assert one.get("b") is None  # the next oldest went instead
+    assert one["new"] == b"n" * SIZE
+
+
+def test_a_victim_that_was_rewritten_meanwhile_survives_with_its_new_value(make, cap, monkeypatch):
+    one, other = make(max_size_bytes=cap), make()
+    fill(one)
+    stop = stop_evictor_before_removing(monkeypatch)
+    with beside(one.__setitem__, "new", b"n" * SIZE):
+        stop.wait_until_reached()
+        PolicyFile(Layout(other.path)).replace(Policy(None))  # or the rewriter would evict for itself
+        other["a"] = b"A" * SIZE
+        stop.go_on()
+    assert other["a"] == b"A" * SIZE
+
+
+def test_a_victim_that_was_deleted_meanwhile_is_not_given_back_twice(make, cap, monkeypatch):
+    one, other = make(max_size_bytes=cap), make()
+    fill(one)
+    stop = stop_evictor_before_removing(monkeypatch)
+    with beside(one.__setitem__, "new", b"n" * SIZE):
+        stop.wait_until_reached()
+        del other["a"]
+        stop.go_on()
+    assert [one.get(key) and 1 for key in ("a", "b", "c", "new")] == [None, 1, 1, 1]
+    assert (one.stats().bytes, one.stats().entries) == (cap, 3)
+
+
+def test_two_evictors_of_one_victim_give_it_back_once(make, cap, monkeypatch):
+    one, other = make(max_size_bytes=cap), make()
+    fill(one)
+    stop = stop_evictor_before_removing(monkeypatch)
+    with beside(one.__setitem__, "new", b"n" * SIZE):
+        stop.wait_until_reached()
+        other["newer"] = b"m" * SIZE  # evicts "a", and what else it needs: two reservations stand
+        stop.go_on()
+    assert one.get("a") is None
+    assert one.stats().evictions + other.stats().evictions == 5 - len(one)
+    assert on_disk(one.path).bytes <= cap
+
+
+def test_of_two_writers_that_reserve_together_and_overshoot_at_least_one_sees_it(make, cap, monkeypatch):
+    """Both reservations stand before either looks at the sum: looking first, both would have gone on."""
+    caches = [make(max_size_bytes=cap), make()]
+    size = cap * 2 // 3
+    both_reserved, first = threading.Barrier(2), threading.local()
+    make_room, write, peaks = writer.make_room, StagedEntry.write, []
+
+    def meet(*arguments):
+        if not getattr(first, "is_over", False):
+            first.is_over = True
+            both_reserved.wait(60)
+        return make_room(*arguments)
+
+    def look(staged, *arguments, **keywords):
+        write(staged, *arguments, **keywords)
+        peaks.append(bytes_under(caches[0].path))
+
+    monkeypatch.setattr(writer, "make_room", meet)
+    monkeypatch.setattr(StagedEntry, "write", look)
+    with beside(caches[0].__setitem__, "x", b"x" * (size - 44)):
+        caches[1]["y"] = b"y" * (size - 44)
+    assert max(peaks) <= cap
+    assert [cache.stats().dropped_writes for cache in caches] == [0, 0]
+    assert [cache.stats().puts for cache in caches] == [1, 1]
+    assert len(caches[0]) == 1
+
+
+def bytes_under(path):
+    """Bytes of entries, records and staged files, as they are on disk at this instant."""
+    total = 0
+    for folder in ("entries", "tmp", "lockcache/records"):
+        for parent, _, names in os.walk(os.path.join(path, folder)):
+            for name in names:
+                try:
+                    total += os.lstat(os.path.join(parent, name)).st_size
+                except FileNotFoundError:
+                    pass
+    return total
+
+
+def test_a_recount_between_stage_and_publish_keeps_the_reservation(make, monkeypatch):
+    one, other = make(), make()
+    one["older"] = b"x" * SIZE
+    stop = stop_before(monkeypatch, StagedEntry, "publish")
+    with beside(one.__setitem__, "k", b"y" * SIZE):
+        stop.wait_until_reached()
+        before = one.stats().bytes
+        assert other.recount() == []
+        assert one.stats().bytes == before > SIZE * 2 - 1
+        stop.go_on()
+    assert other.recount() == []
+    assert one["k"] == b"y" * SIZE
+
+
+@pytest.mark.parametrize("name, folder", [("rename", "entries"), ("open", "tmp")])
+def test_a_recount_waits_for_the_step_between_a_file_and_its_accounting(make, monkeypatch, name, folder):
+    one, other = make(), make()
+    one["k"] = b"older"
+    real, walking = os.scandir, threading.Event()
+
+    def scandir(path):
+        walking.set()
+        return real(path)
+
+    stop = stop_before(monkeypatch, os, name, lambda *arguments: any(f"/{folder}/" in str(a) for a in arguments))
+    with beside(one.__setitem__, "k", b"y" * SIZE):
+        stop.wait_until_reached()
+        monkeypatch.setattr(os, "scandir", scandir)
+        with beside(other.recount):
+            stop.go_on()
+    assert walking.is_set()
+    assert other.recount() == []
+
+
+def test_a_reaper_leaves_the_staged_file_of_a_living_writer_alone(make, monkeypatch):
+    one, other = make(), make()
+    stop = stop_before(monkeypatch, StagedEntry, "publish")
+    with beside(one.__setitem__, "k", b"y" * SIZE):
+        stop.wait_until_reached()
+        tmp = Layout(one.path).tmp
+        for name in os.listdir(tmp):
+            set_last_use(f"{tmp}/{name}", 1000)  # as if it wrote for hours
+        before = sorted(os.listdir(tmp))
+        directory = open_directory(other.path)
+        assert (reap(directory), recount_all(directory)) == (0, [])
+        directory.close()
+        assert sorted(os.listdir(tmp)) == before
+        stop.go_on()
+    assert other["k"] == b"y" * SIZE
+
+
+def test_a_writer_whose_staged_file_was_reaped_all_the_same_does_not_give_back_twice(make, monkeypatch):
+    """A reaper that takes a living owner for dead (a stepped clock) must not end in a directory beyond its cap."""
+    one, other = make(), make()
+    stop = stop_before(monkeypatch, StagedEntry, "publish")
+    with beside(one.__setitem__, "k", b"y" * SIZE):
+        stop.wait_until_reached()
+        with monkeypatch.context() as patch:
+            patch.setattr("lockcache.filestream.recovery.is_alive", lambda owner: False)
+            other.recount()
+        assert os.listdir(Layout(one.path).tmp) == []
+        stop.go_on()
+    assert one.get("k") in (None, b"y" * SIZE)
+
+
+def test_an_eviction_for_an_open_cache_with_a_new_cap_passes_over_what_is_being_written(make, cap, monkeypatch):
+    one, other = make(), make()
+    fill(one)
+    stop = stop_before(monkeypatch, StagedEntry, "publish")
+    with beside(one.__setitem__, "k", b"y" * SIZE):
+        stop.wait_until_reached()
+        with FileStreamProgramCache(other.path, max_size_bytes=SIZE * 2):
+            assert other.get("a") is None
+        stop.go_on()
+    assert one["k"] == b"y" * SIZE
+    assert os.path.exists(entry_path(one.path, b"k")), entry_name(b"k")

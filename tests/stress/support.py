@@ -1,0 +1,61 @@
+"""What the tests of lockcache-stress share: running it as a user would, and its shared tables without any process."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from lockcache_stress.plan import Plan
+
+PROGRAM = os.path.join(os.path.dirname(sys.executable), "lockcache-stress")
+
+
+def stress(*words: str, tmp_path: Path, timeout: float = 100) -> subprocess.CompletedProcess[str]:
+    """Run the console script, with its temporary files under ``tmp_path``."""
+    return subprocess.run(
+        [PROGRAM, *words], env=environment(tmp_path), capture_output=True, text=True, timeout=timeout, check=False
+    )
+
+
+def stress_json(*words: str, tmp_path: Path, code: int = 0) -> Any:
+    """As :func:`stress` with ``--json``: what it printed, after checking its exit code."""
+    ran = stress(*words, "--json", tmp_path=tmp_path)
+    assert ran.returncode == code, ran.stdout + ran.stderr
+    return json.loads(ran.stdout)
+
+
+def environment(tmp_path: Path) -> dict[str, str]:
+    return {**os.environ, "TMPDIR": str(tmp_path), "COLUMNS": "200"}
+
+
+def failed_checks(report: dict[str, Any]) -> set[str]:
+    return {check["name"] for check in report["checks"] if not check["ok"]}
+
+
+def wait_until(condition: Callable[[], object], seconds: float = 60) -> None:
+    """Poll what another program does; an error if it never does."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "it did not happen in time"
+        time.sleep(0.01)
+
+
+def make_plan(control: Path, **changes: Any) -> Plan:
+    """A small plan; no process is started for it."""
+    given: dict[str, Any] = {
+        "scenario": "test",
+        "processes": 3,
+        "seconds": 1.0,
+        "seed": 1,
+        "max_size_bytes": 1_000_000,
+        "directory": str(control / "cache"),
+        "control": str(control),
+        "keys": 4,
+    }
+    return Plan(**{**given, **changes})

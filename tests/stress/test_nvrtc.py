@@ -1,0 +1,66 @@
+"""The NVRTC scenario with the real compiler, as a user runs it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from lockcache_stress.kernels import ARCHS, LAUNCHED, Kernel, make_slots
+from tests.stress.support import failed_checks, stress_json
+
+_SMALL = ("nvrtc", "--processes", "3", "--kernels", "3", "--seconds", "3", "--seed", "2", "--gpu", "off")
+
+
+@pytest.mark.cuda
+def test_real_programs_come_back_as_they_were_compiled_under_a_cap_that_a_real_daemon_holds(tmp_path: Path) -> None:
+    report = stress_json(*_SMALL, "--with-daemon", "--max-size", "500k", tmp_path=tmp_path)
+    assert report["compiles"] > 0
+    assert report["hits"] > 0
+    assert report["working_set_bytes"] > report["cap_bytes"] >= report["peak_bytes"]
+    assert report["daemon"]["ended_when_asked"]
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.cuda
+def test_a_program_that_was_overwritten_and_comes_back_is_found(tmp_path: Path) -> None:
+    words = ("nvrtc", "--processes", "2", "--kernels", "1", "--seconds", "3", "--gpu", "off", "--plant", "stale")
+    report = stress_json(*words, tmp_path=tmp_path, code=1)
+    assert "stale" in failed_checks(report)
+
+
+def test_the_same_seed_gives_the_same_kernels() -> None:
+    assert make_slots(8, 1, ARCHS) == make_slots(8, 1, ARCHS) != make_slots(8, 2, ARCHS)
+
+
+_ON_A_CPU = """
+#include <cstdio>
+struct Index { unsigned x; } blockIdx{0}, blockDim{64}, threadIdx{0};
+#define __device__
+#define __global__
+#define __forceinline__ inline
+%s
+int main() {
+  unsigned out[64];
+  for (threadIdx.x = 0; threadIdx.x < 64; ++threadIdx.x) run(out, 64);
+  for (unsigned x : out) std::printf("%%u\\n", x);
+}
+"""
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++, to run kernels without a GPU")
+@pytest.mark.parametrize("family, size", [("chain", 57), ("unrolled", 33), ("table", 3001)])
+@pytest.mark.parametrize("variant", [0, 2])
+def test_what_a_kernel_must_compute_is_what_its_source_says(
+    family: str, size: int, variant: int, tmp_path: Path
+) -> None:
+    kernel = Kernel(family, size, salt=123_456_789)
+    source = tmp_path / "kernel.cpp"
+    source.write_text(_ON_A_CPU % kernel.source(variant))
+    subprocess.run(["g++", "-std=c++17", "-O1", "-w", "-o", tmp_path / "kernel", source], check=True)
+    printed = subprocess.run([tmp_path / "kernel"], check=True, capture_output=True, text=True).stdout
+    assert [int(line) for line in printed.split()] == kernel.expected(variant)
+    assert len(set(kernel.expected(variant))) > LAUNCHED // 4

@@ -1,0 +1,84 @@
+"""The sampler sees every byte, and knows which the accounting must know."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+from pathlib import Path
+from typing import Any
+
+from lockcache import FileStreamProgramCache
+from lockcache_stress.sampler import Sampler, bytes_on_disk
+from tests.stress.support import wait_until
+
+
+def test_entries_of_a_cache_are_counted_and_accounted_for(cache_path: Path) -> None:
+    cache = FileStreamProgramCache(cache_path)
+    cache["a"], cache["b"] = b"x" * 1000, b"y" * 234
+    sampler = Sampler(str(cache_path), is_own_mount=False)
+    sampler.sample_final()
+    assert (sampler.peaks.disk_bytes, sampler.peaks.unaccounted_bytes) == (1234, 0)
+
+
+def test_bytes_that_nobody_accounted_for_are_seen(cache_path: Path) -> None:
+    FileStreamProgramCache(cache_path)["a"] = b"x" * 1000
+    shard = cache_path / "entries" / "00"
+    shard.mkdir(exist_ok=True)
+    (shard / ("0" * 62)).write_bytes(b"z" * 500)
+    sampler = Sampler(str(cache_path), is_own_mount=False)
+    sampler.sample_final()
+    assert (sampler.peaks.disk_bytes, sampler.peaks.unaccounted_bytes) == (1500, 500)
+
+
+def test_a_policy_that_is_being_replaced_counts_on_disk_and_needs_no_account(cache_path: Path) -> None:
+    FileStreamProgramCache(cache_path)
+    (cache_path / "tmp" / "policy.json.0123456789abcdef").write_bytes(b"{}")
+    sampler = Sampler(str(cache_path), is_own_mount=False)
+    sampler.sample_final()
+    assert (sampler.peaks.disk_bytes, sampler.peaks.unaccounted_bytes) == (2, 0)
+
+
+def test_the_peak_stays_when_the_bytes_are_gone(cache_path: Path) -> None:
+    cache = FileStreamProgramCache(cache_path)
+    cache["a"] = b"x" * 1000
+    sampler = Sampler(str(cache_path), is_own_mount=False)
+    sampler.sample([])
+    del cache["a"]
+    sampler.sample_final()
+    assert (sampler.peaks.disk_bytes, sampler.peaks.final_bytes) == (1000, 0)
+
+
+def test_a_directory_that_is_not_there_holds_nothing(tmp_path: Path) -> None:
+    assert bytes_on_disk(str(tmp_path / "missing")) == 0
+
+
+def grow(path: str, started: Any) -> None:
+    """A writer that never stops, until it is killed."""
+    cache = FileStreamProgramCache(path)
+    number = 0
+    while True:
+        cache[f"{number % 50}"] = b"x" * (1000 + number % 3)
+        number += 1
+        started.set()
+
+
+def test_a_writer_is_stopped_while_its_bytes_are_counted_and_goes_on_afterwards(cache_path: Path) -> None:
+    context = multiprocessing.get_context("spawn")
+    started = context.Event()
+    process = context.Process(target=grow, args=(str(cache_path), started))
+    process.start()
+    try:
+        assert started.wait(60)
+        sampler = Sampler(str(cache_path), is_own_mount=False)
+        for _ in range(20):
+            sampler._sample_frozen([process.pid or 0])
+        assert sampler.peaks.samples == 20
+        assert sampler.peaks.unaccounted_bytes == 0
+        before = os.stat(cache_path / "entries").st_ino, FileStreamProgramCache(cache_path).get("0")
+        assert before[1] is not None
+        started.clear()
+        wait_until(started.is_set)
+    finally:
+        process.kill()
+        process.join()
+        process.close()

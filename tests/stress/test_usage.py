@@ -1,0 +1,70 @@
+"""Bad usage is one line that names the value, and exit code 2."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.stress.support import environment, stress
+
+
+@pytest.mark.parametrize(
+    "words, named",
+    [
+        ((), "command"),
+        (("nope",), "nope"),
+        (("same-key", "--processes", "0"), "0"),
+        (("same-key", "--processes", "many"), "many"),
+        (("same-key", "--seconds", "-1"), "-1"),
+        (("same-key", "--max-size", "ten"), "ten"),
+        (("same-key", "--max-size", "0"), "0"),
+        (("same-key", "--seed", "x"), "x"),
+        (("same-key", "--plant", "roses"), "roses"),
+        (("same-key", "--frobnicate",), "--frobnicate"),
+        (("nvrtc", "--gpu", "maybe"), "maybe"),
+        (("nvrtc", "--kernels", "0"), "0"),
+        (("bench", "nope"), "nope"),
+        (("all", "--seconds", "soon"), "soon"),
+    ],
+)  # fmt: skip
+def test_a_bad_option_is_one_line_and_exit_code_2(words: tuple[str, ...], named: str, tmp_path: Path) -> None:
+    ran = stress(*words, tmp_path=tmp_path)
+    assert (ran.returncode, ran.stdout) == (2, "")
+    assert len(ran.stderr.splitlines()) == 1, ran.stderr
+    assert named in ran.stderr
+
+
+def test_a_directory_that_others_may_write_to_is_refused(tmp_path: Path) -> None:
+    unsafe = tmp_path / "unsafe"
+    unsafe.mkdir()
+    unsafe.chmod(0o777)
+    ran = stress("same-key", "--directory", str(unsafe), tmp_path=tmp_path)
+    assert ran.returncode == 2
+    assert len(ran.stderr.splitlines()) == 1, ran.stderr
+    assert str(unsafe) in ran.stderr
+
+
+def test_help_names_every_command(tmp_path: Path) -> None:
+    ran = stress("--help", tmp_path=tmp_path)
+    assert ran.returncode == 0
+    for name in ("nvrtc", "all", "bench", "same-key", "kill", "overshoot"):
+        assert name in ran.stdout
+
+
+@pytest.mark.parametrize("missing", ["click", "rich", "durationpy"])
+def test_without_the_cli_extra_one_line_says_what_to_install(missing: str, tmp_path: Path) -> None:
+    program = f"import sys; sys.modules[{missing!r}] = None; from lockcache_stress.cli import main; main()"
+    ran = subprocess.run(
+        [sys.executable, "-c", program, "same-key"],
+        env=environment(tmp_path),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ran.returncode == 2
+    assert len(ran.stderr.splitlines()) == 1, ran.stderr
+    assert missing in ran.stderr
+    assert "pip install" in ran.stderr

@@ -1,0 +1,50 @@
+"""Running a function in a forked child, for tests of what a child inherits."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import signal
+import traceback
+from collections.abc import Callable
+from typing import Any
+
+# A child that hangs is what these tests look for; it must not outlive the test.
+_CHILD_SECONDS = 60
+
+
+def in_child(work: Callable[[], Any]) -> Any:
+    """``work()``'s result, run in a child made by ``os.fork``. Its exception is an AssertionError here."""
+    pid, read = _start(work)
+    return finish(pid, read)
+
+
+def _start(work: Callable[[], Any]) -> tuple[int, int]:
+    read, write = os.pipe()
+    pid = os.fork()
+    if pid:
+        os.close(write)
+        return pid, read
+    status = 1
+    try:
+        signal.alarm(_CHILD_SECONDS)
+        try:
+            answer = (True, work())
+        except BaseException:  # noqa: BLE001 - the parent shows it
+            answer = (False, traceback.format_exc())
+        with os.fdopen(write, "wb") as pipe:
+            pickle.dump(answer, pipe)
+        status = 0
+    finally:
+        os._exit(status)
+
+
+def finish(pid: int, read: int) -> Any:
+    """The answer of a child."""
+    with os.fdopen(read, "rb") as pipe:
+        blob = pipe.read()
+    _, status = os.waitpid(pid, 0)
+    assert blob, f"the child ended without an answer, status {status:#x}"
+    is_result, answer = pickle.loads(blob)
+    assert is_result, answer
+    return answer

@@ -1,0 +1,328 @@
+"""Opening a directory: private from the first moment, refused where it is unsafe, made again where it was deleted."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from lockcache import FileStreamProgramCache, FormatError, InMemoryProgramCache, UnsafeCacheDirError
+from lockcache.filestream.directory import check_directory
+from lockcache.filestream.layout import FORMAT_VERSION, Layout
+from tests.unit.material import descriptors, entry_path, on_disk, open_directory
+
+
+def modes(root):
+    """Every mode below (and with) the root, directories apart from files."""
+    folders, files = {os.stat(root).st_mode & 0o7777}, set()
+    for folder, folder_names, file_names in os.walk(root):
+        folders |= {os.stat(os.path.join(folder, name)).st_mode & 0o7777 for name in folder_names}
+        files |= {os.stat(os.path.join(folder, name)).st_mode & 0o7777 for name in file_names}
+    return folders, files
+
+
+@pytest.mark.parametrize("umask", [0o000, 0o002, 0o022, 0o027, 0o077])
+@pytest.mark.parametrize("record_files", [False, True])
+def test_directories_and_files_are_private_whatever_the_umask(cache_path, umask, record_files):
+    before = os.umask(umask)
+    try:
+        with FileStreamProgramCache(cache_path, max_size_bytes=10_000, record_files=record_files) as cache:
+            cache["k"] = b"code"
+            shutil.rmtree(cache_path)
+            cache["k"] = b"code"
+            assert modes(cache_path) == ({0o700}, {0o600})
+    finally:
+        os.umask(before)
+
+
+@pytest.mark.parametrize("mode", [0o770, 0o777, 0o1777, 0o707, 0o720, 0o702])
+def test_a_root_that_others_may_write_to_is_refused_with_the_command_that_mends_it(tmp_path, mode):
+    path = tmp_path / "with a space"
+    path.mkdir()
+    path.chmod(mode)
+    with pytest.raises(UnsafeCacheDirError) as error:
+        FileStreamProgramCache(path)
+    assert error.value.path == str(path)
+    assert os.listdir(path) == []  # nothing was made in it
+    command = str(error.value).rpartition("Run: ")[2]
+    subprocess.run(command, shell=True, check=True)
+    with FileStreamProgramCache(path) as cache:
+        cache["k"] = b"1"
+
+
+@pytest.mark.parametrize("folder", ["entries", "tmp", "lockcache", "lockcache/locks"])
+@pytest.mark.parametrize("mode", [0o770, 0o777])
+def test_a_folder_in_it_that_others_may_write_to_is_refused_too(cache_path, folder, mode):
+    FileStreamProgramCache(cache_path).close()
+    (cache_path / folder).chmod(mode)
+    with pytest.raises(UnsafeCacheDirError, match="chmod go-w") as error:
+        FileStreamProgramCache(cache_path)
+    assert error.value.path == str(cache_path / folder)
+    with pytest.raises(UnsafeCacheDirError):
+        check_directory(Layout(str(cache_path)))
+
+
+@pytest.mark.parametrize("mode", [0o755, 0o750, 0o700, 0o711])
+def test_a_root_that_others_may_only_read_is_fine(cache_path, mode):
+    cache_path.mkdir()
+    cache_path.chmod(mode)
+    with FileStreamProgramCache(cache_path) as cache:
+        cache["k"] = b"1"
+    assert stat.S_IMODE(cache_path.stat().st_mode) == mode  # and stays as its owner wants it
+
+
+@pytest.mark.root
+@pytest.mark.parametrize("folder", ["", "entries", "tmp", "lockcache"])
+def test_a_directory_of_somebody_else_is_refused_with_the_command_that_mends_it(cache_path, folder):
+    FileStreamProgramCache(cache_path).close()
+    os.chown(cache_path / folder, 12345, -1)
+    with pytest.raises(UnsafeCacheDirError, match="12345") as error:
+        FileStreamProgramCache(cache_path)
+    assert f"chown -R {os.geteuid()} " in str(error.value)
+    subprocess.run(str(error.value).rpartition("run: ")[2], shell=True, check=True)
+    FileStreamProgramCache(cache_path).close()
+
+
+def test_a_newer_format_is_refused_and_an_equal_one_is_not(cache_path):
+    FileStreamProgramCache(cache_path).close()
+    file = cache_path / "lockcache" / "format"
+    assert file.read_text() == f"{FORMAT_VERSION}\n"
+    file.write_text(f"{FORMAT_VERSION + 1}\n")
+    with pytest.raises(FormatError, match="upgrade") as error:
+        FileStreamProgramCache(cache_path)
+    assert error.value.path == str(file)
+    with pytest.raises(FormatError):
+        check_directory(Layout(str(cache_path)))
+    file.write_text(f"{FORMAT_VERSION}\n")
+    FileStreamProgramCache(cache_path).close()
+
+
+@pytest.mark.parametrize("content", [b"two\n", b"-1\n", b"1.5", b"\xff\n", b"1 2"])
+def test_a_format_that_is_no_version_is_refused(cache_path, content):
+    FileStreamProgramCache(cache_path).close()
+    (cache_path / "lockcache" / "format").write_bytes(content)
+    with pytest.raises(FormatError, match="format"):
+        FileStreamProgramCache(cache_path)
+
+
+@pytest.mark.parametrize("name", ["format", "usage", "policy.json"])
+def test_a_file_of_ours_that_a_power_cut_emptied_does_not_keep_the_cache_shut(cache_path, name):
+    with FileStreamProgramCache(cache_path, max_size_bytes=1000) as cache:
+        cache["k"] = b"x" * 100
+    os.truncate(cache_path / "lockcache" / name, 0)
+    with FileStreamProgramCache(cache_path, max_size_bytes=1000) as cache:
+        assert cache["k"] == b"x" * 100
+        cache["l"] = b"x" * 100
+        assert (cache.stats().bytes, cache.stats().entries) == on_disk(cache_path) == (200, 2)
+        for number in range(20):
+            cache[str(number)] = b"x" * 100
+        assert on_disk(cache_path).bytes <= 1000
+
+
+def test_a_file_in_the_way_is_the_plain_os_error(tmp_path):
+    file = tmp_path / "file"
+    file.write_text("mine")
+    for path in (file, file / "below"):
+        with pytest.raises(OSError, match="file"):
+            FileStreamProgramCache(path)
+    with pytest.raises(NotADirectoryError):
+        check_directory(Layout(str(file)))
+    assert file.read_text() == "mine"
+
+
+@pytest.mark.parametrize("folder", ["entries", "tmp", "lockcache", "lockcache/locks"])
+def test_a_file_or_symlink_in_place_of_a_folder_is_refused(cache_path, tmp_path, folder):
+    (cache_path / folder).parent.mkdir(parents=True)
+    cache_path.chmod(0o700)
+    (cache_path / folder).parent.chmod(0o700)
+    (cache_path / folder).write_text("")
+    with pytest.raises(NotADirectoryError):
+        FileStreamProgramCache(cache_path)
+    (cache_path / folder).unlink()
+    (tmp_path / "elsewhere").mkdir()
+    (cache_path / folder).symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(NotADirectoryError):
+        FileStreamProgramCache(cache_path)
+    assert os.listdir(tmp_path / "elsewhere") == []
+
+
+def test_missing_parents_are_made(tmp_path):
+    with FileStreamProgramCache(tmp_path / "a" / "b" / "c") as cache:
+        cache["k"] = b"1"
+        assert cache["k"] == b"1"
+
+
+def test_a_symlinked_root_is_fine_and_a_dangling_one_is_not(cache_path, tmp_path):
+    (tmp_path / "real").mkdir(mode=0o700)
+    cache_path.symlink_to(tmp_path / "real")
+    with FileStreamProgramCache(cache_path) as cache:
+        cache["k"] = b"1"
+    assert (tmp_path / "real" / "entries").is_dir()
+    dangling = tmp_path / "dangling"
+    dangling.symlink_to(tmp_path / "nowhere")
+    with pytest.raises(OSError, match="dangling"):
+        FileStreamProgramCache(dangling)
+
+
+def test_looking_at_a_directory_makes_nothing(tmp_path):
+    check_directory(Layout(str(tmp_path / "missing")))
+    check_directory(Layout(str(tmp_path)))
+    assert os.listdir(tmp_path) == []
+
+
+def remove(path):
+    if path.is_dir():
+        shutil.rmtree(path)
+    else:
+        path.unlink()
+
+
+@pytest.mark.parametrize("what", ["", "tmp", "entries", "lockcache", "lockcache/usage", "lockcache/locks",
+                                  "lockcache/records", "lockcache/format", "lockcache/policy.json"])  # fmt: skip
+@pytest.mark.parametrize("record_files", [False, True])
+def test_after_anything_is_deleted_underneath_the_next_write_works_and_the_cap_holds(cache_path, what, record_files):
+    size = 144 if record_files else 100
+    with FileStreamProgramCache(cache_path, max_size_bytes=10 * size, record_files=record_files) as cache:
+        cache.update({str(number): b"x" * 100 for number in range(10)})
+        if (cache_path / what).exists():
+            remove(cache_path / what)
+        cache["new"] = b"y" * 100
+        assert cache["new"] == b"y" * 100
+        for number in range(30):
+            cache[f"more{number}"] = b"z" * 100
+            assert cache[f"more{number}"] == b"z" * 100
+        assert cache.stats().dropped_writes == 0
+        if what == "lockcache/records":
+            cache.recount()  # until then it counts too much: the records of entries that are still there
+        assert (cache.stats().bytes, cache.stats().entries) == on_disk(cache_path)
+        assert 5 * size <= on_disk(cache_path).bytes <= 10 * size
+        with FileStreamProgramCache(cache_path) as other:
+            assert other.max_size_bytes == (10 * size if what != "lockcache/policy.json" else None)
+
+
+@pytest.mark.parametrize("what", ["", "tmp", "entries", "lockcache", "lockcache/usage", "lockcache/locks"])
+@pytest.mark.parametrize("use", ["delete", "clear", "read", "stats", "recount", "len", "close"])
+def test_after_anything_is_deleted_underneath_no_other_use_fails(cache_path, what, use):
+    with FileStreamProgramCache(cache_path) as cache:
+        cache["k"] = b"1"
+        remove(cache_path / what)
+        if use == "delete":
+            try:
+                del cache["k"]
+            except KeyError:
+                assert what in ("", "entries")
+            assert cache.get("k") is None
+        elif use == "read":
+            assert cache.get("k") in (None, b"1")
+        elif use == "len":
+            assert len(cache) in (0, 1)
+        else:
+            getattr(cache, use)()
+
+
+def test_a_directory_that_was_moved_away_is_left_alone(cache_path, tmp_path):
+    with FileStreamProgramCache(cache_path) as cache:
+        cache["k"] = b"old"
+        cache_path.rename(tmp_path / "moved")
+        cache["k"] = b"new"
+        assert cache["k"] == b"new"
+        assert Path(entry_path(tmp_path / "moved")).read_bytes() == b"old"
+        assert (cache.stats().bytes, cache.stats().entries) == on_disk(cache_path) == (3, 1)
+
+
+def test_close_gives_back_every_descriptor(cache_path):
+    before = descriptors()
+    cache = FileStreamProgramCache(cache_path, max_size_bytes=5000)
+    for number in range(300):
+        cache[str(number)] = b"x" * 100
+        cache[str(number)]
+    cache.close()
+    assert descriptors() == before
+
+
+def test_many_deletions_leak_no_descriptors(cache_path):
+    with FileStreamProgramCache(cache_path) as cache:
+        for _ in range(30):
+            cache["k"] = b"1"
+            shutil.rmtree(cache_path)
+        cache["k"] = b"1"
+        many = len(descriptors())
+        for _ in range(30):
+            shutil.rmtree(cache_path)
+            cache["k"] = b"1"
+        assert len(descriptors()) <= many
+
+
+def test_a_directory_with_entries_and_no_accounting_is_counted_at_opening(cache_path):
+    with FileStreamProgramCache(cache_path) as cache:
+        cache.update({"a": b"x" * 10, "b": b"y" * 20})
+    shutil.rmtree(cache_path / "lockcache")
+    directory = open_directory(cache_path)
+    assert directory.usage().total() == (30, 2)
+    directory.close()
+
+
+@pytest.mark.cuda
+def test_a_directory_that_cuda_core_filled_is_served_counted_and_bounded(cache_path):
+    from cuda.core.utils import FileStreamProgramCache as Upstream
+
+    with Upstream(cache_path) as theirs:
+        theirs.update({str(number): b"%03d" % number * 100 for number in range(20)})
+        with FileStreamProgramCache(cache_path) as ours:
+            assert (len(ours), ours.stats().entries, ours.stats().bytes) == (20, 20, 6000)
+            assert ours["7"] == b"007" * 100
+            assert (ours.stats().hits, ours.stats().unverified_hits) == (1, 1)
+        with FileStreamProgramCache(cache_path, max_size_bytes=3000) as ours:
+            assert on_disk(cache_path).bytes <= 3000
+            ours["new"] = b"x" * 300
+            assert theirs["new"] == b"x" * 300
+            assert on_disk(cache_path).bytes <= 3000
+            assert (ours.stats().bytes, ours.stats().entries) == on_disk(cache_path)
+            del theirs["new"]
+            assert ours.get("new") is None
+            theirs["new"] = b"theirs"
+            assert ours["new"] == b"theirs"
+
+
+@pytest.mark.cuda
+def test_what_cuda_core_writes_over_our_entry_is_theirs_whole(cache_path):
+    from cuda.core.utils import FileStreamProgramCache as Upstream
+
+    for record_files in (False, True):
+        with FileStreamProgramCache(cache_path, record_files=record_files) as ours, Upstream(cache_path) as theirs:
+            ours["k"] = b"ours"
+            theirs["k"] = b"theirs"
+            assert ours.get("k") in (None, b"theirs")
+            ours["k"] = b"ours again"
+            assert theirs["k"] == ours["k"] == b"ours again"
+
+
+@pytest.mark.parametrize("timeout", [-1, float("nan"), float("inf"), 1e300])
+def test_a_lock_timeout_out_of_range_is_a_value_error(cache_path, timeout):
+    with pytest.raises(ValueError, match="lock_timeout_seconds"):
+        FileStreamProgramCache(cache_path, lock_timeout_seconds=timeout)
+    assert not cache_path.exists()
+
+
+@pytest.mark.parametrize("timeout", ["5", None, True, [5]])
+def test_a_lock_timeout_of_another_type_is_a_type_error(cache_path, timeout):
+    with pytest.raises(TypeError, match="lock_timeout_seconds"):
+        FileStreamProgramCache(cache_path, lock_timeout_seconds=timeout)
+
+
+@pytest.mark.parametrize("name", ["fsync", "record_files"])
+@pytest.mark.parametrize("value", ["no", 1, None])
+def test_a_switch_that_is_no_bool_is_a_type_error_that_names_it(cache_path, name, value):
+    with pytest.raises(TypeError, match=name):
+        FileStreamProgramCache(cache_path, **{name: value})
+
+
+def test_options_are_taken_by_name_only(cache_path):
+    with pytest.raises(TypeError):
+        FileStreamProgramCache(cache_path, 1000)
+    with pytest.raises(TypeError):
+        InMemoryProgramCache(1000)

@@ -1,0 +1,222 @@
+"""Eviction: who goes, who stays although chosen, and when it ends."""
+
+from __future__ import annotations
+
+import os
+import threading
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lockcache.filestream import eviction
+from lockcache.filestream.eviction import (
+    Evicted,
+    all_entries,
+    choose_victims,
+    evict,
+    remove_victims,
+    sample_entries,
+    sweep,
+)
+from lockcache.filestream.layout import entry_name
+from lockcache.filestream.locks import ProcessLock
+from lockcache.filestream.scan import Found
+from tests.unit.material import (
+    entry_path,
+    keys_in_shard,
+    on_disk,
+    open_directory,
+    property_test,
+    put,
+    set_last_use,
+    shard_of,
+)
+
+_found = st.builds(
+    Found, st.integers(0, 9), st.text("0123456789abcdef", min_size=4, max_size=4), st.integers(0, 50), st.just(1)
+)
+_samples = st.lists(_found, max_size=30, unique_by=lambda found: found.name)
+
+
+@pytest.fixture
+def directory(cache_path):
+    directory = open_directory(cache_path)
+    yield directory
+    directory.close()
+
+
+def fill(directory, count, size=100, *, record_files=False):
+    """Entries 0, 1, 2, ... of which 0 was used first; their keys."""
+    keys = [b"%d" % number for number in range(count)]
+    for number, key in enumerate(keys):
+        put(directory, key, b"x" * size, record_files=record_files)
+        set_last_use(entry_path(directory.layout.root, key), 1000 + number)
+    return keys
+
+
+def present(directory, keys):
+    return [key for key in keys if os.path.exists(entry_path(directory.layout.root, key))]
+
+
+@property_test
+@given(_samples, st.integers(-5, 600), st.integers(0, 5))
+def test_the_victims_are_the_oldest_that_make_enough_room_and_a_batch(sample, needed, batch):
+    victims, batch_bytes = choose_victims(iter(sample), needed, batch)
+    assert victims == sorted(sample)[: len(victims)]
+    enough = victims[: len(victims) - batch] if len(victims) < len(sample) else victims
+    freed = sum(found.size_bytes for found in victims)
+    assert freed >= needed or victims == sorted(sample)
+    if len(victims) < len(sample):
+        assert sum(found.size_bytes for found in enough) >= needed
+        assert batch_bytes == sum(found.size_bytes for found in victims[len(enough) :])
+        assert needed <= 0 or sum(found.size_bytes for found in enough[:-1]) < needed  # and not one more
+    assert batch_bytes <= freed
+
+
+@property_test
+@given(_samples, st.integers(-5, 600), st.integers(0, 5), st.integers(1, 7))
+def test_looking_chunk_by_chunk_chooses_the_same(sample, needed, batch, chunk):
+    before = eviction._CHUNK_ENTRIES
+    whole = choose_victims(sample, needed, batch)
+    try:
+        eviction._CHUNK_ENTRIES = chunk
+        assert choose_victims(sample, needed, batch) == whole
+    finally:
+        eviction._CHUNK_ENTRIES = before
+
+
+@pytest.mark.parametrize("record_files", [False, True])
+def test_the_least_recently_used_go_and_the_accounting_is_exact(directory, record_files):
+    keys = fill(directory, 10, record_files=record_files)
+    size = on_disk(directory.layout.root).bytes // 10
+    set_last_use(entry_path(directory.layout.root, keys[0]), 5000)
+    assert evict(directory, 7 * size) == Evicted(3, 3 * size)
+    assert present(directory, keys) == [keys[0], *keys[4:]]
+    assert directory.usage().total() == on_disk(directory.layout.root) == (7 * size, 7)
+    assert os.listdir(directory.layout.tmp) == []
+
+
+def test_up_to_the_sample_it_is_exact_lru_whatever_shard_it_starts_with(directory, monkeypatch):
+    keys = fill(directory, 100)
+    for start in (0, 100, 255):
+        monkeypatch.setattr("random.randrange", lambda stop, start=start: start)
+        before = present(directory, keys)
+        removed = evict(directory, directory.usage().total_bytes() - 1)
+        assert present(directory, keys) == before[removed.entries :]
+
+
+def test_a_batch_of_a_sixteenth_is_added_so_that_the_next_puts_need_not_look(directory):
+    fill(directory, 64)
+    assert evict(directory, 63 * 100).entries == 1 + 64 // 16
+
+
+def test_in_large_caches_only_a_sample_is_looked_at(directory):
+    keys = fill(directory, 200)
+    sample = sample_entries(directory, 20)
+    assert 20 <= len(sample) < 200
+    assert {found.name for found in sample} <= {entry_name(key) for key in keys}
+    # Whole shards: nobody is passed over for the order of a listing.
+    shards = {found.name[:2] for found in sample}
+    assert len(sample) == sum(entry_name(key)[:2] in shards for key in keys)
+
+
+def test_it_stops_when_others_made_room_meanwhile(directory):
+    keys = fill(directory, 10)
+    victims, _ = choose_victims(sample_entries(directory, 4096), 500, 0)
+    assert len(victims) == 5
+    assert remove_victims(directory, victims, 1000) == Evicted()
+    assert remove_victims(directory, victims, 799).entries >= 1
+    assert directory.usage().total_bytes() <= 799
+    assert len(present(directory, keys)) >= 5
+
+
+def test_nothing_is_evicted_from_a_cache_under_its_limit(directory):
+    keys = fill(directory, 5)
+    assert evict(directory, 500) == Evicted()
+    assert sweep(directory, 500, lambda: False) == Evicted()
+    assert present(directory, keys) == keys
+
+
+@pytest.mark.parametrize("change", ["read", "rewritten", "deleted", "replaced by a directory"])
+def test_who_was_used_changed_or_removed_since_it_was_chosen_stays(directory, change):
+    keys = fill(directory, 3)
+    path = entry_path(directory.layout.root, keys[0])
+    victims, _ = choose_victims(sample_entries(directory, 4096), 100, 0)
+    if change == "read":
+        set_last_use(path, 5000)
+    elif change == "rewritten":
+        put(directory, keys[0], b"y" * 100)
+    else:
+        os.unlink(path)
+        directory.usage().add_locked(shard_of(keys[0]), -100, -1)
+        if change == "replaced by a directory":
+            os.mkdir(path)
+    before = directory.usage().total()
+    assert remove_victims(directory, victims, 0) == Evicted()
+    assert directory.usage().total() == before == on_disk(directory.layout.root)
+
+
+def test_a_busy_shard_is_passed_over_without_waiting(directory):
+    keys = fill(directory, 10)
+    busy = ProcessLock(directory.layout.lock(shard_of(keys[0])), 1.0)
+    with busy:
+        removed = evict(directory, 800)
+    assert keys[0] in present(directory, keys)
+    assert removed.entries >= 1
+    assert directory.usage().total() == on_disk(directory.layout.root)
+    busy.close()
+
+
+def test_many_victims_of_one_shard_go_in_several_holds_of_its_lock(directory, monkeypatch):
+    keys = keys_in_shard(9, 70)
+    for key in keys:
+        put(directory, key, b"x")
+    lock, holds = directory.locks[9], []
+    release = ProcessLock.release
+    monkeypatch.setattr(ProcessLock, "release", lambda self: (holds.append(self), release(self))[1])
+    assert evict(directory, 0) == Evicted(70, 70)
+    assert len(holds) == 3
+    assert set(holds) == {lock}
+
+
+def test_a_sweep_is_exact_lru_without_a_batch_and_sees_what_nobody_accounted_for(directory):
+    keys = fill(directory, 40)
+    foreign = f"{directory.layout.entry_shard(3)}/{'0' * 62}"
+    os.makedirs(os.path.dirname(foreign), exist_ok=True)
+    with open(foreign, "wb") as file:
+        file.write(b"x" * 100)
+    set_last_use(foreign, 1)  # oldest of all, in no accounting
+    assert "03" + "0" * 62 in {found.name for found in all_entries(directory.layout)}
+    assert sweep(directory, 3000, lambda: False) == Evicted(10, 1000)
+    assert not os.path.exists(foreign)
+    assert present(directory, keys) == keys[9:]
+
+
+def test_a_sweep_that_is_told_to_stop_leaves_exact_accounting(directory):
+    fill(directory, 100)
+    asked = iter([False] * 300)
+    sweep(directory, 0, lambda: not next(asked, False) and next(asked, True))
+    assert directory.usage().total() == on_disk(directory.layout.root)
+
+
+def test_evictors_at_once_remove_no_more_than_one_would(directory):
+    fill(directory, 64)
+    start = threading.Barrier(4)
+    results = []
+
+    def work():
+        mine = open_directory(directory.layout.root)
+        start.wait(30)
+        results.append(evict(mine, 3200))
+        mine.close()
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert len(results) == 4
+    # Each may be in the middle of one hold when the sum is reached, so one entry each may go too many.
+    assert 32 <= sum(result.entries for result in results) <= 36 + 4
+    assert directory.usage().total() == on_disk(directory.layout.root)

@@ -1,0 +1,40 @@
+"""What is told to a forked child, and to whom."""
+
+from __future__ import annotations
+
+import gc
+import os
+
+from lockcache import fork
+from tests.unit.forked import in_child
+
+
+class Thing:
+    def __init__(self):
+        self.told_in = []
+
+    def _after_fork_in_child(self):
+        self.told_in.append(os.getpid())
+
+
+def test_a_child_is_told_once_and_the_parent_is_not():
+    thing = Thing()
+    fork.after_fork_in_child(thing)
+    fork.after_fork_in_child(thing)
+    assert in_child(lambda: thing.told_in == [os.getpid()])
+    assert thing.told_in == []
+
+
+def test_a_grandchild_is_told_too():
+    thing = Thing()
+    fork.after_fork_in_child(thing)
+    assert in_child(lambda: in_child(lambda: len(thing.told_in))) == 2
+
+
+def test_what_is_gone_is_forgotten():
+    thing = Thing()
+    fork.after_fork_in_child(thing)
+    before = len(fork._live)
+    del thing
+    gc.collect()
+    assert len(fork._live) <= before - 1

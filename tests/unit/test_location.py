@@ -1,0 +1,62 @@
+"""Where a cache lives."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from lockcache import FileStreamProgramCache
+from lockcache.filestream.location import default_path, resolve_path
+
+
+def test_the_environment_variable_comes_first(monkeypatch, tmp_path):
+    monkeypatch.setenv("LOCKCACHE_DIR", str(tmp_path / "x"))
+    assert default_path() == resolve_path(None) == str(tmp_path / "x")
+    with FileStreamProgramCache() as cache:
+        assert cache.path == str(tmp_path / "x")
+
+
+@pytest.mark.parametrize("setting", [None, ""])
+def test_without_it_the_user_cache_directory_is_used(monkeypatch, tmp_path, setting):
+    monkeypatch.delenv("LOCKCACHE_DIR", raising=False)
+    if setting is not None:
+        monkeypatch.setenv("LOCKCACHE_DIR", setting)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert resolve_path(None) == str(tmp_path / "lockcache")
+
+
+def test_a_relative_path_becomes_absolute_and_stays_there(tmp_path, in_directory):
+    with in_directory(tmp_path):
+        cache = FileStreamProgramCache("cache")
+    cache["k"] = b"1"
+    assert cache.path == str(tmp_path / "cache")
+    assert os.listdir(tmp_path) == ["cache"]
+
+
+@pytest.mark.parametrize("given", ["/a/b", Path("/a/b"), "/a/x/../b", "/a/b/"])
+def test_paths_may_be_str_or_pathlike(given):
+    assert resolve_path(given) == "/a/b"
+
+
+def test_a_tilde_is_a_name_like_any_other(tmp_path, in_directory):
+    with in_directory(tmp_path):
+        assert resolve_path("~/x") == str(tmp_path / "~" / "x")
+
+
+class OfBytes:
+    def __fspath__(self):
+        return b"/a"
+
+
+@pytest.mark.parametrize("given", [5, b"/a", ["/a"], OfBytes(), True])
+def test_a_path_of_another_type_is_a_type_error_that_names_it(given):
+    with pytest.raises(TypeError, match=r"path must be .* got (one of )?(int|bytes|list|bool)"):
+        FileStreamProgramCache(given)
+
+
+@pytest.mark.parametrize("given", ["", "a\0b", "\0"])
+def test_an_impossible_path_is_a_value_error_that_shows_it(given):
+    with pytest.raises(ValueError, match="path must not"):
+        FileStreamProgramCache(given)

@@ -1,0 +1,304 @@
+"""Shard locks: one holder among threads, processes and forked children, and nobody waits for ever."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from lockcache.errors import LockTimeoutError
+from lockcache.filestream.layout import Layout
+from lockcache.filestream.locks import ProcessLock, ShardLocks
+from tests.unit.forked import in_child
+from tests.unit.material import descriptors
+
+# A process that takes the lock, says so, and keeps it until it is told to end.
+HOLD = """
+import sys
+from lockcache.filestream.locks import ProcessLock
+lock = ProcessLock(sys.argv[1], 30.0)
+lock.acquire(30.0)
+print("held", flush=True)
+sys.stdin.readline()
+"""
+
+
+@pytest.fixture
+def path(tmp_path):
+    (tmp_path / "locks").mkdir()
+    return str(tmp_path / "locks" / "ab")
+
+
+@pytest.fixture
+def lock(path):
+    lock = ProcessLock(path, 30.0)
+    yield lock
+    lock.close()
+
+
+@pytest.fixture
+def holder(path):
+    """Another process that holds the lock."""
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLD, path], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout.readline() == "held\n"
+        yield process
+        process.kill()
+
+
+def test_what_is_held_cannot_be_taken_by_this_or_another_object(lock, path):
+    other = ProcessLock(path, 0.0)
+    with lock:
+        assert not lock.try_acquire()
+        assert not other.try_acquire()
+    assert other.try_acquire()
+    assert not lock.try_acquire()
+    other.release()
+    with lock:
+        pass
+
+
+@pytest.mark.parametrize("shared", [True, False], ids=["one-object", "an-object-each"])
+def test_threads_exclude_each_other(lock, path, shared):
+    count, threads, turns = [0], 4, 50
+    start = threading.Barrier(threads)
+
+    def work():
+        mine = lock if shared else ProcessLock(path, 30.0)
+        start.wait(30)
+        for _ in range(turns):
+            with mine:
+                seen = count[0]
+                os.stat(path)  # lets another thread run, if the lock does
+                count[0] = seen + 1
+
+    with ThreadPoolExecutor(threads) as pool:
+        for future in [pool.submit(work) for _ in range(threads)]:
+            future.result(60)
+    assert count == [threads * turns]
+
+
+def test_processes_exclude_each_other(lock, path, tmp_path):
+    counter = tmp_path / "count"
+    counter.write_text("0")
+    code = """
+import sys
+from pathlib import Path
+from lockcache.filestream.locks import ProcessLock
+lock, counter = ProcessLock(sys.argv[1], 60.0), Path(sys.argv[2])
+for _ in range(100):
+    with lock:
+        counter.write_text(str(int(counter.read_text()) + 1))
+"""
+    processes = [subprocess.Popen([sys.executable, "-c", code, path, str(counter)]) for _ in range(3)]
+    assert [process.wait(60) for process in processes] == [0, 0, 0]
+    assert counter.read_text() == "300"
+
+
+def test_waiting_ends_with_the_timeout_and_says_for_what(path, lock, holder):
+    with pytest.raises(LockTimeoutError, match="another process") as error:
+        lock.acquire(0.05)
+    assert error.value.path == path
+    assert path in str(error.value)
+    assert not lock.try_acquire()
+
+
+def test_waiting_for_a_thread_ends_with_the_timeout_too(path, lock):
+    with lock, pytest.raises(LockTimeoutError, match="another thread") as error:
+        lock.acquire(0.05)  # the same thread: the lock is not reentrant, and does not hang
+    assert error.value.path == path
+
+
+def test_a_lock_that_was_not_had_in_time_can_be_had_later(lock, holder):
+    with pytest.raises(LockTimeoutError):
+        lock.acquire(0.0)
+    holder.stdin.write("\n")
+    holder.stdin.flush()
+    with lock:
+        pass
+
+
+def test_a_waiter_gets_the_lock_when_its_holder_is_killed(lock, holder):
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(lock.acquire, 60.0)
+        holder.kill()
+        waiting.result(60)
+    lock.release()
+
+
+@pytest.mark.parametrize("replace", [False, True], ids=["unlinked", "replaced"])
+def test_a_lock_file_that_vanished_underneath_does_not_let_two_in(lock, path, replace):
+    with lock:
+        pass
+    os.unlink(path)
+    if replace:
+        with open(path, "w"):
+            pass
+    newcomer = ProcessLock(path, 0.0)
+    with lock:
+        assert not newcomer.try_acquire()
+        assert not lock.is_lost()
+    assert newcomer.try_acquire()
+    assert not lock.try_acquire()
+    newcomer.release()
+
+
+def test_a_holder_can_tell_that_its_file_vanished(lock, path):
+    with lock:
+        assert not lock.is_lost()
+        os.unlink(path)
+        assert lock.is_lost()
+        with open(path, "w"):
+            pass
+        assert lock.is_lost()
+
+
+def test_lock_files_are_never_unlinked_by_us(lock, path):
+    with lock:
+        inode = os.stat(path).st_ino
+    lock.close()
+    with ProcessLock(path, 0.0):
+        assert os.stat(path).st_ino == inode
+
+
+def test_lock_files_are_private_and_empty(lock, path):
+    with lock:
+        assert (os.stat(path).st_mode & 0o777, os.stat(path).st_size) == (0o600, 0)
+
+
+def test_descriptors_do_not_leak(lock, path):
+    before = descriptors()
+    for _ in range(50):
+        with lock:
+            pass
+        os.unlink(path)
+        lock.try_acquire()
+        lock.release()
+    assert len(descriptors()) <= len(before) + 1
+    lock.close()
+    lock.close()
+    assert descriptors() == before
+    dropped = ProcessLock(path, 1.0)
+    with dropped:
+        pass
+    del dropped
+    assert descriptors() == before
+
+
+def test_a_closed_lock_opens_again(lock):
+    for _ in range(3):
+        with lock:
+            pass
+        lock.close()
+
+
+def test_a_child_does_not_share_its_parents_lock(lock):
+    with lock:
+        assert in_child(lock.try_acquire) is False
+        assert not ProcessLock(lock.path, 0.0).try_acquire()  # the child's end did not free it
+    assert in_child(lambda: (lock.try_acquire(), lock.release())) == (True, None)
+
+
+def test_a_childs_lock_keeps_its_parent_out(lock):
+    with lock:
+        pass  # open before the fork: the child inherits the descriptor
+    read, write = os.pipe()
+    pid = os.fork()
+    if not pid:
+        lock.acquire(10.0)
+        os.write(write, b"held")
+        os.read(0, 0)
+        signal_end.wait(10)
+        os._exit(0)
+    try:
+        assert os.read(read, 4) == b"held"
+        assert not lock.try_acquire()
+    finally:
+        os.kill(pid, 9)
+        os.waitpid(pid, 0)
+        os.close(read)
+        os.close(write)
+    with lock:
+        pass
+
+
+signal_end = threading.Event()  # never set: the child above ends by SIGKILL, or by itself
+
+
+def test_a_child_forked_while_a_thread_holds_the_lock_can_take_it_afterwards(lock):
+    held, go_on = threading.Event(), threading.Event()
+
+    def hold():
+        with lock:
+            held.set()
+            go_on.wait(30)
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    assert held.wait(30)
+    ready_read, ready_write = os.pipe()
+    go_read, go_write = os.pipe()
+    pid = os.fork()
+    if not pid:
+        status = 1
+        try:
+            os.write(ready_write, b"f")
+            os.read(go_read, 1)
+            lock.acquire(10.0)
+            lock.release()
+            status = 0
+        finally:
+            os._exit(status)
+    assert os.read(ready_read, 1) == b"f"
+    go_on.set()
+    thread.join(30)
+    os.write(go_write, b"g")
+    assert os.waitpid(pid, 0)[1] == 0
+    for fd in (ready_read, ready_write, go_read, go_write):
+        os.close(fd)
+
+
+def test_a_lock_that_cannot_be_opened_is_an_os_error_and_not_held(tmp_path):
+    target = tmp_path / "target"
+    target.touch()
+    link = tmp_path / "link"
+    link.symlink_to(target)
+    planted = ProcessLock(str(link), 1.0)
+    with pytest.raises(OSError, match="link"):
+        planted.acquire(1.0)
+    with pytest.raises(OSError, match="link"):
+        planted.try_acquire()
+    link.unlink()
+    with planted:
+        pass
+
+
+def test_a_file_system_that_refuses_to_lock_is_an_error_and_not_a_free_pass(lock, monkeypatch):
+    # A fake: no file system here refuses flock.
+    def refuse(fd, blocking):
+        raise OSError(95, "Operation not supported")
+
+    monkeypatch.setattr("lockcache.filestream.locks.lock_descriptor", refuse)
+    with pytest.raises(LockTimeoutError, match="refuses to lock"):
+        lock.acquire(0.1)
+    monkeypatch.undo()
+    with lock:
+        pass
+
+
+def test_all_threads_get_the_same_lock_for_a_shard(tmp_path):
+    locks = ShardLocks(Layout(str(tmp_path)), 1.0)
+    start = threading.Barrier(8)
+
+    def get(_):
+        start.wait(30)
+        return [id(locks[shard]) for shard in range(256)]
+
+    with ThreadPoolExecutor(8) as pool:
+        assert len(set(map(tuple, pool.map(get, range(8))))) == 1
+    assert locks[0xAB].path == Layout(str(tmp_path)).lock(0xAB)

@@ -1,0 +1,170 @@
+"""The directory's policy: whose cap counts, and when a change reaches whom."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from lockcache import FileStreamProgramCache, PolicyError
+from lockcache.filestream.layout import Layout
+from lockcache.filestream.policy import Policy, PolicyFile
+from tests.unit.material import on_disk
+
+DAMAGED = [b"{", b"[]", b"5", b"null", b'"x"', b"{}", b'{"max_size_bytes": 0}', b'{"max_size_bytes": -5}',
+           b'{"max_size_bytes": true}', b'{"max_size_bytes": 1.5}', b'{"max_size_bytes": "10M"}', b"\xff\xfe",
+           b'{"max_size_bytes": 9223372036854775808}', b'{"max_size_bytes": 1' + b" " * 5000 + b"}",
+           b"[" * 4000]  # fmt: skip
+
+
+@pytest.fixture
+def make(cache_path):
+    made = []
+
+    def make(cap=None):
+        made.append(FileStreamProgramCache(cache_path, max_size_bytes=cap))
+        return made[-1]
+
+    yield make
+    for cache in made:
+        cache.close()
+
+
+def policy_file(cache) -> PolicyFile:
+    return PolicyFile(Layout(cache.path))
+
+
+def test_the_policy_is_in_the_directory_and_every_cache_has_it(make):
+    assert make().max_size_bytes is None
+    one = make(1000)
+    assert make().max_size_bytes == one.max_size_bytes == 1000
+    assert json.loads(Path(Layout(one.path).policy).read_text())["max_size_bytes"] == 1000
+
+
+def test_the_last_opener_with_a_cap_wins_for_all(make):
+    one, other = make(1000), make(500)
+    assert (one.max_size_bytes, other.max_size_bytes) == (500, 500)
+    make()  # without a cap: no opinion
+    assert (one.max_size_bytes, make().max_size_bytes) == (500, 500)
+
+
+def test_an_operators_cap_is_not_replaced_and_the_program_is_told(make, caplog):
+    cache = make()
+    policy_file(cache).replace(Policy(700, by_operator=True))
+    assert make(100_000).max_size_bytes == 700
+    assert "an operator set it to 700" in caplog.text
+    caplog.clear()
+    assert make(700).max_size_bytes == 700
+    assert caplog.text == ""
+
+
+def test_an_operator_who_lifted_the_cap_is_not_overruled_either(make, caplog):
+    cache = make()
+    policy_file(cache).replace(Policy(None, by_operator=True))
+    assert make(100).max_size_bytes is None
+    assert "an operator" in caplog.text
+
+
+def test_a_change_reaches_an_open_cache_at_its_next_write(make):
+    cache = make()
+    for key in "abcdef":
+        cache[key] = b"x" * 100
+    policy_file(cache).replace(Policy(250))
+    assert len(cache) == 6
+    cache["g"] = b"x" * 100
+    assert on_disk(cache.path).bytes <= 250
+    assert cache["g"] == b"x" * 100
+    policy_file(cache).replace(Policy(None))
+    for key in "abcdef":
+        cache[key] = b"x" * 100
+    assert len(cache) == 7
+
+
+def test_opening_with_a_smaller_cap_evicts_down_to_it(make):
+    cache = make()
+    for key in "abcdef":
+        cache[key] = b"x" * 100
+    smaller = make(300)
+    assert on_disk(cache.path).bytes <= 300
+    assert smaller["f"] == b"x" * 100
+    assert smaller.stats().evictions == 3
+
+
+@pytest.mark.parametrize("damage", DAMAGED, ids=range(len(DAMAGED)))
+def test_a_damaged_policy_is_an_error_at_opening_that_says_what_to_do(make, damage):
+    path = Layout(make().path).policy
+    with open(path, "wb") as file:
+        file.write(damage)
+    with pytest.raises(PolicyError, match=r"policy\.json") as error:
+        make()
+    assert error.value.path == path
+
+
+@pytest.mark.parametrize("damage", DAMAGED, ids=range(len(DAMAGED)))
+def test_a_policy_damaged_later_leaves_the_last_good_one_in_force(make, caplog, damage):
+    cache = make(250)
+    with open(Layout(cache.path).policy, "wb") as file:
+        file.write(damage)
+    for key in "abcdef":
+        cache[key] = b"x" * 100
+    assert cache.max_size_bytes == 250
+    assert on_disk(cache.path).bytes <= 250
+    assert len([record for record in caplog.records if "policy" in record.message]) == 1  # told once, not per write
+
+
+def test_a_policy_deleted_later_leaves_the_last_good_one_in_force(make):
+    cache = make(250)
+    os.unlink(Layout(cache.path).policy)
+    for key in "abcdef":
+        cache[key] = b"x" * 100
+    assert cache.max_size_bytes == 250
+    assert on_disk(cache.path).bytes <= 250
+
+
+def test_a_mended_policy_is_taken_up_again(make):
+    cache = make(250)
+    with open(Layout(cache.path).policy, "wb") as file:
+        file.write(b"{")
+    assert cache.max_size_bytes == 250
+    policy_file(cache).replace(Policy(500))
+    assert cache.max_size_bytes == 500
+
+
+def test_a_change_within_one_tick_of_the_clock_is_seen(make):
+    cache = make()
+    path = Layout(cache.path).policy
+    for cap in (1000, 2000, 1001):  # all of one length, with one mtime, in place
+        with open(path, "r+b" if os.path.exists(path) else "wb") as file:
+            file.write(b'{"max_size_bytes": %d}' % cap)
+        os.utime(path, (1, 1))
+        assert cache.max_size_bytes == cap
+
+
+def test_a_planted_symlink_is_not_followed(make, tmp_path):
+    cache = make(250)
+    path = Layout(cache.path).policy
+    (tmp_path / "planted").write_text('{"max_size_bytes": 1}')
+    os.unlink(path)
+    os.symlink(tmp_path / "planted", path)
+    assert cache.max_size_bytes == 250
+    with pytest.raises(OSError, match=r"policy\.json"):
+        make()
+
+
+def test_fields_of_a_later_version_are_passed_over(make):
+    cache = make()
+    with open(Layout(cache.path).policy, "wb") as file:
+        file.write(b'{"max_size_bytes": 5000, "max_entries": 7, "by_operator": true}')
+    assert cache.max_size_bytes == 5000
+
+
+@pytest.mark.parametrize("cap", [None, 1, 100_000, 4 * 2**20 - 1])
+def test_small_caps_are_the_entries_alone(cap):
+    assert Policy(cap).entries_limit_bytes == cap
+
+
+@pytest.mark.parametrize("cap", [4 * 2**20, 10**9, 2**63 - 1])
+def test_of_larger_caps_the_directorys_own_files_take_under_one_percent(cap):
+    assert 0.99 * cap < Policy(cap).entries_limit_bytes < cap

@@ -1,0 +1,193 @@
+"""Recount and reap: what the dead left goes, what the living stage stays, and drift ends."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from lockcache import FileStreamProgramCache
+from lockcache.errors import LockTimeoutError
+from lockcache.filestream.layout import StagedName, entry_name
+from lockcache.filestream.locks import ProcessLock
+from lockcache.filestream.owner import myself
+from lockcache.filestream.recovery import reap, recount, recount_all, recount_drifted
+from lockcache.filestream.usage import Slot
+from lockcache.filestream.write import StagedEntry
+from tests.unit.material import entry_path, on_disk, open_directory, put, record_path, set_last_use, shard_of
+
+SHARD = shard_of(b"k")
+FOREIGN_HOST = "0123456789abcdef"
+
+
+@pytest.fixture
+def directory(cache_path):
+    directory = open_directory(cache_path)
+    yield directory
+    directory.close()
+
+
+@pytest.fixture(scope="module")
+def dead():
+    """An owner on this host who is no more."""
+    code = "from lockcache.filestream.owner import myself; print(*myself())"
+    host, pid, start = subprocess.run(
+        [sys.executable, "-c", code], check=True, capture_output=True, text=True
+    ).stdout.split()
+    return host, int(pid), int(start)
+
+
+def stage_as(directory, owner, size=500, shard=SHARD, age_seconds=100):
+    """A staged file of somebody, so old; its path. Accounted for, as by a writer."""
+    path = directory.layout.staged(StagedName(shard, size, *owner, 0))
+    with open(path, "w"):
+        pass
+    set_last_use(path, os.stat(path).st_mtime - age_seconds)
+    with directory.locks[shard]:
+        directory.usage().add_locked(shard, size, 0)
+    return path
+
+
+def test_a_dead_owners_staged_file_goes_with_its_reservation(directory, dead):
+    put(directory, b"k", b"x" * 100)
+    path = stage_as(directory, dead)
+    assert reap(directory) == 1
+    assert not os.path.exists(path)
+    assert directory.usage().total() == on_disk(directory.layout.root) == (100, 1)
+    assert reap(directory) == 0
+
+
+def test_a_dead_owners_file_goes_at_a_recount_however_young_it_is(directory, dead):
+    path = stage_as(directory, dead, age_seconds=0)
+    repair = recount(directory, SHARD)
+    assert (repair.before, repair.after, repair.drift_bytes) == (Slot(500, 0), Slot(0, 0), 500)
+    assert not os.path.exists(path)
+
+
+def test_a_living_owners_staged_file_stays_however_old_it_is(directory):
+    path = stage_as(directory, myself(), age_seconds=10**6)
+    assert reap(directory) == 0
+    assert recount_all(directory) == []
+    assert os.path.exists(path)
+    assert directory.usage().total() == (500, 0)
+
+
+def test_the_staged_file_of_a_reused_pid_goes(directory):
+    path = stage_as(directory, myself()._replace(start_seconds=1))
+    reap(directory)
+    assert not os.path.exists(path)
+
+
+@pytest.mark.parametrize("age, locked, stays", [(10, False, True), (10**4, True, True), (10**4, False, False)])
+def test_of_another_host_only_what_is_old_and_locked_by_nobody_goes(directory, age, locked, stays):
+    path = stage_as(directory, (FOREIGN_HOST, 1, 1), age_seconds=age)
+    writer = ProcessLock(path, 1.0)
+    if locked:
+        writer.acquire(1.0)
+    reap(directory)
+    recount_all(directory)
+    assert os.path.exists(path) == stays
+    assert directory.usage().total() == ((500, 0) if stays else (0, 0))
+    if locked:
+        writer.release()
+    writer.close()
+
+
+@pytest.mark.parametrize("age, stays", [(100, True), (3500, True), (4000, False)])
+def test_staged_files_of_other_programs_go_after_an_hour(directory, age, stays):
+    path = f"{directory.layout.tmp}/tmpab12cd"
+    with open(path, "w"):
+        pass
+    set_last_use(path, os.stat(path).st_mtime - age)
+    reap(directory)
+    assert os.path.exists(path) == stays
+
+
+def test_a_directory_in_tmp_harms_nobody(directory):
+    os.mkdir(f"{directory.layout.tmp}/folder")
+    set_last_use(f"{directory.layout.tmp}/folder", 1)
+    os.mkdir(directory.layout.staged(StagedName(SHARD, 5, FOREIGN_HOST, 1, 1, 1)))
+    reap(directory)
+    recount_all(directory)
+    put(directory, b"k", b"x")
+
+
+@pytest.mark.parametrize("record_files", [False, True])
+@pytest.mark.parametrize("drift", [Slot(10**9, 5), Slot(0, 0), Slot(1, 100)])
+def test_one_recount_makes_the_accounting_what_the_disk_holds(directory, record_files, drift):
+    for number in range(20):
+        put(directory, b"%d" % number, b"x" * 100, record_files=record_files)
+    truth = on_disk(directory.layout.root)
+    shard = shard_of(b"7")
+    with directory.locks[shard]:
+        directory.usage().set_locked(shard, drift)
+    [repair] = recount_all(directory)
+    assert (repair.shard, repair.before) == (shard, drift)
+    assert directory.usage().total() == truth == on_disk(directory.layout.root)
+    assert recount_all(directory) == []
+
+
+def test_drift_is_found_at_a_glance(directory):
+    put(directory, b"k", b"x" * 100)
+    assert recount_drifted(directory) == 0
+    os.unlink(entry_path(directory.layout.root))
+    assert recount_drifted(directory) == 1
+    assert directory.usage().total() == (0, 0)
+
+
+def test_a_record_without_an_entry_goes_and_one_with_an_entry_stays(directory):
+    put(directory, b"k", b"x", record_files=True)
+    put(directory, b"other", b"x", record_files=True)
+    os.unlink(entry_path(directory.layout.root))
+    recount_all(directory)
+    assert not os.path.exists(record_path(directory.layout.root))
+    assert os.path.exists(record_path(directory.layout.root, b"other"))
+
+
+def test_a_recount_waits_for_the_shard_and_no_longer_than_its_timeout(directory):
+    busy = ProcessLock(directory.layout.lock(SHARD), 1.0)
+    with busy, pytest.raises(LockTimeoutError):
+        recount(directory, SHARD, 0.01)
+    busy.close()
+
+
+def test_reaping_passes_over_a_busy_shard(directory, dead):
+    path = stage_as(directory, dead)
+    busy = ProcessLock(directory.layout.lock(SHARD), 1.0)
+    with busy:
+        assert reap(directory) == 0
+    assert os.path.exists(path)
+    assert reap(directory) == 1
+    busy.close()
+
+
+def test_reaping_is_one_listing_while_nothing_is_wrong(directory, monkeypatch):
+    put(directory, b"k", b"x" * 100)
+    stage_as(directory, myself())
+    listed = []
+    real = os.listdir
+    monkeypatch.setattr(os, "listdir", lambda path: (listed.append(path), real(path))[1])
+    monkeypatch.setattr(os, "scandir", lambda path: pytest.fail("a shard was walked"))
+    reap(directory)
+    assert listed == [directory.layout.tmp]
+
+
+def test_a_cache_recounts_itself_and_says_what_was_wrong(cache_path):
+    with FileStreamProgramCache(cache_path) as cache:
+        cache["k"], cache["other"] = b"x" * 100, b"y" * 50
+        os.unlink(entry_path(cache_path))
+        [repair] = cache.recount()
+        assert (repair.shard, repair.drift_bytes) == (SHARD, 100)
+        assert (cache.stats().bytes, cache.stats().entries) == (50, 1)
+        assert cache.recount() == []
+
+
+def test_a_recount_keeps_what_a_living_writer_has_reserved(directory):
+    staged = StagedEntry(directory, entry_name(b"k"), 700)
+    staged.reserve()
+    assert recount_all(directory) == []
+    assert directory.usage().total() == (700, 0)
+    staged.abandon()
+    assert directory.usage().total() == (0, 0)

@@ -1,0 +1,71 @@
+"""Replacing a small file as one unit."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from lockcache.filestream.layout import Layout
+from lockcache.filestream.replace import replace_file, write_all
+
+
+@pytest.fixture
+def layout(tmp_path):
+    layout = Layout(str(tmp_path / "cache"))
+    for path in layout.directories():
+        os.mkdir(path)
+    return layout
+
+
+def read(path):
+    with open(path, "rb") as file:
+        return file.read()
+
+
+def test_the_new_content_stands_under_the_path_and_nothing_is_left_staged(layout):
+    for content in (b"first", b"", b"x" * 100_000):
+        replace_file(layout, layout.policy, content)
+        assert read(layout.policy) == content
+        assert os.listdir(layout.tmp) == []
+
+
+def test_whoever_has_the_old_file_open_goes_on_reading_the_old_content(layout):
+    replace_file(layout, layout.policy, b"old")
+    with open(layout.policy, "rb") as file:
+        replace_file(layout, layout.policy, b"newer")
+        assert file.read() == b"old"
+
+
+@pytest.mark.parametrize("umask", [0o000, 0o022, 0o077, 0o002])
+def test_it_is_private_whatever_the_umask(layout, umask):
+    before = os.umask(umask)
+    try:
+        replace_file(layout, layout.policy, b"x")
+    finally:
+        os.umask(before)
+    assert os.stat(layout.policy).st_mode & 0o777 == 0o600
+
+
+def test_a_failure_leaves_the_old_file_and_nothing_staged(layout, monkeypatch):
+    replace_file(layout, layout.policy, b"old")
+    os.mkdir(layout.usage)  # a directory cannot be replaced by a file
+    with pytest.raises(OSError, match="usage"):
+        replace_file(layout, layout.usage, b"x")
+    monkeypatch.setattr(os, "write", lambda fd, content: (_ for _ in ()).throw(OSError(28, "no space")))
+    with pytest.raises(OSError, match="no space"):
+        replace_file(layout, layout.policy, b"new")
+    assert os.listdir(layout.tmp) == []
+    assert read(layout.policy) == b"old"
+
+
+def test_short_writes_are_continued(tmp_path, monkeypatch):
+    write = os.write
+    monkeypatch.setattr(os, "write", lambda fd, content: write(fd, bytes(content)[:3]))
+    fd = os.open(tmp_path / "f", os.O_WRONLY | os.O_CREAT)
+    try:
+        write_all(fd, b"0123456789")
+        write_all(fd, b"")
+    finally:
+        os.close(fd)
+    assert (tmp_path / "f").read_bytes() == b"0123456789"

@@ -1,0 +1,104 @@
+"""The interface of back ends: coercions, and what the base class gives to a back end that has only the minimum."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from lockcache import CacheStats, Entry, ProgramCacheResource
+from lockcache.resource import coerce_key, coerce_max_size_bytes, coerce_value, join_metadata, split_metadata
+
+
+class Minimal(ProgramCacheResource):
+    """The five that are abstract, and nothing else."""
+
+    def __init__(self):
+        self.entries = {}
+        self.closed = 0
+
+    def __getitem__(self, key):
+        return self.entries[coerce_key(key)]
+
+    def __setitem__(self, key, value):
+        self.entries[coerce_key(key)] = coerce_value(value)[0]
+
+    def __delitem__(self, key):
+        del self.entries[coerce_key(key)]
+
+    def __len__(self):
+        return len(self.entries)
+
+    def clear(self):
+        self.entries.clear()
+
+    def close(self):
+        self.closed += 1
+
+
+@pytest.mark.parametrize("missing", ["__getitem__", "__setitem__", "__delitem__", "__len__", "clear"])
+def test_a_back_end_without_one_of_the_five_cannot_be_made(missing):
+    body = {name: getattr(Minimal, name) for name in vars(Minimal) if name != missing and name != "__dict__"}
+    incomplete = type("Incomplete", (ProgramCacheResource,), {k: v for k, v in body.items() if callable(v)})
+    with pytest.raises(TypeError, match=missing):
+        incomplete()
+
+
+def test_a_minimal_back_end_gets_the_rest():
+    cache = Minimal()
+    cache.update({"a": b"1"})
+    cache.put_entry("b", Entry(b"2"))
+    assert (cache.get("a"), cache.get("x", 5), cache.get_entry("b"), cache.get_entry("x")) == (
+        b"1",
+        5,
+        Entry(b"2"),
+        None,
+    )
+    assert cache.stats() == CacheStats(entries=2)
+    with pytest.raises(TypeError):
+        assert "a" in cache
+
+
+def test_a_back_end_that_stores_no_metadata_refuses_it_instead_of_losing_it():
+    cache = Minimal()
+    with pytest.raises(TypeError, match="Minimal"):
+        cache.put_entry("a", Entry(b"1", {"kind": "ptx"}))
+    assert len(cache) == 0
+
+
+def test_a_with_block_closes_once_also_after_an_error():
+    cache = Minimal()
+    with pytest.raises(KeyError), cache:
+        cache["missing"]
+    assert cache.closed == 1
+
+
+def test_entries_and_stats_cannot_be_changed():
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        Entry(b"").code = b"1"
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        CacheStats().hits = 1
+
+
+@pytest.mark.parametrize("key, name", [("k", b"k"), ("é", b"\xc3\xa9"), (bytearray(b"k"), b"k"), (b"\0", b"\0")])
+def test_keys_become_bytes(key, name):
+    assert coerce_key(key) == name
+    assert isinstance(coerce_key(key), bytes)
+
+
+class Index:
+    def __index__(self):
+        return 7
+
+
+@pytest.mark.parametrize("given, cap", [(None, None), (1, 1), (2**63 - 1, 2**63 - 1), (Index(), 7)])
+def test_a_cap_is_an_integer_or_none(given, cap):
+    assert coerce_max_size_bytes(given) == cap
+
+
+def test_the_compile_cost_travels_apart_and_comes_back():
+    metadata = {"kind": "ptx", "compile_cost_ns": 2**62}
+    code, tail, cost_ns = split_metadata(b"code", dict(metadata))
+    assert (code, cost_ns, b"compile_cost" in tail) == (b"code", 2**62, False)
+    assert join_metadata(tail, cost_ns) == metadata
+    assert split_metadata(b"", {"compile_cost_ns": 5})[1] == b""

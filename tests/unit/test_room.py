@@ -1,0 +1,101 @@
+"""Making room: evict, take back what the dead hold, or give way."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+from lockcache import FileStreamProgramCache
+from lockcache.filestream.layout import Layout
+from lockcache.filestream.room import make_room
+from lockcache.filestream.write import StagedEntry
+from tests.unit.material import on_disk, open_directory, put, set_last_use
+
+# Reserves 900 bytes and dies without a word.
+DIE = """
+import os, sys
+from lockcache.filestream.directory import CacheDirectory
+from lockcache.filestream.layout import entry_name
+from lockcache.filestream.write import StagedEntry
+staged = StagedEntry(CacheDirectory(sys.argv[1], 5.0), entry_name(b"of the dead"), 900)
+staged.reserve()
+os.kill(os.getpid(), 9)
+"""
+
+
+@pytest.fixture
+def directory(cache_path):
+    directory = open_directory(cache_path)
+    yield directory
+    directory.close()
+
+
+def test_where_there_is_room_nothing_is_touched(directory):
+    put(directory, b"a", b"x" * 100)
+    assert make_room(directory, directory.usage(), 100)[0] is True
+    assert directory.usage().total() == (100, 1)
+
+
+def test_entries_make_way_for_a_reservation(directory):
+    for number in range(5):
+        put(directory, b"%d" % number, b"x" * 100)
+    staged = StagedEntry(directory, "ab" + "0" * 62, 200)
+    staged.reserve()
+    has_room, evicted = make_room(directory, staged.usage, 500)
+    assert (has_room, evicted.entries, evicted.bytes) == (True, 2, 200)
+    assert directory.usage().total() == (500, 3)
+    staged.abandon()
+
+
+def test_where_all_that_is_left_is_reserved_by_the_living_it_gives_way(directory):
+    put(directory, b"a", b"x" * 100)
+    theirs, mine = StagedEntry(directory, "ab" + "0" * 62, 400), StagedEntry(directory, "cd" + "0" * 62, 400)
+    theirs.reserve()
+    mine.reserve()
+    assert make_room(directory, mine.usage, 500)[0] is False
+    assert directory.usage().total() == (800, 0)
+    theirs.abandon()
+    assert make_room(directory, mine.usage, 500)[0] is True
+    mine.abandon()
+
+
+def test_what_the_dead_reserved_is_taken_back_before_anything_is_evicted(cache_path):
+    with FileStreamProgramCache(cache_path, max_size_bytes=1000) as cache:
+        cache["kept"] = b"x" * 100
+        subprocess.run([sys.executable, "-c", DIE, str(cache_path)], check=False)
+        [file] = os.listdir(Layout(str(cache_path)).tmp)
+        set_last_use(f"{Layout(str(cache_path)).tmp}/{file}", 1000)  # as if it were there for a while
+        cache["k"] = b"y" * 100
+        assert (cache["kept"], cache["k"]) == (b"x" * 100, b"y" * 100)
+        assert cache.stats().evictions == 0
+        assert (cache.stats().bytes, cache.stats().entries) == on_disk(cache_path) == (200, 2)
+
+
+def test_entries_deleted_by_hand_do_not_keep_the_cache_shut(cache_path):
+    with FileStreamProgramCache(cache_path, max_size_bytes=1000, lock_timeout_seconds=0.2) as cache:
+        cache.update({str(number): b"x" * 100 for number in range(10)})
+        shutil.rmtree(cache_path / "entries")
+        cache["k"] = b"y" * 1000
+        assert cache["k"] == b"y" * 1000
+        assert cache.stats().dropped_writes == 0
+
+
+@pytest.mark.parametrize("size", [334, 500, 501, 999, 1000])
+def test_writers_of_values_of_a_good_part_of_the_cap_all_get_through(cache_path, size):
+    from concurrent.futures import ThreadPoolExecutor
+
+    def work(number):
+        with FileStreamProgramCache(cache_path, max_size_bytes=1000, lock_timeout_seconds=30.0) as cache:
+            for turn in range(3):
+                cache[f"{number}-{turn}"] = b"x" * size
+            return cache.stats().dropped_writes
+
+    with ThreadPoolExecutor(6) as pool:
+        assert list(pool.map(work, range(6))) == [0] * 6
+    assert on_disk(cache_path).bytes <= 1000
+    with FileStreamProgramCache(cache_path) as cache:
+        assert (cache.stats().bytes, cache.stats().entries) == on_disk(cache_path)

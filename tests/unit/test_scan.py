@@ -1,0 +1,105 @@
+"""Walking a shard: what counts as an entry, and for how much."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from lockcache.filestream.layout import SHARDS, Layout, StagedName
+from lockcache.filestream.scan import count_shard, measure_shard, scan_records, scan_shard, staged_files
+from lockcache.filestream.usage import Slot
+from tests.unit.material import keys_in_shard, open_directory, put
+
+
+@pytest.fixture
+def directory(cache_path):
+    directory = open_directory(cache_path)
+    yield directory
+    directory.close()
+
+
+@pytest.mark.parametrize("record_files", [False, True])
+def test_a_shard_shows_its_entries_with_size_use_and_inode(directory, record_files):
+    keys = keys_in_shard(7, 3)
+    names = [put(directory, key, b"x" * 100, record_files=record_files, tail=b"t" * 6) for key in keys]
+    put(directory, keys_in_shard(8, 1)[0], b"elsewhere")
+    found = {entry.name: entry for entry in scan_shard(directory.layout, 7)}
+    assert set(found) == set(names)
+    for name in names:
+        status = os.stat(directory.layout.entry(name))
+        assert found[name].inode == status.st_ino
+        assert found[name].last_use_ns == max(status.st_atime_ns, status.st_mtime_ns)
+        assert found[name].size_bytes == 100 + (50 if record_files else 0)
+    assert count_shard(directory.layout, 7) == 3
+    assert sorted(scan_records(directory.layout, 7)) == (sorted(names) if record_files else [])
+
+
+def test_a_missing_shard_is_empty(directory):
+    layout = directory.layout
+    assert (list(scan_shard(layout, 5)), count_shard(layout, 5), measure_shard(layout, 5)) == ([], 0, Slot(0, 0))
+    assert scan_records(layout, 5) == []
+
+
+def test_only_regular_files_with_an_entrys_name_are_entries(directory, tmp_path):
+    name = put(directory, keys_in_shard(7, 1)[0], b"entry")
+    shard = directory.layout.entry_shard(7)
+    (tmp_path / "target").write_bytes(b"planted")
+    os.symlink(tmp_path / "target", f"{shard}/{'0' * 62}")
+    os.mkdir(f"{shard}/{'1' * 62}")
+    os.mkfifo(f"{shard}/{'2' * 62}")
+    for other in ("3" * 61, "4" * 63, "A" * 62, ".nfs0001", "README"):
+        with open(f"{shard}/{other}", "w") as file:
+            file.write("no entry")
+    assert [entry.name for entry in scan_shard(directory.layout, 7)] == [name]
+    assert (count_shard(directory.layout, 7), measure_shard(directory.layout, 7)) == (1, Slot(5, 1))
+
+
+@pytest.mark.parametrize("kind", ["symlink", "file"])
+def test_what_is_no_directory_holds_no_entries(directory, tmp_path, kind):
+    put(directory, keys_in_shard(7, 1)[0], b"entry")
+    shard = directory.layout.entry_shard(7)
+    os.rename(shard, tmp_path / "moved")
+    if kind == "symlink":
+        os.symlink(tmp_path / "moved", shard)
+    else:
+        (tmp_path / "moved").with_name("f").touch()
+        os.rename(tmp_path / "f", shard)
+    assert (list(scan_shard(directory.layout, 7)), count_shard(directory.layout, 7)) == ([], 0)
+
+
+def test_what_is_staged_counts_by_its_name_whatever_is_written_yet(directory):
+    layout = directory.layout
+    mine = StagedName(7, 1000, "0" * 16, 1, 1, 1)
+    for staged in (mine, mine._replace(shard=8), mine._replace(size_bytes=0, serial=2)):
+        with open(layout.staged(staged), "w") as file:
+            file.write("three")
+    for other in ("tmpabc", "policy.json.0123456789abcdef"):  # of cuda.core, and of a small file being replaced
+        with open(f"{layout.tmp}/{other}", "w") as file:
+            file.write("x")
+    assert len(list(staged_files(layout))) == 3
+    assert [measure_shard(layout, shard) for shard in (6, 7, 8)] == [Slot(0, 0), Slot(1000, 0), Slot(1000, 0)]
+
+
+def test_without_tmp_nothing_is_staged(directory):
+    os.rmdir(directory.layout.tmp)
+    assert list(staged_files(directory.layout)) == []
+
+
+def test_an_unlinked_entry_is_passed_over_in_the_middle_of_a_walk(directory):
+    keys = keys_in_shard(7, 40)
+    for key in keys:
+        put(directory, key, b"x")
+    walk = scan_shard(directory.layout, 7)
+    seen = {next(walk).name}
+    for entry in list(scan_shard(directory.layout, 7)):
+        if entry.name not in seen:
+            os.unlink(directory.layout.entry(entry.name))
+    assert {entry.name for entry in walk} | seen == seen
+
+
+def test_every_shard_is_walked_once(directory):
+    for number in range(300):
+        put(directory, b"%d" % number, b"x")
+    assert sum(count_shard(directory.layout, shard) for shard in range(SHARDS)) == 300
+    assert Layout(directory.layout.root).entry_shard(255).endswith("/ff")

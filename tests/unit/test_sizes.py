@@ -1,0 +1,96 @@
+"""Sizes, shares and durations: one meaning each, and refusals that help."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lockcache.sizes import format_size, parse_duration, parse_share, parse_size
+
+
+@pytest.mark.parametrize(
+    "text, size_bytes",
+    [
+        ("1", 1),
+        ("4096", 4096),
+        ("7B", 7),
+        ("10k", 10_000),
+        ("512M", 512 * 10**6),
+        ("10G", 10 * 10**9),
+        ("10g", 10 * 10**9),
+        ("10GB", 10 * 10**9),
+        ("10 GB", 10 * 10**9),
+        (" 10G\n", 10 * 10**9),
+        ("1.5T", 1_500_000_000_000),
+        (".5M", 500_000),
+        ("2P", 2 * 10**15),
+        ("10GiB", 10 * 2**30),
+        ("10Gi", 10 * 2**30),
+        ("10gi", 10 * 2**30),
+        ("512MiB", 512 * 2**20),
+        ("1.5TiB", 3 * 2**39),
+        ("9223372036854775807", 2**63 - 1),
+    ],
+)
+def test_a_size_means_the_same_everywhere(text: str, size_bytes: int) -> None:
+    assert parse_size(text) == size_bytes
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", " ", "0", "0G", "0.0", "0.4", "-1", "-1G", "+1", "ten", "G", "10X", "10i", "10GG", "10Gbit", "10 G B", "1e9",
+     "1_000", "0x10", "10G!", "10,5G", "nan", "inf", "٣G", "1.G", "9223372036854775808", "9.3E", "8EiB",
+     "1" + "0" * 50, "99999999999999999999E"],
+)  # fmt: skip
+def test_what_is_no_size_is_refused_by_name_and_with_what_is_accepted(text: str) -> None:
+    with pytest.raises(ValueError, match="10GiB") as caught:
+        parse_size(text)
+    assert repr(text) in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@given(st.text(max_size=30))
+def test_no_text_makes_size_parsing_fail_otherwise(text: str) -> None:
+    message = repr(text)
+    try:
+        size_bytes = parse_size(text)
+    except ValueError as error:
+        message, size_bytes = str(error), 1
+    assert 0 < size_bytes < 2**63
+    assert repr(text) in message
+
+
+@given(st.integers(1, 10**18))
+def test_a_formatted_size_reads_back_as_about_the_same(size_bytes: int) -> None:
+    assert parse_size(format_size(size_bytes)) == pytest.approx(size_bytes, rel=0.051, abs=0.5)
+
+
+def test_ten_g_is_never_more_than_ten_gib() -> None:
+    assert parse_size("10G") < parse_size("10GiB")
+
+
+@pytest.mark.parametrize("text, share", [("90%", 0.9), ("90 %", 0.9), ("100%", 1.0), ("1%", 0.01), ("99.5%", 0.995)])
+def test_a_share_is_a_percentage(text: str, share: float) -> None:
+    assert parse_share(text) == pytest.approx(share)
+
+
+@pytest.mark.parametrize("text", ["", "0%", "0.5%", "101%", "-5%", "90", "0.9", "%", "ninety", "nan%", "9e1%"])
+def test_what_is_no_share_is_refused_by_name_and_with_what_is_accepted(text: str) -> None:
+    with pytest.raises(ValueError, match="from 1% to 100%") as caught:
+        parse_share(text)
+    assert repr(text) in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "text, seconds", [("0.5s", 0.5), ("500ms", 0.5), ("2s", 2), ("1m", 60), ("1h30m", 5400), ("1m0.5s", 60.5)]
+)
+def test_a_duration_carries_its_unit(text: str, seconds: float) -> None:
+    assert parse_duration(text) == pytest.approx(seconds)
+
+
+@pytest.mark.parametrize("text", ["", "0", "0s", "5", "-1s", "+1s", "s", "1x", "1.2.3s", "1 s", "1ns", "999999999999d"])
+def test_what_is_no_duration_is_refused_by_name_and_with_what_is_accepted(text: str) -> None:
+    with pytest.raises(ValueError, match="500ms") as caught:
+        parse_duration(text)
+    assert repr(text) in str(caught.value)

@@ -1,0 +1,94 @@
+"""The accounting page."""
+
+from __future__ import annotations
+
+import gc
+import os
+import struct
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lockcache.filestream.layout import SHARDS
+from lockcache.filestream.usage import PAGE_BYTES, Slot, UsagePage, encode_page
+from tests.unit.material import descriptors, property_test
+
+EMPTY = [Slot(0, 0)] * SHARDS
+
+
+@pytest.fixture
+def file(tmp_path):
+    path = tmp_path / "usage"
+    path.write_bytes(encode_page(EMPTY))
+    return path
+
+
+def open_page(path) -> UsagePage:
+    return UsagePage(os.open(path, os.O_RDWR | os.O_CLOEXEC))
+
+
+def test_the_page_is_4_kib_of_little_endian_pairs(file):
+    page = open_page(file)
+    assert (PAGE_BYTES, file.stat().st_size) == (4096, 4096)
+    page.add_locked(3, 1000, 2)
+    assert struct.unpack_from("<qq", file.read_bytes(), 3 * 16) == (1000, 2)
+    assert page.slot(3) == page.slots()[3] == Slot(1000, 2)
+
+
+@property_test
+@given(
+    st.lists(st.tuples(st.integers(0, SHARDS - 1), st.integers(0, 2**40), st.integers(0, 9)), max_size=20),
+)
+def test_the_total_is_the_sum_of_what_was_added(tmp_path_factory, additions):
+    path = tmp_path_factory.mktemp("usage") / "usage"
+    path.write_bytes(encode_page(EMPTY))
+    page = open_page(path)
+    for shard, size, entries in additions:
+        page.add_locked(shard, size, entries)
+    expected = Slot(sum(size for _, size, _ in additions), sum(entries for *_, entries in additions))
+    assert page.total() == expected
+    assert page.total_bytes() == expected.bytes
+    assert encode_page(page.slots()) == path.read_bytes()
+
+
+def test_a_slot_never_falls_below_zero(file):
+    page = open_page(file)
+    page.add_locked(5, 10, 1)
+    page.add_locked(5, -100, -3)
+    assert page.slot(5) == Slot(0, 0)
+
+
+def test_two_open_pages_see_each_other_at_once(file):
+    one, other = open_page(file), open_page(file)
+    one.add_locked(0, 7, 1)
+    assert (other.total_bytes(), other.slot(0)) == (7, Slot(7, 1))
+
+
+@pytest.mark.parametrize("keep", [0, 1, 16, 100, PAGE_BYTES - 1])
+def test_a_truncated_page_counts_what_is_left_of_it(file, keep):
+    page = open_page(file)
+    page.set_locked(0, Slot(5, 1))
+    os.truncate(file, keep)
+    assert len(page.slots()) == SHARDS
+    assert page.total_bytes() in (0, 5)
+    assert page.slot(SHARDS - 1) == Slot(0, 0)
+
+
+def test_a_page_knows_that_its_file_was_deleted_or_replaced(file):
+    page = open_page(file)
+    assert not page.is_unlinked()
+    replacement = file.with_name("new")
+    replacement.write_bytes(encode_page(EMPTY))
+    replacement.rename(file)
+    assert page.is_unlinked()
+    assert not open_page(file).is_unlinked()
+
+
+def test_the_descriptor_lives_as_long_as_the_page_and_no_longer(file):
+    before = descriptors()
+    page = open_page(file)
+    assert len(descriptors()) == len(before) + 1
+    del page
+    gc.collect()
+    assert descriptors() == before

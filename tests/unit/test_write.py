@@ -1,0 +1,205 @@
+"""Staging, publishing, removing one entry: each with its accounting, whichever step it ends at."""
+
+from __future__ import annotations
+
+import errno
+import os
+
+import pytest
+
+from lockcache.filestream.layout import StagedName, entry_name, parse_staged_name
+from lockcache.filestream.locks import ProcessLock
+from lockcache.filestream.owner import myself
+from lockcache.filestream.record import HEAD_BYTES, XATTR, Record, pack
+from lockcache.filestream.write import AttributeRefusedError, RecordPlacement, StagedEntry, remove_entry
+from tests.unit.material import descriptors, entry_path, on_disk, open_directory, put, record_path, shard_of
+
+NAME = entry_name(b"k")
+
+
+@pytest.fixture
+def directory(cache_path):
+    directory = open_directory(cache_path)
+    yield directory
+    directory.close()
+
+
+def staged_names(directory):
+    return [parse_staged_name(name) for name in os.listdir(directory.layout.tmp)]
+
+
+def accounted(directory):
+    total = directory.usage().total()
+    assert total == on_disk(directory.layout.root)
+    return total
+
+
+def stage(directory, payload=b"payload", record=b""):
+    staged = StagedEntry(directory, NAME, len(payload) + len(record))
+    staged.reserve()
+    staged.set_attribute(b"" if record else pack(NAME, payload, Record(len(payload), 0, 0, b"")))
+    staged.write(payload, record, fsync=False)
+    return staged
+
+
+def test_reserving_accounts_for_the_bytes_before_any_is_written(directory):
+    staged = StagedEntry(directory, NAME, 1000)
+    staged.reserve()
+    me = myself()
+    [name] = staged_names(directory)
+    assert name == StagedName(shard_of(b"k"), 1000, me.host, me.pid, me.start_seconds, name.serial)
+    assert os.path.getsize(directory.layout.staged(name)) == 0
+    assert accounted(directory) == (1000, 0)
+    staged.abandon()
+
+
+@pytest.mark.parametrize("record", [b"", b"r" * 50])
+def test_publishing_makes_the_entry_and_keeps_what_was_reserved(directory, record):
+    staged = stage(directory, record=record)
+    assert not os.path.exists(entry_path(directory.layout.root))
+    staged.publish(fsync=False)
+    assert staged_names(directory) == []
+    assert accounted(directory) == (7 + len(record), 1)
+    with open(entry_path(directory.layout.root), "rb") as file:
+        assert file.read() == b"payload"
+    staged.abandon()  # does nothing any more
+    assert accounted(directory) == (7 + len(record), 1)
+
+
+@pytest.mark.parametrize("record", [b"", b"r" * 50])
+@pytest.mark.parametrize("older_has_record_file", [False, True])
+def test_publishing_over_an_older_entry_gives_its_bytes_back(directory, record, older_has_record_file):
+    put(directory, b"k", b"older" * 100, record_files=older_has_record_file, tail=b"t" * 30)
+    stage(directory, record=record).publish(fsync=False)
+    assert accounted(directory) == (7 + len(record), 1)
+    assert os.path.exists(record_path(directory.layout.root)) == bool(record)
+
+
+@pytest.mark.parametrize("step", ["made", "reserved", "attribute", "written"])
+def test_abandoning_after_any_step_gives_everything_back(directory, step):
+    before = descriptors()
+    staged = StagedEntry(directory, NAME, 1000)
+    if step != "made":
+        staged.reserve()
+    if step in ("attribute", "written"):
+        staged.set_attribute(b"attribute")
+    if step == "written":
+        staged.write(b"x" * 10, b"r" * 10, fsync=True)
+    staged.abandon()
+    staged.abandon()
+    assert (accounted(directory), os.listdir(directory.layout.tmp)) == ((0, 0), [])
+    directory.close()
+    assert len(descriptors()) <= len(before)
+
+
+def test_abandoning_beside_a_stuck_lock_removes_the_file_and_leaves_the_rest_to_a_recount(cache_path):
+    directory = open_directory(cache_path, timeout_seconds=0.05)
+    staged = stage(directory)
+    stuck = ProcessLock(directory.layout.lock(shard_of(b"k")), 1.0)
+    with stuck:
+        staged.abandon()
+    assert os.listdir(directory.layout.tmp) == []
+    assert directory.usage().total_bytes() == 7  # too much, never too little
+    stuck.close()
+    directory.close()
+
+
+def test_a_failed_publish_can_be_abandoned(directory):
+    staged = stage(directory, record=b"r" * 50)
+    os.makedirs(entry_path(directory.layout.root) + "/in the way")
+    with pytest.raises(OSError, match="entries"):
+        staged.publish(fsync=False)
+    staged.abandon()
+    assert directory.usage().total() == (0, 0)
+    assert os.listdir(directory.layout.tmp) == []
+
+
+def test_a_staged_file_holds_a_lock_that_tells_other_hosts_that_its_writer_lives(directory):
+    staged = StagedEntry(directory, NAME, 10)
+    staged.reserve()
+    [name] = os.listdir(directory.layout.tmp)
+    probe = ProcessLock(f"{directory.layout.tmp}/{name}", 0.0)
+    assert not probe.try_acquire()
+    staged.abandon()
+    probe.close()
+
+
+def test_fsync_reaches_payload_record_and_folder_before_and_after_the_rename(directory, monkeypatch):
+    events = []
+    fsync, rename = os.fsync, os.rename
+    monkeypatch.setattr(os, "fsync", lambda fd: (events.append(os.readlink(f"/proc/self/fd/{fd}")), fsync(fd)))
+    monkeypatch.setattr(os, "rename", lambda a, b: (events.append("rename"), rename(a, b)))
+    staged = StagedEntry(directory, NAME, 20)
+    staged.reserve()
+    staged.write(b"payload", b"record", fsync=True)
+    staged.publish(fsync=True)
+    before, after = events[: events.index("rename")], events[len(events) - events[::-1].index("rename") :]
+    assert len([path for path in before if "/tmp/" in path]) == 2
+    assert os.path.dirname(entry_path(directory.layout.root)) in after
+
+
+def test_removing_gives_the_bytes_back_and_says_whether_there_was_one(directory):
+    for record_files in (False, True):
+        put(directory, b"k", b"x" * 100, record_files=record_files)
+        assert remove_entry(directory, NAME, 5.0) is True
+        assert remove_entry(directory, NAME, 5.0) is False
+        assert accounted(directory) == (0, 0)
+        assert not os.path.exists(record_path(directory.layout.root))
+
+
+def test_removing_does_not_depend_on_the_lock(cache_path):
+    directory = open_directory(cache_path)
+    put(directory, b"k", b"x" * 100)
+    stuck = ProcessLock(directory.layout.lock(shard_of(b"k")), 1.0)
+    with stuck:
+        assert remove_entry(directory, NAME, 0.0) is True
+    assert not os.path.exists(entry_path(cache_path))
+    assert directory.usage().total_bytes() == 100  # too much, never too little
+    stuck.close()
+    directory.close()
+
+
+def refused(code, size):
+    return AttributeRefusedError(OSError(code, os.strerror(code)), size)
+
+
+def test_small_records_go_into_the_attribute_and_large_ones_keep_their_head_there():
+    placement = RecordPlacement(use_files=False)
+    small, large = b"r" * 500, b"r" * 5000
+    assert placement.split(small) == (small, b"")
+    assert placement.split(large) == (large[:HEAD_BYTES], large[HEAD_BYTES:])
+    assert [placement.tail_is_beside(size - HEAD_BYTES) for size in (500, 5000)] == [False, True]
+
+
+def test_where_files_are_asked_for_everything_goes_there():
+    placement = RecordPlacement(use_files=True)
+    assert placement.split(b"r" * 44) == (b"", b"r" * 44)
+    assert not placement.tail_is_beside(10)
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.E2BIG, errno.ERANGE])
+def test_an_attribute_that_is_too_big_teaches_to_put_less_there(code):
+    placement = RecordPlacement(use_files=False)
+    assert placement.learn_from(refused(code, 300)) is not None
+    assert placement.split(b"r" * 300) == (b"r" * HEAD_BYTES, b"r" * (300 - HEAD_BYTES))
+    assert placement.split(b"r" * 200) == (b"r" * 200, b"")
+    assert placement.learn_from(refused(code, HEAD_BYTES)) is None  # that is a full disk
+
+
+@pytest.mark.parametrize("code", [errno.ENOTSUP, errno.ENOSYS, errno.EPERM])
+def test_a_file_system_without_attributes_teaches_to_put_everything_into_files(code):
+    placement = RecordPlacement(use_files=False)
+    assert placement.learn_from(refused(code, HEAD_BYTES)) is not None
+    assert placement.split(b"r" * 44) == (b"", b"r" * 44)
+
+
+def test_other_errors_teach_nothing():
+    placement = RecordPlacement(use_files=False)
+    assert placement.learn_from(refused(errno.EIO, 300)) is None
+    assert placement.split(b"r" * 300) == (b"r" * 300, b"")
+
+
+def test_what_an_attribute_holds_is_on_the_inode_of_the_payload(directory):
+    put(directory, b"k", b"payload", tail=b"tail")
+    blob = os.getxattr(entry_path(directory.layout.root), XATTR)
+    assert (len(blob), blob[HEAD_BYTES:]) == (HEAD_BYTES + 4, b"tail")

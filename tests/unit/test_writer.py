@@ -1,0 +1,244 @@
+"""One value from start to end: what is tried again, what is dropped, and what a dropped write leaves."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+
+import pytest
+
+from lockcache import Entry, FileStreamProgramCache
+from lockcache.filestream.layout import Layout
+from lockcache.filestream.locks import ProcessLock
+from tests.unit.material import entry_path, on_disk, record_path, shard_of
+
+
+@pytest.fixture(params=[False, True], ids=["attribute", "record-files"])
+def cache(cache_path, request):
+    with FileStreamProgramCache(cache_path, lock_timeout_seconds=0.2, record_files=request.param) as cache:
+        yield cache
+
+
+def fail(monkeypatch, name, code, *, times=1000, when=lambda *arguments: True):
+    """Has ``os.name`` fail so many times (a fake for what no file system here does when asked to)."""
+    real, failures = getattr(os, name), []
+
+    def maybe(*arguments, **keywords):
+        if len(failures) < times and when(*arguments):
+            failures.append(arguments)
+            raise OSError(code, os.strerror(code))
+        return real(*arguments, **keywords)
+
+    monkeypatch.setattr(os, name, maybe)
+    return failures
+
+
+def expect_dropped(cache, key="k"):
+    """The write was given up: counted, nothing older is served, nothing is left behind."""
+    assert cache.get(key) is None
+    stats = cache.stats()
+    assert stats.dropped_writes == 1
+    assert os.listdir(Layout(cache.path).tmp) == []
+    cache[key] = b"works again"
+    assert cache[key] == b"works again"
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ENOTCONN, errno.ESTALE, errno.ENFILE])
+@pytest.mark.parametrize("call", ["write", "rename"])
+def test_what_a_caller_cannot_help_drops_the_write_and_the_older_value(cache, monkeypatch, call, code):
+    cache["k"] = b"older"
+    fail(monkeypatch, call, code)
+    cache["k"] = b"newer"
+    monkeypatch.undo()
+    expect_dropped(cache)
+    assert (cache.stats().bytes, cache.stats().entries) == on_disk(cache.path)
+
+
+@pytest.mark.parametrize("code", [errno.EACCES, errno.EPERM, errno.EROFS])
+def test_what_is_misconfigured_raises(cache, monkeypatch, code):
+    fail(monkeypatch, "rename", code)
+    with pytest.raises(OSError, match=os.strerror(code)) as error:
+        cache["k"] = b"1"
+    assert error.value.errno == code
+    monkeypatch.undo()
+    assert os.listdir(Layout(cache.path).tmp) == []
+    assert (cache.stats().bytes, cache.stats().entries) == (0, 0)
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT])
+def test_a_full_disk_evicts_and_tries_once_more(cache, monkeypatch, code):
+    cache.update({str(number): b"x" * 100 for number in range(5)})
+    failures = fail(monkeypatch, "write", code, times=1)
+    cache["k"] = b"y" * 150
+    assert cache["k"] == b"y" * 150
+    assert len(failures) == 1
+    stats = cache.stats()
+    assert (stats.dropped_writes, stats.evictions >= 1) == (0, True)
+    assert cache.get("0") is None  # the least recently used
+    assert cache.get("4") == b"x" * 100
+    assert (stats.bytes, stats.entries) == on_disk(cache.path)
+
+
+def test_a_disk_that_stays_full_is_tried_twice_and_no_more(cache, monkeypatch):
+    failures = fail(monkeypatch, "write", errno.ENOSPC)
+    cache["k"] = b"x"
+    assert len(failures) <= 2
+
+
+def test_dropped_writes_are_logged_once_at_warning_and_then_quietly(cache, monkeypatch, caplog):
+    fail(monkeypatch, "rename", errno.EIO)
+    with caplog.at_level(logging.DEBUG, "lockcache"):
+        for number in range(5):
+            cache[str(number)] = b"x"
+    levels = [record.levelno for record in caplog.records if "dropped" in record.message]
+    assert levels == [logging.WARNING] + [logging.DEBUG] * 4
+    assert cache.stats().dropped_writes == 5
+
+
+def test_a_lock_that_is_not_free_in_time_drops_the_write_and_the_older_value(cache):
+    cache["k"] = b"older"
+    stuck = ProcessLock(Layout(cache.path).lock(shard_of(b"k")), 1.0)
+    with stuck:
+        cache["k"] = b"newer"
+        assert cache.get("k") is None
+        cache["free"] = b"1"  # another shard
+        assert cache["free"] == b"1"
+    stuck.close()
+    expect_dropped(cache)
+
+
+@pytest.mark.parametrize("use", ["delete", "clear"])
+def test_a_stuck_lock_does_not_keep_an_entry_from_being_removed(cache, use):
+    cache["k"] = b"older"
+    stuck = ProcessLock(Layout(cache.path).lock(shard_of(b"k")), 1.0)
+    with stuck:
+        if use == "delete":
+            del cache["k"]
+        else:
+            cache.clear()
+        assert cache.get("k") is None
+    stuck.close()
+    cache.recount()
+    assert (cache.stats().bytes, cache.stats().entries) == (0, 0)
+
+
+def test_out_of_descriptors_a_write_is_dropped_and_nothing_older_is_served(cache):
+    resource = pytest.importorskip("resource")
+    cache["k"] = b"older"
+    cache.close()
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    taken = []
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(map(int, os.listdir("/proc/self/fd"))) + 10, hard))
+    try:
+        while True:
+            try:
+                taken.append(os.open("/", os.O_RDONLY))
+            except OSError:
+                break
+        cache["k"] = b"newer"
+    finally:
+        for fd in taken:
+            os.close(fd)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    expect_dropped(cache)
+
+
+def plant_directory(path):
+    os.makedirs(path)
+
+
+def plant_full_directory(path):
+    os.makedirs(path + "/full")
+
+
+def plant_symlink(path):
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    os.symlink("/etc/hostname", path)
+
+
+def plant_fifo(path):
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    os.mkfifo(path)
+
+
+@pytest.mark.parametrize("plant", [plant_directory, plant_full_directory, plant_symlink, plant_fifo])
+@pytest.mark.parametrize("use", ["store", "delete", "clear"])
+def test_what_is_planted_under_an_entrys_name_never_makes_a_use_fail(cache, plant, use):
+    plant(entry_path(cache.path))
+    if use == "store":
+        cache["k"] = b"code"
+        assert cache.get("k") in (None, b"code")
+    elif use == "delete":
+        try:
+            del cache["k"]
+        except KeyError:
+            pass
+    else:
+        cache.clear()
+    assert cache.get("k") in (None, b"code")
+
+
+def test_a_file_in_place_of_a_shard_never_makes_a_use_fail(cache):
+    shard = os.path.dirname(entry_path(cache.path))
+    with open(shard, "w"):
+        pass
+    cache["k"] = b"code"
+    assert cache.get("k") in (None, b"code")
+    try:
+        del cache["k"]
+    except KeyError:
+        pass
+    cache.clear()
+    assert len(cache) in (0, 1)
+
+
+def test_a_record_that_does_not_fit_an_attribute_goes_beside_it(cache_path, monkeypatch):
+    # A fake for ext4 with 1 KiB blocks; tests/processes mounts the real one.
+    setxattr = os.setxattr
+
+    def small(fd, name, value):
+        if len(value) > 255:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        setxattr(fd, name, value)
+
+    monkeypatch.setattr(os, "setxattr", small)
+    with FileStreamProgramCache(cache_path) as cache:
+        for key in ("a", "b"):
+            cache.put_entry(key, Entry(b"code", {"blob": b"m" * 300}))
+            assert cache.get_entry(key) == Entry(b"code", {"blob": b"m" * 300})
+        cache["c"] = b"small"
+        assert os.path.exists(record_path(cache.path, b"b"))
+        assert not os.path.exists(record_path(cache.path, b"c"))
+        assert (cache.stats().bytes, cache.stats().entries) == on_disk(cache_path)
+        assert cache.stats().dropped_writes == 0
+
+
+def test_without_attributes_records_go_into_files(cache_path, monkeypatch):
+    # A fake for sshfs and the like.
+    def none(*arguments):
+        raise OSError(errno.ENOTSUP, "Operation not supported")
+
+    monkeypatch.setattr(os, "setxattr", none)
+    with FileStreamProgramCache(cache_path) as cache:
+        cache.put_entry("a", Entry(b"code", {"arch": "sm_90"}))
+        assert cache.get_entry("a") == Entry(b"code", {"arch": "sm_90"})
+        assert os.path.exists(record_path(cache.path, b"a"))
+        assert (cache.stats().unverified_hits, cache.stats().dropped_writes) == (0, 0)
+
+
+def test_a_write_of_the_whole_cap_evicts_everything_else_and_stays(cache_path):
+    with FileStreamProgramCache(cache_path, max_size_bytes=1000) as cache:
+        cache.update({str(number): b"x" * 100 for number in range(10)})
+        cache["k"] = b"y" * 1000
+        assert (cache["k"], len(cache)) == (b"y" * 1000, 1)
+
+
+@pytest.mark.parametrize("fsync", [False, True])
+def test_fsync_is_done_only_where_it_is_asked_for(cache_path, monkeypatch, fsync):
+    with FileStreamProgramCache(cache_path, fsync=fsync) as cache:
+        calls = []
+        real = os.fsync
+        monkeypatch.setattr(os, "fsync", lambda fd: (calls.append(fd), real(fd)))
+        cache["k"] = b"1"
+        assert bool(calls) == fsync
