@@ -53,7 +53,8 @@ class Keeper:
         self._policy = Policy()
         self._told: set[tuple[str, int | None]] = set()
         self._is_shaken = False
-        self._fruitless = Pace(_FRUITLESS_DUTY, 0.0)
+        self._sweeping = Pace(_FRUITLESS_DUTY, 0.0)
+        self._was_fruitless = False
         self._status = Status()
 
     @property
@@ -177,15 +178,14 @@ class Keeper:
     def _sweep(self) -> Evicted:
         directory, marks = self._now.directory, self._rules.watermarks(self._policy)
         before = directory.usage().total_bytes()
-        if marks is None or before <= marks.high_bytes or not self._fruitless.is_due:
+        if marks is None or before <= marks.high_bytes or (self._was_fruitless and not self._sweeping.is_due):
             return Evicted()
         began = time.perf_counter()
-        pace = Pace(_FRUITLESS_DUTY, 0.0)
-        with pace:
+        with self._sweeping:
             evicted = sweep(directory, marks.low_bytes, self._stop.is_set)
         self._now.counting.after_sweep()
-        if not evicted.entries:
-            self._fruitless = pace
+        self._was_fruitless = not evicted.entries
+        if self._was_fruitless:
             self._now.counting.distrust()
             return evicted
         milliseconds = round((time.perf_counter() - began) * 1000, 1)

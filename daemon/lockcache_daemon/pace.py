@@ -1,7 +1,8 @@
 """How often work in the background may run, from what it was seen to cost.
 
 Keeps an idle daemon's cost bounded, whatever the size of the directory and the speed of its file system: after work
-that took c seconds the next is due c / duty later.
+that took c seconds the next is due c / duty later. The cheaper of the last two times counts: a slow file system is slow
+each time, a process that lost its core to others is not.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ class Pace:
     def __init__(self, duty: float, tick_seconds: float) -> None:
         self._duty = duty
         self._tick_seconds = tick_seconds
-        self._due = 0.0
+        self._due = self._cost_before = 0.0
         self._began_cpu = self._began = 0.0
 
     @property
@@ -41,5 +42,6 @@ class Pace:
     ) -> None:
         now = time.monotonic()
         cost = max(time.thread_time() - self._began_cpu, (now - self._began) * _WAITING_COUNTS)
-        pause = cost / self._duty
+        pause = min(cost, self._cost_before) / self._duty
+        self._cost_before = cost
         self._due = now + pause if pause > self._tick_seconds else 0.0

@@ -21,6 +21,10 @@ __all__ = ["Owner", "is_alive", "myself", "next_serial"]
 # process differ when the clock is stepped in between. A pid is not reused within this span.
 _START_TOLERANCE_SECONDS = 2
 
+# In place of a start: where there is no /proc a process cannot say its own, and its pid must do.
+_UNKNOWN_START = 0
+_ZOMBIE = -1
+
 _serials = itertools.count()
 
 
@@ -41,28 +45,42 @@ def next_serial() -> int:
 @functools.cache
 def myself() -> Owner:
     """This process. Read once; a forked child reads its own."""
-    import psutil  # 15 ms that a process which only reads need not pay
-
-    return Owner(_host_token(), os.getpid(), int(psutil.Process().create_time()))
+    return Owner(_host_token(), os.getpid(), _start_seconds(os.getpid()) or _UNKNOWN_START)
 
 
 def is_alive(owner: Owner) -> bool | None:
     """Whether the owner runs; ``None`` if it cannot be told from here (another host, boot or container)."""
     if owner.host != myself().host:
         return None
-    if owner == myself():
-        return True
-    import psutil
+    if owner == myself() or not _exists(owner.pid):
+        return owner == myself()
+    start_seconds = _start_seconds(owner.pid)
+    if start_seconds is None or owner.start_seconds == _UNKNOWN_START:
+        return True  # the kernel says that there is one, and nobody says that it is another
+    return start_seconds != _ZOMBIE and abs(start_seconds - owner.start_seconds) <= _START_TOLERANCE_SECONDS
+
+
+def _exists(pid: int) -> bool:
+    if pid <= 0:
+        return False  # to the kernel that means a process group
+    try:
+        os.kill(pid, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:
+        pass  # somebody else's
+    return True
+
+
+def _start_seconds(pid: int) -> int | None:
+    """When the process started, ``_ZOMBIE`` if it has ended, ``None`` if that cannot be told (no /proc, no access)."""
+    import psutil  # 15 ms that a process which only reads need not pay
 
     try:
-        process = psutil.Process(owner.pid)
-        if process.status() == psutil.STATUS_ZOMBIE:
-            return False
-        return abs(int(process.create_time()) - owner.start_seconds) <= _START_TOLERANCE_SECONDS
-    except psutil.NoSuchProcess:
-        return False
-    except psutil.AccessDenied:
-        return True
+        process = psutil.Process(pid)
+        return _ZOMBIE if process.status() == psutil.STATUS_ZOMBIE else int(process.create_time())
+    except (psutil.Error, OSError):
+        return None
 
 
 def _host_token() -> str:

@@ -118,6 +118,9 @@ class EntryReader:
                 loaded = self._load_once(name, path)
             except FileNotFoundError:
                 break
+            except MemoryError:
+                is_corrupt = True  # longer than memory: a hole of a terabyte, say
+                break
             except OSError as error:
                 if error.errno == errno.EPERM and self._flags & _NOATIME:
                     self._flags = _FLAGS  # someone else's entries

@@ -79,6 +79,10 @@ def _is_network(root: str) -> bool:
     import psutil  # 15 ms, once, and only for processes that hit
 
     path = os.path.realpath(root) + "/"
-    mounts = [m for m in psutil.disk_partitions(all=True) if path.startswith(m.mountpoint.rstrip("/") + "/")]
+    try:
+        partitions = psutil.disk_partitions(all=True)
+    except OSError:
+        return False  # no /proc: a bare chroot or sandbox
+    mounts = [m for m in partitions if path.startswith(m.mountpoint.rstrip("/") + "/")]
     kind = max(mounts, key=lambda m: len(m.mountpoint)).fstype.lower() if mounts else ""
     return kind.startswith(_NETWORK)

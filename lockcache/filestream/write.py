@@ -39,6 +39,10 @@ _TOO_BIG: Final = (errno.ENOSPC, errno.E2BIG, errno.ERANGE)
 _NO_XATTRS: Final = (errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EPERM)
 
 
+# cuda.core's clear() removes empty shard directories: in a loop of those a new one may be gone before it is used.
+_MOST_RENAMES: Final = 5
+
+
 class AttributeRefusedError(OSError):
     """The file system did not take a record as an extended attribute."""
 
@@ -144,9 +148,7 @@ class StagedEntry:
             # The record first, and with the older one behind it, so that whoever reads between the two renames, or
             # after a death there, finds the record of either payload. The other order would leave a payload without a
             # record, which is served unverified.
-            record_bytes = self._append_older_record() if self._record_path and replaced is not None else None
-            if self._record_path:
-                _rename(self._record_path, layout.record(self._name), layout.records)
+            record_bytes = self._publish_record_locked(has_older=replaced is not None) if self._record_path else None
             # An interrupt from here on leaves too much accounted for; giving back what is published, too little.
             self._is_reserved = False
             try:
@@ -202,25 +204,25 @@ class StagedEntry:
         finally:
             os.close(fd)
 
-    def _append_older_record(self) -> int | None:
-        """Put the record file that will be replaced behind the new one; the new one's own length if there was any.
+    def _publish_record_locked(self, *, has_older: bool) -> int | None:
+        """Put the record file into place, the older record behind it; its own length if there was an older one.
 
-        Takes no room of its own: the older file's is still accounted for. Requires: shard lock.
+        Requires: shard lock.
         """
+        layout = self._directory.layout
+        older = _read_whole(layout.record(self._name)) if has_older else b""
+        # Until the rename both files hold the older record.
+        if older:
+            self.usage.add_locked(self._shard, len(older), 0)
         try:
-            older = os.open(self._directory.layout.record(self._name), _READ)
-        except FileNotFoundError:
-            return None
-        try:
-            blob = os.read(older, os.fstat(older).st_size)
+            record_bytes = _append(self._record_path, older) if older else None
+            _rename(self._record_path, layout.record(self._name), layout.records)
+        except OSError:
+            _unlink(self._record_path)
+            raise
         finally:
-            os.close(older)
-        fd = os.open(self._record_path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW)
-        try:
-            record_bytes = os.fstat(fd).st_size
-            write_all(fd, blob)
-        finally:
-            os.close(fd)
+            if older:
+                self.usage.add_locked(self._shard, -len(older), 0)
         return record_bytes
 
     def _close(self) -> None:
@@ -280,14 +282,39 @@ def _bytes_on_disk(layout: Layout, name: str, has_records: bool) -> int | None:
     return size
 
 
+def _read_whole(path: str) -> bytes:
+    """A small file; empty for one that is not there."""
+    try:
+        fd = os.open(path, _READ)
+    except FileNotFoundError:
+        return b""
+    try:
+        return os.read(fd, os.fstat(fd).st_size)
+    finally:
+        os.close(fd)
+
+
+def _append(path: str, blob: bytes) -> int:
+    """Write ``blob`` behind what the file holds, whose length it returns."""
+    fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW)
+    try:
+        length = os.fstat(fd).st_size
+        write_all(fd, blob)
+    finally:
+        os.close(fd)
+    return length
+
+
 def _rename(source: str, path: str, parent: str) -> None:
     """Rename into a shard's directory, making that (and its parent) if it is missing."""
-    try:
-        os.rename(source, path)
-    except FileNotFoundError:
-        make_private(parent)
-        make_private(os.path.dirname(path))
-        os.rename(source, path)
+    for _ in range(_MOST_RENAMES - 1):
+        try:
+            os.rename(source, path)
+            return
+        except FileNotFoundError:
+            make_private(parent)
+            make_private(os.path.dirname(path))
+    os.rename(source, path)
 
 
 def _unlink(path: str) -> bool:

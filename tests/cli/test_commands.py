@@ -16,8 +16,9 @@ LOCKCACHE = str(Path(sys.executable).with_name("lockcache"))
 
 
 def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    command = [LOCKCACHE, *arguments]
     return subprocess.run(
-        [LOCKCACHE, *arguments], capture_output=True, text=True, timeout=60, env={**os.environ, **environment}
+        command, check=False, capture_output=True, text=True, timeout=60, env={**os.environ, **environment}
     )
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,8 @@ class BackEnd:
     overhead_bytes: int = 0
     #: Whether other objects, and other processes, see what one stores.
     is_shared: bool = False
+    #: Arguments with which no write is dropped for waiting long, however busy the machine is.
+    patience: Mapping[str, Any] = field(default_factory=dict)
 
     def cap_for(self, entries: int, payload_bytes: int) -> int:
         """A cap that holds exactly so many entries of that size."""
@@ -56,10 +58,12 @@ def _upstream_filestream(path: Path, **arguments: Any) -> Any:
     return Upstream(path, **arguments)
 
 
+_PATIENT = {"lock_timeout_seconds": 60.0}
+
 BACK_ENDS = [
     BackEnd("memory", _memory),
-    BackEnd("filestream", _filestream, is_shared=True),
-    BackEnd("filestream-record-files", _record_files, overhead_bytes=HEAD_BYTES, is_shared=True),
+    BackEnd("filestream", _filestream, is_shared=True, patience=_PATIENT),
+    BackEnd("filestream-record-files", _record_files, overhead_bytes=HEAD_BYTES, is_shared=True, patience=_PATIENT),
 ]
 
 #: cuda.core's own, for what a caller of cuda.core can observe today: they pass the same tests.

@@ -29,8 +29,9 @@ def test_a_forked_child_reads_and_writes(cache, back_end):
         assert (cache.get("c"), cache["k"], len(cache)) == (None, b"parent", 1)
 
 
-def test_a_child_forked_beside_busy_threads_does_not_hang(cache):
+def test_a_child_forked_beside_busy_threads_does_not_hang(make, back_end):
     """The threads hold locks at most moments; the child has the locks and not the threads."""
+    cache = make(**back_end.patience)
     stop = threading.Event()
 
     def work(number):
@@ -47,7 +48,7 @@ def test_a_child_forked_beside_busy_threads_does_not_hang(cache):
     def child():
         for number in range(6):
             cache[f"{number}"] = b"y" * 100
-            assert cache[f"{number}"] in (b"x" * 100, b"y" * 100)
+            assert cache.get(f"{number}") in (b"x" * 100, b"y" * 100, None)  # None: replaced at each look
         cache.stats()
         cache.close()
         return cache.stats().dropped_writes

@@ -36,7 +36,8 @@ def test_readers_see_whole_values_with_their_own_metadata(cache):
     assert cache.stats().corrupt_entries == 0
 
 
-def test_no_count_is_lost(cache):
+def test_no_count_is_lost(make, back_end):
+    cache = make(**back_end.patience)
     cache["k"] = b"code"
 
     def work(number):
@@ -54,7 +55,7 @@ def test_no_count_is_lost(cache):
 
 def test_everything_at_once_under_a_cap_ends_with_exact_accounting(make, back_end):
     cap = back_end.cap_for(8, 100)
-    cache = make(max_size_bytes=cap)
+    cache = make(max_size_bytes=cap, **back_end.patience)
 
     def work(number):
         for turn in range(30):
@@ -78,7 +79,9 @@ def test_everything_at_once_under_a_cap_ends_with_exact_accounting(make, back_en
     assert stats.dropped_writes == 0
 
 
-def test_a_cache_may_be_closed_while_others_use_it(cache):
+def test_a_cache_may_be_closed_while_others_use_it(make, back_end):
+    cache = make(**back_end.patience)
+
     def work(number):
         for turn in range(60):
             if number == 0:
@@ -91,7 +94,8 @@ def test_a_cache_may_be_closed_while_others_use_it(cache):
     assert len(cache) == 3
 
 
-def test_of_several_deleters_exactly_one_succeeds(cache):
+def test_of_several_deleters_exactly_one_succeeds(make, back_end):
+    cache = make(**back_end.patience)
     for turn in range(20):
         cache["k"] = b"%d" % turn
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import shutil
 from collections.abc import Callable
@@ -80,6 +81,6 @@ DAMAGES: Final[dict[str, Callable[[Path], object]]] = {
 
 #: Only where there is an attribute to damage.
 ATTRIBUTE_DAMAGES: Final[dict[str, Callable[[Path], object]]] = {
-    f"record bit {position} flipped": (lambda position: lambda path: _flip_attribute(path, position))(position)
+    f"record bit {position} flipped": functools.partial(_flip_attribute, position=position)
     for position in (0, 2, 3, 5, 8, 11, 13, 30, 43)
 } | {"record truncated": _truncate_attribute}

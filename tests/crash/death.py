@@ -1,7 +1,7 @@
 """Death at a chosen step: a forked child that SIGKILLs itself in front of its n-th call to the operating system.
 
-Dying in front of call n+1 is dying behind call n, so going through all n leaves every state on disk that a process which
-dies between two calls can leave. (What dies within one: :mod:`tests.crash.test_death_within_a_system_call`.)
+Dying in front of call n+1 is dying behind call n, so going through all n leaves every state on disk that a process
+which dies between two calls can leave. (What dies within one: :mod:`tests.crash.test_death_within_a_system_call`.)
 """
 
 from __future__ import annotations
@@ -18,10 +18,12 @@ import lockcache.filestream.write
 
 __all__ = ["CHANGES", "deaths", "die"]
 
+# fmt: off
 _CALLS: Final = (
-    "access chmod close fstat fsync getxattr listdir lstat mkdir open pread pwrite read rename rmdir scandir setxattr "
-    "stat unlink utime write"
-).split()  # fmt: skip
+    "access", "chmod", "close", "fstat", "fsync", "getxattr", "listdir", "lstat", "mkdir", "open", "pread", "pwrite",
+    "read", "rename", "rmdir", "scandir", "setxattr", "stat", "unlink", "utime", "write",
+)
+# fmt: on
 #: The calls that change the disk: for actions that look into 256 shards, most of which are empty.
 CHANGES: Final = ("mkdir", "pwrite", "rename", "rmdir", "setxattr", "unlink", "write")
 # Looked up once by the modules that call them, so that replacing them in `os` would not reach those.

@@ -29,7 +29,7 @@ STEPS = [(call, nth) for call, most in {
 }.items() for nth in range(1, most + 1)]  # fmt: skip
 
 
-@pytest.mark.parametrize(("call", "nth"), STEPS)
+@pytest.mark.parametrize("call, nth", STEPS)
 def test_a_writer_killed_on_entry_to_a_system_call_leaves_the_older_value_or_the_newer(
     cache_path: Path, call: str, nth: int
 ) -> None:

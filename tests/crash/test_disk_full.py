@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import errno
 import multiprocessing
 import os
+import shutil
+from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -36,23 +37,19 @@ def disk(request: pytest.FixtureRequest, mount_tmpfs: Callable[..., Path], mount
     return mounted
 
 
+def _until_full(act: Callable[[int], object]) -> None:
+    numbers = iter(range(10**6))
+    with pytest.raises(OSError, match="No space left"):
+        deque(map(act, numbers), maxlen=0)
+
+
 def _fill_up(disk: Path) -> None:
     """Leave not a block free: somebody else's file, which no eviction can remove."""
     with open(disk / "ballast", "wb", buffering=0) as file:
         for size in (1 << 16, 1024, 64, 1):
-            try:
-                while True:
-                    file.write(bytes(size))
-            except OSError as error:
-                assert error.errno == errno.ENOSPC
-    if os.statvfs(disk).f_ffree > 5000:
-        return  # blocks run out first
-    for number in range(10**6):
-        try:
-            os.close(os.open(disk / f"ballast{number}", os.O_CREAT | os.O_WRONLY))
-        except OSError as error:
-            assert error.errno == errno.ENOSPC
-            return
+            _until_full(lambda _, size=size: file.write(bytes(size)))  # type: ignore[misc]
+    if os.statvfs(disk).f_ffree < 5000:  # else blocks run out first
+        _until_full(lambda number: (disk / f"ballast{number}").touch())
 
 
 def test_an_uncapped_cache_that_fills_the_disk_evicts_and_goes_on(disk: Path) -> None:
@@ -108,8 +105,6 @@ def test_a_directory_on_a_full_disk_opens_and_serves_what_it_has(disk: Path) -> 
 
 
 def test_a_directory_of_cuda_core_on_a_full_disk_opens_and_serves_what_it_has(disk: Path) -> None:
-    import shutil
-
     with FileStreamProgramCache(disk / "cache") as cache:
         cache[b"key"] = b"value"
     shutil.rmtree(disk / "cache/lockcache")

@@ -25,7 +25,6 @@ FILE_SYSTEMS: dict[str, tuple[Any, ...]] = {
     "ext2": ("ext2", 32),
     "xfs": ("xfs", 320),
     "btrfs": ("btrfs", 128),
-    "vfat": ("vfat", 64),
 }
 
 

@@ -1,4 +1,4 @@
-"""What a broken disk or a shared file system answers, injected by strace: a miss or a dropped write, never an exception."""
+"""What a broken disk or a shared file system answers, injected: a miss or a dropped write, never an exception."""
 
 from __future__ import annotations
 
@@ -60,7 +60,9 @@ def _filled(root: Path) -> None:
 def test_a_read_that_meets_an_error_is_a_hit_or_a_miss(cache_path: Path, call: str, error: str) -> None:
     _filled(cache_path)
     for when in ("1", "1+"):
-        assert run_traced(READER, cache_path, inject=f"{call}:error={error}:when={when}", paths=(_entry(cache_path),)) == 0
+        assert (
+            run_traced(READER, cache_path, inject=f"{call}:error={error}:when={when}", paths=(_entry(cache_path),)) == 0
+        )
 
 
 WRITES = [
@@ -126,7 +128,7 @@ def test_a_process_that_may_open_few_files_can_still_write_to_every_shard_and_ha
     subprocess.run([sys.executable, "-c", MANY_SHARDS, str(cache_path)], check=True, timeout=60)
 
 
-@pytest.mark.parametrize(("call", "error", "when"), WRITES)
+@pytest.mark.parametrize("call, error, when", WRITES)
 def test_a_write_that_meets_an_error_is_stored_or_dropped(cache_path: Path, call: str, error: str, when: str) -> None:
     _filled(cache_path)
     # The loader of shared libraries calls pread64 too.

@@ -1,4 +1,4 @@
-"""Power cuts, by shutting a mounted ext4 or xfs down without a flush: nothing torn is served, nothing synced is lost."""
+"""Power cuts, by shutting a mounted ext4 or xfs down without a flush: nothing torn is served, nothing synced lost."""
 
 from __future__ import annotations
 

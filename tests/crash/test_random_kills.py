@@ -46,9 +46,7 @@ def test_thirty_kills_of_busy_writers_leave_whole_entries_and_one_recount_mends_
     try:
         for number in range(KILLS + 3):
             busy = context.Event()
-            writer = context.Process(
-                target=_write_for_ever, args=(str(cache_path), number, options, busy), daemon=True
-            )
+            writer = context.Process(target=_write_for_ever, args=(str(cache_path), number, options, busy), daemon=True)
             writer.start()
             writers.append(writer)
             assert busy.wait(HANG_SECONDS), "neither a dead writer's lock nor its reservation holds up the next"

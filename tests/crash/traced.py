@@ -19,7 +19,9 @@ def _why_not() -> str | None:
     if shutil.which("strace") is None:
         return "needs strace"
     # Inside containers ptrace is often forbidden.
-    tried = subprocess.run(["strace", "-o", os.devnull, "-e", "inject=getpid:retval=7", "true"], capture_output=True)
+    tried = subprocess.run(
+        ["strace", "-o", os.devnull, "-e", "inject=getpid:retval=7", "true"], check=False, capture_output=True
+    )
     return f"strace cannot trace here: {tried.stderr.decode().strip()}" if tried.returncode else None
 
 
@@ -29,7 +31,7 @@ def _run(options: list[str], program: str, *arguments: str | Path) -> subprocess
         pytest.skip(reason)
     # Not --seccomp-bpf: strace 6.1 then loses the signals that it is to inject.
     command = ["strace", "-f", *options, sys.executable, "-c", program, *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60)
+    return subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
 
 
 def run_traced(program: str, *arguments: str | Path, inject: str, paths: tuple[str, ...] = ()) -> int:
@@ -37,7 +39,7 @@ def run_traced(program: str, *arguments: str | Path, inject: str, paths: tuple[s
 
     With ``paths`` only calls on exactly these paths count.
     """
-    call = inject.split(":")[0]
+    call = inject.split(":", maxsplit=1)[0]
     options = ["-o", os.devnull, "-e", f"trace={call}", "-e", f"inject={inject}"]
     for path in paths:
         options += ["-P", path]

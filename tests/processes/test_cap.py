@@ -46,7 +46,7 @@ def _run(
 
 
 @pytest.mark.root
-@pytest.mark.parametrize(("method", "processes"), [("fork", 32), ("spawn", 8)])
+@pytest.mark.parametrize("method, processes", [("fork", 32), ("spawn", 8)])
 def test_bytes_in_use_never_exceed_the_cap_while_many_processes_write_far_more_than_fits(
     mount_tmpfs: Callable[..., Path], method: str, processes: int
 ) -> None:

@@ -112,7 +112,8 @@ def test_parent_and_forked_children_hammer_one_shard_with_one_inherited_cache_an
 
     waits = [_in_child(lambda writer=writer: write(writer)) for writer in range(1, 4)]  # type: ignore[misc]
     assert write(0)
-    assert all([wait() for wait in waits])
+    outcomes = [wait() for wait in waits]
+    assert all(outcomes)
     assert cache.stats().bytes == sum(file.stat().st_size for file in (cache_path / "entries").glob("??/*"))
     assert cache.recount() == []
 
@@ -141,7 +142,9 @@ def test_children_forked_while_threads_write_can_all_write_and_no_reservation_is
             def put(key: bytes = key, child: int = child) -> bool:
                 cache[key] = value_for(key, 100 + child, 0, 5000)
                 found = cache.get(key)
-                return cache.stats().dropped_writes == 0 and (found is None or prove(key, found) == Proof(100 + child, 0))
+                return cache.stats().dropped_writes == 0 and (
+                    found is None or prove(key, found) == Proof(100 + child, 0)
+                )
 
             assert _in_child(put)()
     finally:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
+import tempfile
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -50,11 +53,12 @@ def _filled(path: Path, entries: int) -> FileStreamProgramCache:
 
 
 @pytest.fixture(scope="module", params=[1000, 20_000])
-def full(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, int]:
-    """A capped cache without room for another entry, and how many entries it has."""
-    path = tmp_path_factory.mktemp("full") / "cache"
-    _filled(path, request.param).close()
-    return path, request.param
+def full(request: pytest.FixtureRequest) -> Iterator[tuple[Path, int]]:
+    """A capped cache without room for another entry, and how many entries it has. In memory, if there is a place."""
+    with tempfile.TemporaryDirectory(dir="/dev/shm" if os.access("/dev/shm", os.W_OK) else None) as folder:
+        path = Path(folder) / "cache"
+        _filled(path, request.param).close()
+        yield path, request.param
 
 
 def test_a_hit_is_five_system_calls_and_no_lock(cache_path: Path, tmp_path: Path) -> None:
@@ -65,7 +69,9 @@ def test_a_hit_is_five_system_calls_and_no_lock(cache_path: Path, tmp_path: Path
 
 def test_a_miss_is_one_system_call_that_fails(cache_path: Path, tmp_path: Path) -> None:
     _filled(cache_path, 10).close()
-    program = 'cache.get(b"0"); mark(); cache.get(b"none"); mark(); cache.get(b"none"); mark(); cache.get(b"nil"); mark()'
+    program = (
+        'cache.get(b"0"); mark(); cache.get(b"none"); mark(); cache.get(b"none"); mark(); cache.get(b"nil"); mark()'
+    )
     misses = _calls(program, cache_path, tmp_path / "log")
     assert [len(miss) for miss in misses] == [1, 1, 1]
     assert {call for miss in misses for call in miss} <= {"openat", "access", "faccessat", "faccessat2"}

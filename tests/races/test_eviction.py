@@ -15,7 +15,7 @@ from lockcache.filestream.policy import Policy, PolicyFile
 from lockcache.filestream.recovery import reap, recount_all
 from lockcache.filestream.write import StagedEntry
 from tests.races.steps import beside, stop_before
-from tests.unit.material import entry_path, on_disk, open_directory, set_last_use, shard_of
+from tests.unit.material import entry_path, keys_in_shard, on_disk, open_directory, set_last_use, shard_of
 
 SIZE = 100
 
@@ -182,6 +182,8 @@ def test_a_reaper_leaves_the_staged_file_of_a_living_writer_alone(make, monkeypa
 def test_a_writer_whose_staged_file_was_reaped_all_the_same_does_not_give_back_twice(make, monkeypatch):
     """A reaper that takes a living owner for dead (a stepped clock) must not end in a directory beyond its cap."""
     one, other = make(), make()
+    neighbour = keys_in_shard(shard_of(b"k"), 1)[0]  # whose bytes would be missing from the sum
+    one[neighbour] = b"x" * SIZE
     stop = stop_before(monkeypatch, StagedEntry, "publish")
     with beside(one.__setitem__, "k", b"y" * SIZE):
         stop.wait_until_reached()

@@ -16,22 +16,22 @@ from lockcache_stress.plan import Plan
 PROGRAM = os.path.join(os.path.dirname(sys.executable), "lockcache-stress")
 
 
-def stress(*words: str, tmp_path: Path, timeout: float = 100) -> subprocess.CompletedProcess[str]:
-    """Run the console script, with its temporary files under ``tmp_path``."""
+def stress(*words: str, run_path: Path, timeout: float = 100) -> subprocess.CompletedProcess[str]:
+    """Run the console script, with its temporary files under ``run_path``."""
     return subprocess.run(
-        [PROGRAM, *words], env=environment(tmp_path), capture_output=True, text=True, timeout=timeout, check=False
+        [PROGRAM, *words], env=environment(run_path), capture_output=True, text=True, timeout=timeout, check=False
     )
 
 
-def stress_json(*words: str, tmp_path: Path, code: int = 0) -> Any:
+def stress_json(*words: str, run_path: Path, code: int = 0) -> Any:
     """As :func:`stress` with ``--json``: what it printed, after checking its exit code."""
-    ran = stress(*words, "--json", tmp_path=tmp_path)
+    ran = stress(*words, "--json", run_path=run_path)
     assert ran.returncode == code, ran.stdout + ran.stderr
     return json.loads(ran.stdout)
 
 
-def environment(tmp_path: Path) -> dict[str, str]:
-    return {**os.environ, "TMPDIR": str(tmp_path), "COLUMNS": "200"}
+def environment(run_path: Path) -> dict[str, str]:
+    return {**os.environ, "TMPDIR": str(run_path), "COLUMNS": "200"}
 
 
 def failed_checks(report: dict[str, Any]) -> set[str]:

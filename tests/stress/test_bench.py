@@ -19,29 +19,29 @@ def test_every_measurement_has_a_name() -> None:
     assert list(bench.MEASUREMENTS) == _NAMES
 
 
-def test_a_quick_run_measures_everything_and_names_the_machine(tmp_path: Path) -> None:
-    report = stress_json("bench", "--quick", "--no-fail", tmp_path=tmp_path)
+def test_a_quick_run_measures_everything_and_names_the_machine(run_path: Path) -> None:
+    report = stress_json("bench", "--quick", "--no-fail", run_path=run_path)
     assert {"cpu", "kernel", "python", "file system", "lockcache"} <= set(report["machine"])
     bars = {line["bar"] for line in report["lines"]}
     assert {"<= 2x", "<= 1.5x", "< 50 ms", "0"} <= bars
     damage = [line for line in report["lines"] if line["name"].startswith("damaged entries served")]
     assert len(damage) == 5
     assert all(line["ok"] for line in damage)
-    assert os.listdir(tmp_path) == []
+    assert os.listdir(run_path) == []
 
 
 @pytest.mark.cuda
-def test_cuda_core_stands_beside_with_the_bars_that_compare(tmp_path: Path) -> None:
-    report = stress_json("bench", "--quick", "--no-fail", "hit", "miss", "put", tmp_path=tmp_path)
+def test_cuda_core_stands_beside_with_the_bars_that_compare(run_path: Path) -> None:
+    report = stress_json("bench", "--quick", "--no-fail", "hit", "miss", "put", run_path=run_path)
     assert [line["bar"] for line in report["lines"]] == [">= 2.5x", ">= 3x", ">= 4x"]
     assert all(line["theirs"] and line["ratio"] for line in report["lines"])
 
 
-def test_a_directory_can_be_named_and_is_left_as_it_was(tmp_path: Path) -> None:
-    ran = stress("bench", "--quick", "--no-fail", "damage", "--directory", str(tmp_path / "there"), tmp_path=tmp_path)
+def test_a_directory_can_be_named_and_is_left_as_it_was(run_path: Path) -> None:
+    ran = stress("bench", "--quick", "--no-fail", "damage", "--directory", str(run_path / "there"), run_path=run_path)
     assert ran.returncode == 0
     assert "one bit flipped" in ran.stdout
-    assert os.listdir(tmp_path / "there") == []
+    assert os.listdir(run_path / "there") == []
 
 
 @pytest.mark.parametrize("words, code", [(["hit"], 1), (["hit", "--no-fail"], 0)])

@@ -13,10 +13,10 @@ import pytest
 from tests.stress.support import PROGRAM, environment, wait_until
 
 
-def _start(tmp_path: Path, *words: str) -> subprocess.Popen[str]:
+def _start(run_path: Path, *words: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [PROGRAM, *words],
-        env=environment(tmp_path),
+        env=environment(run_path),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -24,8 +24,8 @@ def _start(tmp_path: Path, *words: str) -> subprocess.Popen[str]:
     )
 
 
-def _has(tmp_path: Path, pattern: str) -> bool:
-    return any(True for _ in tmp_path.glob(pattern))
+def _has(run_path: Path, pattern: str) -> bool:
+    return any(True for _ in run_path.glob(pattern))
 
 
 def _descendants(process: subprocess.Popen[str]) -> list[psutil.Process]:
@@ -36,9 +36,9 @@ def _all_gone(processes: list[psutil.Process]) -> bool:
     return not psutil.wait_procs(processes, timeout=20)[1]
 
 
-def test_ctrl_c_ends_every_process_removes_the_directory_and_exits_130(tmp_path: Path) -> None:
-    process = _start(tmp_path, "same-key", "--processes", "3", "--seconds", "600")
-    wait_until(lambda: _has(tmp_path, "lockcache-stress-*/cache/entries/*/*"))
+def test_ctrl_c_ends_every_process_removes_the_directory_and_exits_130(run_path: Path) -> None:
+    process = _start(run_path, "same-key", "--processes", "3", "--seconds", "600")
+    wait_until(lambda: _has(run_path, "lockcache-stress-*/cache/entries/*/*"))
     children = _descendants(process)
     assert len(children) >= 3
     os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to all of them
@@ -46,36 +46,36 @@ def test_ctrl_c_ends_every_process_removes_the_directory_and_exits_130(tmp_path:
     assert process.returncode == 130
     assert len(errors.strip().splitlines()) == 1, errors
     assert _all_gone(children)
-    assert os.listdir(tmp_path) == []
+    assert os.listdir(run_path) == []
 
 
 @pytest.mark.cuda
-def test_ctrl_c_while_references_are_compiled_leaves_nothing_either(tmp_path: Path) -> None:
-    process = _start(tmp_path, "nvrtc", "--seconds", "600", "--kernels", "400")
-    wait_until(lambda: _has(tmp_path, "lockcache-stress-*/references"))
+def test_ctrl_c_while_references_are_compiled_leaves_nothing_either(run_path: Path) -> None:
+    process = _start(run_path, "nvrtc", "--seconds", "600", "--kernels", "400")
+    wait_until(lambda: _has(run_path, "lockcache-stress-*/references"))
     children = _descendants(process)
     os.killpg(process.pid, signal.SIGINT)
     _, errors = process.communicate(timeout=60)
     assert process.returncode == 130
     assert len(errors.strip().splitlines()) == 1, errors
     assert _all_gone(children)
-    assert os.listdir(tmp_path) == []
+    assert os.listdir(run_path) == []
 
 
-def test_sigterm_leaves_nothing_either(tmp_path: Path) -> None:
-    process = _start(tmp_path, "reader-writer", "--processes", "3", "--seconds", "600")
-    wait_until(lambda: _has(tmp_path, "lockcache-stress-*/cache/entries/*/*"))
+def test_sigterm_leaves_nothing_either(run_path: Path) -> None:
+    process = _start(run_path, "reader-writer", "--processes", "3", "--seconds", "600")
+    wait_until(lambda: _has(run_path, "lockcache-stress-*/cache/entries/*/*"))
     children = _descendants(process)
     process.terminate()
     process.communicate(timeout=60)
     assert process.returncode == 143
     assert _all_gone(children)
-    assert os.listdir(tmp_path) == []
+    assert os.listdir(run_path) == []
 
 
-def test_workers_do_not_outlive_a_parent_that_was_sigkilled(tmp_path: Path) -> None:
-    process = _start(tmp_path, "same-key", "--processes", "3", "--seconds", "600")
-    wait_until(lambda: _has(tmp_path, "lockcache-stress-*/cache/entries/*/*"))
+def test_workers_do_not_outlive_a_parent_that_was_sigkilled(run_path: Path) -> None:
+    process = _start(run_path, "same-key", "--processes", "3", "--seconds", "600")
+    wait_until(lambda: _has(run_path, "lockcache-stress-*/cache/entries/*/*"))
     children = _descendants(process)
     process.kill()
     process.communicate(timeout=60)

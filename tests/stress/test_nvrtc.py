@@ -16,19 +16,19 @@ _SMALL = ("nvrtc", "--processes", "3", "--kernels", "3", "--seconds", "3", "--se
 
 
 @pytest.mark.cuda
-def test_real_programs_come_back_as_they_were_compiled_under_a_cap_that_a_real_daemon_holds(tmp_path: Path) -> None:
-    report = stress_json(*_SMALL, "--with-daemon", "--max-size", "500k", tmp_path=tmp_path)
+def test_real_programs_come_back_as_they_were_compiled_under_a_cap_that_a_real_daemon_holds(run_path: Path) -> None:
+    report = stress_json(*_SMALL, "--with-daemon", "--max-size", "500k", run_path=run_path)
     assert report["compiles"] > 0
     assert report["hits"] > 0
     assert report["working_set_bytes"] > report["cap_bytes"] >= report["peak_bytes"]
     assert report["daemon"]["ended_when_asked"]
-    assert os.listdir(tmp_path) == []
+    assert os.listdir(run_path) == []
 
 
 @pytest.mark.cuda
-def test_a_program_that_was_overwritten_and_comes_back_is_found(tmp_path: Path) -> None:
+def test_a_program_that_was_overwritten_and_comes_back_is_found(run_path: Path) -> None:
     words = ("nvrtc", "--processes", "2", "--kernels", "1", "--seconds", "3", "--gpu", "off", "--plant", "stale")
-    report = stress_json(*words, tmp_path=tmp_path, code=1)
+    report = stress_json(*words, run_path=run_path, code=1)
     assert "stale" in failed_checks(report)
 
 
@@ -55,12 +55,12 @@ int main() {
 @pytest.mark.parametrize("family, size", [("chain", 57), ("unrolled", 33), ("table", 3001)])
 @pytest.mark.parametrize("variant", [0, 2])
 def test_what_a_kernel_must_compute_is_what_its_source_says(
-    family: str, size: int, variant: int, tmp_path: Path
+    family: str, size: int, variant: int, run_path: Path
 ) -> None:
     kernel = Kernel(family, size, salt=123_456_789)
-    source = tmp_path / "kernel.cpp"
+    source = run_path / "kernel.cpp"
     source.write_text(_ON_A_CPU % kernel.source(variant))
-    subprocess.run(["g++", "-std=c++17", "-O1", "-w", "-o", tmp_path / "kernel", source], check=True)
-    printed = subprocess.run([tmp_path / "kernel"], check=True, capture_output=True, text=True).stdout
+    subprocess.run(["g++", "-std=c++17", "-O1", "-w", "-o", run_path / "kernel", source], check=True)
+    printed = subprocess.run([run_path / "kernel"], check=True, capture_output=True, text=True).stdout
     assert [int(line) for line in printed.split()] == kernel.expected(variant)
     assert len(set(kernel.expected(variant))) > LAUNCHED // 4

@@ -12,26 +12,26 @@ from tests.stress.support import failed_checks, stress, stress_json
 
 
 @pytest.mark.parametrize("name", [scenario.name for scenario in BYTE_SCENARIOS])
-def test_a_byte_scenario_finds_nothing_wrong(name: str, tmp_path: Path) -> None:
-    report = stress_json(name, "--processes", "4", "--seconds", "2", "--seed", "1", tmp_path=tmp_path)
+def test_a_byte_scenario_finds_nothing_wrong(name: str, run_path: Path) -> None:
+    report = stress_json(name, "--processes", "4", "--seconds", "2", "--seed", "1", run_path=run_path)
     assert report["ok"]
     assert report["operations"] > 0
     assert report["hits"] > 0
     assert (report["torn"], report["stale"], report["foreign"], report["worker_deaths"]) == (0, 0, 0, [])
     assert 0 < report["peak_bytes"] <= report["cap_bytes"]
     assert report["samples"] > 1
-    assert os.listdir(tmp_path) == []
+    assert os.listdir(run_path) == []
 
 
-def test_killed_writers_are_killed_for_real_and_replaced(tmp_path: Path) -> None:
-    report = stress_json("kill", "--processes", "3", "--seconds", "3", tmp_path=tmp_path)
+def test_killed_writers_are_killed_for_real_and_replaced(run_path: Path) -> None:
+    report = stress_json("kill", "--processes", "3", "--seconds", "3", run_path=run_path)
     assert report["kills"] > 0
     assert report["worker_deaths"] == []
 
 
-def test_a_table_is_printed_and_a_named_directory_is_left(tmp_path: Path) -> None:
-    kept = tmp_path / "kept"
-    ran = stress("same-key", "--processes", "2", "--seconds", "1", "--directory", str(kept), tmp_path=tmp_path)
+def test_a_table_is_printed_and_a_named_directory_is_left(run_path: Path) -> None:
+    kept = run_path / "kept"
+    ran = stress("same-key", "--processes", "2", "--seconds", "1", "--directory", str(kept), run_path=run_path)
     assert ran.returncode == 0
     assert "torn" in ran.stdout
     assert "everything is as it must be" in ran.stdout
@@ -48,23 +48,23 @@ def test_a_table_is_printed_and_a_named_directory_is_left(tmp_path: Path) -> Non
         ("overshoot", {"peak over cap", "bytes unaccounted for"}),
     ],
 )
-def test_a_planted_fault_is_found_and_said(fault: str, expected: set[str], tmp_path: Path) -> None:
-    words = ("same-key", "--processes", "2", "--seconds", "1.5", "--seed", "3", "--plant", fault)
-    report = stress_json(*words, tmp_path=tmp_path, code=1)
+def test_a_planted_fault_is_found_and_said(fault: str, expected: set[str], run_path: Path) -> None:
+    words = ("same-key", "--processes", "2", "--seconds", "3", "--seed", "3", "--plant", fault)
+    report = stress_json(*words, run_path=run_path, code=1)
     assert not report["ok"]
     assert expected <= failed_checks(report)
     assert report["replay"][:2] == ["lockcache-stress", "same-key"]
     assert report["replay"][report["replay"].index("--seed") + 1] == "3"
 
 
-def test_a_failure_prints_what_was_read_and_how_to_replay_it(tmp_path: Path) -> None:
-    ran = stress("same-key", "--processes", "2", "--seconds", "1", "--plant", "torn", tmp_path=tmp_path)
+def test_a_failure_prints_what_was_read_and_how_to_replay_it(run_path: Path) -> None:
+    ran = stress("same-key", "--processes", "2", "--seconds", "3", "--plant", "torn", run_path=run_path)
     assert ran.returncode == 1
     assert '"verdict": "torn"' in ran.stdout
     assert "replay: lockcache-stress same-key --processes 2" in ran.stdout
 
 
-def test_nothing_but_zero_operations_is_a_failure_too(tmp_path: Path) -> None:
+def test_nothing_but_zero_operations_is_a_failure_too(run_path: Path) -> None:
     """The cap leaves no room for a single value: every write is dropped, nothing is ever hit."""
     words = ("same-key", "--processes", "1", "--seconds", "0.5", "--max-size", "10")
-    assert "hits" in failed_checks(stress_json(*words, tmp_path=tmp_path, code=1))
+    assert "hits" in failed_checks(stress_json(*words, run_path=run_path, code=1))

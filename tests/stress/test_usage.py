@@ -30,36 +30,36 @@ from tests.stress.support import environment, stress
         (("all", "--seconds", "soon"), "soon"),
     ],
 )  # fmt: skip
-def test_a_bad_option_is_one_line_and_exit_code_2(words: tuple[str, ...], named: str, tmp_path: Path) -> None:
-    ran = stress(*words, tmp_path=tmp_path)
+def test_a_bad_option_is_one_line_and_exit_code_2(words: tuple[str, ...], named: str, run_path: Path) -> None:
+    ran = stress(*words, run_path=run_path)
     assert (ran.returncode, ran.stdout) == (2, "")
     assert len(ran.stderr.splitlines()) == 1, ran.stderr
     assert named in ran.stderr
 
 
-def test_a_directory_that_others_may_write_to_is_refused(tmp_path: Path) -> None:
-    unsafe = tmp_path / "unsafe"
+def test_a_directory_that_others_may_write_to_is_refused(run_path: Path) -> None:
+    unsafe = run_path / "unsafe"
     unsafe.mkdir()
     unsafe.chmod(0o777)
-    ran = stress("same-key", "--directory", str(unsafe), tmp_path=tmp_path)
+    ran = stress("same-key", "--directory", str(unsafe), run_path=run_path)
     assert ran.returncode == 2
     assert len(ran.stderr.splitlines()) == 1, ran.stderr
     assert str(unsafe) in ran.stderr
 
 
-def test_help_names_every_command(tmp_path: Path) -> None:
-    ran = stress("--help", tmp_path=tmp_path)
+def test_help_names_every_command(run_path: Path) -> None:
+    ran = stress("--help", run_path=run_path)
     assert ran.returncode == 0
     for name in ("nvrtc", "all", "bench", "same-key", "kill", "overshoot"):
         assert name in ran.stdout
 
 
 @pytest.mark.parametrize("missing", ["click", "rich", "durationpy"])
-def test_without_the_cli_extra_one_line_says_what_to_install(missing: str, tmp_path: Path) -> None:
+def test_without_the_cli_extra_one_line_says_what_to_install(missing: str, run_path: Path) -> None:
     program = f"import sys; sys.modules[{missing!r}] = None; from lockcache_stress.cli import main; main()"
     ran = subprocess.run(
         [sys.executable, "-c", program, "same-key"],
-        env=environment(tmp_path),
+        env=environment(run_path),
         capture_output=True,
         text=True,
         check=False,

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from lockcache import FileStreamProgramCache, FormatError, InMemoryProgramCache, UnsafeCacheDirError
+from lockcache import FileStreamProgramCache, FormatError, UnsafeCacheDirError
 from lockcache.filestream.directory import check_directory
 from lockcache.filestream.layout import FORMAT_VERSION, Layout
 from tests.unit.material import descriptors, entry_path, on_disk, open_directory
@@ -299,30 +299,3 @@ def test_what_cuda_core_writes_over_our_entry_is_theirs_whole(cache_path):
             assert ours.get("k") in (None, b"theirs")
             ours["k"] = b"ours again"
             assert theirs["k"] == ours["k"] == b"ours again"
-
-
-@pytest.mark.parametrize("timeout", [-1, float("nan"), float("inf"), 1e300])
-def test_a_lock_timeout_out_of_range_is_a_value_error(cache_path, timeout):
-    with pytest.raises(ValueError, match="lock_timeout_seconds"):
-        FileStreamProgramCache(cache_path, lock_timeout_seconds=timeout)
-    assert not cache_path.exists()
-
-
-@pytest.mark.parametrize("timeout", ["5", None, True, [5]])
-def test_a_lock_timeout_of_another_type_is_a_type_error(cache_path, timeout):
-    with pytest.raises(TypeError, match="lock_timeout_seconds"):
-        FileStreamProgramCache(cache_path, lock_timeout_seconds=timeout)
-
-
-@pytest.mark.parametrize("name", ["fsync", "record_files"])
-@pytest.mark.parametrize("value", ["no", 1, None])
-def test_a_switch_that_is_no_bool_is_a_type_error_that_names_it(cache_path, name, value):
-    with pytest.raises(TypeError, match=name):
-        FileStreamProgramCache(cache_path, **{name: value})
-
-
-def test_options_are_taken_by_name_only(cache_path):
-    with pytest.raises(TypeError):
-        FileStreamProgramCache(cache_path, 1000)
-    with pytest.raises(TypeError):
-        InMemoryProgramCache(1000)

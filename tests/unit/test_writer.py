@@ -11,7 +11,7 @@ import pytest
 from lockcache import Entry, FileStreamProgramCache
 from lockcache.filestream.layout import Layout
 from lockcache.filestream.locks import ProcessLock
-from tests.unit.material import entry_path, on_disk, record_path, shard_of
+from tests.unit.material import entry_path, keys_in_shard, on_disk, record_path, shard_of
 
 
 @pytest.fixture(params=[False, True], ids=["attribute", "record-files"])
@@ -165,10 +165,14 @@ def plant_fifo(path):
 @pytest.mark.parametrize("plant", [plant_directory, plant_full_directory, plant_symlink, plant_fifo])
 @pytest.mark.parametrize("use", ["store", "delete", "clear"])
 def test_what_is_planted_under_an_entrys_name_never_makes_a_use_fail(cache, plant, use):
+    neighbour = keys_in_shard(shard_of(b"k"), 1)[0]
+    cache[neighbour] = b"x" * 100
     plant(entry_path(cache.path))
     if use == "store":
         cache["k"] = b"code"
         assert cache.get("k") in (None, b"code")
+        # What is no entry was never accounted for, and is not given back.
+        assert (cache.stats().bytes, cache.stats().entries) == on_disk(cache.path)
     elif use == "delete":
         try:
             del cache["k"]
@@ -177,6 +181,17 @@ def test_what_is_planted_under_an_entrys_name_never_makes_a_use_fail(cache, plan
     else:
         cache.clear()
     assert cache.get("k") in (None, b"code")
+
+
+def test_a_planted_directory_and_a_stuck_lock_together_do_not_make_a_use_fail(cache):
+    plant_full_directory(entry_path(cache.path))
+    stuck = ProcessLock(Layout(cache.path).lock(shard_of(b"k")), 1.0)
+    with stuck:
+        cache["k"] = b"code"
+        with pytest.raises(KeyError):
+            del cache["k"]
+    assert cache.get("k") is None
+    stuck.close()
 
 
 def test_a_file_in_place_of_a_shard_never_makes_a_use_fail(cache):

@@ -24,7 +24,7 @@ _Damage = Callable[[str, str, random.Random], None]
 def measure(bench: Bench) -> list[Line]:
     """None served, for each kind of damage."""
     logging.getLogger("lockcache").setLevel(logging.ERROR)  # each damaged entry is a warning, and here no news
-    entries = bench.pick(200, 10)
+    entries = bench.pick(200, 4)
     lines = []
     for done, (name, damage) in enumerate(_KINDS.items()):
         ours, theirs = _served(bench, open_ours, damage, entries), _served(bench, open_theirs, damage, entries)

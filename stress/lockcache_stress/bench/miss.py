@@ -22,5 +22,5 @@ def measure(bench: Bench) -> list[Line]:
         "theirs": None if theirs is None else lambda: theirs.get(b"%d" % next(numbers)),
         "floor": lambda: os.path.exists(f"{empty}/{next(numbers)}"),
     }
-    times_us = interleaved(actions, bench.pick(41, 3), bench.pick(400, 20), bench.show)
+    times_us = interleaved(actions, bench.pick(201, 3), bench.pick(200, 20), bench.show)
     return [ratio_line("miss", times_us, 3.0)]

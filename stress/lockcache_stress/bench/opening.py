@@ -16,7 +16,7 @@ _FEW = 10
 
 def measure(bench: Bench) -> list[Line]:
     """The same time at both sizes, within 1.5x for noise."""
-    many = bench.pick(50_000, 1000)
+    many = bench.pick(50_000, 300)
     few_path, few_cap = fill_ours(bench, _FEW)
     many_path, many_cap = fill_ours(bench, many)
     actions = {"few": partial(open_ours, few_path, few_cap), "many": partial(open_ours, many_path, many_cap)}

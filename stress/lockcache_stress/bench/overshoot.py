@@ -27,7 +27,7 @@ _LIMIT_SECONDS = 240.0
 
 def measure(bench: Bench) -> list[Line]:
     """Ours never above the cap."""
-    processes, puts, cap = bench.pick(32, 4), bench.pick(100, 30), bench.pick(10, 5) << 20
+    processes, puts, cap = bench.pick(32, 3), bench.pick(100, 30), bench.pick(10, 5) << 20
     peaks: dict[bool, int] = {}
     exact = False
     with ExitStack() as stack:

@@ -18,7 +18,7 @@ def measure(bench: Bench) -> list[Line]:
     ours, theirs = open_ours(bench.directory("put")), open_theirs(bench.directory("put"))
     plain = _plain(bench.directory("plain"), value)
     actions = {"ours": _putter(ours, value), "theirs": _putter(theirs, value), "floor": plain}
-    times_us = interleaved(actions, bench.pick(41, 3), bench.pick(60, 10), bench.show)
+    times_us = interleaved(actions, bench.pick(101, 3), bench.pick(24, 10), bench.show)
     return [ratio_line("put, new key, 16 KiB", times_us, 4.0)]
 
 

@@ -24,7 +24,7 @@ _CALLS_PER_BLOCK = 512
 
 def measure(bench: Bench) -> list[Line]:
     """Within 2x of the smaller cache, and at least 500x faster than cuda.core."""
-    few, many = bench.pick(1000, 100), bench.pick(50_000, 1000)
+    few, many = bench.pick(1000, 50), bench.pick(50_000, 300)
     small, large = _putter(open_ours(*fill_ours(bench, few))), _putter(open_ours(*fill_ours(bench, many)))
     calls = bench.pick(_CALLS_PER_BLOCK, 64)
     times_us = interleaved({"small": small, "large": large}, bench.pick(9, 2), calls, bench.show)

@@ -1,0 +1,100 @@
+"""What FileStreamProgramCache takes and shows; how it behaves as a mapping is in tests/contract."""
+
+from __future__ import annotations
+
+import os
+import pickle
+
+import pytest
+
+from lockcache import FileStreamProgramCache, InMemoryProgramCache, UnsafeCacheDirError
+from tests.unit.forked import in_child
+from tests.unit.material import on_disk
+
+
+@pytest.mark.parametrize("timeout", [-1, float("nan"), float("inf"), 1e300])
+def test_a_lock_timeout_out_of_range_is_a_value_error(cache_path, timeout):
+    with pytest.raises(ValueError, match="lock_timeout_seconds"):
+        FileStreamProgramCache(cache_path, lock_timeout_seconds=timeout)
+    assert not cache_path.exists()
+
+
+@pytest.mark.parametrize("timeout", ["5", None, True, [5]])
+def test_a_lock_timeout_of_another_type_is_a_type_error(cache_path, timeout):
+    with pytest.raises(TypeError, match="lock_timeout_seconds"):
+        FileStreamProgramCache(cache_path, lock_timeout_seconds=timeout)
+
+
+@pytest.mark.parametrize("name", ["fsync", "record_files"])
+@pytest.mark.parametrize("value", ["no", 1, None])
+def test_a_switch_that_is_no_bool_is_a_type_error_that_names_it(cache_path, name, value):
+    with pytest.raises(TypeError, match=name):
+        FileStreamProgramCache(cache_path, **{name: value})
+
+
+def test_options_are_taken_by_name_only(cache_path):
+    with pytest.raises(TypeError):
+        FileStreamProgramCache(cache_path, 1000)
+    with pytest.raises(TypeError):
+        InMemoryProgramCache(1000)
+
+
+def test_it_shows_its_path_and_the_cap_in_force(cache_path):
+    with FileStreamProgramCache(cache_path, max_size_bytes=5000) as cache:
+        assert (cache.path, cache.max_size_bytes) == (str(cache_path), 5000)
+        assert str(cache_path) in repr(cache)
+
+
+def test_a_pickled_cache_keeps_every_option(cache_path):
+    with FileStreamProgramCache(
+        cache_path, max_size_bytes=5000, lock_timeout_seconds=1.5, fsync=True, record_files=True
+    ) as cache:
+        twin = pickle.loads(pickle.dumps(cache))
+        assert twin._arguments == cache._arguments == (str(cache_path), 5000, 1.5, True, True)
+        twin.close()
+
+
+def test_unpickling_checks_the_directory_like_opening(cache_path):
+    with FileStreamProgramCache(cache_path) as cache:
+        blob = pickle.dumps(cache)
+    cache_path.chmod(0o777)
+    with pytest.raises(UnsafeCacheDirError):
+        pickle.loads(blob)
+
+
+def test_opening_an_over_full_directory_leaves_the_most_recently_used(cache_path):
+    with FileStreamProgramCache(cache_path) as cache:
+        cache.update({str(number): b"x" * 100 for number in range(20)})
+        cache["3"]
+    with FileStreamProgramCache(cache_path, max_size_bytes=500) as cache:
+        assert on_disk(cache_path).bytes <= 500
+        assert cache.get("3") == b"x" * 100
+        assert cache.get("19") == b"x" * 100
+
+
+@pytest.mark.root
+def test_a_directory_that_may_only_be_read_serves_hits_and_refuses_writes(cache_path, tmp_path):
+    """As somebody else: root, as whom such tests run, may write everywhere."""
+    with FileStreamProgramCache(cache_path, max_size_bytes=5000) as cache:
+        cache["k"] = b"code"
+    for folder, _, files in os.walk(cache_path):
+        os.chmod(folder, 0o755)
+        for file in files:
+            os.chmod(os.path.join(folder, file), 0o644)
+    for parent in [tmp_path, *tmp_path.parents][:-2]:
+        os.chmod(parent, os.stat(parent).st_mode | 0o011)
+
+    def as_nobody():
+        import psutil  # noqa: F401 - while it can still be found
+
+        os.setgroups([])
+        os.setgid(65534)
+        os.setuid(65534)
+        with FileStreamProgramCache(cache_path, max_size_bytes=100) as cache:
+            for use in (lambda: cache.__setitem__("k", b"new"), lambda: cache.__delitem__("k"), cache.clear):
+                with pytest.raises(PermissionError):
+                    use()
+            stats = cache.stats()
+            return cache["k"], cache.get("absent"), len(cache), stats.bytes, stats.entries, cache.max_size_bytes
+
+    assert in_child(as_nobody) == (b"code", None, 1, 4, 1, 5000)
