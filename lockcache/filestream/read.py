@@ -17,7 +17,7 @@ from typing import Final
 
 from lockcache.filestream.layout import Layout
 from lockcache.filestream.recency import Recency
-from lockcache.filestream.record import HEAD_BYTES, TAIL_BESIDE, XATTR, is_understood, is_whole, split_records
+from lockcache.filestream.record import HEAD_BYTES, ORDINARY, TAIL_BESIDE, XATTR, is_understood, is_whole, split_records
 from lockcache.fork import after_fork_in_child
 
 __all__ = ["EntryReader"]
@@ -98,7 +98,7 @@ class EntryReader:
         try:
             blob = _getxattr(fd, _XATTR)
             payload = _read_fd(fd, int.from_bytes(blob[8:12], "little"))
-            if is_understood(blob) and is_whole(blob, name, payload):
+            if blob[:4] == ORDINARY and is_whole(blob, name, payload):
                 self._recency.touch(fd)
                 self.hits += 1
                 return payload, blob

@@ -85,6 +85,7 @@ def _common(processes: int | None, max_size_bytes: int | None) -> Callable[[_Com
             click.option(
                 "--plant", type=click.Choice(sorted(FAULTS)), help="Plant this fault, to see that it is found."
             ),
+            click.option("--fail-fast", is_flag=True, help="End at the first thing that is wrong."),
         ]
 
     def decorate(command: _Command) -> _Command:
@@ -208,6 +209,7 @@ def _options(given: dict[str, Any]) -> Options:
         seed=_seed(given["seed"]),
         directory=given["directory"],
         plant=given["plant"],
+        fail_fast=given["fail_fast"],
     )
 
 

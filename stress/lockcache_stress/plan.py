@@ -43,6 +43,8 @@ class Plan:
     cap_from_daemon: bool = False
     #: The fault to plant, to see the check fail.
     plant: str | None = None
+    #: Whether to end at the first thing that is wrong.
+    fail_fast: bool = False
     #: What only this scenario knows.
     extra: dict[str, Any] = field(default_factory=dict)
 

@@ -57,7 +57,7 @@ def _watch(plan: Plan, crew: _Crew, sampler: Sampler, kill_times: list[float], p
     began = shown = time.monotonic()
     while crew.is_working():
         passed = time.monotonic() - began
-        if passed > plan.seconds:
+        if passed > plan.seconds or (plan.fail_fast and _is_wrong(plan, crew, sampler)):
             return
         sampler.sample(crew.pids())
         if kill_times and passed >= kill_times[0]:
@@ -67,6 +67,12 @@ def _watch(plan: Plan, crew: _Crew, sampler: Sampler, kill_times: list[float], p
             shown = time.monotonic()
             progress(passed / plan.seconds, crew.counters)
         time.sleep(_TICK_SECONDS)
+
+
+def _is_wrong(plan: Plan, crew: _Crew, sampler: Sampler) -> bool:
+    peaks = sampler.peaks
+    reads = any(crew.counters.total(name) for name in ("torn", "stale", "foreign"))
+    return reads or bool(crew.deaths) or peaks.disk_bytes > plan.max_size_bytes or peaks.unaccounted_bytes > 0
 
 
 def _kill_times(plan: Plan, kills: int) -> list[float]:

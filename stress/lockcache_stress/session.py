@@ -39,6 +39,7 @@ class Options:
     seed: int
     directory: str | None = None
     plant: str | None = None
+    fail_fast: bool = False
 
 
 def run_bytes(scenario: Scenario, options: Options, show: Show) -> Outcome:
@@ -95,6 +96,7 @@ def _plan(name: str, options: Options, space: Workspace) -> Plan:
         control=space.control,
         keys=0,
         plant=options.plant,
+        fail_fast=options.fail_fast,
     )
 
 

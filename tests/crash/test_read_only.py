@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import errno
 import os
-import stat
 import subprocess
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -22,16 +22,16 @@ ENTRY = Entry(b"code" * 1000, {"symbols": {"f": "_Z1fv"}})
 
 
 @pytest.fixture(params=[False, True], ids=["attributes", "record files"])
-def filled(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+def filled(request: pytest.FixtureRequest) -> Iterator[Path]:
     """A filled cache directory that every user of this machine can reach."""
-    for parent in (tmp_path, *tmp_path.parents):
-        if not parent.stat().st_mode & stat.S_IXOTH:
-            parent.chmod(parent.stat().st_mode | stat.S_IXOTH)
-    path = tmp_path / "cache"
-    with FileStreamProgramCache(path, record_files=request.param) as cache:
-        for number in range(10):
-            cache.put_entry(b"%d" % number, ENTRY)
-    return path
+    # Not under tmp_path: every run of pytest that starts closes the directory above it to other users.
+    with tempfile.TemporaryDirectory(prefix="lockcache-test-") as parent:
+        os.chmod(parent, 0o711)
+        path = Path(parent, "cache")
+        with FileStreamProgramCache(path, record_files=request.param) as cache:
+            for number in range(10):
+                cache.put_entry(b"%d" % number, ENTRY)
+        yield path
 
 
 @pytest.fixture

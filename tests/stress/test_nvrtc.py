@@ -27,8 +27,8 @@ def test_real_programs_come_back_as_they_were_compiled_under_a_cap_that_a_real_d
 
 @pytest.mark.cuda
 def test_a_program_that_was_overwritten_and_comes_back_is_found(run_path: Path) -> None:
-    words = ("nvrtc", "--processes", "2", "--kernels", "1", "--seconds", "3", "--gpu", "off", "--plant", "stale")
-    report = stress_json(*words, run_path=run_path, code=1)
+    words = ("nvrtc", "--processes", "2", "--kernels", "1", "--seconds", "60", "--gpu", "off")
+    report = stress_json(*words, "--plant", "stale", "--fail-fast", run_path=run_path, code=1)
     assert "stale" in failed_checks(report)
 
 

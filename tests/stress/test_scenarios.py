@@ -49,7 +49,7 @@ def test_a_table_is_printed_and_a_named_directory_is_left(run_path: Path) -> Non
     ],
 )
 def test_a_planted_fault_is_found_and_said(fault: str, expected: set[str], run_path: Path) -> None:
-    words = ("same-key", "--processes", "2", "--seconds", "3", "--seed", "3", "--plant", fault)
+    words = ("same-key", "--processes", "2", "--seconds", "60", "--seed", "3", "--plant", fault, "--fail-fast")
     report = stress_json(*words, run_path=run_path, code=1)
     assert not report["ok"]
     assert expected <= failed_checks(report)
@@ -58,7 +58,7 @@ def test_a_planted_fault_is_found_and_said(fault: str, expected: set[str], run_p
 
 
 def test_a_failure_prints_what_was_read_and_how_to_replay_it(run_path: Path) -> None:
-    ran = stress("same-key", "--processes", "2", "--seconds", "3", "--plant", "torn", run_path=run_path)
+    ran = stress("same-key", "--processes", "2", "--seconds", "60", "--fail-fast", "--plant", "torn", run_path=run_path)
     assert ran.returncode == 1
     assert '"verdict": "torn"' in ran.stdout
     assert "replay: lockcache-stress same-key --processes 2" in ran.stdout

@@ -21,6 +21,8 @@ CODE, META = b"the code " * 20, {"arch": "sm_90"}
 
 # Where the record is: in the attribute; its head there and its tail in a file; all of it in a file.
 MODES = ["attribute", "tail-beside", "file"]
+WITH_RECORD_FILE = pytest.mark.parametrize("mode", ["tail-beside", "file"], indirect=True)
+WITH_ATTRIBUTE = pytest.mark.parametrize("mode", ["attribute", "tail-beside"], indirect=True)
 
 
 @pytest.fixture(params=MODES)
@@ -42,12 +44,6 @@ def put(cache, mode, key="k", code=CODE):
     cache.put_entry(key, Entry(code, metadata(mode)))
     assert os.path.exists(record_path(cache.path, key.encode())) == (mode != "attribute")
     return entry_path(cache.path, key.encode())
-
-
-def patch(path, offset, data):
-    with open(path, "r+b") as file:
-        file.seek(offset)
-        file.write(data)
 
 
 def flip(path, bit):
@@ -114,9 +110,8 @@ def test_a_grown_payload_is_never_served_grown(cache, mode):
     assert (cache.get_entry("k") or Entry(CODE)).code == CODE
 
 
+@WITH_RECORD_FILE
 def test_a_damaged_record_file_is_a_corrupt_miss(cache, mode):
-    if mode == "attribute":
-        pytest.skip("there is no record file")
     put(cache, mode)
     path = record_path(cache.path)
     size = os.path.getsize(path)
@@ -125,9 +120,8 @@ def test_a_damaged_record_file_is_a_corrupt_miss(cache, mode):
         expect_corrupt_miss(cache)
 
 
+@WITH_ATTRIBUTE
 def test_a_truncated_attribute_is_a_corrupt_miss(cache, mode):
-    if mode == "file":
-        pytest.skip("there is no attribute")
     path = put(cache, mode)
     blob = os.getxattr(path, XATTR)
     for keep in (len(blob) - 1, HEAD_BYTES - 1, 12, 5, 1, 0):
@@ -176,9 +170,8 @@ def test_another_entry_copied_over_an_entry_is_a_corrupt_miss(cache, mode, way, 
     assert cache.stats().corrupt_entries == 2
 
 
+@WITH_RECORD_FILE
 def test_another_entrys_record_file_copied_over_is_a_corrupt_miss(cache, mode):
-    if mode == "attribute":
-        pytest.skip("there is no record file")
     put(cache, mode)
     cache.put_entry("other", Entry(CODE, {**metadata(mode), "arch": "sm_80"}))
     shutil.copyfile(record_path(cache.path, b"other"), record_path(cache.path))
@@ -270,10 +263,9 @@ def test_what_is_planted_under_an_entrys_name_is_a_miss_and_no_hang(cache, mode,
     assert cache.get_entry("k") is None
 
 
+@WITH_RECORD_FILE
 @pytest.mark.parametrize("plant", [plant_symlink, plant_directory, plant_fifo])
 def test_what_is_planted_under_a_records_name_is_a_miss_and_no_hang(cache, mode, tmp_path, plant):
-    if mode == "attribute":
-        pytest.skip("there is no record file")
     put(cache, mode)
     os.unlink(record_path(cache.path))
     plant(record_path(cache.path), tmp_path)

@@ -15,6 +15,7 @@ from lockcache.filestream.record import (
     is_understood,
     is_whole,
     pack,
+    split_records,
     unpack,
 )
 from tests.unit.material import property_test
@@ -102,6 +103,20 @@ def test_a_payload_of_four_gib_is_stated_as_long():
 
     blob = pack(NAME, Long(b"x"), Record(2**33, 0, 0, b""))
     assert int.from_bytes(blob[8:12], "little") == LONG_PAYLOAD
+
+
+@property_test
+@given(st.lists(st.binary(max_size=20), min_size=1, max_size=4))
+def test_a_record_file_comes_apart_into_its_records(tails):
+    records = [make(tail=tail) for tail in tails]
+    assert split_records(b"".join(records)) == records
+
+
+@property_test
+@given(st.binary())
+def test_any_junk_comes_apart_into_something(junk):
+    assert b"".join(split_records(junk)) == junk
+    assert len(split_records(junk)) >= 1
 
 
 def flipped(blob: bytes, bit: int) -> bytes:

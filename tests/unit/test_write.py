@@ -104,6 +104,13 @@ def test_abandoning_beside_a_stuck_lock_removes_the_file_and_leaves_the_rest_to_
     directory.close()
 
 
+def test_what_is_published_is_no_longer_open_so_that_evicting_it_frees_its_bytes_at_once(directory):
+    staged = stage(directory)
+    [name] = os.listdir(directory.layout.tmp)
+    assert not [target for target in descriptors() if target.endswith(name)]
+    staged.publish(fsync=False)
+
+
 def test_a_failed_publish_can_be_abandoned(directory):
     staged = stage(directory, record=b"r" * 50)
     os.makedirs(entry_path(directory.layout.root) + "/in the way")
