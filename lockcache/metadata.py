@@ -37,7 +37,10 @@ def encode(metadata: Mapping[str, Any]) -> bytes:
             raise TypeError(f"metadata names must be str, got {type(name).__name__}")
     if not metadata:
         return b""
-    return json.dumps(_tag(metadata, "metadata"), separators=(",", ":")).encode()
+    try:
+        return json.dumps(_tag(metadata, "metadata"), separators=(",", ":")).encode()
+    except RecursionError:
+        raise ValueError("metadata is nested too deeply to be stored, or contains itself") from None
 
 
 def decode(blob: bytes) -> dict[str, Any]:

@@ -84,14 +84,14 @@ class FileStreamProgramCache(ProgramCacheResource):
     ) -> None:
         cap = coerce_max_size_bytes(max_size_bytes)
         timeout = _coerce_timeout(lock_timeout_seconds)
-        self._arguments = (
-            resolve_path(path),
-            cap,
-            timeout,
-            _coerce_switch("fsync", fsync),
-            _coerce_switch("record_files", record_files),
-        )
-        self._directory = CacheDirectory(self._arguments[0], timeout)
+        # What a pickled copy opens with. Not the cap: it is the directory's by now, and may have been changed since.
+        self._arguments = {
+            "path": resolve_path(path),
+            "lock_timeout_seconds": timeout,
+            "fsync": _coerce_switch("fsync", fsync),
+            "record_files": _coerce_switch("record_files", record_files),
+        }
+        self._directory = CacheDirectory(resolve_path(path), timeout)
         layout = self._directory.layout
         self._reader = EntryReader(layout, self._directory.recency)
         self._writer = EntryWriter(self._directory, timeout, fsync=fsync, use_record_files=record_files)
@@ -133,7 +133,12 @@ class FileStreamProgramCache(ProgramCacheResource):
         if not blob:
             return Entry(payload)
         record = unpack(blob)
-        return Entry(payload, join_metadata(record.tail, record.cost_ns))
+        try:
+            return Entry(payload, join_metadata(record.tail, record.cost_ns))
+        except ValueError as error:
+            # Whole, and stored by a version that knows more: half of an entry is none (invariant 7).
+            _log.warning("%s: the metadata of %r cannot be read here: %s", self.path, key, error)
+            return None
 
     def __setitem__(self, key: bytes | str, value: object) -> None:
         name = entry_name(coerce_key(key))
@@ -254,22 +259,14 @@ class FileStreamProgramCache(ProgramCacheResource):
         self._counting = threading.Lock()
 
     def __reduce__(self) -> Any:
-        return _reopen, self._arguments
+        return _reopen, (type(self), self._arguments)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.path!r})"
 
 
-def _reopen(
-    path: str, max_size_bytes: int | None, lock_timeout_seconds: float, fsync: bool, record_files: bool
-) -> FileStreamProgramCache:
-    return FileStreamProgramCache(
-        path,
-        max_size_bytes=max_size_bytes,
-        lock_timeout_seconds=lock_timeout_seconds,
-        fsync=fsync,
-        record_files=record_files,
-    )
+def _reopen(kind: type[FileStreamProgramCache], arguments: dict[str, Any]) -> FileStreamProgramCache:
+    return kind(**arguments)
 
 
 def _coerce_switch(name: str, value: object) -> bool:

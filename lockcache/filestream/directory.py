@@ -165,14 +165,20 @@ def check_directory(layout: Layout) -> None:
 
 
 def _make_root(path: str) -> None:
-    # The root itself may be reached through a symlink: that is its owner's choice. Its parents get the usual mode.
+    # The root itself may be reached through a symlink: that is its owner's choice.
     if os.path.isdir(path):
         return
+    _make_directory(path, 0o700)
+
+
+def _make_directory(path: str, mode: int) -> None:
+    # Parents may be read by all, as mkdir -p has it, but whatever the umask not be written: who may write to a parent
+    # may put another directory in the root's place.
     parent = os.path.dirname(path)
-    if parent:
-        os.makedirs(parent, exist_ok=True)
+    if parent and not os.path.isdir(parent):
+        _make_directory(parent, 0o755)
     try:
-        os.mkdir(path, 0o700)
+        os.mkdir(path, mode)
     except FileExistsError:
         if not os.path.isdir(path):
             raise NotADirectoryError(errno.ENOTDIR, "a cache directory is wanted here", path) from None

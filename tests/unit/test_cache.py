@@ -8,6 +8,8 @@ import pickle
 import pytest
 
 from lockcache import FileStreamProgramCache, InMemoryProgramCache, UnsafeCacheDirError
+from lockcache.filestream.layout import entry_name
+from lockcache.filestream.record import XATTR, Record, pack
 from tests.unit.forked import in_child
 from tests.unit.material import on_disk
 
@@ -50,7 +52,9 @@ def test_a_pickled_cache_keeps_every_option(cache_path):
         cache_path, max_size_bytes=5000, lock_timeout_seconds=1.5, fsync=True, record_files=True
     ) as cache:
         twin = pickle.loads(pickle.dumps(cache))
-        assert twin._arguments == cache._arguments == (str(cache_path), 5000, 1.5, True, True)
+        expected = {"path": str(cache_path), "lock_timeout_seconds": 1.5, "fsync": True, "record_files": True}
+        assert twin._arguments == cache._arguments == expected
+        assert twin.max_size_bytes == 5000
         twin.close()
 
 
@@ -98,3 +102,27 @@ def test_a_directory_that_may_only_be_read_serves_hits_and_refuses_writes(cache_
             return cache["k"], cache.get("absent"), len(cache), stats.bytes, stats.entries, cache.max_size_bytes
 
     assert in_child(as_nobody) == (b"code", None, 1, 4, 1, 5000)
+
+
+class Subclass(FileStreamProgramCache):
+    """At module level, where pickle finds it."""
+
+
+def test_a_pickled_subclass_comes_back_as_that_subclass(cache_path):
+    assert type(pickle.loads(pickle.dumps(Subclass(cache_path)))) is Subclass
+
+
+def test_unpickling_does_not_undo_a_cap_that_was_set_since(cache_path):
+    early = pickle.dumps(FileStreamProgramCache(cache_path, max_size_bytes=1000))
+    FileStreamProgramCache(cache_path, max_size_bytes=2000)
+    assert pickle.loads(early).max_size_bytes == 2000
+
+
+def test_metadata_of_a_codec_that_is_not_known_here_makes_the_entry_a_miss_and_the_code_stays_readable(cache_path):
+    cache = FileStreamProgramCache(cache_path)
+    name = entry_name(b"k")
+    cache["k"] = b"code"
+    path = cache_path / "entries" / name[:2] / name[2:]
+    os.setxattr(path, XATTR, pack(name, b"code", Record(4, 1, 0, b'{"from the": "future"}')))
+    assert cache.get_entry("k") is None
+    assert cache["k"] == b"code"

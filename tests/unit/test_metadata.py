@@ -123,3 +123,10 @@ def expect_mapping_or_value_error(blob: bytes) -> None:
         assert isinstance(decode(blob), dict)
     except ValueError:
         pass
+
+
+def test_metadata_nested_without_end_is_refused_with_a_reason() -> None:
+    endless: list[object] = []
+    endless.append(endless)
+    with pytest.raises(ValueError, match="nested too deeply"):
+        encode({"endless": endless})
