@@ -6,7 +6,7 @@ stays open: a pair costs 1 to 2 us, a ``FileLock`` object 67 us, and both conten
 (invariant 6): that a lock excludes anybody. On some network mounts it does not, and nothing but the exact cap and the
 accounting may rest on it.
 
-Lock order: a process holds at most one shard lock at a time. The init lock is held without any shard lock, or outside
+Lock order: a thread holds at most one shard lock at a time. The init lock is held without any shard lock, or outside
 one: init, then one shard after the other.
 """
 
