@@ -1,6 +1,6 @@
 """``lockcache``, the operator's command: parses and prints, decides nothing.
 
-Needs the ``cli`` extra; without it the command says so in one line.
+Needs the ``cli`` extra; without it the command says so in one line, in the words of all our commands, and exits with 2.
 """
 
 from __future__ import annotations
@@ -9,11 +9,17 @@ import sys
 
 __all__ = ["main"]
 
+# What `pip install lockcache[cli]` brings. Anything else that is missing is a broken install, and worth a traceback.
+_EXTRA = ("click", "durationpy", "pydantic", "rich")
+
 
 def main() -> None:
     """Entry point of the console script."""
     try:
         from lockcache.cli.commands import cli
     except ModuleNotFoundError as error:
-        sys.exit(f"lockcache: needs {error.name}; run: pip install 'lockcache[cli]'")
+        if error.name is None or error.name.partition(".")[0] not in _EXTRA:
+            raise
+        print(f"lockcache: needs {error.name}: pip install 'lockcache[cli]'", file=sys.stderr)
+        sys.exit(2)
     cli(prog_name="lockcache")

@@ -1,4 +1,8 @@
-"""The commands. Each opens a cache, calls one method, prints what it gave as a table or as JSON."""
+"""The commands. Each opens a directory, calls one function, prints what it gave as a table or as JSON.
+
+Keeps looking from changing anything: what only shows or recounts opens no :class:`FileStreamProgramCache`, which evicts
+from a directory over its cap, and refuses a directory that is no cache, which opening would make one.
+"""
 
 from __future__ import annotations
 
@@ -13,14 +17,23 @@ from rich.console import Console
 from rich.table import Table
 
 from lockcache import FileStreamProgramCache, LockcacheError, __version__
-from lockcache.filestream.directory import CacheDirectory
+from lockcache.cli.kept import keeper_of
+from lockcache.errors import PolicyError
+from lockcache.filestream.directory import CacheDirectory, check_directory
+from lockcache.filestream.layout import SHARDS, Layout
 from lockcache.filestream.location import resolve_path
-from lockcache.filestream.policy import Policy
+from lockcache.filestream.policy import Policy, PolicyFile
+from lockcache.filestream.recovery import recount_all
+from lockcache.filestream.scan import count_shard, measure_shard
+from lockcache.filestream.usage import Slot
 from lockcache.sizes import format_size, parse_size
 
 __all__ = ["cli"]
 
 _F = TypeVar("_F", bound=Callable[..., Any])
+
+# A command waits as long as a cache does by default.
+_LOCK_TIMEOUT_SECONDS = 5.0
 
 _EPILOG = "DIR defaults to $LOCKCACHE_DIR, else to lockcache in the user cache directory."
 
@@ -69,10 +82,10 @@ def path(directory: str | None) -> None:
 @_as_json
 def stats(directory: str | None, as_json: bool) -> None:
     """Show how full a cache is, against its cap."""
-    cache = _open(directory)
-    now = cache.stats()
-    found = {"path": cache.path, "bytes": now.bytes, "entries": now.entries, "max_size_bytes": cache.max_size_bytes}
-    _print(found, as_json, {"bytes": _size(now.bytes), "max_size_bytes": _cap(cache.max_size_bytes)})
+    opened = _open(directory)
+    cap, held = opened.policy.current().max_size_bytes, _held(opened)
+    found = {"path": opened.layout.root, "bytes": held.bytes, "entries": held.entries, "max_size_bytes": cap}
+    _print(found, as_json, {"bytes": _size(held.bytes), "max_size_bytes": _cap(cap)})
 
 
 @cli.command()
@@ -84,10 +97,10 @@ def recount(directory: str | None, as_json: bool) -> None:
     Needed after processes were killed, or where programs that do not account (cuda.core's own cache) write the
     directory, and no daemon runs. Safe while others use the cache.
     """
-    cache = _open(directory)
-    repairs = cache.recount()
-    drift = sum(repair.drift_bytes for repair in repairs)
-    found = {"path": cache.path, "shards_repaired": len(repairs), "drift_bytes": drift, "bytes": cache.stats().bytes}
+    opened = _open(directory)
+    repairs = recount_all(opened)
+    drift, held = sum(repair.drift_bytes for repair in repairs), _held(opened)
+    found = {"path": opened.layout.root, "shards_repaired": len(repairs), "drift_bytes": drift, "bytes": held.bytes}
     _print(found, as_json, {"drift_bytes": f"{drift:+}"})
 
 
@@ -96,10 +109,11 @@ def recount(directory: str | None, as_json: bool) -> None:
 @click.option("--yes", is_flag=True, help="Do not ask.")
 def clear(directory: str | None, yes: bool) -> None:
     """Remove every entry. Safe while others use the cache: they miss, and compile again."""
-    cache = _open(directory)
+    layout = _open(directory).layout
     if not yes:
-        click.confirm(f"Remove {len(cache)} entries from {cache.path}?", abort=True)
-    cache.clear()
+        entries = sum(count_shard(layout, shard) for shard in range(SHARDS))
+        click.confirm(f"Remove {entries} entries from {layout.root}?", abort=True)
+    FileStreamProgramCache(layout.root).clear()
 
 
 @cli.group()
@@ -112,7 +126,7 @@ def policy() -> None:
 @_as_json
 def policy_get(directory: str | None, as_json: bool) -> None:
     """Show the policy in force."""
-    opened = _open_directory(directory)
+    opened = _open(directory)
     now = opened.policy.current()
     found = {"path": opened.layout.root, "max_size_bytes": now.max_size_bytes, "by_operator": now.by_operator}
     _print(found, as_json, {"max_size_bytes": _cap(now.max_size_bytes)})
@@ -128,24 +142,58 @@ def policy_set(directory: str | None, max_size: str) -> None:
     G means 10^9 bytes and GiB 2^30.
     """
     cap = None if max_size == "none" else parse_size(max_size)
-    _open_directory(directory).policy.replace(Policy(cap, by_operator=cap is not None))
+    layout = Layout(resolve_path(directory))
+    if not os.path.isdir(layout.root):
+        raise _no_cache(layout)
+    keeper = keeper_of(layout)  # before: afterwards it may have answered already
+    _set_policy(layout, Policy(cap, by_operator=cap is not None))
+    if keeper is not None:
+        will = (
+            "puts its own --max-size back" if cap is None else "obeys this cap, until it is started again with its own,"
+        )
+        click.echo(
+            f"lockcache: a lockcache-daemon ({keeper}) keeps this directory: it {will} at its next tick", err=True
+        )
 
 
-def _open(directory: str | None) -> FileStreamProgramCache:
-    _must_exist(directory)
-    return FileStreamProgramCache(directory)
+def _set_policy(layout: Layout, policy: Policy) -> None:
+    try:
+        file = CacheDirectory(layout.root, _LOCK_TIMEOUT_SECONDS).policy
+    except PolicyError:
+        # Damaged, which is what setting it anew is for. All else of the directory was made and found in order.
+        check_directory(layout)
+        file = PolicyFile(layout)
+    file.replace(policy)
 
 
-def _open_directory(directory: str | None) -> CacheDirectory:
-    _must_exist(directory)
-    return CacheDirectory(resolve_path(directory), lock_timeout_seconds=5.0)
-
-
-def _must_exist(directory: str | None) -> None:
+def _open(directory: str | None) -> CacheDirectory:
     """Looking at a cache does not make one: a mistyped path is an error."""
-    found = resolve_path(directory)
-    if not os.path.isdir(found):
-        raise FileNotFoundError(errno.ENOENT, "there is no cache here", found)
+    layout = Layout(resolve_path(directory))
+    if not _is_there(layout.entries) and not _is_there(layout.own):
+        raise _no_cache(layout)
+    return CacheDirectory(layout.root, _LOCK_TIMEOUT_SECONDS)
+
+
+def _is_there(path: str) -> bool:
+    # Not os.path.exists, which takes a directory that may not be searched for one where nothing is.
+    try:
+        os.lstat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    return True
+
+
+def _no_cache(layout: Layout) -> FileNotFoundError:
+    return FileNotFoundError(errno.ENOENT, "there is no cache here", layout.root)
+
+
+def _held(opened: CacheDirectory) -> Slot:
+    """What the directory holds: as accounted, or measured where a read-only one has no accounting."""
+    usage = opened.usage_if_writable()
+    if usage is not None:
+        return usage.total()
+    slots = [measure_shard(opened.layout, shard) for shard in range(SHARDS)]
+    return Slot(sum(slot.bytes for slot in slots), sum(slot.entries for slot in slots))
 
 
 def _print(found: dict[str, Any], as_json: bool, shown: dict[str, str]) -> None:

@@ -62,6 +62,8 @@ class FileStreamProgramCache(ProgramCacheResource):
             power cut can lose recent entries, but what it leaves half written is a miss, never a result.
         record_files: Keep records in files beside the entries even where the file system has extended attributes, for
             directories that are copied by tools which drop those.
+        verified_only: Entries without a record are misses. By default they are served, unverified, and counted: that is
+            how cuda.core's own cache leaves them, but also how a copy that dropped its attributes looks.
 
     Raises:
         UnsafeCacheDirError: Someone else owns the directory, or may write to it.
@@ -81,6 +83,7 @@ class FileStreamProgramCache(ProgramCacheResource):
         lock_timeout_seconds: float = 5.0,
         fsync: bool = False,
         record_files: bool = False,
+        verified_only: bool = False,
     ) -> None:
         cap = coerce_max_size_bytes(max_size_bytes)
         timeout = _coerce_timeout(lock_timeout_seconds)
@@ -90,10 +93,11 @@ class FileStreamProgramCache(ProgramCacheResource):
             "lock_timeout_seconds": timeout,
             "fsync": _coerce_switch("fsync", fsync),
             "record_files": _coerce_switch("record_files", record_files),
+            "verified_only": _coerce_switch("verified_only", verified_only),
         }
         self._directory = CacheDirectory(resolve_path(path), timeout)
         layout = self._directory.layout
-        self._reader = EntryReader(layout, self._directory.recency)
+        self._reader = EntryReader(layout, self._directory.recency, verified_only=verified_only)
         self._writer = EntryWriter(self._directory, timeout, fsync=fsync, use_record_files=record_files)
         self._counting = threading.Lock()
         after_fork_in_child(self)

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 from lockcache.errors import FormatError, UnsafeCacheDirError
+from lockcache.filestream.inherited import close_inherited
 from lockcache.filestream.layout import FORMAT_VERSION, SHARDS, Layout, make_private
 from lockcache.filestream.locks import ProcessLock, ShardLocks
 from lockcache.filestream.policy import PolicyFile
@@ -68,7 +69,7 @@ class CacheDirectory:
         Raises :class:`OSError` where it cannot be: on a read-only directory, EROFS or EACCES.
         """
         usage = self._usage
-        if usage is None or usage.is_unlinked():
+        if usage is None or not usage.is_at(self.layout.usage):
             usage = self._attach(usage)
         return usage
 
@@ -90,11 +91,15 @@ class CacheDirectory:
         """Close every descriptor. The next use opens them again."""
         with self._attaching:
             self._usage = None
+        self._close_locks()
+
+    def _close_locks(self) -> None:
         for lock in [*self.locks.values(), self._init_lock]:
             lock.close()
 
     def _after_fork_in_child(self) -> None:
         self._attaching = threading.Lock()
+        close_inherited(self.layout)
 
     def _prepare(self) -> None:
         root, *below = self.layout.directories()
@@ -106,7 +111,7 @@ class CacheDirectory:
         except OSError as error:
             if error.errno not in _NOT_WRITABLE:
                 raise
-        _check_safe(below, os.lstat)
+        _check_safe([*below, *_shards(self.layout)], os.lstat)
         _check_format(self.layout)
 
     def _make(self) -> None:
@@ -119,7 +124,10 @@ class CacheDirectory:
         with self._attaching:
             if self._usage is not None and self._usage is not seen:
                 return self._usage  # another thread was faster
+            if seen is not None:
+                self._close_locks()  # they may be those of a directory that was moved away
             self._usage = self._open_page() or self._create_page()
+            self.policy.restore()
             return self._usage
 
     def _open_page(self) -> UsagePage | None:
@@ -127,8 +135,7 @@ class CacheDirectory:
             page = UsagePage(os.open(self.layout.usage, _OPEN_PAGE))
         except FileNotFoundError:
             return None
-        # Any other size is damage, and what is missing would count for nothing: count anew.
-        return page if page.is_whole() else None
+        return page if page.is_at(self.layout.usage) else None
 
     def _measure(self, shard: int) -> Slot:
         self._between_shards()
@@ -142,7 +149,6 @@ class CacheDirectory:
             if page is not None:
                 return page
             replace_file(self.layout, self.layout.format, b"%d\n" % FORMAT_VERSION)
-            self.policy.restore()
             slots = [self._measure(shard) for shard in range(SHARDS)]
             replace_file(self.layout, self.layout.usage, encode_page(slots))
             page = self._open_page()
@@ -160,7 +166,7 @@ def check_directory(layout: Layout) -> None:
     if os.path.lexists(root) and not os.path.isdir(root):
         raise NotADirectoryError(errno.ENOTDIR, "a cache directory is wanted here", root)
     _check_safe([root], os.stat)
-    _check_safe(below, os.lstat)
+    _check_safe([*below, *_shards(layout)], os.lstat)
     _check_format(layout)
 
 
@@ -184,6 +190,17 @@ def _make_directory(path: str, mode: int) -> None:
             raise NotADirectoryError(errno.ENOTDIR, "a cache directory is wanted here", path) from None
 
 
+def _shards(layout: Layout) -> list[str]:
+    """The directories of shards that are there: others may have made them, with a mode of their own."""
+    found = []
+    for parent in (layout.entries, layout.records):
+        try:
+            found += [f"{parent}/{name}" for name in os.listdir(parent)]
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+    return found
+
+
 def _check_safe(paths: Iterable[str], look: Callable[[str], os.stat_result]) -> None:
     me = os.geteuid()
     for path in paths:
@@ -201,7 +218,7 @@ def _check_safe(paths: Iterable[str], look: Callable[[str], os.stat_result]) -> 
         if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
             raise UnsafeCacheDirError(
                 f"{path} (mode {stat.S_IMODE(status.st_mode):04o}) may be written by other users, who could plant "
-                f"programs in it. Run: chmod go-w {shlex.quote(path)}",
+                f"programs in it. Run: chmod -R go-w {shlex.quote(path)}",
                 path,
             )
 

@@ -72,6 +72,8 @@ def parse_staged_name(file_name: str) -> StagedName | None:
     if match is None:
         return None
     shard, size, host, pid, start, serial = match.groups()
+    if int(size) >= 2**63:
+        return None  # no cap allows it, and the accounting could not hold it
     return StagedName(int(shard, 16), int(size), host, int(pid), int(start), int(serial, 16))
 
 

@@ -46,13 +46,14 @@ class ProcessLock:
     any more and opens the new one.
     """
 
-    __slots__ = ("__weakref__", "_fd", "_keeps_open", "_threads", "path", "timeout_seconds")
+    __slots__ = ("__weakref__", "_fd", "_is_to_close", "_keeps_open", "_threads", "path", "timeout_seconds")
 
     def __init__(self, path: str, timeout_seconds: float) -> None:
         self.path = path
         self.timeout_seconds = timeout_seconds
         self._fd = -1
         self._keeps_open = True
+        self._is_to_close = False
         # flock does not exclude threads that share a descriptor.
         self._threads = threading.Lock()
         after_fork_in_child(self)
@@ -72,10 +73,11 @@ class ProcessLock:
         file cannot be opened. A file system that refuses to lock at all is a :class:`LockTimeoutError` that says so:
         going on without the lock would be a silent fall through.
         """
+        deadline = time.monotonic() + timeout_seconds
         if not self._threads.acquire(timeout=timeout_seconds):
             raise LockTimeoutError(f"{self.path}: another thread held this lock for {timeout_seconds} s", self.path)
         try:
-            self._wait_for_processes(timeout_seconds)
+            self._wait_for_processes(timeout_seconds, deadline)
         except BaseException:
             self._threads.release()
             raise
@@ -95,7 +97,7 @@ class ProcessLock:
     def release(self) -> None:
         """Requires: this lock."""
         try:
-            if self._keeps_open:
+            if self._keeps_open and not self._is_to_close:
                 unlock_descriptor(self._fd)
             else:
                 self._close_locked()  # which unlocks
@@ -115,14 +117,17 @@ class ProcessLock:
             raise
 
     def close(self) -> None:
-        """Close the descriptor. The next acquisition opens it again."""
-        with self._threads:
-            self._close_locked()
+        """Close the descriptor, at once or when who holds the lock releases it. The next acquisition opens it again."""
+        self._is_to_close = True
+        if self._threads.acquire(blocking=False):
+            try:
+                self._close_locked()
+            finally:
+                self._threads.release()
 
-    def _wait_for_processes(self, timeout_seconds: float) -> None:
+    def _wait_for_processes(self, timeout_seconds: float, deadline: float) -> None:
         if self._try_process():
             return
-        deadline = time.monotonic() + timeout_seconds
         pause = _FIRST_PAUSE_SECONDS
         while not self._try_process():
             left = deadline - time.monotonic()
@@ -159,6 +164,7 @@ class ProcessLock:
             return os.open(self.path, _FLAGS, 0o600)
 
     def _close_locked(self) -> None:
+        self._is_to_close = False
         fd, self._fd = self._fd, -1
         if fd >= 0:
             os.close(fd)

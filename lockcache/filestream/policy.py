@@ -53,12 +53,13 @@ class Policy:
 class PolicyFile:
     """The policy of one directory, as it stands on disk."""
 
-    __slots__ = ("_layout", "_path", "_policy", "_raw")
+    __slots__ = ("_layout", "_path", "_policy", "_raw", "_told")
 
     def __init__(self, layout: Layout) -> None:
         self._path = layout.policy
         self._layout = layout
         self._raw = b""
+        self._told = ""
         self._policy = Policy()
 
     def current(self) -> Policy:
@@ -69,8 +70,11 @@ class PolicyFile:
             if raw and raw != self._raw:
                 self._raw = raw
                 self._policy = self._parse(raw)
+            self._told = ""
         except (OSError, PolicyError) as error:
-            _log.warning("%s; the policy read before stays in force", error)
+            if str(error) != self._told:
+                self._told = str(error)
+                _log.warning("%s; the policy read before stays in force", error)
         return self._policy
 
     def load(self) -> Policy:

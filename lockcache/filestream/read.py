@@ -55,12 +55,14 @@ class EntryReader:
         "_flags",
         "_layout",
         "_recency",
+        "_verified_only",
         "hits",
         "misses",
         "unverified_hits",
     )
 
-    def __init__(self, layout: Layout, recency: Recency) -> None:
+    def __init__(self, layout: Layout, recency: Recency, *, verified_only: bool = False) -> None:
+        self._verified_only = verified_only
         self._layout = layout
         self._entries = layout.entries
         self._recency = recency
@@ -148,6 +150,8 @@ class EntryReader:
             status = os.fstat(fd)
             if not stat.S_ISREG(status.st_mode):
                 raise OSError(errno.EINVAL, "not a regular file")
+            if self._verified_only and not records:
+                raise OSError(errno.ENODATA, "no record")
             payload = _read_exactly(fd, status.st_size)
             for blob in records:
                 if is_understood(blob) and is_whole(blob, name, payload):

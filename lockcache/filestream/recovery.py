@@ -8,6 +8,7 @@ shard's lock, in which nobody can be between a file and its accounting.
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import time
 from dataclasses import dataclass
@@ -23,6 +24,8 @@ from lockcache.filestream.scan import measure_shard, scan_records, staged_files
 from lockcache.filestream.usage import Slot
 
 __all__ = ["Repair", "reap", "recount", "recount_all", "recount_drifted"]
+
+_log = logging.getLogger("lockcache")
 
 # A write takes milliseconds. Reaping passes over younger files, which spares asking for each owner while many write.
 _YOUNG_SECONDS: Final = 1.0
@@ -66,8 +69,14 @@ def recount(directory: CacheDirectory, shard: int, timeout_seconds: float | None
 
 
 def recount_all(directory: CacheDirectory) -> list[Repair]:
-    """Recount every shard; the repairs that changed something."""
-    return [repair for shard in _used_shards(directory) if (repair := recount(directory, shard)).before != repair.after]
+    """Recount every shard; the repairs that changed something. One that hangs is passed over, with a warning."""
+    repairs = []
+    for shard in _used_shards(directory):
+        try:
+            repairs.append(recount(directory, shard))
+        except LockTimeoutError as error:
+            _log.warning("not recounted: %s", error)
+    return [repair for repair in repairs if repair.before != repair.after]
 
 
 def _used_shards(directory: CacheDirectory) -> list[int]:

@@ -20,6 +20,8 @@ __all__ = ["make_room"]
 # Each round evicts what it can; more than one is only needed while others fill what was freed, or hold shard locks.
 _ROUNDS: Final = 8
 
+_SUSPICIOUS_SHARE: Final = 8
+
 
 def make_room(directory: CacheDirectory, usage: UsagePage, limit_bytes: int) -> tuple[bool, Evicted]:
     """Evict until all that is accounted for is at most ``limit_bytes``. Whether it is, and what was evicted.
@@ -32,6 +34,10 @@ def make_room(directory: CacheDirectory, usage: UsagePage, limit_bytes: int) -> 
     if usage.total_bytes() <= limit_bytes:
         return True, done
     reap(directory)
+    # Writers in flight, or a cap just lowered, account for some excess. This much may also be damage or drift, and to
+    # look first costs less than to evict for it.
+    if usage.total_bytes() - limit_bytes > limit_bytes // _SUSPICIOUS_SHARE:
+        recount_drifted(directory)
     for _ in range(_ROUNDS):
         if usage.total_bytes() <= limit_bytes:
             return True, done

@@ -47,8 +47,10 @@ def count_shard(layout: Layout, shard: int) -> int:
     """Number of entries in one shard, without looking at each (their type is known from the directory)."""
     try:
         fd = os.open(layout.entry_shard(shard), _OPEN_DIRECTORY)
-    except OSError:
-        return 0
+    except OSError as error:
+        if error.errno in _NO_DIRECTORY:
+            return 0
+        raise
     try:
         with os.scandir(fd) as found:
             return sum(1 for file in found if is_entry_file(file.name) and file.is_file(follow_symlinks=False))

@@ -24,6 +24,7 @@ __all__ = ["PAGE_BYTES", "Slot", "UsagePage", "encode_page"]
 
 _SLOT: Final = struct.Struct("<qq")
 PAGE_BYTES: Final = SHARDS * _SLOT.size
+_LARGEST: Final = 2**63 - 1
 _EMPTY_PAGE: Final = bytes(PAGE_BYTES)
 
 
@@ -42,40 +43,45 @@ class UsagePage:
     directory, and a closed number could by then belong to somebody else's file.
     """
 
-    __slots__ = ("__weakref__", "_fd", "_finalizer")
+    __slots__ = ("__weakref__", "_fd", "_finalizer", "_identity")
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
         self._finalizer = weakref.finalize(self, os.close, fd)
+        status = os.fstat(fd)
+        # Held open, so that no other file can get this number.
+        self._identity = (status.st_dev, status.st_ino)
 
-    def is_unlinked(self) -> bool:
-        """Whether the file has lost its name: the directory was deleted, or made anew, underneath us."""
+    def is_at(self, path: str) -> bool:
+        """Whether ``path`` leads to this page, and it has the size that it must have.
+
+        If not, the directory was deleted, moved away or made anew underneath, and everybody else accounts elsewhere; or
+        the page was damaged, and what is missing would count for nothing.
+        """
         try:
-            return os.fstat(self._fd).st_nlink == 0
+            status = os.stat(path, follow_symlinks=False)
         except OSError as error:
-            if error.errno == errno.ESTALE:  # how NFS says the same
-                return True
+            if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ESTALE):
+                return False
             raise
-
-    def is_whole(self) -> bool:
-        """Whether the file has the size that it must have."""
-        return os.fstat(self._fd).st_size == PAGE_BYTES
+        return (status.st_dev, status.st_ino) == self._identity and status.st_size == PAGE_BYTES
 
     def slot(self, shard: int) -> Slot:
         blob = os.pread(self._fd, _SLOT.size, shard * _SLOT.size)
         return Slot(*_SLOT.unpack(blob)) if len(blob) == _SLOT.size else Slot(0, 0)
 
     def add_locked(self, shard: int, bytes_: int, entries: int) -> None:
-        """Change a slot by so much. Never below zero: what would be is drift from a writer that did not account.
+        """Change a slot by so much. Never out of range: what would be is drift, or damage, that a recount mends.
 
         Requires: shard lock.
         """
         old = self.slot(shard)
-        self.set_locked(shard, Slot(max(0, old.bytes + bytes_), max(0, old.entries + entries)))
+        self.set_locked(shard, Slot(old.bytes + bytes_, old.entries + entries))
 
     def set_locked(self, shard: int, slot: Slot) -> None:
         """Requires: shard lock."""
-        os.pwrite(self._fd, _SLOT.pack(*slot), shard * _SLOT.size)
+        in_range = (min(max(0, number), _LARGEST) for number in slot)
+        os.pwrite(self._fd, _SLOT.pack(*in_range), shard * _SLOT.size)
 
     def slots(self) -> list[Slot]:
         """All slots, read at once."""

@@ -13,6 +13,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
+import time
 from typing import Final
 
 from filelock import lock_descriptor
@@ -26,7 +27,8 @@ from lockcache.filestream.usage import UsagePage
 
 __all__ = ["AttributeRefusedError", "RecordPlacement", "StagedEntry", "remove_entry", "remove_locked"]
 
-_STAGE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
+# O_NONBLOCK means nothing for a plain file; with O_NOFOLLOW it is how a forked child knows what is ours (.inherited).
+_STAGE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 _READ: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 
 # A write that is given up has often waited its whole timeout for this lock; it does not wait that long again.
@@ -92,9 +94,22 @@ class RecordPlacement:
 class StagedEntry:
     """A reserved, staged write. Ends by :meth:`publish` or :meth:`abandon`, whichever comes first."""
 
-    __slots__ = ("_directory", "_fd", "_is_reserved", "_name", "_path", "_record_path", "_shard", "_size", "usage")
+    __slots__ = (
+        "_deadline",
+        "_directory",
+        "_fd",
+        "_is_reserved",
+        "_lock",
+        "_name",
+        "_path",
+        "_record_path",
+        "_shard",
+        "_size",
+        "usage",
+    )
 
-    def __init__(self, directory: CacheDirectory, name: str, size_bytes: int) -> None:
+    def __init__(self, directory: CacheDirectory, name: str, size_bytes: int, deadline: float | None = None) -> None:
+        """Stage nothing yet. No lock is waited for past ``deadline`` (monotonic seconds; default: one lock timeout)."""
         self._directory = directory
         self._name = name
         self._shard = int(name[:2], 16)
@@ -104,17 +119,22 @@ class StagedEntry:
         self._is_reserved = False
         #: The page that holds the reservation.
         self.usage: UsagePage = directory.usage()
+        self._lock = directory.locks[self._shard]
+        self._deadline = time.monotonic() + self._lock.timeout_seconds if deadline is None else deadline
 
     def reserve(self) -> None:
         """Make the staged file and reserve its size, in one critical section."""
         path = self._staged_path(self._size)
-        with self._directory.locks[self._shard]:
+        self._lock.acquire(max(0.0, self._deadline - time.monotonic()))
+        try:
             self._fd = os.open(path, _STAGE, 0o600)
             self._path = path
             # Tells reapers on other hosts, who cannot ask for our pid, that we live; it falls with us.
             lock_descriptor(self._fd, blocking=False)
             self.usage.add_locked(self._shard, self._size, 0)
             self._is_reserved = True
+        finally:
+            self._lock.release()
 
     def set_attribute(self, attribute: bytes) -> None:
         """Give the staged file its record; nothing for an empty one. Raises :class:`AttributeRefusedError`."""
@@ -142,7 +162,8 @@ class StagedEntry:
         """Let readers see it, in one critical section with giving back what it replaces."""
         layout = self._directory.layout
         path = layout.entry(self._name)
-        with self._directory.locks[self._shard]:
+        self._lock.acquire(max(0.0, self._deadline - time.monotonic()))
+        try:
             has_records = os.path.exists(layout.record_shard(self._shard))
             replaced = _bytes_on_disk(layout, self._name, has_records)
             # The record first, and with the older one behind it, so that whoever reads between the two renames, or
@@ -162,6 +183,8 @@ class StagedEntry:
                 _unlink(layout.record(self._name))
             self._path = self._record_path = ""
             self.usage.add_locked(self._shard, -(replaced or 0), int(replaced is None))
+        finally:
+            self._lock.release()
         if fsync:
             _fsync_directory(os.path.dirname(path))
 
@@ -173,7 +196,7 @@ class StagedEntry:
             _unlink(self._record_path)
         if not path:
             return
-        lock = self._directory.locks[self._shard]
+        lock = self._lock
         try:
             lock.acquire(min(lock.timeout_seconds, _ABANDON_SECONDS))
         except OSError:

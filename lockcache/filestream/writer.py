@@ -108,7 +108,7 @@ class _Write:
         retried: set[str] = set()
         while True:
             try:
-                outcome = self._attempt(fsync=fsync)
+                outcome = self._attempt(deadline, fsync=fsync)
             except OSError as error:
                 remedy = self._remedy(error)
                 if remedy is None or remedy in retried:
@@ -121,13 +121,13 @@ class _Write:
                 return f"other writers held all of the cap for {timeout_seconds} s"
             time.sleep(random.uniform(0, _LONGEST_PAUSE_SECONDS))
 
-    def _attempt(self, *, fsync: bool) -> str | None:
+    def _attempt(self, deadline: float, *, fsync: bool) -> str | None:
         limit_bytes = self._directory.policy.current().entries_limit_bytes
         attribute, record = self._packed()
         size = len(self._payload) + len(record)
         if limit_bytes is not None and size > limit_bytes:
             return f"{size} bytes are more than the directory's cap leaves ({limit_bytes})"
-        staged = StagedEntry(self._directory, self._name, size)
+        staged = StagedEntry(self._directory, self._name, size, deadline)
         try:
             staged.reserve()
             if limit_bytes is not None and not self._make_room(staged.usage, limit_bytes):

@@ -100,7 +100,7 @@ def test_an_unsafe_directory_is_refused_with_the_command_that_mends_it(filled: P
     filled.chmod(0o777)
     ended = run("stats", str(filled))
     assert ended.returncode == 1
-    assert f"chmod go-w {filled}" in ended.stderr
+    assert f"chmod -R go-w {filled}" in ended.stderr
 
 
 def test_help_shows_examples() -> None:

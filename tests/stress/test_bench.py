@@ -4,15 +4,34 @@ from __future__ import annotations
 
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
 from lockcache_stress import bench, commands
+from lockcache_stress.bench.bars import Bar
 from lockcache_stress.bench.base import Bench, Line, ratio_line
+from lockcache_stress.bench.filled import lacking_room
+from lockcache_stress.report import print_bench
 from tests.stress.support import stress, stress_json
 
-_NAMES = ["hit", "miss", "put", "put-full", "open", "overshoot", "import", "damage", "syscalls"]
+_NAMES = [
+    "hit",
+    "miss",
+    "put",
+    "put-full",
+    "open",
+    "overshoot",
+    "import",
+    "damage",
+    "syscalls",
+    "big-values",
+    "daemon-idle",
+    "daemon-sweep",
+    "kills",
+]
 
 
 def test_every_measurement_has_a_name() -> None:
@@ -23,11 +42,85 @@ def test_a_quick_run_measures_everything_and_names_the_machine(run_path: Path) -
     report = stress_json("bench", "--quick", "--no-fail", run_path=run_path)
     assert {"cpu", "kernel", "python", "file system", "lockcache"} <= set(report["machine"])
     bars = {line["bar"] for line in report["lines"]}
-    assert {"<= 2x", "<= 1.5x", "< 50 ms", "0"} <= bars
+    assert {"<= 2x", "<= 1.5x", "< 50 ms", "0", "<= 1 x cap", "< 1 %", "< 2,000 ms"} <= bars
     damage = [line for line in report["lines"] if line["name"].startswith("damaged entries served")]
     assert len(damage) == 5
     assert all(line["ok"] for line in damage)
     assert os.listdir(run_path) == []
+
+
+def test_writers_of_large_values_end_under_the_cap_and_what_kills_leave_is_whole_and_accounted(run_path: Path) -> None:
+    report = stress_json("bench", "--quick", "--no-fail", "big-values", "kills", run_path=run_path)
+    ended, peak, whole, drift = report["lines"]
+    assert ended["ok"] and not ended["numbers"]["deaths"] and ended["numbers"]["puts"] > 0
+    assert peak["ok"] and 0 < peak["numbers"]["ours_over_cap"] <= 1
+    assert (whole["numbers"]["entries_not_whole"], whole["numbers"]["wrong_reads"]) == (0, 0)
+    assert whole["numbers"]["kills"] > 0
+    assert drift["ok"] and drift["numbers"]["drift_bytes"] == 0
+
+
+def test_the_real_daemon_is_watched_while_idle_and_timed_by_its_own_log(run_path: Path) -> None:
+    report = stress_json("bench", "--quick", "--no-fail", "daemon-idle", "daemon-sweep", run_path=run_path)
+    idle, sweep = report["lines"]
+    assert 0 <= idle["numbers"]["core_percent"] < 100
+    assert idle["numbers"]["rss_bytes"] > 1_000_000
+    assert sweep["numbers"]["evicted_entries"] == 200
+    assert sweep["numbers"]["milliseconds"] > 0
+
+
+@pytest.mark.parametrize("module", [bench.daemon_idle, bench.daemon_sweep])
+def test_without_the_daemon_or_room_its_measurements_are_skipped_with_a_reason(
+    module: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("lockcache_stress.bench.daemon.find_daemon", lambda: None)
+    [line] = module.measure(Bench(str(tmp_path), True, lambda share, words: None))
+    assert line.ok and not line.bar and "not installed" in line.skipped
+    print_bench({}, [line])
+    assert "skipped: lockcache-daemon" in capsys.readouterr().out
+    assert "less" in lacking_room(str(tmp_path), 10**12)
+    assert lacking_room(str(tmp_path), 1) == ""
+
+
+@pytest.mark.parametrize(
+    "bar, value, shown, holds",
+    [
+        (Bar(">=", 2.5, "x"), 2.4999, "2.49x", False),
+        (Bar(">=", 2.5, "x"), 2.5, "2.50x", True),
+        (Bar(">=", 500, "x"), 499.9, "499x", False),
+        (Bar("<=", 2, "x"), 2.0001, "2.01x", False),
+        (Bar("<=", 2, "x"), 1.991, "2.00x", True),
+        (Bar("<", 1, " %"), 0.9999, "0.99 %", True),
+        (Bar("<", 1, " %"), 1.0, "1.00 %", False),
+        (Bar("<", 2000, " ms"), 1999.9, "1,999 ms", True),
+        (Bar(">=", 0.29, "x"), 0.29, "0.29x", True),
+    ],
+)
+def test_a_shown_number_never_contradicts_its_verdict(bar: Bar, value: float, shown: str, holds: bool) -> None:
+    assert (bar.show(value), bar.holds(value)) == (shown, holds)
+
+
+def test_a_pipe_gets_a_table_of_80_columns_in_which_no_word_is_cut(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    line = ratio_line("put, new key, 16 KiB", {"ours": 15_813.2, "theirs": 29_295.4, "floor": 658.0}, 4.0)
+    print_bench({}, [replace(line, load=13.5), Line("[odd] name", "10,000 of 10,000")])
+    out = capsys.readouterr().out
+    assert max(map(len, out.splitlines())) <= 80
+    words = ("put, new key, 16 KiB", "plain files: 658.0 us", "15,813.2 us", "29,295.4 us", "1.85x faster", ">= 4x")
+    for word in (*words, "NO", "load 13.5", "[odd] name"):
+        assert word in out
+
+
+def test_only_a_missed_bar_of_time_tells_the_load(monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = [
+        Line("slow", bar="x", ok=False, is_time=True),
+        Line("wrong", bar="x", ok=False),
+        Line("quick", bar="x", is_time=True),
+    ]
+    monkeypatch.setitem(bench.MEASUREMENTS, "hit", lambda _: lines)
+    told = bench.run_bench(["hit"], None, quick=True, show=lambda name, share, words: None)
+    assert [line.load is not None for line in told] == [True, False, False]
 
 
 @pytest.mark.cuda

@@ -59,7 +59,7 @@ def test_a_root_that_others_may_write_to_is_refused_with_the_command_that_mends_
 def test_a_folder_in_it_that_others_may_write_to_is_refused_too(cache_path, folder, mode):
     FileStreamProgramCache(cache_path).close()
     (cache_path / folder).chmod(mode)
-    with pytest.raises(UnsafeCacheDirError, match="chmod go-w") as error:
+    with pytest.raises(UnsafeCacheDirError, match="chmod -R go-w") as error:
         FileStreamProgramCache(cache_path)
     assert error.value.path == str(cache_path / folder)
     with pytest.raises(UnsafeCacheDirError):

@@ -77,12 +77,28 @@ def test_a_truncated_page_counts_what_is_left_of_it(file, keep):
 
 def test_a_page_knows_that_its_file_was_deleted_or_replaced(file):
     page = open_page(file)
-    assert not page.is_unlinked()
+    assert page.is_at(file)
     replacement = file.with_name("new")
     replacement.write_bytes(encode_page(EMPTY))
     replacement.rename(file)
-    assert page.is_unlinked()
-    assert not open_page(file).is_unlinked()
+    assert not page.is_at(file)
+    assert open_page(file).is_at(file)
+    file.unlink()
+    assert not page.is_at(file)
+
+
+def test_a_page_knows_that_it_was_cut(file):
+    page = open_page(file)
+    os.truncate(file, 100)
+    assert not page.is_at(file)
+
+
+@pytest.mark.parametrize("wrong", [Slot(2**63 - 1, 2**63 - 1), Slot(-(2**63), -1)])
+def test_a_damaged_slot_is_counted_within_range_and_never_raises(file, wrong):
+    page = open_page(file)
+    os.pwrite(page._fd, struct.pack("<qq", *wrong), 0)
+    page.add_locked(0, 10, 1)
+    assert all(0 <= number <= 2**63 - 1 for number in page.slot(0))
 
 
 def test_the_descriptor_lives_as_long_as_the_page_and_no_longer(file):

@@ -1,0 +1,7 @@
+"""``python -m lockcache``, for where console scripts are not on the path."""
+
+from __future__ import annotations
+
+from lockcache.cli import main
+
+main()

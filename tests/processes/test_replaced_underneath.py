@@ -1,0 +1,150 @@
+"""Directories that are moved, deleted, made anew, damaged or inherited by a fork under a live cache."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import threading
+from pathlib import Path
+
+import pytest
+
+from lockcache import FileStreamProgramCache, UnsafeCacheDirError
+from lockcache.filestream.layout import Layout, entry_name
+from tests.processes.crowd import run_all
+from tests.unit.forked import in_child
+
+MIB = 1 << 20
+
+
+def _fill(path: str, number: int, cap: int | None) -> None:
+    cache = FileStreamProgramCache(path, max_size_bytes=cap)
+    for turn in range(20):
+        cache[f"{number} {turn}"] = bytes(100_000)
+
+
+def _bytes_on_disk(path: Path) -> int:
+    return sum(file.stat().st_size for file in (path / "entries").glob("*/*"))
+
+
+def test_after_the_directory_was_moved_away_and_made_anew_the_cap_holds_in_the_new_one(cache_path: Path) -> None:
+    cache = FileStreamProgramCache(cache_path, max_size_bytes=MIB)
+    cache["old"] = b"old"
+    cache_path.rename(cache_path.with_name("moved"))
+    run_all("fork", _fill, [(str(cache_path), 1, MIB)])
+    for turn in range(20):
+        cache[f"mine {turn}"] = bytes(100_000)
+    assert _bytes_on_disk(cache_path) <= MIB
+    assert cache.recount() == [], "all of it was accounted for where it lies"
+    assert len(FileStreamProgramCache(cache_path.with_name("moved"))) == 1
+
+
+def test_a_cap_survives_a_deletion_after_which_somebody_without_one_was_first(cache_path: Path) -> None:
+    cache = FileStreamProgramCache(cache_path, max_size_bytes=MIB)
+    cache["old"] = b"old"
+    shutil.rmtree(cache_path)
+    run_all("fork", _fill, [(str(cache_path), 1, None)])
+    cache["new"] = b"new"
+    assert FileStreamProgramCache(cache_path).max_size_bytes == MIB
+    assert _bytes_on_disk(cache_path) <= MIB
+
+
+def test_one_flipped_bit_in_the_accounting_does_not_empty_the_cache(cache_path: Path) -> None:
+    cache = FileStreamProgramCache(cache_path, max_size_bytes=MIB)
+    for number in range(100):
+        cache[f"{number}"] = bytes(1000)
+    with open(Layout(str(cache_path)).usage, "r+b") as page:
+        page.seek(5)
+        page.write(b"\x01")  # 2**40 bytes more in the first shard
+    cache["one more"] = bytes(1000)
+    assert len(cache) == 101
+
+
+def test_a_page_cut_under_a_live_cache_does_not_lift_the_cap(cache_path: Path) -> None:
+    cache = FileStreamProgramCache(cache_path, max_size_bytes=MIB)
+    for number in range(10):
+        cache[f"{number}"] = bytes(100_000)
+    os.truncate(Layout(str(cache_path)).usage, 0)
+    for number in range(10):
+        cache[f"more {number}"] = bytes(100_000)
+    assert _bytes_on_disk(cache_path) <= MIB
+
+
+def test_a_staged_name_of_an_absurd_size_is_nobodys_and_breaks_nothing(cache_path: Path) -> None:
+    cache = FileStreamProgramCache(cache_path)
+    cache["k"] = b"code"
+    for size in (2**63 - 1, 2**63, 10**18):
+        Path(cache_path, "tmp", f"{entry_name(b'k')[:2]}.{size}.{'0' * 16}.1.0.1").touch()
+    cache.recount()
+    cache["k"] = b"again"
+    assert cache["k"] == b"again"
+
+
+@pytest.mark.parametrize("folder", ["entries", "lockcache/records"])
+def test_a_shard_that_others_may_write_to_is_refused_at_opening(folder: str, cache_path: Path) -> None:
+    with FileStreamProgramCache(cache_path, record_files=True) as cache:
+        cache["k"] = b"code"
+    [shard] = (cache_path / folder).iterdir()
+    shard.chmod(0o777)
+    with pytest.raises(UnsafeCacheDirError, match="chmod -R go-w"):
+        FileStreamProgramCache(cache_path)
+
+
+def _open_entries(path: Path) -> list[str]:
+    """Entries and staged files that this process has open. A directory that was being listed takes no room."""
+    found = []
+    for number in os.listdir("/proc/self/fd"):
+        try:
+            target = os.readlink(f"/proc/self/fd/{number}")
+        except OSError:
+            continue
+        is_entry = target.startswith(f"{path}/entries/") and target.count("/") == str(path).count("/") + 3
+        if is_entry or target.startswith(f"{path}/tmp/"):
+            found.append(target)
+    return found
+
+
+def test_children_forked_while_threads_read_and_write_keep_no_entry_open(cache_path: Path) -> None:
+    cache = FileStreamProgramCache(cache_path, max_size_bytes=4 * MIB)
+    stop = threading.Event()
+
+    def work(number: int) -> None:
+        turn = 0
+        while not stop.is_set():
+            turn += 1
+            cache[f"{number} {turn % 50}"] = bytes(200_000)
+            cache.get(f"{number} {turn % 7}")
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    try:
+        left = [in_child(lambda: _open_entries(cache_path)) for _ in range(40)]
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join(60)
+    assert left == [[]] * 40
+
+
+def test_a_forked_child_keeps_what_its_own_program_opened(cache_path: Path) -> None:
+    cache = FileStreamProgramCache(cache_path)
+    cache["k"] = b"code"
+    name = entry_name(b"k")
+    with open(cache_path / "entries" / name[:2] / name[2:], "rb") as file:
+        assert in_child(file.read) == b"code"
+
+
+def test_only_verified_entries_are_served_where_that_is_asked_for(cache_path: Path) -> None:
+    FileStreamProgramCache(cache_path)["k"] = b"code"
+    name = entry_name(b"k")
+    path = cache_path / "entries" / name[:2] / name[2:]
+    copy = path.with_name("copy")
+    copy.write_bytes(b"other code")  # as a copy that drops attributes
+    copy.rename(path)
+    assert FileStreamProgramCache(cache_path)["k"] == b"other code"
+    strict = FileStreamProgramCache(cache_path, verified_only=True)
+    assert strict.get("k") is None
+    assert (strict.stats().misses, strict.stats().corrupt_entries) == (1, 0)
+    strict["k"] = b"mine"
+    assert strict["k"] == b"mine"
