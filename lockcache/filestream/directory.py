@@ -191,7 +191,9 @@ def _make_directory(path: str, mode: int) -> None:
 
 
 def _shards(layout: Layout) -> list[str]:
-    """The directories of shards that are there: others may have made them, with a mode of their own."""
+    """The directories of shards, as far as others can get at them: cuda.core makes them, and the root, as umask says."""
+    if not os.stat(layout.root).st_mode & (stat.S_IXGRP | stat.S_IXOTH):
+        return []  # as we make it: what lies below is out of reach, and need not be looked at each time
     found = []
     for parent in (layout.entries, layout.records):
         try:

@@ -81,11 +81,13 @@ def test_a_staged_name_of_an_absurd_size_is_nobodys_and_breaks_nothing(cache_pat
 
 
 @pytest.mark.parametrize("folder", ["entries", "lockcache/records"])
-def test_a_shard_that_others_may_write_to_is_refused_at_opening(folder: str, cache_path: Path) -> None:
+def test_a_shard_that_others_may_reach_and_write_to_is_refused_at_opening(folder: str, cache_path: Path) -> None:
     with FileStreamProgramCache(cache_path, record_files=True) as cache:
         cache["k"] = b"code"
     [shard] = (cache_path / folder).iterdir()
     shard.chmod(0o777)
+    FileStreamProgramCache(cache_path)  # out of reach
+    cache_path.chmod(0o755)
     with pytest.raises(UnsafeCacheDirError, match="chmod -R go-w"):
         FileStreamProgramCache(cache_path)
 
