@@ -191,16 +191,23 @@ def _make_directory(path: str, mode: int) -> None:
 
 
 def _shards(layout: Layout) -> list[str]:
-    """The directories of shards, as far as others can get at them: cuda.core makes them, and the root, as umask says."""
-    if not os.stat(layout.root).st_mode & (stat.S_IXGRP | stat.S_IXOTH):
-        return []  # as we make it: what lies below is out of reach, and need not be looked at each time
-    found = []
-    for parent in (layout.entries, layout.records):
-        try:
-            found += [f"{parent}/{name}" for name in os.listdir(parent)]
-        except (FileNotFoundError, NotADirectoryError):
-            continue
+    """The directories of shards, as far as others can get at them: cuda.core makes them and the root as umask says."""
+    found: list[str] = []
+    try:
+        if not os.stat(layout.root).st_mode & (stat.S_IXGRP | stat.S_IXOTH):
+            return found  # as we make it: what lies below is out of reach, and need not be looked at each time
+        for parent in (layout.entries, layout.records):
+            found += [f"{parent}/{name}" for name in _listdir(parent)]
+    except FileNotFoundError:
+        return found
     return found
+
+
+def _listdir(path: str) -> list[str]:
+    try:
+        return os.listdir(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return []
 
 
 def _check_safe(paths: Iterable[str], look: Callable[[str], os.stat_result]) -> None:
