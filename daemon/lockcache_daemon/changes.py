@@ -37,6 +37,8 @@ class Changes(NamedTuple):
     unaccounted: list[int]
     #: Both changed: most likely a writer that accounts, but another one may hide behind it.
     uncertain: list[int]
+    #: Nothing changed; they did a while ago, and their mtime may be too coarse to say what came right after.
+    coarse: list[int]
 
 
 class ShardWatch:
@@ -52,7 +54,7 @@ class ShardWatch:
     def look(self, slots: Sequence[Slot]) -> Changes:
         """What changed since the last look. ``slots``: the accounting as it stands."""
         now, wall_ns = self._clock(), time.time_ns()
-        changes = Changes([], [])
+        changes = Changes([], [], [])
         for shard, path in enumerate(self._paths):
             mtime = _mtime_ns(path)
             if mtime != self._mtimes[shard]:
@@ -61,7 +63,7 @@ class ShardWatch:
                 if abs(wall_ns - mtime) < _WORST_CLOCK_NS:
                     self._look_again[shard] = now + _COARSEST_MTIME_SECONDS
         self._slots = list(slots)
-        changes.uncertain.extend(self._due(now))
+        changes.coarse.extend(self._due(now))
         return changes
 
     def set_slot(self, shard: int, slot: Slot) -> None:

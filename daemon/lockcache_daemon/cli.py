@@ -17,6 +17,6 @@ def main() -> None:
     except ModuleNotFoundError as error:
         if error.name is None or error.name.partition(".")[0] not in _EXTRA:
             raise
-        print(f"lockcache-daemon: needs {error.name}; run: pip install 'lockcache[cli]'", file=sys.stderr)
+        print(f"lockcache-daemon: needs {error.name}: pip install 'lockcache[cli]'", file=sys.stderr)
         sys.exit(2)
     sys.exit(run(sys.argv[1:]))

@@ -6,6 +6,7 @@ accepted. Parses and starts; what the daemon does is :mod:`.keeper`'s and :mod:`
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import resource
@@ -46,7 +47,8 @@ recently used entries down to the low watermark. Repairs the accounting on the w
 knows of no cap, wrote into the same directory, and what killed processes left behind.
 
 DIR: directories of lockcache's or of cuda.core's FileStreamProgramCache; made if missing. Default: $LOCKCACHE_DIR, else
-lockcache in the user cache directory. A DIR that is deleted meanwhile is made anew.
+lockcache in the user cache directory. A DIR that is deleted meanwhile is made anew. A policy that is damaged, removed
+or set to none is replaced by --max-size, and the log says so; one that is set to another cap counts.
 
 \b
 Sizes: {SIZES_IN_WORDS}.
@@ -69,7 +71,8 @@ nothing half done. SIGKILL does no harm either: the next start repairs.
 Exit codes:
   0    ended by a signal; or the pass of --once, --dry-run is done
   1    --once could not do all of its work (an I/O error, a lock that hangs)
-  2    a bad option; or a DIR that is unsafe, no directory, or of a newer format
+  2    a bad option; or a DIR that is unsafe, no directory, or of a newer
+       format; or one that a full disk keeps --once from opening
   3    another daemon keeps one of the DIRs
   130, 143 and 129   --once or --dry-run was ended by SIGINT, SIGTERM, SIGHUP
 """
@@ -159,11 +162,18 @@ def run(arguments: Sequence[str]) -> int:
     except AlreadyServedError as error:
         return _refuse(str(error), _ALREADY_SERVED)
     except (OSError, LockcacheError) as error:
-        hint = "" if isinstance(error, LockcacheError) else "; DIR must be a directory that you may write, or make"
-        return _refuse(describe(error) + hint, _BAD_OPTION)
+        return _refuse(describe(error) + _hint(error), _BAD_OPTION)
     except click.Abort:  # Ctrl-C before signals were ours
         return 128 + signal.SIGINT
     return result if isinstance(result, int) else 0
+
+
+def _hint(error: Exception) -> str:
+    if isinstance(error, LockcacheError) or not isinstance(error, OSError):
+        return ""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return "; the disk is full, or your quota: free some 100 KB there for what the daemon itself has to write"
+    return "; DIR must be a directory that you may write, or make"
 
 
 def _until_stopped(stop: StopSignals, work: Callable[[], int]) -> int:

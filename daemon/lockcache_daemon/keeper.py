@@ -22,6 +22,7 @@ from lockcache.filestream.recovery import reap, recount
 from lockcache_daemon.counting import Counting
 from lockcache_daemon.instance import Instance
 from lockcache_daemon.pace import Pace
+from lockcache_daemon.policing import read_policy, repair_policy
 from lockcache_daemon.report import Report, Summary, Sweep
 from lockcache_daemon.rules import Rules
 from lockcache_daemon.signals import StopSignals
@@ -63,11 +64,16 @@ class Keeper:
         return not self._told
 
     def open(self) -> None:
-        """Make, check and lock the directory, and put the cap into it.
+        """Make, check and lock the directory, and put the cap into it, also in place of a damaged policy.
 
-        Raises :class:`AlreadyServedError`, what :class:`CacheDirectory` raises, and :class:`Stopped`.
+        Raises :class:`AlreadyServedError`, what else :class:`CacheDirectory` raises, and :class:`Stopped`.
         """
-        directory = CacheDirectory(self.root, _LOCK_TIMEOUT_SECONDS, self._stop.raise_if_set)
+        try:
+            directory = self._open_directory()
+        except PolicyError as error:
+            repair_policy(self.root, self._rules.policy)
+            self._report.policy_repaired(self.root, self._rules.policy, error)
+            directory = self._open_directory()
         instance = Instance(directory.layout)
         try:
             instance.acquire()
@@ -80,6 +86,9 @@ class Keeper:
         self._attempt(self._obey_policy)
         self._attempt(lambda: self._publish(at_once=True))
         self._report.started(self.root, self._policy, self._rules.watermarks(self._policy), directory.usage().total())
+
+    def _open_directory(self) -> CacheDirectory:
+        return CacheDirectory(self.root, _LOCK_TIMEOUT_SECONDS, self._stop.raise_if_set)
 
     def close(self) -> None:
         """Let go of the directory. Raises nothing."""
@@ -157,10 +166,7 @@ class Keeper:
     def _obey_policy(self) -> None:
         """Put the cap in force, once; from then on what an operator writes into the policy counts."""
         file = self._now.directory.policy
-        try:
-            found = file.load()
-        except PolicyError:
-            found = Policy()
+        found, why = read_policy(file, self._now.directory.layout)
         was, wanted = self._policy, self._rules.policy
         if was.by_operator and found.by_operator:
             self._policy = found
@@ -171,6 +177,8 @@ class Keeper:
         else:
             self._policy = wanted  # also if it cannot be written: a full disk needs its sweeps most of all
             file.replace(wanted)
+            if was.by_operator:  # else it is the first time, of which the start is told
+                self._report.cap_restored(self.root, wanted, why)
 
     def _reap(self) -> None:
         reap(self._now.directory)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 
+from lockcache.errors import PolicyError
 from lockcache.filestream.directory import check_directory
 from lockcache.filestream.eviction import Evicted, all_entries, choose_victims
 from lockcache.filestream.layout import SHARDS, Layout
@@ -28,7 +29,10 @@ def rehearse(root: str, rules: Rules, report: Report, stop: StopSignals) -> None
         report.missing(root)
         return
     check_directory(layout)
-    PolicyFile(layout).load()
+    try:
+        PolicyFile(layout).load()
+    except PolicyError as error:
+        report.warned(f"{error}; a daemon would replace it")
     held = _measure(layout, stop)
     marks = rules.watermarks(rules.policy)
     evicted = Evicted()

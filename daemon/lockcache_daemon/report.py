@@ -72,8 +72,14 @@ class Report:
         )
 
     def cap_changed(self, root: str, policy: Policy) -> None:
-        cap = "none" if policy.max_size_bytes is None else format_size(policy.max_size_bytes)
-        self._say("cap", root, f"an operator changed the cap to {cap}", max_size_bytes=policy.max_size_bytes)
+        self._say("cap", root, f"an operator changed the cap to {_in_words(policy)}", **_cap(policy))
+
+    def cap_restored(self, root: str, policy: Policy, why: str) -> None:
+        self._say("cap", root, f"restored the cap of {_in_words(policy)}: {why}", **_cap(policy), restored=why)
+
+    def policy_repaired(self, root: str, policy: Policy, error: Exception) -> None:
+        text = f"replaced a policy that was damaged by a cap of {_in_words(policy)}: {describe(error)}"
+        self._say("policy", root, text, **_cap(policy), error=_fields_of(error))
 
     def swept(self, root: str, sweep: Sweep) -> None:
         text = (
@@ -158,6 +164,14 @@ def describe(error: Exception) -> str:
     if isinstance(error, OSError) and not isinstance(error, LockcacheError) and error.filename is not None:
         return f"{os.fsdecode(error.filename)}: {error.strerror}"
     return str(error)
+
+
+def _in_words(policy: Policy) -> str:
+    return "none" if policy.max_size_bytes is None else format_size(policy.max_size_bytes)
+
+
+def _cap(policy: Policy) -> dict[str, Any]:
+    return {"max_size_bytes": policy.max_size_bytes}
 
 
 def _fields_of(error: Exception) -> dict[str, Any]:

@@ -149,11 +149,9 @@ def policy_set(directory: str | None, max_size: str) -> None:
     _set_policy(layout, Policy(cap, by_operator=cap is not None))
     if keeper is not None:
         will = (
-            "puts its own --max-size back" if cap is None else "obeys this cap, until it is started again with its own,"
+            "put its own --max-size back; stop it first" if cap is None else "obey this cap until it is started again"
         )
-        click.echo(
-            f"lockcache: a lockcache-daemon ({keeper}) keeps this directory: it {will} at its next tick", err=True
-        )
+        click.echo(f"lockcache: a lockcache-daemon ({keeper}) keeps this directory, and will {will}", err=True)
 
 
 def _set_policy(layout: Layout, policy: Policy) -> None:

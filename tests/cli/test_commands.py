@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from lockcache import FileStreamProgramCache
+from tests.daemon.running import RunningDaemon
 
 LOCKCACHE = str(Path(sys.executable).with_name("lockcache"))
 
@@ -94,6 +96,81 @@ def test_a_mistake_is_answered_in_words_and_makes_nothing(
     assert "Traceback" not in ended.stderr
     assert ended.stderr.strip().splitlines()[-1].startswith("Error: ")
     assert not (tmp_path / "missing").exists()
+
+
+@pytest.mark.parametrize("command", ["stats", "recount", "policy get", "clear --yes"])
+def test_looking_at_a_directory_that_is_no_cache_makes_none(command: str, tmp_path: Path) -> None:
+    (tmp_path / "x").mkdir()
+    ended = run(*command.split(), str(tmp_path / "x"))
+    assert ended.returncode == 1
+    assert ended.stderr.count("\n") == 1
+    assert "there is no cache here" in ended.stderr
+    assert list((tmp_path / "x").iterdir()) == []
+
+
+@pytest.mark.parametrize("command", ["stats", "recount", "policy get", "clear"])
+def test_looking_at_a_cache_over_its_cap_evicts_nothing(command: str, filled: Path) -> None:
+    policy = {"max_size_bytes": 1000, "by_operator": True}
+    (filled / "lockcache" / "policy.json").write_text(json.dumps(policy))
+    run(*command.split(), str(filled))
+    assert len(list((filled / "entries").glob("*/*"))) == 2
+
+
+def test_a_directory_that_only_cuda_core_filled_has_stats(tmp_path: Path) -> None:
+    (tmp_path / "x" / "entries" / "ab").mkdir(parents=True, mode=0o700)
+    (tmp_path / "x" / "entries" / "ab" / ("0" * 62)).write_bytes(b"theirs")
+    assert json.loads(run("stats", "--json", str(tmp_path / "x")).stdout)["bytes"] == 6
+
+
+def test_setting_a_policy_repairs_a_damaged_one(filled: Path) -> None:
+    (filled / "lockcache" / "policy.json").write_text("{")
+    assert "set it anew" in run("stats", str(filled)).stderr
+    ended = run("policy", "set", "--max-size", "1M", str(filled))
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert json.loads(run("policy", "get", "--json", str(filled)).stdout)["max_size_bytes"] == 1_000_000
+
+
+@pytest.mark.parametrize("size, will", [("none", "put its own --max-size back"), ("2M", "obey this cap")])
+def test_setting_a_policy_says_what_a_running_daemon_will_make_of_it(filled: Path, size: str, will: str) -> None:
+    with RunningDaemon("--max-size", "1M", filled) as daemon:
+        ended = run("policy", "set", "--max-size", size, str(filled))
+        assert ended.returncode == 0
+        assert ended.stderr.count("\n") == 1
+        assert f"pid {daemon.process.pid} on " in ended.stderr
+        assert will in ended.stderr
+        assert daemon.wait_for("cap")["max_size_bytes"] == (1_000_000 if size == "none" else 2_000_000)
+
+
+def test_setting_a_policy_says_nothing_of_a_daemon_that_was_killed(filled: Path) -> None:
+    with RunningDaemon("--max-size", "1M", filled) as daemon:
+        daemon.end(signal.SIGKILL)
+    assert (filled / "lockcache" / "daemon.json").exists()
+    assert run("policy", "set", "--max-size", "2M", str(filled)).stderr == ""
+
+
+PROGRAMS = {
+    "lockcache": "lockcache.cli",
+    "lockcache-daemon": "lockcache_daemon.cli",
+    "lockcache-stress": "lockcache_stress.cli",
+}
+
+
+def run_python(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, *arguments], check=False, capture_output=True, text=True, timeout=60)
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_without_the_extra_each_program_says_the_same_and_exits_2(program: str) -> None:
+    code = f"import sys; sys.modules['click'] = None; from {PROGRAMS[program]} import main; main()"
+    ended = run_python("-c", code)
+    assert (ended.returncode, ended.stderr) == (2, f"{program}: needs click: pip install 'lockcache[cli]'\n")
+
+
+@pytest.mark.parametrize("module", ["lockcache", "lockcache_daemon", "lockcache_stress"])
+def test_each_program_runs_as_a_module_as_well(module: str) -> None:
+    ended = run_python("-m", module, "--help")
+    assert ended.returncode == 0
+    assert f"Usage: {module.replace('_', '-')} " in ended.stdout
 
 
 def test_an_unsafe_directory_is_refused_with_the_command_that_mends_it(filled: Path) -> None:

@@ -40,20 +40,20 @@ def watch(tmp_path: Path, clock: Clock) -> ShardWatch:
 
 def test_a_directory_that_changed_while_its_slot_did_not_is_unaccounted(tmp_path: Path, watch: ShardWatch) -> None:
     (tmp_path / "entries" / "0a" / "x").touch()
-    assert watch.look(EMPTY) == Changes([10], [])
-    assert watch.look(EMPTY) == Changes([], [])
+    assert watch.look(EMPTY) == Changes([10], [], [])
+    assert watch.look(EMPTY) == Changes([], [], [])
 
 
 def test_a_new_shard_is_unaccounted(tmp_path: Path, watch: ShardWatch) -> None:
     (tmp_path / "entries" / "ff").mkdir()
-    assert watch.look(EMPTY) == Changes([255], [])
+    assert watch.look(EMPTY) == Changes([255], [], [])
 
 
 def test_a_directory_that_changed_with_its_slot_is_uncertain(tmp_path: Path, watch: ShardWatch) -> None:
     (tmp_path / "entries" / "0a" / "x").touch()
     slots = [*EMPTY]
     slots[10] = Slot(5, 1)
-    assert watch.look(slots) == Changes([], [10])
+    assert watch.look(slots) == Changes([], [10], [])
 
 
 def test_a_slot_that_we_set_ourselves_hides_nobody(tmp_path: Path, watch: ShardWatch) -> None:
@@ -61,7 +61,7 @@ def test_a_slot_that_we_set_ourselves_hides_nobody(tmp_path: Path, watch: ShardW
     slots[10] = Slot(5, 1)
     watch.set_slot(10, slots[10])
     (tmp_path / "entries" / "0a" / "x").touch()
-    assert watch.look(slots) == Changes([10], [])
+    assert watch.look(slots) == Changes([10], [], [])
 
 
 def test_a_change_within_one_tick_of_a_coarse_mtime_is_found_by_looking_again(
@@ -70,14 +70,14 @@ def test_a_change_within_one_tick_of_a_coarse_mtime_is_found_by_looking_again(
     shard = tmp_path / "entries" / "0a"
     second = int(time.time())
     os.utime(shard, (second, second))
-    assert watch.look(EMPTY) == Changes([10], [])
+    assert watch.look(EMPTY) == Changes([10], [], [])
     (shard / "x").touch()
     os.utime(shard, (second, second))  # as a file system does whose mtimes tick in seconds
     clock.now += 1.9
-    assert watch.look(EMPTY) == Changes([], [])
+    assert watch.look(EMPTY) == Changes([], [], [])
     clock.now += 0.1
-    assert watch.look(EMPTY) == Changes([], [10])
-    assert watch.look(EMPTY) == Changes([], [])
+    assert watch.look(EMPTY) == Changes([], [], [10])
+    assert watch.look(EMPTY) == Changes([], [], [])
 
 
 def test_a_shard_that_was_quiet_for_hours_is_not_looked_at_again_after_a_start(tmp_path: Path, clock: Clock) -> None:
@@ -85,9 +85,9 @@ def test_a_shard_that_was_quiet_for_hours_is_not_looked_at_again_after_a_start(t
     shard.mkdir(parents=True)
     os.utime(shard, (10**9, 10**9))
     watch = ShardWatch(Layout(str(tmp_path)), clock)
-    assert watch.look(EMPTY) == Changes([10], [])
+    assert watch.look(EMPTY) == Changes([10], [], [])
     clock.now += 10
-    assert watch.look(EMPTY) == Changes([], [])
+    assert watch.look(EMPTY) == Changes([], [], [])
 
 
 def test_work_is_due_again_only_after_its_cost_is_a_small_share_of_the_time() -> None:

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import errno
 import fcntl
-import io
-import json
 import os
 import signal
 import struct
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,44 +19,9 @@ from lockcache import FileStreamProgramCache
 from lockcache.filestream import eviction
 from lockcache.filestream.directory import CacheDirectory
 from lockcache.filestream.layout import SHARDS
-from lockcache.filestream.policy import Policy
-from lockcache_daemon.keeper import Keeper
-from lockcache_daemon.report import Report
-from lockcache_daemon.rules import Rules
-from lockcache_daemon.signals import StopSignals
+from tests.daemon.keeping import CAP, LOW, Kept
 from tests.daemon.material import accounting_is_exact, bytes_on_disk, fill, names_on_disk
 from tests.daemon.running import until
-
-CAP = 1_000_000
-LOW = 900_000
-
-
-class Kept:
-    """A keeper, and what it said."""
-
-    def __init__(self, root: Path) -> None:
-        self.out = io.StringIO()
-        self.stop = StopSignals()
-        self.keeper = Keeper(str(root), Rules(CAP), Report(as_json=True, out=self.out, err=self.out), self.stop)
-
-    def said(self, event: str) -> list[dict[str, Any]]:
-        return [said for line in self.out.getvalue().splitlines() if (said := json.loads(line))["event"] == event]
-
-
-@pytest.fixture
-def keep() -> Iterator[Callable[[Path], Kept]]:
-    made: list[Kept] = []
-
-    def start(root: Path) -> Kept:
-        made.append(Kept(root))
-        made[-1].keeper.open()
-        return made[-1]
-
-    yield start
-    for kept in made:
-        kept.keeper.close()
-        with kept.stop:
-            pass  # closes its sockets
 
 
 @pytest.mark.cuda
@@ -169,35 +132,6 @@ def test_the_staged_file_of_a_killed_writer_is_reaped_with_its_reservation(
     kept.keeper.tick()
     assert os.listdir(cache_path / "tmp") == []
     assert accounting_is_exact(cache_path)
-
-
-def test_a_program_does_not_replace_the_cap_and_an_operator_does(
-    cache_path: Path, keep: Callable[[Path], Kept]
-) -> None:
-    kept = keep(cache_path)
-    with FileStreamProgramCache(cache_path, max_size_bytes=10) as cache:
-        assert cache.max_size_bytes == CAP
-        directory = CacheDirectory(str(cache_path), 1.0)
-        directory.policy.replace(Policy(500_000, by_operator=True))
-        fill(cache_path, 60, 10_000)
-        kept.keeper.tick()
-        assert cache.max_size_bytes == 500_000
-        directory.close()
-    assert [said["max_size_bytes"] for said in kept.said("cap")] == [500_000]
-    assert bytes_on_disk(cache_path) <= 450_000
-
-
-@pytest.mark.parametrize("content", [b"{", b'{"max_size_bytes": 7}', None], ids=["damaged", "a program's", "gone"])
-def test_a_policy_that_is_not_an_operators_is_set_anew(
-    cache_path: Path, keep: Callable[[Path], Kept], content: bytes | None
-) -> None:
-    kept = keep(cache_path)
-    policy = cache_path / "lockcache" / "policy.json"
-    policy.unlink()
-    if content is not None:
-        policy.write_bytes(content)
-    kept.keeper.tick()
-    assert json.loads(policy.read_bytes()) == {"max_size_bytes": CAP, "by_operator": True}
 
 
 @pytest.mark.parametrize("part", ["tmp", "lockcache/locks", "lockcache/usage", "lockcache", "entries", "."])

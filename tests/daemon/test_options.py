@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tests.daemon.running import run_daemon
+from lockcache import FileStreamProgramCache
+from lockcache.filestream.layout import Layout
+from lockcache_daemon.instance import Instance
+from tests.daemon.running import RunningDaemon, run_daemon
 
 
 @pytest.mark.parametrize(
@@ -43,7 +49,7 @@ def test_a_bad_option_is_one_line_that_names_the_value_and_what_is_accepted(
 
 
 @pytest.mark.parametrize("extra", [[], ["--once"], ["--dry-run"]], ids=["serve", "once", "dry run"])
-@pytest.mark.parametrize("kind", ["file", "unsafe", "newer", "damaged policy", "below a file"])
+@pytest.mark.parametrize("kind", ["file", "unsafe", "newer", "below a file"])
 def test_a_directory_that_may_not_be_kept_is_one_line_and_exit_code_2(
     cache_path: Path, kind: str, extra: list[str]
 ) -> None:
@@ -56,14 +62,62 @@ def test_a_directory_that_may_not_be_kept_is_one_line_and_exit_code_2(
         (cache_path / "lockcache").mkdir(parents=True)
         cache_path.chmod(0o777 if kind == "unsafe" else 0o700)
         (cache_path / "lockcache" / "format").write_bytes(b"99\n" if kind == "newer" else b"1\n")
-        if kind == "damaged policy":
-            (cache_path / "lockcache" / "policy.json").write_bytes(b"{")
     if kind == "below a file" and extra == ["--dry-run"]:
         pytest.skip("nothing is there, and a dry run does not try to make it")
     done = run_daemon("--max-size", "1G", *extra, cache_path)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.count("\n") == 1
     assert str(cache_path.parent if kind == "below a file" else cache_path) in done.stderr
+
+
+@pytest.fixture
+def damaged(cache_path: Path) -> Path:
+    """A cache whose policy cannot be understood."""
+    FileStreamProgramCache(cache_path).close()
+    (cache_path / "lockcache" / "policy.json").write_bytes(b"{")
+    return cache_path
+
+
+def test_a_damaged_policy_is_replaced_at_start_by_the_daemons_own_and_the_log_says_so(damaged: Path) -> None:
+    with RunningDaemon("--max-size", "1M", damaged, starts=0) as daemon:
+        said = daemon.wait_for("policy")
+        assert said["max_size_bytes"] == 1_000_000
+        assert "policy.json is no policy" in said["error"]["message"]
+        assert daemon.wait_for("start")["max_size_bytes"] == 1_000_000
+        policy = json.loads((damaged / "lockcache" / "policy.json").read_bytes())
+        assert policy == {"max_size_bytes": 1_000_000, "by_operator": True}
+
+
+def test_a_second_daemon_leaves_a_damaged_policy_to_the_one_that_keeps_the_directory(damaged: Path) -> None:
+    first = Instance(Layout(str(damaged)))
+    first.acquire()
+    try:
+        assert run_daemon("--max-size", "2M", damaged).returncode == 3
+        assert (damaged / "lockcache" / "policy.json").read_bytes() == b"{"
+    finally:
+        first.release()
+
+
+def test_a_dry_run_says_that_a_policy_is_damaged_and_leaves_it(damaged: Path) -> None:
+    done = run_daemon("--max-size", "1M", "--dry-run", damaged)
+    assert done.returncode == 0
+    assert "policy.json is no policy" in done.stderr
+    assert (damaged / "lockcache" / "policy.json").read_bytes() == b"{"
+
+
+@pytest.mark.root
+def test_once_on_a_full_disk_says_that_it_is_full_and_not_that_the_directory_is_wrong(
+    mount_tmpfs: Callable[[str], Path],
+) -> None:
+    path = mount_tmpfs("size=1m")
+    with contextlib.suppress(OSError), (path / "ballast").open("wb", buffering=0) as ballast:
+        while ballast.write(bytes(4096)):
+            pass
+    done = run_daemon("--max-size", "1M", "--once", path)
+    assert done.returncode == 2
+    assert str(path) in done.stderr
+    assert "the disk is full" in done.stderr.splitlines()[-1]
+    assert "must be a directory" not in done.stderr
 
 
 def test_help_teaches_sizes_examples_signals_and_exit_codes() -> None:

@@ -1,0 +1,26 @@
+"""What tests of the daemon may ask for: keepers that are closed at the end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.daemon.keeping import Kept
+
+
+@pytest.fixture
+def keep() -> Iterator[Callable[[Path], Kept]]:
+    made: list[Kept] = []
+
+    def start(root: Path) -> Kept:
+        made.append(Kept(root))
+        made[-1].keeper.open()
+        return made[-1]
+
+    yield start
+    for kept in made:
+        kept.keeper.close()
+        with kept.stop:
+            pass  # closes its sockets

@@ -1,0 +1,30 @@
+"""A keeper in this process, ticked by hand, and what it said."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+from lockcache_daemon.keeper import Keeper
+from lockcache_daemon.report import Report
+from lockcache_daemon.rules import Rules
+from lockcache_daemon.signals import StopSignals
+
+__all__ = ["CAP", "LOW", "Kept"]
+
+CAP = 1_000_000
+LOW = 900_000
+
+
+class Kept:
+    """A keeper, and what it said."""
+
+    def __init__(self, root: Path) -> None:
+        self.out = io.StringIO()
+        self.stop = StopSignals()
+        self.keeper = Keeper(str(root), Rules(CAP), Report(as_json=True, out=self.out, err=self.out), self.stop)
+
+    def said(self, event: str) -> list[dict[str, Any]]:
+        return [said for line in self.out.getvalue().splitlines() if (said := json.loads(line))["event"] == event]

@@ -1,0 +1,55 @@
+"""Whose cap is in force while a keeper runs, and what it says of it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from lockcache import FileStreamProgramCache
+from lockcache.filestream.directory import CacheDirectory
+from lockcache.filestream.policy import Policy
+from tests.daemon.keeping import CAP, Kept
+from tests.daemon.material import bytes_on_disk, fill
+
+
+def test_a_program_does_not_replace_the_cap_and_an_operator_does(
+    cache_path: Path, keep: Callable[[Path], Kept]
+) -> None:
+    kept = keep(cache_path)
+    with FileStreamProgramCache(cache_path, max_size_bytes=10) as cache:
+        assert cache.max_size_bytes == CAP
+        directory = CacheDirectory(str(cache_path), 1.0)
+        directory.policy.replace(Policy(500_000, by_operator=True))
+        fill(cache_path, 60, 10_000)
+        kept.keeper.tick()
+        assert cache.max_size_bytes == 500_000
+        directory.close()
+    assert [said["max_size_bytes"] for said in kept.said("cap")] == [500_000]
+    assert bytes_on_disk(cache_path) <= 450_000
+
+
+@pytest.mark.parametrize(
+    "content, why",
+    [
+        (b"{", "damaged"),
+        (b'{"max_size_bytes": 7}', "a program"),
+        (b'{"max_size_bytes": null, "by_operator": false}', "taken away"),
+        (None, "removed"),
+    ],
+)
+def test_a_policy_that_is_not_an_operators_is_set_anew_and_the_log_says_why(
+    cache_path: Path, keep: Callable[[Path], Kept], content: bytes | None, why: str
+) -> None:
+    kept = keep(cache_path)
+    policy = cache_path / "lockcache" / "policy.json"
+    policy.unlink()
+    if content is not None:
+        policy.write_bytes(content)
+    kept.keeper.tick()
+    assert json.loads(policy.read_bytes()) == {"max_size_bytes": CAP, "by_operator": True}
+    (said,) = kept.said("cap")
+    assert said["max_size_bytes"] == CAP
+    assert why in said["restored"]
