@@ -7,7 +7,9 @@ import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
@@ -18,6 +20,10 @@ from lockcache_stress.session import Show
 __all__ = ["print_bench", "print_json", "print_outcome", "print_summary", "showing"]
 
 _MOST_FINDINGS = 5
+# Columns of text: a pipe has no width of its own.
+_NARROWEST = 80
+# So that four of them leave a third of 80 for names; a longer cell is wrapped between words.
+_WIDEST_CELL = 12
 
 
 @contextmanager
@@ -74,18 +80,34 @@ def print_summary(outcomes: Sequence[Outcome], skipped: Sequence[tuple[str, str]
 
 
 def print_bench(machine: Mapping[str, str], lines: Sequence[Line]) -> None:
-    """What was measured, and on what."""
-    table = Table(title="lockcache beside cuda.core's FileStreamProgramCache", title_justify="left")
+    """What was measured, and on what. Readable at 80 columns."""
+    title = "lockcache beside cuda.core's FileStreamProgramCache"
+    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, pad_edge=False, padding=0, show_edge=False)
     table.add_column("what")
-    for column in ("lockcache", "cuda.core", "plain files", "ratio", "must be"):
-        table.add_column(column, justify="right")
-    table.add_column("")
+    for column in ("lockcache", "cuda.core", "ratio", "must be"):
+        table.add_column(column, justify="right", max_width=_WIDEST_CELL)
+    table.add_column("", no_wrap=True)
     for line in lines:
-        verdict = _verdict(line.ok) if line.bar else ""
-        table.add_row(line.name, line.ours, line.theirs, line.floor, line.ratio, line.bar, verdict)
+        table.add_row(_what(line), line.ours, line.theirs, line.ratio, line.bar, _bench_verdict(line))
     console = Console()
+    if not console.is_terminal:
+        console.width = max(console.width, _NARROWEST)
     console.print(table)
     console.print("; ".join(f"{name}: {value}" for name, value in machine.items()), markup=False, highlight=False)
+
+
+def _what(line: Line) -> str:
+    """Its name; beneath it, since a column of its own makes the table too wide, what few lines have."""
+    notes = [f"plain files: {line.floor}"] if line.floor else []
+    notes += [f"skipped: {line.skipped}"] if line.skipped else []
+    return "\n".join([escape(line.name), *(f"  [dim]{escape(note)}[/]" for note in notes)])
+
+
+def _bench_verdict(line: Line) -> str:
+    if line.skipped:
+        return "[yellow]--[/]"
+    verdict = _verdict(line.ok) if line.bar else ""
+    return verdict if line.load is None else f"{verdict}\nload {line.load:.1f}"
 
 
 def print_json(value: object) -> None:

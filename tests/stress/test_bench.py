@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 
+import psutil
 import pytest
 
 from lockcache_stress import bench, commands
@@ -52,11 +53,13 @@ def test_a_quick_run_measures_everything_and_names_the_machine(run_path: Path) -
 def test_writers_of_large_values_end_under_the_cap_and_what_kills_leave_is_whole_and_accounted(run_path: Path) -> None:
     report = stress_json("bench", "--quick", "--no-fail", "big-values", "kills", run_path=run_path)
     ended, peak, whole, drift = report["lines"]
-    assert ended["ok"] and not ended["numbers"]["deaths"] and ended["numbers"]["puts"] > 0
-    assert peak["ok"] and 0 < peak["numbers"]["ours_over_cap"] <= 1
+    assert ended["numbers"]["deaths"] == []
+    assert ended["numbers"]["puts"] > 0
+    assert 0 < peak["numbers"]["ours_over_cap"] <= 1
     assert (whole["numbers"]["entries_not_whole"], whole["numbers"]["wrong_reads"]) == (0, 0)
     assert whole["numbers"]["kills"] > 0
-    assert drift["ok"] and drift["numbers"]["drift_bytes"] == 0
+    assert drift["numbers"]["drift_bytes"] == 0
+    assert all(line["ok"] for line in (ended, peak, drift))
 
 
 def test_the_real_daemon_is_watched_while_idle_and_timed_by_its_own_log(run_path: Path) -> None:
@@ -68,13 +71,26 @@ def test_the_real_daemon_is_watched_while_idle_and_timed_by_its_own_log(run_path
     assert sweep["numbers"]["milliseconds"] > 0
 
 
+def test_a_daemon_that_dies_is_not_an_idle_one(run_path: Path) -> None:
+    def kill_it(share: float, words: str) -> None:
+        if "nothing" in words:
+            for child in psutil.Process().children():
+                if child.name().startswith("lockcache-daemo"):  # the kernel keeps 15 letters
+                    child.kill()
+
+    [line] = bench.daemon_idle.measure(Bench(str(run_path), True, kill_it))
+    assert not line.ok
+    assert "the daemon died, exit code -9" in line.name
+
+
 @pytest.mark.parametrize("module", [bench.daemon_idle, bench.daemon_sweep])
 def test_without_the_daemon_or_room_its_measurements_are_skipped_with_a_reason(
     module: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("lockcache_stress.bench.daemon.find_daemon", lambda: None)
     [line] = module.measure(Bench(str(tmp_path), True, lambda share, words: None))
-    assert line.ok and not line.bar and "not installed" in line.skipped
+    assert (line.ok, line.bar) == (True, "")
+    assert "not installed" in line.skipped
     print_bench({}, [line])
     assert "skipped: lockcache-daemon" in capsys.readouterr().out
     assert "less" in lacking_room(str(tmp_path), 10**12)

@@ -7,7 +7,7 @@ import os
 
 from lockcache_stress.bench.base import Bench, open_ours
 
-__all__ = ["ENTRY_BYTES", "fill_ours", "fill_theirs"]
+__all__ = ["ENTRY_BYTES", "cap_for", "fill_ours", "fill_theirs", "lacking_room"]
 
 #: Small, so that 50,000 are made in seconds: what is measured is the cost of many entries, not of many bytes.
 ENTRY_BYTES = 1024
@@ -23,12 +23,19 @@ def fill_ours(bench: Bench, entries: int) -> tuple[str, int]:
         cache[b"old-%d" % number] = value
         if number % 1000 == 0:
             bench.show(0.0, f"filling: {number:,} of {entries:,}")
-    held = cache.stats().bytes
-    return path, held if held < 4 << 20 else held + _OWN_BYTES
+    return path, cap_for(cache.stats().bytes)
+
+
+def cap_for(held_bytes: int) -> int:
+    """The cap at which a directory of ours that holds so much is full."""
+    return held_bytes if held_bytes < 4 << 20 else held_bytes + _OWN_BYTES
 
 
 def fill_theirs(bench: Bench, entries: int) -> tuple[str, int]:
-    """The same for cuda.core's cache, written as plain files under its names: its own puts would take minutes."""
+    """The same for cuda.core's cache, written as plain files under its names: its own puts would take minutes.
+
+    Our daemon keeps such a directory too.
+    """
     path, value = bench.directory(f"theirs-{entries}"), os.urandom(ENTRY_BYTES)
     for number in range(entries):
         name = hashlib.sha256(b"old-%d" % number).hexdigest()
@@ -39,3 +46,14 @@ def fill_theirs(bench: Bench, entries: int) -> tuple[str, int]:
         if number % 1000 == 0:
             bench.show(0.0, f"filling: {number:,} of {entries:,}")
     return path, entries * ENTRY_BYTES
+
+
+def lacking_room(path: str, entries: int) -> str:
+    """What the file system has too little of for so many entries; empty if it has enough."""
+    status = os.statvfs(path)
+    needed = entries * max(ENTRY_BYTES, status.f_frsize)
+    if status.f_bavail * status.f_frsize < needed:
+        return f"{entries:,} entries need {needed >> 20:,} MiB, and {path} has less (--directory)"
+    if status.f_files and status.f_favail < entries:  # some file systems have no fixed number, and say 0
+        return f"{entries:,} entries need as many inodes, and {path} has less (--directory)"
+    return ""

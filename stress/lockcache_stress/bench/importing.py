@@ -5,11 +5,14 @@ from __future__ import annotations
 import subprocess
 import sys
 from statistics import median
+from typing import Final
 
+from lockcache_stress.bench.bars import Bar
 from lockcache_stress.bench.base import Bench, Line, theirs_is_installed
 
 __all__ = ["measure"]
 
+_BAR: Final = Bar("<", 50, " ms")
 _OURS = "lockcache"
 _THEIRS = "cuda.core.utils"
 _TIMED = "import filelock, psutil, time; t = time.perf_counter(); import {}; print((time.perf_counter() - t) * 1e3)"
@@ -29,10 +32,11 @@ def measure(bench: Bench) -> list[Line]:
     return [
         Line(
             "import, over filelock and psutil",
-            f"{ours_ms:.1f} ms",
+            _BAR.show(ours_ms, 1),
             theirs="" if theirs_ms is None else f"{theirs_ms:.1f} ms",
-            bar="< 50 ms",
-            ok=ours_ms < 50,
+            bar=str(_BAR),
+            ok=_BAR.holds(ours_ms),
+            is_time=True,
             numbers={"ours_ms": ours_ms, "theirs_ms": theirs_ms},
         )
     ]

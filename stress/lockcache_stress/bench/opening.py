@@ -5,13 +5,16 @@ from __future__ import annotations
 import time
 from functools import partial
 from statistics import median
+from typing import Final
 
+from lockcache_stress.bench.bars import Bar
 from lockcache_stress.bench.base import Bench, Line, interleaved, open_ours, open_theirs, theirs_is_installed
 from lockcache_stress.bench.filled import fill_ours, fill_theirs
 
 __all__ = ["measure"]
 
-_FEW = 10
+_FEW: Final = 10
+_BAR: Final = Bar("<=", 1.5, "x")
 
 
 def measure(bench: Bench) -> list[Line]:
@@ -30,9 +33,10 @@ def measure(bench: Bench) -> list[Line]:
             f"open, capped, {many:,} entries",
             f"{many_us:,.0f} us",
             theirs="" if theirs_us is None else f"{theirs_us:,.0f} us",
-            ratio=f"{growth:.2f}x that at {_FEW}",
-            bar="<= 1.5x",
-            ok=growth <= 1.5,
+            ratio=f"{_BAR.show(growth)} that at {_FEW}",
+            bar=str(_BAR),
+            ok=_BAR.holds(growth),
+            is_time=True,
             numbers={"few_us": few_us, "many_us": many_us, "theirs_us": theirs_us, "growth": growth},
         ),
     ]

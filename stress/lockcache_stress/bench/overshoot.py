@@ -12,7 +12,9 @@ import time
 from contextlib import ExitStack
 from multiprocessing.context import SpawnProcess
 from multiprocessing.synchronize import Barrier
+from typing import Final
 
+from lockcache_stress.bench.bars import Bar
 from lockcache_stress.bench.base import Bench, Line, open_ours, open_theirs, theirs_is_installed
 from lockcache_stress.interrupts import interrupts_blocked
 from lockcache_stress.sampler import bytes_on_disk
@@ -20,6 +22,7 @@ from lockcache_stress.workspace import can_mount, mounted_tmpfs
 
 __all__ = ["measure"]
 
+_BAR: Final = Bar("<=", 1, " x cap")
 _VALUE_BYTES = 64 * 1024
 # Importing cuda.core 32 times takes half a minute on two cores.
 _LIMIT_SECONDS = 240.0
@@ -40,11 +43,11 @@ def measure(bench: Bench) -> list[Line]:
     return [
         Line(
             f"{processes} processes x {puts} x 64 KiB into {cap >> 20} MiB, peak",
-            f"{ours:.3f} x cap",
-            theirs="" if theirs is None else f"{theirs:.1f} x cap",
+            _BAR.show(ours, 3),
+            theirs="" if theirs is None else f"{theirs:.2f} x cap",
             ratio="by statvfs" if exact else "by walking",
-            bar="<= 1.0" if exact else "",
-            ok=not exact or ours <= 1,
+            bar=str(_BAR) if exact else "",
+            ok=not exact or _BAR.holds(ours),
             numbers={"ours_over_cap": ours, "theirs_over_cap": theirs, "by_statvfs": exact},
         )
     ]

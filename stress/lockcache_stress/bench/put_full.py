@@ -11,13 +11,16 @@ import time
 from collections.abc import Callable
 from itertools import count
 from statistics import median
-from typing import Any
+from typing import Any, Final
 
+from lockcache_stress.bench.bars import Bar
 from lockcache_stress.bench.base import Bench, Line, interleaved, open_ours, open_theirs, theirs_is_installed
 from lockcache_stress.bench.filled import ENTRY_BYTES, fill_ours, fill_theirs
 
 __all__ = ["measure"]
 
+_GROWTH: Final = Bar("<=", 2, "x")
+_FASTER: Final = Bar(">=", 500, "x")
 # Two evictions of a sixteenth of the sample of 4,096 entries.
 _CALLS_PER_BLOCK = 512
 
@@ -38,14 +41,23 @@ def _lines(few: int, many: int, small_us: float, large_us: float, theirs_us: flo
     name, ours = f"put into a full cache of {many:,}, mean", f"{large_us:,.1f} us"
     return [
         Line(f"put into a full cache of {few:,}, mean", f"{small_us:,.1f} us"),
-        Line(name, ours, ratio=f"{growth:.2f}x that at {few:,}", bar="<= 2x", ok=growth <= 2, numbers=numbers),
+        Line(
+            name,
+            ours,
+            ratio=f"{_GROWTH.show(growth)} that at {few:,}",
+            bar=str(_GROWTH),
+            ok=_GROWTH.holds(growth),
+            is_time=True,
+            numbers=numbers,
+        ),
         Line(
             "the same against cuda.core",
             ours,
             theirs="" if theirs_us is None else f"{theirs_us:,.0f} us",
-            ratio="" if faster is None else f"{faster:,.0f}x faster",
-            bar="" if faster is None else ">= 500x",
-            ok=faster is None or faster >= 500,
+            ratio="" if faster is None else f"{_FASTER.show(faster)} faster",
+            bar="" if faster is None else str(_FASTER),
+            ok=faster is None or _FASTER.holds(faster),
+            is_time=True,
         ),
     ]
 

@@ -41,11 +41,11 @@ def measure(bench: Bench) -> list[Line]:
     """One line for each operation; one that says why there are none, where strace is missing."""
     strace = shutil.which("strace")
     if strace is None:
-        return [Line("system calls", "not counted: strace is not installed")]
+        return [Line("system calls", skipped="strace is not installed")]
     ours = _count(bench, strace, "lockcache")
     theirs = _count(bench, strace, "cuda.core.utils") if theirs_is_installed() else {}
     if not ours:
-        return [Line("system calls", "not counted: strace may not trace here")]
+        return [Line("system calls", skipped="strace may not trace here")]
     return [_line(kind, ours[kind], theirs.get(kind)) for kind in _KINDS]
 
 

@@ -1,0 +1,75 @@
+"""What the daemon costs while nothing happens: its share of one core over 100,000 entries, after its first count."""
+
+from __future__ import annotations
+
+import time
+from typing import Final
+
+import psutil
+
+from lockcache_stress.bench.bars import Bar
+from lockcache_stress.bench.base import Bench, Line, open_ours
+from lockcache_stress.bench.daemon import WatchedDaemon, why_not
+from lockcache_stress.bench.filled import fill_theirs
+
+__all__ = ["measure"]
+
+_BAR: Final = Bar("<", 1, " %")
+
+# It counts every shard once after its start. It has settled when all entries are accounted for and a second passed in
+# which it used less than a tenth of one; one that never does is measured all the same, and misses the bar.
+_SETTLED_SECONDS: Final = 0.1
+_MOST_SETTLING_SECONDS: Final = 30.0
+
+
+def measure(bench: Bench) -> list[Line]:
+    """Under 1 % of a core."""
+    entries, seconds = bench.pick(100_000, 1000), bench.pick(20, 3)
+    name = f"idle daemon over {entries:,} entries, of a core"
+    reason = why_not(bench, entries)
+    if reason:
+        return [Line(name, skipped=reason)]
+    path, held = fill_theirs(bench, entries)
+    with WatchedDaemon(path, bench.directory("log"), 10 * held) as daemon:
+        process = daemon.process()
+        bench.show(0.0, "letting it settle")
+        _settle(process, path, entries)
+        percent = 100 * _used_seconds(bench, process, seconds) / seconds
+        rss_bytes = process.memory_info().rss if daemon.is_alive() else 0
+    # The dead use no core either.
+    trouble = daemon.trouble()
+    return [
+        Line(
+            f"{name}; {trouble}" if trouble else name,
+            _BAR.show(percent),
+            ratio=f"{rss_bytes / (1 << 20):.0f} MiB RSS",
+            bar=str(_BAR),
+            ok=_BAR.holds(percent) and not trouble,
+            is_time=not trouble,
+            numbers={"core_percent": percent, "seconds": seconds, "rss_bytes": rss_bytes, "entries": entries},
+        )
+    ]
+
+
+def _settle(process: psutil.Process, path: str, entries: int) -> None:
+    cache, deadline = open_ours(path), time.monotonic() + _MOST_SETTLING_SECONDS
+    used = _cpu_seconds(process)
+    while time.monotonic() < deadline:
+        time.sleep(1)
+        before, used = used, _cpu_seconds(process)
+        if used - before < _SETTLED_SECONDS and cache.stats().entries == entries:
+            return
+
+
+def _used_seconds(bench: Bench, process: psutil.Process, seconds: int) -> float:
+    before, began = _cpu_seconds(process), time.monotonic()
+    while (passed := time.monotonic() - began) < seconds:
+        bench.show(passed / seconds, "watching it do nothing")
+        time.sleep(min(0.5, seconds - passed))
+    return _cpu_seconds(process) - before
+
+
+def _cpu_seconds(process: psutil.Process) -> float:
+    """In user and kernel mode; the kernel tells them in steps of 10 ms: a twentieth of a percent of 20 s."""
+    times = process.cpu_times()
+    return float(times.user + times.system)
