@@ -20,7 +20,8 @@ PACKAGES := lockcache daemon/lockcache_daemon stress/lockcache_stress
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
-demo: $(STAMP) ## eight processes compile into one shared directory under a daemon, every byte checked
+demo: $(STAMP) ## eight processes want the same kernels: each compiled once; then many, under a daemon, every byte checked
+	$(BIN)/lockcache-stress herd --processes 8 --kernels 8
 	$(BIN)/lockcache-stress nvrtc --with-daemon --processes 8 --kernels 40 --seconds 20 --max-size 24M $(ARGS)
 
 test: $(STAMP) ## the tests (WORKERS=4, ARGS="-k name")

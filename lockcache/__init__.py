@@ -12,12 +12,15 @@ from lockcache.errors import (
     LockcacheError,
     LockTimeoutError,
     PolicyError,
+    ReentrantComputeError,
     UncacheableError,
     UnsafeCacheDirError,
 )
 from lockcache.filestream.cache import FileStreamProgramCache
 from lockcache.memory import InMemoryProgramCache
 from lockcache.resource import CacheStats, Entry, ProgramCacheResource
+from lockcache.sqlite import SQLiteProgramCache
+from lockcache.tiered import TieredProgramCache
 
 if TYPE_CHECKING:
     from lockcache.keys import make_program_cache_key
@@ -32,6 +35,9 @@ __all__ = [
     "LockcacheError",
     "PolicyError",
     "ProgramCacheResource",
+    "ReentrantComputeError",
+    "SQLiteProgramCache",
+    "TieredProgramCache",
     "UncacheableError",
     "UnsafeCacheDirError",
     "make_program_cache_key",

@@ -7,6 +7,7 @@
     ├── FormatError (OSError)                   opening: the directory was made by a newer lockcache
     ├── PolicyError (ValueError)                opening: policy.json says what no version understands
     ├── LockTimeoutError (TimeoutError)         a shard lock was not free in time (internal: becomes a dropped write)
+    ├── ReentrantComputeError (RuntimeError)    compute() asked for the very key that it was called to compute
     └── UncacheableError (ValueError)           a key was asked for a compilation that must not be cached
 
 Each keeps the built-in base that callers of plain Python code already catch. At run time a cache raises
@@ -21,6 +22,7 @@ __all__ = [
     "LockTimeoutError",
     "LockcacheError",
     "PolicyError",
+    "ReentrantComputeError",
     "UncacheableError",
     "UnsafeCacheDirError",
 ]
@@ -59,6 +61,10 @@ class PolicyError(_PathError, ValueError):
 
 class LockTimeoutError(_PathError, TimeoutError):
     """A lock was held by someone else for longer than the lock timeout."""
+
+
+class ReentrantComputeError(LockcacheError, RuntimeError):
+    """The ``compute`` of a key asked ``get_or_compute`` for that key in the same thread: it would wait for itself."""
 
 
 class UncacheableError(LockcacheError, ValueError):

@@ -10,13 +10,15 @@ and by statistics.
 from __future__ import annotations
 
 import sys
+import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, TypeVar, overload
 
 from lockcache import metadata as _metadata
+from lockcache.flight import flight
 
 __all__ = ["CacheStats", "Entry", "ProgramCacheResource", "coerce_key", "coerce_max_size_bytes", "coerce_value"]
 
@@ -182,6 +184,34 @@ class ProgramCacheResource(ABC):
             raise TypeError(f"{type(self).__name__} stores no metadata; override put_entry and get_entry")
         self[key] = entry.code
 
+    def get_or_compute(self, key: bytes | str, compute: Callable[[], object], *, label: str = "") -> bytes:
+        """The code stored under ``key``; if there is none, what ``compute()`` gives, stored first.
+
+        Compile-once: of all callers that share this back end and miss the key at once, one computes and the others get
+        what it stored. ``compute`` returns a value as for ``cache[key] = value``, or an :class:`Entry`. If it raises,
+        that goes to its caller, and the next one tries. A write that is dropped loses nothing: the caller gets the
+        code. ``label`` tells waiting processes what is being compiled.
+
+        Raises :class:`ReentrantComputeError` if ``compute`` asks for its own key.
+        """
+        return self.get_or_compute_entry(key, compute, label=label).code
+
+    def get_or_compute_entry(self, key: bytes | str, compute: Callable[[], object], *, label: str = "") -> Entry:
+        """As :meth:`get_or_compute`, with the metadata."""
+        found = self.get_entry(key)
+        if found is not None:
+            return found
+        with flight(self, coerce_key(key)):
+            found = self.get_entry(key)
+            if found is not None:
+                return found
+            entry = run_compute(compute)
+            if type(self).put_entry is ProgramCacheResource.put_entry:
+                self[key] = entry.code  # a back end of somebody else's that keeps no metadata
+            else:
+                self.put_entry(key, entry)
+            return entry
+
     def update(self, items: Mapping[Any, Any] | Iterable[tuple[Any, Any]], /) -> None:
         """Store every pair, one after the other. Not a transaction: an error leaves the earlier ones stored."""
         pairs = items.items() if isinstance(items, Mapping) else items
@@ -206,6 +236,16 @@ class ProgramCacheResource(ABC):
 
 
 _registered: set[type] = set()
+
+
+def run_compute(compute: Callable[[], object]) -> Entry:
+    """What ``compute()`` gives, as an entry that states what it cost, unless it states that itself."""
+    start_ns = time.perf_counter_ns()
+    value = compute()
+    cost_ns = time.perf_counter_ns() - start_ns
+    given = value.metadata if isinstance(value, Entry) else {}
+    code, found = coerce_value(value.code if isinstance(value, Entry) else value)
+    return Entry(code, {_metadata.COMPILE_COST: cost_ns, **found, **given})
 
 
 def coerce_entry(entry: object) -> tuple[bytes, bytes, int]:

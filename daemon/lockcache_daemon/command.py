@@ -12,16 +12,16 @@ import os
 import resource
 import signal
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 import click
 
+from lockcache.arguments import resolve_path
 from lockcache.errors import LockcacheError
-from lockcache.filestream.location import resolve_path
 from lockcache.sizes import SIZES_IN_WORDS, parse_duration, parse_share, parse_size
 from lockcache_daemon.instance import AlreadyServedError
-from lockcache_daemon.keeper import Keeper
+from lockcache_daemon.layouts import LAYOUTS, choose_layout, make_keeper, view
 from lockcache_daemon.loop import pass_once, serve
 from lockcache_daemon.progress import counting_progress
 from lockcache_daemon.rehearsal import rehearse
@@ -46,9 +46,13 @@ accounting and, when it is past the high watermark (half-way between --low-water
 recently used entries down to the low watermark. Repairs the accounting on the way: what cuda.core's own cache, which
 knows of no cap, wrote into the same directory, and what killed processes left behind.
 
-DIR: directories of lockcache's or of cuda.core's FileStreamProgramCache; made if missing. Default: $LOCKCACHE_DIR, else
-lockcache in the user cache directory. A DIR that is deleted meanwhile is made anew. A policy that is damaged, removed
-or set to none is replaced by --max-size, and the log says so; one that is set to another cap counts.
+DIR: directories of lockcache's, of cuda.core's FileStreamProgramCache, or of pyptx's; made if missing. Default:
+$LOCKCACHE_DIR, else lockcache in the user cache directory. A DIR that is deleted meanwhile is made anew. A policy that
+is damaged, removed or set to none is replaced by --max-size, and the log says so; another cap counts.
+
+Which of them a DIR is shows in what it holds: entries/, or <hash>.json, .ptx and .cubin. An empty one is lockcache's
+own, unless --layout says otherwise. Nobody accounts in pyptx's: it is walked when it changed, and an entry is evicted
+with all of its files.
 
 \b
 Sizes: {SIZES_IN_WORDS}.
@@ -59,6 +63,7 @@ Sizes: {SIZES_IN_WORDS}.
 Examples:
   lockcache-daemon --max-size 10G
   lockcache-daemon --max-size 10G ~/.cache/cuda-python/program-cache
+  lockcache-daemon --max-size 10G --layout pyptx ~/.cache/pyptx
   lockcache-daemon --max-size 200GiB --interval 2s --json /shared/kernels
   lockcache-daemon --max-size 10G --once           (from cron or a CI job)
   lockcache-daemon --max-size 2G --dry-run         (what would go?)
@@ -71,8 +76,8 @@ nothing half done. SIGKILL does no harm either: the next start repairs.
 Exit codes:
   0    ended by a signal; or the pass of --once, --dry-run is done
   1    --once could not do all of its work (an I/O error, a lock that hangs)
-  2    a bad option; or a DIR that is unsafe, no directory, or of a newer
-       format; or one that a full disk keeps --once from opening
+  2    a bad option; or a DIR that is unsafe, no directory, of a newer format,
+       or not of the --layout; or one that a full disk keeps --once from opening
   3    another daemon keeps one of the DIRs
   130, 143 and 129   --once or --dry-run was ended by SIGINT, SIGTERM, SIGHUP
 """
@@ -120,6 +125,13 @@ def _parse_interval(text: str) -> float:
     help="Share of the cap at which a sweep ends: 1% to 100%.",
 )
 @click.option(
+    "--layout",
+    type=click.Choice(["auto", *LAYOUTS]),
+    default="auto",
+    show_default=True,
+    help="Whose files are in each DIR; auto: whose they look like.",
+)
+@click.option(
     "--once", is_flag=True, help="One complete pass: recount everything, sweep if there is need, say what was done."
 )
 @click.option(
@@ -131,6 +143,7 @@ def _command(
     max_size: int,
     interval: float,
     low_watermark: float,
+    layout: str,
     once: bool,
     dry_run: bool,
     as_json: bool,
@@ -139,12 +152,12 @@ def _command(
     report = Report(as_json=as_json, out=sys.stdout, err=sys.stderr)
     logging.getLogger("lockcache").addHandler(LogToReport(report))
     rules = Rules(max_size, low_watermark, interval)
-    roots = _roots(directories)
+    roots = {root: choose_layout(root, layout, report.warned) for root in _roots(directories)}
     _allow_descriptors(len(roots))
     with StopSignals() as stop:
         if dry_run:
             return _until_stopped(stop, lambda: _rehearse_all(roots, rules, report, stop))
-        keepers = [Keeper(root, rules, report, stop, 1 / len(roots)) for root in roots]
+        keepers = [make_keeper(kind, root, rules, report, stop, 1 / len(roots)) for root, kind in roots.items()]
         if once:
             return _until_stopped(stop, lambda: 0 if pass_once(keepers, report, counting_progress) else _INCOMPLETE)
         serve(keepers, interval, stop)
@@ -184,9 +197,9 @@ def _until_stopped(stop: StopSignals, work: Callable[[], int]) -> int:
     return code if stop.number is None else 128 + stop.number
 
 
-def _rehearse_all(roots: Sequence[str], rules: Rules, report: Report, stop: StopSignals) -> int:
-    for root in roots:
-        rehearse(root, rules, report, stop)
+def _rehearse_all(roots: Mapping[str, str], rules: Rules, report: Report, stop: StopSignals) -> int:
+    for root, layout in roots.items():
+        rehearse(root, rules, report, stop, view(layout))
     return 0
 
 

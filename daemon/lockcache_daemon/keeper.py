@@ -13,16 +13,17 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from lockcache.errors import LockcacheError, LockTimeoutError, PolicyError
+from lockcache.errors import LockTimeoutError, PolicyError
 from lockcache.filestream.directory import CacheDirectory
 from lockcache.filestream.eviction import Evicted, sweep
 from lockcache.filestream.layout import SHARDS
-from lockcache.filestream.policy import Policy
 from lockcache.filestream.recovery import reap, recount
+from lockcache_daemon.attempts import Attempts
+from lockcache_daemon.cap import Cap
 from lockcache_daemon.counting import Counting
 from lockcache_daemon.instance import Instance
 from lockcache_daemon.pace import Pace
-from lockcache_daemon.policing import read_policy, repair_policy
+from lockcache_daemon.policing import repair_policy
 from lockcache_daemon.report import Report, Summary, Sweep
 from lockcache_daemon.rules import Rules
 from lockcache_daemon.signals import StopSignals
@@ -51,9 +52,8 @@ class Keeper:
         self._stop = stop
         self._share_of_duty = share_of_duty
         self._open: _Open | None = None
-        self._policy = Policy()
-        self._told: set[tuple[str, int | None]] = set()
-        self._is_shaken = False
+        self._cap = Cap(root, rules, report)
+        self._attempts = Attempts(root, report, stop)
         self._sweeping = Pace(_FRUITLESS_DUTY, 0.0)
         self._was_fruitless = False
         self._status = Status()
@@ -61,7 +61,7 @@ class Keeper:
     @property
     def is_well(self) -> bool:
         """Whether nothing failed, or all has worked since."""
-        return not self._told
+        return self._attempts.is_well
 
     def open(self) -> None:
         """Make, check and lock the directory, and put the cap into it, also in place of a damaged policy.
@@ -82,10 +82,10 @@ class Keeper:
             raise
         counting = Counting(directory, self._rules.interval_seconds, self._share_of_duty, self._stop.is_set)
         self._open = _Open(directory, instance, counting)
-        self._policy = Policy()
-        self._attempt(self._obey_policy)
-        self._attempt(lambda: self._publish(at_once=True))
-        self._report.started(self.root, self._policy, self._rules.watermarks(self._policy), directory.usage().total())
+        self._cap.forget()
+        self._attempts.take(self._obey_policy)
+        self._attempts.take(lambda: self._publish(at_once=True))
+        self._report.started(self.root, self._cap.policy, self._cap.marks, directory.usage().total())
 
     def _open_directory(self) -> CacheDirectory:
         return CacheDirectory(self.root, _LOCK_TIMEOUT_SECONDS, self._stop.raise_if_set)
@@ -99,13 +99,9 @@ class Keeper:
 
     def tick(self) -> None:
         """Everything that is due. Raises only :class:`Stopped`."""
-        if not self._attempt(self._reattach):
-            return
-        steps = (self._obey_policy, self._now.counting.tick, self._reap, self._sweep, self._publish)
-        outcomes = [self._attempt(step) for step in steps]  # each of them, also after one that failed
-        if all(outcomes) and self._told:
-            self._told.clear()
-            self._report.recovered(self.root)
+        if self._attempts.take(self._reattach):
+            now = self._now
+            self._attempts.take_all((self._obey_policy, now.counting.tick, self._reap, self._sweep, self._publish))
 
     def complete_pass(self, advance: Callable[[], None]) -> Summary:
         """Recount every shard, reap, and sweep if there is need. ``advance`` is called after each shard.
@@ -134,24 +130,9 @@ class Keeper:
             raise ValueError(f"{self.root} is not open")
         return self._open
 
-    def _attempt(self, step: Callable[[], object]) -> bool:
-        """Take one step, unless the daemon is to stop. Whether it did not fail."""
-        if self._stop.is_set():
-            return True
-        try:
-            step()
-        except (OSError, LockcacheError) as error:
-            self.note_failure(error)
-            return False
-        return True
-
     def note_failure(self, error: Exception) -> None:
         """Say it, unless an error of its kind was said since this directory last worked."""
-        self._is_shaken |= not isinstance(error, LockTimeoutError)
-        kind = (type(error).__name__, error.errno if isinstance(error, OSError) else None)
-        if kind not in self._told:
-            self._told.add(kind)
-            self._report.failed(self.root, error)
+        self._attempts.note(error)
 
     def _reattach(self) -> None:
         """Open anew what was deleted or replaced underneath, and whatever an error may have left half usable."""
@@ -159,32 +140,18 @@ class Keeper:
             self.close()
         if self._open is None:
             self.open()
-        elif self._is_shaken:
+        elif self._attempts.is_shaken:
             self._open.directory.remake()
-        self._is_shaken = False
+        self._attempts.is_shaken = False
 
     def _obey_policy(self) -> None:
-        """Put the cap in force, once; from then on what an operator writes into the policy counts."""
-        file = self._now.directory.policy
-        found, why = read_policy(file, self._now.directory.layout)
-        was, wanted = self._policy, self._rules.policy
-        if was.by_operator and found.by_operator:
-            self._policy = found
-            if found != was:
-                self._report.cap_changed(self.root, found)
-        elif found == wanted:
-            self._policy = wanted
-        else:
-            self._policy = wanted  # also if it cannot be written: a full disk needs its sweeps most of all
-            file.replace(wanted)
-            if was.by_operator:  # else it is the first time, of which the start is told
-                self._report.cap_restored(self.root, wanted, why)
+        self._cap.obey(self._now.directory.policy, self._now.directory.layout)
 
     def _reap(self) -> None:
         reap(self._now.directory)
 
     def _sweep(self) -> Evicted:
-        directory, marks = self._now.directory, self._rules.watermarks(self._policy)
+        directory, marks = self._now.directory, self._cap.marks
         before = directory.usage().total_bytes()
         if marks is None or before <= marks.high_bytes or (self._was_fruitless and not self._sweeping.is_due):
             return Evicted()
@@ -203,12 +170,9 @@ class Keeper:
         return evicted
 
     def _publish(self, *, at_once: bool = False) -> None:
-        if at_once or self._status.is_due:
-            total = self._now.directory.usage().total()
-            body = self._status.render(self._policy, self._rules.watermarks(self._policy), total)
-            if at_once or self._status.is_news(body):
-                self._now.instance.publish(body)
-                self._status.published(body)
+        now = self._now
+        total = now.directory.usage().total
+        self._status.publish(now.instance, self._cap.policy, self._cap.marks, total, at_once=at_once)
 
 
 class _Open:

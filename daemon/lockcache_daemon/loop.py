@@ -10,14 +10,13 @@ from __future__ import annotations
 import errno
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, ExitStack
-from typing import Final
+from typing import Final, Protocol
 
 from lockcache.errors import LockTimeoutError
-from lockcache_daemon.keeper import Keeper
-from lockcache_daemon.report import Report
+from lockcache_daemon.report import Report, Summary
 from lockcache_daemon.signals import Stopped, StopSignals
 
-__all__ = ["pass_once", "serve"]
+__all__ = ["Keeping", "pass_once", "serve"]
 
 # What a start waits out, tick by tick, since it is no mistake of whoever started us: a file system that is not well
 # yet, a full disk. All other errors of opening end the start.
@@ -32,7 +31,32 @@ _PASSING: Final = (
 )
 
 
-def serve(keepers: Sequence[Keeper], interval_seconds: float, stop: StopSignals) -> None:
+class Keeping(Protocol):
+    """What keeps one directory, of whichever layout: :mod:`.keeper` and :mod:`.walking`."""
+
+    root: str
+
+    @property
+    def is_well(self) -> bool:
+        """Whether nothing failed, or all has worked since."""
+
+    def open(self) -> None:
+        """Make, check and lock the directory. Raises what is wrong with it, and :class:`Stopped`."""
+
+    def close(self) -> None:
+        """Let go of the directory. Raises nothing."""
+
+    def tick(self) -> None:
+        """Everything that is due. Raises only :class:`Stopped`."""
+
+    def complete_pass(self, advance: Callable[[], None]) -> Summary:
+        """All of it at once. ``advance`` is called ``SHARDS`` times. Raises :class:`OSError` and :class:`Stopped`."""
+
+    def note_failure(self, error: Exception) -> None:
+        """Say it, unless an error of its kind was said since this directory last worked."""
+
+
+def serve(keepers: Sequence[Keeping], interval_seconds: float, stop: StopSignals) -> None:
     """Tick until a signal. Raises what opening a directory raises, unless that may pass."""
     with ExitStack() as stack:
         for keeper in keepers:
@@ -49,7 +73,7 @@ def serve(keepers: Sequence[Keeper], interval_seconds: float, stop: StopSignals)
 
 
 def pass_once(
-    keepers: Sequence[Keeper],
+    keepers: Sequence[Keeping],
     report: Report,
     progress: Callable[[int], AbstractContextManager[Callable[[], None]]],
 ) -> bool:
@@ -75,7 +99,7 @@ def pass_once(
     return is_complete
 
 
-def _open(keeper: Keeper) -> None:
+def _open(keeper: Keeping) -> None:
     try:
         keeper.open()
     except LockTimeoutError as error:

@@ -7,37 +7,71 @@ it works beside a running daemon, and on directories that may only be read.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
 
 from lockcache.errors import PolicyError
 from lockcache.filestream.directory import check_directory
 from lockcache.filestream.eviction import Evicted, all_entries, choose_victims
 from lockcache.filestream.layout import SHARDS, Layout
 from lockcache.filestream.policy import PolicyFile
-from lockcache.filestream.scan import measure_shard
+from lockcache.filestream.scan import Found, measure_shard
 from lockcache.filestream.usage import Slot
+from lockcache.integrations.pyptx_files import guest_layout
+from lockcache.integrations.pyptx_scan import scan
+from lockcache.integrations.pyptx_staged import staged_bytes
+from lockcache_daemon.files import measure
 from lockcache_daemon.report import Report
 from lockcache_daemon.rules import Rules
 from lockcache_daemon.signals import StopSignals
 
-__all__ = ["rehearse"]
+__all__ = ["View", "rehearse", "view_lockcache", "view_pyptx"]
 
 
-def rehearse(root: str, rules: Rules, report: Report, stop: StopSignals) -> None:
-    """Say what would be evicted from ``root``. Raises what opening it would raise, and :class:`Stopped`."""
+class Seen(NamedTuple):
+    """A directory, as one may look at it without opening it."""
+
+    layout: Layout
+    measure: Callable[[], Slot]
+    entries: Callable[[], Iterable[Found]]
+
+
+#: Of a root. What is seen raises :class:`Stopped`.
+View = Callable[[str, StopSignals], Seen]
+
+
+def view_lockcache(root: str, stop: StopSignals) -> Seen:
+    """lockcache's own layout, and cuda.core's."""
     layout = Layout(root)
+    return Seen(layout, lambda: _measure(layout, stop), lambda: all_entries(layout, stop.is_set))
+
+
+def view_pyptx(root: str, stop: StopSignals) -> Seen:
+    """pyptx's layout."""
+    layout = guest_layout(root)
+    return Seen(
+        layout,
+        lambda: measure(scan(root, stop.raise_if_set), staged_bytes(layout.tmp)).slot,
+        lambda: (found for found in scan(root, stop.raise_if_set) if found.inode),
+    )
+
+
+def rehearse(root: str, rules: Rules, report: Report, stop: StopSignals, view: View = view_lockcache) -> None:
+    """Say what would be evicted from ``root``. Raises what opening it would raise, and :class:`Stopped`."""
+    seen = view(root, stop)
     if not os.path.lexists(root):
         report.missing(root)
         return
-    check_directory(layout)
+    check_directory(seen.layout)
     try:
-        PolicyFile(layout).load()
+        PolicyFile(seen.layout).load()
     except PolicyError as error:
         report.warned(f"{error}; a daemon would replace it")
-    held = _measure(layout, stop)
+    held = seen.measure()
     marks = rules.watermarks(rules.policy)
     evicted = Evicted()
     if marks is not None and held.bytes > marks.high_bytes:
-        victims, _ = choose_victims(all_entries(layout, stop.is_set), held.bytes - marks.low_bytes, 0)
+        victims, _ = choose_victims(seen.entries(), held.bytes - marks.low_bytes, 0)
         stop.raise_if_set()
         evicted = Evicted(len(victims), sum(victim.size_bytes for victim in victims))
     report.rehearsed(root, held, evicted)

@@ -7,12 +7,14 @@ its numbers changed.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import asdict
 from datetime import datetime, timezone
 from typing import Any, Final
 
 from lockcache.filestream.policy import Policy
 from lockcache.filestream.usage import Slot
+from lockcache_daemon.instance import Instance
 from lockcache_daemon.report import Sweep
 from lockcache_daemon.rules import Watermarks
 
@@ -30,10 +32,6 @@ class Status:
         self._published: dict[str, Any] | None = None
         self._due = 0.0
 
-    @property
-    def is_due(self) -> bool:
-        return time.monotonic() >= self._due
-
     def count(self, sweep: Sweep) -> None:
         """Add a sweep. It is to be published at once."""
         self._totals["sweeps"] += 1
@@ -42,7 +40,24 @@ class Status:
         self._last_sweep = {"time": datetime.now(timezone.utc).isoformat(timespec="seconds"), **asdict(sweep)}
         self._due = 0.0
 
-    def render(self, policy: Policy, marks: Watermarks | None, held: Slot) -> dict[str, Any]:
+    def publish(
+        self,
+        instance: Instance,
+        policy: Policy,
+        marks: Watermarks | None,
+        held: Callable[[], Slot],
+        *,
+        at_once: bool = False,
+    ) -> None:
+        """Write the status, if it is due and says something new. ``held`` is asked only then."""
+        if at_once or time.monotonic() >= self._due:
+            body = self._render(policy, marks, held())
+            if at_once or self._is_news(body):
+                instance.publish(body)
+                self._published = body
+                self._due = time.monotonic() + _INTERVAL_SECONDS
+
+    def _render(self, policy: Policy, marks: Watermarks | None, held: Slot) -> dict[str, Any]:
         return {
             "max_size_bytes": policy.max_size_bytes,
             "low_bytes": marks and marks.low_bytes,
@@ -53,11 +68,7 @@ class Status:
             "last_sweep": self._last_sweep,
         }
 
-    def is_news(self, body: dict[str, Any]) -> bool:
+    def _is_news(self, body: dict[str, Any]) -> bool:
         """Whether ``body`` differs from what was published. If not, the question is put off for a while."""
         self._due = time.monotonic() + _INTERVAL_SECONDS
         return body != self._published
-
-    def published(self, body: dict[str, Any]) -> None:
-        self._published = body
-        self._due = time.monotonic() + _INTERVAL_SECONDS

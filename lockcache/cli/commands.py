@@ -17,11 +17,11 @@ from rich.console import Console
 from rich.table import Table
 
 from lockcache import FileStreamProgramCache, LockcacheError, __version__
+from lockcache.arguments import resolve_path
 from lockcache.cli.kept import keeper_of
 from lockcache.errors import PolicyError
 from lockcache.filestream.directory import CacheDirectory, check_directory
 from lockcache.filestream.layout import SHARDS, Layout
-from lockcache.filestream.location import resolve_path
 from lockcache.filestream.policy import Policy, PolicyFile
 from lockcache.filestream.recovery import recount_all
 from lockcache.filestream.scan import count_shard, measure_shard

@@ -7,18 +7,19 @@ PermissionError and EROFS on a write are configuration and do raise.
 
 from __future__ import annotations
 
-import errno
 import logging
 import os
 import threading
 import time
+from collections.abc import Callable
 from typing import Any, TypeVar, overload
 
+from lockcache.arguments import coerce_seconds, coerce_switch, resolve_path
+from lockcache.filestream.capping import apply_cap
 from lockcache.filestream.directory import CacheDirectory
-from lockcache.filestream.eviction import evict
+from lockcache.filestream.implicit import ImplicitTurns
 from lockcache.filestream.layout import SHARDS, entry_name
-from lockcache.filestream.location import resolve_path
-from lockcache.filestream.policy import Policy
+from lockcache.filestream.once import CompileOnce, Turn
 from lockcache.filestream.read import EntryReader
 from lockcache.filestream.record import Record, unpack
 from lockcache.filestream.recovery import Repair, recount_all
@@ -35,6 +36,7 @@ from lockcache.resource import (
     coerce_max_size_bytes,
     coerce_value,
     join_metadata,
+    run_compute,
     split_metadata,
 )
 
@@ -60,6 +62,12 @@ class FileStreamProgramCache(ProgramCacheResource):
         lock_timeout_seconds: How long a write waits for a lock or for room before it is dropped.
         fsync: Sync each entry to disk before it is published, for entries that must survive a power cut. Without it a
             power cut can lose recent entries, but what it leaves half written is a miss, never a result.
+        compile_once: For callers that only look up and store, such as ``cuda.core.Program.compile(cache=...)``: a
+            lookup that misses obliges its thread to store, and lookups of that key elsewhere wait for it. So ``get``
+            may wait (at most for the lease timeout), and a caller that looks up without meaning to store keeps the
+            others waiting until it looks up something else. ``get_or_compute`` needs no such switch.
+        lease_timeout_seconds: How long a compiling process is waited for. ``None``: a minute, or four times what
+            compiling that key took the last time, whichever is longer. Then one waiter takes over.
         record_files: Keep records in files beside the entries even where the file system has extended attributes, for
             directories that are copied by tools which drop those.
         verified_only: Entries without a record are misses. By default they are served, unverified, and counted: that is
@@ -84,25 +92,35 @@ class FileStreamProgramCache(ProgramCacheResource):
         fsync: bool = False,
         record_files: bool = False,
         verified_only: bool = False,
+        compile_once: bool = False,
+        lease_timeout_seconds: float | None = None,
     ) -> None:
         cap = coerce_max_size_bytes(max_size_bytes)
-        timeout = _coerce_timeout(lock_timeout_seconds)
+        timeout = coerce_seconds("lock_timeout_seconds", lock_timeout_seconds)
+        if lease_timeout_seconds is not None:
+            lease_timeout_seconds = coerce_seconds("lease_timeout_seconds", lease_timeout_seconds)
         # What a pickled copy opens with. Not the cap: it is the directory's by now, and may have been changed since.
         self._arguments = {
             "path": resolve_path(path),
             "lock_timeout_seconds": timeout,
-            "fsync": _coerce_switch("fsync", fsync),
-            "record_files": _coerce_switch("record_files", record_files),
-            "verified_only": _coerce_switch("verified_only", verified_only),
+            "fsync": coerce_switch("fsync", fsync),
+            "record_files": coerce_switch("record_files", record_files),
+            "verified_only": coerce_switch("verified_only", verified_only),
+            "compile_once": coerce_switch("compile_once", compile_once),
+            "lease_timeout_seconds": lease_timeout_seconds,
         }
         self._directory = CacheDirectory(resolve_path(path), timeout)
         layout = self._directory.layout
         self._reader = EntryReader(layout, self._directory.recency, verified_only=verified_only)
+        self._once = CompileOnce(layout, self._reader, lease_timeout_seconds)
+        self._implicit = ImplicitTurns(self._once, self._reader) if compile_once else None
+        # Bound once: a hit spares the choice.
+        self._load = self._reader.load if self._implicit is None else self._implicit.load
         self._writer = EntryWriter(self._directory, timeout, fsync=fsync, use_record_files=record_files)
         self._counting = threading.Lock()
         after_fork_in_child(self)
         self._counts = dict.fromkeys(("puts", "evictions", "dropped_writes"), 0)
-        self._apply_cap(cap)
+        self._count(evictions=apply_cap(self._directory, cap).entries)
 
     @property
     def path(self) -> str:
@@ -115,7 +133,7 @@ class FileStreamProgramCache(ProgramCacheResource):
         return self._directory.policy.current().max_size_bytes
 
     def __getitem__(self, key: bytes | str) -> bytes:
-        loaded = self._reader.load(entry_name(key if type(key) is bytes else coerce_key(key)))
+        loaded = self._load(entry_name(key if type(key) is bytes else coerce_key(key)))
         if loaded is None:
             raise KeyError(key)
         return loaded[0]
@@ -125,24 +143,15 @@ class FileStreamProgramCache(ProgramCacheResource):
     @overload
     def get(self, key: bytes | str, default: _T) -> bytes | _T: ...
     def get(self, key: bytes | str, default: object = None) -> object:
-        loaded = self._reader.load(entry_name(key if type(key) is bytes else coerce_key(key)))
+        loaded = self._load(entry_name(key if type(key) is bytes else coerce_key(key)))
         return default if loaded is None else loaded[0]
 
     def get_entry(self, key: bytes | str) -> Entry | None:
         """The entry with its metadata, or ``None``. An entry of cuda.core's own cache has no metadata."""
-        loaded = self._reader.load(entry_name(coerce_key(key)))
+        loaded = self._load(entry_name(coerce_key(key)))
         if loaded is None:
             return None
-        payload, blob = loaded
-        if not blob:
-            return Entry(payload)
-        record = unpack(blob)
-        try:
-            return Entry(payload, join_metadata(record.tail, record.cost_ns))
-        except ValueError as error:
-            # Whole, and stored by a version that knows more: half of an entry is none (invariant 7).
-            _log.warning("%s: the metadata of %r cannot be read here: %s", self.path, key, error)
-            return None
+        return self._entry(*loaded)
 
     def __setitem__(self, key: bytes | str, value: object) -> None:
         name = entry_name(coerce_key(key))
@@ -152,6 +161,18 @@ class FileStreamProgramCache(ProgramCacheResource):
         """Store code and metadata as one unit: a reader sees both or neither."""
         name = entry_name(coerce_key(key))
         self._store(name, *coerce_entry(entry))
+
+    def get_or_compute_entry(self, key: bytes | str, compute: Callable[[], object], *, label: str = "") -> Entry:
+        """As ``get_or_compute``, with the metadata. Compile-once across all processes that share the directory."""
+        name = entry_name(coerce_key(key))
+        loaded = self._reader.load(name)
+        if loaded is None:
+            outcome = self._once.wait_or_turn(name, label)
+            if isinstance(outcome, Turn):
+                return self._take(outcome, compute)
+            loaded = outcome
+        # What a newer version stored, with metadata that cannot be read here, is left as it is.
+        return self._entry(*loaded) or run_compute(compute)
 
     def __delitem__(self, key: bytes | str) -> None:
         if not self._writer.remove(entry_name(coerce_key(key))):
@@ -192,54 +213,68 @@ class FileStreamProgramCache(ProgramCacheResource):
 
     def close(self) -> None:
         """Close the descriptors that are held open. The cache may be used again; it opens what it needs."""
+        if self._implicit is not None:
+            self._implicit.close()
         self._directory.close()
 
+    def _take(self, turn: Turn, compute: Callable[[], object]) -> Entry:
+        was_dropped = False
+        try:
+            entry = run_compute(compute)
+            code, tail, cost_ns = coerce_entry(entry)
+            published = self._published_meanwhile(turn.name)
+            if published is not None:
+                return published
+            try:
+                was_dropped = not self._write(turn.name, code, tail, cost_ns)
+            except OSError as error:
+                # A directory that may not be written raises for cache[key] = value; here the code must not be lost.
+                was_dropped = True
+                self._count_dropped(str(error))
+            self._once.costs.remember(turn.name, cost_ns)
+            return entry
+        finally:
+            turn.end(was_dropped=was_dropped)
+
+    def _published_meanwhile(self, name: str) -> Entry | None:
+        """What somebody published while we computed: we were overdue, and whoever took over was first."""
+        loaded = self._once.look(name)
+        return None if loaded is None else self._entry(*loaded)
+
+    def _entry(self, payload: bytes, blob: bytes) -> Entry | None:
+        if not blob:
+            return Entry(payload)  # written by cuda.core's own cache
+        record = unpack(blob)
+        try:
+            return Entry(payload, join_metadata(record.tail, record.cost_ns))
+        except ValueError as error:
+            # Whole, and stored by a version that knows more: half of an entry is none (invariant 7).
+            _log.warning("%s: the metadata of an entry cannot be read here: %s", self.path, error)
+            return None
+
     def _store(self, name: str, code: bytes, tail: bytes, cost_ns: int) -> None:
+        was_dropped = True
+        try:
+            was_dropped = not self._write(name, code, tail, cost_ns)
+        finally:
+            if self._implicit is not None:
+                self._implicit.stored(name, was_dropped=was_dropped)
+
+    def _write(self, name: str, code: bytes, tail: bytes, cost_ns: int) -> bool:
+        """Whether it was stored."""
         written = self._writer.store(name, code, Record(len(code), time.time_ns(), cost_ns, tail))
         if written.dropped is None:
             self._count(puts=1, evictions=written.evicted.entries)
-            return
+            return True
+        self._count(evictions=written.evicted.entries)
+        self._count_dropped(written.dropped)
+        return False
+
+    def _count_dropped(self, reason: str) -> None:
         # The first drop is news, a disk that stays full is not.
         level = logging.DEBUG if self._counts["dropped_writes"] else logging.WARNING
-        self._count(dropped_writes=1, evictions=written.evicted.entries)
-        _log.log(level, "%s: a write was dropped, the program goes on without it: %s", self.path, written.dropped)
-
-    def _apply_cap(self, cap: int | None) -> None:
-        policy = self._directory.policy.current()
-        if cap is not None and cap != policy.max_size_bytes and self._directory.usage_if_writable() is not None:
-            if policy.by_operator:
-                _log.warning(
-                    "%s: max_size_bytes=%d is not applied, an operator set it to %s",
-                    self.path,
-                    cap,
-                    policy.max_size_bytes,
-                )
-            else:
-                self._set_cap(Policy(cap))
-        self._evict_to(self._directory.policy.current())
-
-    def _set_cap(self, policy: Policy) -> None:
-        try:
-            self._directory.policy.replace(policy)
-            return
-        except OSError as error:
-            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
-                raise
-        # It may well be this cache that fills the disk, and the cap that would have prevented it.
-        self._evict_to(policy)
-        try:
-            self._directory.policy.replace(policy)
-        except OSError as error:
-            _log.warning("%s: max_size_bytes=%s is not applied: %s", self.path, policy.max_size_bytes, error)
-
-    def _evict_to(self, policy: Policy) -> None:
-        limit = policy.entries_limit_bytes
-        usage = self._directory.usage_if_writable()
-        while limit is not None and usage is not None and usage.total_bytes() > limit:
-            evicted = evict(self._directory, limit)
-            if not evicted.entries:
-                return  # what is left is being written by others, who make room for themselves
-            self._count(evictions=evicted.entries)
+        self._count(dropped_writes=1)
+        _log.log(level, "%s: a write was dropped, the program goes on without it: %s", self.path, reason)
 
     def _accounted(self) -> Slot:
         try:
@@ -271,18 +306,3 @@ class FileStreamProgramCache(ProgramCacheResource):
 
 def _reopen(kind: type[FileStreamProgramCache], arguments: dict[str, Any]) -> FileStreamProgramCache:
     return kind(**arguments)
-
-
-def _coerce_switch(name: str, value: object) -> bool:
-    # bool("no") is True, and would go unnoticed.
-    if not isinstance(value, bool):
-        raise TypeError(f"{name} must be True or False, got {value!r}")
-    return value
-
-
-def _coerce_timeout(seconds: object) -> float:
-    if isinstance(seconds, bool) or not isinstance(seconds, (int, float)):
-        raise TypeError(f"lock_timeout_seconds must be a number of seconds, got {seconds!r}")
-    if not 0 <= seconds <= threading.TIMEOUT_MAX:
-        raise ValueError(f"lock_timeout_seconds must be between 0 and {threading.TIMEOUT_MAX:.0f}, got {seconds!r}")
-    return float(seconds)

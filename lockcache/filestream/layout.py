@@ -80,8 +80,22 @@ def parse_staged_name(file_name: str) -> StagedName | None:
 class Layout:
     """The paths of one cache directory, as plain strings: the read path builds one with a single format expression."""
 
-    __slots__ = ("daemon_lock", "daemon_status", "entries", "format", "init_lock", "locks", "own", "policy", "records",
-                 "root", "tmp", "usage")  # fmt: skip
+    __slots__ = (
+        "costs",
+        "daemon_lock",
+        "daemon_status",
+        "entries",
+        "format",
+        "init_lock",
+        "leases",
+        "locks",
+        "own",
+        "policy",
+        "records",
+        "root",
+        "tmp",
+        "usage",
+    )
 
     def __init__(self, root: str) -> None:
         self.root = root
@@ -90,6 +104,8 @@ class Layout:
         self.own = os.path.join(root, "lockcache")
         self.records = os.path.join(self.own, "records")
         self.locks = os.path.join(self.own, "locks")
+        self.leases = os.path.join(self.own, "leases")
+        self.costs = os.path.join(self.own, "costs")
         self.format = os.path.join(self.own, "format")
         self.policy = os.path.join(self.own, "policy.json")
         self.usage = os.path.join(self.own, "usage")
@@ -115,6 +131,9 @@ class Layout:
 
     def staged(self, staged: StagedName) -> str:
         return f"{self.tmp}/{staged}"
+
+    def lease(self, name: str, generation: int) -> str:
+        return f"{self.leases}/{name}.{generation}"
 
     def lock(self, shard: int) -> str:
         return f"{self.locks}/{shard:02x}"

@@ -25,9 +25,9 @@ __all__ = ["Policy", "PolicyFile"]
 _log = logging.getLogger("lockcache")
 
 # What the directory holds besides entries: format, policy, usage, daemon.json and one of these being replaced, a page
-# each, with room to spare. Charged against caps where it is under 1 % of them, so that du and statvfs agree that the
-# directory is under its cap; against a cap of a few kilobytes it would be most of it.
-_OWN_BYTES: Final = 32 * 1024
+# each, the table of costs, 16 KiB, and room to spare. Charged against caps where it is under 1 % of them, so that du
+# and statvfs agree that the directory is under its cap; against a cap of a few kilobytes it would be most of it.
+_OWN_BYTES: Final = 40 * 1024
 # A policy is some 60 bytes.
 _LARGEST_BYTES: Final = 4096
 

@@ -19,6 +19,7 @@ from filelock import lock_descriptor
 from lockcache.errors import LockTimeoutError
 from lockcache.filestream.directory import CacheDirectory
 from lockcache.filestream.layout import SHARDS, Layout, StagedName, parse_staged_name
+from lockcache.filestream.lease import reap_lease
 from lockcache.filestream.owner import Owner, is_alive
 from lockcache.filestream.scan import measure_shard, scan_records, staged_files
 from lockcache.filestream.usage import Slot
@@ -31,6 +32,8 @@ _log = logging.getLogger("lockcache")
 _YOUNG_SECONDS: Final = 1.0
 # For owners on other hosts, whose pid says nothing here and whose clock may differ.
 _FOREIGN_GRACE_SECONDS: Final = 60.0
+# A lease file without a holder may say that a write was dropped, which counts for ten seconds.
+_LEASE_GRACE_SECONDS: Final = 60.0
 # Staged files that are not ours: cuda.core gives its own an hour too.
 _UNKNOWN_GRACE_SECONDS: Final = 3600.0
 
@@ -106,7 +109,7 @@ def recount_drifted(directory: CacheDirectory) -> int:
 def reap(directory: CacheDirectory) -> int:
     """Recount the shards in which a dead owner left a staged file, and remove abandoned files of other programs.
 
-    Cheap while nothing is wrong: one listing of ``tmp/``. Returns how many shards were set right.
+    Cheap while nothing is wrong: one listing of ``tmp/`` and one of the leases. Returns how many shards were set right.
     """
     layout = directory.layout
     shards = set()
@@ -121,7 +124,16 @@ def reap(directory: CacheDirectory) -> int:
                 _remove(path)
         elif _is_abandoned(path, staged, age_seconds):
             shards.add(staged.shard)
+    _reap_leases(layout)
     return sum(_recount_unless_busy(directory, shard) for shard in shards)
+
+
+def _reap_leases(layout: Layout) -> None:
+    """Remove the lease files of holders that died; a living one holds its lock."""
+    for file in _listdir(layout.leases):
+        path = f"{layout.leases}/{file}"
+        if _age_seconds(path) > _LEASE_GRACE_SECONDS:
+            reap_lease(path)
 
 
 def _recount_unless_busy(directory: CacheDirectory, shard: int) -> bool:

@@ -17,7 +17,7 @@ from typing import Any, Protocol
 from lockcache_stress.register import Register, Snapshot, Stamp
 from lockcache_stress.values import parse_value
 
-__all__ = ["ByteJudge", "Contents", "Judge", "ProgramJudge", "Verdict", "stamp_metadata"]
+__all__ = ["ByteJudge", "Contents", "Judge", "ProgramJudge", "Verdict", "is_stamped", "stamp_metadata"]
 
 _STAMP = "stamp"
 
@@ -119,6 +119,11 @@ class ProgramJudge:
 def stamp_metadata(stamp: Stamp) -> dict[str, Any]:
     """Metadata that says which write an entry is."""
     return {_STAMP: list(stamp)}
+
+
+def is_stamped(metadata: Mapping[str, Any], stamp: Stamp) -> bool:
+    """Whether metadata says that the entry is exactly this write."""
+    return _stamp(metadata.get(_STAMP)) == stamp
 
 
 def _stamp(found: object) -> Stamp | None:

@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import os
-import random
 import sys
 import tempfile
-from collections.abc import Callable
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import click
 
 from lockcache.errors import LockcacheError
-from lockcache.sizes import SIZES_IN_WORDS, parse_size
 from lockcache_stress import nvrtc as compiler
 from lockcache_stress.bench import MEASUREMENTS, run_bench
 from lockcache_stress.bench.machine import describe_machine
 from lockcache_stress.errors import UnusableError
-from lockcache_stress.faults import FAULTS
-from lockcache_stress.outcome import Outcome
+from lockcache_stress.faults import HERD_FAULTS
+from lockcache_stress.herd import HerdOptions, HerdOutcome, run_herd
+from lockcache_stress.options import JSON, MOST_PROCESSES, SEED, choose_seed, common
+from lockcache_stress.outcome import Outcome, Told
 from lockcache_stress.plan import Scenario
 from lockcache_stress.report import print_bench, print_json, print_outcome, print_summary, showing
 from lockcache_stress.scenarios import BYTE_SCENARIOS
@@ -26,24 +25,13 @@ from lockcache_stress.session import Options, run_bytes, run_nvrtc
 
 __all__ = ["run_command_line"]
 
-_Command = TypeVar("_Command", bound=Callable[..., Any])
-
-_MOST_PROCESSES: Final = 1024
 _NVRTC_CAP_BYTES: Final = 24_000_000
 _NVRTC_PROCESSES: Final = 8
 _NVRTC_KERNELS: Final = 40
+_HERD_PROCESSES: Final = 16
+_HERD_KERNELS: Final = 8
 # Of the time that `all` is given, each byte scenario counts one and NVRTC as much as four.
 _NVRTC_SHARE: Final = 4
-
-
-class _Size(click.ParamType[int]):
-    name = "size"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        try:
-            return value if isinstance(value, int) else parse_size(value)
-        except ValueError as error:
-            self.fail(str(error), param, ctx)
 
 
 def run_command_line() -> int:
@@ -67,37 +55,8 @@ def cli() -> None:
     """Real processes, real compilers and real SIGKILLs against one shared cache directory; every read is judged."""
 
 
-def _common(processes: int | None, max_size_bytes: int | None) -> Callable[[_Command], _Command]:
-    """The options of every scenario."""
-    options = [
-        click.option("--seconds", type=click.FloatRange(0.1, 1e6), default=10.0, show_default=True, help="How long."),
-        click.option("--seed", type=click.IntRange(0), default=None, help="Replays the choices of an earlier run."),
-        click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table."),
-    ]
-    if processes is not None:
-        count = click.IntRange(1, _MOST_PROCESSES)
-        options += [
-            click.option("--processes", type=count, default=processes, show_default=True, help="Spawned workers."),
-            click.option("--max-size", type=_Size(), default=max_size_bytes, show_default=True, help=SIZES_IN_WORDS),
-            click.option(
-                "--directory", type=click.Path(file_okay=False), help="Use this directory, and leave it. [temporary]"
-            ),
-            click.option(
-                "--plant", type=click.Choice(sorted(FAULTS)), help="Plant this fault, to see that it is found."
-            ),
-            click.option("--fail-fast", is_flag=True, help="End at the first thing that is wrong."),
-        ]
-
-    def decorate(command: _Command) -> _Command:
-        for option in reversed(options):
-            command = option(command)
-        return command
-
-    return decorate
-
-
 @cli.command("nvrtc", short_help="workers compile real CUDA C++ kernels on a miss")
-@_common(_NVRTC_PROCESSES, _NVRTC_CAP_BYTES)
+@common(_NVRTC_PROCESSES, _NVRTC_CAP_BYTES)
 @click.option(
     "--kernels",
     type=click.IntRange(1, 10_000),
@@ -122,9 +81,33 @@ def nvrtc_command(kernels: int, gpu: str, with_daemon: bool, as_json: bool, **gi
     return _finish(outcome, options, as_json, more)
 
 
+@cli.command("herd", short_help="many processes want the same kernels at once: each is compiled once")
+@click.option("--processes", type=click.IntRange(1, MOST_PROCESSES), default=_HERD_PROCESSES, show_default=True)
+@click.option("--kernels", type=click.IntRange(1, 1000), default=_HERD_KERNELS, show_default=True)
+@SEED
+@click.option("--directory", type=click.Path(file_okay=False), help="Use this directory, and leave it. [temporary]")
+@click.option("--plant", type=click.Choice(sorted(HERD_FAULTS)), help="Plant this fault, to see that it is found.")
+@JSON
+def herd_command(as_json: bool, seed: int | None, **given: Any) -> int:
+    """Spawned processes start at once and compile the same templated kernels with headers through lockcache.cuda.
+
+    Each kernel must be compiled once, every process must get the reference's bytes and symbol mapping; then a header is
+    changed, and all of that must hold again, with nothing stale.
+    """
+    options = HerdOptions(seed=choose_seed(seed), **given)
+    with showing() as show:
+        outcome = run_herd(options, show)
+    replay = _replay_herd(options)
+    if as_json:
+        print_json({**outcome.as_json(), "replay": replay})
+    else:
+        print_outcome(outcome, replay)
+    return 0 if outcome.ok else 1
+
+
 def _add_byte_command(scenario: Scenario) -> None:
     @cli.command(scenario.name, short_help=scenario.help, help=_long_help(scenario))
-    @_common(scenario.processes, scenario.max_size_bytes)
+    @common(scenario.processes, scenario.max_size_bytes)
     def command(as_json: bool, **given: Any) -> int:
         options = _options(given)
         with showing() as show:
@@ -141,21 +124,26 @@ for _scenario in BYTE_SCENARIOS:
 
 
 @cli.command("all", short_help="every scenario, sharing the time")
-@_common(None, None)
+@common(None, None)
 def all_command(seconds: float, seed: int | None, as_json: bool) -> int:
-    """Run the NVRTC scenario (where CUDA is installed) and every byte scenario, sharing --seconds between them."""
-    chosen = _seed(seed)
+    """Run herd and nvrtc (where CUDA is installed) and every byte scenario, sharing --seconds between them.
+
+    The herd takes as long as it takes, and comes first.
+    """
+    chosen = choose_seed(seed)
     has_nvrtc = compiler.is_installed()
     share = seconds / (len(BYTE_SCENARIOS) + _NVRTC_SHARE * has_nvrtc)
-    outcomes = []
+    outcomes: list[Told] = []
     with showing() as show:
         if has_nvrtc:
+            outcomes.append(run_herd(HerdOptions(_HERD_PROCESSES, _HERD_KERNELS, chosen), show))
             options = Options(_NVRTC_PROCESSES, share * _NVRTC_SHARE, _NVRTC_CAP_BYTES, chosen)
             outcomes.append(run_nvrtc(options, kernels=_NVRTC_KERNELS, gpu="auto", with_daemon=False, show=show))
         for scenario in BYTE_SCENARIOS:
             options = Options(scenario.processes, share, scenario.max_size_bytes, chosen)
             outcomes.append(run_bytes(scenario, options, show))
-    skipped = [] if has_nvrtc else [("nvrtc", "cuda.core and NVRTC are not installed")]
+    reason = "cuda.core and NVRTC are not installed"
+    skipped = [] if has_nvrtc else [("herd", reason), ("nvrtc", reason)]
     return _finish_all(outcomes, skipped, as_json)
 
 
@@ -189,14 +177,14 @@ def _finish(outcome: Outcome, options: Options, as_json: bool, more: list[str]) 
     return 0 if outcome.ok else 1
 
 
-def _finish_all(outcomes: list[Outcome], skipped: list[tuple[str, str]], as_json: bool) -> int:
+def _finish_all(outcomes: list[Told], skipped: list[tuple[str, str]], as_json: bool) -> int:
     ok = all(outcome.ok for outcome in outcomes)
     if as_json:
         print_json({"ok": ok, "skipped": dict(skipped), "scenarios": [outcome.as_json() for outcome in outcomes]})
         return 0 if ok else 1
     for outcome in outcomes:
         if not outcome.ok:
-            print_outcome(outcome, _replay(outcome, None, []))
+            print_outcome(outcome, _replay_any(outcome))
     print_summary(outcomes, skipped)
     return 0 if ok else 1
 
@@ -206,15 +194,25 @@ def _options(given: dict[str, Any]) -> Options:
         processes=given["processes"],
         seconds=given["seconds"],
         max_size_bytes=given["max_size"],
-        seed=_seed(given["seed"]),
+        seed=choose_seed(given["seed"]),
         directory=given["directory"],
         plant=given["plant"],
         fail_fast=given["fail_fast"],
     )
 
 
-def _seed(given: int | None) -> int:
-    return random.SystemRandom().randrange(2**31) if given is None else given
+def _replay_any(outcome: Told) -> list[str]:
+    if isinstance(outcome, Outcome):
+        return _replay(outcome, None, [])
+    return _replay_herd(outcome.plan.options) if isinstance(outcome, HerdOutcome) else []
+
+
+def _replay_herd(options: HerdOptions) -> list[str]:
+    words = ["lockcache-stress", "herd", "--processes", str(options.processes), "--kernels", str(options.kernels)]
+    words += ["--seed", str(options.seed)]
+    if options.plant:
+        words += ["--plant", options.plant]
+    return words + (["--directory", os.path.abspath(options.directory)] if options.directory else [])
 
 
 def _replay(outcome: Outcome, directory: str | None, more: list[str]) -> list[str]:

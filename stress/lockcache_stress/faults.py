@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 from typing import Final
 
 from lockcache import Entry, FileStreamProgramCache, ProgramCacheResource
@@ -15,7 +16,7 @@ from lockcache_stress.plan import Plan
 from lockcache_stress.register import Stamp
 from lockcache_stress.values import make_value
 
-__all__ = ["FAULTS", "plant"]
+__all__ = ["FAULTS", "HERD_FAULTS", "plant", "plant_in_herd"]
 
 #: What can be planted, and as what it must be found.
 FAULTS: Final = {
@@ -24,6 +25,13 @@ FAULTS: Final = {
     "stale": "now and then a read gives the value that was there before the last write",
     "overshoot": "a file of the cap's size is put among the entries",
     "crash": "a worker dies by a signal that nobody sent it",
+}
+#: What can be planted in each process of a herd.
+HERD_FAULTS: Final = {
+    "leases": "locks on leases exclude nobody",
+    "stale": "changed headers do not change the key",
+    "mapping": "a hit comes without its symbol mapping",
+    "crash": "the first process that compiles is SIGKILLed while it does",
 }
 # Of the reads or writes at which the fault could be planted. Often, so that a machine on which little gets done within
 # the time sees it too.
@@ -36,6 +44,24 @@ def plant(plan: Plan, writer: int, cache: FileStreamProgramCache) -> ProgramCach
     if plan.plant is None:
         return cache
     return _Faulty(cache, plan, writer)
+
+
+def plant_in_herd(fault: str | None) -> None:
+    """Break this process. ``crash`` is not planted here: who compiles knows when."""
+    if fault == "leases":
+        from lockcache.filestream import lease
+
+        vars(lease)["lock_descriptor"] = lambda *_, **__: True
+    elif fault == "stale":
+        from lockcache import headers
+
+        vars(headers)["fingerprint"] = lambda *_, **__: bytes(32)
+    elif fault == "mapping":
+        from lockcache import resource
+
+        join = resource.join_metadata
+        found = vars(sys.modules[FileStreamProgramCache.__module__])
+        found["join_metadata"] = lambda *given: {**join(*given), "symbol_mapping": {}}
 
 
 class _Faulty(ProgramCacheResource):

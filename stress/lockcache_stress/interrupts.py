@@ -1,16 +1,21 @@
-"""Ctrl-C reaches every process of a terminal's group; here only the parent may act on it.
+"""Ctrl-C reaches every process of a terminal's group; here only the parent may act on it. They end with it.
 
 Children that died by themselves would count as crashes, print tracebacks of their imports, leave the parent waiting.
 """
 
 from __future__ import annotations
 
+import ctypes
 import signal
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from multiprocessing import resource_tracker
+from typing import Final
 
-__all__ = ["interrupts_blocked"]
+__all__ = ["die_with_parent", "interrupts_blocked"]
+
+_PR_SET_PDEATHSIG: Final = 1
 
 
 @contextmanager
@@ -26,3 +31,9 @@ def interrupts_blocked() -> Iterator[None]:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def die_with_parent() -> None:
+    """A parent that is SIGKILLed takes this process along, also if it had stopped it to look at the disk."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 from lockcache_stress.latency import Latencies
 from lockcache_stress.plan import Plan
 from lockcache_stress.sampler import Peaks
 
-__all__ = ["Check", "Outcome"]
+__all__ = ["Check", "Outcome", "Told"]
 
 
 @dataclass(frozen=True)
@@ -21,6 +22,24 @@ class Check:
     #: What it must be, in words; empty for what is only told.
     must: str = ""
     ok: bool = True
+
+
+class Told(Protocol):
+    """What can be printed: a verdict, what it rests on, and what is not as it must be."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def title(self) -> str: ...
+    @property
+    def ok(self) -> bool: ...
+    @property
+    def deaths(self) -> list[str]: ...
+    @property
+    def findings(self) -> list[dict[str, Any]]: ...
+    def checks(self) -> list[Check]: ...
+    def summary(self) -> Sequence[str]: ...
+    def as_json(self) -> dict[str, Any]: ...
 
 
 @dataclass
@@ -42,6 +61,17 @@ class Outcome:
     seconds: float = 0.0
     #: What all keys together would take, where that is known.
     working_set_bytes: int | None = None
+
+    @property
+    def name(self) -> str:
+        """The scenario's."""
+        return self.plan.scenario
+
+    @property
+    def title(self) -> str:
+        """What was run."""
+        plan = self.plan
+        return f"{plan.scenario}: {plan.processes} processes, {self.seconds:.1f} s, seed {plan.seed}"
 
     @property
     def ok(self) -> bool:
@@ -93,6 +123,12 @@ class Outcome:
             Check("hit p50 / p99", _pair(self.gets)),
             Check("put p50 / p99", _pair(self.puts)),
         ]
+
+    def summary(self) -> Sequence[str]:
+        """Operations, hits, torn, stale, foreign, deaths, peak over cap."""
+        counts = [self.totals[name] for name in ("operations", "hits", *_WRONG)]
+        peak = f"{self.peaks.disk_bytes / self.plan.max_size_bytes:.3f}"
+        return [*(f"{count:,}" for count in counts), str(len(self.deaths)), peak]
 
     def as_json(self) -> dict[str, Any]:
         """For ``--json``: the same, as numbers."""

@@ -82,6 +82,11 @@ class Register:
         self._done[self._cell(key, stamp.writer, stamp.variant)] = stamp.serial << _TIME_BITS | ended_us
         self.overwritten(key, stamp.started_us)
 
+    def abandon_write(self, key: int, stamp: Stamp) -> None:
+        """Instead of :meth:`end_write`, where nothing was stored: no read can give this write's value."""
+        cell = self._cell(key, stamp.writer, stamp.variant)
+        self._begun[cell] = self._done[cell] >> _TIME_BITS
+
     def overwritten(self, key: int, started_us: int) -> None:
         """What was complete before ``started_us`` is gone for good: a write or delete begun then has taken effect."""
         cell = key * self._floors + self._writer

@@ -14,7 +14,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedCo
 from rich.table import Table
 
 from lockcache_stress.bench.base import Line
-from lockcache_stress.outcome import Check, Outcome
+from lockcache_stress.outcome import Check, Told
 from lockcache_stress.session import Show
 
 __all__ = ["print_bench", "print_json", "print_outcome", "print_summary", "showing"]
@@ -47,12 +47,10 @@ def showing() -> Iterator[Show]:
         yield show
 
 
-def print_outcome(outcome: Outcome, replay: Sequence[str]) -> None:
+def print_outcome(outcome: Told, replay: Sequence[str]) -> None:
     """The verdict of one run as a table; what was found and how to replay it where something is wrong."""
     console = Console()
-    plan = outcome.plan
-    title = f"{plan.scenario}: {plan.processes} processes, {outcome.seconds:.1f} s, seed {plan.seed}"
-    console.print(_table(title, outcome.checks()))
+    console.print(_table(outcome.title, outcome.checks()))
     if outcome.ok:
         console.print("[bold green]ok[/]: everything is as it must be")
         return
@@ -64,16 +62,13 @@ def print_outcome(outcome: Outcome, replay: Sequence[str]) -> None:
     console.print(f"replay: {shlex.join(replay)}", markup=False, soft_wrap=True)
 
 
-def print_summary(outcomes: Sequence[Outcome], skipped: Sequence[tuple[str, str]]) -> None:
+def print_summary(outcomes: Sequence[Told], skipped: Sequence[tuple[str, str]]) -> None:
     """One line per scenario."""
     table = Table(title="all scenarios", title_justify="left")
     for column in ("scenario", "operations", "hits", "torn", "stale", "foreign", "deaths", "peak / cap", "verdict"):
         table.add_column(column, justify="left" if column == "scenario" else "right")
     for outcome in outcomes:
-        total = outcome.totals
-        counts = [f"{total[name]:,}" for name in ("operations", "hits", "torn", "stale", "foreign")]
-        peak = f"{outcome.peaks.disk_bytes / outcome.plan.max_size_bytes:.3f}"
-        table.add_row(outcome.plan.scenario, *counts, str(len(outcome.deaths)), peak, _verdict(outcome.ok))
+        table.add_row(outcome.name, *outcome.summary(), _verdict(outcome.ok))
     for name, reason in skipped:
         table.add_row(name, *[""] * 7, f"[yellow]skipped[/]: {reason}")
     Console().print(table)

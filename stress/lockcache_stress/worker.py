@@ -6,20 +6,19 @@ the error that it met, which is written down before.
 
 from __future__ import annotations
 
-import ctypes
 import json
 import os
 import random
-import signal
-import sys
 import time
 import traceback
+from collections.abc import Callable
 from typing import Any, Final
 
 from lockcache import Entry, FileStreamProgramCache, ProgramCacheResource
-from lockcache_stress.checker import ByteJudge, Judge, Verdict
+from lockcache_stress.checker import ByteJudge, Judge, Verdict, is_stamped
 from lockcache_stress.counters import Counters
 from lockcache_stress.faults import plant
+from lockcache_stress.interrupts import die_with_parent
 from lockcache_stress.latency import Latencies
 from lockcache_stress.plan import Plan, now_us
 from lockcache_stress.register import Register, Snapshot, Stamp
@@ -27,7 +26,6 @@ from lockcache_stress.values import make_value
 
 __all__ = ["Worker", "run_worker"]
 
-_PR_SET_PDEATHSIG: Final = 1
 # Statistics of the cache object are copied into shared memory this often, so that a SIGKILL loses few of them.
 _OPERATIONS_PER_FLUSH: Final = 64
 _POLL_SECONDS: Final = 0.005
@@ -99,6 +97,22 @@ class Worker:
         self.register.end_write(index, stamp)
         self.count("puts")
 
+    def get_or_write(self, index: int, stamp: Stamp, compute: Callable[[], Entry], key: bytes) -> None:
+        """Read a key and judge what came, or store what belongs to ``stamp``: whichever compile-once decides.
+
+        ``stamp`` was begun before: the cache looks for the entry once more after it has the lease, and what another
+        writer finished before that look must not count as overwritten by a write that then never happens.
+        """
+        snapshot = self.register.begin_read(index)
+        found = self.cache.get_or_compute_entry(key, compute)
+        self._judge(index, snapshot, found.code, dict(found.metadata))
+        if is_stamped(found.metadata, stamp):
+            self.register.end_write(index, stamp)
+            self.count("puts")
+        else:
+            self.register.abandon_write(index, stamp)
+            self.count("hits")
+
     def delete(self, index: int, key: bytes | None = None) -> None:
         """Delete a key, which may be missing."""
         started_us = self.register.elapsed_us()
@@ -144,7 +158,7 @@ class Worker:
 
 def run_worker(plan: Plan, writer: int, index: int, epoch_us: int) -> None:
     """A worker process from start to end."""
-    _die_with_parent()
+    die_with_parent()
     worker = Worker(plan, writer, index, epoch_us)
     try:
         _work(worker)
@@ -173,9 +187,3 @@ def _work(worker: Worker) -> None:
         done += 1
         if done % _OPERATIONS_PER_FLUSH == 0:
             worker.flush()
-
-
-def _die_with_parent() -> None:
-    # A parent that is SIGKILLed takes its workers along, also those that it had stopped to look at the disk.
-    if sys.platform == "linux":
-        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)

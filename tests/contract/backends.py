@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from lockcache import FileStreamProgramCache, InMemoryProgramCache
+from lockcache import FileStreamProgramCache, InMemoryProgramCache, SQLiteProgramCache, TieredProgramCache
 from lockcache.filestream.record import HEAD_BYTES
 
 
@@ -23,6 +23,10 @@ class BackEnd:
     overhead_bytes: int = 0
     #: Whether other objects, and other processes, see what one stores.
     is_shared: bool = False
+    #: Whether a read may be answered by a copy in front of the store, whose order of use and accounting then differ.
+    has_copies: bool = False
+    #: Whether it can be pickled where it is shared: a memory tier cannot.
+    is_picklable: bool = True
     #: Arguments with which no write is dropped for waiting long, however busy the machine is.
     patience: Mapping[str, Any] = field(default_factory=dict)
 
@@ -46,6 +50,20 @@ def _record_files(path: Path, kind: type = FileStreamProgramCache, **arguments: 
     return kind(path, record_files=True, **arguments)
 
 
+def _sqlite(path: Path, kind: type = SQLiteProgramCache, **arguments: Any) -> Any:
+    return kind(path / "programs.sqlite3", **arguments)
+
+
+def _tiered(path: Path, kind: type = TieredProgramCache, recheck: float = 60.0, **arguments: Any) -> Any:
+    only_shared = {name: arguments.pop(name) for name in _PATIENT if name in arguments}
+    tiers = InMemoryProgramCache(**arguments), FileStreamProgramCache(path, **arguments, **only_shared)
+    return kind(*tiers, recheck_seconds=recheck)
+
+
+def _tiered_rechecking(path: Path, kind: type = TieredProgramCache, **arguments: Any) -> Any:
+    return _tiered(path, kind, 0, **arguments)
+
+
 def _upstream_memory(path: Path, **arguments: Any) -> Any:
     from cuda.core.utils import InMemoryProgramCache as Upstream
 
@@ -64,6 +82,9 @@ BACK_ENDS = [
     BackEnd("memory", _memory),
     BackEnd("filestream", _filestream, is_shared=True, patience=_PATIENT),
     BackEnd("filestream-record-files", _record_files, overhead_bytes=HEAD_BYTES, is_shared=True, patience=_PATIENT),
+    BackEnd("sqlite", _sqlite, is_shared=True, patience=_PATIENT),
+    BackEnd("tiered", _tiered, has_copies=True, patience=_PATIENT),
+    BackEnd("tiered-rechecking", _tiered_rechecking, is_shared=True, is_picklable=False, patience=_PATIENT),
 ]
 
 #: cuda.core's own, for what a caller of cuda.core can observe today: they pass the same tests.

@@ -50,6 +50,8 @@ def test_the_oldest_goes_first(make_dropin, dropin_back_end):
 
 @pytest.mark.parametrize("read", [lambda c, k: c[k], lambda c, k: c.get(k)], ids=["getitem", "get"])
 def test_what_was_read_stays_before_what_was_only_written(make_dropin, dropin_back_end, read):
+    if dropin_back_end.has_copies:
+        pytest.skip("the store knows nothing of the reads that a copy answers")
     cache = make_dropin(max_size_bytes=dropin_back_end.cap_for(3, PAYLOAD))
     for key in "abc":
         cache[key] = b"x" * PAYLOAD
@@ -59,6 +61,8 @@ def test_what_was_read_stays_before_what_was_only_written(make_dropin, dropin_ba
 
 
 def test_get_entry_is_a_read_too(make, back_end):
+    if back_end.has_copies:
+        pytest.skip("the store knows nothing of the reads that a copy answers")
     cache = make(max_size_bytes=back_end.cap_for(2, PAYLOAD))
     cache["a"] = cache["b"] = b"x" * PAYLOAD
     cache.get_entry("a")
@@ -112,7 +116,7 @@ def test_deleted_entries_make_room(make, back_end):
     assert len(cache) == 3
 
 
-@pytest.mark.parametrize("back_end", BACK_ENDS, ids=str)
+@pytest.mark.parametrize("back_end", [each for each in BACK_ENDS if not each.has_copies], ids=str)
 @settings(max_examples=25, deadline=None, database=None)
 @given(
     operations=st.lists(

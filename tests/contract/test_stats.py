@@ -68,7 +68,7 @@ def test_counters_belong_to_the_object_and_bytes_to_the_store(make, back_end):
     one, other = make(), make()
     one["k"] = b"x" * 10
     assert other.stats().puts == 0
-    assert other.stats().entries == (1 if back_end.is_shared else 0)
+    assert other.stats().entries == (1 if back_end.is_shared or back_end.has_copies else 0)
 
 
 def test_stats_are_a_snapshot(cache):

@@ -20,11 +20,13 @@ from tests.stress.support import stress, stress_json
 
 _NAMES = [
     "hit",
+    "program-hit",
     "miss",
     "put",
     "put-full",
     "open",
     "overshoot",
+    "herd",
     "import",
     "damage",
     "syscalls",
@@ -172,3 +174,13 @@ def test_a_bar_that_is_missed_is_exit_code_1_unless_told_not_to_fail(
 def test_without_cuda_core_a_ratio_has_no_bar_to_miss() -> None:
     line = ratio_line("hit", {"ours": 10.0, "floor": 2.0}, 2.5)
     assert (line.bar, line.ok, line.theirs) == ("", True, "")
+
+
+@pytest.mark.cuda
+def test_a_herd_computes_each_key_once_beside_cuda_core_and_a_program_hit_has_its_bar(run_path: Path) -> None:
+    report = stress_json("bench", "--quick", "--no-fail", "herd", "program-hit", run_path=run_path)
+    herd, plain, template, headers = report["lines"]
+    assert (herd["bar"], herd["ok"]) == ("= 2", True)
+    assert herd["numbers"]["theirs"] > herd["numbers"]["ours"] == 2
+    assert plain["bar"] == "<= 1.5x"
+    assert (template["theirs"], headers["theirs"]) == ("refuses", "refuses")

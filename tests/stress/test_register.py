@@ -152,3 +152,25 @@ class TestVariants:
     def test_a_variant_that_nobody_wrote_is_stale(self, writers: list[Register]) -> None:
         self._write(writers[0], 0)
         assert writers[2].is_stale_variant(0, writers[2].begin_read(0), 1)
+
+
+def test_a_write_that_was_given_up_neither_excuses_an_older_value_nor_overwrites_one(writers: list[Register]) -> None:
+    old = _write(writers[0])
+    given_up = writers[1].begin_write(0)
+    writers[1].abandon_write(0, given_up)
+    assert not writers[2].is_stale(writers[2].begin_read(0), old)
+    assert not writers[2].is_stale_variant(0, writers[2].begin_read(0), 0)
+    newer = writers[2].begin_write(0, 0)
+    writers[2].end_write(0, newer)
+    assert writers[0].is_stale(writers[0].begin_read(0), old)
+
+
+def test_while_a_write_may_still_happen_its_variant_is_excused_and_not_after_it_was_given_up(tmp_path: Path) -> None:
+    plan = make_plan(tmp_path, variants=2)
+    one, other = Register(plan, 0, 0), Register(plan, 1, 0)
+    one.end_write(0, one.begin_write(0, variant=0))
+    one.end_write(0, one.begin_write(0, variant=1))
+    pending = other.begin_write(0, variant=0)
+    assert not one.is_stale_variant(0, one.begin_read(0), 0)
+    other.abandon_write(0, pending)
+    assert one.is_stale_variant(0, one.begin_read(0), 0)

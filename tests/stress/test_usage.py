@@ -26,6 +26,9 @@ from tests.stress.support import environment, stress
         (("same-key", "--frobnicate",), "--frobnicate"),
         (("nvrtc", "--gpu", "maybe"), "maybe"),
         (("nvrtc", "--kernels", "0"), "0"),
+        (("herd", "--processes", "0"), "0"),
+        (("herd", "--kernels", "none"), "none"),
+        (("herd", "--plant", "roses"), "roses"),
         (("bench", "nope"), "nope"),
         (("all", "--seconds", "soon"), "soon"),
     ],
@@ -50,7 +53,7 @@ def test_a_directory_that_others_may_write_to_is_refused(run_path: Path) -> None
 def test_help_names_every_command(run_path: Path) -> None:
     ran = stress("--help", run_path=run_path)
     assert ran.returncode == 0
-    for name in ("nvrtc", "all", "bench", "same-key", "kill", "overshoot"):
+    for name in ("herd", "nvrtc", "all", "bench", "same-key", "kill", "overshoot"):
         assert name in ran.stdout
 
 

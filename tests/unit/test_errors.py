@@ -12,6 +12,7 @@ from lockcache.errors import (
     LockcacheError,
     LockTimeoutError,
     PolicyError,
+    ReentrantComputeError,
     UncacheableError,
     UnsafeCacheDirError,
 )
@@ -21,6 +22,7 @@ BASES = {
     FormatError: OSError,
     PolicyError: ValueError,
     LockTimeoutError: TimeoutError,
+    ReentrantComputeError: RuntimeError,
     UncacheableError: ValueError,
 }
 OF_A_PATH = [UnsafeCacheDirError, FormatError, PolicyError, LockTimeoutError]

@@ -7,7 +7,7 @@ import os
 import pytest
 
 from lockcache import FileStreamProgramCache
-from lockcache.filestream.recency import Recency, last_use_ns
+from lockcache.filestream.recency import ReadRecency, Recency, last_use_ns
 from tests.unit.material import entry_path, set_last_use
 
 
@@ -129,3 +129,21 @@ def test_a_descriptor_that_is_no_more_is_counted_and_not_raised(tmp_path):
         recency.touch = recency._touch_seldom if is_network else recency._touch_exactly
         recency.touch(10**6)
         assert recency.failures == 1
+
+
+def test_for_files_whose_mtimes_tell_an_order_only_the_atime_is_set(tmp_path):
+    path = tmp_path / "x"
+    path.write_bytes(b"")
+    os.utime(path, ns=(5, 7))
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        recency = ReadRecency(str(tmp_path))
+        for _ in range(2):
+            recency.touch(fd)
+        assert path.stat().st_mtime_ns == 7
+        assert path.stat().st_atime_ns > 10**18
+        assert recency.failures == 0
+    finally:
+        os.close(fd)
+    recency.touch(fd)
+    assert recency.failures == 1

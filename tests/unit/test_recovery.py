@@ -163,7 +163,7 @@ def test_reaping_passes_over_a_busy_shard(directory, dead):
     busy.close()
 
 
-def test_reaping_is_one_listing_while_nothing_is_wrong(directory, monkeypatch):
+def test_reaping_is_two_listings_while_nothing_is_wrong(directory, monkeypatch):
     put(directory, b"k", b"x" * 100)
     stage_as(directory, myself())
     listed = []
@@ -171,7 +171,7 @@ def test_reaping_is_one_listing_while_nothing_is_wrong(directory, monkeypatch):
     monkeypatch.setattr(os, "listdir", lambda path: (listed.append(path), real(path))[1])
     monkeypatch.setattr(os, "scandir", lambda path: pytest.fail("a shard was walked"))
     reap(directory)
-    assert listed == [directory.layout.tmp]
+    assert listed == [directory.layout.tmp, directory.layout.leases]
 
 
 def test_a_cache_recounts_itself_and_says_what_was_wrong(cache_path):

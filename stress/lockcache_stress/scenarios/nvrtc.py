@@ -2,7 +2,9 @@
 
 Each worker asks for kernels by Zipf; a miss is compiled, compared with the reference, stored and read back; now and
 then a kernel is overwritten (by another variant, where it has one: a source that changed) or deleted. Half of the reads
-ask for the metadata too, which names the exact write: code with another write's metadata is torn.
+ask for the metadata too, which names the exact write: code with another write's metadata is torn. Half of the misses go
+through compile-once, so that its leases run beside plain writes, overwrites, deletes and evictions; not through
+``lockcache.cuda.Program``, which makes its own keys and keeps no stamp: that is what the herd is for.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ from lockcache_stress.checker import ProgramJudge, stamp_metadata
 from lockcache_stress.kernels import Slot, make_slots
 from lockcache_stress.nvrtc import References, compile_cubin, program_key
 from lockcache_stress.plan import Step
+from lockcache_stress.register import Stamp
 from lockcache_stress.worker import Worker
 from lockcache_stress.zipf import Zipf
 
@@ -23,6 +26,7 @@ __all__ = ["make_step"]
 _DELETES = 0.002
 _OVERWRITES = 0.02
 _LAUNCHES = 0.05
+_COMPILED_ONCE = 0.5
 
 
 def make_step(worker: Worker) -> Step:
@@ -68,23 +72,35 @@ class _Programs:
         return self._worker.get(index, with_metadata=with_metadata, key=self._keys[index])
 
     def _compile(self, index: int) -> None:
-        slot, variant = self._slots[index], self._choose_variant(index)
-        began = time.perf_counter_ns()
+        variant = self._choose_variant(index)
+        if self._worker.rng.random() < _COMPILED_ONCE:
+            stamp = self._worker.register.begin_write(index, variant)
+            key = self._keys[index]
+            self._worker.get_or_write(index, stamp, lambda: self._entry(index, stamp, self._cubin(index, variant)), key)
+        else:
+            began = time.perf_counter_ns()
+            cubin = self._cubin(index, variant)
+            self._store(index, variant, cubin, compile_cost_ns=time.perf_counter_ns() - began)
+
+    def _cubin(self, index: int, variant: int) -> bytes:
+        slot = self._slots[index]
         cubin = compile_cubin(slot, variant)
-        cost_ns = time.perf_counter_ns() - began
         self._worker.count("compiles")
         if cubin != self._references[index][variant]:
             raise RuntimeError(f"NVRTC gave other bytes than for the reference: {slot}, variant {variant}")
-        self._store(index, variant, cubin, {"compile_cost_ns": cost_ns})
+        return cubin
 
     def _overwrite(self, index: int) -> None:
         variant = self._choose_variant(index)
-        self._store(index, variant, self._references[index][variant], {})
+        self._store(index, variant, self._references[index][variant])
 
-    def _store(self, index: int, variant: int, cubin: bytes, metadata: dict[str, Any]) -> None:
+    def _store(self, index: int, variant: int, cubin: bytes, **metadata: Any) -> None:
         stamp = self._worker.register.begin_write(index, variant)
+        self._worker.write(index, stamp, self._entry(index, stamp, cubin, **metadata), self._keys[index])
+
+    def _entry(self, index: int, stamp: Stamp, cubin: bytes, **metadata: Any) -> Entry:
         found = {"kind": "cubin", "arch": self._slots[index].arch, **metadata, **stamp_metadata(stamp)}
-        self._worker.write(index, stamp, Entry(cubin, found), self._keys[index])
+        return Entry(cubin, found)
 
     def _choose_variant(self, index: int) -> int:
         return self._worker.rng.randrange(self._slots[index].variants)

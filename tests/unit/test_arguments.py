@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from lockcache import FileStreamProgramCache
-from lockcache.filestream.location import default_path, resolve_path
+from lockcache.arguments import default_path, resolve_path
 
 
 def test_the_environment_variable_comes_first(monkeypatch, tmp_path):

@@ -1,0 +1,64 @@
+"""What another program's layout has to offer to be kept by :mod:`.walking`, and what a walk over it adds up to.
+
+Decides what an evictor may see of a layout: entries, each as one unit whatever files it has, and a locked removal of
+one. :class:`lockcache.integrations.pyptx_files.PyptxFiles` is the first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import NamedTuple, Protocol
+
+from lockcache.filestream.layout import Layout
+from lockcache.filestream.scan import Found
+from lockcache.filestream.usage import Slot
+
+__all__ = ["Files", "Held", "measure"]
+
+
+class Files(Protocol):
+    """What a layout has to offer. ``inode`` is 0 in a :class:`Found` that is no whole entry."""
+
+    @property
+    def layout(self) -> Layout:
+        """Where the daemon's own files go."""
+
+    def prepare(self) -> None:
+        """Make what is missing of the directories."""
+
+    def scan(self, between: Callable[[], object] = ...) -> Iterator[Found]:
+        """Every entry, and what is left of any. ``between`` is called often, and may raise to give up."""
+
+    def staged_bytes(self) -> int:
+        """Bytes of what is being written."""
+
+    def evict(self, found: Found) -> bool:
+        """Remove all of an entry if it is as it was found. Raises :class:`LockTimeoutError` where it is locked."""
+
+    def reap(self, names: Iterable[str]) -> None:
+        """Remove what dead writers left staged, and of these names, if they are no entries."""
+
+    def close(self) -> None:
+        """Close what is open."""
+
+
+class Held(NamedTuple):
+    """What one walk found."""
+
+    #: Bytes of everything, and the number of whole entries.
+    slot: Slot
+    #: Names that are no whole entries.
+    halves: list[str]
+
+
+def measure(found: Iterable[Found], staged_bytes: int) -> Held:
+    """What a walk adds up to."""
+    total_bytes, entries = staged_bytes, 0
+    halves = []
+    for each in found:
+        total_bytes += each.size_bytes
+        if each.inode:
+            entries += 1
+        else:
+            halves.append(each.name)
+    return Held(Slot(total_bytes, entries), halves)

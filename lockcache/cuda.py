@@ -1,0 +1,181 @@
+"""Program: cuda.core's, with a cache that takes what cuda.core's refuses: templates and headers.
+
+Keeps the promise of a drop-in (change the import, nothing else) and adds to ``cache=``: one process compiles; the
+symbol mapping of templates is published with the code as one unit and comes back on a hit; the files that the source
+can reach through ``#include`` are part of the key. Source of the interface: ``cuda.core.Program`` (cuda.core 1.2).
+
+Decides when a result is not worth keeping: if a header changed while it was being compiled, and, because of a fault in
+NVRTC, whatever is compiled without ``restrict`` after something was compiled with it (see :class:`Program`).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any, Final
+
+import cuda.core
+from cuda.core import ObjectCode, ProgramOptions
+
+from lockcache import headers
+from lockcache.keys import make_program_cache_key
+from lockcache.resource import Entry, ProgramCacheResource, coerce_value
+
+__all__ = ["Program"]
+
+_log = logging.getLogger("lockcache")
+
+_WRAP: Final[dict[str, Callable[..., ObjectCode]]] = {
+    "ptx": ObjectCode.from_ptx,
+    "cubin": ObjectCode.from_cubin,
+    "ltoir": ObjectCode.from_ltoir,
+}
+
+_BUNDLED: Final = b"--use-bundled-headers="
+
+# NVRTC 13.5: once a process has compiled with --restrict, all that it compiles later behaves as if compiled with it.
+_has_restricted = False
+
+
+class Program(cuda.core.Program):  # type: ignore[misc] # cuda.core is untyped
+    """A program to compile, as ``cuda.core.Program``: same constructor, same ``compile``.
+
+    With ``cache=`` one of lockcache's back ends, ``name_expressions`` and headers (``include_path``, ``pre_include``,
+    ``#include`` in the code) are cached too, and of all processes that share the cache and miss at once, one compiles.
+
+    NVRTC 13.5 goes on as with ``restrict=True`` after the first program compiled so in a process. What is compiled
+    without it from then on is returned and not stored: other processes would get code that is wrong where pointers
+    alias. Compile programs with ``restrict`` in a process of their own if the others are to be cached.
+    """
+
+    def __init__(self, code: str | bytes | bytearray, code_type: str, options: ProgramOptions | None = None) -> None:
+        super().__init__(code, code_type, options)
+        self._source = code
+        self._source_type = str(code_type)
+        self._options = ProgramOptions() if options is None else options
+
+    def compile(
+        self,
+        target_type: str,
+        name_expressions: tuple[str, ...] | list[str] = (),
+        logs: Any = None,
+        *,
+        cache: Any = None,
+    ) -> ObjectCode:
+        """Compile to ``"ptx"``, ``"cubin"`` or ``"ltoir"``, or take it from ``cache``.
+
+        On a hit nothing is compiled and ``logs`` receives nothing; the symbol mapping is that of a fresh compilation.
+
+        Raises what ``cuda.core.Program.compile`` raises; with ``cache=`` also :class:`lockcache.UncacheableError` for
+        what cannot be cached (precompiled headers, ``time``, ``__TIME__`` in the code) and :class:`ValueError` for a
+        compilation that gives no code. A cache that is not one of lockcache's is left to cuda.core.
+        """
+        if not isinstance(cache, ProgramCacheResource):
+            self._note_restrict()
+            return super().compile(target_type, name_expressions, logs, cache=cache)
+        if self.is_closed:
+            raise RuntimeError("Program has been closed")
+        compilation = _Compilation(self, target_type, name_expressions, logs)
+        return compilation.wrap(compilation.cached(cache))
+
+    def _compile_now(self, target_type: str, name_expressions: tuple[str, ...], logs: Any) -> ObjectCode:
+        self._note_restrict()
+        return super().compile(target_type, name_expressions, logs)
+
+    def _note_restrict(self) -> None:
+        global _has_restricted
+        _has_restricted = _has_restricted or (self._source_type.lower() == "c++" and bool(self._options.restrict))
+
+
+class _Compilation:
+    """One call of :meth:`Program.compile` with a cache."""
+
+    def __init__(self, program: Program, target_type: str, name_expressions: Any, logs: Any) -> None:
+        self._program = program
+        self._options = program._options
+        self._target_type = str(target_type)
+        self._names = name_expressions
+        self._logs = logs
+        self._headers = self._fingerprint()
+        self._key = make_program_cache_key(
+            code=program._source,
+            code_type=program._source_type,
+            options=self._options,
+            target_type=self._target_type,
+            name_expressions=name_expressions,
+            extra_digest=self._headers,
+        )
+
+    def cached(self, cache: ProgramCacheResource) -> Entry:
+        """The entry, compiled by this process only if no other has it or is at it."""
+        if self._is_tainted():
+            return cache.get_entry(self._key) or self._compile()
+        try:
+            return cache.get_or_compute_entry(self._key, self._compile_to_keep, label=self._label())
+        except _NotToKeepError as result:
+            return result.entry
+
+    def wrap(self, entry: Entry) -> ObjectCode:
+        """A fresh ObjectCode, as cuda.core makes one."""
+        mapping = entry.metadata.get("symbol_mapping", {})
+        return _WRAP[self._target_type.lower()](entry.code, name=self._options.name, symbol_mapping=dict(mapping))
+
+    def _compile_to_keep(self) -> Entry:
+        entry = self._compile()
+        if self._fingerprint() != self._headers:
+            _log.warning("%s: a header changed while it was compiled: the result is not kept", self._label())
+            raise _NotToKeepError(entry)
+        return entry
+
+    def _compile(self) -> Entry:
+        compiled = self._program._compile_now(self._target_type, self._names, self._logs)
+        code, found = coerce_value(compiled)
+        return Entry(code, {**found, "arch": self._options.arch} if self._options.arch else found)
+
+    def _is_tainted(self) -> bool:
+        program = self._program
+        return _has_restricted and program._source_type.lower() == "c++" and not self._options.restrict
+
+    def _fingerprint(self) -> bytes | None:
+        if self._program._source_type.lower() != "c++":
+            return None
+        options = self._options
+        if not (options.include_path or options.pre_include or _may_include(str(self._program._source))):
+            return None
+        digest: bytes = headers.fingerprint(
+            self._program._source,
+            [*self._bundled(), *_as_list(options.include_path)],
+            options.pre_include,
+            name=options.name,
+            define_macro=options.define_macro,
+            no_source_include=options.no_source_include,
+        )
+        return digest
+
+    def _bundled(self) -> list[str]:
+        """Where NVRTC's own headers lie, if this compilation searches them: before all other directories."""
+        for option in self._options.as_bytes("nvrtc", self._target_type):
+            if option.startswith(_BUNDLED):
+                root = option[len(_BUNDLED) :].decode()
+                return [root, f"{root}/cccl"]
+        return []
+
+    def _label(self) -> str:
+        return f"{self._options.name} to {self._target_type}"
+
+
+class _NotToKeepError(Exception):
+    """Carries a result past the cache: right for its caller, under a key that is wrong by now."""
+
+    def __init__(self, entry: Entry) -> None:
+        super().__init__()
+        self.entry = entry
+
+
+def _may_include(code: str) -> bool:
+    # A directive contains the word, unless a spliced line cuts it in two.
+    return "include" in code or "\\\n" in code or "??/" in code
+
+
+def _as_list(value: Any) -> list[Any]:
+    return [] if value is None else list(value) if isinstance(value, (list, tuple)) else [value]

@@ -1,0 +1,191 @@
+"""Compile-once: of all callers that miss a key at once, in all processes, one computes and the others get its result.
+
+Keeps the promise that waiting ends: as soon as the entry is published, the holder dies or its ``compute`` raises; and
+at the latest when the holder is overdue, after which one waiter takes over while the rest wait for that one. Keeps
+invariant 4 for waiters (they poll the entry without a lock, and hold none while they sleep) and 7: where leases cannot
+be had, everybody computes.
+
+Different keys never wait for each other: each has a lease of its own. A takeover is a lease of the next generation of
+the same key; whoever finishes after somebody else published takes what is published.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import random
+import threading
+import time
+from typing import Final
+
+from lockcache.errors import ReentrantComputeError
+from lockcache.filestream.costs import CostTable
+from lockcache.filestream.layout import Layout
+from lockcache.filestream.lease import Holder, Lease, holder_of, take_lease
+from lockcache.filestream.owner import myself
+from lockcache.filestream.read import EntryReader
+from lockcache.fork import after_fork_in_child
+
+__all__ = ["CompileOnce", "Turn"]
+
+_log = logging.getLogger("lockcache")
+
+# Polls cost 10 us. The longest pause bounds how long a dead holder is waited for, and what a thousand waiters cost.
+_FIRST_PAUSE_SECONDS: Final = 0.0005
+_LONGEST_PAUSE_SECONDS: Final = 0.025
+
+#: Without another wish: a holder has a minute, or four times what compiling that key took the last time.
+_TIMEOUT_SECONDS: Final = 60.0
+_TIMEOUT_COSTS: Final = 4
+
+_LOG_AFTER_SECONDS: Final = 2.0
+
+# Each is a holder that was given its whole time. Past that many, compiling is what all of them should do.
+_GENERATIONS: Final = 8
+
+# How long after a dropped write nobody waits for that key: a full disk must not make its compilations take turns.
+_DROPPED_NS: Final = 10 * 10**9
+
+
+class Turn:
+    """This caller's turn to compute a key. End it, in whatever way, with :meth:`end`."""
+
+    __slots__ = ("__weakref__", "_lease", "_turns", "name")
+
+    def __init__(self, turns: set[str], name: str, lease: Lease | None) -> None:
+        self._turns = turns
+        self._lease = lease
+        self.name = name
+        turns.add(name)
+
+    def end(self, *, was_dropped: bool = False) -> None:
+        """Let the next caller in. ``was_dropped``: nothing was stored, so the others need not wait for each other."""
+        self._turns.discard(self.name)
+        if self._lease is not None:
+            self._lease.release(dropped_ns=time.time_ns() if was_dropped else 0)
+
+
+class CompileOnce:
+    """Decides whose turn it is, for one directory."""
+
+    def __init__(self, layout: Layout, reader: EntryReader, timeout_seconds: float | None) -> None:
+        self._layout = layout
+        self._reader = reader
+        self._timeout_seconds = timeout_seconds
+        self.costs = CostTable(layout)
+        # What each thread is computing now: asking for it again would wait for itself.
+        self._computing = threading.local()
+        after_fork_in_child(self)
+
+    def wait_or_turn(self, name: str, label: str) -> tuple[bytes, bytes] | Turn:
+        """The entry, as soon as somebody published it; or this caller's turn to compute it.
+
+        Raises :class:`ReentrantComputeError` if this thread is computing it already.
+        """
+        turns = self._turns()
+        if name in turns:
+            raise ReentrantComputeError(f"the computation of entry {name} asked for that entry itself")
+        wait = _Wait(self, name, label)
+        while True:
+            try:
+                lease = take_lease(self._layout, name, wait.generation, label, wait.cost_ns)
+            except OSError as error:
+                _log.debug("%s: no leases here (%s): every process compiles for itself", self._layout.root, error)
+                return Turn(turns, name, None)
+            loaded = self.look(name)
+            if loaded is not None:
+                if lease is not None:
+                    lease.release()
+                return loaded
+            if lease is not None:
+                return Turn(turns, name, _unless_dropped(lease))
+            if wait.is_over():
+                return Turn(turns, name, None)
+            wait.pause()
+
+    def look(self, name: str) -> tuple[bytes, bytes] | None:
+        """The entry if it is published. A look that finds nothing is not counted as a miss."""
+        # On NFS a name that was once looked up and missing stays missing for a minute; opening its directory makes the
+        # client ask the server again. Elsewhere it costs 2 us of a poll.
+        path = self._layout.entry(name)
+        try:
+            os.close(os.open(os.path.dirname(path), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
+        except OSError:
+            return None  # no shard, no entry
+        return self._reader.load(name) if os.access(path, os.F_OK) else None
+
+    def timeout_seconds(self, cost_ns: int) -> float:
+        """How long a holder is waited for."""
+        if self._timeout_seconds is not None:
+            return self._timeout_seconds
+        return max(_TIMEOUT_SECONDS, _TIMEOUT_COSTS * cost_ns / 1e9)
+
+    def holder(self, name: str, generation: int) -> Holder | None:
+        return holder_of(self._layout, name, generation)
+
+    def _turns(self) -> set[str]:
+        found: set[str] | None = getattr(self._computing, "turns", None)
+        if found is None:
+            found = self._computing.turns = set()
+        return found
+
+    def _after_fork_in_child(self) -> None:
+        # A child forked inside compute is a caller of its own: its parent's turn is not its turn.
+        self._computing = threading.local()
+
+
+class _Wait:
+    """One caller's wait for one key."""
+
+    def __init__(self, once: CompileOnce, name: str, label: str) -> None:
+        self._once = once
+        self._name = name
+        self._label = label
+        self.cost_ns = once.costs.cost_ns(name)
+        self.generation = 0
+        self._pause_seconds = _FIRST_PAUSE_SECONDS
+        self._began = self._holder_since = time.monotonic()
+        self._holder: tuple[str, int, int] | None = None
+        self._has_logged = False
+
+    def is_over(self) -> bool:
+        """Look at the holder; whether even the last generation had its time."""
+        holder = self._once.holder(self._name, self.generation)
+        if holder is not None:
+            self._see(holder)
+        if self._age_seconds(holder) > self._once.timeout_seconds(self.cost_ns):
+            self.generation += 1
+            self._holder_since = time.monotonic()
+        return self.generation >= _GENERATIONS
+
+    def pause(self) -> None:
+        time.sleep(self._pause_seconds * (0.5 + random.random() / 2))
+        self._pause_seconds = min(self._pause_seconds * 1.5, _LONGEST_PAUSE_SECONDS)
+
+    def _see(self, holder: Holder) -> None:
+        who = (holder.token, holder.pid, holder.start_ns)
+        if who != self._holder:
+            self._holder, self._holder_since = who, time.monotonic()
+        if not self._has_logged and time.monotonic() - self._began > _LOG_AFTER_SECONDS:
+            self._has_logged = True
+            _log.info("%s", self._news(holder))
+
+    def _age_seconds(self, holder: Holder | None) -> float:
+        waited = time.monotonic() - self._holder_since
+        if holder is None or holder.token != myself().host:
+            return waited  # another host's clock says nothing here
+        return max(waited, (time.time_ns() - holder.start_ns) / 1e9)
+
+    def _news(self, holder: Holder) -> str:
+        last = f"it took {holder.cost_ns / 1e9:.1f} s the last time" if holder.cost_ns else "for the first time"
+        what = f" ({holder.label})" if holder.label else ""
+        return f"waiting for process {holder.pid} on {holder.host} to compile {self._name[:16]}{what}: {last}"
+
+
+def _unless_dropped(lease: Lease) -> Lease | None:
+    """``lease``, or ``None`` after giving it back, if a write of this key was dropped a moment ago."""
+    dropped_ns = lease.previous.dropped_ns if lease.previous is not None else 0
+    if not 0 <= time.time_ns() - dropped_ns < _DROPPED_NS:
+        return lease
+    lease.release(dropped_ns=dropped_ns)
+    return None

@@ -1,0 +1,184 @@
+"""From one file to the next, as NVRTC searches: the closure and its digest.
+
+Keeps invariant 1: whatever file could change what NVRTC sees changes the digest. Both branches of each conditional
+count. What was not there counts as much as what was: the digest says at which place of the search order each name was
+found, so a file that newly shadows another changes it.
+
+The order, found by watching NVRTC 13.5 open files:
+
+- ``"x.h"``: beside the file that names it (of the source: the directory part of its name, from the working directory;
+  not with ``no_source_include``), then ``include_path`` in order. Only beside that file, not beside those above it.
+- ``<x.h>``: ``include_path`` in order. An absolute name: nowhere else, in both forms.
+- ``pre_include``: the working directory, whatever the source's name and even with ``no_source_include``, then
+  ``include_path``.
+- A name whose last part has no dot is tried with ``.stdh`` in the same directory before the next directory.
+- Only regular files count; ``..`` is the file system's, through links too; "beside" is where the name as spelled lies,
+  not where a link leads.
+- ``#include_next`` goes on behind the directory of the file it is in: here every place of the search counts.
+- Two names of one inode are one file to ``#pragma once``, so the digest says which are (two copies are two).
+
+What paths are called beyond that is not in the digest: the same headers under two prefixes agree. ``__FILE__`` is
+``include_path`` and the name as spelled, and both are in the options and the sources, that is in the key.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections import deque
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from lockcache.errors import UncacheableError
+from lockcache.headers import files
+from lockcache.headers.computed import Widening
+from lockcache.headers.facts import Facts, Identity, Observer
+from lockcache.headers.source import INCLUDE, NEXT, PROBE, Node, Operand, Source
+
+__all__ = ["Closure", "Request", "walk"]
+
+#: Where a name was found, as a number for each place of the search, and the number of the file.
+_Outcome = tuple[int, int]
+
+
+class Request(NamedTuple):
+    """What is searched for, and where. Directories are absolute unless there is no working directory."""
+
+    source: Source
+    #: What the source is called in messages.
+    name: str
+    #: Where the source lies.
+    directory: bytes
+    working_directory: bytes
+    include_path: tuple[bytes, ...]
+    pre_include: tuple[bytes, ...]
+    #: False: ``no_source_include``.
+    beside: bool
+
+
+class Closure(NamedTuple):
+    """The digest, and the facts on which it rests."""
+
+    digest: bytes
+    facts: Facts
+    #: False where a file was too young when it was read: the facts may fail to tell a change.
+    settled: bool
+
+
+def walk(request: Request) -> Closure:
+    """Read everything that the source can reach. Raises UncacheableError, or OSError for a file that cannot be read."""
+    return _Walk(request).run()
+
+
+class _Walk:
+    def __init__(self, request: Request) -> None:
+        self._request = request
+        self._observer = Observer()
+        self._queue: deque[Node] = deque()
+        self._nodes: list[Node] = []
+        #: Files by the directory that holds them and their name in it: however a path winds its way there through
+        #: links and dots, what is beside the file is the same. So a header that includes "./itself.h" ends.
+        self._numbers: dict[tuple[Identity | bytes, bytes], int] = {}
+        self._aliases: dict[Identity, int] = {}
+        self._homes: dict[Identity | bytes, int] = {}
+        self._found: dict[tuple[Operand, bytes], tuple[_Outcome, ...]] = {}
+        self._description: list[object] = []
+        self._settled = True
+
+    def run(self) -> Closure:
+        self._describe_search()
+        request = self._request
+        self._add(Node(0, os.fsencode(request.name), request.directory, request.source))
+        for name in request.pre_include:
+            self._description.append((name, self._resolve(Operand(INCLUDE, True, name), request.working_directory)))
+        self._drain()
+        widening = Widening(self._observer, request.include_path, request.beside)
+        while self._widen(widening):
+            self._drain()
+        text = repr(("lockcache headers 1", self._description)).encode()
+        digest = hashlib.sha256(text, usedforsecurity=False).digest()
+        return Closure(digest, self._observer.facts(), self._settled)
+
+    def _describe_search(self) -> None:
+        """Which directories of the search are one: ``#include_next`` compares inodes, not names."""
+        identities = [self._observer.identity(directory) for directory in self._request.include_path]
+        # A missing one is none of the others, so that making an empty directory changes nothing.
+        aliases = [i if found is None else identities.index(found) for i, found in enumerate(identities)]
+        self._description.append((self._request.beside, aliases))
+        self._homes.update((found, i) for i, found in reversed(list(enumerate(identities))) if found is not None)
+
+    def _drain(self) -> None:
+        while self._queue:
+            node = self._queue.popleft()
+            self._description.append((node.number, self._follow(node.source.operands, node)))
+
+    def _follow(self, operands: Sequence[Operand], node: Node) -> list[tuple[_Outcome, ...]]:
+        # What is not looked for beside anything leads to the same place from everywhere: no need to search again.
+        beside = node.directory if self._request.beside else b""
+        return [self._resolve(operand, beside if operand.quoted else b"") for operand in operands]
+
+    def _widen(self, widening: Widening) -> bool:
+        """Take in what computed names may lead to. False when there is nothing new."""
+        before = len(self._nodes)
+        for node, others in widening.outward(self._nodes):
+            self._description += [("outward", node.number, self._follow(other.outward, node)) for other in others]
+        for tree in widening.trees(self._nodes):
+            self._description.append(("tree", [(path[len(tree.root) :], self._visit(path)) for path in tree.paths]))
+        return len(self._nodes) > before
+
+    def _resolve(self, operand: Operand, first: bytes) -> tuple[_Outcome, ...]:
+        """Where the name leads, with ``first`` before ``include_path``. The empty tuple: nowhere."""
+        known = self._found.get((operand, first))
+        if known is None:
+            known = self._found[operand, first] = tuple(self._search(operand, first))
+        return known
+
+    def _search(self, operand: Operand, first: bytes) -> list[_Outcome]:
+        outcomes: list[_Outcome] = []
+        for place, path in self._candidates(operand.name, first):
+            if not self._observer.is_file(path):
+                continue
+            if operand.verb == PROBE:
+                return [(place, -1)]  # whether there is one is all that was asked; what it holds does not count
+            outcomes.append((place, self._visit(path)))
+            if operand.verb != NEXT:
+                break
+        return outcomes
+
+    def _candidates(self, name: bytes, first: bytes) -> list[tuple[int, bytes]]:
+        if name.startswith(b"/"):
+            return [(0, name)]
+        places = [(0, first)] if first else []
+        places += enumerate(self._request.include_path, start=1)
+        suffixes = (b"",) if b"." in name.rpartition(b"/")[2] else (b"", b".stdh")
+        # The place and the suffix as one number: a name found as x.stdh is not one found as x.
+        return [
+            (place * 2 + i, os.path.join(directory, name) + suffix)
+            for place, directory in places
+            for i, suffix in enumerate(suffixes)
+        ]
+
+    def _visit(self, path: bytes) -> int:
+        """The number of the file at this path, which is read if it is a new one."""
+        directory, name = os.path.split(path)
+        place = self._observer.identity(directory) or directory
+        number = self._numbers.get((place, name))
+        if number is not None:
+            return number
+        found, content, settled = files.load(path)
+        self._observer.saw(path, found)
+        self._settled = self._settled and settled
+        number = self._numbers[place, name] = len(self._nodes)
+        alias = self._aliases.setdefault(found[:2], number)
+        self._description.append((number, content.digest, alias, self._homes.get(place, -1)))
+        self._add(Node(number, path, directory, content.source))
+        return number
+
+    def _add(self, node: Node) -> None:
+        if node.source.clock:
+            raise UncacheableError(
+                f"{os.fsdecode(node.path)} has {node.source.clock.decode()}: it takes the time of the compilation into "
+                "the output. Remove it, or compile without a cache"
+            )
+        self._nodes.append(node)
+        self._queue.append(node)

@@ -1,0 +1,137 @@
+"""Files as the walk sees them: one stat, one read, and whether the two can be trusted next time.
+
+Keeps invariant 1 for the memo: content is taken as unchanged only where device, inode, size, mtime and ctime are what
+they were, and only if the file had been left alone for two seconds when it was read. A change in the same tick of the
+clock leaves all five as they are, and ticks of a whole second are seen on network file systems. ctime is what cannot be
+set back; mtime is for file systems that keep no ctime. Not promised: a server whose clock is behind ours by more than
+two seconds and which ticks coarsely can hide a change that falls into the tick of our read.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import stat
+import threading
+import time
+from typing import NamedTuple
+
+from lockcache.fork import after_fork_in_child
+from lockcache.headers.source import Source, scan
+
+__all__ = ["Content", "Signature", "load", "regular", "signature"]
+
+#: Device, inode, size in bytes, mtime and ctime in nanoseconds.
+Signature = tuple[int, int, int, int, int]
+
+#: Longer than the coarsest tick of mtime that is in use (FAT: 2 s; network file systems: 1 s).
+_RACY_NS = 2_000_000_000
+#: Contents remembered. CCCL with cooperative_groups is 1,200 files, all of a CUDA toolkit 2,500; about 2 KB each.
+_CONTENTS_LIMIT = 16_384
+#: What stat says of a name that NVRTC passes over, too: nothing there, or nothing that can be reached.
+_ABSENT = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EACCES, errno.ENAMETOOLONG})
+_STALE_RETRIES = 3
+
+
+class Content(NamedTuple):
+    """What a file holds."""
+
+    digest: bytes
+    source: Source
+
+
+def signature(status: os.stat_result) -> Signature:
+    """By what a file is recognised as unchanged."""
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
+
+
+def regular(path: bytes) -> os.stat_result | None:
+    """The status of a regular file, or of the one that a link leads to; None where NVRTC would look further.
+
+    NVRTC passes over directories, devices and dangling links in its search. Raises OSError for a failing disk or
+    network, which says nothing about what is there.
+    """
+    try:
+        status = os.stat(path)
+    except OSError as error:
+        if error.errno in _ABSENT:
+            return None
+        raise
+    return status if stat.S_ISREG(status.st_mode) else None
+
+
+def load(path: bytes) -> tuple[Signature, Content, bool]:
+    """Signature, content, and whether that signature may be trusted to mean that content from now on.
+
+    Raises OSError naming the path where the file cannot be read.
+    """
+    for attempt in range(_STALE_RETRIES):
+        try:
+            return _load(path)
+        except OSError as error:
+            # The server replaced the file between open and read; the kernel repeats a stale open, not a stale read.
+            if error.errno != errno.ESTALE or attempt == _STALE_RETRIES - 1:
+                raise _unreadable(error, path) from error
+    raise AssertionError("unreachable")
+
+
+def _unreadable(error: OSError, path: bytes) -> OSError:
+    what = f"cannot read a header, so nothing can be said about what it includes ({error.strerror})"
+    return type(error)(error.errno, what, os.fsdecode(path))
+
+
+def _load(path: bytes) -> tuple[Signature, Content, bool]:
+    # The clock first: a change while we read is then younger than this.
+    now_ns = time.time_ns()
+    # Not blocking: between stat and open the name may have become a pipe.
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    try:
+        found = signature(os.fstat(descriptor))
+        known = _contents.get(found)
+        if known is not None:
+            return found, known, True
+        with open(descriptor, "rb", closefd=False) as file:
+            data = file.read()
+        settled = _is_settled(found, now_ns) and signature(os.fstat(descriptor)) == found
+    finally:
+        os.close(descriptor)
+    content = Content(hashlib.sha256(data, usedforsecurity=False).digest(), scan(data))
+    if settled:
+        _contents.put(found, content)
+    return found, content, settled
+
+
+def _is_settled(found: Signature, now_ns: int) -> bool:
+    """Whether the file was left alone for long enough that a change would be another signature."""
+    mtime_ns, ctime_ns = found[3:]
+    # A ctime ahead of our clock is a server's that is ahead: not settled until we are there. An mtime ahead comes out
+    # of an archive, mostly: it says nothing, and ctime tells.
+    return ctime_ns <= now_ns - _RACY_NS and not now_ns - _RACY_NS < mtime_ns <= now_ns
+
+
+class _Contents:
+    """Contents by signature: which path led to a file does not matter. Emptied when full. Safe for threads and fork."""
+
+    def __init__(self) -> None:
+        self._known: dict[Signature, Content] = {}
+        self._after_fork_in_child()
+        after_fork_in_child(self)
+
+    def get(self, key: Signature) -> Content | None:
+        return self._known.get(key)
+
+    def put(self, key: Signature, content: Content) -> None:
+        with self._lock:
+            if len(self._known) >= _CONTENTS_LIMIT:
+                self._known.clear()
+            self._known[key] = content
+
+    def clear(self) -> None:
+        self._known.clear()
+
+    def _after_fork_in_child(self) -> None:
+        self._lock = threading.Lock()
+
+
+_contents = _Contents()

@@ -1,0 +1,133 @@
+"""The digest of the headers that a source can reach: what callers call.
+
+Keeps invariant 1 for programs with headers: as ``extra_digest`` of a key, it makes any changed, added, removed or newly
+shadowing header a miss. Relied on by :mod:`lockcache.cuda`. Imports nothing of CUDA.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from lockcache.headers.closure import Request
+from lockcache.headers.memo import closure_of
+from lockcache.headers.source import scan_remembered
+
+__all__ = ["fingerprint"]
+
+if TYPE_CHECKING:
+    _Path = str | os.PathLike[str]
+    _Macro = str | tuple[str, str]
+
+
+def fingerprint(
+    code: str | bytes | bytearray,
+    include_path: _Path | Sequence[_Path] | None = (),
+    pre_include: _Path | Sequence[_Path] | None = (),
+    *,
+    name: str | None = None,
+    define_macro: _Macro | Sequence[_Macro] | None = (),
+    no_source_include: bool | None = False,
+) -> bytes:
+    """Digest of all files that NVRTC may read to compile ``code``: 32 bytes, for ``extra_digest``.
+
+    The arguments are those of ``cuda.core.ProgramOptions``, with :class:`os.PathLike` beside str. With
+    ``use_bundled_headers``, cuda.core has NVRTC search the directory in which NVRTC installed its headers, and ``cccl``
+    in it, before ``include_path``: put both in front.
+
+    Two calls give the same digest if every name leads to the same content, found at the same place of the search
+    order. It does not depend on where directories lie, on links, on times, nor on ``code`` beyond what that includes:
+    code, options and paths as they are spelled are the key's. So are debug and line information, which hold paths.
+
+    A change between this call and the compilation is not seen: call again afterwards, which is cheap, and keep what was
+    compiled only if the digest is the same. A call made before costs one ``stat`` for each file; files changed in the
+    last two seconds are read again. ``#include MACRO`` makes every file below the searched directories count, and logs
+    a warning.
+
+    Raises TypeError for a wrong type; UncacheableError (a ValueError) for code or headers with ``__DATE__``,
+    ``__TIME__`` or ``__TIMESTAMP__``, and for a computed name that may lead to too many files or anywhere; OSError
+    naming the file for one that cannot be read. A file that is not there is no error: the compiler will say so.
+    """
+    called = _coerce_name(name)
+    text = _definitions(define_macro) + _coerce_code(code)
+    working = _working_directory()
+    return closure_of(
+        Request(
+            scan_remembered(text),
+            called,
+            os.path.dirname(os.path.join(working, os.fsencode(called))),
+            working,
+            # join leaves an absolute path alone; an empty one is the working directory, to NVRTC too.
+            tuple(os.path.join(working, path) for path in _coerce_paths("include_path", include_path)),
+            _coerce_paths("pre_include", pre_include),
+            not no_source_include,
+        )
+    ).digest
+
+
+def _working_directory() -> bytes:
+    try:
+        return os.getcwdb()
+    except FileNotFoundError:
+        return b""  # removed: relative names lead nowhere, for NVRTC as for us
+
+
+def _coerce_code(code: object) -> bytes:
+    if isinstance(code, str):
+        return code.encode(errors="surrogatepass")
+    if isinstance(code, (bytes, bytearray)):
+        return bytes(code)
+    raise TypeError(f"code must be a str, bytes or bytearray, got {type(code).__name__}")
+
+
+def _coerce_name(name: object) -> str:
+    if name is None:
+        return "default_program"
+    if not isinstance(name, str):
+        raise TypeError(f"name must be a str or None, got {type(name).__name__} {name!r}")
+    return name
+
+
+def _coerce_paths(argument: str, value: object) -> tuple[bytes, ...]:
+    if value is None:
+        return ()
+    if isinstance(value, (str, os.PathLike)):
+        return (_coerce_path(argument, value),)
+    # bytes are a sequence, of numbers.
+    if isinstance(value, (bytes, bytearray)) or not isinstance(value, Sequence):
+        raise _wrong(argument, value)
+    return tuple(_coerce_path(argument, item) for item in value)
+
+
+def _coerce_path(argument: str, item: object) -> bytes:
+    path = os.fspath(item) if isinstance(item, os.PathLike) else item
+    if not isinstance(path, str):
+        raise _wrong(argument, item)
+    return os.fsencode(path)
+
+
+def _wrong(argument: str, value: object) -> TypeError:
+    accepted = "a str, an os.PathLike of str, or a sequence of these"
+    return TypeError(f"{argument} must be {accepted}; got {type(value).__name__} {value!r}")
+
+
+def _definitions(value: object) -> bytes:
+    """Macros as the lines that define them: what they hold can be included, and can ask for files."""
+    if value is None:
+        return b""
+    # Two line ends: a body may end in a backslash.
+    return "".join(f"#define {macro} {body}\n\n" for macro, body in _macros(value)).encode(errors="surrogatepass")
+
+
+def _macros(value: object) -> Iterable[tuple[str, str]]:
+    if isinstance(value, str):
+        macro, _, body = value.partition("=")
+        return [(macro, body)]
+    # As cuda.core reads it: a tuple of two str is a name and its value, a list of two is two macros.
+    if isinstance(value, tuple) and len(value) == 2 and all(isinstance(item, str) for item in value):
+        return [value]
+    if isinstance(value, (list, tuple)) and all(isinstance(item, (str, tuple)) for item in value):
+        return [macro for item in value for macro in _macros(item)]
+    accepted = "a str, a (name, value) tuple of str, or a list of these"
+    raise TypeError(f"define_macro must be {accepted}; got {type(value).__name__} {value!r}")

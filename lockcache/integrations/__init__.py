@@ -1,0 +1,1 @@
+"""Adapters: other programs' caches, on lockcache. Each keeps its program's names and files, and adds the invariants."""

@@ -1,0 +1,240 @@
+"""A pyptx directory, as many processes use it: ``<hash>.ptx``, ``<hash>.cubin`` and ``<hash>.json`` as one entry.
+
+Keeps invariant 1 with :mod:`.pyptx_sidecar`: reads take no lock, and a reader that meets files of two writers finds
+that the digest does not bind them. Keeps it for pyptx's own readers, who verify nothing, as far as order can: the json,
+without which they see no entry, is removed first and published last. Death between any two steps therefore leaves no
+entry, never a mixed one (invariant 5), and what the dead had staged goes with the next write. Locks only keep writers
+from undoing each other's work (invariant 6).
+
+Beside the files there is one directory, ``lockcache/``, which pyptx passes over: locks, staged files, a daemon's files.
+Whoever removes an entry takes the lock of its first hex digit, removes the json, then the others. A daemon finds the
+names with :meth:`PyptxFiles.scan` and evicts with :meth:`PyptxFiles.evict`, which looks again under the lock.
+
+Not promised: that one of pyptx's own readers, which look for the json first and the cubin last, gets the cubin of an
+entry that is removed between the two; it gets PTX and metadata, which are whole.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, Final
+
+from lockcache.filestream.directory import check_directory
+from lockcache.filestream.layout import Layout, make_private
+from lockcache.filestream.locks import ProcessLock
+from lockcache.filestream.recency import ReadRecency
+from lockcache.filestream.replace import write_all
+from lockcache.filestream.scan import Found
+from lockcache.integrations.pyptx_read import READ, Loaded, load_with, read_part
+from lockcache.integrations.pyptx_scan import SUFFIXES, changed_ns, look, scan
+from lockcache.integrations.pyptx_sidecar import pack
+from lockcache.integrations.pyptx_staged import reap_staged, staged_bytes, staged_name
+
+__all__ = ["PyptxFiles", "guest_layout"]
+
+_STAGE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
+
+# A reader that comes between two renames finds the next entry at its second look; a third is for the unlucky.
+_LOOKS: Final = 3
+_LOCK_TIMEOUT_SECONDS: Final = 5.0
+# A name without its json or its PTX: so long after its last change no writer is at it any more, which takes
+# milliseconds. By ctime, so that a copy that keeps times and is still under way is not taken for what somebody left.
+_LEFT_SECONDS: Final = 60.0
+
+
+def guest_layout(root: str) -> Layout:
+    """The paths of ours in a directory that is pyptx's: all of them below ``lockcache/``."""
+    layout = Layout(root)
+    layout.tmp = os.path.join(layout.own, "staged")
+    return layout
+
+
+class PyptxFiles:
+    """The entries of one directory."""
+
+    def __init__(self, root: str, lock_timeout_seconds: float = _LOCK_TIMEOUT_SECONDS) -> None:
+        """Make ``root`` (mode 0700) if it is missing.
+
+        Raises :class:`UnsafeCacheDirError` if somebody else owns it or may write to it, or the plain :class:`OSError`.
+        """
+        self.root = root
+        self.layout = layout = guest_layout(root)
+        self._recency = ReadRecency(root)
+        self._locks = {digit: ProcessLock(f"{layout.locks}/{digit}", lock_timeout_seconds) for digit in _DIGITS}
+        self._make_root()
+        check_directory(layout)
+
+    def stamp(self, name: str) -> bytes:
+        """The json file's bytes; empty where there is none that can be read."""
+        found = read_part(self.root, name, "json")
+        return b"" if found is None else found.content
+
+    def load(self, name: str, key: Mapping[str, Any]) -> tuple[Loaded | None, bool]:
+        """The entry of ``key``, and whether what was found there was damaged. Raises nothing for what it finds."""
+        for _ in range(_LOOKS):
+            sidecar = read_part(self.root, name, "json")
+            if sidecar is None:
+                return None, False
+            loaded = load_with(self.root, sidecar, name, key)
+            if loaded is not None:
+                self._touch(name)
+                return loaded, False
+            if self.stamp(name) == sidecar.content:
+                return None, True  # not a writer's doing: it would have taken the json away
+        return None, False
+
+    def store(
+        self, name: str, key: Mapping[str, Any], metadata: Mapping[str, Any], ptx: bytes, cubin: bytes | None
+    ) -> bytes:
+        """Publish an entry; returns its json file's bytes.
+
+        Raises :class:`OSError`; then an older entry is gone, if it could be removed. Raises as :func:`pack` does.
+        """
+        sidecar = pack(name, key, metadata, ptx, cubin)
+        parts = {"ptx": ptx, "json": sidecar} if cubin is None else {"cubin": cubin, "ptx": ptx, "json": sidecar}
+        try:
+            self._publish(name, parts)
+        except OSError:
+            # What must no longer be served. Without the lock, which may be what failed: at worst this is one miss.
+            with contextlib.suppress(OSError):
+                self.discard(name)
+            raise
+        return sidecar
+
+    def discard(self, name: str) -> None:
+        """Make an entry one no more: remove its json. Raises :class:`OSError`."""
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(self._path(name, "json"))
+
+    def remove(self, name: str) -> None:
+        """Remove an entry with all its files. Raises :class:`OSError`."""
+        with self._locks[name[0]]:
+            self._remove_locked(name)
+
+    def evict(self, found: Found) -> bool:
+        """Remove an entry that nobody wrote or used since :meth:`scan` found it; whether that was so.
+
+        Raises :class:`LockTimeoutError` where a writer keeps the lock, else as :meth:`remove`.
+        """
+        with self._locks[found.name[0]]:
+            is_unchanged = look(self.root, found.name) == found
+            if is_unchanged:
+                self._remove_locked(found.name)
+        return is_unchanged
+
+    def reap(self, names: Iterable[str]) -> None:
+        """Remove what dead writers left: staged, and of those of ``names`` that are no entries. Raises as remove."""
+        reap_staged(self.layout.tmp)
+        for name in names:
+            if self._is_left(name):
+                with self._locks[name[0]]:
+                    if self._is_left(name):
+                        self._remove_locked(name)
+
+    def scan(self, between: Callable[[], object] = lambda: None) -> Iterator[Found]:
+        """As :func:`.pyptx_scan.scan`."""
+        return scan(self.root, between)
+
+    def staged_bytes(self) -> int:
+        """Bytes of what writers have staged. Raises :class:`OSError`."""
+        return staged_bytes(self.layout.tmp)
+
+    def names(self) -> dict[str, int]:
+        """The entries (a json and a PTX), and the bytes of each with all its files."""
+        return {found.name: found.size_bytes for found in self.scan() if found.inode}
+
+    def clear(self) -> None:
+        """Remove every entry, and what is left of any. Safe beside writers. Raises :class:`OSError`."""
+        for found in self.scan():
+            self.remove(found.name)
+        reap_staged(self.layout.tmp)
+
+    def prepare(self) -> None:
+        """Make what is missing of the directories, as the first write does. Raises :class:`OSError`."""
+        if not os.path.isdir(self.layout.tmp):
+            self._make_root()
+            make_private(self.layout.own)
+            make_private(self.layout.tmp)
+
+    def close(self) -> None:
+        """Close the locks. The next use opens them again."""
+        for lock in self._locks.values():
+            lock.close()
+
+    def _is_left(self, name: str) -> bool:
+        found = look(self.root, name)
+        if found is None or found.inode:
+            return False
+        return time.time() - changed_ns(self.root, name) / 1e9 >= _LEFT_SECONDS
+
+    def _touch(self, name: str) -> None:
+        """State a hit, on the json."""
+        try:
+            fd = os.open(self._path(name, "json"), READ)
+        except OSError:
+            return  # evicted since
+        try:
+            self._recency.touch(fd)
+        finally:
+            os.close(fd)
+
+    def _publish(self, name: str, parts: dict[str, bytes]) -> None:
+        staged: dict[str, str] = {}
+        try:
+            self.prepare()
+            for suffix, content in parts.items():
+                staged[suffix] = self._stage(name, suffix, content)
+            with self._locks[name[0]]:
+                self._replace_locked(name, staged)
+        finally:
+            for path in staged.values():
+                _unlink(path)
+        reap_staged(self.layout.tmp)
+
+    def _replace_locked(self, name: str, staged: dict[str, str]) -> None:
+        """Requires: the lock of the name's first digit, for the sake of other writers; see the module."""
+        # All of it first: without the json there is no entry anyhow, and ext4 writes out at once what is renamed onto
+        # another file (measured: 100 us instead of 20 onto a free name, milliseconds on a busy disk).
+        self._remove_locked(name)
+        for suffix in list(staged):  # the json is the last of them
+            os.rename(staged[suffix], self._path(name, suffix))
+            del staged[suffix]
+
+    def _remove_locked(self, name: str) -> None:
+        for suffix in SUFFIXES:
+            _unlink(self._path(name, suffix))
+
+    def _stage(self, name: str, suffix: str, content: bytes) -> str:
+        path = f"{self.layout.tmp}/{staged_name(name, suffix)}"
+        fd = os.open(path, _STAGE, 0o600)
+        try:
+            write_all(fd, content)
+        except BaseException:
+            _unlink(path)
+            raise
+        finally:
+            os.close(fd)
+        return path
+
+    def _path(self, name: str, suffix: str) -> str:
+        return f"{self.root}/{name}.{suffix}"
+
+    def _make_root(self) -> None:
+        if not os.path.isdir(self.root):
+            os.makedirs(os.path.dirname(self.root), exist_ok=True)
+            make_private(self.root)
+
+
+def _unlink(path: str) -> None:
+    try:
+        os.unlink(path)
+    except OSError as error:
+        if error.errno != errno.ENOENT:
+            raise
+
+
+_DIGITS: Final = "0123456789abcdef"

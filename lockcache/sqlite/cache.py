@@ -1,0 +1,227 @@
+"""SQLiteProgramCache: the programs of one process in one file, least recently used first out.
+
+Joins the parts of this package into the mapping API. Keeps invariant 7 at the edge: what a caller cannot help (a full
+disk, a locked or damaged database) is a counted, logged miss or dropped write; a PermissionError and EROFS on a write
+are configuration and do raise. Relied on by programs that want their cache to outlive them and share it with nobody.
+
+Not promised: compile-once among processes; :class:`~lockcache.FileStreamProgramCache` is for those. A second process
+is not refused, though: what either reads is whole and the latest, and a write that meets the other's lock for too long
+is dropped.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import threading
+from typing import Any, Final
+
+from lockcache.arguments import coerce_seconds, resolve_path
+from lockcache.fork import after_fork_in_child
+from lockcache.resource import (
+    CacheStats,
+    Entry,
+    ProgramCacheResource,
+    coerce_entry,
+    coerce_key,
+    coerce_max_size_bytes,
+    coerce_value,
+    join_metadata,
+    split_metadata,
+)
+from lockcache.sqlite.location import FILE_NAME
+
+__all__ = ["SQLiteProgramCache"]
+
+_log = logging.getLogger("lockcache")
+
+# What opening goes on without: it may be over by the next read or write.
+_PASSING: Final = (errno.EIO, errno.ENOSPC, errno.EDQUOT, errno.ETIMEDOUT)
+
+
+class SQLiteProgramCache(ProgramCacheResource):
+    """Compiled programs in one SQLite file (WAL mode) on a local disk, for the threads of one process.
+
+    Reading an entry makes it the most recently used; eviction is strictly least recently used. A read never waits for a
+    write. A row that is not what was stored is a miss and is removed; a file that is no sound database is set aside
+    under another name, with a logged warning, and a new one begun.
+
+    Args:
+        path: The file; made with mode 0600 if missing, its directory with 0700. ``None``: ``programs.sqlite3`` in
+            ``$LOCKCACHE_DIR``, else in ``lockcache`` in the user cache directory.
+        max_size_bytes: Bound for the bytes of code and metadata, for what this object writes; ``None`` means no bound.
+            The file is a few per cent larger, and its log (``-wal``) takes up to 4 MiB or the largest entry beside it.
+            An entry larger than the cap is not stored and evicts nothing, and an older value under its key is removed.
+        lock_timeout_seconds: How long a write waits for another process that has the database locked before it is
+            dropped. Reads wait for a quarter of a second at most, then miss.
+
+    Raises:
+        UnsafeCacheDirError: Somebody else owns the file or may write to it, or it is a symbolic link.
+        FormatError: The file is of a newer lockcache, or a database of another program.
+        OSError: It cannot be made, or is no file.
+
+    A file that may only be read opens: hits work, writes raise. Objects can be pickled (the copy opens the same file)
+    and survive ``fork``.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str] | None = None,
+        *,
+        max_size_bytes: int | None = None,
+        lock_timeout_seconds: float = 5.0,
+    ) -> None:
+        self._max_size_bytes = coerce_max_size_bytes(max_size_bytes)
+        self._wait_seconds = coerce_seconds("lock_timeout_seconds", lock_timeout_seconds)
+        # Here and not above: sqlite3 takes 10 ms to import, and most programs use another cache.
+        from lockcache.sqlite import rows
+        from lockcache.sqlite.store import Store
+
+        self._rows = rows
+        self._store = Store(resolve_path(path, FILE_NAME), self._wait_seconds)
+        self._counting = threading.Lock()
+        after_fork_in_child(self)
+        names = ("hits", "misses", "puts", "evictions", "dropped_writes", "corrupt_entries")
+        self._counts = dict.fromkeys(names, 0)
+        self._said: set[str] = set()
+        self._open()
+
+    @property
+    def path(self) -> str:
+        """The file, as an absolute path."""
+        return self._store.path
+
+    @property
+    def max_size_bytes(self) -> int | None:
+        """The cap of this object."""
+        return self._max_size_bytes
+
+    def __getitem__(self, key: bytes | str) -> bytes:
+        program = self._read(coerce_key(key))
+        if program is None:
+            raise KeyError(key)
+        code: bytes = program.code
+        return code
+
+    def get_entry(self, key: bytes | str) -> Entry | None:
+        """The entry with its metadata, or ``None``."""
+        program = self._read(coerce_key(key))
+        return None if program is None else Entry(program.code, join_metadata(program.tail, program.cost_ns))
+
+    def __setitem__(self, key: bytes | str, value: object) -> None:
+        name = coerce_key(key)
+        self._write(name, *split_metadata(*coerce_value(value)))
+
+    def put_entry(self, key: bytes | str, entry: Entry) -> None:
+        """Store code and metadata as one unit: a reader sees both or neither."""
+        name = coerce_key(key)
+        self._write(name, *coerce_entry(entry))
+
+    def __delitem__(self, key: bytes | str) -> None:
+        """Remove the entry. Raises :class:`LockTimeoutError` where another process has the database locked too long."""
+        name = coerce_key(key)
+        if not self._store.change(lambda connection: self._rows.remove(connection, (name,))):
+            raise KeyError(key)
+
+    def __len__(self) -> int:
+        return self._totals()[1]
+
+    def clear(self) -> None:
+        """Remove every entry and give the disk space back. Raises as ``del`` does."""
+        self._store.change(self._rows.clear)
+        self._store.shrink()
+
+    def stats(self) -> CacheStats:
+        """This object's counters, and bytes and entries of the file."""
+        size_bytes, entries = self._totals()
+        with self._counting:
+            return CacheStats(**self._counts, bytes=size_bytes, entries=entries)
+
+    def close(self) -> None:
+        """Write what is noted of the order of use, and close the file. The next use opens it again."""
+        self._store.close()
+
+    def _open(self) -> None:
+        try:
+            self._store.read(self._rows.totals)
+            self._evict_to_cap()
+        except OSError as error:
+            if not isinstance(error, TimeoutError) and error.errno not in _PASSING:
+                raise
+            self._say("not usable now, reads miss and writes are dropped until it is", error)
+
+    def _evict_to_cap(self) -> None:
+        cap = self._max_size_bytes
+        if cap is None or self._totals()[0] <= cap:
+            return
+        try:
+            self._count(evictions=self._store.change(lambda connection: self._rows.evict(connection, cap)))
+        except OSError as error:
+            if not _is_misconfigured(error):
+                raise  # and a file that may only be read keeps what it has
+
+    def _read(self, name: bytes) -> Any:
+        try:
+            program, is_corrupt = self._store.load(name)
+        except OSError as error:
+            self._say("a read failed and is a miss", error)
+            program, is_corrupt = None, False
+        self._count(hits=program is not None, misses=program is None, corrupt_entries=is_corrupt)
+        return program
+
+    def _totals(self) -> tuple[int, int]:
+        try:
+            return self._store.read(self._rows.totals) or (0, 0)
+        except OSError as error:
+            self._say("cannot be counted", error)
+            return 0, 0
+
+    def _write(self, name: bytes, code: bytes, tail: bytes, cost_ns: int) -> None:
+        program, cap = self._rows.Program(code, tail, cost_ns), self._max_size_bytes
+        if cap is not None and program.size_bytes > cap:
+            self._drop(name, f"{program.size_bytes} bytes are more than the cap ({cap})")
+            return
+        try:
+            evicted = self._store.change(lambda connection: self._rows.store(connection, name, program, cap))
+        except OSError as error:
+            if _is_misconfigured(error):
+                raise
+            self._drop(name, str(error))
+            return
+        self._count(puts=1, evictions=evicted)
+
+    def _drop(self, name: bytes, reason: str) -> None:
+        self._store.supersede(name)
+        self._count(dropped_writes=1)
+        self._say("a write was dropped, the program goes on without it", reason)
+
+    def _say(self, what: str, why: object) -> None:
+        # The first time is news, a disk that stays full is not.
+        level = logging.DEBUG if what in self._said else logging.WARNING
+        self._said.add(what)
+        _log.log(level, "%s: %s: %s", self.path, what, why)
+
+    def _count(self, **increments: int) -> None:
+        with self._counting:
+            for name, increment in increments.items():
+                self._counts[name] += increment
+
+    def _after_fork_in_child(self) -> None:
+        self._counting = threading.Lock()
+
+    def __reduce__(self) -> Any:
+        return _reopen, (type(self), self.path, self._max_size_bytes, self._wait_seconds)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.path!r})"
+
+
+def _reopen(
+    kind: type[SQLiteProgramCache], path: str, max_size_bytes: int | None, lock_timeout_seconds: float
+) -> SQLiteProgramCache:
+    return kind(path, max_size_bytes=max_size_bytes, lock_timeout_seconds=lock_timeout_seconds)
+
+
+def _is_misconfigured(error: OSError) -> bool:
+    return isinstance(error, PermissionError) or error.errno == errno.EROFS

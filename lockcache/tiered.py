@@ -1,0 +1,354 @@
+"""TieredProgramCache: fast caches in front of a shared one.
+
+Keeps invariant 2 as far as an object in one process can, and says exactly how far. The last tier is the truth; the
+tiers before it (the upper ones) hold copies.
+
+- **Through one object**, whatever its threads do at once: once a write, delete or clear has returned, no read gives
+  what was there before. A read that found an older value below and fills the upper tiers with it too late would break
+  that; so writes of one key exclude each other, and a fill gives way to any write that began after its read did.
+- **Across processes**: what another process stored or removed in the last tier is seen by reads that get there, and a
+  copy is answered from above for ``recheck_seconds`` at most before the last tier is asked again. So a read may be
+  older than the last tier by that much and no more, counted from when this object first met the copy. An upper tier
+  that outlives the process (a directory on a local disk) may hold a copy that was older when it was met.
+- **Why that is enough for programs**: a key from ``make_program_cache_key`` is a digest of all that the program depends
+  on, so two values under one key are both right. Whoever stores other things under keys of his own, and must not see an
+  old one, passes ``recheck_seconds=0``: then every read asks the last tier.
+
+Asking again is what tells the last tier, too, that its hottest entries are in use; without that it would see the first
+read of each only, and evict them first.
+
+Keeps invariant 7: an upper tier that takes no copy makes no read fail; that key is read from below from then on.
+Compile-once is the last tier's, since that is where the others look. Lock order: a stripe is held while tiers take
+their own locks, never the reverse; only :meth:`~TieredProgramCache.clear` holds several, in their order.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import math
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any, Final, TypeVar, overload
+
+from lockcache.fork import after_fork_in_child
+from lockcache.resource import CacheStats, Entry, ProgramCacheResource, coerce_key, coerce_value
+
+__all__ = ["TieredProgramCache"]
+
+_T = TypeVar("_T")
+_Tiers = tuple[ProgramCacheResource, ...]
+
+_log = logging.getLogger("lockcache")
+
+# A program has some hundred kernels, each read a few times a minute at most: a read of the last tier for each of them
+# once a minute is not felt, and an entry that is a minute old is not evicted before those of last week.
+_RECHECK_SECONDS: Final = 60.0
+# Writes take turns within a stripe. 16 threads that compile at once rarely meet in 64.
+_STRIPES: Final = 64
+# Times of copies kept, 100 bytes each. Beyond them, copies without a time are asked for below, which is always sound.
+_MOST_TIMES: Final = 65_536
+# The time of a copy that must not be answered: it is being replaced, or could not be.
+_SUSPECT: Final = -math.inf
+
+
+class TieredProgramCache(ProgramCacheResource):
+    """Reads fall through from the first tier to the last and fill the tiers above; writes go to all of them.
+
+    Args:
+        tiers: At least one back end, fastest first, the shared one last. They may be used by themselves as well, but
+            what is stored in an upper one by itself is not stored in the last.
+        recheck_seconds: For how long an upper tier's copy is answered before the last tier is asked again; ``None`` is
+            for ever. If the last tier has it no more (removed, or evicted), that is a miss, and the copies go. See
+            :mod:`lockcache.tiered` for what this promises.
+
+    ``len`` is the last tier's. A write that raises (:class:`PermissionError` of a directory that may only be read) has
+    stored nothing if it was the last tier's error; if it was an upper one's, the value is in the last. Either way the
+    next read finds what is in the last tier.
+    """
+
+    def __init__(self, *tiers: ProgramCacheResource, recheck_seconds: float | None = _RECHECK_SECONDS) -> None:
+        for number, tier in enumerate(tiers, 1):
+            if not isinstance(tier, ProgramCacheResource):
+                raise TypeError(f"tier {number} must be a lockcache.ProgramCacheResource, got {type(tier).__name__}")
+        if not tiers:
+            raise TypeError("a TieredProgramCache needs at least one tier")
+        self._recheck_seconds = _coerce_recheck(recheck_seconds)
+        self._fresh_seconds = math.inf if self._recheck_seconds is None else self._recheck_seconds
+        self._tiers = tiers
+        self._uppers, self._last = tiers[:-1], tiers[-1]
+        # When each copy was last known to be the last tier's, and whether some of those times were thrown away.
+        self._times: dict[bytes, float] = {}
+        self._forgot_times = False
+        self._hits = self._misses = 0
+        self._after_fork_in_child()
+        after_fork_in_child(self)
+
+    @property
+    def tiers(self) -> tuple[ProgramCacheResource, ...]:
+        """The tiers, fastest first."""
+        return self._tiers
+
+    def __getitem__(self, key: bytes | str) -> bytes:
+        code = self._code(coerce_key(key))
+        if code is None:
+            raise KeyError(key)
+        return code
+
+    @overload
+    def get(self, key: bytes | str) -> bytes | None: ...
+    @overload
+    def get(self, key: bytes | str, default: _T) -> bytes | _T: ...
+    def get(self, key: bytes | str, default: object = None) -> object:
+        code = self._code(coerce_key(key))
+        return default if code is None else code
+
+    def get_entry(self, key: bytes | str) -> Entry | None:
+        name = coerce_key(key)
+        entry = self._above(name, lambda tier: tier.get_entry(name))
+        if entry is None:
+            entry = self._below(name)
+        self._count(is_hit=entry is not None)
+        return entry
+
+    def __setitem__(self, key: bytes | str, value: object) -> None:
+        # Once for all tiers: the file behind an ObjectCode may be gone by the second.
+        self._write(coerce_key(key), Entry(*coerce_value(value)))
+
+    def put_entry(self, key: bytes | str, entry: Entry) -> None:
+        """Store code and metadata as one unit, in each tier."""
+        if not isinstance(entry, Entry):
+            raise TypeError(f"put_entry takes a lockcache.Entry, got {type(entry).__name__}")
+        self._write(coerce_key(key), entry)
+
+    def get_or_compute_entry(self, key: bytes | str, compute: Callable[[], object], *, label: str = "") -> Entry:
+        """As :meth:`get_or_compute`, with the metadata. The last tier sees to it that only one computes."""
+        name = coerce_key(key)
+        entry = self._above(name, lambda tier: tier.get_entry(name))
+        if entry is not None:
+            self._count(is_hit=True)
+            return entry
+        version = self._version(name)
+        computed: list[object] = []
+
+        def watched() -> object:
+            computed.append(None)
+            return compute()
+
+        entry = self._last.get_or_compute_entry(name, watched, label=label)
+        self._count(is_hit=not computed)
+        self._fill(self._uppers, name, entry, version, is_truth=True)
+        return entry
+
+    def __delitem__(self, key: bytes | str) -> None:
+        """Remove the entry from every tier; :class:`KeyError` only if none had it."""
+        name = coerce_key(key)
+        with self._writing(name):
+            # Not any() over a generator: every tier must be asked. The copies first: a reader between finds the truth.
+            found = [_remove(tier, name) for tier in self._tiers]
+            self._times.pop(name, None)
+        if not any(found):
+            raise KeyError(key)
+
+    def __len__(self) -> int:
+        return len(self._last)
+
+    def clear(self) -> None:
+        """Remove every entry from every tier."""
+        with contextlib.ExitStack() as stack:
+            for stripe in range(_STRIPES):
+                stack.enter_context(self._writing_stripe(stripe))
+            for tier in self._tiers:
+                tier.clear()
+
+    def stats(self) -> CacheStats:
+        """Hits and misses of this object; damage that any tier met; all else as the last tier counts it.
+
+        A hit in any tier is one hit, a miss is a read that no tier had. Puts, evictions, dropped writes, bytes and
+        entries are the last tier's: copies are not counted twice.
+        """
+        each = [tier.stats() for tier in self._tiers]
+        with self._counting:
+            hits, misses = self._hits, self._misses
+        return CacheStats(
+            hits=hits,
+            misses=misses,
+            puts=each[-1].puts,
+            evictions=each[-1].evictions,
+            dropped_writes=each[-1].dropped_writes,
+            corrupt_entries=sum(stats.corrupt_entries for stats in each),
+            unverified_hits=sum(stats.unverified_hits for stats in each),
+            bytes=each[-1].bytes,
+            entries=each[-1].entries,
+        )
+
+    def close(self) -> None:
+        """Close every tier. The cache may be used again."""
+        for tier in self._tiers:
+            tier.close()
+
+    def _code(self, name: bytes) -> bytes | None:
+        code = self._above(name, lambda tier: tier.get(name))
+        if code is None:
+            entry = self._below(name)
+            code = None if entry is None else entry.code
+        self._count(is_hit=code is not None)
+        return code
+
+    def _above(self, name: bytes, look: Callable[[ProgramCacheResource], _T | None]) -> _T | None:
+        """What an upper tier has, unless it is time to ask the last one; fills the tiers above the one that had it."""
+        if not self._uppers or self._is_due(name):
+            return None
+        version = self._version(name)
+        for number, tier in enumerate(self._uppers):
+            found = look(tier)
+            if found is not None:
+                if name not in self._times:
+                    self._meet(name)
+                if number:
+                    self._copy_up(number, name, version)
+                return found
+        return None
+
+    def _copy_up(self, number: int, name: bytes, version: int) -> None:
+        entry = self._uppers[number].get_entry(name)
+        if entry is not None:
+            self._fill(self._uppers[:number], name, entry, version)
+
+    def _below(self, name: bytes) -> Entry | None:
+        """What the last tier has, which is the truth: the upper tiers get it, or lose what they have."""
+        version = self._version(name)
+        entry = self._last.get_entry(name)
+        if entry is not None or name in self._times or self._forgot_times:
+            self._fill(self._uppers, name, entry, version, is_truth=True)
+        return entry
+
+    def _is_due(self, name: bytes) -> bool:
+        known = self._times.get(name)
+        if known is None:
+            # First met: in a tier that outlives the process it may be any age.
+            return self._forgot_times or not self._fresh_seconds
+        return not time.monotonic() - known < self._fresh_seconds
+
+    def _fill(self, uppers: _Tiers, name: bytes, entry: Entry | None, version: int, *, is_truth: bool = False) -> None:
+        """Put a copy into ``uppers``, or remove it; unless anybody wrote the key, or filled it, since ``version``."""
+        lock = self._locks[hash(name) % _STRIPES]
+        if not uppers or not lock.acquire(blocking=False):
+            return  # whoever writes now writes what is newer
+        try:
+            if self._version(name) != version:
+                return
+            self._versions[hash(name) % _STRIPES] += 1
+            taken = [_copy(tier, name, entry) for tier in uppers]
+            if not all(taken):
+                self._set_time(name, _SUSPECT)
+            elif entry is None:
+                self._times.pop(name, None)
+            elif is_truth:
+                self._set_time(name, time.monotonic())
+        finally:
+            lock.release()
+
+    def _write(self, name: bytes, entry: Entry) -> None:
+        with self._writing(name):
+            # From here to the end readers go below: they may see the new value early, but never the old one after it.
+            self._set_time(name, _SUSPECT)
+            _put(self._last, name, entry)
+            try:
+                for tier in reversed(self._uppers):
+                    _put(tier, name, entry)
+            except BaseException:
+                for tier in self._uppers:
+                    _copy(tier, name, None)  # for the next process, which knows of no suspicion
+                raise
+            self._set_time(name, time.monotonic())
+
+    def _set_time(self, name: bytes, when: float) -> None:
+        self._limit_times()
+        self._times[name] = when
+
+    def _meet(self, name: bytes) -> None:
+        self._limit_times()
+        self._times.setdefault(name, time.monotonic())  # not over the mark of a writer that came just now
+
+    def _limit_times(self) -> None:
+        if len(self._times) >= _MOST_TIMES:
+            self._forgot_times = True
+            self._times.clear()
+
+    def _version(self, name: bytes) -> int:
+        return self._versions[hash(name) % _STRIPES]
+
+    def _writing(self, name: bytes) -> contextlib.AbstractContextManager[None]:
+        return self._writing_stripe(hash(name) % _STRIPES)
+
+    @contextlib.contextmanager
+    def _writing_stripe(self, stripe: int) -> Iterator[None]:
+        with self._locks[stripe]:
+            self._versions[stripe] += 1
+            try:
+                yield
+            finally:
+                # Again: a reader that took the version in between may have read what was there before.
+                self._versions[stripe] += 1
+
+    def _count(self, *, is_hit: bool) -> None:
+        with self._counting:
+            self._hits += is_hit
+            self._misses += not is_hit
+
+    def _after_fork_in_child(self) -> None:
+        self._counting = threading.Lock()
+        self._locks = [threading.Lock() for _ in range(_STRIPES)]
+        self._versions = [0] * _STRIPES
+
+    def __reduce__(self) -> Any:
+        return _remake, (type(self), self._tiers, self._recheck_seconds)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({', '.join(map(repr, self._tiers))})"
+
+
+def _put(tier: ProgramCacheResource, name: bytes, entry: Entry) -> None:
+    if entry.metadata:
+        tier.put_entry(name, entry)
+    else:
+        tier[name] = entry.code
+
+
+def _copy(tier: ProgramCacheResource, name: bytes, entry: Entry | None) -> bool:
+    """Make a tier hold a copy, or none; whether it did: one that may only be read, or keeps no metadata, does not."""
+    try:
+        if entry is not None:
+            _put(tier, name, entry)
+        else:
+            _remove(tier, name)
+    except (OSError, TypeError) as error:
+        _log.debug("%r takes no copy: %s", tier, error)
+        return False
+    return True
+
+
+def _remove(tier: ProgramCacheResource, name: bytes) -> bool:
+    try:
+        del tier[name]
+    except KeyError:
+        return False
+    return True
+
+
+def _remake(
+    kind: type[TieredProgramCache], tiers: tuple[ProgramCacheResource, ...], recheck_seconds: float | None
+) -> TieredProgramCache:
+    return kind(*tiers, recheck_seconds=recheck_seconds)
+
+
+def _coerce_recheck(seconds: object) -> float | None:
+    if seconds is None:
+        return None
+    if isinstance(seconds, bool) or not isinstance(seconds, (int, float)):
+        raise TypeError(f"recheck_seconds must be a number of seconds or None, got {seconds!r}")
+    if not seconds >= 0:
+        raise ValueError(f"recheck_seconds must not be negative, got {seconds!r}")
+    return float(seconds)

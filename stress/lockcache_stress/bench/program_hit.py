@@ -1,0 +1,93 @@
+"""A hit through ``lockcache.cuda.Program``, beside ``cuda.core.Program`` with cuda.core's own cache: ``compile`` alone.
+
+Ours fingerprints headers, verifies what it reads and restores the symbol mapping. Programs with templates or headers
+have no row of cuda.core's: it refuses to cache them.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from typing import Any
+
+from lockcache_stress.bench.base import Bench, Line, interleaved, open_ours, open_theirs, theirs_is_installed
+
+__all__ = ["measure"]
+
+_MOST = 1.5
+_ARCH = "sm_80"
+_PLAIN = 'extern "C" __global__ void run(unsigned* out) { out[threadIdx.x] = threadIdx.x; }'
+_TEMPLATE = "template<unsigned N> __global__ void run(unsigned* out) { out[threadIdx.x] = N; }"
+_NAMES = ("run<3>", "run<5>")
+_HEADERS = 16
+_SETTLED_SECONDS = 3
+
+
+def measure(bench: Bench) -> list[Line]:
+    """Ours takes at most one and a half times as long."""
+    if not theirs_is_installed():
+        return []
+    include = _write_headers(bench.directory("headers"))
+    cache = open_ours(bench.directory("program-hit"))
+    nested = f'#include "header-0.h"\n{_TEMPLATE}'
+    actions = {
+        "ours": _compiler(_ours(), _PLAIN, cache),
+        "theirs": _compiler(_theirs(), _PLAIN, open_theirs(bench.directory("program-hit"))),
+        "template": _compiler(_ours(), _TEMPLATE, cache, names=_NAMES),
+        "headers": _compiler(_ours(), nested, cache, names=_NAMES, include=include),
+    }
+    # Headers that were changed a moment ago are read again at every fingerprint: that is not what a job meets.
+    time.sleep(bench.pick(_SETTLED_SECONDS, 0))
+    times_us = interleaved(actions, bench.pick(101, 3), bench.pick(50, 10), bench.show)
+    slower = times_us["ours"] / times_us["theirs"]
+    return [
+        Line(
+            "program hit, compile() alone",
+            f"{times_us['ours']:,.1f} us",
+            theirs=f"{times_us['theirs']:,.1f} us",
+            ratio=f"{slower:.2f}x as long",
+            bar=f"<= {_MOST:g}x",
+            ok=slower <= _MOST,
+            is_time=True,
+            numbers={"ours_us": times_us["ours"], "theirs_us": times_us["theirs"], "ratio": slower},
+        ),
+        _told("program hit, template", times_us["template"]),
+        _told(f"program hit, template and {_HEADERS} headers", times_us["headers"]),
+    ]
+
+
+def _told(name: str, microseconds: float) -> Line:
+    return Line(name, f"{microseconds:,.1f} us", theirs="refuses", numbers={"ours_us": microseconds})
+
+
+def _ours() -> Any:
+    from lockcache.cuda import Program
+
+    return Program
+
+
+def _theirs() -> Any:
+    from cuda.core import Program
+
+    return Program
+
+
+def _compiler(
+    program_type: Any, source: str, cache: Any, *, names: tuple[str, ...] = (), include: str | None = None
+) -> Callable[[], object]:
+    """Calls ``compile`` of one program again and again; the first call, here, fills the cache."""
+    from cuda.core import ProgramOptions
+
+    program = program_type(source, "c++", ProgramOptions(arch=_ARCH, include_path=include))
+    program.compile("cubin", name_expressions=names, cache=cache)
+    return lambda: program.compile("cubin", name_expressions=names, cache=cache)
+
+
+def _write_headers(path: str) -> str:
+    """A chain of headers, each including the next."""
+    for number in range(_HEADERS):
+        following = f'#include "header-{number + 1}.h"\n' if number + 1 < _HEADERS else ""
+        with open(os.path.join(path, f"header-{number}.h"), "w") as file:
+            file.write(f"#pragma once\n{following}#define HEADER_{number} {number}\n")
+    return path

@@ -1,0 +1,66 @@
+"""The options that several commands share, with click."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any, Final, TypeVar
+
+import click
+
+from lockcache.sizes import SIZES_IN_WORDS, parse_size
+from lockcache_stress.faults import FAULTS
+
+__all__ = ["JSON", "MOST_PROCESSES", "SEED", "choose_seed", "common"]
+
+_Command = TypeVar("_Command", bound=Callable[..., Any])
+
+MOST_PROCESSES: Final = 1024
+SEED: Final = click.option(
+    "--seed", type=click.IntRange(0), default=None, help="Replays the choices of an earlier run."
+)
+JSON: Final = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
+
+
+class _Size(click.ParamType[int]):
+    name = "size"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        try:
+            return value if isinstance(value, int) else parse_size(value)
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
+
+def common(processes: int | None, max_size_bytes: int | None) -> Callable[[_Command], _Command]:
+    """The options of every scenario."""
+    options = [
+        click.option("--seconds", type=click.FloatRange(0.1, 1e6), default=10.0, show_default=True, help="How long."),
+        SEED,
+        JSON,
+    ]
+    if processes is not None:
+        count = click.IntRange(1, MOST_PROCESSES)
+        options += [
+            click.option("--processes", type=count, default=processes, show_default=True, help="Spawned workers."),
+            click.option("--max-size", type=_Size(), default=max_size_bytes, show_default=True, help=SIZES_IN_WORDS),
+            click.option(
+                "--directory", type=click.Path(file_okay=False), help="Use this directory, and leave it. [temporary]"
+            ),
+            click.option(
+                "--plant", type=click.Choice(sorted(FAULTS)), help="Plant this fault, to see that it is found."
+            ),
+            click.option("--fail-fast", is_flag=True, help="End at the first thing that is wrong."),
+        ]
+
+    def decorate(command: _Command) -> _Command:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return decorate
+
+
+def choose_seed(given: int | None) -> int:
+    """The given seed, or a new one."""
+    return random.SystemRandom().randrange(2**31) if given is None else given

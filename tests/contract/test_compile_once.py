@@ -1,0 +1,108 @@
+"""get_or_compute: one of the callers that miss computes, the others get what it stored."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from lockcache import Entry, ReentrantComputeError
+
+
+def never():
+    raise AssertionError("computed although the entry is there")
+
+
+def test_a_miss_computes_and_stores(cache):
+    assert cache.get_or_compute("k", lambda: b"code") == b"code"
+    assert cache["k"] == b"code"
+
+
+def test_a_hit_does_not_compute(cache):
+    cache["k"] = b"code"
+    assert cache.get_or_compute("k", never) == b"code"
+
+
+@pytest.mark.parametrize("key", ["k", b"k", bytearray(b"k")], ids=["str", "bytes", "bytearray"])
+def test_keys_are_those_of_the_mapping(cache, key):
+    cache.get_or_compute(key, lambda: b"code")
+    assert cache["k"] == b"code"
+    with pytest.raises(TypeError, match="int"):
+        cache.get_or_compute(5, never)
+
+
+def test_what_computing_cost_is_recorded(cache):
+    entry = cache.get_or_compute_entry("k", lambda: b"code")
+    assert entry.metadata["compile_cost_ns"] > 0
+    assert cache.get_entry("k") == entry
+
+
+def test_compute_may_give_an_entry_and_state_the_cost_itself(cache):
+    given = Entry(b"code", {"symbol_mapping": {"f<int>": b"_Z1f"}, "compile_cost_ns": 7})
+    assert cache.get_or_compute_entry("k", lambda: given) == given
+    assert cache.get_or_compute_entry("k", never) == given
+
+
+def test_what_compute_raises_reaches_its_caller_and_the_next_one_tries(cache):
+    with pytest.raises(ZeroDivisionError):
+        cache.get_or_compute("k", lambda: 1 // 0)
+    assert cache.get_or_compute("k", lambda: b"code") == b"code"
+
+
+def test_a_value_that_cannot_be_stored_is_a_type_error_and_lets_the_next_one_try(cache):
+    with pytest.raises(TypeError, match="int"):
+        cache.get_or_compute("k", lambda: 5)
+    assert cache.get_or_compute("k", lambda: b"code") == b"code"
+
+
+def test_a_value_that_is_too_large_to_keep_is_not_lost(make, back_end):
+    cache = make(max_size_bytes=back_end.cap_for(1, 100))
+    assert cache.get_or_compute("k", lambda: b"x" * 1000) == b"x" * 1000
+    assert cache.get("k") is None
+
+
+def test_other_keys_may_be_computed_inside(cache):
+    assert cache.get_or_compute("a", lambda: cache.get_or_compute("b", lambda: b"inner") + b"!") == b"inner!"
+    assert (cache["a"], cache["b"]) == (b"inner!", b"inner")
+
+
+def test_the_same_key_inside_is_an_error_and_no_deadlock(cache):
+    with pytest.raises(ReentrantComputeError, match="itself"):
+        cache.get_or_compute("k", lambda: cache.get_or_compute("k", never))
+    assert cache.get_or_compute("k", lambda: b"code") == b"code"
+
+
+def test_of_many_threads_one_computes(make, back_end):
+    cache, computed, start = make(**back_end.patience), [], threading.Barrier(8)
+
+    def compute():
+        computed.append(threading.get_ident())
+        return b"code"
+
+    def want():
+        start.wait(30)
+        results.append(cache.get_or_compute("k", compute))
+
+    results: list[bytes] = []
+    threads = [threading.Thread(target=want) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert results == [b"code"] * 8
+    assert len(computed) == 1
+
+
+def test_different_keys_do_not_wait_for_each_other(cache):
+    """Each computes only while the other does: one after the other they would never end."""
+    inside = threading.Barrier(2)
+
+    def want(key):
+        cache.get_or_compute(key, lambda: inside.wait(30) is not None and b"code")
+
+    threads = [threading.Thread(target=want, args=(key,)) for key in ("a", "b")]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert (cache["a"], cache["b"]) == (b"code", b"code")

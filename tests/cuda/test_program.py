@@ -1,0 +1,239 @@
+"""lockcache.cuda.Program: cuda.core's Program, cached. Every program here is compiled by the real compilers."""
+
+from __future__ import annotations
+
+import io
+import os
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.cuda
+
+cuda_core = pytest.importorskip("cuda.core")
+
+from cuda.core import ProgramOptions  # noqa: E402
+
+from lockcache import FileStreamProgramCache, InMemoryProgramCache, UncacheableError  # noqa: E402
+from lockcache.cuda import Program  # noqa: E402
+from tests.processes.crowd import run_all  # noqa: E402
+
+PLAIN = 'extern "C" __global__ void k(int *p) { *p = 1; }'
+TEMPLATE = "template <typename T> __global__ void k(T *p) { *p = T(1); }"
+NAMES = ("k<int>", "k<float>")
+INCLUDING = '#include "value.h"\nextern "C" __global__ void k(int *p) { *p = VALUE; }'
+NVVM = """
+target triple = "nvptx64-unknown-cuda"
+target datalayout = "e-p:64:64:64-i1:8:8-i8:8:8-i16:16:16-i32:32:32-i64:64:64-i128:128:128-f32:32:32-f64:64:64-v16:16:16-v32:32:32-v64:64:64-v128:128:128-n16:32:64"
+define void @k(i32* %p) { store i32 1, i32* %p
+ret void }
+!nvvm.annotations = !{!0}
+!0 = !{void (i32*)* @k, !"kernel", i32 1}
+!nvvmir.version = !{!1}
+!1 = !{i32 2, i32 0, i32 3, i32 1}
+"""  # noqa: E501
+
+
+def options(**more: object) -> ProgramOptions:
+    return ProgramOptions(arch="sm_90", **more)
+
+
+@pytest.fixture
+def cache(cache_path: Path) -> FileStreamProgramCache:
+    return FileStreamProgramCache(cache_path)
+
+
+@pytest.fixture
+def headers(tmp_path: Path) -> Path:
+    folder = tmp_path / "include"
+    folder.mkdir()
+    (folder / "value.h").write_text("#define VALUE 1\n")
+    return folder
+
+
+def compile_including(headers: Path, cache: object) -> bytes:
+    return Program(INCLUDING, "c++", options(include_path=[str(headers)])).compile("cubin", cache=cache).code
+
+
+def test_it_is_a_cuda_core_program_and_compiles_as_one_without_a_cache() -> None:
+    program = Program(PLAIN, "c++", options())
+    assert isinstance(program, cuda_core.Program)
+    expected = cuda_core.Program(PLAIN, "c++", options()).compile("cubin")
+    assert program.compile("cubin").code == expected.code
+
+
+@pytest.mark.parametrize("make", [InMemoryProgramCache, None], ids=["memory", "filestream"])
+def test_the_second_compilation_is_a_hit_with_the_same_code(make, cache_path: Path) -> None:
+    cache = make() if make else FileStreamProgramCache(cache_path)
+    first = Program(PLAIN, "c++", options()).compile("cubin", cache=cache)
+    again = Program(PLAIN, "c++", options()).compile("cubin", cache=cache)
+    assert (again.code, again.code_type, again.name) == (first.code, "cubin", first.name)
+    assert (cache.stats().hits, cache.stats().puts) == (1, 1)
+
+
+def test_a_template_comes_back_with_the_symbol_mapping_of_a_fresh_compilation(cache) -> None:
+    fresh = cuda_core.Program(TEMPLATE, "c++", options()).compile("cubin", name_expressions=NAMES)
+    first = Program(TEMPLATE, "c++", options()).compile("cubin", name_expressions=NAMES, cache=cache)
+    hit = Program(TEMPLATE, "c++", options()).compile("cubin", name_expressions=NAMES[::-1], cache=cache)
+    assert hit.symbol_mapping == first.symbol_mapping == fresh.symbol_mapping
+    assert hit.code == fresh.code
+    assert cache.stats().hits == 1
+
+
+def test_other_name_expressions_are_another_entry(cache) -> None:
+    Program(TEMPLATE, "c++", options()).compile("cubin", name_expressions=NAMES, cache=cache)
+    other = Program(TEMPLATE, "c++", options()).compile("cubin", name_expressions=["k<double>"], cache=cache)
+    assert set(other.symbol_mapping) == {"k<double>"}
+
+
+def test_a_changed_header_is_a_miss_and_an_unchanged_one_a_hit(headers: Path, cache) -> None:
+    one = compile_including(headers, cache)
+    assert compile_including(headers, cache) == one
+    assert cache.stats().puts == 1
+    (headers / "value.h").write_text("#define VALUE 2\n")
+    assert compile_including(headers, cache) != one
+    assert cache.stats().puts == 2
+
+
+def test_a_new_header_that_shadows_the_old_one_is_a_miss(headers: Path, tmp_path: Path, cache) -> None:
+    front = tmp_path / "front"
+    front.mkdir()
+
+    def code() -> bytes:
+        found = options(include_path=[str(front), str(headers)])
+        return Program(INCLUDING, "c++", found).compile("cubin", cache=cache).code
+
+    one = code()
+    (front / "value.h").write_text("#define VALUE 3\n")
+    assert code() != one
+
+
+def test_an_include_beside_the_working_directory_is_seen_without_any_option(
+    headers: Path, cache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(headers)
+    one = Program(INCLUDING, "c++", options()).compile("cubin", cache=cache).code
+    (headers / "value.h").write_text("#define VALUE 2\n")
+    assert Program(INCLUDING, "c++", options()).compile("cubin", cache=cache).code != one
+
+
+def test_a_header_that_changes_during_the_compilation_is_not_kept(
+    headers: Path, cache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compile_now = Program._compile_now
+
+    def edit_and_compile(self, *arguments):
+        compiled = compile_now(self, *arguments)
+        (headers / "value.h").write_text("#define VALUE 9\n")
+        return compiled
+
+    monkeypatch.setattr(Program, "_compile_now", edit_and_compile)
+    assert compile_including(headers, cache)
+    assert (cache.stats().puts, len(cache)) == (0, 0)
+
+
+@pytest.mark.parametrize("target", ["cubin", "ltoir"])
+def test_lto_ir_is_cached_and_without_its_option_an_error_that_names_it(target: str, cache) -> None:
+    linkable = options(link_time_optimization=True) if target == "ltoir" else options()
+    first = Program(PLAIN, "c++", linkable).compile(target, cache=cache)
+    assert Program(PLAIN, "c++", linkable).compile(target, cache=cache).code == first.code != b""
+    if target == "ltoir":
+        with pytest.raises(ValueError, match="link_time_optimization"):
+            Program(PLAIN, "c++", options()).compile("ltoir", cache=cache)
+        assert len(cache) == 1
+
+
+def test_nvvm_is_cached(cache) -> None:
+    first = Program(NVVM, "nvvm", options()).compile("ptx", cache=cache)
+    again = Program(NVVM, "nvvm", options()).compile("ptx", cache=cache)
+    assert again.code == first.code
+    assert b".visible .entry k" in first.code
+    assert cache.stats().hits == 1
+
+
+def test_ptx_is_linked_once(cache) -> None:
+    ptx = Program(NVVM, "nvvm", options()).compile("ptx").code.decode().rstrip("\0")
+    first = Program(ptx, "ptx", options()).compile("cubin", cache=cache)
+    assert Program(ptx, "ptx", options()).compile("cubin", cache=cache).code == first.code
+    assert cache.stats().hits == 1
+
+
+def test_logs_are_those_of_a_compilation_and_nothing_on_a_hit(cache) -> None:
+    warns = "__global__ void k() { int unused = 1; }"
+    logs = [io.StringIO(), io.StringIO()]
+    for log in logs:
+        Program(warns, "c++", options()).compile("cubin", logs=log, cache=cache)
+    assert "unused" in logs[0].getvalue()
+    assert logs[1].getvalue() == ""
+
+
+def test_what_cannot_be_cached_is_refused_with_the_reason(cache) -> None:
+    with pytest.raises(UncacheableError, match="time"):
+        Program(PLAIN, "c++", options(time=True)).compile("cubin", cache=cache)
+    with pytest.raises(UncacheableError, match="__TIME__"):
+        Program("__global__ void k() { __TIME__; }", "c++", options()).compile("cubin", cache=cache)
+
+
+def test_a_compilation_that_fails_fails_for_each_caller_and_leaves_nothing(cache, cache_path: Path) -> None:
+    for _ in range(2):
+        with pytest.raises(Exception, match="NVRTC_ERROR_COMPILATION"):
+            Program("not a program", "c++", options()).compile("cubin", cache=cache)
+    assert len(cache) == 0
+    assert os.listdir(cache_path / "lockcache" / "leases") == []
+
+
+def test_a_cache_of_cuda_cores_is_left_to_cuda_core() -> None:
+    from cuda.core.utils import InMemoryProgramCache as Upstream
+
+    upstream = Upstream()
+    first = Program(PLAIN, "c++", options()).compile("cubin", cache=upstream)
+    assert Program(PLAIN, "c++", options()).compile("cubin", cache=upstream).code == first.code
+    assert len(upstream) == 1
+    with pytest.raises(TypeError, match="cache must be"):
+        Program(PLAIN, "c++", options()).compile("cubin", cache={})
+
+
+def test_a_closed_program_says_so(cache) -> None:
+    program = Program(PLAIN, "c++", options())
+    program.close()
+    with pytest.raises(RuntimeError, match="closed"):
+        program.compile("cubin", cache=cache)
+
+
+def _herd(path: str) -> int:
+    cache = FileStreamProgramCache(path)
+    for number in range(8):
+        source = TEMPLATE.replace("T(1)", f"T({number})")
+        compiled = Program(source, "c++", options()).compile("cubin", name_expressions=NAMES, cache=cache)
+        assert set(compiled.symbol_mapping) == set(NAMES)
+    return cache.stats().puts
+
+
+def test_a_cold_herd_compiles_each_template_once(cache_path: Path) -> None:
+    assert sum(run_all("spawn", _herd, [(str(cache_path),)] * 8)) == 8
+
+
+def _restrict(path: str) -> tuple[bytes, int]:
+    """In a process of its own: NVRTC remembers ``restrict`` for the rest of it."""
+    source = 'extern "C" __global__ void k(int *a, int *b) { *a = 1; *b = 2; *a += *b; a[1] = *a; }'
+    cache = FileStreamProgramCache(path)
+    Program(source, "c++", options(restrict=True)).compile("cubin", cache=cache)
+    tainted = Program(source, "c++", options()).compile("cubin", cache=cache)
+    return tainted.code, len(cache)
+
+
+def test_what_follows_a_restrict_compilation_in_its_process_is_returned_and_not_stored(cache_path: Path) -> None:
+    [(code, entries)] = run_all("spawn", _restrict, [(str(cache_path),)])
+    assert code
+    assert entries == 1, "the restrict program alone"
+
+
+@pytest.mark.gpu
+def test_a_kernel_of_a_template_from_the_cache_is_found_by_its_name_expression(cache) -> None:
+    from cuda.core import Device
+
+    Device().set_current()
+    for _ in range(2):
+        compiled = Program(TEMPLATE, "c++", ProgramOptions()).compile("cubin", name_expressions=NAMES, cache=cache)
+        assert compiled.get_kernel("k<int>") is not None
+    assert cache.stats().hits == 1

@@ -1,0 +1,148 @@
+"""A pyptx directory under the daemon: whole entries go, the oldest first, while processes write and read."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from lockcache import FileStreamProgramCache
+from lockcache.integrations.pyptx import CubinCache
+from lockcache_daemon.layouts import choose_layout
+from tests.daemon.material import photograph
+from tests.daemon.pyptx_crowd import (
+    SUFFIXES,
+    bytes_of,
+    entry_of,
+    key_of,
+    parts,
+    store,
+)
+from tests.daemon.running import run_daemon
+from tests.unit.pyptx_format import write_entry
+
+CAP = 1_000_000
+LOW = 900_000
+#: Above what a sweep begins.
+HIGH = 950_000
+
+
+def no_warning(message: str) -> None:
+    raise AssertionError(message)
+
+
+# ---- which layout ----------------------------------------------------------------------------------------------------
+
+
+def test_a_directory_is_recognised_by_what_is_in_it(tmp_path: Path) -> None:
+    ours, theirs, empty, missing = (tmp_path / name for name in ("ours", "theirs", "empty", "missing"))
+    FileStreamProgramCache(ours)["k"] = b"v"
+    theirs.mkdir()
+    write_entry(theirs, entry_of(0))
+    empty.mkdir()
+    chosen = [choose_layout(str(path), "auto", no_warning) for path in (ours, theirs, empty, missing)]
+    assert chosen == ["lockcache", "pyptx", "lockcache", "lockcache"]
+
+
+def test_a_directory_from_which_all_was_evicted_is_still_pyptxs(cache_path: Path) -> None:
+    cache = CubinCache(cache_path)
+    cache.put(entry_of(0))
+    cache.clear(disk=True)
+    assert choose_layout(str(cache_path), "auto", no_warning) == "pyptx"
+
+
+def test_a_directory_that_holds_both_is_lockcaches_and_the_operator_is_warned(cache_path: Path) -> None:
+    FileStreamProgramCache(cache_path)["k"] = b"v"
+    store(cache_path, range(1))
+    done = run_daemon("--max-size", CAP, "--once", cache_path)
+    assert done.returncode == 0
+    assert "--layout pyptx" in done.stderr
+
+
+@pytest.mark.parametrize("extra", [[], ["--once"], ["--dry-run"]], ids=["serve", "once", "dry run"])
+def test_a_layout_that_is_plainly_wrong_or_unknown_is_one_line_and_exit_code_2(
+    cache_path: Path, extra: list[str]
+) -> None:
+    FileStreamProgramCache(cache_path)["k"] = b"v"
+    for layout, value in (("pyptx", str(cache_path)), ("zip", "zip")):
+        done = run_daemon("--max-size", CAP, "--layout", layout, *extra, cache_path)
+        assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
+        assert value in done.stderr
+
+
+def test_an_empty_directory_is_pyptxs_if_the_operator_says_so_and_from_then_on(cache_path: Path) -> None:
+    assert run_daemon("--max-size", CAP, "--once", "--layout", "pyptx", cache_path).returncode == 0
+    assert sorted(os.listdir(cache_path)) == ["lockcache"]  # nothing of ours outside it
+    assert choose_layout(str(cache_path), "auto", no_warning) == "pyptx"
+
+
+# ---- one pass --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("by_pyptx", [False, True], ids=["ours", "pyptx's own"])
+def test_once_evicts_whole_entries_the_least_recently_used_first(cache_path: Path, by_pyptx: bool) -> None:
+    cache_path.mkdir(mode=0o700)
+    store(cache_path, range(200), by_pyptx=by_pyptx)
+    before = bytes_of(cache_path)
+    done = run_daemon("--max-size", CAP, "--once", "--json", cache_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    events = {said["event"]: said for said in map(json.loads, done.stdout.splitlines())}
+    summary = events["summary"]
+    assert summary["before_bytes"] == before
+    assert summary["after_bytes"] == bytes_of(cache_path) <= LOW
+    assert summary["evicted_entries"] == events["sweep"]["evicted_entries"] == 200 - summary["after_entries"]
+    left = parts(cache_path)
+    assert set(left) == {key_of(number).hash() for number in range(summary["evicted_entries"], 200)}
+    assert all(each == SUFFIXES for each in left.values())
+
+
+@pytest.mark.parametrize("by_pyptx", [False, True], ids=["ours", "pyptx's own"])
+def test_a_hit_is_a_use_and_leaves_what_tells_the_order_of_writing(cache_path: Path, by_pyptx: bool) -> None:
+    cache_path.mkdir(mode=0o700)
+    store(cache_path, range(200), by_pyptx=by_pyptx)
+    mtimes = {path: path.stat().st_mtime_ns for path in cache_path.glob("*.*")}
+    for number in (0, 7):
+        assert CubinCache(cache_path).get(key_of(number)) == entry_of(number)
+    assert {path: path.stat().st_mtime_ns for path in mtimes} == mtimes
+    assert run_daemon("--max-size", CAP, "--once", cache_path).returncode == 0
+    left = parts(cache_path)
+    assert [number for number in range(20) if key_of(number).hash() in left] == [0, 7]
+
+
+def test_a_hit_states_its_use_where_a_mere_read_leaves_no_trace(cache_path: Path) -> None:
+    store(cache_path, range(1))
+    path = cache_path / f"{key_of(0).hash()}.json"
+    written_ns = path.stat().st_ctime_ns
+    later_ns = written_ns + 3600 * 10**9  # which relatime and noatime do not have a read replace
+    os.utime(path, ns=(later_ns, written_ns))
+    assert CubinCache(cache_path).get(key_of(0)) is not None
+    assert (path.stat().st_atime_ns < later_ns, path.stat().st_mtime_ns) == (True, written_ns)
+
+
+def test_a_dry_run_changes_nothing_and_says_what_would_go(cache_path: Path) -> None:
+    store(cache_path, range(200))
+    before = photograph(cache_path)
+    done = run_daemon("--max-size", CAP, "--dry-run", "--json", cache_path)
+    assert photograph(cache_path) == before
+    said = json.loads(done.stdout)
+    assert (done.returncode, said["event"], said["entries"]) == (0, "dry-run", 200)
+    assert said["bytes"] == bytes_of(cache_path)
+    assert run_daemon("--max-size", CAP, "--once", cache_path).returncode == 0
+    assert len(parts(cache_path)) == 200 - said["evicted_entries"]
+
+
+def test_a_dry_run_of_pyptxs_layout_makes_no_directory(tmp_path: Path) -> None:
+    assert run_daemon("--max-size", CAP, "--dry-run", "--layout", "pyptx", tmp_path / "missing").returncode == 0
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_files_that_are_nobodys_entry_stay(cache_path: Path) -> None:
+    store(cache_path, range(150))
+    (cache_path / "notes.json").write_text("mine")
+    (cache_path / f"{'0' * 32}.json").mkdir()
+    assert run_daemon("--max-size", CAP, "--once", cache_path).returncode == 0
+    assert bytes_of(cache_path) <= CAP
+    assert (cache_path / "notes.json").read_text() == "mine"
+    assert (cache_path / f"{'0' * 32}.json").is_dir()

@@ -1,0 +1,230 @@
+"""A pyptx directory under the daemon over time: tick by tick, beside the dead and the living."""
+
+from __future__ import annotations
+
+import fcntl
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lockcache.integrations import pyptx_files
+from lockcache.integrations.pyptx import CubinCache
+from lockcache_daemon.layouts import make_keeper
+from lockcache_daemon.report import Report
+from lockcache_daemon.rules import Rules
+from lockcache_daemon.signals import StopSignals
+from tests.daemon.pyptx_crowd import (
+    SUFFIXES,
+    bytes_of,
+    entry_of,
+    key_of,
+    parts,
+    prove,
+    put_many,
+    put_many_as_pyptx,
+    read_many,
+    set_age,
+    store,
+)
+from tests.daemon.running import HANG_SECONDS, RunningDaemon, run_daemon, until
+from tests.processes.crowd import crowd
+
+CAP = 1_000_000
+LOW = 900_000
+#: Above what a sweep begins.
+HIGH = 950_000
+
+
+class Kept:
+    """A keeper of a pyptx directory in this process, and what it said."""
+
+    def __init__(self, root: Path) -> None:
+        self.out = io.StringIO()
+        self.stop = StopSignals()
+        report = Report(as_json=True, out=self.out, err=self.out)
+        self.keeper = make_keeper("pyptx", str(root), Rules(CAP), report, self.stop, 1.0)
+        self.keeper.open()
+
+    def ticks(self, count: int) -> None:
+        for _ in range(count):
+            self.keeper._walking._due = 0.0  # type: ignore[attr-defined] # the pace is not what is tested
+            self.keeper.tick()
+
+    def said(self, event: str) -> list[dict[str, Any]]:
+        return [said for line in self.out.getvalue().splitlines() if (said := json.loads(line))["event"] == event]
+
+
+@pytest.fixture
+def keep() -> Iterator[Callable[[Path], Kept]]:
+    made: list[Kept] = []
+
+    def start(root: Path) -> Kept:
+        made.append(Kept(root))
+        return made[-1]
+
+    yield start
+    for kept in made:
+        kept.keeper.close()
+        with kept.stop:
+            pass  # closes its sockets
+
+
+# ---- what the dead left ----------------------------------------------------------------------------------------------
+
+
+def test_what_a_killed_writer_left_half_goes_when_it_is_old_and_not_before(
+    cache_path: Path, keep: Callable[[Path], Kept], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store(cache_path, range(3))
+    for suffix in ("json", "ptx"):
+        (cache_path / f"{key_of({'json': 1, 'ptx': 2}[suffix]).hash()}.{suffix}").unlink()
+    kept = keep(cache_path)
+    assert len(parts(cache_path)) == 3  # its mtimes are old, but it was changed a moment ago
+    monkeypatch.setattr(pyptx_files, "_LEFT_SECONDS", 0.0)
+    os.utime(cache_path)  # so that it is walked
+    kept.ticks(1)
+    assert parts(cache_path) == {key_of(0).hash(): SUFFIXES}
+
+
+STAGE_AND_HANG = """
+import os, sys
+from lockcache.integrations.pyptx import CubinCache
+from tests.daemon.pyptx_crowd import entry_of
+def hang(event, arguments):
+    if event == "os.rename":
+        print("staged", flush=True)
+        input()
+sys.addaudithook(hang)
+CubinCache(sys.argv[1]).put(entry_of(1))
+"""
+
+
+def test_what_a_killed_writer_staged_goes_and_a_living_ones_stays(cache_path: Path) -> None:
+    store(cache_path, range(1))
+    command = [sys.executable, "-c", STAGE_AND_HANG, str(cache_path)]
+    staged = cache_path / "lockcache" / "staged"
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as writer:
+        assert writer.stdout is not None
+        assert writer.stdout.readline() == "staged\n"
+        for file in staged.iterdir():
+            os.utime(file, (1, 1))
+        assert run_daemon("--max-size", CAP, "--once", cache_path).returncode == 0
+        assert len(list(staged.iterdir())) == 3
+        writer.kill()
+        writer.wait(HANG_SECONDS)
+    assert run_daemon("--max-size", CAP, "--once", cache_path).returncode == 0
+    assert list(staged.iterdir()) == []
+
+
+# ---- tick by tick ----------------------------------------------------------------------------------------------------
+
+
+def test_the_cap_holds_after_two_ticks(cache_path: Path, keep: Callable[[Path], Kept]) -> None:
+    kept = keep(cache_path)
+    for turn, by_pyptx in enumerate((False, True, False)):
+        store(cache_path, range(turn * 200, turn * 200 + 200), by_pyptx=by_pyptx)
+        assert bytes_of(cache_path) > CAP
+        kept.ticks(2)
+        assert bytes_of(cache_path) <= LOW
+    assert len(kept.said("sweep")) == 3
+
+
+def test_an_entry_that_is_used_after_it_was_chosen_stays(cache_path: Path, keep: Callable[[Path], Kept]) -> None:
+    store(cache_path, range(3))
+    files = keep(cache_path).keeper._now.files  # type: ignore[attr-defined]
+    chosen = {found.name: found for found in files.scan()}
+    assert CubinCache(cache_path).get(key_of(0)) is not None
+    CubinCache(cache_path).put(entry_of(1, writer=5))
+    assert [files.evict(chosen[key_of(number).hash()]) for number in range(3)] == [False, False, True]
+    assert parts(cache_path) == {key_of(number).hash(): SUFFIXES for number in (0, 1)}
+
+
+def test_entries_under_a_lock_that_somebody_keeps_are_passed_over(
+    cache_path: Path, keep: Callable[[Path], Kept]
+) -> None:
+    store(cache_path, range(200))
+    first = key_of(0).hash()
+    with open(cache_path / "lockcache" / "locks" / first[0], "r+b") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        kept = keep(cache_path)
+        kept.ticks(3)
+        assert bytes_of(cache_path) <= HIGH
+        assert parts(cache_path)[first] == SUFFIXES
+    kept.ticks(1)
+    assert kept.said("error") == []
+
+
+def test_an_operators_change_of_the_cap_is_obeyed(cache_path: Path, keep: Callable[[Path], Kept]) -> None:
+    store(cache_path, range(50))
+    kept = keep(cache_path)
+    policy = cache_path / "lockcache" / "policy.json"
+    policy.write_text(json.dumps({"max_size_bytes": 100_000, "by_operator": True}))
+    kept.ticks(1)
+    assert bytes_of(cache_path) <= 100_000
+    assert kept.said("cap")[0]["max_size_bytes"] == 100_000
+
+
+# ---- processes -------------------------------------------------------------------------------------------------------
+
+
+def test_readers_get_whole_entries_while_writers_write_and_the_daemon_evicts(cache_path: Path) -> None:
+    store(cache_path, range(1))
+    with RunningDaemon("--max-size", CAP, cache_path) as daemon:
+        with (
+            crowd("spawn", put_many, [(str(cache_path), writer, 300) for writer in range(2)]) as writing,
+            crowd("spawn", put_many_as_pyptx, [(str(cache_path), 1000, 300)]) as strangers,
+            crowd("spawn", read_many, [(str(cache_path), reader, 1500) for reader in range(2)]) as reading,
+        ):
+            assert writing.results() == [0, 0]
+            assert strangers.results() == [0]
+            done = reading.results()
+        assert sum(hits for hits, _ in done) > 0
+        assert [corrupt for _, corrupt in done] == [0, 0]
+        assert daemon.wait_for("sweep")["evicted_entries"] > 0
+        until(lambda: bytes_of(cache_path) <= CAP)
+        assert daemon.end(signal.SIGTERM) == 0
+        assert daemon.errors() == ""
+    for number in [*range(400), *range(1000, 1300)]:
+        found = CubinCache(cache_path).get(key_of(number))
+        assert found is None or prove(found) is None
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
+def test_a_signal_in_the_middle_of_a_sweep_leaves_whole_entries(cache_path: Path, number: signal.Signals) -> None:
+    store(cache_path, range(1500))
+    with RunningDaemon("--max-size", "100k", "--interval", "10ms", cache_path, starts=1) as daemon:
+        until(lambda: len(parts(cache_path)) < 1500)
+        assert daemon.end(number) == (0 if number != signal.SIGKILL else -signal.SIGKILL)
+    halves = [each for each in parts(cache_path).values() if each != SUFFIXES]
+    assert len(halves) <= (1 if number == signal.SIGKILL else 0)
+    assert all("json" not in each for each in halves)
+    assert (cache_path / "lockcache" / "daemon.json").exists() == (number == signal.SIGKILL)
+
+
+def test_a_second_daemon_exits_3_whatever_layout_it_is_told(cache_path: Path) -> None:
+    store(cache_path, range(1))
+    with RunningDaemon("--max-size", CAP, cache_path) as first:
+        for layout in ("auto", "pyptx", "lockcache"):
+            second = run_daemon("--max-size", CAP, "--layout", layout, cache_path)
+            assert second.returncode == 3
+            assert f"pid {first.process.pid}" in second.stderr
+
+
+def test_a_directory_deleted_underneath_is_made_anew_and_kept_on(cache_path: Path) -> None:
+    store(cache_path, range(5))
+    with RunningDaemon("--max-size", CAP, cache_path) as daemon:
+        # Again until all of it is gone: the daemon may be making it anew meanwhile.
+        until(lambda: os.system(f"rm -r {cache_path} 2>/dev/null") == 0)
+        daemon.wait_for("start")
+        store(cache_path, range(150))
+        until(lambda: bytes_of(cache_path) <= CAP)
+        set_age(cache_path, 149)
+        assert daemon.end(signal.SIGTERM) == 0

@@ -1,0 +1,270 @@
+"""Compile-once across real processes: how many compute, and what death, delay and failure of one do to the others."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lockcache import Entry, FileStreamProgramCache
+from tests.processes.crowd import HANG_SECONDS, METHODS, crowd, run_all
+from tests.unit.forked import in_child
+
+KEYS = [b"%d" % number for number in range(8)]
+
+
+def _code(key: bytes) -> bytes:
+    return key * 1000
+
+
+def _want_all(path: str, compile_seconds: float, log: str) -> int:
+    """Get every key, computing what is missing; each computation is a line in ``log``."""
+    cache = FileStreamProgramCache(path, lock_timeout_seconds=HANG_SECONDS)
+
+    def compile_(key: bytes) -> Entry:
+        with open(log, "ab", buffering=0) as file:
+            file.write(b"%s\n" % key)
+        time.sleep(compile_seconds)  # stands for a compiler; nothing here waits for it to be over
+        return Entry(_code(key), {"key": key})
+
+    for key in KEYS:
+        entry = cache.get_or_compute_entry(key, lambda key=key: compile_(key))
+        assert (entry.code, entry.metadata["key"]) == (_code(key), key)
+    return cache.stats().puts
+
+
+@pytest.mark.parametrize("method,processes", [("fork", 16), ("spawn", 16), ("fork", 64)])
+def test_a_cold_herd_compiles_each_key_once(method: str, processes: int, cache_path: Path, tmp_path: Path) -> None:
+    log = tmp_path / "compiles"
+    puts = run_all(method, _want_all, [(str(cache_path), 0.2, str(log))] * processes)
+    assert sorted(log.read_bytes().split()) == KEYS
+    assert sum(puts) == len(KEYS)
+    assert _leases(cache_path) == []
+
+
+def _leases(path: Path) -> list[str]:
+    return sorted(os.listdir(path / "lockcache" / "leases"))
+
+
+def _hold(path: str, ready: Any, child_too: bool) -> None:
+    """Compute for ever. With ``child_too``, while a child that inherited everything lives on."""
+
+    def compute() -> bytes:
+        if child_too and os.fork() == 0:
+            signal.pause()
+        ready.send(os.getpid())
+        signal.pause()
+        return b""
+
+    FileStreamProgramCache(path).get_or_compute("k", compute)
+
+
+@pytest.mark.parametrize("child_too", [False, True], ids=["alone", "with a living child"])
+def test_a_killed_holder_frees_its_waiters(child_too: bool, cache_path: Path) -> None:
+    import multiprocessing
+
+    context = multiprocessing.get_context("fork")
+    receiver, sender = context.Pipe(duplex=False)
+    holder = context.Process(target=_hold, args=(str(cache_path), sender, child_too))
+    holder.start()
+    try:
+        assert receiver.poll(HANG_SECONDS)
+        receiver.recv()
+        cache = FileStreamProgramCache(cache_path, lease_timeout_seconds=HANG_SECONDS * 10)
+        results: list[bytes] = []
+        waiter = threading.Thread(target=lambda: results.append(cache.get_or_compute("k", lambda: b"mine")))
+        waiter.start()
+        assert not results
+        os.kill(holder.pid, signal.SIGKILL)
+        waiter.join(HANG_SECONDS)
+        assert results == [b"mine"]
+    finally:
+        holder.kill()
+        holder.join()
+        _kill_orphans()
+    assert _leases(cache_path) == []
+
+
+def _kill_orphans() -> None:
+    """End the children that a killed holder left behind: they are ours by now only in name."""
+    import psutil
+
+    for process in psutil.process_iter(["cmdline", "ppid"]):
+        if process.info["ppid"] == 1 and process.info["cmdline"] == psutil.Process().cmdline():
+            process.kill()
+
+
+def test_a_failing_compilation_fails_for_its_caller_only(cache_path: Path) -> None:
+    cache = FileStreamProgramCache(cache_path)
+    began, may_fail = threading.Event(), threading.Event()
+
+    def fail() -> bytes:
+        began.set()
+        assert may_fail.wait(HANG_SECONDS)
+        raise ZeroDivisionError
+
+    def first() -> None:
+        with pytest.raises(ZeroDivisionError):
+            cache.get_or_compute("k", fail)
+
+    thread = threading.Thread(target=first)
+    thread.start()
+    assert began.wait(HANG_SECONDS)
+    other = FileStreamProgramCache(cache_path)
+    results: list[bytes] = []
+    second = threading.Thread(target=lambda: results.append(other.get_or_compute("k", lambda: b"fine")))
+    second.start()
+    may_fail.set()
+    thread.join(HANG_SECONDS)
+    second.join(HANG_SECONDS)
+    assert results == [b"fine"]
+
+
+def test_a_holder_that_is_overdue_is_not_waited_for_and_what_was_published_first_stays(cache_path: Path) -> None:
+    slow = FileStreamProgramCache(cache_path)
+    began, go_on = threading.Event(), threading.Event()
+    late: list[bytes] = []
+
+    def compute_slowly() -> bytes:
+        began.set()
+        assert go_on.wait(HANG_SECONDS)
+        return b"late"
+
+    thread = threading.Thread(target=lambda: late.append(slow.get_or_compute("k", compute_slowly)))
+    thread.start()
+    assert began.wait(HANG_SECONDS)
+    impatient = FileStreamProgramCache(cache_path, lease_timeout_seconds=0.05)
+    assert impatient.get_or_compute("k", lambda: b"first") == b"first"
+    go_on.set()
+    thread.join(HANG_SECONDS)
+    assert late == [b"first"]
+    assert impatient["k"] == b"first"
+    assert _leases(cache_path) == []
+
+
+def test_a_child_forked_inside_compute_does_not_hold_the_lease(cache_path: Path) -> None:
+    cache = FileStreamProgramCache(cache_path)
+
+    def compute() -> bytes:
+        # The child is a caller of its own: it must wait for its parent, or, impatient, take over; never deadlock.
+        child = lambda: FileStreamProgramCache(cache_path, lease_timeout_seconds=0.05).get_or_compute("k", lambda: b"c")  # noqa: E731
+        assert in_child(child) == b"c"
+        assert len(_leases(cache_path)) == 1, "the parent's lease is still there"
+        return b"parent"
+
+    assert cache.get_or_compute("k", compute) == b"c", "the child published first"
+
+
+def test_when_nothing_can_be_stored_compilations_do_not_take_turns(cache_path: Path) -> None:
+    """Each of two compiles only while the other does: waiting for each other they would never end."""
+    cache = FileStreamProgramCache(cache_path, max_size_bytes=10)
+    assert cache.get_or_compute("k", lambda: b"x" * 100) == b"x" * 100  # dropped, and noted
+    inside = threading.Barrier(2)
+
+    def compute() -> bytes:
+        inside.wait(HANG_SECONDS)
+        return b"x" * 100
+
+    results: list[bytes] = []
+    threads = [
+        threading.Thread(target=lambda: results.append(FileStreamProgramCache(cache_path).get_or_compute("k", compute)))
+        for _ in range(2)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(HANG_SECONDS)
+    assert results == [b"x" * 100] * 2
+
+
+def test_a_waiter_says_once_whom_it_waits_for(
+    cache_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("lockcache.filestream.once._LOG_AFTER_SECONDS", 0.0)
+    cache = FileStreamProgramCache(cache_path)
+    cache.get_or_compute("k", lambda: Entry(b"old", {"compile_cost_ns": 1_500_000_000}))
+    del cache["k"]
+    began, said = threading.Event(), threading.Event()
+
+    class Listener(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            if "waiting for process" in record.getMessage():
+                said.set()
+
+    def compute() -> bytes:
+        began.set()
+        assert said.wait(HANG_SECONDS)
+        return b"new"
+
+    listener = Listener()
+    logging.getLogger("lockcache").addHandler(listener)
+    caplog.set_level(logging.INFO, "lockcache")
+    try:
+        holder = threading.Thread(target=lambda: cache.get_or_compute("k", compute, label="saxpy to cubin"))
+        holder.start()
+        assert began.wait(HANG_SECONDS)
+        assert FileStreamProgramCache(cache_path).get_or_compute("k", lambda: b"never") == b"new"
+        holder.join(HANG_SECONDS)
+    finally:
+        logging.getLogger("lockcache").removeHandler(listener)
+    [message] = [r.getMessage() for r in caplog.records if "waiting for process" in r.getMessage()]
+    assert f"process {os.getpid()} on {os.uname().nodename}" in message
+    assert "saxpy to cubin" in message
+    assert "it took 1.5 s the last time" in message
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_with_compile_once_plain_lookups_compile_once_too(method: str, cache_path: Path, tmp_path: Path) -> None:
+    log = tmp_path / "compiles"
+    run_all(method, _look_up_and_store, [(str(cache_path), str(log))] * 12)
+    assert sorted(log.read_bytes().split()) == KEYS
+    assert _leases(cache_path) == []
+
+
+def _look_up_and_store(path: str, log: str) -> None:
+    with FileStreamProgramCache(path, compile_once=True, lock_timeout_seconds=HANG_SECONDS) as cache:
+        for key in KEYS:
+            if cache.get(key) is None:
+                with open(log, "ab", buffering=0) as file:
+                    file.write(b"%s\n" % key)
+                cache[key] = _code(key)
+            assert cache[key] == _code(key)
+
+
+@pytest.mark.parametrize("change_of_mind", ["looks up something else", "closes the cache"])
+def test_with_compile_once_a_caller_that_changes_its_mind_frees_the_others(
+    change_of_mind: str, cache_path: Path
+) -> None:
+    cache = FileStreamProgramCache(cache_path, compile_once=True)
+    assert cache.get("k") is None
+    assert len(_leases(cache_path)) == 1
+    cache.get("other") if change_of_mind == "looks up something else" else cache.close()
+    other = FileStreamProgramCache(cache_path, compile_once=True, lease_timeout_seconds=HANG_SECONDS * 10)
+    with crowd("fork", _lookup, [(str(cache_path),)]) as running:
+        assert running.results() == [None]
+    other.close()
+    cache.close()
+
+
+def _lookup(path: str) -> bytes | None:
+    with FileStreamProgramCache(path, compile_once=True, lease_timeout_seconds=HANG_SECONDS * 10) as cache:
+        return cache.get("k")
+
+
+@pytest.mark.root
+def test_on_a_directory_that_cannot_be_written_the_result_is_not_lost(cache_path: Path, mount_tmpfs: Any) -> None:
+    import subprocess
+
+    disk = mount_tmpfs("size=8m")
+    cache = FileStreamProgramCache(disk / "cache")
+    cache.close()
+    subprocess.run(["mount", "-o", "remount,ro", disk], check=True)
+    assert cache.get_or_compute("k", lambda: b"code") == b"code"
+    assert cache.stats().dropped_writes == 1
+    subprocess.run(["mount", "-o", "remount,rw", disk], check=True)

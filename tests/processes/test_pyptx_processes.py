@@ -1,0 +1,244 @@
+"""The three files of a pyptx entry are one, for any number of processes and for one that dies at any step."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import random
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lockcache.filestream.locks import ProcessLock
+from lockcache.integrations.pyptx import CacheEntry, CacheKey, CubinCache
+from tests.processes.crowd import HANG_SECONDS, METHODS, crowd, run_all
+from tests.unit.pyptx_format import read_entry
+
+PROCESSES = 6
+KEYS = [CacheKey(f"kernel {number}", (("BM", 64),), (((8,), "f32"),), "sm_90a") for number in range(2)]
+
+
+def entry_for(key: CacheKey, writer: object, serial: int) -> CacheEntry:
+    """An entry of which each part names the same write; every third has no cubin."""
+    tag = f"{key.fn_id} by {writer}, {serial}"
+    cubin = None if serial % 3 == 2 else (tag * (200 + serial % 7 * 100)).encode()
+    return CacheEntry(key, f"{tag}\r\n" * 50, cubin, {"tag": (tag, serial)})
+
+
+def prove(entry: CacheEntry) -> str:
+    """The write that all parts of an entry name; :class:`AssertionError` if they do not."""
+    tag, serial = entry.metadata["tag"]
+    assert tag.startswith(entry.key.fn_id)
+    assert entry.ptx_source == f"{tag}\r\n" * 50, "one writer's metadata with another's PTX"
+    assert (entry.cubin_bytes is None) == (serial % 3 == 2), "one writer's cubin, or none, with another's PTX"
+    assert entry.cubin_bytes in (None, (tag * (200 + serial % 7 * 100)).encode()), "a cubin of another write"
+    return str(tag)
+
+
+def prove_as_pyptx_reads(directory: Path, key: CacheKey) -> None:
+    """As :func:`prove`, for a reader that verifies nothing. Requires: nobody writes now."""
+    found = read_entry(directory, key.hash())
+    if found is not None:
+        ptx, cubin, metadata = found
+        prove(CacheEntry(key, ptx.replace("\n", "\r\n"), cubin, {"tag": tuple(metadata["tag"])}))
+
+
+def work(directory: str, writer: int, turns: int, start: Any, has_own_locks: bool) -> tuple[int, int]:
+    """Puts and gets at random; returns (hits, corrupt entries seen)."""
+    draw = random.Random(writer)
+    cache = CubinCache(directory)
+    if has_own_locks:  # what a network file system does whose locks are the node's own
+        locks = os.path.join(directory, "lockcache", f"locks of {writer}")
+        assert cache._files is not None
+        cache._files._locks = {digit: ProcessLock(f"{locks}/{digit}", 5.0) for digit in "0123456789abcdef"}
+    start.wait(HANG_SECONDS)
+    hits = 0
+    for serial in range(turns):
+        key = draw.choice(KEYS)
+        if draw.random() < 0.3:
+            cache.put(entry_for(key, writer, serial))
+        else:
+            cache.clear()  # so that each read is one of the disk
+            found = cache.get(key)
+            if found is not None:
+                hits += 1
+                prove(found)
+    return hits, cache.stats().corrupt_entries
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_no_reader_gets_one_writers_cubin_with_anothers_ptx(tmp_path: Path, method: str) -> None:
+    start = multiprocessing.get_context(method).Barrier(PROCESSES)
+    done = run_all(method, work, [(str(tmp_path / "c"), writer, 200, start, False) for writer in range(PROCESSES)])
+    assert sum(hits for hits, _ in done) > 20
+    assert sum(corrupt for _, corrupt in done) == 0
+    for key in KEYS:
+        prove_as_pyptx_reads(tmp_path / "c", key)
+    assert list((tmp_path / "c" / "lockcache" / "staged").iterdir()) == []
+
+
+def test_with_locks_that_exclude_nobody_an_entry_is_still_whole_or_a_miss(tmp_path: Path) -> None:
+    start = multiprocessing.get_context("fork").Barrier(PROCESSES)
+    CubinCache(tmp_path / "c").put(entry_for(KEYS[0], "first", 0))
+    done = run_all("fork", work, [(str(tmp_path / "c"), writer, 300, start, True) for writer in range(PROCESSES)])
+    assert sum(hits for hits, _ in done) > 0
+
+
+def put_and_report(directory: str, writer: int, turns: int, sender: Any) -> None:
+    cache = CubinCache(directory)
+    for serial in range(turns):
+        cache.put(entry_for(KEYS[0], writer, serial))
+        sender.send(serial)
+        assert sender.recv() == "go on"
+
+
+def test_what_a_process_has_put_is_what_every_other_gets_even_from_memory(tmp_path: Path) -> None:
+    context = multiprocessing.get_context("spawn")
+    ours, theirs = context.Pipe()
+    cache = CubinCache(tmp_path)
+    cache.put(entry_for(KEYS[0], "parent", 0))
+    with crowd("spawn", put_and_report, [(str(tmp_path), 1, 20, theirs)]) as running:
+        for serial in range(20):
+            assert ours.poll(HANG_SECONDS)
+            assert ours.recv() == serial
+            found = cache.get(KEYS[0])
+            assert found is not None
+            assert prove(found) == f"kernel 0 by 1, {serial}"
+            ours.send("go on")
+        running.results()
+    ours.close()
+    theirs.close()
+
+
+def clear_again_and_again(directory: str, turns: int, start: Any) -> bool:
+    cache = CubinCache(directory)
+    start.wait(HANG_SECONDS)
+    for _ in range(turns):
+        cache.clear(disk=True)
+    return True
+
+
+def test_clearing_the_disk_beside_writers_fails_nobody_and_mixes_nothing(tmp_path: Path) -> None:
+    start = multiprocessing.get_context("fork").Barrier(4)
+    with (
+        crowd("fork", clear_again_and_again, [(str(tmp_path / "c"), 60, start)]) as clearing,
+        crowd("fork", work, [(str(tmp_path / "c"), writer, 200, start, False) for writer in range(3)]) as working,
+    ):
+        assert clearing.results() == [True]
+        assert sum(corrupt for _, corrupt in working.results()) == 0
+
+
+# ---- death -----------------------------------------------------------------------------------------------------------
+
+# Kills itself before its n-th change of the directory: a real SIGKILL, in a real process, at a step that Python's own
+# audit events name. Prints the step, so that the test can tell that every one was reached.
+DYING = """
+import os, signal, sys
+from lockcache.integrations.pyptx import CubinCache
+from tests.processes.test_pyptx_processes import KEYS, entry_for
+directory, step, serial = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+cache = CubinCache(directory)
+cache.put(entry_for(KEYS[1], "warm", 0))
+seen = 0
+
+def count(event, arguments):
+    global seen
+    if not armed or event not in ("open", "os.remove", "os.rename", "os.mkdir"):
+        return
+    if not any(isinstance(each, str) and each.startswith(directory) for each in arguments):
+        return
+    if event == "open" and not arguments[2] & (os.O_WRONLY | os.O_RDWR):
+        return
+    if seen == step:
+        print(event, os.path.basename(arguments[0]).partition(".")[2].partition(".")[0], flush=True)
+        os.kill(os.getpid(), signal.SIGKILL)
+    seen += 1
+
+armed = False
+sys.addaudithook(count)
+armed = True
+cache.put(entry_for(KEYS[0], "dying", serial))
+armed = False
+"""
+
+
+def die(directory: Path, step: int, serial: int) -> tuple[int, str]:
+    arguments = [sys.executable, "-c", DYING, str(directory), str(step), str(serial)]
+    done = subprocess.run(arguments, capture_output=True, text=True, check=False, timeout=HANG_SECONDS)
+    assert done.returncode in (0, -signal.SIGKILL), done.stderr
+    return done.returncode, done.stdout.strip()
+
+
+def deaths(tmp_path: Path, serial: int, older: int | None) -> Iterator[tuple[str, Path]]:
+    """A directory for each step at which a writer died; ``older`` is the serial of the entry that was there before."""
+    for step in range(100):
+        directory = tmp_path / str(step)
+        if older is not None:
+            CubinCache(directory).put(entry_for(KEYS[0], "older", older))
+        status, where = die(directory, step, serial)
+        if status == 0:
+            return
+        yield where, directory
+    raise AssertionError("it never ended by itself")
+
+
+@pytest.mark.parametrize("older", [None, 0, 2], ids=["new", "over an entry", "over PTX alone"])
+@pytest.mark.parametrize("serial", [1, 2], ids=["with cubin", "PTX alone"])
+def test_a_writer_that_dies_at_any_step_leaves_the_older_entry_the_newer_or_none(
+    tmp_path: Path, serial: int, older: int | None
+) -> None:
+    steps = []
+    for where, directory in deaths(tmp_path, serial, older):
+        steps.append(where)
+        found = CubinCache(directory).get(KEYS[0])
+        if found is not None:
+            assert prove(found) in (f"kernel 0 by older, {older}", f"kernel 0 by dying, {serial}"), where
+        prove_as_pyptx_reads(directory, KEYS[0])  # pyptx, which verifies nothing, is never shown a mixture either
+        neighbour = CubinCache(directory).get(KEYS[1])
+        assert neighbour is not None
+        prove(neighbour)
+
+        staged = directory / "lockcache" / "staged"
+        for file in staged.iterdir():
+            os.utime(file, (1, 1))
+        cache = CubinCache(directory)
+        cache.put(entry_for(KEYS[0], "next", 0))
+        assert CubinCache(directory).get(KEYS[0]) == entry_for(KEYS[0], "next", 0), where
+        assert (list(staged.iterdir()), cache.stats().dropped_writes) == ([], 0), where
+    files = {"json", "ptx"} | ({"cubin"} if serial == 1 else set())
+    assert {f"os.rename {suffix}" for suffix in files} <= set(steps)
+    assert {f"open {suffix}" for suffix in files} <= set(steps)
+    assert {"os.remove json", "os.remove ptx", "os.remove cubin"} <= set(steps)
+
+
+def put_for_ever(directory: str, writer: int) -> None:
+    cache = CubinCache(directory)
+    for serial in range(10**9):
+        for key in KEYS:
+            cache.put(entry_for(key, writer, serial))
+
+
+def test_readers_beside_writers_that_are_killed_get_whole_entries(tmp_path: Path) -> None:
+    cache = CubinCache(tmp_path)
+    hits = 0
+    for turn in range(5):
+        with crowd("fork", put_for_ever, [(str(tmp_path), turn * 10 + writer) for writer in range(3)]):
+            for reads in range(2000):
+                cache.clear()
+                found = cache.get(KEYS[reads % 2])
+                if found is not None:
+                    prove(found)
+                    hits += 1
+        # Leaving the block kills them.
+        for key in KEYS:
+            prove_as_pyptx_reads(tmp_path, key)
+    assert hits > 0
+    assert cache.stats().corrupt_entries == 0
+    for key in KEYS:
+        cache.put(entry_for(key, "last", 0))
+        assert CubinCache(tmp_path).get(key) == entry_for(key, "last", 0)

@@ -1,0 +1,124 @@
+"""The herd with the real compiler, as a user runs it: many processes, each kernel compiled once."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lockcache_stress.herd import HerdOptions, HerdOutcome
+from lockcache_stress.herd.member import Answer, Compiled
+from lockcache_stress.herd.outcome import Phase
+from lockcache_stress.herd.plan import HerdPlan
+from tests.stress.support import failed_checks, stress_json
+
+_SMALL = ("herd", "--processes", "4", "--kernels", "3", "--seed", "1")
+_PHASES = ("cold", "changed")
+
+
+@pytest.mark.cuda
+def test_each_kernel_is_compiled_once_and_once_more_after_a_header_has_changed(run_path: Path) -> None:
+    kept = run_path / "kept"
+    report = stress_json(*_SMALL, "--directory", str(kept), run_path=run_path)
+    assert report["ok"]
+    assert [phase["phase"] for phase in report["phases"]] == list(_PHASES)
+    assert {phase["is_spread"] for phase in report["phases"]} == {False, True}
+    for phase in report["phases"]:
+        assert (phase["compiles"], phase["hits"], phase["calls"]) == (3, 9, 12)
+        assert (phase["stale"], phase["wrong"], phase["wrong_mappings"]) == (0, 0, 0)
+    assert (report["entries"], report["lease_files"], report["worker_deaths"]) == (6, 0, [])
+    assert report["herd_over_alone"] > 0
+    assert os.listdir(run_path) == ["kept"]
+
+
+@pytest.mark.cuda
+def test_a_directory_that_an_earlier_herd_filled_is_as_cold_as_an_empty_one(run_path: Path) -> None:
+    words = ("herd", "--processes", "2", "--kernels", "1", "--seed", "4", "--directory", str(run_path / "kept"))
+    for _ in range(2):
+        report = stress_json(*words, run_path=run_path)
+        assert [phase["compiles"] for phase in report["phases"]] == [1, 1]
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize(
+    "fault, expected",
+    [
+        ("leases", {"compiles == distinct kernels"}),
+        ("stale", {"stale cubins", "compiles == distinct kernels"}),
+        ("mapping", {"wrong symbol mappings"}),
+        ("crash", {"worker deaths", "programs got"}),
+    ],
+)
+def test_a_planted_fault_is_found_and_said(fault: str, expected: set[str], run_path: Path) -> None:
+    report = stress_json(*_SMALL, "--plant", fault, run_path=run_path, code=1)
+    assert expected <= {name.split(": ")[-1] for name in failed_checks(report)}
+    assert report["replay"][:2] == ["lockcache-stress", "herd"]
+    assert report["replay"][-2:] == ["--plant", fault]
+    assert os.listdir(run_path) == []
+
+
+@pytest.mark.cuda
+def test_the_survivors_of_a_process_that_dies_while_it_compiles_get_every_kernel(run_path: Path) -> None:
+    report = stress_json(*_SMALL, "--plant", "crash", run_path=run_path, code=1)
+    assert len(report["worker_deaths"]) == 1
+    assert [(phase["calls"], phase["wrong"]) for phase in report["phases"]] == [(9, 0), (9, 0)]
+
+
+_RIGHT = Compiled("right", 10, {"run<1>": b"_Z3run"})
+
+
+def _outcome(tmp_path: Path, **changes: Any) -> HerdOutcome:
+    """Two processes and one kernel, all right but for ``changes`` to what the last process got."""
+    plan = HerdPlan(HerdOptions(2, 1, 0), str(tmp_path), str(tmp_path))
+    old = {0: _RIGHT._replace(digest="old")}
+    last = Answer({0: _RIGHT._replace(**changes)})
+    phases = [
+        Phase(1, [Answer(old), Answer(old)], 1.5, old),
+        Phase(1, [Answer({0: _RIGHT}), last], 1.5, {0: _RIGHT}, old),
+    ]
+    return HerdOutcome(plan, phases, alone_seconds=1.0, entries=2)
+
+
+@pytest.mark.parametrize(
+    "changes, failed",
+    [
+        ({}, set()),
+        ({"digest": "old"}, {"changed: stale cubins"}),
+        ({"digest": "nobody's"}, {"changed: wrong cubins"}),
+        ({"symbol_mapping": {}}, {"changed: wrong symbol mappings"}),
+    ],
+)
+def test_what_one_process_got_wrong_is_said_by_its_own_name(
+    changes: dict[str, Any], failed: set[str], tmp_path: Path
+) -> None:
+    outcome = _outcome(tmp_path, **changes)
+    assert {check.name for check in outcome.checks() if not check.ok} == failed
+    assert outcome.ok == (not failed)
+
+
+@pytest.mark.parametrize(
+    "changes, failed",
+    [
+        ({"lease_files": 1}, "lease files left"),
+        ({"staged_files": 1}, "staged files left"),
+        ({"entries": 3}, "entries made"),
+        ({"deaths": ["worker 1"]}, "worker deaths"),
+    ],
+)
+def test_what_is_left_behind_is_a_failure(changes: dict[str, Any], failed: str, tmp_path: Path) -> None:
+    outcome = _outcome(tmp_path)
+    vars(outcome).update(changes)
+    assert [check.name for check in outcome.checks() if not check.ok] == [failed]
+
+
+def test_one_phase_begins_alike_and_the_other_does_not_whatever_the_seed(tmp_path: Path) -> None:
+    spread_first = set()
+    for seed in range(20):
+        plan = HerdPlan(HerdOptions(8, 8, seed), str(tmp_path), str(tmp_path))
+        orders = [{tuple(plan.order(phase, index)) for index in range(8)} for phase in (0, 1)]
+        assert sorted(len(found) > 1 for found in orders) == [False, True]
+        assert all(sorted(order) == list(range(8)) for found in orders for order in found)
+        spread_first.add(plan.is_spread(0))
+    assert spread_first == {False, True}

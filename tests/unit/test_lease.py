@@ -1,0 +1,133 @@
+"""Leases: who holds one, what its file says, and that the files do not pile up."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from lockcache.filestream.layout import Layout, entry_name
+from lockcache.filestream.lease import Holder, Lease, holder_of, reap_lease, take_lease
+from lockcache.filestream.owner import myself
+from tests.unit.forked import in_child
+
+NAME, OTHER = entry_name(b"k"), entry_name(b"other")
+
+
+@pytest.fixture
+def layout(cache_path):
+    layout = Layout(str(cache_path))
+    os.makedirs(layout.own)
+    return layout
+
+
+def take(layout, name=NAME, generation=0) -> Lease | None:
+    return take_lease(layout, name, generation, "saxpy", 7)
+
+
+def test_a_lease_excludes_a_second_taker_of_the_same_key_only(layout):
+    first = take(layout)
+    assert first is not None
+    assert take(layout) is None
+    other, later = take(layout, OTHER), take(layout, generation=1)
+    assert other is not None
+    assert later is not None
+    first.release()
+    again = take(layout)
+    assert again is not None
+    for lease in (again, other, later):
+        lease.release()
+    assert os.listdir(layout.leases) == []
+
+
+def test_the_file_says_who_holds_the_lease(layout):
+    lease = take(layout)
+    holder = holder_of(layout, NAME, 0)
+    assert (holder.token, holder.pid, holder.label, holder.cost_ns) == (myself().host, os.getpid(), "saxpy", 7)
+    assert holder.start_ns > 0
+    lease.release()
+    assert holder_of(layout, NAME, 0) is None
+
+
+def test_releasing_twice_is_releasing_once(layout):
+    lease = take(layout)
+    lease.release()
+    second = take(layout)
+    lease.release()
+    assert take(layout) is None
+    second.release()
+
+
+def test_a_lease_that_is_forgotten_is_released(layout):
+    take(layout)
+    assert take(layout) is not None
+
+
+def test_a_forked_child_neither_holds_nor_releases_its_parents_lease(layout):
+    lease = take(layout)
+
+    def child():
+        lease.release()
+        return take(layout) is None, len(os.listdir(layout.leases))
+
+    assert in_child(child) == (True, 1)
+    lease.release()
+
+
+def test_a_release_that_tells_of_a_dropped_write_is_read_by_the_next_holder(layout):
+    take(layout).release(dropped_ns=5)
+    lease = take(layout)
+    assert lease.previous.dropped_ns == 5
+    lease.release()
+    assert take(layout).previous is None
+
+
+def test_a_file_that_replaced_ours_is_not_unlinked(layout):
+    lease = take(layout)
+    os.unlink(layout.lease(NAME, 0))
+    newer = take(layout)
+    assert newer is not None
+    lease.release()
+    assert take(layout) is None, "the newer lease is still held, under its name"
+    newer.release()
+
+
+def test_only_files_without_a_holder_are_reaped(layout):
+    lease = take(layout)
+    path = layout.lease(NAME, 0)
+    assert not reap_lease(path)
+    lease.release(dropped_ns=5)
+    assert reap_lease(path)
+    assert not reap_lease(path)
+
+
+@pytest.mark.parametrize("junk", [b"", b"{", b"[]", b"{}", b'{"host": 5}', b"\xff\xfe", b"[" * 3000])
+def test_junk_in_a_lease_file_says_nothing(layout, junk):
+    os.makedirs(layout.leases)
+    with open(layout.lease(NAME, 0), "wb") as file:
+        file.write(junk)
+    assert holder_of(layout, NAME, 0) is None
+    lease = take(layout)
+    assert lease.previous is None
+    lease.release()
+
+
+def test_a_planted_symlink_is_not_followed(layout, tmp_path):
+    os.makedirs(layout.leases)
+    target = tmp_path / "target"
+    target.write_text("precious")
+    os.symlink(target, layout.lease(NAME, 0))
+    with pytest.raises(OSError, match="symbolic links"):
+        take(layout)
+    assert holder_of(layout, NAME, 0) is None
+    assert target.read_text() == "precious"
+
+
+def test_a_holder_of_wrong_types_is_no_holder(layout):
+    os.makedirs(layout.leases)
+    body = Holder("h", "t", 1, "l", 2, 3)._replace(pid="one")
+    import json
+
+    with open(layout.lease(NAME, 0), "w") as file:
+        json.dump(body._asdict(), file)
+    assert holder_of(layout, NAME, 0) is None

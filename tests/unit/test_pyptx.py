@@ -1,0 +1,275 @@
+"""lockcache.integrations.pyptx: pyptx's names and hash, memory and disk as there, and the last put everywhere."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from dataclasses import FrozenInstanceError, replace
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+import pytest
+
+from lockcache import CacheStats
+from lockcache.integrations import pyptx
+from lockcache.integrations.pyptx import CacheEntry, CacheKey, CubinCache
+from tests.unit.pyptx_format import ENTRY, KEY, KEYS, PTX, file, needs_pyptx
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    return tmp_path / "pyptx"
+
+
+@pytest.fixture
+def cache(directory: Path) -> CubinCache:
+    return CubinCache(directory)
+
+
+@pytest.fixture
+def fresh(directory: Path) -> Callable[[], CubinCache]:
+    """Another process's cache, as far as memory goes."""
+    return lambda: CubinCache(directory)
+
+
+@pytest.fixture
+def foreign(directory: Path) -> Path:
+    """A directory that pyptx made."""
+    directory.mkdir()
+    return directory
+
+
+@pytest.mark.parametrize("digest", KEYS)
+def test_the_hash_is_the_one_that_pyptx_computes(digest: str) -> None:
+    assert CacheKey(*KEYS[digest]).hash() == digest
+
+
+@needs_pyptx
+@pytest.mark.parametrize("digest", KEYS)
+def test_the_hash_is_the_one_that_the_installed_pyptx_computes(digest: str) -> None:
+    from pyptx.cache import CacheKey as Upstream
+
+    assert CacheKey(*KEYS[digest]).hash() == Upstream(*KEYS[digest]).hash()
+
+
+@needs_pyptx
+def test_every_name_of_pyptx_cache_is_there_with_its_parameters() -> None:
+    import inspect
+
+    import pyptx.cache as upstream
+
+    names = [name for name, value in vars(upstream).items() if getattr(value, "__module__", "") == upstream.__name__]
+    for name in [*names, "DEFAULT_CACHE_DIR"]:
+        ours, theirs = getattr(pyptx, name), getattr(upstream, name)
+        assert ours is not theirs
+        if callable(theirs):
+            assert list(inspect.signature(ours).parameters) == list(inspect.signature(theirs).parameters)
+        members = vars(theirs) if inspect.isclass(theirs) else {}
+        for method in [each for each, value in members.items() if callable(value) and each[0] != "_"]:
+            mine = inspect.signature(getattr(ours, method)).parameters
+            assert list(mine) == list(inspect.signature(getattr(theirs, method)).parameters)
+
+
+def test_a_key_is_frozen_and_hashable() -> None:
+    with pytest.raises(FrozenInstanceError):
+        KEY.arch = "sm_80"  # type: ignore[misc]
+    assert len({CacheKey("f", (), (), "a"), CacheKey("f", (), (), "a")}) == 1
+
+
+def test_an_entry_has_no_metadata_of_its_own_unless_given() -> None:
+    one, other = CacheEntry(KEY, "", None), CacheEntry(KEY, "", None)
+    one.metadata["a"] = 1
+    assert other.metadata == {}
+
+
+@pytest.mark.parametrize("chosen", ["", "/some/where"])
+def test_the_default_directory_is_the_variables_else_in_the_user_cache_directory(tmp_path: Path, chosen: str) -> None:
+    code = "from lockcache.integrations import pyptx; print(repr(pyptx.DEFAULT_CACHE_DIR))"
+    environment = {**os.environ, "PYPTX_CACHE_DIR": chosen, "XDG_CACHE_HOME": str(tmp_path)}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == repr(Path(chosen or tmp_path / "pyptx"))
+
+
+def test_the_global_cache_is_made_once_in_the_default_directory_and_can_be_replaced(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pyptx, "DEFAULT_CACHE_DIR", directory)
+    pyptx.set_global_cache(None)
+    try:
+        first = pyptx.get_global_cache()
+        assert pyptx.get_global_cache() is first
+        first.put(ENTRY)
+        assert file(directory, "json").exists()
+        mine = CubinCache(enable_disk=False)
+        pyptx.set_global_cache(mine)
+        assert pyptx.get_global_cache() is mine
+    finally:
+        pyptx.set_global_cache(None)
+
+
+def test_what_is_put_is_the_same_object_here_and_an_equal_one_elsewhere(
+    cache: CubinCache, fresh: Callable[[], CubinCache]
+) -> None:
+    cache.put(ENTRY)
+    assert cache.get(KEY) is ENTRY
+    other = fresh()
+    found = other.get(KEY)
+    assert found == ENTRY
+    assert found is not ENTRY
+    assert other.get(KEY) is found
+    assert type(found.metadata["cluster"]) is tuple
+    assert found.key.template_kwargs == KEY.template_kwargs
+
+
+def test_ptx_without_a_cubin_comes_back_without_one(cache: CubinCache, fresh: Callable[[], CubinCache]) -> None:
+    cache.put(replace(ENTRY, cubin_bytes=None))
+    assert fresh().get(KEY) == replace(ENTRY, cubin_bytes=None)
+    cache.put(replace(ENTRY, cubin_bytes=b""))
+    assert fresh().get(KEY) == replace(ENTRY, cubin_bytes=b"")
+
+
+def test_a_missing_entry_is_none_and_not_in(cache: CubinCache) -> None:
+    assert cache.get(KEY) is None
+    assert KEY not in cache
+    cache.put(ENTRY)
+    assert KEY in cache
+
+
+def test_len_counts_what_is_in_memory(cache: CubinCache, fresh: Callable[[], CubinCache]) -> None:
+    cache.put(ENTRY)
+    cache.put(replace(ENTRY, key=replace(KEY, arch="sm_80")))
+    other = fresh()
+    assert (len(cache), len(other)) == (2, 0)
+    other.get(KEY)
+    assert len(other) == 1
+
+
+def test_clear_forgets_memory_and_with_disk_the_entries_on_disk_and_nothing_else(
+    cache: CubinCache, directory: Path, fresh: Callable[[], CubinCache]
+) -> None:
+    cache.put(ENTRY)
+    cache.clear()
+    assert len(cache) == 0
+    assert cache.get(KEY) == ENTRY
+    (directory / "notes.json").write_text("mine")
+    file(directory, "ptx", "0" * 32).write_text("left by somebody who died")
+    cache.clear(disk=True)
+    assert (len(cache), cache.get(KEY), fresh().get(KEY)) == (0, None, None)
+    assert sorted(each.name for each in directory.iterdir()) == ["lockcache", "notes.json"]
+    cache.put(ENTRY)
+    assert fresh().get(KEY) == ENTRY
+
+
+def test_without_disk_nothing_touches_it(tmp_path: Path, directory: Path) -> None:
+    cache = CubinCache(directory, enable_disk=False)
+    cache.put(ENTRY)
+    assert (cache.get(KEY), KEY in cache, len(cache)) == (ENTRY, True, 1)
+    cache.clear(disk=True)
+    assert (cache.get(KEY), list(tmp_path.iterdir())) == (None, [])
+
+
+def test_a_second_put_replaces_all_of_the_first(
+    cache: CubinCache, directory: Path, fresh: Callable[[], CubinCache]
+) -> None:
+    cache.put(ENTRY)
+    cache.put(CacheEntry(KEY, "new", None))
+    assert fresh().get(KEY) == CacheEntry(KEY, "new", None)
+    assert not file(directory, "cubin").exists()  # else pyptx would serve it with the new PTX
+
+
+def test_memory_gives_way_to_what_another_process_has_put(cache: CubinCache, fresh: Callable[[], CubinCache]) -> None:
+    cache.put(ENTRY)
+    for number in range(5):
+        newer = replace(ENTRY, ptx_source=f"newer {number}")
+        fresh().put(newer)
+        assert cache.get(KEY) == newer
+
+
+def test_memory_outlives_what_was_evicted_from_disk(cache: CubinCache, directory: Path) -> None:
+    cache.put(ENTRY)
+    for suffix in ("json", "ptx", "cubin"):
+        file(directory, suffix).unlink()
+    assert cache.get(KEY) is ENTRY
+
+
+def test_a_deleted_directory_is_made_again_by_the_next_put(
+    cache: CubinCache, directory: Path, fresh: Callable[[], CubinCache]
+) -> None:
+    import shutil
+
+    cache.put(ENTRY)
+    shutil.rmtree(directory)
+    other = replace(ENTRY, key=replace(KEY, arch="sm_80"))
+    assert cache.get(other.key) is None
+    cache.put(other)
+    assert fresh().get(other.key) == other
+
+
+@pytest.mark.parametrize(
+    "changes, names",
+    [
+        ({"ptx_source": b"bytes"}, "ptx_source.*bytes"),
+        ({"cubin_bytes": "text"}, "cubin_bytes.*str"),
+        ({"cubin_bytes": 5}, "cubin_bytes.*int"),
+        ({"metadata": [1]}, "metadata.*list"),
+        ({"metadata": {(1, 2): 3}}, "keys must be str"),
+    ],
+)
+def test_an_entry_that_no_file_can_hold_is_refused_and_changes_nothing(
+    cache: CubinCache, fresh: Callable[[], CubinCache], changes: dict[str, Any], names: str
+) -> None:
+    cache.put(ENTRY)
+    with pytest.raises(TypeError, match=names):
+        cache.put(replace(ENTRY, **changes))
+    assert cache.get(KEY) is ENTRY
+    assert fresh().get(KEY) == ENTRY
+
+
+def test_metadata_that_only_json_can_hold_comes_back_as_json_has_it(
+    cache: CubinCache, fresh: Callable[[], CubinCache]
+) -> None:
+    cache.put(replace(ENTRY, metadata={"path": PurePosixPath("/a"), "pair": (1, 2)}))
+    found = fresh().get(KEY)
+    assert found is not None
+    assert found.metadata == {"path": "/a", "pair": [1, 2]}
+
+
+def test_a_hash_that_is_no_file_name_is_refused(cache: CubinCache) -> None:
+    class Wild(CacheKey):
+        def hash(self) -> str:
+            return "../../etc/passwd"
+
+    with pytest.raises(ValueError, match="32 hex digits"):
+        cache.put(CacheEntry(Wild("f", (), (), "a"), "", None))
+
+
+def test_stats_say_what_happened_and_what_the_directory_holds(cache: CubinCache, directory: Path) -> None:
+    cache.put(ENTRY)
+    cache.get(KEY), cache.get(replace(KEY, arch="sm_80"))
+    size = sum(file(directory, suffix).stat().st_size for suffix in ("json", "ptx", "cubin"))
+    assert cache.stats() == CacheStats(hits=1, misses=1, puts=1, bytes=size, entries=1)
+    memory = CubinCache(enable_disk=False)
+    memory.put(ENTRY)
+    assert memory.stats() == CacheStats(bytes=len(PTX.encode()) + 10, entries=1)
+
+
+def test_threads_see_whole_entries_and_the_last_one(cache: CubinCache, fresh: Callable[[], CubinCache]) -> None:
+    def work(number: int) -> None:
+        for turn in range(30):
+            tag = f"{number} {turn}"
+            cache.put(CacheEntry(KEY, tag, tag.encode() if turn % 3 else None, {"tag": tag}))
+            found = cache.get(KEY)  # or None: another thread is between removing one and publishing the next
+            if found is not None:
+                assert found.cubin_bytes in (None, found.ptx_source.encode())
+                assert found.metadata == {"tag": found.ptx_source}
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert KEY in cache
+    assert fresh().get(KEY) == cache.get(KEY)

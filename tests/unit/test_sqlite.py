@@ -1,0 +1,176 @@
+"""SQLiteProgramCache where it differs from the other back ends: its file, its order of use, fork."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import random
+import stat
+import subprocess
+import sys
+from collections import OrderedDict
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lockcache import Entry, SQLiteProgramCache
+from tests.unit.forked import in_child
+from tests.unit.sqlite_file import edited
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "cache" / "programs.sqlite3"
+
+
+@pytest.fixture
+def cache(path: Path) -> Iterator[SQLiteProgramCache]:
+    with SQLiteProgramCache(path) as cache:
+        yield cache
+
+
+def test_sqlite3_is_imported_when_a_cache_is_made_and_not_before(path: Path) -> None:
+    code = (
+        "import sys, lockcache\n"
+        "from lockcache import SQLiteProgramCache\n"
+        "assert 'sqlite3' not in sys.modules\n"
+        "SQLiteProgramCache(sys.argv[1]).close()\n"
+        "assert 'sqlite3' in sys.modules\n"
+    )
+    subprocess.run([sys.executable, "-c", code, str(path)], check=True, timeout=60)
+
+
+def test_the_cache_is_one_file_in_wal_mode_that_only_its_owner_may_use(cache: SQLiteProgramCache, path: Path) -> None:
+    cache["k"] = b"code"
+    modes = {file.name: stat.S_IMODE(file.stat().st_mode) for file in path.parent.iterdir()}
+    assert modes == {path.name: 0o600, f"{path.name}-wal": 0o600, f"{path.name}-shm": 0o600}
+    assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
+    with edited(path) as connection:
+        assert connection.execute("PRAGMA journal_mode").fetchall() == [("wal",)]
+    cache.close()
+    assert [file.name for file in path.parent.iterdir()] == [path.name]
+
+
+def test_what_is_stored_is_raw_bytes_and_nothing_pickled(cache: SQLiteProgramCache, path: Path) -> None:
+    cache.put_entry("k", Entry(b"\x7fELF code", {"a": (1,)}))
+    with edited(path) as connection:
+        assert connection.execute("SELECT code FROM programs").fetchall() == [(b"\x7fELF code",)]
+        assert connection.execute("SELECT key FROM entries").fetchall() == [(b"k",)]
+
+
+def test_the_default_path_is_in_lockcache_dir_else_in_the_user_cache_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
+    monkeypatch.setenv("LOCKCACHE_DIR", "")
+    with SQLiteProgramCache() as cache:
+        assert cache.path == str(tmp_path / "xdg" / "lockcache" / "programs.sqlite3")
+    monkeypatch.setenv("LOCKCACHE_DIR", str(tmp_path / "chosen"))
+    with SQLiteProgramCache() as cache:
+        assert cache.path == str(tmp_path / "chosen" / "programs.sqlite3")
+
+
+@pytest.mark.parametrize("wrong, error", [(5, TypeError), (b"x", TypeError), ("", ValueError), ("a\0b", ValueError)])
+def test_a_path_that_is_none_is_an_error_that_shows_it(wrong: Any, error: type[Exception]) -> None:
+    with pytest.raises(error, match="path"):
+        SQLiteProgramCache(wrong)
+
+
+def test_odd_characters_in_the_path_are_part_of_a_name(tmp_path: Path) -> None:
+    path = os.fsdecode(os.fsencode(tmp_path) + b"/a?b#c%41 \xff.db")
+    with SQLiteProgramCache(path) as cache:
+        cache["k"] = b"1"
+    assert os.path.exists(path)
+    assert SQLiteProgramCache(path)["k"] == b"1"
+
+
+def test_entries_and_their_order_of_use_outlive_the_object(path: Path) -> None:
+    with SQLiteProgramCache(path, max_size_bytes=30) as cache:
+        for key in "abc":
+            cache.put_entry(key, Entry(key.encode() * 10))
+        cache["a"]
+    with SQLiteProgramCache(path, max_size_bytes=30) as cache:
+        cache["d"] = b"d" * 10
+        assert [key for key in "abcd" if cache.get(key)] == ["a", "c", "d"]
+
+
+@settings(max_examples=20, deadline=None, database=None)
+@given(seed=st.integers(0, 2**32), reopens=st.booleans())
+def test_eviction_is_strictly_least_recently_used(
+    tmp_path_factory: pytest.TempPathFactory, seed: int, reopens: bool
+) -> None:
+    draw = random.Random(seed)
+    model: OrderedDict[str, bytes] = OrderedDict()
+    cache = SQLiteProgramCache(tmp_path_factory.mktemp("lru") / "db", max_size_bytes=1000)
+    for _ in range(600):
+        key = f"{draw.randrange(150)}"
+        if draw.random() < 0.8:  # more distinct reads than are noted in memory
+            assert cache.get(key) == model.get(key)
+            if key in model:
+                model.move_to_end(key)
+        else:
+            model.pop(key, None)
+            model[key] = cache[key] = key.encode() * draw.randrange(1, 5)
+            while sum(map(len, model.values())) > 1000:
+                model.popitem(last=False)
+        if reopens and draw.random() < 0.01:
+            cache.close()
+    assert len(cache) == len(model)
+    cache.close()
+
+
+def test_a_lower_cap_evicts_the_oldest_when_the_cache_is_opened(path: Path) -> None:
+    with SQLiteProgramCache(path) as cache:
+        cache.update(dict.fromkeys("abcd", b"x" * 100))
+    with SQLiteProgramCache(path, max_size_bytes=250) as cache:
+        assert [key for key in "abcd" if cache.get(key)] == ["c", "d"]
+        assert cache.stats().evictions == 2
+
+
+def test_clear_gives_the_disk_space_back(cache: SQLiteProgramCache, path: Path) -> None:
+    cache.update({str(number): os.urandom(100_000) for number in range(30)})
+    cache.clear()
+    assert sum(file.stat().st_size for file in path.parent.iterdir()) < 200_000
+
+
+def test_metadata_counts_against_the_cap(path: Path) -> None:
+    with SQLiteProgramCache(path, max_size_bytes=200) as cache:
+        cache.put_entry("k", Entry(b"x", {"blob": b"m" * 300}))
+        assert (cache.get("k"), cache.stats().dropped_writes) == (None, 1)
+
+
+def test_a_pickled_cache_keeps_its_cap_and_timeout(path: Path) -> None:
+    with (
+        SQLiteProgramCache(path, max_size_bytes=77, lock_timeout_seconds=0.5) as cache,
+        pickle.loads(pickle.dumps(cache)) as twin,
+    ):
+        assert (twin.path, twin.max_size_bytes) == (str(path), 77)
+
+
+def test_after_a_fork_each_side_has_connections_of_its_own(cache: SQLiteProgramCache, path: Path) -> None:
+    cache["k"] = b"parent"
+
+    def child() -> set[str]:
+        open_before_use = {os.readlink(f"/proc/self/fd/{fd}") for fd in os.listdir("/proc/self/fd") if _is_open(fd)}
+        assert cache["k"] == b"parent"
+        cache["c"] = b"child"
+        return {name for name in open_before_use if name.startswith(str(path))}
+
+    assert in_child(child) == set()
+    assert (cache["k"], cache["c"]) == (b"parent", b"child")
+
+
+def _is_open(fd: str) -> bool:
+    return os.path.lexists(f"/proc/self/fd/{fd}")
+
+
+def test_a_child_that_ends_takes_nothing_of_its_parent_with_it(cache: SQLiteProgramCache) -> None:
+    for turn in range(10):
+        cache[f"{turn}"] = b"%d" % turn
+        assert in_child(lambda: (cache.get("0"), cache.close())) == (b"0", None)
+        assert cache[f"{turn}"] == b"%d" % turn
+    assert len(cache) == 10
