@@ -45,7 +45,8 @@ class Program(cuda.core.Program):  # type: ignore[misc] # cuda.core is untyped
 
     NVRTC 13.5 goes on as with ``restrict=True`` after the first program compiled so in a process. What is compiled
     without it from then on is returned and not stored: other processes would get code that is wrong where pointers
-    alias. Compile programs with ``restrict`` in a process of their own if the others are to be cached.
+    alias. Compile programs with ``restrict`` in a process of their own if the others are to be cached. What NVRTC was
+    asked for past this class (by ``cuda.core.Program``, say) is not known here.
     """
 
     def __init__(self, code: str | bytes | bytearray, code_type: str, options: ProgramOptions | None = None) -> None:
@@ -94,7 +95,10 @@ class _Compilation:
         self._program = program
         self._options = program._options
         self._target_type = str(target_type)
-        self._names = name_expressions
+        # What can be read only once is read here: the key and the compiler must both see it. The key refuses a str.
+        self._names: Any = name_expressions
+        if not isinstance(name_expressions, (str, bytes)):
+            self._names = tuple(name_expressions)
         self._logs = logs
         self._headers = self._fingerprint()
         self._key = make_program_cache_key(
@@ -102,14 +106,12 @@ class _Compilation:
             code_type=program._source_type,
             options=self._options,
             target_type=self._target_type,
-            name_expressions=name_expressions,
+            name_expressions=self._names,
             extra_digest=self._headers,
         )
 
     def cached(self, cache: ProgramCacheResource) -> Entry:
         """The entry, compiled by this process only if no other has it or is at it."""
-        if self._is_tainted():
-            return cache.get_entry(self._key) or self._compile()
         try:
             return cache.get_or_compute_entry(self._key, self._compile_to_keep, label=self._label())
         except _NotToKeepError as result:
@@ -122,6 +124,8 @@ class _Compilation:
 
     def _compile_to_keep(self) -> Entry:
         entry = self._compile()
+        if self._is_tainted():
+            raise _NotToKeepError(entry)
         if self._fingerprint() != self._headers:
             _log.warning("%s: a header changed while it was compiled: the result is not kept", self._label())
             raise _NotToKeepError(entry)
@@ -140,7 +144,7 @@ class _Compilation:
         if self._program._source_type.lower() != "c++":
             return None
         options = self._options
-        if not (options.include_path or options.pre_include or _may_include(str(self._program._source))):
+        if not (options.include_path or options.pre_include or _may_include(self._program._source, options)):
             return None
         digest: bytes = headers.fingerprint(
             self._program._source,
@@ -172,9 +176,13 @@ class _NotToKeepError(Exception):
         self.entry = entry
 
 
-def _may_include(code: str) -> bool:
-    # A directive contains the word, unless a spliced line cuts it in two.
-    return "include" in code or "\\\n" in code or "??/" in code
+# What a directive or __has_include contains, also where a spliced line or a pasting macro cuts the word in two.
+_SIGNS_OF_INCLUDES: Final = ("include", "\\\n", "\\\r\n", "??/", "__has", "##", "%:%:")
+
+
+def _may_include(code: Any, options: ProgramOptions) -> bool:
+    text = f"{code}\n{options.define_macro}"
+    return any(sign in text for sign in _SIGNS_OF_INCLUDES)
 
 
 def _as_list(value: Any) -> list[Any]:

@@ -9,6 +9,7 @@ and by statistics.
 
 from __future__ import annotations
 
+import logging
 import sys
 import time
 from abc import ABC, abstractmethod
@@ -21,6 +22,8 @@ from lockcache import metadata as _metadata
 from lockcache.flight import flight
 
 __all__ = ["CacheStats", "Entry", "ProgramCacheResource", "coerce_key", "coerce_max_size_bytes", "coerce_value"]
+
+_log = logging.getLogger("lockcache")
 
 _T = TypeVar("_T")
 _Self = TypeVar("_Self", bound="ProgramCacheResource")
@@ -206,10 +209,14 @@ class ProgramCacheResource(ABC):
             if found is not None:
                 return found
             entry = run_compute(compute)
-            if type(self).put_entry is ProgramCacheResource.put_entry:
-                self[key] = entry.code  # a back end of somebody else's that keeps no metadata
-            else:
-                self.put_entry(key, entry)
+            try:
+                if type(self).put_entry is ProgramCacheResource.put_entry:
+                    self[key] = entry.code  # a back end of somebody else's that keeps no metadata
+                else:
+                    self.put_entry(key, entry)
+            except OSError as error:
+                # cache[key] = value says that the store may not be written; here the code must not be lost.
+                _log.warning("%r: a program was compiled and could not be stored: %s", self, error)
             return entry
 
     def update(self, items: Mapping[Any, Any] | Iterable[tuple[Any, Any]], /) -> None:

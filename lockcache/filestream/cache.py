@@ -154,17 +154,17 @@ class FileStreamProgramCache(ProgramCacheResource):
         return self._entry(*loaded)
 
     def __setitem__(self, key: bytes | str, value: object) -> None:
-        name = entry_name(coerce_key(key))
-        self._store(name, *split_metadata(*coerce_value(value)))
+        self._store(entry_name(coerce_key(key)), lambda: split_metadata(*coerce_value(value)))
 
     def put_entry(self, key: bytes | str, entry: Entry) -> None:
         """Store code and metadata as one unit: a reader sees both or neither."""
-        name = entry_name(coerce_key(key))
-        self._store(name, *coerce_entry(entry))
+        self._store(entry_name(coerce_key(key)), lambda: coerce_entry(entry))
 
     def get_or_compute_entry(self, key: bytes | str, compute: Callable[[], object], *, label: str = "") -> Entry:
         """As ``get_or_compute``, with the metadata. Compile-once across all processes that share the directory."""
         name = entry_name(coerce_key(key))
+        if self._implicit is not None:
+            self._implicit.end_mine()
         loaded = self._reader.load(name)
         if loaded is None:
             outcome = self._once.wait_or_turn(name, label)
@@ -252,10 +252,10 @@ class FileStreamProgramCache(ProgramCacheResource):
             _log.warning("%s: the metadata of an entry cannot be read here: %s", self.path, error)
             return None
 
-    def _store(self, name: str, code: bytes, tail: bytes, cost_ns: int) -> None:
+    def _store(self, name: str, coerce: Callable[[], tuple[bytes, bytes, int]]) -> None:
         was_dropped = True
         try:
-            was_dropped = not self._write(name, code, tail, cost_ns)
+            was_dropped = not self._write(name, *coerce())
         finally:
             if self._implicit is not None:
                 self._implicit.stored(name, was_dropped=was_dropped)

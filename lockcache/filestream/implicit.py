@@ -9,6 +9,7 @@ have waited for the lease timeout.
 from __future__ import annotations
 
 import threading
+import time
 import weakref
 
 from lockcache.filestream.once import CompileOnce, Turn
@@ -26,11 +27,12 @@ class ImplicitTurns:
         self._reader = reader
         self._held = threading.local()
         self._all: weakref.WeakSet[Turn] = weakref.WeakSet()
+        self._lock = threading.Lock()
         after_fork_in_child(self)
 
     def load(self, name: str) -> tuple[bytes, bytes] | None:
         """As :meth:`EntryReader.load`; on a miss, waits for whoever computes the entry, or takes the turn to."""
-        self._end_mine()
+        self.end_mine()
         loaded = self._reader.load(name)
         if loaded is not None:
             return loaded
@@ -38,7 +40,8 @@ class ImplicitTurns:
         if not isinstance(outcome, Turn):
             return outcome
         self._held.turn = outcome
-        self._all.add(outcome)
+        with self._lock:
+            self._all.add(outcome)
         return None
 
     def stored(self, name: str, *, was_dropped: bool) -> None:
@@ -46,14 +49,18 @@ class ImplicitTurns:
         turn: Turn | None = getattr(self._held, "turn", None)
         if turn is not None and turn.name == name:
             self._held.turn = None
+            self._once.costs.remember(name, time.monotonic_ns() - turn.began_ns)
             turn.end(was_dropped=was_dropped)
 
     def close(self) -> None:
         """End the turns of all threads."""
-        for turn in list(self._all):
+        with self._lock:
+            turns = list(self._all)
+        for turn in turns:
             turn.end()
 
-    def _end_mine(self) -> None:
+    def end_mine(self) -> None:
+        """End this thread's turn, if it has one: it looks for something else."""
         turn: Turn | None = getattr(self._held, "turn", None)
         if turn is not None:
             self._held.turn = None
@@ -63,3 +70,4 @@ class ImplicitTurns:
         # The child's copies of the leases are closed; the turns are its parent's.
         self._held = threading.local()
         self._all = weakref.WeakSet()
+        self._lock = threading.Lock()

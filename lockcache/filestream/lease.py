@@ -42,6 +42,7 @@ class Holder(NamedTuple):
     token: str
     pid: int
     label: str
+    #: On the monotonic clock, which all processes with this token share.
     start_ns: int
     #: What compiling this key cost the last time; 0 if not known.
     cost_ns: int
@@ -54,13 +55,27 @@ class Lease:
 
     __slots__ = ("__weakref__", "_fd", "_holder", "_path", "previous")
 
-    def __init__(self, fd: int, path: str, holder: Holder, previous: Holder | None) -> None:
+    def __init__(self, fd: int, path: str) -> None:
         self._fd = fd
         self._path = path
-        self._holder = holder
+        self._holder: Holder | None = None
         #: Who left the lease file behind without unlinking it: a holder that died, or whose write was dropped.
-        self.previous = previous
+        self.previous: Holder | None = None
+        # Before it is locked: a child forked in between would share the lock and outlive us with it.
         after_fork_in_child(self)
+
+    def take(self, label: str, cost_ns: int) -> bool | None:
+        """Lock the file and say who we are. ``False``: somebody holds it. ``None``: it lost its name, look again."""
+        if not lock_descriptor(self._fd, blocking=False):
+            return False
+        if not _is_named(self._fd, self._path):
+            return None
+        self.previous = _parse(os.pread(self._fd, _LARGEST_BYTES, 0))
+        me = myself()
+        holder = Holder(socket.gethostname(), me.host, me.pid, label[:200], time.monotonic_ns(), cost_ns)
+        _write(self._fd, holder)
+        self._holder = holder
+        return True
 
     def release(self, *, dropped_ns: int = 0) -> None:
         """Let the next caller in. With ``dropped_ns``, say that since then there is nothing to wait for."""
@@ -68,6 +83,8 @@ class Lease:
         if fd < 0:
             return
         try:
+            if self._holder is None:
+                return  # it was never ours
             if dropped_ns:
                 _write(fd, self._holder._replace(dropped_ns=dropped_ns))
             elif _is_named(fd, self._path):
@@ -95,21 +112,15 @@ def take_lease(layout: Layout, name: str, generation: int, label: str, cost_ns: 
     """
     path = layout.lease(name, generation)
     for _ in range(_ATTEMPTS):
-        fd = _open(layout, path)
-        taken = False
+        lease = Lease(_open(layout, path), path)
+        taken: bool | None = False
         try:
-            if not lock_descriptor(fd, blocking=False):
-                return None
-            if not _is_named(fd, path):
-                continue
-            previous = _parse(os.pread(fd, _LARGEST_BYTES, 0))
-            holder = Holder(socket.gethostname(), myself().host, os.getpid(), label[:200], time.time_ns(), cost_ns)
-            _write(fd, holder)
-            taken = True
-            return Lease(fd, path, holder, previous)
+            taken = lease.take(label, cost_ns)
         finally:
             if not taken:
-                os.close(fd)
+                lease.release()
+        if taken is not None:
+            return lease if taken else None
     return None
 
 

@@ -39,6 +39,7 @@ _TIMEOUT_SECONDS: Final = 60.0
 _TIMEOUT_COSTS: Final = 4
 
 _LOG_AFTER_SECONDS: Final = 2.0
+_SETTLED_SECONDS: Final = 0.05
 
 # Each is a holder that was given its whole time. Past that many, compiling is what all of them should do.
 _GENERATIONS: Final = 8
@@ -50,12 +51,13 @@ _DROPPED_NS: Final = 10 * 10**9
 class Turn:
     """This caller's turn to compute a key. End it, in whatever way, with :meth:`end`."""
 
-    __slots__ = ("__weakref__", "_lease", "_turns", "name")
+    __slots__ = ("__weakref__", "_lease", "_turns", "began_ns", "name")
 
     def __init__(self, turns: set[str], name: str, lease: Lease | None) -> None:
         self._turns = turns
         self._lease = lease
         self.name = name
+        self.began_ns = time.monotonic_ns()
         turns.add(name)
 
     def end(self, *, was_dropped: bool = False) -> None:
@@ -172,9 +174,11 @@ class _Wait:
 
     def _age_seconds(self, holder: Holder | None) -> float:
         waited = time.monotonic() - self._holder_since
-        if holder is None or holder.token != myself().host:
-            return waited  # another host's clock says nothing here
-        return max(waited, (time.time_ns() - holder.start_ns) / 1e9)
+        # Another host's clock says nothing here. And a record that was just met may be that of a holder which died: the
+        # next one locks its file some microseconds before it writes its own.
+        if holder is None or holder.token != myself().host or waited < _SETTLED_SECONDS:
+            return waited
+        return max(waited, (time.monotonic_ns() - holder.start_ns) / 1e9)
 
     def _news(self, holder: Holder) -> str:
         last = f"it took {holder.cost_ns / 1e9:.1f} s the last time" if holder.cost_ns else "for the first time"

@@ -61,17 +61,24 @@ def scan_source(code: bytes, digest: bytes) -> Reads:
     return reads
 
 
+# The beginning of __has_include, to be pasted with its end.
+_PASTED = re.compile(rb"__has_?i?n?c?l?u?d?\b")
+
+
 def scan(code: bytes) -> Reads:
     """What the code can make NVRTC read beside itself."""
     text = code
     if b"\\" in code or b"??/" in code:
         # Both texts: joined lines show a word that was cut in two, the original what joining pulled into a comment.
         text = code + b"\n" + _SPLICE.sub(b"", code)
-    if not any(word in text for word in (b"include", b"embed", b"import", b"__DATE__", b"__TIME")):
+    pasted = _PASTED.search(text) if b"##" in text or b"%:%:" in text else None
+    if pasted is None and not any(word in text for word in (b"include", b"embed", b"import", b"__DATE__", b"__TIME")):
         return _NOTHING
     clock = _CLOCK.search(text)
     found = [_operand(text, match) for match in _DIRECTIVE.finditer(text)]
     found += [_operand(text, match) for match in _QUESTION.finditer(text) if not match["about"]]
+    if pasted is not None:
+        found.append(("file", f"{pasted[0].decode()} and a macro that pastes"))
     return Reads(
         clock[0].decode() if clock else "",
         next((words for sort, words in found if sort == "file"), ""),

@@ -54,7 +54,8 @@ class Store:
         self._uses: dict[bytes, None] = {}
         self._superseded: set[bytes] = set()
         self._reads = 0
-        _live.add(self)
+        with _living:
+            _live.add(self)
 
     def load(self, key: bytes) -> tuple[Program | None, bool]:
         """The program under ``key``, and whether what was found there was corrupt. Raises :class:`OSError`."""
@@ -231,7 +232,9 @@ class _Fork:
 
     def before(self) -> None:
         self._one_at_a_time.acquire()
-        self._stopped = [store for store in _live if store._before_fork()]
+        with _living:
+            stores = list(_live)
+        self._stopped = [store for store in stores if store._before_fork()]
 
     def after_in_parent(self) -> None:
         for store in self._stopped:
@@ -239,12 +242,15 @@ class _Fork:
         self._one_at_a_time.release()
 
     def after_in_child(self) -> None:
+        global _living
         self._one_at_a_time = threading.Lock()
+        _living = threading.Lock()
         for store in _live:
             store._after_fork_in_child()
 
 
 _live: weakref.WeakSet[Store] = weakref.WeakSet()
+_living = threading.Lock()
 # Connections of a parent that could not be closed in time, kept from being closed in its child.
 _abandoned: list[sqlite3.Connection | None] = []
 _fork: Final = _Fork()

@@ -237,3 +237,45 @@ def test_a_kernel_of_a_template_from_the_cache_is_found_by_its_name_expression(c
         compiled = Program(TEMPLATE, "c++", ProgramOptions()).compile("cubin", name_expressions=NAMES, cache=cache)
         assert compiled.get_kernel("k<int>") is not None
     assert cache.stats().hits == 1
+
+
+def test_names_that_can_be_read_only_once_are_read_once(cache) -> None:
+    once = Program(TEMPLATE, "c++", options()).compile("cubin", name_expressions=iter(NAMES), cache=cache)
+    again = Program(TEMPLATE, "c++", options()).compile("cubin", name_expressions=NAMES, cache=cache)
+    assert set(once.symbol_mapping) == set(again.symbol_mapping) == set(NAMES)
+    with pytest.raises(TypeError, match="name_expressions"):
+        Program(TEMPLATE, "c++", options()).compile("cubin", name_expressions="k<int>", cache=cache)
+
+
+PASTED = """
+#define JOIN(a, b) a##b
+#if JOIN(__has_inc, lude)("value.h")
+extern "C" __global__ void k(int *p) { *p = 1; }
+#else
+extern "C" __global__ void k(int *p) { *p = 2; }
+#endif
+"""
+
+
+def test_a_header_that_only_a_pasted_word_asks_for_is_seen(
+    headers: Path, tmp_path: Path, cache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    without = Program(PASTED, "c++", options()).compile("cubin", cache=cache).code
+    (tmp_path / "value.h").write_text("")
+    assert Program(PASTED, "c++", options()).compile("cubin", cache=cache).code != without
+
+
+def test_with_compile_once_a_tainted_compilation_keeps_nobody_waiting(cache_path: Path) -> None:
+    [(code, entries)] = run_all("spawn", _restrict_implicit, [(str(cache_path),)])
+    assert code
+    assert entries == 1
+    assert os.listdir(cache_path / "lockcache" / "leases") == []
+
+
+def _restrict_implicit(path: str) -> tuple[bytes, int]:
+    cache = FileStreamProgramCache(path, compile_once=True)
+    Program(PLAIN, "c++", options(restrict=True)).compile("cubin", cache=cache)
+    tainted = Program(PLAIN, "c++", options()).compile("cubin", cache=cache)
+    assert os.listdir(os.path.join(path, "lockcache", "leases")) == []
+    return tainted.code, len(cache)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import signal
@@ -13,6 +14,9 @@ from typing import Any
 import pytest
 
 from lockcache import Entry, FileStreamProgramCache
+from lockcache.filestream.layout import entry_name
+from lockcache.filestream.lease import Holder
+from lockcache.filestream.owner import myself
 from tests.processes.crowd import HANG_SECONDS, METHODS, crowd, run_all
 from tests.unit.forked import in_child
 
@@ -268,3 +272,74 @@ def test_on_a_directory_that_cannot_be_written_the_result_is_not_lost(cache_path
     assert cache.get_or_compute("k", lambda: b"code") == b"code"
     assert cache.stats().dropped_writes == 1
     subprocess.run(["mount", "-o", "remount,rw", disk], check=True)
+
+
+def test_with_compile_once_a_lookup_and_a_computation_of_one_key_do_not_meet(cache_path: Path) -> None:
+    cache = FileStreamProgramCache(cache_path, compile_once=True)
+    assert cache.get("k") is None
+    assert cache.get_or_compute("k", lambda: b"code") == b"code"
+    assert cache.get("a") is None
+    assert cache.get_or_compute("b", lambda: b"code") == b"code"
+    assert _leases(cache_path) == [], "asking for b ended the turn of a"
+
+
+def test_with_compile_once_a_value_that_cannot_be_stored_frees_the_others(cache_path: Path) -> None:
+    cache = FileStreamProgramCache(cache_path, compile_once=True)
+    assert cache.get("k") is None
+    with pytest.raises(TypeError, match="float"):
+        cache["k"] = 3.5
+    patient = FileStreamProgramCache(cache_path, lease_timeout_seconds=HANG_SECONDS * 10)
+    assert patient.get_or_compute("k", lambda: b"code") == b"code"
+
+
+def test_with_compile_once_what_a_compilation_cost_is_remembered(cache_path: Path) -> None:
+    cache = FileStreamProgramCache(cache_path, compile_once=True)
+    assert cache.get("k") is None
+    cache["k"] = b"code"
+    assert cache._once.costs.cost_ns(entry_name(b"k")) > 0
+
+
+def _want(path: str, keys: int, log: str) -> None:
+    cache = FileStreamProgramCache(path, lock_timeout_seconds=HANG_SECONDS)
+
+    def compile_() -> bytes:
+        with open(log, "ab", buffering=0) as file:
+            file.write(b".")
+        return b"code"
+
+    for number in range(keys):
+        cache.get_or_compute(f"{number}", compile_)
+
+
+def test_what_a_dead_holder_left_behind_makes_nobody_compile_twice(cache_path: Path, tmp_path: Path) -> None:
+    """Its file says that it began long ago; the next holder locks that file before it writes its own name."""
+    keys, log = 60, tmp_path / "compiles"
+    layout = FileStreamProgramCache(cache_path)._directory.layout
+    os.makedirs(layout.leases, mode=0o700)
+    dead = Holder("host", myself().host, 1, "", -(10**12), 0)
+    for number in range(keys):
+        Path(layout.lease(entry_name(b"%d" % number), 0)).write_text(json.dumps(dead._asdict()))
+    run_all("fork", _want, [(str(cache_path), keys, str(log))] * 8)
+    assert log.stat().st_size == keys
+
+
+def test_closing_beside_lookups_is_no_error(cache_path: Path) -> None:
+    cache = FileStreamProgramCache(cache_path, compile_once=True, lease_timeout_seconds=0)
+    stop = threading.Event()
+
+    def look_up(number: int) -> None:
+        turn = 0
+        while not stop.is_set():
+            turn += 1
+            cache.get(f"{number} {turn % 50}")
+
+    threads = [threading.Thread(target=look_up, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    try:
+        for _ in range(200):
+            cache.close()
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join(HANG_SECONDS)
