@@ -7,6 +7,7 @@ PermissionError and EROFS on a write are configuration and do raise.
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import os
 import threading
@@ -45,6 +46,8 @@ __all__ = ["FileStreamProgramCache"]
 _T = TypeVar("_T")
 
 _log = logging.getLogger("lockcache")
+
+_sha256 = hashlib.sha256
 
 
 class FileStreamProgramCache(ProgramCacheResource):
@@ -133,7 +136,8 @@ class FileStreamProgramCache(ProgramCacheResource):
         return self._directory.policy.current().max_size_bytes
 
     def __getitem__(self, key: bytes | str) -> bytes:
-        loaded = self._load(entry_name(key if type(key) is bytes else coerce_key(key)))
+        # entry_name, written out: a call is 4 % of a miss.
+        loaded = self._load(_sha256(key if type(key) is bytes else coerce_key(key), usedforsecurity=False).hexdigest())
         if loaded is None:
             raise KeyError(key)
         return loaded[0]
@@ -143,7 +147,8 @@ class FileStreamProgramCache(ProgramCacheResource):
     @overload
     def get(self, key: bytes | str, default: _T) -> bytes | _T: ...
     def get(self, key: bytes | str, default: object = None) -> object:
-        loaded = self._load(entry_name(key if type(key) is bytes else coerce_key(key)))
+        # entry_name, written out: a call is 4 % of a miss.
+        loaded = self._load(_sha256(key if type(key) is bytes else coerce_key(key), usedforsecurity=False).hexdigest())
         return default if loaded is None else loaded[0]
 
     def get_entry(self, key: bytes | str) -> Entry | None:

@@ -32,6 +32,9 @@ FORMAT_VERSION: Final = 1
 #: (4,000 files) is still walked in some 12 ms.
 SHARDS: Final = 256
 
+# Looked up once, for the read path.
+_sha256 = hashlib.sha256
+
 _ENTRY_FILE: Final = re.compile(r"[0-9a-f]{62}", re.ASCII)
 _STAGED_FILE: Final = re.compile(
     r"([0-9a-f]{2})\.([0-9]{1,19})\.([0-9a-f]{16})\.([0-9]{1,10})\.([0-9]{1,12})\.([0-9a-f]{1,16})", re.ASCII
@@ -40,7 +43,7 @@ _STAGED_FILE: Final = re.compile(
 
 def entry_name(key: bytes) -> str:
     """The name of a key's entry: sha256 in 64 hex digits. The first two are its shard."""
-    return hashlib.sha256(key, usedforsecurity=False).hexdigest()
+    return _sha256(key, usedforsecurity=False).hexdigest()
 
 
 def is_entry_file(file_name: str) -> bool:

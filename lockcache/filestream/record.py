@@ -76,8 +76,8 @@ def pack(name: str, payload: bytes, record: Record, *, beside: bool = False) -> 
 
 def is_whole(blob: bytes, name: str, payload: bytes) -> bool:
     """Whether ``blob`` (head and tail) is the record of exactly this payload under exactly this name."""
-    prefix = blob[:_PREFIX_BYTES]
-    return blob[_PREFIX_BYTES:HEAD_BYTES] == _digest(prefix, name, blob[HEAD_BYTES:], payload)
+    # _digest, written out: a call is 0.06 us of a hit.
+    return blob[28:44] == xxh3_128_digest(blob[:28] + name.encode() + blob[44:] + xxh3_128_digest(payload))
 
 
 def is_understood(blob: bytes) -> bool:
