@@ -16,6 +16,7 @@ from typing import Final
 from lockcache.errors import LockTimeoutError, PolicyError
 from lockcache.filestream.directory import CacheDirectory
 from lockcache.filestream.eviction import Evicted, sweep
+from lockcache.filestream.goal import Goal
 from lockcache.filestream.layout import SHARDS
 from lockcache.filestream.recovery import reap, recount
 from lockcache_daemon.attempts import Attempts
@@ -157,7 +158,7 @@ class Keeper:
             return Evicted()
         began = time.perf_counter()
         with self._sweeping:
-            evicted = sweep(directory, marks.low_bytes, self._stop.is_set)
+            evicted = sweep(directory, Goal(marks.low_bytes), self._stop.is_set)
         self._now.counting.after_sweep()
         self._was_fruitless = not evicted.entries
         if self._was_fruitless:

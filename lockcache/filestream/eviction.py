@@ -18,6 +18,7 @@ from itertools import groupby, islice
 from typing import Final
 
 from lockcache.filestream.directory import CacheDirectory
+from lockcache.filestream.goal import Goal
 from lockcache.filestream.layout import SHARDS, Layout
 from lockcache.filestream.recency import last_use_ns
 from lockcache.filestream.scan import Found, scan_shard
@@ -76,23 +77,24 @@ def evict(directory: CacheDirectory, limit_bytes: int) -> Evicted:
     if needed <= 0:
         return Evicted()  # another process made room while we looked
     victims, batch_bytes = choose_victims(sample, needed, len(sample) // _BATCH_DIVISOR)
-    return remove_victims(directory, victims, limit_bytes - batch_bytes)
+    return remove_victims(directory, victims, Goal(limit_bytes - batch_bytes))
 
 
-def sweep(directory: CacheDirectory, limit_bytes: int, should_stop: Callable[[], bool]) -> Evicted:
+def sweep(directory: CacheDirectory, goal: Goal, should_stop: Callable[[], bool]) -> Evicted:
     """As :func:`evict`, but exact LRU however many entries there are, and no batch: for the daemon, who has the time.
 
     ``should_stop`` is asked between shards while looking and between lock holds while removing; after it said so once
     it must go on saying so. What was removed by then is accounted for like all else.
     """
     usage = directory.usage()
-    needed = usage.total_bytes() - limit_bytes
-    if needed <= 0:
+    surplus = goal.surplus(usage.total())
+    if surplus == (0, 0):
         return Evicted()
-    victims, _ = choose_victims(all_entries(directory.layout, should_stop), needed, 0)
+    victims, _ = choose_victims(all_entries(directory.layout, should_stop), surplus.bytes, 0, surplus.entries)
     # Others may have made room meanwhile: keep the younger of the victims, not those in the last shards.
-    victims, _ = choose_victims(victims, usage.total_bytes() - limit_bytes, 0)
-    return remove_victims(directory, victims, limit_bytes, should_stop=should_stop, threads=_SWEEP_THREADS)
+    surplus = goal.surplus(usage.total())
+    victims, _ = choose_victims(victims, surplus.bytes, 0, surplus.entries)
+    return remove_victims(directory, victims, goal, should_stop=should_stop, threads=_SWEEP_THREADS)
 
 
 def all_entries(layout: Layout, should_stop: Callable[[], bool] = lambda: False) -> Iterator[Found]:
@@ -116,8 +118,10 @@ def sample_entries(directory: CacheDirectory, at_least: int) -> list[Found]:
     return sample
 
 
-def choose_victims(sample: Iterable[Found], needed_bytes: int, batch_entries: int) -> tuple[list[Found], int]:
-    """The least recently used entries that add up to ``needed_bytes``, then ``batch_entries`` more.
+def choose_victims(
+    sample: Iterable[Found], needed_bytes: int, batch_entries: int, needed_entries: int = 0
+) -> tuple[list[Found], int]:
+    """The least recently used: ``needed_entries`` that add up to ``needed_bytes``, then ``batch_entries`` more.
 
     Returns them, oldest first, and the bytes of the batch.
     """
@@ -126,16 +130,16 @@ def choose_victims(sample: Iterable[Found], needed_bytes: int, batch_entries: in
     count = 0
     while chunk := list(islice(found, _CHUNK_ENTRIES)):
         oldest = sorted(oldest + chunk)
-        count = _count_until(oldest, needed_bytes)
+        count = _count_until(oldest, needed_bytes, needed_entries)
         del oldest[count + batch_entries :]
     return oldest, sum(entry.size_bytes for entry in oldest[count:])
 
 
-def _count_until(entries: list[Found], needed_bytes: int) -> int:
-    """How many entries, from the first on, add up to ``needed_bytes``."""
+def _count_until(entries: list[Found], needed_bytes: int, needed_entries: int) -> int:
+    """How many entries, from the first on, add up to ``needed_bytes``; at least ``needed_entries``."""
     freed = 0
     for count, entry in enumerate(entries):
-        if freed >= needed_bytes:
+        if freed >= needed_bytes and count >= needed_entries:
             return count
         freed += entry.size_bytes
     return len(entries)
@@ -144,12 +148,12 @@ def _count_until(entries: list[Found], needed_bytes: int) -> int:
 def remove_victims(
     directory: CacheDirectory,
     victims: list[Found],
-    stop_at_bytes: int,
+    goal: Goal | None,
     *,
     should_stop: Callable[[], bool] = lambda: False,
     threads: int = 1,
 ) -> Evicted:
-    """Remove ``victims`` that nobody used since they were chosen, until the accounted sum is ``stop_at_bytes``.
+    """Remove ``victims`` that nobody used since they were chosen, until ``goal`` is met; ``None``: all of them.
 
     ``should_stop`` is asked between lock holds. With more ``threads`` than one they work side by side, each on a shard
     of its own: each holds one lock and waits for none.
@@ -159,7 +163,7 @@ def remove_victims(
     def remove(in_shard: list[Found]) -> Evicted:
         done = Evicted()
         for start in range(0, len(in_shard), _REMOVALS_PER_LOCK):
-            if usage.total_bytes() <= stop_at_bytes or should_stop():
+            if (goal is not None and goal.is_met(usage.total())) or should_stop():
                 break
             done += _remove_from_shard(directory, usage, in_shard[start : start + _REMOVALS_PER_LOCK])
         return done

@@ -19,6 +19,7 @@ from lockcache.filestream.eviction import (
     sample_entries,
     sweep,
 )
+from lockcache.filestream.goal import Goal
 from lockcache.filestream.layout import entry_name
 from lockcache.filestream.locks import ProcessLock
 from lockcache.filestream.scan import Found
@@ -125,8 +126,8 @@ def test_it_stops_when_others_made_room_meanwhile(directory):
     keys = fill(directory, 10)
     victims, _ = choose_victims(sample_entries(directory, 4096), 500, 0)
     assert len(victims) == 5
-    assert remove_victims(directory, victims, 1000) == Evicted()
-    assert remove_victims(directory, victims, 799).entries >= 1
+    assert remove_victims(directory, victims, Goal(1000)) == Evicted()
+    assert remove_victims(directory, victims, Goal(799)).entries >= 1
     assert directory.usage().total_bytes() <= 799
     assert len(present(directory, keys)) >= 5
 
@@ -134,7 +135,7 @@ def test_it_stops_when_others_made_room_meanwhile(directory):
 def test_nothing_is_evicted_from_a_cache_under_its_limit(directory):
     keys = fill(directory, 5)
     assert evict(directory, 500) == Evicted()
-    assert sweep(directory, 500, lambda: False) == Evicted()
+    assert sweep(directory, Goal(500), lambda: False) == Evicted()
     assert present(directory, keys) == keys
 
 
@@ -153,7 +154,7 @@ def test_who_was_used_changed_or_removed_since_it_was_chosen_stays(directory, ch
         if change == "replaced by a directory":
             os.mkdir(path)
     before = directory.usage().total()
-    assert remove_victims(directory, victims, 0) == Evicted()
+    assert remove_victims(directory, victims, Goal(0)) == Evicted()
     assert directory.usage().total() == before == on_disk(directory.layout.root)
 
 
@@ -189,7 +190,7 @@ def test_a_sweep_is_exact_lru_without_a_batch_and_sees_what_nobody_accounted_for
         file.write(b"x" * 100)
     set_last_use(foreign, 1)  # oldest of all, in no accounting
     assert "03" + "0" * 62 in {found.name for found in all_entries(directory.layout)}
-    assert sweep(directory, 3000, lambda: False) == Evicted(10, 1000)
+    assert sweep(directory, Goal(3000), lambda: False) == Evicted(10, 1000)
     assert not os.path.exists(foreign)
     assert present(directory, keys) == keys[9:]
 
@@ -197,7 +198,7 @@ def test_a_sweep_is_exact_lru_without_a_batch_and_sees_what_nobody_accounted_for
 def test_a_sweep_that_is_told_to_stop_leaves_exact_accounting(directory):
     fill(directory, 100)
     asked = iter([False] * 300)
-    sweep(directory, 0, lambda: not next(asked, False) and next(asked, True))
+    sweep(directory, Goal(0), lambda: not next(asked, False) and next(asked, True))
     assert directory.usage().total() == on_disk(directory.layout.root)
 
 
@@ -221,3 +222,18 @@ def test_evictors_at_once_remove_no_more_than_one_would(directory):
     # Each may be in the middle of one hold when the sum is reached, so one entry each may go too many.
     assert 32 <= sum(result.entries for result in results) <= 36 + 4
     assert directory.usage().total() == on_disk(directory.layout.root)
+
+
+def test_a_sweep_gets_down_to_whichever_of_bytes_and_entries_takes_more(directory):
+    keys = fill(directory, 40)  # of 100 bytes
+    assert sweep(directory, Goal(limit_entries=35), lambda: False) == Evicted(5, 500)
+    assert sweep(directory, Goal(3400, 30), lambda: False) == Evicted(5, 500)
+    assert sweep(directory, Goal(2000, 30), lambda: False) == Evicted(10, 1000)
+    assert sweep(directory, Goal(), lambda: False) == Evicted()
+    assert present(directory, keys) == keys[20:]
+
+
+def test_victims_without_a_goal_all_go(directory):
+    fill(directory, 10)
+    victims, _ = choose_victims(all_entries(directory.layout), 0, 3)
+    assert remove_victims(directory, victims, None) == Evicted(3, 300)
