@@ -10,16 +10,18 @@ import sys
 __all__ = ["main"]
 
 # What `pip install lockcache[cli]` brings. Anything else that is missing is a broken install, and worth a traceback.
-_EXTRA = ("click", "durationpy", "pydantic", "rich")
+_EXTRA = ("click", "durationpy", "elftools", "pydantic", "rich")
 
 
 def main() -> None:
     """Entry point of the console script."""
     try:
-        from lockcache.cli.commands import cli
+        from lockcache.cli.program import run
+
+        code = run(sys.argv[1:])
     except ModuleNotFoundError as error:
         if error.name is None or error.name.partition(".")[0] not in _EXTRA:
             raise
         print(f"lockcache: needs {error.name}: pip install 'lockcache[cli]'", file=sys.stderr)
         sys.exit(2)
-    cli(prog_name="lockcache")
+    sys.exit(code)

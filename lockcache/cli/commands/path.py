@@ -1,0 +1,29 @@
+"""``lockcache path``: which directory would be used."""
+
+from __future__ import annotations
+
+import click
+
+from lockcache.arguments import resolve_path
+from lockcache.cli import options
+from lockcache.cli.output import print_json
+
+__all__ = ["command"]
+
+
+@click.command("path")
+@options.directory
+@options.as_json
+def command(directory: str | None, as_json: bool) -> None:
+    """Print the cache directory that would be used, absolute.
+
+    \b
+    Examples:
+      lockcache path
+      du -sh "$(lockcache path)"
+    """
+    path = resolve_path(directory)
+    if as_json:
+        print_json({"path": path})
+    else:
+        click.echo(path)

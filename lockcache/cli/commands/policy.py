@@ -1,0 +1,98 @@
+"""``lockcache policy``: the rules of a directory."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import asdict
+
+import click
+
+from lockcache.arguments import resolve_path
+from lockcache.cli import options
+from lockcache.cli.kept import keeper_of
+from lockcache.cli.opening import LOCK_TIMEOUT_SECONDS, no_cache, open_directory
+from lockcache.cli.output import cap_in_words, print_facts
+from lockcache.errors import PolicyError
+from lockcache.filestream.directory import CacheDirectory, check_directory
+from lockcache.filestream.layout import Layout
+from lockcache.filestream.policy import Policy, PolicyFile
+
+__all__ = ["command"]
+
+
+@click.group("policy")
+def command() -> None:
+    """Read or set the rules of a directory: they hold for every process that uses it.
+
+    \b
+    Examples:
+      lockcache policy get
+      lockcache policy set --max-size 10G /scratch/kernels
+    """
+
+
+@command.command("get")
+@options.directory
+@options.as_json
+def policy_get(directory: str | None, as_json: bool) -> None:
+    """Show the policy in force.
+
+    \b
+    Examples:
+      lockcache policy get
+      lockcache policy get --json /scratch/kernels
+    """
+    opened = open_directory(directory)
+    now = opened.policy.current()
+    found = {"path": opened.layout.root, **asdict(now)}
+    print_facts(found, as_json, {"max_size_bytes": cap_in_words(now.max_size_bytes)})
+
+
+def _parse_cap(text: str) -> int | str:
+    # Not None: to click that is an option which was not given.
+    from lockcache.sizes import parse_size
+
+    return text if text == "none" else parse_size(text)
+
+
+@command.command("set")
+@options.directory
+@click.option(
+    "--max-size",
+    required=True,
+    metavar="SIZE",
+    callback=options.by(_parse_cap),
+    help="The cap: 10G, 512M, 1.5T, 10GiB; or 'none'.",
+)
+def policy_set(directory: str | None, max_size: int | str) -> None:
+    """Set the cap. Running processes obey from their next write; a program's own max_size_bytes does not replace it.
+
+    \b
+    G means 10^9 bytes and GiB 2^30.
+
+    \b
+    Examples:
+      lockcache policy set --max-size 10G /scratch/kernels
+      lockcache policy set --max-size none      (no cap; programs may set one)
+    """
+    cap = None if isinstance(max_size, str) else max_size
+    layout = Layout(resolve_path(directory))
+    if not os.path.isdir(layout.root):
+        raise no_cache(layout)
+    keeper = keeper_of(layout)  # before: afterwards it may have answered already
+    _set_policy(layout, Policy(cap, by_operator=cap is not None))
+    if keeper is not None:
+        will = (
+            "put its own --max-size back; stop it first" if cap is None else "obey this cap until it is started again"
+        )
+        click.echo(f"lockcache: a lockcache-daemon ({keeper}) keeps this directory, and will {will}", err=True)
+
+
+def _set_policy(layout: Layout, policy: Policy) -> None:
+    try:
+        file = CacheDirectory(layout.root, LOCK_TIMEOUT_SECONDS).policy
+    except PolicyError:
+        # Damaged, which is what setting it anew is for. All else of the directory was made and found in order.
+        check_directory(layout)
+        file = PolicyFile(layout)
+    file.replace(policy)

@@ -1,0 +1,61 @@
+"""Opening a directory for a command.
+
+Keeps looking from changing anything: what only shows or recounts opens no :class:`FileStreamProgramCache`, which evicts
+from a directory over its cap, and refuses a directory that is no cache, which opening would make one.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from typing import Final
+
+from lockcache.arguments import resolve_path
+from lockcache.filestream.directory import CacheDirectory, check_directory
+from lockcache.filestream.layout import SHARDS, Layout
+from lockcache.filestream.scan import measure_shard
+from lockcache.filestream.usage import Slot
+
+__all__ = ["LOCK_TIMEOUT_SECONDS", "held", "look", "no_cache", "open_directory"]
+
+#: A command waits as long as a cache does by default.
+LOCK_TIMEOUT_SECONDS: Final = 5.0
+
+
+def look(directory: str | None) -> Layout:
+    """The layout of a cache that is there and safe, for commands that only read: makes no file and takes no lock."""
+    layout = Layout(resolve_path(directory))
+    if not _is_there(layout.entries) and not _is_there(layout.own):
+        raise no_cache(layout)
+    check_directory(layout)
+    return layout
+
+
+def open_directory(directory: str | None) -> CacheDirectory:
+    """A cache that is there, open: a mistyped path is an error, and makes none."""
+    return CacheDirectory(look(directory).root, LOCK_TIMEOUT_SECONDS)
+
+
+def no_cache(layout: Layout) -> OSError:
+    """The error for a path without a cache."""
+    if not os.path.isdir(layout.root) and os.path.lexists(layout.root):
+        return NotADirectoryError(errno.ENOTDIR, "a cache directory is wanted here", layout.root)
+    return FileNotFoundError(errno.ENOENT, "there is no cache here", layout.root)
+
+
+def held(opened: CacheDirectory) -> Slot:
+    """What the directory holds: as accounted, or measured where a read-only one has no accounting."""
+    usage = opened.usage_if_writable()
+    if usage is not None:
+        return usage.total()
+    slots = [measure_shard(opened.layout, shard) for shard in range(SHARDS)]
+    return Slot(sum(slot.bytes for slot in slots), sum(slot.entries for slot in slots))
+
+
+def _is_there(path: str) -> bool:
+    # Not os.path.exists, which takes a directory that may not be searched for one where nothing is.
+    try:
+        os.lstat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    return True

@@ -1,0 +1,61 @@
+"""What several commands take: the directory, ``--json``, ``--yes``, and values that our own parsers read.
+
+Decides the words, so that an option means the same everywhere. A value that a parser refuses is refused in the parser's
+words, which name it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+
+__all__ = ["as_json", "by", "directory", "duration", "size", "yes"]
+
+_F = TypeVar("_F", bound=Callable[..., Any])
+
+
+def by(parse: Callable[[str], Any]) -> Callable[[click.Context, click.Parameter, str | None], Any]:
+    """A callback for an option whose text ``parse`` understands, or refuses by a ValueError that names it."""
+
+    def convert(context: click.Context, parameter: click.Parameter, text: str | None) -> Any:
+        try:
+            return None if text is None else parse(text)
+        except ValueError as error:
+            raise click.BadParameter(str(error)) from error
+
+    return convert
+
+
+def _parse_size(text: str) -> int:
+    from lockcache.sizes import parse_size  # pydantic, 0.1 s, which completing a word must not wait for
+
+    return parse_size(text)
+
+
+def _parse_duration(text: str) -> float:
+    from lockcache.sizes import parse_duration
+
+    return parse_duration(text)
+
+
+#: For ``callback=``: bytes, from "10G" and the like.
+size = by(_parse_size)
+#: For ``callback=``: seconds, from "30d" and the like.
+duration = by(_parse_duration)
+
+
+def directory(command: _F) -> _F:
+    """The argument ``[DIR]``, given as ``directory: str | None``; a shell completes it with directories."""
+    return click.argument("directory", metavar="[DIR]", required=False, type=click.Path(file_okay=False))(command)
+
+
+def as_json(command: _F) -> _F:
+    """``--json``, given as ``as_json: bool``."""
+    return click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")(command)
+
+
+def yes(command: _F) -> _F:
+    """``--yes``, given as ``yes: bool``; for :func:`lockcache.cli.output.confirm`."""
+    return click.option("--yes", "-y", is_flag=True, help="Do not ask.")(command)

@@ -1,0 +1,65 @@
+"""How the commands print: tables for people, JSON for programs, and nothing that a terminal would obey.
+
+Keeps one promise: what comes from a cache directory (names, metadata, error texts) reaches a terminal as plain text,
+without control characters, whoever wrote it there.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import Any
+
+import click
+
+__all__ = ["cap_in_words", "elapsed", "plain", "print_facts", "print_json", "size_in_words"]
+
+
+def plain(text: object) -> str:
+    """One line that any terminal takes: control characters, and what an encoding may lack, as escapes."""
+    line = str(text)
+    return line if line.isascii() and line.isprintable() else line.encode("unicode_escape").decode("ascii")
+
+
+def print_json(found: object) -> None:
+    """One JSON document on stdout."""
+    click.echo(json.dumps(found))
+
+
+def print_facts(found: dict[str, Any], as_json: bool, shown: dict[str, str] | None = None) -> None:
+    """``found`` as one JSON object, or as a table of names and values; ``shown`` replaces values in the table."""
+    if as_json:
+        print_json(found)
+        return
+    rows = [
+        (name.replace("_", " ").removesuffix(" bytes"), plain(value))
+        for name, value in {**found, **(shown or {})}.items()
+    ]
+    # Not a table of rich's, which shortens what is wider than the terminal: a path is there to be copied.
+    width = max(len(name) for name, _ in rows)
+    for name, text in rows:
+        click.echo(f"{name:<{width}}  {text}")
+
+
+def size_in_words(number: int) -> str:
+    """``10.0 GB (10000000000 bytes)``."""
+    from lockcache.sizes import format_size
+
+    return f"{format_size(number)} ({number} bytes)"
+
+
+def cap_in_words(number: int | None) -> str:
+    """As :func:`size_in_words`; ``none`` for no cap."""
+    return "none" if number is None else size_in_words(number)
+
+
+_UNITS = ((86400.0 * 365, "y"), (86400.0, "d"), (3600.0, "h"), (60.0, "m"), (1.0, "s"))
+
+
+def elapsed(since_ns: int, now_ns: int | None = None) -> str:
+    """How long ago in two or three characters, ``42s`` or ``3d``; ``0s`` for the future of a clock that differs."""
+    seconds = ((time.time_ns() if now_ns is None else now_ns) - since_ns) / 1e9
+    for unit, name in _UNITS:
+        if seconds >= unit:
+            return f"{seconds / unit:.0f}{name}"
+    return "0s"

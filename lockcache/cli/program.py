@@ -1,0 +1,137 @@
+"""The command group: which commands there are, and what becomes of an error.
+
+Decides that whatever an operator can mend is one line on stderr which names it, and the exit code. Loads a command's
+module when that command is wanted: completing a word at a prompt must not wait for tables and validators (0.2 s).
+
+To add a command: a module in :mod:`lockcache.cli.commands` whose ``command`` is a click command, and its name below.
+"""
+
+from __future__ import annotations
+
+import errno
+import importlib
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from typing import Final
+
+import click
+
+from lockcache import LockcacheError, __version__
+from lockcache.cli.output import plain
+from lockcache.errors import LockTimeoutError
+
+__all__ = ["COMMANDS", "cli", "run"]
+
+#: Each the name of a module in lockcache.cli.commands.
+COMMANDS: Final = (
+    "clear",
+    "path",
+    "policy",
+    "recount",
+    "stats",
+)
+
+_FAILED: Final = 1
+_BAD_INPUT: Final = 2
+
+# What the system answers to a path that is mistyped, forbidden or in the way. Anything else (EIO, ENOSPC, a lock that
+# hangs) is no mistake of whoever typed the command.
+_MISTAKES: Final = (
+    errno.EACCES,
+    errno.EEXIST,
+    errno.EINVAL,
+    errno.EISDIR,
+    errno.ELOOP,
+    errno.ENAMETOOLONG,
+    errno.ENOENT,
+    errno.ENOTDIR,
+    errno.EPERM,
+    errno.EROFS,
+)
+
+_EPILOG = """DIR defaults to $LOCKCACHE_DIR, else to lockcache in the user cache directory.
+
+\b
+Exit codes: 0 done; 1 not done (you said no, an I/O error, a lock that hangs);
+2 a mistake in what was asked for; 130 Ctrl-C, which leaves nothing half done.
+"""
+
+
+class _Commands(click.Group):
+    """Finds commands by name, and loads them when they are wanted."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        command: click.Command = importlib.import_module(f"lockcache.cli.commands.{cmd_name}").command
+        return command
+
+
+@click.group(
+    cls=_Commands,
+    epilog=_EPILOG,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120},
+)
+@click.version_option(__version__, message="%(prog)s %(version)s")
+def cli() -> None:
+    """Look after a directory of compiled GPU programs that many processes share.
+
+    \b
+    Examples:
+      lockcache stats
+      lockcache policy set --max-size 10G /scratch/kernels
+      lockcache recount /scratch/kernels
+    """
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run with these arguments; the exit code. What an operator can mend is one line on stderr."""
+    try:
+        result = cli.main(list(arguments), prog_name="lockcache", standalone_mode=False)
+        sys.stdout.flush()  # here, where a reader who went away can still be answered
+    except click.Abort as abort:
+        return 128 + signal.SIGINT if isinstance(abort.__cause__, KeyboardInterrupt) else _FAILED
+    except click.ClickException as error:
+        return _refuse_usage(error)
+    except BrokenPipeError:
+        return _give_up_stdout()
+    except (LockcacheError, OSError, ValueError) as error:
+        return _refuse(*_judge(error))
+    return result if isinstance(result, int) else 0
+
+
+def _judge(error: Exception) -> tuple[str, int]:
+    """An error in words, and whether it is a mistake of whoever typed the command."""
+    if isinstance(error, LockTimeoutError):
+        return str(error), _FAILED
+    if isinstance(error, LockcacheError) or not isinstance(error, OSError):
+        return str(error), _BAD_INPUT
+    words = str(error) if error.filename is None else f"{os.fsdecode(error.filename)}: {error.strerror}"
+    return words, _BAD_INPUT if error.errno in _MISTAKES else _FAILED
+
+
+def _refuse_usage(error: click.ClickException) -> int:
+    context = error.ctx if isinstance(error, click.UsageError) else None
+    message = error.format_message()
+    if context is None:
+        return _refuse(message, error.exit_code)
+    if not message or message == context.get_help():  # a group without a command: click raises its help
+        click.echo(context.get_help(), err=True)
+        return _BAD_INPUT
+    return _refuse(f"{message.rstrip('.')}; see {context.command_path} --help", _BAD_INPUT)
+
+
+def _refuse(message: str, code: int) -> int:
+    click.echo(f"lockcache: {plain(' '.join(message.split()))}", err=True)
+    return code
+
+
+def _give_up_stdout() -> int:
+    """``lockcache ls | head -1``: whoever reads has read enough. What is buffered must not be tried again at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return _FAILED  # which is what click makes of it in the middle of the output

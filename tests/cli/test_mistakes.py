@@ -1,0 +1,147 @@
+"""What an operator can mend is one line on stderr that names it, exit code 2, and nothing made or changed."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from lockcache import FileStreamProgramCache
+from lockcache.cli.program import COMMANDS
+from tests.cli.running import LOCKCACHE, run
+
+# How each command that takes a directory is called. A new command has to be added here.
+ON_A_DIRECTORY = {
+    "clear": ("clear", "--yes"),
+    "policy": ("policy", "get"),
+    "recount": ("recount",),
+    "stats": ("stats",),
+}
+WITHOUT_A_DIRECTORY = {"path"}
+
+BAD_VALUES = [
+    (("stats", "--no-such-option"), "--no-such-option"),
+    (("no-such-command",), "no-such-command"),
+    (("policy", "set", "--max-size", "ten", "{filled}"), "'ten'"),
+    (("policy", "set", "--max-size", "0", "{filled}"), "'0'"),
+    (("policy", "set", "{filled}"), "--max-size"),
+    (("policy", "no-such-subcommand"), "no-such-subcommand"),
+    (("stats", "{filled}", "another"), "another"),
+    (("path", ""), "must not be empty"),
+]
+
+
+@pytest.fixture
+def filled(cache_path: Path) -> Path:
+    with FileStreamProgramCache(cache_path) as cache:
+        cache["a"] = b"x" * 1000
+    return cache_path
+
+
+def refused(ended: subprocess.CompletedProcess[str], named: object) -> None:
+    assert ended.returncode == 2, ended
+    assert ended.stdout == ""
+    assert ended.stderr.startswith("lockcache: ")
+    assert ended.stderr.count("\n") == 1
+    assert str(named) in ended.stderr
+
+
+def test_every_command_is_in_these_tables() -> None:
+    assert set(ON_A_DIRECTORY) | WITHOUT_A_DIRECTORY == set(COMMANDS)
+
+
+@pytest.mark.parametrize("arguments, named", BAD_VALUES)
+def test_a_bad_value_is_named(arguments: tuple[str, ...], named: str, filled: Path) -> None:
+    refused(run(*(argument.format(filled=filled) for argument in arguments)), named)
+    assert len(FileStreamProgramCache(filled)) == 1
+
+
+@pytest.mark.parametrize("command", ON_A_DIRECTORY)
+def test_a_missing_directory_is_not_made(command: str, tmp_path: Path) -> None:
+    refused(run(*ON_A_DIRECTORY[command], tmp_path / "missing"), tmp_path / "missing")
+    assert not (tmp_path / "missing").exists()
+
+
+@pytest.mark.parametrize("command", ON_A_DIRECTORY)
+@pytest.mark.parametrize("below", ["", "below"])
+def test_a_file_in_the_place_of_a_directory_is_named(command: str, below: str, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    refused(run(*ON_A_DIRECTORY[command], tmp_path / "file" / below), tmp_path / "file" / below)
+
+
+@pytest.mark.parametrize("command", ON_A_DIRECTORY)
+def test_a_newer_format_says_so(command: str, filled: Path) -> None:
+    (filled / "lockcache" / "format").write_text("99\n")
+    refused(run(*ON_A_DIRECTORY[command], filled), "format 99")
+
+
+@pytest.mark.parametrize("command", ON_A_DIRECTORY)
+def test_an_unsafe_directory_comes_with_the_command_that_mends_it(command: str, filled: Path) -> None:
+    filled.chmod(0o777)
+    refused(run(*ON_A_DIRECTORY[command], filled), f"chmod -R go-w {filled}")
+
+
+@pytest.mark.parametrize("command", ["clear", "policy", "recount", "stats"])
+def test_a_damaged_policy_says_how_to_mend_it(command: str, filled: Path) -> None:
+    (filled / "lockcache" / "policy.json").write_text('{"max_size_bytes": "much"}')
+    refused(run(*ON_A_DIRECTORY[command], filled), "policy.json")
+
+
+@pytest.mark.root
+@pytest.mark.parametrize("command", ON_A_DIRECTORY)
+def test_a_directory_that_may_not_be_searched_is_named(command: str, filled: Path) -> None:
+    filled.chmod(0o700)
+    os.chmod(filled.parent, 0o755)
+    nobody = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
+    ended = subprocess.run(
+        [*nobody, LOCKCACHE, *ON_A_DIRECTORY[command], str(filled)], capture_output=True, text=True, check=False
+    )
+    refused(ended, filled)
+
+
+@pytest.mark.parametrize("command", ON_A_DIRECTORY)
+def test_a_name_with_control_characters_reaches_no_terminal(command: str, tmp_path: Path) -> None:
+    ended = run(*ON_A_DIRECTORY[command], tmp_path / "\x1b[2Jgone\n")
+    refused(ended, "gone")
+    assert "\x1b" not in ended.stderr
+
+
+@pytest.mark.parametrize("command", sorted(COMMANDS))
+def test_every_command_teaches_by_examples(command: str) -> None:
+    shown = run(command, "--help")
+    assert shown.returncode == 0
+    assert "Examples:" in shown.stdout
+    assert f"lockcache {command}" in shown.stdout.split("Examples:")[1]
+
+
+@pytest.mark.parametrize("arguments", [("--help",), ("stats", "{filled}"), ("stats", "--json", "{filled}"), ("path",)])
+def test_a_reader_who_goes_away_is_no_traceback(arguments: tuple[str, ...], filled: Path) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    command = [LOCKCACHE, *(argument.format(filled=filled) for argument in arguments)]
+    ended = subprocess.run(command, stdout=writing, stderr=subprocess.PIPE, text=True, check=False)
+    os.close(writing)
+    assert (ended.returncode, ended.stderr) == (1, "")
+
+
+def test_a_full_disk_under_the_output_is_one_line(filled: Path) -> None:
+    with open("/dev/full", "w") as full:
+        ended = subprocess.run(
+            [LOCKCACHE, "stats", str(filled)], stdout=full, stderr=subprocess.PIPE, text=True, check=False
+        )
+    assert ended.returncode == 1
+    assert ended.stderr.startswith("lockcache: ")
+    assert ended.stderr.count("\n") == 1
+
+
+def test_json_of_a_directory_with_any_name_is_json(tmp_path: Path) -> None:
+    odd = tmp_path / "[bold]\x1b[2J\udcff"
+    with FileStreamProgramCache(os.fsencode(odd).decode(errors="surrogateescape")) as cache:
+        cache["a"] = b"x"
+    assert json.loads(run("stats", "--json", odd).stdout)["path"] == str(odd)
+    shown = run("stats", odd).stdout
+    assert "[bold]" in shown
+    assert "\x1b" not in shown
