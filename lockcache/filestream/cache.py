@@ -13,10 +13,12 @@ import os
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any, TypeVar, overload
 
 from lockcache.arguments import coerce_seconds, coerce_switch, resolve_path
 from lockcache.filestream.capping import apply_cap
+from lockcache.filestream.counters import Counters, CountersReport, report_at_end
 from lockcache.filestream.directory import CacheDirectory
 from lockcache.filestream.implicit import ImplicitTurns
 from lockcache.filestream.layout import SHARDS, entry_name
@@ -123,6 +125,8 @@ class FileStreamProgramCache(ProgramCacheResource):
         self._counting = threading.Lock()
         after_fork_in_child(self)
         self._counts = dict.fromkeys(("puts", "evictions", "dropped_writes"), 0)
+        self._report = CountersReport(layout, partial(_counted, self._reader, self._counts))
+        report_at_end(self, self._report)
         self._count(evictions=apply_cap(self._directory, cap).entries)
 
     @property
@@ -202,7 +206,11 @@ class FileStreamProgramCache(ProgramCacheResource):
         return recount_all(self._directory)
 
     def stats(self) -> CacheStats:
-        """This object's counters, and bytes and entries of the directory as accounted (staged writes included)."""
+        """This object's counters, and bytes and entries of the directory as accounted (staged writes included).
+
+        What is new in them is added to what all programs counted together (``lockcache stats``), as ``close`` does.
+        """
+        self._report.report()
         slot = self._accounted()
         reads = self._reader
         with self._counting:
@@ -220,6 +228,7 @@ class FileStreamProgramCache(ProgramCacheResource):
         """Close the descriptors that are held open. The cache may be used again; it opens what it needs."""
         if self._implicit is not None:
             self._implicit.close()
+        self._report.report_patiently()
         self._directory.close()
 
     def _take(self, turn: Turn, compute: Callable[[], object]) -> Entry:
@@ -267,7 +276,9 @@ class FileStreamProgramCache(ProgramCacheResource):
 
     def _write(self, name: str, code: bytes, tail: bytes, cost_ns: int) -> bool:
         """Whether it was stored."""
-        written = self._writer.store(name, code, Record(len(code), time.time_ns(), cost_ns, tail))
+        now_ns = time.time_ns()
+        written = self._writer.store(name, code, Record(len(code), now_ns, cost_ns, tail))
+        self._report.report_if_due(now_ns)
         if written.dropped is None:
             self._count(puts=1, evictions=written.evicted.entries)
             return True
@@ -307,6 +318,16 @@ class FileStreamProgramCache(ProgramCacheResource):
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.path!r})"
+
+
+def _counted(reader: EntryReader, counts: dict[str, int]) -> Counters:
+    return Counters(
+        hits=reader.hits,
+        misses=reader.misses,
+        corrupt_entries=reader.corrupt_entries,
+        unverified_hits=reader.unverified_hits,
+        **counts,
+    )
 
 
 def _reopen(kind: type[FileStreamProgramCache], arguments: dict[str, Any]) -> FileStreamProgramCache:

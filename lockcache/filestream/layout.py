@@ -85,6 +85,7 @@ class Layout:
 
     __slots__ = (
         "costs",
+        "counters",
         "daemon_lock",
         "daemon_status",
         "entries",
@@ -109,6 +110,7 @@ class Layout:
         self.locks = os.path.join(self.own, "locks")
         self.leases = os.path.join(self.own, "leases")
         self.costs = os.path.join(self.own, "costs")
+        self.counters = os.path.join(self.own, "counters")
         self.format = os.path.join(self.own, "format")
         self.policy = os.path.join(self.own, "policy.json")
         self.usage = os.path.join(self.own, "usage")

@@ -1,0 +1,106 @@
+"""The counters that programs share: every way for a process to end, fork, and many that report at once."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from lockcache import FileStreamProgramCache
+from lockcache.filestream.counters import Counters, read_counters
+from lockcache.filestream.layout import Layout
+from tests.processes.counting import hit_and_return, hit_with
+from tests.processes.crowd import HANG_SECONDS
+
+
+def shared(root: Path) -> Counters:
+    return read_counters(Layout(str(root)))
+
+
+@pytest.fixture
+def filled(cache_path: Path) -> Path:
+    with FileStreamProgramCache(cache_path) as cache:
+        cache[b"key"] = b"code"
+    return cache_path
+
+
+@pytest.mark.parametrize("ending", ["returns", "raises", "collected", "closed", "stats"])
+def test_what_a_process_counted_is_added_however_it_ends(filled: Path, ending: str) -> None:
+    subprocess.run(
+        [sys.executable, "-m", "tests.processes.counting", str(filled), ending],
+        check=ending != "raises",
+        stderr=subprocess.DEVNULL,
+        timeout=HANG_SECONDS,
+    )
+    found = shared(filled)
+    assert (found.hits, found.misses, found.puts) == (3, 1, 1)
+    assert (found.reports, found.hit_ratio) == (2, 0.75)
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
+def test_children_of_multiprocessing_report_at_their_end(filled: Path, method: str) -> None:
+    context = multiprocessing.get_context(method)
+    processes = [context.Process(target=hit_and_return, args=(str(filled), 5)) for _ in range(3)]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join(HANG_SECONDS)
+        assert process.exitcode == 0
+    assert shared(filled).hits == 15
+
+
+def test_a_forked_child_adds_only_what_it_counted_itself(filled: Path) -> None:
+    cache = FileStreamProgramCache(filled)
+    hit_with(cache, 7)  # not reported yet when the children come
+    context = multiprocessing.get_context("fork")
+    processes = [context.Process(target=hit_with, args=(cache, 2)) for _ in range(3)]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join(HANG_SECONDS)
+    assert shared(filled).hits == 6
+    cache.close()
+    assert shared(filled).hits == 13
+
+
+def test_a_child_that_was_forked_by_hand_reports_when_it_closes(filled: Path) -> None:
+    cache = FileStreamProgramCache(filled)
+    hit_with(cache, 7)
+    pid = os.fork()
+    if not pid:
+        try:
+            hit_with(cache, 2)
+            cache.close()
+        finally:
+            os._exit(0)
+    os.waitpid(pid, 0)
+    assert shared(filled).hits == 2
+    cache.close()
+    assert shared(filled).hits == 9
+
+
+def test_reports_of_many_processes_at_once_are_all_added(filled: Path) -> None:
+    crowd = [
+        subprocess.Popen([sys.executable, "-m", "tests.processes.counting", str(filled), "returns"], cwd=os.getcwd())
+        for _ in range(16)
+    ]
+    for process in crowd:
+        assert process.wait(HANG_SECONDS) == 0
+    assert shared(filled).hits == 16 * 3
+
+
+def test_a_killed_process_takes_nobody_with_it(filled: Path) -> None:
+    context = multiprocessing.get_context("fork")
+    process = context.Process(target=signal.pause)
+    cache = FileStreamProgramCache(filled)
+    hit_with(cache, 1)
+    process.start()
+    process.kill()
+    process.join(HANG_SECONDS)
+    cache.close()
+    assert shared(filled).hits == 1
