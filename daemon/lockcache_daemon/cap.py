@@ -1,7 +1,7 @@
-"""The cap in force for one directory: the operator's, from the command line first and from the policy file after.
+"""The cap in force for one directory: the operator's, from the settings first and from the policy file after.
 
 Keeps the promise that a change of the policy takes effect at the next tick, and that a full disk, which takes no new
-policy, is swept all the same.
+policy, is swept all the same. Without a cap in the settings it leaves the directory the one that it has.
 """
 
 from __future__ import annotations
@@ -22,6 +22,8 @@ class Cap:
         self._root = root
         self._rules = rules
         self._report = report
+        self._is_news = False
+        self._replaced: Policy | None = None
         self.policy = Policy()
 
     @property
@@ -32,9 +34,39 @@ class Cap:
     def forget(self) -> None:
         self.policy = Policy()
 
+    def change(self, rules: Rules) -> None:
+        """Other settings are in force. A cap that changed is the operator's last word: it counts from the next tick."""
+        if rules.policy != self._rules.policy:
+            self._is_news = True
+            self._replaced = self._rules.policy
+        self._rules = rules
+
     def obey(self, file: PolicyFile, layout: Layout) -> None:
         """Put the cap in force, once; from then on what an operator writes into the policy counts."""
         found, why = read_policy(file, layout)
+        if self._is_news:
+            self._announce(file, found)
+        elif self._rules.max_size_bytes is None:
+            self._follow(found)
+        else:
+            self._insist(file, found, why)
+
+    def _announce(self, file: PolicyFile, found: Policy) -> None:
+        wanted = self._rules.policy
+        if wanted.max_size_bytes is None and found != self._replaced:
+            wanted = found  # ours was replaced already; somebody else's is not for us to take away
+        self.policy = wanted
+        if found != wanted:
+            file.replace(wanted)
+        self._is_news = False
+        self._report.cap_changed(self._root, wanted)
+
+    def _follow(self, found: Policy) -> None:
+        was, self.policy = self.policy, found
+        if found != was and was != Policy():
+            self._report.cap_changed(self._root, found)
+
+    def _insist(self, file: PolicyFile, found: Policy, why: str) -> None:
         was, wanted = self.policy, self._rules.policy
         if was.by_operator and found.by_operator:
             self.policy = found

@@ -7,7 +7,7 @@ import sys
 __all__ = ["main"]
 
 # What `pip install lockcache[cli]` brings.
-_EXTRA = ("click", "durationpy", "pydantic", "rich")
+_EXTRA = ("click", "durationpy", "pydantic", "rich", "tomli")
 
 
 def main() -> None:

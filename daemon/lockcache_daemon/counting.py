@@ -84,6 +84,12 @@ class Counting:
             with self._background:
                 self._recount([self._next_in_background()], None)
 
+    def change(self, interval_seconds: float, share_of_duty: float) -> None:
+        """Other settings are in force."""
+        self._interval_seconds = interval_seconds
+        self._looking.change(_LOOKING_DUTY * share_of_duty, interval_seconds)
+        self._background.change(_BACKGROUND_DUTY * share_of_duty, interval_seconds)
+
     def after_sweep(self) -> None:
         """The sweep changed slots; what changes in those shards from here on is somebody else's doing."""
         self._watch.set_slots(self._directory.usage().slots())

@@ -1,7 +1,7 @@
 """Which program's directory it is, and so how it is kept and rehearsed.
 
 Decides by what is in it, and only where that is clear; an empty directory is lockcache's own. A further layout is a
-name in ``LAYOUTS``, a sign to recognise it by, and an implementation of :class:`.files.Files`.
+name in :data:`.settings.LAYOUTS`, a sign to recognise it by, and an implementation of :class:`.files.Files`.
 """
 
 from __future__ import annotations
@@ -15,17 +15,12 @@ from lockcache.errors import LockcacheError
 from lockcache.filestream.layout import Layout
 from lockcache.integrations.pyptx_files import PyptxFiles, guest_layout
 from lockcache.integrations.pyptx_scan import parse_name
-from lockcache_daemon.keeper import Keeper
-from lockcache_daemon.loop import Keeping
 from lockcache_daemon.rehearsal import View, view_lockcache, view_pyptx
-from lockcache_daemon.report import Report
-from lockcache_daemon.rules import Rules
-from lockcache_daemon.signals import StopSignals
-from lockcache_daemon.walking import WalkingKeeper
+from lockcache_daemon.shards import open_shards
+from lockcache_daemon.store import Opening, OpenStore
+from lockcache_daemon.walking import WalkedStore
 
-__all__ = ["LAYOUTS", "WrongLayoutError", "choose_layout", "make_keeper", "view"]
-
-LAYOUTS: Final = ("lockcache", "pyptx")
+__all__ = ["WrongLayoutError", "choose_layout", "store_of", "view"]
 
 # Writers hold a lock for some 100 us. Short, because a signal has to be heard within a second while one hangs with it.
 _LOCK_TIMEOUT_SECONDS: Final = 0.02
@@ -54,13 +49,9 @@ def choose_layout(root: str, wanted: str, warn: Callable[[str], None]) -> str:
     return "pyptx" if has_pyptx and not has_entries else "lockcache"
 
 
-def make_keeper(
-    layout: str, root: str, rules: Rules, report: Report, stop: StopSignals, share_of_duty: float
-) -> Keeping:
-    """The keeper of a directory of this layout, not open yet."""
-    if layout == "pyptx":
-        return WalkingKeeper(root, rules, report, stop, share_of_duty, _open_pyptx)
-    return Keeper(root, rules, report, stop, share_of_duty)
+def store_of(layout: str) -> OpenStore:
+    """What opens a directory of this layout."""
+    return _open_pyptx if layout == "pyptx" else open_shards
 
 
 def view(layout: str) -> View:
@@ -68,8 +59,8 @@ def view(layout: str) -> View:
     return view_pyptx if layout == "pyptx" else view_lockcache
 
 
-def _open_pyptx(root: str) -> PyptxFiles:
-    return PyptxFiles(root, _LOCK_TIMEOUT_SECONDS)
+def _open_pyptx(opening: Opening) -> WalkedStore:
+    return WalkedStore(opening, lambda root: PyptxFiles(root, _LOCK_TIMEOUT_SECONDS))
 
 
 def _is_pyptx(root: str) -> bool:

@@ -1,8 +1,8 @@
 """Running keepers: tick after tick until a signal, or one complete pass.
 
 Keeps directories apart: what goes wrong in one is its keeper's business, and the others have their ticks all the
-same. Between ticks it sleeps in the kernel. A tick begins ``interval_seconds`` after the last one ended, so that a
-daemon with much to do never spins.
+same. Between ticks it sleeps in the kernel. A tick begins an interval after the last one ended, so that a daemon with
+much to do never spins.
 """
 
 from __future__ import annotations
@@ -10,13 +10,17 @@ from __future__ import annotations
 import errno
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, ExitStack
-from typing import Final, Protocol
+from typing import Final
 
 from lockcache.errors import LockTimeoutError
-from lockcache_daemon.report import Report, Summary
+from lockcache_daemon.crew import Crew
+from lockcache_daemon.keeper import Keeper
+from lockcache_daemon.report import Report
+from lockcache_daemon.services import Service
+from lockcache_daemon.settings import Settings
 from lockcache_daemon.signals import Stopped, StopSignals
 
-__all__ = ["Keeping", "pass_once", "serve"]
+__all__ = ["pass_once", "serve"]
 
 # What a start waits out, tick by tick, since it is no mistake of whoever started us: a file system that is not well
 # yet, a full disk. All other errors of opening end the start.
@@ -31,49 +35,35 @@ _PASSING: Final = (
 )
 
 
-class Keeping(Protocol):
-    """What keeps one directory, of whichever layout: :mod:`.keeper` and :mod:`.walking`."""
+def serve(
+    crew: Crew, services: Sequence[Service], stop: StopSignals, reload: Callable[[], Settings | None] = lambda: None
+) -> None:
+    """Tick until a signal. Raises what opening a directory raises, unless that may pass.
 
-    root: str
-
-    @property
-    def is_well(self) -> bool:
-        """Whether nothing failed, or all has worked since."""
-
-    def open(self) -> None:
-        """Make, check and lock the directory. Raises what is wrong with it, and :class:`Stopped`."""
-
-    def close(self) -> None:
-        """Let go of the directory. Raises nothing."""
-
-    def tick(self) -> None:
-        """Everything that is due. Raises only :class:`Stopped`."""
-
-    def complete_pass(self, advance: Callable[[], None]) -> Summary:
-        """All of it at once. ``advance`` is called ``SHARDS`` times. Raises :class:`OSError` and :class:`Stopped`."""
-
-    def note_failure(self, error: Exception) -> None:
-        """Say it, unless an error of its kind was said since this directory last worked."""
-
-
-def serve(keepers: Sequence[Keeping], interval_seconds: float, stop: StopSignals) -> None:
-    """Tick until a signal. Raises what opening a directory raises, unless that may pass."""
+    ``reload`` is called at a signal to reload: the settings to go on with, or ``None`` to leave all as it is.
+    """
     with ExitStack() as stack:
-        for keeper in keepers:
-            stack.callback(keeper.close)
+        stack.callback(crew.close)
         try:
-            for keeper in keepers:
+            for keeper in crew.keepers:
                 _open(keeper)
+            for service in services:
+                stack.callback(service.close)
+                service.open(crew.keepers)
             while not stop.is_set():
-                for keeper in keepers:
+                if stop.take_reload():
+                    _change(crew, services, reload())
+                for keeper in crew.keepers:
                     keeper.tick()
-                stop.wait(interval_seconds)
+                for service in services:
+                    service.tick()
+                stop.wait(crew.settings.interval)
         except Stopped:
             return
 
 
 def pass_once(
-    keepers: Sequence[Keeping],
+    keepers: Sequence[Keeper],
     report: Report,
     progress: Callable[[int], AbstractContextManager[Callable[[], None]]],
 ) -> bool:
@@ -99,7 +89,14 @@ def pass_once(
     return is_complete
 
 
-def _open(keeper: Keeping) -> None:
+def _change(crew: Crew, services: Sequence[Service], settings: Settings | None) -> None:
+    if settings is not None:
+        crew.change(settings)
+        for service in services:
+            service.change(settings, crew.keepers)
+
+
+def _open(keeper: Keeper) -> None:
     try:
         keeper.open()
     except LockTimeoutError as error:

@@ -30,6 +30,11 @@ class Pace:
         self._due = self._cost_before = 0.0
         self._began_cpu = self._began = 0.0
 
+    def change(self, duty: float, tick_seconds: float) -> None:
+        """Another share from the next piece of work on."""
+        self._duty = duty
+        self._tick_seconds = tick_seconds
+
     @property
     def is_due(self) -> bool:
         return time.monotonic() >= self._due

@@ -32,6 +32,8 @@ class Sweep:
     evicted_entries: int
     evicted_bytes: int
     milliseconds: float
+    #: What was exceeded, as its flag is called.
+    budget: str = "max-size"
 
 
 @dataclass(frozen=True)
@@ -82,8 +84,9 @@ class Report:
         self._say("policy", root, text, **_cap(policy), error=_fields_of(error))
 
     def swept(self, root: str, sweep: Sweep) -> None:
+        reason = "" if sweep.budget == "max-size" else f" for {sweep.budget}:"
         text = (
-            f"swept {format_size(sweep.before_bytes)} -> {format_size(sweep.after_bytes)}, evicted "
+            f"swept{reason} {format_size(sweep.before_bytes)} -> {format_size(sweep.after_bytes)}, evicted "
             f"{sweep.evicted_entries} entries in {sweep.milliseconds:.0f} ms"
         )
         self._say("sweep", root, text, **asdict(sweep))
@@ -102,6 +105,16 @@ class Report:
 
     def warned(self, message: str) -> None:
         self._say("warning", None, message, is_error=True, message=message)
+
+    def reloaded(self, directories: int) -> None:
+        self._say("reload", None, f"reloaded the settings; {directories} directories", directories=directories)
+
+    def not_reloaded(self, line: str) -> None:
+        text = f"not reloaded, the settings stay as they were: {line}"
+        self._say("error", None, text, is_error=True, error={"kind": "SettingsError", "message": line})
+
+    def let_go(self, root: str) -> None:
+        self._say("release", root, "not kept any more")
 
     def stopped(self, signal_name: str) -> None:
         self._say("stop", None, f"stopped by {signal_name}", signal=signal_name)

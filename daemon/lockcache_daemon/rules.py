@@ -1,4 +1,4 @@
-"""What the operator asked for, and the watermarks that follow from it. Pure.
+"""What the operator asked for of one directory, and the watermarks that follow from it. Pure.
 
 A sweep begins above the high watermark and ends at the low one. The high one lies halfway between the low one and the
 limit: writers that fill the upper half of that span within one tick are rare, and they make room for themselves; and
@@ -10,9 +10,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from lockcache.filestream.goal import Goal
 from lockcache.filestream.policy import Policy
+from lockcache.filestream.usage import Slot
+from lockcache_daemon.settings import DirectorySettings, Settings
+from lockcache_daemon.values import Free
 
-__all__ = ["Rules", "Watermarks"]
+__all__ = ["Bite", "Rules", "Watermarks", "rules_for"]
 
 
 class Watermarks(NamedTuple):
@@ -22,24 +26,65 @@ class Watermarks(NamedTuple):
     high_bytes: int
 
 
+class Bite(NamedTuple):
+    """A budget that is exceeded, and what to get down to."""
+
+    #: Its flag, without the dashes.
+    budget: str
+    goal: Goal
+
+
 @dataclass(frozen=True)
 class Rules:
-    """What one daemon was told."""
+    """What one daemon was told of one directory. ``None``: no such budget."""
 
-    max_size_bytes: int
+    max_size_bytes: int | None = None
     #: Of what entries may add up to, where a sweep ends.
     low_share: float = 0.9
     interval_seconds: float = 0.5
+    max_entries: int | None = None
+    min_free: Free | None = None
+    max_age_seconds: float | None = None
+    floor_bytes: int = 0
 
     @property
     def policy(self) -> Policy:
-        """What goes into each directory. An operator's word, so that no program's ``max_size_bytes`` replaces it."""
-        return Policy(self.max_size_bytes, by_operator=True)
+        """What goes into the directory. An operator's word, so that no program's ``max_size_bytes`` replaces it."""
+        return Policy(self.max_size_bytes, by_operator=self.max_size_bytes is not None)
 
     def watermarks(self, policy: Policy) -> Watermarks | None:
         """Where sweeps begin and end under ``policy``; ``None`` where it sets no cap."""
         limit = policy.entries_limit_bytes
-        if limit is None:
-            return None
+        return None if limit is None else Watermarks(*self.marks(limit))
+
+    def marks(self, limit: int) -> tuple[int, int]:
+        """The low and the high watermark under any limit."""
         low = int(limit * self.low_share)
-        return Watermarks(low, (low + limit) // 2)
+        return low, (low + limit) // 2
+
+    def bite(self, policy: Policy, held: Slot) -> Bite | None:
+        """Which budget of the directory's own is exceeded, if one is; both names if both are."""
+        budgets, limit_bytes, limit_entries = [], None, None
+        marks = self.watermarks(policy)
+        if marks is not None and held.bytes > marks.high_bytes:
+            budgets.append("max-size")
+            limit_bytes = marks.low_bytes
+        if self.max_entries is not None:
+            low, high = self.marks(self.max_entries)
+            if held.entries > high:
+                budgets.append("max-entries")
+                limit_entries = low
+        return Bite(", ".join(budgets), Goal(limit_bytes, limit_entries)) if budgets else None
+
+
+def rules_for(settings: Settings, directory: DirectorySettings) -> Rules:
+    """What ``settings`` mean for one of their directories."""
+    return Rules(
+        directory.max_size,
+        directory.low_watermark,
+        settings.interval,
+        max_entries=directory.max_entries,
+        min_free=directory.min_free,
+        max_age_seconds=directory.max_age,
+        floor_bytes=directory.floor or 0,
+    )

@@ -9,6 +9,7 @@ For the main thread. Not promised: an end within a second while the kernel itsel
 
 from __future__ import annotations
 
+import contextlib
 import select
 import signal
 import socket
@@ -25,11 +26,13 @@ class Stopped(Exception):  # noqa: N818 (no error: somebody asked for it)
 
 
 class StopSignals:
-    """Catches the signals to stop for a ``with`` block."""
+    """Catches the signals to stop for a ``with`` block. With ``hangup_reloads`` SIGHUP is none of them."""
 
-    def __init__(self) -> None:
-        #: The first signal that came, or ``None``.
+    def __init__(self, *, hangup_reloads: bool = False) -> None:
+        #: The first signal to stop that came, or ``None``.
         self.number: int | None = None
+        self._hangup_reloads = hangup_reloads
+        self._is_reload_wanted = False
         self._before: dict[int, Any] = {}
         self._wakes, self._waker = socket.socketpair()
 
@@ -60,14 +63,26 @@ class StopSignals:
         if self.number is not None:
             raise Stopped(signal.Signals(self.number).name)
 
+    def take_reload(self) -> bool:
+        """Whether a signal to reload came since this was last asked."""
+        if not self._is_reload_wanted:
+            return False
+        # In this order: what comes in between is answered by the reload that follows.
+        with contextlib.suppress(BlockingIOError):
+            self._wakes.recv(4096)
+        self._is_reload_wanted = False
+        return True
+
     def wait(self, seconds: float) -> None:
-        """Sleep for so long, or until a signal to stop."""
-        if self.number is None:
+        """Sleep for so long, or until a signal to stop or to reload."""
+        if self.number is None and not self._is_reload_wanted:
             # poll, not select: with many directories there are more than 1,024 descriptors.
             poll = select.poll()
             poll.register(self._wakes, select.POLLIN)
             poll.poll(seconds * 1000)
 
     def _note(self, number: int, frame: FrameType | None) -> None:
-        if self.number is None:
+        if number == signal.SIGHUP and self._hangup_reloads:
+            self._is_reload_wanted = True
+        elif self.number is None:
             self.number = number

@@ -162,7 +162,7 @@ def test_reservations_alone_are_not_a_reason_to_evict_what_is_there_again_and_ag
         directory.usage().add_locked(7, 2 * CAP, 0)  # a drift, as weak locks leave
     directory.close()
     walks = []
-    monkeypatch.setattr("lockcache_daemon.keeper.sweep", lambda *_: walks.append(1) or eviction.Evicted())
+    monkeypatch.setattr("lockcache_daemon.shards.sweep", lambda *_: walks.append(1) or eviction.Evicted())
     kept.keeper.tick()
     kept.keeper.tick()
     assert len(walks) == 1

@@ -17,7 +17,8 @@ import pytest
 
 from lockcache.integrations import pyptx_files
 from lockcache.integrations.pyptx import CubinCache
-from lockcache_daemon.layouts import make_keeper
+from lockcache_daemon.keeper import Keeper
+from lockcache_daemon.layouts import store_of
 from lockcache_daemon.report import Report
 from lockcache_daemon.rules import Rules
 from lockcache_daemon.signals import StopSignals
@@ -50,12 +51,12 @@ class Kept:
         self.out = io.StringIO()
         self.stop = StopSignals()
         report = Report(as_json=True, out=self.out, err=self.out)
-        self.keeper = make_keeper("pyptx", str(root), Rules(CAP), report, self.stop, 1.0)
+        self.keeper = Keeper(str(root), Rules(CAP), report, self.stop, 1.0, store_of("pyptx"))
         self.keeper.open()
 
     def ticks(self, count: int) -> None:
         for _ in range(count):
-            self.keeper._walking._due = 0.0  # type: ignore[attr-defined] # the pace is not what is tested
+            self.keeper.store._walking._due = 0.0  # type: ignore[attr-defined] # the pace is not what is tested
             self.keeper.tick()
 
     def said(self, event: str) -> list[dict[str, Any]]:
@@ -139,7 +140,7 @@ def test_the_cap_holds_after_two_ticks(cache_path: Path, keep: Callable[[Path], 
 
 def test_an_entry_that_is_used_after_it_was_chosen_stays(cache_path: Path, keep: Callable[[Path], Kept]) -> None:
     store(cache_path, range(3))
-    files = keep(cache_path).keeper._now.files  # type: ignore[attr-defined]
+    files = keep(cache_path).keeper.store.files  # type: ignore[attr-defined]
     chosen = {found.name: found for found in files.scan()}
     assert CubinCache(cache_path).get(key_of(0)) is not None
     CubinCache(cache_path).put(entry_of(1, writer=5))

@@ -1,0 +1,107 @@
+"""The keepers of all directories, made from the settings and changed with them.
+
+Keeps the promise of a reload: directories that were added are opened, those that were removed are let go of, and those
+that changed go on, without the others noticing.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+
+from lockcache.errors import LockcacheError
+from lockcache_daemon.keeper import Keeper
+from lockcache_daemon.layouts import choose_layout, store_of
+from lockcache_daemon.parts import parts_for
+from lockcache_daemon.report import Report
+from lockcache_daemon.rules import rules_for
+from lockcache_daemon.settings import DirectorySettings, Settings
+from lockcache_daemon.signals import StopSignals
+
+__all__ = ["Crew"]
+
+
+class Crew:
+    """One keeper for each directory of the settings, none of them open yet."""
+
+    def __init__(self, settings: Settings, report: Report, stop: StopSignals) -> None:
+        """Raises :class:`WrongLayoutError`, and :class:`OSError` for a directory that cannot be read."""
+        self.settings = settings
+        self._report = report
+        self._stop = stop
+        self._members = {
+            _place(directory): _Member(directory, layout, self._make(settings, directory, layout))
+            for directory, layout in self._layouts(settings.directories)
+        }
+
+    @property
+    def keepers(self) -> Sequence[Keeper]:
+        """In the order of the settings."""
+        return [member.keeper for member in self._members.values()]
+
+    def change(self, settings: Settings) -> None:
+        """Put other settings in force. What cannot be opened yet is tried again at every tick, and said once.
+
+        Raises nothing: what is wrong with a directory that was added is said, and it is left out.
+        """
+        before, self._members = self._members, {}
+        self.settings = settings
+        for directory in settings.directories:
+            place = _place(directory)
+            member = before.pop(place, None)
+            if member is not None and directory.layout != member.settings.layout:
+                member.keeper.close()
+                member = None
+            if member is None:
+                member = self._add(settings, directory)
+            else:
+                member = self._go_on(settings, directory, member)
+            if member is not None:
+                self._members[place] = member
+        for member in before.values():
+            member.keeper.close()
+            self._report.let_go(member.keeper.root)
+
+    def close(self) -> None:
+        """Let go of all directories. Raises nothing."""
+        for keeper in self.keepers:
+            keeper.close()
+
+    def _add(self, settings: Settings, directory: DirectorySettings) -> _Member | None:
+        try:
+            layout = choose_layout(directory.path, directory.layout, self._report.warned)
+        except (OSError, LockcacheError) as error:
+            self._report.failed(directory.path, error)
+            return None
+        return _Member(directory, layout, self._make(settings, directory, layout))
+
+    def _go_on(self, settings: Settings, directory: DirectorySettings, member: _Member) -> _Member:
+        share, parts = 1 / len(settings.directories), parts_for(settings, directory)
+        member.keeper.change(rules_for(settings, directory), share, parts)
+        return _Member(directory, member.layout, member.keeper)
+
+    def _layouts(self, directories: Sequence[DirectorySettings]) -> Iterator[tuple[DirectorySettings, str]]:
+        for directory in directories:
+            yield directory, choose_layout(directory.path, directory.layout, self._report.warned)
+
+    def _make(self, settings: Settings, directory: DirectorySettings, layout: str) -> Keeper:
+        return Keeper(
+            directory.path,
+            rules_for(settings, directory),
+            self._report,
+            self._stop,
+            1 / len(settings.directories),
+            store_of(layout),
+            parts_for(settings, directory),
+        )
+
+
+class _Member:
+    def __init__(self, settings: DirectorySettings, layout: str, keeper: Keeper) -> None:
+        self.settings = settings
+        self.layout = layout
+        self.keeper = keeper
+
+
+def _place(directory: DirectorySettings) -> str:
+    return os.path.realpath(directory.path)

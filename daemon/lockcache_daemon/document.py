@@ -1,0 +1,84 @@
+"""A TOML file, and on which of its lines each key stands.
+
+Keeps one promise: whatever is wrong with the file, the line that has to be changed is named. Python's parser tells
+lines of syntax errors only; for the rest the file is parsed again, line by line more of it, until the key is there. It
+has tens of lines, and it costs nothing while all is well.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from typing import Any, Final
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+__all__ = ["Document", "MalformedError"]
+
+# No mistake of an operator's is that long; a device or the wrong file is.
+_LARGEST_BYTES: Final = 1 << 20
+
+_PLACE: Final = re.compile(r" \(at (?:line ([0-9]+), column [0-9]+|end of document)\)$")
+
+
+class MalformedError(ValueError):
+    """No TOML; the message begins with file and line."""
+
+
+class Document:
+    """Read once. Raises :class:`OSError` and :class:`MalformedError`."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        with open(path, "rb") as file:
+            raw = file.read(_LARGEST_BYTES + 1)
+        if len(raw) > _LARGEST_BYTES:
+            raise MalformedError(f"{path}: more than {_LARGEST_BYTES} bytes; accepted: a file of settings in TOML")
+        self._text = _decode(path, raw).replace("\r\n", "\n")
+        self.data: dict[str, Any] = _parse(path, self._text)
+
+    def where(self, *keys: str | int) -> str:
+        """``FILE:LINE`` of a key that is in the document, or of the table that it is in."""
+        lines = self._text.split("\n")
+        begin = 1
+        for end in range(1, len(lines) + 1):
+            try:
+                data = tomllib.loads("\n".join(lines[:end]))
+            except tomllib.TOMLDecodeError:
+                continue  # in the middle of what spans lines
+            if _has(data, keys):
+                return f"{self.path}:{begin}"
+            begin = end + 1
+        return self.path
+
+
+def _decode(path: str, raw: bytes) -> str:
+    try:
+        return raw.decode()
+    except UnicodeDecodeError as error:
+        line = raw.count(b"\n", 0, error.start) + 1
+        raise MalformedError(f"{path}:{line}: byte 0x{raw[error.start]:02x} is not UTF-8; accepted: UTF-8") from None
+
+
+def _parse(path: str, text: str) -> dict[str, Any]:
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        lines = text.rstrip("\n").split("\n")
+        place = _PLACE.search(str(error))
+        number = int(place[1]) if place and place[1] else len(lines)
+        what = _PLACE.sub("", str(error))
+        shown = lines[min(number, len(lines)) - 1].strip()
+        raise MalformedError(f'{path}:{number}: {what}: {shown!r}; accepted: TOML, such as max_size = "10G"') from None
+
+
+def _has(data: Any, keys: tuple[str | int, ...]) -> bool:
+    for key in keys:
+        try:
+            data = data[key]
+        except (KeyError, IndexError, TypeError):
+            return False
+    return True

@@ -1,0 +1,14 @@
+"""What else the daemon does for each directory, as its settings say. The one place where such things are added."""
+
+from __future__ import annotations
+
+from lockcache_daemon.settings import DirectorySettings, Settings
+from lockcache_daemon.store import MakePart
+
+__all__ = ["parts_for"]
+
+
+def parts_for(settings: Settings, directory: DirectorySettings) -> tuple[MakePart, ...]:
+    """In the order in which they have their turn."""
+    _ = settings, directory
+    return ()

@@ -1,0 +1,96 @@
+"""What ``lockcache-daemon`` does with its settings: rehearse, pass once, or serve and reload."""
+
+from __future__ import annotations
+
+import logging
+import resource
+import signal
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from lockcache_daemon.crew import Crew
+from lockcache_daemon.layouts import choose_layout, view
+from lockcache_daemon.loop import pass_once, serve
+from lockcache_daemon.progress import counting_progress
+from lockcache_daemon.rehearsal import rehearse
+from lockcache_daemon.report import LogToReport, Report
+from lockcache_daemon.rules import rules_for
+from lockcache_daemon.services import services_for
+from lockcache_daemon.settings import Settings
+from lockcache_daemon.signals import Stopped, StopSignals
+from lockcache_daemon.sources import SettingsError, Sources
+
+__all__ = ["Request", "carry_out"]
+
+_INCOMPLETE: Final = 1
+
+# One lock file for each shard, the page, and those that a scan opens.
+_DESCRIPTORS_PER_DIRECTORY: Final = 300
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a command line asks for."""
+
+    sources: Sources
+    is_once: bool = False
+    is_dry_run: bool = False
+
+
+def carry_out(request: Request) -> int:
+    """The exit code. Raises :class:`SettingsError`, and what opening a directory raises."""
+    settings = request.sources.load()
+    report = Report(as_json=settings.as_json, out=sys.stdout, err=sys.stderr)
+    logging.getLogger("lockcache").addHandler(LogToReport(report))
+    _allow_descriptors(len(settings.directories))
+    is_serving = not (request.is_dry_run or request.is_once)
+    with StopSignals(hangup_reloads=is_serving and request.sources.config is not None) as stop:
+        if request.is_dry_run:
+            return _until_stopped(stop, lambda: _rehearse(settings, report, stop))
+        crew = Crew(settings, report, stop)
+        if request.is_once:
+            return _until_stopped(
+                stop, lambda: 0 if pass_once(crew.keepers, report, counting_progress) else _INCOMPLETE
+            )
+        serve(crew, services_for(settings, report), stop, lambda: _reload(request.sources, report))
+        if stop.number is not None:
+            report.stopped(signal.Signals(stop.number).name)
+    return 0
+
+
+def _reload(sources: Sources, report: Report) -> Settings | None:
+    try:
+        settings = sources.load()
+    except SettingsError as error:
+        for line in error.lines:
+            report.not_reloaded(line)
+        return None
+    _allow_descriptors(len(settings.directories))
+    report.reloaded(len(settings.directories))
+    return settings
+
+
+def _until_stopped(stop: StopSignals, work: Callable[[], int]) -> int:
+    try:
+        code = work()
+    except Stopped:
+        code = 0
+    return code if stop.number is None else 128 + stop.number
+
+
+def _rehearse(settings: Settings, report: Report, stop: StopSignals) -> int:
+    layouts = [choose_layout(each.path, each.layout, report.warned) for each in settings.directories]
+    for directory, layout in zip(settings.directories, layouts, strict=True):
+        rehearse(directory.path, rules_for(settings, directory), report, stop, view(layout))
+    return 0
+
+
+def _allow_descriptors(directories: int) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = 64 + directories * _DESCRIPTORS_PER_DIRECTORY
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(
+            resource.RLIMIT_NOFILE, (wanted if hard == resource.RLIM_INFINITY else min(wanted, hard), hard)
+        )

@@ -1,0 +1,113 @@
+"""What a layout has to offer to be kept by :class:`.keeper.Keeper`, and what else may be done for a directory.
+
+Decides what is the layout's business (knowing its size, removing entries) and so what is not: budgets, policy, status,
+errors and their order are the keeper's, for every layout alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, Protocol
+
+from lockcache.filestream.eviction import Evicted
+from lockcache.filestream.goal import Goal
+from lockcache.filestream.layout import Layout
+from lockcache.filestream.policy import PolicyFile
+from lockcache.filestream.usage import Slot
+from lockcache_daemon.report import Report
+from lockcache_daemon.rules import Rules
+from lockcache_daemon.signals import StopSignals
+
+__all__ = ["Kept", "MakePart", "OpenStore", "Part", "Step", "Store"]
+
+#: Something that is due at a tick. May raise :class:`OSError`, :class:`LockcacheError` and :class:`Stopped`.
+Step = Callable[[], object]
+
+
+class Store(Protocol):
+    """One directory of some layout, open."""
+
+    @property
+    def busy(self) -> int:
+        """Locks that the last complete look or sweep found taken, so that it did not do all of its work."""
+
+    @property
+    def failure(self) -> OSError | None:
+        """What kept the last sweep from an entry, but not from the others."""
+
+    @property
+    def layout(self) -> Layout:
+        """Where the daemon's own files are."""
+
+    @property
+    def policy(self) -> PolicyFile:
+        """The directory's policy."""
+
+    def begin(self) -> None:
+        """What has to be known before the first tick."""
+
+    def steps(self) -> Sequence[Step]:
+        """What a tick does to know its size, in this order, before budgets are looked at."""
+
+    def held(self) -> Slot:
+        """What it holds, as far as is known now. Cheap."""
+
+    def sweep(self, goal: Goal) -> Evicted:
+        """Evict down to ``goal``, the first in line first. Nothing while it would only repeat a fruitless one."""
+
+    def policy_changed(self) -> None:
+        """Another cap is in force."""
+
+    def change(self, rules: Rules, share_of_duty: float) -> None:
+        """Other settings are in force."""
+
+    def count_all(self, advance: Callable[[], None]) -> int:
+        """Look at everything, calling ``advance`` ``SHARDS`` times; how many shards had been accounted for wrongly."""
+
+    def count_again(self) -> None:
+        """After a sweep in a complete pass: know the size again."""
+
+    def remake(self) -> None:
+        """Make again what is missing of the directories: an error may have left something half usable."""
+
+    def close(self) -> None:
+        """Close what is open. Raises nothing."""
+
+
+class Kept(NamedTuple):
+    """A directory that is being kept, for whatever else is done for it."""
+
+    root: str
+    store: Store
+    rules: Rules
+    report: Report
+    stop: StopSignals
+    #: This directory's part of what an idle daemon may cost.
+    share_of_duty: float
+
+
+#: Of a root. Raises what is wrong with it, and :class:`Stopped`.
+OpenStore = Callable[["Opening"], Store]
+
+
+class Opening(NamedTuple):
+    """What a store is opened with."""
+
+    root: str
+    rules: Rules
+    stop: StopSignals
+    share_of_duty: float
+
+
+class Part(Protocol):
+    """Something else that is done for a directory while it is open: a tick's last step but for the status."""
+
+    def tick(self) -> None:
+        """Everything that is due. An error is the directory's, as one of its own steps'."""
+
+    def close(self) -> None:
+        """The directory is being closed. Raises nothing."""
+
+
+#: Makes a part, each time that a directory is opened.
+MakePart = Callable[[Kept], Part]

@@ -1,0 +1,116 @@
+"""The kinds of values that settings have, each from the text that people write. Pure.
+
+Keeps one promise for flags, variables and files alike: the same text means the same everywhere, and what is not
+understood is a :class:`ValueError` that names it and says what is accepted.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from pydantic import BeforeValidator
+
+from lockcache.sizes import SIZES_IN_WORDS, parse_duration, parse_share, parse_size
+
+__all__ = ["Age", "Choice", "Count", "Free", "FreeSpace", "Interval", "Setting", "Share", "Size", "Switch"]
+
+_COUNT: Final = re.compile(r"([0-9][0-9_]{0,18})([kMG]?)", re.ASCII)
+_THOUSANDS: Final = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9}
+_MOST: Final = 2**63 - 1
+_YES: Final = ("true", "yes", "on", "1")
+_NO: Final = ("false", "no", "off", "0")
+
+
+@dataclass(frozen=True)
+class Setting:
+    """How a field of the settings is shown to people; its name is the flag's, the variable's and the key's."""
+
+    metavar: str
+    help: str
+    #: As people write it; ``None``: not set.
+    default: str | None = None
+
+
+@dataclass(frozen=True)
+class Free:
+    """What is to stay free of a file system: a share of it, of its inodes too, or bytes."""
+
+    share: float | None = None
+    bytes: int | None = None
+
+
+def _parse_interval(text: str) -> float:
+    seconds = parse_duration(text)
+    if not 0.01 <= seconds <= 3600:
+        raise ValueError(f"{text!r} is out of range; accepted: 10ms to 1h, such as 0.5s")
+    return seconds
+
+
+def _parse_count(text: str) -> int:
+    match = _COUNT.fullmatch(text.strip())
+    count = int(match[1].replace("_", "")) * _THOUSANDS[match[2]] if match else 0
+    if not 0 < count <= _MOST:
+        raise ValueError(f"{text!r} is not a number of entries; accepted: 1 and more, such as 1000000, 500k or 1M")
+    return count
+
+
+def _parse_free(text: str) -> Free:
+    try:
+        if not text.strip().endswith("%"):
+            return Free(bytes=parse_size(text))
+        share = parse_share(text)
+        if share < 1:
+            return Free(share=share)
+    except ValueError:
+        pass
+    raise ValueError(
+        f"{text!r} is no amount of free space; accepted: a percentage of the file system from 1% to 99%, such as 5%, "
+        f"or a size: {SIZES_IN_WORDS}"
+    )
+
+
+def _parse_switch(text: str) -> bool:
+    if text.strip().lower() in (*_YES, *_NO):
+        return text.strip().lower() in _YES
+    raise ValueError(f"{text!r} is neither yes nor no; accepted: true, yes, on, 1, false, no, off, 0")
+
+
+def Choice(*accepted: str) -> BeforeValidator:  # noqa: N802 (reads as a kind of value, beside Size and Share)
+    """One of these words."""
+
+    def parse(text: str) -> str:
+        if text not in accepted:
+            raise ValueError(f"{text!r} is none of what is accepted: {', '.join(accepted)}")
+        return text
+
+    return _by(parse)
+
+
+def _by(parse: Callable[[str], Any]) -> BeforeValidator:
+    """Files have numbers and booleans of their own; they mean what their text means."""
+
+    def convert(value: object) -> Any:
+        if isinstance(value, bool):
+            value = str(value).lower()
+        return parse(value if isinstance(value, str) else str(value))
+
+    return BeforeValidator(convert)
+
+
+#: Bytes. For fields that may be unset too, as all of these: ``Annotated[int | None, Size]``.
+Size = _by(parse_size)
+#: More than 0, at most 1.
+Share = _by(parse_share)
+#: Entries.
+Count = _by(_parse_count)
+#: Seconds.
+Age = _by(parse_duration)
+#: Seconds, 0.01 to 3600.
+Interval = _by(_parse_interval)
+#: Yes or no.
+Switch = _by(_parse_switch)
+#: :class:`Free`.
+FreeSpace = _by(_parse_free)
