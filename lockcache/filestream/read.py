@@ -12,8 +12,12 @@ import errno
 import logging
 import os
 import stat
+import struct
 import threading
+import time
 from typing import Final
+
+from xxhash import xxh3_128_digest
 
 from lockcache.filestream.layout import Layout
 from lockcache.filestream.recency import Recency
@@ -42,6 +46,8 @@ _EXISTS: Final = os.F_OK
 
 # Looked up once: a hit is 8 us, and each attribute of a module costs 0.05 of them.
 _open, _close, _read_fd, _access, _getxattr = os.open, os.close, os.read, os.access, os.getxattr
+_utime, _time, _xxh3_128 = os.utime, time.time, xxh3_128_digest
+_payload_bytes = struct.Struct("<I").unpack_from  # at offset 8 of a record, see :mod:`.record`
 
 
 class EntryReader:
@@ -100,14 +106,22 @@ class EntryReader:
         self._expects_hit = True
         try:
             blob = _getxattr(fd, _XATTR)
-            payload = _read_fd(fd, int.from_bytes(blob[8:12], "little"))
-            if blob[:4] == ORDINARY and is_whole(blob, name, payload):
-                self._recency.touch(fd)
+            payload = _read_fd(fd, _payload_bytes(blob, 8)[0])
+            # is_whole and touch, written out: the two calls are 0.3 us.
+            bound = blob[:28] + name.encode()
+            if len(blob) > HEAD_BYTES:
+                bound += blob[HEAD_BYTES:]
+            if blob[:4] == ORDINARY and blob[28:44] == _xxh3_128(bound + _xxh3_128(payload)):
+                if self._recency.is_exact:
+                    now = _time()
+                    _utime(fd, (now, now))
+                else:
+                    self._recency.touch(fd)
                 self.hits += 1
                 return payload, blob
-        except (OSError, MemoryError):
-            # No attribute, no plain file, or a damaged length of gigabytes: nothing is decided here, the careful path
-            # looks anew.
+        except (OSError, MemoryError, struct.error):
+            # No attribute or a short one, no plain file, a damaged length of gigabytes, a time that may not be set:
+            # nothing is decided here, the careful path looks anew.
             pass
         finally:
             _close(fd)

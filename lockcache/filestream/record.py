@@ -43,7 +43,7 @@ LONG_PAYLOAD: Final = 2**32 - 1
 TAIL_BESIDE: Final = 0x80
 
 _PREFIX: Final = struct.Struct("<2sBBIIqq")
-_PREFIX_BYTES: Final = _PREFIX.size
+_pack = _PREFIX.pack
 _MAGIC: Final = b"LC"
 _VERSION: Final = 1
 _XXH3_128: Final = 1
@@ -62,21 +62,17 @@ class Record(NamedTuple):
 
 def pack(name: str, payload: bytes, record: Record, *, beside: bool = False) -> bytes:
     """Head and tail for ``payload`` under ``name``; with ``beside`` marked as a record whose tail is in a file."""
-    prefix = _PREFIX.pack(
-        _MAGIC,
-        _VERSION,
-        _XXH3_128 | (TAIL_BESIDE if beside else 0),
-        len(record.tail),
-        min(len(payload), LONG_PAYLOAD),
-        record.created_ns,
-        record.cost_ns,
-    )
-    return prefix + _digest(prefix, name, record.tail, payload) + record.tail
+    _, created_ns, cost_ns, tail = record
+    algorithm = _XXH3_128 | (TAIL_BESIDE if beside else 0)
+    length = min(len(payload), LONG_PAYLOAD)
+    prefix = _pack(_MAGIC, _VERSION, algorithm, len(tail), length, created_ns, cost_ns)
+    # Two short calls rather than one streaming hash: 0.3 us less for small payloads, and no copy of large ones. The
+    # prefix holds the tail's length, so no two splits of the same bytes give one digest.
+    return prefix + xxh3_128_digest(prefix + name.encode() + tail + xxh3_128_digest(payload)) + tail
 
 
 def is_whole(blob: bytes, name: str, payload: bytes) -> bool:
     """Whether ``blob`` (head and tail) is the record of exactly this payload under exactly this name."""
-    # _digest, written out: a call is 0.06 us of a hit.
     return blob[28:44] == xxh3_128_digest(blob[:28] + name.encode() + blob[44:] + xxh3_128_digest(payload))
 
 
@@ -105,9 +101,3 @@ def unpack(blob: bytes) -> Record:
     """Take a verified record apart."""
     _, _, _, _, size, created_ns, cost_ns = _PREFIX.unpack_from(blob)
     return Record(size, created_ns, cost_ns, blob[HEAD_BYTES:])
-
-
-def _digest(prefix: bytes, name: str, tail: bytes, payload: bytes) -> bytes:
-    # Two short calls rather than one streaming hash: 0.3 us less for small payloads, and no copy of large ones. The
-    # prefix holds the tail's length, so no two splits of the same bytes give one digest.
-    return xxh3_128_digest(prefix + name.encode() + tail + xxh3_128_digest(payload))

@@ -100,7 +100,7 @@ class _Write:
         self._payload = payload
         self._record = record
         self._evictions = 0
-        self.evicted = Evicted()
+        self.evicted = _NOTHING
 
     def run(self, timeout_seconds: float, *, fsync: bool) -> str | None:
         """Try until it is stored (``None``) or there is a reason to drop it."""
@@ -128,6 +128,7 @@ class _Write:
         if limit_bytes is not None and size > limit_bytes:
             return f"{size} bytes are more than the directory's cap leaves ({limit_bytes})"
         staged = StagedEntry(self._directory, self._name, size, deadline)
+        is_published = False
         try:
             staged.reserve()
             if limit_bytes is not None and not self._make_room(staged.usage, limit_bytes):
@@ -135,8 +136,10 @@ class _Write:
             staged.set_attribute(attribute)
             staged.write(self._payload, record, fsync=fsync)
             staged.publish(fsync=fsync)
+            is_published = True
         finally:
-            staged.abandon()
+            if not is_published:
+                staged.abandon()
         return None
 
     def _packed(self) -> tuple[bytes, bytes]:
@@ -174,3 +177,4 @@ class _Write:
 
 
 _NO_ROOM: Final = "no room"
+_NOTHING: Final = Evicted()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from itertools import count
+from itertools import count, repeat
 from typing import Any
 
 from lockcache_stress.bench.base import VALUE_BYTES, Bench, Line, interleaved, open_ours, open_theirs, ratio_line
@@ -25,8 +25,7 @@ def measure(bench: Bench) -> list[Line]:
 def _putter(cache: Any, value: bytes) -> Callable[[], object] | None:
     if cache is None:
         return None
-    numbers, put = count(), cache.__setitem__
-    return lambda: put(b"new-%d" % next(numbers), value)
+    return map(cache.__setitem__, map(b"new-%d".__mod__, count()), repeat(value)).__next__
 
 
 def _plain(directory: str, value: bytes) -> Callable[[], object]:
