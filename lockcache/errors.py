@@ -7,6 +7,7 @@
     ├── FormatError (OSError)                   opening: the directory was made by a newer lockcache
     ├── PolicyError (ValueError)                opening: policy.json says what no version understands
     ├── LockTimeoutError (TimeoutError)         a shard lock was not free in time (internal: becomes a dropped write)
+    ├── ArchiveError (ValueError)               a file is no archive of `lockcache pack`, or is damaged
     ├── ReentrantComputeError (RuntimeError)    compute() asked for the very key that it was called to compute
     └── UncacheableError (ValueError)           a key was asked for a compilation that must not be cached
 
@@ -18,6 +19,7 @@ miss or dropped write. What is misconfigured raises when the cache is opened.
 from __future__ import annotations
 
 __all__ = [
+    "ArchiveError",
     "FormatError",
     "LockTimeoutError",
     "LockcacheError",
@@ -61,6 +63,10 @@ class PolicyError(_PathError, ValueError):
 
 class LockTimeoutError(_PathError, TimeoutError):
     """A lock was held by someone else for longer than the lock timeout."""
+
+
+class ArchiveError(LockcacheError, ValueError):
+    """A file is no archive that ``lockcache pack`` made, or is damaged, cut off, or of a newer format."""
 
 
 class ReentrantComputeError(LockcacheError, RuntimeError):

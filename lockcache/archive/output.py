@@ -1,0 +1,47 @@
+"""Where an archive goes: a file that appears whole or not at all.
+
+Keeps invariant 5 for archives: a death, a full disk or Ctrl-C leaves the file that was there before, and at most a
+hidden file beside it that says in its name what it was.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import stat
+import tempfile
+from collections.abc import Iterator
+from typing import BinaryIO
+
+__all__ = ["open_output"]
+
+
+@contextlib.contextmanager
+def open_output(path: str) -> Iterator[BinaryIO]:
+    """A file that takes the place of ``path`` when the block ends well. Devices and FIFOs are written as they are.
+
+    Made with mode 0600: what was private in a cache directory stays so. A symlink stays, and its target is replaced.
+    """
+    target = os.path.realpath(path)
+    try:
+        mode = os.stat(target).st_mode
+    except FileNotFoundError:
+        mode = stat.S_IFREG
+    if stat.S_ISDIR(mode):
+        raise IsADirectoryError(errno.EISDIR, "an archive is a file", path)
+    if not stat.S_ISREG(mode):
+        with open(target, "wb") as device:
+            yield device
+        return
+    fd, staged = tempfile.mkstemp(prefix=f".{os.path.basename(target)}.", suffix=".part", dir=os.path.dirname(target))
+    try:
+        with open(fd, "wb") as file:
+            yield file
+            file.flush()
+            os.fsync(fd)
+        os.rename(staged, target)
+    except BaseException:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(staged)
+        raise

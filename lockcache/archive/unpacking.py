@@ -1,0 +1,174 @@
+"""Unpacking: entries from an archive into a directory that others may be using.
+
+Keeps invariants 1 to 5 by going through the directory's own writer: each entry is verified on the way in, room is
+reserved before a byte of it is on disk, it appears whole or not at all, and a death leaves nothing that anybody waits
+for. Nothing in an archive decides where something is written but 64 hex digits. Memory is bounded by the largest entry
+that is accepted.
+
+The last use of an entry is what it was where it was packed (but never in the future, which would keep it for ever), so
+that of old and unpacked entries the cap keeps those that were used last.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import BinaryIO, Final
+
+import zstandard
+
+from lockcache.archive.members import Manifest, Member, Members
+from lockcache.archive.recency import StatedUse, Unused
+from lockcache.errors import ArchiveError
+from lockcache.filestream.directory import CacheDirectory
+from lockcache.filestream.eviction import Evicted
+from lockcache.filestream.read import EntryReader
+from lockcache.filestream.record import Record, is_understood, is_whole, unpack
+from lockcache.filestream.writer import EntryWriter
+
+__all__ = ["LARGEST_ENTRY_BYTES", "Acceptance", "Unpacked", "unpack_archive"]
+
+#: The largest entry that is accepted unless told otherwise: it has to fit into memory, and no known kernel is a tenth.
+LARGEST_ENTRY_BYTES: Final = 1 << 30
+
+# What `zstd -22` needs and `zstd -d` allows: 128 MiB. More is a way to fill memory.
+_LARGEST_WINDOW_BYTES: Final = 1 << 27
+
+# Problems that are told one by one; all are counted.
+_MOST_TOLD: Final = 20
+
+
+@dataclass(frozen=True)
+class Acceptance:
+    """What to take from an archive."""
+
+    #: Replace entries that are there. By default they are kept: they may be newer.
+    overwrite: bool = False
+    #: Also entries without a record, which nothing can verify. They get one, of the bytes that came.
+    include_unverified: bool = False
+    #: Give up at the first entry that is not as it should be.
+    strict: bool = False
+    largest_entry_bytes: int = LARGEST_ENTRY_BYTES
+
+
+@dataclass
+class Unpacked:
+    """What came of it; counts of entries."""
+
+    stored: int = 0
+    #: Of payloads stored.
+    bytes: int = 0
+    #: Were there already.
+    kept: int = 0
+    #: Failed their digest.
+    damaged: int = 0
+    #: Were no entries: links, devices, names that lead elsewhere, sizes beyond what is accepted.
+    refused: int = 0
+    #: Have no record, and were not asked for.
+    unverified: int = 0
+    #: Could not be stored: larger than the cap, disk full, lock not free in time.
+    dropped: int = 0
+    #: Made room for others.
+    evicted: int = 0
+    evicted_bytes: int = 0
+    #: Why, for the first of those that were not as they should be.
+    problems: list[str] = field(default_factory=list)
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether everything was as it should be, and is there now or gave way to the cap."""
+        return not (self.damaged or self.refused or self.dropped)
+
+
+def unpack_archive(
+    file: BinaryIO,
+    directory: CacheDirectory,
+    acceptance: Acceptance | None = None,
+    progress: Callable[[int, Manifest], object] = lambda done, manifest: None,
+) -> tuple[Manifest, Unpacked]:
+    """Store the entries of an archive. ``progress`` is given the bytes of payloads so far, and the manifest.
+
+    Raises :class:`ArchiveError` for a file that is no archive, is damaged or cut off (what came before stays, whole),
+    and the :class:`OSError` of a directory that may not be written.
+    """
+    source = zstandard.ZstdDecompressor(max_window_size=_LARGEST_WINDOW_BYTES).stream_reader(file, closefd=False)
+    try:
+        members = Members(source)
+        unpacking = _Unpacking(directory, acceptance or Acceptance())
+        done = 0
+        for member in members:
+            unpacking.take(member, members.payload)
+            done += member.size_bytes
+            progress(done, members.manifest)
+    except zstandard.ZstdError as error:
+        raise ArchiveError(f"this archive cannot be decompressed: {error}") from error
+    return members.manifest, unpacking.done
+
+
+class _Unpacking:
+    def __init__(self, directory: CacheDirectory, acceptance: Acceptance) -> None:
+        self._directory = directory
+        self._acceptance = acceptance
+        self._use = StatedUse(directory.layout.root)
+        directory.recency = self._use
+        self._reader = EntryReader(directory.layout, Unused(directory.layout.root))
+        timeout = directory.locks[0].timeout_seconds
+        self._writer = EntryWriter(directory, timeout, fsync=False, use_record_files=False)
+        self.done = Unpacked()
+
+    def take(self, member: Member, payload: Callable[[], bytes]) -> None:
+        """Store one member, or count why not. ``payload`` reads it; unless it is called nothing of it is in memory."""
+        done = self.done
+        if member.problem is not None:
+            done.refused += 1
+            return self._tell(member, member.problem)
+        if member.size_bytes > self._acceptance.largest_entry_bytes:
+            done.refused += 1
+            return self._tell(member, f"{member.size_bytes} bytes; accepted: {self._acceptance.largest_entry_bytes}")
+        limit_bytes = self._directory.policy.current().entries_limit_bytes
+        if limit_bytes is not None and member.size_bytes > limit_bytes:
+            done.dropped += 1
+            return self._tell(
+                member, f"{member.size_bytes} bytes are more than the directory's cap leaves", fatal=False
+            )
+        if not member.record and not self._acceptance.include_unverified:
+            done.unverified += 1
+            return None
+        return self._verify(member, payload())
+
+    def _verify(self, member: Member, payload: bytes) -> None:
+        record = Record(len(payload), member.last_use_ns, 0, b"")
+        if member.record:
+            if not is_understood(member.record) or not is_whole(member.record, member.name, payload):
+                self.done.damaged += 1
+                return self._tell(member, "not what was packed: its digest is another")
+            record = unpack(member.record)
+        if record.cost_ns < 0 or record.created_ns < 0:
+            self.done.damaged += 1
+            return self._tell(member, "its record states a time before 1970, or a cost below nothing")
+        if not self._acceptance.overwrite and self._reader.load(member.name) is not None:
+            self.done.kept += 1
+            return None
+        return self._store(member, payload, record)
+
+    def _store(self, member: Member, payload: bytes, record: Record) -> None:
+        done = self.done
+        self._use.last_use_ns = min(member.last_use_ns, time.time_ns())
+        written = self._writer.store(member.name, payload, Record(len(payload), *record[1:]))
+        evicted: Evicted = written.evicted
+        done.evicted += evicted.entries
+        done.evicted_bytes += evicted.bytes
+        if written.dropped is not None:
+            done.dropped += 1
+            return self._tell(member, written.dropped, fatal=False)
+        done.stored += 1
+        done.bytes += len(payload)
+        return None
+
+    def _tell(self, member: Member, problem: str, *, fatal: bool = True) -> None:
+        text = f"{member.name}: {problem}"
+        if fatal and self._acceptance.strict:
+            raise ArchiveError(text)
+        if len(self.done.problems) < _MOST_TOLD:
+            self.done.problems.append(text)
