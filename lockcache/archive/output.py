@@ -34,7 +34,7 @@ def open_output(path: str) -> Iterator[BinaryIO]:
         with open(target, "wb") as device:
             yield device
         return
-    fd, staged = tempfile.mkstemp(prefix=f".{os.path.basename(target)}.", suffix=".part", dir=os.path.dirname(target))
+    fd, staged = _stage(target, path)
     try:
         with open(fd, "wb") as file:
             yield file
@@ -45,3 +45,11 @@ def open_output(path: str) -> Iterator[BinaryIO]:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(staged)
         raise
+
+
+def _stage(target: str, path: str) -> tuple[int, str]:
+    folder, name = os.path.split(target)
+    try:
+        return tempfile.mkstemp(prefix=f".{name}.", suffix=".part", dir=folder)
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, path) from error  # not under a name that nobody knows

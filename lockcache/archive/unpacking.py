@@ -71,7 +71,7 @@ class Unpacked:
     dropped: int = 0
     #: Made room for others.
     evicted: int = 0
-    evicted_bytes: int = 0
+    freed_bytes: int = 0
     #: Why, for the first of those that were not as they should be.
     problems: list[str] = field(default_factory=list)
 
@@ -83,11 +83,13 @@ class Unpacked:
 
 def unpack_archive(
     file: BinaryIO,
-    directory: CacheDirectory,
+    open_directory: Callable[[], CacheDirectory],
     acceptance: Acceptance | None = None,
     progress: Callable[[int, Manifest], object] = lambda done, manifest: None,
 ) -> tuple[Manifest, Unpacked]:
-    """Store the entries of an archive. ``progress`` is given the bytes of payloads so far, and the manifest.
+    """Store the entries of an archive. ``progress`` is given the bytes of payloads so far (0 first), and the manifest.
+
+    The directory is opened, which may make it, when the file has proven to be an archive.
 
     Raises :class:`ArchiveError` for a file that is no archive, is damaged or cut off (what came before stays, whole),
     and the :class:`OSError` of a directory that may not be written.
@@ -95,14 +97,18 @@ def unpack_archive(
     source = zstandard.ZstdDecompressor(max_window_size=_LARGEST_WINDOW_BYTES).stream_reader(file, closefd=False)
     try:
         members = Members(source)
-        unpacking = _Unpacking(directory, acceptance or Acceptance())
-        done = 0
+    except zstandard.ZstdError as error:
+        raise ArchiveError(f"this is no archive of `lockcache pack`: {error}") from error
+    unpacking = _Unpacking(open_directory(), acceptance or Acceptance())
+    done_bytes = 0
+    progress(done_bytes, members.manifest)
+    try:
         for member in members:
             unpacking.take(member, members.payload)
-            done += member.size_bytes
-            progress(done, members.manifest)
-    except zstandard.ZstdError as error:
-        raise ArchiveError(f"this archive cannot be decompressed: {error}") from error
+            done_bytes += member.size_bytes
+            progress(done_bytes, members.manifest)
+    except (zstandard.ZstdError, ArchiveError) as error:
+        raise ArchiveError(f"{error} ({unpacking.done.stored} entries before that were stored)") from error
     return members.manifest, unpacking.done
 
 
@@ -158,7 +164,7 @@ class _Unpacking:
         written = self._writer.store(member.name, payload, Record(len(payload), *record[1:]))
         evicted: Evicted = written.evicted
         done.evicted += evicted.entries
-        done.evicted_bytes += evicted.bytes
+        done.freed_bytes += evicted.bytes
         if written.dropped is not None:
             done.dropped += 1
             return self._tell(member, written.dropped, fatal=False)

@@ -10,7 +10,7 @@ import sys
 __all__ = ["main"]
 
 # What `pip install lockcache[cli]` brings. Anything else that is missing is a broken install, and worth a traceback.
-_EXTRA = ("click", "durationpy", "elftools", "pydantic", "rich")
+_EXTRA = ("click", "durationpy", "elftools", "pydantic", "rich", "zstandard")
 
 
 def main() -> None:

@@ -27,10 +27,12 @@ __all__ = ["COMMANDS", "cli", "run"]
 #: Each the name of a module in lockcache.cli.commands.
 COMMANDS: Final = (
     "clear",
+    "pack",
     "path",
     "policy",
     "recount",
     "stats",
+    "unpack",
 )
 
 _FAILED: Final = 1

@@ -16,11 +16,12 @@ from tests.cli.running import LOCKCACHE, run
 # How each command that takes a directory is called. A new command has to be added here.
 ON_A_DIRECTORY = {
     "clear": ("clear", "--yes"),
+    "pack": ("pack", "/dev/null"),
     "policy": ("policy", "get"),
     "recount": ("recount",),
     "stats": ("stats",),
 }
-WITHOUT_A_DIRECTORY = {"path"}
+WITHOUT_A_DIRECTORY = {"path", "unpack"}
 
 BAD_VALUES = [
     (("stats", "--no-such-option"), "--no-such-option"),
@@ -31,6 +32,17 @@ BAD_VALUES = [
     (("policy", "no-such-subcommand"), "no-such-subcommand"),
     (("stats", "{filled}", "another"), "another"),
     (("path", ""), "must not be empty"),
+    (("pack", "", "{filled}"), "must not be empty"),
+    (("pack", "{filled}", "{filled}"), "is inside the cache"),
+    (("pack", "/proc/no-such", "{filled}"), "/proc/no-such"),
+    (("pack", "/tmp", "{filled}"), "/tmp"),
+    (("pack", "--level", "30", "/dev/null", "{filled}"), "30"),
+    (("pack", "--newer-than", "soon", "/dev/null", "{filled}"), "'soon'"),
+    (("pack", "--json", "-", "{filled}"), "both want stdout"),
+    (("unpack", "{filled}/no-such", "{filled}"), "no-such"),
+    (("unpack", "{filled}", "{filled}"), "Is a directory"),
+    (("unpack", "/dev/null", "{filled}"), "cut off"),
+    (("unpack", "--max-entry", "much", "/dev/null", "{filled}"), "'much'"),
 ]
 
 

@@ -1,0 +1,107 @@
+"""``lockcache pack``: the verified entries of a cache, in one file."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from dataclasses import asdict
+from types import FrameType
+from typing import Any, Final
+
+import click
+
+from lockcache.archive.output import open_output
+from lockcache.archive.packing import DEFAULT_LEVEL, LEVELS, Choice, Packed, pack_directory
+from lockcache.cli import options
+from lockcache.cli.opening import look
+from lockcache.cli.output import plain, print_facts, size_in_words
+from lockcache.cli.progress import progress_bar
+from lockcache.filestream.layout import Layout
+
+__all__ = ["command"]
+
+_STDOUT: Final = "-"
+
+
+@click.command("pack")
+@click.argument("file")
+@options.directory
+@click.option("--arch", "arches", multiple=True, metavar="ARCH", help="Only entries of this arch, such as sm_90.")
+@click.option("--newer-than", callback=options.duration, metavar="AGE", help="Only what was used within 30d, 12h, ...")
+@click.option("--include-unverified", is_flag=True, help="Also entries without a record, such as cuda.core's own.")
+@click.option(
+    "--level",
+    type=click.IntRange(LEVELS[0], LEVELS[-1]),
+    default=DEFAULT_LEVEL,
+    show_default=True,
+    help="zstd's: 1 is fastest, 19 smallest; above it needs much memory.",
+)
+@options.as_json
+def command(
+    file: str,
+    directory: str | None,
+    arches: tuple[str, ...],
+    newer_than: float | None,
+    include_unverified: bool,
+    level: int,
+    as_json: bool,
+) -> None:
+    """Pack a cache into FILE, a zstd-compressed tar, to ship it warm: in an image, to another cluster, to CI.
+
+    Only entries that pass their digest are packed, with their metadata and when they were last used; packing is no use
+    of them. Safe while others use the cache. FILE appears whole or not at all; "-" is stdout. The same entries give the
+    same bytes.
+
+    \b
+    Examples:
+      lockcache pack warm.tar.zst
+      lockcache pack --arch sm_90 --newer-than 30d warm.tar.zst /scratch/kernels
+      lockcache pack - | ssh node2 lockcache unpack -
+    """
+    _check_output(file, as_json)
+    layout = look(directory)
+    _refuse_inside(file, layout)
+    choice = Choice(frozenset(arches), newer_than, include_unverified)
+    # Ends as Ctrl-C does: what is half written goes.
+    signal.signal(signal.SIGTERM, _terminate)
+    packed, archive_bytes = _pack(file, layout, choice, level)
+    if file == _STDOUT:
+        click.echo(f"packed {packed.entries} entries from {plain(layout.root)}", err=True)
+        return
+    found: dict[str, Any] = {"path": layout.root, "file": os.path.abspath(file), **asdict(packed)}
+    found["archive_bytes"] = archive_bytes
+    print_facts(found, as_json, {"bytes": size_in_words(packed.bytes), "archive_bytes": size_in_words(archive_bytes)})
+
+
+def _pack(file: str, layout: Layout, choice: Choice, level: int) -> tuple[Packed, int]:
+    with progress_bar("packing") as show:
+        if file == _STDOUT:
+            packed = pack_directory(layout, sys.stdout.buffer, choice, level, show)
+            sys.stdout.buffer.flush()
+            return packed, 0
+        with open_output(file) as out:
+            packed = pack_directory(layout, out, choice, level, show)
+            out.flush()
+            return packed, os.fstat(out.fileno()).st_size
+
+
+def _check_output(file: str, as_json: bool) -> None:
+    if not file or "\0" in file:
+        raise click.UsageError(f"FILE must not be empty or contain NUL, got {file!r}")
+    if file != _STDOUT:
+        return
+    if as_json:
+        raise click.UsageError("FILE - and --json both want stdout; give one of them another place")
+    if sys.stdout.isatty():
+        raise click.UsageError("FILE - would write an archive to a terminal; pipe it, or name a file")
+
+
+def _refuse_inside(file: str, layout: Layout) -> None:
+    inside = os.path.realpath(layout.root)
+    if file != _STDOUT and os.path.commonpath([os.path.realpath(file), inside]) == inside:
+        raise click.UsageError(f"FILE {file!r} is inside the cache, whose cap would not count it; put it elsewhere")
+
+
+def _terminate(number: int, frame: FrameType | None) -> None:
+    sys.exit(128 + number)

@@ -1,0 +1,130 @@
+"""``lockcache unpack``: an archive of ``lockcache pack`` into a cache."""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+from collections.abc import Callable
+from dataclasses import asdict
+from typing import Any, BinaryIO, Final
+
+import click
+
+from lockcache.archive.members import Manifest
+from lockcache.archive.unpacking import LARGEST_ENTRY_BYTES, Acceptance, Unpacked, unpack_archive
+from lockcache.arguments import resolve_path
+from lockcache.cli import options
+from lockcache.cli.opening import LOCK_TIMEOUT_SECONDS
+from lockcache.cli.output import plain, print_facts, size_in_words
+from lockcache.cli.progress import progress_bar
+from lockcache.errors import ArchiveError
+from lockcache.filestream.directory import CacheDirectory
+from lockcache.filestream.layout import Layout
+
+__all__ = ["command"]
+
+_STDIN: Final = "-"
+
+
+@click.command("unpack")
+@click.argument("file")
+@options.directory
+@click.option("--overwrite", is_flag=True, help="Replace entries that are there; by default those are kept.")
+@click.option("--strict", is_flag=True, help="Give up at the first entry that is damaged or no entry.")
+@click.option("--include-unverified", is_flag=True, help="Also entries without a record; they get one.")
+@click.option("--max-entry", callback=options.size, metavar="SIZE", help="Refuse larger entries.  [default: 1GiB]")
+@options.as_json
+@click.pass_context
+def command(
+    context: click.Context,
+    file: str,
+    directory: str | None,
+    overwrite: bool,
+    strict: bool,
+    include_unverified: bool,
+    max_entry: int | None,
+    as_json: bool,
+) -> None:
+    """Unpack FILE into a cache, which is made if it is missing. "-" is stdin.
+
+    Each entry is verified on the way in, and stored as any program stores one: safe while others use the cache, under
+    its cap (the least recently used go first), whole or not at all when interrupted. Entries that are there are kept.
+    Damaged entries and whatever is no entry (links, devices, paths that lead elsewhere) are counted and left out.
+
+    \b
+    Exit codes: 0 all is there, or gave way to the cap; 1 something was damaged, refused or could not be stored;
+    2 FILE is no archive, or another mistake in what was asked for.
+
+    \b
+    Examples:
+      lockcache unpack warm.tar.zst
+      lockcache unpack --strict warm.tar.zst /scratch/kernels
+      curl -s https://ci.example/warm.tar.zst | lockcache unpack - /scratch/kernels
+    """
+    acceptance = Acceptance(overwrite, include_unverified, strict, max_entry or LARGEST_ENTRY_BYTES)
+    layout = _target(directory)
+    with _open(file) as archive:
+        manifest, done = _unpack(context, archive, layout, acceptance)
+    _report(layout, manifest, done, as_json)
+    context.exit(0 if done.is_complete else 1)
+
+
+def _unpack(
+    context: click.Context, archive: BinaryIO, layout: Layout, acceptance: Acceptance
+) -> tuple[Manifest, Unpacked]:
+    began = False
+
+    def watch(show: Callable[[int, int], None]) -> Callable[[int, Manifest], None]:
+        def watched(done_bytes: int, manifest: Manifest) -> None:
+            nonlocal began
+            began = True
+            show(done_bytes, manifest.bytes)
+
+        return watched
+
+    try:
+        with progress_bar("unpacking") as show:
+            return unpack_archive(
+                archive, lambda: CacheDirectory(layout.root, LOCK_TIMEOUT_SECONDS), acceptance, watch(show)
+            )
+    except ArchiveError as error:
+        if not began:
+            raise  # the wrong file: a mistake
+        click.echo(f"lockcache: {plain(error)}", err=True)
+        context.exit(1)
+
+
+def _report(layout: Layout, manifest: Manifest, done: Unpacked, as_json: bool) -> None:
+    for problem in done.problems:
+        click.echo(f"lockcache: {plain(problem)}", err=True)
+    found: dict[str, Any] = {"path": layout.root, "made_by": manifest.made_by, **asdict(done)}
+    if not as_json:
+        del found["problems"]
+    sizes = {"bytes": size_in_words(done.bytes), "freed_bytes": size_in_words(done.freed_bytes)}
+    print_facts(found, as_json, sizes)
+
+
+def _open(file: str) -> BinaryIO:
+    if file != _STDIN:
+        if not file or "\0" in file:
+            raise click.UsageError(f"FILE must not be empty or contain NUL, got {file!r}")
+        return open(file, "rb")
+    if sys.stdin.isatty():
+        raise click.UsageError("FILE - reads an archive from stdin, which is a terminal; pipe one into it")
+    return sys.stdin.buffer
+
+
+def _target(directory: str | None) -> Layout:
+    """A cache, an empty directory or none yet. A directory of other things is not made a cache by a mistyped path."""
+    layout = Layout(resolve_path(directory))
+    try:
+        names = os.listdir(layout.root)
+    except FileNotFoundError:
+        return layout
+    ours = {os.path.basename(path) for path in (layout.entries, layout.own)}
+    if names and not ours & set(names) and any(name != "lost+found" and not name.startswith(".") for name in names):
+        raise NotADirectoryError(
+            errno.ENOTDIR, "holds other things than a cache; name a directory of its own", layout.root
+        )
+    return layout

@@ -1,0 +1,24 @@
+"""A progress bar on a terminal, for what takes longer than a breath. On stderr: stdout is for what was asked for."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Callable, Iterator
+
+__all__ = ["progress_bar"]
+
+
+@contextlib.contextmanager
+def progress_bar(label: str) -> Iterator[Callable[[int, int], None]]:
+    """Gives ``show(done_bytes, of_bytes)``. Shows nothing where nobody looks, and is gone afterwards."""
+    if not sys.stderr.isatty():
+        yield lambda done_bytes, of_bytes: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
+
+    columns = (TextColumn(label), BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task(label, total=None)
+        yield lambda done_bytes, of_bytes: progress.update(task, completed=done_bytes, total=of_bytes)

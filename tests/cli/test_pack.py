@@ -1,0 +1,260 @@
+"""Shipping a warm cache with the operator's command: files, pipes, full disks, kills, and others at work meanwhile."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from lockcache import Entry, FileStreamProgramCache
+from tests.cli.running import LOCKCACHE, run
+from tests.crash.measure import assert_one_recount_mends_all
+from tests.processes.crowd import HANG_SECONDS, crowd
+from tests.processes.proof import prove, value_for
+from tests.unit.archives import archive_of, entry
+
+KEYS = [b"%d" % number for number in range(300)]
+
+
+@pytest.fixture
+def filled(tmp_path: Path) -> Path:
+    root = tmp_path / "filled"
+    with FileStreamProgramCache(root) as cache:
+        for key in KEYS:
+            cache.put_entry(key, Entry(value_for(key, 1, 0), {"arch": "sm_90"}))
+    return root
+
+
+def until(happened: Callable[[], bool], process: subprocess.Popen[bytes]) -> None:
+    """Wait for what a process does; fails if it ends without."""
+    deadline = time.monotonic() + HANG_SECONDS
+    while not happened():
+        assert process.poll() is None, "ended before"
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
+
+
+def test_a_cache_goes_through_a_file(filled: Path, tmp_path: Path) -> None:
+    archive = tmp_path / "warm.tar.zst"
+    packed = json.loads(run("pack", "--json", archive, filled).stdout)
+    assert (packed["entries"], packed["archive_bytes"]) == (len(KEYS), archive.stat().st_size)
+    assert archive.stat().st_mode & 0o777 == 0o600
+    unpacked = json.loads(run("unpack", "--json", archive, tmp_path / "other").stdout)
+    assert (unpacked["stored"], unpacked["bytes"]) == (len(KEYS), packed["bytes"])
+    with FileStreamProgramCache(tmp_path / "other", verified_only=True) as cache:
+        assert all(cache[key] == value_for(key, 1, 0) for key in KEYS)
+
+
+def test_a_cache_goes_through_a_pipe(filled: Path, tmp_path: Path) -> None:
+    line = f"{LOCKCACHE} pack --level 1 - {filled} | {LOCKCACHE} unpack - {tmp_path / 'other'}"
+    ended = subprocess.run(["bash", "-o", "pipefail", "-c", line], capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended
+    assert len(FileStreamProgramCache(tmp_path / "other")) == len(KEYS)
+
+
+def test_standard_tools_can_look_inside(filled: Path, tmp_path: Path) -> None:
+    run("pack", tmp_path / "warm.tar.zst", filled)
+    shown = subprocess.run(
+        f"zstd -dc {tmp_path}/warm.tar.zst | tar t 2>/dev/null", shell=True, capture_output=True, text=True, check=False
+    )
+    if shown.returncode:
+        pytest.skip("needs zstd and tar")
+    first, *entries = shown.stdout.splitlines()
+    assert first == "lockcache-pack.json"
+    assert sorted(entries) == sorted(str(path.relative_to(filled)) for path in filled.glob("entries/*/*"))
+
+
+def test_what_is_damaged_makes_exit_1_and_the_rest_is_stored(tmp_path: Path) -> None:
+    archive = tmp_path / "warm.tar.zst"
+    archive.write_bytes(archive_of(entry(b"a", b"1"), entry(b"b", b"2", name_of=b"c"), entry(b"d", b"3")))
+    ended = run("unpack", archive, tmp_path / "other")
+    assert ended.returncode == 1
+    assert "digest" in ended.stderr
+    assert len(FileStreamProgramCache(tmp_path / "other")) == 2
+    strict = run("unpack", "--strict", archive, tmp_path / "strict")
+    assert (strict.returncode, strict.stdout) == (1, "")
+    assert len(FileStreamProgramCache(tmp_path / "strict")) == 1
+
+
+def test_what_is_no_archive_makes_no_cache(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("no archive")
+    ended = run("unpack", tmp_path / "file", tmp_path / "other")
+    assert ended.returncode == 2
+    assert "no archive" in ended.stderr
+    assert not (tmp_path / "other").exists()
+
+
+def test_a_directory_of_other_things_is_not_made_a_cache(filled: Path, tmp_path: Path) -> None:
+    run("pack", tmp_path / "warm.tar.zst", filled)
+    (tmp_path / "thesis").mkdir()
+    (tmp_path / "thesis" / "chapter.tex").write_text("")
+    ended = run("unpack", tmp_path / "warm.tar.zst", tmp_path / "thesis")
+    assert ended.returncode == 2
+    assert "holds other things than a cache" in ended.stderr
+    assert os.listdir(tmp_path / "thesis") == ["chapter.tex"]
+
+
+def test_packing_over_an_archive_replaces_it_whole_and_through_a_symlink(filled: Path, tmp_path: Path) -> None:
+    (tmp_path / "real").write_text("before")
+    (tmp_path / "link").symlink_to("real")
+    assert run("pack", tmp_path / "link", filled).returncode == 0
+    assert (tmp_path / "link").is_symlink()
+    assert run("unpack", tmp_path / "real", tmp_path / "other").returncode == 0
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_pack_leaves_what_was_there(number: signal.Signals, tmp_path: Path) -> None:
+    with FileStreamProgramCache(tmp_path / "large") as cache:
+        for index in range(12):
+            cache[b"%d" % index] = os.urandom(1 << 20)
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "warm.tar.zst").write_text("before")
+    process = subprocess.Popen([LOCKCACHE, "pack", "--level", "22", tmp_path / "out/warm.tar.zst", tmp_path / "large"])
+    until(lambda: len(os.listdir(tmp_path / "out")) == 2, process)
+    process.send_signal(number)
+    assert process.wait(HANG_SECONDS) == 128 + number
+    assert os.listdir(tmp_path / "out") == ["warm.tar.zst"]
+    assert (tmp_path / "out" / "warm.tar.zst").read_text() == "before"
+
+
+@pytest.mark.root
+def test_a_full_disk_leaves_no_half_archive(mount_tmpfs: Callable[..., Path], tmp_path: Path) -> None:
+    with FileStreamProgramCache(tmp_path / "large") as cache:
+        cache[b"key"] = os.urandom(2 << 20)
+    disk = mount_tmpfs("size=1m")
+    ended = run("pack", disk / "warm.tar.zst", tmp_path / "large")
+    assert ended.returncode == 1
+    assert "No space left" in ended.stderr
+    assert ended.stderr.count("\n") == 1
+    assert os.listdir(disk) == []
+
+
+@pytest.mark.root
+def test_unpacking_onto_a_full_disk_ends_with_whole_entries_those_used_last(
+    mount_tmpfs: Callable[..., Path], tmp_path: Path
+) -> None:
+    with FileStreamProgramCache(tmp_path / "large") as cache:
+        for number in range(40):
+            cache[b"%d" % number] = value_for(b"%d" % number, 1, 0, 200_000)
+    run("pack", tmp_path / "warm.tar.zst", tmp_path / "large")
+    disk = mount_tmpfs("size=4m")
+    found = json.loads(run("unpack", "--json", tmp_path / "warm.tar.zst", disk / "cache").stdout)
+    assert found["stored"] + found["dropped"] == 40
+    assert found["evicted"] > 10
+    with FileStreamProgramCache(disk / "cache") as cache:
+        left = [number for number in range(40) if (value := cache.get(b"%d" % number)) and prove(b"%d" % number, value)]
+        assert 39 in left
+        assert 10 < len(left) < 21
+        assert cache.stats().corrupt_entries == 0
+        assert_one_recount_mends_all(cache)
+
+
+@pytest.mark.root
+@pytest.mark.parametrize("options", [("-O", "^ext_attr"), ("-b", "1024")], ids=["no attributes", "255 bytes"])
+def test_metadata_survive_file_systems_without_room_for_attributes(
+    options: tuple[str, ...], mount_image: Callable[..., Path], tmp_path: Path
+) -> None:
+    entries = {
+        b"bare": Entry(b"x" * 100),
+        b"described": Entry(b"y" * 100, {"symbols": {b"f": "_Z1fv"}, "compile_cost_ns": 12}),
+        b"with a log": Entry(b"z" * 100, {"log": "l" * 3000}),
+    }
+    with FileStreamProgramCache(tmp_path / "here") as cache:
+        for key, content in entries.items():
+            cache.put_entry(key, content)
+    there = mount_image("ext4", 16, *options) / "cache"
+    assert run("pack", tmp_path / "1.tar.zst", tmp_path / "here").returncode == 0
+    assert run("unpack", tmp_path / "1.tar.zst", there).returncode == 0
+    assert run("pack", tmp_path / "2.tar.zst", there).returncode == 0
+    assert (tmp_path / "1.tar.zst").read_bytes() == (tmp_path / "2.tar.zst").read_bytes()
+    with FileStreamProgramCache(there, verified_only=True) as cache:
+        assert {key: cache.get_entry(key) for key in entries} == entries
+        assert_one_recount_mends_all(cache)
+
+
+@pytest.mark.root
+def test_a_read_only_cache_can_be_packed_and_refuses_to_be_unpacked_into(
+    mount_tmpfs: Callable[..., Path], tmp_path: Path
+) -> None:
+    disk = mount_tmpfs("size=8m")
+    with FileStreamProgramCache(disk / "cache") as cache:
+        cache[b"key"] = b"code"
+    subprocess.run(["mount", "-o", "remount,ro", disk], check=True)
+    assert run("pack", tmp_path / "warm.tar.zst", disk / "cache").returncode == 0
+    ended = run("unpack", "--overwrite", tmp_path / "warm.tar.zst", disk / "cache")
+    assert ended.returncode == 2
+    assert "Read-only file system" in ended.stderr
+
+
+def _write_and_read(root: str, writer: int) -> int:
+    reads = 0
+    with FileStreamProgramCache(root) as cache:
+        for serial in range(3):
+            for key in KEYS:
+                cache[key] = value_for(key, writer, serial)
+                value = cache.get(key)
+                if value is not None:
+                    prove(key, value)
+                    reads += 1
+        assert cache.stats().corrupt_entries == 0
+        assert cache.stats().dropped_writes == 0
+    return reads
+
+
+def test_two_unpackers_writers_and_a_packer_at_once(filled: Path, tmp_path: Path) -> None:
+    archive, root = tmp_path / "warm.tar.zst", tmp_path / "other"
+    run("pack", archive, filled)
+    FileStreamProgramCache(root).close()
+    unpack = [LOCKCACHE, "unpack", "--json", archive, root]
+    with crowd("spawn", _write_and_read, [(str(root), writer) for writer in (2, 3)]) as writers:
+        unpackers = [subprocess.Popen([*unpack, *option], stdout=subprocess.PIPE) for option in ((), ("--overwrite",))]
+        packed = run("pack", tmp_path / "meanwhile.tar.zst", root)
+        assert all(unpacker.wait(HANG_SECONDS) == 0 for unpacker in unpackers)
+        done = [json.loads(unpacker.communicate()[0]) for unpacker in unpackers]
+        assert all(reads > 0 for reads in writers.results())
+    assert [each["stored"] + each["kept"] for each in done] == [len(KEYS), len(KEYS)]
+    assert packed.returncode == 0, packed
+    assert run("unpack", "--strict", tmp_path / "meanwhile.tar.zst", tmp_path / "third").returncode == 0
+    for path in (root, tmp_path / "third"):
+        with FileStreamProgramCache(path, verified_only=True) as cache:
+            for key in KEYS:
+                value = cache.get(key)
+                assert value is not None or path != root
+                assert value is None or prove(key, value).writer in (1, 2, 3)
+            assert_one_recount_mends_all(cache)
+
+
+def test_a_killed_unpack_leaves_whole_entries_and_is_finished_by_the_next(tmp_path: Path) -> None:
+    archive, root = tmp_path / "warm.tar.zst", tmp_path / "other"
+    values = {b"%d" % number: os.urandom(50_000) for number in range(60)}
+    with FileStreamProgramCache(tmp_path / "large") as cache:
+        cache.update(values)
+    run("pack", archive, tmp_path / "large")
+    content = archive.read_bytes()
+
+    def entries() -> int:
+        return len(list(root.glob("entries/*/*")))
+
+    for share in (0.3, 0.6, 0.9):
+        process = subprocess.Popen([LOCKCACHE, "unpack", "-", root], stdin=subprocess.PIPE, stderr=subprocess.DEVNULL)
+        assert process.stdin is not None
+        # The unpacker has stored nearly as much when it waits for more, in the middle of an entry or between two.
+        process.stdin.write(content[: int(len(content) * share)])
+        process.stdin.flush()
+        until(lambda share=share: entries() > len(values) * (share - 0.2), process)  # type: ignore[misc]
+        process.kill()
+        process.wait()
+        process.stdin.close()
+        with FileStreamProgramCache(root, verified_only=True) as cache:
+            assert all(cache.get(key) in (None, value) for key, value in values.items())
+            assert cache.stats().corrupt_entries == 0
+            assert_one_recount_mends_all(cache)
+    assert run("unpack", archive, root).returncode == 0
+    with FileStreamProgramCache(root) as cache:
+        assert all(cache[key] == value for key, value in values.items())

@@ -1,0 +1,231 @@
+"""A cache that goes through an archive comes out as it was: bytes, metadata, costs and the order of uses."""
+
+from __future__ import annotations
+
+import os
+import stat
+import time
+from pathlib import Path
+
+import pytest
+
+from lockcache import Entry, FileStreamProgramCache
+from lockcache.archive.packing import Choice
+from lockcache.archive.unpacking import Acceptance
+from lockcache.errors import ArchiveError
+from lockcache.filestream.eviction import all_entries
+from lockcache.filestream.layout import Layout, entry_name
+from tests.crash.measure import assert_one_recount_mends_all
+from tests.unit.archives import archive_of, entry, packed, unpacked
+
+ENTRIES = {
+    b"empty": Entry(b""),
+    b"bare": Entry(b"x" * 1000),
+    b"described": Entry(b"y" * 5000, {"arch": "sm_90", "symbols": {b"f": "_Z1fv"}, "compile_cost_ns": 12}),
+    b"other arch": Entry(b"z" * 600, {"arch": "sm_80", "kind": "cubin", "compiler": "NVRTC 13.5"}),
+    b"with a log": Entry(b"z" * 5001, {"log": "l" * 30_000}),
+    b"of a megabyte": Entry(os.urandom(1 << 20), {"n": (1, None)}),
+}
+
+
+@pytest.fixture
+def filled(tmp_path: Path) -> Path:
+    """A cache whose entries were used a day apart, in the order above, the last one now."""
+    root = tmp_path / "filled"
+    with FileStreamProgramCache(root) as cache:
+        for days_ago, (key, content) in zip(reversed(range(len(ENTRIES))), ENTRIES.items(), strict=True):
+            cache.put_entry(key, content)
+            used_ns = time.time_ns() - days_ago * 86400 * 10**9
+            os.utime(path_of(root, key), ns=(used_ns, used_ns))
+    return root
+
+
+def path_of(root: Path, key: bytes) -> Path:
+    return Path(Layout(str(root)).entry(entry_name(key)))
+
+
+def uses(root: Path) -> list[tuple[int, str]]:
+    return sorted((found.last_use_ns, found.name) for found in all_entries(Layout(str(root))))
+
+
+def test_what_is_unpacked_is_what_was_packed(filled: Path, tmp_path: Path) -> None:
+    archive, done = packed(filled)
+    assert (done.entries, done.damaged, done.unverified, done.changed) == (len(ENTRIES), 0, 0, 0)
+    assert unpacked(archive, tmp_path / "other").stored == len(ENTRIES)
+    with FileStreamProgramCache(tmp_path / "other", verified_only=True) as cache:
+        for key, content in ENTRIES.items():
+            assert cache.get_entry(key) == content
+        assert_one_recount_mends_all(cache)
+
+
+def test_the_order_of_uses_survives_to_the_nanosecond(filled: Path, tmp_path: Path) -> None:
+    unpacked(packed(filled)[0], tmp_path / "other")
+    assert uses(tmp_path / "other") == uses(filled)
+    assert [name for _, name in uses(filled)] == [entry_name(key) for key in ENTRIES]
+
+
+def test_the_same_entries_make_the_same_bytes_wherever_they_are(filled: Path, tmp_path: Path) -> None:
+    archive, _ = packed(filled)
+    assert packed(filled)[0] == archive
+    unpacked(archive, tmp_path / "other")
+    assert packed(tmp_path / "other")[0] == archive
+
+
+def test_what_is_unpacked_is_private(filled: Path, tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        unpacked(packed(filled)[0], tmp_path / "other")
+    finally:
+        os.umask(before)
+    for folder, _, files in os.walk(tmp_path / "other"):
+        assert stat.S_IMODE(os.stat(folder).st_mode) == 0o700
+        assert {stat.S_IMODE(os.stat(os.path.join(folder, file)).st_mode) for file in files} <= {0o600}
+
+
+def test_packing_is_no_use_of_an_entry_and_changes_nothing(filled: Path) -> None:
+    def look() -> list[tuple[str, int, int, int]]:
+        paths = sorted(path for path in (filled / "entries").rglob("*") if path.is_file())
+        return [
+            (str(path), *(getattr(path.stat(), f"st_{time}_ns") for time in ("atime", "mtime", "ctime")))
+            for path in paths
+        ]
+
+    # Older than its mtime by more than a day: what the kernel itself would set on any reading (relatime).
+    os.utime(path_of(filled, b"bare"), ns=(10**18, 10**18))
+    before = look()
+    packed(filled)
+    assert look() == before
+
+
+def test_a_damaged_entry_is_left_out_and_counted(filled: Path, tmp_path: Path) -> None:
+    with open(path_of(filled, b"bare"), "r+b") as file:
+        file.write(b"!")
+    archive, done = packed(filled)
+    assert (done.entries, done.damaged) == (len(ENTRIES) - 1, 1)
+    assert unpacked(archive, tmp_path / "other").stored == len(ENTRIES) - 1
+
+
+def test_entries_without_a_record_are_packed_and_unpacked_only_when_asked_for(filled: Path, tmp_path: Path) -> None:
+    os.removexattr(path_of(filled, b"bare"), "user.lockcache")
+    assert packed(filled)[1].unverified == 1
+    archive, done = packed(filled, Choice(include_unverified=True))
+    assert (done.entries, done.unverified) == (len(ENTRIES), 0)
+    refusing = unpacked(archive, tmp_path / "refusing")
+    assert (refusing.stored, refusing.unverified, refusing.is_complete) == (len(ENTRIES) - 1, 1, True)
+    assert unpacked(archive, tmp_path / "taking", Acceptance(include_unverified=True)).stored == len(ENTRIES)
+    with FileStreamProgramCache(tmp_path / "taking", verified_only=True) as cache:
+        assert cache.get(b"bare") == ENTRIES[b"bare"].code
+
+
+def test_entries_that_are_there_are_kept_unless_they_are_to_be_replaced(filled: Path, tmp_path: Path) -> None:
+    archive, _ = packed(filled)
+    with FileStreamProgramCache(tmp_path / "other") as cache:
+        cache[b"bare"] = b"newer"
+        assert unpacked(archive, tmp_path / "other").kept == 1
+        assert cache[b"bare"] == b"newer"
+        assert unpacked(archive, tmp_path / "other").kept == len(ENTRIES)
+        done = unpacked(archive, tmp_path / "other", Acceptance(overwrite=True))
+        assert (done.stored, done.kept) == (len(ENTRIES), 0)
+        assert cache[b"bare"] == ENTRIES[b"bare"].code
+        assert_one_recount_mends_all(cache)
+
+
+def test_keeping_an_entry_is_no_use_of_it(filled: Path) -> None:
+    before = uses(filled)
+    assert unpacked(packed(filled)[0], filled).kept == len(ENTRIES)
+    assert uses(filled) == before
+
+
+def test_a_damaged_entry_that_is_there_is_replaced(filled: Path, tmp_path: Path) -> None:
+    archive, _ = packed(filled)
+    unpacked(archive, tmp_path / "other")
+    with open(path_of(tmp_path / "other", b"bare"), "r+b") as file:
+        file.write(b"!")
+    assert unpacked(archive, tmp_path / "other").stored == 1
+    assert FileStreamProgramCache(tmp_path / "other")[b"bare"] == ENTRIES[b"bare"].code
+
+
+def test_under_a_small_cap_those_used_last_survive(filled: Path, tmp_path: Path) -> None:
+    root = tmp_path / "small"
+    with FileStreamProgramCache(root, max_size_bytes=1 << 20 | 40_000):
+        done = unpacked(packed(filled)[0], root)
+    assert done.is_complete
+    assert done.evicted >= 1
+    assert done.freed_bytes >= 1000
+    left = {name for _, name in uses(root)}
+    assert left >= {entry_name(key) for key in list(ENTRIES)[-3:]}
+
+
+def test_an_entry_larger_than_the_cap_is_dropped_and_said(filled: Path, tmp_path: Path) -> None:
+    with FileStreamProgramCache(tmp_path / "small", max_size_bytes=100_000) as cache:
+        done = unpacked(packed(filled)[0], tmp_path / "small")
+        assert (done.stored, done.dropped, done.is_complete) == (len(ENTRIES) - 1, 1, False)
+        assert "more than the directory's cap leaves" in done.problems[0]
+        assert_one_recount_mends_all(cache)
+
+
+def test_a_last_use_in_the_future_would_keep_an_entry_for_ever_and_is_now(tmp_path: Path) -> None:
+    name = entry_name(b"key")
+    forged = entry(b"key", b"code").replace(b"mtime=1750000000", b"mtime=9750000000")
+    assert b"9750000000" in forged
+    assert unpacked(archive_of(forged), tmp_path / "other").stored == 1
+    [(used_ns, found)] = uses(tmp_path / "other")
+    assert found == name
+    assert used_ns <= time.time_ns()
+
+
+def test_choosing_by_arch_and_by_age(filled: Path, tmp_path: Path) -> None:
+    assert packed(filled, Choice(arches=frozenset({"sm_90", "sm_80"})))[1].entries == 2
+    assert packed(filled, Choice(arches=frozenset({"sm_70"})))[1].entries == 0
+    archive, done = packed(filled, Choice(newer_than_seconds=1.5 * 86400))
+    assert done.entries == 2
+    assert unpacked(archive, tmp_path / "other").stored == 2
+
+
+def test_the_manifest_says_what_is_in_it(filled: Path, tmp_path: Path) -> None:
+    seen = []
+    unpacked(packed(filled)[0], tmp_path / "other", progress=lambda done, manifest: seen.append((done, manifest)))
+    total = sum(len(content.code) for content in ENTRIES.values())
+    assert (seen[0][0], seen[-1][0]) == (0, total)
+    manifest = seen[0][1]
+    assert (manifest.entries, manifest.bytes) == (len(ENTRIES), total)
+    assert (manifest.kinds, manifest.arches, manifest.compilers) == (
+        {"cubin": 1},
+        {"sm_80": 1, "sm_90": 1},
+        {"NVRTC 13.5": 1},
+    )
+
+
+@pytest.mark.parametrize("change", ["removed", "longer"])
+def test_what_changes_while_it_is_packed_is_left_out_and_the_rest_is_whole(
+    change: str, filled: Path, tmp_path: Path
+) -> None:
+    cache = FileStreamProgramCache(filled)
+    looked = 0
+
+    def disturb(done: int, of: int) -> None:
+        nonlocal looked
+        looked += 1
+        if looked == len(ENTRIES):  # all were looked at, none is written
+            if change == "removed":
+                del cache[b"bare"]
+            else:
+                cache[b"bare"] = bytes(2000)
+
+    archive, done = packed(filled, progress=disturb)
+    assert (done.entries, done.changed) == (len(ENTRIES) - 1, 1)
+    assert unpacked(archive, tmp_path / "other").stored == len(ENTRIES) - 1
+
+
+def test_an_empty_cache_makes_an_archive_of_nothing(tmp_path: Path) -> None:
+    FileStreamProgramCache(tmp_path / "empty").close()
+    archive, done = packed(tmp_path / "empty")
+    assert done.entries == 0
+    assert unpacked(archive, tmp_path / "other").is_complete
+
+
+def test_strict_gives_up_at_the_first_wrong_entry_and_says_what_was_stored(tmp_path: Path) -> None:
+    archive = archive_of(entry(b"a", b"1"), entry(b"b", b"2", name_of=b"c"), entry(b"d", b"3"))
+    with pytest.raises(ArchiveError, match=r"digest is another.*1 entries before"):
+        unpacked(archive, tmp_path / "other", Acceptance(strict=True))
+    assert len(FileStreamProgramCache(tmp_path / "other")) == 1
