@@ -8,6 +8,7 @@ import pytest
 
 from lockcache import errors
 from lockcache.errors import (
+    ArchiveError,
     FormatError,
     LockcacheError,
     LockTimeoutError,
@@ -18,6 +19,7 @@ from lockcache.errors import (
 )
 
 BASES = {
+    ArchiveError: ValueError,
     UnsafeCacheDirError: PermissionError,
     FormatError: OSError,
     PolicyError: ValueError,
