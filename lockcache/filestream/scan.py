@@ -23,6 +23,8 @@ __all__ = ["Found", "count_shard", "measure_shard", "scan_records", "scan_shard"
 _NO_DIRECTORY: Final = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
 _OPEN_DIRECTORY: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW
 
+_ANY_TIME_NS: Final = 2**63
+
 
 class Found(NamedTuple):
     """One entry on disk. Ordered by last use, oldest first, then by name."""
@@ -34,11 +36,11 @@ class Found(NamedTuple):
     inode: int
 
 
-def scan_shard(layout: Layout, shard: int) -> Iterator[Found]:
-    """The entries of one shard, in no order."""
+def scan_shard(layout: Layout, shard: int, latest_ns: int = _ANY_TIME_NS) -> Iterator[Found]:
+    """The entries of one shard, in no order, but for those used after ``latest_ns``."""
     records = {file: status.st_size for file, status in _files(layout.record_shard(shard))}
     prefix = f"{shard:02x}"
-    for file, status in _files(layout.entry_shard(shard)):
+    for file, status in _files(layout.entry_shard(shard), latest_ns):
         size = status.st_size + (records.get(file, 0) if records else 0)
         yield Found(last_use_ns(status), prefix + file, size, status.st_ino)
 
@@ -84,8 +86,8 @@ def staged_files(layout: Layout) -> Iterator[StagedName]:
             yield staged
 
 
-def _files(path: str) -> Iterator[tuple[str, os.stat_result]]:
-    """Regular files under entry names in one directory; none if it is missing or is no directory.
+def _files(path: str, latest_ns: int = _ANY_TIME_NS) -> Iterator[tuple[str, os.stat_result]]:
+    """Regular files under entry names in one directory, last used by ``latest_ns``; none if it is no directory.
 
     Any other error is raised: a shard that cannot be read now (EIO, ESTALE, no descriptors left) is not an empty one,
     and a recount that took it for one would let the directory grow past its cap by as much.
@@ -103,6 +105,9 @@ def _files(path: str) -> Iterator[tuple[str, os.stat_result]]:
                     status = file.stat(follow_symlinks=False)
                 except FileNotFoundError:
                     continue  # evicted or replaced since the listing
+                # The cheapest question first: a sweep over a million entries asks it of each.
+                if status.st_mtime_ns > latest_ns or status.st_atime_ns > latest_ns:
+                    continue
                 if stat.S_ISREG(status.st_mode) and is_entry_file(file.name):
                     yield file.name, status
     finally:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lockcache.filestream import eviction
+from lockcache.filestream import choosing, eviction
 from lockcache.filestream.eviction import (
     Evicted,
     all_entries,
@@ -22,7 +23,10 @@ from lockcache.filestream.eviction import (
 from lockcache.filestream.goal import Goal
 from lockcache.filestream.layout import entry_name
 from lockcache.filestream.locks import ProcessLock
+from lockcache.filestream.prices import Prices
+from lockcache.filestream.record import Record
 from lockcache.filestream.scan import Found
+from lockcache.filestream.writer import EntryWriter
 from tests.unit.material import (
     entry_path,
     keys_in_shard,
@@ -78,13 +82,13 @@ def test_the_victims_are_the_oldest_that_make_enough_room_and_a_batch(sample, ne
 @property_test
 @given(_samples, st.integers(-5, 600), st.integers(0, 5), st.integers(1, 7))
 def test_looking_chunk_by_chunk_chooses_the_same(sample, needed, batch, chunk):
-    before = eviction._CHUNK_ENTRIES
+    before = choosing._CHUNK_ENTRIES
     whole = choose_victims(sample, needed, batch)
     try:
-        eviction._CHUNK_ENTRIES = chunk
+        choosing._CHUNK_ENTRIES = chunk
         assert choose_victims(sample, needed, batch) == whole
     finally:
-        eviction._CHUNK_ENTRIES = before
+        choosing._CHUNK_ENTRIES = before
 
 
 @pytest.mark.parametrize("record_files", [False, True])
@@ -237,3 +241,58 @@ def test_victims_without_a_goal_all_go(directory):
     fill(directory, 10)
     victims, _ = choose_victims(all_entries(directory.layout), 0, 3)
     assert remove_victims(directory, victims, None) == Evicted(3, 300)
+
+
+def price(directory, key, cost_ns, used_seconds):
+    """An entry of 100 bytes that took so long to compile."""
+    record = Record(100, 1, cost_ns, b"")
+    writer = EntryWriter(directory, 5.0, fsync=False, use_record_files=False)
+    assert writer.store(entry_name(key), b"x" * 100, record).dropped is None
+    set_last_use(entry_path(directory.layout.root, key), used_seconds)
+
+
+def half_dear(directory, count):
+    """Of so many entries, all used at the same time, every second was dear; keys of the dear and of the others."""
+    used_seconds = time.time() - 1000
+    keys = [b"%d" % number for number in range(count)]
+    for number, key in enumerate(keys):
+        price(directory, key, 10**10 if number % 2 else 10**7, used_seconds)
+    return keys[1::2], keys[::2]
+
+
+def test_by_cost_a_writer_evicts_what_is_cheap_to_rebuild(directory):
+    dear, cheap = half_dear(directory, 32)
+    assert evict(directory, 2000, "cost") == Evicted(14, 1400)
+    assert present(directory, dear) == dear
+    assert len(present(directory, cheap)) == 2
+    assert directory.usage().total() == on_disk(directory.layout.root)
+
+
+def test_by_cost_a_sweep_evicts_what_is_cheap_to_rebuild_and_no_more_than_asked_for(directory):
+    dear, cheap = half_dear(directory, 40)
+    assert sweep(directory, Goal(2500), lambda: False, "cost") == Evicted(15, 1500)
+    assert present(directory, dear) == dear
+    assert sweep(directory, Goal(limit_entries=15), lambda: False, "cost") == Evicted(10, 1000)
+    assert present(directory, cheap) == []
+    assert len(present(directory, dear)) == 15
+    assert directory.usage().total() == on_disk(directory.layout.root)
+
+
+def test_in_a_very_large_directory_a_sweep_by_cost_looks_at_the_records_of_the_oldest_only(directory, monkeypatch):
+    monkeypatch.setattr(eviction, "_PRICED_ENTRIES", 10)
+    used_seconds = time.time() - 10_000
+    for number in range(60):
+        price(directory, b"%d" % number, 10**9 if number < 20 else 1, used_seconds + number)
+    asked = []
+    cost_ns = Prices.cost_ns
+    monkeypatch.setattr(Prices, "cost_ns", lambda self, found: (asked.append(found.name), cost_ns(self, found))[1])
+    assert sweep(directory, Goal(5000), lambda: False, "cost").entries == 10
+    assert set(asked) == {entry_name(b"%d" % number) for number in range(30)}
+    assert present(directory, [b"%d" % number for number in range(20)]) == [b"%d" % number for number in range(20)]
+
+
+def test_by_last_use_no_record_is_read(directory, monkeypatch):
+    fill(directory, 40)
+    monkeypatch.setattr(os, "getxattr", lambda *_, **__: pytest.fail("read a record"))
+    assert evict(directory, 3000).entries >= 10
+    assert sweep(directory, Goal(1000), lambda: False).entries >= 15

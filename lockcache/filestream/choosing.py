@@ -1,0 +1,96 @@
+"""Choosing victims: the first of an order that make enough room. Pure; the order is :mod:`.priority`'s, or last use.
+
+Keeps the evictor's half of invariant 3 (no more than asked for, plus one small batch) and bounds what choosing costs in
+memory, however many entries there are: the victims, and a third more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import islice
+from typing import Final
+
+from lockcache.filestream.scan import Found
+
+__all__ = ["Need", "Oldest", "choose_victims", "first_enough"]
+
+# Entries that are looked at between two cuts to the victims so far: a sweep of a million entries then needs the memory
+# of its victims and of these (20 MB), not of all (300 MB), and no sort takes longer than a signal may wait.
+_CHUNK_ENTRIES: Final = 65536
+
+_ANY_TIME_NS: Final = 2**63
+
+
+@dataclass(frozen=True)
+class Need:
+    """How much has to go: both, then a batch of so many entries more."""
+
+    bytes: int
+    entries: int = 0
+    batch_entries: int = 0
+
+
+def choose_victims(
+    sample: Iterable[Found], needed_bytes: int, batch_entries: int, needed_entries: int = 0
+) -> tuple[list[Found], int]:
+    """The least recently used: ``needed_entries`` that add up to ``needed_bytes``, then ``batch_entries`` more.
+
+    Returns them, oldest first, and the bytes of the batch.
+    """
+    oldest = Oldest(Need(needed_bytes, needed_entries, batch_entries))
+    found = iter(sample)
+    while chunk := list(islice(found, _CHUNK_ENTRIES)):
+        oldest.add(chunk)
+    return first_enough(oldest.take(), oldest.need)
+
+
+def first_enough(ordered: list[Found], need: Need) -> tuple[list[Found], int]:
+    """The first of ``ordered`` that meet ``need``, and the bytes of the batch among them."""
+    count = _count_until(ordered, need)
+    batch = ordered[count : count + need.batch_entries]
+    return ordered[:count] + batch, sum(entry.size_bytes for entry in batch)
+
+
+class Oldest:
+    """The least recently used of what it is shown, as many as meet ``need``; ``at_least`` so many if there are."""
+
+    def __init__(self, need: Need, at_least: int = 0) -> None:
+        self.need = need
+        self._at_least = at_least
+        self._kept: list[Found] = []
+        self._unsorted = 0
+        #: What was used after that is none of them, and need not be shown.
+        self.latest_ns = _ANY_TIME_NS
+
+    def add(self, found: Iterable[Found]) -> None:
+        before = len(self._kept)
+        self._kept.extend(found)
+        self._unsorted += len(self._kept) - before
+        # Each cut goes through all that is kept: the more that is, the more may come in between.
+        if self._unsorted >= max(_CHUNK_ENTRIES, len(self._kept) // 4):
+            self._cut()
+
+    def take(self) -> list[Found]:
+        """Them, oldest first."""
+        self._cut()
+        return self._kept
+
+    def _cut(self) -> None:
+        self._kept.sort()
+        self._unsorted = 0
+        wanted = max(self._at_least, _count_until(self._kept, self.need) + self.need.batch_entries)
+        if len(self._kept) > wanted:
+            del self._kept[wanted:]
+            if wanted:
+                self.latest_ns = self._kept[-1].last_use_ns
+
+
+def _count_until(entries: list[Found], need: Need) -> int:
+    """How many entries, from the first on, meet ``need`` without its batch."""
+    freed = 0
+    for count, entry in enumerate(entries):
+        if freed >= need.bytes and count >= need.entries:
+            return count
+        freed += entry.size_bytes
+    return len(entries)

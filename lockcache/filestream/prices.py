@@ -1,0 +1,65 @@
+"""What compiling an entry cost, by its record: read without the payload, for whoever ranks many entries.
+
+Keeps invariant 1's caution for numbers: a record that is damaged as far as can be seen without the payload (it is not
+understood, or is of a payload of another length), or that says what no compilation takes, says nothing. So the worst
+that a bit can do is to move one entry in an order. One ``getxattr`` an entry, by path and following no symlink; a
+record file is opened only where there are any.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Final
+
+from lockcache.filestream.layout import Layout
+from lockcache.filestream.record import HEAD_BYTES, LONG_PAYLOAD, XATTR, is_understood, payload_bytes, unpack
+from lockcache.filestream.scan import Found
+
+__all__ = ["Prices"]
+
+# Longer than any compilation: the longest known are some hours of autotuning.
+_LARGEST_COST_NS: Final = 24 * 3600 * 10**9
+
+_READ: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+
+
+class Prices:
+    """The recorded costs of one directory. For one ranking: it remembers which shards have record files."""
+
+    def __init__(self, layout: Layout) -> None:
+        self._layout = layout
+        self._has_records: dict[str, bool] = {}
+
+    def cost_ns(self, found: Found) -> int:
+        """Nanoseconds, as :data:`.priority.CostOf` has it. Raises nothing: an entry may be gone by now."""
+        has_records = self._shard_has_records(found.name[:2])
+        try:
+            blob = os.getxattr(self._layout.entry(found.name), XATTR, follow_symlinks=False)
+        except OSError:
+            blob = self._head_in_file(found.name) if has_records else b""
+        if not is_understood(blob):
+            return 0
+        stated = payload_bytes(blob)
+        # With a record file, which counts for the entry's size, the payload's own length is not known here.
+        if stated > found.size_bytes or (stated < found.size_bytes and stated != LONG_PAYLOAD and not has_records):
+            return 0
+        cost_ns = unpack(blob).cost_ns
+        return cost_ns if 0 < cost_ns <= _LARGEST_COST_NS else 0
+
+    def _shard_has_records(self, prefix: str) -> bool:
+        known = self._has_records.get(prefix)
+        if known is None:
+            known = self._has_records[prefix] = os.path.isdir(self._layout.record_shard(int(prefix, 16)))
+        return known
+
+    def _head_in_file(self, name: str) -> bytes:
+        try:
+            fd = os.open(self._layout.record(name), _READ)
+        except OSError:
+            return b""
+        try:
+            return os.read(fd, HEAD_BYTES)
+        except OSError:
+            return b""
+        finally:
+            os.close(fd)
