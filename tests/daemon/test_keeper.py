@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from lockcache import FileStreamProgramCache
-from lockcache.filestream import eviction
+from lockcache.filestream import removal
 from lockcache.filestream.directory import CacheDirectory
 from lockcache.filestream.layout import SHARDS
 from tests.daemon.keeping import CAP, LOW, Kept
@@ -101,13 +101,13 @@ def test_a_sweep_that_is_told_to_stop_leaves_the_accounting_exact(
 ) -> None:
     fill(cache_path, 300, 10_000)
     kept = keep(cache_path)
-    remove = eviction._remove_from_shard
+    remove = removal._remove_from_shard
 
-    def remove_and_stop(*arguments: Any) -> eviction.Evicted:
+    def remove_and_stop(*arguments: Any) -> removal.Evicted:
         kept.stop.number = signal.SIGTERM
         return remove(*arguments)
 
-    monkeypatch.setattr(eviction, "_remove_from_shard", remove_and_stop)
+    monkeypatch.setattr(removal, "_remove_from_shard", remove_and_stop)
     kept.keeper.tick()
     (sweep,) = kept.said("sweep")
     assert 0 < sweep["evicted_entries"] < 200
@@ -162,7 +162,7 @@ def test_reservations_alone_are_not_a_reason_to_evict_what_is_there_again_and_ag
         directory.usage().add_locked(7, 2 * CAP, 0)  # a drift, as weak locks leave
     directory.close()
     walks = []
-    monkeypatch.setattr("lockcache_daemon.shards.sweep", lambda *_: walks.append(1) or eviction.Evicted())
+    monkeypatch.setattr("lockcache_daemon.shards.sweep", lambda *_: walks.append(1) or removal.Evicted())
     kept.keeper.tick()
     kept.keeper.tick()
     assert len(walks) == 1
