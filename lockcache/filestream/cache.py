@@ -23,6 +23,7 @@ from lockcache.filestream.directory import CacheDirectory
 from lockcache.filestream.implicit import ImplicitTurns
 from lockcache.filestream.layout import SHARDS, entry_name
 from lockcache.filestream.once import CompileOnce, Turn
+from lockcache.filestream.quarantine import empty_quarantine
 from lockcache.filestream.read import EntryReader
 from lockcache.filestream.record import Record, unpack
 from lockcache.filestream.recovery import Repair, recount_all
@@ -196,10 +197,14 @@ class FileStreamProgramCache(ProgramCacheResource):
         return sum(count_shard(self._directory.layout, shard) for shard in range(SHARDS))
 
     def clear(self) -> None:
-        """Remove every entry. Safe beside writers: what they publish meanwhile stays or goes, none of them fails."""
+        """Remove every entry, quarantined ones too. Safe beside writers.
+
+        What they publish meanwhile stays or goes, none of them fails.
+        """
         for shard in range(SHARDS):
             for found in scan_shard(self._directory.layout, shard):
                 self._writer.remove(found.name)
+        empty_quarantine(self._directory, waits=True)
 
     def recount(self) -> list[Repair]:
         """Make the shared accounting say what the disk holds, and remove what killed writers left staged.

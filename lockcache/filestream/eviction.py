@@ -22,6 +22,7 @@ from lockcache.filestream.goal import Goal
 from lockcache.filestream.layout import SHARDS, Layout
 from lockcache.filestream.prices import Prices
 from lockcache.filestream.priority import Priority, least_worth_first
+from lockcache.filestream.quarantine import empty_quarantine, trim_quarantine
 from lockcache.filestream.removal import Evicted, remove_victims
 from lockcache.filestream.scan import Found, scan_shard
 
@@ -61,7 +62,10 @@ def evict(directory: CacheDirectory, limit_bytes: int, priority: Priority = "lru
     May remove less: entries in busy shards stay, and what is reserved by others' writes cannot be evicted.
     """
     usage = directory.usage()
+    trim_quarantine(directory, limit_bytes)
     sample = sample_entries(directory, SAMPLE_ENTRIES)
+    if not sample:
+        empty_quarantine(directory)  # which counts too, and an entry of nearly the whole cap must find room
     needed = usage.total_bytes() - limit_bytes
     if needed <= 0:
         return Evicted()  # another process made room while we looked
@@ -79,10 +83,10 @@ def sweep(
     it must go on saying so. What was removed by then is accounted for like all else.
     """
     usage = directory.usage()
-    surplus = goal.surplus(usage.total())
-    if surplus == (0, 0):
+    if goal.surplus(usage.total()) == (0, 0):
         return Evicted()
-    need = Need(*surplus)
+    trim_quarantine(directory, goal.limit_bytes)
+    need = Need(*goal.surplus(usage.total()))
     ordered = _oldest_of_all(directory.layout, need, should_stop, priority)
     # Others may have made room meanwhile: keep what would go last, not what is in the last shards.
     need = Need(*goal.surplus(usage.total()))

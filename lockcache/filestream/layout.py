@@ -18,10 +18,12 @@ __all__ = [
     "FORMAT_VERSION",
     "SHARDS",
     "Layout",
+    "QuarantinedName",
     "StagedName",
     "entry_name",
     "is_entry_file",
     "make_private",
+    "parse_quarantined_name",
     "parse_staged_name",
 ]
 
@@ -38,6 +40,9 @@ _sha256 = hashlib.sha256
 _ENTRY_FILE: Final = re.compile(r"[0-9a-f]{62}", re.ASCII)
 _STAGED_FILE: Final = re.compile(
     r"([0-9a-f]{2})\.([0-9]{1,19})\.([0-9a-f]{16})\.([0-9]{1,10})\.([0-9]{1,12})\.([0-9a-f]{1,16})", re.ASCII
+)
+_QUARANTINED_FILE: Final = re.compile(
+    r"([0-9]{8}T[0-9]{6}\.[0-9]{9}Z)-([0-9a-f]{64})-([a-z]{1,16})(\.record)?", re.ASCII
 )
 
 
@@ -80,6 +85,34 @@ def parse_staged_name(file_name: str) -> StagedName | None:
     return StagedName(int(shard, 16), int(size), host, int(pid), int(start), int(serial, 16))
 
 
+class QuarantinedName(NamedTuple):
+    """What a file in quarantine is called: when it was put there, which entry it was, and what was wrong with it."""
+
+    #: UTC, to the nanosecond, such as ``20261121T170102.123456789Z``: the order of names is the order of arrival.
+    when: str
+    entry: str
+    #: One word.
+    wrong: str
+    #: Whether it is the entry's record file.
+    is_record: bool = False
+
+    @property
+    def shard(self) -> int:
+        return int(self.entry[:2], 16)
+
+    def __str__(self) -> str:
+        return f"{self.when}-{self.entry}-{self.wrong}{'.record' if self.is_record else ''}"
+
+
+def parse_quarantined_name(file_name: str) -> QuarantinedName | None:
+    """The inverse of ``str(QuarantinedName)``; ``None`` for a file that is not ours."""
+    match = _QUARANTINED_FILE.fullmatch(file_name)
+    if match is None:
+        return None
+    when, entry, wrong, record = match.groups()
+    return QuarantinedName(when, entry, wrong, record is not None)
+
+
 class Layout:
     """The paths of one cache directory, as plain strings: the read path builds one with a single format expression."""
 
@@ -95,8 +128,10 @@ class Layout:
         "locks",
         "own",
         "policy",
+        "quarantine",
         "records",
         "root",
+        "scrub",
         "tmp",
         "usage",
     )
@@ -109,6 +144,8 @@ class Layout:
         self.records = os.path.join(self.own, "records")
         self.locks = os.path.join(self.own, "locks")
         self.leases = os.path.join(self.own, "leases")
+        self.quarantine = os.path.join(self.own, "quarantine")
+        self.scrub = os.path.join(self.own, "scrub")
         self.costs = os.path.join(self.own, "costs")
         self.counters = os.path.join(self.own, "counters")
         self.format = os.path.join(self.own, "format")

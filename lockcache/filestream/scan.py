@@ -13,11 +13,18 @@ import stat
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from lockcache.filestream.layout import Layout, StagedName, is_entry_file, parse_staged_name
+from lockcache.filestream.layout import (
+    Layout,
+    QuarantinedName,
+    StagedName,
+    is_entry_file,
+    parse_quarantined_name,
+    parse_staged_name,
+)
 from lockcache.filestream.recency import last_use_ns
 from lockcache.filestream.usage import Slot
 
-__all__ = ["Found", "count_shard", "measure_shard", "scan_records", "scan_shard", "staged_files"]
+__all__ = ["Found", "count_shard", "measure_shard", "quarantined_files", "scan_records", "scan_shard", "staged_files"]
 
 # ELOOP: a symlink, which O_NOFOLLOW refuses (Linux says ENOTDIR where O_DIRECTORY is asked for too).
 _NO_DIRECTORY: Final = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
@@ -66,12 +73,13 @@ def scan_records(layout: Layout, shard: int) -> list[str]:
 
 
 def measure_shard(layout: Layout, shard: int) -> Slot:
-    """What the accounting should say of a shard: its entries, and what staged files have reserved in it."""
+    """What the accounting should say of a shard: entries, also quarantined ones, and what staged files reserve."""
     # Not by scan_shard, which costs half as much again: the daemon measures all day.
     sizes = {file: status.st_size for file, status in _files(layout.entry_shard(shard))}
     records = sum(status.st_size for file, status in _files(layout.record_shard(shard)) if file in sizes)
     staged = sum(found.size_bytes for found in staged_files(layout) if found.shard == shard)
-    return Slot(sum(sizes.values()) + records + staged, len(sizes))
+    quarantined = sum(size for _, size in quarantined_files(layout, shard))
+    return Slot(sum(sizes.values()) + records + staged + quarantined, len(sizes))
 
 
 def staged_files(layout: Layout) -> Iterator[StagedName]:
@@ -84,6 +92,29 @@ def staged_files(layout: Layout) -> Iterator[StagedName]:
         staged = parse_staged_name(file)
         if staged is not None:
             yield staged
+
+
+def quarantined_files(layout: Layout, shard: int | None = None) -> Iterator[tuple[QuarantinedName, int]]:
+    """The files in quarantine and their bytes, in no order; of one shard, or of all."""
+    try:
+        fd = os.open(layout.quarantine, _OPEN_DIRECTORY)
+    except OSError as error:
+        if error.errno in _NO_DIRECTORY:
+            return
+        raise
+    try:
+        for file in os.listdir(fd):
+            name = parse_quarantined_name(file)
+            if name is not None and shard in (None, name.shard):
+                try:
+                    status = os.stat(file, dir_fd=fd, follow_symlinks=False)
+                except FileNotFoundError:
+                    continue  # dropped since the listing
+                if not stat.S_ISDIR(status.st_mode):
+                    # What is no file was no entry, and counts for nothing.
+                    yield name, status.st_size if stat.S_ISREG(status.st_mode) else 0
+    finally:
+        os.close(fd)
 
 
 def _files(path: str, latest_ns: int = _ANY_TIME_NS) -> Iterator[tuple[str, os.stat_result]]:

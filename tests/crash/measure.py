@@ -17,7 +17,7 @@ _SHARDS: Final = 256
 
 
 def on_disk(root: Path) -> Shards:
-    """For each shard (bytes, entries): payloads, record files, and what staged files have by now."""
+    """For each shard (bytes, entries): payloads, record files, what is in quarantine, what staged files have by now."""
     found: Shards = {}
 
     def add(shard: int, bytes_: int, entries: int) -> None:
@@ -27,6 +27,8 @@ def on_disk(root: Path) -> Shards:
     for folder, entries in ((root / "entries", 1), (root / "lockcache/records", 0)):
         for file in folder.glob("??/*"):
             add(int(file.parent.name, 16), file.lstat().st_size, entries)
+    for file in (root / "lockcache/quarantine").glob("2*"):
+        add(int(file.name.split("-")[1][:2], 16), file.lstat().st_size, 0)
     for file in staged_files(root):
         shard, stated_bytes = file.name.split(".")[:2]
         # Policy, page and the like are staged under 00.0: they are no entries, and a fixed part of the cap covers them.
