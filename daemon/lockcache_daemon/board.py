@@ -1,0 +1,204 @@
+"""What the daemon knows of itself and its directories: written by the thread that works, read by any other.
+
+Keeps whoever looks (a scrape, the status page, a metrics file) from ever holding up the work: what is read is immutable
+and replaced as a whole, readers take no lock, and nothing here touches the disk. Keeps memory bounded: an hour of
+samples for each directory, and no list that grows with the entries.
+
+Fed by what the daemon reports anyhow: each event that goes to the log comes here too (:meth:`Board.heard`).
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from lockcache.filestream.counters import Counters
+from lockcache.filestream.usage import Slot
+from lockcache_daemon.history import Sample, recorded
+from lockcache_daemon.standouts import StandoutsSeen
+
+__all__ = ["SWEEP_BUCKETS_SECONDS", "Board", "DirectoryView", "Limits", "shown"]
+
+#: Upper bounds of the sweep duration histogram. A sweep of 10,000 entries takes a second, one of a million a minute.
+SWEEP_BUCKETS_SECONDS: Final = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0)
+
+# Without a sign of life for so long something hangs. Signs come with every tick, every few seconds between ticks that
+# are far apart, and from between shards and lock holds: a long sweep or a first count is no reason.
+_LATE_SECONDS: Final = 60.0
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What bounds a directory now; ``None``: nothing does."""
+
+    max_size_bytes: int | None = None
+    max_entries: int | None = None
+    low_bytes: int | None = None
+    high_bytes: int | None = None
+
+
+@dataclass(frozen=True)
+class DirectoryView:
+    """One directory, as it was at the last tick."""
+
+    root: str
+    layout: str = "lockcache"
+    is_open: bool = False
+    #: Another daemon keeps it, and we wait to take over.
+    is_standby: bool = False
+    bytes: int = 0
+    entries: int = 0
+    limits: Limits = field(default_factory=Limits)
+    sweeps: int = 0
+    evicted_entries: int = 0
+    evicted_bytes: int = 0
+    #: One count for each of :data:`SWEEP_BUCKETS_SECONDS`, and one for what took longer. Not cumulative.
+    sweep_seconds: tuple[int, ...] = (0,) * (len(SWEEP_BUCKETS_SECONDS) + 1)
+    sweep_seconds_sum: float = 0.0
+    #: When it ended, in seconds since the epoch; ``None``: there was none.
+    last_sweep: float | None = None
+    #: Shards whose accounting was wrong and was set right, and by how much altogether.
+    repairs: int = 0
+    drift_bytes: int = 0
+    #: Steps that failed, each time; what is wrong now, and since when. ``None``: nothing is.
+    errors: int = 0
+    problem: str | None = None
+    problem_since: float | None = None
+    #: What programs that use the directory reported.
+    clients: Counters = field(default_factory=Counters)
+    standouts: StandoutsSeen = field(default_factory=StandoutsSeen)
+    history: tuple[Sample, ...] = ()
+
+
+class Board:
+    """All of it. Writers may be several threads (warnings come from any); what is read is never half of an update."""
+
+    def __init__(self) -> None:
+        self.pid = os.getpid()
+        self.started = time.time()
+        self._views: dict[str, DirectoryView] = {}
+        self._writing = threading.Lock()
+        self._alive = time.monotonic()
+        self.warnings = 0
+        #: Set once the daemon is about to end.
+        self.is_stopping = False
+
+    # ---- for whoever works ------------------------------------------------------------------------------------------
+
+    def beat(self) -> None:
+        """A sign of life (0.1 us)."""
+        self._alive = time.monotonic()
+
+    def heard(self, event: str, root: str | None, fields: Mapping[str, Any]) -> None:
+        """An event that was reported."""
+        if event == "warning":
+            with self._writing:
+                self.warnings += 1
+        hear = _HEARD.get(event)
+        if root is not None and hear is not None:
+            self._change(root, lambda view: hear(view, fields))
+
+    def failed(self, root: str, problem: str) -> None:
+        """A step failed, whether or not that was said before."""
+        self._change(
+            root,
+            lambda view: replace(
+                view, errors=view.errors + 1, problem=problem, problem_since=view.problem_since or time.time()
+            ),
+        )
+
+    def repaired(self, root: str, drift_bytes: int) -> None:
+        """A shard's accounting was wrong by so much, in either direction."""
+        self._change(
+            root,
+            lambda view: replace(view, repairs=view.repairs + 1, drift_bytes=view.drift_bytes + abs(drift_bytes)),
+        )
+
+    def measured(self, root: str, held: Slot, limits: Limits) -> None:
+        """What a directory holds at this tick."""
+
+        def change(view: DirectoryView) -> DirectoryView:
+            view = replace(view, bytes=held.bytes, entries=held.entries, limits=limits, is_open=True, is_standby=False)
+            return replace(view, history=recorded(view.history, _sample(view)))
+
+        self._change(root, change)
+
+    def update(self, root: str, **changes: Any) -> None:
+        """Change fields of :class:`DirectoryView`."""
+        self._change(root, lambda view: replace(view, **changes))
+
+    def forget(self, root: str) -> None:
+        """The directory is no longer ours to keep."""
+        with self._writing:
+            self._views.pop(root, None)
+
+    def _change(self, root: str, change: Callable[[DirectoryView], DirectoryView]) -> None:
+        with self._writing:
+            self._views[root] = change(self._views.get(root) or DirectoryView(root))
+
+    # ---- for whoever looks ------------------------------------------------------------------------------------------
+
+    @property
+    def directories(self) -> list[DirectoryView]:
+        """All directories, in the order in which they came."""
+        return list(self._views.values())
+
+    @property
+    def silent_seconds(self) -> float:
+        """How long ago the last sign of life was."""
+        return time.monotonic() - self._alive
+
+    def problems(self) -> list[str]:
+        """What is wrong now, one line each; empty if all is well."""
+        found = [f"{view.root}: {view.problem}" for view in self.directories if view.problem is not None]
+        silent = self.silent_seconds
+        if silent > _LATE_SECONDS:
+            found.insert(0, f"no tick for {silent:.0f} s: a step hangs, in a file system most likely")
+        return found
+
+
+def _sample(view: DirectoryView) -> Sample:
+    return Sample(
+        time.time(),
+        view.bytes,
+        view.limits.max_size_bytes or 0,
+        view.entries,
+        view.evicted_bytes,
+        view.evicted_entries,
+        view.clients.hits,
+        view.clients.misses,
+    )
+
+
+def _swept(view: DirectoryView, fields: Mapping[str, Any]) -> DirectoryView:
+    seconds = fields["milliseconds"] / 1000
+    bucket = sum(seconds > bound for bound in SWEEP_BUCKETS_SECONDS)
+    counts = tuple(count + (number == bucket) for number, count in enumerate(view.sweep_seconds))
+    return replace(
+        view,
+        sweeps=view.sweeps + 1,
+        evicted_entries=view.evicted_entries + fields["evicted_entries"],
+        evicted_bytes=view.evicted_bytes + fields["evicted_bytes"],
+        sweep_seconds=counts,
+        sweep_seconds_sum=view.sweep_seconds_sum + seconds,
+        last_sweep=time.time(),
+    )
+
+
+def _recovered(view: DirectoryView, fields: Mapping[str, Any]) -> DirectoryView:
+    return replace(view, problem=None, problem_since=None)
+
+
+_HEARD: Final[dict[str, Callable[[DirectoryView, Mapping[str, Any]], DirectoryView]]] = {
+    "sweep": _swept,
+    "recovered": _recovered,
+}
+
+
+def shown(path: str) -> str:
+    """A path as text that can be encoded: a directory may be called anything."""
+    return os.fsencode(path).decode(errors="backslashreplace")

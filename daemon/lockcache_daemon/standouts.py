@@ -1,0 +1,203 @@
+"""The largest, oldest and dearest entries of a directory, found a few at a time.
+
+Keeps an idle daemon's cost bounded whatever the size of the directory: a rotation over the shards, in slices of some
+2 ms and for a thousandth of a core (a round takes a minute at 10,000 entries, under two hours at a million); each
+shard's best are kept, and those that are shown are looked at again now and then, so that what was evicted does not stay
+on the list. Reads no payload, states no use of an entry, takes no lock.
+
+Not promised: that the lists are those of this moment. They say when each entry was seen, and how far the first round
+is.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import heapq
+import itertools
+import os
+import time
+from collections.abc import Callable, Iterator
+from typing import Final, NamedTuple
+
+from lockcache import metadata
+from lockcache.filestream.layout import SHARDS, Layout
+from lockcache.filestream.recency import last_use_ns
+from lockcache.filestream.record import XATTR, is_understood, split_records, unpack
+from lockcache.filestream.scan import Found, scan_shard
+from lockcache_daemon.pace import Pace
+
+__all__ = ["Standout", "Standouts", "StandoutsSeen"]
+
+#: Entries on each of the three lists.
+LISTED: Final = 10
+
+# Shares of one core; see Counting for the others, with which this stays below 0.8 %.
+_DUTY: Final = 0.001
+_SLICE_SECONDS: Final = 0.002
+# Between two looks at the clock.
+_STEP_ENTRIES: Final = 32
+_REVIEW_SECONDS: Final = 30.0
+# Longer ones belong to no entry that anybody wants to see on a page.
+_LONGEST_TEXT: Final = 40
+_LONGEST_RECORD_BYTES: Final = 65536
+
+
+class Standout(NamedTuple):
+    """One entry, as it was when it was looked at."""
+
+    name: str
+    size_bytes: int
+    last_use_ns: int
+    #: What compiling it took; 0: nobody said.
+    cost_ns: int
+    kind: str
+    arch: str
+    seen: float
+
+
+class StandoutsSeen(NamedTuple):
+    """The lists, best first. Immutable: for other threads."""
+
+    largest: tuple[Standout, ...] = ()
+    oldest: tuple[Standout, ...] = ()
+    dearest: tuple[Standout, ...] = ()
+    #: Of all shards, how many the lists know.
+    shards_seen: int = 0
+    shards: int = SHARDS
+
+
+class Standouts:
+    """Finds them, a slice at each :meth:`tick`. For one thread; :attr:`seen` may be read by any."""
+
+    def __init__(self, layout: Layout, share_of_duty: float, tick_seconds: float) -> None:
+        self._layout = layout
+        self._pace = Pace(_DUTY * share_of_duty, tick_seconds)
+        self._best: dict[int, tuple[list[Standout], ...]] = {}
+        self._rotation = self._rotate()
+        self._review_due = 0.0
+        self.seen = StandoutsSeen()
+
+    def tick(self) -> None:
+        """Look at some more, if it is time. Raises :class:`OSError`."""
+        if not self._pace.is_due:
+            return
+        with self._pace:
+            until = time.perf_counter() + _SLICE_SECONDS
+            for _ in self._rotation:
+                if time.perf_counter() >= until:
+                    break
+            if time.monotonic() >= self._review_due:
+                self._review_due = time.monotonic() + _REVIEW_SECONDS
+                self._review()
+
+    def _rotate(self) -> Iterator[None]:
+        """Look at shard after shard, for ever; gives way every few entries."""
+        for shard in itertools.cycle(range(SHARDS)):
+            best = _Best(self._layout)
+            try:
+                for number, found in enumerate(scan_shard(self._layout, shard)):
+                    best.add(found)
+                    if number % _STEP_ENTRIES == 0:
+                        yield
+            except OSError:
+                best = _Best(self._layout)  # the recount of this shard meets it too, and says so
+            self._best[shard] = best.lists()
+            if shard % 16 == 15:
+                self._join()
+            yield
+
+    def _review(self) -> None:
+        """Take off the lists what is no longer there, and bring last uses up to date."""
+        for each in {*self.seen.largest, *self.seen.oldest, *self.seen.dearest}:
+            shard = int(each.name[:2], 16)
+            now = _again(self._layout, each)
+            for one in self._best.get(shard, ()):
+                if each in one:
+                    one.remove(each)
+                    if now is not None:
+                        one.append(now)
+        self._join()
+
+    def _join(self) -> None:
+        by_list = zip(*self._best.values(), strict=True) if self._best else ((), (), ())
+        largest, oldest, dearest = (
+            tuple(heapq.nlargest(LISTED, itertools.chain.from_iterable(shards), key=key))
+            for shards, key in zip(by_list, _KEYS, strict=True)
+        )
+        self.seen = StandoutsSeen(largest, oldest, dearest, len(self._best))
+
+
+_KEYS: Final[tuple[Callable[[Standout], int], ...]] = (
+    lambda each: each.size_bytes,
+    lambda each: -each.last_use_ns,
+    lambda each: each.cost_ns,
+)
+
+
+class _Best:
+    """The best of one shard, by each of the keys."""
+
+    def __init__(self, layout: Layout) -> None:
+        self._layout = layout
+        self._heaps: tuple[list[tuple[int, str, _Looked]], ...] = ([], [], [])
+
+    def add(self, found: Found) -> None:
+        record = _record(self._layout, found.name)
+        looked = _Looked(found, record)
+        cost_ns = int.from_bytes(record[20:28], "little") if is_understood(record) else 0
+        for heap, value in zip(self._heaps, (found.size_bytes, -found.last_use_ns, cost_ns), strict=True):
+            if len(heap) < LISTED:
+                heapq.heappush(heap, (value, found.name, looked))
+            elif value > heap[0][0]:
+                heapq.heapreplace(heap, (value, found.name, looked))
+
+    def lists(self) -> tuple[list[Standout], ...]:
+        now = time.time()
+        largest, oldest, dearest = ([looked.standout(now) for _, _, looked in heap] for heap in self._heaps)
+        return largest, oldest, [each for each in dearest if each.cost_ns]
+
+
+class _Looked(NamedTuple):
+    """An entry and its record, not taken apart: that is done for those that stand out."""
+
+    found: Found
+    record: bytes
+
+    def standout(self, now: float) -> Standout:
+        cost_ns, said = 0, dict[str, object]()
+        if is_understood(self.record):
+            cost_ns = unpack(self.record).cost_ns
+            with contextlib.suppress(ValueError):  # a newer version's, or its tail is in a file of its own
+                said = metadata.decode(unpack(self.record).tail)
+        kind, arch = (str(said.get(name, ""))[:_LONGEST_TEXT] for name in ("kind", "arch"))
+        found = self.found
+        return Standout(found.name, found.size_bytes, found.last_use_ns, max(0, cost_ns), kind, arch, now)
+
+
+def _record(layout: Layout, name: str) -> bytes:
+    """The record's head, and its tail if that is with it; empty where there is none to be had."""
+    try:
+        return os.getxattr(layout.entry(name), XATTR, follow_symlinks=False)
+    except OSError as error:
+        if error.errno not in (errno.ENODATA, errno.ENOTSUP):
+            return b""
+    try:
+        fd = os.open(layout.record(name), os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError:
+        return b""
+    try:
+        return split_records(os.read(fd, _LONGEST_RECORD_BYTES))[0]
+    except OSError:
+        return b""
+    finally:
+        os.close(fd)
+
+
+def _again(layout: Layout, each: Standout) -> Standout | None:
+    """The same entry now; ``None`` if it is gone."""
+    try:
+        status = os.lstat(layout.entry(each.name))
+    except OSError:
+        return None
+    return each._replace(last_use_ns=last_use_ns(status), seen=time.time())

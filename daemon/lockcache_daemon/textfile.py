@@ -1,0 +1,75 @@
+"""Writing the metrics to a file again and again, for the node exporter's textfile collector.
+
+Keeps the work apart from that disk: it is done by a thread of its own, and a disk that is full or hangs costs metrics,
+not sweeps. Keeps the file whole: it is replaced by renaming, so a reader sees the one before or the one after.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+import threading
+from collections.abc import Callable
+from typing import Final
+
+__all__ = ["MetricsFile"]
+
+# As often as Prometheus looks by default.
+_INTERVAL_SECONDS: Final = 15.0
+# A daemon that ends waits so long for the last write.
+_PATIENCE_SECONDS: Final = 1.0
+
+
+class MetricsFile:
+    """Keeps ``path`` up to date with what ``render`` gives, from :meth:`start` to :meth:`close`.
+
+    ``note`` is told the first error after a write that worked.
+    """
+
+    def __init__(self, path: str, render: Callable[[], bytes], note: Callable[[OSError], object]) -> None:
+        self.path = path
+        self._render = render
+        self._note = note
+        self._is_told = False
+        self._ending = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="metrics-file", daemon=True)
+
+    def start(self) -> None:
+        """Write it for the first time, here and now. Raises :class:`OSError` where that cannot be."""
+        self.write()
+        self._thread.start()
+
+    def close(self) -> None:
+        """Write it once more, unless the disk hangs: what it says from then on is how the daemon ended."""
+        self._ending.set()
+        if self._thread.is_alive():
+            self._thread.join(_PATIENCE_SECONDS)
+
+    def write(self) -> None:
+        """Replace the file. Raises :class:`OSError`."""
+        folder, name = os.path.split(self.path)
+        # Not *.prom while it is being written: the collector reads all of those.
+        fd, staged = tempfile.mkstemp(prefix=f".{name}.", suffix=".tmp", dir=folder or ".")
+        try:
+            with open(fd, "wb") as file:
+                os.fchmod(fd, 0o644)  # the node exporter is another user
+                file.write(self._render())
+            os.replace(staged, self.path)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                os.unlink(staged)
+            raise
+
+    def _run(self) -> None:
+        while True:
+            is_last = self._ending.wait(_INTERVAL_SECONDS)
+            try:
+                self.write()
+                self._is_told = False
+            except OSError as error:
+                if not self._is_told:
+                    self._is_told = True
+                    self._note(error)
+            if is_last:
+                return
