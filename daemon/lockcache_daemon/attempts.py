@@ -50,6 +50,7 @@ class Attempts:
 
     def note(self, error: Exception) -> None:
         """Say it, unless an error of its kind was said since this directory last worked."""
+        self._report.failing(self._root, error)
         self.is_shaken |= not isinstance(error, LockTimeoutError)
         kind = (type(error).__name__, error.errno if isinstance(error, OSError) else None)
         if kind not in self._told:

@@ -78,6 +78,8 @@ class Board:
     """All of it. Writers may be several threads (warnings come from any); what is read is never half of an update."""
 
     def __init__(self) -> None:
+        #: Called with every sign of life, by whatever thread gave it.
+        self.on_beat: Callable[[], object] = _nothing
         self.pid = os.getpid()
         self.started = time.time()
         self._views: dict[str, DirectoryView] = {}
@@ -92,12 +94,16 @@ class Board:
     def beat(self) -> None:
         """A sign of life (0.1 us)."""
         self._alive = time.monotonic()
+        self.on_beat()
 
     def heard(self, event: str, root: str | None, fields: Mapping[str, Any]) -> None:
         """An event that was reported."""
         if event == "warning":
             with self._writing:
                 self.warnings += 1
+        if event == "release" and root is not None:
+            with self._writing:
+                self._views.pop(root, None)
         hear = _HEARD.get(event)
         if root is not None and hear is not None:
             self._change(root, lambda view: hear(view, fields))
@@ -111,11 +117,11 @@ class Board:
             ),
         )
 
-    def repaired(self, root: str, drift_bytes: int) -> None:
-        """A shard's accounting was wrong by so much, in either direction."""
+    def repaired(self, root: str, shards: int, drift_bytes: int) -> None:
+        """The accounting of so many shards was set right, by so much altogether."""
         self._change(
             root,
-            lambda view: replace(view, repairs=view.repairs + 1, drift_bytes=view.drift_bytes + abs(drift_bytes)),
+            lambda view: replace(view, repairs=view.repairs + shards, drift_bytes=view.drift_bytes + drift_bytes),
         )
 
     def measured(self, root: str, held: Slot, limits: Limits) -> None:
@@ -130,11 +136,6 @@ class Board:
     def update(self, root: str, **changes: Any) -> None:
         """Change fields of :class:`DirectoryView`."""
         self._change(root, lambda view: replace(view, **changes))
-
-    def forget(self, root: str) -> None:
-        """The directory is no longer ours to keep."""
-        with self._writing:
-            self._views.pop(root, None)
 
     def _change(self, root: str, change: Callable[[DirectoryView], DirectoryView]) -> None:
         with self._writing:
@@ -174,6 +175,31 @@ def _sample(view: DirectoryView) -> Sample:
     )
 
 
+def _nothing() -> None:
+    """Nobody else wants signs of life."""
+
+
+def _started(view: DirectoryView, fields: Mapping[str, Any]) -> DirectoryView:
+    """What was wrong is over: a step that still fails says so again."""
+    limits = replace(
+        view.limits,
+        max_size_bytes=fields["max_size_bytes"],
+        low_bytes=fields.get("low_bytes"),
+        high_bytes=fields.get("high_bytes"),
+    )
+    view = replace(view, bytes=fields["bytes"], entries=fields["entries"], limits=limits, is_open=True)
+    return replace(view, problem=None, problem_since=None, is_standby=False)
+
+
+def _summed_up(view: DirectoryView, fields: Mapping[str, Any]) -> DirectoryView:
+    return replace(
+        view,
+        bytes=fields["after_bytes"],
+        entries=fields["after_entries"],
+        repairs=view.repairs + fields["repaired_shards"],
+    )
+
+
 def _swept(view: DirectoryView, fields: Mapping[str, Any]) -> DirectoryView:
     seconds = fields["milliseconds"] / 1000
     bucket = sum(seconds > bound for bound in SWEEP_BUCKETS_SECONDS)
@@ -194,6 +220,8 @@ def _recovered(view: DirectoryView, fields: Mapping[str, Any]) -> DirectoryView:
 
 
 _HEARD: Final[dict[str, Callable[[DirectoryView, Mapping[str, Any]], DirectoryView]]] = {
+    "start": _started,
+    "summary": _summed_up,
     "sweep": _swept,
     "recovered": _recovered,
 }

@@ -14,8 +14,9 @@ from lockcache_daemon.history import HOUR_SECONDS, Rate, Sample, rates
 
 __all__ = ["draw_bytes", "draw_evictions", "draw_hit_ratio"]
 
-_WIDTH: Final = 720.0
-_LEFT: Final = 64.0
+# In pixels of the page at its widest, so that letters are of one size everywhere.
+_WIDE, _NARROW = (1080.0, 220.0), (520.0, 150.0)
+_LEFT: Final = 66.0
 _RIGHT: Final = 12.0
 _TOP: Final = 12.0
 _BOTTOM: Final = 22.0
@@ -27,13 +28,14 @@ class _Frame(NamedTuple):
     """Where a chart's hour and its values lie."""
 
     now: float
+    width: float
     height: float
     #: The value at the top.
     top_value: float
 
     def x(self, time: float) -> float:
         share = 1 - (self.now - time) / HOUR_SECONDS
-        return _LEFT + (_WIDTH - _LEFT - _RIGHT) * min(1.0, max(0.0, share))
+        return _LEFT + (self.width - _LEFT - _RIGHT) * min(1.0, max(0.0, share))
 
     def y(self, value: float) -> float:
         return _TOP + (self.height - _TOP - _BOTTOM) * (1 - value / self.top_value)
@@ -43,7 +45,7 @@ def draw_bytes(history: Sequence[Sample], now: float) -> str:
     """Bytes as an area, the cap as a dashed line above it."""
     shown = _within(history, now)
     top = max((max(each.bytes, each.max_size_bytes) for each in shown), default=0)
-    frame = _Frame(now, 200.0, max(1.0, top * 1.08))
+    frame = _Frame(now, *_WIDE, max(1.0, top * 1.08))
     parts = [_grid(frame, (0, top / 2, top), format_size)]
     if shown:
         line = " L".join(f"{frame.x(each.time):.1f},{frame.y(each.bytes):.1f}" for each in shown)
@@ -63,7 +65,7 @@ def draw_evictions(history: Sequence[Sample], now: float) -> str:
     bins = _binned(history, now, lambda rate: rate.evicted_bytes)
     entries = sum(_binned(history, now, lambda rate: rate.evicted_entries).values())
     top = max(bins.values(), default=0)
-    frame = _Frame(now, 120.0, max(1.0, top * 1.08))
+    frame = _Frame(now, *_NARROW, max(1.0, top * 1.08))
     parts = [_grid(frame, (0, top), format_size)]
     for start, evicted in bins.items():
         if evicted:
@@ -73,6 +75,8 @@ def draw_evictions(history: Sequence[Sample], now: float) -> str:
                 f'<rect class="bar" x="{left:.1f}" y="{top_edge:.1f}" width="{width:.1f}" height="{height:.1f}"/>'
             )
     words = f"evicted by the daemon over the last hour: {format_size(int(sum(bins.values())))}, {entries:.0f} entries"
+    if not top:
+        parts = [_nothing(frame, "nothing was evicted")]
     return _svg(frame, words, parts)
 
 
@@ -80,16 +84,19 @@ def draw_hit_ratio(history: Sequence[Sample], now: float) -> str:
     """Hits of all lookups that programs reported, a point for each minute in which some did."""
     hits = _binned(history, now, lambda rate: rate.hits)
     misses = _binned(history, now, lambda rate: rate.misses)
-    frame = _Frame(now, 120.0, 1.08)
+    frame = _Frame(now, *_NARROW, 1.08)
     parts = [_grid(frame, (0, 0.5, 1), lambda share: f"{share * 100:.0f} %")]
-    points = [
-        (frame.x(start + _BIN_SECONDS / 2), frame.y(count / (count + misses[start])))
-        for start, count in hits.items()
-        if count + misses[start]
-    ]
-    if points:
-        parts.append('<path class="line" d="M' + " L".join(f"{x:.1f},{y:.1f}" for x, y in points) + '"/>')
-        parts += [f'<circle class="dot" cx="{x:.1f}" cy="{y:.1f}" r="2.5"/>' for x, y in points]
+    command, commands = "M", []
+    for start, count in hits.items():
+        lookups = count + misses[start]
+        if lookups:
+            x, y = frame.x(start + _BIN_SECONDS / 2), frame.y(count / lookups)
+            commands.append(f"{command}{x:.1f},{y:.1f}")
+            parts.append(f'<circle class="dot" cx="{x:.1f}" cy="{y:.1f}" r="2"/>')
+        command = "L" if lookups else "M"  # no line over minutes of which nothing is known
+    parts.append(f'<path class="line" d="{" ".join(commands)}"/>')
+    if not commands:
+        parts = [_nothing(frame, "nothing was reported")]
     found, lost = sum(hits.values()), sum(misses.values())
     words = "hit ratio over the last hour: " + (f"{found / (found + lost):.1%}" if found + lost else "nothing reported")
     return _svg(frame, words, parts)
@@ -131,7 +138,7 @@ def _grid(frame: _Frame, values: Iterable[float], label: Callable[[int], str] | 
     for value in dict.fromkeys(values):
         y = frame.y(value)
         words = label(value if value <= 1 else int(value))  # type: ignore[arg-type]
-        parts.append(f'<line class="grid" x1="{_LEFT}" y1="{y:.1f}" x2="{_WIDTH - _RIGHT}" y2="{y:.1f}"/>')
+        parts.append(f'<line class="grid" x1="{_LEFT}" y1="{y:.1f}" x2="{frame.width - _RIGHT}" y2="{y:.1f}"/>')
         parts.append(f'<text class="tick end" x="{_LEFT - 8}" y="{y + 4:.1f}">{escape(words)}</text>')
     for minutes in (60, 45, 30, 15, 0):
         x, anchor = frame.x(frame.now - minutes * 60), {60: "start", 0: "end"}.get(minutes, "middle")
@@ -140,8 +147,12 @@ def _grid(frame: _Frame, values: Iterable[float], label: Callable[[int], str] | 
     return "".join(parts)
 
 
+def _nothing(frame: _Frame, words: str) -> str:
+    return f'<text class="tick middle" x="{frame.width / 2:.0f}" y="{frame.height / 2:.0f}">{escape(words)}</text>'
+
+
 def _svg(frame: _Frame, words: str, parts: Iterable[str]) -> str:
     return (
-        f'<svg viewBox="0 0 {_WIDTH:.0f} {frame.height:.0f}" role="img" aria-label="{escape(words)}">'
+        f'<svg viewBox="0 0 {frame.width:.0f} {frame.height:.0f}" role="img" aria-label="{escape(words)}">'
         f"<title>{escape(words)}</title>{''.join(parts)}</svg>"
     )

@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import os
 import signal
+import sys
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -19,7 +20,7 @@ from lockcache.sizes import SIZES_IN_WORDS
 from lockcache_daemon.instance import AlreadyServedError
 from lockcache_daemon.options import with_settings
 from lockcache_daemon.program import Request, carry_out
-from lockcache_daemon.report import describe, readable
+from lockcache_daemon.report import Report, describe, readable
 from lockcache_daemon.sources import SettingsError, Sources, variable_of
 
 __all__ = ["run"]
@@ -63,6 +64,7 @@ Examples:
   lockcache-daemon --max-entries 1M --max-age 30d --min-free 5% /shared/kernels
   lockcache-daemon --total 50G --floor 5G /shared/kernels ~/.cache/pyptx
   lockcache-daemon --config /etc/lockcache.toml
+  lockcache-daemon --max-size 10G --metrics 127.0.0.1:9477     (and a status page)
   lockcache-daemon --max-size 200GiB --interval 2s --json /shared/kernels
   lockcache-daemon --max-size 10G --once           (from cron or a CI job)
   lockcache-daemon --max-size 2G --dry-run         (what would go?)
@@ -80,7 +82,7 @@ Exit codes:
   1    --once could not do all of its work (an I/O error, a lock that hangs)
   2    a bad option or setting; or a DIR that is unsafe, no directory, of a
        newer format, or not of the --layout; or one that a full disk keeps
-       --once from opening
+       --once from opening; or an address or file for metrics that cannot be had
   3    another daemon keeps one of the DIRs
   130, 143 and 129   --once or --dry-run was ended by SIGINT, SIGTERM, SIGHUP
 """
@@ -105,17 +107,46 @@ def _command(config: str | None, once: bool, dry_run: bool, directories: tuple[s
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Run with these arguments; the exit code. What an operator can mend is one line on stderr."""
+    """Run with these arguments; the exit code. What an operator can mend is one line on stderr.
+
+    With ``--json`` it is an event on stdout as well: who reads the log has to find it there.
+    """
+    try:
+        return _run(arguments)
+    except _RefusedError as refused:
+        lines = [readable(" ".join(line.split())) for line in refused.lines]
+        if _wants_json(arguments):
+            report = Report(as_json=True, out=sys.stdout, err=sys.stderr)
+            for line in lines:
+                report.refused(line, refused.code)
+        for line in lines:
+            click.echo(f"lockcache-daemon: {line}", err=True)
+        return refused.code
+
+
+class _RefusedError(Exception):
+    def __init__(self, lines: Sequence[str], code: int) -> None:
+        super().__init__(*lines)
+        self.lines = lines
+        self.code = code
+
+
+def _wants_json(arguments: Sequence[str]) -> bool:
+    """As far as can be told when the settings may be what is wrong."""
+    return "--json" in arguments or os.environ.get(variable_of("json"), "").lower() in ("true", "yes", "on", "1")
+
+
+def _run(arguments: Sequence[str]) -> int:
     try:
         result = _command.main(list(arguments), prog_name="lockcache-daemon", standalone_mode=False)
     except click.ClickException as error:
-        return _refuse(error.format_message(), _BAD_OPTION)
+        raise _RefusedError([error.format_message()], _BAD_OPTION) from error
     except SettingsError as error:
-        return max(_refuse(line, _BAD_OPTION) for line in error.lines)
+        raise _RefusedError(error.lines, _BAD_OPTION) from error
     except AlreadyServedError as error:
-        return _refuse(str(error), _ALREADY_SERVED)
+        raise _RefusedError([str(error)], _ALREADY_SERVED) from error
     except (OSError, LockcacheError) as error:
-        return _refuse(describe(error) + _hint(error), _BAD_OPTION)
+        raise _RefusedError([describe(error) + _hint(error)], _BAD_OPTION) from error
     except click.Abort:  # Ctrl-C before signals were ours
         return 128 + signal.SIGINT
     return result if isinstance(result, int) else 0
@@ -127,8 +158,3 @@ def _hint(error: Exception) -> str:
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return "; the disk is full, or your quota: free some 100 KB there for what the daemon itself has to write"
     return "; DIR must be a directory that you may write, or make"
-
-
-def _refuse(message: str, code: int) -> int:
-    click.echo(f"lockcache-daemon: {readable(' '.join(message.split()))}", err=True)
-    return code

@@ -21,6 +21,7 @@ from lockcache.filestream.layout import SHARDS
 from lockcache.filestream.recovery import recount
 from lockcache_daemon.changes import ShardWatch
 from lockcache_daemon.pace import Pace
+from lockcache_daemon.store import Repairs
 
 __all__ = ["Counting"]
 
@@ -73,6 +74,8 @@ class Counting:
         self._false_alarms = -SHARDS  # the first pass over all is none
         self._strangers_until = 0.0
         self._busy_in_a_row = 0
+        #: What was set right since this was made.
+        self.repairs = Repairs()
 
     def tick(self) -> None:
         """Look, and recount what is due. Ends early if told to stop; what is left over is due at the next."""
@@ -151,5 +154,6 @@ class Counting:
             self._strangers_until = time.monotonic() + _STRANGERS_STAY_SECONDS
             self._false_alarms = 0
             self._watch.set_slot(shard, repair.after)
+            self.repairs = self.repairs.plus(repair)
         elif was_alarm:
             self._false_alarms += 1

@@ -85,6 +85,7 @@ class Crew:
             yield directory, choose_layout(directory.path, directory.layout, self._report.warned)
 
     def _make(self, settings: Settings, directory: DirectorySettings, layout: str) -> Keeper:
+        self._report.board.update(directory.path, layout=layout)
         return Keeper(
             directory.path,
             rules_for(settings, directory),

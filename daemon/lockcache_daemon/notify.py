@@ -39,6 +39,8 @@ class Notifier:
         self._alive_due = 0.0
         self._status = ""
         self._status_due = 0.0
+        #: Between :meth:`reloading` and :meth:`ready`.
+        self.is_reloading = False
         #: Messages that could not be sent.
         self.lost_messages = 0
 
@@ -50,10 +52,12 @@ class Notifier:
 
     def ready(self, status: str) -> None:
         """The directories are kept (or, after :meth:`reloading`, are kept by the new settings)."""
+        self.is_reloading = False
         self._send("READY=1", self._put_status(status))
 
     def reloading(self) -> None:
         """New settings are being read. To be followed by :meth:`ready`, also if they were refused."""
+        self.is_reloading = True
         # Type=notify-reload takes this for the answer to its SIGHUP only if the time is there, and after the signal's.
         self._send("RELOADING=1", f"MONOTONIC_USEC={time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000}")
 

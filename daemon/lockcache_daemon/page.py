@@ -87,7 +87,7 @@ def _tiles(view: DirectoryView, now: float) -> str:
     if cap:
         share = min(100.0, 100.0 * view.bytes / cap)
         meter = f'<div class="meter"><i style="width: {share:.1f}%"></i></div>'
-    entries = f"of {view.limits.max_entries:,}" if view.limits.max_entries else "entries"
+    entries = f"of {view.limits.max_entries:,}" if view.limits.max_entries else "no limit"
     last = "no sweep yet" if view.last_sweep is None else f"the last {ago(now - view.last_sweep)}"
     ratio = clients.hit_ratio
     tiles = (
@@ -117,7 +117,7 @@ def _tile(title: str, figure: str, more: str, meter: str) -> str:
 def _charts(view: DirectoryView, now: float) -> str:
     held, evicted, ratio = (draw(view.history, now) for draw in (draw_bytes, draw_evictions, draw_hit_ratio))
     return (
-        f'<div class="charts"><div class="wide"><h3>bytes against the cap, last hour</h3>{held}</div>'
+        f'<div class="charts"><div class="wide"><h3>bytes held, last hour; dashed: the cap</h3>{held}</div>'
         f"<div><h3>evicted by the daemon, by minute</h3>{evicted}</div>"
         f"<div><h3>hit ratio as programs report it</h3>{ratio}</div></div>"
     )
@@ -126,13 +126,14 @@ def _charts(view: DirectoryView, now: float) -> str:
 def _lists(seen: StandoutsSeen, now: float) -> str:
     if not seen.shards_seen:
         return ""
-    so_far = "" if seen.shards_seen == seen.shards else f" (seen so far: {100 * seen.shards_seen // seen.shards} %)"
+    share = 100 * seen.shards_seen // seen.shards
+    so_far = f'<p class="dim">{share} % of the entries were looked at so far</p>' if share < 100 else ""
     tables = (
         _table("largest", seen.largest, "size", lambda each: format_size(each.size_bytes), now),
         _table("longest unused", seen.oldest, "last use", lambda each: ago(now - each.last_use_ns / 1e9), now),
         _table("dearest to compile", seen.dearest, "compiled in", lambda each: took(each.cost_ns / 1e9), now),
     )
-    return f'<div class="lists">{"".join(tables)}</div>' + (f'<p class="dim">{so_far.strip()}</p>' if so_far else "")
+    return f'<div class="lists">{"".join(tables)}</div>{so_far}'
 
 
 def _table(title: str, entries: Iterable[Standout], column: str, value: Callable[[Standout], str], now: float) -> str:

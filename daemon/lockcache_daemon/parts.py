@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from lockcache_daemon.settings import DirectorySettings, Settings
 from lockcache_daemon.store import MakePart
+from lockcache_daemon.watching import Watching
 
 __all__ = ["parts_for"]
 
 
 def parts_for(settings: Settings, directory: DirectorySettings) -> tuple[MakePart, ...]:
     """In the order in which they have their turn."""
-    _ = settings, directory
-    return ()
+    _ = directory
+    return (partial(Watching, seeks_standouts=settings.metrics is not None),)

@@ -13,6 +13,8 @@ from typing import Final
 from lockcache_daemon.crew import Crew
 from lockcache_daemon.layouts import choose_layout, view
 from lockcache_daemon.loop import pass_once, serve
+from lockcache_daemon.notify import Notifier
+from lockcache_daemon.observing import write_metrics_once
 from lockcache_daemon.progress import counting_progress
 from lockcache_daemon.rehearsal import rehearse
 from lockcache_daemon.report import LogToReport, Report
@@ -46,18 +48,37 @@ def carry_out(request: Request) -> int:
     logging.getLogger("lockcache").addHandler(LogToReport(report))
     _allow_descriptors(len(settings.directories))
     is_serving = not (request.is_dry_run or request.is_once)
-    with StopSignals(hangup_reloads=is_serving and request.sources.config is not None) as stop:
+    hangup_reloads = is_serving and request.sources.config is not None
+    with StopSignals(hangup_reloads=hangup_reloads, on_sign_of_life=report.board.beat) as stop:
         if request.is_dry_run:
             return _until_stopped(stop, lambda: _rehearse(settings, report, stop))
         crew = Crew(settings, report, stop)
         if request.is_once:
-            return _until_stopped(
-                stop, lambda: 0 if pass_once(crew.keepers, report, counting_progress) else _INCOMPLETE
-            )
-        serve(crew, services_for(settings, report), stop, lambda: _reload(request.sources, report))
+            return _until_stopped(stop, lambda: _pass_once(crew, report))
+        _serve(crew, request.sources, report, stop)
         if stop.number is not None:
             report.stopped(signal.Signals(stop.number).name)
     return 0
+
+
+def _pass_once(crew: Crew, report: Report) -> int:
+    is_complete = pass_once(crew.keepers, report, counting_progress)
+    if crew.settings.metrics_file is not None:
+        write_metrics_once(crew.settings.metrics_file, report.board)
+    return 0 if is_complete else _INCOMPLETE
+
+
+def _serve(crew: Crew, sources: Sources, report: Report, stop: StopSignals) -> None:
+    with Notifier() as notifier:
+        report.board.on_beat = notifier.alive
+        if notifier.alive_seconds is not None:
+            stop.silence_seconds = min(stop.silence_seconds, notifier.alive_seconds)
+
+        def reload() -> Settings | None:
+            notifier.reloading()
+            return _reload(sources, report)
+
+        serve(crew, services_for(crew.settings, report, notifier), stop, reload)
 
 
 def _reload(sources: Sources, report: Report) -> Settings | None:

@@ -18,6 +18,7 @@ from lockcache.filestream.eviction import Evicted
 from lockcache.filestream.policy import Policy
 from lockcache.filestream.usage import Slot
 from lockcache.sizes import format_size
+from lockcache_daemon.board import Board
 from lockcache_daemon.rules import Watermarks
 
 __all__ = ["LogToReport", "Report", "Summary", "Sweep", "describe", "readable"]
@@ -56,6 +57,8 @@ class Report:
         self._as_json = as_json
         self._out = out
         self._err = err
+        #: What was reported, for those who look and do not read logs.
+        self.board = Board()
         #: Lines that could not be written.
         self.lost_lines = 0
 
@@ -96,25 +99,38 @@ class Report:
             "error",
             root,
             f"{describe(error)} (tried again at every tick, said once)",
-            is_error=True,
+            level="error",
             error=_fields_of(error),
         )
+
+    def failing(self, root: str, error: Exception) -> None:
+        """Every failure, also of a kind that was said: it is counted."""
+        self.board.failed(root, describe(error))
 
     def recovered(self, root: str) -> None:
         self._say("recovered", root, "works again")
 
     def warned(self, message: str) -> None:
-        self._say("warning", None, message, is_error=True, message=message)
+        self._say("warning", None, message, level="warning", message=message)
 
     def reloaded(self, directories: int) -> None:
         self._say("reload", None, f"reloaded the settings; {directories} directories", directories=directories)
 
     def not_reloaded(self, line: str) -> None:
         text = f"not reloaded, the settings stay as they were: {line}"
-        self._say("error", None, text, is_error=True, error={"kind": "SettingsError", "message": line})
+        self._say("error", None, text, level="error", error={"kind": "SettingsError", "message": line})
 
     def let_go(self, root: str) -> None:
         self._say("release", root, "not kept any more")
+
+    def listening(self, address: str) -> None:
+        self._say("listen", None, f"metrics and status page on http://{address}/", address=address)
+
+    def not_served(self, message: str) -> None:
+        self._say("error", None, message, level="error", error={"kind": "ServingError", "message": message})
+
+    def refused(self, message: str, exit_code: int) -> None:
+        self._say("refused", None, message, level="error", message=message, exit_code=exit_code)
 
     def stopped(self, signal_name: str) -> None:
         self._say("stop", None, f"stopped by {signal_name}", signal=signal_name)
@@ -139,14 +155,15 @@ class Report:
     def missing(self, root: str) -> None:
         self._say("dry-run", root, "is not there; would be made", bytes=0, entries=0)
 
-    def _say(self, event: str, root: str | None, text: str, *, is_error: bool = False, **fields: Any) -> None:
+    def _say(self, event: str, root: str | None, text: str, *, level: str = "info", **fields: Any) -> None:
+        self.board.heard(event, root, fields)
         now = datetime.now().astimezone().isoformat(timespec="milliseconds")
         if self._as_json:
-            where = {} if root is None else {"directory": root}
-            self._write(self._out, json.dumps({"time": now, "event": event, **where, **fields}))
+            said = {"time": now, "level": level, "event": event, "directory": root, **fields}
+            self._write(self._out, json.dumps(said))
         else:
             text = text if root is None else f"{root}: {text}"
-            self._write(self._err if is_error else self._out, f"{now} {readable(text)}")
+            self._write(self._out if level == "info" else self._err, f"{now} {readable(text)}")
 
     def _write(self, stream: TextIO, line: str) -> None:
         try:

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from lockcache_daemon.keeper import Keeper
+from lockcache_daemon.notify import Notifier
+from lockcache_daemon.observing import FilingService, NotifyingService, WebService
 from lockcache_daemon.report import Report
 from lockcache_daemon.settings import Settings
 
@@ -28,7 +30,7 @@ class Service(Protocol):
         """The daemon ends. Raises nothing."""
 
 
-def services_for(settings: Settings, report: Report) -> list[Service]:
+def services_for(settings: Settings, report: Report, notifier: Notifier) -> list[Service]:
     """In the order in which they have their turn; closed in reverse."""
-    _ = settings, report
-    return []
+    # The service manager last: it is told that all is ready when all is.
+    return [WebService(settings, report), FilingService(settings, report), NotifyingService(report, notifier)]

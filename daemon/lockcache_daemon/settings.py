@@ -12,7 +12,21 @@ from typing import Annotated, Final
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from lockcache_daemon.values import Age, Choice, Count, Free, FreeSpace, Interval, Setting, Share, Size, Switch
+from lockcache_daemon.address import Address
+from lockcache_daemon.values import (
+    Age,
+    Choice,
+    Count,
+    Free,
+    FreeSpace,
+    Interval,
+    MetricsAddress,
+    MetricsPath,
+    Setting,
+    Share,
+    Size,
+    Switch,
+)
 
 __all__ = ["LAYOUTS", "DirectorySettings", "Settings", "distinct_paths", "find_contradictions"]
 
@@ -61,6 +75,14 @@ class Settings(_Model):
 
     interval: Annotated[float, Interval, Setting("DURATION", "Between two looks: 10ms to 1h.", "0.5s")] = 0.5
     total: Annotated[int | None, Size, Setting("SIZE", "One budget for all DIRs together, such as 50G.")] = None
+    metrics: Annotated[
+        Address | None,
+        MetricsAddress,
+        Setting("ADDRESS", "Serve Prometheus metrics, /healthz and a status page there, such as 127.0.0.1:9477."),
+    ] = None
+    metrics_file: Annotated[
+        str | None, MetricsPath, Setting("FILE.prom", "Keep metrics there, for the node exporter's textfile collector.")
+    ] = None
     as_json: Annotated[bool, Switch, Setting("", "One JSON object per line on stdout.")] = Field(False, alias="json")
     directories: tuple[DirectorySettings, ...] = ()
 

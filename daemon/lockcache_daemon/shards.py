@@ -19,7 +19,7 @@ from lockcache.filestream.usage import Slot
 from lockcache_daemon.counting import Counting
 from lockcache_daemon.pace import Pace
 from lockcache_daemon.rules import Rules
-from lockcache_daemon.store import Opening, Step
+from lockcache_daemon.store import Opening, Repairs, Step
 
 __all__ = ["ShardStore", "open_shards"]
 
@@ -53,6 +53,10 @@ class ShardStore:
     @property
     def policy(self) -> PolicyFile:
         return self.directory.policy
+
+    @property
+    def repairs(self) -> Repairs:
+        return self._counting.repairs
 
     def begin(self) -> None:
         """Nothing: opening attached to the accounting."""

@@ -13,10 +13,15 @@ import contextlib
 import select
 import signal
 import socket
+import time
+from collections.abc import Callable
 from types import FrameType, TracebackType
 from typing import Any, Final
 
 __all__ = ["StopSignals", "Stopped"]
+
+# At the most between two signs of life while waiting.
+_SILENCE_SECONDS: Final = 10.0
 
 _SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
@@ -26,9 +31,16 @@ class Stopped(Exception):  # noqa: N818 (no error: somebody asked for it)
 
 
 class StopSignals:
-    """Catches the signals to stop for a ``with`` block. With ``hangup_reloads`` SIGHUP is none of them."""
+    """Catches the signals to stop for a ``with`` block. With ``hangup_reloads`` SIGHUP is none of them.
 
-    def __init__(self, *, hangup_reloads: bool = False) -> None:
+    ``on_sign_of_life`` is called whenever work asks whether it is to stop, from whatever thread, and now and then while
+    waiting: as long as these come, nothing hangs. It must be cheap, and raise nothing.
+    """
+
+    def __init__(self, *, hangup_reloads: bool = False, on_sign_of_life: Callable[[], object] = lambda: None) -> None:
+        self._on_sign_of_life = on_sign_of_life
+        #: Signs of life come at least this often while waiting.
+        self.silence_seconds = _SILENCE_SECONDS
         #: The first signal to stop that came, or ``None``.
         self.number: int | None = None
         self._hangup_reloads = hangup_reloads
@@ -57,9 +69,11 @@ class StopSignals:
         self._waker.close()
 
     def is_set(self) -> bool:
+        self._on_sign_of_life()
         return self.number is not None
 
     def raise_if_set(self) -> None:
+        self._on_sign_of_life()
         if self.number is not None:
             raise Stopped(signal.Signals(self.number).name)
 
@@ -79,7 +93,12 @@ class StopSignals:
             # poll, not select: with many directories there are more than 1,024 descriptors.
             poll = select.poll()
             poll.register(self._wakes, select.POLLIN)
-            poll.poll(seconds * 1000)
+            deadline = time.monotonic() + seconds
+            while not poll.poll(min(seconds, self.silence_seconds) * 1000):
+                self._on_sign_of_life()
+                seconds = deadline - time.monotonic()
+                if seconds <= 0:
+                    break
 
     def _note(self, number: int, frame: FrameType | None) -> None:
         if number == signal.SIGHUP and self._hangup_reloads:

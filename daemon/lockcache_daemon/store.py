@@ -13,15 +13,27 @@ from lockcache.filestream.eviction import Evicted
 from lockcache.filestream.goal import Goal
 from lockcache.filestream.layout import Layout
 from lockcache.filestream.policy import PolicyFile
+from lockcache.filestream.recovery import Repair
 from lockcache.filestream.usage import Slot
 from lockcache_daemon.report import Report
 from lockcache_daemon.rules import Rules
 from lockcache_daemon.signals import StopSignals
 
-__all__ = ["Kept", "MakePart", "OpenStore", "Part", "Step", "Store"]
+__all__ = ["Kept", "MakePart", "OpenStore", "Part", "Repairs", "Step", "Store"]
 
 #: Something that is due at a tick. May raise :class:`OSError`, :class:`LockcacheError` and :class:`Stopped`.
 Step = Callable[[], object]
+
+
+class Repairs(NamedTuple):
+    """Accounting that was wrong and was set right."""
+
+    shards: int = 0
+    #: In either direction.
+    drift_bytes: int = 0
+
+    def plus(self, repair: Repair) -> Repairs:
+        return Repairs(self.shards + 1, self.drift_bytes + abs(repair.drift_bytes))
 
 
 class Store(Protocol):
@@ -42,6 +54,10 @@ class Store(Protocol):
     @property
     def policy(self) -> PolicyFile:
         """The directory's policy."""
+
+    @property
+    def repairs(self) -> Repairs:
+        """What was set right in ticks since it was opened. None where nobody accounts."""
 
     def begin(self) -> None:
         """What has to be known before the first tick."""

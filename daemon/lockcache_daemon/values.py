@@ -6,6 +6,7 @@ understood is a :class:`ValueError` that names it and says what is accepted.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,8 +15,22 @@ from typing import Any, Final
 from pydantic import BeforeValidator
 
 from lockcache.sizes import SIZES_IN_WORDS, parse_duration, parse_share, parse_size
+from lockcache_daemon.address import parse_address
 
-__all__ = ["Age", "Choice", "Count", "Free", "FreeSpace", "Interval", "Setting", "Share", "Size", "Switch"]
+__all__ = [
+    "Age",
+    "Choice",
+    "Count",
+    "Free",
+    "FreeSpace",
+    "Interval",
+    "MetricsAddress",
+    "MetricsPath",
+    "Setting",
+    "Share",
+    "Size",
+    "Switch",
+]
 
 _COUNT: Final = re.compile(r"([0-9][0-9_]{0,18})([kMG]?)", re.ASCII)
 _THOUSANDS: Final = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9}
@@ -72,6 +87,13 @@ def _parse_free(text: str) -> Free:
     )
 
 
+def _parse_metrics_path(text: str) -> str:
+    path = os.path.abspath(os.path.expanduser(text))
+    if "\0" in text or not text.endswith(".prom") or os.path.basename(path) == ".prom":
+        raise ValueError(f"{text!r} would not be read; accepted: a path that ends in .prom, as the node exporter wants")
+    return path
+
+
 def _parse_switch(text: str) -> bool:
     if text.strip().lower() in (*_YES, *_NO):
         return text.strip().lower() in _YES
@@ -112,5 +134,9 @@ Age = _by(parse_duration)
 Interval = _by(_parse_interval)
 #: Yes or no.
 Switch = _by(_parse_switch)
+#: :class:`.address.Address`.
+MetricsAddress = _by(parse_address)
+#: An absolute path.
+MetricsPath = _by(_parse_metrics_path)
 #: :class:`Free`.
 FreeSpace = _by(_parse_free)

@@ -26,7 +26,7 @@ from lockcache.filestream.usage import Slot
 from lockcache_daemon.files import Files, measure
 from lockcache_daemon.pace import Pace
 from lockcache_daemon.rules import Rules
-from lockcache_daemon.store import Opening, Step
+from lockcache_daemon.store import Opening, Repairs, Step
 
 __all__ = ["WalkedStore"]
 
@@ -76,6 +76,10 @@ class WalkedStore:
     @property
     def policy(self) -> PolicyFile:
         return self._policy
+
+    @property
+    def repairs(self) -> Repairs:
+        return Repairs()
 
     def begin(self) -> None:
         self._walk()

@@ -85,7 +85,7 @@ def test_an_empty_variable_is_none(config: Path) -> None:
         ('max_size = "1G"\njson = "maybe"', 2, ["json", "'maybe'", "true"]),
         ('max_size = "1G"\nlayout = "zip"', 2, ["layout", "'zip'", "pyptx"]),
         ('max_size = "1G"\nmax_sise = "2G"', 2, ["max_sise", "did you mean max_size?", "max_entries"]),
-        ('max_size = "1G"\n[metrics]\nport = 1', 2, ["metrics", "no such setting"]),
+        ('max_size = "1G"\n[exporter]\nport = 1', 2, ["exporter", "no such setting"]),
         ('max_size = "1G"\n[[directory]]\nmax_age = "1d"', 2, ["path", "missing", "an absolute path"]),
         ('max_size = "1G"\n[[directory]]\npath = "a/b"', 3, ["path", "'a/b'", "an absolute path"]),
         ('max_size = "1G"\n[[directory]]\npath = 7', 3, ["path", "7", "an absolute path"]),
