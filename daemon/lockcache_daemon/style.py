@@ -31,9 +31,9 @@ header, .head { display: flex; flex-wrap: wrap; gap: 4px 12px; align-items: cent
 .lists { display: grid; grid-template-columns: repeat(3, 1fr); gap: 12px 24px; margin-top: 16px; }
 @media (max-width: 860px) { .charts, .lists { grid-template-columns: 1fr; } }
 svg { width: 100%; height: auto; display: block; }
-@media (max-width: 860px) { .wide .tick { font-size: 24px; } }
 .grid { stroke: var(--rule); stroke-width: 1; }
 .tick { fill: var(--dim); font-size: 12px; }
+@media (max-width: 860px) { .wide .tick { font-size: 24px; } }
 .start { text-anchor: start; } .middle { text-anchor: middle; } .end { text-anchor: end; }
 .area { fill: var(--accent); opacity: .16; } .line { fill: none; stroke: var(--accent); stroke-width: 2; }
 .cap { fill: none; stroke: var(--cap); stroke-width: 1.5; stroke-dasharray: 6 4; }

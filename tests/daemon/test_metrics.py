@@ -1,0 +1,169 @@
+"""What Prometheus is told, by a real daemon, and whether Prometheus's own tool likes it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from lockcache import FileStreamProgramCache
+from tests.daemon.asking import Watched, get
+from tests.daemon.material import fill
+from tests.daemon.running import run_daemon, until
+
+
+@cache
+def promtool() -> str:
+    """Prometheus's linter: installed, else unpacked from Debian's package."""
+    found = shutil.which("promtool")
+    if found is not None:
+        return found
+    folder = Path("/tmp") / f"lockcache-tests-promtool-{os.getuid()}"
+    unpacked = folder / "root/usr/bin/promtool"
+    if not unpacked.exists():
+        if shutil.which("apt-get") is None or shutil.which("dpkg") is None:
+            pytest.skip("needs promtool, and there is no apt-get to have it by")
+        folder.mkdir(mode=0o700, exist_ok=True)
+        got = subprocess.run(["apt-get", "download", "prometheus"], cwd=folder, capture_output=True, check=False)
+        packages = list(folder.glob("prometheus_*.deb"))
+        if got.returncode or not packages:
+            pytest.skip("needs promtool: apt-get download prometheus does not work here")
+        staged = folder / f"staged-{os.getpid()}"
+        subprocess.run(["dpkg", "-x", str(packages[0]), str(staged)], check=True)
+        if not unpacked.exists():
+            staged.rename(folder / "root")
+    return str(unpacked)
+
+
+def lint(metrics: bytes) -> None:
+    said = subprocess.run([promtool(), "check", "metrics"], input=metrics, capture_output=True, check=False)
+    assert (said.returncode, said.stdout, said.stderr) == (0, b"", b"")
+
+
+def test_a_sweep_is_counted_and_timed(cache_path: Path) -> None:
+    fill(cache_path, 200, 10_000)
+    with Watched("--max-size", "1M", cache_path) as daemon:
+        root = str(cache_path)
+        until(
+            lambda: (
+                daemon.metric("lockcache_directory_bytes", directory=root)
+                == daemon.directory(cache_path)["bytes"]
+                < 950_000
+            )
+        )
+        swept = daemon.directory(cache_path)
+        assert swept["evicted_entries"] > 100
+        for name, value in (
+            ("lockcache_directory_up", 1),
+            ("lockcache_directory_standby", 0),
+            ("lockcache_directory_entries", swept["entries"]),
+            ("lockcache_directory_max_bytes", 1_000_000),
+            ("lockcache_sweeps_total", swept["sweeps"]),
+            ("lockcache_evicted_entries_total", swept["evicted_entries"]),
+            ("lockcache_evicted_bytes_total", swept["evicted_bytes"]),
+            ("lockcache_sweep_duration_seconds_count", swept["sweeps"]),
+            ("lockcache_last_sweep_timestamp_seconds", pytest.approx(swept["last_sweep"])),
+            ("lockcache_errors_total", 0),
+        ):
+            assert daemon.metric(name, directory=root) == value, name
+        assert daemon.metric("lockcache_sweep_duration_seconds_bucket", directory=root, le="+Inf") == swept["sweeps"]
+        assert daemon.metric("lockcache_up") == 1
+
+
+def test_entries_of_programs_that_do_not_account_are_repaired_drift(cache_path: Path) -> None:
+    with Watched("--max-size", "1G", cache_path) as daemon:
+        fill(cache_path, 30, 10_000)
+        root = str(cache_path)
+        until(lambda: daemon.metric("lockcache_accounting_drift_bytes_total", directory=root) == 300_000)
+        repairs = daemon.metric("lockcache_accounting_repairs_total", directory=root)
+        assert repairs is not None
+        assert 1 <= repairs <= 30
+
+
+def test_what_programs_report_of_hits_and_misses_is_exported(cache_path: Path) -> None:
+    with Watched("--max-size", "1G", cache_path) as daemon:
+        with FileStreamProgramCache(cache_path) as programs:
+            programs[b"key"] = b"code"
+            assert programs[b"key"] == b"code"
+            assert programs.get(b"none") is None
+        root = str(cache_path)
+        until(lambda: daemon.metric("lockcache_client_hits_total", directory=root) == 1)
+        assert daemon.metric("lockcache_client_misses_total", directory=root) == 1
+        assert daemon.metric("lockcache_client_puts_total", directory=root) == 1
+
+
+def test_promtool_finds_nothing_in_the_metrics_of_a_running_daemon(tmp_path: Path) -> None:
+    odd = tmp_path / 'a "b"\\c\n<d>'
+    file = tmp_path / "lockcache.prom"
+    fill(tmp_path / "plain", 200, 10_000)
+    with Watched("--max-size", "1M", "--metrics-file", file, tmp_path / "plain", odd, starts=2) as daemon:
+        until(lambda: bool(daemon.metric("lockcache_sweeps_total", directory=str(tmp_path / "plain"))))
+        lint(daemon.text("/metrics").encode())
+        lint(file.read_bytes())
+
+
+def test_openmetrics_is_served_to_who_asks_for_it(cache_path: Path) -> None:
+    with Watched("--max-size", "1M", cache_path) as daemon:
+        status, headers, body = get(daemon.port, "/metrics", accept="application/openmetrics-text; version=1.0.0")
+        assert (status, headers["Content-Type"].partition(";")[0]) == (200, "application/openmetrics-text")
+        assert body.endswith(b"# EOF\n")
+
+
+def test_the_metrics_file_is_there_at_the_start_whole_and_readable_and_says_when_the_daemon_ended(
+    cache_path: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "textfile"
+    folder.mkdir()
+    file = folder / "lockcache.prom"
+    with Watched("--max-size", "1M", "--metrics-file", file, cache_path) as daemon:
+        until(file.exists)
+        assert b"lockcache_up 1.0\n" in file.read_bytes()
+        assert file.stat().st_mode & 0o777 == 0o644
+        assert daemon.end(signal.SIGTERM) == 0
+        assert daemon.errors() == ""
+    assert b"lockcache_up 0.0\n" in file.read_bytes()
+    assert os.listdir(folder) == ["lockcache.prom"]
+
+
+def test_once_leaves_a_metrics_file(cache_path: Path, tmp_path: Path) -> None:
+    fill(cache_path, 200, 10_000)
+    file = tmp_path / "lockcache.prom"
+    assert run_daemon("--max-size", "1M", "--once", "--metrics-file", file, cache_path).returncode == 0
+    assert f'lockcache_evicted_bytes_total{{directory="{cache_path}"}}' in file.read_text()
+    lint(file.read_bytes())
+
+
+@pytest.mark.parametrize("extra", [[], ["--once"]], ids=["serve", "once"])
+def test_a_metrics_file_that_cannot_be_written_is_one_line_and_exit_2(
+    cache_path: Path, tmp_path: Path, extra: list[str]
+) -> None:
+    file = tmp_path / "nowhere" / "lockcache.prom"
+    ended = run_daemon("--max-size", "1M", "--metrics-file", file, *extra, cache_path)
+    assert (ended.returncode, ended.stderr.count("\n")) == (2, 1)
+    assert f"cannot write the metrics file {file}: No such file or directory" in ended.stderr
+
+
+@pytest.mark.root
+def test_a_full_disk_under_the_metrics_file_is_said_once_and_costs_no_sweep(
+    cache_path: Path, mount_tmpfs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from lockcache_daemon import textfile
+    from lockcache_daemon.textfile import MetricsFile
+
+    monkeypatch.setattr(textfile, "_INTERVAL_SECONDS", 0.01)
+    folder = mount_tmpfs("size=64k")
+    told: list[OSError] = []
+    written = MetricsFile(str(folder / "lockcache.prom"), lambda: bytes(8192), told.append)
+    written.start()
+    (folder / "ballast").write_bytes(bytes(57344))
+    until(lambda: bool(told))
+    assert (folder / "lockcache.prom").read_bytes() == bytes(8192)
+    (folder / "ballast").unlink()
+    written.close()
+    assert len(told) == 1
+    assert os.listdir(folder) == ["lockcache.prom"]
