@@ -19,6 +19,7 @@ from cuda.core import ObjectCode, ProgramOptions
 
 from lockcache import headers
 from lockcache.keys import make_program_cache_key
+from lockcache.keys.versions import nvrtc_release
 from lockcache.resource import Entry, ProgramCacheResource, coerce_value
 
 __all__ = ["Program"]
@@ -30,6 +31,9 @@ _WRAP: Final[dict[str, Callable[..., ObjectCode]]] = {
     "cubin": ObjectCode.from_cubin,
     "ltoir": ObjectCode.from_ltoir,
 }
+
+# PTX is left to whichever linker cuda.core picks, which is no name to tell entries by.
+_COMPILERS: Final = {"c++": "nvrtc", "nvvm": "nvvm"}
 
 _BUNDLED: Final = b"--use-bundled-headers="
 
@@ -134,7 +138,20 @@ class _Compilation:
     def _compile(self) -> Entry:
         compiled = self._program._compile_now(self._target_type, self._names, self._logs)
         code, found = coerce_value(compiled)
-        return Entry(code, {**found, "arch": self._options.arch} if self._options.arch else found)
+        if self._options.arch:
+            found["arch"] = self._options.arch
+        compiler = self._compiler(found.get("compiler"))
+        if compiler:
+            found["compiler"] = compiler
+        return Entry(code, found)
+
+    def _compiler(self, told: str | None) -> str | None:
+        """``nvrtc 13.5.37``: the compiler that was asked, of the version that it left in its output."""
+        tool = _COMPILERS.get(self._program._source_type.lower())
+        if tool and told:
+            return f"{tool} {told.split()[-1]}"
+        # LTO-IR says nothing of its compiler.
+        return f"{tool} {nvrtc_release()}" if tool == "nvrtc" else told
 
     def _is_tainted(self) -> bool:
         program = self._program

@@ -19,6 +19,7 @@ from types import TracebackType
 from typing import Any, TypeVar, overload
 
 from lockcache import metadata as _metadata
+from lockcache.artifact import identify
 from lockcache.flight import flight
 
 __all__ = ["CacheStats", "Entry", "ProgramCacheResource", "coerce_key", "coerce_max_size_bytes", "coerce_value"]
@@ -33,8 +34,8 @@ _Self = TypeVar("_Self", bound="ProgramCacheResource")
 class Entry:
     """One cached program: the code as stored, and the metadata published with it as one unit.
 
-    ``metadata`` holds what the writer knew, under names such as ``kind``, ``arch``, ``symbol_mapping``, and
-    ``compile_cost_ns`` (int, nanoseconds); see :func:`lockcache.metadata.encode` for the types it may hold.
+    ``metadata`` holds what the writer knew, under names such as ``kind``, ``arch``, ``compiler``, ``symbol_mapping``,
+    and ``compile_cost_ns`` (int, nanoseconds); see :func:`lockcache.metadata.encode` for the types it may hold.
     """
 
     code: bytes
@@ -103,7 +104,13 @@ def _from_object_code(value: Any) -> tuple[bytes, dict[str, Any]]:
     if not code:
         hint = "; LTO-IR needs ProgramOptions(link_time_optimization=True)" if value.code_type == "ltoir" else ""
         raise ValueError(f"this ObjectCode ({value.code_type}) holds no code, so there is nothing to cache{hint}")
+    told = identify(code)
     found: dict[str, Any] = {"kind": value.code_type}
+    # Not in an ObjectCode, and yet what an operator asks for when a driver or a compiler is retired.
+    if told.arch:
+        found["arch"] = told.arch
+    if told.compiler:
+        found["compiler"] = told.compiler
     if value.symbol_mapping:
         found["symbol_mapping"] = dict(value.symbol_mapping)
     return bytes(code), found

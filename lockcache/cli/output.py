@@ -7,18 +7,37 @@ without control characters, whoever wrote it there.
 from __future__ import annotations
 
 import json
+import sys
 import time
+from collections.abc import Iterable
 from typing import Any
 
 import click
 
-__all__ = ["cap_in_words", "elapsed", "plain", "print_facts", "print_json", "size_in_words"]
+__all__ = [
+    "cap_in_words",
+    "confirm",
+    "elapsed",
+    "plain",
+    "print_facts",
+    "print_json",
+    "print_table",
+    "size_in_words",
+    "span",
+    "text_size",
+]
 
 
 def plain(text: object) -> str:
     """One line that any terminal takes: control characters, and what an encoding may lack, as escapes."""
     line = str(text)
     return line if line.isascii() and line.isprintable() else line.encode("unicode_escape").decode("ascii")
+
+
+def confirm(question: str, yes: bool) -> None:
+    """Ask, where there is somebody to answer: both ends are a terminal. Raises :class:`click.Abort` for a no."""
+    if not yes and sys.stdin.isatty() and sys.stderr.isatty():
+        click.confirm(plain(question), abort=True, err=True)
 
 
 def print_json(found: object) -> None:
@@ -39,6 +58,24 @@ def print_facts(found: dict[str, Any], as_json: bool, shown: dict[str, str] | No
     width = max(len(name) for name, _ in rows)
     for name, text in rows:
         click.echo(f"{name:<{width}}  {text}")
+
+
+def print_table(title: str, heads: tuple[str, ...], rows: Iterable[Iterable[object]]) -> None:
+    """A table under a title: text to the left, numbers to the right; nothing is cut short."""
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    cells = [list(row) for row in rows]
+    table = Table(box=box.SIMPLE, pad_edge=False)
+    for column, head in enumerate(heads):
+        is_text = all(isinstance(row[column], str) for row in cells)
+        table.add_column(head, justify="left" if is_text else "right", overflow="fold")
+    for row in cells:
+        table.add_row(*(Text(plain(cell)) for cell in row))
+    click.echo(f"\n{title}")
+    Console().print(table)
 
 
 def size_in_words(number: int) -> str:
@@ -63,3 +100,21 @@ def elapsed(since_ns: int, now_ns: int | None = None) -> str:
         if seconds >= unit:
             return f"{seconds / unit:.0f}{name}"
     return "0s"
+
+
+def span(duration_ns: int) -> str:
+    """A duration in a few characters: ``380us``, ``45ms``, ``1.3s``, ``2.1m``."""
+    for unit_ns, name in ((3600 * 10**9, "h"), (60 * 10**9, "m"), (10**9, "s"), (10**6, "ms")):
+        if duration_ns >= unit_ns:
+            return f"{duration_ns / unit_ns:.0f}{name}" if name == "ms" else f"{duration_ns / unit_ns:.1f}{name}"
+    return f"{duration_ns / 1000:.0f}us"
+
+
+def text_size(number: int) -> str:
+    """A size in a few characters, in powers of 1000: ``3.1 MB``."""
+    value = float(number)
+    for unit in ("B", "kB", "MB", "GB", "TB", "PB"):
+        if value < 1000 or unit == "PB":
+            break
+        value /= 1000
+    return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"

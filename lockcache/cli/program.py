@@ -27,6 +27,9 @@ __all__ = ["COMMANDS", "cli", "run"]
 #: Each the name of a module in lockcache.cli.commands.
 COMMANDS: Final = (
     "clear",
+    "evict",
+    "inspect",
+    "ls",
     "pack",
     "path",
     "policy",
@@ -86,8 +89,10 @@ def cli() -> None:
     \b
     Examples:
       lockcache stats
+      lockcache ls --sort size --limit 20
+      lockcache inspect 3f2a9c41
+      lockcache evict --older-than 30d --dry-run
       lockcache policy set --max-size 10G /scratch/kernels
-      lockcache recount /scratch/kernels
     """
 
 

@@ -6,7 +6,7 @@ import contextlib
 import sys
 from collections.abc import Callable, Iterator
 
-__all__ = ["progress_bar"]
+__all__ = ["progress_bar", "step_bar"]
 
 
 @contextlib.contextmanager
@@ -22,3 +22,18 @@ def progress_bar(label: str) -> Iterator[Callable[[int, int], None]]:
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
         task = progress.add_task(label, total=None)
         yield lambda done_bytes, of_bytes: progress.update(task, completed=done_bytes, total=of_bytes)
+
+
+@contextlib.contextmanager
+def step_bar(label: str, steps: int) -> Iterator[Callable[[int], None]]:
+    """As :func:`progress_bar`, for work of so many steps. Gives what advances it by some."""
+    if not sys.stderr.isatty():
+        yield lambda done: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn(label), BarColumn(), TextColumn("{task.percentage:3.0f}%"), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task(label, total=steps)
+        yield lambda done: progress.advance(task, done)

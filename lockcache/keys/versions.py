@@ -20,7 +20,7 @@ from typing import Any
 from lockcache.errors import UncacheableError
 from lockcache.keys import hashing
 
-__all__ = ["fingerprint", "linker", "nvrtc", "nvvm"]
+__all__ = ["fingerprint", "linker", "nvrtc", "nvrtc_release", "nvvm"]
 
 #: Bytes taken from each end of a library. Sized to reach the linker's build ID, the content hash that is its true name:
 #: at 0x1c8 or 0x270 in nvJitLink, NVVM and the builtins 13.5, and 40 bytes before the end in NVRTC 13.5.
@@ -31,6 +31,15 @@ _END_BYTES = 64 * 1024
 def nvrtc() -> bytes:
     """NVRTC, and the library beside it that holds its device functions and bundled headers."""
     return _known("NVRTC", "install nvidia-cuda-nvrtc", _nvrtc)
+
+
+def nvrtc_release() -> str:
+    """``13.5``: what NVRTC calls itself, for people to read. No part of a key."""
+    from cuda.bindings import nvrtc as bindings
+
+    status, major, minor = bindings.nvrtcVersion()
+    _check(status, bindings.nvrtcResult.NVRTC_SUCCESS)
+    return f"{major}.{minor}"
 
 
 @functools.lru_cache(maxsize=1)

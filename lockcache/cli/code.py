@@ -1,0 +1,63 @@
+"""What code a payload holds, in tables: kernels of a cubin, entry functions of PTX, the kind of all else.
+
+Keeps the promise of :mod:`.cubin`: any bytes give an answer. Damage is part of it (``error``), not an exception.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import asdict
+from typing import Any, Final
+
+from lockcache.artifact import identify
+from lockcache.cli.cubin import read_kernels
+
+__all__ = ["read_code"]
+
+# Of a PTX: enough for its entry functions, whatever it is.
+_LARGEST_TEXT_BYTES: Final = 64 * 1024 * 1024
+_MOST_ENTRIES: Final = 10_000
+
+_VERSION: Final = re.compile(rb"^[ \t]{0,80}\.version[ \t]{1,80}([0-9]{1,3}\.[0-9]{1,3})", re.MULTILINE)
+_TARGET: Final = re.compile(rb"^[ \t]{0,80}\.target[ \t]{1,80}([a-z0-9_, \t]{1,80})", re.MULTILINE)
+_ADDRESS: Final = re.compile(rb"^[ \t]{0,80}\.address_size[ \t]{1,80}([0-9]{1,3})", re.MULTILINE)
+_ENTRY: Final = re.compile(rb"\.entry[ \t\r\n]{1,80}([A-Za-z_$%][A-Za-z0-9_$]{0,4095})")
+_COMMENT: Final = re.compile(rb"//[^\n]*|/\*.*?\*/", re.DOTALL)
+
+
+def read_code(payload: bytes) -> dict[str, Any]:
+    """Kind, architecture and compiler by the bytes themselves, and what they hold, ready for JSON."""
+    told = identify(payload)
+    found: dict[str, Any] = {**told._asdict(), "bytes": len(payload)}
+    if told.kind == "cubin":
+        return {**found, **_read_elf_header(payload), **_read_cubin(payload)}
+    if told.kind == "ptx":
+        return {**found, **_read_ptx(payload[:_LARGEST_TEXT_BYTES])}
+    return found
+
+
+def _read_elf_header(payload: bytes) -> dict[str, Any]:
+    return {
+        "elf_abi": payload[8],
+        "elf_flags": f"0x{int.from_bytes(payload[48:52], 'little'):08x}",
+        "elf_type": int.from_bytes(payload[16:18], "little"),
+    }
+
+
+def _read_cubin(payload: bytes) -> dict[str, Any]:
+    try:
+        return {"kernels": [asdict(kernel) for kernel in read_kernels(payload)]}
+    except ValueError as error:
+        return {"kernels": [], "error": str(error)}
+
+
+def _read_ptx(text: bytes) -> dict[str, Any]:
+    code = _COMMENT.sub(b" ", text)
+    entries = [found[1].decode() for found, _ in zip(_ENTRY.finditer(code), range(_MOST_ENTRIES), strict=False)]
+    version, target, address = _VERSION.search(code), _TARGET.search(code), _ADDRESS.search(code)
+    return {
+        "ptx_version": version[1].decode() if version else None,
+        "target": target[1].decode().strip() if target else None,
+        "address_size": int(address[1]) if address else None,
+        "entries": entries,
+    }

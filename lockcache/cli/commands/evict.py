@@ -1,0 +1,109 @@
+"""``lockcache evict``: remove what an operator names, the least recently used first."""
+
+from __future__ import annotations
+
+import time
+from typing import Any, Final
+
+import click
+
+from lockcache.cli import options
+from lockcache.cli.filters import FILTERS_IN_WORDS, filters, selection_of
+from lockcache.cli.opening import held, look, open_directory
+from lockcache.cli.output import confirm, print_facts, size_in_words, text_size
+from lockcache.cli.progress import step_bar
+from lockcache.filestream.goal import Goal
+from lockcache.filestream.layout import SHARDS, Layout
+from lockcache.filestream.recovery import recount_all
+from lockcache.filestream.removal import Evicted
+from lockcache.filestream.scan import Found, measure_shard
+from lockcache.filestream.selection import Selection, choose, evict_selected
+
+__all__ = ["command"]
+
+_HELP: Final = f"""Remove entries: down to a size, by age, kind, architecture or compiler.
+
+Without --to, every entry that the filters name; with it, the least recently used of them until the whole cache is no
+larger than SIZE. Asks first on a terminal. Safe while others use the cache: an entry that is used or rewritten
+meanwhile stays. The accounting is recounted first, and exact afterwards. Ctrl-C leaves what is not removed yet.
+
+{FILTERS_IN_WORDS}
+
+\b
+Examples:
+  lockcache evict --to 5G
+  lockcache evict --older-than 30d --dry-run
+  lockcache evict --arch sm_70 --yes /scratch/kernels
+  lockcache evict --compiler 'nvrtc 12.*' --kind cubin
+"""
+
+
+@click.command("evict", help=_HELP)
+@options.directory
+@click.option(
+    "--to", metavar="SIZE", callback=options.size, help="Until the cache holds no more than this: 5G, 512MiB."
+)
+@filters
+@click.option("--dry-run", is_flag=True, help="Remove nothing, say what would go.")
+@options.yes
+@options.as_json
+def command(directory: str | None, to: int | None, dry_run: bool, yes: bool, as_json: bool, **filtered: Any) -> None:
+    """Its help is above, for it holds what other commands say too."""
+    selection = selection_of(**filtered)
+    if to is None and selection == Selection():
+        raise click.UsageError(
+            "Nothing says what to evict: give --to, --older-than, --kind, --arch or --compiler "
+            "(all of it is lockcache clear)"
+        )
+    if dry_run:
+        _rehearse(look(directory), selection, to, as_json)
+    else:
+        _evict(directory, selection, to, yes, as_json)
+
+
+def _rehearse(layout: Layout, selection: Selection, to: int | None, as_json: bool) -> None:
+    """Opens nothing for writing: works on what may only be read."""
+    slots = [measure_shard(layout, shard) for shard in range(SHARDS)]
+    size, entries = sum(slot.bytes for slot in slots), sum(slot.entries for slot in slots)
+    victims = _choose(layout, selection, None if to is None else max(0, size - to))
+    gone = Evicted(len(victims), sum(victim.size_bytes for victim in victims))
+    _report(layout, gone, size - gone.bytes, entries - gone.entries, as_json, would=True)
+
+
+def _evict(directory: str | None, selection: Selection, to: int | None, yes: bool, as_json: bool) -> None:
+    opened = open_directory(directory)
+    layout = opened.layout
+    opened.usage()  # a directory that may only be read is an error before anything is asked
+    recount_all(opened)
+    victims = _choose(layout, selection, None if to is None else max(0, held(opened).bytes - to))
+    gone = Evicted()
+    if victims:
+        size = text_size(sum(victim.size_bytes for victim in victims))
+        confirm(f"Remove {len(victims)} entries, {size}, from {layout.root}?", yes)
+        with step_bar("evicting", len(victims)) as advance:
+            gone = evict_selected(opened, victims, None if to is None else Goal(to), advance)
+    left = held(opened)
+    _report(layout, gone, left.bytes, left.entries, as_json, kept=len(victims) - gone.entries)
+
+
+def _choose(layout: Layout, selection: Selection, needed_bytes: int | None) -> list[Found]:
+    if needed_bytes == 0:
+        return []
+    with step_bar("looking", SHARDS) as advance:
+        return choose(layout, selection, needed_bytes, time.time_ns(), lambda: advance(1))
+
+
+def _report(
+    layout: Layout, gone: Evicted, size: int, entries: int, as_json: bool, *, kept: int = 0, would: bool = False
+) -> None:
+    done = "would_evict" if would else "evicted"
+    found: dict[str, Any] = {
+        "path": layout.root,
+        f"{done}_entries": gone.entries,
+        f"{done}_bytes": gone.bytes,
+        # Chosen and not removed: used or rewritten since, removed by others, or not needed any more.
+        "kept_entries": kept,
+        "bytes": size,
+        "entries": entries,
+    }
+    print_facts(found, as_json, {f"{done}_bytes": size_in_words(gone.bytes), "bytes": size_in_words(size)})

@@ -1,0 +1,149 @@
+"""``lockcache inspect``: all that can be said of one entry."""
+
+from __future__ import annotations
+
+import pwd
+from collections.abc import Mapping
+from datetime import datetime, timezone
+from typing import Any, Final
+
+import click
+
+from lockcache.cli import options
+from lockcache.cli.naming import complete_name, resolve_name
+from lockcache.cli.opening import look
+from lockcache.cli.output import elapsed, plain, print_json, print_table, size_in_words, span
+from lockcache.filestream.catalog import Described, Read, describe, find_entry, read
+from lockcache.filestream.layout import Layout
+
+__all__ = ["command"]
+
+_NOT_RECORDED: Final = "not recorded"
+_DIGEST_IN_WORDS: Final = {True: "verified", False: "does not verify: a read misses", None: "no record to verify"}
+
+
+@click.command("inspect")
+@click.argument("key", shell_complete=complete_name)
+@options.directory
+@options.as_json
+def command(key: str, directory: str | None, as_json: bool) -> None:
+    """Show what one entry is: its record, whether it verifies, and what code it holds.
+
+    KEY is the key as text, hex: and the key's bytes in hex, or the start of the entry's hash as 'lockcache ls' prints
+    it. Of a cubin: architecture, kernels and what each takes; of PTX: version, target and entry functions. Looking does
+    not count as a use.
+
+    \b
+    Examples:
+      lockcache inspect 3f2a9c41
+      lockcache inspect my-kernel /scratch/kernels
+      lockcache inspect hex:00ff10 --json | jq .code.kernels
+    """
+    layout = look(directory)
+    found = _inspect(layout, resolve_name(layout, key))
+    if as_json:
+        print_json(found)
+    else:
+        _print(found)
+
+
+def _inspect(layout: Layout, name: str) -> dict[str, Any]:
+    entry, contents, refusal = _look(layout, name)
+    body = entry._asdict()
+    del body["inode"]
+    body.update(
+        file=layout.entry(name),
+        metadata=_jsonable(entry.metadata or {}),
+        verified=contents and contents.is_verified,
+        digest=contents.digest.hex() if contents and contents.digest else None,
+        owner=_owner(contents.owner_uid) if contents else None,
+        # Neither process, user nor host is in a record: they would differ for equal programs.
+        made_by=None,
+        code=None,
+    )
+    if contents is None:
+        body["not_read"] = refusal
+    else:
+        from lockcache.cli.code import read_code
+
+        body["code"] = read_code(contents.payload)
+    return body
+
+
+def _look(layout: Layout, name: str) -> tuple[Described, Read | None, str]:
+    found = find_entry(layout, name)
+    entry = None if found is None else describe(layout, found, keep_metadata=True)
+    if entry is None:
+        raise click.ClickException(f"the entry {name} was removed just now")
+    try:
+        contents = read(layout, name)
+    except PermissionError:
+        return entry, None, "it belongs to another user: reading it would count as a use"
+    return entry, contents, "it was removed just now"
+
+
+def _owner(uid: int) -> str:
+    try:
+        return f"{pwd.getpwuid(uid).pw_name} (uid {uid})"
+    except KeyError:
+        return f"uid {uid}"
+
+
+def _jsonable(value: Any) -> Any:
+    """Metadata as JSON has it: bytes as text, tuples as lists."""
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "backslashreplace")
+    if isinstance(value, Mapping):
+        return {str(_jsonable(key)): _jsonable(inner) for key, inner in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_jsonable(inner) for inner in value]
+    return value
+
+
+def _print(found: dict[str, Any]) -> None:
+    for name, text in _facts(found).items():
+        click.echo(f"{plain(name):<12}  {plain(text)}")
+    symbols = found["metadata"].get("symbol_mapping")
+    if isinstance(symbols, dict) and symbols:
+        print_table("symbols", ("name expression", "symbol"), symbols.items())
+    code = found["code"] or {}
+    if code.get("kernels"):
+        heads = ("kernel", "code", "registers", "shared", "constant")
+        rows = [tuple("-" if cell is None else cell for cell in kernel.values()) for kernel in code["kernels"]]
+        print_table("kernels", heads, rows)
+    if code.get("entries"):
+        print_table("entries", ("entry function",), [(entry,) for entry in code["entries"]])
+
+
+def _facts(found: dict[str, Any]) -> dict[str, str]:
+    code = found["code"] or {}
+    facts = {
+        "hash": found["name"],
+        "file": found["file"],
+        "size": size_in_words(found["size_bytes"]),
+        "kind": found["kind"] or "unknown",
+        "arch": found["arch"] or "unknown",
+        "compiler": found["compiler"] or _NOT_RECORDED,
+        "compiled": span(found["cost_ns"]) if found["cost_ns"] else _NOT_RECORDED,
+        "stored": _when(found["created_ns"]) if found["created_ns"] else _NOT_RECORDED,
+        "last use": _when(found["last_use_ns"]),
+        "record": found["record"],
+        "digest": f"{found['digest'] or '-'} ({_DIGEST_IN_WORDS[found['verified']]})",
+        "owner": found["owner"] or "unknown",
+        "made by": found["made_by"] or _NOT_RECORDED,
+    }
+    if "not_read" in found:
+        facts["digest"] = f"not read: {found['not_read']}"
+    for name in ("elf_abi", "elf_flags", "ptx_version", "target", "address_size", "error"):
+        if code.get(name) is not None:
+            facts[name.replace("_", " ")] = str(code[name])
+    mine = {"kind", "arch", "compiler", "symbol_mapping"}
+    return facts | {f"+ {name}": str(value) for name, value in found["metadata"].items() if name not in mine}
+
+
+def _when(time_ns: int) -> str:
+    try:
+        moment = datetime.fromtimestamp(time_ns / 1e9, timezone.utc).isoformat(timespec="seconds")
+    except (OverflowError, ValueError, OSError):
+        return f"{time_ns} ns"  # damaged, or a clock beyond the year 9999
+    return f"{moment} ({elapsed(time_ns)} ago)"

@@ -1,0 +1,140 @@
+"""``lockcache ls``: the entries, one a line.
+
+Keeps memory bounded where the order allows: ``--sort none`` holds nothing, ``--limit N`` holds N entries, and what is
+sorted whole by size, use or name holds the listing only; each entry's record is read when its line is printed.
+"""
+
+from __future__ import annotations
+
+import heapq
+import json
+import time
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Final
+
+import click
+
+from lockcache.cli import options
+from lockcache.cli.filters import FILTERS_IN_WORDS, filters, selection_of
+from lockcache.cli.opening import look
+from lockcache.cli.output import elapsed, plain, span, text_size
+from lockcache.cli.progress import step_bar
+from lockcache.filestream.catalog import Described, describe
+from lockcache.filestream.layout import SHARDS, Layout
+from lockcache.filestream.scan import Found
+from lockcache.filestream.selection import Selection, select
+
+__all__ = ["command"]
+
+# Ascending; each gives what people ask for first: the largest, the latest, the oldest, the dearest.
+_BY_LISTING: Final[dict[str, Callable[[Found], Any]]] = {
+    "last-use": lambda found: (-found.last_use_ns, found.name),
+    "size": lambda found: (-found.size_bytes, found.name),
+    "name": lambda found: found.name,
+}
+# What is not known comes last.
+_BY_RECORD: Final[dict[str, Callable[[Described], Any]]] = {
+    "age": lambda entry: (entry.created_ns is None, entry.created_ns, entry.name),
+    "cost": lambda entry: (-(entry.cost_ns or 0), entry.name),
+}
+_SORTS: Final = (*_BY_LISTING, *_BY_RECORD, "none")
+
+_SHORT_NAME: Final = 12
+_HELP: Final = f"""List entries: the most recently used first.
+
+NAME is the start of the entry's hash, enough for 'lockcache inspect'. USED and AGE say how long ago it was used and
+stored, COST what compiling it took. '-' is not known. Looking does not count as a use; payloads are not verified.
+
+{FILTERS_IN_WORDS}
+
+--json prints one object a line (NDJSON). With --limit or --sort none a million entries take no memory.
+
+\b
+Examples:
+  lockcache ls --sort size --limit 20
+  lockcache ls --sort cost --arch sm_90
+  lockcache ls --older-than 30d --kind cubin /scratch/kernels
+  lockcache ls --json --sort none | jq -s 'map(.size_bytes) | add'
+"""
+
+
+@click.command("ls", help=_HELP)
+@options.directory
+@click.option("--sort", type=click.Choice(_SORTS), default="last-use", show_default=True, help="In which order.")
+@click.option("--reverse", is_flag=True, help="The other way round.")
+@click.option("--limit", type=click.IntRange(min=1), metavar="N", help="Only the first N.")
+@click.option("--full", is_flag=True, help="The whole hash of each.")
+@filters
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line.")
+def command(
+    directory: str | None,
+    sort: str,
+    reverse: bool,
+    limit: int | None,
+    full: bool,
+    as_json: bool,
+    **filtered: Any,
+) -> None:
+    """Its help is above, for it holds what other commands say too."""
+    layout, selection = look(directory), selection_of(**filtered)
+    show = _as_json if as_json else _as_line(full)
+    if not as_json:
+        click.echo(_heading(full))
+    for entry in _ordered(layout, selection, sort, reverse, limit):
+        click.echo(show(entry))
+
+
+def _ordered(layout: Layout, selection: Selection, sort: str, reverse: bool, limit: int | None) -> Iterator[Described]:
+    if sort == "none":
+        # No bar: the lines show how it goes.
+        streamed = _described(layout, select(layout, selection, time.time_ns()))
+        yield from (entry for _, entry in zip(range(limit), streamed, strict=False)) if limit else streamed
+        return
+    with step_bar("listing", SHARDS) as advance:
+        found = select(layout, selection, time.time_ns(), lambda: advance(1))
+        if sort in _BY_RECORD:
+            in_order: Iterable[Described] = _first(_described(layout, found), _BY_RECORD[sort], reverse, limit)
+        else:
+            in_order = _described(layout, _first(found, _BY_LISTING[sort], reverse, limit))
+            advance(0)
+    yield from in_order
+
+
+def _first(items: Iterable[Any], key: Callable[[Any], Any], reverse: bool, limit: int | None) -> list[Any]:
+    if limit is None:
+        return sorted(items, key=key, reverse=reverse)
+    return (heapq.nlargest if reverse else heapq.nsmallest)(limit, items, key)
+
+
+def _described(layout: Layout, found: Iterable[Found]) -> Iterator[Described]:
+    for each in found:
+        entry = describe(layout, each)
+        if entry is not None:
+            yield entry
+
+
+def _heading(full: bool) -> str:
+    line = f"{'NAME':<{64 if full else _SHORT_NAME}}  {'SIZE':>8}  {'USED':>5}  {'AGE':>5}  {'COST':>6}  "
+    return line + f"{'KIND':<6}  {'ARCH':<8}  COMPILER"
+
+
+def _as_line(full: bool) -> Callable[[Described], str]:
+    width, now_ns = (64 if full else _SHORT_NAME), time.time_ns()
+
+    def line(entry: Described) -> str:
+        age = "-" if entry.created_ns is None else elapsed(entry.created_ns, now_ns)
+        cost = "-" if entry.cost_ns is None else span(entry.cost_ns)
+        numbers = (
+            f"{entry.name[:width]}  {text_size(entry.size_bytes):>8}  {elapsed(entry.last_use_ns, now_ns):>5}  "
+            f"{age:>5}  {cost:>6}"
+        )
+        kind = "damaged" if entry.record == "damaged" else plain(entry.kind or "-")
+        return f"{numbers}  {kind:<6}  {plain(entry.arch or '-'):<8}  {plain(entry.compiler or '-')}"
+
+    return line
+
+
+def _as_json(entry: Described) -> str:
+    body = entry._asdict()
+    del body["metadata"], body["inode"]
+    return json.dumps(body)

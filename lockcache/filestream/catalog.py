@@ -1,0 +1,185 @@
+"""What each entry is: sizes and times, what its record says, and what its first bytes tell where the record is silent.
+
+For those who look at a directory: ``lockcache ls``, ``evict``, ``inspect``, ``top``, a status page. Keeps one promise:
+looking is no use of an entry. Attributes are read by path, which states no use; bytes only through O_NOATIME, and where
+that is refused (an entry of somebody else's) they are not looked at.
+
+:func:`describe` reads no payload, so it verifies no digest: what it says is what :mod:`.statement` takes from the
+record. A kind, architecture or compiler that is no short text is left out. Not promised: that an entry is still there
+when the caller comes to it.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Callable, Iterator
+from typing import Any, Final, NamedTuple
+
+from lockcache.artifact import HEAD_BYTES as ARTIFACT_BYTES
+from lockcache.artifact import Artifact, identify
+from lockcache.filestream.eviction import all_entries
+from lockcache.filestream.layout import Layout, is_entry_file
+from lockcache.filestream.recency import last_use_ns
+from lockcache.filestream.record import HEAD_BYTES, is_understood, is_whole
+from lockcache.filestream.scan import Found
+from lockcache.filestream.statement import candidates, raw_record, read_statement, record_file_bytes
+
+__all__ = ["Described", "Read", "catalog", "describe", "find_entry", "find_names", "read"]
+
+_FLAGS: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+_NOATIME: Final[int] = getattr(os, "O_NOATIME", 0)
+_LONGEST_NAME: Final = 80
+# An entry can be replaced between the listing and the look at its record.
+_ATTEMPTS: Final = 3
+
+
+class Described(NamedTuple):
+    """One entry, as far as it can be told without reading it."""
+
+    name: str
+    #: Payload and record file.
+    size_bytes: int
+    last_use_ns: int
+    inode: int
+    #: ``whole`` (not verified), ``none`` (cuda.core's own cache leaves none), ``damaged``, or ``newer`` than we know.
+    record: str
+    created_ns: int | None = None
+    #: What compiling took.
+    cost_ns: int | None = None
+    kind: str | None = None
+    arch: str | None = None
+    compiler: str | None = None
+    #: All of the metadata, if it was asked for and could be decoded.
+    metadata: dict[str, Any] | None = None
+
+
+def catalog(layout: Layout, should_stop: Callable[[], bool] = lambda: False) -> Iterator[Described]:
+    """Every entry, shard by shard, in no order. ``should_stop`` is asked between shards."""
+    for found in all_entries(layout, should_stop):
+        described = describe(layout, found)
+        if described is not None:
+            yield described
+
+
+def find_entry(layout: Layout, name: str) -> Found | None:
+    """The entry of this name as evictors know it; ``None`` if there is none."""
+    try:
+        status = os.lstat(layout.entry(name))
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    if not stat.S_ISREG(status.st_mode):
+        return None
+    return Found(last_use_ns(status), name, status.st_size + record_file_bytes(layout, name), status.st_ino)
+
+
+def describe(layout: Layout, found: Found, *, keep_metadata: bool = False) -> Described | None:
+    """What the entry is; ``None`` if it is gone. One that was replaced since is described as it is now."""
+    seen: Found | None = found  # may become None: gone
+    described: Described | None = None
+    for _ in range(_ATTEMPTS):
+        if seen is None:
+            return None
+        described = _describe_once(layout, seen)
+        if described.record != "damaged":
+            break
+        now = find_entry(layout, found.name)
+        if now is not None and now.inode == seen.inode and now.size_bytes == seen.size_bytes:
+            break
+        seen = now
+    return described if described is None or keep_metadata else described._replace(metadata=None)
+
+
+class Read(NamedTuple):
+    """An entry's bytes, read without using it."""
+
+    payload: bytes
+    #: Whether its record's digest is that of the payload; ``None`` without a record that can be verified.
+    is_verified: bool | None
+    digest: bytes | None
+    owner_uid: int
+
+
+def read(layout: Layout, name: str) -> Read | None:
+    """Read and verify one entry; ``None`` if it is gone.
+
+    Raises :class:`PermissionError` for an entry of somebody else's, which could not be read without using it, and other
+    :class:`OSError` as they come.
+    """
+    verdict: Read | None = None
+    for _ in range(_ATTEMPTS):
+        try:
+            verdict = _read_once(layout, name)
+        except FileNotFoundError:
+            return None
+        if verdict.is_verified is not False:
+            break
+    return verdict
+
+
+def _read_once(layout: Layout, name: str) -> Read:
+    with open(os.open(layout.entry(name), _FLAGS | _NOATIME), "rb") as file:
+        status = os.fstat(file.fileno())
+        if not stat.S_ISREG(status.st_mode):
+            raise OSError(errno.EINVAL, "not a regular file", layout.entry(name))
+        blob, beside = raw_record(layout, name)
+        payload = file.read()
+    found_records = candidates(blob, beside) if blob or beside else []
+    understood = [candidate for candidate in found_records if is_understood(candidate)]
+    for candidate in understood:
+        if is_whole(candidate, name, payload):
+            return Read(payload, True, candidate[28:HEAD_BYTES], status.st_uid)
+    is_newer = any(candidate[:2] == b"LC" and not is_understood(candidate) for candidate in found_records)
+    verified = None if not found_records or (is_newer and not understood) else False
+    return Read(payload, verified, understood[0][28:HEAD_BYTES] if understood else None, status.st_uid)
+
+
+def find_names(layout: Layout, prefix: str, at_most: int) -> list[str]:
+    """Up to ``at_most`` names that begin with ``prefix``, hex digits, at least two."""
+    try:
+        files = os.listdir(layout.entry_shard(int(prefix[:2], 16)))
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    rest = prefix[2:]
+    return sorted(prefix[:2] + file for file in files if file.startswith(rest) and is_entry_file(file))[:at_most]
+
+
+def _describe_once(layout: Layout, found: Found) -> Described:
+    record = read_statement(layout, found)
+    known = record.metadata or {}
+    kind, arch, compiler = (_short(known.get(name)) for name in ("kind", "arch", "compiler"))
+    if kind is None or (compiler is None and kind != "ltoir") or (arch is None and kind != "ltoir"):
+        told = _look_at(layout.entry(found.name))
+        kind, arch, compiler = kind or told.kind, arch or told.arch, compiler or told.compiler
+    return Described(
+        found.name,
+        found.size_bytes,
+        found.last_use_ns,
+        found.inode,
+        record.state,
+        record.created_ns,
+        record.cost_ns,
+        kind,
+        arch,
+        compiler,
+        record.metadata,
+    )
+
+
+def _short(value: object) -> str | None:
+    """A name to show and to filter by. Metadata may hold anything under these names."""
+    return value if isinstance(value, str) and 0 < len(value) <= _LONGEST_NAME else None
+
+
+def _look_at(path: str) -> Artifact:
+    try:
+        fd = os.open(path, _FLAGS | _NOATIME)
+    except OSError:
+        return Artifact()
+    try:
+        return identify(os.read(fd, ARTIFACT_BYTES))
+    except OSError:
+        return Artifact()
+    finally:
+        os.close(fd)

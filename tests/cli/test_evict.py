@@ -1,0 +1,115 @@
+"""``lockcache evict``, run as an operator runs it."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lockcache import Entry, FileStreamProgramCache
+from lockcache.filestream.layout import entry_name
+from tests.cli.running import run
+from tests.cli.terminal import OnTerminal
+
+
+@pytest.fixture
+def filled(cache_path: Path) -> Path:
+    """Twenty entries of 1,000 bytes, older ones first; every other one for sm_70."""
+    with FileStreamProgramCache(cache_path) as cache:
+        for number in range(20):
+            known = {"kind": "cubin", "arch": "sm_70" if number % 2 else "sm_90", "compiler": f"nvrtc 12.{number}"}
+            cache.put_entry(f"k{number}", Entry(b"x" * 1000, known))
+            name = entry_name(b"k%d" % number)
+            os.utime(cache_path / "entries" / name[:2] / name[2:], ns=(number * 10**9, number * 10**9))
+    return cache_path
+
+
+def evict(*arguments: object) -> dict[str, Any]:
+    ended = run("evict", "--json", *arguments)
+    assert (ended.returncode, ended.stderr) == (0, ""), ended
+    found: dict[str, Any] = json.loads(ended.stdout)
+    return found
+
+
+def left(root: Path) -> list[int]:
+    with FileStreamProgramCache(root) as cache:
+        return [number for number in range(20) if cache.get(f"k{number}") is not None]
+
+
+def drift(root: Path) -> int:
+    return int(json.loads(run("recount", "--json", root).stdout)["drift_bytes"])
+
+
+def test_down_to_a_size_the_least_recently_used_go_first(filled: Path) -> None:
+    found = evict("--to", "5K", filled)
+    assert (found["evicted_entries"], found["evicted_bytes"], found["bytes"], found["entries"]) == (15, 15000, 5000, 5)
+    assert drift(filled) == 0
+    assert left(filled) == [15, 16, 17, 18, 19]
+
+
+def test_a_filter_without_a_size_takes_all_that_it_names(filled: Path) -> None:
+    assert evict("--arch", "sm_70", filled)["evicted_entries"] == 10
+    assert left(filled) == list(range(0, 20, 2))
+    assert drift(filled) == 0
+
+
+def test_filters_and_size_together_take_only_what_all_of_them_allow(filled: Path) -> None:
+    assert evict("--arch", "sm_70", "--to", "17K", filled)["evicted_entries"] == 3
+    assert left(filled) == [0, 2, 4, *range(6, 20)]
+
+
+def test_by_compiler_version_and_age(filled: Path) -> None:
+    with FileStreamProgramCache(filled) as cache:
+        assert cache.get("k3")
+    assert evict("--compiler", "nvrtc 12.?", "--older-than", "30d", filled)["evicted_entries"] == 9
+    assert left(filled) == [3, *range(10, 20)]
+
+
+def test_a_dry_run_says_what_would_go_and_changes_nothing(filled: Path) -> None:
+    before = {path: path.stat().st_mtime_ns for path in filled.rglob("*")}
+    found = evict("--to", "5K", "--dry-run", filled)
+    assert (found["would_evict_entries"], found["bytes"]) == (15, 5000)
+    assert before == {path: path.stat().st_mtime_ns for path in filled.rglob("*")}
+
+
+def test_a_cache_that_is_small_enough_stays_as_it_is(filled: Path) -> None:
+    assert evict("--to", "1G", filled)["evicted_entries"] == 0
+    assert len(left(filled)) == 20
+
+
+def test_what_nobody_accounted_for_is_counted_first(filled: Path) -> None:
+    shard = filled / "entries" / "ab"
+    shard.mkdir(mode=0o700, exist_ok=True)
+    (shard / ("0" * 62)).write_bytes(b"x" * 9000)
+    os.utime(shard / ("0" * 62), ns=(0, 0))
+    assert evict("--to", "20K", filled)["evicted_entries"] == 1
+    assert drift(filled) == 0
+
+
+@pytest.mark.parametrize("arguments, named", [((), "--to"), (("--to", "much"), "'much'"), (("--arch", "x"), "'x'")])
+def test_what_to_evict_has_to_be_said(arguments: tuple[str, ...], named: str, filled: Path) -> None:
+    ended = run("evict", *arguments, filled)
+    assert (ended.returncode, ended.stderr.count("\n")) == (2, 1)
+    assert named in ended.stderr
+    assert len(left(filled)) == 20
+
+
+@pytest.mark.parametrize("answer, code, remaining", [(b"n\n", 1, 20), (b"y\n", 0, 5), (b"\x03", 1, 20)])
+def test_on_a_terminal_it_asks_first(answer: bytes, code: int, remaining: int, filled: Path) -> None:
+    with OnTerminal("evict", "--to", "5K", filled) as terminal:
+        terminal.read_until(b"[y/N]")
+        assert b"Remove 15 entries, 15.0 kB" in terminal.said
+        terminal.type(answer)
+        assert terminal.end() == code
+        assert b"Traceback" not in terminal.said
+    assert len(left(filled)) == remaining
+
+
+def test_on_a_terminal_yes_spares_the_question(filled: Path) -> None:
+    with OnTerminal("evict", "--to", "5K", "--yes", filled) as terminal:
+        assert terminal.end() == 0
+        assert b"[y/N]" not in terminal.said
+    assert len(left(filled)) == 5

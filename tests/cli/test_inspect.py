@@ -1,0 +1,98 @@
+"""``lockcache inspect``, run as an operator runs it."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lockcache import Entry, FileStreamProgramCache
+from lockcache.filestream.layout import entry_name
+from tests.cli.running import run
+
+METADATA = {
+    "kind": "cubin",
+    "arch": "sm_90",
+    "compiler": "nvrtc 13.5",
+    "compile_cost_ns": 45_000_000,
+    "symbol_mapping": {"fill<int>": b"_Z4fillIiEvPT_"},
+    "note": "\x1b[2Jmine",
+}
+
+
+@pytest.fixture
+def filled(cache_path: Path) -> Path:
+    with FileStreamProgramCache(cache_path) as cache:
+        cache.put_entry("my kernel", Entry(b"code", METADATA))
+        cache[b"\x00\xff"] = b".version 9.5\n.target sm_75\n.address_size 64\n.visible .entry k(\n)\n// .entry not_me("
+    return cache_path
+
+
+def inspect(*arguments: object) -> dict[str, Any]:
+    ended = run("inspect", "--json", *arguments)
+    assert (ended.returncode, ended.stderr) == (0, ""), ended
+    found: dict[str, Any] = json.loads(ended.stdout)
+    return found
+
+
+NAME = entry_name(b"my kernel")
+
+
+@pytest.mark.parametrize("key", ["my kernel", "hex:6d79206b65726e656c", NAME, NAME[:8], NAME[:8].upper()])
+def test_an_entry_is_found_by_its_key_and_by_its_hash(key: str, filled: Path) -> None:
+    found = inspect(key, filled)
+    assert (found["name"], found["arch"], found["cost_ns"], found["verified"]) == (NAME, "sm_90", 45_000_000, True)
+    assert found["metadata"]["symbol_mapping"] == {"fill<int>": "_Z4fillIiEvPT_"}
+    assert found["made_by"] is None
+
+
+def test_ptx_is_taken_apart(filled: Path) -> None:
+    code = inspect("hex:00ff", filled)["code"]
+    assert (code["kind"], code["target"], code["ptx_version"], code["address_size"]) == ("ptx", "sm_75", "9.5", 64)
+    assert code["entries"] == ["k"]
+
+
+def test_it_is_shown_for_people_without_control_characters(filled: Path) -> None:
+    shown = run("inspect", "my kernel", filled).stdout
+    assert "fill<int>" in shown
+    assert "(verified)" in shown
+    assert "made by" in shown
+    assert "not recorded" in shown
+    assert "\x1b" not in shown
+
+
+def test_an_altered_entry_is_said_not_to_verify(filled: Path) -> None:
+    path = filled / "entries" / NAME[:2] / NAME[2:]
+    path.write_bytes(b"evil")
+    assert inspect("my kernel", filled)["verified"] is False
+    assert "does not verify" in run("inspect", NAME[:8], filled).stdout
+
+
+def test_looking_is_no_use(filled: Path) -> None:
+    path = filled / "entries" / NAME[:2] / NAME[2:]
+    os.utime(path, ns=(10**18, 10**18))
+    inspect("my kernel", filled)
+    assert path.stat().st_atime_ns == 10**18
+
+
+@pytest.mark.parametrize(
+    "key, named", [("nothing", "'nothing'"), ("hex:0", "'hex:0'"), ("abcdef99", "'abcdef99'"), ("f" * 64, "no entry")]
+)
+def test_a_key_that_means_no_entry_is_named(key: str, named: str, filled: Path) -> None:
+    ended = run("inspect", key, filled)
+    assert (ended.returncode, ended.stdout, ended.stderr.count("\n")) == (2, "", 1)
+    assert named in ended.stderr
+
+
+def test_a_start_of_several_hashes_is_refused(filled: Path) -> None:
+    shard = filled / "entries" / "ab"
+    shard.mkdir(mode=0o700, exist_ok=True)
+    for digit in "01":
+        (shard / ("cd" + digit * 60)).write_bytes(b"x")
+    ended = run("inspect", "abcd", filled)
+    assert ended.returncode == 2
+    assert "several" in ended.stderr
+    assert inspect("abcd0", filled)["record"] == "none"

@@ -1,0 +1,133 @@
+"""``lockcache ls``, run as an operator runs it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from lockcache import Entry, FileStreamProgramCache
+from lockcache.filestream.layout import entry_name
+from tests.cli.running import LOCKCACHE, run
+
+PTX = b"// Cuda compilation tools, release 12.4, V12.4.1\n.version 8.4\n.target sm_75\n"
+
+
+@pytest.fixture
+def filled(cache_path: Path) -> Path:
+    """a: oldest, dearest. b: largest. c: only its bytes tell what it is."""
+    with FileStreamProgramCache(cache_path) as cache:
+        cache.put_entry("a", Entry(b"x" * 10, {"kind": "cubin", "arch": "sm_90", "compile_cost_ns": 2 * 10**9}))
+        cache.put_entry("b", Entry(b"x" * 5000, {"kind": "ltoir", "arch": "sm_100a", "compiler": "nvrtc 13.5"}))
+        cache["c"] = PTX
+    for place, key in enumerate(b"abc"):
+        use_ns = (1_000 + place) * 10**9
+        os.utime(path_of(cache_path, bytes([key])), ns=(use_ns, use_ns))
+    return cache_path
+
+
+def path_of(root: Path, key: bytes) -> Path:
+    name = entry_name(key)
+    return root / "entries" / name[:2] / name[2:]
+
+
+def listed(*arguments: object) -> str:
+    """The keys that are listed, in order."""
+    ended = run("ls", "--json", *arguments)
+    assert (ended.returncode, ended.stderr) == (0, "")
+    keys = {entry_name(key.encode()): key for key in "abc"}
+    return "".join(keys[json.loads(line)["name"]] for line in ended.stdout.splitlines())
+
+
+@pytest.mark.parametrize(
+    "options, expected",
+    [
+        ((), "cba"),
+        (("--reverse",), "abc"),
+        (("--sort", "size"), "bca"),
+        (("--sort", "age"), "abc"),
+        (("--sort", "age", "--reverse"), "cba"),
+        (("--sort", "cost", "--limit", "1"), "a"),
+        (("--sort", "name"), "".join(sorted("abc", key=lambda key: entry_name(key.encode())))),
+        (("--sort", "size", "--reverse", "--limit", "2"), "ac"),
+        (("--kind", "ptx"), "c"),
+        (("--arch", "sm_90"), "a"),
+        (("--arch", "90"), "a"),
+        (("--arch", "sm_[79]*"), "ca"),
+        (("--compiler", "12.4"), "c"),
+        (("--compiler", "nvrtc 13.*"), "b"),
+        (("--compiler", "unknown"), "a"),
+        (("--older-than", "30d"), "cba"),
+        (("--older-than", "30d", "--kind", "cubin", "--arch", "sm_100a"), ""),
+    ],
+)
+def test_order_and_filters(options: tuple[str, ...], expected: str, filled: Path) -> None:
+    assert listed(*options, filled) == expected
+
+
+def test_without_an_order_a_limit_still_holds(filled: Path) -> None:
+    assert len(listed("--sort", "none", "--limit", "2", filled)) == 2
+    assert sorted(listed("--sort", "none", filled)) == ["a", "b", "c"]
+
+
+def test_older_than_spares_what_was_used_since(filled: Path) -> None:
+    with FileStreamProgramCache(filled) as cache:
+        assert cache.get("b")
+    assert listed("--older-than", "1d", filled) == "ca"
+
+
+def test_lines_for_people_have_columns(filled: Path) -> None:
+    heading, *lines = run("ls", filled).stdout.splitlines()
+    assert heading.split() == ["NAME", "SIZE", "USED", "AGE", "COST", "KIND", "ARCH", "COMPILER"]
+    [line] = [line for line in lines if line.startswith(entry_name(b"a")[:12])]
+    assert line.split()[1:3] == ["10", "B"]
+    assert line.split()[-4:] == ["2.0s", "cubin", "sm_90", "-"]
+    assert entry_name(b"a") in run("ls", "--full", filled).stdout
+
+
+def test_listing_is_no_use_of_an_entry(filled: Path) -> None:
+    before = {key: path_of(filled, key).stat().st_atime_ns for key in (b"a", b"b", b"c")}
+    run("ls", "--sort", "cost", filled)
+    run("ls", "--json", filled)
+    assert before == {key: path_of(filled, key).stat().st_atime_ns for key in (b"a", b"b", b"c")}
+
+
+def test_metadata_with_control_characters_reaches_no_terminal(cache_path: Path) -> None:
+    with FileStreamProgramCache(cache_path) as cache:
+        cache.put_entry("evil", Entry(b"x", {"kind": "\x1b[2J", "arch": "sm\n90", "compiler": "\x9b31m\u202e"}))
+    shown = run("ls", cache_path).stdout
+    assert len(shown.splitlines()) == 2
+    assert shown.replace("\n", "").isprintable()
+    assert shown.isascii()
+
+
+def test_a_damaged_record_is_shown_and_says_nothing(filled: Path) -> None:
+    os.truncate(path_of(filled, b"a"), 3)
+    [line] = [line for line in run("ls", filled).stdout.splitlines() if line.startswith(entry_name(b"a")[:12])]
+    assert line.split()[-5:] == ["-", "-", "damaged", "-", "-"]
+
+
+def test_a_directory_that_may_only_be_read_is_listed_and_stays_as_it_is(tmp_path: Path) -> None:
+    shard = tmp_path / "x" / "entries" / "ab"
+    shard.mkdir(parents=True, mode=0o700)
+    (shard / ("0" * 62)).write_bytes(PTX)
+    shown = run("ls", tmp_path / "x")
+    assert "ptx" in shown.stdout
+    assert [path.name for path in (tmp_path / "x").iterdir()] == ["entries"]
+
+
+def test_a_reader_who_has_read_enough_ends_it_quietly(cache_path: Path) -> None:
+    with FileStreamProgramCache(cache_path) as cache:
+        for number in range(3000):
+            cache[f"k{number}"] = b"x"
+    pipe = subprocess.Popen([LOCKCACHE, "ls", str(cache_path)], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert pipe.stdout is not None
+    assert pipe.stderr is not None
+    assert pipe.stdout.readline().startswith(b"NAME")
+    pipe.stdout.close()
+    assert pipe.stderr.read() == b""
+    pipe.stderr.close()
+    assert pipe.wait(60) == 1

@@ -1,0 +1,89 @@
+"""Hostile ELF files: tables or a ValueError, whatever the bytes. Real ones are in tests/cuda."""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lockcache.cli.code import read_code
+from lockcache.cli.cubin import read_kernels
+
+
+def elf(sections: list[tuple[str, bytes]], **header: int) -> bytearray:
+    """A little cubin with these sections, as the format says."""
+    names = b"\0" + b"".join(name.encode() + b"\0" for name, _ in sections) + b".shstrtab\0"
+    body, heads, name_at = bytearray(64), [bytes(64)], 1
+    for name, data in [*sections, (".shstrtab", names)]:
+        kind = {".symtab": 2, ".strtab": 3, ".shstrtab": 3}.get(name, 1)
+        link = 1 + [n for n, _ in sections].index(".strtab") if name == ".symtab" else 0
+        heads.append(struct.pack("<IIQQQQIIQQ", name_at, kind, 0, 0, len(body), len(data), link, 0, 1, 24))
+        body += data
+        name_at += len(name) + 1
+    values = {"flags": 0x6005A04, "shoff": len(body), "shentsize": 64, "shnum": len(heads), "shstrndx": len(heads) - 1}
+    values |= header
+    body[:64] = struct.pack(
+        "<4sBBBBB7sHHIQQQIHHHHHH",
+        *(b"\x7fELF", 2, 1, 1, 0x41, 8, bytes(7), 2, 190, 1, 0, 0),
+        *(values["shoff"], values["flags"], 64, 56, 0, values["shentsize"], values["shnum"], values["shstrndx"]),
+    )
+    return body + b"".join(heads)
+
+
+STRINGS = b"\0kernel\0helper\0"
+SYMBOLS = bytes(24) + struct.pack("<IBBHQQ", 1, 0x12, 0x10, 3, 0, 64) + struct.pack("<IBBHQQ", 8, 0x12, 0, 3, 0, 64)
+REGISTERS = struct.pack("<BBHII", 4, 0x2F, 8, 1, 40)
+WHOLE = [
+    (".symtab", SYMBOLS),
+    (".strtab", STRINGS),
+    (".text.kernel", bytes(128)),
+    (".nv.info", struct.pack("<BBH", 3, 0x99, 7) + REGISTERS),
+    (".nv.shared.kernel", bytes(16)),
+]
+
+
+def test_a_small_cubin_gives_its_kernels_and_not_its_device_functions() -> None:
+    [kernel] = read_kernels(bytes(elf(WHOLE)))
+    assert (kernel.name, kernel.code_bytes, kernel.registers, kernel.shared_bytes) == ("kernel", 128, 40, 16)
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        {"shnum": 65535},
+        {"shoff": 2**63 - 1},
+        {"shoff": 2**64 - 64},
+        {"shentsize": 0},
+        {"shentsize": 3},
+        {"shstrndx": 60000},
+        {"shstrndx": 1},
+    ],
+)
+def test_a_header_that_points_elsewhere_is_an_error_in_words(header: dict[str, int]) -> None:
+    code = read_code(bytes(elf(WHOLE, **header)))
+    assert code["kind"] == "cubin"
+    assert code["kernels"] == [] or "error" not in code
+
+
+@settings(max_examples=400, deadline=None)
+@given(st.data())
+def test_no_damage_to_a_cubin_is_more_than_an_error_in_words(data: st.DataObject) -> None:
+    damaged = elf(WHOLE)
+    for _ in range(data.draw(st.integers(1, 6))):
+        damaged[data.draw(st.integers(0, len(damaged) - 1))] = data.draw(st.integers(0, 255))
+    del damaged[data.draw(st.integers(0, len(damaged))) :]
+    read_code(bytes(damaged))
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.binary(max_size=300))
+def test_no_bytes_behind_the_magic_are_more_than_an_error_in_words(tail: bytes) -> None:
+    read_code(b"\x7fELF\x02\x01\x01A\x08" + tail)
+    read_code(b".version 9.5\n" + tail)
+
+
+def test_real_executables_of_this_machine_are_no_cubins() -> None:
+    assert read_code(Path("/proc/self/exe").read_bytes())["kind"] == "elf"
