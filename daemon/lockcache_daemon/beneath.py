@@ -1,0 +1,76 @@
+"""Reaching files below a root that is held open, part by part, so that nothing outside it is ever looked at or removed.
+
+Keeps one promise for directories whose writers we do not know: a directory that is swapped for a symlink between a look
+and a removal is not followed, and another file system mounted below is not entered. Every step is an ``openat`` of one
+name with ``O_NOFOLLOW`` on the descriptor of the last.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+from collections.abc import Iterator
+from typing import Final
+
+__all__ = ["NOT_A_FOLDER", "folder", "open_root", "status_in", "unlink_in"]
+
+#: What opening a folder raises where there is none (any more): also a symlink, for which Linux says ENOTDIR or ELOOP.
+NOT_A_FOLDER: Final = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
+
+_FLAGS: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+
+
+def open_root(path: str) -> int:
+    """A descriptor of the root. It alone may be reached through a symlink: that is its owner's choice."""
+    return os.open(path, _FLAGS)
+
+
+@contextlib.contextmanager
+def folder(parent_fd: int, path: str) -> Iterator[int | None]:
+    """A descriptor of the folder ``path`` (parts joined by ``/``; empty: the parent itself), for a ``with`` block.
+
+    ``None`` where one of the parts is missing, no folder, a symlink, or on another file system. Raises
+    :class:`OSError` for what cannot be read.
+    """
+    device = os.fstat(parent_fd).st_dev
+    fd = os.dup(parent_fd)
+    try:
+        for part in path.split("/") if path else ():
+            below = _open_part(fd, part)
+            if below is None:
+                yield None
+                return
+            os.close(fd)
+            fd = below
+            if os.fstat(fd).st_dev != device:
+                yield None
+                return
+        yield fd
+    finally:
+        os.close(fd)
+
+
+def status_in(folder_fd: int, name: str) -> os.stat_result | None:
+    """The status of what ``name`` is, itself and not what it points to; ``None`` if it is gone."""
+    try:
+        return os.stat(name, dir_fd=folder_fd, follow_symlinks=False)
+    except FileNotFoundError:
+        return None
+
+
+def unlink_in(folder_fd: int, name: str) -> None:
+    """Remove a file, if it is still there. Raises :class:`OSError`; a folder in its place stays."""
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(name, dir_fd=folder_fd)
+
+
+def _open_part(folder_fd: int, part: str) -> int | None:
+    if part in ("", ".", ".."):
+        raise ValueError(f"{part!r} is no name of a folder")
+    try:
+        return os.open(part, _FLAGS | os.O_NOFOLLOW, dir_fd=folder_fd)
+    except OSError as error:
+        if error.errno not in NOT_A_FOLDER:
+            raise
+        return None
