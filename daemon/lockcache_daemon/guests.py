@@ -9,15 +9,16 @@ from __future__ import annotations
 
 import errno
 import os
+from typing import Final
 
 from lockcache.filestream.directory import check_directory
 from lockcache.filestream.layout import Layout, make_private
 from lockcache.filestream.replace import replace_file
 from lockcache.integrations.pyptx_files import guest_layout
 
-__all__ = ["guest_layout", "open_guest", "read_name", "write_name"]
+__all__ = ["leave_name", "open_guest", "read_name"]
 
-_LONGEST_NAME = 64
+_LONGEST_NAME: Final = 64
 
 
 def open_guest(root: str) -> Layout:
@@ -48,10 +49,16 @@ def read_name(root: str) -> str:
         os.close(fd)
 
 
-def write_name(layout: Layout, name: str) -> None:
+def leave_name(layout: Layout, name: str) -> None:
     """Leave the name for the next start. Requires: ``lockcache/`` and its folder for staged files are there."""
-    if read_name(layout.root) != name:
+    if read_name(layout.root) == name:
+        return
+    try:
         replace_file(layout, _path(layout), name.encode("ascii") + b"\n", fsync=False)
+    except OSError as error:
+        # A full disk needs its sweeps most of all; the name can wait.
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
 
 
 def _path(layout: Layout) -> str:

@@ -23,7 +23,7 @@ from lockcache.filestream.layout import Layout, make_private
 from lockcache.filestream.scan import Found
 from lockcache.integrations.pyptx_staged import reap_staged, staged_bytes
 from lockcache_daemon.beneath import folder, open_root, unlink_in
-from lockcache_daemon.guests import open_guest
+from lockcache_daemon.guests import leave_name, open_guest
 from lockcache_daemon.tree_scan import Tree, changed_ns, look, names_of, scan
 
 __all__ = ["TreeFiles", "view_entries"]
@@ -55,6 +55,7 @@ class TreeFiles:
         """Make what is missing of our own directories."""
         make_private(self.layout.own)
         make_private(self.layout.tmp)
+        leave_name(self.layout, "files")
 
     def glance(self) -> object:
         """What differs where something changed, as far as one can tell without a walk."""

@@ -39,6 +39,8 @@ def refuse_unless_cache(root: str) -> None:
 def _why_not(real: Path) -> str:
     if str(real) in _SYSTEM or _is_in_a_system_tree(real):
         return "is the system's"
+    if real.parent == Path("/home"):
+        return "is a home directory"
     for place, name in _homes():
         if real == place or real in place.parents:
             return f"is {name}, or holds it"
@@ -60,7 +62,6 @@ def _homes() -> list[tuple[Path, str]]:
     dirs = platformdirs.PlatformDirs()
     shared = (dirs.user_cache_path, dirs.user_config_path, dirs.user_data_path, dirs.user_state_path)
     return [
-        (home, "a home directory"),
+        (home, "your home directory"),
         *((Path(os.path.realpath(path)), "where all programs of a user keep files") for path in shared),
-        (Path.cwd().resolve(), "the current directory"),
     ]

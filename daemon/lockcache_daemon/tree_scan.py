@@ -3,7 +3,8 @@
 Decides what is one: not a lock file (who unlinks one lets two holders in), nor an empty file (a mark or a lock of some
 kind; nothing is won by it). ``NAME-cache`` and ``NAME-atime`` are one entry: JAX's cache keeps the time of last use in
 the second, and raises where it finds the first without it. Symlinks, FIFOs, sockets and devices are nobody's entries;
-folders on other file systems are not entered, and ``lockcache/`` in the root is our own.
+folders on other file systems are not entered, and ``lockcache/`` in the root is our own. A folder with a group file of
+Triton's is passed over: those files go together, under :mod:`.triton_files`, or not at all.
 
 Refuses to look on, with :class:`NotACacheError`, where it meets what no cache holds: a repository, somebody's keys.
 """
@@ -19,6 +20,7 @@ from lockcache.errors import LockcacheError
 from lockcache.filestream.recency import last_use_ns
 from lockcache.filestream.scan import Found
 from lockcache_daemon.beneath import folder, status_in
+from lockcache_daemon.triton_scan import GROUP_PREFIX
 
 __all__ = ["PRECIOUS", "NotACacheError", "Tree", "changed_ns", "look", "names_of", "scan"]
 
@@ -46,9 +48,7 @@ class Tree(NamedTuple):
     mtime_ns: int
 
 
-def scan(
-    root_fd: int, root: str, folders: list[Tree], between: Callable[[], object] = lambda: None
-) -> Iterator[Found]:
+def scan(root_fd: int, root: str, folders: list[Tree], between: Callable[[], object] = lambda: None) -> Iterator[Found]:
     """Every entry; ``name`` is the path below the root, of a pair its ``-cache``.
 
     The inode is 0 in what is none and yet fills the disk. The folders that were seen are added to ``folders``.
@@ -65,7 +65,8 @@ def scan(
             folders.append(Tree(path, os.fstat(fd).st_mtime_ns))
             files, below = _list(fd, root, path)
         left += [_join(path, name) for name in below if path or name != _OWN]
-        yield from _entries(path, files)
+        if not any(name.startswith(GROUP_PREFIX) for name in files):
+            yield from _entries(path, files)
 
 
 def look(folder_fd: int, path: str) -> Found | None:
@@ -109,7 +110,7 @@ def _list(fd: int, root: str, path: str) -> tuple[dict[str, os.stat_result], lis
             status = status_in(fd, each.name)
             if status is not None and stat.S_ISREG(status.st_mode):
                 files[each.name] = status
-    if _OURS <= set(below):
+    if _OURS.issubset(below):
         raise NotACacheError(f"{os.path.join(root, path)} is a cache of lockcache's: keep it as such, and not as files")
     return files, below
 

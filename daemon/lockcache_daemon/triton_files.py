@@ -34,7 +34,7 @@ from lockcache.filestream.layout import Layout, make_private
 from lockcache.filestream.scan import Found
 from lockcache.integrations.pyptx_staged import reap_staged, staged_bytes
 from lockcache_daemon.beneath import NOT_A_FOLDER, folder, open_root, status_in, unlink_in
-from lockcache_daemon.guests import open_guest
+from lockcache_daemon.guests import leave_name, open_guest
 from lockcache_daemon.triton_scan import KeyFolder, is_key, look, scan
 
 __all__ = ["TritonFiles", "view_entries"]
@@ -77,6 +77,7 @@ class TritonFiles:
         """Make what is missing of our own directories, and find what a dead daemon had condemned."""
         for path in (self.layout.own, self.layout.tmp, self._condemned):
             make_private(path)
+        leave_name(self.layout, "triton")
         for name in os.listdir(self._condemned):
             if is_key(name):
                 self._seen.setdefault(name, time.monotonic())

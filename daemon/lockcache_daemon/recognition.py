@@ -1,0 +1,126 @@
+"""Whose directory it is, told by what is in it.
+
+Decides only where that is clear; :class:`WrongLayoutError` where it is not, which names what was seen. ``files`` is
+never recognised, only asked for by name: everything is a file.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+from itertools import islice
+from typing import Final
+
+from lockcache.errors import LockcacheError
+from lockcache.filestream.layout import Layout
+from lockcache.integrations.pyptx_files import guest_layout
+from lockcache.integrations.pyptx_scan import parse_name
+from lockcache_daemon.beneath import folder, open_root
+from lockcache_daemon.guests import read_name
+from lockcache_daemon.triton_scan import GROUP_PREFIX, is_key
+
+__all__ = ["WrongLayoutError", "has_entries", "is_triton", "recognise"]
+
+# What is in an otherwise empty directory: of the file system's, and of a daemon's or operator's that was here first.
+_MEANS_NOTHING: Final = ("lost+found", "lockcache", "tmp")
+_MEANS_NOTHING_PREFIX: Final = ".nfs"
+
+# Entries that are looked at for a record. cuda.core writes none, lockcache never omits it.
+_SAMPLE_ENTRIES: Final = 16
+_RECORD: Final = "user.lockcache"
+
+
+class WrongLayoutError(LockcacheError):
+    """The directory is plainly of another layout than the operator named, or it is unclear of which it is."""
+
+
+def recognise(root: str) -> tuple[str, list[str]]:
+    """The layout of ``root``, and of which others there is something that will not be kept.
+
+    Raises :class:`WrongLayoutError` where nothing is clear, and :class:`OSError` for a directory that cannot be read.
+    """
+    guests = [name for name, is_there in (("pyptx", _is_pyptx), ("triton", is_triton)) if is_there(root)]
+    if has_entries(root):
+        return _whose_entries(root), guests
+    if len(guests) > 1:
+        raise WrongLayoutError(
+            f"{root} holds files of {' and of '.join(guests)}; say with --layout which of them are to be kept"
+        )
+    if guests:
+        return guests[0], []
+    if read_name(root) == "files":
+        raise WrongLayoutError(f"{root} was kept as files before; that is never guessed: say --layout files again")
+    _refuse_strangers(root)
+    return "lockcache", []
+
+
+def has_entries(root: str) -> bool:
+    """Whether entries of lockcache or cuda.core are here."""
+    return next(_entries(root), None) is not None
+
+
+def is_triton(root: str) -> bool:
+    """Whether kernels that Triton compiled are here, or were."""
+    if read_name(root) == "triton":
+        return True
+    with _opened(root) as fd:
+        if fd is None:
+            return False
+        with os.scandir(fd) as found:
+            return any(is_key(each.name) and _has_group(fd, each.name) for each in found)
+
+
+def _is_pyptx(root: str) -> bool:
+    """Whether entries of pyptx are here, or were: the adapter's folder for staged files stays when all is evicted."""
+    if os.path.isdir(guest_layout(root).tmp) and read_name(root) in ("", "pyptx"):
+        return True
+    return any(parse_name(name) is not None for name in _names(root))
+
+
+def _whose_entries(root: str) -> str:
+    """Both are kept alike; an operator likes to read whose it is."""
+    for path in islice(_entries(root), _SAMPLE_ENTRIES):
+        with contextlib.suppress(OSError):  # no such attribute, none at all here, or evicted since
+            os.getxattr(path, _RECORD, follow_symlinks=False)
+            return "lockcache"
+    return "lockcache" if os.path.isdir(Layout(root).records) else "cuda.core"
+
+
+def _entries(root: str) -> Iterator[str]:
+    entries = Layout(root).entries
+    for shard in _names(entries):
+        for name in _names(f"{entries}/{shard}"):
+            yield f"{entries}/{shard}/{name}"
+
+
+def _refuse_strangers(root: str) -> None:
+    for name in _names(root):
+        if name not in (*_MEANS_NOTHING, "entries") and not name.startswith(_MEANS_NOTHING_PREFIX):
+            raise WrongLayoutError(
+                f"{root} holds {name}, which is of no layout that is known here; if that is right, say with --layout "
+                "how the directory is to be kept (lockcache: in folders of its own beside what is there)"
+            )
+
+
+def _has_group(root_fd: int, key: str) -> bool:
+    with folder(root_fd, key) as fd:
+        return fd is not None and any(name.startswith(GROUP_PREFIX) for name in os.listdir(fd))
+
+
+def _names(path: str) -> Iterator[str]:
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError), os.scandir(path) as found:
+        for each in found:
+            yield each.name
+
+
+@contextlib.contextmanager
+def _opened(root: str) -> Iterator[int | None]:
+    fd = -1
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+        fd = open_root(root)
+    try:
+        yield None if fd < 0 else fd
+    finally:
+        if fd >= 0:
+            os.close(fd)
