@@ -1,8 +1,8 @@
 """Any tree of files, kept under a cap: a file an entry, as :mod:`.tree_scan` has it. Only where an operator says so.
 
-Keeps the promise that nothing is removed but what was seen to be an entry: an entry that changed in the last
-``settle_seconds`` is not (it may be half written: many programs write under the final name), nor one that was used since
-it was chosen. JAX's pairs go under JAX's own lock, if it has one. Folders stay.
+Keeps the promise that nothing is removed but what was seen to be an entry, and not what changed in the last
+``settle_seconds`` (it may be half written: many programs write under the final name), nor what was used since it was
+chosen. JAX's pairs go under JAX's own lock, if it has one. Folders stay.
 
 Not promised: that the program survives losing a file between asking for it and opening it. It would have to if another
 process of its own removed one; the last use of what goes is the oldest of all.

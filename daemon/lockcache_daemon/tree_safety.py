@@ -16,8 +16,8 @@ from lockcache_daemon.tree_scan import PRECIOUS, NotACacheError
 __all__ = ["refuse_unless_cache"]
 
 _SYSTEM: Final = (
-    "/", "/bin", "/boot", "/dev", "/etc", "/home", "/lib", "/lib32", "/lib64", "/media", "/mnt", "/opt", "/proc", "/root",
-    "/run", "/sbin", "/srv", "/sys", "/tmp", "/usr", "/var", "/var/cache", "/var/lib", "/var/log", "/var/tmp",
+    "/", "/bin", "/boot", "/dev", "/etc", "/home", "/lib", "/lib32", "/lib64", "/media", "/mnt", "/opt", "/proc",
+    "/root", "/run", "/sbin", "/srv", "/sys", "/tmp", "/usr", "/var", "/var/cache", "/var/lib", "/var/log", "/var/tmp",
 )  # fmt: skip
 # What lies below them is the system's, all of it.
 _SYSTEM_TREES: Final = ("/bin", "/boot", "/dev", "/etc", "/lib", "/lib32", "/lib64", "/proc", "/sbin", "/sys", "/usr")

@@ -1,0 +1,96 @@
+"""Whose directory it is: told by what is in it, and not guessed where that is unclear."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from lockcache import FileStreamProgramCache
+from lockcache.integrations.pyptx import CubinCache
+from lockcache_daemon.recognition import WrongLayoutError, recognise
+from lockcache_daemon.tree_files import TreeFiles
+from lockcache_daemon.triton_files import TritonFiles
+from tests.daemon.material import fill as fill_as_stranger
+from tests.daemon.pyptx_crowd import entry_of, store
+from tests.daemon.triton_format import fill, key_of, put
+
+
+def test_each_layout_is_recognised_by_its_own_files(tmp_path: Path) -> None:
+    FileStreamProgramCache(tmp_path / "ours")["k"] = b"v"
+    fill_as_stranger(tmp_path / "cuda", 3, 10)
+    store(tmp_path / "pyptx", range(1))
+    fill(tmp_path / "triton", range(1))
+    (tmp_path / "empty").mkdir()
+    chosen = {name: recognise(str(tmp_path / name)) for name in ("ours", "cuda", "pyptx", "triton", "empty", "missing")}
+    assert chosen == {
+        "ours": ("lockcache", []),
+        "cuda": ("cuda.core", []),
+        "pyptx": ("pyptx", []),
+        "triton": ("triton", []),
+        "empty": ("lockcache", []),
+        "missing": ("lockcache", []),
+    }
+
+
+def test_cuda_cores_directory_is_still_cuda_cores_after_a_daemon_kept_it(cache_path: Path) -> None:
+    fill_as_stranger(cache_path, 3, 10)
+    FileStreamProgramCache(cache_path).close()
+    assert recognise(str(cache_path))[0] == "cuda.core"
+
+
+def test_keys_in_the_names_of_older_tritons_are_recognised(cache_path: Path) -> None:
+    for key in ("0a" * 32, "Ab-_" * 10 + "x1z"):
+        (cache_path / key).mkdir(parents=True)
+        (cache_path / key / "__grp__k.json").write_text("{}")
+        assert recognise(str(cache_path))[0] == "triton"
+        (cache_path / key / "__grp__k.json").unlink()
+
+
+def test_a_cache_from_which_all_was_evicted_is_still_tritons(cache_path: Path) -> None:
+    files = TritonFiles(str(cache_path), 0.0)
+    files.prepare()
+    files.close()
+    assert recognise(str(cache_path))[0] == "triton"
+
+
+def test_one_that_was_kept_as_files_is_not_taken_for_anything(cache_path: Path) -> None:
+    files = TreeFiles(str(cache_path), 0.0)
+    files.prepare()
+    files.close()
+    with pytest.raises(WrongLayoutError, match="--layout files"):
+        recognise(str(cache_path))
+
+
+@pytest.mark.parametrize("name", ["thesis.tex", ".bashrc", "jit_f-0a-cache", "kernel.cubin"])
+def test_files_that_are_of_no_layout_are_not_guessed_at(cache_path: Path, name: str) -> None:
+    cache_path.mkdir()
+    (cache_path / name).write_text("mine")
+    with pytest.raises(WrongLayoutError, match=name):
+        recognise(str(cache_path))
+
+
+def test_a_folder_with_a_keys_name_alone_is_no_sign_of_triton(cache_path: Path) -> None:
+    put(cache_path, 0, "thesis.tex", "mine")
+    with pytest.raises(WrongLayoutError, match=key_of(0)):
+        recognise(str(cache_path))
+
+
+def test_two_guests_in_one_directory_are_not_chosen_between(cache_path: Path) -> None:
+    fill(cache_path, range(1))
+    cache = CubinCache(cache_path)
+    cache.put(entry_of(0))
+    with pytest.raises(WrongLayoutError, match="pyptx and of triton"):
+        recognise(str(cache_path))
+
+
+def test_entries_beside_guests_are_kept_and_the_guests_named(cache_path: Path) -> None:
+    FileStreamProgramCache(cache_path)["k"] = b"v"
+    fill(cache_path, range(1))
+    assert recognise(str(cache_path)) == ("lockcache", ["triton"])
+
+
+def test_what_a_file_system_puts_there_means_nothing(cache_path: Path) -> None:
+    (cache_path / "lost+found").mkdir(parents=True)
+    (cache_path / ".nfs000001").write_text("")
+    assert recognise(str(cache_path))[0] == "lockcache"

@@ -1,0 +1,105 @@
+"""Standing by, without a daemon: when a directory is free, and who is seen to wait."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from lockcache.filestream.layout import Layout
+from lockcache_daemon.instance import Instance
+from lockcache_daemon.standby import Standby, read_standbys
+
+
+@pytest.fixture
+def layout(cache_path: Path) -> Layout:
+    (cache_path / "lockcache").mkdir(parents=True)
+    return Layout(str(cache_path))
+
+
+def test_a_directory_is_free_once_its_keeper_lets_go_and_asking_takes_nothing(layout: Layout) -> None:
+    keeper, waiting, other = Instance(layout), Standby(layout), Standby(layout)
+    keeper.acquire()
+    assert not waiting.is_free()
+    keeper.release()
+    assert waiting.is_free()
+    assert other.is_free()
+    keeper.acquire()
+    assert not waiting.is_free()
+    keeper.release()
+    waiting.close()
+    other.close()
+
+
+def test_a_killed_keeper_leaves_it_free_at_once(layout: Layout) -> None:
+    code = (
+        "import sys, time; from lockcache.filestream.layout import Layout;"
+        "from lockcache_daemon.instance import Instance;"
+        "held = Instance(Layout(sys.argv[1])); held.acquire(); print('held', flush=True); time.sleep(100)"
+    )
+    waiting = Standby(layout)
+    with subprocess.Popen([sys.executable, "-c", code, layout.root], stdout=subprocess.PIPE, text=True) as keeper:
+        assert keeper.stdout is not None
+        assert keeper.stdout.readline() == "held\n"
+        assert not waiting.is_free()
+        keeper.send_signal(signal.SIGKILL)
+        keeper.wait()
+        assert waiting.is_free()
+    waiting.close()
+
+
+def test_a_directory_that_was_replaced_is_judged_by_the_lock_that_is_there_now(layout: Layout, tmp_path: Path) -> None:
+    old = Instance(layout)
+    old.acquire()
+    waiting = Standby(layout)
+    assert not waiting.is_free()
+    os.rename(layout.root, tmp_path / "moved")
+    os.makedirs(layout.own)
+    new = Instance(layout)
+    new.acquire()
+    old.release()
+    assert not waiting.is_free()  # what was locked before is free, and is not the directory any more
+    assert not waiting.is_free()
+    new.release()
+    assert waiting.is_free()
+    waiting.close()
+
+
+def test_a_directory_that_was_deleted_is_free(layout: Layout) -> None:
+    waiting = Standby(layout)
+    os.rmdir(layout.own)
+    assert waiting.is_free()
+    assert not os.path.exists(layout.own)
+    waiting.close()
+
+
+def test_who_waits_is_listed_until_it_ends_or_dies(layout: Layout) -> None:
+    assert read_standbys(layout) == []
+    waiting = Standby(layout)
+    waiting.announce()
+    (said,) = read_standbys(layout)
+    assert said["pid"] == os.getpid()
+    dead = os.path.join(layout.own, "standby", f"{os.listdir(os.path.join(layout.own, 'standby'))[0][:16]}.999999999.5")
+    Path(dead).write_text(json.dumps({"pid": 999999999, "host": "h", "since": "s"}))
+    assert len(read_standbys(layout)) == 1
+    assert not os.path.exists(dead)
+    waiting.close()
+    assert read_standbys(layout) == []
+
+
+def test_what_somebody_planted_among_them_is_passed_over(layout: Layout, tmp_path: Path) -> None:
+    waiting = Standby(layout)
+    waiting.announce()
+    folder = Path(layout.own) / "standby"
+    os.mkfifo(folder / "fifo")
+    (folder / "link").symlink_to(tmp_path / "secret")
+    (tmp_path / "secret").write_text('{"pid": 1}')
+    (folder / "folder").mkdir()
+    (folder / "number").write_text("7")
+    assert len(read_standbys(layout)) == 1
+    waiting.close()
