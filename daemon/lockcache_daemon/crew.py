@@ -77,6 +77,7 @@ class Crew:
 
     def _go_on(self, settings: Settings, directory: DirectorySettings, member: _Member) -> _Member:
         share, parts = 1 / len(settings.directories), parts_for(settings, directory)
+        member.keeper.may_stand_by = settings.standby
         member.keeper.change(rules_for(settings, directory), share, parts)
         return _Member(directory, member.layout, member.keeper)
 
@@ -86,7 +87,7 @@ class Crew:
 
     def _make(self, settings: Settings, directory: DirectorySettings, layout: str) -> Keeper:
         self._report.board.update(directory.path, layout=layout)
-        return Keeper(
+        keeper = Keeper(
             directory.path,
             rules_for(settings, directory),
             self._report,
@@ -94,7 +95,10 @@ class Crew:
             1 / len(settings.directories),
             store_of(layout),
             parts_for(settings, directory),
+            layout,
         )
+        keeper.may_stand_by = settings.standby
+        return keeper
 
 
 class _Member:

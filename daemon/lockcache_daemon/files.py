@@ -1,7 +1,7 @@
 """What another program's layout has to offer to be kept by :mod:`.walking`, and what a walk over it adds up to.
 
 Decides what an evictor may see of a layout: entries, each as one unit whatever files it has, and a locked removal of
-one. :class:`lockcache.integrations.pyptx_files.PyptxFiles` is the first.
+one. See :mod:`.pyptx_guest`, :mod:`.triton_files` and :mod:`.tree_files`.
 """
 
 from __future__ import annotations
@@ -19,12 +19,22 @@ __all__ = ["Files", "Held", "measure"]
 class Files(Protocol):
     """What a layout has to offer. ``inode`` is 0 in a :class:`Found` that is no whole entry."""
 
+    #: What changed so recently may not be evicted.
+    settle_seconds: float
+
     @property
     def layout(self) -> Layout:
         """Where the daemon's own files go."""
 
+    @property
+    def is_pending(self) -> bool:
+        """Whether entries that were evicted are still on the disk, and :meth:`finish` has work to do."""
+
     def prepare(self) -> None:
         """Make what is missing of the directories."""
+
+    def glance(self) -> object:
+        """Cheap, and unequal to the last one where something changed, as far as one can tell without a walk."""
 
     def scan(self, between: Callable[[], object] = ...) -> Iterator[Found]:
         """Every entry, and what is left of any. ``between`` is called often, and may raise to give up."""
@@ -34,6 +44,9 @@ class Files(Protocol):
 
     def evict(self, found: Found) -> bool:
         """Remove all of an entry if it is as it was found. Raises :class:`LockTimeoutError` where it is locked."""
+
+    def finish(self) -> bool:
+        """Go on with what :meth:`evict` began; whether anything was removed. Raises :class:`OSError`."""
 
     def reap(self, names: Iterable[str]) -> None:
         """Remove what dead writers left staged, and of these names, if they are no entries."""

@@ -24,8 +24,8 @@ from lockcache.filestream.replace import replace_file
 
 __all__ = ["AlreadyServedError", "Instance", "read_status"]
 
-# A status is some 500 bytes.
-_LARGEST_STATUS_BYTES: Final = 4096
+# A status is some 600 bytes, and 100 more for each daemon that stands by.
+_LARGEST_STATUS_BYTES: Final = 65536
 
 
 class AlreadyServedError(LockcacheError):
@@ -41,14 +41,14 @@ class Instance:
     """The right to keep one directory, from :meth:`acquire` to :meth:`release`."""
 
     def __init__(self, layout: Layout) -> None:
-        self._layout = layout
+        self.layout = layout
         self._lock = ProcessLock(layout.daemon_lock, 0.0)
         self._since = datetime.now(timezone.utc).isoformat(timespec="seconds")
 
     def acquire(self) -> None:
         """Raises :class:`AlreadyServedError`."""
         if not self._lock.try_acquire():
-            raise AlreadyServedError(self._layout.root, read_status(self._layout))
+            raise AlreadyServedError(self.layout.root, read_status(self.layout))
 
     def is_lost(self) -> bool:
         """Whether the directory was deleted or replaced underneath, so that another daemon may be keeping it."""
@@ -57,13 +57,13 @@ class Instance:
     def publish(self, status: Mapping[str, Any]) -> None:
         """Put a status into ``daemon.json``, with who and since when. Raises :class:`OSError`."""
         body = {"pid": os.getpid(), "host": socket.gethostname(), "since": self._since, **status}
-        replace_file(self._layout, self._layout.daemon_status, json.dumps(body).encode() + b"\n", fsync=False)
+        replace_file(self.layout, self.layout.daemon_status, json.dumps(body).encode() + b"\n", fsync=False)
 
     def release(self) -> None:
         """Let go of the directory, and of the status unless it may be somebody else's by now. Raises nothing."""
         with contextlib.suppress(OSError):  # a directory that is gone or stale keeps no lock
             if not self._lock.is_lost():
-                os.unlink(self._layout.daemon_status)
+                os.unlink(self.layout.daemon_status)
         with contextlib.suppress(OSError):
             self._lock.release()
         self._lock.close()

@@ -9,20 +9,23 @@ Not promised: a bound between two ticks for writers that do not account, or for 
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Sequence
 
 from lockcache.errors import PolicyError
 from lockcache.filestream.eviction import Evicted
+from lockcache.filestream.layout import Layout
 from lockcache.filestream.usage import Slot
 from lockcache_daemon.attempts import Attempts
 from lockcache_daemon.cap import Cap
-from lockcache_daemon.instance import Instance
+from lockcache_daemon.instance import AlreadyServedError, Instance
 from lockcache_daemon.policing import repair_policy
 from lockcache_daemon.report import Report, Summary, Sweep
 from lockcache_daemon.rules import Bite, Rules
 from lockcache_daemon.shards import open_shards
 from lockcache_daemon.signals import StopSignals
+from lockcache_daemon.standby import Standby
 from lockcache_daemon.status import Status
 from lockcache_daemon.store import Kept, MakePart, Opening, OpenStore, Part, Step, Store
 
@@ -44,8 +47,12 @@ class Keeper:
         share_of_duty: float = 1.0,
         open_store: OpenStore = open_shards,
         parts: Sequence[MakePart] = (),
+        layout: str = "lockcache",
     ) -> None:
         self.root = root
+        self.layout = layout
+        #: Whether a directory that another daemon keeps is waited for.
+        self.may_stand_by = False
         self.rules = rules
         self._report = report
         self._stop = stop
@@ -53,6 +60,7 @@ class Keeper:
         self._open_store = open_store
         self._make_parts = parts
         self._open: _Open | None = None
+        self._standby: Standby | None = None
         self._cap = Cap(root, rules, report)
         self._attempts = Attempts(root, report, stop)
         self._status = Status()
@@ -65,6 +73,11 @@ class Keeper:
     @property
     def is_open(self) -> bool:
         return self._open is not None
+
+    @property
+    def is_standing_by(self) -> bool:
+        """Whether another daemon keeps the directory, and this one waits for its death."""
+        return self._standby is not None
 
     @property
     def store(self) -> Store:
@@ -100,10 +113,23 @@ class Keeper:
         self._attempts.take(self._obey_policy)
         self._attempts.take(store.begin)
         self._attempts.take(lambda: self._publish(at_once=True))
-        self._report.started(self.root, self._cap.policy, self._cap.marks, store.held())
+        self._report.started(self.root, self.layout, self._cap.policy, self._cap.marks, store.held())
+
+    def open_or_stand_by(self) -> None:
+        """As :meth:`open`, but where another daemon keeps the directory, and :attr:`may_stand_by`, wait for it."""
+        try:
+            self.open()
+        except AlreadyServedError as error:
+            if not self.may_stand_by:
+                raise
+            self._standby = Standby(Layout(self.root))
+            self._report.standing_by(self.root, error)
 
     def close(self) -> None:
         """Let go of the directory. Raises nothing."""
+        if self._standby is not None:
+            self._standby.close()
+            self._standby = None
         now, self._open = self._open, None
         if now is not None:
             for part in reversed(now.parts):
@@ -113,8 +139,20 @@ class Keeper:
 
     def tick(self) -> None:
         """Everything that is due. Raises only :class:`Stopped`."""
-        if self._attempts.take(self._reattach):
+        ready = self._reattach if self._standby is None else self._take_over
+        if self._attempts.take(ready) and self._open is not None:
             self._attempts.take_all(self._steps())
+
+    def _take_over(self) -> None:
+        """Open the directory if nobody keeps it any more."""
+        waiting = self._standby
+        if waiting is None or not waiting.is_due():
+            return
+        with contextlib.suppress(AlreadyServedError):  # another that stood by was faster
+            self.open()
+            waiting.close()
+            self._standby = None
+            self._report.took_over(self.root)
 
     def _steps(self) -> Sequence[Step]:
         """A tick, in order."""
@@ -180,7 +218,7 @@ class Keeper:
         if self._open is not None and self._open.instance.is_lost():
             self.close()
         if self._open is None:
-            self.open()
+            self.open_or_stand_by()
         elif self._attempts.is_shaken:
             self._open.store.remake()
         self._attempts.is_shaken = False
@@ -197,7 +235,8 @@ class Keeper:
 
     def _publish(self, *, at_once: bool = False) -> None:
         now = self._now
-        self._status.publish(now.instance, self._cap.policy, self._cap.marks, now.store.held, at_once=at_once)
+        cap = self._cap
+        self._status.publish(now.instance, self.layout, cap.policy, cap.marks, now.store.held, at_once=at_once)
 
 
 class _Open:

@@ -8,6 +8,7 @@ much to do never spins.
 from __future__ import annotations
 
 import errno
+import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from typing import Final
@@ -19,6 +20,7 @@ from lockcache_daemon.report import Report
 from lockcache_daemon.services import Service
 from lockcache_daemon.settings import Settings
 from lockcache_daemon.signals import Stopped, StopSignals
+from lockcache_daemon.standby import LOOK_SECONDS
 
 __all__ = ["pass_once", "serve"]
 
@@ -57,7 +59,7 @@ def serve(
                     keeper.tick()
                 for service in services:
                     service.tick()
-                stop.wait(crew.settings.interval)
+                _pause(crew, stop)
         except Stopped:
             return
 
@@ -89,6 +91,18 @@ def pass_once(
     return is_complete
 
 
+def _pause(crew: Crew, stop: StopSignals) -> None:
+    """Sleep until the next tick. Keepers that stand by have theirs more often: a takeover is due within a second."""
+    until = time.monotonic() + crew.settings.interval
+    while not stop.is_set() and (left := until - time.monotonic()) > 0:
+        standing_by = [keeper for keeper in crew.keepers if keeper.is_standing_by]
+        stop.wait(min(left, LOOK_SECONDS) if standing_by else left)
+        if stop.has_reload():
+            return
+        for keeper in standing_by:
+            keeper.tick()
+
+
 def _change(crew: Crew, services: Sequence[Service], settings: Settings | None) -> None:
     if settings is not None:
         crew.change(settings)
@@ -98,7 +112,7 @@ def _change(crew: Crew, services: Sequence[Service], settings: Settings | None) 
 
 def _open(keeper: Keeper) -> None:
     try:
-        keeper.open()
+        keeper.open_or_stand_by()
     except LockTimeoutError as error:
         keeper.note_failure(error)  # somebody is counting a large directory for the first time
     except OSError as error:

@@ -20,7 +20,7 @@ from lockcache_daemon.beneath import folder, open_root
 from lockcache_daemon.guests import read_name
 from lockcache_daemon.triton_scan import GROUP_PREFIX, is_key
 
-__all__ = ["WrongLayoutError", "has_entries", "is_triton", "recognise"]
+__all__ = ["WrongLayoutError", "guests_in", "has_entries", "recognise"]
 
 # What is in an otherwise empty directory: of the file system's, and of a daemon's or operator's that was here first.
 _MEANS_NOTHING: Final = ("lost+found", "lockcache", "tmp")
@@ -40,8 +40,8 @@ def recognise(root: str) -> tuple[str, list[str]]:
 
     Raises :class:`WrongLayoutError` where nothing is clear, and :class:`OSError` for a directory that cannot be read.
     """
-    guests = [name for name, is_there in (("pyptx", _is_pyptx), ("triton", is_triton)) if is_there(root)]
-    if has_entries(root):
+    guests = guests_in(root)
+    if has_entries(root) or os.path.lexists(Layout(root).format):
         return _whose_entries(root), guests
     if len(guests) > 1:
         raise WrongLayoutError(
@@ -55,12 +55,17 @@ def recognise(root: str) -> tuple[str, list[str]]:
     return "lockcache", []
 
 
+def guests_in(root: str) -> list[str]:
+    """The layouts of other programs of which there is something in ``root``, or was."""
+    return [name for name, is_there in (("pyptx", _is_pyptx), ("triton", _is_triton)) if is_there(root)]
+
+
 def has_entries(root: str) -> bool:
     """Whether entries of lockcache or cuda.core are here."""
     return next(_entries(root), None) is not None
 
 
-def is_triton(root: str) -> bool:
+def _is_triton(root: str) -> bool:
     """Whether kernels that Triton compiled are here, or were."""
     if read_name(root) == "triton":
         return True

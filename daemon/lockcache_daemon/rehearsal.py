@@ -20,12 +20,13 @@ from lockcache.filestream.usage import Slot
 from lockcache.integrations.pyptx_files import guest_layout
 from lockcache.integrations.pyptx_scan import scan
 from lockcache.integrations.pyptx_staged import staged_bytes
+from lockcache_daemon import tree_files, triton_files
 from lockcache_daemon.files import measure
 from lockcache_daemon.report import Report
 from lockcache_daemon.rules import Rules
 from lockcache_daemon.signals import StopSignals
 
-__all__ = ["View", "rehearse", "view_lockcache", "view_pyptx"]
+__all__ = ["View", "rehearse", "view_files", "view_lockcache", "view_pyptx", "view_triton"]
 
 
 class Seen(NamedTuple):
@@ -48,11 +49,25 @@ def view_lockcache(root: str, stop: StopSignals) -> Seen:
 
 def view_pyptx(root: str, stop: StopSignals) -> Seen:
     """pyptx's layout."""
+    return _view_guest(root, lambda: scan(root, stop.raise_if_set))
+
+
+def view_triton(root: str, stop: StopSignals) -> Seen:
+    """Triton's layout."""
+    return _view_guest(root, lambda: triton_files.view_entries(root, stop.raise_if_set))
+
+
+def view_files(root: str, stop: StopSignals) -> Seen:
+    """Any tree of files. Looking raises :class:`NotACacheError` for one that is no cache."""
+    return _view_guest(root, lambda: tree_files.view_entries(root, stop.raise_if_set))
+
+
+def _view_guest(root: str, entries: Callable[[], Iterable[Found]]) -> Seen:
     layout = guest_layout(root)
     return Seen(
         layout,
-        lambda: measure(scan(root, stop.raise_if_set), staged_bytes(layout.tmp)).slot,
-        lambda: (found for found in scan(root, stop.raise_if_set) if found.inode),
+        lambda: measure(entries(), staged_bytes(layout.tmp)).slot,
+        lambda: (found for found in entries() if found.inode),
     )
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import time
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any, TextIO
@@ -19,6 +20,7 @@ from lockcache.filestream.policy import Policy
 from lockcache.filestream.usage import Slot
 from lockcache.sizes import format_size
 from lockcache_daemon.board import Board
+from lockcache_daemon.instance import AlreadyServedError
 from lockcache_daemon.rules import Watermarks
 
 __all__ = ["LogToReport", "Report", "Summary", "Sweep", "describe", "readable"]
@@ -62,19 +64,26 @@ class Report:
         #: Lines that could not be written.
         self.lost_lines = 0
 
-    def started(self, root: str, policy: Policy, marks: Watermarks | None, held: Slot) -> None:
-        fields: dict[str, Any] = {"max_size_bytes": policy.max_size_bytes, "bytes": held.bytes, "entries": held.entries}
+    def started(self, root: str, layout: str, policy: Policy, marks: Watermarks | None, held: Slot) -> None:
+        fields: dict[str, Any] = {"layout": layout, "bytes": held.bytes, "entries": held.entries}
+        fields["max_size_bytes"] = policy.max_size_bytes
         if marks is None or policy.max_size_bytes is None:
-            self._say("start", root, "kept, without a cap", **fields)
+            self._say("start", root, f"layout {layout}, kept without a cap", **fields)
             return
         self._say(
             "start",
             root,
-            f"cap {format_size(policy.max_size_bytes)}, sweeps above {format_size(marks.high_bytes)} down to "
+            f"layout {layout}, cap {format_size(policy.max_size_bytes)}, sweeps above {format_size(marks.high_bytes)} down to "
             f"{format_size(marks.low_bytes)}; holds {format_size(held.bytes)} in {held.entries} entries",
             **fields,
             **marks._asdict(),
         )
+
+    def standing_by(self, root: str, error: AlreadyServedError) -> None:
+        self._say("standby", root, f"stands by: {error}", holder=error.holder)
+
+    def took_over(self, root: str) -> None:
+        self._say("takeover", root, "took over: the daemon that kept it is gone")
 
     def cap_changed(self, root: str, policy: Policy) -> None:
         self._say("cap", root, f"an operator changed the cap to {_in_words(policy)}", **_cap(policy))
@@ -159,8 +168,11 @@ class Report:
         self.board.heard(event, root, fields)
         now = datetime.now().astimezone().isoformat(timespec="milliseconds")
         if self._as_json:
-            said = {"time": now, "level": level, "event": event, "directory": root, **fields}
-            self._write(self._out, json.dumps(said))
+            # monotonic_ns: the clock of the whole machine, which no one sets; it orders the lines of several daemons.
+            clock = {"time": now, "monotonic_ns": time.monotonic_ns()}
+            self._write(
+                self._out, json.dumps({**clock, "level": level, "event": event, "directory": root, **fields})
+            )
         else:
             text = text if root is None else f"{root}: {text}"
             self._write(self._out if level == "info" else self._err, f"{now} {readable(text)}")

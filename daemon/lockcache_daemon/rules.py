@@ -13,7 +13,7 @@ from typing import NamedTuple
 from lockcache.filestream.goal import Goal
 from lockcache.filestream.policy import Policy
 from lockcache.filestream.usage import Slot
-from lockcache_daemon.settings import DirectorySettings, Settings
+from lockcache_daemon.settings import SETTLE_SECONDS, DirectorySettings, Settings
 from lockcache_daemon.values import Free
 
 __all__ = ["Bite", "Rules", "Watermarks", "rules_for"]
@@ -46,6 +46,8 @@ class Rules:
     min_free: Free | None = None
     max_age_seconds: float | None = None
     floor_bytes: int = 0
+    #: In directories of other programs: what changed so recently stays.
+    settle_seconds: float = SETTLE_SECONDS
 
     @property
     def policy(self) -> Policy:
@@ -87,4 +89,5 @@ def rules_for(settings: Settings, directory: DirectorySettings) -> Rules:
         min_free=directory.min_free,
         max_age_seconds=directory.max_age,
         floor_bytes=directory.floor or 0,
+        settle_seconds=directory.settle,
     )

@@ -28,10 +28,14 @@ from lockcache_daemon.values import (
     Switch,
 )
 
-__all__ = ["LAYOUTS", "DirectorySettings", "Settings", "distinct_paths", "find_contradictions"]
+__all__ = ["LAYOUTS", "SETTLE_SECONDS", "DirectorySettings", "Settings", "distinct_paths", "find_contradictions"]
 
 #: The layouts that can be named; see :mod:`.layouts`.
-LAYOUTS: Final = ("lockcache", "pyptx")
+LAYOUTS: Final = ("lockcache", "cuda.core", "pyptx", "triton", "files")
+
+#: Of the layouts whose writers take no lock. A compiler is done with its last file in less, and whoever needs all of a
+#: cap for what was written within a minute has a cap that is too small.
+SETTLE_SECONDS: Final = 60.0
 
 
 class _Model(BaseModel):
@@ -63,6 +67,11 @@ class DirectorySettings(_Model):
             f"[{'|'.join(('auto', *LAYOUTS))}]", "Whose files are in each DIR; auto: whose they look like.", "auto"
         ),
     ] = "auto"
+    settle: Annotated[
+        float,
+        Age,
+        Setting("DURATION", "In layouts triton and files: what changed so recently is not evicted.", "1m"),
+    ] = SETTLE_SECONDS
 
     @property
     def has_budget(self) -> bool:
@@ -83,6 +92,9 @@ class Settings(_Model):
     metrics_file: Annotated[
         str | None, MetricsPath, Setting("FILE.prom", "Keep metrics there, for the node exporter's textfile collector.")
     ] = None
+    standby: Annotated[
+        bool, Switch, Setting("", "Wait for DIRs that another daemon keeps, and take each over when that one dies.")
+    ] = False
     as_json: Annotated[bool, Switch, Setting("", "One JSON object per line on stdout.")] = Field(False, alias="json")
     directories: tuple[DirectorySettings, ...] = ()
 

@@ -77,6 +77,10 @@ class StopSignals:
         if self.number is not None:
             raise Stopped(signal.Signals(self.number).name)
 
+    def has_reload(self) -> bool:
+        """Whether a signal to reload came and has not been taken."""
+        return self._is_reload_wanted
+
     def take_reload(self) -> bool:
         """Whether a signal to reload came since this was last asked."""
         if not self._is_reload_wanted:

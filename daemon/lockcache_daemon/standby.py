@@ -1,9 +1,9 @@
 """Standing by: waiting for the daemon that keeps a directory to die, and being seen to wait.
 
 Keeps invariant 5 across daemons: the lock of a killed one falls with it, so whoever asks for it next gets it; nobody
-has to find out whether the holder lives. Asks without waiting, a few times a second (:data:`LOOK_SECONDS`; 2 us each, on
-a file server one round trip): a thread in a blocking flock would learn of a death at once, and could neither be stopped
-by a signal nor notice that the directory was replaced underneath.
+has to find out whether the holder lives. Asks without waiting, a few times a second (:data:`LOOK_SECONDS`; 2 us each,
+on a file server one round trip): a thread in a blocking flock would learn of a death at once, and could neither be
+stopped by a signal nor notice that the directory was replaced underneath.
 
 Being free is only a reason to try: who opens the directory takes the lock for good, or finds that another was faster.
 So two never keep a directory at once, however many stand by.
@@ -54,6 +54,14 @@ class Standby:
         self._file = os.path.join(_folder(layout), f"{owner.host}.{owner.pid}.{owner.start_seconds}")
         self._since = datetime.now(timezone.utc).isoformat(timespec="seconds")
         self._due = 0.0
+
+    def is_due(self) -> bool:
+        """Say that we wait, and whether that has an end. Raises :class:`OSError` where that cannot be told."""
+        is_free = self.is_free()
+        if not is_free:
+            with contextlib.suppress(OSError):  # a full disk keeps nobody from waiting, only from being seen to
+                self.announce()
+        return is_free
 
     def is_free(self) -> bool:
         """Whether nobody keeps the directory now. Raises :class:`OSError` where that cannot be told."""

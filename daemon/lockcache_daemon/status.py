@@ -17,6 +17,7 @@ from lockcache.filestream.usage import Slot
 from lockcache_daemon.instance import Instance
 from lockcache_daemon.report import Sweep
 from lockcache_daemon.rules import Watermarks
+from lockcache_daemon.standby import read_standbys
 
 __all__ = ["Status"]
 
@@ -43,6 +44,7 @@ class Status:
     def publish(
         self,
         instance: Instance,
+        layout: str,
         policy: Policy,
         marks: Watermarks | None,
         held: Callable[[], Slot],
@@ -51,7 +53,8 @@ class Status:
     ) -> None:
         """Write the status, if it is due and says something new. ``held`` is asked only then."""
         if at_once or time.monotonic() >= self._due:
-            body = self._render(policy, marks, held())
+            body = {"role": "active", "layout": layout, "standbys": read_standbys(instance.layout)}
+            body |= self._render(policy, marks, held())
             if at_once or self._is_news(body):
                 instance.publish(body)
                 self._published = body

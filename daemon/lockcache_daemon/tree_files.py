@@ -42,7 +42,7 @@ class TreeFiles:
         """Open ``root``, made (mode 0700) if it is missing. Raises as :func:`open_guest`."""
         self.root = root
         self.layout: Layout = open_guest(root)
-        self._settle_seconds = settle_seconds
+        self.settle_seconds = settle_seconds
         self._root_fd = open_root(root)
         self._watched: list[str] = [""]
 
@@ -56,6 +56,11 @@ class TreeFiles:
         make_private(self.layout.own)
         make_private(self.layout.tmp)
         leave_name(self.layout, "files")
+
+    def refuse_unless_cache(self, between: Callable[[], object]) -> None:
+        """Raises :class:`NotACacheError` if anything in the tree is what no cache holds. Makes and changes nothing."""
+        for _ in self.scan(between):
+            pass
 
     def glance(self) -> object:
         """What differs where something changed, as far as one can tell without a walk."""
@@ -103,7 +108,7 @@ class TreeFiles:
             os.close(fd)
 
     def _is_at_rest(self, folder_fd: int, path: str) -> bool:
-        return time.time() - changed_ns(folder_fd, path) / 1e9 >= self._settle_seconds
+        return time.time() - changed_ns(folder_fd, path) / 1e9 >= self.settle_seconds
 
     def _mtime_ns(self, path: str) -> int:
         with folder(self._root_fd, path) as fd:

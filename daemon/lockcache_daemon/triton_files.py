@@ -61,7 +61,7 @@ class TritonFiles:
         """Open ``root``, made (mode 0700) if it is missing. Raises as :func:`open_guest`."""
         self.root = root
         self.layout: Layout = open_guest(root)
-        self._settle_seconds = settle_seconds
+        self.settle_seconds = settle_seconds
         self._condemned = os.path.join(self.layout.own, "condemned")
         self._root_fd = open_root(root)
         # When each condemned key was first seen, on our own clock: that of a file server may differ from ours.
@@ -147,7 +147,7 @@ class TritonFiles:
             os.close(fd)
 
     def _is_at_rest(self, key: KeyFolder) -> bool:
-        wanted = max(self._settle_seconds, _COMPILING_SECONDS) if key.is_unfinished else self._settle_seconds
+        wanted = max(self.settle_seconds, _COMPILING_SECONDS) if key.is_unfinished else self.settle_seconds
         return time.time() - key.changed_ns / 1e9 >= wanted
 
     def _finish(self, name: str) -> None:

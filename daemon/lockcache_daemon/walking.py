@@ -11,7 +11,6 @@ Not promised: a bound between walks.
 from __future__ import annotations
 
 import contextlib
-import os
 import time
 from collections.abc import Callable, Sequence
 from typing import Final
@@ -39,12 +38,14 @@ _ROTATION_DUTY: Final = 0.003
 # just made may not have been filled.
 _LOOK_AGAIN_SECONDS: Final = 2.0
 
+# Between two looks whether an eviction has come to its end, where there are no ticks.
+_FINISHING_SECONDS: Final = 0.05
+
 
 class WalkedStore:
     """As :class:`.store.Store`. ``open_files`` makes the directory if need be."""
 
     def __init__(self, opening: Opening, open_files: Callable[[str], Files]) -> None:
-        self._root = opening.root
         self._stop = opening.stop
         self.files = open_files(opening.root)
         try:
@@ -60,7 +61,7 @@ class WalkedStore:
         # Walked since the last sweep: so sweeps, which walk again, are as rare as walks also where they free nothing.
         self._is_fresh = False
         self._is_changed = True
-        self._mtime_ns = 0
+        self._glance: object = None
         self._look_again = 0.0
         self._busy_locks: set[str] = set()
         self.failure: OSError | None = None
@@ -85,13 +86,18 @@ class WalkedStore:
         self._walk()
 
     def steps(self) -> Sequence[Step]:
-        return (self._walk_if_due,)
+        return (self._finish, self._walk_if_due)
 
     def held(self) -> Slot:
         return self._held
 
     def sweep(self, goal: Goal) -> Evicted:
-        """After a walk. What it evicts is taken off what that found; the next one finds out the rest."""
+        """After a walk. What it evicts is taken off what that found; the next one finds out the rest.
+
+        Not while the last victims are still on the disk: who looks at free space would have more evicted for them.
+        """
+        if self.files.is_pending:
+            return Evicted()
         before, is_fresh = self._held, self._is_fresh
         self._is_fresh, self.failure = False, None
         surplus = goal.surplus(before)
@@ -110,6 +116,7 @@ class WalkedStore:
     def change(self, rules: Rules, share_of_duty: float) -> None:
         self._walking.change(_CHANGED_DUTY * share_of_duty, rules.interval_seconds)
         self._rotating.change(_ROTATION_DUTY * share_of_duty, rules.interval_seconds)
+        self.files.settle_seconds = rules.settle_seconds
         self._is_changed = True
 
     def count_all(self, advance: Callable[[], None]) -> int:
@@ -119,6 +126,10 @@ class WalkedStore:
         return 0
 
     def count_again(self) -> None:
+        while self.files.is_pending:
+            self._stop.wait(_FINISHING_SECONDS)
+            self._stop.raise_if_set()
+            self.files.finish()
         self._walk()
 
     def remake(self) -> None:
@@ -127,7 +138,13 @@ class WalkedStore:
     def close(self) -> None:
         self.files.close()
 
+    def _finish(self) -> None:
+        if self.files.is_pending and self.files.finish():
+            self._is_changed = True
+
     def _walk_if_due(self) -> None:
+        if self.files.is_pending:
+            return  # what a sweep left is known
         if (self._look() and self._walking.is_due) or self._rotating.is_due:
             self._walk()
 
@@ -142,12 +159,9 @@ class WalkedStore:
 
     def _look(self) -> bool:
         """Whether the directory changed since the last walk, or might have and is due for another."""
-        mtime_ns = 0
-        with contextlib.suppress(FileNotFoundError):
-            mtime_ns = os.stat(self._root).st_mtime_ns
-        now = time.monotonic()
-        if mtime_ns != self._mtime_ns:
-            self._mtime_ns = mtime_ns
+        now, glance = time.monotonic(), self.files.glance()
+        if glance != self._glance:
+            self._glance = glance
             self._look_again = now + _LOOK_AGAIN_SECONDS
             self._is_changed = True
         elif 0 < self._look_again <= now:

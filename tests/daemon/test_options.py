@@ -113,7 +113,7 @@ def test_once_on_a_full_disk_says_that_it_is_full_and_not_that_the_directory_is_
     with contextlib.suppress(OSError), (path / "ballast").open("wb", buffering=0) as ballast:
         while ballast.write(bytes(4096)):
             pass
-    done = run_daemon("--max-size", "1M", "--once", path)
+    done = run_daemon("--max-size", "1M", "--once", "--layout", "lockcache", path)
     assert done.returncode == 2
     assert str(path) in done.stderr
     assert "the disk is full" in done.stderr.splitlines()[-1]
