@@ -73,8 +73,8 @@ class Report:
         self._say(
             "start",
             root,
-            f"layout {layout}, cap {format_size(policy.max_size_bytes)}, sweeps above {format_size(marks.high_bytes)} down to "
-            f"{format_size(marks.low_bytes)}; holds {format_size(held.bytes)} in {held.entries} entries",
+            f"layout {layout}, cap {format_size(policy.max_size_bytes)}, sweeps above {format_size(marks.high_bytes)} "
+            f"down to {format_size(marks.low_bytes)}; holds {format_size(held.bytes)} in {held.entries} entries",
             **fields,
             **marks._asdict(),
         )

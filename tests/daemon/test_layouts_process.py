@@ -1,0 +1,190 @@
+"""The daemon over directories of other programs: one pass, a dry run, what is refused, life beside Triton's steps."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lockcache import FileStreamProgramCache
+from tests.daemon.material import fill as fill_as_stranger
+from tests.daemon.material import photograph
+from tests.daemon.pyptx_crowd import store
+from tests.daemon.running import RunningDaemon, run_daemon, until
+from tests.daemon.triton_format import compile_many, fill, key_of, keys_on_disk, put
+from tests.processes.crowd import crowd
+
+#: No test of this file writes while a pass evicts.
+AT_ONCE = ("--settle", "1ms")
+
+
+def bytes_of(root: Path) -> int:
+    total = 0
+    for folder, _, files in os.walk(root):  # which passes over what goes meanwhile
+        if "lockcache" not in Path(folder).parts:
+            for file in files:
+                with contextlib.suppress(FileNotFoundError):
+                    total += os.lstat(f"{folder}/{file}").st_size
+    return total
+
+
+def events_of(stdout: str) -> dict[str, dict[str, Any]]:
+    return {said["event"]: said for said in map(json.loads, stdout.splitlines())}
+
+
+def grow(root: Path, numbers: range) -> None:
+    """Files in folders, used in the order of their numbers."""
+    for number in numbers:
+        path = root / f"{number % 7}" / "deep" / f"{number}.cubin"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(bytes(10_000))
+        os.utime(path, (10**9 + number, 10**9 + number))
+
+
+# ---- one pass --------------------------------------------------------------------------------------------------------
+
+
+def test_once_evicts_whole_kernels_of_triton_the_least_recently_used_first(cache_path: Path) -> None:
+    fill(cache_path, range(120))
+    before = bytes_of(cache_path)
+    done = run_daemon("--max-size", "1M", *AT_ONCE, "--once", "--json", cache_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    events = events_of(done.stdout)
+    assert events["start"]["layout"] == "triton"
+    assert events["summary"]["before_bytes"] == before
+    assert events["summary"]["after_bytes"] == bytes_of(cache_path) <= 900_000
+    evicted = events["summary"]["evicted_entries"]
+    assert keys_on_disk(cache_path) == {key_of(number) for number in range(evicted, 120)}
+    assert os.listdir(cache_path / "lockcache" / "condemned") == []
+
+
+def test_once_evicts_files_of_any_tree_when_asked_to(cache_path: Path) -> None:
+    cache_path.mkdir(mode=0o700)
+    grow(cache_path, range(120))
+    done = run_daemon("--max-size", "1M", *AT_ONCE, "--layout", "files", "--once", "--json", cache_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert events_of(done.stdout)["start"]["layout"] == "files"
+    left = sorted(int(path.stem) for path in cache_path.rglob("*.cubin"))
+    assert left == list(range(30, 120))
+
+
+def test_a_minute_protects_what_was_written_unless_another_time_is_said(cache_path: Path) -> None:
+    fill(cache_path, range(120))
+    assert run_daemon("--max-size", "1M", "--once", cache_path).returncode == 0
+    assert len(keys_on_disk(cache_path)) == 120
+
+
+def test_cuda_cores_directory_is_called_that_and_kept_as_our_own(cache_path: Path) -> None:
+    fill_as_stranger(cache_path, 200, 10_000)
+    for _ in range(2):
+        done = run_daemon("--max-size", "1M", "--once", "--json", cache_path)
+        assert events_of(done.stdout)["start"]["layout"] == "cuda.core"
+    assert events_of(done.stdout)["summary"]["after_bytes"] <= 900_000
+    named = run_daemon("--max-size", "1M", "--layout", "cuda.core", "--once", cache_path)
+    assert "layout cuda.core, cap 1.0 MB" in named.stdout
+
+
+@pytest.mark.parametrize("layout", ["triton", "files"])
+def test_a_dry_run_changes_nothing_and_says_what_would_go(cache_path: Path, layout: str) -> None:
+    cache_path.mkdir(mode=0o700)
+    fill(cache_path, range(120)) if layout == "triton" else grow(cache_path, range(120))
+    before = photograph(cache_path)
+    options = ("--max-size", "1M", *AT_ONCE, "--layout", layout, "--json", cache_path)
+    done = run_daemon("--dry-run", *options)
+    assert photograph(cache_path) == before
+    said = events_of(done.stdout)["dry-run"]
+    assert (said["bytes"], said["entries"]) == (bytes_of(cache_path), 120)
+    swept = events_of(run_daemon("--once", *options).stdout)
+    assert swept["sweep"]["evicted_entries"] == said["evicted_entries"] > 0
+
+
+# ---- what is refused -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("extra", [[], ["--once"], ["--dry-run"]], ids=["serve", "once", "dry run"])
+@pytest.mark.parametrize("what", ["unknown", "repository", "home", "ours", "triton", "pyptx", "no triton"])
+def test_a_directory_of_which_it_is_unclear_or_plainly_wrong_is_refused_untouched(
+    cache_path: Path, what: str, extra: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cache_path.mkdir(mode=0o700)
+    layout = "files"
+    if what == "unknown":
+        layout = "auto"
+        (cache_path / "thesis.tex").write_text("mine")
+    elif what == "repository":
+        (cache_path / "deep" / ".git").mkdir(parents=True)
+    elif what == "home":
+        monkeypatch.setenv("HOME", str(cache_path))
+    elif what == "triton":
+        fill(cache_path, range(1))
+    elif what == "pyptx":
+        store(cache_path, range(1))
+    else:
+        layout = "files" if what == "ours" else "triton"
+        FileStreamProgramCache(cache_path)["k"] = b"v"
+    before = photograph(cache_path)
+    done = run_daemon("--max-size", "1k", "--layout", layout, *AT_ONCE, *extra, cache_path)
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
+    assert str(cache_path) in done.stderr
+    assert photograph(cache_path) == before
+
+
+def test_a_tree_that_turns_out_to_hold_a_repository_loses_no_file_more(cache_path: Path) -> None:
+    cache_path.mkdir(mode=0o700)
+    grow(cache_path, range(10))
+    with RunningDaemon("--max-size", "1M", *AT_ONCE, "--layout", "files", cache_path) as daemon:
+        (cache_path / "0" / ".git").mkdir()
+        grow(cache_path, range(10, 200))
+        while "no cache" not in daemon.wait_for("error")["error"]["message"]:
+            pass
+        left = len(list(cache_path.rglob("*.cubin")))
+        assert daemon.end(signal.SIGTERM) == 0
+        assert len(list(cache_path.rglob("*.cubin"))) == left
+
+
+# ---- over time -------------------------------------------------------------------------------------------------------
+
+
+def test_files_that_come_into_deep_folders_are_bounded(cache_path: Path) -> None:
+    cache_path.mkdir(mode=0o700)
+    grow(cache_path, range(10))
+    with RunningDaemon("--max-size", "1M", *AT_ONCE, "--layout", "files", cache_path) as daemon:
+        grow(cache_path, range(10, 200))
+        daemon.wait_for("sweep")
+        until(lambda: bytes_of(cache_path) <= 950_000)
+        assert daemon.end(signal.SIGTERM) == 0
+
+
+def test_processes_that_go_through_tritons_steps_never_meet_half_an_entry(cache_path: Path) -> None:
+    cache_path.mkdir(mode=0o700)
+    put(cache_path, 10**6, "driver.so", "x")  # so that it is recognised by more than its name
+    options = ("--max-size", "300k", "--layout", "triton", "--settle", "500ms")
+    with RunningDaemon(*options, cache_path) as daemon:
+        with crowd("spawn", compile_many, [(str(cache_path), seed, 12.0, 100) for seed in range(3)]) as processes:
+            results = processes.results()
+        assert all(hits and compiled for hits, compiled in results)
+        assert daemon.wait_for("sweep")["evicted_entries"] > 0
+        until(lambda: bytes_of(cache_path) <= 300_000)
+        assert daemon.end(signal.SIGTERM) == 0
+
+
+@pytest.mark.parametrize("layout", ["triton", "files"])
+def test_a_signal_during_the_work_ends_it_and_the_next_daemon_goes_on(cache_path: Path, layout: str) -> None:
+    cache_path.mkdir(mode=0o700)
+    fill(cache_path, range(300)) if layout == "triton" else grow(cache_path, range(300))
+    options = ("--max-size", "1M", *AT_ONCE, "--layout", layout, cache_path)
+    with RunningDaemon(*options) as daemon:
+        daemon.wait_for("sweep")
+        before = time.monotonic()
+        assert daemon.end(signal.SIGKILL) == -signal.SIGKILL
+        assert time.monotonic() >= before
+    with RunningDaemon(*options) as daemon:
+        until(lambda: bytes_of(cache_path) <= 950_000)
+        until(lambda: not list(cache_path.glob("lockcache/condemned/*")))
+        assert daemon.end(signal.SIGTERM) == 0

@@ -1,0 +1,128 @@
+"""Several daemons for one directory: one keeps it, the others take over when it dies, and never two at once."""
+
+from __future__ import annotations
+
+import json
+import signal
+import time
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lockcache.filestream.layout import Layout
+from lockcache_daemon.instance import Instance
+from tests.daemon.material import bytes_on_disk, fill
+from tests.daemon.pyptx_crowd import store
+from tests.daemon.running import HANG_SECONDS, RunningDaemon, run_daemon, until
+
+HIGH = 950_000
+
+
+def standby(*arguments: object) -> RunningDaemon:
+    return RunningDaemon("--max-size", "1M", "--standby", *arguments, starts=0)
+
+
+def status_of(root: Path) -> dict[str, Any]:
+    status: dict[str, Any] = json.loads((root / "lockcache" / "daemon.json").read_bytes())
+    return status
+
+
+def test_a_standby_takes_over_when_the_first_is_killed_and_keeps_the_directory(cache_path: Path) -> None:
+    with RunningDaemon("--max-size", "1M", cache_path) as first, standby(cache_path) as second:
+        assert second.wait_for("standby")["holder"]["pid"] == first.process.pid
+        died_ns = time.monotonic_ns()
+        first.end(signal.SIGKILL)
+        took_over = second.wait_for("takeover")
+        # The promise is a second; what is asserted is that nobody waited for a timeout.
+        assert 0 < took_over["monotonic_ns"] - died_ns < 30 * 10**9
+        assert status_of(cache_path)["pid"] == second.process.pid
+        fill(cache_path, 200, 10_000)
+        until(lambda: bytes_on_disk(cache_path) <= HIGH)
+        assert second.end(signal.SIGTERM) == 0
+
+
+def test_a_takeover_does_not_wait_for_a_long_interval(cache_path: Path) -> None:
+    with RunningDaemon("--max-size", "1M", cache_path) as first, standby("--interval", "1h", cache_path) as second:
+        second.wait_for("standby")
+        first.end(signal.SIGKILL)
+        second.wait_for("takeover")
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_one_that_waits_and_leaves_the_first_alone(cache_path: Path, number: signal.Signals) -> None:
+    with RunningDaemon("--max-size", "1M", cache_path) as first, standby(cache_path) as second:
+        second.wait_for("standby")
+        until(lambda: len(list(cache_path.glob("lockcache/standby/*"))) == 1)
+        assert second.end(number) == 0
+        assert list(cache_path.glob("lockcache/standby/*")) == []
+        assert status_of(cache_path)["pid"] == first.process.pid
+        assert first.end(signal.SIGTERM) == 0
+
+
+def test_without_the_option_a_second_daemon_is_still_refused_and_a_single_pass_does_not_wait(cache_path: Path) -> None:
+    with RunningDaemon("--max-size", "1M", cache_path):
+        assert run_daemon("--max-size", "1M", cache_path).returncode == 3
+        assert run_daemon("--max-size", "1M", "--standby", "--once", cache_path).returncode == 3
+
+
+def test_each_directory_is_taken_over_by_itself_whatever_its_layout(tmp_path: Path) -> None:
+    ours, theirs, free = tmp_path / "ours", tmp_path / "theirs", tmp_path / "free"
+    store(theirs, range(3))
+    with (
+        RunningDaemon("--max-size", "1M", ours) as one,
+        RunningDaemon("--max-size", "1M", theirs) as other,
+        standby(ours, theirs, free) as second,
+    ):
+        waits = {second.wait_for("standby")["directory"] for _ in range(2)}
+        assert waits == {str(ours), str(theirs)}
+        assert second.wait_for("start")["directory"] == str(free)
+        other.end(signal.SIGKILL)
+        taken = second.wait_for("takeover")
+        assert taken["directory"] == str(theirs)
+        assert status_of(theirs)["layout"] == "pyptx"
+        assert status_of(ours)["pid"] == one.process.pid
+        one.end(signal.SIGTERM)  # an end in good order is one too
+        assert second.wait_for("takeover")["directory"] == str(ours)
+
+
+def test_of_many_that_wait_one_takes_over_and_the_status_names_the_others(cache_path: Path) -> None:
+    with ExitStack() as stack:
+        first = stack.enter_context(RunningDaemon("--max-size", "1M", cache_path))
+        waiting = [stack.enter_context(standby(cache_path)) for _ in range(3)]
+        for each in waiting:
+            each.wait_for("standby")
+        first.end(signal.SIGKILL)
+        until(lambda: len(status_of(cache_path).get("standbys", [])) == 2)
+        status = status_of(cache_path)
+        pids = {each.process.pid for each in waiting}
+        assert status["role"] == "active"
+        assert {status["pid"], *(each["pid"] for each in status["standbys"])} == pids
+
+
+def test_one_that_lost_its_directory_to_another_stands_by_for_it(cache_path: Path, tmp_path: Path) -> None:
+    (tmp_path / "other" / "lockcache").mkdir(parents=True, mode=0o700)
+    another = Instance(Layout(str(tmp_path / "other")))
+    another.acquire()
+    with standby(cache_path) as first:
+        first.wait_for("start")
+        first.process.send_signal(signal.SIGSTOP)  # or it might make the directory anew in between
+        cache_path.rename(tmp_path / "old")
+        (tmp_path / "other").rename(cache_path)
+        first.process.send_signal(signal.SIGCONT)
+        first.wait_for("standby")
+        another.release()
+        first.wait_for("takeover")
+        assert first.end(signal.SIGTERM) == 0
+
+
+def test_a_standby_goes_on_with_a_sweep_in_the_middle_of_which_the_first_was_killed(cache_path: Path) -> None:
+    fill(cache_path, 5000, 1000)
+    with RunningDaemon("--max-size", "100k", cache_path) as first, standby(cache_path) as second:
+        until(lambda: bytes_on_disk(cache_path) < 5_000_000)
+        first.end(signal.SIGKILL)
+        second.wait_for("start")
+        until(lambda: bytes_on_disk(cache_path) <= HIGH)
+        assert second.end(signal.SIGTERM) == 0
+        assert second.process.wait(HANG_SECONDS) == 0
