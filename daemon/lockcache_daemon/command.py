@@ -39,14 +39,17 @@ knows of no cap, wrote into the same directory, and what killed processes left b
 Budgets: --max-size, --max-entries, --min-free, --max-age for each DIR, --total for all of them; whichever bites first.
 At least one must be given. Writers obey --max-size at every moment; the others are seen to at every tick.
 
-DIR: directories of lockcache's, of cuda.core's FileStreamProgramCache, or of pyptx's; made if missing. Default: those
-of the --config file, else $LOCKCACHE_DIR, else lockcache in the user cache directory. A DIR that is deleted meanwhile
-is made anew. A policy that is damaged, removed or set to none is replaced by --max-size, and the log says so; another
-cap counts.
+DIR: directories of lockcache's, of cuda.core's FileStreamProgramCache, of pyptx's or of Triton's; made if missing.
+Default: those of the --config file, else $LOCKCACHE_DIR, else lockcache in the user cache directory. A DIR that is
+deleted meanwhile is made anew. A policy that is damaged, removed or set to none is replaced by --max-size, and the log
+says so; another cap counts.
 
-Which of them a DIR is shows in what it holds: entries/, or <hash>.json, .ptx and .cubin. An empty one is lockcache's
-own, unless --layout says otherwise. Nobody accounts in pyptx's: it is walked when it changed, and an entry is evicted
-with all of its files.
+Which of them a DIR is shows in what it holds: entries/; <hash>.json, .ptx and .cubin; or KEY/__grp__*.json. An empty
+one is lockcache's own, unless --layout says otherwise; what is unclear is refused. Nobody accounts in pyptx's and in
+Triton's: they are walked when they changed, and an entry is evicted with all of its files. --layout files keeps any
+tree, a file an entry: never guessed, and refused for homes, repositories and the system's directories.
+
+With --standby a second daemon waits for DIRs that another one keeps, and takes each over within a second of its death.
 
 Settings come from the flags, else from the variables named beside them, else from the --config file, else from the
 defaults. A flag or variable holds for every DIR.
@@ -61,6 +64,9 @@ Examples:
   lockcache-daemon --max-size 10G
   lockcache-daemon --max-size 10G ~/.cache/cuda-python/program-cache
   lockcache-daemon --max-size 10G --layout pyptx ~/.cache/pyptx
+  lockcache-daemon --max-size 5G ~/.triton/cache
+  lockcache-daemon --max-size 1G --layout files ~/.cupy/kernel_cache
+  lockcache-daemon --max-size 10G --standby /shared/kernels
   lockcache-daemon --max-entries 1M --max-age 30d --min-free 5% /shared/kernels
   lockcache-daemon --total 50G --floor 5G /shared/kernels ~/.cache/pyptx
   lockcache-daemon --config /etc/lockcache.toml
@@ -83,7 +89,7 @@ Exit codes:
   2    a bad option or setting; or a DIR that is unsafe, no directory, of a
        newer format, or not of the --layout; or one that a full disk keeps
        --once from opening; or an address or file for metrics that cannot be had
-  3    another daemon keeps one of the DIRs
+  3    another daemon keeps one of the DIRs (not with --standby)
   130, 143 and 129   --once or --dry-run was ended by SIGINT, SIGTERM, SIGHUP
 """
 

@@ -170,9 +170,7 @@ class Report:
         if self._as_json:
             # monotonic_ns: the clock of the whole machine, which no one sets; it orders the lines of several daemons.
             clock = {"time": now, "monotonic_ns": time.monotonic_ns()}
-            self._write(
-                self._out, json.dumps({**clock, "level": level, "event": event, "directory": root, **fields})
-            )
+            self._write(self._out, json.dumps({**clock, "level": level, "event": event, "directory": root, **fields}))
         else:
             text = text if root is None else f"{root}: {text}"
             self._write(self._out if level == "info" else self._err, f"{now} {readable(text)}")

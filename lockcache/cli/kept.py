@@ -17,7 +17,7 @@ from lockcache.filestream.locks import ProcessLock
 __all__ = ["keeper_of"]
 
 # A status is some 500 bytes.
-_LARGEST_STATUS_BYTES: Final = 4096
+_LARGEST_STATUS_BYTES: Final = 65536
 
 
 def keeper_of(layout: Layout) -> str | None:
