@@ -36,6 +36,7 @@ COMMANDS: Final = (
     "recount",
     "stats",
     "unpack",
+    "verify",
 )
 
 _FAILED: Final = 1

@@ -23,6 +23,7 @@ ON_A_DIRECTORY = {
     "policy": ("policy", "get"),
     "recount": ("recount",),
     "stats": ("stats",),
+    "verify": ("verify",),
 }
 WITHOUT_A_DIRECTORY = {"path", "unpack"}
 

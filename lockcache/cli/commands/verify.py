@@ -1,0 +1,176 @@
+"""``lockcache verify``: every entry's bytes against its record, and what is corrupt out of the way."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Any, Final
+
+import click
+
+from lockcache.cli import options
+from lockcache.cli.opening import held, open_directory
+from lockcache.cli.output import plain, print_facts, print_json, size_in_words
+from lockcache.cli.progress import progress_bar
+from lockcache.filestream.directory import CacheDirectory
+from lockcache.filestream.layout import SHARDS
+from lockcache.filestream.quarantine import measure_quarantine
+from lockcache.filestream.recovery import recount_all
+from lockcache.filestream.verify import (
+    CORRUPT,
+    PASSED_OVER,
+    UNREADABLE,
+    UNVERIFIED,
+    WHOLE,
+    Verdict,
+    entry_names,
+    verify_in_steps,
+)
+
+__all__ = ["command"]
+
+_STATES: Final = (WHOLE, UNVERIFIED, CORRUPT, UNREADABLE, PASSED_OVER)
+# After a power cut there may be ten thousands; a screen is enough to see what it is.
+_MOST_SHOWN: Final = 50
+
+
+@click.command("verify")
+@options.directory
+@click.option("--repair", is_flag=True, help="Move what is corrupt into quarantine, and recount.")
+@click.option(
+    "--touch", is_flag=True, help="Also read entries of other owners where that counts as a use of them (see below)."
+)
+@options.as_json
+def command(directory: str | None, repair: bool, touch: bool, as_json: bool) -> int:
+    """Read every entry and compare it with its record. Safe while others use the cache, and no use of what it reads.
+
+    Entries without a record, as cuda.core's own cache leaves them, are read and counted as unverified. Corrupt ones are
+    served to nobody; --repair moves them, with their records, into lockcache/quarantine/ under DIR, where they count
+    against the cap, a sixteenth of it at the most. A lockcache-daemon does both, all the time, at its --scrub-rate.
+
+    Reading somebody else's entry counts as a use of it, unless root reads, or the file system is mounted noatime or
+    read-only. Such entries are passed over; --touch reads them all the same.
+
+    \b
+    Exit codes:
+      0    all that was looked at is whole or has no record
+      1    something is corrupt or unreadable, whether or not it was repaired
+           (with --json: found[].repaired says which)
+      2    a mistake in what was asked for
+      130  Ctrl-C, which leaves nothing half done
+
+    \b
+    Examples:
+      lockcache verify
+      lockcache verify --repair /scratch/kernels
+      lockcache verify --json /scratch/kernels | jq '.found[].entry'
+    """
+    opened = open_directory(directory)
+    if repair:
+        opened.usage()  # one that may not be written is a mistake, and said before an hour of reading
+    verified = _Verified()
+    with progress_bar("verifying") as show:
+        _verify(opened, verified, repair, touch, show)
+    repairs = recount_all(opened) if repair else []
+    summary = verified.summary(opened)
+    if repair:
+        summary["shards_recounted"] = len(repairs)
+        summary["drift_bytes"] = sum(each.drift_bytes for each in repairs)
+    if as_json:
+        print_json({**summary, "found": [_as_fields(verdict) for verdict in verified.found]})
+    else:
+        _show(summary, verified.found, is_repaired=repair)
+    return 1 if any(verdict.state in (CORRUPT, UNREADABLE) for verdict in verified.found) else 0
+
+
+class _Verified:
+    """The verdicts so far."""
+
+    def __init__(self) -> None:
+        self.bytes = 0
+        self.counts: Counter[str] = Counter()
+        #: What somebody should look at.
+        self.found: list[Verdict] = []
+
+    def add(self, verdict: Verdict) -> None:
+        self.counts[verdict.state] += 1
+        if verdict.state in (CORRUPT, UNREADABLE):
+            self.found.append(verdict)
+
+    def summary(self, opened: CacheDirectory) -> dict[str, Any]:
+        kept = measure_quarantine(opened.layout)
+        counts = {state.replace(" ", "_"): self.counts[state] for state in _STATES}
+        return {
+            "path": opened.layout.root,
+            "entries": sum(counts.values()),
+            "bytes": self.bytes,
+            **counts,
+            "repaired": sum(verdict.is_repaired for verdict in self.found),
+            "quarantine_entries": kept.entries,
+            "quarantine_bytes": kept.bytes,
+        }
+
+
+def _verify(
+    opened: CacheDirectory, verified: _Verified, repair: bool, touch: bool, show: Callable[[int, int], None]
+) -> None:
+    total = held(opened).bytes
+    for shard in range(SHARDS):
+        for name in entry_names(opened.layout, shard):
+            steps = verify_in_steps(opened, name, repair=repair, may_use=touch)
+            while True:
+                try:
+                    verified.bytes += next(steps)
+                except StopIteration as end:
+                    if end.value is not None:
+                        verified.add(end.value)
+                    break
+                # What is written meanwhile is read too.
+                show(verified.bytes, max(total, verified.bytes))
+
+
+def _as_fields(verdict: Verdict) -> dict[str, Any]:
+    return {
+        "entry": verdict.name,
+        "state": verdict.state,
+        "bytes": verdict.size_bytes,
+        "why": verdict.why,
+        "in_words": verdict.in_words,
+        "repaired": verdict.is_repaired,
+        "moved_to": verdict.moved_to or None,
+        "error": verdict.error or None,
+    }
+
+
+def _show(summary: dict[str, Any], found: list[Verdict], *, is_repaired: bool) -> None:
+    for verdict in found[:_MOST_SHOWN]:
+        click.echo(f"{verdict.state:<10}  {verdict.name}  {verdict.size_bytes:>10}  {_in_words(verdict, is_repaired)}")
+    if len(found) > _MOST_SHOWN:
+        click.echo(f"... and {len(found) - _MOST_SHOWN} more; --json shows all")
+    if found:
+        click.echo()
+    print_facts(
+        summary, False, {"bytes": size_in_words(summary["bytes"]),
+                         "quarantine_bytes": size_in_words(summary["quarantine_bytes"])}
+    )  # fmt: skip
+    if summary["corrupt"] > summary["repaired"]:
+        hint = "see above why" if is_repaired else "lockcache verify --repair moves them into quarantine"
+        click.echo(
+            f"lockcache: {summary['corrupt'] - summary['repaired']} corrupt entries are in place: {hint}", err=True
+        )
+    if summary["passed_over"]:
+        hint = "of other owners, or replaced each time they were looked at; see lockcache verify --help"
+        click.echo(f"lockcache: {summary['passed_over']} entries were passed over: {hint}", err=True)
+
+
+def _in_words(verdict: Verdict, is_repaired: bool) -> str:
+    words = verdict.in_words
+    if verdict.error:
+        words += f"; NOT REPAIRED: {verdict.error}"
+    elif verdict.moved_to:
+        words += f"; moved to {verdict.moved_to}"
+    elif verdict.is_repaired:
+        words += "; removed, there was no room to keep it"
+    elif is_repaired and verdict.state == CORRUPT:
+        words += "; NOT REPAIRED"
+    return plain(words)
