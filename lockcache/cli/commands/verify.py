@@ -38,7 +38,7 @@ _MOST_SHOWN: Final = 50
 @options.directory
 @click.option("--repair", is_flag=True, help="Move what is corrupt into quarantine, and recount.")
 @click.option(
-    "--touch", is_flag=True, help="Also read entries of other owners where that counts as a use of them (see below)."
+    "--touch", is_flag=True, help="Also read entries of other owners where that counts as a use of them."
 )
 @options.as_json
 def command(directory: str | None, repair: bool, touch: bool, as_json: bool) -> int:
