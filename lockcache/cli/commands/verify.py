@@ -37,9 +37,7 @@ _MOST_SHOWN: Final = 50
 @click.command("verify")
 @options.directory
 @click.option("--repair", is_flag=True, help="Move what is corrupt into quarantine, and recount.")
-@click.option(
-    "--touch", is_flag=True, help="Also read entries of other owners where that counts as a use of them."
-)
+@click.option("--touch", is_flag=True, help="Also read entries of other owners where that counts as a use of them.")
 @options.as_json
 def command(directory: str | None, repair: bool, touch: bool, as_json: bool) -> int:
     """Read every entry and compare it with its record. Safe while others use the cache, and no use of what it reads.
