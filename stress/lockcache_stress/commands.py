@@ -151,15 +151,22 @@ def all_command(seconds: float, seed: int | None, as_json: bool) -> int:
 @click.argument("names", nargs=-1, type=click.Choice(list(MEASUREMENTS)))
 @click.option("--directory", type=click.Path(file_okay=False), help="Measure on this file system. [temporary]")
 @click.option("--quick", is_flag=True, help="Few repetitions: to see it run, not to believe the numbers.")
+@click.option("--keep", is_flag=True, help="Leave daemon-million's entries under --directory, for the next run.")
 @click.option("--no-fail", is_flag=True, help="Exit 0 also if something does not hold.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
-def bench_command(names: tuple[str, ...], directory: str | None, quick: bool, no_fail: bool, as_json: bool) -> int:
+def bench_command(
+    names: tuple[str, ...], directory: str | None, quick: bool, keep: bool, no_fail: bool, as_json: bool
+) -> int:
     """Measure this cache and cuda.core's in turns, print ratios, and say what must hold and whether it does.
 
     NAMES are the measurements to run; all by default.
     """
+    if keep and directory is None:
+        raise click.BadOptionUsage("keep", "--keep leaves entries under --directory, which is not given")
     with showing() as show:
-        lines = run_bench(names or tuple(MEASUREMENTS), directory, quick=quick, show=show)
+        lines = run_bench(
+            names or tuple(MEASUREMENTS), directory, quick=quick, show=show, keep=directory if keep else None
+        )
     machine = describe_machine(directory or tempfile.gettempdir())
     ok = all(line.ok for line in lines)
     if as_json:

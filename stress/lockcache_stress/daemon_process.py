@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from typing import IO, Any, Final
 
 from lockcache import FileStreamProgramCache
@@ -32,10 +33,11 @@ def find_daemon() -> str | None:
 class DaemonProcess:
     """Runs for as long as its ``with`` block; then :attr:`result` says what it did."""
 
-    def __init__(self, directory: str, control: str, max_size_bytes: int) -> None:
+    def __init__(self, directory: str, control: str, max_size_bytes: int, options: Sequence[str] = ()) -> None:
         self._directory = directory
         self._log = os.path.join(control, "daemon.log")
         self._max_size_bytes = max_size_bytes
+        self._options = options
         self._process: subprocess.Popen[bytes] | None = None
         self._output: IO[bytes] | None = None
         self.result: dict[str, Any] = {}
@@ -44,7 +46,8 @@ class DaemonProcess:
         program = find_daemon()
         if program is None:
             raise UnusableError("lockcache-daemon is not installed beside this interpreter: pip install lockcache[cli]")
-        command = [program, "--max-size", str(self._max_size_bytes), "--interval", "0.5s", "--json", self._directory]
+        command = [program, "--max-size", str(self._max_size_bytes), "--interval", "0.5s", "--json"]
+        command += [*self._options, self._directory]
         self._output = open(self._log, "wb")
         self._process = subprocess.Popen(command, stdout=self._output, stderr=subprocess.STDOUT, start_new_session=True)
         try:

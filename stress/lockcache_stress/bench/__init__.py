@@ -11,6 +11,7 @@ from typing import Final
 from lockcache_stress.bench import (
     big_values,
     daemon_idle,
+    daemon_million,
     daemon_sweep,
     damage,
     herd,
@@ -47,17 +48,26 @@ MEASUREMENTS: Final[dict[str, Callable[[Bench], list[Line]]]] = {
     "daemon-idle": daemon_idle.measure,
     "daemon-sweep": daemon_sweep.measure,
     "kills": kills.measure,
+    "daemon-million": daemon_million.measure,
 }
 
 
 def run_bench(
-    names: Sequence[str], directory: str | None, *, quick: bool, show: Callable[[str, float, str], None]
+    names: Sequence[str],
+    directory: str | None,
+    *,
+    quick: bool,
+    show: Callable[[str, float, str], None],
+    keep: str | None = None,
 ) -> list[Line]:
-    """Run these measurements under ``directory`` (temporary: the default), and remove what they made."""
+    """Run these measurements under ``directory`` (temporary: the default), and remove what they made.
+
+    What takes long to make stays under ``keep``.
+    """
     lines: list[Line] = []
     for name in names:
         with workspace(None, parent=directory) as space:
-            found = MEASUREMENTS[name](Bench(space.cache, quick, partial(show, name)))
+            found = MEASUREMENTS[name](Bench(space.cache, quick, partial(show, name), keep))
         # Asked at once, before the next measurement makes a load of its own.
         lines += map(_with_load, found)
         show(name, 1.0, "")

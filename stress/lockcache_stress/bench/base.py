@@ -62,11 +62,21 @@ class Bench:
     quick: bool
     #: Told what goes on.
     show: Callable[[float, str], None]
+    #: Where what takes long to make is kept for the next run; nowhere by default.
+    keep: str | None = None
 
     def directory(self, name: str) -> str:
         """A new directory."""
         path = os.path.join(self.root, f"{name}-{time.monotonic_ns()}")
         os.mkdir(path, 0o700)
+        return path
+
+    def kept_directory(self, name: str) -> str:
+        """A directory that an earlier run may have filled; a new one where nothing is kept."""
+        if self.keep is None:
+            return self.directory(name)
+        path = os.path.join(self.keep, f"lockcache-bench-{name}" + ("-quick" if self.quick else ""))
+        os.makedirs(path, mode=0o700, exist_ok=True)
         return path
 
     def pick(self, full: int, quick: int) -> int:

@@ -11,7 +11,7 @@ from lockcache_stress.bench.base import Bench, open_ours
 from lockcache_stress.bench.filled import lacking_room
 from lockcache_stress.daemon_process import DaemonProcess, find_daemon
 
-__all__ = ["WatchedDaemon", "why_not"]
+__all__ = ["WatchedDaemon", "why_no_daemon", "why_not"]
 
 
 class WatchedDaemon(DaemonProcess):
@@ -50,6 +50,9 @@ class WatchedDaemon(DaemonProcess):
 
 def why_not(bench: Bench, entries: int) -> str:
     """Why a daemon over so many entries cannot be measured here; empty if it can."""
-    if find_daemon() is None:
-        return "lockcache-daemon is not installed beside this interpreter"
-    return lacking_room(bench.root, entries)
+    return why_no_daemon() or lacking_room(bench.root, entries)
+
+
+def why_no_daemon() -> str:
+    """Why no daemon can be run here; empty if one can."""
+    return "" if find_daemon() else "lockcache-daemon is not installed beside this interpreter"

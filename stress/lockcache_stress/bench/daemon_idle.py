@@ -12,7 +12,7 @@ from lockcache_stress.bench.base import Bench, Line, open_ours
 from lockcache_stress.bench.daemon import WatchedDaemon, why_not
 from lockcache_stress.bench.filled import fill_theirs
 
-__all__ = ["measure"]
+__all__ = ["idle_percent", "measure", "settle"]
 
 _BAR: Final = Bar("<", 1, " %")
 
@@ -33,8 +33,8 @@ def measure(bench: Bench) -> list[Line]:
     with WatchedDaemon(path, bench.directory("log"), 10 * held) as daemon:
         process = daemon.process()
         bench.show(0.0, "letting it settle")
-        _settle(process, path, entries)
-        percent = 100 * _used_seconds(bench, process, seconds) / seconds
+        settle(process, path, entries)
+        percent = idle_percent(bench, process, seconds)
         rss_bytes = process.memory_info().rss if daemon.is_alive() else 0
     # The dead use no core either.
     trouble = daemon.trouble()
@@ -51,7 +51,8 @@ def measure(bench: Bench) -> list[Line]:
     ]
 
 
-def _settle(process: psutil.Process, path: str, entries: int) -> None:
+def settle(process: psutil.Process, path: str, entries: int) -> None:
+    """Wait until the daemon has counted everything and has nothing left to do."""
     cache, deadline = open_ours(path), time.monotonic() + _MOST_SETTLING_SECONDS
     used = _cpu_seconds(process)
     while time.monotonic() < deadline:
@@ -59,6 +60,11 @@ def _settle(process: psutil.Process, path: str, entries: int) -> None:
         before, used = used, _cpu_seconds(process)
         if used - before < _SETTLED_SECONDS and cache.stats().entries == entries:
             return
+
+
+def idle_percent(bench: Bench, process: psutil.Process, seconds: int) -> float:
+    """What share of one core a process uses in the next so many seconds."""
+    return 100 * _used_seconds(bench, process, seconds) / seconds
 
 
 def _used_seconds(bench: Bench, process: psutil.Process, seconds: int) -> float:

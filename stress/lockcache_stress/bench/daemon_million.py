@@ -1,0 +1,175 @@
+"""The real daemon over 1,000,000 entries: what it costs while nothing happens, the memory that it takes, and how long
+100,000 evictions take while eight processes put as fast as they can, by last use and by cost.
+
+A sweep is begun by an operator who lowers the cap. Its time is the daemon's own, from its log: looking at all entries,
+choosing, removing. Resident memory is the most that the process ever had, its sweep included.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from multiprocessing.sharedctypes import Synchronized
+from typing import Any, Final
+
+from lockcache.filestream.layout import SHARDS, Layout
+from lockcache.filestream.policy import Policy, PolicyFile
+from lockcache.filestream.priority import PRIORITIES, Priority
+from lockcache_stress.bench.bars import Bar
+from lockcache_stress.bench.base import Bench, Line, open_ours
+from lockcache_stress.bench.daemon import WatchedDaemon, why_no_daemon
+from lockcache_stress.bench.daemon_idle import idle_percent, settle
+from lockcache_stress.bench.million import ENTRY_BYTES, lacking_inodes, make_entries
+from lockcache_stress.interrupts import interrupts_blocked
+
+__all__ = ["measure"]
+
+_IDLE: Final = Bar("<", 1, " %")
+_MEMORY: Final = Bar("<", 300, " MB")
+_SWEEP: Final = Bar("<", 10_000, " ms")
+
+_WRITERS: Final = 8
+# Each goes round and round: what they hold stays below what the cap leaves above the high watermark.
+_KEYS_EACH: Final = 1000
+_TOLD_EVERY: Final = 50
+
+# Low enough that a sweep begins, and high enough that writers need not evict meanwhile: the cap is 4 % above what is
+# held, the high watermark 3 % below, and the low one where a tenth of the entries has gone.
+_LOW_SHARE: Final = 0.86
+_EVICTED_SHARE: Final = 0.1
+_LIMIT_SECONDS: Final = 120.0
+
+
+def measure(bench: Bench) -> list[Line]:
+    """Idle, memory, and a sweep by each priority."""
+    entries = bench.pick(1_000_000, 10_000) // SHARDS * SHARDS
+    name = f"daemon over {entries:,} entries"
+    root = bench.kept_directory("million")
+    reason = why_no_daemon() or ("" if os.path.exists(Layout(root).usage) else lacking_inodes(root, entries))
+    if reason:
+        return [Line(name, skipped=reason)]
+    lines = []
+    for priority in PRIORITIES:
+        make_entries(root, entries, bench.show)
+        lines += _measure(bench, root, entries, priority)
+    return lines
+
+
+def _measure(bench: Bench, root: str, entries: int, priority: Priority) -> list[Line]:
+    seconds = bench.pick(20, 3)
+    held = open_ours(root).stats()
+    options = ("--policy", priority, "--low-watermark", f"{_LOW_SHARE:.0%}")
+    with WatchedDaemon(root, bench.directory("log"), 10 * held.bytes, options) as daemon:
+        process = daemon.process()
+        bench.show(0.0, "letting it settle")
+        settle(process, root, held.entries)
+        percent = idle_percent(bench, process, seconds) if priority == "lru" else None
+        with _writers(root) as puts:
+            cap = int((held.bytes - _EVICTED_SHARE * entries * ENTRY_BYTES) / _LOW_SHARE)
+            PolicyFile(Layout(root)).replace(Policy(cap, by_operator=True))
+            bench.show(0.5, f"sweeping by {priority}")
+            sweep, written = _first_sweep(daemon, puts)
+        peak_mb = _peak_bytes(process.pid) / 1e6
+    trouble = daemon.trouble()
+    lines = [] if percent is None else [_idle_line(entries, percent, trouble)]
+    return [*lines, _memory_line(priority, peak_mb, trouble), _sweep_line(priority, entries, sweep, written, trouble)]
+
+
+def _first_sweep(daemon: WatchedDaemon, puts: Synchronized[int]) -> tuple[dict[str, Any] | None, int]:
+    """The first sweep of the log, and how many puts there were from now to its end."""
+    before, deadline = puts.value, time.monotonic() + _LIMIT_SECONDS
+    while daemon.is_alive() and time.monotonic() < deadline:
+        sweeps = daemon.events("sweep")
+        if sweeps:
+            return sweeps[0], puts.value - before
+        time.sleep(0.05)
+    return None, puts.value - before
+
+
+@contextmanager
+def _writers(root: str) -> Iterator[Synchronized[int]]:
+    """Eight processes that put; how many puts they did so far."""
+    context = multiprocessing.get_context("spawn")
+    puts, ready, stop = context.Value("q", 0), context.Barrier(_WRITERS + 1), context.Event()
+    with interrupts_blocked():
+        processes = [
+            context.Process(target=_write, args=(root, number, puts, ready, stop)) for number in range(_WRITERS)
+        ]
+        for process in processes:
+            process.start()
+    try:
+        ready.wait(_LIMIT_SECONDS)
+        yield puts
+    finally:
+        stop.set()
+        for process in processes:
+            process.join(_LIMIT_SECONDS)
+            process.kill()
+
+
+def _write(root: str, number: int, puts: Synchronized[int], ready: Any, stop: Any) -> None:
+    cache, value, done = open_ours(root), os.urandom(ENTRY_BYTES), 0
+    ready.wait(_LIMIT_SECONDS)
+    while not stop.is_set():
+        for _ in range(_TOLD_EVERY):
+            cache[b"writer %d, %d" % (number, done % _KEYS_EACH)] = value
+            done += 1
+        with puts.get_lock():
+            puts.value += _TOLD_EVERY
+
+
+def _peak_bytes(pid: int) -> int:
+    """The most memory that a process ever had resident, by the kernel."""
+    with open(f"/proc/{pid}/status") as file:
+        [kilobytes] = [line.split()[1] for line in file if line.startswith("VmHWM:")]
+    return int(kilobytes) * 1024
+
+
+def _idle_line(entries: int, percent: float, trouble: str) -> Line:
+    return Line(
+        _named(f"idle daemon over {entries:,} entries, of a core", trouble),
+        _IDLE.show(percent),
+        bar=str(_IDLE),
+        ok=_IDLE.holds(percent) and not trouble,
+        is_time=not trouble,
+        numbers={"core_percent": percent, "entries": entries},
+    )
+
+
+def _memory_line(priority: Priority, megabytes: float, trouble: str) -> Line:
+    return Line(
+        _named(f"its memory at the most, a sweep by {priority} included", trouble),
+        _MEMORY.show(megabytes, 0),
+        bar=str(_MEMORY),
+        ok=_MEMORY.holds(megabytes) and not trouble,
+        numbers={"peak_rss_bytes": int(megabytes * 1e6), "policy": priority},
+    )
+
+
+def _sweep_line(priority: Priority, entries: int, sweep: dict[str, Any] | None, written: int, trouble: str) -> Line:
+    if sweep is None:
+        return Line(_named(f"its sweep by {priority}", trouble), "none seen", bar=str(_SWEEP), ok=False, is_time=True)
+    evicted, milliseconds = sweep["evicted_entries"], sweep["milliseconds"]
+    return Line(
+        _named(f"its sweep of {evicted:,} evictions by {priority}, {_WRITERS} writers beside it", trouble),
+        _SWEEP.show(milliseconds),
+        ratio=f"{written:,} puts",
+        bar=str(_SWEEP),
+        # One that stopped half-way, or that nobody wrote beside, would be quick for the wrong reason.
+        ok=_SWEEP.holds(milliseconds) and evicted >= entries * _EVICTED_SHARE and written > 0 and not trouble,
+        is_time=not trouble,
+        numbers={
+            "milliseconds": milliseconds,
+            "evicted_entries": evicted,
+            "entries": entries,
+            "policy": priority,
+            "puts_meanwhile": written,
+        },
+    )
+
+
+def _named(name: str, trouble: str) -> str:
+    return f"{name}; {trouble}" if trouble else name
