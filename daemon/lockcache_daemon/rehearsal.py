@@ -11,10 +11,12 @@ from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from lockcache.errors import PolicyError
+from lockcache.filestream.choosing import Need
 from lockcache.filestream.directory import check_directory
-from lockcache.filestream.eviction import Evicted, all_entries, choose_victims
+from lockcache.filestream.eviction import Evicted, choose_of_all, choose_victims
 from lockcache.filestream.layout import SHARDS, Layout
 from lockcache.filestream.policy import PolicyFile
+from lockcache.filestream.priority import Priority
 from lockcache.filestream.scan import Found, measure_shard
 from lockcache.filestream.usage import Slot
 from lockcache.integrations.pyptx_files import guest_layout
@@ -34,7 +36,7 @@ class Seen(NamedTuple):
 
     layout: Layout
     measure: Callable[[], Slot]
-    entries: Callable[[], Iterable[Found]]
+    victims: Callable[[Need, Priority], list[Found]]
 
 
 #: Of a root. What is seen raises :class:`Stopped`.
@@ -44,7 +46,11 @@ View = Callable[[str, StopSignals], Seen]
 def view_lockcache(root: str, stop: StopSignals) -> Seen:
     """lockcache's own layout, and cuda.core's."""
     layout = Layout(root)
-    return Seen(layout, lambda: _measure(layout, stop), lambda: all_entries(layout, stop.is_set))
+    return Seen(
+        layout,
+        lambda: _measure(layout, stop),
+        lambda need, priority: choose_of_all(layout, need, stop.is_set, priority),
+    )
 
 
 def view_pyptx(root: str, stop: StopSignals) -> Seen:
@@ -67,7 +73,8 @@ def _view_guest(root: str, entries: Callable[[], Iterable[Found]]) -> Seen:
     return Seen(
         layout,
         lambda: measure(entries(), staged_bytes(layout.tmp)).slot,
-        lambda: (found for found in entries() if found.inode),
+        # Whatever the priority: nobody records there what compiling cost.
+        lambda need, _: choose_victims(_whole(entries()), need.bytes, 0, need.entries)[0],
     )
 
 
@@ -86,10 +93,14 @@ def rehearse(root: str, rules: Rules, report: Report, stop: StopSignals, view: V
     marks = rules.watermarks(rules.policy)
     evicted = Evicted()
     if marks is not None and held.bytes > marks.high_bytes:
-        victims, _ = choose_victims(seen.entries(), held.bytes - marks.low_bytes, 0)
+        victims = seen.victims(Need(held.bytes - marks.low_bytes), rules.priority)
         stop.raise_if_set()
         evicted = Evicted(len(victims), sum(victim.size_bytes for victim in victims))
     report.rehearsed(root, held, evicted)
+
+
+def _whole(entries: Iterable[Found]) -> Iterable[Found]:
+    return (found for found in entries if found.inode)
 
 
 def _measure(layout: Layout, stop: StopSignals) -> Slot:

@@ -207,11 +207,12 @@ def describe(error: Exception) -> str:
 
 
 def _in_words(policy: Policy) -> str:
-    return "none" if policy.max_size_bytes is None else format_size(policy.max_size_bytes)
+    size = "none" if policy.max_size_bytes is None else format_size(policy.max_size_bytes)
+    return size if policy.priority == "lru" else f"{size}, evicting by {policy.priority}"
 
 
 def _cap(policy: Policy) -> dict[str, Any]:
-    return {"max_size_bytes": policy.max_size_bytes}
+    return {"max_size_bytes": policy.max_size_bytes, "policy": policy.priority}
 
 
 def _fields_of(error: Exception) -> dict[str, Any]:

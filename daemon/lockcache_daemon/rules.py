@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from lockcache.filestream.goal import Goal
 from lockcache.filestream.policy import Policy
+from lockcache.filestream.priority import Priority
 from lockcache.filestream.usage import Slot
 from lockcache_daemon.settings import SETTLE_SECONDS, DirectorySettings, Settings
 from lockcache_daemon.values import Free
@@ -48,11 +49,13 @@ class Rules:
     floor_bytes: int = 0
     #: In directories of other programs: what changed so recently stays.
     settle_seconds: float = SETTLE_SECONDS
+    #: Which entries go first.
+    priority: Priority = "lru"
 
     @property
     def policy(self) -> Policy:
         """What goes into the directory. An operator's word, so that no program's ``max_size_bytes`` replaces it."""
-        return Policy(self.max_size_bytes, by_operator=self.max_size_bytes is not None)
+        return Policy(self.max_size_bytes, by_operator=self.max_size_bytes is not None, priority=self.priority)
 
     def watermarks(self, policy: Policy) -> Watermarks | None:
         """Where sweeps begin and end under ``policy``; ``None`` where it sets no cap."""
@@ -90,4 +93,5 @@ def rules_for(settings: Settings, directory: DirectorySettings) -> Rules:
         max_age_seconds=directory.max_age,
         floor_bytes=directory.floor or 0,
         settle_seconds=directory.settle,
+        priority=directory.policy,
     )

@@ -12,6 +12,7 @@ from typing import Annotated, Final
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from lockcache.filestream.priority import PRIORITIES, Priority
 from lockcache_daemon.address import Address
 from lockcache_daemon.values import (
     Age,
@@ -59,6 +60,16 @@ class DirectorySettings(_Model):
     low_watermark: Annotated[
         float, Share, Setting("SHARE", "Share of a budget at which a sweep ends: 1% to 100%.", "90%")
     ] = 0.9
+    policy: Annotated[
+        Priority,
+        Choice(*PRIORITIES),
+        Setting(
+            f"[{'|'.join(PRIORITIES)}]",
+            "What goes first: lru, what was used least recently; cost, what is cheap to compile again for its bytes "
+            "and the time since it was used.",
+            "lru",
+        ),
+    ] = "lru"
     floor: Annotated[int | None, Size, Setting("SIZE", "What --total leaves each DIR at the least.")] = None
     layout: Annotated[
         str,

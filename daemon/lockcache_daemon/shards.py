@@ -43,6 +43,7 @@ class ShardStore:
         )
         self._sweeping = Pace(_FRUITLESS_DUTY, 0.0)
         self._was_fruitless = False
+        self._priority = opening.rules.priority
         self.busy = 0
         self.failure: OSError | None = None
 
@@ -71,7 +72,7 @@ class ShardStore:
         if self._was_fruitless and not self._sweeping.is_due:
             return Evicted()
         with self._sweeping:
-            evicted = sweep(self.directory, goal, self._stop.is_set)
+            evicted = sweep(self.directory, goal, self._stop.is_set, self._priority)
         self._counting.after_sweep()
         self._was_fruitless = not evicted.entries
         if self._was_fruitless:
@@ -82,6 +83,7 @@ class ShardStore:
         """Nothing: what it holds is known at every tick."""
 
     def change(self, rules: Rules, share_of_duty: float) -> None:
+        self._priority = rules.priority
         self._counting.change(rules.interval_seconds, share_of_duty)
 
     def count_all(self, advance: Callable[[], None]) -> int:

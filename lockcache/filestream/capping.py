@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno
 import logging
+from dataclasses import replace
 
 from lockcache.filestream.directory import CacheDirectory
 from lockcache.filestream.eviction import Evicted, evict
@@ -29,7 +30,7 @@ def apply_cap(directory: CacheDirectory, cap: int | None) -> Evicted:
                 "%s: max_size_bytes=%d is not applied, an operator set it to %s", root, cap, policy.max_size_bytes
             )
         else:
-            done += _replace_policy(directory, Policy(cap))
+            done += _replace_policy(directory, replace(policy, max_size_bytes=cap))
     return done + _evict_to(directory, directory.policy.current())
 
 

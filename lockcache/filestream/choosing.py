@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Final
 
+from lockcache.filestream.priority import CostOf, Priority, least_worth_first
 from lockcache.filestream.scan import Found
 
-__all__ = ["Need", "Oldest", "choose_victims", "first_enough"]
+__all__ = ["Need", "Oldest", "choose", "choose_victims", "first_enough"]
 
 # Entries that are looked at between two cuts to the victims so far: a sweep of a million entries then needs the memory
 # of its victims and of these (20 MB), not of all (300 MB), and no sort takes longer than a signal may wait.
@@ -43,6 +44,14 @@ def choose_victims(
     while chunk := list(islice(found, _CHUNK_ENTRIES)):
         oldest.add(chunk)
     return first_enough(oldest.take(), oldest.need)
+
+
+def choose(
+    sample: Iterable[Found], need: Need, priority: Priority, cost_of: CostOf, now_ns: int
+) -> tuple[list[Found], int]:
+    """Those of ``sample`` that go first and meet ``need``, in that order, and the bytes of the batch among them."""
+    ordered = sorted(sample) if priority == "lru" else least_worth_first(list(sample), cost_of, now_ns)
+    return first_enough(ordered, need)
 
 
 def first_enough(ordered: list[Found], need: Need) -> tuple[list[Found], int]:

@@ -16,12 +16,12 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from lockcache.filestream.choosing import Need, Oldest, choose_victims, first_enough
+from lockcache.filestream.choosing import Need, Oldest, choose, choose_victims, first_enough
 from lockcache.filestream.directory import CacheDirectory
 from lockcache.filestream.goal import Goal
 from lockcache.filestream.layout import SHARDS, Layout
 from lockcache.filestream.prices import Prices
-from lockcache.filestream.priority import Priority, least_worth_first
+from lockcache.filestream.priority import Priority
 from lockcache.filestream.quarantine import empty_quarantine, trim_quarantine
 from lockcache.filestream.removal import Evicted, remove_victims
 from lockcache.filestream.scan import Found, scan_shard
@@ -30,9 +30,10 @@ __all__ = [
     "SAMPLE_ENTRIES",
     "Evicted",
     "all_entries",
-    "choose",
+    "choose_of_all",
     "choose_victims",
     "evict",
+    "need_of_writer",
     "remove_victims",
     "sample_entries",
     "sweep",
@@ -56,10 +57,11 @@ _PRICED_ENTRIES: Final = 131_072
 _PRICED_FOR_EACH_NEEDED: Final = 3
 
 
-def evict(directory: CacheDirectory, limit_bytes: int, priority: Priority = "lru") -> Evicted:
-    """Remove entries, the first to go first, until all that is accounted for is at most ``limit_bytes``, plus a batch.
+def evict(directory: CacheDirectory, limit_bytes: int) -> Evicted:
+    """Remove entries until all that is accounted for is at most ``limit_bytes``, plus a batch.
 
-    May remove less: entries in busy shards stay, and what is reserved by others' writes cannot be evicted.
+    Which go first the directory's policy says. May remove less: entries in busy shards stay, and what is reserved by
+    others' writes cannot be evicted.
     """
     usage = directory.usage()
     trim_quarantine(directory, limit_bytes)
@@ -69,15 +71,21 @@ def evict(directory: CacheDirectory, limit_bytes: int, priority: Priority = "lru
     needed = usage.total_bytes() - limit_bytes
     if needed <= 0:
         return Evicted()  # another process made room while we looked
-    need = Need(needed, batch_entries=len(sample) // _BATCH_DIVISOR)
-    victims, batch_bytes = choose(directory.layout, sample, need, priority)
+    need = need_of_writer(needed, len(sample))
+    priority = directory.policy.current().priority
+    victims, batch_bytes = choose(sample, need, priority, Prices(directory.layout).cost_ns, time.time_ns())
     return remove_victims(directory, victims, Goal(limit_bytes - batch_bytes))
+
+
+def need_of_writer(needed_bytes: int, sample_entries: int) -> Need:
+    """What a writer evicts that needs so many bytes and has looked at so many entries."""
+    return Need(needed_bytes, batch_entries=sample_entries // _BATCH_DIVISOR)
 
 
 def sweep(
     directory: CacheDirectory, goal: Goal, should_stop: Callable[[], bool], priority: Priority = "lru"
 ) -> Evicted:
-    """As :func:`evict`, but exact however many entries there are, and no batch: for the daemon, who has the time.
+    """As :func:`evict`, but of all entries, however many there are, and no batch: for the daemon, who has the time.
 
     ``should_stop`` is asked between shards while looking and between lock holds while removing; after it said so once
     it must go on saying so. What was removed by then is accounted for like all else.
@@ -87,18 +95,18 @@ def sweep(
         return Evicted()
     trim_quarantine(directory, goal.limit_bytes)
     need = Need(*goal.surplus(usage.total()))
-    ordered = _oldest_of_all(directory.layout, need, should_stop, priority)
+    victims = choose_of_all(directory.layout, need, should_stop, priority)
     # Others may have made room meanwhile: keep what would go last, not what is in the last shards.
-    need = Need(*goal.surplus(usage.total()))
-    victims, _ = choose(directory.layout, ordered, need, priority)
+    victims, _ = first_enough(victims, Need(*goal.surplus(usage.total())))
     return remove_victims(directory, victims, goal, should_stop=should_stop, threads=_SWEEP_THREADS)
 
 
-def choose(layout: Layout, sample: list[Found], need: Need, priority: Priority) -> tuple[list[Found], int]:
-    """Those of ``sample`` that go first and meet ``need``, in that order, and the bytes of the batch among them."""
-    if priority == "lru":
-        return first_enough(sorted(sample), need)
-    return first_enough(least_worth_first(sample, Prices(layout).cost_ns, time.time_ns()), need)
+def choose_of_all(
+    layout: Layout, need: Need, should_stop: Callable[[], bool], priority: Priority = "lru"
+) -> list[Found]:
+    """What a sweep evicts, the first to go first."""
+    oldest = _oldest_of_all(layout, need, should_stop, priority)
+    return choose(oldest, need, priority, Prices(layout).cost_ns, time.time_ns())[0]
 
 
 def _oldest_of_all(layout: Layout, need: Need, should_stop: Callable[[], bool], priority: Priority) -> list[Found]:

@@ -1,4 +1,4 @@
-"""policy.json: the cap and what else belongs to the directory rather than to a process.
+"""policy.json: the cap, what goes first when room is needed, and what else belongs to a directory, not to a process.
 
 Decides whose cap counts. The file's, for every process; it is read again at every write (2 us), so a change reaches
 running processes at their next one. Who may change it: the operator (the daemon, ``lockcache policy set``) always; a
@@ -18,6 +18,7 @@ from typing import Final
 
 from lockcache.errors import PolicyError
 from lockcache.filestream.layout import Layout
+from lockcache.filestream.priority import PRIORITIES, Priority
 from lockcache.filestream.replace import replace_file
 
 __all__ = ["Policy", "PolicyFile"]
@@ -43,6 +44,8 @@ class Policy:
     max_size_bytes: int | None = None
     #: Whether an operator set the cap; if so no program's argument replaces it.
     by_operator: bool = False
+    #: Which entries go first when room is needed.
+    priority: Priority = "lru"
 
     @property
     def entries_limit_bytes(self) -> int | None:
@@ -87,7 +90,9 @@ class PolicyFile:
 
     def replace(self, policy: Policy) -> None:
         """Publish a policy for every process. Raises :class:`OSError` where the directory cannot be written."""
-        body = {"max_size_bytes": policy.max_size_bytes, "by_operator": policy.by_operator}
+        body: dict[str, object] = {"max_size_bytes": policy.max_size_bytes, "by_operator": policy.by_operator}
+        if policy.priority != Policy.priority:
+            body["priority"] = policy.priority
         replace_file(self._layout, self._path, json.dumps(body).encode() + b"\n")
 
     def restore(self) -> None:
@@ -114,8 +119,12 @@ class PolicyFile:
         try:
             body = json.loads(raw)
             cap, by_operator = body["max_size_bytes"], body.get("by_operator", False)
+            priority = body.get("priority", Policy.priority)
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
             raise PolicyError(f"{self._path} is no policy ({error!r}); remove it or set it anew", self._path) from None
         if cap is not None and (isinstance(cap, bool) or not isinstance(cap, int) or not 0 < cap < 2**63):
             raise PolicyError(f"{self._path}: max_size_bytes must be a positive int or null, got {cap!r}", self._path)
-        return Policy(cap, bool(by_operator))
+        if priority not in PRIORITIES:
+            accepted = " or ".join(PRIORITIES)
+            raise PolicyError(f"{self._path}: priority must be {accepted}, got {priority!r}", self._path)
+        return Policy(cap, bool(by_operator), priority)

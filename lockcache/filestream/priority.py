@@ -18,7 +18,6 @@ Relied on by eviction and by ``lockcache-stress simulate``, so that what is simu
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from statistics import median_low
 from typing import Final, Literal, get_args
 
 from lockcache.filestream.scan import Found
@@ -42,7 +41,8 @@ _ANY_COST_NS: Final = 1
 def least_worth_first(found: Sequence[Found], cost_of: CostOf, now_ns: int) -> list[Found]:
     """``found`` in the order in which it goes. Equal worth: the least recently used first."""
     costs = [cost_of(entry) for entry in found]
-    typical = median_low(known) if (known := [cost for cost in costs if cost > 0]) else _ANY_COST_NS
+    known = sorted(cost for cost in costs if cost > 0)
+    typical = known[(len(known) - 1) // 2] if known else _ANY_COST_NS
     worth = [
         (cost or typical) / (max(1, entry.size_bytes) * max(_SHORTEST_IDLE_NS, now_ns - entry.last_use_ns))
         for entry, cost in zip(found, costs, strict=True)

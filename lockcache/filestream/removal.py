@@ -26,6 +26,10 @@ __all__ = ["Evicted", "remove_victims"]
 # Victims removed under one hold of a shard lock: half a millisecond at most, also on a slow disk.
 _REMOVALS_PER_LOCK: Final = 32
 
+# Writers hold a lock for some 20 us. With eight of them at full speed one hold in a hundred and fifty is refused; who
+# holds a lock over several rounds hangs, and is the next sweep's business.
+_ROUNDS_FOR_BUSY: Final = 3
+
 
 @dataclass(frozen=True)
 class Evicted:
@@ -49,16 +53,22 @@ def remove_victims(
     """Remove ``victims`` that nobody used since they were chosen, until ``goal`` is met; ``None``: all of them.
 
     ``should_stop`` is asked between lock holds. With more ``threads`` than one they work side by side, each on a shard
-    of its own: each holds one lock and waits for none.
+    of its own: each holds one lock and waits for none; what was locked is tried again after all others.
     """
     usage = directory.usage()
+    busy: list[Found] = []
 
     def remove(in_shard: list[Found]) -> Evicted:
         done = Evicted()
         for start in range(0, len(in_shard), _REMOVALS_PER_LOCK):
             if (goal is not None and goal.is_met(usage.total())) or should_stop():
                 break
-            done += _remove_from_shard(directory, usage, in_shard[start : start + _REMOVALS_PER_LOCK])
+            held = in_shard[start : start + _REMOVALS_PER_LOCK]
+            removed = _remove_from_shard(directory, usage, held)
+            if removed is None:
+                busy.extend(held)  # threads share it: an extend is one step to them
+            else:
+                done += removed
         return done
 
     if threads == 1:
@@ -66,7 +76,11 @@ def remove_victims(
     from concurrent.futures import ThreadPoolExecutor  # 10 ms that only the daemon pays
 
     with ThreadPoolExecutor(threads) as pool:
-        return sum(pool.map(remove, _by_shard(victims)), Evicted())
+        done = sum(pool.map(remove, _by_shard(victims)), Evicted())
+    for _ in range(_ROUNDS_FOR_BUSY):
+        again, busy = busy, []
+        done += sum(map(remove, _by_shard(again)), Evicted())
+    return done
 
 
 def _by_shard(victims: list[Found]) -> Iterable[list[Found]]:
@@ -75,14 +89,15 @@ def _by_shard(victims: list[Found]) -> Iterable[list[Found]]:
         yield list(in_shard)
 
 
-def _remove_from_shard(directory: CacheDirectory, usage: UsagePage, victims: list[Found]) -> Evicted:
+def _remove_from_shard(directory: CacheDirectory, usage: UsagePage, victims: list[Found]) -> Evicted | None:
+    """What was removed of these victims of one shard; ``None`` if its lock is taken."""
     layout, shard = directory.layout, int(victims[0].name[:2], 16)
     lock = directory.locks[shard]
     try:
         if not lock.try_acquire():
-            return Evicted()
+            return None
     except OSError:
-        return Evicted()  # no inode or descriptor left for a lock file that is not there yet: as good as busy
+        return None  # no inode or descriptor left for a lock file that is not there yet: as good as busy
     try:
         if not os.path.exists(layout.record_shard(shard)):
             return _remove_plain_locked(layout.entry_shard(shard), usage, shard, victims)

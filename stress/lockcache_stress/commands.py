@@ -22,6 +22,7 @@ from lockcache_stress.plan import Scenario
 from lockcache_stress.report import print_bench, print_json, print_outcome, print_summary, showing
 from lockcache_stress.scenarios import BYTE_SCENARIOS
 from lockcache_stress.session import Options, run_bytes, run_nvrtc
+from lockcache_stress.simulate.command import simulate_command
 
 __all__ = ["run_command_line"]
 
@@ -145,6 +146,9 @@ def all_command(seconds: float, seed: int | None, as_json: bool) -> int:
     reason = "cuda.core and NVRTC are not installed"
     skipped = [] if has_nvrtc else [("herd", reason), ("nvrtc", reason)]
     return _finish_all(outcomes, skipped, as_json)
+
+
+cli.add_command(simulate_command)
 
 
 @cli.command("bench", short_help="this cache beside cuda.core's, as ratios")

@@ -47,7 +47,17 @@ def test_a_policy_set_by_the_operator_is_not_replaced_by_a_program(filled: Path)
     with FileStreamProgramCache(filled, max_size_bytes=5_000_000) as cache:
         assert cache.max_size_bytes == 1_000_000
     found = json.loads(run("policy", "get", "--json", str(filled)).stdout)
-    assert found == {"path": str(filled), "max_size_bytes": 1_000_000, "by_operator": True}
+    assert found == {"path": str(filled), "max_size_bytes": 1_000_000, "by_operator": True, "priority": "lru"}
+
+
+def test_a_policy_by_cost_stays_when_only_the_cap_is_set(filled: Path) -> None:
+    assert run("policy", "set", "--max-size", "1M", "--policy", "cost", str(filled)).returncode == 0
+    assert run("policy", "set", "--max-size", "2M", str(filled)).returncode == 0
+    found = json.loads(run("policy", "get", "--json", str(filled)).stdout)
+    assert (found["max_size_bytes"], found["priority"]) == (2_000_000, "cost")
+    refused = run("policy", "set", "--max-size", "2M", "--policy", "size", str(filled))
+    assert refused.returncode == 2
+    assert "'size'" in refused.stderr
 
 
 def test_a_policy_of_none_lets_programs_choose_again(filled: Path) -> None:

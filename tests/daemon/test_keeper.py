@@ -103,7 +103,7 @@ def test_a_sweep_that_is_told_to_stop_leaves_the_accounting_exact(
     kept = keep(cache_path)
     remove = removal._remove_from_shard
 
-    def remove_and_stop(*arguments: Any) -> removal.Evicted:
+    def remove_and_stop(*arguments: Any) -> removal.Evicted | None:
         kept.stop.number = signal.SIGTERM
         return remove(*arguments)
 

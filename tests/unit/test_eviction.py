@@ -23,6 +23,7 @@ from lockcache.filestream.eviction import (
 from lockcache.filestream.goal import Goal
 from lockcache.filestream.layout import entry_name
 from lockcache.filestream.locks import ProcessLock
+from lockcache.filestream.policy import Policy
 from lockcache.filestream.prices import Prices
 from lockcache.filestream.record import Record
 from lockcache.filestream.scan import Found
@@ -262,7 +263,8 @@ def half_dear(directory, count):
 
 def test_by_cost_a_writer_evicts_what_is_cheap_to_rebuild(directory):
     dear, cheap = half_dear(directory, 32)
-    assert evict(directory, 2000, "cost") == Evicted(14, 1400)
+    directory.policy.replace(Policy(None, priority="cost"))
+    assert evict(directory, 2000) == Evicted(14, 1400)
     assert present(directory, dear) == dear
     assert len(present(directory, cheap)) == 2
     assert directory.usage().total() == on_disk(directory.layout.root)
@@ -296,3 +298,21 @@ def test_by_last_use_no_record_is_read(directory, monkeypatch):
     monkeypatch.setattr(os, "getxattr", lambda *_, **__: pytest.fail("read a record"))
     assert evict(directory, 3000).entries >= 10
     assert sweep(directory, Goal(1000), lambda: False).entries >= 15
+
+
+def test_a_sweep_tries_again_what_was_locked_and_leaves_what_stays_so(directory, monkeypatch):
+    keys = fill(directory, 60)
+    refused = []
+    try_acquire = ProcessLock.try_acquire
+
+    def refuse_first(lock):
+        if lock.path not in refused:
+            refused.append(lock.path)
+            return False
+        return try_acquire(lock)
+
+    monkeypatch.setattr(ProcessLock, "try_acquire", refuse_first)
+    assert sweep(directory, Goal(3000), lambda: False) == Evicted(30, 3000)
+    assert present(directory, keys) == keys[30:]
+    monkeypatch.setattr(ProcessLock, "try_acquire", lambda _: False)
+    assert sweep(directory, Goal(2000), lambda: False) == Evicted()

@@ -16,6 +16,7 @@ from tests.unit.material import on_disk
 DAMAGED = [b"{", b"[]", b"5", b"null", b'"x"', b"{}", b'{"max_size_bytes": 0}', b'{"max_size_bytes": -5}',
            b'{"max_size_bytes": true}', b'{"max_size_bytes": 1.5}', b'{"max_size_bytes": "10M"}', b"\xff\xfe",
            b'{"max_size_bytes": 9223372036854775808}', b'{"max_size_bytes": 1' + b" " * 5000 + b"}",
+           b'{"max_size_bytes": 5, "priority": "random"}', b'{"max_size_bytes": 5, "priority": ["lru"]}',
            b"[" * 4000]  # fmt: skip
 
 
@@ -48,6 +49,19 @@ def test_the_last_opener_with_a_cap_wins_for_all(make):
     assert (one.max_size_bytes, other.max_size_bytes) == (500, 500)
     make()  # without a cap: no opinion
     assert (one.max_size_bytes, make().max_size_bytes) == (500, 500)
+
+
+def test_what_goes_first_is_the_directorys_and_stays_when_a_program_sets_a_cap(make):
+    cache = make()
+    assert cache._directory.policy.current().priority == "lru"
+    policy_file(cache).replace(Policy(None, priority="cost"))
+    make(700)
+    assert policy_file(cache).current() == Policy(700, by_operator=False, priority="cost")
+
+
+def test_a_policy_by_last_use_is_written_as_it_always_was(make):
+    cache = make(700)
+    assert json.loads(Path(Layout(cache.path).policy).read_text()) == {"max_size_bytes": 700, "by_operator": False}
 
 
 def test_an_operators_cap_is_not_replaced_and_the_program_is_told(make, caplog):

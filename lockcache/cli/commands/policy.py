@@ -16,6 +16,7 @@ from lockcache.errors import PolicyError
 from lockcache.filestream.directory import CacheDirectory, check_directory
 from lockcache.filestream.layout import Layout
 from lockcache.filestream.policy import Policy, PolicyFile
+from lockcache.filestream.priority import PRIORITIES, Priority
 
 __all__ = ["command"]
 
@@ -64,7 +65,14 @@ def _parse_cap(text: str) -> int | str:
     callback=options.by(_parse_cap),
     help="The cap: 10G, 512M, 1.5T, 10GiB; or 'none'.",
 )
-def policy_set(directory: str | None, max_size: int | str) -> None:
+@click.option(
+    "--policy",
+    "priority",
+    type=click.Choice(PRIORITIES),
+    help="What writers evict first: lru, the least recently used; cost, what is cheap to compile again for its bytes. "
+    "[as it was]",
+)
+def policy_set(directory: str | None, max_size: int | str, priority: Priority | None) -> None:
     """Set the cap. Running processes obey from their next write; a program's own max_size_bytes does not replace it.
 
     \b
@@ -74,13 +82,14 @@ def policy_set(directory: str | None, max_size: int | str) -> None:
     Examples:
       lockcache policy set --max-size 10G /scratch/kernels
       lockcache policy set --max-size none      (no cap; programs may set one)
+      lockcache policy set --max-size 10G --policy cost
     """
     cap = None if isinstance(max_size, str) else max_size
     layout = Layout(resolve_path(directory))
     if not os.path.isdir(layout.root):
         raise no_cache(layout)
     keeper = keeper_of(layout)  # before: afterwards it may have answered already
-    _set_policy(layout, Policy(cap, by_operator=cap is not None))
+    _set_policy(layout, cap, priority)
     if keeper is not None:
         will = (
             "put its own --max-size back; stop it first" if cap is None else "obey this cap until it is started again"
@@ -88,11 +97,13 @@ def policy_set(directory: str | None, max_size: int | str) -> None:
         click.echo(f"lockcache: a lockcache-daemon ({keeper}) keeps this directory, and will {will}", err=True)
 
 
-def _set_policy(layout: Layout, policy: Policy) -> None:
+def _set_policy(layout: Layout, cap: int | None, priority: Priority | None) -> None:
+    was = Policy()
     try:
         file = CacheDirectory(layout.root, LOCK_TIMEOUT_SECONDS).policy
+        was = file.current()
     except PolicyError:
         # Damaged, which is what setting it anew is for. All else of the directory was made and found in order.
         check_directory(layout)
         file = PolicyFile(layout)
-    file.replace(policy)
+    file.replace(Policy(cap, by_operator=cap is not None, priority=priority or was.priority))

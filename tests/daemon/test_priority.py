@@ -1,0 +1,88 @@
+"""``--policy cost``: what is dear to rebuild outlives what is cheap, with a real daemon and real writers."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from lockcache import Entry, FileStreamProgramCache
+from tests.daemon.material import accounting_is_exact, bytes_on_disk
+from tests.daemon.running import RunningDaemon, run_daemon, until
+from tests.processes.crowd import crowd
+
+SIZE = 5000
+DEAR = 40
+DEAR_NS = 100 * 10**9
+CHEAP_NS = 10**7
+
+
+def put(cache: FileStreamProgramCache, key: str, cost_ns: int) -> None:
+    cache.put_entry(key, Entry(key.encode().ljust(SIZE, b"."), {"compile_cost_ns": cost_ns}))
+
+
+def put_dear(root: Path) -> list[str]:
+    keys = [f"dear {number}" for number in range(DEAR)]
+    with FileStreamProgramCache(root) as cache:
+        for key in keys:
+            put(cache, key, DEAR_NS)
+    return keys
+
+
+def put_cheap(root: str, writer: int) -> int:
+    with FileStreamProgramCache(root) as cache:
+        for number in range(400):
+            put(cache, f"cheap {writer}, {number}", CHEAP_NS)
+        return cache.stats().dropped_writes
+
+
+def read(root: Path, keys: list[str]) -> list[str]:
+    with FileStreamProgramCache(root) as cache:
+        found = {key: cache.get(key) for key in keys}
+    assert all(value is None or value == key.encode().ljust(SIZE, b".") for key, value in found.items())
+    return [key for key, value in found.items() if value is not None]
+
+
+@pytest.mark.parametrize("policy, survivors", [("cost", DEAR), ("lru", 0)])
+def test_entries_that_were_dear_to_compile_outlive_cheap_ones_that_were_used_later(
+    cache_path: Path, policy: str, survivors: int
+) -> None:
+    with RunningDaemon("--max-size", "1M", "--policy", policy, cache_path) as daemon:
+        keys = put_dear(cache_path)
+        with crowd("spawn", put_cheap, [(str(cache_path), number) for number in range(3)]) as writers:
+            assert writers.results() == [0] * 3
+        assert daemon.wait_for("sweep")["evicted_entries"] > 0
+        until(lambda: bytes_on_disk(cache_path) <= 950_000)
+        daemon.end(15)
+    assert len(read(cache_path, keys)) == survivors
+    assert accounting_is_exact(cache_path)
+
+
+def test_writers_evict_by_the_policy_that_a_daemon_left(cache_path: Path) -> None:
+    assert run_daemon("--max-size", "1M", "--policy", "cost", "--once", cache_path).returncode == 0
+    keys = put_dear(cache_path)
+    put_cheap(str(cache_path), 0)
+    assert read(cache_path, keys) == keys
+    assert run_daemon("--max-size", "1M", "--once", cache_path).returncode == 0
+    policy = json.loads((cache_path / "lockcache" / "policy.json").read_bytes())
+    assert policy == {"max_size_bytes": 1_000_000, "by_operator": True}
+    put_cheap(str(cache_path), 1)
+    assert read(cache_path, keys) == []
+
+
+def test_a_dry_run_counts_what_a_pass_by_cost_evicts(cache_path: Path) -> None:
+    put_dear(cache_path)
+    put_cheap(str(cache_path), 0)
+    rehearsed = run_daemon("--max-size", "1M", "--policy", "cost", "--dry-run", "--json", cache_path)
+    done = run_daemon("--max-size", "1M", "--policy", "cost", "--once", "--json", cache_path)
+    said = [json.loads(line) for line in done.stdout.splitlines()]
+    [sweep] = [event for event in said if event["event"] == "sweep"]
+    assert json.loads(rehearsed.stdout)["evicted_entries"] == sweep["evicted_entries"] > 0
+
+
+def test_a_policy_that_there_is_none_of_is_one_line(cache_path: Path) -> None:
+    done = run_daemon("--max-size", "1M", "--policy", "random", cache_path)
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert "'random'" in done.stderr
+    assert "lru, cost" in done.stderr

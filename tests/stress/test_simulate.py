@@ -1,0 +1,152 @@
+"""``lockcache-stress simulate``: the same costs, trace and seed give the same; the real order decides; bounds hold."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lockcache.filestream import choosing
+from lockcache.filestream.priority import PRIORITIES
+from lockcache_stress.simulate.programs import Program, load_programs
+from lockcache_stress.simulate.replaying import replay, upper_bound
+from lockcache_stress.simulate.trace import Request, make_trace
+from tests.stress.support import stress, stress_json
+from tests.unit.material import property_test
+
+#: Half of them dear and small.
+PROGRAMS = [Program(f"p{n}", 10**9 if n % 2 else 10**7, 10_000 if n % 2 else 100_000) for n in range(40)]
+
+
+@pytest.fixture
+def costs(tmp_path: Path) -> Path:
+    path = tmp_path / "costs.json"
+    path.write_text(json.dumps({"programs": [program._asdict() for program in PROGRAMS]}))
+    return path
+
+
+def simulate(run_path: Path, *words: str) -> dict[str, Any]:
+    return stress_json("simulate", "--requests", "1500", *words, run_path=run_path)
+
+
+def test_a_run_is_replayed_exactly_by_its_seed_and_by_its_trace(run_path: Path, costs: Path, tmp_path: Path) -> None:
+    trace = tmp_path / "trace.json"
+    one = simulate(run_path, "--costs", str(costs), "--seed", "3", "--save-trace", str(trace))
+    again = simulate(run_path, "--costs", str(costs), "--seed", "3")
+    assert one == again
+    from_file = simulate(run_path, "--costs", str(costs), "--trace", str(trace), "--seed", "99")
+    assert from_file["caches"] == one["caches"]
+    assert simulate(run_path, "--costs", str(costs), "--seed", "4")["caches"] != one["caches"]
+    words = one["replay"][1:]
+    assert stress_json(*words, run_path=run_path) == one
+
+
+def test_by_cost_more_compile_time_is_saved_and_never_more_than_is_possible(run_path: Path, costs: Path) -> None:
+    report = simulate(run_path, "--costs", str(costs), "--seed", "1")
+    assert [found["share"] for found in report["caches"]] == [0.05, 0.1, 0.2, 0.4, 0.8]
+    for found in report["caches"]:
+        assert found["cost"]["saved_seconds"] <= found["at_most_saved_seconds"] <= report["compile_seconds"]
+        assert found["lru"]["saved_seconds"] <= found["at_most_saved_seconds"]
+    small = report["caches"][1]
+    assert small["cost"]["saved_seconds"] > 1.5 * small["lru"]["saved_seconds"]
+
+
+def test_a_table_for_people_names_sizes_seconds_and_how_to_replay_it(run_path: Path, costs: Path) -> None:
+    done = stress("simulate", "--costs", str(costs), "--seed", "1", "--size", "10%", run_path=run_path)
+    assert done.returncode == 0
+    for words in ("saved, cost", "at most", "10 %", "replay: lockcache-stress simulate --seed 1 --costs"):
+        assert words in done.stdout
+
+
+def test_it_is_the_real_order_that_is_simulated(monkeypatch: pytest.MonkeyPatch) -> None:
+    trace = make_trace(len(PROGRAMS), 1000, 1, exponent=0.8, changed=0.0)
+    real = replay(trace, PROGRAMS, 300_000, "cost")
+    order = choosing.least_worth_first
+    monkeypatch.setattr(choosing, "least_worth_first", lambda *arguments: order(*arguments)[::-1])
+    assert replay(trace, PROGRAMS, 300_000, "cost").saved_ns < real.saved_ns
+
+
+_programs = st.lists(
+    st.builds(Program, st.just("p"), st.integers(1, 10**10), st.integers(1, 10**6)), min_size=2, max_size=8
+)
+
+
+@property_test
+@given(_programs, st.lists(st.tuples(st.integers(0, 7), st.integers(0, 1)), min_size=1, max_size=60), st.integers(1))
+def test_no_order_saves_more_than_the_bound_or_loses_count(
+    programs: list[Program], requests: list[tuple[int, int]], limit_bytes: int
+) -> None:
+    trace = [Request(program % len(programs), version) for program, version in requests]
+    bound = upper_bound(trace, programs, limit_bytes)
+    for priority in PRIORITIES:
+        saved = replay(trace, programs, limit_bytes, priority)
+        assert saved.saved_ns <= bound + 1
+        assert saved.hits <= len(trace) - len(set(trace))
+
+
+def test_a_cache_of_everything_saves_all_that_can_be_saved() -> None:
+    trace = make_trace(len(PROGRAMS), 500, 1, exponent=1.0, changed=0.0)
+    limit_bytes = sum(program.size_bytes for program in PROGRAMS)
+    again = sum(PROGRAMS[request.program].cost_ns for request in trace)
+    again -= sum(PROGRAMS[request.program].cost_ns for request in set(trace))
+    for priority in PRIORITIES:
+        saved = replay(trace, PROGRAMS, limit_bytes, priority)
+        assert (saved.saved_ns, saved.evictions) == (again, 0)
+    assert upper_bound(trace, PROGRAMS, limit_bytes) == again
+
+
+def test_sources_that_change_are_other_entries() -> None:
+    trace = make_trace(4, 2000, 1, exponent=0.8, changed=0.1)
+    assert max(request.version for request in trace) > 10
+    assert {request.program for request in trace} == {0, 1, 2, 3}
+
+
+@pytest.mark.parametrize(
+    "content, said",
+    [
+        ("{", "holds no compile costs"),
+        ("[]", "holds no compile costs"),
+        ('{"programs": [{"name": "a"}]}', "holds no compile costs"),
+        ('{"programs": []}', "at least two programs"),
+        ('{"programs": [{"name": "a", "cost_ns": 0, "size_bytes": 5}]}', "positive integers"),
+        ('{"programs": [{"name": "a", "cost_ns": 1, "size_bytes": true}]}', "positive integers"),
+    ],
+)
+def test_bad_costs_are_one_line_that_names_the_file(run_path: Path, tmp_path: Path, content: str, said: str) -> None:
+    path = tmp_path / "bad.json"
+    path.write_text(content)
+    done = stress("simulate", "--costs", str(path), run_path=run_path)
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert str(path) in done.stderr
+    assert said in done.stderr
+
+
+@pytest.mark.parametrize("words", [["--costs", "{missing}"], ["--size", "0%"], ["--size", "big"], ["--zipf", "-1"]])
+def test_bad_options_are_one_line(run_path: Path, tmp_path: Path, costs: Path, words: list[str]) -> None:
+    words = [word.format(missing=tmp_path / "missing.json") for word in words]
+    done = stress("simulate", *words, *([] if "--costs" in words else ["--costs", str(costs)]), run_path=run_path)
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert done.stdout == ""
+
+
+def test_a_trace_that_asks_for_what_has_no_cost_is_refused(run_path: Path, tmp_path: Path, costs: Path) -> None:
+    trace = tmp_path / "trace.json"
+    trace.write_text(json.dumps({"requests": [[40, 0]]}))
+    done = stress("simulate", "--costs", str(costs), "--trace", str(trace), run_path=run_path)
+    assert done.returncode == 2
+    assert "asks for program 40" in done.stderr
+
+
+@pytest.mark.cuda
+def test_costs_are_measured_with_the_real_compiler_and_kept(run_path: Path, tmp_path: Path) -> None:
+    path = tmp_path / "costs.json"
+    report = simulate(run_path, "--kernels", "2", "--seed", "1", "--save-costs", str(path))
+    programs = load_programs(str(path))
+    assert len(programs) == report["programs"] > 2
+    dear = max(programs, key=lambda program: program.cost_ns)
+    assert dear.name.startswith(("cooperative groups", "block reduce"))
+    assert all(program.size_bytes > 1000 and program.cost_ns > 10**6 for program in programs)
