@@ -11,7 +11,12 @@ from types import ModuleType
 import psutil
 import pytest
 
+from lockcache.filestream.directory import CacheDirectory
+from lockcache.filestream.eviction import all_entries
+from lockcache.filestream.prices import Prices
+from lockcache.filestream.read import EntryReader
 from lockcache_stress import bench, commands
+from lockcache_stress.bench import million
 from lockcache_stress.bench.bars import Bar
 from lockcache_stress.bench.base import Bench, Line, ratio_line
 from lockcache_stress.bench.filled import lacking_room
@@ -34,6 +39,7 @@ _NAMES = [
     "daemon-idle",
     "daemon-sweep",
     "kills",
+    "daemon-million",
 ]
 
 
@@ -71,6 +77,50 @@ def test_the_real_daemon_is_watched_while_idle_and_timed_by_its_own_log(run_path
     assert idle["numbers"]["rss_bytes"] > 1_000_000
     assert sweep["numbers"]["evicted_entries"] == 200
     assert sweep["numbers"]["milliseconds"] > 0
+
+
+def test_a_daemon_over_many_entries_is_swept_by_each_policy_beside_writers_and_the_entries_are_kept_if_asked(
+    run_path: Path,
+) -> None:
+    there = run_path / "there"
+    words = ["bench", "--quick", "--no-fail", "daemon-million", "--directory", str(there), "--keep"]
+    report = stress_json(*words, run_path=run_path)
+    idle, lru_memory, lru_sweep, cost_memory, cost_sweep = report["lines"]
+    assert 0 <= idle["numbers"]["core_percent"] < 100
+    assert [line["numbers"]["policy"] for line in (lru_sweep, cost_sweep)] == ["lru", "cost"]
+    for memory in (lru_memory, cost_memory):
+        assert 10_000_000 < memory["numbers"]["peak_rss_bytes"] < 300_000_000
+    for sweep in (lru_sweep, cost_sweep):
+        assert sweep["numbers"]["evicted_entries"] >= 0.1 * sweep["numbers"]["entries"]
+    [kept] = os.listdir(there)
+    before = {path.name: path.stat().st_ino for path in (there / kept / "entries").glob("??/*")}
+    million.make_entries(str(there / kept), 9984, lambda share, words: None)
+    after = {path.name: path.stat().st_ino for path in (there / kept / "entries").glob("??/*")}
+    assert len(after) >= 9984
+    assert before.items() <= after.items()
+
+
+def test_the_many_entries_are_whole_and_accounted_for(tmp_path: Path) -> None:
+    root = str(tmp_path / "many")
+    million.make_entries(root, 512, lambda share, words: None)
+    directory = CacheDirectory(root, 5.0)
+    try:
+        assert directory.usage().total() == (512 * million.ENTRY_BYTES, 512)
+        reader = EntryReader(directory.layout, directory.recency)
+        found = list(all_entries(directory.layout))
+        loaded = [reader.load(entry.name) for entry in found]
+        assert {payload for payload, _ in filter(None, loaded)} == {bytes(million.ENTRY_BYTES)}
+        assert None not in loaded
+        prices = Prices(directory.layout)
+        assert len({prices.cost_ns(entry) for entry in found}) > 500
+    finally:
+        directory.close()
+
+
+def test_keeping_entries_nowhere_is_refused(run_path: Path) -> None:
+    done = stress("bench", "--quick", "hit", "--keep", run_path=run_path)
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert "--directory" in done.stderr
 
 
 def test_a_daemon_that_dies_is_not_an_idle_one(run_path: Path) -> None:
