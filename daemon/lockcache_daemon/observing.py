@@ -75,7 +75,7 @@ class WebService:
         except ModuleNotFoundError as error:
             listening.close()
             raise _missing("--metrics", error) from error
-        self._server = WebServer(listening, self._report.board)
+        self._server = WebServer(listening, self._report.board, self._report.not_served)
         self._address = address
         self._server.start()
         self._report.listening(str(Address(host, port)))

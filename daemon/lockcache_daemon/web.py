@@ -15,8 +15,9 @@ import asyncio
 import contextlib
 import socket
 import threading
+from collections.abc import Callable
 from http import HTTPStatus
-from typing import Final
+from typing import Any, Final
 
 from lockcache_daemon.answers import Answer, Answers
 from lockcache_daemon.board import Board
@@ -41,9 +42,14 @@ _HEADERS: Final = (
 
 
 class WebServer:
-    """Serves ``board`` on ``listening``, which it closes, from :meth:`start` to :meth:`close`. Neither raises."""
+    """Serves ``board`` on ``listening``, which it closes, from :meth:`start` to :meth:`close`. Neither raises.
 
-    def __init__(self, listening: socket.socket, board: Board) -> None:
+    ``note`` is told of the first thing that went wrong in here and should not have, from the server's own thread.
+    """
+
+    def __init__(self, listening: socket.socket, board: Board, note: Callable[[str], object]) -> None:
+        self._note = note
+        self._is_told = False
         self._listening = listening
         self._answers = Answers(board)
         self._clients = 0
@@ -62,7 +68,14 @@ class WebServer:
 
     def _run(self) -> None:
         with contextlib.closing(self._loop), self._listening:
+            self._loop.set_exception_handler(self._tell_once)
             self._loop.run_until_complete(self._serve())
+
+    def _tell_once(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        # Not asyncio's own handler: that writes a traceback for each, as often as a client likes.
+        if not self._is_told:
+            self._is_told = True
+            self._note(f"the web server met an error: {context['message']}: {context.get('exception')!r} (said once)")
 
     async def _serve(self) -> None:
         server = await asyncio.start_server(self._client, sock=self._listening, limit=_LONGEST_REQUEST_BYTES)
@@ -78,8 +91,8 @@ class WebServer:
         try:
             if self._clients <= _MOST_CLIENTS:
                 await asyncio.wait_for(self._converse(reader, writer), _CLIENT_SECONDS)
-        except (OSError, asyncio.TimeoutError):
-            pass  # gone, or too slow: its loss
+        except (OSError, asyncio.TimeoutError, asyncio.CancelledError):
+            pass  # gone, or too slow, or the daemon ends: asyncio before 3.12 cannot take cancelled clients
         finally:
             self._clients -= 1
             # Not close: that would wait for a client which does not read.

@@ -1,0 +1,285 @@
+"""The daemon's HTTP server: what it answers, what it refuses, and that no client can hurt the daemon."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from lockcache_daemon import board as board_module
+from lockcache_daemon import web
+from lockcache_daemon.address import Address, AddressError, listen, parse_address
+from lockcache_daemon.board import Board
+from lockcache_daemon.web import WebServer
+from tests.daemon.asking import Watched, get
+from tests.daemon.material import bytes_on_disk, fill
+from tests.daemon.running import HANG_SECONDS, RunningDaemon, run_daemon, until
+
+
+@pytest.fixture
+def board() -> Board:
+    return Board()
+
+
+@pytest.fixture
+def port(board: Board) -> Iterator[int]:
+    listening = listen(Address("127.0.0.1", 0))
+    number: int = listening.getsockname()[1]
+    told: list[str] = []
+    server = WebServer(listening, board, told.append)
+    server.start()
+    yield number
+    server.close()
+    assert told == []
+
+
+def raw(port: int, request: bytes) -> bytes:
+    """All that comes back until the server closes."""
+    with socket.create_connection(("127.0.0.1", port), HANG_SECONDS) as client:
+        with contextlib.suppress(ConnectionError):  # it may have heard enough
+            client.sendall(request)
+            client.shutdown(socket.SHUT_WR)
+        parts = []
+        with contextlib.suppress(ConnectionError):
+            while part := client.recv(65536):
+                parts.append(part)
+        return b"".join(parts)
+
+
+@pytest.mark.parametrize("path", ["/", "/metrics", "/healthz", "/status.json", "/healthz?verbose=1"])
+def test_get_and_head_of_each_path(port: int, path: str) -> None:
+    status, headers, body = get(port, path)
+    assert (status, int(headers["Content-Length"])) == (200, len(body))
+    assert body
+    status, head_headers, nothing = get(port, path, method="HEAD")
+    assert (status, nothing, head_headers["Content-Type"]) == (200, b"", headers["Content-Type"])
+
+
+def test_another_path_says_what_there_is(port: int) -> None:
+    status, _, body = get(port, "/../../etc/passwd")
+    assert (status, body) == (404, b"nothing here; there is: /, /metrics, /healthz, /status.json\n")
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "OPTIONS", "CONNECT", "TRACE"])
+def test_other_methods_are_refused(port: int, method: str) -> None:
+    said = raw(port, f"{method} / HTTP/1.1\r\nHost: a\r\n\r\n".encode())
+    assert said.startswith(b"HTTP/1.1 405 Method Not Allowed\r\n")
+    assert b"Allow: GET, HEAD\r\n" in said
+
+
+@pytest.mark.parametrize(
+    "request_text",
+    ["GET\r\n\r\n", "GET /\r\n\r\n", "GET / HTTP/2\r\n\r\n", "GET http://a/ HTTP/1.1\r\n\r\n", "\x16\x03\x01\r\n\r\n"],
+)
+def test_what_is_no_request_is_refused(port: int, request_text: str) -> None:
+    assert raw(port, request_text.encode("latin-1")).startswith(b"HTTP/1.1 400 Bad Request\r\n")
+
+
+def test_a_request_without_end_is_refused(port: int) -> None:
+    said = raw(port, b"GET / HTTP/1.1\r\n" + b"X: y\r\n" * 100_000)
+    assert said == b"" or said.startswith(b"HTTP/1.1 431 ")
+    assert get(port, "/healthz")[0] == 200
+
+
+def test_half_a_request_gets_nothing(port: int) -> None:
+    assert raw(port, b"GET / HTTP/1.1\r\nHos") == b""
+
+
+def test_a_client_that_says_nothing_is_let_go(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(web, "_CLIENT_SECONDS", 0.05)
+    with socket.create_connection(("127.0.0.1", port), HANG_SECONDS) as client:
+        assert client.recv(1) == b""
+
+
+def test_a_client_that_never_reads_is_let_go(port: int, board: Board, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(web, "_CLIENT_SECONDS", 0.2)
+    for number in range(5000):  # an answer that does not fit into the sockets' buffers
+        board.failed(f"/{number}", "x" * 1000)
+    with socket.socket() as client:
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        client.settimeout(HANG_SECONDS)
+        client.connect(("127.0.0.1", port))
+        client.sendall(b"GET /status.json HTTP/1.1\r\n\r\n")
+        received = 0
+        until(lambda: get(port, "/none")[0] == 404)
+        time.sleep(0.4)  # nothing announces that a server lost patience; what is left in the buffers is all there is
+        with contextlib.suppress(ConnectionError):
+            while part := client.recv(65536):
+                received += len(part)
+    assert received < 5_000_000
+
+
+def test_more_clients_than_it_serves_are_let_go_and_it_serves_on(port: int) -> None:
+    with contextlib.ExitStack() as stack:
+        idle = [stack.enter_context(socket.create_connection(("127.0.0.1", port), HANG_SECONDS)) for _ in range(64)]
+        for one in idle[:1]:
+            one.sendall(b"GET")
+        late = stack.enter_context(socket.create_connection(("127.0.0.1", port), HANG_SECONDS))
+        assert late.recv(1) == b""
+    until(lambda: _answers(port))
+
+
+def _answers(port: int) -> bool:
+    try:
+        return bool(get(port, "/healthz")[0] == 200)
+    except (OSError, ValueError):
+        return False
+
+
+def test_a_page_is_made_at_most_once_a_second(port: int, board: Board, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = time.monotonic()
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    before = get(port, "/status.json")[2]
+    board.failed("/a", "broken")
+    assert get(port, "/status.json")[2] == before
+
+
+def test_nothing_in_the_page_could_run_or_load_anything(port: int) -> None:
+    _, headers, body = get(port, "/")
+    policy = headers["Content-Security-Policy"]
+    assert "default-src 'none'" in policy
+    assert headers["X-Content-Type-Options"] == "nosniff"
+    for word in (b"<script", b"<link", b"<img", b"src=", b"url(", b"@import"):
+        assert word not in body
+
+
+def test_health_is_200_while_all_is_well_and_503_with_the_reason_else(port: int, board: Board) -> None:
+    board.beat()
+    board.failed("/a", "policy.json: Input/output error")
+    status, headers, body = get(port, "/healthz")
+    said = json.loads(body)
+    assert (status, headers["Content-Type"], said["status"]) == (503, "application/json", "problems")
+    assert said["problems"] == ["/a: policy.json: Input/output error"]
+    assert said["directories"] == [{"directory": "/a", "state": "problem"}]
+
+
+def test_a_daemon_whose_ticks_stay_away_is_not_healthy(
+    port: int, board: Board, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(board_module, "_LATE_SECONDS", -1.0)
+    status, _, body = get(port, "/healthz")
+    assert status == 503
+    assert "no tick for" in json.loads(body)["problems"][0]
+
+
+def test_health_follows_a_directory_that_breaks_and_is_mended(cache_path: Path) -> None:
+    with Watched("--max-size", "1M", cache_path) as daemon:
+        assert get(daemon.port, "/healthz")[0] == 200
+        usage = cache_path / "lockcache" / "usage"
+        usage.unlink()
+        usage.mkdir()
+        daemon.wait_for("error")
+        until(lambda: get(daemon.port, "/healthz")[0] == 503)
+        assert daemon.directory(cache_path)["errors"] > 0
+        usage.rmdir()
+        daemon.wait_for("recovered")
+        until(lambda: get(daemon.port, "/healthz")[0] == 200)
+
+
+def test_clients_that_hang_keep_no_sweep_and_no_end_of_the_daemon(cache_path: Path) -> None:
+    with Watched("--max-size", "1M", cache_path) as daemon, contextlib.ExitStack() as stack:
+        for _ in range(100):
+            client = stack.enter_context(socket.create_connection(("127.0.0.1", daemon.port), HANG_SECONDS))
+            with contextlib.suppress(ConnectionError):
+                client.sendall(b"GET / HTTP/1.1\r\n")
+        fill(cache_path, 200, 10_000)
+        until(lambda: bytes_on_disk(cache_path) <= 950_000)
+        assert daemon.end(signal.SIGTERM) == 0
+        assert daemon.errors() == ""
+
+
+def test_it_listens_on_loopback_alone_unless_told(cache_path: Path) -> None:
+    with Watched("--max-size", "1M", cache_path) as daemon:
+        assert _listening_addresses(daemon.process.pid) == {"127.0.0.1"}
+
+
+def test_it_serves_ipv6(cache_path: Path) -> None:
+    try:
+        socket.create_server(("::1", 0), family=socket.AF_INET6).close()
+    except OSError as error:
+        pytest.skip(f"no IPv6 here: {error}")
+    with Watched("--max-size", "1M", cache_path, host="[::1]") as daemon:
+        assert get(daemon.port, "/healthz", host="::1")[0] == 200
+
+
+def _listening_addresses(pid: int) -> set[str]:
+    import psutil
+
+    return {each.laddr.ip for each in psutil.Process(pid).net_connections("tcp") if each.status == psutil.CONN_LISTEN}
+
+
+@pytest.mark.parametrize(
+    "text, address",
+    [
+        ("9477", Address("127.0.0.1", 9477)),
+        (":9477", Address("127.0.0.1", 9477)),
+        ("0.0.0.0:80", Address("0.0.0.0", 80)),
+        ("localhost:9477", Address("localhost", 9477)),
+        ("[::1]:9477", Address("::1", 9477)),
+        ("[::]:0", Address("::", 0)),
+        (" node-7.example:65535 ", Address("node-7.example", 65535)),
+    ],
+)
+def test_addresses_as_people_write_them(text: str, address: Address) -> None:
+    assert parse_address(text) == address
+    assert parse_address(str(address)) == address
+
+
+@pytest.mark.parametrize(
+    "text", ["", "host", "host:", "::1:9477", "1.2.3.4:65536", "a b:1", "http://a:1", "[a:1", "a:-1"]
+)
+def test_what_is_no_address_is_one_line_that_names_it_and_what_is_accepted(text: str) -> None:
+    with pytest.raises(ValueError, match="accepted: PORT, HOST:PORT") as caught:
+        parse_address(text)
+    assert repr(text) in str(caught.value)
+    ended = run_daemon("--max-size", "1M", "--metrics", text, "--once", "/nowhere")
+    assert (ended.returncode, ended.stderr.count("\n")) == (2, 1)
+
+
+@pytest.mark.parametrize("host", ["no-such-host.invalid", "192.0.2.1", "x" * 70])
+def test_an_address_that_cannot_be_had_is_one_line(host: str) -> None:
+    with pytest.raises(AddressError, match=f"cannot serve metrics on {host}:9477: ."):
+        listen(Address(host, 9477))
+
+
+def test_a_port_in_use_is_one_line_and_exit_2(cache_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        ended = run_daemon("--max-size", "1M", "--json", "--metrics", address, cache_path)
+    assert (ended.returncode, ended.stderr.count("\n")) == (2, 1)
+    assert f"cannot serve metrics on {address}: Address already in use" in ended.stderr
+    refused = json.loads(ended.stdout.splitlines()[-1])
+    assert (refused["level"], refused["event"], refused["exit_code"]) == ("error", "refused", 2)
+    assert not os.path.exists(cache_path / "lockcache" / "daemon.json")
+
+
+def test_a_reload_moves_the_address_and_keeps_the_old_one_if_the_new_one_is_taken(
+    cache_path: Path, tmp_path: Path
+) -> None:
+    config = tmp_path / "lockcache.toml"
+    with socket.create_server(("127.0.0.1", 0)) as first, socket.create_server(("127.0.0.1", 0)) as second:
+        ports = first.getsockname()[1], second.getsockname()[1]
+        first.close()
+        config.write_text(f'max_size = "1M"\nmetrics = "127.0.0.1:{ports[0]}"\n')
+        with RunningDaemon("--config", config, cache_path) as daemon:
+            assert daemon.wait_for("listen")["address"] == f"127.0.0.1:{ports[0]}"
+            config.write_text(f'max_size = "1M"\nmetrics = "127.0.0.1:{ports[1]}"\n')
+            daemon.process.send_signal(signal.SIGHUP)
+            assert "Address already in use" in daemon.wait_for("error")["error"]["message"]
+            assert get(ports[0], "/healthz")[0] == 200
+            second.close()
+            daemon.process.send_signal(signal.SIGHUP)
+            assert daemon.wait_for("listen")["address"] == f"127.0.0.1:{ports[1]}"
+            assert get(ports[1], "/healthz")[0] == 200
+            until(lambda: not _answers(ports[0]))
+            config.write_text('max_size = "1M"\n')
+            daemon.process.send_signal(signal.SIGHUP)
+            until(lambda: not _answers(ports[1]))
+            assert daemon.end(signal.SIGTERM) == 0
