@@ -49,7 +49,7 @@ def recorded(history: tuple[Sample, ...], now: Sample) -> tuple[Sample, ...]:
     """
     if history and now.time < history[-1].time:
         return (now,)
-    if len(history) > 1 and now.time - history[-2].time < SAMPLE_SECONDS:
+    if len(history) > 1 and history[-1].time - history[-2].time < SAMPLE_SECONDS:
         return (*history[:-1], now)
     return (*history[-_MOST:], now)
 

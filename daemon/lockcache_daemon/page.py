@@ -43,8 +43,12 @@ def render_page(board: Board) -> str:
 
 
 def _title(problems: Sequence[str], views: Sequence[DirectoryView]) -> str:
-    state = f"{len(problems)} problems" if problems else "all well"
-    return f"{state}: lockcache-daemon on {socket.gethostname()}, {len(views)} directories"
+    state = _count(len(problems), "problem", "problems") if problems else "all well"
+    return f"{state}: lockcache-daemon on {socket.gethostname()}, {_count(len(views), 'directory', 'directories')}"
+
+
+def _count(number: int, one: str, many: str) -> str:
+    return f"{number} {one if number == 1 else many}"
 
 
 def _header(board: Board, problems: Sequence[str], now: float) -> str:

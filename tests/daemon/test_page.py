@@ -1,0 +1,195 @@
+"""The status page: drawn from what the daemon knows, and looked at with a real browser."""
+
+from __future__ import annotations
+
+import re
+import struct
+import time
+import zlib
+from collections import Counter
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from lockcache import Entry, FileStreamProgramCache
+from lockcache.filestream.counters import Counters
+from lockcache.filestream.layout import entry_name
+from lockcache_daemon.board import Board, Limits
+from lockcache_daemon.charts import draw_bytes, draw_evictions, draw_hit_ratio
+from lockcache_daemon.history import Sample
+from lockcache_daemon.page import ago, render_page, took
+from lockcache_daemon.standouts import Standout, StandoutsSeen
+from tests.daemon.asking import Watched
+from tests.daemon.browser import Browser
+from tests.daemon.running import until
+
+EVIL = '<script>document.title="run"</script>"\'&amp;'
+NOW = 1_800_000_000.0
+
+
+class Reader(HTMLParser):
+    """What a page says, and with which tags."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.tags: Counter[str] = Counter()
+        self.text = ""
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags[tag] += 1
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+def hour(step: float = 15.0) -> tuple[Sample, ...]:
+    """Bytes that grow to the cap, evictions in the second half, hits but for the middle."""
+    made = []
+    for number in range(int(3600 / step)):
+        share = number * step / 3600
+        seen = number if not 100 < number < 140 else 100
+        made.append(
+            Sample(
+                NOW - 3600 + number * step,
+                int(share * 10**9),
+                10**9,
+                number,
+                max(0, number - 120),
+                number,
+                seen * 9,
+                seen,
+            )
+        )
+    return tuple(made)
+
+
+def test_whatever_a_directory_or_a_program_is_called_is_text() -> None:
+    board = Board()
+    entry = Standout("0" * 64, 1, 1, 1, EVIL, EVIL, time.time())
+    seen = StandoutsSeen((entry,), (entry,), (entry,), 256)
+    board.update(EVIL, layout=EVIL, standouts=seen)
+    board.failed(EVIL, EVIL)
+    board.update("/line\nfeed\x1b[31m\udcff\u202e", is_open=True)
+    page = render_page(board)
+    read = Reader(page)
+    assert read.tags["script"] == 0
+    assert read.text.count(EVIL) >= 5
+    assert "/line�feed�[31m\\xff�" in read.text
+    page.encode()
+
+
+def test_a_chart_of_bytes_says_what_it_shows_and_draws_the_cap_where_it_was() -> None:
+    history = [*hour()[:100], *(each._replace(max_size_bytes=2 * 10**9) for each in hour()[100:])]
+    svg = draw_bytes(history, NOW)
+    assert "now 995.8 MB of 2.0 GB" in svg
+    (cap,) = re.findall(r'class="cap" d="([^"]*)"', svg)
+    heights = re.findall(r"(?:V|,)([0-9.]+)", cap)
+    assert len(set(heights)) == 2
+    assert float(heights[0]) > float(heights[-1])  # SVG counts downwards
+
+
+def test_a_chart_without_a_cap_has_no_line_for_one() -> None:
+    svg = draw_bytes([each._replace(max_size_bytes=0) for each in hour()], NOW)
+    assert 'class="cap"' not in svg
+    assert "without a cap" in svg
+
+
+def test_evictions_are_bars_by_the_minute() -> None:
+    svg = draw_evictions(hour(), NOW)
+    assert 28 <= svg.count('class="bar"') <= 31
+    assert "119 B, 239 entries" in svg
+
+
+def test_a_hit_ratio_has_no_line_over_minutes_of_which_nothing_is_known() -> None:
+    svg = draw_hit_ratio(hour(), NOW)
+    (line,) = re.findall(r'class="line" d="([^"]*)"', svg)
+    assert line.count("M") == 2
+    assert "over the last hour: 90.0%" in svg
+
+
+@pytest.mark.parametrize("draw", [draw_bytes, draw_evictions, draw_hit_ratio])
+@pytest.mark.parametrize("samples", [(), hour()[:1], hour()[:2], (Sample(NOW - 10_000, 1, 1, 1, 1, 1, 1, 1),)])
+def test_a_chart_of_little_or_nothing_is_a_chart(draw, samples) -> None:
+    read = Reader(draw(samples, NOW))
+    assert read.tags["svg"] == 1
+    assert "nan" not in read.text
+
+
+def test_a_page_of_a_thousand_directories_stays_small() -> None:
+    board = Board()
+    for number in range(1000):
+        board.update(f"/{number}", history=hour(), clients=Counters(hits=1), limits=Limits(10**9))
+    page = render_page(board)
+    assert len(page) < 2_000_000
+    assert Reader(page).tags["section"] == 1000
+
+
+@pytest.mark.parametrize(
+    "seconds, words",
+    [(0.2, "now"), (5, "5 s ago"), (90, "2 min ago"), (3600, "1 h ago"), (200_000, "2 d ago"), (-5, "now")],
+)
+def test_times_ago_in_words(seconds: float, words: str) -> None:
+    assert ago(seconds) == words
+
+
+@pytest.mark.parametrize("seconds, words", [(0.0123, "12.3 ms"), (1.26, "1.3 s"), (75, "1 min"), (7200, "2 h")])
+def test_durations_in_words(seconds: float, words: str) -> None:
+    assert took(seconds) == words
+
+
+def test_a_browser_shows_a_running_daemons_page_and_runs_nothing_of_it(tmp_path: Path) -> None:
+    browser = Browser(tmp_path / "profile")
+    plain, evil = tmp_path / "kernels", tmp_path / "<script>document.title='run'<"
+    with FileStreamProgramCache(plain) as cache:
+        for number in range(300):
+            cost = {"compile_cost_ns": (number + 1) * 10**7, "kind": "cubin", "arch": "sm_90"}
+            cache.put_entry(b"%d" % number, Entry(bytes(4000 + number), cost))
+        for number in range(290, 300):
+            assert cache.get(b"%d" % number) is not None
+    with Watched("--max-size", "1M", plain, evil, starts=2) as daemon:
+        until(lambda: daemon.directory(plain)["standouts"]["shards_seen"] == 256)
+        until(lambda: daemon.directory(plain)["evicted_entries"] > 0)
+        url = f"http://127.0.0.1:{daemon.port}/"
+        dom = browser.dom(url)
+        read = Reader(dom)
+        assert "<title>all well: lockcache-daemon on " in dom
+        assert read.tags["script"] == 0
+        assert (read.tags["section"], read.tags["svg"], read.tags["table"]) == (2, 6, 6)
+        for words in (str(plain), str(evil), "of 1.0 MB", "100.0%", "10 hits, 0 misses", "cubin sm_90"):
+            assert words in read.text, words
+        dearest = entry_name(b"299")[:12]
+        assert dearest in read.text
+        light = browser.screenshot(url, tmp_path / "light.png")
+        dark = browser.screenshot(url, tmp_path / "dark.png", dark=True)
+    assert _corner(light) > (200, 200, 200)
+    assert _corner(dark) < (60, 60, 60)
+
+
+def test_a_browser_shows_what_is_wrong(cache_path: Path, tmp_path: Path) -> None:
+    browser = Browser(tmp_path / "profile")
+    with Watched("--max-size", "1M", cache_path) as daemon:
+        usage = cache_path / "lockcache" / "usage"
+        usage.unlink()
+        usage.mkdir()
+        daemon.wait_for("error")
+        until(lambda: bool(daemon.status()["problems"]))
+        dom = browser.dom(f"http://127.0.0.1:{daemon.port}/")
+    assert "<title>1 problem" in dom
+    assert 'id="problems"' in dom
+    assert f"{usage}: Is a directory" in Reader(dom).text
+
+
+def _corner(png: bytes) -> tuple[int, int, int]:
+    """The colour of a PNG's first pixel, which no filter changes."""
+    place, packed, channels = 8, b"", 3
+    while place < len(png):
+        length, kind = struct.unpack(">I4s", png[place : place + 8])
+        if kind == b"IHDR":
+            channels = {2: 3, 6: 4}[png[place + 17]]
+        if kind == b"IDAT":
+            packed += png[place + 8 : place + 8 + length]
+        place += 12 + length
+    first = zlib.decompress(packed)[1 : 1 + channels]
+    return first[0], first[1], first[2]

@@ -1,0 +1,110 @@
+"""The largest, oldest and dearest entries: found by and by, at a bounded cost, and forgotten when they go."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from lockcache import Entry, FileStreamProgramCache
+from lockcache.filestream.layout import SHARDS, Layout, entry_name
+from lockcache_daemon import standouts as standouts_module
+from lockcache_daemon.standouts import Standouts
+
+
+@pytest.fixture
+def cache(cache_path: Path) -> FileStreamProgramCache:
+    made = FileStreamProgramCache(cache_path)
+    for number in range(200):
+        cost = {"compile_cost_ns": number * 10**6, "kind": "cubin", "arch": "sm_90"} if number % 2 else {}
+        made.put_entry(b"%d" % number, Entry(bytes(1000 + number), cost))
+        path = Layout(made.path).entry(entry_name(b"%d" % number))
+        os.utime(path, (10**9 - number, 10**9 - number))
+    return made
+
+
+def looked(cache: FileStreamProgramCache) -> Standouts:
+    """After a whole round."""
+    found = Standouts(Layout(cache.path), 1.0, 0.5)
+    found._pace.change(1e9, 0.5)  # as if time passed between ticks
+    while found.seen.shards_seen < SHARDS:
+        found.tick()
+    return found
+
+
+def names(*numbers: int) -> list[str]:
+    return [entry_name(b"%d" % number) for number in numbers]
+
+
+def test_the_best_of_all_shards_are_found_in_order(cache: FileStreamProgramCache) -> None:
+    seen = looked(cache).seen
+    assert [each.name for each in seen.oldest] == names(*range(199, 189, -1))
+    assert [each.name for each in seen.dearest] == names(*range(199, 179, -2))
+    dearest = seen.dearest[0]
+    assert (dearest.cost_ns, dearest.kind, dearest.arch) == (199 * 10**6, "cubin", "sm_90")
+    sizes = [each.size_bytes for each in seen.largest]
+    assert sizes == sorted(sizes, reverse=True)
+    assert {each.name for each in seen.largest} <= set(names(*range(180, 200)))
+
+
+def test_looking_states_no_use(cache: FileStreamProgramCache) -> None:
+    path = Layout(cache.path).entry(entry_name(b"7"))
+    before = os.stat(path)
+    looked(cache)
+    after = os.stat(path)
+    assert (before.st_atime_ns, before.st_mtime_ns) == (after.st_atime_ns, after.st_mtime_ns)
+
+
+def test_what_is_gone_is_taken_off_and_what_was_used_is_no_longer_among_the_oldest(
+    cache: FileStreamProgramCache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = looked(cache)
+    del cache[b"199"]
+    assert cache.get(b"198") is not None
+    monkeypatch.setattr(standouts_module, "_REVIEW_SECONDS", 0.0)
+    found._review_due = 0.0
+    found.tick()
+    oldest = [each.name for each in found.seen.oldest]
+    assert not set(oldest) & set(names(199, 198))
+    assert found.seen.dearest[0].name == entry_name(b"197")
+
+
+def test_a_tick_gives_way_after_a_slice(cache: FileStreamProgramCache, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(standouts_module, "_SLICE_SECONDS", 0.0)
+    found = Standouts(Layout(cache.path), 1.0, 0.5)
+    found.tick()
+    assert len(found._best) <= 1
+
+
+def test_entries_of_others_and_damaged_records_are_listed_without_what_they_cost(cache: FileStreamProgramCache) -> None:
+    layout = Layout(cache.path)
+    damaged, stranger = entry_name(b"0"), entry_name(b"1")
+    Path(layout.entry(damaged)).write_bytes(bytes(100_000))
+    os.setxattr(layout.entry(damaged), "user.lockcache", b"\xff" * 60)
+    Path(layout.entry(stranger)).unlink()
+    Path(layout.entry(stranger)).write_bytes(bytes(99_000))
+    seen = looked(cache).seen
+    assert [(each.name, each.cost_ns, each.kind) for each in seen.largest[:2]] == [(damaged, 0, ""), (stranger, 0, "")]
+
+
+def test_records_in_files_are_read_too(cache_path: Path) -> None:
+    with FileStreamProgramCache(cache_path, record_files=True) as cache:
+        cache.put_entry(b"a", Entry(b"code", {"compile_cost_ns": 5, "kind": "ptx"}))
+        (dearest,) = looked(cache).seen.dearest
+    assert (dearest.cost_ns, dearest.kind) == (5, "ptx")
+
+
+def test_what_is_planted_among_entries_is_neither_followed_nor_a_hang(
+    cache: FileStreamProgramCache, tmp_path: Path
+) -> None:
+    layout = Layout(cache.path)
+    theirs = tmp_path / "theirs"
+    theirs.write_bytes(bytes(10**6))
+    shard = Path(layout.entry(entry_name(b"0"))).parent
+    (shard / ("a" * 62)).symlink_to(theirs)
+    os.mkfifo(shard / ("b" * 62))
+    (shard / ("c" * 62)).mkdir()
+    assert max(each.size_bytes for each in looked(cache).seen.largest) < 10_000
+    assert time.time() - looked(cache).seen.largest[0].seen < 60
