@@ -22,7 +22,7 @@ class Cap:
         self._root = root
         self._rules = rules
         self._report = report
-        self._is_news = False
+        self._is_news = self._is_known = False
         self._replaced: Policy | None = None
         self.policy = Policy()
 
@@ -33,6 +33,7 @@ class Cap:
 
     def forget(self) -> None:
         self.policy = Policy()
+        self._is_known = False
 
     def change(self, rules: Rules) -> None:
         """Other settings are in force. A cap that changed is the operator's last word: it counts from the next tick."""
@@ -50,6 +51,7 @@ class Cap:
             self._follow(found)
         else:
             self._insist(file, found, why)
+        self._is_known = True
 
     def _announce(self, file: PolicyFile, found: Policy) -> None:
         wanted = self._rules.policy
@@ -63,7 +65,7 @@ class Cap:
 
     def _follow(self, found: Policy) -> None:
         was, self.policy = self.policy, found
-        if found != was and was != Policy():
+        if found != was and self._is_known:
             self._report.cap_changed(self._root, found)
 
     def _insist(self, file: PolicyFile, found: Policy, why: str) -> None:

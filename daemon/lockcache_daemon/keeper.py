@@ -11,12 +11,14 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from lockcache.errors import PolicyError
 from lockcache.filestream.eviction import Evicted
 from lockcache.filestream.layout import Layout
+from lockcache.filestream.scan import Found
 from lockcache.filestream.usage import Slot
+from lockcache_daemon.ageing import Ageing
 from lockcache_daemon.attempts import Attempts
 from lockcache_daemon.cap import Cap
 from lockcache_daemon.instance import AlreadyServedError, Instance
@@ -71,7 +73,8 @@ class Keeper:
         return self._attempts.is_well
 
     @property
-    def is_open(self) -> bool:
+    def is_able(self) -> bool:
+        """Whether it can be asked for anything now: it is open."""
         return self._open is not None
 
     @property
@@ -108,7 +111,8 @@ class Keeper:
             store.close()
             raise
         kept = Kept(self.root, store, self.rules, self._report, self._stop, self._share_of_duty)
-        self._open = _Open(store, instance, [make(kept) for make in self._make_parts])
+        ageing = Ageing(store.entries, self.rules.interval_seconds, self._share_of_duty)
+        self._open = _Open(store, instance, ageing, [make(kept) for make in self._make_parts])
         self._cap.forget()
         self._attempts.take(self._obey_policy)
         self._attempts.take(store.begin)
@@ -158,7 +162,7 @@ class Keeper:
         """A tick, in order."""
         now = self._now
         parts = (part.tick for part in now.parts)
-        return (self._obey_policy, *now.store.steps(), self._sweep, *parts, self._publish)
+        return (self._obey_policy, *now.store.steps(), self._sweep, self._remove_aged, *parts, self._publish)
 
     def complete_pass(self, advance: Callable[[], None]) -> Summary:
         """Count everything, reap, and sweep if there is need. ``advance`` is called ``SHARDS`` times.
@@ -169,6 +173,7 @@ class Keeper:
         before = store.held()
         repaired = store.count_all(advance)
         evicted = self._sweep()
+        evicted += self._remove_all_aged()
         store.count_again()
         self._stop.raise_if_set()
         return Summary(before, store.held(), repaired, store.busy, evicted)
@@ -186,21 +191,39 @@ class Keeper:
         now = self._open
         if now is not None:
             now.store.change(rules, share_of_duty)
+            now.ageing.change(rules.interval_seconds, share_of_duty)
             for part in reversed(now.parts):
                 part.close()
             kept = Kept(self.root, now.store, rules, self._report, self._stop, share_of_duty)
             now.parts[:] = [make(kept) for make in parts]
 
-    def sweep_to(self, bite: Bite) -> Evicted:
+    def take(self, step: Step) -> bool:
+        """Take one step for this directory; whether it did not fail. Raises only :class:`Stopped`."""
+        return self._attempts.take(step)
+
+    def entries(self) -> Iterator[Found]:
+        """Every whole entry, in no order; those before an error, which is noted. Requires: open."""
+        try:
+            yield from self._now.store.entries()
+        except OSError as error:
+            self._attempts.note(error)
+
+    def sweep_for(self, bite: Bite) -> Evicted:
+        """Evict for a budget that directories share. Raises only :class:`Stopped`. Requires: open."""
+        done = [Evicted()]
+        self._attempts.take(lambda: done.append(self._evict(bite.budget, lambda store: store.sweep(bite.goal))))
+        return done[-1]
+
+    def _evict(self, budget: str, how: Callable[[Store], Evicted]) -> Evicted:
         """Evict for a budget, and say so. Raises :class:`OSError`. Requires: open."""
         store = self._now.store
         before = store.held()
         began = time.perf_counter()
-        evicted = store.sweep(bite.goal)
+        evicted = how(store)
         if evicted.entries:
             milliseconds = round((time.perf_counter() - began) * 1000, 1)
             after = store.held()
-            done = Sweep(before.bytes, after.bytes, evicted.entries, evicted.bytes, milliseconds, bite.budget)
+            done = Sweep(before.bytes, after.bytes, evicted.entries, evicted.bytes, milliseconds, budget)
             self._report.swept(self.root, done)
             self._status.count(done)
         if store.failure is not None:
@@ -231,7 +254,21 @@ class Keeper:
 
     def _sweep(self) -> Evicted:
         bite = self.rules.bite(self._cap.policy, self._now.store.held())
-        return Evicted() if bite is None else self.sweep_to(bite)
+        return Evicted() if bite is None else self._evict(bite.budget, lambda store: store.sweep(bite.goal))
+
+    def _remove_aged(self) -> Evicted:
+        if self.rules.max_age_seconds is None:
+            return Evicted()
+        old = self._now.ageing.due(self.rules.max_age_seconds)
+        return self._evict("max-age", lambda store: store.remove(old)) if old else Evicted()
+
+    def _remove_all_aged(self) -> Evicted:
+        """As :meth:`_remove_aged`, in one go."""
+        if self.rules.max_age_seconds is None:
+            return Evicted()
+        before_ns = time.time_ns() - int(self.rules.max_age_seconds * 1e9)
+        old = [found for found in self._now.store.entries() if found.last_use_ns < before_ns]
+        return self._evict("max-age", lambda store: store.remove(old)) if old else Evicted()
 
     def _publish(self, *, at_once: bool = False) -> None:
         now = self._now
@@ -242,7 +279,8 @@ class Keeper:
 class _Open:
     """What is open of a directory, as one unit: replaced together when the directory is."""
 
-    def __init__(self, store: Store, instance: Instance, parts: list[Part]) -> None:
+    def __init__(self, store: Store, instance: Instance, ageing: Ageing, parts: list[Part]) -> None:
         self.store = store
         self.instance = instance
+        self.ageing = ageing
         self.parts = parts

@@ -11,14 +11,17 @@ import errno
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, ExitStack
+from dataclasses import replace
 from typing import Final
 
 from lockcache.errors import LockTimeoutError
+from lockcache.filestream.eviction import Evicted
 from lockcache_daemon.crew import Crew
 from lockcache_daemon.keeper import Keeper
-from lockcache_daemon.report import Report
+from lockcache_daemon.report import Report, Summary
 from lockcache_daemon.services import Service
 from lockcache_daemon.settings import Settings
+from lockcache_daemon.shared import SharedBudgets
 from lockcache_daemon.signals import Stopped, StopSignals
 from lockcache_daemon.standby import LOOK_SECONDS
 
@@ -44,6 +47,7 @@ def serve(
 
     ``reload`` is called at a signal to reload: the settings to go on with, or ``None`` to leave all as it is.
     """
+    shared = SharedBudgets()
     with ExitStack() as stack:
         stack.callback(crew.close)
         try:
@@ -57,6 +61,7 @@ def serve(
                     _change(crew, services, reload())
                 for keeper in crew.keepers:
                     keeper.tick()
+                shared.tick(crew.settings, crew.keepers)
                 for service in services:
                     service.tick()
                 _pause(crew, stop)
@@ -65,30 +70,34 @@ def serve(
 
 
 def pass_once(
-    keepers: Sequence[Keeper],
+    crew: Crew,
     report: Report,
     progress: Callable[[int], AbstractContextManager[Callable[[], None]]],
 ) -> bool:
-    """One complete pass over each directory; whether all of it was done.
+    """One complete pass over each directory, and what they share; whether all of it was done.
 
     Raises what opening a directory raises, and :class:`Stopped`.
     """
-    is_complete = True
+    summaries: dict[Keeper, Summary] = {}
+    keepers = crew.keepers
     with ExitStack() as stack:
+        stack.callback(crew.close)
         for keeper in keepers:
-            stack.callback(keeper.close)
             keeper.open()
-        advance = stack.enter_context(progress(len(keepers)))
-        for keeper in keepers:
-            try:
-                summary = keeper.complete_pass(advance)
-            except OSError as error:
-                keeper.note_failure(error)
-                is_complete = False
-                continue
-            report.summed_up(keeper.root, summary)
-            is_complete &= keeper.is_well and not summary.busy_shards
-    return is_complete
+        with progress(len(keepers)) as advance:
+            for keeper in keepers:
+                try:
+                    summaries[keeper] = keeper.complete_pass(advance)
+                except OSError as error:
+                    keeper.note_failure(error)
+        shared = SharedBudgets().tick(crew.settings, keepers)
+        for keeper, summary in summaries.items():
+            more = shared.get(keeper.root, Evicted())
+            final = replace(summary, after=keeper.held, evicted=summary.evicted + more) if more.entries else summary
+            report.summed_up(keeper.root, final)
+        return len(summaries) == len(keepers) and all(
+            keeper.is_well and not summary.busy_shards for keeper, summary in summaries.items()
+        )
 
 
 def _pause(crew: Crew, stop: StopSignals) -> None:

@@ -35,6 +35,10 @@ class Pace:
         self._duty = duty
         self._tick_seconds = tick_seconds
 
+    def forgive(self) -> None:
+        """What was just done found something to do: it is due again at once."""
+        self._due = 0.0
+
     @property
     def is_due(self) -> bool:
         return time.monotonic() >= self._due

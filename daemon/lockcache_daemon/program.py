@@ -62,7 +62,7 @@ def carry_out(request: Request) -> int:
 
 
 def _pass_once(crew: Crew, report: Report) -> int:
-    is_complete = pass_once(crew.keepers, report, counting_progress)
+    is_complete = pass_once(crew, report, counting_progress)
     if crew.settings.metrics_file is not None:
         write_metrics_once(crew.settings.metrics_file, report.board)
     return 0 if is_complete else _INCOMPLETE

@@ -51,6 +51,8 @@ class Rules:
     settle_seconds: float = SETTLE_SECONDS
     #: Which entries go first.
     priority: Priority = "lru"
+    #: Which setting :attr:`max_size_bytes` is from.
+    cap_budget: str = "max-size"
 
     @property
     def policy(self) -> Policy:
@@ -72,7 +74,7 @@ class Rules:
         budgets, limit_bytes, limit_entries = [], None, None
         marks = self.watermarks(policy)
         if marks is not None and held.bytes > marks.high_bytes:
-            budgets.append("max-size")
+            budgets.append(self.cap_budget)
             limit_bytes = marks.low_bytes
         if self.max_entries is not None:
             low, high = self.marks(self.max_entries)
@@ -84,8 +86,10 @@ class Rules:
 
 def rules_for(settings: Settings, directory: DirectorySettings) -> Rules:
     """What ``settings`` mean for one of their directories."""
+    # No directory holds more than all may together: so writers, who know of no total, never exceed it on their own.
+    caps = [cap for cap in (directory.max_size, settings.total) if cap is not None]
     return Rules(
-        directory.max_size,
+        min(caps, default=None),
         directory.low_watermark,
         settings.interval,
         max_entries=directory.max_entries,
@@ -94,4 +98,5 @@ def rules_for(settings: Settings, directory: DirectorySettings) -> Rules:
         floor_bytes=directory.floor or 0,
         settle_seconds=directory.settle,
         priority=directory.policy,
+        cap_budget="max-size" if caps and min(caps) == directory.max_size else "total",
     )

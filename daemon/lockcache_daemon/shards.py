@@ -5,16 +5,17 @@ Keeps invariant 3's repair half through :mod:`.counting`, and invariant 5's thro
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 from lockcache.errors import LockTimeoutError
 from lockcache.filestream.directory import CacheDirectory
-from lockcache.filestream.eviction import Evicted, sweep
+from lockcache.filestream.eviction import Evicted, all_entries, remove_victims, sweep
 from lockcache.filestream.goal import Goal
 from lockcache.filestream.layout import SHARDS, Layout
 from lockcache.filestream.policy import PolicyFile
 from lockcache.filestream.recovery import reap, recount
+from lockcache.filestream.scan import Found
 from lockcache.filestream.usage import Slot
 from lockcache_daemon.counting import Counting
 from lockcache_daemon.pace import Pace
@@ -77,6 +78,14 @@ class ShardStore:
         self._was_fruitless = not evicted.entries
         if self._was_fruitless:
             self._counting.distrust()
+        return evicted
+
+    def entries(self) -> Iterator[Found]:
+        return all_entries(self.layout, self._stop.is_set)
+
+    def remove(self, victims: list[Found]) -> Evicted:
+        evicted = remove_victims(self.directory, victims, None, should_stop=self._stop.is_set)
+        self._counting.after_sweep()
         return evicted
 
     def policy_changed(self) -> None:

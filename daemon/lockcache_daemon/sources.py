@@ -83,7 +83,11 @@ class _Loading:
         self._errors: list[str] = []
         self._document = self._read(sources.config)
         self._top = self._file_values((), [*keys_of(Settings), *keys_of(DirectorySettings), _TABLES])
-        self._above = {**self._from_environ(), **self._from_flags()}
+        layers = (self._top, self._from_environ(), self._from_flags())
+        for layer in layers:  # each on its own: a mistake is one also where another layer counts over it
+            self._valid(Settings, self._of(Settings, layer))
+            self._valid(DirectorySettings, {"path": _Given("", ""), **self._of(DirectorySettings, layer)})
+        self._above = {**layers[1], **layers[2]}
 
     def settings(self) -> Settings:
         tables = self._tables()
@@ -155,6 +159,7 @@ class _Loading:
             table = {key: _Given(each.value, str(number)) for key, each in table.items()}
             path = self._path_of(number, table, tables)
             if path is not None:
+                self._valid(DirectorySettings, table)
                 tables[path] = table
         return tables
 

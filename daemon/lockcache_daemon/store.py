@@ -6,7 +6,7 @@ errors and their order are the keeper's, for every layout alike.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple, Protocol
 
 from lockcache.filestream.eviction import Evicted
@@ -14,6 +14,7 @@ from lockcache.filestream.goal import Goal
 from lockcache.filestream.layout import Layout
 from lockcache.filestream.policy import PolicyFile
 from lockcache.filestream.recovery import Repair
+from lockcache.filestream.scan import Found
 from lockcache.filestream.usage import Slot
 from lockcache_daemon.report import Report
 from lockcache_daemon.rules import Rules
@@ -70,6 +71,12 @@ class Store(Protocol):
 
     def sweep(self, goal: Goal) -> Evicted:
         """Evict down to ``goal``, the first in line first. Nothing while it would only repeat a fruitless one."""
+
+    def entries(self) -> Iterator[Found]:
+        """Every whole entry, in no order. Raises :class:`OSError` and :class:`Stopped`."""
+
+    def remove(self, victims: list[Found]) -> Evicted:
+        """Remove those of ``victims`` that nobody used since they were found."""
 
     def policy_changed(self) -> None:
         """Another cap is in force."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 from lockcache.errors import LockTimeoutError
@@ -101,13 +101,22 @@ class WalkedStore:
         before, is_fresh = self._held, self._is_fresh
         self._is_fresh, self.failure = False, None
         surplus = goal.surplus(before)
-        if surplus == (0, 0) or not is_fresh:
+        if surplus == (0, 0):
             return Evicted()
-        entries = (each for each in self.files.scan(self._stop.raise_if_set) if each.inode)
-        victims, _ = choose_victims(entries, surplus.bytes, 0, surplus.entries)
-        evicted = self._evict(victims)
-        self._held = Slot(before.bytes - evicted.bytes, before.entries - evicted.entries)
+        if not is_fresh:
+            self._is_changed = True  # a budget bites that has nothing to do with a change here: walk, and sweep then
+            return Evicted()
+        victims, _ = choose_victims(self.entries(), surplus.bytes, 0, surplus.entries)
+        evicted = self.remove(victims)
         self._is_changed |= not goal.is_met(self._held)  # some were used, locked, or not to be removed
+        return evicted
+
+    def entries(self) -> Iterator[Found]:
+        return (each for each in self.files.scan(self._stop.raise_if_set) if each.inode)
+
+    def remove(self, victims: list[Found]) -> Evicted:
+        evicted = self._evict(victims)
+        self._held = Slot(self._held.bytes - evicted.bytes, self._held.entries - evicted.entries)
         return evicted
 
     def policy_changed(self) -> None:

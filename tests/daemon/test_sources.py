@@ -132,6 +132,12 @@ def test_all_mistakes_are_named_at_once_and_each_once(config: Path) -> None:
     assert sorted(line.split(": ")[0] for line in said) == [f"{config}:{n}" for n in (1, 2, 7)]
 
 
+def test_a_mistake_is_one_also_where_something_else_counts_over_it(config: Path) -> None:
+    config.write_text('max_size = "x"\n[[directory]]\npath = "/a"\nmax_size = "1G"\nmax_age = "y"\n')
+    said = mistakes(config, {"max_size": "1G", "max_age": "1d"}, "/b", LOCKCACHE_MAX_AGE="z")
+    assert [line.split(": ")[0] for line in said] == [f"{config}:1", "LOCKCACHE_MAX_AGE", f"{config}:5"]
+
+
 def test_a_mistake_in_a_variable_or_a_flag_names_it_and_not_the_file(config: Path) -> None:
     config.write_text('max_size = "1G"\n')
     assert mistakes(config, None, "/a", LOCKCACHE_MAX_AGE="soon")[0].startswith("LOCKCACHE_MAX_AGE: 'soon'")

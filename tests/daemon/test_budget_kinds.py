@@ -1,0 +1,227 @@
+"""Every budget on real directories, of every way in which they are kept."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lockcache import FileStreamProgramCache
+from tests.daemon.material import accounting_is_exact, bytes_on_disk, fill, names_on_disk
+from tests.daemon.pyptx_crowd import bytes_of, key_of, parts, store
+from tests.daemon.running import RunningDaemon, run_daemon, until
+
+
+def once(*arguments: object) -> list[dict[str, Any]]:
+    """What one pass said of its sweeps."""
+    done = run_daemon("--once", "--json", *arguments)
+    assert (done.returncode, done.stderr) == (0, "")
+    return [said for said in map(json.loads, done.stdout.splitlines()) if said["event"] == "sweep"]
+
+
+def names(paths: list[Path]) -> set[str]:
+    return {path.parent.name + path.name for path in paths}
+
+
+def free_bytes(path: Path) -> int:
+    found = os.statvfs(path)
+    return found.f_bavail * found.f_frsize
+
+
+# ---- entries ---------------------------------------------------------------------------------------------------------
+
+
+def test_of_too_many_entries_the_least_recently_used_go(cache_path: Path) -> None:
+    made = fill(cache_path, 200, 100)
+    (sweep,) = once("--max-entries", "100", cache_path)
+    assert (sweep["budget"], sweep["evicted_entries"]) == ("max-entries", 110)
+    assert names_on_disk(cache_path) == names(made[110:])
+    assert accounting_is_exact(cache_path)
+    assert once("--max-entries", "100", cache_path) == []
+
+
+def test_of_too_many_entries_in_a_directory_that_is_walked_whole_ones_go(cache_path: Path) -> None:
+    store(cache_path, range(200))
+    (sweep,) = once("--max-entries", "100", cache_path)
+    assert (sweep["budget"], sweep["evicted_entries"]) == ("max-entries", 110)
+    assert set(parts(cache_path)) == {key_of(number).hash() for number in range(110, 200)}
+
+
+def test_the_number_of_entries_is_kept_while_a_stranger_writes(cache_path: Path) -> None:
+    with RunningDaemon("--max-entries", "100", cache_path) as daemon:
+        for first in (0, 1000, 2000):
+            fill(cache_path, 200, 100, first=first)
+            until(lambda: len(names_on_disk(cache_path)) <= 95)
+        assert daemon.end(signal.SIGTERM) == 0
+    assert not (cache_path / "lockcache" / "policy.json").exists()  # no cap was asked for
+
+
+def test_whichever_budget_bites_first_is_the_one_that_is_named(cache_path: Path) -> None:
+    fill(cache_path, 200, 10_000)
+    (sweep,) = once("--max-entries", "1000", "--max-size", "1M", cache_path)
+    assert sweep["budget"] == "max-size"
+    (sweep,) = once("--max-entries", "50", "--max-size", "10M", cache_path)
+    assert (sweep["budget"], len(names_on_disk(cache_path))) == ("max-entries", 45)
+
+
+# ---- age -------------------------------------------------------------------------------------------------------------
+
+
+def test_what_nobody_used_for_too_long_goes_and_a_hit_is_a_use(cache_path: Path) -> None:
+    with FileStreamProgramCache(cache_path) as cache:
+        for number in range(20):
+            cache[b"%d" % number] = b"x"
+        for path in cache_path.glob("entries/??/*"):
+            os.utime(path, (time.time() - 7200,) * 2)
+        assert cache.get(b"7") == b"x"
+        cache[b"new"] = b"x"
+        (sweep,) = once("--max-age", "1h", cache_path)
+        assert (sweep["budget"], sweep["evicted_entries"]) == ("max-age", 19)
+        assert [cache.get(key) for key in (b"7", b"new", b"8")] == [b"x", b"x", None]
+    assert accounting_is_exact(cache_path)
+
+
+def test_what_nobody_used_for_too_long_goes_from_a_directory_that_is_walked(cache_path: Path) -> None:
+    store(cache_path, range(20))  # an hour ago
+    (sweep,) = once("--max-age", "50m", cache_path)
+    assert (sweep["budget"], sweep["evicted_entries"]) == ("max-age", 20)
+    store(cache_path, range(20))
+    assert once("--max-age", "70m", cache_path) == []
+    assert len(parts(cache_path)) == 20
+
+
+@pytest.mark.parametrize("is_walked", [False, True], ids=["lockcache", "pyptx"])
+def test_entries_go_when_they_come_of_age_while_the_daemon_runs(cache_path: Path, is_walked: bool) -> None:
+    if is_walked:
+        store(cache_path, range(10))
+    else:
+        fill(cache_path, 10, 100)
+    with RunningDaemon("--max-age", "2s", cache_path) as daemon:
+        assert daemon.wait_for("sweep")["evicted_entries"] == 10
+        if is_walked:
+            store(cache_path, range(10))
+            now = time.time()
+            for path in cache_path.glob("*.*"):
+                os.utime(path, (now, now))
+        else:
+            for path in fill(cache_path, 10, 100):
+                os.utime(path)
+        assert daemon.wait_for("sweep")["budget"] == "max-age"
+        until(lambda: not parts(cache_path) and not names_on_disk(cache_path))
+        assert daemon.end(signal.SIGTERM) == 0
+
+
+# ---- free space ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.root
+def test_when_others_fill_the_file_system_entries_make_room(mount_tmpfs: Callable[[str], Path]) -> None:
+    path = mount_tmpfs("size=64m")
+    cache = path / "cache"
+    fill(cache, 400, 10_000)
+    assert once("--min-free", "56M", cache) == []
+    (path / "ballast").write_bytes(bytes(4_000_000))
+    assert free_bytes(path) < 58_800_000
+    (sweep,) = once("--min-free", "56M", cache)
+    assert sweep["budget"] == "min-free"
+    assert free_bytes(path) >= 58_800_000
+    assert 0 < len(names_on_disk(cache)) < 400
+
+
+@pytest.mark.root
+def test_a_share_counts_for_inodes_too(mount_tmpfs: Callable[[str], Path]) -> None:
+    path = mount_tmpfs("size=64m,nr_inodes=2000")
+    cache = path / "cache"
+    fill(cache, 400, 10)
+    assert once("--min-free", "50%", cache) == []
+    (path / "ballast").mkdir()
+    while os.statvfs(path).f_favail >= 980:
+        (path / "ballast" / str(os.statvfs(path).f_favail)).touch()
+    (sweep,) = once("--min-free", "50%", cache)
+    assert sweep["budget"] == "min-free"
+    assert 1100 <= os.statvfs(path).f_favail <= 1105  # the daemon's own files come and go
+
+
+@pytest.mark.root
+def test_a_walked_directory_that_did_not_change_makes_room_too(mount_tmpfs: Callable[[str], Path]) -> None:
+    path = mount_tmpfs("size=64m")
+    cache = path / "cache"
+    cache.mkdir(mode=0o700)
+    store(cache, range(400))
+    with RunningDaemon("--min-free", "56M", cache) as daemon:
+        (path / "ballast").write_bytes(bytes(5_000_000))
+        assert daemon.wait_for("sweep")["budget"] == "min-free"
+        until(lambda: free_bytes(path) >= 58_000_000)
+        assert daemon.end(signal.SIGTERM) == 0
+
+
+# ---- a total ---------------------------------------------------------------------------------------------------------
+
+
+def test_over_a_total_the_least_recently_used_of_all_directories_go(tmp_path: Path) -> None:
+    old, new = tmp_path / "old", tmp_path / "new"
+    fill(old, 100, 10_000)
+    made = fill(new, 100, 10_000, first=1000)
+    (sweep,) = once("--total", "1500k", old, new)
+    assert (sweep["budget"], sweep["directory"], sweep["evicted_entries"]) == ("total", str(old), 65)
+    assert names_on_disk(new) == names(made)
+    assert once("--total", "1500k", old, new) == []
+
+
+def test_the_use_of_both_directories_is_one_order(tmp_path: Path) -> None:
+    a, b = tmp_path / "a", tmp_path / "b"
+    for number in range(0, 200, 2):
+        fill(a, 1, 10_000, first=number)
+        fill(b, 1, 10_000, first=number + 1)
+    swept = {sweep["directory"]: sweep["evicted_entries"] for sweep in once("--total", "1500k", a, b)}
+    assert swept == {str(a): 33, str(b): 32}
+
+
+def test_a_total_takes_no_directory_below_its_floor(tmp_path: Path) -> None:
+    config, old, new = tmp_path / "lockcache.toml", tmp_path / "old", tmp_path / "new"
+    fill(old, 100, 10_000)
+    fill(new, 100, 10_000, first=1000)
+    config.write_text(
+        f'total = "1500k"\n[[directory]]\npath = "{old}"\nfloor = "500k"\n[[directory]]\npath = "{new}"\n'
+    )
+    once("--config", config)
+    assert (bytes_on_disk(old), bytes_on_disk(new)) == (500_000, 850_000)
+
+
+def test_directories_of_different_layouts_share_a_total(tmp_path: Path) -> None:
+    ours, theirs = tmp_path / "ours", tmp_path / "theirs"
+    store(theirs, range(100))
+    made = fill(ours, 100, 10_000)
+    for path in made:
+        os.utime(path)
+    before = bytes_of(theirs)
+    (sweep,) = once("--total", "1500k", ours, theirs)
+    assert sweep["directory"] == str(theirs)
+    assert names_on_disk(ours) == names(made)
+    assert 1_000_000 + bytes_of(theirs) <= 1_350_000 < 1_000_000 + before
+
+
+def test_a_total_is_kept_while_strangers_write_into_all_directories(tmp_path: Path) -> None:
+    paths = [tmp_path / name for name in "abc"]
+    with RunningDaemon("--total", "1M", "--floor", "100k", *paths, starts=3) as daemon:
+        for number, path in enumerate(paths):
+            fill(path, 80, 10_000, first=1000 * number)
+            until(lambda: sum(map(bytes_on_disk, paths)) <= 950_000)
+        assert daemon.end(signal.SIGTERM) == 0
+    assert all(bytes_on_disk(path) >= 100_000 for path in paths)
+    assert all(accounting_is_exact(path) for path in paths)
+
+
+def test_writers_obey_the_smaller_of_their_cap_and_the_total(tmp_path: Path) -> None:
+    a, b = tmp_path / "a", tmp_path / "b"
+    once("--total", "1M", a)
+    once("--total", "3M", "--max-size", "2M", b)
+    for path, cap in ((a, 1_000_000), (b, 2_000_000)):
+        with FileStreamProgramCache(path) as cache:
+            assert cache.max_size_bytes == cap
