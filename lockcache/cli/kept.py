@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import json
 import os
-from typing import Final
+from typing import Any, Final
 
 from lockcache.errors import LockTimeoutError
 from lockcache.filestream.layout import Layout
 from lockcache.filestream.locks import ProcessLock
 
-__all__ = ["keeper_of"]
+__all__ = ["keeper_of", "read_status"]
 
-# A status is some 500 bytes.
+# A status is some 500 bytes; of a daemon with many budgets some more.
 _LARGEST_STATUS_BYTES: Final = 65536
 
 
@@ -27,18 +27,29 @@ def keeper_of(layout: Layout) -> str | None:
     return who if who is not None and _is_locked(layout) else None
 
 
-def _read_who(layout: Layout) -> str | None:
+def read_status(layout: Layout) -> dict[str, Any]:
+    """What ``daemon.json`` says; empty if there is none, or none that can be read."""
     try:
         fd = os.open(layout.daemon_status, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError:
-        return None
+        return {}
     try:
         status = json.loads(os.read(fd, _LARGEST_STATUS_BYTES))
-        return f"pid {status['pid']} on {status['host']}"
-    except (OSError, ValueError, TypeError, KeyError):
-        return "which one, its status does not say"
+    except (OSError, ValueError, RecursionError):
+        return {"unreadable": True}
     finally:
         os.close(fd)
+    return status if isinstance(status, dict) else {"unreadable": True}
+
+
+def _read_who(layout: Layout) -> str | None:
+    status = read_status(layout)
+    if not status:
+        return None
+    try:
+        return f"pid {status['pid']} on {status['host']}"
+    except KeyError:
+        return "which one, its status does not say"
 
 
 def _is_locked(layout: Layout) -> bool:

@@ -27,6 +27,7 @@ __all__ = ["COMMANDS", "cli", "run"]
 #: Each the name of a module in lockcache.cli.commands.
 COMMANDS: Final = (
     "clear",
+    "completion",
     "evict",
     "inspect",
     "ls",
@@ -35,6 +36,7 @@ COMMANDS: Final = (
     "policy",
     "recount",
     "stats",
+    "top",
     "unpack",
     "verify",
 )

@@ -17,14 +17,17 @@ import stat
 from collections.abc import Callable, Iterator
 from typing import Any, Final, NamedTuple
 
+from xxhash import xxh3_128_digest
+
 from lockcache.artifact import HEAD_BYTES as ARTIFACT_BYTES
 from lockcache.artifact import Artifact, identify
+from lockcache.filestream.checking import is_of_another_version, judge, read_records
 from lockcache.filestream.eviction import all_entries
 from lockcache.filestream.layout import Layout, is_entry_file
 from lockcache.filestream.recency import last_use_ns
-from lockcache.filestream.record import HEAD_BYTES, is_understood, is_whole
+from lockcache.filestream.record import HEAD_BYTES, is_understood
 from lockcache.filestream.scan import Found
-from lockcache.filestream.statement import candidates, raw_record, read_statement, record_file_bytes
+from lockcache.filestream.statement import read_statement, record_file_bytes
 
 __all__ = ["Described", "Read", "catalog", "describe", "find_entry", "find_names", "read"]
 
@@ -123,16 +126,14 @@ def _read_once(layout: Layout, name: str) -> Read:
         status = os.fstat(file.fileno())
         if not stat.S_ISREG(status.st_mode):
             raise OSError(errno.EINVAL, "not a regular file", layout.entry(name))
-        blob, beside = raw_record(layout, name)
+        records = read_records(layout, file.fileno(), name)
         payload = file.read()
-    found_records = candidates(blob, beside) if blob or beside else []
-    understood = [candidate for candidate in found_records if is_understood(candidate)]
-    for candidate in understood:
-        if is_whole(candidate, name, payload):
-            return Read(payload, True, candidate[28:HEAD_BYTES], status.st_uid)
-    is_newer = any(candidate[:2] == b"LC" and not is_understood(candidate) for candidate in found_records)
-    verified = None if not found_records or (is_newer and not understood) else False
-    return Read(payload, verified, understood[0][28:HEAD_BYTES] if understood else None, status.st_uid)
+    payload_digest = xxh3_128_digest(payload)
+    is_verified: bool | None = None
+    if records and not is_of_another_version(records, name, payload_digest):
+        is_verified = not judge(records, name, len(payload), payload_digest)
+    digests = [blob[28:HEAD_BYTES] for blob in records if is_understood(blob)]
+    return Read(payload, is_verified, digests[0] if digests else None, status.st_uid)
 
 
 def find_names(layout: Layout, prefix: str, at_most: int) -> list[str]:

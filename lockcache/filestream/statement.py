@@ -26,7 +26,7 @@ from lockcache.filestream.record import (
 )
 from lockcache.filestream.scan import Found
 
-__all__ = ["Statement", "candidates", "raw_record", "read_statement", "record_file_bytes"]
+__all__ = ["Statement", "read_statement", "record_file_bytes"]
 
 _FLAGS: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 _NO_ATTRIBUTE: Final = (errno.ENODATA, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EPERM)
@@ -46,12 +46,12 @@ class Statement(NamedTuple):
 def read_statement(layout: Layout, found: Found) -> Statement:
     """What the record of an entry says."""
     try:
-        blob, beside = raw_record(layout, found.name)
+        blob, beside = _raw_record(layout, found.name)
     except OSError:
         return Statement("damaged")  # gone, or cannot be read: the caller looks which
     if not blob and not beside:
         return Statement("none")
-    found_records = candidates(blob, beside)
+    found_records = _candidates(blob, beside)
     # A record file may be there and not be this entry's record: left from before it was written anew.
     for file_bytes in (len(beside), record_file_bytes(layout, found.name)):
         for candidate in found_records:
@@ -61,7 +61,7 @@ def read_statement(layout: Layout, found: Found) -> Statement:
     return Statement("damaged")
 
 
-def raw_record(layout: Layout, name: str) -> tuple[bytes, bytes]:
+def _raw_record(layout: Layout, name: str) -> tuple[bytes, bytes]:
     """The attribute, and the record file where that belongs to it; each may be empty."""
     try:
         blob = os.getxattr(layout.entry(name), XATTR, follow_symlinks=False)
@@ -73,7 +73,7 @@ def raw_record(layout: Layout, name: str) -> tuple[bytes, bytes]:
     return blob, _record_file(layout, name) if is_beside else b""
 
 
-def candidates(blob: bytes, beside: bytes) -> list[bytes]:
+def _candidates(blob: bytes, beside: bytes) -> list[bytes]:
     """What may be the record, head and tail: one, or in the middle of a publish several. As the reader has it."""
     if not blob:
         return split_records(beside)

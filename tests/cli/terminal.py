@@ -7,6 +7,8 @@ import pty
 import subprocess
 from types import TracebackType
 
+import psutil
+
 from tests.cli.running import LOCKCACHE
 
 __all__ = ["OnTerminal"]
@@ -57,3 +59,8 @@ class OnTerminal:
         except OSError:
             pass  # how a terminal says that its other end is closed
         return self.process.wait(_HANG_SECONDS)
+
+    def signal_command(self, number: int) -> None:
+        """Signal the command itself: setsid waits beside it."""
+        [child] = psutil.Process(self.process.pid).children() or [psutil.Process(self.process.pid)]
+        child.send_signal(number)

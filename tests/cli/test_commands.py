@@ -27,14 +27,6 @@ def test_path_prints_the_directory_that_the_environment_names(cache_path: Path) 
     assert run("path", LOCKCACHE_DIR=str(cache_path)).stdout == f"{cache_path}\n"
 
 
-def test_stats_are_for_people_and_for_programs(filled: Path) -> None:
-    shown = run("stats", str(filled))
-    assert shown.returncode == 0
-    assert "1.5 KB" in shown.stdout
-    found = json.loads(run("stats", "--json", str(filled)).stdout)
-    assert found == {"path": str(filled), "bytes": 1500, "entries": 2, "max_size_bytes": 10_000}
-
-
 def test_recount_says_by_how_much_the_accounting_was_wrong(filled: Path) -> None:
     [largest] = [file for file in (filled / "entries").glob("*/*") if file.stat().st_size == 1000]
     largest.unlink()
@@ -67,6 +59,16 @@ def test_a_policy_of_none_lets_programs_choose_again(filled: Path) -> None:
         assert cache.max_size_bytes == 5_000_000
 
 
+def test_clear_and_policy_set_tell_programs_what_they_did(filled: Path) -> None:
+    found = json.loads(run("policy", "set", "--json", "--max-size", "1M", filled).stdout)
+    assert found == {"path": str(filled), "max_size_bytes": 1_000_000, "by_operator": True, "priority": "lru"}
+    assert json.loads(run("policy", "set", "--json", "--policy", "cost", filled).stdout) == {
+        **found,
+        "priority": "cost",
+    }
+    assert json.loads(run("clear", "--yes", "--json", filled).stdout) == {"path": str(filled), "removed_entries": 2}
+
+
 def test_clear_asks_first(filled: Path) -> None:
     assert run("clear", str(filled)).returncode == 1
     assert len(FileStreamProgramCache(filled)) == 2
@@ -92,12 +94,6 @@ def test_looking_at_a_cache_over_its_cap_evicts_nothing(command: str, filled: Pa
     assert len(list((filled / "entries").glob("*/*"))) == 2
 
 
-def test_a_directory_that_only_cuda_core_filled_has_stats(tmp_path: Path) -> None:
-    (tmp_path / "x" / "entries" / "ab").mkdir(parents=True, mode=0o700)
-    (tmp_path / "x" / "entries" / "ab" / ("0" * 62)).write_bytes(b"theirs")
-    assert json.loads(run("stats", "--json", str(tmp_path / "x")).stdout)["bytes"] == 6
-
-
 def test_setting_a_policy_repairs_a_damaged_one(filled: Path) -> None:
     (filled / "lockcache" / "policy.json").write_text("{")
     assert "set it anew" in run("stats", str(filled)).stderr
@@ -106,7 +102,7 @@ def test_setting_a_policy_repairs_a_damaged_one(filled: Path) -> None:
     assert json.loads(run("policy", "get", "--json", str(filled)).stdout)["max_size_bytes"] == 1_000_000
 
 
-@pytest.mark.parametrize("size, will", [("none", "put its own --max-size back"), ("2M", "obey this cap")])
+@pytest.mark.parametrize("size, will", [("none", "put its own back"), ("2M", "obey this cap")])
 def test_setting_a_policy_says_what_a_running_daemon_will_make_of_it(filled: Path, size: str, will: str) -> None:
     with RunningDaemon("--max-size", "1M", filled) as daemon:
         ended = run("policy", "set", "--max-size", size, str(filled))

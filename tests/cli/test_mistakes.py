@@ -23,9 +23,10 @@ ON_A_DIRECTORY = {
     "policy": ("policy", "get"),
     "recount": ("recount",),
     "stats": ("stats",),
+    "top": ("top",),
     "verify": ("verify",),
 }
-WITHOUT_A_DIRECTORY = {"path", "unpack"}
+WITHOUT_A_DIRECTORY = {"completion", "path", "unpack"}
 
 BAD_VALUES = [
     (("stats", "--no-such-option"), "--no-such-option"),
@@ -44,6 +45,10 @@ BAD_VALUES = [
     (("evict", "{filled}"), "--older-than"),
     (("evict", "--to", "-1", "{filled}"), "'-1'"),
     (("inspect",), "KEY"),
+    (("top", "--interval", "1ms", "{filled}"), "'1ms'"),
+    (("top", "{filled}", "{filled}/no-such"), "no-such"),
+    (("completion", "tcsh"), "'tcsh'"),
+    (("completion",), "zsh"),
     (("inspect", "nothing", "{filled}"), "'nothing'"),
     (("inspect", "hex:xyz", "{filled}"), "'hex:xyz'"),
     (("pack", "", "{filled}"), "must not be empty"),
@@ -110,7 +115,7 @@ def test_an_unsafe_directory_comes_with_the_command_that_mends_it(command: str, 
     refused(run(*ON_A_DIRECTORY[command], filled), f"chmod -R go-w {filled}")
 
 
-@pytest.mark.parametrize("command", ["clear", "policy", "recount", "stats"])
+@pytest.mark.parametrize("command", ["clear", "evict", "policy", "recount", "stats"])
 def test_a_damaged_policy_says_how_to_mend_it(command: str, filled: Path) -> None:
     (filled / "lockcache" / "policy.json").write_text('{"max_size_bytes": "much"}')
     refused(run(*ON_A_DIRECTORY[command], filled), "policy.json")

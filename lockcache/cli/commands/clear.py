@@ -7,6 +7,7 @@ import click
 from lockcache import FileStreamProgramCache
 from lockcache.cli import options
 from lockcache.cli.opening import open_directory
+from lockcache.cli.output import plain, print_json
 from lockcache.filestream.layout import SHARDS
 from lockcache.filestream.scan import count_shard
 
@@ -16,7 +17,8 @@ __all__ = ["command"]
 @click.command("clear")
 @options.directory
 @options.yes
-def command(directory: str | None, yes: bool) -> None:
+@options.as_json
+def command(directory: str | None, yes: bool, as_json: bool) -> None:
     """Remove every entry. Safe while others use the cache: they miss, and compile again.
 
     \b
@@ -27,5 +29,10 @@ def command(directory: str | None, yes: bool) -> None:
     layout = open_directory(directory).layout
     if not yes:
         entries = sum(count_shard(layout, shard) for shard in range(SHARDS))
-        click.confirm(f"Remove {entries} entries from {layout.root}?", abort=True)
-    FileStreamProgramCache(layout.root).clear()
+        # Also without a terminal, where no answer is a no: "all of it" is not to be had by accident.
+        click.confirm(f"Remove {entries} entries from {plain(layout.root)}?", abort=True, err=True)
+    cache = FileStreamProgramCache(layout.root)
+    before = len(cache)
+    cache.clear()
+    if as_json:
+        print_json({"path": layout.root, "removed_entries": max(0, before - len(cache))})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 import click
 
@@ -11,7 +11,7 @@ from lockcache.arguments import resolve_path
 from lockcache.cli import options
 from lockcache.cli.kept import keeper_of
 from lockcache.cli.opening import LOCK_TIMEOUT_SECONDS, no_cache, open_directory
-from lockcache.cli.output import cap_in_words, print_facts
+from lockcache.cli.output import cap_in_words, print_facts, print_json
 from lockcache.errors import PolicyError
 from lockcache.filestream.directory import CacheDirectory, check_directory
 from lockcache.filestream.layout import Layout
@@ -60,10 +60,9 @@ def _parse_cap(text: str) -> int | str:
 @options.directory
 @click.option(
     "--max-size",
-    required=True,
     metavar="SIZE",
     callback=options.by(_parse_cap),
-    help="The cap: 10G, 512M, 1.5T, 10GiB; or 'none'.",
+    help="The cap: 10G, 512M, 1.5T, 10GiB; or 'none'. [as it was]",
 )
 @click.option(
     "--policy",
@@ -72,8 +71,9 @@ def _parse_cap(text: str) -> int | str:
     help="What writers evict first: lru, the least recently used; cost, what is cheap to compile again for its bytes. "
     "[as it was]",
 )
-def policy_set(directory: str | None, max_size: int | str, priority: Priority | None) -> None:
-    """Set the cap. Running processes obey from their next write; a program's own max_size_bytes does not replace it.
+@options.as_json
+def policy_set(directory: str | None, max_size: int | str | None, priority: Priority | None, as_json: bool) -> None:
+    """Set the rules. Running processes obey from their next write; a program's own max_size_bytes replaces no such cap.
 
     \b
     G means 10^9 bytes and GiB 2^30.
@@ -82,22 +82,23 @@ def policy_set(directory: str | None, max_size: int | str, priority: Priority | 
     Examples:
       lockcache policy set --max-size 10G /scratch/kernels
       lockcache policy set --max-size none      (no cap; programs may set one)
-      lockcache policy set --max-size 10G --policy cost
+      lockcache policy set --policy cost
     """
-    cap = None if isinstance(max_size, str) else max_size
+    if max_size is None and priority is None:
+        raise click.UsageError("Nothing says what to set: give --max-size or --policy")
     layout = Layout(resolve_path(directory))
     if not os.path.isdir(layout.root):
         raise no_cache(layout)
     keeper = keeper_of(layout)  # before: afterwards it may have answered already
-    _set_policy(layout, cap, priority)
-    if keeper is not None:
-        will = (
-            "put its own --max-size back; stop it first" if cap is None else "obey this cap until it is started again"
-        )
+    policy = _set_policy(layout, max_size, priority)
+    if as_json:
+        print_json({"path": layout.root, **asdict(policy)})
+    if keeper is not None and max_size is not None:
+        will = "obey this cap until it is started again" if policy.by_operator else "put its own back; stop it first"
         click.echo(f"lockcache: a lockcache-daemon ({keeper}) keeps this directory, and will {will}", err=True)
 
 
-def _set_policy(layout: Layout, cap: int | None, priority: Priority | None) -> None:
+def _set_policy(layout: Layout, max_size: int | str | None, priority: Priority | None) -> Policy:
     was = Policy()
     try:
         file = CacheDirectory(layout.root, LOCK_TIMEOUT_SECONDS).policy
@@ -106,4 +107,9 @@ def _set_policy(layout: Layout, cap: int | None, priority: Priority | None) -> N
         # Damaged, which is what setting it anew is for. All else of the directory was made and found in order.
         check_directory(layout)
         file = PolicyFile(layout)
-    file.replace(Policy(cap, by_operator=cap is not None, priority=priority or was.priority))
+    policy = replace(was, priority=priority or was.priority)
+    if max_size is not None:
+        cap = None if isinstance(max_size, str) else max_size
+        policy = replace(policy, max_size_bytes=cap, by_operator=cap is not None)
+    file.replace(policy)
+    return policy

@@ -1,28 +1,153 @@
-"""``lockcache stats``: how full a cache is."""
+"""``lockcache stats``: how full a cache is, how it is used, and whether its accounting is right."""
 
 from __future__ import annotations
+
+import sys
+from typing import Any, Final
 
 import click
 
 from lockcache.cli import options
-from lockcache.cli.opening import held, open_directory
-from lockcache.cli.output import cap_in_words, print_facts, size_in_words
+from lockcache.cli.kept import keeper_of, read_status
+from lockcache.cli.opening import look
+from lockcache.cli.output import cap_in_words, elapsed, plain, print_json, size_in_words, text_size
+from lockcache.cli.progress import step_bar
+from lockcache.filestream.counters import Counters, read_counters
+from lockcache.filestream.layout import SHARDS, Layout
+from lockcache.filestream.policy import PolicyFile
+from lockcache.filestream.quarantine import measure_quarantine
+from lockcache.filestream.survey import Spread, accounted, find_drift, measured, spread, staged
+from lockcache.filestream.usage import Slot
 
 __all__ = ["command"]
+
+_BARS: Final = " ▁▂▃▄▅▆▇█"
+_ASCII_BARS: Final = " .:-=+*#%"
 
 
 @click.command("stats")
 @options.directory
+@click.option(
+    "--no-measure", is_flag=True, help="Do not walk the directory to check the accounting (3 s for a million)."
+)
 @options.as_json
-def command(directory: str | None, as_json: bool) -> None:
-    """Show how full a cache is, against its cap.
+def command(directory: str | None, no_measure: bool, as_json: bool) -> None:
+    """Show how full a cache is against its cap, how it is spread and used, and whether its accounting is right.
+
+    Hits and misses are those that programs reported: with a put, when they end, and when they ask for their own
+    statistics. Drift is what the accounting has too much or too little; 'lockcache recount' mends it. Changes nothing.
 
     \b
     Examples:
       lockcache stats
-      lockcache stats --json /scratch/kernels
+      lockcache stats --no-measure /scratch/kernels
+      lockcache stats --json | jq .programs.hit_ratio
     """
-    opened = open_directory(directory)
-    cap, slot = opened.policy.current().max_size_bytes, held(opened)
-    found = {"path": opened.layout.root, "bytes": slot.bytes, "entries": slot.entries, "max_size_bytes": cap}
-    print_facts(found, as_json, {"bytes": size_in_words(slot.bytes), "max_size_bytes": cap_in_words(cap)})
+    layout = look(directory)
+    found = _survey(layout, measure=not no_measure)
+    if as_json:
+        print_json(found)
+        return
+    for name, text in _facts(found).items():
+        click.echo(f"{name:<10}  {plain(text) if name != 'spread' else text}")
+
+
+def _survey(layout: Layout, *, measure: bool) -> dict[str, Any]:
+    policy = PolicyFile(layout).load()
+    slots = accounted(layout)
+    with step_bar("measuring", SHARDS) as advance:
+        if slots is None:
+            held, drift = measured(layout, lambda: advance(1)), None
+        else:
+            held, drift = slots, find_drift(layout, lambda: advance(1)) if measure else None
+    used = [slot for slot in held if slot.entries]
+    total, cap = Slot(sum(slot.bytes for slot in held), sum(slot.entries for slot in held)), policy.max_size_bytes
+    counters, keeper = read_counters(layout), keeper_of(layout)
+    return {
+        "path": layout.root,
+        "bytes": total.bytes,
+        "entries": total.entries,
+        "max_size_bytes": cap,
+        "share": total.bytes / cap if cap else None,
+        "accounted": slots is not None,
+        "staged": staged(layout)._asdict(),
+        "quarantined": measure_quarantine(layout)._asdict(),
+        "shards": {
+            "used": len(used),
+            "entries": spread([slot.entries for slot in used])._asdict() if used else None,
+            "bytes": spread([slot.bytes for slot in used])._asdict() if used else None,
+        },
+        "programs": {**counters._asdict(), "hit_ratio": counters.hit_ratio},
+        "drift": drift and drift._asdict(),
+        "daemon": {"who": keeper, **read_status(layout)} if keeper else None,
+    }
+
+
+def _facts(found: dict[str, Any]) -> dict[str, str]:
+    share = "" if found["share"] is None else f", {found['share']:.1%} of the cap"
+    facts = {
+        "path": found["path"],
+        "holds": f"{size_in_words(found['bytes'])} in {found['entries']} entries{share}",
+        "cap": cap_in_words(found["max_size_bytes"]),
+        "staged": _slot(found["staged"], "writes under way"),
+    }
+    if found["quarantined"]["entries"]:
+        facts["quarantine"] = _slot(found["quarantined"], "corrupt entries")
+    if found["shards"]["used"]:
+        facts["shards"], facts["spread"] = _shards(found["shards"])
+    facts["programs"] = _programs(Counters(**{name: found["programs"][name] for name in Counters._fields}))
+    facts["drift"] = _drift(found)
+    facts["daemon"] = found["daemon"]["who"] if found["daemon"] else "none keeps it"
+    return facts
+
+
+def _slot(slot: dict[str, int], what: str) -> str:
+    return f"{slot['entries']} {what}, {text_size(slot['bytes'])}"
+
+
+def _shards(shards: dict[str, Any]) -> tuple[str, str]:
+    entries, sizes = Spread(**shards["entries"]), Spread(**shards["bytes"])
+    words = (
+        f"{shards['used']} of {SHARDS} used: {entries.smallest} to {entries.largest} entries, median {entries.median}"
+    )
+    return words, (
+        f"{text_size(sizes.smallest)} [{_sparkline(sizes.histogram)}] {text_size(sizes.largest)} a shard, "
+        f"median {text_size(sizes.median)}"
+    )
+
+
+def _sparkline(histogram: list[int]) -> str:
+    try:
+        _BARS.encode(sys.stdout.encoding or "ascii")
+        bars = _BARS
+    except UnicodeEncodeError:
+        bars = _ASCII_BARS
+    most = max(histogram)
+    # At least the lowest bar where there is anything.
+    return "".join(bars[-(-count * (len(bars) - 1) // most)] for count in histogram)
+
+
+def _programs(counters: Counters) -> str:
+    if counters.hit_ratio is None:
+        return "none reported hits or misses yet"
+    words = (
+        f"{counters.hit_ratio:.1%} hits ({counters.hits} of {counters.hits + counters.misses}), {counters.puts} puts"
+    )
+    for count, what in (
+        (counters.evictions, "evictions"),
+        (counters.dropped_writes, "dropped writes"),
+        (counters.corrupt_entries, "corrupt reads"),
+    ):
+        words += f", {count} {what}" if count else ""
+    return f"{words}; last reported {elapsed(counters.last_report_ns)} ago"
+
+
+def _drift(found: dict[str, Any]) -> str:
+    drift = found["drift"]
+    if not found["accounted"]:
+        return "no accounting yet: no program of lockcache wrote here; what is shown was measured"
+    if drift is None:
+        return "not measured"
+    if not drift["shards"]:
+        return "none" if not drift["busy_shards"] else f"none seen; {drift['busy_shards']} shards were busy"
+    return f"{drift['bytes']:+} bytes, {drift['entries']:+} entries in {drift['shards']} shards: run lockcache recount"

@@ -1,0 +1,56 @@
+"""Completion, as a shell asks for it; in a real bash, and in zsh and fish where there are any."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from lockcache import FileStreamProgramCache
+from lockcache.filestream.layout import entry_name
+from tests.cli.running import LOCKCACHE, run
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_what_is_printed_is_a_script_of_that_shell_with_instructions(shell: str) -> None:
+    printed = run("completion", shell).stdout
+    assert printed.startswith("# ")
+    assert f"lockcache completion {shell}" in printed
+    if shutil.which(shell) is None:
+        pytest.skip(f"needs {shell}, to check the script")
+    checked = subprocess.run([shell, "-n"], input=printed, text=True, capture_output=True, check=False)
+    assert (checked.returncode, checked.stderr) == (0, "")
+
+
+def test_in_bash_commands_options_and_hashes_are_completed(cache_path: Path) -> None:
+    FileStreamProgramCache(cache_path)["k"] = b"x"
+    name = entry_name(b"k")
+    script = f"""
+        eval "$(lockcache completion bash)"
+        ask() {{
+            COMPREPLY=(); COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1))
+            _lockcache_completion "$1"; echo "${{COMPREPLY[@]}}"
+        }}
+        ask lockcache ev
+        ask lockcache ls --sor
+        ask lockcache inspect {name[:3]}
+        ask lockcache ls --kind cu
+    """
+    path = f"{Path(LOCKCACHE).parent}:{os.environ['PATH']}"
+    environment = {**os.environ, "PATH": path, "LOCKCACHE_DIR": str(cache_path)}
+    asked = subprocess.run(["bash", "-c", script], env=environment, text=True, capture_output=True, check=False)
+    assert asked.stdout.splitlines() == ["evict", "--sort", name, "cubin"]
+
+
+def test_completing_without_a_cache_gives_nothing_and_no_error(tmp_path: Path) -> None:
+    asked = run(
+        LOCKCACHE_DIR=str(tmp_path / "missing"),
+        _LOCKCACHE_COMPLETE="bash_complete",
+        COMP_WORDS="lockcache inspect ab",
+        COMP_CWORD="2",
+    )
+    assert (asked.stdout.strip(), asked.stderr) == ("", "")
+    assert not (tmp_path / "missing").exists()

@@ -1,0 +1,87 @@
+"""``lockcache top``, on a real terminal and without one."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+from pathlib import Path
+
+import pytest
+
+from lockcache import Entry, FileStreamProgramCache
+from lockcache.cli.watching import Watch
+from lockcache.filestream.layout import Layout, entry_name
+from tests.cli.running import run
+from tests.cli.terminal import OnTerminal
+
+
+@pytest.fixture
+def filled(cache_path: Path) -> Path:
+    with FileStreamProgramCache(cache_path, max_size_bytes=10_000) as cache:
+        cache.put_entry("a", Entry(b"x" * 1000, {"kind": "cubin", "arch": "sm_90"}))
+        cache["b"] = b"y" * 500
+    return cache_path
+
+
+def test_without_a_terminal_it_is_one_look(filled: Path) -> None:
+    ended = run("top", filled)
+    assert ended.returncode == 0
+    assert "\x1b" not in ended.stdout
+    assert "15.0%" in ended.stdout
+    assert entry_name(b"a")[:12] in ended.stdout
+
+
+def test_json_is_one_object_for_each_directory(filled: Path, tmp_path: Path) -> None:
+    FileStreamProgramCache(tmp_path / "other")["k"] = b"x"
+    first, second = map(json.loads, run("top", "--json", filled, tmp_path / "other").stdout.splitlines())
+    assert (first["bytes"], first["max_size_bytes"], first["newest"][0]["name"]) == (1500, 10_000, entry_name(b"b"))
+    assert (second["path"], second["entries"]) == (str(tmp_path / "other"), 1)
+
+
+@pytest.mark.parametrize("key", [b"q", b"\x03"])
+def test_on_a_terminal_it_goes_on_until_it_is_told_to_end_and_leaves_the_terminal_clean(
+    key: bytes, filled: Path
+) -> None:
+    with OnTerminal("top", "--interval", "100ms", filled) as terminal:
+        terminal.read_until(b"1.5 kB")
+        FileStreamProgramCache(filled)["c"] = b"z" * 700
+        terminal.read_until(b"2.2 kB")
+        terminal.type(key)
+        assert terminal.end() == 0
+        assert b"\x1b[?1049l" in terminal.said  # the screen that was there before
+        assert b"Traceback" not in terminal.said
+
+
+def test_terminated_it_leaves_the_terminal_clean_too(filled: Path) -> None:
+    with OnTerminal("top", filled) as terminal:
+        terminal.read_until(b"1.5 kB")
+        terminal.signal_command(signal.SIGTERM)
+        assert terminal.end() == 128 + signal.SIGTERM
+        assert b"\x1b[?1049l" in terminal.said
+
+
+def test_a_directory_that_is_deleted_meanwhile_is_said_to_be_gone_and_not_made_again(filled: Path) -> None:
+    watch = Watch(Layout(str(filled)))
+    assert watch.look().entries == 2
+    shutil.rmtree(filled)
+    assert watch.look().entries == 0
+    assert not filled.exists()
+
+
+def test_rates_are_what_was_reported_since_the_look_before(filled: Path) -> None:
+    watch = Watch(Layout(str(filled)))
+    assert watch.look().rates == {}
+    with FileStreamProgramCache(filled) as cache:
+        assert cache.get("a")
+    rates = watch.look().rates
+    assert rates["hits"] > 0
+    assert rates["puts"] == 0
+
+
+def test_of_a_large_directory_what_changed_is_shown_first(filled: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lockcache.cli.watching._SMALL_ENTRIES", 0)
+    watch = Watch(Layout(str(filled)))
+    watch.look()
+    FileStreamProgramCache(filled)["new"] = b"z"
+    assert watch.look().newest[0].name == entry_name(b"new")
