@@ -11,14 +11,13 @@ from dataclasses import dataclass
 from typing import Final
 
 from lockcache_daemon.crew import Crew
-from lockcache_daemon.layouts import choose_layout, view
+from lockcache_daemon.dry_run import rehearse_all
+from lockcache_daemon.layouts import choose_layout
 from lockcache_daemon.loop import pass_once, serve
 from lockcache_daemon.notify import Notifier
 from lockcache_daemon.observing import write_metrics_once
 from lockcache_daemon.progress import counting_progress
-from lockcache_daemon.rehearsal import rehearse
 from lockcache_daemon.report import LogToReport, Report
-from lockcache_daemon.rules import rules_for
 from lockcache_daemon.services import services_for
 from lockcache_daemon.settings import Settings
 from lockcache_daemon.signals import Stopped, StopSignals
@@ -102,9 +101,8 @@ def _until_stopped(stop: StopSignals, work: Callable[[], int]) -> int:
 
 
 def _rehearse(settings: Settings, report: Report, stop: StopSignals) -> int:
-    layouts = [choose_layout(each.path, each.layout, report.warned) for each in settings.directories]
-    for directory, layout in zip(settings.directories, layouts, strict=True):
-        rehearse(directory.path, rules_for(settings, directory), report, stop, view(layout))
+    layouts = {each.path: choose_layout(each.path, each.layout, report.warned) for each in settings.directories}
+    rehearse_all(settings, layouts, report, stop)
     return 0
 
 

@@ -6,16 +6,16 @@ it works beside a running daemon, and on directories that may only be read.
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Iterable
+import time
+from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 from lockcache.errors import PolicyError
-from lockcache.filestream.choosing import Need
+from lockcache.filestream.choosing import Need, first_enough
 from lockcache.filestream.directory import check_directory
-from lockcache.filestream.eviction import Evicted, choose_of_all, choose_victims
+from lockcache.filestream.eviction import Evicted, all_entries, choose_of_all, choose_victims
 from lockcache.filestream.layout import SHARDS, Layout
-from lockcache.filestream.policy import PolicyFile
+from lockcache.filestream.policy import Policy, PolicyFile
 from lockcache.filestream.priority import Priority
 from lockcache.filestream.scan import Found, measure_shard
 from lockcache.filestream.usage import Slot
@@ -25,10 +25,10 @@ from lockcache.integrations.pyptx_staged import staged_bytes
 from lockcache_daemon import tree_files, triton_files
 from lockcache_daemon.files import measure
 from lockcache_daemon.report import Report
-from lockcache_daemon.rules import Rules
+from lockcache_daemon.rules import Bite, Rules
 from lockcache_daemon.signals import StopSignals
 
-__all__ = ["View", "rehearse", "view_files", "view_lockcache", "view_pyptx", "view_triton"]
+__all__ = ["Rehearsal", "View", "view_files", "view_lockcache", "view_pyptx", "view_triton"]
 
 
 class Seen(NamedTuple):
@@ -37,6 +37,8 @@ class Seen(NamedTuple):
     layout: Layout
     measure: Callable[[], Slot]
     victims: Callable[[Need, Priority], list[Found]]
+    #: The whole ones.
+    entries: Callable[[], Iterable[Found]]
 
 
 #: Of a root. What is seen raises :class:`Stopped`.
@@ -50,6 +52,7 @@ def view_lockcache(root: str, stop: StopSignals) -> Seen:
         layout,
         lambda: _measure(layout, stop),
         lambda need, priority: choose_of_all(layout, need, stop.is_set, priority),
+        lambda: all_entries(layout, stop.is_set),
     )
 
 
@@ -75,28 +78,73 @@ def _view_guest(root: str, entries: Callable[[], Iterable[Found]]) -> Seen:
         lambda: measure(entries(), staged_bytes(layout.tmp)).slot,
         # Whatever the priority: nobody records there what compiling cost.
         lambda need, _: choose_victims(_whole(entries()), need.bytes, 0, need.entries)[0],
+        lambda: _whole(entries()),
     )
 
 
-def rehearse(root: str, rules: Rules, report: Report, stop: StopSignals, view: View = view_lockcache) -> None:
-    """Say what would be evicted from ``root``. Raises what opening it would raise, and :class:`Stopped`."""
-    seen = view(root, stop)
-    if not os.path.lexists(root):
-        report.missing(root)
-        return
-    check_directory(seen.layout)
-    try:
-        PolicyFile(seen.layout).load()
-    except PolicyError as error:
-        report.warned(f"{error}; a daemon would replace it")
-    held = seen.measure()
-    marks = rules.watermarks(rules.policy)
-    evicted = Evicted()
-    if marks is not None and held.bytes > marks.high_bytes:
-        victims = seen.victims(Need(held.bytes - marks.low_bytes), rules.priority)
-        stop.raise_if_set()
-        evicted = Evicted(len(victims), sum(victim.size_bytes for victim in victims))
-    report.rehearsed(root, held, evicted)
+def _count(found: Iterable[Found]) -> Evicted:
+    sizes = [each.size_bytes for each in found]
+    return Evicted(len(sizes), sum(sizes))
+
+
+class Rehearsal:
+    """One directory, and what would go of it so far. Raises what opening it would raise, and :class:`Stopped`."""
+
+    def __init__(self, root: str, rules: Rules, report: Report, stop: StopSignals, view: View = view_lockcache) -> None:
+        self.root = root
+        self.rules = rules
+        self._stop = stop
+        self._seen = view(root, stop)
+        check_directory(self._seen.layout)
+        try:
+            found = PolicyFile(self._seen.layout).load()
+        except PolicyError as error:
+            report.warned(f"{error}; a daemon would replace it")
+            found = Policy()
+        self._policy = found if rules.max_size_bytes is None else rules.policy
+        self.held = self._seen.measure()
+        self._gone: dict[str, int] = {}
+        #: What would go for which budget, in the order in which they have their turns.
+        self.budgets: dict[str, Evicted] = {}
+
+    @property
+    def left(self) -> Slot:
+        """What would be left by now."""
+        return Slot(self.held.bytes - sum(self._gone.values()), self.held.entries - len(self._gone))
+
+    @property
+    def evicted(self) -> Evicted:
+        """What would go for all budgets together."""
+        return Evicted(len(self._gone), sum(self._gone.values()))
+
+    def entries(self) -> Iterator[Found]:
+        """Every whole entry that would be left by now."""
+        return (found for found in self._seen.entries() if found.name not in self._gone)
+
+    def apply_own(self) -> None:
+        """Its own budgets."""
+        bite = self.rules.bite(self._policy, self.held)
+        if bite is not None:
+            self.apply(bite)
+        if self.rules.max_age_seconds is not None:
+            before_ns = time.time_ns() - int(self.rules.max_age_seconds * 1e9)
+            self._take("max-age", [found for found in self.entries() if found.last_use_ns < before_ns])
+
+    def apply(self, bite: Bite) -> None:
+        """One budget, also one that directories share."""
+        surplus = bite.goal.surplus(self.left)
+        if surplus == (0, 0):
+            return
+        gone = self.evicted
+        need = Need(surplus.bytes + gone.bytes, surplus.entries + gone.entries)
+        ordered = (found for found in self._seen.victims(need, self.rules.priority) if found.name not in self._gone)
+        self._take(bite.budget, first_enough(list(ordered), Need(*surplus))[0])
+
+    def _take(self, budget: str, victims: list[Found]) -> None:
+        self._stop.raise_if_set()
+        if victims:
+            self._gone.update((found.name, found.size_bytes) for found in victims)
+            self.budgets[budget] = _count(victims)
 
 
 def _whole(entries: Iterable[Found]) -> Iterable[Found]:

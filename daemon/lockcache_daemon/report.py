@@ -10,6 +10,7 @@ import json
 import logging
 import os
 import time
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any, TextIO
@@ -153,13 +154,23 @@ class Report:
             text += f"; {summary.busy_shards} shards stayed locked by others and were not counted"
         self._say("summary", root, text, **_flat(summary))
 
-    def rehearsed(self, root: str, held: Slot, evicted: Evicted) -> None:
+    def rehearsed(self, root: str, held: Slot, evicted: Evicted, budgets: Mapping[str, Evicted]) -> None:
         text = (
             f"holds {format_size(held.bytes)} in {held.entries} entries; would evict {evicted.entries} entries, "
             f"{format_size(evicted.bytes)}"
         )
-        counts: dict[str, Any] = {"bytes": held.bytes, "entries": held.entries}
-        self._say("dry-run", root, text, **counts, evicted_entries=evicted.entries, evicted_bytes=evicted.bytes)
+        bites = [f"{each.entries} for {budget}" for budget, each in budgets.items()]
+        fields: dict[str, Any] = {
+            "bytes": held.bytes,
+            "entries": held.entries,
+            "evicted_entries": evicted.entries,
+            "evicted_bytes": evicted.bytes,
+            "budgets": {
+                budget: {"evicted_entries": each.entries, "evicted_bytes": each.bytes}
+                for budget, each in budgets.items()
+            },
+        }
+        self._say("dry-run", root, f"{text} ({', '.join(bites) or 'no budget is exceeded'})", **fields)
 
     def missing(self, root: str) -> None:
         self._say("dry-run", root, "is not there; would be made", bytes=0, entries=0)

@@ -14,7 +14,7 @@ import pytest
 
 from lockcache import FileStreamProgramCache
 from tests.daemon.material import accounting_is_exact, bytes_on_disk, fill, names_on_disk
-from tests.daemon.pyptx_crowd import bytes_of, key_of, parts, store
+from tests.daemon.pyptx_crowd import SUFFIXES, bytes_of, key_of, parts, store
 from tests.daemon.running import RunningDaemon, run_daemon, until
 
 
@@ -225,3 +225,57 @@ def test_writers_obey_the_smaller_of_their_cap_and_the_total(tmp_path: Path) -> 
     for path, cap in ((a, 1_000_000), (b, 2_000_000)):
         with FileStreamProgramCache(path) as cache:
             assert cache.max_size_bytes == cap
+
+
+# ---- a dry run -------------------------------------------------------------------------------------------------------
+
+
+def rehearse(*arguments: object) -> dict[str, dict[str, Any]]:
+    """What a dry run says, by directory."""
+    done = run_daemon("--dry-run", "--json", *arguments)
+    assert (done.returncode, done.stderr) == (0, "")
+    return {said["directory"]: said for said in map(json.loads, done.stdout.splitlines())}
+
+
+@pytest.mark.parametrize("is_walked", [False, True], ids=["lockcache", "pyptx"])
+def test_a_dry_run_says_which_budget_would_bite_and_what_would_go(cache_path: Path, is_walked: bool) -> None:
+    if is_walked:
+        store(cache_path, range(200))
+        recent = [cache_path / f"{key_of(number).hash()}.{suffix}" for number in range(150, 200) for suffix in SUFFIXES]
+    else:
+        recent = fill(cache_path, 200, 10_000)[150:]
+    for path in recent:
+        os.utime(path)
+    arguments = ("--max-entries", "180", "--max-age", "50m", cache_path)
+    said = rehearse(*arguments)[str(cache_path)]
+    assert {budget: each["evicted_entries"] for budget, each in said["budgets"].items()} == {
+        "max-entries": 38,
+        "max-age": 112,
+    }
+    assert said["evicted_entries"] == 150
+    assert [sweep["evicted_entries"] for sweep in once(*arguments)] == [38, 112]
+    after = rehearse(*arguments)[str(cache_path)]
+    assert (after["evicted_entries"], after["budgets"]) == (0, {})
+
+
+def test_a_dry_run_of_a_total_says_what_would_go_from_which_directory(tmp_path: Path) -> None:
+    old, new = tmp_path / "old", tmp_path / "new"
+    fill(old, 100, 10_000)
+    fill(new, 100, 10_000, first=1000)
+    arguments = ("--total", "1500k", "--floor", "500k", old, new)
+    said = rehearse(*arguments)
+    expected = {str(old): {"evicted_entries": 50, "evicted_bytes": 500_000}}
+    expected[str(new)] = {"evicted_entries": 15, "evicted_bytes": 150_000}
+    assert {root: each["budgets"]["total"] for root, each in said.items()} == expected
+    assert {sweep["directory"]: sweep["evicted_entries"] for sweep in once(*arguments)} == {str(old): 50, str(new): 15}
+
+
+@pytest.mark.root
+def test_a_dry_run_knows_what_is_free(mount_tmpfs: Callable[[str], Path]) -> None:
+    path = mount_tmpfs("size=64m")
+    fill(path / "cache", 400, 10_000)
+    assert rehearse("--min-free", "56M", path / "cache")[str(path / "cache")]["budgets"] == {}
+    (path / "ballast").write_bytes(bytes(4_000_000))
+    budgets = rehearse("--min-free", "56M", path / "cache")[str(path / "cache")]["budgets"]
+    assert list(budgets) == ["min-free"]
+    assert 0 < budgets["min-free"]["evicted_entries"] < 400
