@@ -70,7 +70,7 @@ class DirectorySettings(_Model):
             "lru",
         ),
     ] = "lru"
-    floor: Annotated[int | None, Size, Setting("SIZE", "What --total leaves each DIR at the least.")] = None
+    floor: Annotated[int | None, Size, Setting("SIZE", "What --total and --min-free leave each DIR.")] = None
     layout: Annotated[
         str,
         Choice("auto", *LAYOUTS),
@@ -126,8 +126,9 @@ def _contradictions_of(directory: DirectorySettings, total: int | None) -> Itera
     budgets = "--max-size, --max-entries, --min-free, --max-age and --total"
     if not directory.has_budget and total is None:
         yield "path", f"{directory.path} has no budget; accepted: at least one of {budgets}"
-    if directory.floor is not None and total is None:
-        yield "floor", f"{directory.floor} bytes, but there is no total; accepted: together with --total"
+    if directory.floor is not None and total is None and directory.min_free is None:
+        why = f"{directory.floor} bytes, but there is no total; accepted: together with --total or --min-free"
+        yield "floor", why
     if directory.floor is not None and directory.max_size is not None and directory.floor > directory.max_size:
         yield "floor", f"{directory.floor} bytes are more than max_size, {directory.max_size}; accepted: at most that"
 

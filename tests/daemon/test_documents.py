@@ -1,0 +1,25 @@
+"""The daemon's page says what is true."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from lockcache_daemon.settings import DirectorySettings, Settings
+from lockcache_daemon.sources import Sources, keys_of
+
+PAGE = (Path(__file__).parents[2] / "docs" / "daemon.md").read_text()
+
+
+def test_the_file_in_the_documentation_is_valid_and_has_every_setting(tmp_path: Path) -> None:
+    (text,) = re.findall(r"^```toml\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
+    config = tmp_path / "lockcache.toml"
+    config.write_text(text)
+    settings = Sources({}, (), str(config), {}).load()
+    assert [(each.max_size, each.floor) for each in settings.directories] == [
+        (40 * 10**9, 10**10),
+        (5 * 10**9, 10**9),
+        (20 * 10**9, 10**9),
+    ]
+    written = set(re.findall(r"^(\w+) =", text, re.MULTILINE))
+    assert written == {*keys_of(Settings), *keys_of(DirectorySettings), "path"}
