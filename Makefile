@@ -48,7 +48,8 @@ format: $(STAMP) ## format, and fix what can be fixed without thought
 	$(BIN)/ruff check --fix-only --quiet .
 	$(BIN)/ruff format .
 
-stress: $(STAMP) ## every stress scenario (STRESS_SECONDS=300)
+stress: $(STAMP) ## every stress scenario (STRESS_SECONDS=300), and a minute of daemons that die
+	$(BIN)/lockcache-stress takeover --seconds 60
 	$(BIN)/lockcache-stress all --seconds $(STRESS_SECONDS) $(ARGS)
 
 bench: $(STAMP) ## this cache beside cuda.core's, as ratios

@@ -78,6 +78,8 @@ class Scenario:
     keys_each: int = 0
     #: SIGKILLs to spread over the run.
     kills: int = 0
+    #: Daemons on the directory, which stand by for one another and are killed and replaced all the time.
+    daemons: int = 0
     #: Whether workers end by themselves, when their work is done; ``seconds`` is then only a limit.
     ends_by_itself: bool = False
     #: Whether to mount a tmpfs for the directory (root only), so that statvfs sees every byte at once.

@@ -16,6 +16,7 @@ from lockcache_stress.gpu import find_arch
 from lockcache_stress.kernels import make_slots
 from lockcache_stress.outcome import Outcome
 from lockcache_stress.plan import Plan, Scenario
+from lockcache_stress.relay import Relay
 from lockcache_stress.runner import run
 from lockcache_stress.scenarios import nvrtc as nvrtc_scenario
 from lockcache_stress.workspace import Workspace, workspace
@@ -51,9 +52,20 @@ def run_bytes(scenario: Scenario, options: Options, show: Show) -> Outcome:
             writers=options.processes + scenario.kills,
             make_step=scenario.make_step,
         )
+        if scenario.daemons:
+            return _run_relay(scenario, plan, space, show)
         outcome = _run(plan, space, show, kills=scenario.kills)
         outcome.extra_checks = inspect(outcome)
         return outcome
+
+
+def _run_relay(scenario: Scenario, plan: Plan, space: Workspace, show: Show) -> Outcome:
+    with Relay(space.cache, space.control, plan.max_size_bytes, count=scenario.daemons, seed=plan.seed) as relay:
+        outcome = _run(replace(plan, cap_from_daemon=True), space, show)
+    outcome.kills = relay.kills
+    outcome.findings.extend(relay.findings())
+    outcome.extra_checks = [*inspect(outcome), *relay.checks()]
+    return outcome
 
 
 def run_nvrtc(options: Options, *, kernels: int, gpu: str, with_daemon: bool, show: Show) -> Outcome:

@@ -13,6 +13,7 @@ from lockcache_stress.scenarios import (
     overshoot,
     reader_writer,
     same_key,
+    takeover,
 )
 
 __all__ = ["BYTE_SCENARIOS"]
@@ -26,4 +27,5 @@ BYTE_SCENARIOS: Final[tuple[Scenario, ...]] = (
     kill.SCENARIO,
     big_values.SCENARIO,
     overshoot.SCENARIO,
+    takeover.SCENARIO,
 )

@@ -1,0 +1,187 @@
+"""Several real daemons on one directory, one keeping it and the others standing by, SIGKILLed and replaced at random.
+
+Keeps the promise of its ``with`` block: none of them is left when it ends. What they did is judged from their logs, by
+:mod:`lockcache_stress.tenures`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Sequence
+from typing import Any, Final
+
+from lockcache_stress.daemon_process import find_daemon
+from lockcache_stress.errors import UnusableError
+from lockcache_stress.outcome import Check
+from lockcache_stress.tenures import Life, Verdict, judge
+
+__all__ = ["Relay"]
+
+# Long enough that mostly one has taken over and swept before the next death, short enough that some deaths fall into
+# a start, a takeover or another's death.
+_SHORTEST_PAUSE_SECONDS: Final = 0.02
+_LONGEST_PAUSE_SECONDS: Final = 0.8
+_STOP_SECONDS: Final = 10.0
+# Whoever ticks often takes over at a tick; the others have to look in between.
+_INTERVALS: Final = ("20ms", "1s")
+_START_SECONDS: Final = 60.0
+
+
+class Relay:
+    """Runs ``count`` daemons for as long as its ``with`` block."""
+
+    def __init__(
+        self,
+        directory: str,
+        control: str,
+        max_size_bytes: int,
+        *,
+        count: int,
+        seed: int,
+        command: Sequence[str] | None = None,
+    ) -> None:
+        program = find_daemon()
+        if command is None and program is None:
+            raise UnusableError("lockcache-daemon is not installed beside this interpreter: pip install lockcache[cli]")
+        options = ["--max-size", str(max_size_bytes), "--json", "--standby", directory]
+        self._command = [*(command or [str(program)]), *options]
+        self._control = control
+        self._count = count
+        self._rng = random.Random(f"{seed}/relay")
+        self._running: list[_Daemon] = []
+        self._lives: list[Life] = []
+        self._complaints: list[str] = []
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._replace_at_random, name="relay")
+        self._made = 0
+        #: SIGKILLs.
+        self.kills = 0
+        self.verdict = Verdict()
+
+    def __enter__(self) -> Relay:
+        try:
+            self._running = [self._start() for _ in range(self._count)]
+            self._wait_for_first()
+        except BaseException:
+            self._end_all()
+            raise
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join()
+        self._end_all()
+        self.verdict = judge(self._lives)
+
+    def checks(self) -> list[Check]:
+        """The verdict, line by line."""
+        wrong, took = self.verdict.wrong, sorted(self.verdict.takeovers_ns)
+        slowest = f"{took[-1] / 1e9:.2f} s, median {took[len(took) // 2] / 1e9:.2f} s" if took else "none"
+        return [
+            Check("SIGKILLs of daemons", str(self.kills), "> 0", self.kills > 0),
+            Check("daemons that kept the directory", str(self.verdict.tenures), "> 0", self.verdict.tenures > 0),
+            Check("sweeps by daemons", str(self.verdict.sweeps)),
+            Check("slowest takeover", slowest),
+            Check("two daemons at once", str(len(wrong)), "0", not wrong),
+            Check("daemon errors", str(len(self._complaints)), "0", not self._complaints),
+        ]
+
+    def findings(self) -> list[dict[str, Any]]:
+        """What was wrong, for whoever has to find out why."""
+        return [{"error": text} for text in (*self.verdict.wrong, *self._complaints)]
+
+    def _replace_at_random(self) -> None:
+        pause = _SHORTEST_PAUSE_SECONDS
+        while not self._stop.wait(pause):
+            victim = self._running.pop(self._rng.randrange(len(self._running)))
+            # Mostly the worst way; an end in good order hands over too, and a process that hangs hands over nothing.
+            way = self._rng.random()
+            if way < 0.1:
+                victim.send(signal.SIGSTOP)
+                self._stop.wait(self._rng.uniform(0.05, 0.4))
+                victim.send(signal.SIGCONT)
+                self._running.append(victim)
+            else:
+                self.kills += way >= 0.2
+                self._lives.append(self._end(victim, signal.SIGTERM if way < 0.2 else signal.SIGKILL))
+                self._running.append(self._start())
+            pause = self._rng.uniform(_SHORTEST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS)
+
+    def _start(self) -> _Daemon:
+        self._made += 1
+        name = f"daemon {self._made}"
+        path = os.path.join(self._control, f"daemon-{self._made}.log")
+        with open(path, "wb") as log:
+            process = subprocess.Popen(
+                [*self._command, "--interval", self._rng.choice(_INTERVALS)],
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                stdin=subprocess.DEVNULL,
+                start_new_session=True,
+            )
+        return _Daemon(name, path, process)
+
+    def _end(self, daemon: _Daemon, number: int) -> Life:
+        ended_ns = daemon.send(number)
+        try:
+            daemon.process.wait(_STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._complaints.append(f"{daemon.name} did not end within {_STOP_SECONDS:.0f} s")
+            daemon.process.kill()
+            daemon.process.wait()
+        events = list(self._events(daemon))
+        return Life(daemon.name, events, ended_ns)
+
+    def _events(self, daemon: _Daemon) -> list[dict[str, Any]]:
+        events = []
+        with open(daemon.log) as file:
+            for line in file:
+                if not line.endswith("\n"):
+                    break  # it was killed in the middle of saying it
+                try:
+                    event = json.loads(line)
+                except ValueError:
+                    event = {"event": "error", "message": line.rstrip()}
+                if event["event"] in ("error", "warning"):
+                    self._complaints.append(f"{daemon.name}: {line.strip()}")
+                events.append(event)
+        return events
+
+    def _wait_for_first(self) -> None:
+        """Until one keeps the directory: workers that come before it would find no cap."""
+        deadline = time.monotonic() + _START_SECONDS
+        while not any(b'"start"' in _read(daemon.log) for daemon in self._running):
+            if time.monotonic() > deadline or all(each.process.poll() is not None for each in self._running):
+                said = b" | ".join(_read(daemon.log) for daemon in self._running)
+                raise UnusableError(f"no lockcache-daemon started: {said.decode(errors='replace')[-500:]}")
+            time.sleep(0.02)
+
+    def _end_all(self) -> None:
+        for daemon in self._running:
+            self._lives.append(self._end(daemon, signal.SIGTERM))
+        self._running = []
+
+
+class _Daemon:
+    def __init__(self, name: str, log: str, process: subprocess.Popen[bytes]) -> None:
+        self.name = name
+        self.log = log
+        self.process = process
+
+    def send(self, number: int) -> int:
+        """When, before it can have had any effect."""
+        sent_ns = time.monotonic_ns()
+        self.process.send_signal(number)
+        return sent_ns
+
+
+def _read(path: str) -> bytes:
+    with open(path, "rb") as file:
+        return file.read()

@@ -1,0 +1,21 @@
+"""Daemons that stand by for one another die and come back at random, under writers: never two at once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from lockcache_stress.scenarios.takeover import SCENARIO
+from lockcache_stress.session import Options, run_bytes
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_two_daemons_never_keep_a_directory_at_once_however_they_die(tmp_path: Path, seed: int) -> None:
+    options = Options(3, 6.0, SCENARIO.max_size_bytes, seed, str(tmp_path / "cache"))
+    outcome = run_bytes(SCENARIO, options, lambda stage, share, words: None)
+    assert outcome.ok, [check for check in outcome.checks() if not check.ok] + outcome.findings
+    told = {check.name: check.value for check in outcome.extra_checks}
+    assert int(told["SIGKILLs of daemons"]) > 3
+    assert int(told["daemons that kept the directory"]) > 1
+    assert told["two daemons at once"] == "0"
