@@ -1,0 +1,262 @@
+"""The deployment files: checked with the tools of their kind, and run as far as one machine allows."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import stat
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lockcache import FileStreamProgramCache
+from tests.daemon.material import fill
+from tests.daemon.running import HANG_SECONDS, SCRIPT, until
+
+DAEMON = Path(__file__).parents[2] / "daemon"
+UNITS = sorted((DAEMON / "systemd").glob("*.service"))
+MANIFESTS = sorted((DAEMON / "kubernetes").glob("*.yaml"))
+SLURM = DAEMON / "slurm"
+JOB = "4711"
+
+
+def tool(name: str) -> str:
+    found = shutil.which(name)
+    if found is None:
+        pytest.skip(f"needs {name}")
+    return found
+
+
+def installed(unit: Path, folder: Path) -> Path:
+    """The unit with a program that is there on this machine."""
+    copy = folder / unit.name
+    copy.write_text(re.sub(r"(?m)^ExecStart=\S+", "ExecStart=/bin/true", unit.read_text()))
+    return copy
+
+
+@pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.name)
+def test_systemd_has_nothing_to_say_of_the_units(unit: Path, tmp_path: Path) -> None:
+    command = [tool("systemd-analyze"), "verify", "--man=no", str(installed(unit, tmp_path))]
+    said = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (said.returncode, said.stdout, said.stderr) == (0, "", "")  # the code alone says nothing of unknown keys
+
+
+def test_the_systems_unit_is_confined_as_far_as_systemd_can_tell(tmp_path: Path) -> None:
+    (unit,) = (each for each in UNITS if each.name == "lockcache-daemon.service")
+    command = [tool("systemd-analyze"), "security", "--offline=true", "--threshold=20", str(installed(unit, tmp_path))]
+    said = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert said.returncode == 0, said.stdout[-200:] + said.stderr
+
+
+@pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.name)
+def test_the_units_start_what_the_daemon_understands(unit: Path, tmp_path: Path) -> None:
+    found = re.search(r"(?m)^ExecStart=\S+ (.*)$", unit.read_text())
+    assert found is not None
+    flags = [word for word in found[1].split() if word.startswith("-")]
+    helped = subprocess.run([SCRIPT, "--help"], capture_output=True, text=True, check=True).stdout
+    assert all(flag in helped for flag in flags)
+
+
+def test_the_settings_to_begin_with_are_understood(tmp_path: Path) -> None:
+    config = tmp_path / "lockcache.toml"
+    text = (DAEMON / "systemd" / "lockcache.toml").read_text()
+    config.write_text(text.replace("/var/cache/lockcache", str(tmp_path / "cache")))
+    done = subprocess.run([SCRIPT, "--config", str(config), "--dry-run"], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("manifest", MANIFESTS, ids=lambda manifest: manifest.name)
+@pytest.mark.parametrize("version", ["1.29", "newest"])
+def test_the_manifests_are_valid(manifest: Path, version: str) -> None:
+    validate = pytest.importorskip("kubernetes_validate", reason="needs kubernetes-validate")
+    number = validate.latest_version() if version == "newest" else version
+    for document in _documents(manifest):
+        validate.validate(document, number, strict=True)
+
+
+@pytest.mark.parametrize("manifest", MANIFESTS, ids=lambda manifest: manifest.name)
+def test_the_manifests_start_what_the_daemon_understands(manifest: Path, tmp_path: Path) -> None:
+    pytest.importorskip("yaml", reason="needs PyYAML")
+    (daemon,) = (each for each in _containers(_documents(manifest)[0]) if each["name"] == "lockcache-daemon")
+    arguments = [word.replace("/cache/kernels", str(tmp_path / "cache")) for word in daemon["args"]]
+    environment = {each["name"]: each["value"] for each in daemon["env"]}
+    ended = subprocess.run(
+        [SCRIPT, *arguments, "--dry-run"], env={**os.environ, **environment}, capture_output=True, check=False
+    )
+    assert (ended.returncode, ended.stderr) == (0, b"")
+
+
+def _documents(manifest: Path) -> list[dict[str, Any]]:
+    import yaml
+
+    return list(yaml.safe_load_all(manifest.read_text()))
+
+
+def _containers(document: dict[str, Any]) -> list[dict[str, Any]]:
+    spec = document["spec"] if document["kind"] == "Pod" else document["spec"]["template"]["spec"]
+    return [*spec.get("initContainers", []), *spec["containers"]]
+
+
+def test_shellcheck_has_nothing_to_say_of_the_scripts() -> None:
+    scripts = sorted(map(str, SLURM.glob("*.sh")))
+    command = [tool("shellcheck"), "--external-sources", "--source-path=SCRIPTDIR", *scripts]
+    said = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (said.returncode, said.stdout) == (0, "")
+
+
+class Node:
+    """A node of a cluster, as far as the scripts can see one."""
+
+    def __init__(self, folder: Path, mode: str = "job", uid: int | None = None, daemon: str = SCRIPT) -> None:
+        self.root = folder / "node"
+        self.conf = folder / "lockcache.conf"
+        uid = os.getuid() if uid is None else uid
+        self.conf.write_text(
+            f"LOCKCACHE_SLURM_ROOT={self.root}\nLOCKCACHE_SLURM_MODE={mode}\n"
+            f'LOCKCACHE_SLURM_OPTIONS="--max-size 1M --interval 50ms"\nLOCKCACHE_SLURM_DAEMON={daemon}\n'
+        )
+        self.directory = self.root / (f"job-{JOB}" if mode == "job" else f"user-{uid}")
+        slurm = {
+            "SLURM_JOB_ID": JOB,
+            "SLURM_JOB_UID": str(uid),
+            "SLURM_JOB_GID": str(os.getgid() if uid == os.getuid() else uid),
+        }
+        self.environment = {**os.environ, **slurm, "LOCKCACHE_SLURM_CONF": str(self.conf)}
+        self.environment.pop("LOCKCACHE_DIR", None)
+
+    def run(self, script: str, **environment: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            ["bash", str(SLURM / script)],
+            env={**self.environment, **environment},
+            capture_output=True,  # to the end: who kept these pipes would keep Slurm
+            text=True,
+            timeout=HANG_SECONDS,
+            check=False,
+        )
+
+    @property
+    def pid(self) -> int:
+        return int((self.root / ".pids" / JOB).read_text())
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Node:
+    tool("setpriv")
+    return Node(tmp_path)
+
+
+def test_a_job_has_a_directory_and_a_daemon_and_leaves_neither(node: Node) -> None:
+    began = node.run("prolog.sh")
+    assert (began.returncode, began.stdout, began.stderr) == (0, "", "")
+    try:
+        assert stat.S_IMODE(node.directory.stat().st_mode) == 0o700
+        assert node.run("taskprolog.sh").stdout == f"export LOCKCACHE_DIR={node.directory}\n"
+        until((node.directory / "lockcache" / "daemon.json").exists)
+        fill(node.directory, 200, 10_000)
+        with FileStreamProgramCache(node.directory) as cache:
+            assert cache.max_size_bytes == 1_000_000
+            until(lambda: cache.stats().bytes <= 950_000 and len(cache) < 100)
+        pid = node.pid
+    finally:
+        ended = node.run("epilog.sh")
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "", "")
+    assert os.listdir(node.root / ".pids") == []
+    assert not node.directory.exists()
+    until(lambda: not _is_running(pid))
+
+
+def _is_running(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def test_a_daemon_that_does_not_hear_is_killed(node: Node) -> None:
+    node.run("prolog.sh")
+    until((node.directory / "lockcache" / "daemon.json").exists)
+    pid = node.pid
+    os.kill(pid, signal.SIGSTOP)
+    assert node.run("epilog.sh").returncode == 0
+    until(lambda: not _is_running(pid))
+    assert not node.directory.exists()
+
+
+def test_a_process_that_has_the_daemons_pid_by_now_is_left_alone(node: Node) -> None:
+    node.run("prolog.sh")
+    daemon = node.pid
+    with subprocess.Popen(["sleep", "1000"]) as other:
+        (node.root / ".pids" / JOB).write_text(f"{other.pid}\n")
+        assert node.run("epilog.sh").returncode == 0
+        assert other.poll() is None
+        other.kill()
+    os.kill(daemon, signal.SIGTERM)
+
+
+def test_a_directory_that_stays_is_brought_under_its_budget_when_a_job_ends(tmp_path: Path) -> None:
+    node = Node(tmp_path, "node")
+    assert node.run("prolog.sh").stderr == ""
+    assert node.run("taskprolog.sh").stdout == f"export LOCKCACHE_DIR={node.directory}\n"
+    fill(node.directory, 200, 10_000)
+    ended = node.run("epilog.sh")
+    assert (ended.returncode, ended.stdout) == (0, "")
+    assert sum(path.stat().st_size for path in node.directory.glob("entries/??/*")) <= 950_000
+
+
+def test_what_the_user_set_counts(node: Node) -> None:
+    node.root.mkdir()
+    node.directory.mkdir()
+    assert node.run("taskprolog.sh", LOCKCACHE_DIR="/mine").stdout == ""
+
+
+@pytest.mark.parametrize("script", ["prolog.sh", "epilog.sh", "taskprolog.sh"])
+@pytest.mark.parametrize("lacks", ["SLURM_JOB_ID", "SLURM_JOB_UID", "conf", "daemon", "root"])
+def test_nothing_that_is_missing_fails_a_job(tmp_path: Path, script: str, lacks: str) -> None:
+    node = Node(tmp_path, daemon="/no/such/daemon" if lacks == "daemon" else SCRIPT)
+    if lacks == "conf":
+        node.conf.unlink()
+    if lacks == "root":
+        node.root.write_text("a file in its place")
+    done = node.run(script, **({lacks: "x; touch /"} if lacks.startswith("SLURM") else {}))
+    assert done.returncode == 0
+    if lacks != "daemon":
+        assert done.stdout == ""
+    if lacks == "daemon":
+        node.run("epilog.sh")
+
+
+@pytest.mark.root
+def test_another_users_job_has_a_directory_and_a_daemon_of_its_own(tmp_path: Path) -> None:
+    tool("setpriv")
+    for folder in (tmp_path, *tmp_path.parents[:-2]):
+        if not folder.stat().st_mode & 0o001:
+            folder.chmod(folder.stat().st_mode | 0o011)
+    told, program = tmp_path / "told", tmp_path / "daemon"
+    told.write_text("")
+    told.chmod(0o666)
+    program.write_text(
+        f'#!/bin/sh\necho "$(id -u):$(id -g):$(id -G)" >> {told}\nexec sleep 1000 # stands in for the daemon\n'
+    )
+    program.chmod(0o755)
+    node = Node(tmp_path, uid=65534, daemon=str(program))
+    assert node.run("prolog.sh").stderr == ""
+    status = node.directory.stat()
+    assert (status.st_uid, status.st_gid, stat.S_IMODE(status.st_mode)) == (65534, 65534, 0o700)
+    until(lambda: told.read_text() == "65534:65534:65534\n")
+    os.kill(node.pid, signal.SIGTERM)
+    assert node.run("epilog.sh").returncode == 0
+    assert not node.directory.exists()
+
+
+@pytest.mark.root
+def test_a_directory_that_somebody_else_planted_is_not_given_to_the_job(tmp_path: Path) -> None:
+    node = Node(tmp_path)
+    node.root.mkdir()
+    node.directory.symlink_to(tmp_path)
+    done = node.run("prolog.sh")
+    assert (done.returncode, "belongs to somebody else" in done.stderr) == (0, True)
+    assert not (node.root / ".pids" / JOB).exists()
