@@ -191,6 +191,10 @@ def _started(view: DirectoryView, fields: Mapping[str, Any]) -> DirectoryView:
     return replace(view, problem=None, problem_since=None, is_standby=False)
 
 
+def _stood_by(view: DirectoryView, fields: Mapping[str, Any]) -> DirectoryView:
+    return replace(view, is_open=False, is_standby=True, problem=None, problem_since=None)
+
+
 def _summed_up(view: DirectoryView, fields: Mapping[str, Any]) -> DirectoryView:
     return replace(
         view,
@@ -224,6 +228,7 @@ def _stood_by(view: DirectoryView, fields: Mapping[str, Any]) -> DirectoryView:
 
 
 _HEARD: Final[dict[str, Callable[[DirectoryView, Mapping[str, Any]], DirectoryView]]] = {
+    "standby": _stood_by,
     "standby": _stood_by,
     "start": _started,
     "summary": _summed_up,
