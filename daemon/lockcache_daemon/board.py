@@ -223,12 +223,7 @@ def _recovered(view: DirectoryView, fields: Mapping[str, Any]) -> DirectoryView:
     return replace(view, problem=None, problem_since=None)
 
 
-def _stood_by(view: DirectoryView, fields: Mapping[str, Any]) -> DirectoryView:
-    return replace(view, is_standby=True, is_open=False)
-
-
 _HEARD: Final[dict[str, Callable[[DirectoryView, Mapping[str, Any]], DirectoryView]]] = {
-    "standby": _stood_by,
     "standby": _stood_by,
     "start": _started,
     "summary": _summed_up,

@@ -12,13 +12,15 @@ from tests.daemon.running import RunningDaemon, until
 
 def test_a_daemon_that_stands_by_is_healthy_says_so_and_is_up_once_it_took_over(cache_path: Path) -> None:
     root = str(cache_path)
-    with RunningDaemon("--max-size", "1M", cache_path) as first:
-        with Watched("--standby", "--max-size", "1M", cache_path, starts=0) as second:
-            status, _, body = get(second.port, "/healthz")
-            assert (status, json.loads(body)["directories"][0]["state"]) == (200, "standby")
-            assert second.metric("lockcache_directory_standby", directory=root) == 1
-            assert second.metric("lockcache_directory_up", directory=root) == 0
-            first.end(signal.SIGKILL)
-            second.wait_for("takeover")
-            until(lambda: second.metric("lockcache_directory_up", directory=root) == 1)
-            assert second.metric("lockcache_directory_standby", directory=root) == 0
+    with (
+        RunningDaemon("--max-size", "1M", cache_path) as first,
+        Watched("--standby", "--max-size", "1M", cache_path, starts=0) as second,
+    ):
+        status, _, body = get(second.port, "/healthz")
+        assert (status, json.loads(body)["directories"][0]["state"]) == (200, "standby")
+        assert second.metric("lockcache_directory_standby", directory=root) == 1
+        assert second.metric("lockcache_directory_up", directory=root) == 0
+        first.end(signal.SIGKILL)
+        second.wait_for("takeover")
+        until(lambda: second.metric("lockcache_directory_up", directory=root) == 1)
+        assert second.metric("lockcache_directory_standby", directory=root) == 0
