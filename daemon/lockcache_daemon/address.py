@@ -48,7 +48,7 @@ def listen(address: Address) -> socket.socket:
     try:
         found = socket.getaddrinfo(*address, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         family, _, _, _, where = found[0]
-        return socket.create_server(where[:2], family=family, backlog=_BACKLOG)
+        return socket.create_server(where, family=family, backlog=_BACKLOG)
     except (OSError, UnicodeError) as error:  # UnicodeError: a label of a name that is too long
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         raise AddressError(f"cannot serve metrics on {address}: {reason}") from error

@@ -50,6 +50,11 @@ class Notifier:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    @property
+    def is_heard(self) -> bool:
+        """Whether there is a manager to tell."""
+        return self._socket is not None
+
     def ready(self, status: str) -> None:
         """The directories are kept (or, after :meth:`reloading`, are kept by the new settings)."""
         self.is_reloading = False

@@ -128,7 +128,8 @@ class NotifyingService:
     def tick(self) -> None:
         if self._notifier.is_reloading:
             self._notifier.ready(_in_a_line(self._board))
-        self._notifier.status(_in_a_line(self._board))
+        if self._notifier.is_heard:
+            self._notifier.status(_in_a_line(self._board))
 
     def change(self, settings: Settings, keepers: Sequence[Keeper]) -> None:
         """Nothing: the tick that follows says so, also after settings that were refused."""

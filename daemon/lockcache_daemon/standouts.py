@@ -17,7 +17,8 @@ import heapq
 import itertools
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Final, NamedTuple
 
 from lockcache import metadata
@@ -27,7 +28,7 @@ from lockcache.filestream.record import XATTR, is_understood, split_records, unp
 from lockcache.filestream.scan import Found, scan_shard
 from lockcache_daemon.pace import Pace
 
-__all__ = ["Standout", "Standouts", "StandoutsSeen"]
+__all__ = ["Standout", "Standouts", "StandoutsSeen", "in_shards", "in_walks"]
 
 #: Entries on each of the three lists.
 LISTED: Final = 10
@@ -35,6 +36,8 @@ LISTED: Final = 10
 # Shares of one core; see Counting for the others, with which this stays below 0.8 %.
 _DUTY: Final = 0.001
 _SLICE_SECONDS: Final = 0.002
+# Lists are made anew so often in a round.
+_PARTS_BETWEEN_JOINS: Final = 16
 # Between two looks at the clock.
 _STEP_ENTRIES: Final = 32
 _REVIEW_SECONDS: Final = 30.0
@@ -62,16 +65,38 @@ class StandoutsSeen(NamedTuple):
     largest: tuple[Standout, ...] = ()
     oldest: tuple[Standout, ...] = ()
     dearest: tuple[Standout, ...] = ()
-    #: Of all shards, how many the lists know.
+    #: Of all shards (other layouts: one, the whole), how many the lists know.
     shards_seen: int = 0
     shards: int = SHARDS
+
+
+class Source(NamedTuple):
+    """A directory's entries, in parts that are looked at one after the other."""
+
+    parts: Sequence[Callable[[], Iterator[Found]]]
+    part_of: Callable[[str], int]
+    #: Head and perhaps tail of an entry's record, by its name; empty if there is none.
+    record: Callable[[str], bytes]
+    #: An entry as it is now; ``None`` if it is gone.
+    again: Callable[[Standout], Standout | None]
+
+
+def in_shards(layout: Layout) -> Source:
+    """lockcache's own layout, and cuda.core's."""
+    parts = [partial(scan_shard, layout, shard) for shard in range(SHARDS)]
+    return Source(parts, lambda name: int(name[:2], 16), partial(_record, layout), partial(_again, layout))
+
+
+def in_walks(entries: Callable[[], Iterator[Found]]) -> Source:
+    """Another program's: its files carry no record, and what is gone is noticed a round later."""
+    return Source([entries], lambda name: 0, lambda name: b"", lambda each: each)
 
 
 class Standouts:
     """Finds them, a slice at each :meth:`tick`. For one thread; :attr:`seen` may be read by any."""
 
-    def __init__(self, layout: Layout, share_of_duty: float, tick_seconds: float) -> None:
-        self._layout = layout
+    def __init__(self, source: Source, share_of_duty: float, tick_seconds: float) -> None:
+        self._source = source
         self._pace = Pace(_DUTY * share_of_duty, tick_seconds)
         self._best: dict[int, tuple[list[Standout], ...]] = {}
         self._rotation = self._rotate()
@@ -92,27 +117,27 @@ class Standouts:
                 self._review()
 
     def _rotate(self) -> Iterator[None]:
-        """Look at shard after shard, for ever; gives way every few entries."""
-        for shard in itertools.cycle(range(SHARDS)):
-            best = _Best(self._layout)
+        """Look at part after part, for ever; gives way every few entries."""
+        source = self._source
+        for part in itertools.cycle(range(len(source.parts))):
+            best = _Best()
             try:
-                for number, found in enumerate(scan_shard(self._layout, shard)):
-                    best.add(found)
+                for number, found in enumerate(source.parts[part]()):
+                    best.add(found, source.record(found.name))
                     if number % _STEP_ENTRIES == 0:
                         yield
             except OSError:
-                best = _Best(self._layout)  # the recount of this shard meets it too, and says so
-            self._best[shard] = best.lists()
-            if shard % 16 == 15:
+                best = _Best()  # what counts the entries meets it too, and says so
+            self._best[part] = best.lists()
+            if part % _PARTS_BETWEEN_JOINS == _PARTS_BETWEEN_JOINS - 1 or part == len(source.parts) - 1:
                 self._join()
             yield
 
     def _review(self) -> None:
         """Take off the lists what is no longer there, and bring last uses up to date."""
         for each in {*self.seen.largest, *self.seen.oldest, *self.seen.dearest}:
-            shard = int(each.name[:2], 16)
-            now = _again(self._layout, each)
-            for one in self._best.get(shard, ()):
+            now = self._source.again(each)
+            for one in self._best.get(self._source.part_of(each.name), ()):
                 if each in one:
                     one.remove(each)
                     if now is not None:
@@ -122,10 +147,10 @@ class Standouts:
     def _join(self) -> None:
         by_list = zip(*self._best.values(), strict=True) if self._best else ((), (), ())
         largest, oldest, dearest = (
-            tuple(heapq.nlargest(LISTED, itertools.chain.from_iterable(shards), key=key))
-            for shards, key in zip(by_list, _KEYS, strict=True)
+            tuple(heapq.nlargest(LISTED, itertools.chain.from_iterable(parts), key=key))
+            for parts, key in zip(by_list, _KEYS, strict=True)
         )
-        self.seen = StandoutsSeen(largest, oldest, dearest, len(self._best))
+        self.seen = StandoutsSeen(largest, oldest, dearest, len(self._best), len(self._source.parts))
 
 
 _KEYS: Final[tuple[Callable[[Standout], int], ...]] = (
@@ -136,14 +161,12 @@ _KEYS: Final[tuple[Callable[[Standout], int], ...]] = (
 
 
 class _Best:
-    """The best of one shard, by each of the keys."""
+    """The best of one part, by each of the keys."""
 
-    def __init__(self, layout: Layout) -> None:
-        self._layout = layout
+    def __init__(self) -> None:
         self._heaps: tuple[list[tuple[int, str, _Looked]], ...] = ([], [], [])
 
-    def add(self, found: Found) -> None:
-        record = _record(self._layout, found.name)
+    def add(self, found: Found, record: bytes) -> None:
         looked = _Looked(found, record)
         cost_ns = int.from_bytes(record[20:28], "little") if is_understood(record) else 0
         for heap, value in zip(self._heaps, (found.size_bytes, -found.last_use_ns, cost_ns), strict=True):

@@ -12,7 +12,7 @@ from typing import Final
 from lockcache.filestream.counters import read_counters
 from lockcache_daemon.board import Board, Limits
 from lockcache_daemon.shards import ShardStore
-from lockcache_daemon.standouts import Standouts
+from lockcache_daemon.standouts import Standouts, in_shards, in_walks
 from lockcache_daemon.store import Kept, Repairs
 
 __all__ = ["Watching"]
@@ -30,8 +30,10 @@ class Watching:
         self._repairs = Repairs()
         self._due = 0.0
         self._standouts = None
-        if seeks_standouts and isinstance(kept.store, ShardStore):
-            self._standouts = Standouts(kept.store.layout, kept.share_of_duty, kept.rules.interval_seconds)
+        if seeks_standouts:
+            store = kept.store
+            source = in_shards(store.layout) if isinstance(store, ShardStore) else in_walks(store.entries)
+            self._standouts = Standouts(source, kept.share_of_duty, kept.rules.interval_seconds)
 
     def tick(self) -> None:
         if self._standouts is not None:

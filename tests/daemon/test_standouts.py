@@ -11,7 +11,9 @@ import pytest
 from lockcache import Entry, FileStreamProgramCache
 from lockcache.filestream.layout import SHARDS, Layout, entry_name
 from lockcache_daemon import standouts as standouts_module
-from lockcache_daemon.standouts import Standouts
+from lockcache_daemon.standouts import Standouts, in_shards
+from tests.daemon.asking import Watched
+from tests.daemon.running import until
 
 
 @pytest.fixture
@@ -27,7 +29,7 @@ def cache(cache_path: Path) -> FileStreamProgramCache:
 
 def looked(cache: FileStreamProgramCache) -> Standouts:
     """After a whole round."""
-    found = Standouts(Layout(cache.path), 1.0, 0.5)
+    found = Standouts(in_shards(Layout(cache.path)), 1.0, 0.5)
     found._pace.change(1e9, 0.5)  # as if time passed between ticks
     while found.seen.shards_seen < SHARDS:
         found.tick()
@@ -73,7 +75,7 @@ def test_what_is_gone_is_taken_off_and_what_was_used_is_no_longer_among_the_olde
 
 def test_a_tick_gives_way_after_a_slice(cache: FileStreamProgramCache, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(standouts_module, "_SLICE_SECONDS", 0.0)
-    found = Standouts(Layout(cache.path), 1.0, 0.5)
+    found = Standouts(in_shards(Layout(cache.path)), 1.0, 0.5)
     found.tick()
     assert len(found._best) <= 1
 
@@ -108,3 +110,18 @@ def test_what_is_planted_among_entries_is_neither_followed_nor_a_hang(
     (shard / ("c" * 62)).mkdir()
     assert max(each.size_bytes for each in looked(cache).seen.largest) < 10_000
     assert time.time() - looked(cache).seen.largest[0].seen < 60
+
+
+def test_entries_of_another_programs_layout_are_listed_by_size_and_age(tmp_path: Path) -> None:
+    root = tmp_path / "tree"
+    root.mkdir(mode=0o700)
+    for number in range(20):
+        path = root / f"file-{number}"
+        path.write_bytes(bytes(1000 + number))
+        os.utime(path, (10**9 - number, 10**9 - number))
+    with Watched("--layout", "files", "--max-size", "1M", root) as daemon:
+        until(lambda: daemon.directory(root)["standouts"]["shards_seen"] == 1)
+        seen = daemon.directory(root)["standouts"]
+    assert [each["size_bytes"] for each in seen["largest"]] == list(range(1019, 1009, -1))
+    assert [each["last_use_ns"] // 10**9 for each in seen["oldest"]] == [10**9 - number for number in range(19, 9, -1)]
+    assert seen["dearest"] == []
