@@ -12,15 +12,13 @@ from itertools import islice
 from typing import Final
 
 from lockcache.filestream.priority import CostOf, Priority, least_worth_first
-from lockcache.filestream.scan import Found
+from lockcache.filestream.scan import ANY_TIME_NS, Found
 
 __all__ = ["Need", "Oldest", "choose", "choose_victims", "first_enough"]
 
 # Entries that are looked at between two cuts to the victims so far: a sweep of a million entries then needs the memory
 # of its victims and of these (20 MB), not of all (300 MB), and no sort takes longer than a signal may wait.
 _CHUNK_ENTRIES: Final = 65536
-
-_ANY_TIME_NS: Final = 2**63
 
 
 @dataclass(frozen=True)
@@ -64,13 +62,22 @@ def first_enough(ordered: list[Found], need: Need) -> tuple[list[Found], int]:
 class Oldest:
     """The least recently used of what it is shown, as many as meet ``need``; ``at_least`` so many if there are."""
 
-    def __init__(self, need: Need, at_least: int = 0) -> None:
+    def __init__(self, need: Need, at_least: int = 0, latest_ns: int = ANY_TIME_NS) -> None:
+        """``latest_ns``: when the last of them was used at the latest, if known; or as guessed, see :attr:`is_met`."""
         self.need = need
         self._at_least = at_least
         self._kept: list[Found] = []
         self._unsorted = 0
         #: What was used after that is none of them, and need not be shown.
-        self.latest_ns = _ANY_TIME_NS
+        self.latest_ns = latest_ns
+
+    @property
+    def is_met(self) -> bool:
+        """Whether those that it was shown are enough. Requires: :meth:`take`."""
+        wanted = self.need.entries + self.need.batch_entries
+        return len(self._kept) >= max(wanted, self._at_least) and (
+            sum(entry.size_bytes for entry in self._kept) >= self.need.bytes
+        )
 
     def add(self, found: Iterable[Found]) -> None:
         before = len(self._kept)

@@ -28,15 +28,19 @@ class Prices:
 
     def __init__(self, layout: Layout) -> None:
         self._layout = layout
+        self._entries = layout.entries
         self._has_records: dict[str, bool] = {}
 
     def cost_ns(self, found: Found) -> int:
         """Nanoseconds, as :data:`.priority.CostOf` has it. Raises nothing: an entry may be gone by now."""
-        has_records = self._shard_has_records(found.name[:2])
+        name = found.name
+        has_records = self._has_records.get(name[:2])
+        if has_records is None:
+            has_records = self._look_for_records(name[:2])
         try:
-            blob = os.getxattr(self._layout.entry(found.name), XATTR, follow_symlinks=False)
+            blob = os.getxattr(f"{self._entries}/{name[:2]}/{name[2:]}", XATTR, follow_symlinks=False)
         except OSError:
-            blob = self._head_in_file(found.name) if has_records else b""
+            blob = self._head_in_file(name) if has_records else b""
         if not is_understood(blob):
             return 0
         stated = payload_bytes(blob)
@@ -46,11 +50,9 @@ class Prices:
         cost_ns = unpack(blob).cost_ns
         return cost_ns if 0 < cost_ns <= _LARGEST_COST_NS else 0
 
-    def _shard_has_records(self, prefix: str) -> bool:
-        known = self._has_records.get(prefix)
-        if known is None:
-            known = self._has_records[prefix] = os.path.isdir(self._layout.record_shard(int(prefix, 16)))
-        return known
+    def _look_for_records(self, prefix: str) -> bool:
+        has_records = self._has_records[prefix] = os.path.isdir(self._layout.record_shard(int(prefix, 16)))
+        return has_records
 
     def _head_in_file(self, name: str) -> bytes:
         try:

@@ -24,13 +24,23 @@ from lockcache.filestream.layout import (
 from lockcache.filestream.recency import last_use_ns
 from lockcache.filestream.usage import Slot
 
-__all__ = ["Found", "count_shard", "measure_shard", "quarantined_files", "scan_records", "scan_shard", "staged_files"]
+__all__ = [
+    "ANY_TIME_NS",
+    "Found",
+    "count_shard",
+    "measure_shard",
+    "quarantined_files",
+    "scan_records",
+    "scan_shard",
+    "staged_files",
+]
 
 # ELOOP: a symlink, which O_NOFOLLOW refuses (Linux says ENOTDIR where O_DIRECTORY is asked for too).
 _NO_DIRECTORY: Final = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
 _OPEN_DIRECTORY: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW
 
-_ANY_TIME_NS: Final = 2**63
+#: Later than any entry was used.
+ANY_TIME_NS: Final = 2**63
 
 
 class Found(NamedTuple):
@@ -43,7 +53,7 @@ class Found(NamedTuple):
     inode: int
 
 
-def scan_shard(layout: Layout, shard: int, latest_ns: int = _ANY_TIME_NS) -> Iterator[Found]:
+def scan_shard(layout: Layout, shard: int, latest_ns: int = ANY_TIME_NS) -> Iterator[Found]:
     """The entries of one shard, in no order, but for those used after ``latest_ns``."""
     records = {file: status.st_size for file, status in _files(layout.record_shard(shard))}
     prefix = f"{shard:02x}"
@@ -117,7 +127,7 @@ def quarantined_files(layout: Layout, shard: int | None = None) -> Iterator[tupl
         os.close(fd)
 
 
-def _files(path: str, latest_ns: int = _ANY_TIME_NS) -> Iterator[tuple[str, os.stat_result]]:
+def _files(path: str, latest_ns: int = ANY_TIME_NS) -> Iterator[tuple[str, os.stat_result]]:
     """Regular files under entry names in one directory, last used by ``latest_ns``; none if it is no directory.
 
     Any other error is raised: a shard that cannot be read now (EIO, ESTALE, no descriptors left) is not an empty one,

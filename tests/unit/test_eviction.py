@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lockcache.filestream import choosing, eviction
+from lockcache.filestream.choosing import Need
 from lockcache.filestream.eviction import (
     Evicted,
     all_entries,
@@ -316,3 +317,40 @@ def test_a_sweep_tries_again_what_was_locked_and_leaves_what_stays_so(directory,
     assert present(directory, keys) == keys[30:]
     monkeypatch.setattr(ProcessLock, "try_acquire", lambda _: False)
     assert sweep(directory, Goal(2000), lambda: False) == Evicted()
+
+
+def spread(directory, count):
+    """Entries of one byte over all shards, used in the order of their numbers; their names in that order."""
+    names = [entry_name(b"%d" % number) for number in range(count)]
+    for number, name in enumerate(names):
+        os.makedirs(directory.layout.entry_shard(int(name[:2], 16)), exist_ok=True)
+        with open(directory.layout.entry(name), "wb") as file:
+            file.write(b"x")
+        set_last_use(directory.layout.entry(name), 1000 + number)
+    return names
+
+
+@pytest.mark.parametrize("needed", [0, 1, 90, 200, 899, 900, 901])
+def test_what_a_few_shards_say_of_all_changes_nothing_of_what_is_chosen(directory, monkeypatch, needed):
+    names = spread(directory, 900)
+    monkeypatch.setattr(eviction, "_GUESSED_FROM_ENTRIES", 1)
+    chosen = eviction.choose_of_all(directory.layout, Need(needed), lambda: False)
+    assert [found.name for found in chosen] == names[:needed]
+    chosen = eviction.choose_of_all(directory.layout, Need(0, needed), lambda: False)
+    assert [found.name for found in chosen] == names[:needed]
+
+
+@pytest.mark.parametrize("priority", ["lru", "cost"])
+def test_a_guess_that_was_too_low_costs_a_second_look_and_no_entry(directory, monkeypatch, priority):
+    names = spread(directory, 300)
+    monkeypatch.setattr(eviction, "_PRICED_ENTRIES", 10)
+    monkeypatch.setattr(eviction, "_guess_latest_ns", lambda *_: 1050 * 10**9)
+    looks = []
+    show = eviction._show
+    monkeypatch.setattr(eviction, "_show", lambda *arguments: (looks.append(1), show(*arguments))[1])
+    chosen = eviction.choose_of_all(directory.layout, Need(100), lambda: False, priority)
+    assert [found.name for found in chosen] == names[:100]
+    assert len(looks) == 2
+    chosen = eviction.choose_of_all(directory.layout, Need(10), lambda: False, priority)
+    assert [found.name for found in chosen] == names[:10]
+    assert len(looks) == 3
