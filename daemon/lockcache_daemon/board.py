@@ -64,6 +64,11 @@ class DirectoryView:
     #: Shards whose accounting was wrong and was set right, and by how much altogether.
     repairs: int = 0
     drift_bytes: int = 0
+    #: What scrubbing looked at since the daemon was started, and what it found.
+    scrubbed_entries: int = 0
+    scrubbed_bytes: int = 0
+    corrupt_entries: int = 0
+    unreadable_entries: int = 0
     #: Steps that failed, each time; what is wrong now, and since when. ``None``: nothing is.
     errors: int = 0
     problem: str | None = None
@@ -122,6 +127,19 @@ class Board:
         self._change(
             root,
             lambda view: replace(view, repairs=view.repairs + shards, drift_bytes=view.drift_bytes + drift_bytes),
+        )
+
+    def scrubbed(self, root: str, new: Mapping[str, int]) -> None:
+        """So many entries and bytes more were verified, and so many more in a state (:mod:`.scrubbing`)."""
+        self._change(
+            root,
+            lambda view: replace(
+                view,
+                scrubbed_entries=view.scrubbed_entries + new.get("entries", 0),
+                scrubbed_bytes=view.scrubbed_bytes + new.get("bytes", 0),
+                corrupt_entries=view.corrupt_entries + new.get("corrupt", 0),
+                unreadable_entries=view.unreadable_entries + new.get("unreadable", 0),
+            ),
         )
 
     def measured(self, root: str, held: Slot, limits: Limits) -> None:
@@ -201,6 +219,7 @@ def _summed_up(view: DirectoryView, fields: Mapping[str, Any]) -> DirectoryView:
         bytes=fields["after_bytes"],
         entries=fields["after_entries"],
         repairs=view.repairs + fields["repaired_shards"],
+        drift_bytes=view.drift_bytes + fields["drift_bytes"],
     )
 
 

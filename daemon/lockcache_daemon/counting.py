@@ -18,10 +18,10 @@ from typing import Final
 from lockcache.errors import LockTimeoutError
 from lockcache.filestream.directory import CacheDirectory
 from lockcache.filestream.layout import SHARDS
-from lockcache.filestream.recovery import recount
+from lockcache.filestream.recovery import Repair, recount
 from lockcache_daemon.changes import ShardWatch
 from lockcache_daemon.pace import Pace
-from lockcache_daemon.store import Repairs
+from lockcache_daemon.repairs import Repairs
 
 __all__ = ["Counting"]
 
@@ -97,6 +97,10 @@ class Counting:
         """The sweep changed slots; what changes in those shards from here on is somebody else's doing."""
         self._watch.set_slots(self._directory.usage().slots())
 
+    def note(self, repair: Repair) -> None:
+        """A shard was set right."""
+        self.repairs = self.repairs.plus(repair)
+
     def distrust(self) -> None:
         """Recount everything at the next tick: the sum is too large, and there is nothing to evict."""
         self._at_once.update(dict.fromkeys(range(SHARDS)))
@@ -154,6 +158,6 @@ class Counting:
             self._strangers_until = time.monotonic() + _STRANGERS_STAY_SECONDS
             self._false_alarms = 0
             self._watch.set_slot(shard, repair.after)
-            self.repairs = self.repairs.plus(repair)
+            self.note(repair)
         elif was_alarm:
             self._false_alarms += 1

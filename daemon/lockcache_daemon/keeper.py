@@ -23,13 +23,14 @@ from lockcache_daemon.attempts import Attempts
 from lockcache_daemon.cap import Cap
 from lockcache_daemon.instance import AlreadyServedError, Instance
 from lockcache_daemon.policing import repair_policy
+from lockcache_daemon.repairs import Tidings
 from lockcache_daemon.report import Report, Summary, Sweep
 from lockcache_daemon.rules import Bite, Rules
 from lockcache_daemon.shards import open_shards
 from lockcache_daemon.signals import StopSignals
 from lockcache_daemon.standby import Standby
 from lockcache_daemon.status import Status
-from lockcache_daemon.store import Kept, MakePart, Opening, OpenStore, Part, Step, Store
+from lockcache_daemon.store import Kept, MakePart, Opening, OpenStore, Part, Step, Store, Telling
 
 __all__ = ["Keeper"]
 
@@ -162,7 +163,8 @@ class Keeper:
         """A tick, in order."""
         now = self._now
         parts = (part.tick for part in now.parts)
-        return (self._obey_policy, *now.store.steps(), self._sweep, self._remove_aged, *parts, self._publish)
+        looks = (self._obey_policy, *now.store.steps(), self._tell_repairs)
+        return (*looks, self._sweep, self._remove_aged, *parts, self._publish)
 
     def complete_pass(self, advance: Callable[[], None]) -> Summary:
         """Count everything, reap, and sweep if there is need. ``advance`` is called ``SHARDS`` times.
@@ -170,13 +172,18 @@ class Keeper:
         Raises :class:`OSError` and :class:`Stopped`. Requires: open.
         """
         store = self._now.store
-        before = store.held()
+        before, repairs = store.held(), store.repairs
         repaired = store.count_all(advance)
         evicted = self._sweep()
         evicted += self._remove_all_aged()
         store.count_again()
         self._stop.raise_if_set()
-        return Summary(before, store.held(), repaired, store.busy, evicted)
+        return Summary(before, store.held(), repaired, store.busy, evicted, store.repairs.since(repairs))
+
+    @property
+    def kept(self) -> Kept:
+        """For what is done once. Requires: open."""
+        return Kept(self.root, self._now.store, self.rules, self._report, self._stop, self._share_of_duty)
 
     def note_failure(self, error: Exception) -> None:
         """Say it, unless an error of its kind was said since this directory last worked."""
@@ -194,8 +201,7 @@ class Keeper:
             now.ageing.change(rules.interval_seconds, share_of_duty)
             for part in reversed(now.parts):
                 part.close()
-            kept = Kept(self.root, now.store, rules, self._report, self._stop, share_of_duty)
-            now.parts[:] = [make(kept) for make in parts]
+            now.parts[:] = [make(self.kept) for make in parts]
 
     def take(self, step: Step) -> bool:
         """Take one step for this directory; whether it did not fail. Raises only :class:`Stopped`."""
@@ -270,9 +276,19 @@ class Keeper:
         old = [found for found in self._now.store.entries() if found.last_use_ns < before_ns]
         return self._evict("max-age", lambda store: store.remove(old)) if old else Evicted()
 
+    def _tell_repairs(self) -> None:
+        now = self._now
+        news = now.tidings.take(now.store.repairs)
+        if news is not None:
+            self._report.drifted(self.root, news)
+
     def _publish(self, *, at_once: bool = False) -> None:
         now = self._now
         cap = self._cap
+        self._status.more = {"repairs": now.store.repairs._asdict()}
+        for part in now.parts:
+            if isinstance(part, Telling):
+                self._status.more |= part.tell()
         self._status.publish(now.instance, self.layout, cap.policy, cap.marks, now.store.held, at_once=at_once)
 
 
@@ -284,3 +300,4 @@ class _Open:
         self.instance = instance
         self.ageing = ageing
         self.parts = parts
+        self.tidings = Tidings()

@@ -19,6 +19,7 @@ from lockcache.filestream.eviction import Evicted
 from lockcache_daemon.crew import Crew
 from lockcache_daemon.keeper import Keeper
 from lockcache_daemon.report import Report, Summary
+from lockcache_daemon.scrubber import scrub_once
 from lockcache_daemon.services import Service
 from lockcache_daemon.settings import Settings
 from lockcache_daemon.shared import SharedBudgets
@@ -73,8 +74,12 @@ def pass_once(
     crew: Crew,
     report: Report,
     progress: Callable[[int], AbstractContextManager[Callable[[], None]]],
+    *,
+    scrubs: bool = False,
 ) -> bool:
     """One complete pass over each directory, and what they share; whether all of it was done.
+
+    With ``scrubs`` every entry is verified too.
 
     Raises what opening a directory raises, and :class:`Stopped`.
     """
@@ -84,9 +89,13 @@ def pass_once(
         stack.callback(crew.close)
         for keeper in keepers:
             keeper.open()
-        with progress(len(keepers)) as advance:
+        unsound = []
+        with progress(len(keepers) * (1 + scrubs)) as advance:
             for keeper in keepers:
                 try:
+                    # First: what is put out of the way then is counted as such.
+                    if scrubs and not scrub_once(keeper.kept, advance):
+                        unsound.append(keeper)
                     summaries[keeper] = keeper.complete_pass(advance)
                 except OSError as error:
                     keeper.note_failure(error)
@@ -95,7 +104,8 @@ def pass_once(
             more = shared.get(keeper.root, Evicted())
             final = replace(summary, after=keeper.held, evicted=summary.evicted + more) if more.entries else summary
             report.summed_up(keeper.root, final)
-        return len(summaries) == len(keepers) and all(
+        is_complete = not unsound and len(summaries) == len(keepers)
+        return is_complete and all(
             keeper.is_well and not summary.busy_shards for keeper, summary in summaries.items()
         )
 

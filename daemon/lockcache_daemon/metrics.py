@@ -69,6 +69,18 @@ _COUNTERS: Final = (
         "By how much the accounting was wrong, in either direction, when it was set right.",
         lambda view: view.drift_bytes,
     ),
+    _Value("lockcache_scrubbed_entries", "Entries that were verified.", lambda view: view.scrubbed_entries),
+    _Value("lockcache_scrubbed_bytes", "Bytes of entries that were verified.", lambda view: view.scrubbed_bytes),
+    _Value(
+        "lockcache_corrupt_entries",
+        "Entries that were not what a writer had stored there, and were put into quarantine.",
+        lambda view: view.corrupt_entries,
+    ),
+    _Value(
+        "lockcache_unreadable_entries",
+        "Entries that the disk did not give, each time that it was asked.",
+        lambda view: view.unreadable_entries,
+    ),
     _Value("lockcache_errors", "Steps of the daemon that failed; each is tried again.", lambda view: view.errors),
     _Value(
         "lockcache_client_hits",

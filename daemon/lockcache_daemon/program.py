@@ -38,6 +38,8 @@ class Request:
     sources: Sources
     is_once: bool = False
     is_dry_run: bool = False
+    #: In the one pass.
+    is_scrub: bool = False
 
 
 def carry_out(request: Request) -> int:
@@ -53,15 +55,15 @@ def carry_out(request: Request) -> int:
             return _until_stopped(stop, lambda: _rehearse(settings, report, stop))
         crew = Crew(settings, report, stop)
         if request.is_once:
-            return _until_stopped(stop, lambda: _pass_once(crew, report))
+            return _until_stopped(stop, lambda: _pass_once(crew, report, scrubs=request.is_scrub))
         _serve(crew, request.sources, report, stop)
         if stop.number is not None:
             report.stopped(signal.Signals(stop.number).name)
     return 0
 
 
-def _pass_once(crew: Crew, report: Report) -> int:
-    is_complete = pass_once(crew, report, counting_progress)
+def _pass_once(crew: Crew, report: Report, *, scrubs: bool) -> int:
+    is_complete = pass_once(crew, report, counting_progress, scrubs=scrubs)
     if crew.settings.metrics_file is not None:
         write_metrics_once(crew.settings.metrics_file, report.board)
     return 0 if is_complete else _INCOMPLETE

@@ -19,9 +19,11 @@ from lockcache.errors import LockcacheError
 from lockcache.filestream.eviction import Evicted
 from lockcache.filestream.policy import Policy
 from lockcache.filestream.usage import Slot
+from lockcache.filestream.verify import Verdict
 from lockcache.sizes import format_size
 from lockcache_daemon.board import Board
 from lockcache_daemon.instance import AlreadyServedError
+from lockcache_daemon.repairs import Repairs
 from lockcache_daemon.rules import Watermarks
 
 __all__ = ["LogToReport", "Report", "Summary", "Sweep", "describe", "readable"]
@@ -51,6 +53,8 @@ class Summary:
     #: Shards that stayed locked by others, and so were not counted.
     busy_shards: int
     evicted: Evicted
+    #: By how much.
+    repairs: Repairs = Repairs()  # noqa: RUF009 (immutable)
 
 
 class Report:
@@ -150,9 +154,42 @@ class Report:
             f"{format_size(summary.before.bytes)} -> {format_size(summary.after.bytes)} in {summary.after.entries} "
             f"entries; evicted {summary.evicted.entries}, repaired the accounting of {summary.repaired_shards} shards"
         )
+        if summary.repairs.shards:
+            text += f" ({_in_words_of(summary.repairs)})"
         if summary.busy_shards:
             text += f"; {summary.busy_shards} shards stayed locked by others and were not counted"
         self._say("summary", root, text, **_flat(summary))
+
+    def drifted(self, root: str, repairs: Repairs) -> None:
+        text = f"repaired the accounting of {repairs.shards} shards: {_in_words_of(repairs)}"
+        self._say("repair", root, text, **repairs._asdict())
+
+    def found(self, root: str, verdict: Verdict) -> None:
+        """A corrupt or unreadable entry."""
+        if verdict.error:
+            done = f"; it could not be moved into quarantine: {verdict.error}"
+        elif verdict.moved_to:
+            done = f"; moved to {verdict.moved_to}"
+        else:
+            done = "; removed, there was no room to keep it" if verdict.is_repaired else ""
+        text = f"entry {verdict.name} is {verdict.state}: {verdict.in_words}{done}"
+        fields = {"entry": verdict.name, "bytes": verdict.size_bytes, "why": verdict.why}
+        fields |= {
+            "moved_to": verdict.moved_to or None,
+            "repaired": verdict.is_repaired,
+            "error": verdict.error or None,
+        }
+        self._say(verdict.state, root, text, level="warning", **fields)
+
+    def scrubbed(self, root: str, counts: Mapping[str, int]) -> None:
+        """A round, or a complete pass, in numbers."""
+        corrupt, unreadable, unverified = (counts.get(state, 0) for state in ("corrupt", "unreadable", "unverified"))
+        text = (
+            f"verified {counts['entries']} entries, {format_size(counts['bytes'])}: {corrupt} corrupt, of which "
+            f"{counts['repaired']} were put out of the way, {unreadable} unreadable, {unverified} without a record"
+        )
+        fields: dict[str, Any] = dict(counts)
+        self._say("scrub", root, text, **fields)
 
     def rehearsed(self, root: str, held: Slot, evicted: Evicted, budgets: Mapping[str, Evicted]) -> None:
         text = (
@@ -222,6 +259,14 @@ def _in_words(policy: Policy) -> str:
     return size if policy.priority == "lru" else f"{size}, evicting by {policy.priority}"
 
 
+def _in_words_of(repairs: Repairs) -> str:
+    surplus_bytes = repairs.drift_bytes - repairs.missing_bytes
+    return (
+        f"{format_size(repairs.missing_bytes)} were there and not accounted for, {format_size(surplus_bytes)} were "
+        f"accounted for and not there; {repairs.drift_entries} entries"
+    )
+
+
 def _cap(policy: Policy) -> dict[str, Any]:
     return {"max_size_bytes": policy.max_size_bytes, "policy": policy.priority}
 
@@ -241,4 +286,7 @@ def _flat(summary: Summary) -> dict[str, Any]:
         "busy_shards": summary.busy_shards,
         "evicted_entries": summary.evicted.entries,
         "evicted_bytes": summary.evicted.bytes,
+        "drift_bytes": summary.repairs.drift_bytes,
+        "missing_bytes": summary.repairs.missing_bytes,
+        "drift_entries": summary.repairs.drift_entries,
     }

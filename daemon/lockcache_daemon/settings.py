@@ -23,6 +23,7 @@ from lockcache_daemon.values import (
     Interval,
     MetricsAddress,
     MetricsPath,
+    Rate,
     Setting,
     Share,
     Size,
@@ -71,6 +72,11 @@ class DirectorySettings(_Model):
         ),
     ] = "lru"
     floor: Annotated[int | None, Size, Setting("SIZE", "What --total and --min-free leave each DIR.")] = None
+    scrub_rate: Annotated[
+        int,
+        Rate,
+        Setting("SIZE", "Bytes per second at which each DIR's entries are verified; 0 or off: not at all.", "10M"),
+    ] = 10_000_000
     layout: Annotated[
         str,
         Choice("auto", *LAYOUTS),

@@ -19,8 +19,9 @@ from lockcache.filestream.scan import Found
 from lockcache.filestream.usage import Slot
 from lockcache_daemon.counting import Counting
 from lockcache_daemon.pace import Pace
+from lockcache_daemon.repairs import Repairs
 from lockcache_daemon.rules import Rules
-from lockcache_daemon.store import Opening, Repairs, Step
+from lockcache_daemon.store import Opening, Step
 
 __all__ = ["ShardStore", "open_shards"]
 
@@ -101,7 +102,9 @@ class ShardStore:
             self._stop.raise_if_set()
             try:
                 repair = recount(self.directory, shard)
-                repaired += repair.before != repair.after
+                if repair.before != repair.after:
+                    repaired += 1
+                    self._counting.note(repair)
             except LockTimeoutError:
                 self.busy += 1
             advance()

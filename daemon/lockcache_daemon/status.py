@@ -32,6 +32,8 @@ class Status:
         self._last_sweep: dict[str, Any] | None = None
         self._published: dict[str, Any] | None = None
         self._due = 0.0
+        #: Fields of others, as they are now.
+        self.more: dict[str, Any] = {}
 
     def count(self, sweep: Sweep) -> None:
         """Add a sweep. It is to be published at once."""
@@ -69,6 +71,7 @@ class Status:
             "entries": held.entries,
             **self._totals,
             "last_sweep": self._last_sweep,
+            **self.more,
         }
 
     def _is_news(self, body: dict[str, Any]) -> bool:

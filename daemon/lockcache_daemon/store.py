@@ -6,35 +6,24 @@ errors and their order are the keeper's, for every layout alike.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple, Protocol
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from lockcache.filestream.eviction import Evicted
 from lockcache.filestream.goal import Goal
 from lockcache.filestream.layout import Layout
 from lockcache.filestream.policy import PolicyFile
-from lockcache.filestream.recovery import Repair
 from lockcache.filestream.scan import Found
 from lockcache.filestream.usage import Slot
+from lockcache_daemon.repairs import Repairs
 from lockcache_daemon.report import Report
 from lockcache_daemon.rules import Rules
 from lockcache_daemon.signals import StopSignals
 
-__all__ = ["Kept", "MakePart", "OpenStore", "Part", "Repairs", "Step", "Store"]
+__all__ = ["Kept", "MakePart", "OpenStore", "Part", "Repairs", "Step", "Store", "Telling"]
 
 #: Something that is due at a tick. May raise :class:`OSError`, :class:`LockcacheError` and :class:`Stopped`.
 Step = Callable[[], object]
-
-
-class Repairs(NamedTuple):
-    """Accounting that was wrong and was set right."""
-
-    shards: int = 0
-    #: In either direction.
-    drift_bytes: int = 0
-
-    def plus(self, repair: Repair) -> Repairs:
-        return Repairs(self.shards + 1, self.drift_bytes + abs(repair.drift_bytes))
 
 
 class Store(Protocol):
@@ -58,7 +47,7 @@ class Store(Protocol):
 
     @property
     def repairs(self) -> Repairs:
-        """What was set right in ticks since it was opened. None where nobody accounts."""
+        """What was set right since it was opened. None where nobody accounts."""
 
     def begin(self) -> None:
         """What has to be known before the first tick."""
@@ -130,6 +119,14 @@ class Part(Protocol):
 
     def close(self) -> None:
         """The directory is being closed. Raises nothing."""
+
+
+@runtime_checkable
+class Telling(Protocol):
+    """A part that has something to say in ``daemon.json``."""
+
+    def tell(self) -> Mapping[str, Any]:
+        """Its fields, as they were when they last changed: what differs is written, at most every few seconds."""
 
 
 #: Makes a part, each time that a directory is opened.

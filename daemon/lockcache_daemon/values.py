@@ -26,6 +26,7 @@ __all__ = [
     "Interval",
     "MetricsAddress",
     "MetricsPath",
+    "Rate",
     "Setting",
     "Share",
     "Size",
@@ -94,6 +95,17 @@ def _parse_metrics_path(text: str) -> str:
     return path
 
 
+def _parse_rate(text: str) -> int:
+    if text.strip().lower() in ("0", "off"):
+        return 0
+    try:
+        return parse_size(text)
+    except ValueError:
+        raise ValueError(
+            f"{text!r} is no rate; accepted: bytes per second, such as {SIZES_IN_WORDS}; 0 or off for none"
+        ) from None
+
+
 def _parse_switch(text: str) -> bool:
     if text.strip().lower() in (*_YES, *_NO):
         return text.strip().lower() in _YES
@@ -132,6 +144,8 @@ Count = _by(_parse_count)
 Age = _by(parse_duration)
 #: Seconds, 0.01 to 3600.
 Interval = _by(_parse_interval)
+#: Bytes per second, 0 for none.
+Rate = _by(_parse_rate)
 #: Yes or no.
 Switch = _by(_parse_switch)
 #: :class:`.address.Address`.

@@ -54,8 +54,8 @@ class Watching:
         board.measured(kept.root, kept.store.held(), self._limits())
         done, self._repairs = self._repairs, kept.store.repairs
         if done != self._repairs:
-            shards, drift_bytes = (new - old for new, old in zip(self._repairs, done, strict=True))
-            board.repaired(kept.root, shards, drift_bytes)
+            new = self._repairs.since(done)
+            board.repaired(kept.root, new.shards, new.drift_bytes)
 
     def _limits(self) -> Limits:
         policy, rules = self._kept.store.policy.current(), self._kept.rules

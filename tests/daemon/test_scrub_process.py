@@ -1,0 +1,213 @@
+"""The daemon's scrub, as a process: what is corrupt is found without anybody reading, quarantined, and said."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lockcache import FileStreamProgramCache
+from lockcache.filestream.directory import CacheDirectory
+from lockcache.filestream.layout import Layout, entry_name
+from lockcache.filestream.quarantine import list_quarantine, measure_quarantine
+from tests.crash.damage import DAMAGES
+from tests.crash.measure import accounted, assert_accounting_is_not_too_low, on_disk
+from tests.daemon.material import accounting_is_exact, fill, names_on_disk
+from tests.daemon.running import RunningDaemon, run_daemon, until
+
+KEYS = [b"%d" % number for number in range(100)]
+
+
+@pytest.fixture
+def filled(cache_path: Path) -> Path:
+    with FileStreamProgramCache(cache_path) as cache:
+        for key in KEYS:
+            cache[key] = key * 500
+    return cache_path
+
+
+def spoil(root: Path, key: bytes, damage: str = "last bit flipped") -> str:
+    name = entry_name(key)
+    DAMAGES[damage](Path(Layout(str(root)).entry(name)))
+    return name
+
+
+def status(root: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((root / "lockcache/daemon.json").read_bytes())
+    return found
+
+
+def test_a_flip_that_nobody_reads_is_found_quarantined_said_and_shown(filled: Path) -> None:
+    name = spoil(filled, b"7")
+    with RunningDaemon("--max-size", "1G", filled) as daemon:
+        said = daemon.wait_for("corrupt")
+        assert (said["entry"], said["why"], said["repaired"]) == (name, "digest", True)
+        assert name in Path(said["moved_to"]).name
+        round_ = daemon.wait_for("scrub")
+        assert (round_["entries"], round_["whole"], round_["corrupt"]) == (len(KEYS), len(KEYS) - 1, 1)
+        until(lambda: (status(filled).get("scrub") or {}).get("rounds", 0) >= 1)
+        shown = status(filled)["scrub"]
+        assert shown["since_start"]["corrupt"] == 1
+        assert (shown["quarantine_entries"], shown["rate_bytes"]) == (1, 10_000_000)
+        assert daemon.end(signal.SIGTERM) == 0
+    assert name not in names_on_disk(filled)
+    assert accounting_is_exact(filled)
+
+
+def test_scrubbing_is_no_use_of_an_entry(filled: Path) -> None:
+    spoil(filled, b"7")
+    for path in filled.glob("entries/??/*"):
+        os.utime(path, (1000, 1000))
+    with RunningDaemon("--max-size", "1G", filled) as daemon:
+        daemon.wait_for("scrub")
+    assert {path.stat().st_atime for path in filled.glob("entries/??/*")} == {1000}
+
+
+@pytest.mark.parametrize("rate", ["0", "off"])
+def test_with_a_rate_of_0_nothing_is_scrubbed(filled: Path, rate: str) -> None:
+    spoil(filled, b"7")
+    with RunningDaemon("--max-size", "1G", "--scrub-rate", rate, filled) as daemon:
+        before = (filled / "lockcache/daemon.json").stat().st_ino
+        FileStreamProgramCache(filled)[b"new"] = b"x"
+        until(lambda: (filled / "lockcache/daemon.json").stat().st_ino != before)
+        assert "scrub" not in status(filled)
+        assert daemon.end(signal.SIGTERM) == 0
+    assert measure_quarantine(Layout(str(filled))).entries == 0
+
+
+@pytest.mark.parametrize("rate", ["fast", "-1", "10M/s", ""])
+def test_a_rate_that_is_none_is_one_line_that_says_what_is_accepted(filled: Path, rate: str) -> None:
+    done = run_daemon("--max-size", "1G", "--scrub-rate", rate, filled)
+    assert done.returncode == 2
+    assert done.stderr.count("\n") == 1
+    assert "--scrub-rate" in done.stderr
+    assert "0 or off" in done.stderr
+
+
+def test_a_daemon_that_is_started_again_and_again_gets_round(filled: Path) -> None:
+    spoil(filled, b"7")
+    for _ in range(200):
+        with RunningDaemon("--max-size", "1G", "--scrub-rate", "4k", filled) as daemon:
+            position = Layout(str(filled)).scrub
+            before = Path(position).read_bytes() if os.path.exists(position) else b""
+            until(lambda before=before, position=position: _moved(filled, position, before, daemon))  # type: ignore[misc]
+            assert daemon.end(signal.SIGTERM) == 0
+        if measure_quarantine(Layout(str(filled))).entries:
+            return
+    raise AssertionError("it does not get round")
+
+
+def _moved(root: Path, position: str, before: bytes, daemon: RunningDaemon) -> bool:
+    now = Path(position).read_bytes() if os.path.exists(position) else b""
+    return now != before or measure_quarantine(Layout(str(root))).entries > 0
+
+
+def test_once_with_scrub_verifies_everything_and_sums_up(filled: Path) -> None:
+    for key in KEYS[:30]:
+        spoil(filled, key)
+    done = run_daemon("--max-size", "1G", "--once", "--scrub", "--json", filled)
+    assert done.returncode == 0, done
+    said = [json.loads(line) for line in done.stdout.splitlines()]
+    [scrub] = [each for each in said if each["event"] == "scrub"]
+    assert (scrub["entries"], scrub["corrupt"], scrub["repaired"]) == (len(KEYS), 30, 30)
+    assert sum(each["event"] == "corrupt" for each in said) == 16, "a log stays readable"
+    assert measure_quarantine(Layout(str(filled))).entries == 30
+    assert accounting_is_exact(filled)
+    clean = run_daemon("--max-size", "1G", "--once", "--scrub", filled)
+    assert clean.returncode == 0
+    assert f"verified {len(KEYS) - 30} entries" in clean.stdout
+
+
+def test_once_with_scrub_that_cannot_put_something_out_of_the_way_exits_1(filled: Path) -> None:
+    spoil(filled, b"7")
+    (filled / "lockcache/quarantine").symlink_to("/tmp")
+    done = run_daemon("--max-size", "1G", "--once", "--scrub", filled)
+    assert done.returncode == 1
+    assert "could not be moved into quarantine" in done.stderr
+    assert entry_name(b"7") in names_on_disk(filled)
+
+
+@pytest.mark.parametrize("options", [("--scrub",), ("--scrub", "--dry-run"), ("--scrub", "--once", "--dry-run")])
+def test_scrub_without_once_is_refused(filled: Path, options: tuple[str, ...]) -> None:
+    done = run_daemon("--max-size", "1G", *options, filled)
+    assert done.returncode == 2
+    assert "--scrub goes with --once" in done.stderr
+
+
+def test_a_directory_of_cuda_core_is_read_and_left_as_it_is(cache_path: Path) -> None:
+    fill(cache_path, 50, 1000)
+    done = run_daemon("--max-size", "1G", "--once", "--scrub", "--json", cache_path)
+    [scrub] = [each for line in done.stdout.splitlines() if (each := json.loads(line))["event"] == "scrub"]
+    assert (done.returncode, scrub["unverified"], scrub.get("corrupt", 0)) == (0, 50, 0)
+    assert len(names_on_disk(cache_path)) == 50
+
+
+def test_drift_that_is_repaired_is_said_and_shown_with_bytes_and_entries(filled: Path) -> None:
+    directory = CacheDirectory(str(filled), 1.0)
+    with directory.locks[0x10]:
+        directory.usage().add_locked(0x10, 5000, 3)
+    directory.close()
+    with RunningDaemon("--max-size", "1G", filled) as daemon:
+        said = daemon.wait_for("repair")
+        expected = {"shards": 1, "drift_bytes": 5000, "missing_bytes": 0, "drift_entries": 3}
+        assert {name: said[name] for name in expected} == expected
+        until(lambda: status(filled)["repairs"] == expected)
+    assert accounting_is_exact(filled)
+
+
+def test_once_sums_up_by_how_much_the_accounting_was_wrong(filled: Path) -> None:
+    directory = CacheDirectory(str(filled), 1.0)
+    with directory.locks[0x10]:
+        directory.usage().add_locked(0x10, 5000, 3)
+    directory.close()
+    done = run_daemon("--max-size", "1G", "--once", "--json", filled)
+    [summary] = [each for line in done.stdout.splitlines() if (each := json.loads(line))["event"] == "summary"]
+    assert (summary["drift_bytes"], summary["missing_bytes"], summary["drift_entries"]) == (5000, 0, 3)
+
+
+def _kill_in_quarantine(root: Path) -> None:
+    with RunningDaemon("--max-size", "1G", root) as daemon:
+        until(lambda: measure_quarantine(Layout(str(root))).entries > 0)
+        daemon.end(signal.SIGKILL)
+
+
+def test_a_daemon_killed_in_the_middle_of_quarantining_leaves_nothing_lost_or_counted_twice(cache_path: Path) -> None:
+    keys = [b"key %d" % number for number in range(60)]
+    with FileStreamProgramCache(cache_path, record_files=True) as cache:
+        for key in keys:
+            cache[key] = key * 100
+    spoiled = {spoil(cache_path, key) for key in keys}
+    for _ in range(5):
+        _kill_in_quarantine(cache_path)
+        assert_accounting_is_not_too_low(cache_path)
+        kept = {each.name.entry for each in list_quarantine(Layout(str(cache_path)))}
+        assert kept | names_on_disk(cache_path) == spoiled, "each is in one place or the other"
+        assert not kept & names_on_disk(cache_path)
+    assert run_daemon("--max-size", "1G", "--once", "--scrub", cache_path).returncode == 0
+    assert {each.name.entry for each in list_quarantine(Layout(str(cache_path)))} == spoiled
+    assert accounting_is_exact(cache_path)
+    assert accounted(cache_path) == on_disk(cache_path)
+
+
+def test_a_reload_changes_the_rate(filled: Path, tmp_path: Path) -> None:
+    spoil(filled, b"7")
+    config = tmp_path / "lockcache.toml"
+    config.write_text(f'max_size = "1G"\nscrub_rate = "off"\n[[directory]]\npath = "{filled}"\n')
+    with RunningDaemon("--config", config) as daemon:
+        config.write_text(f'max_size = "1G"\nscrub_rate = "20M"\n[[directory]]\npath = "{filled}"\n')
+        daemon.process.send_signal(signal.SIGHUP)
+        daemon.wait_for("corrupt")
+
+
+def test_beside_writers_the_scrub_finds_nothing_that_is_not_there(filled: Path) -> None:
+    cache = FileStreamProgramCache(filled)
+    with RunningDaemon("--max-size", "1G", "--json", filled) as daemon:
+        for serial in range(30):
+            for key in KEYS:
+                cache[key] = key * (100 + serial)
+        assert daemon.end(signal.SIGTERM) == 0
+    assert measure_quarantine(Layout(str(filled))).entries == 0
