@@ -105,9 +105,7 @@ def pass_once(
             final = replace(summary, after=keeper.held, evicted=summary.evicted + more) if more.entries else summary
             report.summed_up(keeper.root, final)
         is_complete = not unsound and len(summaries) == len(keepers)
-        return is_complete and all(
-            keeper.is_well and not summary.busy_shards for keeper, summary in summaries.items()
-        )
+        return is_complete and all(keeper.is_well and not summary.busy_shards for keeper, summary in summaries.items())
 
 
 def _pause(crew: Crew, stop: StopSignals) -> None:
