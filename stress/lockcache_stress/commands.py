@@ -209,6 +209,7 @@ def _options(given: dict[str, Any]) -> Options:
         directory=given["directory"],
         plant=given["plant"],
         fail_fast=given["fail_fast"],
+        histories=given["histories"],
     )
 
 

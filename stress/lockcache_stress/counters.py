@@ -11,7 +11,7 @@ from typing import Final
 
 from lockcache_stress.plan import Plan
 
-__all__ = ["COUNTED", "Counters"]
+__all__ = ["COUNTED", "Counters", "recorded_until_ns"]
 
 #: What every worker counts, in the order of its row.
 COUNTED: Final = (
@@ -93,3 +93,8 @@ class Counters:
 
     def _cell(self, writer: int, name: str) -> int:
         return _HEADER + writer * len(COUNTED) + _INDEX[name]
+
+
+def recorded_until_ns(plan: Plan, counters: Counters) -> int:
+    """When recording ends, on the clock that all processes share. Requires: they were let go."""
+    return counters.go_us * 1000 + int(plan.record_seconds * 1e9)

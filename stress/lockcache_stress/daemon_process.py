@@ -17,6 +17,7 @@ from typing import IO, Any, Final
 
 from lockcache import FileStreamProgramCache
 from lockcache_stress.errors import UnusableError
+from lockcache_stress.history.daemon import recorded_daemon
 
 __all__ = ["DaemonProcess", "find_daemon"]
 
@@ -33,8 +34,18 @@ def find_daemon() -> str | None:
 class DaemonProcess:
     """Runs for as long as its ``with`` block; then :attr:`result` says what it did."""
 
-    def __init__(self, directory: str, control: str, max_size_bytes: int, options: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        directory: str,
+        control: str,
+        max_size_bytes: int,
+        options: Sequence[str] = (),
+        *,
+        history: str | None = None,
+    ) -> None:
+        """``history``: the folder in which what it removes is recorded."""
         self._directory = directory
+        self._history = history
         self._log = os.path.join(control, "daemon.log")
         self._max_size_bytes = max_size_bytes
         self._options = options
@@ -46,7 +57,10 @@ class DaemonProcess:
         program = find_daemon()
         if program is None:
             raise UnusableError("lockcache-daemon is not installed beside this interpreter: pip install lockcache[cli]")
-        command = [program, "--max-size", str(self._max_size_bytes), "--interval", "0.5s", "--json"]
+        command = [program]
+        if self._history is not None:  # the same program, but that what it removes is in the histories
+            command = recorded_daemon(self._history)
+        command += ["--max-size", str(self._max_size_bytes), "--interval", "0.5s", "--json"]
         command += [*self._options, self._directory]
         self._output = open(self._log, "wb")
         self._process = subprocess.Popen(command, stdout=self._output, stderr=subprocess.STDOUT, start_new_session=True)

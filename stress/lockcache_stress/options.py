@@ -50,6 +50,12 @@ def common(processes: int | None, max_size_bytes: int | None) -> Callable[[_Comm
             click.option(
                 "--plant", type=click.Choice(sorted(FAULTS)), help="Plant this fault, to see that it is found."
             ),
+            click.option(
+                "--histories",
+                type=click.Path(file_okay=False),
+                metavar="DIR",
+                help="Leave the recorded histories here, and a drawing of one that is illegal.",
+            ),
             click.option("--fail-fast", is_flag=True, help="End at the first thing that is wrong."),
         ]
 

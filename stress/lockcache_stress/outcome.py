@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from lockcache_stress.history.verdict import Judged
 from lockcache_stress.latency import Latencies
 from lockcache_stress.plan import Plan
 from lockcache_stress.sampler import Peaks
@@ -61,6 +62,8 @@ class Outcome:
     seconds: float = 0.0
     #: What all keys together would take, where that is known.
     working_set_bytes: int | None = None
+    #: Whether the recorded histories are those of registers.
+    histories: Judged | None = None
 
     @property
     def name(self) -> str:
@@ -80,7 +83,14 @@ class Outcome:
 
     def checks(self) -> list[Check]:
         """The verdict, line by line."""
-        return [*self._counts(), *self._reads(), *self._bytes(), *self._times(), *self.extra_checks]
+        return [
+            *self._counts(),
+            *self._reads(),
+            *self._histories(),
+            *self._bytes(),
+            *self._times(),
+            *self.extra_checks,
+        ]
 
     def _counts(self) -> list[Check]:
         total = self.totals
@@ -101,6 +111,17 @@ class Outcome:
             Check("dropped writes", _number(self.totals["dropped"])),
             Check("evictions by writers", _number(self.totals["evictions"])),
             Check("digest failures (misses)", _number(self.totals["digest_failures"])),
+        ]
+
+    def _histories(self) -> list[Check]:
+        judged = self.histories
+        if judged is None:
+            return []
+        keys = judged.ok + len(judged.illegal) + len(judged.unknown)
+        return [
+            Check("histories", f"{_number(keys)} keys, {_number(judged.operations)} operations", "> 0", keys > 0),
+            Check("illegal histories", _number(len(judged.illegal)), "0", not judged.illegal),
+            Check("undecided histories", _number(len(judged.unknown)), "0", not judged.unknown),
         ]
 
     def _bytes(self) -> list[Check]:
@@ -151,6 +172,7 @@ class Outcome:
             "working_set_bytes": self.working_set_bytes,
             "hit_us": _percentiles(self.gets),
             "put_us": _percentiles(self.puts),
+            "histories": self.histories and self.histories.as_json(),
             "daemon": self.daemon,
             "findings": self.findings,
             "checks": [vars(check) for check in self.checks()],

@@ -45,6 +45,9 @@ class Plan:
     plant: str | None = None
     #: Whether to end at the first thing that is wrong.
     fail_fast: bool = False
+    #: For how long histories are recorded, from the begin. Bounds what they take on disk and to judge: some 100 bytes
+    #: and 20 us of one core for each operation.
+    record_seconds: float = 60.0
     #: What only this scenario knows.
     extra: dict[str, Any] = field(default_factory=dict)
 

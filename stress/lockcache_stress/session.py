@@ -13,6 +13,8 @@ from lockcache_stress.counters import Counters
 from lockcache_stress.daemon_process import DaemonProcess
 from lockcache_stress.errors import UnusableError
 from lockcache_stress.gpu import find_arch
+from lockcache_stress.history.daemon import recorded_daemon
+from lockcache_stress.judging import judge, keep
 from lockcache_stress.kernels import make_slots
 from lockcache_stress.outcome import Outcome
 from lockcache_stress.plan import Plan, Scenario
@@ -41,6 +43,8 @@ class Options:
     directory: str | None = None
     plant: str | None = None
     fail_fast: bool = False
+    #: Where to leave the histories, and the drawing of one that is illegal.
+    histories: str | None = None
 
 
 def run_bytes(scenario: Scenario, options: Options, show: Show) -> Outcome:
@@ -53,15 +57,23 @@ def run_bytes(scenario: Scenario, options: Options, show: Show) -> Outcome:
             make_step=scenario.make_step,
         )
         if scenario.daemons:
-            return _run_relay(scenario, plan, space, show)
-        outcome = _run(plan, space, show, kills=scenario.kills)
+            return _run_relay(scenario, plan, space, options, show)
+        outcome = _run(plan, space, options, show, kills=scenario.kills)
         outcome.extra_checks = inspect(outcome)
         return outcome
 
 
-def _run_relay(scenario: Scenario, plan: Plan, space: Workspace, show: Show) -> Outcome:
-    with Relay(space.cache, space.control, plan.max_size_bytes, count=scenario.daemons, seed=plan.seed) as relay:
-        outcome = _run(replace(plan, cap_from_daemon=True), space, show)
+def _run_relay(scenario: Scenario, plan: Plan, space: Workspace, options: Options, show: Show) -> Outcome:
+    relay = Relay(
+        space.cache,
+        space.control,
+        plan.max_size_bytes,
+        count=scenario.daemons,
+        seed=plan.seed,
+        command=recorded_daemon(space.control),
+    )
+    with relay:
+        outcome = _run(replace(plan, cap_from_daemon=True), space, options, show)
     outcome.kills = relay.kills
     outcome.findings.extend(relay.findings())
     outcome.extra_checks = [*inspect(outcome), *relay.checks()]
@@ -85,13 +97,15 @@ def run_nvrtc(options: Options, *, kernels: int, gpu: str, with_daemon: bool, sh
             cap_from_daemon=with_daemon,
             extra={"kernels": kernels, "archs": archs, "gpu_arch": gpu_arch},
         )
-        daemon = DaemonProcess(space.cache, space.control, options.max_size_bytes) if with_daemon else None
+        daemon = None
+        if with_daemon:
+            daemon = DaemonProcess(space.cache, space.control, options.max_size_bytes, history=space.control)
         if daemon is not None:
             with daemon:
-                outcome = _run(plan, space, show)
+                outcome = _run(plan, space, options, show)
             outcome.daemon = daemon.result
         else:
-            outcome = _run(plan, space, show)
+            outcome = _run(plan, space, options, show)
         outcome.working_set_bytes = nvrtc.References(slots, space.control).total_bytes()
         outcome.extra_checks = inspect(outcome)
         return outcome
@@ -112,7 +126,7 @@ def _plan(name: str, options: Options, space: Workspace) -> Plan:
     )
 
 
-def _run(plan: Plan, space: Workspace, show: Show, kills: int = 0) -> Outcome:
+def _run(plan: Plan, space: Workspace, options: Options, show: Show, kills: int = 0) -> Outcome:
     def progress(share: float, counters: Counters) -> None:
         words = f"{counters.total('operations'):,} operations, {counters.total('hits'):,} hits"
         compiles = counters.total("compiles")
@@ -121,6 +135,9 @@ def _run(plan: Plan, space: Workspace, show: Show, kills: int = 0) -> Outcome:
     show(plan.scenario, 0.0, f"starting {plan.processes} processes")
     outcome = run(plan, kills=kills, is_own_mount=space.is_own_mount, progress=progress)
     progress(1.0, Counters(plan))
+    judge(outcome, lambda share: show("histories", share, "one register per key?"))
+    if options.histories is not None:
+        keep(outcome, options.histories)
     return outcome
 
 

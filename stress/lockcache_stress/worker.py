@@ -16,8 +16,9 @@ from typing import Any, Final
 
 from lockcache import Entry, FileStreamProgramCache, ProgramCacheResource
 from lockcache_stress.checker import ByteJudge, Judge, Verdict, is_stamped
-from lockcache_stress.counters import Counters
+from lockcache_stress.counters import Counters, recorded_until_ns
 from lockcache_stress.faults import plant
+from lockcache_stress.history.recording import History
 from lockcache_stress.interrupts import die_with_parent
 from lockcache_stress.latency import Latencies
 from lockcache_stress.plan import Plan, now_us
@@ -50,6 +51,7 @@ class Worker:
         self.cache: ProgramCacheResource = plant(plan, writer, self._real)
         self.judge: Judge = ByteJudge(plan.token, self.register)
         self.get_latencies, self.put_latencies = Latencies(), Latencies()
+        self.history = History(plan, writer)
         self._findings = 0
 
     def key(self, index: int) -> bytes:
@@ -64,20 +66,22 @@ class Worker:
         """Read a key and judge what came."""
         cache_key = self.key(index) if key is None else key
         snapshot = self.register.begin_read(index)
-        began = time.perf_counter_ns()
         found: Entry | None
-        if with_metadata:
-            found = self.cache.get_entry(cache_key)
-        else:
-            code = self.cache.get(cache_key)
-            found = None if code is None else Entry(code)
-        elapsed = time.perf_counter_ns() - began
-        if found is None:
-            self.count("misses")
-            return None
-        self.get_latencies.add(elapsed)
-        self.count("hits")
-        self._judge(index, snapshot, found.code, dict(found.metadata) if with_metadata else None)
+        with self.history.read(index, cache_key) as recorded:
+            began = time.perf_counter_ns()
+            if with_metadata:
+                found = self.cache.get_entry(cache_key)
+            else:
+                code = self.cache.get(cache_key)
+                found = None if code is None else Entry(code)
+            elapsed = time.perf_counter_ns() - began
+            recorded.returned()
+            if found is None:
+                self.count("misses")
+                return None
+            self.get_latencies.add(elapsed)
+            self.count("hits")
+            recorded.hit(self._judge(index, snapshot, found.code, dict(found.metadata) if with_metadata else None))
         return found.code
 
     def put(self, index: int, size_bytes: int) -> None:
@@ -88,12 +92,13 @@ class Worker:
 
     def write(self, index: int, stamp: Stamp, value: bytes | Entry, key: bytes) -> None:
         """Store what belongs to ``stamp``."""
-        began = time.perf_counter_ns()
-        if isinstance(value, Entry):
-            self.cache.put_entry(key, value)
-        else:
-            self.cache[key] = value
-        self.put_latencies.add(time.perf_counter_ns() - began)
+        with self.history.write(index, key, stamp):
+            began = time.perf_counter_ns()
+            if isinstance(value, Entry):
+                self.cache.put_entry(key, value)
+            else:
+                self.cache[key] = value
+            self.put_latencies.add(time.perf_counter_ns() - began)
         self.register.end_write(index, stamp)
         self.count("puts")
 
@@ -104,9 +109,14 @@ class Worker:
         writer finished before that look must not count as overwritten by a write that then never happens.
         """
         snapshot = self.register.begin_read(index)
-        found = self.cache.get_or_compute_entry(key, compute)
-        self._judge(index, snapshot, found.code, dict(found.metadata))
-        if is_stamped(found.metadata, stamp):
+        with self.history.write(index, key, stamp) as recorded:
+            found = self.cache.get_or_compute_entry(key, compute)
+            recorded.returned()
+            is_mine = is_stamped(found.metadata, stamp)
+            seen = self._judge(index, snapshot, found.code, dict(found.metadata))
+            if not is_mine:
+                recorded.hit(seen)
+        if is_mine:
             self.register.end_write(index, stamp)
             self.count("puts")
         else:
@@ -115,11 +125,14 @@ class Worker:
 
     def delete(self, index: int, key: bytes | None = None) -> None:
         """Delete a key, which may be missing."""
+        cache_key = self.key(index) if key is None else key
         started_us = self.register.elapsed_us()
-        try:
-            del self.cache[self.key(index) if key is None else key]
-        except KeyError:
-            return
+        with self.history.delete(index, cache_key) as recorded:
+            try:
+                del self.cache[cache_key]
+            except KeyError:
+                recorded.absent()
+                return
         self.register.overwritten(index, started_us)
         self.count("deletes")
 
@@ -136,12 +149,13 @@ class Worker:
         with open(path, "a") as file:
             file.write(json.dumps({"writer": self.writer, **finding}) + "\n")
 
-    def _judge(self, index: int, snapshot: Snapshot, code: bytes, metadata: dict[str, Any] | None) -> None:
+    def _judge(self, index: int, snapshot: Snapshot, code: bytes, metadata: dict[str, Any] | None) -> Stamp | None:
+        """Count what is wrong with what was read; which write it comes from, where that shows."""
         verdict, stamp = self.judge.judge(index, snapshot, code, metadata)
         if verdict is Verdict.OK:
             if stamp is not None:
                 self.register.overwritten(index, stamp.started_us)
-            return
+            return stamp
         self.count(verdict.value)
         self._findings += 1
         if self._findings <= _MOST_FINDINGS:
@@ -154,6 +168,7 @@ class Worker:
                 floor_us=snapshot.floor_us,
                 at_us=self.register.elapsed_us(),
             )
+        return stamp
 
 
 def run_worker(plan: Plan, writer: int, index: int, epoch_us: int) -> None:
@@ -181,6 +196,7 @@ def _work(worker: Worker) -> None:
     counters.set(worker.writer, "ready", 1)
     while not counters.go_us:
         time.sleep(_POLL_SECONDS)
+    worker.history.until_ns = recorded_until_ns(worker.plan, counters)
     done = 0
     while now_us() < counters.stop_us and step():
         worker.count("operations")

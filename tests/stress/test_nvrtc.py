@@ -22,6 +22,8 @@ def test_real_programs_come_back_as_they_were_compiled_under_a_cap_that_a_real_d
     assert report["hits"] > 0
     assert report["working_set_bytes"] > report["cap_bytes"] >= report["peak_bytes"]
     assert report["daemon"]["ended_when_asked"]
+    # What the daemon evicted is in the histories, or misses would have no cause.
+    assert (report["histories"]["illegal"], report["histories"]["unknown"]) == ([], [])
     assert os.listdir(run_path) == []
 
 

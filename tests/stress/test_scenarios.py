@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from lockcache_stress.history.operations import load_histories
+from lockcache_stress.history.verdict import judge_histories
 from lockcache_stress.scenarios import BYTE_SCENARIOS
 from tests.stress.support import failed_checks, stress, stress_json
 
@@ -20,6 +22,10 @@ def test_a_byte_scenario_finds_nothing_wrong(name: str, run_path: Path) -> None:
     assert (report["torn"], report["stale"], report["foreign"], report["worker_deaths"]) == (0, 0, 0, [])
     assert 0 < report["peak_bytes"] <= report["cap_bytes"]
     assert report["samples"] > 1
+    histories = report["histories"]
+    assert (histories["illegal"], histories["unknown"]) == ([], [])
+    # Each read that hit or missed, and each write, is an operation of some key's history; evictions come on top.
+    assert histories["operations"] >= report["hits"] + report["misses"] + report["puts"]
     assert os.listdir(run_path) == []
 
 
@@ -43,7 +49,7 @@ def test_a_table_is_printed_and_a_named_directory_is_left(run_path: Path) -> Non
     [
         ("torn", {"torn"}),
         ("foreign", {"foreign"}),
-        ("stale", {"stale"}),
+        ("stale", {"stale", "illegal histories"}),
         ("crash", {"worker deaths"}),
         ("overshoot", {"peak over cap", "bytes unaccounted for"}),
     ],
@@ -62,6 +68,17 @@ def test_a_failure_prints_what_was_read_and_how_to_replay_it(run_path: Path) -> 
     assert ran.returncode == 1
     assert '"verdict": "torn"' in ran.stdout
     assert "replay: lockcache-stress same-key --processes 2" in ran.stdout
+
+
+def test_histories_are_left_where_the_user_wants_them_and_an_illegal_one_is_drawn(run_path: Path) -> None:
+    kept = run_path / "kept"
+    words = ("same-key", "--processes", "2", "--seconds", "60", "--plant", "stale", "--fail-fast")
+    ran = stress(*words, "--histories", str(kept), run_path=run_path)
+    assert ran.returncode == 1
+    assert "the history of key 0 is illegal" in ran.stdout
+    assert "<-- cannot be" in ran.stdout
+    assert "cannot have ended as it did" in (kept / "illegal-key-0.html").read_text()
+    assert judge_histories(load_histories(str(kept))).illegal == [0]
 
 
 def test_nothing_but_zero_operations_is_a_failure_too(run_path: Path) -> None:

@@ -1,0 +1,87 @@
+"""What a worker says of each operation, so that its history has all of them and each has its outcome."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from lockcache_stress.history.operations import OPEN, Kind, Recorder, Value
+from lockcache_stress.history.watch import Watch
+from lockcache_stress.plan import Plan
+from lockcache_stress.register import Stamp
+
+__all__ = ["History", "Recorded"]
+
+# A stamp's serial counts the writes of one variant; a value's is one number for both.
+_VARIANT_SHIFT = 24
+
+
+class Recorded:
+    """One operation, while it goes on."""
+
+    def __init__(self, kind: Kind, value: Value | None) -> None:
+        self.kind = kind
+        self.value = value
+        self.ended_ns: int | None = None
+
+    def returned(self) -> None:
+        """The cache has returned just now; what follows takes time of its own."""
+        self.ended_ns = time.monotonic_ns()
+
+    def hit(self, stamp: Stamp | None) -> None:
+        """It gave a value: that of this write, or of one that the bytes do not tell."""
+        self.kind = Kind.HIT_UNKNOWN if stamp is None else Kind.HIT
+        self.value = None if stamp is None else _value(stamp)
+
+    def absent(self) -> None:
+        """It found nothing."""
+        self.kind = Kind.ABSENT
+
+
+class History:
+    """Records one worker."""
+
+    def __init__(self, plan: Plan, writer: int) -> None:
+        self._recorder = Recorder(plan.control, f"w{writer}")
+        self._watch = Watch(self._recorder)
+        self._names: dict[bytes, bytes] = {}
+        #: When to stop recording, on the clock of the records.
+        self.until_ns = OPEN
+
+    @contextmanager
+    def read(self, index: int, key: bytes) -> Iterator[Recorded]:
+        """Around a read: a miss, unless a hit is told."""
+        with self._record(index, key, Kind.READ, Recorded(Kind.MISS, None)) as recorded:
+            yield recorded
+
+    @contextmanager
+    def write(self, index: int, key: bytes, stamp: Stamp) -> Iterator[Recorded]:
+        """Around a write. That the cache gave it up is seen without being told."""
+        with self._record(index, key, Kind.PUT, Recorded(Kind.PUT, _value(stamp))) as recorded:
+            yield recorded
+            if recorded.kind is Kind.PUT and self._watch.was_dropped:
+                recorded.kind = Kind.DROPPED
+
+    @contextmanager
+    def delete(self, index: int, key: bytes) -> Iterator[Recorded]:
+        """Around a delete. What it removes is watched where it is removed; here is told if there was nothing."""
+        with self._record(index, key, Kind.READ, Recorded(Kind.NOTHING, None)) as recorded:
+            yield recorded
+
+    @contextmanager
+    def _record(self, index: int, key: bytes, begun_as: Kind, recorded: Recorded) -> Iterator[Recorded]:
+        if time.monotonic_ns() > self.until_ns:
+            yield recorded
+            return
+        name = self._names.get(key)
+        if name is None:
+            name = self._names[key] = hashlib.sha256(key).digest()
+        begun = self._recorder.begin(begun_as, name, index, recorded.value)
+        yield recorded  # an error leaves it open
+        self._recorder.end(begun, recorded.kind, name, index, recorded.value, recorded.ended_ns)
+
+
+def _value(stamp: Stamp) -> Value:
+    return Value(stamp.writer, stamp.variant << _VARIANT_SHIFT | stamp.serial)

@@ -1,0 +1,55 @@
+"""The smallest part of an illegal history that is still illegal: what a person can read.
+
+Cut at both ends first: behind the operation that cannot have ended as it did, and before the last moment at which
+nothing was in progress, where all that matters of the past is what the register may have held. Then reads are left out,
+one after the other, as long as the rest stays illegal. Writes and removals are never left out: a history without one
+would be another history. What is given is checked again, so a part that would be legal is never shown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from lockcache_stress.history.model import Checked, Ruling, check
+from lockcache_stress.history.operations import Kind, Operation, Value
+
+__all__ = ["Reduced", "reduce_history"]
+
+_READS = (Kind.HIT, Kind.MISS, Kind.ABSENT, Kind.HIT_UNKNOWN)
+
+
+@dataclass(frozen=True)
+class Reduced:
+    """A part of one key's history that cannot have happened."""
+
+    operations: list[Operation]
+    #: What the register may have held when it begins.
+    initially: frozenset[Value | None]
+    #: The operation that cannot have ended as it did.
+    impossible: Operation
+
+
+def reduce_history(operations: Sequence[Operation], checked: Checked) -> Reduced:
+    """Requires: ``checked`` is what :func:`check` said of ``operations``, and is illegal."""
+    if checked.at is None:
+        raise ValueError(f"a history that is {checked.ruling.value} has no illegal part")
+    last = operations[checked.at]
+    window = [each for each in operations if each.begin_ns <= last.end_ns]
+    first_ns = operations[checked.quiet_from].begin_ns
+    late = [each for each in window if each.begin_ns >= first_ns or each.is_open]
+    part, initially = (late, checked.quiet_values) if _is_illegal(late, checked.quiet_values) else (window, _NOTHING)
+    for each in list(part):
+        if each.kind in _READS and each is not last:
+            less = [other for other in part if other is not each]
+            if _is_illegal(less, initially):
+                part = less
+    impossible = check(part, initially).at
+    return Reduced(part, initially, last if impossible is None else part[impossible])
+
+
+def _is_illegal(operations: Sequence[Operation], initially: frozenset[Value | None]) -> bool:
+    return check(operations, initially).ruling is Ruling.ILLEGAL
+
+
+_NOTHING: frozenset[Value | None] = frozenset((None,))

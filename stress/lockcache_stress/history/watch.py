@@ -1,0 +1,73 @@
+"""Recording what the library does to entries by itself: evictions, ``clear``, quarantine; and writes that it gave up.
+
+Watched where nothing can be overlooked: every file that this process unlinks or renames away from under ``entries/`` is
+an operation of that entry's history, whichever function of the library did it, the right one or a wrong one.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import threading
+from collections.abc import Callable
+from typing import Any, Final
+
+from lockcache.filestream.writer import EntryWriter, Written
+from lockcache_stress.history.operations import Kind, Recorder
+
+__all__ = ["Watch"]
+
+_ENTRY: Final = re.compile(r"entries/([0-9a-f]{2})/([0-9a-f]{62})\Z")
+_REMOVING: Final = ("unlink", "remove", "rename", "replace")
+
+
+class Watch:
+    """Watches this process until :meth:`close`. One at a time."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        self._recorder = recorder
+        self._thread = threading.local()
+        self._real: dict[str, Callable[..., None]] = {name: getattr(os, name) for name in _REMOVING}
+        for name, real in self._real.items():
+            setattr(os, name, self._recording(real))
+        self._store = EntryWriter.store
+        setattr(EntryWriter, "store", self._storing())  # noqa: B010 (mypy forbids the plain assignment to a method)
+
+    def close(self) -> None:
+        """Put everything back."""
+        for name, real in self._real.items():
+            setattr(os, name, real)
+        setattr(EntryWriter, "store", self._store)  # noqa: B010
+
+    @property
+    def was_dropped(self) -> bool:
+        """Whether the last write of this thread was given up."""
+        return getattr(self._thread, "was_dropped", False)
+
+    def _storing(self) -> Callable[..., Written]:
+        store, thread = self._store, self._thread
+
+        def recorded(writer: EntryWriter, *arguments: Any, **options: Any) -> Written:
+            thread.was_dropped = True
+            written = store(writer, *arguments, **options)
+            thread.was_dropped = written.dropped is not None
+            return written
+
+        return recorded
+
+    def _recording(self, real: Callable[..., None]) -> Callable[..., None]:
+        def recorded(path: Any, *arguments: Any, **options: Any) -> None:
+            found = _ENTRY.search(os.fspath(path)) if isinstance(path, (str, os.PathLike)) else None
+            if found is None:
+                real(path, *arguments, **options)
+                return
+            name = bytes.fromhex(found[1] + found[2])
+            begun = self._recorder.begin(Kind.REMOVED, name)
+            kind = Kind.NOTHING
+            try:
+                real(path, *arguments, **options)
+                kind = Kind.REMOVED
+            finally:
+                self._recorder.end(begun, kind, name)
+
+        return recorded

@@ -1,0 +1,103 @@
+from __future__ import annotations
+
+import hashlib
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from lockcache import FileStreamProgramCache
+from lockcache_stress.history.operations import OPEN, Kind, Recorder, Value, load_histories
+from lockcache_stress.history.watch import Watch
+
+NAME = hashlib.sha256(b"k").digest()
+
+
+@pytest.fixture
+def recorder(tmp_path):
+    recorder = Recorder(str(tmp_path), "w0")
+    yield recorder
+    recorder.close()
+
+
+@pytest.fixture
+def watch(recorder):
+    watch = Watch(recorder)
+    yield watch
+    watch.close()
+
+
+def kinds(folder, key=0):
+    return [each.kind for each in load_histories(str(folder)).get(key, [])]
+
+
+def test_an_operation_is_as_it_ended_and_one_that_never_ended_stays_open(tmp_path, recorder):
+    begun = recorder.begin(Kind.READ, NAME, 0)
+    recorder.end(begun, Kind.HIT, NAME, 0, Value(3, 4))
+    recorder.begin(Kind.PUT, NAME, 0, Value(1, 2))
+    recorder.begin(Kind.READ, NAME, 0)
+    read, written = load_histories(str(tmp_path))[0]
+    assert (read.kind, read.value, read.process) == (Kind.HIT, Value(3, 4), "w0")
+    assert read.begin_ns <= read.end_ns < OPEN
+    assert (written.kind, written.value, written.is_open) == (Kind.PUT, Value(1, 2), True)
+
+
+def test_what_a_killed_process_had_begun_is_in_the_history(tmp_path):
+    code = (
+        "import os, signal, sys; from lockcache_stress.history.operations import Kind, Recorder, Value\n"
+        "recorder = Recorder(sys.argv[1], 'w5')\n"
+        "recorder.begin(Kind.PUT, bytes(32), 0, Value(5, 1)); os.kill(os.getpid(), signal.SIGKILL)"
+    )
+    ended = subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=False)
+    assert ended.returncode == -signal.SIGKILL
+    assert [(each.kind, each.is_open) for each in load_histories(str(tmp_path))[0]] == [(Kind.PUT, True)]
+
+
+def test_a_cut_last_record_is_left_out(tmp_path, recorder):
+    begun = recorder.begin(Kind.READ, NAME, 0)
+    recorder.end(begun, Kind.MISS, NAME, 0)
+    path = tmp_path / "history-w0.bin"
+    os.truncate(path, path.stat().st_size - 1)
+    assert load_histories(str(tmp_path)) == {}
+
+
+def test_what_ends_after_the_moment_asked_for_is_open(tmp_path, recorder):
+    begun = recorder.begin(Kind.PUT, NAME, 0, Value(1, 1))
+    recorder.end(begun, Kind.PUT, NAME, 0, Value(1, 1))
+    (written,) = load_histories(str(tmp_path), until_ns=begun)[0]
+    assert written.is_open
+    assert load_histories(str(tmp_path), until_ns=begun - 1) == {}
+
+
+@pytest.mark.parametrize("record_files", [False, True])
+def test_evictions_and_clear_are_removals_of_the_keys_that_they_take(tmp_path, recorder, watch, record_files):
+    cache = FileStreamProgramCache(tmp_path / "cache", max_size_bytes=2500, record_files=record_files)
+    for key in range(4):
+        name = hashlib.sha256(b"%d" % key).digest()
+        begun = recorder.begin(Kind.PUT, name, key, Value(1, key + 1))
+        cache[b"%d" % key] = bytes(1000)
+        recorder.end(begun, Kind.PUT, name, key, Value(1, key + 1))
+    evicted = [key for key in range(4) if cache.get(b"%d" % key) is None]
+    assert evicted
+    for key in range(4):
+        assert kinds(tmp_path, key) == [Kind.PUT] + [Kind.REMOVED] * (key in evicted)
+    cache.clear()
+    assert all(kinds(tmp_path, key) == [Kind.PUT, Kind.REMOVED] for key in range(4))
+
+
+def test_a_write_that_the_cache_gave_up_is_seen(tmp_path, watch):
+    cache = FileStreamProgramCache(tmp_path / "cache", max_size_bytes=1000)
+    cache["k"] = bytes(10)
+    assert not watch.was_dropped
+    cache["k"] = bytes(2000)
+    assert watch.was_dropped
+
+
+def test_everything_is_put_back(tmp_path, recorder):
+    before = (os.unlink, os.rename, os.replace, os.remove)
+    watch = Watch(recorder)
+    assert os.unlink is not before[0]
+    watch.close()
+    assert (os.unlink, os.rename, os.replace, os.remove) == before
