@@ -28,6 +28,7 @@ __all__ = ["COMMANDS", "cli", "run"]
 COMMANDS: Final = (
     "clear",
     "completion",
+    "doctor",
     "evict",
     "inspect",
     "ls",

@@ -26,7 +26,7 @@ ON_A_DIRECTORY = {
     "top": ("top",),
     "verify": ("verify",),
 }
-WITHOUT_A_DIRECTORY = {"completion", "path", "unpack"}
+WITHOUT_A_DIRECTORY = {"completion", "doctor", "path", "unpack"}
 
 BAD_VALUES = [
     (("stats", "--no-such-option"), "--no-such-option"),
@@ -51,6 +51,8 @@ BAD_VALUES = [
     (("completion",), "zsh"),
     (("inspect", "nothing", "{filled}"), "'nothing'"),
     (("inspect", "hex:xyz", "{filled}"), "'hex:xyz'"),
+    (("doctor", ""), "must not be empty"),
+    (("doctor", "--timeout", "soon", "{filled}"), "'soon'"),
     (("pack", "", "{filled}"), "must not be empty"),
     (("pack", "{filled}", "{filled}"), "is inside the cache"),
     (("pack", "/proc/no-such", "{filled}"), "/proc/no-such"),

@@ -1,0 +1,197 @@
+"""Which file system a path is on, and what is known of its kind.
+
+What is known comes from trying, with two mounts of each, and from what their makers say of locks. It tells what no
+trial on one machine can: whether another machine's locks count.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from lockcache.doctor.findings import DEGRADED, GOOD, NOTE, UNTESTED, Finding, Subject
+
+__all__ = ["Mount", "file_system", "judge", "mount_of"]
+
+
+class Mount(NamedTuple):
+    """A mounted file system."""
+
+    kind: str
+    device: str
+    point: str
+    options: str
+
+    def has(self, *names: str) -> bool:
+        """Whether one of these options is set, whatever its value."""
+        return any(option.partition("=")[0] in names for option in self.options.split(","))
+
+
+class _Known(NamedTuple):
+    """What is known of a kind of file system under some condition."""
+
+    kinds: tuple[str, ...]
+    applies: Callable[[Mount], bool]
+    verdict: str
+    means: str
+    advice: str
+
+
+_LOCKS_STAY: Final = (
+    "locks exclude only processes of this machine: beside other machines the cap is approximate, and each compiles for "
+    "itself; entries stay whole"
+)
+_NO_RENAME: Final = (
+    "renames are copies: reads beside writes are misses, writes are slow, two machines may undo each other"
+)
+_LOCAL_FIRST: Final = "use a local directory, in front of it (TieredProgramCache) or instead"
+
+_always: Final[Callable[[Mount], bool]] = lambda mount: True  # noqa: E731
+
+# The first that applies counts.
+_KNOWN: Final = (
+    _Known(
+        ("nfs",),
+        lambda mount: mount.has("nolock") or any(f"local_lock={what}" in mount.options for what in ("all", "flock")),
+        DEGRADED,
+        _LOCKS_STAY,
+        "mount it without nolock, and with local_lock=none (NFS 4 needs neither)",
+    ),
+    _Known(
+        ("nfs",),
+        _always,
+        NOTE,
+        "a use is stated once a minute, and machines that looked for a name see it late; both are allowed for",
+        "each machine needs a host name of its own: two clients with one name lose their locks",
+    ),
+    _Known(
+        ("fuse.sshfs", "fuse.sftpfs"),
+        _always,
+        DEGRADED,
+        _LOCKS_STAY + "; no attributes, and times in seconds",
+        "use NFS between the machines, or a local directory on each",
+    ),
+    _Known(
+        ("fuse.seaweedfs", "seaweedfs", "fuse.weed"),
+        _always,
+        DEGRADED,
+        "neither locks nor exclusive creation exclude other mounts: the cap is approximate, each compiles for itself",
+        _LOCAL_FIRST,
+    ),
+    _Known(
+        (
+            "fuse.s3fs",
+            "fuse.goofys",
+            "fuse.gcsfuse",
+            "fuse.rclone",
+            "fuse.mountpoint-s3",
+            "fuse.blobfuse",
+            "fuse.s3ql",
+            "fuse.geesefs",
+            "fuse.ossfs",
+            "fuse.cosfs",
+        ),
+        _always,
+        DEGRADED,
+        _NO_RENAME,
+        _LOCAL_FIRST,
+    ),
+    _Known(
+        ("lustre",),
+        lambda mount: mount.has("localflock") or mount.has("noflock") or not mount.has("flock"),
+        DEGRADED,
+        _LOCKS_STAY,
+        "mount it with -o flock",
+    ),
+    _Known(
+        ("beegfs",),
+        _always,
+        NOTE,
+        "unless tuneUseGlobalFileLocks is true, " + _LOCKS_STAY,
+        "set tuneUseGlobalFileLocks = true in beegfs-client.conf",
+    ),
+    _Known(
+        ("cifs", "smb3"),
+        lambda mount: mount.has("nobrl", "nolock"),
+        DEGRADED,
+        _LOCKS_STAY,
+        "mount it without nobrl",
+    ),
+    _Known(
+        ("cifs", "smb3"),
+        _always,
+        NOTE,
+        "a rename over a file that another machine has open may be refused: such a write is dropped",
+        "prefer NFS between machines that run Linux",
+    ),
+    _Known(
+        ("vfat", "msdos", "exfat"),
+        _always,
+        DEGRADED,
+        "no attributes, no owners and modes, coarse times",
+        "format it with ext4 or xfs",
+    ),
+    _Known(
+        ("tmpfs", "ramfs"),
+        _always,
+        NOTE,
+        "entries are held in memory and are gone after a restart",
+        "fine for one job; for a warm start use a disk, or `lockcache unpack` an archive",
+    ),
+    _Known(
+        ("overlay",),
+        _always,
+        NOTE,
+        "what a container writes here is its own, and gone with it; what it reads may come from the image",
+        "mount a volume where containers are to share what they compile",
+    ),
+    _Known(
+        ("fuse", "9p", "virtiofs", "gpfs", "ceph", "gluster", "afs", "orangefs", "pvfs", "wekafs", "panfs"),
+        _always,
+        NOTE,
+        "a use is stated once a minute; whether locks exclude other machines cannot be tried from one",
+        "",
+    ),
+)
+
+
+def mount_of(path: str) -> Mount | None:
+    """The mount that ``path`` is on; ``None`` where that cannot be told (no /proc)."""
+    import psutil
+
+    real = os.path.realpath(path) + "/"
+    try:
+        partitions = psutil.disk_partitions(all=True)
+    except OSError:
+        return None
+    over = [part for part in partitions if real.startswith(part.mountpoint.rstrip("/") + "/")]
+    if not over:
+        return None
+    # Of several at one point the last is on top.
+    top = max(enumerate(over), key=lambda each: (len(each[1].mountpoint), each[0]))[1]
+    return Mount(top.fstype, top.device, top.mountpoint, top.opts)
+
+
+def file_system(subject: Subject) -> list[Finding]:
+    """Name the file system, and say what is known of its kind."""
+    mount = mount_of(subject.place)
+    if mount is None:
+        return [Finding("file system", UNTESTED, "cannot be told here: no /proc")]
+    return [judge(mount)]
+
+
+def judge(mount: Mount) -> Finding:
+    """What is known of a mount."""
+    found = f"{mount.kind or 'unknown'} ({mount.device}) on {mount.point}: {mount.options}"
+    measured = {"kind": mount.kind, "device": mount.device, "mount_point": mount.point, "options": mount.options}
+    kind = mount.kind.lower()
+    for known in _KNOWN:
+        if _is_of(kind, known.kinds) and known.applies(mount):
+            return Finding("file system", known.verdict, found, known.means, known.advice, measured)
+    return Finding("file system", GOOD, found, measured=measured)
+
+
+def _is_of(kind: str, kinds: tuple[str, ...]) -> bool:
+    # nfs4 is NFS, and fuse.whatever is FUSE; but "fuseblk" is a local disk.
+    return any(kind == known or kind.startswith((f"{known}.", f"{known}4", f"{known}fs")) for known in kinds)

@@ -1,0 +1,38 @@
+"""Where the path of a directory comes from, and which variables have a say."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+
+from lockcache.doctor.findings import NOTE, Finding
+
+__all__ = ["origin"]
+
+# By which platformdirs finds the user cache directory.
+_OTHERS = ("XDG_CACHE_HOME", "HOME")
+
+
+def origin(given: str | None, root: str) -> Finding:
+    """What ``root`` was made of: the path that was ``given``, ``$LOCKCACHE_DIR`` or the default."""
+    if given is not None:
+        source = "as given"
+    elif os.environ.get("LOCKCACHE_DIR"):
+        source = "from $LOCKCACHE_DIR"
+    else:
+        source = "the default, in the user cache directory"
+    environment = _environment(os.environ)
+    shown = ", ".join(f"{name}={value}" for name, value in environment.items() if name not in _OTHERS)
+    found = f"{root} ({source}); {shown or 'no LOCKCACHE_ variable is set'}"
+    return Finding("path", NOTE, found, measured={"source": source, "environment": environment})
+
+
+def _environment(variables: Mapping[str, str]) -> dict[str, str]:
+    names = sorted(name for name in variables if name.startswith("LOCKCACHE_"))
+    return {name: _shown(name, variables[name]) for name in [*names, *_OTHERS] if name in variables}
+
+
+def _shown(name: str, value: str) -> str:
+    # A key itself, if somebody puts one there, is not for logs; the name of its file is.
+    is_secret = any(word in name for word in ("KEY", "SECRET", "TOKEN")) and not name.endswith(("_FILE", "_DIR"))
+    return "(not shown)" if is_secret else value

@@ -1,0 +1,193 @@
+"""What two processes see of each other: locks, renames, exclusive creation, new names.
+
+Tries, on files of its own, what invariants 1, 2, 3 and compile-once rest on. Not promised: what processes on two
+machines see of each other; that takes two machines.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import Any, Final
+
+from lockcache.doctor.child import Child
+from lockcache.doctor.findings import DEGRADED, GOOD, UNUSABLE, Finding, Subject
+from lockcache.doctor.peer import create_each
+from lockcache.errors import LockTimeoutError
+from lockcache.filestream.locks import ProcessLock
+
+__all__ = ["exclusive_creation", "locks", "new_names", "rename"]
+
+#: Asking the peer. It shares the fate of whoever asks: a worker that waits for it is itself given up in time.
+_PEER_SECONDS: Final = 60.0
+_ROUNDS: Final = 20
+_RACES: Final = 200
+_FREED_SECONDS: Final = 2.0
+
+_WITHOUT_LOCKS: Final = (
+    "entries stay whole, but the cap is only approximate, and the same kernel may be compiled by several processes"
+)
+
+
+def locks(subject: Subject) -> list[Finding]:
+    """Whether a lock excludes another process, is free when released, and when its holder is killed."""
+    path = os.path.join(subject.probe, "lock")
+    mine = ProcessLock(path, 0.0)
+    peer = _Peer()
+    try:
+        problem = _lock_twice(mine, peer, path)
+        freed_ms = _kill_holder(mine, peer) if problem is None else 0.0
+    except LockTimeoutError as error:
+        means = "every write is dropped: what is there can be read, and nothing is added"
+        advice = "mount with flock (Lustre: -o flock), or use a directory on a local disk"
+        return [Finding("locks", UNUSABLE, str(error), means, advice)]
+    finally:
+        mine.close()
+        peer.end()
+    if freed_ms is None:
+        problem = f"the lock of a killed process is not free after {_FREED_SECONDS:.0f} s"
+    if problem is not None:
+        advice = (
+            "mount with locks that all nodes share (NFS without nolock and local_lock, Lustre with flock), or run "
+            "lockcache-daemon on one node, which repairs the accounting"
+        )
+        return [Finding("locks", DEGRADED, problem, _WITHOUT_LOCKS, advice)]
+    found = f"exclude another process; a killed holder's lock is free after {freed_ms:.0f} ms"
+    return [Finding("locks", GOOD, found, measured={"freed_ms": freed_ms})]
+
+
+def _lock_twice(mine: ProcessLock, peer: _Peer, path: str) -> str | None:
+    """What is wrong with locks, or ``None``; then the peer holds the lock."""
+    if not mine.try_acquire():
+        return "a lock that nobody holds cannot be taken"
+    theirs = peer.ask("lock", path)
+    mine.release()
+    if isinstance(theirs, str):
+        raise LockTimeoutError(theirs, path)
+    if not theirs and peer.ask("lock", path) is not True:
+        return "a lock that was released stays taken"
+    if theirs or mine.try_acquire():
+        return "two processes hold the same exclusive lock"
+    return None
+
+
+def _kill_holder(mine: ProcessLock, peer: _Peer) -> float | None:
+    """Milliseconds until the lock of a killed peer is free; ``None`` if it does not get free."""
+    peer.end()
+    start = time.monotonic()
+    while not mine.try_acquire():
+        if time.monotonic() - start > _FREED_SECONDS:
+            return None
+        time.sleep(0.001)
+    mine.release()
+    return round((time.monotonic() - start) * 1000, 3)
+
+
+def rename(subject: Subject) -> list[Finding]:
+    """Whether a file that is replaced while it is read stays whole for its reader, and is new for the next."""
+    path, staged = os.path.join(subject.probe, "renamed"), os.path.join(subject.probe, "staged")
+    peer = _Peer()
+    try:
+        _write(path, b"0" * 8192)
+        torn, stale = [], []
+        for number in range(1, _ROUNDS + 1):
+            before, after = bytes([48 + (number - 1) % 10]) * 8192, bytes([48 + number % 10]) * 8192
+            peer.ask("open", path)
+            _write(staged, after)
+            os.rename(staged, path)
+            if (old := peer.ask("read open", path)) != before.decode():
+                torn.append(_short(old))
+            if (new := peer.ask("read", path)) != after.decode():
+                stale.append(_short(new))
+    finally:
+        peer.end()
+    if stale:
+        found = f"after {len(stale)} of {_ROUNDS} renames another process read: {stale[0]}"
+        return [Finding("rename", UNUSABLE, found, "a write may be followed by a read of the older value", _LOCAL)]
+    if torn:
+        found = f"in {len(torn)} of {_ROUNDS} renames who had the old file open read: {torn[0]}"
+        means = "reads beside writes are misses, and programs compile again"
+        return [Finding("rename", DEGRADED, found, means, _LOCAL)]
+    return [
+        Finding("rename", GOOD, f"{_ROUNDS} over an open file: the reader keeps the old bytes, the next has the new")
+    ]
+
+
+_LOCAL: Final = "use a file system with POSIX rename: a local disk, NFS, Lustre, CephFS"
+
+
+def exclusive_creation(subject: Subject) -> list[Finding]:
+    """Whether of two processes that create the same file at once exactly one does."""
+    folder = os.path.join(subject.probe, "exclusive")
+    os.mkdir(folder, 0o700)
+    paths = [os.path.join(folder, str(number)) for number in range(_RACES)]
+    peer = _Peer()
+    try:
+        peer.ask("is there", folder)  # started: now both begin at once
+        peer.send("create each", paths)
+        mine = create_each(paths)
+        theirs = peer.answer()
+    finally:
+        peer.end()
+    wrong = [pair for pair in zip(mine, theirs, strict=True) if pair.count("made") != 1]
+    other = sorted({outcome for pair in zip(mine, theirs, strict=True) for outcome in pair} - {"made", "EEXIST"})
+    if wrong:
+        who = "both" if "made" in wrong[0] else "neither"
+        found = f"{len(wrong)} of {_RACES} files were made by {who} of two processes"
+        means = "staged writes and leases of two processes may meet in one file: misses, and double compilations"
+        return [Finding("exclusive creation", DEGRADED, found, means, _LOCAL)]
+    if other:
+        found = f"a file that is there answers {', '.join(other)} instead of EEXIST"
+        return [Finding("exclusive creation", DEGRADED, found, "writes that meet may be dropped", _LOCAL)]
+    return [Finding("exclusive creation", GOOD, f"{_RACES} races of two processes, one winner each")]
+
+
+def new_names(subject: Subject) -> list[Finding]:
+    """Whether a name that another process has just seen missing is seen once it is made."""
+    path = os.path.join(subject.probe, "new")
+    peer = _Peer()
+    try:
+        peer.ask("is there", path)
+        _write(path, b"x")
+        start = time.monotonic()
+        seen = peer.ask("is there", path)
+        while not seen and time.monotonic() - start < _FREED_SECONDS:
+            seen = peer.ask("is there", path)
+    finally:
+        peer.end()
+    if seen:
+        waited_ms = (time.monotonic() - start) * 1000
+        found = f"a name seen missing is seen {waited_ms:.0f} ms after it was made"
+        return [Finding("new names", GOOD, found, measured={"seen_ms": round(waited_ms, 3)})]
+    means = "who waits for another's compilation waits longer, or compiles again"
+    found = f"a name seen missing stays missing for more than {_FREED_SECONDS:.0f} s"
+    return [Finding("new names", DEGRADED, found, means, "mount with lookupcache=none or lookupcache=positive (NFS)")]
+
+
+class _Peer:
+    """The second process."""
+
+    def __init__(self) -> None:
+        self._child = Child("lockcache.doctor.peer", own_group=False)
+
+    def ask(self, do: str, path: Any) -> Any:
+        self.send(do, path)
+        return self.answer()
+
+    def send(self, do: str, path: Any) -> None:
+        self._child.send({"do": do, "path": path})
+
+    def answer(self) -> Any:
+        return self._child.answer(_PEER_SECONDS)
+
+    def end(self) -> None:
+        self._child.end()
+
+
+def _write(path: str, content: bytes) -> None:
+    with open(path, "wb") as file:
+        file.write(content)
+
+
+def _short(text: str) -> str:
+    return text if len(text) < 200 else f"other bytes ({text[:8]!r}...)"

@@ -1,0 +1,10 @@
+"""A child that reads what it is asked, and never answers."""
+
+from __future__ import annotations
+
+import sys
+import threading
+
+if __name__ == "__main__":
+    sys.stdin.readline()
+    threading.Event().wait()

@@ -1,0 +1,84 @@
+"""What the doctor knows of mounts that cannot be made here, and that its processes answer or are given up."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from lockcache.doctor.child import Child, ChildDiedError, ChildHungError
+from lockcache.doctor.findings import DEGRADED, GOOD, NOTE, UNUSABLE, Finding, Report, Subject
+from lockcache.doctor.mounts import Mount, judge, mount_of
+
+
+@pytest.mark.parametrize(
+    "kind, options, verdict",
+    [
+        ("nfs4", "rw,vers=4.2,hard,local_lock=none", NOTE),
+        ("nfs", "rw,vers=3,nolock,local_lock=all", DEGRADED),
+        ("nfs", "rw,vers=3,local_lock=flock", DEGRADED),
+        ("nfs", "rw,vers=3,local_lock=posix", NOTE),
+        ("fuse.sshfs", "rw", DEGRADED),
+        ("fuse.seaweedfs", "rw", DEGRADED),
+        ("fuse.s3fs", "rw", DEGRADED),
+        ("fuse.juicefs", "rw", NOTE),
+        ("fuse.glusterfs", "rw", NOTE),
+        ("fuseblk", "rw", GOOD),
+        ("lustre", "rw,flock,lazystatfs", GOOD),
+        ("lustre", "rw,localflock", DEGRADED),
+        ("lustre", "rw", DEGRADED),
+        ("beegfs", "rw", NOTE),
+        ("cifs", "rw,nobrl", DEGRADED),
+        ("cifs", "rw", NOTE),
+        ("vfat", "rw", DEGRADED),
+        ("ceph", "rw", NOTE),
+        ("ext4", "rw,relatime", GOOD),
+        ("xfs", "rw,noatime,noexec", GOOD),
+        ("", "rw", GOOD),
+    ],
+)
+def test_what_is_known_of_a_mount(kind: str, options: str, verdict: str) -> None:
+    finding = judge(Mount(kind, "device", "/mnt", options))
+    assert finding.verdict == verdict
+    assert bool(finding.means) == (verdict != GOOD)
+    assert options in finding.found
+
+
+def test_the_mount_of_a_path_is_the_nearest_above_it() -> None:
+    mount = mount_of("/proc/self")
+    assert mount is not None
+    assert (mount.kind, mount.point) == ("proc", "/proc")
+    assert mount_of("/").point == "/"  # type: ignore[union-attr]
+    assert mount_of("/procession").point != "/proc"  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("found, code", [((GOOD, NOTE), 0), ((GOOD, DEGRADED), 1), ((UNUSABLE, DEGRADED), 2), ((), 0)])
+def test_the_worst_finding_is_the_verdict(found: tuple[str, ...], code: int) -> None:
+    report = Report("/x", [Finding("check", verdict, "found") for verdict in found])
+    assert report.exit_code == code
+    assert report.as_dict()["exit_code"] == code
+
+
+def test_a_child_that_does_not_answer_is_given_up_and_the_next_one_answers() -> None:
+    # Reads a line and answers nothing: cat's cousin in the standard library.
+    silent = Child("tests.unit.silent", own_group=True)
+    start = time.monotonic()
+    with pytest.raises(ChildHungError):
+        silent.ask({}, 0.2)
+    assert time.monotonic() - start < 30
+    peer = Child("lockcache.doctor.peer", own_group=True)
+    try:
+        assert peer.ask({"do": "is there", "path": "/"}, 60.0) is True
+        assert peer.ask({"do": "is there", "path": "/no such file"}, 60.0) is False
+    finally:
+        peer.end()
+
+
+def test_a_child_that_ends_is_no_answer() -> None:
+    with pytest.raises(ChildDiedError):
+        Child("tests.unit.no_such_module", own_group=True).ask({}, 60.0)
+
+
+def test_the_place_to_look_is_the_nearest_that_is_there(tmp_path) -> None:
+    assert Subject(str(tmp_path / "a" / "b")).place == str(tmp_path)
+    assert Subject(str(tmp_path)).place == str(tmp_path)
