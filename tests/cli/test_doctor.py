@@ -382,7 +382,7 @@ def test_each_fault_of_a_file_system_is_noticed_and_no_other(fault: str, mount_f
     expected, said = FAULTS[fault]
     path = mount_faulty(fault)
     code, checks = examined(path)
-    assert verdicts(checks) == expected
+    assert verdicts(checks) == expected, {name: checks[name]["found"] for name in verdicts(checks)}
     assert code == (2 if UNUSABLE in expected.values() else 1 if expected else 0)
     assert said in checks[next(iter(expected), "file system")]["found"]
     assert checks["file system"]["measured"]["kind"] == "fuse"
