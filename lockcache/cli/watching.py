@@ -12,10 +12,10 @@ import time
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from lockcache.cli.kept import keeper_of, read_status
 from lockcache.errors import PolicyError
 from lockcache.filestream.catalog import Described, describe
 from lockcache.filestream.counters import read_counters
+from lockcache.filestream.kept import keeper_of, read_status
 from lockcache.filestream.layout import SHARDS, Layout
 from lockcache.filestream.policy import PolicyFile
 from lockcache.filestream.scan import Found, scan_shard

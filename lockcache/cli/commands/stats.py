@@ -8,11 +8,11 @@ from typing import Any, Final
 import click
 
 from lockcache.cli import options
-from lockcache.cli.kept import keeper_of, read_status
 from lockcache.cli.opening import look
 from lockcache.cli.output import cap_in_words, elapsed, plain, print_json, size_in_words, text_size
 from lockcache.cli.progress import step_bar
 from lockcache.filestream.counters import Counters, read_counters
+from lockcache.filestream.kept import keeper_of, read_status
 from lockcache.filestream.layout import SHARDS, Layout
 from lockcache.filestream.policy import PolicyFile
 from lockcache.filestream.quarantine import measure_quarantine
