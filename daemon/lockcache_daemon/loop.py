@@ -1,8 +1,8 @@
 """Running keepers: tick after tick until a signal, or one complete pass.
 
-Keeps directories apart: what goes wrong in one is its keeper's business, and the others have their ticks all the
-same. Between ticks it sleeps in the kernel. A tick begins an interval after the last one ended, so that a daemon with
-much to do never spins.
+Keeps directories apart: what goes wrong in one, or takes long, is its keeper's business, and the others have their
+ticks all the same. Between ticks it sleeps in the kernel. A tick begins an interval after the last one ended, so that a
+daemon with much to do never spins.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from lockcache_daemon.settings import Settings
 from lockcache_daemon.shared import SharedBudgets
 from lockcache_daemon.signals import Stopped, StopSignals
 from lockcache_daemon.standby import LOOK_SECONDS
+from lockcache_daemon.turns import Turns
 
 __all__ = ["pass_once", "serve"]
 
@@ -48,9 +49,10 @@ def serve(
 
     ``reload`` is called at a signal to reload: the settings to go on with, or ``None`` to leave all as it is.
     """
-    shared = SharedBudgets()
+    shared, is_reload_due = SharedBudgets(), False
     with ExitStack() as stack:
         stack.callback(crew.close)
+        turns = stack.enter_context(Turns())
         try:
             for keeper in crew.keepers:
                 _open(keeper)
@@ -58,14 +60,15 @@ def serve(
                 stack.callback(service.close)
                 service.open(crew.keepers)
             while not stop.is_set():
-                if stop.take_reload():
+                is_reload_due |= stop.take_reload()
+                if is_reload_due and not turns.busy:  # what runs has its settings
+                    is_reload_due = False
                     _change(crew, services, reload())
-                for keeper in crew.keepers:
-                    keeper.tick()
-                shared.tick(crew.settings, crew.keepers)
+                _take_turns(crew.keepers, turns)
+                shared.tick(crew.settings, crew.keepers, turns.busy)
                 for service in services:
                     service.tick()
-                _pause(crew, stop)
+                _pause(crew, turns, stop)
         except Stopped:
             return
 
@@ -108,7 +111,12 @@ def pass_once(
         return is_complete and all(keeper.is_well and not summary.busy_shards for keeper, summary in summaries.items())
 
 
-def _pause(crew: Crew, stop: StopSignals) -> None:
+def _take_turns(keepers: Sequence[Keeper], turns: Turns) -> None:
+    for keeper in keepers:
+        turns.take(keeper, is_alone=len(keepers) == 1)
+
+
+def _pause(crew: Crew, turns: Turns, stop: StopSignals) -> None:
     """Sleep until the next tick. Keepers that stand by have theirs more often: a takeover is due within a second."""
     until = time.monotonic() + crew.settings.interval
     while not stop.is_set() and (left := until - time.monotonic()) > 0:
@@ -116,8 +124,7 @@ def _pause(crew: Crew, stop: StopSignals) -> None:
         stop.wait(min(left, LOOK_SECONDS) if standing_by else left)
         if stop.has_reload():
             return
-        for keeper in standing_by:
-            keeper.tick()
+        _take_turns([keeper for keeper in standing_by if keeper not in turns.busy], turns)
 
 
 def _change(crew: Crew, services: Sequence[Service], settings: Settings | None) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import threading
 import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -68,6 +69,7 @@ class Report:
         self.board = Board()
         #: Lines that could not be written.
         self.lost_lines = 0
+        self._writing = threading.Lock()
 
     def started(self, root: str, layout: str, policy: Policy, marks: Watermarks | None, held: Slot) -> None:
         fields: dict[str, Any] = {"layout": layout, "bytes": held.bytes, "entries": held.entries}
@@ -225,8 +227,9 @@ class Report:
 
     def _write(self, stream: TextIO, line: str) -> None:
         try:
-            stream.write(line + "\n")
-            stream.flush()
+            with self._writing:  # ticks may run side by side
+                stream.write(line + "\n")
+                stream.flush()
         except (OSError, ValueError):  # ValueError: closed
             self.lost_lines += 1
 

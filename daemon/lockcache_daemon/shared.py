@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from functools import partial
 from typing import Final
 
@@ -40,24 +40,34 @@ class SharedBudgets:
         self._was_fruitless = False
         #: By device: until when it may take its time to free what was evicted, and how much is free when it has begun.
         self._late: dict[int, tuple[float, float]] = {}
+        self._last_bytes: dict[str, int] = {}
 
-    def tick(self, settings: Settings, keepers: Sequence[Keeper]) -> dict[str, Evicted]:
-        """Sweep what is too much. What was evicted, by directory. Raises only :class:`Stopped`."""
+    def tick(self, settings: Settings, keepers: Sequence[Keeper], busy: Collection[Keeper] = ()) -> dict[str, Evicted]:
+        """Sweep what is too much. What was evicted, by directory. Raises only :class:`Stopped`.
+
+        ``busy`` ones are not touched: they count for what they held when they were last looked at, and lose nothing.
+        """
         evicted: dict[str, Evicted] = {}
+        idle = [keeper for keeper in keepers if keeper not in busy]
         if settings.total is not None:
-            self._keep_total(settings.total, keepers, evicted)
+            self._keep_total(settings.total, idle, busy, evicted)
         by_device: dict[int, list[Keeper]] = {}
-        for keeper in keepers:
+        for keeper in idle:
             if keeper.rules.min_free is not None:
                 keeper.take(partial(_sort_in, keeper, by_device))
         for device, sharing in by_device.items():
             sharing[0].take(partial(self._keep_free, device, sharing, evicted))
         return evicted
 
-    def _keep_total(self, total_bytes: int, keepers: Sequence[Keeper], evicted: dict[str, Evicted]) -> None:
+    def _keep_total(
+        self, total_bytes: int, keepers: Sequence[Keeper], busy: Collection[Keeper], evicted: dict[str, Evicted]
+    ) -> None:
         held = _held(keepers)
+        self._last_bytes.update({keeper.root: slot.bytes for keeper, slot in held})
+        shares = [(slot.bytes, keeper.rules.floor_bytes) for keeper, slot in held]
+        shares += [(self._last_bytes.get(each.root, 0),) * 2 for each in busy]
         low_share = max((keeper.rules.low_share for keeper, _ in held), default=1.0)
-        surplus = total_surplus(total_bytes, low_share, [(slot.bytes, each.rules.floor_bytes) for each, slot in held])
+        surplus = total_surplus(total_bytes, low_share, shares)
         if surplus:
             self._sweep("total", Slot(surplus, 0), held, evicted)
 

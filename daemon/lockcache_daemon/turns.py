@@ -1,0 +1,61 @@
+"""Whose turn it is: each directory's ticks beside those of the others, so that none of them holds up the rest.
+
+Keeps invariant 4's spirit for the daemon: a sweep of a million entries, a first count, or a file server that hangs
+costs its own directory's ticks and no other's. With several directories each tick runs in a thread, which is waited for
+a moment: nearly all are done by then, one after the other, as if there were no threads. One that takes longer goes on
+beside the others; until it is done its keeper is nobody else's, see :attr:`Turns.busy`.
+
+Not promised: that the daemon ends while the kernel hangs in a dead mount, as before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from typing import Final
+
+from lockcache_daemon.keeper import Keeper
+
+__all__ = ["Turns"]
+
+# An idle tick takes a millisecond, a sweep of some thousand entries as long as this.
+_PATIENCE_SECONDS: Final = 0.25
+
+# That many directories may be slow at once; more wait for one of them to be done.
+_MOST_THREADS: Final = 256
+
+
+class Turns:
+    """For the main thread. Use as a context: at its end no tick runs any more."""
+
+    def __init__(self) -> None:
+        self._pool: ThreadPoolExecutor | None = None
+        self._running: dict[Keeper, Future[None]] = {}
+
+    def __enter__(self) -> Turns:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._pool is not None:
+            self._pool.shutdown(wait=True)  # the signal to stop ends what runs, within a second
+        self._running.clear()
+
+    @property
+    def busy(self) -> Collection[Keeper]:
+        """Keepers whose tick goes on: not to be touched."""
+        return self._running.keys()
+
+    def take(self, keeper: Keeper, *, is_alone: bool) -> None:
+        """A tick of ``keeper``, to its end if it ``is_alone``. Raises only :class:`Stopped`."""
+        if is_alone and keeper not in self._running:
+            keeper.tick()
+            return
+        tick = self._running.get(keeper)
+        if tick is None:
+            if self._pool is None:
+                self._pool = ThreadPoolExecutor(_MOST_THREADS, thread_name_prefix="tick")
+            tick = self._running[keeper] = self._pool.submit(keeper.tick)
+            wait([tick], _PATIENCE_SECONDS)
+        if tick.done():
+            del self._running[keeper]
+            tick.result()

@@ -1,0 +1,116 @@
+"""Ticks of several directories, of which one takes long."""
+
+from __future__ import annotations
+
+import io
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from lockcache_daemon import turns as turns_module
+from lockcache_daemon.keeper import Keeper
+from lockcache_daemon.report import Report
+from lockcache_daemon.rules import Rules
+from lockcache_daemon.settings import Settings
+from lockcache_daemon.shared import SharedBudgets
+from lockcache_daemon.signals import Stopped, StopSignals
+from lockcache_daemon.turns import Turns
+from tests.daemon.keeping import CAP, LOW
+from tests.daemon.material import bytes_on_disk, fill, names_on_disk
+from tests.daemon.running import HANG_SECONDS, until
+
+
+class Blocking:
+    """A part whose tick takes as long as it is told to."""
+
+    def __init__(self) -> None:
+        self.may_go_on = threading.Event()
+        self.began = threading.Event()
+        self.error: Exception | None = None
+
+    def tick(self) -> None:
+        self.began.set()
+        assert self.may_go_on.wait(HANG_SECONDS)
+        if self.error is not None:
+            raise self.error
+
+    def close(self) -> None:
+        self.may_go_on.set()
+
+
+@pytest.fixture
+def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Keeper]]:
+    monkeypatch.setattr(turns_module, "_PATIENCE_SECONDS", 0.02)
+    stop, made = StopSignals(), []
+
+    def start(name: str, rules: Rules, *parts: Blocking) -> Keeper:
+        report = Report(as_json=True, out=io.StringIO(), err=io.StringIO())
+        makers = [lambda _, part=part: part for part in parts]
+        made.append(Keeper(str(tmp_path / name), rules, report, stop, 0.5, parts=makers))
+        made[-1].open()
+        return made[-1]
+
+    yield start
+    for keeper in made:
+        keeper.close()
+    with stop:
+        pass  # closes its sockets
+
+
+def test_a_tick_that_takes_long_does_not_hold_up_the_others(tmp_path: Path, make: Callable[..., Keeper]) -> None:
+    part = Blocking()
+    slow, quick = make("slow", Rules(CAP), part), make("quick", Rules(CAP))
+    with Turns() as turns:
+        turns.take(slow, is_alone=False)
+        assert part.began.wait(HANG_SECONDS)
+        assert list(turns.busy) == [slow]
+        for first in (0, 1000):
+            fill(tmp_path / "quick", 200, 10_000, first=first)
+            until(lambda: turns.take(quick, is_alone=False) is None and quick not in turns.busy)
+            until(lambda: bytes_on_disk(tmp_path / "quick") <= LOW)
+            turns.take(slow, is_alone=False)
+            assert slow in turns.busy
+        part.may_go_on.set()
+        until(lambda: turns.take(slow, is_alone=False) is None and slow not in turns.busy)
+
+
+def test_a_directory_that_is_busy_counts_for_the_total_and_loses_nothing(
+    tmp_path: Path, make: Callable[..., Keeper]
+) -> None:
+    part = Blocking()
+    fill(tmp_path / "slow", 100, 10_000)
+    fill(tmp_path / "quick", 100, 10_000, first=1000)
+    slow, quick = make("slow", Rules(), part), make("quick", Rules())
+    settings, shared = Settings(total=1_500_000), SharedBudgets()
+    shared.tick(Settings(total=10**9), [slow, quick])
+    with Turns() as turns:
+        quick.tick()
+        turns.take(slow, is_alone=False)
+        assert part.began.wait(HANG_SECONDS)
+        shared.tick(settings, [slow, quick], turns.busy)
+        assert len(names_on_disk(tmp_path / "slow")) == 100
+        assert len(names_on_disk(tmp_path / "quick")) == 35
+        part.may_go_on.set()
+
+
+def test_a_directory_alone_is_waited_for_in_the_main_thread(make: Callable[..., Keeper]) -> None:
+    part = Blocking()
+    part.may_go_on.set()
+    keeper = make("only", Rules(CAP), part)
+    before = threading.active_count()
+    with Turns() as turns:
+        turns.take(keeper, is_alone=True)
+        assert (threading.active_count(), list(turns.busy)) == (before, [])
+
+
+def test_a_signal_that_ends_a_tick_beside_the_others_ends_the_daemon(make: Callable[..., Keeper]) -> None:
+    part = Blocking()
+    part.error = Stopped("SIGTERM")
+    slow = make("slow", Rules(CAP), part)
+    with Turns() as turns:
+        turns.take(slow, is_alone=False)
+        part.may_go_on.set()
+        with pytest.raises(Stopped):
+            until(lambda: turns.take(slow, is_alone=False) is None and slow not in turns.busy)
