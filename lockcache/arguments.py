@@ -9,7 +9,10 @@ from __future__ import annotations
 import os
 import threading
 
-__all__ = ["coerce_seconds", "coerce_switch", "default_path", "resolve_path"]
+__all__ = ["coerce_group", "coerce_seconds", "coerce_switch", "default_path", "resolve_path"]
+
+_GROUP_WORDS = {"": False, "0": False, "no": False, "off": False, "false": False,
+                "1": True, "yes": True, "on": True, "true": True}  # fmt: skip
 
 
 def default_path() -> str:
@@ -51,3 +54,19 @@ def coerce_switch(name: str, value: object) -> bool:
     if not isinstance(value, bool):
         raise TypeError(f"{name} must be True or False, got {value!r}")
     return value
+
+
+def coerce_group(group: object) -> bool | str:
+    """With which group a directory is shared: none, its own, or one by name or number. ``None``: $LOCKCACHE_GROUP.
+
+    In the variable, and for options of programs, ``1`` or ``yes`` is the directory's own and ``0`` or ``no`` none.
+    Raises :class:`TypeError` or :class:`ValueError` naming the value.
+    """
+    if group is None:
+        group = os.environ.get("LOCKCACHE_GROUP", "")
+        return _GROUP_WORDS.get(group.lower(), group)
+    if not isinstance(group, (bool, str)):
+        raise TypeError(f"group must be True, False, a group's name or number as a str, or None, got {group!r}")
+    if isinstance(group, str) and (not group or "\0" in group):
+        raise ValueError(f"group must not be empty or contain NUL, got {group!r}")
+    return group if isinstance(group, bool) else _GROUP_WORDS.get(group.lower(), group)

@@ -12,7 +12,8 @@ import os
 from typing import Final
 
 from lockcache.filestream.directory import check_directory
-from lockcache.filestream.layout import Layout, make_private
+from lockcache.filestream.folders import make_private_folder
+from lockcache.filestream.layout import Layout
 from lockcache.filestream.replace import replace_file
 from lockcache.integrations.pyptx_files import guest_layout
 
@@ -29,8 +30,8 @@ def open_guest(root: str) -> Layout:
     layout = guest_layout(root)
     if not os.path.isdir(root):
         os.makedirs(os.path.dirname(root), exist_ok=True)
-        make_private(root)
-    check_directory(layout)
+        make_private_folder(root)
+    check_directory(layout, False)
     return layout
 
 

@@ -102,7 +102,7 @@ class Keeper:
         try:
             store = self._open_store(opening)
         except PolicyError as error:
-            repair_policy(self.root, self.rules.policy)
+            repair_policy(self.root, self.rules.policy, self.rules.group)
             self._report.policy_repaired(self.root, self.rules.policy, error)
             store = self._open_store(opening)
         instance = Instance(store.layout)

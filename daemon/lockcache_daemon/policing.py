@@ -34,13 +34,13 @@ def read_policy(file: PolicyFile, layout: Layout) -> tuple[Policy, str]:
     return found, "policy.json had been removed"
 
 
-def repair_policy(root: str, policy: Policy) -> None:
+def repair_policy(root: str, policy: Policy, group: bool | str = False) -> None:
     """Replace a policy that cannot be understood.
 
     Raises :class:`AlreadyServedError`: it is then the business of the daemon that keeps the directory, and of its cap.
     """
     layout = Layout(root)
-    check_directory(layout)
+    check_directory(layout, group)
     instance = Instance(layout)
     instance.acquire()
     try:

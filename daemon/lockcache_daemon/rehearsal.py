@@ -95,7 +95,7 @@ class Rehearsal:
         self.rules = rules
         self._stop = stop
         self._seen = view(root, stop)
-        check_directory(self._seen.layout)
+        check_directory(self._seen.layout, rules.group if view is view_lockcache else False)
         try:
             found = PolicyFile(self._seen.layout).load()
         except PolicyError as error:

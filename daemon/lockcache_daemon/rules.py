@@ -53,6 +53,8 @@ class Rules:
     priority: Priority = "lru"
     #: Which setting :attr:`max_size_bytes` is from.
     cap_budget: str = "max-size"
+    #: With which group a directory of lockcache's own is shared; see :mod:`lockcache.filestream.safety`.
+    group: bool | str = False
 
     @property
     def policy(self) -> Policy:
@@ -99,4 +101,5 @@ def rules_for(settings: Settings, directory: DirectorySettings) -> Rules:
         settle_seconds=directory.settle,
         priority=directory.policy,
         cap_budget="max-size" if caps and min(caps) == directory.max_size else "total",
+        group=directory.group,
     )

@@ -20,6 +20,7 @@ from lockcache_daemon.values import (
     Count,
     Free,
     FreeSpace,
+    Group,
     Interval,
     MetricsAddress,
     MetricsPath,
@@ -53,6 +54,7 @@ class DirectorySettings(_Model):
     min_free: Annotated[
         Free | None,
         FreeSpace,
+        Group,
         Setting("SHARE|SIZE", "What is to stay free of a DIR's file system, such as 5% (of its inodes too) or 10G."),
     ] = None
     max_age: Annotated[
@@ -89,6 +91,14 @@ class DirectorySettings(_Model):
         Age,
         Setting("DURATION", "In layouts triton and files: what changed so recently is not evicted.", "1m"),
     ] = SETTLE_SECONDS
+
+    group: Annotated[
+        bool | str,
+        Group,
+        Setting(
+            "GROUP", "Share lockcache's own DIRs: a group's name or number, or yes for the one that DIR has.", "no"
+        ),
+    ] = False
 
     @property
     def has_budget(self) -> bool:

@@ -39,7 +39,9 @@ class ShardStore:
     def __init__(self, opening: Opening) -> None:
         """Raises what :class:`CacheDirectory` raises, and :class:`Stopped`."""
         self._stop = opening.stop
-        self.directory = CacheDirectory(opening.root, _LOCK_TIMEOUT_SECONDS, self._stop.raise_if_set)
+        self.directory = CacheDirectory(
+            opening.root, _LOCK_TIMEOUT_SECONDS, self._stop.raise_if_set, group=opening.rules.group
+        )
         self._counting = Counting(
             self.directory, opening.rules.interval_seconds, opening.share_of_duty, self._stop.is_set
         )

@@ -23,7 +23,8 @@ import time
 from datetime import datetime, timezone
 from typing import Any, Final
 
-from lockcache.filestream.layout import Layout, make_private
+from lockcache.filestream.folders import make_folder, open_or_create
+from lockcache.filestream.layout import Layout
 from lockcache.filestream.locks import ProcessLock
 from lockcache.filestream.owner import Owner, is_alive, myself
 from lockcache.filestream.replace import write_all
@@ -40,7 +41,7 @@ _SILENT_SECONDS: Final = 90.0
 
 _FILE: Final = re.compile(r"([0-9a-f]{16})\.([0-9]{1,10})\.([0-9]{1,12})", re.ASCII)
 _LARGEST_BYTES: Final = 1024
-_CREATE: Final = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+_WRITE: Final = os.O_WRONLY | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 _READ: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 
 
@@ -80,8 +81,8 @@ class Standby:
         if time.monotonic() < self._due:
             return
         body = {"pid": os.getpid(), "host": socket.gethostname(), "since": self._since}
-        make_private(_folder(self._layout))
-        fd = os.open(self._file, _CREATE, 0o600)
+        make_folder(_folder(self._layout))
+        fd = open_or_create(self._file, _WRITE)
         try:
             write_all(fd, json.dumps(body).encode() + b"\n")
         finally:

@@ -19,7 +19,8 @@ from typing import Final
 from filelock import lock_descriptor
 
 from lockcache.errors import LockTimeoutError
-from lockcache.filestream.layout import Layout, make_private
+from lockcache.filestream.folders import make_folder
+from lockcache.filestream.layout import Layout
 from lockcache.filestream.scan import Found
 from lockcache.integrations.pyptx_staged import reap_staged, staged_bytes
 from lockcache_daemon.beneath import folder, open_root, unlink_in
@@ -53,8 +54,8 @@ class TreeFiles:
 
     def prepare(self) -> None:
         """Make what is missing of our own directories."""
-        make_private(self.layout.own)
-        make_private(self.layout.tmp)
+        make_folder(self.layout.own)
+        make_folder(self.layout.tmp)
         leave_name(self.layout, "files")
 
     def refuse_unless_cache(self, between: Callable[[], object]) -> None:

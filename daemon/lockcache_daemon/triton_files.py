@@ -30,7 +30,8 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
-from lockcache.filestream.layout import Layout, make_private
+from lockcache.filestream.folders import make_folder
+from lockcache.filestream.layout import Layout
 from lockcache.filestream.scan import Found
 from lockcache.integrations.pyptx_staged import reap_staged, staged_bytes
 from lockcache_daemon.beneath import NOT_A_FOLDER, folder, open_root, status_in, unlink_in
@@ -76,7 +77,7 @@ class TritonFiles:
     def prepare(self) -> None:
         """Make what is missing of our own directories, and find what a dead daemon had condemned."""
         for path in (self.layout.own, self.layout.tmp, self._condemned):
-            make_private(path)
+            make_folder(path)
         leave_name(self.layout, "triton")
         for name in os.listdir(self._condemned):
             if is_key(name):

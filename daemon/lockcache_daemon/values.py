@@ -14,6 +14,8 @@ from typing import Any, Final
 
 from pydantic import BeforeValidator
 
+from lockcache.arguments import coerce_group
+from lockcache.filestream.safety import resolve_sharing
 from lockcache.sizes import SIZES_IN_WORDS, parse_duration, parse_share, parse_size
 from lockcache_daemon.address import parse_address
 
@@ -23,6 +25,7 @@ __all__ = [
     "Count",
     "Free",
     "FreeSpace",
+    "Group",
     "Interval",
     "MetricsAddress",
     "MetricsPath",
@@ -106,6 +109,12 @@ def _parse_rate(text: str) -> int:
         ) from None
 
 
+def _parse_group(text: str) -> bool | str:
+    group = coerce_group(text)
+    resolve_sharing(group)  # a name that nobody knows is better said now
+    return group
+
+
 def _parse_switch(text: str) -> bool:
     if text.strip().lower() in (*_YES, *_NO):
         return text.strip().lower() in _YES
@@ -152,5 +161,7 @@ Switch = _by(_parse_switch)
 MetricsAddress = _by(parse_address)
 #: An absolute path.
 MetricsPath = _by(_parse_metrics_path)
+#: As :func:`lockcache.arguments.coerce_group` gives it.
+Group = _by(_parse_group)
 #: :class:`Free`.
 FreeSpace = _by(_parse_free)

@@ -16,10 +16,11 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, TypeVar, overload
 
-from lockcache.arguments import coerce_seconds, coerce_switch, resolve_path
+from lockcache.arguments import coerce_group, coerce_seconds, coerce_switch, resolve_path
 from lockcache.filestream.capping import apply_cap
 from lockcache.filestream.counters import Counters, CountersReport, report_at_end
 from lockcache.filestream.directory import CacheDirectory
+from lockcache.filestream.guarded import GuardedReader
 from lockcache.filestream.implicit import ImplicitTurns
 from lockcache.filestream.layout import SHARDS, entry_name
 from lockcache.filestream.once import CompileOnce, Turn
@@ -78,6 +79,9 @@ class FileStreamProgramCache(ProgramCacheResource):
             directories that are copied by tools which drop those.
         verified_only: Entries without a record are misses. By default they are served, unverified, and counted: that is
             how cuda.core's own cache leaves them, but also how a copy that dropped its attributes looks.
+        group: Share the directory with a group: its name or number, or True for the one that the directory has. A new
+            one is made with mode 2770, one that is there must have it, and all members read, write and evict. ``None``:
+            ``$LOCKCACHE_GROUP``, else False: the directory is this user's alone.
 
     Raises:
         UnsafeCacheDirError: Someone else owns the directory, or may write to it.
@@ -100,6 +104,7 @@ class FileStreamProgramCache(ProgramCacheResource):
         verified_only: bool = False,
         compile_once: bool = False,
         lease_timeout_seconds: float | None = None,
+        group: bool | str | None = None,
     ) -> None:
         cap = coerce_max_size_bytes(max_size_bytes)
         timeout = coerce_seconds("lock_timeout_seconds", lock_timeout_seconds)
@@ -114,14 +119,17 @@ class FileStreamProgramCache(ProgramCacheResource):
             "verified_only": coerce_switch("verified_only", verified_only),
             "compile_once": coerce_switch("compile_once", compile_once),
             "lease_timeout_seconds": lease_timeout_seconds,
+            "group": coerce_group(group),
         }
-        self._directory = CacheDirectory(resolve_path(path), timeout)
+        self._directory = CacheDirectory(resolve_path(path), timeout, group=group)
         layout = self._directory.layout
-        self._reader = EntryReader(layout, self._directory.recency, verified_only=verified_only)
-        self._once = CompileOnce(layout, self._reader, lease_timeout_seconds)
-        self._implicit = ImplicitTurns(self._once, self._reader) if compile_once else None
+        is_shared = self._directory.is_shared
+        self._reader = EntryReader(layout, self._directory.recency, verified_only=verified_only, is_shared=is_shared)
+        reader = GuardedReader(layout, self._reader) if is_shared else self._reader
+        self._once = CompileOnce(layout, reader, lease_timeout_seconds)
+        self._implicit = ImplicitTurns(self._once, reader) if compile_once else None
         # Bound once: a hit spares the choice.
-        self._load = self._reader.load if self._implicit is None else self._implicit.load
+        self._load = reader.load if self._implicit is None else self._implicit.load
         self._writer = EntryWriter(self._directory, timeout, fsync=fsync, use_record_files=record_files)
         self._counting = threading.Lock()
         after_fork_in_child(self)
@@ -179,7 +187,7 @@ class FileStreamProgramCache(ProgramCacheResource):
         name = entry_name(coerce_key(key))
         if self._implicit is not None:
             self._implicit.end_mine()
-        loaded = self._reader.load(name)
+        loaded = self._once.load(name)
         if loaded is None:
             outcome = self._once.wait_or_turn(name, label)
             if isinstance(outcome, Turn):

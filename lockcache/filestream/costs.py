@@ -8,9 +8,11 @@ ones. Read and written without a lock; the tag tells a slot of another key. Not 
 from __future__ import annotations
 
 import os
+import stat
 import struct
 from typing import Final
 
+from lockcache.filestream.folders import open_or_create, refuse_symlink
 from lockcache.filestream.layout import Layout
 
 __all__ = ["CostTable"]
@@ -18,7 +20,7 @@ __all__ = ["CostTable"]
 _SLOT: Final = struct.Struct("<8sq")
 #: Sized for the kernels of one job (some hundred): those of them that share a slot know no cost.
 _SLOTS: Final = 1024
-_FLAGS: Final = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+_FLAGS: Final = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 
 
 class CostTable:
@@ -33,7 +35,8 @@ class CostTable:
         """Nanoseconds that compiling ``name`` took the last time; 0 if that is not known."""
         offset, tag = _place(name)
         try:
-            fd = os.open(self._path, _FLAGS & ~os.O_CREAT)
+            refuse_symlink(os.path.dirname(self._path))
+            fd = os.open(self._path, _FLAGS)
         except OSError:
             return 0
         try:
@@ -50,15 +53,25 @@ class CostTable:
         """Note a cost. Does nothing where the directory cannot be written."""
         offset, tag = _place(name)
         try:
-            fd = os.open(self._path, _FLAGS, 0o600)
+            refuse_symlink(os.path.dirname(self._path))
+            fd = open_or_create(self._path, _FLAGS)
         except OSError:
             return
         try:
-            os.pwrite(fd, _SLOT.pack(tag, cost_ns), offset)
+            if _is_ours_alone(fd):
+                os.pwrite(fd, _SLOT.pack(tag, cost_ns), offset)
+            else:
+                os.unlink(self._path)  # only this name of it, and the next cost finds a new file
         except OSError:
             return
         finally:
             os.close(fd)
+
+
+def _is_ours_alone(fd: int) -> bool:
+    """Whether a file is plain and has no other name: what somebody planted is not ours to write to."""
+    status = os.fstat(fd)
+    return stat.S_ISREG(status.st_mode) and status.st_nlink == 1
 
 
 def _place(name: str) -> tuple[int, bytes]:

@@ -29,6 +29,7 @@ from typing import Final, NamedTuple
 
 from filelock import lock_descriptor
 
+from lockcache.filestream.folders import open_or_create, refuse_symlink
 from lockcache.filestream.layout import Layout
 from lockcache.fork import after_fork_in_child
 
@@ -46,9 +47,9 @@ _INTERVAL_NS: Final = 10 * 10**9
 _PATIENCE_SECONDS: Final = 0.1
 _LONGEST_PAUSE_SECONDS: Final = 0.002
 
-# Never O_CREAT without O_NOFOLLOW; O_NONBLOCK: a FIFO in its place is refused, not waited for.
+# O_NONBLOCK: a FIFO in its place is refused, not waited for.
 _READ: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
-_WRITE: Final = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+_WRITE: Final = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 
 
 class Counters(NamedTuple):
@@ -187,7 +188,8 @@ def _arm(*_: object) -> None:
 
 def _add(path: str, delta: Counters, patience_seconds: float) -> bool:
     """Add ``delta`` to the page, which is made if it is missing (its directory is not). Whether that was done."""
-    fd = os.open(path, _WRITE, 0o600)
+    refuse_symlink(os.path.dirname(path))
+    fd = open_or_create(path, _WRITE)
     try:
         if not stat.S_ISREG(os.fstat(fd).st_mode) or not _lock(fd, patience_seconds):
             return False

@@ -1,28 +1,35 @@
-"""Opening a cache directory: make it, check that it is safe and ours to read, and attach to its accounting.
+"""Opening a cache directory: make it, have it checked (:mod:`.safety`), and attach to its accounting.
 
-Decides which directories are refused. A cache directory is code that will run on a GPU, so one that somebody else owns
-or may write to is an error that says how to mend it. Keeps invariant 7's other half (what is misconfigured is a clear
-error at opening) and carries on when the directory is deleted underneath a live cache: what is attached is replaced as
-a whole, and threads in the middle of an operation keep the old page until they are done with it.
+Keeps invariant 7's other half (what is misconfigured is a clear error at opening) and carries on when the directory is
+deleted underneath a live cache: what is attached is replaced as a whole, and threads in the middle of an operation keep
+the old page until they are done with it.
 """
 
 from __future__ import annotations
 
 import errno
 import os
-import shlex
-import stat
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Final
 
-from lockcache.errors import FormatError, UnsafeCacheDirError
+from lockcache.filestream.folders import is_shared, make_folder, refuse_symlink
 from lockcache.filestream.inherited import close_inherited
-from lockcache.filestream.layout import FORMAT_VERSION, SHARDS, Layout, make_private
+from lockcache.filestream.layout import FORMAT_VERSION, SHARDS, Layout
 from lockcache.filestream.locks import ProcessLock, ShardLocks
 from lockcache.filestream.policy import PolicyFile
 from lockcache.filestream.recency import Recency
 from lockcache.filestream.replace import replace_file
+from lockcache.filestream.safety import (
+    PRIVATE,
+    Sharing,
+    check_directory,
+    check_folders,
+    check_format,
+    check_root,
+    make_shared_root,
+    resolve_sharing,
+)
 from lockcache.filestream.scan import measure_shard
 from lockcache.filestream.usage import Slot, UsagePage, encode_page
 from lockcache.fork import after_fork_in_child
@@ -39,9 +46,14 @@ class CacheDirectory:
     """One cache directory, open: its paths, policy, accounting page, locks, and how it states recency."""
 
     def __init__(
-        self, root: str, lock_timeout_seconds: float, between_shards: Callable[[], object] = lambda: None
+        self,
+        root: str,
+        lock_timeout_seconds: float,
+        between_shards: Callable[[], object] = lambda: None,
+        *,
+        group: bool | str | None = None,
     ) -> None:
-        """Open ``root``, making it (mode 0700) if it is missing.
+        """Open ``root``, making it (mode 0700; 2770 for a ``group``) if it is missing.
 
         ``between_shards`` is called again and again while a directory without accounting is counted (3 s for a million
         entries), and may raise to give up; nothing is half done then.
@@ -50,10 +62,13 @@ class CacheDirectory:
         of a path that cannot be made or is no directory. A directory that can be read and not written opens.
         """
         self.layout = Layout(root)
-        self.policy = PolicyFile(self.layout)
+        self._sharing = resolve_sharing(group)
+        #: Whether a group shares it, so that files must be made for all of its members.
+        self.is_shared = self._sharing.is_shared
+        self.policy = PolicyFile(self.layout, is_shared=self.is_shared)
         self.recency = Recency(root)
         #: The shard locks, by shard number.
-        self.locks = ShardLocks(self.layout, lock_timeout_seconds)
+        self.locks = ShardLocks(self.layout, lock_timeout_seconds, is_shared=self.is_shared)
         self._init_lock = ProcessLock(self.layout.init_lock, lock_timeout_seconds)
         self._between_shards = between_shards
         self._attaching = threading.Lock()
@@ -103,22 +118,24 @@ class CacheDirectory:
 
     def _prepare(self) -> None:
         root, *below = self.layout.directories()
-        _make_root(root)
-        _check_safe([root], os.stat)  # before anything is made in it
+        _make_root(root, self._sharing)
+        check_root(root, self._sharing)  # before anything is made in it
+        if self.is_shared:  # made anew later, it is for the same group
+            self._sharing = Sharing(True, os.stat(root).st_gid)
         try:
             for path in below:
-                make_private(path)
+                make_folder(path)
         except OSError as error:
             if error.errno not in _NOT_WRITABLE:
                 raise
-        _check_safe([*below, *_shards(self.layout)], os.lstat)
-        _check_format(self.layout)
+        check_folders(self.layout, self._sharing)
+        check_format(self.layout)
 
     def _make(self) -> None:
         root, *below = self.layout.directories()
-        _make_root(root)
+        _make_root(root, self._sharing)
         for path in below:
-            make_private(path)
+            make_folder(path)
 
     def _attach(self, seen: UsagePage | None) -> UsagePage:
         with self._attaching:
@@ -132,10 +149,11 @@ class CacheDirectory:
 
     def _open_page(self) -> UsagePage | None:
         try:
+            refuse_symlink(self.layout.own)
             page = UsagePage(os.open(self.layout.usage, _OPEN_PAGE))
         except FileNotFoundError:
             return None
-        return page if page.is_at(self.layout.usage) else None
+        return page if page.is_at(self.layout.usage) and page.is_ours_alone() else None
 
     def _measure(self, shard: int) -> Slot:
         self._between_shards()
@@ -157,24 +175,20 @@ class CacheDirectory:
         return page
 
 
-def check_directory(layout: Layout) -> None:
-    """Refuse what opening would refuse, and make nothing.
-
-    Raises :class:`UnsafeCacheDirError`, :class:`FormatError`, or :class:`NotADirectoryError`.
-    """
-    root, *below = layout.directories()
-    if os.path.lexists(root) and not os.path.isdir(root):
-        raise NotADirectoryError(errno.ENOTDIR, "a cache directory is wanted here", root)
-    _check_safe([root], os.stat)
-    _check_safe([*below, *_shards(layout)], os.lstat)
-    _check_format(layout)
-
-
-def _make_root(path: str) -> None:
+def _make_root(path: str, sharing: Sharing = PRIVATE) -> None:
     # The root itself may be reached through a symlink: that is its owner's choice.
     if os.path.isdir(path):
+        # Empty and one's own: made for this, by mkdir or by a death in front of the next call.
+        if sharing.is_shared and not is_shared(path) and os.stat(path).st_uid == os.geteuid() and not os.listdir(path):
+            make_shared_root(path, sharing)
         return
-    _make_directory(path, 0o700)
+    parent = os.path.dirname(path)
+    if parent and not os.path.isdir(parent):
+        _make_directory(parent, 0o755)
+    if sharing.is_shared:
+        make_shared_root(path, sharing)
+    else:
+        _make_directory(path, 0o700)
 
 
 def _make_directory(path: str, mode: int) -> None:
@@ -188,66 +202,3 @@ def _make_directory(path: str, mode: int) -> None:
     except FileExistsError:
         if not os.path.isdir(path):
             raise NotADirectoryError(errno.ENOTDIR, "a cache directory is wanted here", path) from None
-
-
-def _shards(layout: Layout) -> list[str]:
-    """The directories of shards, as far as others can get at them: cuda.core makes them and the root as umask says."""
-    found: list[str] = []
-    try:
-        if not os.stat(layout.root).st_mode & (stat.S_IXGRP | stat.S_IXOTH):
-            return found  # as we make it: what lies below is out of reach, and need not be looked at each time
-        for parent in (layout.entries, layout.records):
-            found += [f"{parent}/{name}" for name in _listdir(parent)]
-    except FileNotFoundError:
-        return found
-    return found
-
-
-def _listdir(path: str) -> list[str]:
-    try:
-        return os.listdir(path)
-    except (FileNotFoundError, NotADirectoryError):
-        return []
-
-
-def _check_safe(paths: Iterable[str], look: Callable[[str], os.stat_result]) -> None:
-    me = os.geteuid()
-    for path in paths:
-        try:
-            status = look(path)
-        except FileNotFoundError:
-            continue  # a read-only directory of cuda.core's has no lockcache/
-        # root may put anything anywhere already; trusting its directories adds nobody, and read-only caches are its.
-        if status.st_uid not in (me, 0):
-            raise UnsafeCacheDirError(
-                f"{path} belongs to uid {status.st_uid}, not to you (uid {me}): its owner could plant programs in it. "
-                f"Use a directory of your own, or, if you trust what is in it, run: chown -R {me} {shlex.quote(path)}",
-                path,
-            )
-        if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-            raise UnsafeCacheDirError(
-                f"{path} (mode {stat.S_IMODE(status.st_mode):04o}) may be written by other users, who could plant "
-                f"programs in it. Run: chmod -R go-w {shlex.quote(path)}",
-                path,
-            )
-
-
-def _check_format(layout: Layout) -> None:
-    try:
-        fd = os.open(layout.format, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
-    except FileNotFoundError:
-        return
-    try:
-        text = os.read(fd, 64)
-    finally:
-        os.close(fd)
-    if not text:
-        return  # what a power cut may leave of a file that was not synced; no version ever wrote an empty one
-    if not text.strip().isdigit():
-        raise FormatError(f"{layout.format} holds {text!r}, not a format version; remove the directory", layout.format)
-    if int(text) > FORMAT_VERSION:
-        raise FormatError(
-            f"{layout.root} has format {int(text)}, this lockcache knows up to {FORMAT_VERSION}: upgrade lockcache, "
-            "or use another directory",
-            layout.format,
-        )

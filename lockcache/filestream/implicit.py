@@ -12,8 +12,8 @@ import threading
 import time
 import weakref
 
+from lockcache.filestream.guarded import Loader
 from lockcache.filestream.once import CompileOnce, Turn
-from lockcache.filestream.read import EntryReader
 from lockcache.fork import after_fork_in_child
 
 __all__ = ["ImplicitTurns"]
@@ -22,7 +22,7 @@ __all__ = ["ImplicitTurns"]
 class ImplicitTurns:
     """The turns that the lookups of one cache have taken; at most one for each thread."""
 
-    def __init__(self, once: CompileOnce, reader: EntryReader) -> None:
+    def __init__(self, once: CompileOnce, reader: Loader) -> None:
         self._once = once
         self._reader = reader
         self._held = threading.local()
@@ -31,7 +31,7 @@ class ImplicitTurns:
         after_fork_in_child(self)
 
     def load(self, name: str) -> tuple[bytes, bytes] | None:
-        """As :meth:`EntryReader.load`; on a miss, waits for whoever computes the entry, or takes the turn to."""
+        """As :meth:`Loader.load`; on a miss, waits for whoever computes the entry, or takes the turn to."""
         self.end_mine()
         loaded = self._reader.load(name)
         if loaded is not None:

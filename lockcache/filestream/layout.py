@@ -7,11 +7,9 @@ keys), and that nothing found on disk is trusted for its name: what these parser
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import os
 import re
-import stat
 from typing import Final, NamedTuple
 
 __all__ = [
@@ -22,7 +20,6 @@ __all__ = [
     "StagedName",
     "entry_name",
     "is_entry_file",
-    "make_private",
     "parse_quarantined_name",
     "parse_staged_name",
 ]
@@ -179,12 +176,3 @@ class Layout:
 
     def lock(self, shard: int) -> str:
         return f"{self.locks}/{shard:02x}"
-
-
-def make_private(path: str) -> None:
-    """Make one directory with mode 0700, unless it is there. Its parent must be. A symlink in its place is refused."""
-    try:
-        os.mkdir(path, 0o700)
-    except FileExistsError:
-        if not stat.S_ISDIR(os.lstat(path).st_mode):
-            raise NotADirectoryError(errno.ENOTDIR, "in the way of a cache directory", path) from None

@@ -19,14 +19,15 @@ from typing import Any, Final, NamedTuple
 
 from filelock import lock_descriptor
 
-from lockcache.filestream.layout import Layout, make_private
+from lockcache.filestream.folders import make_folder, open_or_create, refuse_symlink
+from lockcache.filestream.layout import Layout
 from lockcache.filestream.owner import myself
 from lockcache.filestream.replace import write_all
 from lockcache.fork import after_fork_in_child
 
 __all__ = ["Holder", "Lease", "holder_of", "reap_lease", "take_lease"]
 
-_FLAGS: Final = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+_FLAGS: Final = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 _READ: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 _LARGEST_BYTES: Final = 4096
 
@@ -69,6 +70,10 @@ class Lease:
         if not lock_descriptor(self._fd, blocking=False):
             return False
         if not _is_named(self._fd, self._path):
+            return None
+        if os.fstat(self._fd).st_nlink != 1:
+            # A file that has another name is somebody's: it is not ours to write to, only its name here to take away.
+            os.unlink(self._path)
             return None
         self.previous = _parse(os.pread(self._fd, _LARGEST_BYTES, 0))
         me = myself()
@@ -138,16 +143,21 @@ def holder_of(layout: Layout, name: str, generation: int) -> Holder | None:
         os.close(fd)
 
 
-def reap_lease(path: str) -> bool:
-    """Remove a lease file that nobody holds: its holder died. Whether it was one."""
+def reap_lease(folder_fd: int, file: str) -> bool:
+    """Remove a lease file that nobody holds: its holder died. Whether it was one.
+
+    By the open folder and a name in it, because whoever may plant a symlink chooses which files these are.
+    """
     try:
-        fd = os.open(path, _FLAGS & ~os.O_CREAT)
+        fd = os.open(file, _FLAGS, dir_fd=folder_fd)
     except OSError:
         return False
     try:
-        if not lock_descriptor(fd, blocking=False) or not _is_named(fd, path):
+        if not lock_descriptor(fd, blocking=False):
             return False
-        os.unlink(path)
+        if not os.path.samestat(os.stat(file, dir_fd=folder_fd, follow_symlinks=False), os.fstat(fd)):
+            return False
+        os.unlink(file, dir_fd=folder_fd)
         return True
     except OSError:
         return False
@@ -156,11 +166,13 @@ def reap_lease(path: str) -> bool:
 
 
 def _open(layout: Layout, path: str) -> int:
+    refuse_symlink(layout.own)
+    refuse_symlink(layout.leases)
     try:
-        return os.open(path, _FLAGS, 0o600)
+        return open_or_create(path, _FLAGS)
     except FileNotFoundError:
-        make_private(layout.leases)
-        return os.open(path, _FLAGS, 0o600)
+        make_folder(layout.leases)
+        return open_or_create(path, _FLAGS)
 
 
 def _is_named(fd: int, path: str) -> bool:

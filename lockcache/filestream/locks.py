@@ -24,13 +24,14 @@ from typing import Final
 from filelock import lock_descriptor, unlock_descriptor
 
 from lockcache.errors import LockTimeoutError
-from lockcache.filestream.layout import Layout, make_private
+from lockcache.filestream.folders import make_folder, open_or_create, refuse_symlink
+from lockcache.filestream.layout import Layout
 from lockcache.fork import after_fork_in_child
 
 __all__ = ["ProcessLock", "ShardLocks"]
 
 # For writing: NFS refuses an exclusive flock on a read-only descriptor.
-_FLAGS: Final = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+_FLAGS: Final = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 
 # Waits between attempts. Critical sections last some 20 us, so the first wait is of that order; the last keeps 100
 # waiters on a stuck lock under 1 % of a core. Drawn at random so that waiters do not come back together.
@@ -163,10 +164,10 @@ class ProcessLock:
 
     def _open(self) -> int:
         try:
-            return os.open(self.path, _FLAGS, 0o600)
+            return open_or_create(self.path, _FLAGS)
         except FileNotFoundError:
-            make_private(os.path.dirname(self.path))
-            return os.open(self.path, _FLAGS, 0o600)
+            make_folder(os.path.dirname(self.path))
+            return open_or_create(self.path, _FLAGS)
 
     def _close_locked(self) -> None:
         self._is_to_close = False
@@ -191,14 +192,49 @@ def _is_in_lower_half(fd: int) -> bool:
     return most == resource.RLIM_INFINITY or fd < most // 2
 
 
-class ShardLocks(dict[int, ProcessLock]):
-    """The locks of a directory's shards, by number, each made when it is first asked for."""
+class _SharedShardLock(ProcessLock):
+    """The lock of a shard whose folders the other members of a group may replace at any time.
 
-    def __init__(self, layout: Layout, timeout_seconds: float) -> None:
+    Who holds it has looked at them: nothing is renamed or removed through a symlink. Not promised: that nobody plants
+    one in the next microseconds; what is done under the lock then is done to names of 62 hex digits.
+    """
+
+    __slots__ = ("_folders",)
+
+    def __init__(self, path: str, timeout_seconds: float, folders: tuple[str, ...]) -> None:
+        super().__init__(path, timeout_seconds)
+        self._folders = folders
+
+    def _try_process(self) -> bool:
+        for folder in self._folders:
+            refuse_symlink(folder)
+        return super()._try_process()
+
+
+class ShardLocks(dict[int, ProcessLock]):
+    """The locks of a directory's shards, by number, each made when it is first asked for.
+
+    That raises :class:`PlantedFolderError` where a symlink stands for a folder of the shard; in a directory that a
+    group shares, each acquisition does.
+    """
+
+    def __init__(self, layout: Layout, timeout_seconds: float, *, is_shared: bool = False) -> None:
         super().__init__()
         self._layout = layout
         self._timeout_seconds = timeout_seconds
+        self._is_shared = is_shared
 
     def __missing__(self, shard: int) -> ProcessLock:
+        layout, path = self._layout, self._layout.lock(shard)
+        folders: tuple[str, ...] = layout.entry_shard(shard), layout.record_shard(shard)
+        if self._is_shared:
+            folders += layout.entries, layout.tmp, layout.own, layout.locks, layout.records
+        for folder in folders:
+            refuse_symlink(folder)
+        lock = (
+            _SharedShardLock(path, self._timeout_seconds, folders)
+            if self._is_shared
+            else ProcessLock(path, self._timeout_seconds)
+        )
         # setdefault: of two threads that come here at once, both must get the same lock.
-        return self.setdefault(shard, ProcessLock(self._layout.lock(shard), self._timeout_seconds))
+        return self.setdefault(shard, lock)

@@ -20,15 +20,17 @@ from typing import Final
 
 from lockcache.errors import ReentrantComputeError
 from lockcache.filestream.costs import CostTable
+from lockcache.filestream.guarded import Loader
 from lockcache.filestream.layout import Layout
 from lockcache.filestream.lease import Holder, Lease, holder_of, take_lease
 from lockcache.filestream.owner import myself
-from lockcache.filestream.read import EntryReader
 from lockcache.fork import after_fork_in_child
 
 __all__ = ["CompileOnce", "Turn"]
 
 _log = logging.getLogger("lockcache")
+
+_LOOK: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW
 
 # Polls cost 10 us. The longest pause bounds how long a dead holder is waited for, and what a thousand waiters cost.
 _FIRST_PAUSE_SECONDS: Final = 0.0005
@@ -70,9 +72,11 @@ class Turn:
 class CompileOnce:
     """Decides whose turn it is, for one directory."""
 
-    def __init__(self, layout: Layout, reader: EntryReader, timeout_seconds: float | None) -> None:
+    def __init__(self, layout: Layout, reader: Loader, timeout_seconds: float | None) -> None:
         self._layout = layout
         self._reader = reader
+        #: Reads an entry.
+        self.load = reader.load
         self._timeout_seconds = timeout_seconds
         self.costs = CostTable(layout)
         # What each thread is computing now: asking for it again would wait for itself.
@@ -111,7 +115,7 @@ class CompileOnce:
         # client ask the server again. Elsewhere it costs 2 us of a poll.
         path = self._layout.entry(name)
         try:
-            os.close(os.open(os.path.dirname(path), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
+            os.close(os.open(os.path.dirname(path), _LOOK))
         except OSError:
             return None  # no shard, no entry
         return self._reader.load(name) if os.access(path, os.F_OK) else None

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from lockcache.errors import PolicyError
+from lockcache.filestream.folders import refuse_symlink
 from lockcache.filestream.layout import Layout
 from lockcache.filestream.priority import PRIORITIES, Priority
 from lockcache.filestream.replace import replace_file
@@ -58,9 +59,10 @@ class Policy:
 class PolicyFile:
     """The policy of one directory, as it stands on disk."""
 
-    __slots__ = ("_layout", "_path", "_policy", "_raw", "_told")
+    __slots__ = ("_is_shared", "_layout", "_path", "_policy", "_raw", "_told")
 
-    def __init__(self, layout: Layout) -> None:
+    def __init__(self, layout: Layout, *, is_shared: bool = False) -> None:
+        self._is_shared = is_shared
         self._path = layout.policy
         self._layout = layout
         self._raw = b""
@@ -101,6 +103,8 @@ class PolicyFile:
             self.replace(self._policy)
 
     def _read(self) -> bytes:
+        if self._is_shared:
+            refuse_symlink(self._layout.own)
         # Where there was none, asking first is the cheaper answer: a failed open builds an exception, 1.2 us.
         if not self._raw and not os.access(self._path, os.F_OK):
             return b""

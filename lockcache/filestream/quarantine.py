@@ -21,7 +21,8 @@ from itertools import groupby
 from typing import Final, NamedTuple
 
 from lockcache.filestream.directory import CacheDirectory
-from lockcache.filestream.layout import Layout, QuarantinedName, make_private
+from lockcache.filestream.folders import make_folder
+from lockcache.filestream.layout import Layout, QuarantinedName
 from lockcache.filestream.scan import quarantined_files
 from lockcache.filestream.usage import Slot, UsagePage
 from lockcache.filestream.write import remove_locked
@@ -116,7 +117,7 @@ def quarantine_locked(directory: CacheDirectory, usage: UsagePage, name: str, wr
 
 def _move_locked(layout: Layout, usage: UsagePage, name: str, wrong: str) -> str:
     path, moved = layout.entry(name), QuarantinedName(_now(), name, wrong)
-    make_private(layout.quarantine)
+    make_folder(layout.quarantine)
     # Held open: what is put in its place from here on changes nothing.
     folder = os.open(layout.quarantine, _OPEN_DIRECTORY)
     try:

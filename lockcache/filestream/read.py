@@ -19,6 +19,7 @@ from typing import Final
 
 from xxhash import xxh3_128_digest
 
+from lockcache.filestream.folders import refuse_symlink
 from lockcache.filestream.layout import Layout
 from lockcache.filestream.recency import Recency
 from lockcache.filestream.record import HEAD_BYTES, ORDINARY, TAIL_BESIDE, XATTR, is_understood, is_whole, split_records
@@ -57,21 +58,25 @@ class EntryReader:
         "__weakref__",
         "_corrupt",
         "_counting",
-        "_entries",
         "_expects_hit",
         "_flags",
+        "_is_shared",
         "_layout",
         "_recency",
+        "_shards",
         "_verified_only",
         "hits",
         "misses",
         "unverified_hits",
     )
 
-    def __init__(self, layout: Layout, recency: Recency, *, verified_only: bool = False) -> None:
+    def __init__(
+        self, layout: Layout, recency: Recency, *, verified_only: bool = False, is_shared: bool = False
+    ) -> None:
         self._verified_only = verified_only
+        self._is_shared = is_shared
         self._layout = layout
-        self._entries = layout.entries
+        self._shards = _Shards(layout.entries)
         self._recency = recency
         self._flags = _FLAGS | _NOATIME
         self._expects_hit = True
@@ -89,7 +94,7 @@ class EntryReader:
 
     def load(self, name: str) -> tuple[bytes, bytes] | None:
         """The entry ``name``: its payload, verified and marked as used, and its record (head and tail, or empty)."""
-        path = f"{self._entries}/{name[:2]}/{name[2:]}"
+        path = self._shards[name[:2]] + name[2:]
         # A cold job misses again and again, a warm one hits. After a miss asking first is the cheaper miss: a failed
         # open builds an exception, 1.1 us of 3. After a hit it would be a call too many.
         if not self._expects_hit and not _access(path, _EXISTS):
@@ -167,6 +172,9 @@ class EntryReader:
                 raise OSError(errno.EINVAL, "not a regular file")
             if self._verified_only and not records:
                 raise OSError(errno.ENODATA, "no record")
+            if not records and status.st_nlink > 1:
+                # Neither we nor cuda.core give an entry two names: somebody planted this one, whatever it leads to.
+                raise OSError(errno.EMLINK, "a hard link without a record")
             payload = _read_exactly(fd, status.st_size)
             for blob in records:
                 if is_understood(blob) and is_whole(blob, name, payload):
@@ -203,6 +211,10 @@ class EntryReader:
         return [head]
 
     def _record_file(self, name: str) -> bytes | None:
+        layout = self._layout
+        if self._is_shared:
+            for folder in (layout.own, layout.records, layout.record_shard(int(name[:2], 16))):
+                refuse_symlink(folder)
         try:
             fd = _open(self._layout.record(name), _FLAGS)
         except FileNotFoundError:
@@ -217,6 +229,24 @@ class EntryReader:
 
     def _after_fork_in_child(self) -> None:
         self._counting = threading.Lock()
+
+
+class _Shards(dict[str, str]):
+    """The paths of shards, by the two digits, with the slash: of each when it is first asked for, after one look at it.
+
+    A process looks once whether a symlink stands in a shard's place. Where others than the owner may put one there
+    later, :mod:`.guarded` looks each time.
+    """
+
+    def __init__(self, entries: str) -> None:
+        super().__init__()
+        self._entries = entries
+
+    def __missing__(self, digits: str) -> str:
+        path = f"{self._entries}/{digits}"
+        if os.path.islink(path):
+            return "/dev/null/"  # nothing can be below it; not kept, for the symlink may go
+        return self.setdefault(digits, f"{path}/")
 
 
 def _read_exactly(fd: int, size_bytes: int) -> bytes:

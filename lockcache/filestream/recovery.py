@@ -8,9 +8,11 @@ shard's lock, in which nobody can be between a file and its accounting.
 from __future__ import annotations
 
 import contextlib
+import errno
 import logging
 import os
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -18,6 +20,7 @@ from filelock import lock_descriptor
 
 from lockcache.errors import LockTimeoutError
 from lockcache.filestream.directory import CacheDirectory
+from lockcache.filestream.folders import PlantedFolderError, open_folder
 from lockcache.filestream.layout import SHARDS, Layout, StagedName, parse_staged_name
 from lockcache.filestream.lease import reap_lease
 from lockcache.filestream.owner import Owner, is_alive
@@ -36,6 +39,9 @@ _FOREIGN_GRACE_SECONDS: Final = 60.0
 _LEASE_GRACE_SECONDS: Final = 60.0
 # Staged files that are not ours: cuda.core gives its own an hour too.
 _UNKNOWN_GRACE_SECONDS: Final = 3600.0
+
+# ELOOP: a symlink, which is not followed (Linux says ENOTDIR where a directory is asked for).
+_NO_FOLDER: Final = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
 
 
 @dataclass(frozen=True)
@@ -72,12 +78,15 @@ def recount(directory: CacheDirectory, shard: int, timeout_seconds: float | None
 
 
 def recount_all(directory: CacheDirectory) -> list[Repair]:
-    """Recount every shard; the repairs that changed something. One that hangs is passed over, with a warning."""
+    """Recount every shard; the repairs that changed something.
+
+    One that hangs, or for whose folder a symlink stands, is passed over, with a warning.
+    """
     repairs = []
     for shard in _used_shards(directory):
         try:
             repairs.append(recount(directory, shard))
-        except LockTimeoutError as error:
+        except (LockTimeoutError, PlantedFolderError) as error:
             _log.warning("not recounted: %s", error)
     return [repair for repair in repairs if repair.before != repair.after]
 
@@ -111,62 +120,64 @@ def reap(directory: CacheDirectory) -> int:
 
     Cheap while nothing is wrong: one listing of ``tmp/`` and one of the leases. Returns how many shards were set right.
     """
-    layout = directory.layout
     shards = set()
-    for file in _listdir(layout.tmp):
-        path = f"{layout.tmp}/{file}"
-        age_seconds = _age_seconds(path)
-        if age_seconds < _YOUNG_SECONDS:
-            continue
-        staged = parse_staged_name(file)
-        if staged is None:
-            if age_seconds > _UNKNOWN_GRACE_SECONDS:
-                _remove(path)
-        elif _is_abandoned(path, staged, age_seconds):
-            shards.add(staged.shard)
-    _reap_leases(layout)
+    with _files_of(directory.layout, directory.layout.tmp) as (folder_fd, files):
+        for file in files:
+            age_seconds = _age_seconds(folder_fd, file)
+            if age_seconds < _YOUNG_SECONDS:
+                continue
+            staged = parse_staged_name(file)
+            if staged is None:
+                if age_seconds > _UNKNOWN_GRACE_SECONDS:
+                    _remove(folder_fd, file)
+            elif _is_abandoned(folder_fd, file, staged, age_seconds):
+                shards.add(staged.shard)
+    _reap_leases(directory.layout)
     return sum(_recount_unless_busy(directory, shard) for shard in shards)
 
 
 def _reap_leases(layout: Layout) -> None:
     """Remove the lease files of holders that died; a living one holds its lock."""
-    for file in _listdir(layout.leases):
-        path = f"{layout.leases}/{file}"
-        if _age_seconds(path) > _LEASE_GRACE_SECONDS:
-            reap_lease(path)
+    with _files_of(layout, layout.leases) as (folder_fd, files):
+        for file in files:
+            if _age_seconds(folder_fd, file) > _LEASE_GRACE_SECONDS:
+                reap_lease(folder_fd, file)
 
 
 def _recount_unless_busy(directory: CacheDirectory, shard: int) -> bool:
     """Whether that changed something. A writer making room does not wait for shards that are not its own."""
     try:
         repair = recount(directory, shard, 0.0)
-    except LockTimeoutError:
+    except (LockTimeoutError, PlantedFolderError):
         return False
     return repair.before != repair.after
 
 
 def _reap_shard_locked(layout: Layout, shard: int) -> None:
     """Remove the staged files of dead owners in one shard. Requires: shard lock."""
-    for file in _listdir(layout.tmp):
-        staged = parse_staged_name(file)
-        path = f"{layout.tmp}/{file}"
-        if staged is not None and staged.shard == shard and _is_abandoned(path, staged, _age_seconds(path)):
-            _remove(path)
+    with _files_of(layout, layout.tmp) as (folder_fd, files):
+        for file in files:
+            staged = parse_staged_name(file)
+            if staged is None or staged.shard != shard:
+                continue
+            if _is_abandoned(folder_fd, file, staged, _age_seconds(folder_fd, file)):
+                _remove(folder_fd, file)
 
 
-def _is_abandoned(path: str, staged: StagedName, age_seconds: float) -> bool:
+def _is_abandoned(folder_fd: int, file: str, staged: StagedName, age_seconds: float) -> bool:
     alive = is_alive(Owner(staged.host, staged.pid, staged.start_seconds))
     if alive is None:
-        return age_seconds > _FOREIGN_GRACE_SECONDS and _is_unlocked(path)
+        return age_seconds > _FOREIGN_GRACE_SECONDS and _is_unlocked(folder_fd, file, age_seconds)
     return not alive
 
 
-def _is_unlocked(path: str) -> bool:
+def _is_unlocked(folder_fd: int, file: str, age_seconds: float) -> bool:
     """Whether nobody holds a staged file open for writing: its writer locks it for as long as that lasts."""
     try:
-        fd = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+        fd = os.open(file, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=folder_fd)
     except OSError:
-        return False
+        # Another member's, who died before the file was the group's; or planted. Its age must tell.
+        return age_seconds > _UNKNOWN_GRACE_SECONDS
     try:
         return lock_descriptor(fd, blocking=False)
     except OSError:
@@ -179,24 +190,35 @@ def _remove_orphan_records_locked(layout: Layout, shard: int) -> None:
     """Remove record files whose entry is gone. Requires: shard lock."""
     for name in scan_records(layout, shard):
         if not os.path.lexists(layout.entry(name)):
-            _remove(layout.record(name))
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(layout.record(name))
 
 
-def _age_seconds(path: str) -> float:
+def _age_seconds(folder_fd: int, file: str) -> float:
     """Seconds since the file was last changed; 0 for one that is gone."""
     try:
-        return time.time() - os.lstat(path).st_mtime
+        return time.time() - os.stat(file, dir_fd=folder_fd, follow_symlinks=False).st_mtime
     except FileNotFoundError:
         return 0.0
 
 
-def _listdir(path: str) -> list[str]:
-    try:
-        return os.listdir(path)
-    except FileNotFoundError:
-        return []
+@contextlib.contextmanager
+def _files_of(layout: Layout, folder: str) -> Iterator[tuple[int, list[str]]]:
+    """A folder below the root, open, and what is in it; nothing where there is no such folder, or a symlink.
+
+    Reaping removes files of any name, so it must not be led elsewhere, not even by who replaces a folder meanwhile.
+    """
+    with contextlib.ExitStack() as stack:
+        try:
+            fd = stack.enter_context(open_folder(layout.root, *os.path.relpath(folder, layout.root).split(os.sep)))
+            files = os.listdir(fd)
+        except OSError as error:
+            if error.errno not in _NO_FOLDER:
+                raise
+            fd, files = -1, []
+        yield fd, files
 
 
-def _remove(path: str) -> None:
+def _remove(folder_fd: int, file: str) -> None:
     with contextlib.suppress(FileNotFoundError, IsADirectoryError):
-        os.unlink(path)
+        os.unlink(file, dir_fd=folder_fd)

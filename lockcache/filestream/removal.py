@@ -15,6 +15,7 @@ from itertools import groupby
 from typing import Final
 
 from lockcache.filestream.directory import CacheDirectory
+from lockcache.filestream.folders import PlantedFolderError
 from lockcache.filestream.goal import Goal
 from lockcache.filestream.recency import last_use_ns
 from lockcache.filestream.scan import Found
@@ -92,10 +93,12 @@ def _by_shard(victims: list[Found]) -> Iterable[list[Found]]:
 def _remove_from_shard(directory: CacheDirectory, usage: UsagePage, victims: list[Found]) -> Evicted | None:
     """What was removed of these victims of one shard; ``None`` if its lock is taken."""
     layout, shard = directory.layout, int(victims[0].name[:2], 16)
-    lock = directory.locks[shard]
     try:
+        lock = directory.locks[shard]
         if not lock.try_acquire():
             return None
+    except PlantedFolderError:
+        return Evicted()  # a symlink for a folder of the shard: nothing is removed through it
     except OSError:
         return None  # no inode or descriptor left for a lock file that is not there yet: as good as busy
     try:

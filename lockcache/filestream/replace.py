@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 
+from lockcache.filestream.folders import create_file, refuse_symlink
 from lockcache.filestream.layout import Layout, StagedName
 from lockcache.filestream.owner import myself, next_serial
 
@@ -24,7 +25,9 @@ def replace_file(layout: Layout, path: str, content: bytes, *, fsync: bool = Tru
     # Named like a staged write that reserves nothing, so that every recount can tell whose it is and whether they live.
     me = myself()
     staged = layout.staged(StagedName(0, 0, me.host, me.pid, me.start_seconds, next_serial()))
-    fd = os.open(staged, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    refuse_symlink(layout.tmp)
+    refuse_symlink(os.path.dirname(path))
+    fd = create_file(staged, os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
     try:
         try:
             write_all(fd, content)

@@ -13,6 +13,7 @@ import stat
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
+from lockcache.filestream.folders import refuse_symlink
 from lockcache.filestream.layout import (
     Layout,
     QuarantinedName,
@@ -65,6 +66,7 @@ def scan_shard(layout: Layout, shard: int, latest_ns: int = ANY_TIME_NS) -> Iter
 def count_shard(layout: Layout, shard: int) -> int:
     """Number of entries in one shard, without looking at each (their type is known from the directory)."""
     try:
+        refuse_symlink(layout.entries)
         fd = os.open(layout.entry_shard(shard), _OPEN_DIRECTORY)
     except OSError as error:
         if error.errno in _NO_DIRECTORY:
@@ -95,9 +97,15 @@ def measure_shard(layout: Layout, shard: int) -> Slot:
 def staged_files(layout: Layout) -> Iterator[StagedName]:
     """The staged writes of every process, by their names."""
     try:
-        files = os.listdir(layout.tmp)
-    except FileNotFoundError:
-        return
+        fd = os.open(layout.tmp, _OPEN_DIRECTORY)
+    except OSError as error:
+        if error.errno in _NO_DIRECTORY:
+            return
+        raise
+    try:
+        files = os.listdir(fd)
+    finally:
+        os.close(fd)
     for file in files:
         staged = parse_staged_name(file)
         if staged is not None:
@@ -134,6 +142,7 @@ def _files(path: str, latest_ns: int = ANY_TIME_NS) -> Iterator[tuple[str, os.st
     and a recount that took it for one would let the directory grow past its cap by as much.
     """
     try:
+        refuse_symlink(os.path.dirname(path))
         fd = os.open(path, _OPEN_DIRECTORY)
     except OSError as error:
         if error.errno in _NO_DIRECTORY:

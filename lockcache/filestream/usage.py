@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import errno
 import os
+import stat
 import struct
 import weakref
 from array import array
@@ -69,6 +70,11 @@ class UsagePage:
                 return False
             raise
         return (status.st_dev, status.st_ino, status.st_size) == self._identity
+
+    def is_ours_alone(self) -> bool:
+        """Whether it is a plain file without another name: a planted hard link is not ours to write to."""
+        status = os.fstat(self._fd)
+        return stat.S_ISREG(status.st_mode) and status.st_nlink == 1
 
     def slot(self, shard: int) -> Slot:
         blob = os.pread(self._fd, _SLOT.size, shard * _SLOT.size)

@@ -19,7 +19,8 @@ from typing import Final
 from filelock import lock_descriptor
 
 from lockcache.filestream.directory import CacheDirectory
-from lockcache.filestream.layout import Layout, StagedName, make_private
+from lockcache.filestream.folders import PlantedFolderError, make_folder, refuse_symlink, share_file
+from lockcache.filestream.layout import Layout, StagedName
 from lockcache.filestream.owner import myself, next_serial
 from lockcache.filestream.record import HEAD_BYTES, XATTR
 from lockcache.filestream.replace import write_all
@@ -129,6 +130,8 @@ class StagedEntry:
         try:
             self._fd = fd = os.open(path, _STAGE, 0o600)
             self._path = path
+            if self._directory.is_shared:
+                share_file(self._fd)
             # Tells reapers on other hosts, who cannot ask for our pid, that we live; it falls with us.
             lock_descriptor(fd, blocking=False)
             self.usage.add_locked(self._shard, self._size, 0)
@@ -179,7 +182,7 @@ class StagedEntry:
                 self._is_reserved = True
                 raise
             if record_bytes is not None:
-                os.truncate(layout.record(self._name), record_bytes)
+                _truncate(layout.record(self._name), record_bytes)
             elif has_records and not self._record_path:
                 _unlink(layout.record(self._name))
             self._path = self._record_path = ""
@@ -220,6 +223,8 @@ class StagedEntry:
         fd = os.open(path, _STAGE, 0o600)
         self._record_path = path
         try:
+            if self._directory.is_shared:
+                share_file(fd)
             write_all(fd, record)
             if fsync:
                 os.fsync(fd)
@@ -260,20 +265,33 @@ def remove_entry(directory: CacheDirectory, name: str, timeout_seconds: float) -
     had in time, or no file be opened (no descriptors left), the entry goes all the same, and a recount mends the
     accounting.
     """
-    lock = directory.locks[int(name[:2], 16)]
     try:
+        lock = directory.locks[int(name[:2], 16)]
         usage = directory.usage()
         lock.acquire(timeout_seconds)
     except OSError as error:
         if error.errno in _MISCONFIGURED:
             raise
-        removed = _unlink(directory.layout.entry(name))
-        _unlink(directory.layout.record(name))
-        return removed
+        return _remove_without_lock(directory.layout, name)
     try:
         return remove_locked(directory.layout, usage, name)
     finally:
         lock.release()
+
+
+def _remove_without_lock(layout: Layout, name: str) -> bool:
+    shard = int(name[:2], 16)
+    try:
+        for folder in (layout.entries, layout.entry_shard(shard)):
+            refuse_symlink(folder)
+        removed = _unlink(layout.entry(name))
+        for folder in (layout.own, layout.records, layout.record_shard(shard)):
+            refuse_symlink(folder)
+        _unlink(layout.record(name))
+    except PlantedFolderError:
+        # What is behind a symlink is no entry, is served to nobody who looks, and is not ours to remove.
+        return False
+    return removed
 
 
 def remove_locked(layout: Layout, usage: UsagePage, name: str, has_records: bool = True) -> bool:
@@ -303,7 +321,7 @@ def _bytes_on_disk(layout: Layout, name: str, has_records: bool) -> int | None:
     if has_records:
         try:
             size += os.lstat(layout.record(name)).st_size
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return size
     return size
 
@@ -331,6 +349,14 @@ def _append(path: str, blob: bytes) -> int:
     return length
 
 
+def _truncate(path: str, length: int) -> None:
+    fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    try:
+        os.ftruncate(fd, length)
+    finally:
+        os.close(fd)
+
+
 def _rename(source: str, path: str, parent: str) -> None:
     """Rename into a shard's directory, making that (and its parent) if it is missing."""
     for _ in range(_MOST_RENAMES - 1):
@@ -338,8 +364,8 @@ def _rename(source: str, path: str, parent: str) -> None:
             os.rename(source, path)
             return
         except FileNotFoundError:
-            make_private(parent)
-            make_private(os.path.dirname(path))
+            make_folder(parent)
+            make_folder(os.path.dirname(path))
     os.rename(source, path)
 
 

@@ -24,7 +24,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from lockcache.filestream.directory import check_directory
-from lockcache.filestream.layout import Layout, make_private
+from lockcache.filestream.folders import make_folder, make_private_folder
+from lockcache.filestream.layout import Layout
 from lockcache.filestream.locks import ProcessLock
 from lockcache.filestream.recency import ReadRecency
 from lockcache.filestream.replace import write_all
@@ -66,7 +67,7 @@ class PyptxFiles:
         self._recency = ReadRecency(root)
         self._locks = {digit: ProcessLock(f"{layout.locks}/{digit}", lock_timeout_seconds) for digit in _DIGITS}
         self._make_root()
-        check_directory(layout)
+        check_directory(layout, False)
 
     def stamp(self, name: str) -> bytes:
         """The json file's bytes; empty where there is none that can be read."""
@@ -157,8 +158,8 @@ class PyptxFiles:
         """Make what is missing of the directories, as the first write does. Raises :class:`OSError`."""
         if not os.path.isdir(self.layout.tmp):
             self._make_root()
-            make_private(self.layout.own)
-            make_private(self.layout.tmp)
+            make_folder(self.layout.own)
+            make_folder(self.layout.tmp)
 
     def close(self) -> None:
         """Close the locks. The next use opens them again."""
@@ -226,7 +227,7 @@ class PyptxFiles:
     def _make_root(self) -> None:
         if not os.path.isdir(self.root):
             os.makedirs(os.path.dirname(self.root), exist_ok=True)
-            make_private(self.root)
+            make_private_folder(self.root)
 
 
 def _unlink(path: str) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from lockcache import FileStreamProgramCache
-from lockcache.arguments import default_path, resolve_path
+from lockcache.arguments import coerce_group, default_path, resolve_path
 
 
 def test_the_environment_variable_comes_first(monkeypatch, tmp_path):
@@ -60,3 +60,41 @@ def test_a_path_of_another_type_is_a_type_error_that_names_it(given):
 def test_an_impossible_path_is_a_value_error_that_shows_it(given):
     with pytest.raises(ValueError, match="path must not"):
         FileStreamProgramCache(given)
+
+
+@pytest.mark.parametrize(
+    "given, meant",
+    [
+        (True, True),
+        (False, False),
+        ("kernels", "kernels"),
+        ("54321", "54321"),
+        ("yes", True),
+        ("NO", False),
+        ("1", True),
+    ],
+)
+def test_a_group_is_a_yes_a_no_or_a_name(given, meant):
+    assert coerce_group(given) == meant
+
+
+@pytest.mark.parametrize(
+    "setting, meant", [(None, False), ("", False), ("0", False), ("1", True), ("kernels", "kernels")]
+)
+def test_without_a_group_the_environment_says(monkeypatch, setting, meant):
+    monkeypatch.delenv("LOCKCACHE_GROUP", raising=False)
+    if setting is not None:
+        monkeypatch.setenv("LOCKCACHE_GROUP", setting)
+    assert coerce_group(None) == meant
+
+
+@pytest.mark.parametrize("given", [5, b"kernels", ["kernels"]])
+def test_a_group_of_another_type_is_a_type_error_that_shows_it(tmp_path, given):
+    with pytest.raises(TypeError, match=r"group must be .* got"):
+        FileStreamProgramCache(tmp_path / "x", group=given)
+
+
+@pytest.mark.parametrize("given", ["", "a\0b"])
+def test_an_impossible_group_is_a_value_error_that_shows_it(tmp_path, given):
+    with pytest.raises(ValueError, match="group must not"):
+        FileStreamProgramCache(tmp_path / "x", group=given)

@@ -6,6 +6,7 @@ import os
 
 import pytest
 
+from lockcache.filestream.folders import open_folder
 from lockcache.filestream.layout import Layout, entry_name
 from lockcache.filestream.lease import Holder, Lease, holder_of, reap_lease, take_lease
 from lockcache.filestream.owner import myself
@@ -94,11 +95,12 @@ def test_a_file_that_replaced_ours_is_not_unlinked(layout):
 
 def test_only_files_without_a_holder_are_reaped(layout):
     lease = take(layout)
-    path = layout.lease(NAME, 0)
-    assert not reap_lease(path)
-    lease.release(dropped_ns=5)
-    assert reap_lease(path)
-    assert not reap_lease(path)
+    file = os.path.basename(layout.lease(NAME, 0))
+    with open_folder(layout.root, "lockcache", "leases") as folder_fd:
+        assert not reap_lease(folder_fd, file)
+        lease.release(dropped_ns=5)
+        assert reap_lease(folder_fd, file)
+        assert not reap_lease(folder_fd, file)
 
 
 @pytest.mark.parametrize("junk", [b"", b"{", b"[]", b"{}", b'{"host": 5}', b"\xff\xfe", b"[" * 3000])

@@ -164,11 +164,12 @@ def test_reaping_passes_over_a_busy_shard(directory, dead):
 
 
 def test_reaping_is_two_listings_while_nothing_is_wrong(directory, monkeypatch):
+    os.mkdir(directory.layout.leases)
     put(directory, b"k", b"x" * 100)
     stage_as(directory, myself())
     listed = []
     real = os.listdir
-    monkeypatch.setattr(os, "listdir", lambda path: (listed.append(path), real(path))[1])
+    monkeypatch.setattr(os, "listdir", lambda fd: (listed.append(os.readlink(f"/proc/self/fd/{fd}")), real(fd))[1])
     monkeypatch.setattr(os, "scandir", lambda path: pytest.fail("a shard was walked"))
     reap(directory)
     assert listed == [directory.layout.tmp, directory.layout.leases]

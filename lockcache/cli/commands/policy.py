@@ -89,6 +89,7 @@ def policy_set(directory: str | None, max_size: int | str | None, priority: Prio
     layout = Layout(resolve_path(directory))
     if not os.path.isdir(layout.root):
         raise no_cache(layout)
+    check_directory(layout)
     keeper = keeper_of(layout)  # before: afterwards it may have answered already
     policy = _set_policy(layout, max_size, priority)
     if as_json:

@@ -1,0 +1,104 @@
+"""Two real users of one real group, and what each does in a process of its own.
+
+The processes are forked, with everything imported that they will want: the interpreter may lie where no other user may
+go (in root's home), so that they could neither start it nor import from it.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import pickle
+import pkgutil
+import signal
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Final, TypeVar
+
+import lockcache
+import lockcache_daemon
+
+__all__ = ["ALICE", "BOB", "GROUP", "MALLORY", "run_as", "start_as"]
+
+_T = TypeVar("_T")
+
+# Numbers that no account here has: the kernel knows no others, and nothing has to be added to the system.
+GROUP: Final = 54321
+ALICE: Final = 54001
+BOB: Final = 54002
+#: No member of the group.
+MALLORY: Final = 54003
+
+
+def _import_all() -> None:
+    for package in (lockcache, lockcache_daemon):
+        for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+            if not module.name.endswith(("__main__", ".cuda")):
+                importlib.import_module(module.name)
+    # What is imported when it is wanted.
+    for name in ("grp", "psutil", "concurrent.futures.thread", "rich.console", "rich.table", "encodings.idna",
+                 "linecache", "resource"):  # fmt: skip
+        importlib.import_module(name)
+
+
+def become(uid: int) -> None:
+    """Be that user, for good: for a child."""
+    os.setgroups([GROUP] if uid in (ALICE, BOB) else [])
+    os.setgid(uid)
+    os.setuid(uid)
+
+
+def run_as(uid: int, work: Callable[[], _T], *, umask: int = 0o077) -> _T:
+    """What ``work`` gives in a child that is ``uid``; what it raises is raised here."""
+    _import_all()
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(reader)
+        outcome: tuple[bool, Any] = (False, None)
+        try:
+            become(uid)
+            os.umask(umask)
+            outcome = (True, work())
+        except BaseException as error:  # noqa: BLE001 - it is the parent's
+            traceback.print_exc()
+            outcome = (False, error)
+        finally:
+            with os.fdopen(writer, "wb") as pipe:
+                pickle.dump(outcome, pipe)
+            os._exit(0)
+    os.close(writer)
+    with os.fdopen(reader, "rb") as pipe:
+        blob = pipe.read()
+    os.waitpid(child, 0)
+    is_well, result = pickle.loads(blob)
+    if not is_well:
+        raise result
+    return result
+
+
+@contextmanager
+def start_as(uid: int, work: Callable[[], object]) -> Iterator[int]:
+    """The pid of a child that is ``uid`` and has done ``work``; then it waits. Killed at the end, if it lives."""
+    _import_all()
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            become(uid)
+            os.umask(0o077)
+            work()
+            os.write(writer, b"done")
+            while True:
+                signal.pause()
+        finally:
+            os._exit(1)
+    os.close(writer)
+    try:
+        assert os.read(reader, 4) == b"done"
+        yield child
+    finally:
+        os.close(reader)
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
