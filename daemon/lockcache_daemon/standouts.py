@@ -36,8 +36,9 @@ LISTED: Final = 10
 # Shares of one core; see Counting for the others, with which this stays below 0.8 %.
 _DUTY: Final = 0.001
 _SLICE_SECONDS: Final = 0.002
-# Lists are made anew so often in a round.
-_PARTS_BETWEEN_JOINS: Final = 16
+# Lists are made anew so often, 1 ms each, and at a round's end: a round over a million entries takes two hours, and its
+# beginning is worth a look.
+_JOIN_SECONDS: Final = 5.0
 # Between two looks at the clock.
 _STEP_ENTRIES: Final = 32
 _REVIEW_SECONDS: Final = 30.0
@@ -100,7 +101,7 @@ class Standouts:
         self._pace = Pace(_DUTY * share_of_duty, tick_seconds)
         self._best: dict[int, tuple[list[Standout], ...]] = {}
         self._rotation = self._rotate()
-        self._review_due = 0.0
+        self._review_due = self._join_due = 0.0
         self.seen = StandoutsSeen()
 
     def tick(self) -> None:
@@ -129,7 +130,8 @@ class Standouts:
             except OSError:
                 best = _Best()  # what counts the entries meets it too, and says so
             self._best[part] = best.lists()
-            if part % _PARTS_BETWEEN_JOINS == _PARTS_BETWEEN_JOINS - 1 or part == len(source.parts) - 1:
+            if time.monotonic() >= self._join_due or part == len(source.parts) - 1:
+                self._join_due = time.monotonic() + _JOIN_SECONDS
                 self._join()
             yield
 
