@@ -6,6 +6,7 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 from functools import cache
 from pathlib import Path
 
@@ -14,7 +15,7 @@ import pytest
 from lockcache import FileStreamProgramCache
 from tests.daemon.asking import Watched, get
 from tests.daemon.material import fill
-from tests.daemon.running import run_daemon, until
+from tests.daemon.running import HANG_SECONDS, run_daemon, until
 
 
 @cache
@@ -167,3 +168,29 @@ def test_a_full_disk_under_the_metrics_file_is_said_once_and_costs_no_sweep(
     written.close()
     assert len(told) == 1
     assert os.listdir(folder) == ["lockcache.prom"]
+
+
+@pytest.mark.parametrize("option", [("--metrics", "127.0.0.1:0"), ("--metrics-file", "a.prom")])
+def test_without_the_metrics_extra_asking_for_metrics_is_one_line_that_says_how_to_have_them(
+    cache_path: Path, tmp_path: Path, option: tuple[str, str]
+) -> None:
+    program = (
+        "import sys; sys.modules['prometheus_client'] = None; "  # as if it was not installed
+        "from lockcache_daemon.cli import main; main()"
+    )
+    command = [sys.executable, "-c", program, *option, "--max-size", "1M", str(cache_path)]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path, timeout=HANG_SECONDS)
+    assert (ended.returncode, ended.stderr) == (
+        2,
+        f"lockcache-daemon: {option[0]} needs prometheus_client: pip install 'lockcache[metrics]'\n",
+    )
+
+
+def test_a_daemon_without_metrics_loads_nothing_for_them(cache_path: Path) -> None:
+    program = (
+        "import sys; from lockcache_daemon.command import run; code = run(sys.argv[1:]); "
+        "print([name for name in ('prometheus_client', 'asyncio', 'html') if name in sys.modules]); sys.exit(code)"
+    )
+    command = [sys.executable, "-c", program, "--once", "--max-size", "1M", str(cache_path)]
+    ended = subprocess.run(command, capture_output=True, text=True, check=True, timeout=HANG_SECONDS)
+    assert ended.stdout.endswith("\n[]\n")

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from lockcache_daemon.notify import Notifier
+from lockcache_daemon.signals import StopSignals
 from tests.daemon.running import HANG_SECONDS, RunningDaemon, until
 
 
@@ -160,3 +161,14 @@ def test_signs_of_life_are_due_at_half_of_what_the_manager_waits(
 ) -> None:
     with Notifier({"NOTIFY_SOCKET": manager.address, **watchdog}) as notifier:
         assert notifier.alive_seconds == seconds
+
+
+def test_work_that_asks_whether_to_stop_and_waiting_give_signs_of_life() -> None:
+    signs: list[int] = []
+    with StopSignals(on_sign_of_life=lambda: signs.append(1)) as stop:
+        assert not stop.is_set()
+        stop.raise_if_set()
+        assert len(signs) == 2
+        stop.silence_seconds = 0.01
+        stop.wait(0.1)
+        assert len(signs) > 4
