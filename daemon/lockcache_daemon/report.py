@@ -173,7 +173,7 @@ class Report:
         elif verdict.moved_to:
             done = f"; moved to {verdict.moved_to}"
         else:
-            done = "; removed, there was no room to keep it" if verdict.is_repaired else ""
+            done = "; removed" if verdict.is_repaired else ""
         text = f"entry {verdict.name} is {verdict.state}: {verdict.in_words}{done}"
         fields = {"entry": verdict.name, "bytes": verdict.size_bytes, "why": verdict.why}
         fields |= {

@@ -13,10 +13,13 @@ from typing import Any, Final
 
 from lockcache.filestream.quarantine import measure_quarantine
 from lockcache.filestream.verify import CORRUPT, UNREADABLE, Verdict
+from lockcache.integrations.pyptx_files import PyptxFiles
 from lockcache_daemon.report import Report
 from lockcache_daemon.scrubbing import Scrub, as_fields
 from lockcache_daemon.shards import ShardStore
-from lockcache_daemon.store import Kept, Part
+from lockcache_daemon.store import Kept, Part, Store
+from lockcache_daemon.verifiable import Entries, PyptxEntries, Verifiable
+from lockcache_daemon.walking import WalkedStore
 
 __all__ = ["Scrubber", "make_scrubber", "scrub_once"]
 
@@ -25,8 +28,9 @@ _SHOW_INTERVAL_SECONDS: Final = 60.0
 
 
 def make_scrubber(kept: Kept, rate_bytes: int) -> Part:
-    """The part for a directory of this layout: other programs' files carry nothing that could be verified."""
-    return Scrubber(kept, kept.store, rate_bytes) if isinstance(kept.store, ShardStore) and rate_bytes else _Nothing()
+    """The part for a directory of this layout."""
+    entries = _verifiable(kept.store)
+    return _Nothing() if entries is None or not rate_bytes else Scrubber(kept, entries, rate_bytes)
 
 
 def scrub_once(kept: Kept, advance: Callable[[], object]) -> bool:
@@ -34,26 +38,36 @@ def scrub_once(kept: Kept, advance: Callable[[], object]) -> bool:
 
     ``advance`` is called ``SHARDS`` times. Raises :class:`OSError` and :class:`Stopped`.
     """
-    if not isinstance(kept.store, ShardStore):
+    entries = _verifiable(kept.store)
+    if entries is None:
         return True
     teller = _Teller(kept.root, kept.report)
-    scrub = Scrub(kept.store.directory, 1, 1.0, 1.0, teller.found)
+    scrub = Scrub(entries, 1, 1.0, 1.0, teller.found)
     done = scrub.complete(advance, kept.stop.raise_if_set)
     kept.report.scrubbed(kept.root, as_fields(done))
     kept.report.board.scrubbed(kept.root, as_fields(done))
     return not done.states.get(UNREADABLE) and done.repaired == done.states.get(CORRUPT, 0)
 
 
+def _verifiable(store: Store) -> Verifiable | None:
+    """``None`` for layouts whose files carry nothing that they could be verified by."""
+    if isinstance(store, ShardStore):
+        return Entries(store.directory)
+    if isinstance(store, WalkedStore) and isinstance(store.files, PyptxFiles):
+        return PyptxEntries(store.files)
+    return None
+
+
 class Scrubber:
     """As :class:`.store.Part`."""
 
-    def __init__(self, kept: Kept, store: ShardStore, rate_bytes: int) -> None:
+    def __init__(self, kept: Kept, entries: Verifiable, rate_bytes: int) -> None:
         self._kept = kept
-        self._store = store
+        self._entries = entries
         self._rate_bytes = rate_bytes
         self._teller = _Teller(kept.root, kept.report)
         interval = kept.rules.interval_seconds
-        self._scrub = Scrub(store.directory, rate_bytes, kept.share_of_duty, interval, self._teller.found)
+        self._scrub = Scrub(entries, rate_bytes, kept.share_of_duty, interval, self._teller.found)
         self._rounds = 0
         self._shown: dict[str, Any] = {}
         self._show_due = 0.0
@@ -86,7 +100,7 @@ class Scrubber:
     def _show(self) -> None:
         self._show_due = time.monotonic() + _SHOW_INTERVAL_SECONDS
         scrub, total = self._scrub, as_fields(self._scrub.total)
-        kept = measure_quarantine(self._store.layout)
+        kept = measure_quarantine(self._entries.layout)
         last = scrub.last_round
         self._shown = {
             "rate_bytes": self._rate_bytes,

@@ -19,11 +19,11 @@ from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from typing import Any, Final
 
-from lockcache.filestream.directory import CacheDirectory
 from lockcache.filestream.layout import SHARDS, Layout
 from lockcache.filestream.replace import replace_file
-from lockcache.filestream.verify import CORRUPT, UNREADABLE, Verdict, entry_names, verify_in_steps
+from lockcache.filestream.verify import CORRUPT, UNREADABLE, Verdict
 from lockcache_daemon.pace import Pace
+from lockcache_daemon.verifiable import Verifiable
 
 __all__ = ["Scrub", "Scrubbed", "as_fields"]
 
@@ -70,18 +70,18 @@ class Scrub:
 
     def __init__(
         self,
-        directory: CacheDirectory,
+        entries: Verifiable,
         rate_bytes: int,
         share_of_duty: float,
         interval_seconds: float,
         found: Callable[[Verdict], object] = lambda verdict: None,
     ) -> None:
         """``found`` is called with what is corrupt or unreadable, after it was seen to."""
-        self._directory = directory
+        self._entries = entries
         self._rate_bytes = rate_bytes
         self._pace = Pace(_DUTY * share_of_duty, interval_seconds)
         self._found = found
-        self._position = _load(directory.layout)
+        self._position = _load(entries.layout)
         self._saved = self._position
         self._save_due = 0.0
         self._walk: Generator[int, None, None] | None = None
@@ -170,7 +170,7 @@ class Scrub:
     def _scrub_shard(self, shard: int, behind: str = "") -> Generator[int, None, None]:
         end = _end_of(shard)
         try:
-            names = entry_names(self._directory.layout, shard)
+            names = self._entries.names(shard)
         except OSError:
             self._position = end  # what cannot be listed is not tried for ever
             raise
@@ -182,7 +182,7 @@ class Scrub:
 
     def _scrub_entry(self, name: str) -> Generator[int, None, None]:
         try:
-            verdict = yield from verify_in_steps(self._directory, name, repair=True)
+            verdict = yield from self._entries.verify(name)
         except OSError:
             self._position = name
             raise
@@ -203,7 +203,8 @@ class Scrub:
             return
         self._save_due = now + _SAVE_INTERVAL_SECONDS
         body = json.dumps({"behind": self._position}).encode()
-        replace_file(self._directory.layout, self._directory.layout.scrub, body + b"\n", fsync=False)
+        layout = self._entries.layout
+        replace_file(layout, layout.scrub, body + b"\n", fsync=False)
         self._saved = self._position
 
 
@@ -228,7 +229,7 @@ def _end_of(shard: int) -> str:
 
 
 def _is_name(text: str) -> bool:
-    return re.fullmatch("[0-9a-f]{64}", text, re.ASCII) is not None
+    return re.fullmatch("[0-9a-f]{32}(?:[0-9a-f]{32})?", text, re.ASCII) is not None
 
 
 def as_fields(scrubbed: Scrubbed) -> dict[str, Any]:

@@ -14,8 +14,9 @@ from lockcache.filestream.directory import CacheDirectory
 from lockcache.filestream.layout import entry_name
 from lockcache.filestream.quarantine import measure_quarantine
 from lockcache.filestream.verify import Verdict
-from lockcache_daemon import scrubbing
+from lockcache_daemon import scrubbing, verifiable
 from lockcache_daemon.scrubbing import Scrub
+from lockcache_daemon.verifiable import Entries
 from tests.crash.damage import DAMAGES
 from tests.daemon.material import accounting_is_exact
 from tests.unit.material import descriptors
@@ -41,7 +42,7 @@ def make(directory: CacheDirectory, monkeypatch: pytest.MonkeyPatch) -> Iterator
     made = []
 
     def make(rate: int = FAST, found: Callable[[Verdict], object] = lambda verdict: None) -> Scrub:
-        made.append(Scrub(directory, rate, 1.0, 0.05, found))
+        made.append(Scrub(Entries(directory), rate, 1.0, 0.05, found))
         return made[-1]
 
     yield make
@@ -195,14 +196,14 @@ def test_closing_in_the_middle_leaves_nothing_open(
 def test_a_shard_that_cannot_be_listed_is_said_and_passed_over(
     directory: CacheDirectory, make: Callable[..., Scrub], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = scrubbing.entry_names
+    real = verifiable.entry_names
 
     def names(layout: object, shard: int) -> list[str]:
         if shard == 0x40:
             raise OSError(5, "Input/output error", "entries/40")
         return real(layout, shard)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(scrubbing, "entry_names", names)
+    monkeypatch.setattr(verifiable, "entry_names", names)
     scrub = make()
     errors = 0
     for _ in range(10_000):
