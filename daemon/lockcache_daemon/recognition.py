@@ -85,11 +85,12 @@ def _is_pyptx(root: str) -> bool:
 
 def _whose_entries(root: str) -> str:
     """Both are kept alike; an operator likes to read whose it is."""
-    for path in islice(_entries(root), _SAMPLE_ENTRIES):
+    sample = list(islice(_entries(root), _SAMPLE_ENTRIES))
+    for path in sample:
         with contextlib.suppress(OSError):  # no such attribute, none at all here, or evicted since
             os.getxattr(path, _RECORD, follow_symlinks=False)
             return "lockcache"
-    return "lockcache" if os.path.isdir(Layout(root).records) else "cuda.core"
+    return "lockcache" if not sample or os.path.isdir(Layout(root).records) else "cuda.core"
 
 
 def _entries(root: str) -> Iterator[str]:

@@ -125,12 +125,21 @@ class TritonFiles:
         return True
 
     def finish(self) -> bool:
-        """Step 2, for what was condemned long enough ago; whether anything was."""
-        now = time.monotonic()
+        """Step 2, for what was condemned long enough ago; whether anything was.
+
+        Raises :class:`OSError` for what cannot be removed, after the rest. It is not tried again before the next start:
+        what stays pending would keep everything else from being evicted.
+        """
+        now, failure = time.monotonic(), None
         ripe = [name for name, since in self._seen.items() if now - since >= _READING_SECONDS]
         for name in ripe:
-            self._finish(name)
             del self._seen[name]
+            try:
+                self._finish(name)
+            except OSError as error:
+                failure = error
+        if failure is not None:
+            raise failure
         return bool(ripe)
 
     def reap(self, names: Iterable[str]) -> None:

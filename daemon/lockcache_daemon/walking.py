@@ -148,8 +148,9 @@ class WalkedStore:
         self.files.close()
 
     def _finish(self) -> None:
-        if self.files.is_pending and self.files.finish():
-            self._is_changed = True
+        if self.files.is_pending:
+            self._is_changed = True  # also if it fails: then what is left has to be known
+            self.files.finish()
 
     def _walk_if_due(self) -> None:
         if self.files.is_pending:

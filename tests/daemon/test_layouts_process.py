@@ -17,7 +17,7 @@ from tests.daemon.material import fill as fill_as_stranger
 from tests.daemon.material import photograph
 from tests.daemon.pyptx_crowd import store
 from tests.daemon.running import RunningDaemon, run_daemon, until
-from tests.daemon.triton_format import compile_many, fill, key_of, keys_on_disk, put
+from tests.daemon.triton_format import compile_many, fill, key_of, keys_on_disk, put, set_age
 from tests.processes.crowd import crowd
 
 #: No test of this file writes while a pass evicts.
@@ -188,3 +188,21 @@ def test_a_signal_during_the_work_ends_it_and_the_next_daemon_goes_on(cache_path
         until(lambda: bytes_of(cache_path) <= 950_000)
         until(lambda: not list(cache_path.glob("lockcache/condemned/*")))
         assert daemon.end(signal.SIGTERM) == 0
+
+
+@pytest.mark.parametrize("layout", ["triton", "files"])
+@pytest.mark.parametrize("budget", [("--max-entries", "20"), ("--max-age", "1h")], ids=["entries", "age"])
+def test_the_other_budgets_hold_for_them_too(cache_path: Path, layout: str, budget: tuple[str, str]) -> None:
+    cache_path.mkdir(mode=0o700)
+    if layout == "triton":
+        fill(cache_path, range(40))
+        for number in range(30):
+            set_age(cache_path, number, 10**9)
+    else:
+        grow(cache_path, range(40))
+        for path in list(cache_path.rglob("*.cubin"))[:10]:
+            os.utime(path)
+    done = run_daemon(*budget, *AT_ONCE, "--layout", layout, "--once", "--json", cache_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    left = len(keys_on_disk(cache_path)) if layout == "triton" else len(list(cache_path.rglob("*.cubin")))
+    assert left == 10 if budget[0] == "--max-age" else left <= 20

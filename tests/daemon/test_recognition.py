@@ -39,6 +39,12 @@ def test_cuda_cores_directory_is_still_cuda_cores_after_a_daemon_kept_it(cache_p
     assert recognise(str(cache_path))[0] == "cuda.core"
 
 
+def test_a_cache_of_ours_that_is_empty_is_ours_whatever_lies_beside_it(cache_path: Path) -> None:
+    FileStreamProgramCache(cache_path).close()
+    (cache_path / "README").write_text("mine")
+    assert recognise(str(cache_path)) == ("lockcache", [])
+
+
 def test_keys_in_the_names_of_older_tritons_are_recognised(cache_path: Path) -> None:
     for key in ("0a" * 32, "Ab-_" * 10 + "x1z"):
         (cache_path / key).mkdir(parents=True)

@@ -172,6 +172,27 @@ def test_what_a_killed_daemon_had_condemned_is_finished_by_the_next(
     assert not (cache_path / key_of(0)).exists()
 
 
+@pytest.mark.root
+def test_what_cannot_be_removed_keeps_nothing_else_from_going(
+    cache_path: Path, open_files: Callable[..., TritonFiles]
+) -> None:
+    fill(cache_path, range(3))
+    stubborn = cache_path / key_of(1) / "k.ptx"
+    if os.system(f"chattr +i {stubborn} 2>/dev/null") != 0:
+        pytest.skip("this file system knows no immutable files")
+    try:
+        files = open_files()
+        for number in range(3):
+            assert files.evict(found(files, number))
+        with pytest.raises(PermissionError):
+            files.finish()
+        assert not files.is_pending
+        assert stubborn.exists()
+        assert not any((cache_path / key_of(number)).exists() for number in (0, 2))
+    finally:
+        assert os.system(f"chattr -i {stubborn}") == 0
+
+
 # ---- what may not go -------------------------------------------------------------------------------------------------
 
 
