@@ -64,7 +64,7 @@ def serve(
                 if is_reload_due and not turns.busy:  # what runs has its settings
                     is_reload_due = False
                     _change(crew, services, reload())
-                _take_turns(crew.keepers, turns)
+                _take_turns(crew, crew.keepers, turns)
                 shared.tick(crew.settings, crew.keepers, turns.busy)
                 for service in services:
                     service.tick()
@@ -111,9 +111,9 @@ def pass_once(
         return is_complete and all(keeper.is_well and not summary.busy_shards for keeper, summary in summaries.items())
 
 
-def _take_turns(keepers: Sequence[Keeper], turns: Turns) -> None:
+def _take_turns(crew: Crew, keepers: Sequence[Keeper], turns: Turns) -> None:
     for keeper in keepers:
-        turns.take(keeper, is_alone=len(keepers) == 1)
+        turns.take(keeper, is_alone=len(crew.keepers) == 1)
 
 
 def _pause(crew: Crew, turns: Turns, stop: StopSignals) -> None:
@@ -124,7 +124,7 @@ def _pause(crew: Crew, turns: Turns, stop: StopSignals) -> None:
         stop.wait(min(left, LOOK_SECONDS) if standing_by else left)
         if stop.has_reload():
             return
-        _take_turns([keeper for keeper in standing_by if keeper not in turns.busy], turns)
+        _take_turns(crew, [keeper for keeper in standing_by if keeper not in turns.busy], turns)
 
 
 def _change(crew: Crew, services: Sequence[Service], settings: Settings | None) -> None:

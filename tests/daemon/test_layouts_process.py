@@ -191,7 +191,7 @@ def test_a_signal_during_the_work_ends_it_and_the_next_daemon_goes_on(cache_path
 
 
 @pytest.mark.parametrize("layout", ["triton", "files"])
-@pytest.mark.parametrize("budget", [("--max-entries", "20"), ("--max-age", "1h")], ids=["entries", "age"])
+@pytest.mark.parametrize("budget", [("--max-entries", "20"), ("--max-age", "3h")], ids=["entries", "age"])
 def test_the_other_budgets_hold_for_them_too(cache_path: Path, layout: str, budget: tuple[str, str]) -> None:
     cache_path.mkdir(mode=0o700)
     if layout == "triton":
