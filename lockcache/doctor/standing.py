@@ -1,6 +1,6 @@
 """Whether a cache directory is in order: safe, of a format we know, its policy understood, its accounting true.
 
-Only looks: takes no lock, makes no file, repairs nothing; what repairs is named in the advice.
+Only looks: takes no shard's lock, makes no file, repairs nothing; what repairs is named in the advice.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import shlex
 import stat
+from dataclasses import asdict
 from typing import Final
 
 from lockcache.doctor.findings import DEGRADED, GOOD, NOTE, UNUSABLE, Finding, Subject
@@ -48,8 +49,10 @@ def safety(subject: Subject) -> list[Finding]:
     try:
         check_directory(Layout(subject.root))
     except (LockcacheError, OSError) as error:
+        # What mends a cache would ruin a directory that others use too: /tmp, say.
+        advice = _last_sentence(str(error)) if subject.kind != "other" else "use a directory of your own below it"
         means = "programs refuse to open it"
-        return [Finding("safety", UNUSABLE, _first_sentence(str(error)), means, _last_sentence(str(error)))]
+        return [Finding("safety", UNUSABLE, _first_sentence(str(error)), means, advice)]
     status = os.stat(subject.root)
     found = f"owned by uid {status.st_uid}, mode {stat.S_IMODE(status.st_mode):04o}; format {FORMAT_VERSION} or older"
     return [Finding("safety", GOOD, found)]
@@ -66,8 +69,7 @@ def policy(subject: Subject) -> list[Finding]:
         return [Finding("policy", UNUSABLE, str(error), "programs refuse to open it", advice)]
     cap = "no cap" if now.max_size_bytes is None else f"cap {now.max_size_bytes} bytes"
     by = ", set by an operator" if now.by_operator else ""
-    measured = {"max_size_bytes": now.max_size_bytes, "by_operator": now.by_operator}
-    return [Finding("policy", GOOD, cap + by, measured=measured)]
+    return [Finding("policy", GOOD, cap + by, measured=asdict(now))]
 
 
 def daemon(subject: Subject) -> list[Finding]:

@@ -121,6 +121,15 @@ def test_what_programs_would_refuse_is_unusable_and_comes_with_what_mends_it(
     assert advice in checks[check]["advice"] + checks[check]["found"]
 
 
+def test_nobody_is_told_to_close_a_directory_that_others_use(tmp_path: Path) -> None:
+    (tmp_path / "notes").write_text("of somebody")
+    tmp_path.chmod(0o1777)
+    code, checks = examined(tmp_path)
+    assert (code, checks["safety"]["verdict"]) == (2, UNUSABLE)
+    assert "below it" in checks["safety"]["advice"]
+    assert "chmod" not in checks["safety"]["advice"] + checks["safety"]["found"]
+
+
 def test_a_file_in_its_place_is_unusable(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     ended = run("doctor", tmp_path / "file")
