@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import signal
+import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, Final
 
 import click
@@ -25,7 +29,7 @@ _HELP: Final = f"""Remove entries: down to a size, by age, kind, architecture or
 
 Without --to, every entry that the filters name; with it, the least recently used of them until the whole cache is no
 larger than SIZE. Asks first on a terminal. Safe while others use the cache: an entry that is used or rewritten
-meanwhile stays. The accounting is recounted first, and exact afterwards. Ctrl-C leaves what is not removed yet.
+meanwhile stays. The accounting is recounted first, and exact afterwards. Ctrl-C leaves the rest as it is.
 
 {FILTERS_IN_WORDS}
 
@@ -47,7 +51,7 @@ Examples:
 @click.option("--dry-run", is_flag=True, help="Remove nothing, say what would go.")
 @options.yes
 @options.as_json
-def command(directory: str | None, to: int | None, dry_run: bool, yes: bool, as_json: bool, **filtered: Any) -> None:
+def command(directory: str | None, to: int | None, dry_run: bool, yes: bool, as_json: bool, **filtered: Any) -> int:
     """Its help is above, for it holds what other commands say too."""
     selection = selection_of(**filtered)
     if to is None and selection == Selection():
@@ -55,10 +59,10 @@ def command(directory: str | None, to: int | None, dry_run: bool, yes: bool, as_
             "Nothing says what to evict: give --to, --older-than, --kind, --arch or --compiler "
             "(all of it is lockcache clear)"
         )
-    if dry_run:
-        _rehearse(look(directory), selection, to, as_json)
-    else:
-        _evict(directory, selection, to, yes, as_json)
+    if not dry_run:
+        return _evict(directory, selection, to, yes, as_json)
+    _rehearse(look(directory), selection, to, as_json)
+    return 0
 
 
 def _rehearse(layout: Layout, selection: Selection, to: int | None, as_json: bool) -> None:
@@ -70,20 +74,32 @@ def _rehearse(layout: Layout, selection: Selection, to: int | None, as_json: boo
     _report(layout, gone, size - gone.bytes, entries - gone.entries, as_json, would=True)
 
 
-def _evict(directory: str | None, selection: Selection, to: int | None, yes: bool, as_json: bool) -> None:
+def _evict(directory: str | None, selection: Selection, to: int | None, yes: bool, as_json: bool) -> int:
     opened = open_directory(directory)
     layout = opened.layout
     opened.usage()  # a directory that may only be read is an error before anything is asked
     recount_all(opened)
     victims = _choose(layout, selection, None if to is None else max(0, held(opened).bytes - to))
-    gone = Evicted()
+    gone, interrupted = Evicted(), threading.Event()
     if victims:
         size = text_size(sum(victim.size_bytes for victim in victims))
         confirm(f"Remove {len(victims)} entries, {size}, from {layout.root}?", yes)
-        with step_bar("evicting", len(victims)) as advance:
-            gone = evict_selected(opened, victims, None if to is None else Goal(to), advance)
+        with step_bar("evicting", len(victims)) as advance, _interrupts() as interrupted:
+            gone = evict_selected(opened, victims, None if to is None else Goal(to), advance, interrupted.is_set)
     left = held(opened)
     _report(layout, gone, left.bytes, left.entries, as_json, kept=len(victims) - gone.entries)
+    return 128 + signal.SIGINT if interrupted.is_set() else 0
+
+
+@contextmanager
+def _interrupts() -> Iterator[threading.Event]:
+    """Ctrl-C sets the event: what was removed by then is worth a summary, and threads end between two lock holds."""
+    event = threading.Event()
+    before = signal.signal(signal.SIGINT, lambda number, frame: event.set())
+    try:
+        yield event
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def _choose(layout: Layout, selection: Selection, needed_bytes: int | None) -> list[Found]:
