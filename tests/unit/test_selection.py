@@ -114,3 +114,16 @@ def test_nothing_that_is_not_known_is_taken_for_something(cache_path: Path) -> N
     now_ns = time.time_ns()
     assert list(select(layout, Selection(arch="sm_*"), now_ns)) == []
     assert len(list(select(layout, Selection(arch="unknown"), now_ns))) == 1
+
+
+def test_an_eviction_that_is_told_to_stop_leaves_the_rest_and_exact_accounting(opened: CacheDirectory) -> None:
+    asked: list[bool] = []
+
+    def should_stop() -> bool:
+        asked.append(True)
+        return len(asked) > 5
+
+    gone = evict_selected(opened, chosen(opened, Selection()), None, lambda count: None, should_stop)
+    assert 0 < gone.entries < 40
+    assert opened.usage().total() == ((40 - gone.entries) * 100, 40 - gone.entries)
+    assert recount_all(opened) == []
