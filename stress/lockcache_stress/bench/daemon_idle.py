@@ -12,7 +12,7 @@ from lockcache_stress.bench.base import Bench, Line, open_ours
 from lockcache_stress.bench.daemon import WatchedDaemon, why_not
 from lockcache_stress.bench.filled import fill_theirs
 
-__all__ = ["idle_percent", "measure", "settle"]
+__all__ = ["cpu_seconds", "idle_percent", "measure", "settle"]
 
 _BAR: Final = Bar("<", 1, " %")
 
@@ -54,10 +54,10 @@ def measure(bench: Bench) -> list[Line]:
 def settle(process: psutil.Process, path: str, entries: int) -> None:
     """Wait until the daemon has counted everything and has nothing left to do."""
     cache, deadline = open_ours(path), time.monotonic() + _MOST_SETTLING_SECONDS
-    used = _cpu_seconds(process)
+    used = cpu_seconds(process)
     while time.monotonic() < deadline:
         time.sleep(1)
-        before, used = used, _cpu_seconds(process)
+        before, used = used, cpu_seconds(process)
         if used - before < _SETTLED_SECONDS and cache.stats().entries == entries:
             return
 
@@ -68,14 +68,14 @@ def idle_percent(bench: Bench, process: psutil.Process, seconds: int) -> float:
 
 
 def _used_seconds(bench: Bench, process: psutil.Process, seconds: int) -> float:
-    before, began = _cpu_seconds(process), time.monotonic()
+    before, began = cpu_seconds(process), time.monotonic()
     while (passed := time.monotonic() - began) < seconds:
         bench.show(passed / seconds, "watching it do nothing")
         time.sleep(min(0.5, seconds - passed))
-    return _cpu_seconds(process) - before
+    return cpu_seconds(process) - before
 
 
-def _cpu_seconds(process: psutil.Process) -> float:
+def cpu_seconds(process: psutil.Process) -> float:
     """In user and kernel mode; the kernel tells them in steps of 10 ms: a twentieth of a percent of 20 s."""
     times = process.cpu_times()
     return float(times.user + times.system)

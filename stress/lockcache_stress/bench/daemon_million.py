@@ -23,7 +23,7 @@ from lockcache.filestream.priority import PRIORITIES, Priority
 from lockcache_stress.bench.bars import Bar
 from lockcache_stress.bench.base import Bench, Line, open_ours
 from lockcache_stress.bench.daemon import WatchedDaemon, why_no_daemon
-from lockcache_stress.bench.daemon_idle import idle_percent, settle
+from lockcache_stress.bench.daemon_idle import cpu_seconds, idle_percent, settle
 from lockcache_stress.bench.million import ENTRY_BYTES, lacking_inodes, make_entries
 from lockcache_stress.interrupts import interrupts_blocked
 
@@ -70,13 +70,16 @@ def _measure(bench: Bench, root: str, entries: int, priority: Priority) -> list[
         settle(process, root, held.entries)
         percent = idle_percent(bench, process, seconds) if priority == "lru" else None
         with _writers(root) as puts:
+            before = cpu_seconds(process)
             PolicyFile(Layout(root)).replace(Policy(_cap(held.bytes, entries), by_operator=True))
             bench.show(0.5, f"sweeping by {priority}")
             sweep, written = _first_sweep(daemon, puts)
+            worked = cpu_seconds(process) - before if daemon.is_alive() else 0.0
         peak_mb = _peak_bytes(process.pid) / 1e6
     trouble = daemon.trouble()
     lines = [] if percent is None else [_idle_line(entries, percent, trouble)]
-    return [*lines, _memory_line(priority, peak_mb, trouble), _sweep_line(priority, entries, sweep, written, trouble)]
+    lines.append(_memory_line(priority, peak_mb, trouble))
+    return [*lines, _sweep_line(priority, entries, sweep, written, worked, trouble)]
 
 
 def _cap(held_bytes: int, entries: int) -> int:
@@ -156,14 +159,17 @@ def _memory_line(priority: Priority, megabytes: float, trouble: str) -> Line:
     )
 
 
-def _sweep_line(priority: Priority, entries: int, sweep: dict[str, Any] | None, written: int, trouble: str) -> Line:
+def _sweep_line(
+    priority: Priority, entries: int, sweep: dict[str, Any] | None, written: int, worked: float, trouble: str
+) -> Line:
     if sweep is None:
         return Line(_named(f"its sweep by {priority}", trouble), "none seen", bar=str(_SWEEP), ok=False, is_time=True)
     evicted, milliseconds = sweep["evicted_entries"], sweep["milliseconds"]
     return Line(
         _named(f"its sweep of {evicted:,} evictions by {priority}, {_WRITERS} writers beside it", trouble),
         _SWEEP.show(milliseconds),
-        ratio=f"{written:,} puts",
+        # What it would take on an idle core tells a slow sweep from a busy machine.
+        ratio=f"{worked:.1f} s of a core; {written:,} puts",
         bar=str(_SWEEP),
         # One that stopped half-way, or that nobody wrote beside, would be quick for the wrong reason.
         ok=_SWEEP.holds(milliseconds) and evicted >= entries * _EVICTED_SHARE and written > 0 and not trouble,
@@ -174,6 +180,7 @@ def _sweep_line(priority: Priority, entries: int, sweep: dict[str, Any] | None, 
             "entries": entries,
             "policy": priority,
             "puts_meanwhile": written,
+            "core_seconds": worked,
         },
     )
 
