@@ -14,6 +14,7 @@ from lockcache.filestream.eviction import Evicted, all_entries, remove_victims, 
 from lockcache.filestream.goal import Goal
 from lockcache.filestream.layout import SHARDS, Layout
 from lockcache.filestream.policy import PolicyFile
+from lockcache.filestream.priority import Priority
 from lockcache.filestream.recovery import reap, recount
 from lockcache.filestream.scan import Found
 from lockcache.filestream.usage import Slot
@@ -47,7 +48,7 @@ class ShardStore:
         )
         self._sweeping = Pace(_FRUITLESS_DUTY, 0.0)
         self._was_fruitless = False
-        self._priority = opening.rules.priority
+        self._rules = opening.rules
         self.busy = 0
         self.failure: OSError | None = None
 
@@ -76,7 +77,7 @@ class ShardStore:
         if self._was_fruitless and not self._sweeping.is_due:
             return Evicted()
         with self._sweeping:
-            evicted = sweep(self.directory, goal, self._stop.is_set, self._priority)
+            evicted = sweep(self.directory, goal, self._stop.is_set, self._priority())
         self._counting.after_sweep()
         self._was_fruitless = not evicted.entries
         if self._was_fruitless:
@@ -91,11 +92,17 @@ class ShardStore:
         self._counting.after_sweep()
         return evicted
 
+    def _priority(self) -> Priority:
+        """The directory's, as an operator may have set it since; ours, where we put no policy there."""
+        policy = self.directory.policy.current()
+        is_ours = self._rules.max_size_bytes is not None and policy.by_operator
+        return policy.priority if is_ours else self._rules.priority
+
     def policy_changed(self) -> None:
         """Nothing: what it holds is known at every tick."""
 
     def change(self, rules: Rules, share_of_duty: float) -> None:
-        self._priority = rules.priority
+        self._rules = rules
         self._counting.change(rules.interval_seconds, share_of_duty)
 
     def count_all(self, advance: Callable[[], None]) -> int:

@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 from lockcache import Entry, FileStreamProgramCache
+from lockcache.filestream.layout import Layout
+from lockcache.filestream.policy import Policy, PolicyFile
 from tests.daemon.material import accounting_is_exact, bytes_on_disk
 from tests.daemon.running import RunningDaemon, run_daemon, until
 from tests.processes.crowd import crowd
@@ -69,6 +71,25 @@ def test_writers_evict_by_the_policy_that_a_daemon_left(cache_path: Path) -> Non
     assert policy == {"max_size_bytes": 1_000_000, "by_operator": True}
     put_cheap(str(cache_path), 1)
     assert read(cache_path, keys) == []
+
+
+def test_a_running_daemon_follows_an_operator_who_changes_the_policy(cache_path: Path) -> None:
+    with RunningDaemon("--max-size", "1M", cache_path) as daemon:
+        PolicyFile(Layout(str(cache_path))).replace(Policy(1_000_000, by_operator=True, priority="cost"))
+        assert daemon.wait_for("cap")["policy"] == "cost"
+        keys = put_dear(cache_path)
+        put_cheap(str(cache_path), 0)
+        assert daemon.wait_for("sweep")["evicted_entries"] > 0
+        daemon.end(15)
+    assert read(cache_path, keys) == keys
+
+
+def test_without_a_cap_of_its_own_the_daemon_goes_by_its_own_policy(cache_path: Path) -> None:
+    keys = put_dear(cache_path)
+    put_cheap(str(cache_path), 0)
+    assert run_daemon("--max-entries", "100", "--policy", "cost", "--once", cache_path).returncode == 0
+    assert read(cache_path, keys) == keys
+    assert len(list(cache_path.glob("entries/??/*"))) <= 100
 
 
 def test_a_dry_run_counts_what_a_pass_by_cost_evicts(cache_path: Path) -> None:

@@ -71,11 +71,11 @@ def _measure(bench: Bench, root: str, entries: int, priority: Priority) -> list[
         percent = idle_percent(bench, process, seconds) if priority == "lru" else None
         with _writers(root) as puts:
             before = cpu_seconds(process)
-            PolicyFile(Layout(root)).replace(Policy(_cap(held.bytes, entries), by_operator=True))
+            PolicyFile(Layout(root)).replace(Policy(_cap(held.bytes, entries), by_operator=True, priority=priority))
             bench.show(0.5, f"sweeping by {priority}")
             sweep, written = _first_sweep(daemon, puts)
             worked = cpu_seconds(process) - before if daemon.is_alive() else 0.0
-        peak_mb = _peak_bytes(process.pid) / 1e6
+        peak_mb = _peak_bytes(process.pid) / 1e6 if daemon.is_alive() else 0.0
     trouble = daemon.trouble()
     lines = [] if percent is None else [_idle_line(entries, percent, trouble)]
     lines.append(_memory_line(priority, peak_mb, trouble))
