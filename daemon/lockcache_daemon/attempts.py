@@ -35,7 +35,8 @@ class Attempts:
         if self._stop.is_set():
             return True
         try:
-            step()
+            with self._report.board.at_work(self._root):
+                step()
         except (OSError, LockcacheError) as error:
             self.note(error)
             return False

@@ -12,7 +12,8 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -90,6 +91,8 @@ class Board:
         self._views: dict[str, DirectoryView] = {}
         self._writing = threading.Lock()
         self._alive = time.monotonic()
+        # Directories of which a step is being taken, with their last sign of life (a list of one).
+        self._working: dict[str, list[float]] = {}
         self.warnings = 0
         #: Set once the daemon is about to end.
         self.is_stopping = False
@@ -100,6 +103,25 @@ class Board:
         """A sign of life (0.1 us)."""
         self._alive = time.monotonic()
         self.on_beat()
+
+    @contextmanager
+    def at_work(self, root: str) -> Iterator[None]:
+        """Around a step for one directory: from now on its signs of life are expected too."""
+        outer, self._working[root] = self._working.get(root), [time.monotonic()]
+        try:
+            yield
+        finally:
+            if outer is None:
+                del self._working[root]
+            else:
+                outer[0] = time.monotonic()
+                self._working[root] = outer
+
+    def beat_of(self, root: str) -> None:
+        """A sign of life of the work on one directory: the others may go on while it hangs."""
+        working = self._working.get(root)
+        if working is not None:
+            working[0] = time.monotonic()  # also by a thread that comes late: the step is over, and nobody looks at it
 
     def heard(self, event: str, root: str | None, fields: Mapping[str, Any]) -> None:
         """An event that was reported."""
@@ -174,10 +196,12 @@ class Board:
     def problems(self) -> list[str]:
         """What is wrong now, one line each; empty if all is well."""
         found = [f"{view.root}: {view.problem}" for view in self.directories if view.problem is not None]
-        silent = self.silent_seconds
-        if silent > _LATE_SECONDS:
-            found.insert(0, f"no tick for {silent:.0f} s: a step hangs, in a file system most likely")
-        return found
+        silences = {root: time.monotonic() - since for root, [since] in list(self._working.items())}
+        late = [(root, silent) for root, silent in silences.items() if silent > _LATE_SECONDS]
+        if not late and self.silent_seconds > _LATE_SECONDS:
+            late = [("the daemon", self.silent_seconds)]
+        hanging = [f"{who}: no sign of life for {silent:.0f} s, a step hangs" for who, silent in late]
+        return hanging + found
 
 
 def _sample(view: DirectoryView) -> Sample:

@@ -91,7 +91,7 @@ class Crew:
             directory.path,
             rules_for(settings, directory),
             self._report,
-            self._stop,
+            self._stop.beside(lambda: self._report.board.beat_of(directory.path)),
             1 / len(settings.directories),
             store_of(layout),
             parts_for(settings, directory),

@@ -94,7 +94,7 @@ def _tiles(view: DirectoryView, now: float) -> str:
     entries = f"of {view.limits.max_entries:,}" if view.limits.max_entries else "no limit"
     last = "no sweep yet" if view.last_sweep is None else f"the last {ago(now - view.last_sweep)}"
     ratio = clients.hit_ratio
-    tiles = (
+    tiles = [
         ("held", format_size(view.bytes), f"of {format_size(cap)}" if cap else "no cap", meter),
         ("entries", f"{view.entries:,}", entries, ""),
         (
@@ -109,7 +109,10 @@ def _tiles(view: DirectoryView, now: float) -> str:
             "no program has reported yet" if ratio is None else f"{clients.hits:,} hits, {clients.misses:,} misses",
             "",
         ),
-    )
+    ]
+    if view.scrubbed_entries:
+        found = f"{view.corrupt_entries:,} corrupt, {view.unreadable_entries:,} unreadable"
+        tiles.append(("verified", f"{view.scrubbed_entries:,}", found, ""))
     return '<div class="tiles">' + "".join(_tile(*tile) for tile in tiles) + "</div>"
 
 

@@ -10,6 +10,7 @@ For the main thread. Not promised: an end within a second while the kernel itsel
 from __future__ import annotations
 
 import contextlib
+import copy
 import select
 import signal
 import socket
@@ -30,6 +31,14 @@ class Stopped(Exception):  # noqa: N818 (no error: somebody asked for it)
     """Raised out of work that cannot be asked in between, by :meth:`StopSignals.raise_if_set`."""
 
 
+class _Came:
+    """What came so far: one for all that ask."""
+
+    def __init__(self) -> None:
+        self.number: int | None = None
+        self.is_reload_wanted = False
+
+
 class StopSignals:
     """Catches the signals to stop for a ``with`` block. With ``hangup_reloads`` SIGHUP is none of them.
 
@@ -41,12 +50,30 @@ class StopSignals:
         self._on_sign_of_life = on_sign_of_life
         #: Signs of life come at least this often while waiting.
         self.silence_seconds = _SILENCE_SECONDS
-        #: The first signal to stop that came, or ``None``.
-        self.number: int | None = None
+        self._came = _Came()
         self._hangup_reloads = hangup_reloads
-        self._is_reload_wanted = False
         self._before: dict[int, Any] = {}
         self._wakes, self._waker = socket.socketpair()
+
+    def beside(self, on_sign_of_life: Callable[[], object]) -> StopSignals:
+        """The same signals, for a part of the work: what asks these calls ``on_sign_of_life`` as well."""
+        whole, part = self._on_sign_of_life, copy.copy(self)
+
+        def both() -> None:
+            whole()
+            on_sign_of_life()
+
+        part._on_sign_of_life = both
+        return part
+
+    @property
+    def number(self) -> int | None:
+        """The first signal to stop that came, or ``None``."""
+        return self._came.number
+
+    @number.setter
+    def number(self, number: int) -> None:
+        self._came.number = number
 
     def __enter__(self) -> StopSignals:
         self._wakes.setblocking(False)
@@ -79,21 +106,21 @@ class StopSignals:
 
     def has_reload(self) -> bool:
         """Whether a signal to reload came and has not been taken."""
-        return self._is_reload_wanted
+        return self._came.is_reload_wanted
 
     def take_reload(self) -> bool:
         """Whether a signal to reload came since this was last asked."""
-        if not self._is_reload_wanted:
+        if not self._came.is_reload_wanted:
             return False
         # In this order: what comes in between is answered by the reload that follows.
         with contextlib.suppress(BlockingIOError):
             self._wakes.recv(4096)
-        self._is_reload_wanted = False
+        self._came.is_reload_wanted = False
         return True
 
     def wait(self, seconds: float) -> None:
         """Sleep for so long, or until a signal to stop or to reload."""
-        if self.number is None and not self._is_reload_wanted:
+        if self.number is None and not self._came.is_reload_wanted:
             # poll, not select: with many directories there are more than 1,024 descriptors.
             poll = select.poll()
             poll.register(self._wakes, select.POLLIN)
@@ -106,6 +133,6 @@ class StopSignals:
 
     def _note(self, number: int, frame: FrameType | None) -> None:
         if number == signal.SIGHUP and self._hangup_reloads:
-            self._is_reload_wanted = True
+            self._came.is_reload_wanted = True
         elif self.number is None:
             self.number = number

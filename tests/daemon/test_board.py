@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import os
+import time
 from pathlib import Path
 
 import pytest
@@ -103,3 +104,21 @@ def test_what_makes_a_start_impossible_is_an_event_too(
     assert ended.stderr == f"lockcache-daemon: {said['message']}\n"
     assert ended.returncode == 2
     assert not os.path.exists(cache_path)
+
+
+def test_a_directory_whose_step_hangs_is_a_problem_though_the_others_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    board, clock = Board(), [time.monotonic()]
+    monkeypatch.setattr(time, "monotonic", lambda: clock[0])
+    board.measured("/well", Slot(1, 1), Limits())
+    with board.at_work("/hangs"):
+        for _ in range(4):  # a long sweep gives signs
+            clock[0] += 30
+            board.beat()
+            board.beat_of("/hangs")
+            assert board.problems() == []
+        for _ in range(3):
+            clock[0] += 30
+            board.beat()
+            board.beat_of("/well")
+        assert board.problems() == ["/hangs: no sign of life for 90 s, a step hangs"]
+    assert board.problems() == []

@@ -172,3 +172,16 @@ def test_work_that_asks_whether_to_stop_and_waiting_give_signs_of_life() -> None
         stop.silence_seconds = 0.01
         stop.wait(0.1)
         assert len(signs) > 4
+
+
+def test_the_part_of_one_directory_hears_the_same_signals_and_gives_signs_of_its_own() -> None:
+    whole_signs: list[int] = []
+    part_signs: list[int] = []
+    with StopSignals(on_sign_of_life=lambda: whole_signs.append(1)) as whole:
+        part = whole.beside(lambda: part_signs.append(1))
+        assert not part.is_set()
+        assert not whole.is_set()
+        assert (len(whole_signs), len(part_signs)) == (2, 1)
+        signal.raise_signal(signal.SIGTERM)
+        assert part.is_set()
+        assert part.number == whole.number == signal.SIGTERM

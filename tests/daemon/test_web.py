@@ -166,7 +166,7 @@ def test_a_daemon_whose_ticks_stay_away_is_not_healthy(
     monkeypatch.setattr(board_module, "_LATE_SECONDS", -1.0)
     status, _, body = get(port, "/healthz")
     assert status == 503
-    assert "no tick for" in json.loads(body)["problems"][0]
+    assert "the daemon: no sign of life for" in json.loads(body)["problems"][0]
 
 
 def test_health_follows_a_directory_that_breaks_and_is_mended(cache_path: Path) -> None:
