@@ -54,7 +54,6 @@ class DirectorySettings(_Model):
     min_free: Annotated[
         Free | None,
         FreeSpace,
-        Group,
         Setting("SHARE|SIZE", "What is to stay free of a DIR's file system, such as 5% (of its inodes too) or 10G."),
     ] = None
     max_age: Annotated[
@@ -91,7 +90,6 @@ class DirectorySettings(_Model):
         Age,
         Setting("DURATION", "In layouts triton and files: what changed so recently is not evicted.", "1m"),
     ] = SETTLE_SECONDS
-
     group: Annotated[
         bool | str,
         Group,

@@ -163,17 +163,23 @@ def _drop(directory: CacheDirectory, name: QuarantinedName, *, waits: bool) -> b
     except OSError:
         return False  # busy; or no inode or descriptor left for a lock file, which is as good as busy
     try:
-        for each in (name, name._replace(is_record=True)):
-            _unlink_locked(usage, name.shard, f"{directory.layout.quarantine}/{each}")
+        folder = os.open(directory.layout.quarantine, _OPEN_DIRECTORY)
+        try:
+            for each in (name, name._replace(is_record=True)):
+                _unlink_locked(usage, name.shard, str(each), folder)
+        finally:
+            os.close(folder)
+    except FileNotFoundError:
+        return True  # another process was faster, and removed all of it
     finally:
         lock.release()
     return True
 
 
-def _unlink_locked(usage: UsagePage, shard: int, path: str) -> None:
+def _unlink_locked(usage: UsagePage, shard: int, path: str, folder: int | None = None) -> None:
     try:
-        status = os.lstat(path)
-        os.unlink(path)
+        status = os.stat(path, dir_fd=folder, follow_symlinks=False)
+        os.unlink(path, dir_fd=folder)
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
         return  # another process was faster; or somebody's directory, which is none of ours
     if stat.S_ISREG(status.st_mode):

@@ -29,6 +29,7 @@ from lockcache.filestream.checking import (
     read_records,
 )
 from lockcache.filestream.directory import CacheDirectory
+from lockcache.filestream.folders import refuse_symlink
 from lockcache.filestream.layout import Layout, is_entry_file
 from lockcache.filestream.quarantine import make_place, quarantine_locked
 from lockcache.filestream.usage import UsagePage
@@ -99,6 +100,7 @@ class Verdict(NamedTuple):
 
 def entry_names(layout: Layout, shard: int) -> list[str]:
     """Everything under an entry's name in one shard, whatever it is, in order. Raises :class:`OSError`."""
+    refuse_symlink(layout.entries)
     try:
         fd = os.open(layout.entry_shard(shard), _OPEN_DIRECTORY)
     except (FileNotFoundError, NotADirectoryError):
