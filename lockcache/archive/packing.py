@@ -18,11 +18,10 @@ from typing import Any, BinaryIO, Final
 
 import zstandard
 
+from lockcache.archive.looking import Onlooker
 from lockcache.archive.members import Manifest, end_of_archive, entry_header, manifest_member, padding
-from lockcache.archive.recency import Unused
 from lockcache.filestream.eviction import all_entries
 from lockcache.filestream.layout import Layout
-from lockcache.filestream.read import EntryReader
 from lockcache.filestream.record import Record, pack, unpack
 from lockcache.filestream.scan import Found
 from lockcache.metadata import decode
@@ -82,7 +81,7 @@ def pack_directory(
 class _Packing:
     def __init__(self, layout: Layout, choice: Choice, progress: Callable[[int, int], object]) -> None:
         self._choice = choice
-        self._reader = EntryReader(layout, Unused(layout.root))
+        self._reader = Onlooker(layout)
         self._progress = progress
         self._oldest_ns = 0
         if choice.newer_than_seconds is not None:
@@ -94,7 +93,7 @@ class _Packing:
 
     def run(self, out: BinaryIO, level: int) -> Packed:
         chosen, manifest = self._choose()
-        damaged = self._reader.corrupt_entries
+        damaged = self._reader.damaged
         self._to_read_bytes = self._done_bytes + sum(found.size_bytes for found, _ in chosen)
         packed_entries = packed_bytes = 0
         with zstandard.ZstdCompressor(level=level, write_checksum=True).stream_writer(out, closefd=False) as stream:

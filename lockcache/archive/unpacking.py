@@ -18,12 +18,12 @@ from typing import BinaryIO, Final
 
 import zstandard
 
+from lockcache.archive.looking import Onlooker
 from lockcache.archive.members import Manifest, Member, Members
-from lockcache.archive.recency import StatedUse, Unused
+from lockcache.archive.recency import StatedUse
 from lockcache.errors import ArchiveError
 from lockcache.filestream.directory import CacheDirectory
 from lockcache.filestream.eviction import Evicted
-from lockcache.filestream.read import EntryReader
 from lockcache.filestream.record import Record, is_understood, is_whole, unpack
 from lockcache.filestream.writer import EntryWriter
 
@@ -118,7 +118,7 @@ class _Unpacking:
         self._acceptance = acceptance
         self._use = StatedUse(directory.layout.root)
         directory.recency = self._use
-        self._reader = EntryReader(directory.layout, Unused(directory.layout.root))
+        self._reader = Onlooker(directory.layout)
         timeout = directory.locks[0].timeout_seconds
         self._writer = EntryWriter(directory, timeout, fsync=False, use_record_files=False)
         self.done = Unpacked()

@@ -50,9 +50,10 @@ def safety(subject: Subject) -> list[Finding]:
         check_directory(Layout(subject.root))
     except (LockcacheError, OSError) as error:
         # What mends a cache would ruin a directory that others use too: /tmp, say.
-        advice = _last_sentence(str(error)) if subject.kind != "other" else "use a directory of your own below it"
+        found, _, mend = str(error).partition(". ")
+        advice = mend if subject.kind != "other" else "use a directory of your own below it"
         means = "programs refuse to open it"
-        return [Finding("safety", UNUSABLE, _first_sentence(str(error)), means, advice)]
+        return [Finding("safety", UNUSABLE, found, means, advice)]
     status = os.stat(subject.root)
     found = f"owned by uid {status.st_uid}, mode {stat.S_IMODE(status.st_mode):04o}; format {FORMAT_VERSION} or older"
     return [Finding("safety", GOOD, found)]
@@ -144,11 +145,3 @@ def _listdir(path: str) -> list[str]:
         return os.listdir(path)
     except (FileNotFoundError, NotADirectoryError):
         return []
-
-
-def _first_sentence(text: str) -> str:
-    return text.partition(". ")[0]
-
-
-def _last_sentence(text: str) -> str:
-    return text.rpartition(". ")[2] if ". " in text else ""

@@ -121,6 +121,16 @@ def test_what_programs_would_refuse_is_unusable_and_comes_with_what_mends_it(
     assert advice in checks[check]["advice"] + checks[check]["found"]
 
 
+def test_a_directory_that_a_group_shares_is_good_for_who_knows_and_says_how_for_others(cache_path: Path) -> None:
+    FileStreamProgramCache(cache_path, group=True).close()
+    code, checks = examined(cache_path, LOCKCACHE_GROUP="1")
+    assert (code, checks["safety"]["verdict"]) == (0, GOOD)
+    code, checks = examined(cache_path)
+    assert (code, checks["safety"]["verdict"]) == (2, UNUSABLE)
+    assert "LOCKCACHE_GROUP=1" in checks["safety"]["advice"]
+    assert "chmod -R go-w" in checks["safety"]["advice"]
+
+
 def test_nobody_is_told_to_close_a_directory_that_others_use(tmp_path: Path) -> None:
     (tmp_path / "notes").write_text("of somebody")
     tmp_path.chmod(0o1777)

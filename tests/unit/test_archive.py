@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import stat
 import time
@@ -11,8 +12,9 @@ import pytest
 
 from lockcache import Entry, FileStreamProgramCache
 from lockcache.archive.packing import Choice
-from lockcache.archive.unpacking import Acceptance
+from lockcache.archive.unpacking import Acceptance, unpack_archive
 from lockcache.errors import ArchiveError
+from lockcache.filestream.directory import CacheDirectory
 from lockcache.filestream.eviction import all_entries
 from lockcache.filestream.layout import Layout, entry_name
 from tests.crash.measure import assert_one_recount_mends_all
@@ -229,3 +231,25 @@ def test_strict_gives_up_at_the_first_wrong_entry_and_says_what_was_stored(tmp_p
     with pytest.raises(ArchiveError, match=r"digest is another.*1 entries before"):
         unpacked(archive, tmp_path / "other", Acceptance(strict=True))
     assert len(FileStreamProgramCache(tmp_path / "other")) == 1
+
+
+def test_in_a_directory_that_a_group_shares_no_planted_symlink_is_packed(filled: Path, tmp_path: Path) -> None:
+    with FileStreamProgramCache(tmp_path / "shared", group=True) as cache:
+        cache[b"bare"] = b"x"
+        shard = path_of(tmp_path / "shared", b"bare").parent
+        elsewhere = path_of(filled, b"bare").parent
+        assert shard.name == elsewhere.name
+        assert packed(tmp_path / "shared")[1].entries == 1
+        cache.clear()
+    shard.rmdir()
+    shard.symlink_to(elsewhere)
+    assert packed(tmp_path / "shared")[1].entries == 0
+
+
+def test_unpacking_into_a_directory_that_a_group_shares_is_for_all_of_the_group(filled: Path, tmp_path: Path) -> None:
+    FileStreamProgramCache(tmp_path / "shared", group=True).close()
+    directory = CacheDirectory(str(tmp_path / "shared"), 5.0, group=True)
+    _, done = unpack_archive(io.BytesIO(packed(filled)[0]), lambda: directory)
+    assert done.stored == len(ENTRIES)
+    for path in (tmp_path / "shared" / "entries").rglob("*"):
+        assert stat.S_IMODE(path.stat().st_mode) == (0o2770 if path.is_dir() else 0o660)

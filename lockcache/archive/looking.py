@@ -1,0 +1,33 @@
+"""Reading entries of a directory without using them.
+
+Keeps invariant 1 as any reader does; in a directory that a group shares, where others may put a symlink in a folder's
+place at any time, after a look at the folders on the way to each entry.
+"""
+
+from __future__ import annotations
+
+from lockcache.archive.recency import Unused
+from lockcache.filestream.folders import is_shared
+from lockcache.filestream.guarded import GuardedReader
+from lockcache.filestream.layout import Layout
+from lockcache.filestream.read import EntryReader
+
+__all__ = ["Onlooker"]
+
+
+class Onlooker:
+    """Loads entries as a program would, and leaves when they were last used as it is."""
+
+    def __init__(self, layout: Layout) -> None:
+        shared = is_shared(layout.root)
+        self._reader = EntryReader(layout, Unused(layout.root), is_shared=shared)
+        self._load = GuardedReader(layout, self._reader).load if shared else self._reader.load
+
+    @property
+    def damaged(self) -> int:
+        """Entries so far that were not what any writer stored."""
+        return self._reader.corrupt_entries
+
+    def load(self, name: str) -> tuple[bytes, bytes] | None:
+        """Payload and record (empty if it has none), verified; ``None`` for an entry that is gone or damaged."""
+        return self._load(name)
