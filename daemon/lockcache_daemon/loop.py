@@ -124,7 +124,7 @@ def _pause(crew: Crew, turns: Turns, stop: StopSignals) -> None:
         stop.wait(min(left, LOOK_SECONDS) if standing_by else left)
         if stop.has_reload():
             return
-        _take_turns(crew, [keeper for keeper in standing_by if keeper not in turns.busy], turns)
+        _take_turns(crew, standing_by, turns)
 
 
 def _change(crew: Crew, services: Sequence[Service], settings: Settings | None) -> None:
