@@ -51,6 +51,8 @@ _COMPILING_SECONDS: Final = 3600.0
 # between.
 _TICK_NS: Final = 50_000_000
 
+_MARK: Final = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+
 # Directories in which a compiler may be at work: those in which something may come without the root's mtime telling.
 _MOST_WATCHED: Final = 256
 
@@ -114,8 +116,7 @@ class TritonFiles:
                 return False
             # What stands alone has no group file and nothing to rename: an empty file is its mark.
             if not key.groups:
-                with open(self._mark(found.name), "wb"):
-                    pass
+                os.close(os.open(self._mark(found.name), _MARK, 0o600))
             for group in key.groups:
                 try:
                     os.rename(group, self._mark(found.name), src_dir_fd=fd)

@@ -193,6 +193,26 @@ def test_what_cannot_be_removed_keeps_nothing_else_from_going(
         assert os.system(f"chattr -i {stubborn}") == 0
 
 
+def test_what_somebody_planted_where_our_own_marks_are_is_not_followed(
+    cache_path: Path, open_files: Callable[..., TritonFiles], tmp_path: Path
+) -> None:
+    cache_path.mkdir(mode=0o700)
+    put(cache_path, 0, "driver.so", "x" * 100)
+    fill(cache_path, range(1, 3))
+    (tmp_path / "outside").write_text("mine")
+    files = open_files()
+    entries = {number: found(files, number) for number in range(3)}
+    condemned = cache_path / "lockcache" / "condemned"
+    (condemned / key_of(0)).symlink_to(tmp_path / "outside")
+    (condemned / key_of(1)).mkdir()
+    os.mkfifo(condemned / key_of(2))
+    for number in (0, 1):
+        with pytest.raises(OSError, match=key_of(number)):
+            files.evict(entries[number])
+    assert files.evict(entries[2])
+    assert (tmp_path / "outside").read_text() == "mine"
+
+
 # ---- what may not go -------------------------------------------------------------------------------------------------
 
 
