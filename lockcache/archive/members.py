@@ -38,6 +38,8 @@ _SECONDS: Final = re.compile(rb"([0-9]{1,10})(?:\.([0-9]{1,9}))?")
 _LARGEST_MANIFEST_BYTES: Final = 1 << 20
 # A record is 44 bytes and what users added: some have compiler logs there.
 _LARGEST_HEADER_BYTES: Final = 64 << 20
+# Ours has two records, GNU tar's a dozen. Millions of them in one header would be a way to fill memory.
+_MOST_RECORDS: Final = 64
 # Read at once of what is passed over.
 _CHUNK_BYTES: Final = 1 << 20
 
@@ -247,7 +249,8 @@ def _parse_stated(body: bytes) -> dict[bytes, bytes]:
         length, space, _ = body[start : start + 10].partition(b" ")
         end = start + int(length) if length.isdigit() else 0
         name, equals, value = body[start + len(length) + 1 : max(0, end - 1)].partition(b"=")
-        if not (space and equals and start < end <= len(body) and body[end - 1 : end] == b"\n"):
+        is_whole = space and equals and start < end <= len(body) and body[end - 1 : end] == b"\n"
+        if not is_whole or len(stated) == _MOST_RECORDS:
             raise ArchiveError("this archive is damaged: a member's header cannot be understood")
         stated[name] = value
         start = end

@@ -58,6 +58,14 @@ def test_a_cache_goes_through_a_pipe(filled: Path, tmp_path: Path) -> None:
     assert len(FileStreamProgramCache(tmp_path / "other")) == len(KEYS)
 
 
+def test_a_reader_who_goes_away_is_no_traceback(filled: Path) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    ended = subprocess.run([LOCKCACHE, "pack", "-", filled], stdout=writing, stderr=subprocess.PIPE, check=False)
+    os.close(writing)
+    assert (ended.returncode, ended.stderr) == (1, b"")
+
+
 def test_standard_tools_can_look_inside(filled: Path, tmp_path: Path) -> None:
     run("pack", tmp_path / "warm.tar.zst", filled)
     shown = subprocess.run(

@@ -144,6 +144,7 @@ NO_ARCHIVES = {
     "a huge header": (archive_of(member("x", stated={"comment": "c" * (65 << 20)})), "none is longer than"),
     "a header that overruns": (archive_of(member("x", tarfile.XHDTYPE, b"99999999 a=b\n")), "cannot be understood"),
     "a header without length": (archive_of(member("x", tarfile.XHDTYPE, b"a=b\n")), "cannot be understood"),
+    "a header of many": (archive_of(member("x", stated={f"a{n}": "b" for n in range(100)})), "cannot be understood"),
     "a header for nothing": (archive_of(member("x", tarfile.XHDTYPE, b"6 a=b\n")), "middle of a member"),
     "no headers": (archive_of(b"no header" * 512), "damaged"),
     "no manifest": (compress(good()[0] + end_of_archive()), "does not begin with a manifest"),
