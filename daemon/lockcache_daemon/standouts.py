@@ -41,7 +41,9 @@ _SLICE_SECONDS: Final = 0.002
 _JOIN_SECONDS: Final = 5.0
 # Between two looks at the clock.
 _STEP_ENTRIES: Final = 32
-_REVIEW_SECONDS: Final = 30.0
+# The oldest are what sweeps take: behind those that are gone there may be more. One look at all lists is 60 us.
+_REVIEW_SECONDS: Final = 5.0
+_MOST_REVIEWS: Final = 8
 # Longer ones belong to no entry that anybody wants to see on a page.
 _LONGEST_TEXT: Final = 40
 _LONGEST_RECORD_BYTES: Final = 65536
@@ -115,7 +117,9 @@ class Standouts:
                     break
             if time.monotonic() >= self._review_due:
                 self._review_due = time.monotonic() + _REVIEW_SECONDS
-                self._review()
+                for _ in range(_MOST_REVIEWS):
+                    if not self._review():
+                        break
 
     def _rotate(self) -> Iterator[None]:
         """Look at part after part, for ever; gives way every few entries."""
@@ -135,16 +139,19 @@ class Standouts:
                 self._join()
             yield
 
-    def _review(self) -> None:
-        """Take off the lists what is no longer there, and bring last uses up to date."""
+    def _review(self) -> bool:
+        """Take off the lists what is no longer there, and bring last uses up to date. Whether something was gone."""
+        is_any_gone = False
         for each in {*self.seen.largest, *self.seen.oldest, *self.seen.dearest}:
             now = self._source.again(each)
+            is_any_gone |= now is None
             for one in self._best.get(self._source.part_of(each.name), ()):
                 if each in one:
                     one.remove(each)
                     if now is not None:
                         one.append(now)
         self._join()
+        return is_any_gone
 
     def _join(self) -> None:
         by_list = zip(*self._best.values(), strict=True) if self._best else ((), (), ())
