@@ -24,4 +24,6 @@ def main() -> None:
             raise
         print(f"lockcache: needs {error.name}: pip install 'lockcache[cli]'", file=sys.stderr)
         sys.exit(2)
+    except KeyboardInterrupt:
+        sys.exit(130)  # before the command was reached: modules were being loaded
     sys.exit(code)

@@ -14,7 +14,6 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Callable, Iterator
 from typing import Any, Final, NamedTuple
 
 from xxhash import xxh3_128_digest
@@ -22,14 +21,13 @@ from xxhash import xxh3_128_digest
 from lockcache.artifact import HEAD_BYTES as ARTIFACT_BYTES
 from lockcache.artifact import Artifact, identify
 from lockcache.filestream.checking import is_of_another_version, judge, read_records
-from lockcache.filestream.eviction import all_entries
 from lockcache.filestream.layout import Layout, is_entry_file
 from lockcache.filestream.recency import last_use_ns
 from lockcache.filestream.record import HEAD_BYTES, is_understood
 from lockcache.filestream.scan import Found
 from lockcache.filestream.statement import read_statement, record_file_bytes
 
-__all__ = ["Described", "Read", "catalog", "describe", "find_entry", "find_names", "read"]
+__all__ = ["Described", "Read", "describe", "find_entry", "find_names", "read"]
 
 _FLAGS: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 _NOATIME: Final[int] = getattr(os, "O_NOATIME", 0)
@@ -56,14 +54,6 @@ class Described(NamedTuple):
     compiler: str | None = None
     #: All of the metadata, if it was asked for and could be decoded.
     metadata: dict[str, Any] | None = None
-
-
-def catalog(layout: Layout, should_stop: Callable[[], bool] = lambda: False) -> Iterator[Described]:
-    """Every entry, shard by shard, in no order. ``should_stop`` is asked between shards."""
-    for found in all_entries(layout, should_stop):
-        described = describe(layout, found)
-        if described is not None:
-            yield described
 
 
 def find_entry(layout: Layout, name: str) -> Found | None:

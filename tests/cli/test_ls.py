@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 from pathlib import Path
 
@@ -131,3 +132,17 @@ def test_a_reader_who_has_read_enough_ends_it_quietly(cache_path: Path) -> None:
     assert pipe.stderr.read() == b""
     pipe.stderr.close()
     assert pipe.wait(60) == 1
+
+
+def test_ctrl_c_ends_a_listing_without_a_traceback(cache_path: Path) -> None:
+    with FileStreamProgramCache(cache_path) as cache:
+        for number in range(3000):
+            cache[f"k{number}"] = b"x"
+    # 3,000 lines do not fit into a pipe: it waits for us in the middle of them.
+    command = [LOCKCACHE, "ls", "--full", str(cache_path)]
+    listing = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert listing.stdout is not None
+    assert listing.stdout.readline().startswith(b"NAME")
+    listing.send_signal(signal.SIGINT)
+    _, errors = listing.communicate(timeout=60)
+    assert (listing.returncode, errors.strip()) == (130, b"")

@@ -96,7 +96,6 @@ def _ordered(layout: Layout, selection: Selection, sort: str, reverse: bool, lim
             in_order: Iterable[Described] = _first(_described(layout, found), _BY_RECORD[sort], reverse, limit)
         else:
             in_order = _described(layout, _first(found, _BY_LISTING[sort], reverse, limit))
-            advance(0)
     yield from in_order
 
 
