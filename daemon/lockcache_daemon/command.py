@@ -33,8 +33,9 @@ Keep cache directories under their budgets.
 
 Writes the cap into each DIR's policy, which every process obeys from its next write. Then, every --interval, reads the
 accounting and, when it is past the high watermark (half-way between --low-watermark and the budget), evicts the least
-recently used entries down to the low watermark. Repairs the accounting on the way: what cuda.core's own cache, which
-knows of no cap, wrote into the same directory, and what killed processes left behind. Verifies every entry in the
+recently used entries (with --policy cost what is cheapest to compile again for its bytes) down to the low watermark.
+Repairs the accounting on the way: what cuda.core's own cache, which knows of no cap, wrote into the same directory, and
+what killed processes left behind. Verifies every entry in the
 background, at --scrub-rate and for at most 0.2 % of a core: what is corrupt goes into DIR/lockcache/quarantine.
 
 Budgets: --max-size, --max-entries, --min-free, --max-age for each DIR, --total for all of them; whichever bites first.
@@ -65,6 +66,7 @@ Examples:
   lockcache-daemon --max-size 10G
   lockcache-daemon --max-size 10G ~/.cache/cuda-python/program-cache
   lockcache-daemon --max-size 10G --layout pyptx ~/.cache/pyptx
+  lockcache-daemon --max-size 10G --policy cost    (keep what is dear to compile)
   lockcache-daemon --max-size 5G ~/.triton/cache
   lockcache-daemon --max-size 1G --layout files ~/.cupy/kernel_cache
   lockcache-daemon --max-size 10G --standby /shared/kernels
