@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
@@ -157,20 +156,23 @@ def test_a_flag_counts_over_the_file_after_a_reload_too(config: Path, cache_path
     assert cap_of(cache_path) == 2_000_000
 
 
-def test_under_nohup_a_hangup_is_ignored(config: Path, cache_path: Path) -> None:
+@pytest.mark.parametrize("has_config", [True, False], ids=["config", "flags"])
+def test_under_nohup_a_hangup_is_ignored(config: Path, cache_path: Path, has_config: bool) -> None:
     config.write_text(table(cache_path, max_size="1M"))
-    for arguments in (["--config", str(config)], ["--max-size", "1M", str(cache_path)]):
-        command = ["nohup", SCRIPT, "--json", "--interval", "50ms", *arguments]
-        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-            assert process.stdout is not None
-            assert json.loads(process.stdout.readline())["event"] == "start"
-            process.send_signal(signal.SIGHUP)
-            fill(cache_path, 200, 10_000)
-            assert json.loads(process.stdout.readline())["event"] == "sweep"
-            process.terminate()
-            assert process.wait(HANG_SECONDS) == 0
-            assert {json.loads(line)["event"] for line in process.stdout} - {"sweep"} == {"stop"}
-        os.system(f"rm -r {cache_path}")
+    arguments = ["--config", str(config)] if has_config else ["--max-size", "1M", str(cache_path)]
+    command = ["nohup", SCRIPT, "--json", "--interval", "50ms", *arguments]
+    with ExitStack() as stack:
+        process = stack.enter_context(subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL))
+        stack.callback(process.kill)
+        assert process.stdout is not None
+        events = (json.loads(line)["event"] for line in process.stdout)
+        assert next(events) == "start"
+        process.send_signal(signal.SIGHUP)
+        fill(cache_path, 200, 10_000)
+        assert "sweep" in events
+        process.terminate()
+        assert process.wait(HANG_SECONDS) == 0
+        assert set(events) - {"sweep", "repair"} == {"stop"}
 
 
 if __name__ == "__main__":
