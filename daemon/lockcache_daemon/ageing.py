@@ -2,8 +2,7 @@
 
 Keeps ``--max-age`` at a bounded cost: a walk over all entries is cut into slices of some milliseconds, each in a tick
 of its own, and after a walk nothing is looked at before the oldest entry that is left can be due. Over a million
-entries a walk takes some twenty minutes, so that long an entry may stay past its age; below some thousands it is one
-tick.
+entries a walk takes half an hour, so that long an entry may stay past its age; below some thousands it is one tick.
 """
 
 from __future__ import annotations

@@ -90,6 +90,7 @@ def _reload(sources: Sources, report: Report) -> Settings | None:
             report.not_reloaded(line)
         return None
     _allow_descriptors(len(settings.directories))
+    report.as_json = settings.as_json
     report.reloaded(len(settings.directories))
     return settings
 

@@ -62,7 +62,8 @@ class Report:
     """Writes events to ``out``, and errors for people to ``err``."""
 
     def __init__(self, *, as_json: bool, out: TextIO, err: TextIO) -> None:
-        self._as_json = as_json
+        #: May be changed between two events.
+        self.as_json = as_json
         self._out = out
         self._err = err
         #: What was reported, for those who look and do not read logs.
@@ -217,7 +218,7 @@ class Report:
     def _say(self, event: str, root: str | None, text: str, *, level: str = "info", **fields: Any) -> None:
         self.board.heard(event, root, fields)
         now = datetime.now().astimezone().isoformat(timespec="milliseconds")
-        if self._as_json:
+        if self.as_json:
             # monotonic_ns: the clock of the whole machine, which no one sets; it orders the lines of several daemons.
             clock = {"time": now, "monotonic_ns": time.monotonic_ns()}
             self._write(self._out, json.dumps({**clock, "level": level, "event": event, "directory": root, **fields}))
