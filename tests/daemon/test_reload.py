@@ -138,10 +138,11 @@ def test_a_cap_that_is_taken_out_of_the_file_is_taken_from_the_directory(config:
 def test_a_cap_that_did_not_change_leaves_what_an_operator_set_meanwhile(config: Path, cache_path: Path) -> None:
     config.write_text(table(cache_path, max_size="1M"))
     with RunningDaemon("--config", config) as daemon:
-        policy = cache_path / "lockcache" / "policy.json"
-        policy.write_text(json.dumps({"max_size_bytes": 700_000, "by_operator": True}))
-        daemon.wait_for("cap")
-        reload(daemon, config, table(cache_path, max_size="1M", max_age="1d"))
+        staged = cache_path / "lockcache" / "staged"
+        staged.write_text(json.dumps({"max_size_bytes": 700_000, "by_operator": True}))
+        staged.rename(cache_path / "lockcache" / "policy.json")
+        assert daemon.wait_for("cap")["max_size_bytes"] == 700_000
+        reload(daemon, config, table(cache_path, max_size="1M", max_entries="1M"))
         fill(cache_path, 200, 10_000)
         until(lambda: bytes_on_disk(cache_path) <= 665_000)
         assert cap_of(cache_path) == 700_000
