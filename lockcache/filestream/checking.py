@@ -101,12 +101,13 @@ def judge(records: list[bytes], name: str, size_bytes: int, payload_digest: byte
     if not records:
         # Nobody stores an empty program; an empty file without a record is what a power cut leaves.
         return "" if size_bytes else "empty"
-    understood = [blob for blob in records if is_understood(blob)]
-    if not understood:
-        return "record"
-    fitting = [blob for blob in understood if _may_have(blob, size_bytes)]
+    # What stands in the head is settled by the version; only the digest needs an algorithm that is known here.
+    known = [blob for blob in records if len(blob) >= HEAD_BYTES and blob[:3] == ORDINARY[:3]]
+    if known and not any(_may_have(blob, size_bytes) for blob in known):
+        return _wrong_length(payload_bytes(known[0]), size_bytes)
+    fitting = [blob for blob in known if is_understood(blob) and _may_have(blob, size_bytes)]
     if not fitting:
-        return _wrong_length(payload_bytes(understood[0]), size_bytes)
+        return "record"
     if any(_binds(blob, name, payload_digest) for blob in fitting):
         return ""
     return "digest" if any(map(_has_whole_tail, fitting)) else "tail"

@@ -142,6 +142,18 @@ def test_a_record_of_a_newer_version_is_no_damage(directory, position, value):
     assert os.path.exists(path)
 
 
+@pytest.mark.parametrize("damage, wrong", [("truncated to half", "truncated"), ("truncated to nothing", "empty")])
+def test_an_entry_with_an_algorithm_unknown_here_is_corrupt_if_its_length_is_wrong(directory, damage, wrong):
+    put(directory, b"k", PAYLOAD)
+    path = Path(entry_path(directory.layout.root))
+    blob = bytearray(os.getxattr(path, "user.lockcache"))
+    blob[3], blob[28:44] = 9, os.urandom(16)
+    os.setxattr(path, "user.lockcache", bytes(blob))
+    assert verdict_of(directory)[0] == "unverified"
+    DAMAGES[damage](path)
+    assert verdict_of(directory) == ("corrupt", wrong)
+
+
 def test_looking_is_no_use(directory):
     put(directory, b"k", PAYLOAD)
     path = entry_path(directory.layout.root)
