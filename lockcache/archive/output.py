@@ -9,8 +9,8 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import secrets
 import stat
-import tempfile
 from collections.abc import Iterator
 from typing import BinaryIO
 
@@ -34,22 +34,27 @@ def open_output(path: str) -> Iterator[BinaryIO]:
         with open(target, "wb") as device:
             yield device
         return
-    fd, staged = _stage(target, path)
+    folder, name = os.path.split(target)
+    # Known before it is made: an interrupt that comes right behind its creation must find it here.
+    staged = os.path.join(folder, f".{name}.{secrets.token_hex(8)}.part")
     try:
-        with open(fd, "wb") as file:
+        with _create(staged, path) as file:
             yield file
             file.flush()
-            os.fsync(fd)
+            os.fsync(file.fileno())
         os.rename(staged, target)
     except BaseException:
-        with contextlib.suppress(FileNotFoundError):
+        with contextlib.suppress(OSError):  # the error that brought us here says more
             os.unlink(staged)
         raise
 
 
-def _stage(target: str, path: str) -> tuple[int, str]:
-    folder, name = os.path.split(target)
+def _create(staged: str, path: str) -> BinaryIO:
     try:
-        return tempfile.mkstemp(prefix=f".{name}.", suffix=".part", dir=folder)
+        return open(staged, "xb", opener=_open_private)
     except OSError as error:
         raise OSError(error.errno, error.strerror, path) from error  # not under a name that nobody knows
+
+
+def _open_private(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
