@@ -26,7 +26,7 @@ def inspect(outcome: Outcome) -> list[Check]:
     if outcome.kills:
         checks.append(_kills(outcome))
         checks.append(_drift_after_recount(plan))
-    if plan.variants == 1:
+    if plan.variants == 1 and not plan.extra.get("damages"):
         checks.append(_unreadable(plan))
     if plan.scenario == OVERSHOOT.name and outcome.peaks.statvfs_bytes is not None:
         peak = outcome.peaks.statvfs_bytes

@@ -29,8 +29,12 @@ COUNTED: Final = (
     "foreign",
     "dropped",
     "evictions",
+    "evicted_in_use",
+    "longest_wait_us",
+    "failures",
     "digest_failures",
 )
+_LARGEST: Final = ("longest_wait_us",)
 _INDEX: Final = {name: index for index, name in enumerate(COUNTED)}
 # Before the rows: when workers may begin (0: not yet), and when they must stop, on the shared clock.
 _GO: Final = 0
@@ -68,9 +72,13 @@ class Counters:
         """All workers' numbers together, dead ones included."""
         return sum(self.get(writer, name) for writer in range(self._rows))
 
+    def largest(self, name: str) -> int:
+        """The largest of all workers' numbers."""
+        return max(self.get(writer, name) for writer in range(self._rows))
+
     def totals(self) -> dict[str, int]:
-        """Every counter, over all workers."""
-        return {name: self.total(name) for name in COUNTED}
+        """Every counter, over all workers: their sum, or the largest where a sum says nothing."""
+        return {name: self.largest(name) if name in _LARGEST else self.total(name) for name in COUNTED}
 
     @property
     def go_us(self) -> int:

@@ -9,6 +9,7 @@ from typing import Any, Final, TypeVar
 import click
 
 from lockcache.sizes import SIZES_IN_WORDS, parse_size
+from lockcache_stress.bugs import BUGS
 from lockcache_stress.faults import FAULTS
 
 __all__ = ["JSON", "MOST_PROCESSES", "SEED", "choose_seed", "common"]
@@ -48,7 +49,9 @@ def common(processes: int | None, max_size_bytes: int | None) -> Callable[[_Comm
                 "--directory", type=click.Path(file_okay=False), help="Use this directory, and leave it. [temporary]"
             ),
             click.option(
-                "--plant", type=click.Choice(sorted(FAULTS)), help="Plant this fault, to see that it is found."
+                "--plant",
+                type=click.Choice(sorted([*FAULTS, *BUGS])),
+                help="Plant this fault, to see that it is found.",
             ),
             click.option(
                 "--histories",

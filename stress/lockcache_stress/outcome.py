@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from lockcache_stress.history.verdict import Judged
 from lockcache_stress.latency import Latencies
@@ -12,6 +12,10 @@ from lockcache_stress.plan import Plan
 from lockcache_stress.sampler import Peaks
 
 __all__ = ["Check", "Outcome", "Told"]
+
+
+# Of evictions of entries in use, so many are coincidence however few evictions there were.
+_FEW: Final = 2
 
 
 @dataclass(frozen=True)
@@ -122,7 +126,29 @@ class Outcome:
             Check("histories", f"{_number(keys)} keys, {_number(judged.operations)} operations", "> 0", keys > 0),
             Check("illegal histories", _number(len(judged.illegal)), "0", not judged.illegal),
             Check("undecided histories", _number(len(judged.unknown)), "0", not judged.unknown),
+            *self._evictions(),
+            *self._hot_keys(judged),
+            *self._waits(),
         ]
+
+    def _evictions(self) -> list[Check]:
+        """None, but for uses within the microseconds between an evictor's second look and its removal."""
+        found, all_ = self.totals["evicted_in_use"], self.totals["evictions"]
+        if not all_:
+            return []
+        must = max(_FEW, all_ // 50)
+        return [Check("evicted though in use", f"{found:,} of {all_:,}", f"<= {must:,}", found <= must)]
+
+    def _hot_keys(self, judged: Judged) -> list[Check]:
+        """Keys that are read all the time are not the least recently used; on a busy machine one may be, for once."""
+        hot = self.plan.extra.get("hot_keys", 0)
+        gone = sum(judged.removals.get(key, 0) for key in range(hot))
+        return [Check("hot keys evicted", f"{gone} times", f"< {hot}", gone < hot)] if hot else []
+
+    def _waits(self) -> list[Check]:
+        most = self.plan.extra.get("longest_wait_seconds")
+        longest = self.totals["longest_wait_us"] / 1e6
+        return [Check("longest wait for nobody", f"{longest:.2f} s", f"< {most:g} s", longest < most)] if most else []
 
     def _bytes(self) -> list[Check]:
         cap, peaks = self.plan.max_size_bytes, self.peaks

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -48,7 +48,9 @@ class Plan:
     #: For how long histories are recorded, from the begin. Bounds what they take on disk and to judge: some 100 bytes
     #: and 20 us of one core for each operation.
     record_seconds: float = 60.0
-    #: What only this scenario knows.
+    #: What only this scenario knows. ``cache``: options of the cache that every worker opens; ``damages``: whether
+    #: entries are damaged on purpose; ``hot_keys``: how many of the first keys are in use all the time;
+    #: ``longest_wait_seconds``: what no caller may wait for others.
     extra: dict[str, Any] = field(default_factory=dict)
 
     @property
@@ -87,6 +89,8 @@ class Scenario:
     ends_by_itself: bool = False
     #: Whether to mount a tmpfs for the directory (root only), so that statvfs sees every byte at once.
     wants_own_mount: bool = False
+    #: Goes into the plan's ``extra``. ``cache``: options of the cache that every worker opens.
+    extra: Mapping[str, Any] = field(default_factory=dict)
 
 
 def now_us() -> int:

@@ -55,6 +55,7 @@ def run_bytes(scenario: Scenario, options: Options, show: Show) -> Outcome:
             keys=scenario.keys + scenario.keys_each * options.processes,
             writers=options.processes + scenario.kills,
             make_step=scenario.make_step,
+            extra=dict(scenario.extra),
         )
         if scenario.daemons:
             return _run_relay(scenario, plan, space, options, show)

@@ -15,8 +15,10 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from lockcache import Entry, FileStreamProgramCache, ProgramCacheResource
+from lockcache_stress.bugs import BUGS, plant_bug
 from lockcache_stress.checker import ByteJudge, Judge, Verdict, is_stamped
 from lockcache_stress.counters import Counters, recorded_until_ns
+from lockcache_stress.errors import ComputeFailedError
 from lockcache_stress.faults import plant
 from lockcache_stress.history.recording import History
 from lockcache_stress.interrupts import die_with_parent
@@ -47,7 +49,7 @@ class Worker:
         self.register = Register(plan, writer, epoch_us)
         self.counters = Counters(plan)
         cap = None if plan.cap_from_daemon else plan.max_size_bytes
-        self._real = FileStreamProgramCache(plan.directory, max_size_bytes=cap)
+        self._real = FileStreamProgramCache(plan.directory, max_size_bytes=cap, **plan.extra.get("cache", {}))
         self.cache: ProgramCacheResource = plant(plan, writer, self._real)
         self.judge: Judge = ByteJudge(plan.token, self.register)
         self.get_latencies, self.put_latencies = Latencies(), Latencies()
@@ -110,7 +112,12 @@ class Worker:
         """
         snapshot = self.register.begin_read(index)
         with self.history.write(index, key, stamp) as recorded:
-            found = self.cache.get_or_compute_entry(key, compute)
+            try:
+                found = self.cache.get_or_compute_entry(key, compute)
+            except ComputeFailedError:
+                recorded.nothing()
+                self.register.abandon_write(index, stamp)
+                raise
             recorded.returned()
             is_mine = is_stamped(found.metadata, stamp)
             seen = self._judge(index, snapshot, found.code, dict(found.metadata))
@@ -136,11 +143,17 @@ class Worker:
         self.register.overwritten(index, started_us)
         self.count("deletes")
 
+    def waited(self, seconds: float) -> None:
+        """Remember the longest time that this process waited for others."""
+        longest = max(int(seconds * 1e6), self.counters.get(self.writer, "longest_wait_us"))
+        self.counters.set(self.writer, "longest_wait_us", longest)
+
     def flush(self) -> None:
         """Copy what the cache object counted to where a SIGKILL does not reach."""
         stats = self._real.stats()
         self.counters.set(self.writer, "dropped", stats.dropped_writes)
         self.counters.set(self.writer, "evictions", stats.evictions)
+        self.counters.set(self.writer, "evicted_in_use", self.history.evicted_in_use)
         self.counters.set(self.writer, "digest_failures", stats.corrupt_entries)
 
     def report(self, **finding: Any) -> None:
@@ -174,6 +187,8 @@ class Worker:
 def run_worker(plan: Plan, writer: int, index: int, epoch_us: int) -> None:
     """A worker process from start to end."""
     die_with_parent()
+    if plan.plant in BUGS:
+        plant_bug(plan.plant)
     worker = Worker(plan, writer, index, epoch_us)
     try:
         _work(worker)

@@ -39,6 +39,10 @@ class Recorded:
         """It found nothing."""
         self.kind = Kind.ABSENT
 
+    def nothing(self) -> None:
+        """It did nothing, and learned nothing."""
+        self.kind = Kind.NOTHING
+
 
 class History:
     """Records one worker."""
@@ -71,6 +75,21 @@ class History:
             yield recorded
 
     @contextmanager
+    def damage(self, index: int, key: bytes) -> Iterator[Recorded]:
+        """Around damage to an entry's file: from then on there is nothing that may be read."""
+        with self._record(index, key, Kind.REMOVED, Recorded(Kind.REMOVED, None)) as recorded:
+            yield recorded
+
+    @property
+    def evicted_in_use(self) -> int:
+        """See :class:`Watch`."""
+        return self._watch.evicted_in_use
+
+    def meddle(self, share: float) -> None:
+        """Use victims of evictions after they were chosen; see :class:`Watch`."""
+        self._watch.meddling = share
+
+    @contextmanager
     def _record(self, index: int, key: bytes, begun_as: Kind, recorded: Recorded) -> Iterator[Recorded]:
         if time.monotonic_ns() > self.until_ns:
             yield recorded
@@ -79,8 +98,14 @@ class History:
         if name is None:
             name = self._names[key] = hashlib.sha256(key).digest()
         begun = self._recorder.begin(begun_as, name, index, recorded.value)
-        yield recorded  # an error leaves it open
-        self._recorder.end(begun, recorded.kind, name, index, recorded.value, recorded.ended_ns)
+        has_returned = False
+        try:
+            yield recorded
+            has_returned = True
+        finally:
+            # An error leaves it open, unless it is known to mean that nothing was done.
+            if has_returned or recorded.kind is Kind.NOTHING:
+                self._recorder.end(begun, recorded.kind, name, index, recorded.value, recorded.ended_ns)
 
 
 def _value(stamp: Stamp) -> Value:

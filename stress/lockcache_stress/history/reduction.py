@@ -16,6 +16,9 @@ from lockcache_stress.history.operations import Kind, Operation, Value
 
 __all__ = ["Reduced", "reduce_history"]
 
+# Each may take a second where hours of overlapping operations lie before the mistake.
+_MOST_TRIES = 60
+
 _READS = (Kind.HIT, Kind.MISS, Kind.ABSENT, Kind.HIT_UNKNOWN)
 
 
@@ -39,13 +42,26 @@ def reduce_history(operations: Sequence[Operation], checked: Checked) -> Reduced
     first_ns = operations[checked.quiet_from].begin_ns
     late = [each for each in window if each.begin_ns >= first_ns or each.is_open]
     part, initially = (late, checked.quiet_values) if _is_illegal(late, checked.quiet_values) else (window, _NOTHING)
-    for each in list(part):
-        if each.kind in _READS and each is not last:
-            less = [other for other in part if other is not each]
-            if _is_illegal(less, initially):
-                part = less
+    part = _without_reads(part, initially, last)
     impossible = check(part, initially).at
     return Reduced(part, initially, last if impossible is None else part[impossible])
+
+
+def _without_reads(part: list[Operation], initially: frozenset[Value | None], last: Operation) -> list[Operation]:
+    """Leave out reads, half of them first, then ever fewer at once, until none can go or enough was tried."""
+    tries, size = _MOST_TRIES, sum(each.kind in _READS for each in part)
+    while size and tries:
+        reads = [each for each in part if each.kind in _READS and each is not last]
+        for start in range(0, len(reads), size):
+            left_out = {id(each) for each in reads[start : start + size]}
+            less = [each for each in part if id(each) not in left_out]
+            tries -= 1
+            if _is_illegal(less, initially):
+                part = less
+            if not tries:
+                break
+        size //= 2
+    return part
 
 
 def _is_illegal(operations: Sequence[Operation], initially: frozenset[Value | None]) -> bool:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from lockcache_stress.history.model import Checked, Ruling, check
-from lockcache_stress.history.operations import Operation
+from lockcache_stress.history.operations import Kind, Operation
 from lockcache_stress.history.reduction import Reduced, reduce_history
 
 __all__ = ["Judged", "judge_histories"]
@@ -21,6 +21,8 @@ class Judged:
     ok: int = 0
     #: Keys whose histories no register could have had, and those that were too tangled to decide.
     illegal: list[int] = field(default_factory=list)
+    #: How often each key's entry was taken away.
+    removals: dict[int, int] = field(default_factory=dict)
     unknown: list[int] = field(default_factory=list)
     #: Of the illegal ones the shortest: its key, and the part of it that shows why.
     smallest: tuple[int, Reduced] | None = None
@@ -37,6 +39,7 @@ def judge_histories(
     judged = Judged(operations=sum(map(len, histories.values())))
     found: dict[int, Checked] = {}
     for number, (key, operations) in enumerate(sorted(histories.items())):
+        judged.removals[key] = sum(each.kind is Kind.REMOVED for each in operations)
         checked = check(operations)
         if checked.ruling is Ruling.OK:
             judged.ok += 1

@@ -6,12 +6,16 @@ an operation of that entry's history, whichever function of the library did it, 
 
 from __future__ import annotations
 
+import contextlib
 import os
+import random
 import re
 import threading
 from collections.abc import Callable
 from typing import Any, Final
 
+from lockcache.filestream import eviction
+from lockcache.filestream.recency import last_use_ns
 from lockcache.filestream.writer import EntryWriter, Written
 from lockcache_stress.history.operations import Kind, Recorder
 
@@ -32,12 +36,23 @@ class Watch:
             setattr(os, name, self._recording(real))
         self._store = EntryWriter.store
         setattr(EntryWriter, "store", self._storing())  # noqa: B010 (mypy forbids the plain assignment to a method)
+        # Inode and last use of what is being evicted, as they were when it was chosen.
+        self._chosen: dict[str, tuple[int, int]] = {}
+        self._evict = eviction.remove_victims
+        setattr(eviction, "remove_victims", self._evicting())  # noqa: B010
+        #: Entries that an evictor here removed though they were used or replaced after it had chosen them. A use within
+        #: the microseconds between its second look and the removal is among them: few are no bug.
+        self.evicted_in_use = 0
+        #: How often (0 to 1) one of the victims is used between the choice and the removal, to see that it then stays.
+        self.meddling = 0.0
+        self._rng = random.Random(0)
 
     def close(self) -> None:
         """Put everything back."""
         for name, real in self._real.items():
             setattr(os, name, real)
         setattr(EntryWriter, "store", self._store)  # noqa: B010
+        setattr(eviction, "remove_victims", self._evict)  # noqa: B010
 
     @property
     def was_dropped(self) -> bool:
@@ -55,6 +70,28 @@ class Watch:
 
         return recorded
 
+    def _evicting(self) -> Callable[..., Any]:
+        evict, chosen = self._evict, self._chosen
+
+        def watched(directory: Any, victims: list[Any], *arguments: Any, **options: Any) -> Any:
+            chosen.update({victim.name: (victim.inode, victim.last_use_ns) for victim in victims})
+            if victims and self._rng.random() < self.meddling:
+                with contextlib.suppress(FileNotFoundError):  # as a hit in another process would
+                    os.utime(directory.layout.entry(self._rng.choice(victims).name))
+            try:
+                return evict(directory, victims, *arguments, **options)
+            finally:
+                for victim in victims:
+                    chosen.pop(victim.name, None)
+
+        return watched
+
+    def _look(self, path: str, name: str) -> None:
+        chosen = self._chosen.get(name)
+        if chosen is not None:
+            status = os.lstat(path)
+            self.evicted_in_use += chosen != (status.st_ino, last_use_ns(status))
+
     def _recording(self, real: Callable[..., None]) -> Callable[..., None]:
         def recorded(path: Any, *arguments: Any, **options: Any) -> None:
             found = _ENTRY.search(os.fspath(path)) if isinstance(path, (str, os.PathLike)) else None
@@ -62,6 +99,8 @@ class Watch:
                 real(path, *arguments, **options)
                 return
             name = bytes.fromhex(found[1] + found[2])
+            with contextlib.suppress(FileNotFoundError):
+                self._look(os.fspath(path), name.hex())
             begun = self._recorder.begin(Kind.REMOVED, name)
             kind = Kind.NOTHING
             try:

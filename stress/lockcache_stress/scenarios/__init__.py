@@ -12,7 +12,11 @@ from lockcache_stress.scenarios import (
     kill,
     overshoot,
     reader_writer,
+    recency,
+    record_files,
+    rot,
     same_key,
+    single_flight,
     takeover,
 )
 
@@ -27,5 +31,9 @@ BYTE_SCENARIOS: Final[tuple[Scenario, ...]] = (
     kill.SCENARIO,
     big_values.SCENARIO,
     overshoot.SCENARIO,
+    record_files.SCENARIO,
+    rot.SCENARIO,
+    recency.SCENARIO,
+    single_flight.SCENARIO,
     takeover.SCENARIO,
 )

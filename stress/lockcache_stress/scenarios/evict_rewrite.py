@@ -14,6 +14,8 @@ __all__ = ["SCENARIO"]
 
 _HOT = 8
 _CLEARS = 0.001
+# Evictions of which one victim is used between its choice and its removal.
+_USES_OF_VICTIMS = 0.25
 
 
 def make_step(worker: Worker) -> Step:
@@ -36,6 +38,7 @@ def _rewrite(worker: Worker) -> Step:
 
 def _evict(worker: Worker) -> Step:
     rng = worker.rng
+    worker.history.meddle(_USES_OF_VICTIMS)
 
     def step() -> bool:
         if rng.random() < _CLEARS:

@@ -1,0 +1,48 @@
+"""A few keys are read all the time while many others are written once: the few must outlive the many.
+
+Proves that a hit is a use, for evictors in other processes too. The cap holds some seconds' worth of what is written:
+a key that is not read for that long has been forgotten rightly.
+"""
+
+from __future__ import annotations
+
+from lockcache_stress.plan import MIB, Scenario, Step
+from lockcache_stress.worker import Worker
+
+__all__ = ["SCENARIO"]
+
+_HOT = 16
+_KEYS = 60_000
+_BYTES = 700
+# So that what fits is written in a second or two.
+_WRITES = 0.5
+
+
+def make_step(worker: Worker) -> Step:
+    """A look at a hot key, which is put where it is missing; or one more of the many."""
+    rng, processes = worker.rng, worker.plan.processes
+    following = worker.index + _HOT
+
+    def step() -> bool:
+        nonlocal following
+        if rng.random() < _WRITES:
+            worker.put(following, _BYTES)
+            following = following + processes if following + processes < _KEYS else worker.index + _HOT
+        else:
+            hot = rng.randrange(_HOT)
+            if worker.get(hot) is None:
+                worker.put(hot, _BYTES)
+        return True
+
+    return step
+
+
+SCENARIO = Scenario(
+    "recency",
+    "keys that are read all the time stay while others are written",
+    make_step,
+    processes=4,
+    max_size_bytes=MIB // 2,
+    keys=_KEYS,
+    extra={"hot_keys": _HOT},
+)

@@ -1,0 +1,96 @@
+"""Entries are damaged on the disk while they are read: flipped bits, another entry's bytes, another entry's record.
+
+One process damages, the others write and read. Proves that the digest binds payload, record and key (invariant 1): what
+was damaged is a miss, and nothing else is. Damage is a removal in the history of its key.
+"""
+
+from __future__ import annotations
+
+import os
+from random import Random
+
+from lockcache.filestream.layout import Layout, entry_name
+from lockcache.filestream.record import XATTR
+from lockcache_stress.plan import MIB, Scenario, Step
+from lockcache_stress.worker import Worker
+
+__all__ = ["SCENARIO"]
+
+_KEYS = 16
+# All alike, so that another entry's bytes fit in place, and the accounting stays right.
+_BYTES = 4096
+_WRITES = 0.3
+
+
+def make_step(worker: Worker) -> Step:
+    """The first process damages, the others write and read."""
+    return _damage(worker) if worker.index == 0 else _use(worker)
+
+
+def _use(worker: Worker) -> Step:
+    rng = worker.rng
+
+    def step() -> bool:
+        key = rng.randrange(_KEYS)
+        if rng.random() < _WRITES:
+            worker.put(key, _BYTES)
+        else:
+            worker.get(key)
+        return True
+
+    return step
+
+
+def _damage(worker: Worker) -> Step:
+    rng, layout = worker.rng, Layout(worker.plan.directory)
+    # A second flip could mend the first. A number that is used again for a new file is one chance less, and no harm.
+    damaged: set[int] = set()
+
+    def step() -> bool:
+        key, other = rng.sample(range(_KEYS), 2)
+        path, others = (layout.entry(entry_name(worker.key(each))) for each in (key, other))
+        with worker.history.damage(key, worker.key(key)) as recorded:
+            try:
+                inode = _damage_file(rng, path, others, damaged)
+            except FileNotFoundError:
+                inode = 0
+            if inode:
+                damaged.add(inode)
+            else:
+                recorded.nothing()
+        worker.get(other)  # so that the damager is not much ahead of those who mend
+        return True
+
+    return step
+
+
+def _damage_file(rng: Random, path: str, other: str, spared: set[int]) -> int:
+    """The inode of what was damaged; 0 for one of those that are spared, which is left alone."""
+    kind = rng.randrange(3)
+    fd = os.open(path, os.O_RDWR | os.O_NOFOLLOW)
+    try:
+        inode = os.fstat(fd).st_ino
+        if inode in spared:
+            return 0
+        if kind == 0:
+            at = rng.randrange(_BYTES)
+            os.pwrite(fd, bytes([os.pread(fd, 1, at)[0] ^ 1 << rng.randrange(8)]), at)
+        elif kind == 1:
+            with open(other, "rb") as file:
+                os.pwrite(fd, file.read(), 0)
+        else:
+            os.setxattr(fd, XATTR, os.getxattr(other, XATTR))
+    finally:
+        os.close(fd)
+    return inode
+
+
+SCENARIO = Scenario(
+    "rot",
+    "entries are damaged on the disk while others read them",
+    make_step,
+    processes=4,
+    max_size_bytes=MIB,
+    keys=_KEYS,
+    extra={"damages": True},
+)
