@@ -13,13 +13,15 @@ from lockcache.errors import LockcacheError
 from lockcache_stress import nvrtc as compiler
 from lockcache_stress.bench import MEASUREMENTS, run_bench
 from lockcache_stress.bench.machine import describe_machine
+from lockcache_stress.bugs import BUGS
 from lockcache_stress.errors import UnusableError
 from lockcache_stress.faults import HERD_FAULTS
 from lockcache_stress.herd import HerdOptions, HerdOutcome, run_herd
 from lockcache_stress.options import JSON, MOST_PROCESSES, SEED, choose_seed, common
 from lockcache_stress.outcome import Outcome, Told
 from lockcache_stress.plan import Scenario
-from lockcache_stress.report import print_bench, print_json, print_outcome, print_summary, showing
+from lockcache_stress.proving import prove
+from lockcache_stress.report import print_bench, print_json, print_outcome, print_proven, print_summary, showing
 from lockcache_stress.scenarios import BYTE_SCENARIOS
 from lockcache_stress.session import Options, run_bytes, run_nvrtc
 from lockcache_stress.simulate.command import simulate_command
@@ -149,6 +151,25 @@ def all_command(seconds: float, seed: int | None, as_json: bool) -> int:
 
 
 cli.add_command(simulate_command)
+
+
+@cli.command("bugs", short_help="plants bugs in the library: is each of them found?")
+@click.argument("names", nargs=-1, type=click.Choice(list(BUGS)))
+@click.option("--seconds", type=click.FloatRange(0.1, 1e6), default=5.0, show_default=True, help="For each of them.")
+@SEED
+@JSON
+def bugs_command(names: tuple[str, ...], seconds: float, seed: int | None, as_json: bool) -> int:
+    """Break the library in a known way, run the scenario that has to find it, and fail if it does not.
+
+    NAMES are the bugs to plant; all by default. `lockcache-stress SCENARIO --plant NAME` shows one in detail.
+    """
+    with showing() as show:
+        proven = prove(names or tuple(BUGS), seconds, choose_seed(seed), show)
+    if as_json:
+        print_json([{"bug": each.name, "found": each.is_found, "failed_checks": each.failed} for each in proven])
+    else:
+        print_proven(proven)
+    return 0 if all(each.is_found for each in proven) else 1
 
 
 @cli.command("bench", short_help="this cache beside cuda.core's, as ratios")

@@ -15,9 +15,10 @@ from rich.table import Table
 
 from lockcache_stress.bench.base import Line
 from lockcache_stress.outcome import Check, Told
+from lockcache_stress.proving import Proven
 from lockcache_stress.session import Show
 
-__all__ = ["print_bench", "print_json", "print_outcome", "print_summary", "showing"]
+__all__ = ["print_bench", "print_json", "print_outcome", "print_proven", "print_summary", "showing"]
 
 _MOST_FINDINGS = 5
 # Columns of text: a pipe has no width of its own.
@@ -71,6 +72,17 @@ def print_summary(outcomes: Sequence[Told], skipped: Sequence[tuple[str, str]]) 
         table.add_row(outcome.name, *outcome.summary(), _verdict(outcome.ok))
     for name, reason in skipped:
         table.add_row(name, *[""] * 7, f"[yellow]skipped[/]: {reason}")
+    Console().print(table)
+
+
+def print_proven(proven: Sequence[Proven]) -> None:
+    """Which planted bugs were found, and as what."""
+    table = Table(title="planted bugs", title_justify="left")
+    for column in ("bug", "what it is", "scenario", "checks that failed", "found"):
+        table.add_column(column)
+    for each in proven:
+        failed = ", ".join(each.failed) or "none"
+        table.add_row(each.name, each.bug.help, each.bug.scenario, failed, _verdict(each.is_found))
     Console().print(table)
 
 

@@ -64,25 +64,23 @@ def _damage(worker: Worker) -> Step:
     return step
 
 
-def _damage_file(rng: Random, path: str, other: str, spared: set[int]) -> int:
-    """The inode of what was damaged; 0 for one of those that are spared, which is left alone."""
-    kind = rng.randrange(3)
-    fd = os.open(path, os.O_RDWR | os.O_NOFOLLOW)
-    try:
+def _damage_file(rng: Random, path: str, other: str, damaged: set[int]) -> int:
+    """The inode of what was damaged; 0 where that had happened before, and nothing is done."""
+    with open(path, "r+b", buffering=0) as file, open(other, "rb", buffering=0) as others:
+        fd, source = file.fileno(), others.fileno()
         inode = os.fstat(fd).st_ino
-        if inode in spared:
+        if inode in damaged:
             return 0
+        # What was damaged may hold just what belongs here.
+        kind = 0 if os.fstat(source).st_ino in damaged else rng.randrange(3)
         if kind == 0:
             at = rng.randrange(_BYTES)
             os.pwrite(fd, bytes([os.pread(fd, 1, at)[0] ^ 1 << rng.randrange(8)]), at)
         elif kind == 1:
-            with open(other, "rb") as file:
-                os.pwrite(fd, file.read(), 0)
+            os.pwrite(fd, os.pread(source, _BYTES, 0), 0)
         else:
-            os.setxattr(fd, XATTR, os.getxattr(other, XATTR))
-    finally:
-        os.close(fd)
-    return inode
+            os.setxattr(fd, XATTR, os.getxattr(source, XATTR))
+        return inode
 
 
 SCENARIO = Scenario(
