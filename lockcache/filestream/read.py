@@ -42,6 +42,9 @@ _ATTEMPTS: Final = 3
 # the entry, which must not pass for one without a record.
 _NO_ATTRIBUTE: Final = (errno.ENODATA, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EPERM)
 
+# Names of damaged entries that are remembered, 100 KB.
+_MOST_TOLD: Final = 1000
+
 _XATTR: Final = XATTR.encode()
 _EXISTS: Final = os.F_OK
 
@@ -64,6 +67,7 @@ class EntryReader:
         "_layout",
         "_recency",
         "_shards",
+        "_told",
         "_verified_only",
         "hits",
         "misses",
@@ -84,6 +88,7 @@ class EntryReader:
         # that an increment between them is not cut in two.
         self.hits = self.misses = self.unverified_hits = 0
         self._corrupt = 0
+        self._told: set[str] = set()
         self._counting = threading.Lock()
         after_fork_in_child(self)
 
@@ -159,8 +164,18 @@ class EntryReader:
             self.misses += 1
             self._corrupt += is_corrupt
         if is_corrupt:
-            _log.warning("%s is not what a writer stored there: a miss", path)
+            self._tell(path)
         return None
+
+    def _tell(self, path: str) -> None:
+        # Once for each entry: one that stays damaged is read again and again, and would fill the disk with its log.
+        is_news = path not in self._told
+        if is_news:
+            if len(self._told) >= _MOST_TOLD:
+                self._told.clear()
+            self._told.add(path)
+        level = logging.WARNING if is_news else logging.DEBUG
+        _log.log(level, "%s is not what a writer stored there: a miss", path)
 
     def _load_once(self, name: str, path: str) -> tuple[bytes, bytes] | None:
         """One look. ``None`` for bytes that fail their digest; :class:`OSError` for a file that cannot be read."""

@@ -396,3 +396,15 @@ def test_a_read_takes_no_lock_makes_nothing_and_leaves_nothing_open(cache, mode,
     monkeypatch.undo()
     assert descriptors() == before
     assert sorted(os.walk(cache.path)) == files
+
+
+def test_an_entry_that_stays_damaged_is_said_once_at_warning_and_then_quietly(cache, caplog):
+    for key in ("one", "two"):
+        cache[key] = b"x" * 100
+        flip(entry_path(cache.path, key.encode()), 5)
+    with caplog.at_level(logging.DEBUG, "lockcache"):
+        for key in ("one", "one", "two", "one"):
+            assert cache.get(key) is None
+    levels = [record.levelno for record in caplog.records if "not what a writer stored" in record.message]
+    assert levels == [logging.WARNING, logging.DEBUG, logging.WARNING, logging.DEBUG]
+    assert cache.stats().corrupt_entries == 4
