@@ -13,6 +13,7 @@ from lockcache.errors import (
     LockTimeoutError,
     PolicyError,
     ReentrantComputeError,
+    SigningKeyError,
     UncacheableError,
     UnsafeCacheDirError,
 )
@@ -37,6 +38,7 @@ __all__ = [
     "ProgramCacheResource",
     "ReentrantComputeError",
     "SQLiteProgramCache",
+    "SigningKeyError",
     "TieredProgramCache",
     "UncacheableError",
     "UnsafeCacheDirError",

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import threading
 
-__all__ = ["coerce_group", "coerce_seconds", "coerce_switch", "default_path", "resolve_path"]
+__all__ = ["coerce_group", "coerce_key_file", "coerce_seconds", "coerce_switch", "default_path", "resolve_path"]
 
 _GROUP_WORDS = {"": False, "0": False, "no": False, "off": False, "false": False,
                 "1": True, "yes": True, "on": True, "true": True}  # fmt: skip
@@ -54,6 +54,23 @@ def coerce_switch(name: str, value: object) -> bool:
     if not isinstance(value, bool):
         raise TypeError(f"{name} must be True or False, got {value!r}")
     return value
+
+
+def coerce_key_file(key_file: object) -> str:
+    """The path of a file of keys, or empty for none. ``None``: $LOCKCACHE_SIGNING_KEY_FILE; False: none.
+
+    Raises :class:`TypeError` or :class:`ValueError` naming the value.
+    """
+    if key_file is None:
+        return os.environ.get("LOCKCACHE_SIGNING_KEY_FILE", "")
+    if key_file is False:
+        return ""
+    text = os.fspath(key_file) if isinstance(key_file, (str, os.PathLike)) else key_file
+    if not isinstance(text, str):
+        raise TypeError(f"signing_key_file must be a str, an os.PathLike of str, False or None, got {key_file!r}")
+    if not text or "\0" in text:
+        raise ValueError(f"signing_key_file must not be empty or contain NUL, got {text!r}")
+    return os.path.abspath(text)
 
 
 def coerce_group(group: object) -> bool | str:

@@ -5,6 +5,7 @@
     LockcacheError
     ├── UnsafeCacheDirError (PermissionError)   opening: someone else owns the directory, or may write to it
     ├── FormatError (OSError)                   opening: the directory was made by a newer lockcache
+    ├── SigningKeyError (ValueError)            opening: a file of keys that is no such, or that others could know
     ├── PolicyError (ValueError)                opening: policy.json says what no version understands
     ├── LockTimeoutError (TimeoutError)         a shard lock was not free in time (internal: becomes a dropped write)
     ├── ArchiveError (ValueError)               a file is no archive of `lockcache pack`, or is damaged
@@ -25,6 +26,7 @@ __all__ = [
     "LockcacheError",
     "PolicyError",
     "ReentrantComputeError",
+    "SigningKeyError",
     "UncacheableError",
     "UnsafeCacheDirError",
 ]
@@ -59,6 +61,10 @@ class FormatError(_PathError, OSError):
 
 class PolicyError(_PathError, ValueError):
     """``policy.json`` cannot be understood."""
+
+
+class SigningKeyError(_PathError, ValueError):
+    """A file of signing keys cannot be used; the message says which line, or which command mends it."""
 
 
 class LockTimeoutError(_PathError, TimeoutError):

@@ -62,6 +62,8 @@ class CacheStats:
     unverified_hits: int = 0
     bytes: int = 0
     entries: int = 0
+    #: Misses on entries that are signed where there is no key for them, or not signed where there is one.
+    refused_entries: int = 0
 
 
 def coerce_key(key: object) -> bytes:

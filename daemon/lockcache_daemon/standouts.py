@@ -24,7 +24,7 @@ from typing import Final, NamedTuple
 from lockcache import metadata
 from lockcache.filestream.layout import SHARDS, Layout
 from lockcache.filestream.recency import last_use_ns
-from lockcache.filestream.record import XATTR, is_understood, split_records, unpack
+from lockcache.filestream.record import XATTR, is_known, split_records, unpack
 from lockcache.filestream.scan import Found, scan_shard
 from lockcache_daemon.pace import Pace
 
@@ -177,7 +177,7 @@ class _Best:
 
     def add(self, found: Found, record: bytes) -> None:
         looked = _Looked(found, record)
-        cost_ns = int.from_bytes(record[20:28], "little") if is_understood(record) else 0
+        cost_ns = int.from_bytes(record[20:28], "little") if is_known(record) else 0
         for heap, value in zip(self._heaps, (found.size_bytes, -found.last_use_ns, cost_ns), strict=True):
             if len(heap) < LISTED:
                 heapq.heappush(heap, (value, found.name, looked))
@@ -198,7 +198,7 @@ class _Looked(NamedTuple):
 
     def standout(self, now: float) -> Standout:
         cost_ns, said = 0, dict[str, object]()
-        if is_understood(self.record):
+        if is_known(self.record):
             cost_ns = unpack(self.record).cost_ns
             with contextlib.suppress(ValueError):  # a newer version's, or its tail is in a file of its own
                 said = metadata.decode(unpack(self.record).tail)

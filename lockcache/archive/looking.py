@@ -10,7 +10,8 @@ from lockcache.archive.recency import Unused
 from lockcache.filestream.folders import is_shared
 from lockcache.filestream.guarded import GuardedReader
 from lockcache.filestream.layout import Layout
-from lockcache.filestream.read import EntryReader
+from lockcache.filestream.signed import make_reader
+from lockcache.filestream.signing import KeyRing
 
 __all__ = ["Onlooker"]
 
@@ -18,15 +19,15 @@ __all__ = ["Onlooker"]
 class Onlooker:
     """Loads entries as a program would, and leaves when they were last used as it is."""
 
-    def __init__(self, layout: Layout) -> None:
+    def __init__(self, layout: Layout, keys: KeyRing | None = None) -> None:
         shared = is_shared(layout.root)
-        self._reader = EntryReader(layout, Unused(layout.root), is_shared=shared)
+        self._reader = make_reader(layout, Unused(layout.root), keys, is_shared=shared)
         self._load = GuardedReader(layout, self._reader).load if shared else self._reader.load
 
     @property
     def damaged(self) -> int:
-        """Entries so far that were not what any writer stored."""
-        return self._reader.corrupt_entries
+        """Entries so far that were not what any writer stored, or not signed as ``keys`` want it."""
+        return self._reader.corrupt_entries + self._reader.refused_entries
 
     def load(self, name: str) -> tuple[bytes, bytes] | None:
         """Payload and record (empty if it has none), verified; ``None`` for an entry that is gone or damaged."""

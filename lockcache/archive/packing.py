@@ -24,6 +24,7 @@ from lockcache.filestream.eviction import all_entries
 from lockcache.filestream.layout import Layout
 from lockcache.filestream.record import Record, pack, unpack
 from lockcache.filestream.scan import Found
+from lockcache.filestream.signing import load_keys
 from lockcache.metadata import decode
 
 __all__ = ["DEFAULT_LEVEL", "LEVELS", "Choice", "Packed", "pack_directory"]
@@ -55,7 +56,7 @@ class Packed:
     entries: int
     #: Of payloads.
     bytes: int
-    #: Left out: failed their digest.
+    #: Left out: failed their digest, or are not signed as the keys of this process want it.
     damaged: int
     #: Left out: have no record.
     unverified: int
@@ -81,7 +82,7 @@ def pack_directory(
 class _Packing:
     def __init__(self, layout: Layout, choice: Choice, progress: Callable[[int, int], object]) -> None:
         self._choice = choice
-        self._reader = Onlooker(layout)
+        self._reader = Onlooker(layout, load_keys(None))
         self._progress = progress
         self._oldest_ns = 0
         if choice.newer_than_seconds is not None:

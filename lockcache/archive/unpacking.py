@@ -25,6 +25,7 @@ from lockcache.errors import ArchiveError
 from lockcache.filestream.directory import CacheDirectory
 from lockcache.filestream.eviction import Evicted
 from lockcache.filestream.record import Record, is_understood, is_whole, unpack
+from lockcache.filestream.signing import load_keys
 from lockcache.filestream.writer import EntryWriter
 
 __all__ = ["LARGEST_ENTRY_BYTES", "Acceptance", "Unpacked", "unpack_archive"]
@@ -118,9 +119,10 @@ class _Unpacking:
         self._acceptance = acceptance
         self._use = StatedUse(directory.layout.root)
         directory.recency = self._use
-        self._reader = Onlooker(directory.layout)
+        keys = load_keys(None)
+        self._reader = Onlooker(directory.layout, keys)
         timeout = directory.locks[0].timeout_seconds
-        self._writer = EntryWriter(directory, timeout, fsync=False, use_record_files=False)
+        self._writer = EntryWriter(directory, timeout, fsync=False, use_record_files=False, keys=keys)
         self.done = Unpacked()
 
     def take(self, member: Member, payload: Callable[[], bytes]) -> None:

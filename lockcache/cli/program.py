@@ -31,6 +31,7 @@ COMMANDS: Final = (
     "doctor",
     "evict",
     "inspect",
+    "key",
     "ls",
     "pack",
     "path",

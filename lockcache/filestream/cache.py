@@ -16,7 +16,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, TypeVar, overload
 
-from lockcache.arguments import coerce_group, coerce_seconds, coerce_switch, resolve_path
+from lockcache.arguments import coerce_group, coerce_key_file, coerce_seconds, coerce_switch, resolve_path
 from lockcache.filestream.capping import apply_cap
 from lockcache.filestream.counters import Counters, CountersReport, report_at_end
 from lockcache.filestream.directory import CacheDirectory
@@ -29,6 +29,8 @@ from lockcache.filestream.read import EntryReader
 from lockcache.filestream.record import Record, unpack
 from lockcache.filestream.recovery import Repair, recount_all
 from lockcache.filestream.scan import count_shard, measure_shard, scan_shard
+from lockcache.filestream.signed import make_reader
+from lockcache.filestream.signing import load_keys
 from lockcache.filestream.usage import Slot
 from lockcache.filestream.writer import EntryWriter
 from lockcache.fork import after_fork_in_child
@@ -82,10 +84,14 @@ class FileStreamProgramCache(ProgramCacheResource):
         group: Share the directory with a group: its name or number, or True for the one that the directory has. A new
             one is made with mode 2770, one that is there must have it, and all members read, write and evict. ``None``:
             ``$LOCKCACHE_GROUP``, else False: the directory is this user's alone.
+        signing_key_file: Sign what is stored with the first key of this file, and serve only what one of its keys
+            signed. ``None``: ``$LOCKCACHE_SIGNING_KEY_FILE``, if that is set; False: neither. ``lockcache key new``
+            makes such a file.
 
     Raises:
         UnsafeCacheDirError: Someone else owns the directory, or may write to it.
         FormatError: The directory was made by a newer lockcache.
+        SigningKeyError: The file of keys holds none, or others could know them.
         PolicyError: Its ``policy.json`` cannot be understood.
         OSError: It cannot be made, or is no directory.
 
@@ -105,6 +111,7 @@ class FileStreamProgramCache(ProgramCacheResource):
         compile_once: bool = False,
         lease_timeout_seconds: float | None = None,
         group: bool | str | None = None,
+        signing_key_file: str | os.PathLike[str] | bool | None = None,
     ) -> None:
         cap = coerce_max_size_bytes(max_size_bytes)
         timeout = coerce_seconds("lock_timeout_seconds", lock_timeout_seconds)
@@ -120,17 +127,21 @@ class FileStreamProgramCache(ProgramCacheResource):
             "compile_once": coerce_switch("compile_once", compile_once),
             "lease_timeout_seconds": lease_timeout_seconds,
             "group": coerce_group(group),
+            "signing_key_file": coerce_key_file(signing_key_file) or False,
         }
         self._directory = CacheDirectory(resolve_path(path), timeout, group=group)
         layout = self._directory.layout
         is_shared = self._directory.is_shared
-        self._reader = EntryReader(layout, self._directory.recency, verified_only=verified_only, is_shared=is_shared)
+        keys = load_keys(signing_key_file)
+        self._reader = make_reader(
+            layout, self._directory.recency, keys, verified_only=verified_only, is_shared=is_shared
+        )
         reader = GuardedReader(layout, self._reader) if is_shared else self._reader
         self._once = CompileOnce(layout, reader, lease_timeout_seconds)
         self._implicit = ImplicitTurns(self._once, reader) if compile_once else None
         # Bound once: a hit spares the choice.
         self._load = reader.load if self._implicit is None else self._implicit.load
-        self._writer = EntryWriter(self._directory, timeout, fsync=fsync, use_record_files=record_files)
+        self._writer = EntryWriter(self._directory, timeout, fsync=fsync, use_record_files=record_files, keys=keys)
         self._counting = threading.Lock()
         after_fork_in_child(self)
         self._counts = dict.fromkeys(("puts", "evictions", "dropped_writes"), 0)
@@ -236,6 +247,7 @@ class FileStreamProgramCache(ProgramCacheResource):
                 misses=reads.misses,
                 corrupt_entries=reads.corrupt_entries,
                 unverified_hits=reads.unverified_hits,
+                refused_entries=reads.refused_entries,
                 bytes=slot.bytes,
                 entries=slot.entries,
                 **self._counts,

@@ -23,7 +23,7 @@ from lockcache.artifact import Artifact, identify
 from lockcache.filestream.checking import is_of_another_version, judge, read_records
 from lockcache.filestream.layout import Layout, is_entry_file
 from lockcache.filestream.recency import last_use_ns
-from lockcache.filestream.record import HEAD_BYTES, is_understood
+from lockcache.filestream.record import HEAD_BYTES, is_known
 from lockcache.filestream.scan import Found
 from lockcache.filestream.statement import read_statement, record_file_bytes
 
@@ -122,7 +122,7 @@ def _read_once(layout: Layout, name: str) -> Read:
     is_verified: bool | None = None
     if records and not is_of_another_version(records, name, payload_digest):
         is_verified = not judge(records, name, len(payload), payload_digest)
-    digests = [blob[28:HEAD_BYTES] for blob in records if is_understood(blob)]
+    digests = [blob[28:HEAD_BYTES] for blob in records if is_known(blob)]
     return Read(payload, is_verified, digests[0] if digests else None, status.st_uid)
 
 

@@ -12,7 +12,7 @@ import os
 from typing import Final
 
 from lockcache.filestream.layout import Layout
-from lockcache.filestream.record import HEAD_BYTES, LONG_PAYLOAD, XATTR, is_understood, payload_bytes, unpack
+from lockcache.filestream.record import HEAD_BYTES, LONG_PAYLOAD, XATTR, is_known, payload_bytes, unpack
 from lockcache.filestream.scan import Found
 
 __all__ = ["Prices"]
@@ -41,7 +41,7 @@ class Prices:
             blob = os.getxattr(f"{self._entries}/{name[:2]}/{name[2:]}", XATTR, follow_symlinks=False)
         except OSError:
             blob = self._head_in_file(name) if has_records else b""
-        if not is_understood(blob):
+        if not is_known(blob):
             return 0
         stated = payload_bytes(blob)
         # With a record file, which counts for the entry's size, the payload's own length is not known here.

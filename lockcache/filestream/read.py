@@ -22,7 +22,16 @@ from xxhash import xxh3_128_digest
 from lockcache.filestream.folders import refuse_symlink
 from lockcache.filestream.layout import Layout
 from lockcache.filestream.recency import Recency
-from lockcache.filestream.record import HEAD_BYTES, ORDINARY, TAIL_BESIDE, XATTR, is_understood, is_whole, split_records
+from lockcache.filestream.record import (
+    HEAD_BYTES,
+    ORDINARY,
+    TAIL_BESIDE,
+    XATTR,
+    is_known,
+    is_understood,
+    is_whole,
+    split_records,
+)
 from lockcache.fork import after_fork_in_child
 
 __all__ = ["EntryReader"]
@@ -71,6 +80,7 @@ class EntryReader:
         "_verified_only",
         "hits",
         "misses",
+        "refused_entries",
         "unverified_hits",
     )
 
@@ -87,6 +97,8 @@ class EntryReader:
         # Incremented without a lock, on the hot path: CPython switches threads between function calls and loops, so
         # that an increment between them is not cut in two.
         self.hits = self.misses = self.unverified_hits = 0
+        #: Misses on entries with a signature that cannot be verified here, or without the one that is wanted.
+        self.refused_entries = 0
         self._corrupt = 0
         self._told: set[str] = set()
         self._counting = threading.Lock()
@@ -190,9 +202,10 @@ class EntryReader:
             if not records and status.st_nlink > 1:
                 # Neither we nor cuda.core give an entry two names: somebody planted this one, whatever it leads to.
                 raise OSError(errno.EMLINK, "a hard link without a record")
+            self._refuse(records)
             payload = _read_exactly(fd, status.st_size)
             for blob in records:
-                if is_understood(blob) and is_whole(blob, name, payload):
+                if self._vouches(blob, name, payload):
                     self._recency.touch(fd)
                     return payload, blob
             if not os.fstat(fd).st_nlink:
@@ -206,6 +219,20 @@ class EntryReader:
             return payload, b""
         finally:
             _close(fd)
+
+    def _vouches(self, blob: bytes, name: str, payload: bytes) -> bool:
+        """Whether a record proves that this payload was stored under this name."""
+        return is_understood(blob) and is_whole(blob, name, payload)
+
+    def _refuse(self, records: list[bytes]) -> None:
+        """Raise :class:`OSError` for records that are in order, for all we know, and prove nothing to us."""
+        if records and all(is_known(blob) and not is_understood(blob) for blob in records):
+            self._count_refused()
+            raise OSError(errno.EKEYREJECTED, "signed, and there is no key here")
+
+    def _count_refused(self) -> None:
+        with self._counting:
+            self.refused_entries += 1
 
     def _records(self, fd: int, name: str) -> list[bytes]:
         """What may be the record of an open entry, head and tail; empty if it has none.

@@ -11,7 +11,7 @@ offset bytes meaning
 ====== ===== ==================================================================
 0      2     magic ``LC``
 2      1     record version, 1
-3      1     digest algorithm (1: xxh3-128); the top bit says that the tail is in the record file
+3      1     digest algorithm (1: xxh3-128, 2: a signature); the top bit: the tail is in the record file
 4      4     tail length
 8      4     payload length, or 2**32-1 for that much and more
 12     8     creation time, ns since the epoch
@@ -32,7 +32,20 @@ from typing import Final, NamedTuple
 
 from xxhash import xxh3_128_digest
 
-__all__ = ["HEAD_BYTES", "ORDINARY", "TAIL_BESIDE", "XATTR", "Record", "is_whole", "pack", "split_records", "unpack"]
+__all__ = [
+    "HEAD_BYTES",
+    "ORDINARY",
+    "SIGNED",
+    "TAIL_BESIDE",
+    "XATTR",
+    "Record",
+    "is_known",
+    "is_whole",
+    "pack",
+    "pack_with",
+    "split_records",
+    "unpack",
+]
 
 #: The extended attribute that holds a record.
 XATTR: Final = "user.lockcache"
@@ -47,8 +60,11 @@ _pack = _PREFIX.pack
 _MAGIC: Final = b"LC"
 _VERSION: Final = 1
 _XXH3_128: Final = 1
+_SIGNATURE: Final = 2
 #: How a record begins that this version can verify and that is whole in the attribute.
 ORDINARY: Final = _MAGIC + bytes([_VERSION, _XXH3_128])
+#: The same of one with a signature (:mod:`.signing`), which takes a key to verify.
+SIGNED: Final = _MAGIC + bytes([_VERSION, _SIGNATURE])
 
 
 class Record(NamedTuple):
@@ -71,6 +87,14 @@ def pack(name: str, payload: bytes, record: Record, *, beside: bool = False) -> 
     return prefix + xxh3_128_digest(prefix + name.encode() + tail + xxh3_128_digest(payload)) + tail
 
 
+def pack_with(algorithm: int, payload: bytes, record: Record, *, beside: bool = False) -> tuple[bytes, bytes]:
+    """What comes before the digest, and what comes after it."""
+    _, created_ns, cost_ns, tail = record
+    algorithm |= TAIL_BESIDE if beside else 0
+    length = min(len(payload), LONG_PAYLOAD)
+    return _pack(_MAGIC, _VERSION, algorithm, len(tail), length, created_ns, cost_ns), tail
+
+
 def is_whole(blob: bytes, name: str, payload: bytes) -> bool:
     """Whether ``blob`` (head and tail) is the record of exactly this payload under exactly this name."""
     return blob[28:44] == xxh3_128_digest(blob[:28] + name.encode() + blob[44:] + xxh3_128_digest(payload))
@@ -79,6 +103,11 @@ def is_whole(blob: bytes, name: str, payload: bytes) -> bool:
 def is_understood(blob: bytes) -> bool:
     """Whether this version can verify ``blob``; what it cannot verify it does not serve."""
     return len(blob) >= HEAD_BYTES and blob[:3] == ORDINARY[:3] and blob[3] & ~TAIL_BESIDE == _XXH3_128
+
+
+def is_known(blob: bytes) -> bool:
+    """Whether this version knows what stands in ``blob``, be it verified or signed by somebody. It may be a lie."""
+    return len(blob) >= HEAD_BYTES and blob[:3] == ORDINARY[:3] and blob[3] & ~TAIL_BESIDE in (_XXH3_128, _SIGNATURE)
 
 
 def payload_bytes(blob: bytes) -> int:

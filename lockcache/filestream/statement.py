@@ -19,7 +19,7 @@ from lockcache.filestream.record import (
     LONG_PAYLOAD,
     TAIL_BESIDE,
     XATTR,
-    is_understood,
+    is_known,
     payload_bytes,
     split_records,
     unpack,
@@ -86,7 +86,7 @@ def _candidates(blob: bytes, beside: bytes) -> list[bytes]:
 def _take_apart(blob: bytes, size_bytes: int) -> Statement:
     if len(blob) < HEAD_BYTES or blob[:2] != b"LC":
         return Statement("damaged")
-    if not is_understood(blob):
+    if not is_known(blob):
         return Statement("newer")
     stated = payload_bytes(blob)
     if int.from_bytes(blob[4:8], "little") != len(blob) - HEAD_BYTES or stated != min(size_bytes, LONG_PAYLOAD):

@@ -32,6 +32,7 @@ from lockcache.filestream.directory import CacheDirectory
 from lockcache.filestream.folders import refuse_symlink
 from lockcache.filestream.layout import Layout, is_entry_file
 from lockcache.filestream.quarantine import make_place, quarantine_locked
+from lockcache.filestream.signing import is_signed
 from lockcache.filestream.usage import UsagePage
 from lockcache.filestream.write import remove_locked
 
@@ -58,6 +59,8 @@ CORRUPT: Final = "corrupt"
 UNREADABLE: Final = "unreadable"
 #: Not looked at: reading it would count as a use, or it was replaced each time.
 PASSED_OVER: Final = "passed over"
+
+_NEWER: Final = "stored by a newer version of lockcache"
 
 _FLAGS: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 _NOATIME: Final[int] = getattr(os, "O_NOATIME", 0)
@@ -280,7 +283,7 @@ class _OpenEntry:
         if not wrong:
             return Verdict(self._name, WHOLE if records else UNVERIFIED, self._size)
         if wrong == "record" and is_of_another_version(records, self._name, digest):
-            return Verdict(self._name, UNVERIFIED, self._size, "stored by a newer version of lockcache")
+            return Verdict(self._name, UNVERIFIED, self._size, _why_unverified(records))
         return Verdict(self._name, CORRUPT, self._size, wrong)
 
     def _open(self, may_use: bool) -> int:
@@ -306,3 +309,7 @@ class _OpenEntry:
         if not may_use and not os.fstatvfs(fd).f_flag & _STATES_NO_USES:
             self._refusal = f"belongs to uid {os.fstat(fd).st_uid}: reading it would count as a use of it"
         return fd
+
+
+def _why_unverified(records: list[bytes]) -> str:
+    return "signed: only a reader with the key can tell" if any(map(is_signed, records)) else _NEWER

@@ -12,12 +12,13 @@ import errno
 import os
 import random
 import time
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 from lockcache.filestream.directory import CacheDirectory
 from lockcache.filestream.eviction import Evicted, evict
 from lockcache.filestream.record import Record, pack
 from lockcache.filestream.room import make_room
+from lockcache.filestream.signing import KeyRing
 from lockcache.filestream.usage import UsagePage
 from lockcache.filestream.write import AttributeRefusedError, RecordPlacement, StagedEntry, remove_entry
 
@@ -35,6 +36,10 @@ _LONGEST_PAUSE_SECONDS: Final = 0.02
 _MOST_EVICTIONS: Final = 4
 
 
+class _Pack(Protocol):
+    def __call__(self, name: str, payload: bytes, record: Record, *, beside: bool = False) -> bytes: ...
+
+
 class Written(NamedTuple):
     """How a write ended."""
 
@@ -46,11 +51,18 @@ class Written(NamedTuple):
 class EntryWriter:
     """Stores and removes the entries of one directory."""
 
-    __slots__ = ("_directory", "_fsync", "_placement", "_timeout_seconds")
+    __slots__ = ("_directory", "_fsync", "_pack", "_placement", "_timeout_seconds")
 
     def __init__(
-        self, directory: CacheDirectory, timeout_seconds: float, *, fsync: bool, use_record_files: bool
+        self,
+        directory: CacheDirectory,
+        timeout_seconds: float,
+        *,
+        fsync: bool,
+        use_record_files: bool,
+        keys: KeyRing | None = None,
     ) -> None:
+        self._pack: _Pack = pack if keys is None else keys.pack
         self._directory = directory
         self._timeout_seconds = timeout_seconds
         self._fsync = fsync
@@ -61,7 +73,7 @@ class EntryWriter:
 
         Raises :class:`PermissionError`, or :class:`OSError` with EROFS, where the directory may not be written.
         """
-        write = _Write(self._directory, self._placement, name, payload, record)
+        write = _Write(self._directory, self._placement, self._pack, name, payload, record)
         try:
             dropped = write.run(self._timeout_seconds, fsync=self._fsync)
         except OSError as error:
@@ -92,9 +104,16 @@ class _Write:
     """One value on its way into the directory."""
 
     def __init__(
-        self, directory: CacheDirectory, placement: RecordPlacement, name: str, payload: bytes, record: Record
+        self,
+        directory: CacheDirectory,
+        placement: RecordPlacement,
+        pack: _Pack,
+        name: str,
+        payload: bytes,
+        record: Record,
     ) -> None:
         self._directory = directory
+        self._pack = pack
         self._placement = placement
         self._name = name
         self._payload = payload
@@ -144,7 +163,7 @@ class _Write:
 
     def _packed(self) -> tuple[bytes, bytes]:
         beside = self._placement.tail_is_beside(len(self._record.tail))
-        return self._placement.split(pack(self._name, self._payload, self._record, beside=beside))
+        return self._placement.split(self._pack(self._name, self._payload, self._record, beside=beside))
 
     def _make_room(self, usage: UsagePage, limit_bytes: int) -> bool:
         has_room, evicted = make_room(self._directory, usage, limit_bytes)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -50,6 +52,17 @@ def _record_files(path: Path, kind: type = FileStreamProgramCache, **arguments: 
     return kind(path, record_files=True, **arguments)
 
 
+def _signed(path: Path, kind: type = FileStreamProgramCache, **arguments: Any) -> Any:
+    # Beside the cache, and made by whoever comes first.
+    keys = path.with_name(f"{path.name}.keys")
+    with (
+        contextlib.suppress(FileExistsError),
+        open(os.open(keys, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as f,
+    ):
+        f.write("5a" * 32)
+    return kind(path, signing_key_file=keys, **arguments)
+
+
 def _sqlite(path: Path, kind: type = SQLiteProgramCache, **arguments: Any) -> Any:
     return kind(path / "programs.sqlite3", **arguments)
 
@@ -82,6 +95,7 @@ BACK_ENDS = [
     BackEnd("memory", _memory),
     BackEnd("filestream", _filestream, is_shared=True, patience=_PATIENT),
     BackEnd("filestream-record-files", _record_files, overhead_bytes=HEAD_BYTES, is_shared=True, patience=_PATIENT),
+    BackEnd("filestream-signed", _signed, is_shared=True, patience=_PATIENT),
     BackEnd("sqlite", _sqlite, is_shared=True, patience=_PATIENT),
     BackEnd("tiered", _tiered, has_copies=True, patience=_PATIENT),
     BackEnd("tiered-rechecking", _tiered_rechecking, is_shared=True, is_picklable=False, patience=_PATIENT),

@@ -14,6 +14,7 @@ from lockcache.errors import (
     LockTimeoutError,
     PolicyError,
     ReentrantComputeError,
+    SigningKeyError,
     UncacheableError,
     UnsafeCacheDirError,
 )
@@ -22,12 +23,13 @@ BASES = {
     ArchiveError: ValueError,
     UnsafeCacheDirError: PermissionError,
     FormatError: OSError,
+    SigningKeyError: ValueError,
     PolicyError: ValueError,
     LockTimeoutError: TimeoutError,
     ReentrantComputeError: RuntimeError,
     UncacheableError: ValueError,
 }
-OF_A_PATH = [UnsafeCacheDirError, FormatError, PolicyError, LockTimeoutError]
+OF_A_PATH = [UnsafeCacheDirError, FormatError, SigningKeyError, PolicyError, LockTimeoutError]
 
 
 def test_every_error_has_one_root_and_keeps_a_built_in_base():

@@ -1,0 +1,90 @@
+"""``lockcache key``: files of keys that sign and verify entries.
+
+Keeps a key from anybody else's eyes: it is written into a file of mode 0600 and never printed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from typing import Final
+
+import click
+
+from lockcache.filestream.replace import write_all
+from lockcache.filestream.signing import encode_key, new_key, read_key_file
+
+__all__ = ["command"]
+
+_FILE: Final = click.argument("file", type=click.Path(dir_okay=False))
+_CREATE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
+
+
+@click.group("key")
+def command() -> None:
+    """Make keys that sign entries, so that nobody without one can plant a program that is served.
+
+    Give every process of a directory the same file: LOCKCACHE_SIGNING_KEY_FILE=FILE.
+
+    \b
+    Examples:
+      lockcache key new ~/.config/lockcache.key
+      lockcache key rotate ~/.config/lockcache.key
+    """
+
+
+@command.command("new")
+@_FILE
+def new(file: str) -> None:
+    """Write a new key into FILE (mode 0600), which must not be there yet.
+
+    \b
+    Examples:
+      lockcache key new ~/.config/lockcache.key
+      export LOCKCACHE_SIGNING_KEY_FILE=~/.config/lockcache.key
+    """
+    _write_new(file, [new_key()])
+
+
+@command.command("rotate")
+@_FILE
+@click.option("--keep", metavar="N", type=click.IntRange(0), help="Keep so many of the older keys; by default all.")
+def rotate(file: str, keep: int | None) -> None:
+    """Put a new key in front of those in FILE: it signs from now on, the others still verify.
+
+    Programs read FILE when they open a cache. Until all have done so, those with the older keys miss what the new one
+    signed, and compile it again. Drop a key that became known to others: what it signed is a miss then.
+
+    \b
+    Examples:
+      lockcache key rotate ~/.config/lockcache.key
+      lockcache key rotate --keep 1 ~/.config/lockcache.key
+    """
+    older = read_key_file(file)
+    real = os.path.realpath(file)
+    mode = os.stat(real).st_mode & 0o777
+    staged = f"{real}.new-{os.getpid()}"
+    try:
+        _write_new(staged, [new_key(), *older[: len(older) if keep is None else keep]])
+        os.chmod(staged, mode)
+        os.rename(staged, real)
+    except BaseException:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(staged)
+        raise
+
+
+def _write_new(file: str, keys: list[bytes]) -> None:
+    made = time.strftime("%Y-%m-%d", time.gmtime())
+    lines = [
+        f"# lockcache signing keys, {made}: the first signs, all verify. Keep them secret.",
+        *map(encode_key, keys),
+    ]
+    fd = os.open(file, _CREATE, 0o600)
+    try:
+        os.fchmod(fd, 0o600)
+        write_all(fd, "\n".join([*lines, ""]).encode())
+        os.fsync(fd)
+    finally:
+        os.close(fd)
