@@ -117,18 +117,18 @@ class CacheDirectory:
         close_inherited(self.layout)
 
     def _prepare(self) -> None:
-        root, *below = self.layout.directories()
+        root = self.layout.root
         _make_root(root, self._sharing)
         check_root(root, self._sharing)  # before anything is made in it
         if self.is_shared:  # made anew later, it is for the same group
             self._sharing = Sharing(True, os.stat(root).st_gid)
+        missing = check_folders(self.layout, self._sharing)
         try:
-            for path in below:
+            for path in missing:
                 make_folder(path)
         except OSError as error:
             if error.errno not in _NOT_WRITABLE:
                 raise
-        check_folders(self.layout, self._sharing)
         check_format(self.layout)
 
     def _make(self) -> None:
@@ -149,7 +149,8 @@ class CacheDirectory:
 
     def _open_page(self) -> UsagePage | None:
         try:
-            refuse_symlink(self.layout.own)
+            if self.is_shared:
+                refuse_symlink(self.layout.own)
             page = UsagePage(os.open(self.layout.usage, _OPEN_PAGE))
         except FileNotFoundError:
             return None

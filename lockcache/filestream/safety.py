@@ -70,12 +70,17 @@ def check_root(root: str, sharing: Sharing) -> None:
     _check([root], os.stat, sharing)
 
 
-def check_folders(layout: Layout, sharing: Sharing) -> None:
-    """The same for what is below the root. A symlink is refused, wherever it leads."""
+def check_folders(layout: Layout, sharing: Sharing) -> list[str]:
+    """The same for what is below the root; what is missing of it, parents first.
+
+    A symlink or a file in place of a folder is a :class:`NotADirectoryError`.
+    """
     if sharing.is_shared and sharing.gid is None:
         sharing = Sharing(True, _gid_at(layout.root))
-    _check([*layout.directories()[1:], layout.records, layout.leases], _look, sharing)
-    _check(_shards(layout), _look, sharing, is_shard=True)
+    missing = _check(layout.directories()[1:], _look, sharing)
+    _check([layout.records, layout.leases], _look_for_symlink, sharing)
+    _check(_shards(layout), _look_for_symlink, sharing, is_shard=True)
+    return missing
 
 
 def make_shared_root(root: str, sharing: Sharing) -> None:
@@ -129,9 +134,16 @@ def _read_format(layout: Layout) -> bytes:
 
 def _look(path: str) -> os.stat_result:
     status = os.lstat(path)
-    if stat.S_ISLNK(status.st_mode):
+    if not stat.S_ISDIR(status.st_mode):
         raise PlantedFolderError(path)
     return status
+
+
+def _look_for_symlink(path: str) -> os.stat_result:
+    status = os.lstat(path)
+    if stat.S_ISLNK(status.st_mode):
+        raise PlantedFolderError(path)
+    return status  # a file among the shards is passed over
 
 
 def _shards(layout: Layout) -> list[str]:
@@ -156,15 +168,19 @@ def _listdir(path: str) -> list[str]:
 
 def _check(
     paths: Iterable[str], look: Callable[[str], os.stat_result], sharing: Sharing, *, is_shard: bool = False
-) -> None:
+) -> list[str]:
+    """What is missing. That is fine: a read-only directory of cuda.core's has no lockcache/."""
+    missing = []
     for path in paths:
         try:
             status = look(path)
         except FileNotFoundError:
-            continue  # a read-only directory of cuda.core's has no lockcache/
+            missing.append(path)
+            continue
         wrong = _wrong_with_shared(path, status, sharing, is_shard) if sharing.is_shared else _wrong(path, status)
         if wrong:
             raise UnsafeCacheDirError(f"{path} {wrong}", path)
+    return missing
 
 
 def _wrong(path: str, status: os.stat_result) -> str:

@@ -48,13 +48,14 @@ class UsagePage:
     directory, and a closed number could by then belong to somebody else's file.
     """
 
-    __slots__ = ("__weakref__", "_fd", "_finalizer", "_identity")
+    __slots__ = ("__weakref__", "_fd", "_finalizer", "_identity", "_is_ours_alone")
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
         self._finalizer = weakref.finalize(self, os.close, fd)
         status = os.fstat(fd)
         # Held open, so that no other file can get this number.
+        self._is_ours_alone = stat.S_ISREG(status.st_mode) and status.st_nlink == 1
         self._identity = (status.st_dev, status.st_ino, PAGE_BYTES)
 
     def is_at(self, path: str) -> bool:
@@ -72,9 +73,8 @@ class UsagePage:
         return (status.st_dev, status.st_ino, status.st_size) == self._identity
 
     def is_ours_alone(self) -> bool:
-        """Whether it is a plain file without another name: a planted hard link is not ours to write to."""
-        status = os.fstat(self._fd)
-        return stat.S_ISREG(status.st_mode) and status.st_nlink == 1
+        """Whether it was, when opened, a plain file without another name: a planted link is not ours to write to."""
+        return self._is_ours_alone
 
     def slot(self, shard: int) -> Slot:
         blob = os.pread(self._fd, _SLOT.size, shard * _SLOT.size)
