@@ -199,16 +199,25 @@ class _SharedShardLock(ProcessLock):
     one in the next microseconds; what is done under the lock then is done to names of 62 hex digits.
     """
 
-    __slots__ = ("_folders",)
+    __slots__ = ("_folders", "_record_folders")
 
-    def __init__(self, path: str, timeout_seconds: float, folders: tuple[str, ...]) -> None:
-        super().__init__(path, timeout_seconds)
-        self._folders = folders
+    def __init__(self, layout: Layout, shard: int, timeout_seconds: float) -> None:
+        super().__init__(layout.lock(shard), timeout_seconds)
+        self._folders = layout.own, layout.tmp, layout.entries, layout.entry_shard(shard)
+        self._record_folders = layout.records, layout.record_shard(shard)
 
     def _try_process(self) -> bool:
         for folder in self._folders:
             refuse_symlink(folder)
+        # Mostly there are no record files, and asking is cheaper than an exception. A dangling symlink leads nowhere.
+        if os.access(self._record_folders[-1], os.F_OK):
+            for folder in self._record_folders:
+                refuse_symlink(folder)
         return super()._try_process()
+
+    def _open(self) -> int:
+        refuse_symlink(os.path.dirname(self.path))
+        return super()._open()
 
 
 class ShardLocks(dict[int, ProcessLock]):
@@ -225,16 +234,13 @@ class ShardLocks(dict[int, ProcessLock]):
         self._is_shared = is_shared
 
     def __missing__(self, shard: int) -> ProcessLock:
-        layout, path = self._layout, self._layout.lock(shard)
-        folders: tuple[str, ...] = layout.entry_shard(shard), layout.record_shard(shard)
-        if self._is_shared:
-            folders += layout.entries, layout.tmp, layout.own, layout.locks, layout.records
-        for folder in folders:
+        layout = self._layout
+        for folder in (layout.entry_shard(shard), layout.record_shard(shard)):
             refuse_symlink(folder)
         lock = (
-            _SharedShardLock(path, self._timeout_seconds, folders)
+            _SharedShardLock(layout, shard, self._timeout_seconds)
             if self._is_shared
-            else ProcessLock(path, self._timeout_seconds)
+            else ProcessLock(layout.lock(shard), self._timeout_seconds)
         )
         # setdefault: of two threads that come here at once, both must get the same lock.
         return self.setdefault(shard, lock)

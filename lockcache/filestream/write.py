@@ -323,6 +323,9 @@ def _bytes_on_disk(layout: Layout, name: str, has_records: bool) -> int | None:
             size += os.lstat(layout.record(name)).st_size
         except (FileNotFoundError, NotADirectoryError):
             return size
+        except OSError as error:
+            if error.errno != errno.ELOOP:
+                raise
     return size
 
 
@@ -374,6 +377,10 @@ def _unlink(path: str) -> bool:
         os.unlink(path)
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
         return False  # planted directories are no entries, and served by nobody
+    except OSError as error:
+        if error.errno != errno.ELOOP:
+            raise
+        return False  # a symlink to itself for a folder
     return True
 
 
