@@ -194,7 +194,8 @@ def test_few_descriptors_are_degraded(filled: Path) -> None:
 def test_whatever_ends_it_what_it_made_is_removed(number: signal.Signals, filled: Path) -> None:
     before = set(everything_in(filled))
     process = subprocess.Popen([LOCKCACHE, "doctor", filled], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    _until(lambda: any(name.startswith(PREFIX) for name in os.listdir(filled / "lockcache")))
+    probes = (filled / "lockcache").glob
+    _until(lambda: process.poll() is not None or any(probes(f"{PREFIX}*")))
     process.send_signal(number)
     process.communicate(timeout=HANG_SECONDS)
     assert process.returncode == (-number if number == signal.SIGKILL else 128 + number)
