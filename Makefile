@@ -12,10 +12,11 @@ VENV := .venv
 BIN := $(VENV)/bin
 PY := $(BIN)/python
 STAMP := $(VENV)/stamp
+DOCS_STAMP := $(VENV)/stamp-docs
 PACKAGES := lockcache daemon/lockcache_daemon stress/lockcache_stress
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test check format format-check lint types layers deps stress bench clean distclean FORCE
+.PHONY: help venv demo test check docs format format-check lint types layers deps stress bench clean distclean FORCE
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -47,6 +48,10 @@ deps: $(STAMP) ## dependencies that are unused, missing or undeclared
 format: $(STAMP) ## format, and fix what can be fixed without thought
 	$(BIN)/ruff check --fix-only --quiet .
 	$(BIN)/ruff format .
+
+docs: $(DOCS_STAMP) ## the documents as pages, in build/docs; every warning is an error
+	$(PY) -m sphinx -b html -E -W --keep-going -q -d build/doctrees docs build/docs
+	@echo "build/docs/index.html"
 
 stress: $(STAMP) ## every stress scenario (STRESS_SECONDS=300), and a minute of daemons that die
 	$(BIN)/lockcache-stress takeover --seconds 60
@@ -80,3 +85,8 @@ $(STAMP): pyproject.toml
 	$(PY) -m pip install --quiet --disable-pip-version-check --upgrade "pip>=25.1" # the first with --group
 	$(PY) -m pip install --quiet --group dev --editable ".[all]"
 	@echo "$(CURDIR)" > $@
+
+# Apart from what the tests need: a generator is 15 s of installing.
+$(DOCS_STAMP): $(STAMP)
+	$(PY) -m pip install --quiet --disable-pip-version-check --group docs
+	@touch $@

@@ -39,40 +39,32 @@ def make_program_cache_key(
 
     The same arguments give the same key in every process that has the same compiler, whatever its hash seed.
 
-    Parameters
-    ----------
-    code
-        The source: ``str``; for NVVM also ``bytes`` or ``bytearray`` (the same text gives the same key).
-    code_type, target_type
-        As ``cuda.core.Program`` takes them, in any case: ``"c++"`` to ptx, cubin or ltoir; ``"ptx"`` to cubin or ptx;
-        ``"nvvm"`` to ptx or ltoir.
-    options
-        A ``cuda.core.ProgramOptions``, with its ``arch`` set.
-    name_expressions
-        Any iterable; its order is of no account. ``"f"`` and ``b"f"`` differ: they are different names to look up in
-        the compiled object. Only C++ has them; the other two ignore them, as the compilers do.
-    extra_digest
-        A digest of what the key cannot see, such as header files (``lockcache.headers.fingerprint``). Given one, the
-        caller vouches for everything that the compilation reads beside its arguments.
+    Args:
+        code: The source: ``str``; for NVVM also ``bytes`` or ``bytearray`` (the same text gives the same key).
+        code_type: With ``target_type`` as ``cuda.core.Program`` takes them, in any case: ``"c++"`` to ptx, cubin or
+            ltoir; ``"ptx"`` to cubin or ptx; ``"nvvm"`` to ptx or ltoir.
+        options: A ``cuda.core.ProgramOptions``, with its ``arch`` set.
+        target_type: See ``code_type``.
+        name_expressions: Any iterable; its order is of no account. ``"f"`` and ``b"f"`` differ: they are different
+            names to look up in the compiled object. Only C++ has them; the other two ignore them, as the compilers do.
+        extra_digest: A digest of what the key cannot see, such as header files
+            (:func:`lockcache.headers.fingerprint`). Given one, the caller vouches for everything that the compilation
+            reads beside its arguments.
 
     What goes in: the code, the options as the compiler sees them, ``options.name``, the target, the name expressions,
     the version and build of NVRTC, NVVM or nvJitLink (of the driver where the driver links), the environment variables
     that these compilers read, the working directory where it reaches the output (C++ with debug or line information,
     LTO-IR), ``extra_digest``, and the version of this scheme.
 
-    Raises
-    ------
-    lockcache.errors.UncacheableError
-        A ``ValueError``: a hit would leave out a side effect (``create_pch``, ``time``, ``fdevice_time_trace``); or,
-        without ``extra_digest``, the compilation reads what the key cannot see (``include_path``, ``pre_include``,
-        ``pch``, ``use_pch``, ``pch_dir``, a name with a directory part, an ``#include`` of a file, the clock, a ptxas
-        options file, ``use_libdevice``); or no compiler version can be had. The message says what to do.
-    TypeError
-        An argument, or an option that cuda.core would ignore without a word, has the wrong type.
-    ValueError
-        An unknown code or target type, or a pair that ``Program.compile`` does not support.
-
     What cuda.core itself raises for options that a compiler does not have (NVVM: ``CUDAError``) comes through as it is.
+
+    Raises:
+        UncacheableError: A hit would leave out a side effect (``create_pch``, ``time``, ``fdevice_time_trace``); or,
+            without ``extra_digest``, the compilation reads what the key cannot see (``include_path``, ``pre_include``,
+            ``pch``, ``use_pch``, ``pch_dir``, a name with a directory part, an ``#include`` of a file, the clock, a
+            ptxas options file, ``use_libdevice``); or no compiler version can be had. The message says what to do.
+        TypeError: An argument, or an option that cuda.core would ignore without a word, has the wrong type.
+        ValueError: An unknown code or target type, or a pair that ``Program.compile`` does not support.
     """
     request = coerce_request(code, code_type, options, target_type, name_expressions, extra_digest)
     return hashing.key([request.code_type, *_DESCRIBE[request.code_type](request)])

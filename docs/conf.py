@@ -1,0 +1,42 @@
+"""How Sphinx builds these pages: `make docs`. Every warning is an error there."""
+
+from __future__ import annotations
+
+import lockcache
+
+project = "lockcache"
+author = "the lockcache authors"
+copyright = author  # noqa: A001 - Sphinx's name
+version = release = lockcache.__version__
+
+extensions = [
+    "myst_parser",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.napoleon",
+]
+exclude_patterns = ["_build"]
+
+# Each heading can be linked to as page.md#its-text.
+myst_heading_anchors = 3
+# What a docstring refers to must be in the API reference, if it is ours; nothing is fetched to know the others.
+nitpicky = True
+nitpick_ignore_regex = [(r"py:.*", r"(?!lockcache).*")]
+
+autodoc_member_order = "bysource"
+autodoc_typehints = "signature"
+autodoc_typehints_format = "short"
+autodoc_type_aliases = {"_T": "_T"}
+# Single backticks in docstrings are code.
+default_role = "code"
+
+html_theme = "pydata_sphinx_theme"
+html_title = f"lockcache {release}"
+html_theme_options = {
+    "navigation_with_keys": False,
+    "show_nav_level": 2,
+    "secondary_sidebar_items": ["page-toc"],
+    "footer_start": [],
+    "footer_end": [],
+}
+html_show_sourcelink = False
+html_copy_source = False
