@@ -26,7 +26,7 @@ ON_A_DIRECTORY = {
     "top": ("top",),
     "verify": ("verify",),
 }
-WITHOUT_A_DIRECTORY = {"completion", "doctor", "path", "unpack"}
+WITHOUT_A_DIRECTORY = {"completion", "doctor", "key", "path", "unpack"}
 
 BAD_VALUES = [
     (("stats", "--no-such-option"), "--no-such-option"),
