@@ -10,8 +10,8 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Generator
-from typing import Final
+from collections.abc import Callable, Generator
+from typing import Final, Protocol
 
 from xxhash import xxh3_128, xxh3_128_digest
 
@@ -74,12 +74,19 @@ def needs_payload(records: list[bytes], size_bytes: int) -> bool:
     return not records or any(_may_have(blob, size_bytes) for blob in records)
 
 
-def digest_payload(fd: int, size_bytes: int) -> Generator[int, None, bytes]:
-    """The payload's digest. Yields how many bytes were read, after each piece.
+class Hasher(Protocol):
+    """What digests piece by piece."""
+
+    def update(self, data: bytes, /) -> object: ...
+    def digest(self) -> bytes: ...
+
+
+def digest_payload(fd: int, size_bytes: int, new: Callable[[], Hasher] = xxh3_128) -> Generator[int, None, bytes]:
+    """The payload's digest, by the checksum's hash or a ``new`` one. Yields how many bytes were read, after each piece.
 
     Raises :class:`OSError`: ESTALE for a file that was removed or cut meanwhile.
     """
-    hasher, offset = xxh3_128(), 0
+    hasher, offset = new(), 0
     while offset < size_bytes:
         chunk = os.pread(fd, min(_CHUNK_BYTES, size_bytes - offset), offset)
         if not chunk:

@@ -18,6 +18,7 @@ import os
 import stat
 import time
 from collections.abc import Generator, Iterator
+from hashlib import sha256
 from typing import Final, NamedTuple
 
 from lockcache.filestream.checking import (
@@ -32,7 +33,7 @@ from lockcache.filestream.directory import CacheDirectory
 from lockcache.filestream.folders import refuse_symlink
 from lockcache.filestream.layout import Layout, is_entry_file
 from lockcache.filestream.quarantine import make_place, quarantine_locked
-from lockcache.filestream.signing import is_signed
+from lockcache.filestream.signing import KeyRing, is_signed
 from lockcache.filestream.usage import UsagePage
 from lockcache.filestream.write import remove_locked
 
@@ -115,24 +116,35 @@ def entry_names(layout: Layout, shard: int) -> list[str]:
 
 
 def verify_shard(
-    directory: CacheDirectory, shard: int, *, repair: bool = False, may_use: bool = False
+    directory: CacheDirectory,
+    shard: int,
+    *,
+    repair: bool = False,
+    may_use: bool = False,
+    keys: KeyRing | None = None,
 ) -> Iterator[Verdict]:
     """A verdict for each entry of a shard that is still there when its turn comes."""
     for name in entry_names(directory.layout, shard):
-        verdict = verify_entry(directory, name, repair=repair, may_use=may_use)
+        verdict = verify_entry(directory, name, repair=repair, may_use=may_use, keys=keys)
         if verdict is not None:
             yield verdict
 
 
 def verify_entry(
-    directory: CacheDirectory, name: str, *, repair: bool = False, may_use: bool = False
+    directory: CacheDirectory,
+    name: str,
+    *,
+    repair: bool = False,
+    may_use: bool = False,
+    keys: KeyRing | None = None,
 ) -> Verdict | None:
     """The verdict on one entry; ``None`` if there is none under this name.
 
-    With ``repair`` a corrupt one is moved into quarantine. With ``may_use`` entries of others are read even where that
+    With ``repair`` a corrupt one is moved into quarantine. With ``keys`` signatures are verified; without, entries that
+    are signed are not. With ``may_use`` entries of others are read even where that
     counts as a use. Raises :class:`OSError` only for what is no news of the entry (no descriptors left).
     """
-    steps = verify_in_steps(directory, name, repair=repair, may_use=may_use)
+    steps = verify_in_steps(directory, name, repair=repair, may_use=may_use, keys=keys)
     while True:
         try:
             next(steps)
@@ -142,7 +154,12 @@ def verify_entry(
 
 
 def verify_in_steps(
-    directory: CacheDirectory, name: str, *, repair: bool = False, may_use: bool = False
+    directory: CacheDirectory,
+    name: str,
+    *,
+    repair: bool = False,
+    may_use: bool = False,
+    keys: KeyRing | None = None,
 ) -> Generator[int, None, Verdict | None]:
     """As :func:`verify_entry`, for whoever has a rate to keep: yields the bytes that each step read.
 
@@ -151,7 +168,7 @@ def verify_in_steps(
     suspected: object = None
     for _ in range(_ATTEMPTS):
         try:
-            entry = _OpenEntry(directory.layout, name, may_use=may_use)
+            entry = _OpenEntry(directory.layout, name, may_use=may_use, keys=keys)
         except FileNotFoundError:
             return None
         except OSError as error:
@@ -222,10 +239,11 @@ def _record_bytes(layout: Layout, name: str) -> int:
 class _OpenEntry:
     """An entry's file, held open: its inode is nobody else's for as long."""
 
-    __slots__ = ("_error", "_fd", "_layout", "_name", "_path", "_records", "_refusal", "_size", "inode")
+    __slots__ = ("_error", "_fd", "_keys", "_layout", "_name", "_path", "_records", "_refusal", "_size", "inode")
 
-    def __init__(self, layout: Layout, name: str, *, may_use: bool) -> None:
+    def __init__(self, layout: Layout, name: str, *, may_use: bool, keys: KeyRing | None = None) -> None:
         """Raises :class:`FileNotFoundError` if there is none, and what is no news of it."""
+        self._keys = keys
         self._layout, self._name, self._path = layout, name, layout.entry(name)
         self._error = self._refusal = ""
         self._records: list[bytes] = []
@@ -276,15 +294,26 @@ class _OpenEntry:
 
     def _look_inside(self) -> Generator[int, None, Verdict]:
         self._records = records = read_records(self._layout, self._fd, self._name)
+        if self._keys is not None and any(map(is_signed, records)):
+            return (yield from self._look_at_signature(self._keys))
         digest = b""
         if needs_payload(records, self._size):
             digest = yield from digest_payload(self._fd, self._size)
         wrong = judge(records, self._name, self._size, digest)
         if not wrong:
-            return Verdict(self._name, WHOLE if records else UNVERIFIED, self._size)
+            why = "not signed, so not served where keys are" if self._keys is not None else ""
+            return Verdict(self._name, WHOLE if records and not why else UNVERIFIED, self._size, why)
         if wrong == "record" and is_of_another_version(records, self._name, digest):
             return Verdict(self._name, UNVERIFIED, self._size, _why_unverified(records))
         return Verdict(self._name, CORRUPT, self._size, wrong)
+
+    def _look_at_signature(self, keys: KeyRing) -> Generator[int, None, Verdict]:
+        digest = yield from digest_payload(self._fd, self._size, sha256)
+        if any(keys.binds(blob, self._name, digest) for blob in self._records):
+            return Verdict(self._name, WHOLE, self._size)
+        if any(map(keys.knows, self._records)):
+            return Verdict(self._name, CORRUPT, self._size, "digest")
+        return Verdict(self._name, UNVERIFIED, self._size, "signed with a key that is not here")
 
     def _open(self, may_use: bool) -> int:
         try:
@@ -312,4 +341,4 @@ class _OpenEntry:
 
 
 def _why_unverified(records: list[bytes]) -> str:
-    return "signed: only a reader with the key can tell" if any(map(is_signed, records)) else _NEWER
+    return "signed: only who has the key can tell" if any(map(is_signed, records)) else _NEWER

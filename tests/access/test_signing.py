@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 import os
 import pickle
 import shutil
@@ -303,6 +304,60 @@ def test_verifying_without_the_key_calls_signed_entries_unverified_and_moves_non
     assert verdict is not None
     assert (verdict.state, verdict.is_repaired, "key" in verdict.why) == ("unverified", False, True)
     directory.close()
+
+
+@pytest.mark.parametrize(
+    "change, state",
+    [
+        ("nothing", "whole"),
+        ("a bit", "corrupt"),
+        ("the name", "corrupt"),
+        ("unsigned", "unverified"),
+        ("foreign", "unverified"),
+        ("no record", "unverified"),
+    ],
+)
+def test_verifying_with_the_key_tells_tampering_from_what_was_never_signed(signed, cache_path, tmp_path, change, state):
+    signed().put_entry("k", Entry(b"code", {"long": "x" * 9000}))
+    path = entry_path(cache_path)
+    if change == "a bit":
+        with open(path, "r+b") as file:
+            file.write(b"C")
+    elif change == "the name":
+        for path_of in (entry_path, record_path):
+            if os.path.exists(path_of(cache_path)):
+                os.makedirs(os.path.dirname(path_of(cache_path, b"moved")), exist_ok=True)
+                shutil.copy2(path_of(cache_path), path_of(cache_path, b"moved"))
+    elif change == "unsigned":
+        signed(False)["k"] = b"code"
+    elif change == "foreign":
+        signed(write_keys(tmp_path / "foreign", FOREIGN))["k"] = b"code"
+    elif change == "no record":
+        if os.path.exists(record_path(cache_path)):
+            os.unlink(record_path(cache_path))
+        if os.listxattr(path):
+            os.removexattr(path, XATTR)
+    directory = CacheDirectory(str(cache_path), 1.0)
+    name = entry_name(b"moved" if change == "the name" else b"k")
+    verdict = verify_entry(directory, name, repair=True, keys=KeyRing([OLD]))
+    assert verdict is not None
+    assert (verdict.state, verdict.is_repaired) == (state, state == "corrupt")
+    directory.close()
+
+
+def test_lockcache_verify_takes_the_key_from_the_environment(cache_path, key_file, monkeypatch, capfd):
+    monkeypatch.setenv("LOCKCACHE_SIGNING_KEY_FILE", str(key_file))
+    with FileStreamProgramCache(cache_path) as cache:
+        cache["k"] = b"code"
+    assert run(["verify", "--json", str(cache_path)]) == 0
+    assert json.loads(capfd.readouterr().out)["whole"] == 1
+    with open(entry_path(cache_path), "r+b") as file:
+        file.write(b"C")
+    assert run(["verify", "--json", str(cache_path)]) == 1
+    assert json.loads(capfd.readouterr().out)["corrupt"] == 1
+    monkeypatch.delenv("LOCKCACHE_SIGNING_KEY_FILE")
+    assert run(["verify", "--json", str(cache_path)]) == 0
+    assert json.loads(capfd.readouterr().out)["unverified"] == 1
 
 
 def test_packing_takes_the_key_and_unpacking_signs_with_its_own(tmp_path, key_file, monkeypatch):

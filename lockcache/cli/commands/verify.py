@@ -16,6 +16,7 @@ from lockcache.filestream.directory import CacheDirectory
 from lockcache.filestream.layout import SHARDS
 from lockcache.filestream.quarantine import measure_quarantine
 from lockcache.filestream.recovery import recount_all
+from lockcache.filestream.signing import load_keys
 from lockcache.filestream.verify import (
     CORRUPT,
     PASSED_OVER,
@@ -113,9 +114,10 @@ def _verify(
     opened: CacheDirectory, verified: _Verified, repair: bool, touch: bool, show: Callable[[int, int], None]
 ) -> None:
     total = held(opened).bytes
+    keys = load_keys(None)
     for shard in range(SHARDS):
         for name in entry_names(opened.layout, shard):
-            steps = verify_in_steps(opened, name, repair=repair, may_use=touch)
+            steps = verify_in_steps(opened, name, repair=repair, may_use=touch, keys=keys)
             while True:
                 try:
                     verified.bytes += next(steps)
