@@ -279,7 +279,8 @@ def test_rotating_puts_a_new_key_in_front_and_keeps_as_many_as_wanted(tmp_path, 
     assert run(["key", "rotate", str(path)]) == 0
     first, *older = read_key_file(str(path))
     assert (older, stat.S_IMODE(path.stat().st_mode)) == ([NEW, OLD], 0o640)
-    assert run(["key", "rotate", "--keep", "1", str(path)]) == 0
+    assert run(["key", "rotate", "--keep", "1", "--json", str(path)]) == 0
+    assert json.loads(capfd.readouterr().out) == {"path": str(path), "keys": 2}
     assert read_key_file(str(path))[1:] == [first]
     path.write_text("nonsense")
     assert run(["key", "rotate", str(path)]) == 2

@@ -12,6 +12,8 @@ from typing import Final
 
 import click
 
+from lockcache.cli import options
+from lockcache.cli.output import print_json
 from lockcache.filestream.replace import write_all
 from lockcache.filestream.signing import encode_key, new_key, read_key_file
 
@@ -36,7 +38,8 @@ def command() -> None:
 
 @command.command("new")
 @_FILE
-def new(file: str) -> None:
+@options.as_json
+def new(file: str, as_json: bool) -> None:
     """Write a new key into FILE (mode 0600), which must not be there yet.
 
     \b
@@ -45,12 +48,14 @@ def new(file: str) -> None:
       export LOCKCACHE_SIGNING_KEY_FILE=~/.config/lockcache.key
     """
     _write_new(file, [new_key()])
+    _tell(file, 1, as_json)
 
 
 @command.command("rotate")
 @_FILE
 @click.option("--keep", metavar="N", type=click.IntRange(0), help="Keep so many of the older keys; by default all.")
-def rotate(file: str, keep: int | None) -> None:
+@options.as_json
+def rotate(file: str, keep: int | None, as_json: bool) -> None:
     """Put a new key in front of those in FILE: it signs from now on, the others still verify.
 
     Programs read FILE when they open a cache. Until all have done so, those with the older keys miss what the new one
@@ -62,17 +67,24 @@ def rotate(file: str, keep: int | None) -> None:
       lockcache key rotate --keep 1 ~/.config/lockcache.key
     """
     older = read_key_file(file)
+    kept = older if keep is None else older[:keep]
     real = os.path.realpath(file)
     mode = os.stat(real).st_mode & 0o777
     staged = f"{real}.new-{os.getpid()}"
     try:
-        _write_new(staged, [new_key(), *older[: len(older) if keep is None else keep]])
+        _write_new(staged, [new_key(), *kept])
         os.chmod(staged, mode)
         os.rename(staged, real)
     except BaseException:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(staged)
         raise
+    _tell(file, 1 + len(kept), as_json)
+
+
+def _tell(file: str, keys: int, as_json: bool) -> None:
+    if as_json:
+        print_json({"path": os.path.abspath(file), "keys": keys})
 
 
 def _write_new(file: str, keys: list[bytes]) -> None:
