@@ -202,7 +202,7 @@ def test_the_alerts_of_the_documents_are_rules_and_name_metrics_that_there_are(
     cache_path: Path, tmp_path: Path
 ) -> None:
     text = (Path(__file__).parents[2] / "docs" / "observability.md").read_text()
-    (alerts,) = re.findall(r"(?ms)^```\n(- alert:.*?)^```$", text)
+    (alerts,) = re.findall(r"(?ms)^```yaml\n(- alert:.*?)^```$", text)
     rules = tmp_path / "rules.yml"
     rules.write_text("groups:\n- name: lockcache\n  rules:\n" + textwrap.indent(alerts, "  "))
     checked = subprocess.run([promtool(), "check", "rules", str(rules)], capture_output=True, text=True, check=False)

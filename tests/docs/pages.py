@@ -1,0 +1,68 @@
+"""The blocks of code in the documents, and what the documents say of how to run them.
+
+In front of a block may stand comments, which no reader sees::
+
+    <!-- no-run: why it cannot run here -->
+    <!-- needs: PROGRAM -->       run only where that program is installed
+    <!-- file: NAME -->           not run but written to that file, for the blocks behind it
+    <!-- setup:                   run as if it were a console block
+    $ command
+    -->
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+__all__ = ["PAGES", "PROJECT", "Block", "blocks", "name"]
+
+PROJECT: Final = Path(__file__).parents[2]
+PAGES: Final = sorted([PROJECT / "README.md", PROJECT / "CONTRIBUTING.md", *(PROJECT / "docs").rglob("*.md")])
+
+_BLOCK: Final = re.compile(
+    r"^(?P<indent> *)(?P<fence>```+)(?P<language>[^\n]*)\n(?P<text>.*?)^(?P=indent)(?P=fence) *$"
+    r"|^<!-- setup:\n(?P<setup>.*?)^-->$"
+    r"|^<!-- (?P<mark>no-run|needs|file): (?P<value>.*?) -->$",
+    re.MULTILINE | re.DOTALL,
+)
+
+
+@dataclass(frozen=True)
+class Block:
+    """One block: where it stands, its language, and what the comments in front of it say."""
+
+    page: Path
+    line: int
+    language: str
+    text: str
+    no_run: str = ""
+    needs: str = ""
+    file: str = ""
+
+    def __str__(self) -> str:
+        return f"{name(self.page)}:{self.line}"
+
+
+def name(page: Path) -> str:
+    """The page's path in the project."""
+    return page.relative_to(PROJECT).as_posix()
+
+
+def blocks(page: Path) -> Iterator[Block]:
+    """Every block of a page, in order; setups are console blocks."""
+    text = page.read_text()
+    marks: dict[str, str] = {}
+    for match in _BLOCK.finditer(text):
+        line = text.count("\n", 0, match.start()) + 1
+        if match["mark"]:
+            marks[match["mark"].replace("-", "_")] = match["value"]
+        elif match["setup"] is not None:
+            yield Block(page, line, "console", match["setup"])
+        else:
+            block = re.sub(rf"^{match['indent']}", "", match["text"], flags=re.MULTILINE)
+            yield Block(page, line, match["language"].strip(), block, **marks)
+            marks = {}
