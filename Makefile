@@ -53,7 +53,8 @@ docs: $(DOCS_STAMP) ## the documents as pages, in build/docs; every warning is a
 	$(PY) -m sphinx -b html -E -W --keep-going -q -d build/doctrees docs build/docs
 	@echo "build/docs/index.html"
 
-stress: $(STAMP) ## every stress scenario (STRESS_SECONDS=300), and a minute of daemons that die
+stress: $(STAMP) ## every stress scenario (STRESS_SECONDS=300), death at every step, and a minute of daemons that die
+	$(BIN)/lockcache-stress kill-table
 	$(BIN)/lockcache-stress takeover --seconds 60
 	$(BIN)/lockcache-stress all --seconds $(STRESS_SECONDS) $(ARGS)
 

@@ -17,6 +17,7 @@ from lockcache_stress.bugs import BUGS
 from lockcache_stress.errors import UnusableError
 from lockcache_stress.faults import HERD_FAULTS
 from lockcache_stress.herd import HerdOptions, HerdOutcome, run_herd
+from lockcache_stress.kill_table.command import kill_table_command
 from lockcache_stress.options import JSON, MOST_PROCESSES, SEED, choose_seed, common
 from lockcache_stress.outcome import Outcome, Told
 from lockcache_stress.plan import Scenario
@@ -151,6 +152,7 @@ def all_command(seconds: float, seed: int | None, as_json: bool) -> int:
 
 
 cli.add_command(simulate_command)
+cli.add_command(kill_table_command)
 
 
 @cli.command("bugs", short_help="plants bugs in the library: is each of them found?")

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from lockcache import Entry, FileStreamProgramCache
-from tests.crash.death import CHANGES, deaths, die
+from lockcache_stress.kill_table.death import CHANGES, deaths, die
 from tests.crash.measure import assert_accounting_is_not_too_low, assert_one_recount_mends_all
 
 OLD = Entry(b"old" * 500, {"name": "old", "symbols": {b"f": b"_Z1fv"}})

@@ -14,8 +14,8 @@ from lockcache.filestream import quarantine
 from lockcache.filestream.directory import CacheDirectory
 from lockcache.filestream.layout import SHARDS, Layout, entry_name
 from lockcache.filestream.verify import verify_entry, verify_shard
+from lockcache_stress.kill_table.death import deaths
 from tests.crash.damage import DAMAGES
-from tests.crash.death import deaths
 from tests.crash.measure import accounted, assert_accounting_is_not_too_low, assert_one_recount_mends_all, on_disk
 from tests.crash.test_disk_full import DISKS, _fill_up
 from tests.crash.traced import run_traced

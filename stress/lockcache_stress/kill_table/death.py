@@ -1,38 +1,47 @@
 """Death at a chosen step: a forked child that SIGKILLs itself in front of its n-th call to the operating system.
 
 Dying in front of call n+1 is dying behind call n, so going through all n leaves every state on disk that a process
-which dies between two calls can leave. (What dies within one: :mod:`tests.crash.test_death_within_a_system_call`.)
+which dies between two calls can leave. (What dies within one: ``tests/crash/test_death_within_a_system_call.py``.)
 """
 
 from __future__ import annotations
 
 import os
+import re
 import signal
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
+import lockcache.filestream.lease
 import lockcache.filestream.locks
 import lockcache.filestream.recency
+import lockcache.filestream.usage
 import lockcache.filestream.write
 
 __all__ = ["CHANGES", "deaths", "die"]
 
 # fmt: off
 _CALLS: Final = (
-    "access", "chmod", "close", "fstat", "fsync", "getxattr", "listdir", "lstat", "mkdir", "open", "pread", "pwrite",
-    "read", "rename", "rmdir", "scandir", "setxattr", "stat", "unlink", "utime", "write",
+    "access", "chmod", "close", "fstat", "fsync", "ftruncate", "getxattr", "listdir", "lstat", "mkdir", "open", "pread",
+    "pwrite", "read", "rename", "rmdir", "scandir", "setxattr", "stat", "unlink", "utime", "write",
 )
 # fmt: on
 #: The calls that change the disk: for actions that look into 256 shards, most of which are empty.
-CHANGES: Final = ("mkdir", "pwrite", "rename", "rmdir", "setxattr", "unlink", "write")
+CHANGES: Final = ("ftruncate", "mkdir", "pwrite", "rename", "rmdir", "setxattr", "unlink", "write")
 # Looked up once by the modules that call them, so that replacing them in `os` would not reach those.
 _BOUND: Final = [
+    (lockcache.filestream.lease, "lock_descriptor"),
     (lockcache.filestream.locks, "lock_descriptor"),
     (lockcache.filestream.locks, "unlock_descriptor"),
     (lockcache.filestream.write, "lock_descriptor"),
     (lockcache.filestream.recency, "_utime"),
+    (lockcache.filestream.usage, "_lstat"),
+    (lockcache.filestream.usage, "_pread"),
+    (lockcache.filestream.usage, "_pwrite"),
 ]
+_PATHS: Final = {"rename": 2}
+_DELETED: Final = re.compile(r" \(deleted\)$")
 
 # No action takes so many calls; a guard against an action that never ends.
 _MOST_CALLS: Final = 5000
@@ -49,11 +58,14 @@ def deaths(prepare: Callable[[], Callable[[], object]], calls: Sequence[str] = (
         if died_at is None:
             return
         yield f"call {number}: {died_at}"
-    raise AssertionError("the action does not end")
+    raise RuntimeError(f"the action does not end within {_MOST_CALLS} calls")
 
 
 def die(action: Callable[[], object], number: int, calls: Sequence[str] = ()) -> str | None:
-    """Run ``action`` in a child that dies in front of its ``number``-th call; which that was, ``None`` if none."""
+    """Run ``action`` in a child that dies in front of its ``number``-th call; which that was, ``None`` if none.
+
+    Told as the call and the files it is about, descriptors by what they are open on: ``rename(/a, /b)``.
+    """
     receiver, sender = os.pipe()
     child = os.fork()
     if not child:
@@ -65,7 +77,8 @@ def die(action: Callable[[], object], number: int, calls: Sequence[str] = ()) ->
     status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     if status == -signal.SIGKILL:
         return said
-    assert status == 0, said
+    if status:
+        raise RuntimeError(f"the action failed: {said}")
     return None
 
 
@@ -73,7 +86,7 @@ def _act_and_exit(action: Callable[[], object], number: int, calls: Sequence[str
     try:
         _arm(number, calls, sender)
         action()
-    except BaseException:  # noqa: BLE001 - it must not reach the test runner's stack, of which this is a copy
+    except BaseException:  # noqa: BLE001 - it must not reach the caller's stack, of which this is a copy
         os.write(sender, traceback.format_exc().encode())
         os._exit(1)
     os._exit(0)
@@ -81,6 +94,7 @@ def _act_and_exit(action: Callable[[], object], number: int, calls: Sequence[str
 
 def _arm(number: int, calls: Sequence[str], sender: int) -> None:
     write, kill, me = os.write, os.kill, os.getpid()
+    readlink = os.readlink
     left = number
 
     def arm(name: str, call: Callable[..., Any]) -> Callable[..., Any]:
@@ -88,7 +102,8 @@ def _arm(number: int, calls: Sequence[str], sender: int) -> None:
             nonlocal left
             left -= 1
             if left == 0:
-                write(sender, f"{name}{args!r}".encode())
+                files = ", ".join(_file(each, kwargs, readlink) for each in args[: _PATHS.get(name, 1)])
+                write(sender, f"{name}({files})".encode())
                 kill(me, signal.SIGKILL)
             return call(*args, **kwargs)
 
@@ -96,5 +111,18 @@ def _arm(number: int, calls: Sequence[str], sender: int) -> None:
 
     for name in calls or _CALLS:
         setattr(os, name, arm(name, getattr(os, name)))
-    for module, name in () if calls else _BOUND:
-        setattr(module, name, arm(name.lstrip("_"), getattr(module, name)))
+    for module, bound in _BOUND:
+        name = bound.lstrip("_")
+        if name in calls or not calls:
+            # From the module: what `os` has by now counts already.
+            setattr(module, bound, arm(name, getattr(module, bound)))
+
+
+def _file(given: Any, options: dict[str, Any], readlink: Callable[[str], str]) -> str:
+    """The path that a call is about."""
+    if isinstance(given, int):
+        return _DELETED.sub("", readlink(f"/proc/self/fd/{given}"))
+    path = os.fspath(given)
+    path = path.decode() if isinstance(path, bytes) else path
+    folder = options.get("dir_fd", options.get("src_dir_fd"))
+    return path if folder is None else f"{readlink(f'/proc/self/fd/{folder}')}/{path}"

@@ -1,0 +1,67 @@
+"""The table of what survives a SIGKILL: made by real deaths, true in the documents, and able to say no."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from lockcache.filestream.layout import Layout, entry_name
+from lockcache_stress.kill_table import survey, table
+from lockcache_stress.kill_table.actions import ACTIONS, KEY
+from lockcache_stress.kill_table.table import as_markdown, make_rows
+from tests.stress.support import stress, stress_json
+
+PAGE = Path(__file__).parents[2] / "docs/kill-table.md"
+
+
+@pytest.mark.parametrize("name", ["replace", "recount", "sweep"])
+def test_the_page_in_the_documents_says_what_fresh_deaths_leave(name: str) -> None:
+    rows = list(make_rows([name]))
+    fresh = as_markdown(rows).split("\n## ")[1]
+    written = {part.split("\n")[0]: part for part in PAGE.read_text().split("\n## ")}
+    assert fresh.strip() == written[name].strip(), "lockcache-stress kill-table --markdown > docs/kill-table.md"
+
+
+def test_the_page_has_every_action_and_nothing_on_it_is_wrong() -> None:
+    text = PAGE.read_text()
+    assert [line[3:] for line in text.splitlines() if line.startswith("## ")] == list(ACTIONS)
+    lines = [line for line in text.splitlines() if line.startswith("| 1")]
+    assert len(lines) >= len(ACTIONS)
+    assert all(line.endswith("| ok |") for line in text.splitlines() if line.startswith("|") and "`" in line)
+
+
+def test_steps_of_the_accounting_are_among_the_deaths(run_path: Path) -> None:
+    rows = stress_json("kill-table", "sweep", run_path=run_path)
+    assert all(row["ok"] for row in rows)
+    assert [row["number"] for row in rows] == list(range(1, len(rows) + 1))
+    steps = [row["step"] for row in rows]
+    assert steps[:2] == ["unlink(entries/SHARD/NAME)", "pwrite(lockcache/usage)"]
+    assert os.listdir(run_path) == []
+
+
+def test_an_entry_that_is_served_torn_and_a_page_that_is_too_low_are_wrong(tmp_path: Path) -> None:
+    root = str(tmp_path / "cache")
+    ACTIONS["put"].prepare(root)()
+    path = Layout(root).entry(entry_name(KEY))
+    os.removexattr(path, "user.lockcache")  # an entry without a record is served as it is
+    os.truncate(path, 9)
+    left = survey.survey(root)
+    assert left.entry == "torn"
+    assert any("no whole entry" in each for each in left.wrong)
+    shutil.rmtree(root)
+    ACTIONS["put"].prepare(root)()
+    with open(Layout(root).usage, "r+b") as file:
+        file.write(bytes(4096))
+    assert any("too little" in each for each in survey.survey(root).wrong)
+
+
+def test_what_is_wrong_is_said_and_is_exit_code_1(tmp_path: Path) -> None:
+    row = table.Row("put", 1, "open(x)", survey.Survey("torn", 6, 0, 0, 0, ("all is lost",)))
+    assert not row.ok
+    assert "all is lost |" in as_markdown([row])
+    ran = stress("kill-table", "sleep", run_path=tmp_path)
+    assert ran.returncode == 2
+    assert "sleep" in ran.stderr
