@@ -15,11 +15,12 @@ import os
 import signal
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from lockcache import FileStreamProgramCache
 from lockcache.filestream.layout import parse_staged_name
+from lockcache_stress.samples import Samples
 
 __all__ = ["Peaks", "Sampler", "bytes_on_disk"]
 
@@ -42,6 +43,10 @@ class Peaks:
     #: Most bytes that were on the disk and not accounted for. Nothing positive is right.
     unaccounted_bytes: int = 0
     final_bytes: int = 0
+    #: The same over time: sums of sizes, what the accounting page said, and the file system's own number.
+    disk: Samples = field(default_factory=Samples)
+    accounted: Samples = field(default_factory=Samples)
+    statvfs: Samples = field(default_factory=Samples)
 
 
 class Sampler:
@@ -52,6 +57,7 @@ class Sampler:
         self._cache = FileStreamProgramCache(directory)
         self._is_own_mount = is_own_mount
         self._next = 0.0
+        self._began: float | None = None
         self.peaks = Peaks(statvfs_bytes=0 if is_own_mount else None)
 
     def sample(self, pids: Iterable[int]) -> None:
@@ -70,6 +76,7 @@ class Sampler:
             status = os.statvfs(self._directory)
             used = (status.f_blocks - status.f_bfree) * status.f_frsize
             self.peaks.statvfs_bytes = max(self.peaks.statvfs_bytes, used)
+            self.peaks.statvfs.add(self._seconds(), used)
 
     def sample_final(self) -> None:
         """Look once more, when nobody writes any more."""
@@ -95,6 +102,16 @@ class Sampler:
         peaks.samples += 1
         peaks.disk_bytes = max(peaks.disk_bytes, disk)
         peaks.unaccounted_bytes = max(peaks.unaccounted_bytes, unaccounted)
+        seconds = self._seconds()
+        peaks.disk.add(seconds, disk)
+        peaks.accounted.add(seconds, accounted)
+
+    def _seconds(self) -> float:
+        """Since the first sample."""
+        now = time.monotonic()
+        if self._began is None:
+            self._began = now
+        return now - self._began
 
 
 def bytes_on_disk(directory: str) -> int:

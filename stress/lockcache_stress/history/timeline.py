@@ -9,7 +9,7 @@ from typing import Final
 from lockcache_stress.history.operations import Kind, Operation, Value
 from lockcache_stress.history.reduction import Reduced
 
-__all__ = ["as_html", "as_text"]
+__all__ = ["as_html", "as_svg", "as_text", "explain"]
 
 _COLUMNS: Final = 72
 _ROW_PIXELS: Final = 34
@@ -42,25 +42,36 @@ def as_text(reduced: Reduced) -> str:
     return "\n".join(lines)
 
 
-def as_html(reduced: Reduced, title: str) -> str:
-    """A whole page, without anything from elsewhere."""
+def as_svg(reduced: Reduced) -> str:
+    """The drawing alone, to stand in a page; its text has the colour of what is around it."""
     begin, end = _span(reduced.operations)
     processes = sorted({each.process for each in reduced.operations})
     rows = {process: number for number, process in enumerate(processes)}
-    height = _ROW_PIXELS * (len(processes) + 1)
+    width, height = _LABEL_PIXELS + _WIDTH_PIXELS + 20, _ROW_PIXELS * (len(processes) + 1)
     shapes = [
         f'<text x="4" y="{_ROW_PIXELS * row + 22}">{html.escape(process)}</text>' for process, row in rows.items()
     ]
     shapes += [_bar(each, rows[each.process], begin, end, each is reduced.impossible) for each in reduced.operations]
-    listing = html.escape(as_text(reduced))
+    return f'<svg class="timeline" role="img" width="{width}" height="{height}">{"".join(shapes)}</svg>'
+
+
+def explain(reduced: Reduced) -> str:
+    """What the drawing shows, in words."""
+    begin, end = _span(reduced.operations)
+    return (
+        f"Held before: {_held(reduced)}. {(end - begin) / 1000:,.0f} microseconds in all. "
+        "The operation in red cannot have ended as it did."
+    )
+
+
+def as_html(reduced: Reduced, title: str) -> str:
+    """A whole page, without anything from elsewhere."""
     return (
         f"<!doctype html><html lang=en><meta charset=utf-8><title>{html.escape(title)}</title>"
         "<style>body{font:14px system-ui;margin:2em;color-scheme:light dark}svg{font:12px system-ui;fill:currentColor}"
         "pre{overflow:auto}</style>"
-        f"<h1>{html.escape(title)}</h1><p>Held before: {html.escape(_held(reduced))}. "
-        f"{(end - begin) / 1000:,.0f} microseconds in all. The operation in red cannot have ended as it did.</p>"
-        f'<svg width="{_LABEL_PIXELS + _WIDTH_PIXELS + 20}" height="{height}">{"".join(shapes)}</svg>'
-        f"<pre>{listing}</pre></html>\n"
+        f"<h1>{html.escape(title)}</h1><p>{html.escape(explain(reduced))}</p>{as_svg(reduced)}"
+        f"<pre>{html.escape(as_text(reduced))}</pre></html>\n"
     )
 
 

@@ -1,0 +1,74 @@
+"""``--junit FILE.xml``: a test suite for each scenario, a test case for each check, for CI to read.
+
+In the dialect that Jenkins, GitLab and the actions for GitHub agree on (the schema of Jenkins's xUnit plugin). What is
+only told, and need not be anything, stands in the suite's properties.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Sequence
+from typing import Any, Final, cast
+
+from junitparser import Error, Failure, JUnitXml, Skipped, TestCase, TestSuite
+
+from lockcache_stress.outcome import Check, Told
+from lockcache_stress.reporting.files import Ran, Written
+from lockcache_stress.reporting.text import printable
+
+__all__ = ["render_junit"]
+
+_MOST_FINDINGS: Final = 20
+_PACKAGE: Final = "lockcache-stress"
+
+
+def render_junit(written: Written) -> str:
+    """The whole file."""
+    document = JUnitXml(_PACKAGE)
+    for ran in written.runs:
+        document.add_testsuite(_suite(ran, written))
+    for name, reason in written.skipped:
+        document.add_testsuite(_single(name, Skipped(printable(reason))))
+    if written.cut_short:
+        document.add_testsuite(_single("all of it", Error(printable(written.cut_short))))
+    document.update_statistics()
+    return cast(bytes, document.tostring()).decode()
+
+
+def _suite(ran: Ran, written: Written) -> TestSuite:
+    outcome, checks = ran.outcome, ran.outcome.checks()
+    suite = TestSuite(printable(outcome.name))
+    details = _details(ran)
+    suite.add_testcases([_case(outcome, check, details) for check in checks if check.must])
+    facts = [(check.name, check.value) for check in checks if not check.must]
+    for name, value in [("title", outcome.title), ("replay", shlex.join(ran.replay)), *written.machine.items(), *facts]:
+        suite.add_property(printable(name), printable(value))
+    return suite
+
+
+def _case(outcome: Told, check: Check, details: str) -> TestCase:
+    case = TestCase(printable(check.name), f"{_PACKAGE}.{printable(outcome.name)}")
+    if not check.ok:
+        failure = Failure(printable(f"{check.name} is {check.value}, must be {check.must}"), "check")
+        failure.text = details
+        case.result = [failure]
+    return case
+
+
+def _details(ran: Ran) -> str:
+    outcome = ran.outcome
+    lines = [*outcome.deaths, *map(_words, outcome.findings[:_MOST_FINDINGS])]
+    return printable("\n".join([*lines, f"replay: {shlex.join(ran.replay)}"]))
+
+
+def _words(finding: dict[str, Any]) -> str:
+    return str(finding.get("error") or json.dumps(finding))
+
+
+def _single(name: str, result: Skipped | Error) -> TestSuite:
+    suite, case = TestSuite(printable(name)), TestCase(printable(name), _PACKAGE)
+    results: Sequence[Any] = [result]
+    case.result = results
+    suite.add_testcase(case)
+    return suite

@@ -1,0 +1,124 @@
+"""``--report FILE.html``: one page that needs nothing beside it: verdicts, numbers, plots, what was illegal, how to replay.
+
+Every text from outside (names of directories, findings of workers) is escaped by the template's own rule; only what is
+drawn here is passed as markup. The outcome as JSON is in the page too, in the element ``outcome``.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from lockcache import __version__
+from lockcache_stress.history.timeline import as_svg as draw_timeline
+from lockcache_stress.history.timeline import as_text, explain
+from lockcache_stress.outcome import Check, Outcome
+from lockcache_stress.reporting.files import Ran, Written
+from lockcache_stress.reporting.plots import as_svg, bytes_over_time, latencies
+from lockcache_stress.reporting.text import printable
+
+__all__ = ["render_page"]
+
+_MOST_FINDINGS: Final = 20
+
+
+@dataclass(frozen=True)
+class _Illegal:
+    """A history that no register could have had."""
+
+    key: int
+    explained: str
+    drawing: Markup
+    listing: str
+
+
+@dataclass(frozen=True)
+class _Section:
+    """One run, ready for the template."""
+
+    number: int
+    name: str
+    title: str
+    ok: bool
+    checks: Sequence[Check]
+    summary: Sequence[str]
+    drawings: Sequence[Markup]
+    illegal: _Illegal | None
+    deaths: Sequence[str]
+    findings: Sequence[str]
+    findings_left_out: int
+    replay: str
+
+
+def render_page(written: Written) -> str:
+    """The whole page."""
+    environment = Environment(
+        loader=PackageLoader(__package__, ""),
+        autoescape=True,
+        undefined=StrictUndefined,
+        finalize=lambda value: value if isinstance(value, Markup) else printable(value),
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    return environment.get_template("page.html.j2").render(
+        written=written,
+        sections=[_section(number, ran) for number, ran in enumerate(written.runs)],
+        drawings=list(map(Markup, written.drawings)),
+        when=time.strftime("%Y-%m-%d %H:%M:%S %Z"),
+        version=__version__,
+        outcome=_as_script(_as_json(written)),
+    )
+
+
+def _section(number: int, ran: Ran) -> _Section:
+    outcome = ran.outcome
+    found = outcome.findings
+    return _Section(
+        number=number,
+        name=outcome.name,
+        title=outcome.title,
+        ok=outcome.ok,
+        checks=outcome.checks(),
+        summary=outcome.summary(),
+        drawings=_drawings(number, outcome) if isinstance(outcome, Outcome) else [],
+        illegal=_illegal(outcome) if isinstance(outcome, Outcome) else None,
+        deaths=outcome.deaths,
+        findings=[str(each.get("error") or json.dumps(each)) for each in found[:_MOST_FINDINGS]],
+        findings_left_out=max(0, len(found) - _MOST_FINDINGS),
+        replay=shlex.join(ran.replay),
+    )
+
+
+def _drawings(number: int, outcome: Outcome) -> list[Markup]:
+    held = bytes_over_time(outcome.peaks, outcome.plan.max_size_bytes)
+    spread = latencies([("hit", outcome.gets), ("put", outcome.puts)])
+    return [Markup(as_svg(held, f"bytes-{number}")), Markup(as_svg(spread, f"latencies-{number}"))]
+
+
+def _illegal(outcome: Outcome) -> _Illegal | None:
+    if outcome.histories is None or outcome.histories.smallest is None:
+        return None
+    key, reduced = outcome.histories.smallest
+    return _Illegal(key, explain(reduced), Markup(draw_timeline(reduced)), as_text(reduced))
+
+
+def _as_json(written: Written) -> dict[str, Any]:
+    return {
+        "ok": written.ok,
+        "machine": dict(written.machine),
+        "skipped": dict(written.skipped),
+        "cut_short": written.cut_short,
+        "scenarios": [{**ran.outcome.as_json(), "replay": list(ran.replay)} for ran in written.runs],
+    }
+
+
+def _as_script(value: object) -> Markup:
+    """JSON that no text in it can end: the only things that HTML looks for in a script begin with ``<``."""
+    return Markup(json.dumps(value).replace("<", "\\u003c"))
