@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import tempfile
+from collections.abc import Iterator
 from typing import Any, Final
 
 import click
@@ -16,15 +16,17 @@ from lockcache_stress.bench.machine import describe_machine
 from lockcache_stress.bugs import BUGS
 from lockcache_stress.errors import UnusableError
 from lockcache_stress.faults import HERD_FAULTS
-from lockcache_stress.herd import HerdOptions, HerdOutcome, run_herd
+from lockcache_stress.finishing import finish, finish_all, replay_line
+from lockcache_stress.herd import HerdOptions, run_herd
 from lockcache_stress.kill_table.command import kill_table_command
-from lockcache_stress.options import JSON, MOST_PROCESSES, SEED, choose_seed, common
-from lockcache_stress.outcome import Outcome, Told
+from lockcache_stress.options import JSON, MOST_PROCESSES, SEED, choose_seed, common, reporting
+from lockcache_stress.outcome import Told
 from lockcache_stress.plan import Scenario
 from lockcache_stress.proving import prove
-from lockcache_stress.report import print_bench, print_json, print_outcome, print_proven, print_summary, showing
+from lockcache_stress.report import print_bench, print_json, print_proven, showing
+from lockcache_stress.reporting import Files
 from lockcache_stress.scenarios import BYTE_SCENARIOS
-from lockcache_stress.session import Options, run_bytes, run_nvrtc
+from lockcache_stress.session import Options, Show, run_bytes, run_nvrtc
 from lockcache_stress.simulate.command import simulate_command
 
 __all__ = ["run_command_line"]
@@ -78,11 +80,11 @@ def cli() -> None:
 @click.option("--with-daemon", is_flag=True, help="Run lockcache-daemon on the directory.")
 def nvrtc_command(kernels: int, gpu: str, with_daemon: bool, as_json: bool, **given: Any) -> int:
     """Spawned workers choose kernels by Zipf, compile on a miss with NVRTC, read back, and compare every byte."""
-    options = _options(given)
+    options, files = _options(given), Files(given["report"], given["junit"])
     with showing() as show:
         outcome = run_nvrtc(options, kernels=kernels, gpu=gpu, with_daemon=with_daemon, show=show)
     more = ["--kernels", str(kernels), "--gpu", gpu, *(["--with-daemon"] if with_daemon else [])]
-    return _finish(outcome, options, as_json, more)
+    return finish(outcome, replay_line(outcome, options.directory, more), files, as_json=as_json)
 
 
 @cli.command("herd", short_help="many processes want the same kernels at once: each is compiled once")
@@ -92,31 +94,28 @@ def nvrtc_command(kernels: int, gpu: str, with_daemon: bool, as_json: bool, **gi
 @click.option("--directory", type=click.Path(file_okay=False), help="Use this directory, and leave it. [temporary]")
 @click.option("--plant", type=click.Choice(sorted(HERD_FAULTS)), help="Plant this fault, to see that it is found.")
 @JSON
-def herd_command(as_json: bool, seed: int | None, **given: Any) -> int:
+@reporting
+def herd_command(as_json: bool, seed: int | None, report: str | None, junit: str | None, **given: Any) -> int:
     """Spawned processes start at once and compile the same templated kernels with headers through lockcache.cuda.
 
     Each kernel must be compiled once, every process must get the reference's bytes and symbol mapping; then a header is
     changed, and all of that must hold again, with nothing stale.
     """
+    files = Files(report, junit)
     options = HerdOptions(seed=choose_seed(seed), **given)
     with showing() as show:
         outcome = run_herd(options, show)
-    replay = _replay_herd(options)
-    if as_json:
-        print_json({**outcome.as_json(), "replay": replay})
-    else:
-        print_outcome(outcome, replay)
-    return 0 if outcome.ok else 1
+    return finish(outcome, replay_line(outcome), files, as_json=as_json)
 
 
 def _add_byte_command(scenario: Scenario) -> None:
     @cli.command(scenario.name, short_help=scenario.help, help=_long_help(scenario))
     @common(scenario.processes, scenario.max_size_bytes)
     def command(as_json: bool, **given: Any) -> int:
-        options = _options(given)
+        options, files = _options(given), Files(given["report"], given["junit"])
         with showing() as show:
             outcome = run_bytes(scenario, options, show)
-        return _finish(outcome, options, as_json, [])
+        return finish(outcome, replay_line(outcome, options.directory), files, as_json=as_json)
 
 
 def _long_help(scenario: Scenario) -> str:
@@ -129,26 +128,29 @@ for _scenario in BYTE_SCENARIOS:
 
 @cli.command("all", short_help="every scenario, sharing the time")
 @common(None, None)
-def all_command(seconds: float, seed: int | None, as_json: bool) -> int:
+def all_command(seconds: float, seed: int | None, as_json: bool, report: str | None, junit: str | None) -> int:
     """Run herd and nvrtc (where CUDA is installed) and every byte scenario, sharing --seconds between them.
 
     The herd takes as long as it takes, and comes first.
     """
-    chosen = choose_seed(seed)
+    files = Files(report, junit)
+    outcomes: list[Told] = []
+    reason = "cuda.core and NVRTC are not installed"
+    skipped = [] if compiler.is_installed() else [("herd", reason), ("nvrtc", reason)]
+    with finish_all(outcomes, skipped, files, as_json=as_json) as finished, showing() as show:
+        outcomes.extend(_run_all(seconds, choose_seed(seed), show))
+    return finished.code
+
+
+def _run_all(seconds: float, seed: int, show: Show) -> Iterator[Told]:
     has_nvrtc = compiler.is_installed()
     share = seconds / (len(BYTE_SCENARIOS) + _NVRTC_SHARE * has_nvrtc)
-    outcomes: list[Told] = []
-    with showing() as show:
-        if has_nvrtc:
-            outcomes.append(run_herd(HerdOptions(_HERD_PROCESSES, _HERD_KERNELS, chosen), show))
-            options = Options(_NVRTC_PROCESSES, share * _NVRTC_SHARE, _NVRTC_CAP_BYTES, chosen)
-            outcomes.append(run_nvrtc(options, kernels=_NVRTC_KERNELS, gpu="auto", with_daemon=False, show=show))
-        for scenario in BYTE_SCENARIOS:
-            options = Options(scenario.processes, share, scenario.max_size_bytes, chosen)
-            outcomes.append(run_bytes(scenario, options, show))
-    reason = "cuda.core and NVRTC are not installed"
-    skipped = [] if has_nvrtc else [("herd", reason), ("nvrtc", reason)]
-    return _finish_all(outcomes, skipped, as_json)
+    if has_nvrtc:
+        yield run_herd(HerdOptions(_HERD_PROCESSES, _HERD_KERNELS, seed), show)
+        options = Options(_NVRTC_PROCESSES, share * _NVRTC_SHARE, _NVRTC_CAP_BYTES, seed)
+        yield run_nvrtc(options, kernels=_NVRTC_KERNELS, gpu="auto", with_daemon=False, show=show)
+    for scenario in BYTE_SCENARIOS:
+        yield run_bytes(scenario, Options(scenario.processes, share, scenario.max_size_bytes, seed), show)
 
 
 cli.add_command(simulate_command)
@@ -203,26 +205,6 @@ def bench_command(
     return 0 if ok or no_fail else 1
 
 
-def _finish(outcome: Outcome, options: Options, as_json: bool, more: list[str]) -> int:
-    if as_json:
-        print_json({**outcome.as_json(), "replay": _replay(outcome, options.directory, more)})
-    else:
-        print_outcome(outcome, _replay(outcome, options.directory, more))
-    return 0 if outcome.ok else 1
-
-
-def _finish_all(outcomes: list[Told], skipped: list[tuple[str, str]], as_json: bool) -> int:
-    ok = all(outcome.ok for outcome in outcomes)
-    if as_json:
-        print_json({"ok": ok, "skipped": dict(skipped), "scenarios": [outcome.as_json() for outcome in outcomes]})
-        return 0 if ok else 1
-    for outcome in outcomes:
-        if not outcome.ok:
-            print_outcome(outcome, _replay_any(outcome))
-    print_summary(outcomes, skipped)
-    return 0 if ok else 1
-
-
 def _options(given: dict[str, Any]) -> Options:
     return Options(
         processes=given["processes"],
@@ -234,29 +216,3 @@ def _options(given: dict[str, Any]) -> Options:
         fail_fast=given["fail_fast"],
         histories=given["histories"],
     )
-
-
-def _replay_any(outcome: Told) -> list[str]:
-    if isinstance(outcome, Outcome):
-        return _replay(outcome, None, [])
-    return _replay_herd(outcome.plan.options) if isinstance(outcome, HerdOutcome) else []
-
-
-def _replay_herd(options: HerdOptions) -> list[str]:
-    words = ["lockcache-stress", "herd", "--processes", str(options.processes), "--kernels", str(options.kernels)]
-    words += ["--seed", str(options.seed)]
-    if options.plant:
-        words += ["--plant", options.plant]
-    return words + (["--directory", os.path.abspath(options.directory)] if options.directory else [])
-
-
-def _replay(outcome: Outcome, directory: str | None, more: list[str]) -> list[str]:
-    """The command that makes the same choices again."""
-    plan = outcome.plan
-    words = ["lockcache-stress", plan.scenario, "--processes", str(plan.processes), "--seconds", f"{plan.seconds:g}"]
-    words += ["--max-size", str(plan.max_size_bytes), "--seed", str(plan.seed), *more]
-    if plan.plant:
-        words += ["--plant", plan.plant]
-    if directory:
-        words += ["--directory", os.path.abspath(directory)]
-    return words

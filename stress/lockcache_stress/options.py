@@ -12,7 +12,7 @@ from lockcache.sizes import SIZES_IN_WORDS, parse_size
 from lockcache_stress.bugs import BUGS
 from lockcache_stress.faults import FAULTS
 
-__all__ = ["JSON", "MOST_PROCESSES", "SEED", "choose_seed", "common"]
+__all__ = ["JSON", "MOST_PROCESSES", "SEED", "choose_seed", "common", "reporting"]
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
@@ -21,6 +21,13 @@ SEED: Final = click.option(
     "--seed", type=click.IntRange(0), default=None, help="Replays the choices of an earlier run."
 )
 JSON: Final = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
+
+
+_FILE: Final = click.Path(dir_okay=False)
+_REPORT: Final = click.option(
+    "--report", type=_FILE, metavar="FILE.html", help="Leave a page with verdicts, numbers and plots."
+)
+_JUNIT: Final = click.option("--junit", type=_FILE, metavar="FILE.xml", help="Leave the checks as JUnit XML, for CI.")
 
 
 class _Size(click.ParamType[int]):
@@ -39,6 +46,7 @@ def common(processes: int | None, max_size_bytes: int | None) -> Callable[[_Comm
         click.option("--seconds", type=click.FloatRange(0.1, 1e6), default=10.0, show_default=True, help="How long."),
         SEED,
         JSON,
+        reporting,
     ]
     if processes is not None:
         count = click.IntRange(1, MOST_PROCESSES)
@@ -68,6 +76,11 @@ def common(processes: int | None, max_size_bytes: int | None) -> Callable[[_Comm
         return command
 
     return decorate
+
+
+def reporting(command: _Command) -> _Command:
+    """The options ``--report`` and ``--junit``."""
+    return _REPORT(_JUNIT(command))
 
 
 def choose_seed(given: int | None) -> int:

@@ -18,7 +18,7 @@ from lockcache_stress.outcome import Check, Told
 from lockcache_stress.proving import Proven
 from lockcache_stress.session import Show
 
-__all__ = ["print_bench", "print_json", "print_outcome", "print_proven", "print_summary", "showing"]
+__all__ = ["print_bench", "print_json", "print_outcome", "print_proven", "print_summary", "print_written", "showing"]
 
 _MOST_FINDINGS = 5
 # Columns of text: a pipe has no width of its own.
@@ -115,6 +115,12 @@ def _bench_verdict(line: Line) -> str:
         return "[yellow]--[/]"
     verdict = _verdict(line.ok) if line.bar else ""
     return verdict if line.load is None else f"{verdict}\nload {line.load:.1f}"
+
+
+def print_written(paths: Sequence[str]) -> None:
+    """Where the files are."""
+    for path in paths:
+        Console().print(f"written: {path}", markup=False, soft_wrap=True, highlight=False)
 
 
 def print_json(value: object) -> None:

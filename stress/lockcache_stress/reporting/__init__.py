@@ -6,6 +6,7 @@ work never ends in "not installed" or "no such directory".
 
 from __future__ import annotations
 
-from lockcache_stress.reporting.files import Files, Ran
+from lockcache_stress.reporting.files import Files
+from lockcache_stress.reporting.written import Ran, Written
 
-__all__ = ["Files", "Ran"]
+__all__ = ["Files", "Ran", "Written"]

@@ -5,46 +5,16 @@ from __future__ import annotations
 import os
 import stat
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from typing import Final
 
 from lockcache_stress.errors import UnusableError
-from lockcache_stress.outcome import Told
+from lockcache_stress.reporting.written import Written
 
-__all__ = ["Files", "Ran", "Written"]
+__all__ = ["Files"]
 
 _EXTRA: Final = "pip install 'lockcache[report]'"
 _MODE: Final = 0o644
-
-
-@dataclass(frozen=True)
-class Ran:
-    """A run that has ended, and the command that makes the same choices again."""
-
-    outcome: Told
-    replay: Sequence[str]
-
-
-@dataclass(frozen=True)
-class Written:
-    """Everything that goes into a report."""
-
-    title: str
-    runs: Sequence[Ran]
-    #: On what: name and description.
-    machine: Mapping[str, str]
-    #: What was not run, and why.
-    skipped: Sequence[tuple[str, str]] = ()
-    #: Why it is not all that was asked for; empty for what came to its end.
-    cut_short: str = ""
-    #: Drawings of all of it, as SVG.
-    drawings: Sequence[str] = field(default=())
-
-    @property
-    def ok(self) -> bool:
-        """Whether all of it is there and as it must be."""
-        return not self.cut_short and all(ran.outcome.ok for ran in self.runs)
 
 
 class Files:

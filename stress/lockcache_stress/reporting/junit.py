@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Sequence
 from typing import Any, Final, cast
 
 from junitparser import Error, Failure, JUnitXml, Skipped, TestCase, TestSuite
 
 from lockcache_stress.outcome import Check, Told
-from lockcache_stress.reporting.files import Ran, Written
 from lockcache_stress.reporting.text import printable
+from lockcache_stress.reporting.written import Ran, Written
 
 __all__ = ["render_junit"]
 
@@ -32,18 +31,18 @@ def render_junit(written: Written) -> str:
         document.add_testsuite(_single(name, Skipped(printable(reason))))
     if written.cut_short:
         document.add_testsuite(_single("all of it", Error(printable(written.cut_short))))
-    document.update_statistics()
-    return cast(bytes, document.tostring()).decode()
+    document.update_statistics()  # type: ignore[no-untyped-call]
+    return cast(bytes, document.tostring()).decode()  # type: ignore[no-untyped-call]
 
 
 def _suite(ran: Ran, written: Written) -> TestSuite:
     outcome, checks = ran.outcome, ran.outcome.checks()
     suite = TestSuite(printable(outcome.name))
-    details = _details(ran)
-    suite.add_testcases([_case(outcome, check, details) for check in checks if check.must])
     facts = [(check.name, check.value) for check in checks if not check.must]
     for name, value in [("title", outcome.title), ("replay", shlex.join(ran.replay)), *written.machine.items(), *facts]:
-        suite.add_property(printable(name), printable(value))
+        suite.add_property(printable(name), printable(value))  # before the cases: the schema's order
+    details = _details(ran)
+    suite.add_testcases([_case(outcome, check, details) for check in checks if check.must])
     return suite
 
 
@@ -68,7 +67,6 @@ def _words(finding: dict[str, Any]) -> str:
 
 def _single(name: str, result: Skipped | Error) -> TestSuite:
     suite, case = TestSuite(printable(name)), TestCase(printable(name), _PACKAGE)
-    results: Sequence[Any] = [result]
-    case.result = results
+    case.result = [result]
     suite.add_testcase(case)
     return suite

@@ -1,4 +1,4 @@
-"""``--report FILE.html``: one page that needs nothing beside it: verdicts, numbers, plots, what was illegal, how to replay.
+"""``--report FILE.html``: one page that needs nothing beside it: verdicts, numbers, plots, and how to replay.
 
 Every text from outside (names of directories, findings of workers) is escaped by the template's own rule; only what is
 drawn here is passed as markup. The outcome as JSON is in the page too, in the element ``outcome``.
@@ -20,9 +20,9 @@ from lockcache import __version__
 from lockcache_stress.history.timeline import as_svg as draw_timeline
 from lockcache_stress.history.timeline import as_text, explain
 from lockcache_stress.outcome import Check, Outcome
-from lockcache_stress.reporting.files import Ran, Written
 from lockcache_stress.reporting.plots import as_svg, bytes_over_time, latencies
 from lockcache_stress.reporting.text import printable
+from lockcache_stress.reporting.written import Ran, Written
 
 __all__ = ["render_page"]
 

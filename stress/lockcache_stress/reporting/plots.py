@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable, Sequence
-from typing import Final
-from xml.etree import ElementTree
+from typing import Any, Final
+from xml.etree import ElementTree as ET
 
 import matplotlib as mpl
 from matplotlib.axes import Axes
@@ -18,8 +18,8 @@ from lockcache_stress.latency import Latencies
 from lockcache_stress.sampler import Peaks
 
 # Without them every element would be called ns0:path, which no browser draws.
-ElementTree.register_namespace("", "http://www.w3.org/2000/svg")
-ElementTree.register_namespace("xlink", "http://www.w3.org/1999/xlink")
+ET.register_namespace("", "http://www.w3.org/2000/svg")
+ET.register_namespace("xlink", "http://www.w3.org/1999/xlink")
 
 __all__ = ["BLUE", "GREEN", "GREY", "ORANGE", "RED", "Draw", "as_png", "as_svg", "bytes_over_time", "latencies"]
 
@@ -36,7 +36,7 @@ _SVG: Final = "http://www.w3.org/2000/svg"
 # Inches.
 _WIDTH: Final = 6.4
 _HEIGHT: Final = 3.2
-_STYLE: Final = {
+_STYLE: Final[Any] = {
     "svg.fonttype": "none",  # text stays text: small, found by a search, and in the page's font
     "font.family": "sans-serif",
     "font.size": 10,
@@ -105,7 +105,7 @@ def as_svg(draw: Draw, name: str) -> str:
     buffer = io.BytesIO()
     with mpl.rc_context({**_STYLE, "svg.hashsalt": name}):
         _figure([draw]).savefig(buffer, format="svg", transparent=True, metadata={"Date": None})
-    root = ElementTree.fromstring(buffer.getvalue())
+    root = ET.fromstring(buffer.getvalue())
     _drop(root, f"{{{_SVG}}}metadata")
     _drop(root, f"{{{_SVG}}}style")
     for element in root.iter():
@@ -113,7 +113,7 @@ def as_svg(draw: Draw, name: str) -> str:
             element.set(attribute, _at_home(attribute, value, name))
     del root.attrib["width"], root.attrib["height"]
     root.attrib.update({"class": "plot", "role": "img", "aria-label": name})
-    return ElementTree.tostring(root, encoding="unicode")
+    return ET.tostring(root, encoding="unicode")
 
 
 def as_png(draws: Sequence[Draw], path: str) -> None:
@@ -130,7 +130,7 @@ def _figure(draws: Sequence[Draw]) -> Figure:
     return figure
 
 
-def _drop(root: ElementTree.Element, tag: str) -> None:
+def _drop(root: ET.Element, tag: str) -> None:
     for parent in list(root.iter()):
         for child in parent.findall(tag):
             parent.remove(child)

@@ -1,0 +1,115 @@
+"""What happens when runs have ended: the verdict is printed, the files are written, the exit code is chosen."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Final
+
+from lockcache_stress.bench.machine import describe_machine
+from lockcache_stress.herd import HerdOptions, HerdOutcome
+from lockcache_stress.outcome import Outcome, Told
+from lockcache_stress.report import print_json, print_outcome, print_summary, print_written
+from lockcache_stress.reporting import Files, Ran, Written
+
+__all__ = ["Finished", "finish", "finish_all", "replay_line"]
+
+_NOT_WRITTEN: Final = 2
+
+
+@dataclass
+class Finished:
+    """How it ended."""
+
+    code: int = 0
+
+
+def finish(outcome: Told, replay: Sequence[str], files: Files, *, as_json: bool) -> int:
+    """Tell what one run found; the exit code."""
+    if as_json:
+        print_json({**outcome.as_json(), "replay": list(replay)})
+    else:
+        print_outcome(outcome, replay)
+    return _leave(files, Written(outcome.title, [Ran(outcome, replay)], _machine(files)), as_json=as_json)
+
+
+@contextmanager
+def finish_all(
+    outcomes: Sequence[Told], skipped: Sequence[tuple[str, str]], files: Files, *, as_json: bool
+) -> Iterator[Finished]:
+    """Tell at the block's end what is in ``outcomes`` by then.
+
+    What ends the block early (Ctrl-C, a scenario that cannot be run) is passed on, once the files hold what there is:
+    after an hour of a night nobody wants to have nothing.
+    """
+    finished = Finished()
+    try:
+        yield finished
+    except BaseException as error:
+        if outcomes and files.paths:
+            why = f"ended by {type(error).__name__} after {len(outcomes)} scenarios {error}".rstrip()
+            _leave(files, _together(outcomes, skipped, files, why), as_json=as_json)
+        raise
+    if as_json:
+        ok = all(outcome.ok for outcome in outcomes)
+        print_json({"ok": ok, "skipped": dict(skipped), "scenarios": [outcome.as_json() for outcome in outcomes]})
+    else:
+        for outcome in outcomes:
+            if not outcome.ok:
+                print_outcome(outcome, replay_line(outcome))
+        print_summary(outcomes, skipped)
+    finished.code = _leave(files, _together(outcomes, skipped, files), as_json=as_json)
+
+
+def _together(
+    outcomes: Sequence[Told], skipped: Sequence[tuple[str, str]], files: Files, cut_short: str = ""
+) -> Written:
+    runs = [Ran(outcome, replay_line(outcome)) for outcome in outcomes]
+    return Written("lockcache-stress: all scenarios", runs, _machine(files), skipped, cut_short)
+
+
+def _leave(files: Files, written: Written, *, as_json: bool) -> int:
+    """Write the files. One that cannot be written is an error of its own, and hides no verdict."""
+    code = 0 if written.ok else 1
+    try:
+        files.write(written)
+    except OSError as error:
+        print(f"lockcache-stress: not written: {error.filename or ', '.join(files.paths)}: {error}", file=sys.stderr)
+        return code or _NOT_WRITTEN
+    if not as_json:
+        print_written(files.paths)
+    return code
+
+
+def _machine(files: Files) -> dict[str, str]:
+    return describe_machine(tempfile.gettempdir()) if files.paths else {}
+
+
+def replay_line(outcome: Told, directory: str | None = None, more: Sequence[str] = ()) -> list[str]:
+    """The command that makes the same choices again; nothing where there is none."""
+    if isinstance(outcome, Outcome):
+        return _replay_run(outcome, directory, more)
+    return _replay_herd(outcome.plan.options) if isinstance(outcome, HerdOutcome) else []
+
+
+def _replay_herd(options: HerdOptions) -> list[str]:
+    words = ["lockcache-stress", "herd", "--processes", str(options.processes), "--kernels", str(options.kernels)]
+    words += ["--seed", str(options.seed)]
+    if options.plant:
+        words += ["--plant", options.plant]
+    return words + (["--directory", os.path.abspath(options.directory)] if options.directory else [])
+
+
+def _replay_run(outcome: Outcome, directory: str | None, more: Sequence[str]) -> list[str]:
+    plan = outcome.plan
+    words = ["lockcache-stress", plan.scenario, "--processes", str(plan.processes), "--seconds", f"{plan.seconds:g}"]
+    words += ["--max-size", str(plan.max_size_bytes), "--seed", str(plan.seed), *more]
+    if plan.plant:
+        words += ["--plant", plan.plant]
+    if directory:
+        words += ["--directory", os.path.abspath(directory)]
+    return words
