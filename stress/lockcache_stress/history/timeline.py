@@ -15,6 +15,7 @@ _COLUMNS: Final = 72
 _ROW_PIXELS: Final = 34
 _WIDTH_PIXELS: Final = 1100
 _LABEL_PIXELS: Final = 130
+_LETTER_PIXELS: Final = 7
 
 _WORDS: Final = {
     Kind.PUT: "put",
@@ -87,10 +88,13 @@ def _bar(operation: Operation, row: int, begin: int, end: int, is_impossible: bo
     right = _LABEL_PIXELS + _WIDTH_PIXELS * _share(end if operation.is_open else operation.end_ns, begin, end)
     colour = "#dc2626" if is_impossible else _COLOURS.get(operation.kind, _READ_COLOUR)
     top, words = _ROW_PIXELS * row + 6, html.escape(describe(operation))
+    # A name longer than its bar would lie on the next one's; the pointer shows it.
+    has_room = is_impossible or right - left > _LETTER_PIXELS * len(words)
+    name = f'<text x="{left + 3:.1f}" y="{top + 15}">{words}</text>' if has_room else ""
     return (
         f'<g><title>{words}, {(operation.begin_ns - begin) / 1000:,.1f} us on</title><rect x="{left:.1f}" y="{top}" '
         f'width="{max(2.0, right - left):.1f}" height="20" rx="3" fill="{colour}" fill-opacity="0.35" '
-        f'stroke="{colour}"/><text x="{left + 3:.1f}" y="{top + 15}">{words}</text></g>'
+        f'stroke="{colour}"/>{name}</g>'
     )
 
 

@@ -18,7 +18,7 @@ from markupsafe import Markup
 
 from lockcache import __version__
 from lockcache_stress.history.timeline import as_svg as draw_timeline
-from lockcache_stress.history.timeline import as_text, explain
+from lockcache_stress.history.timeline import explain
 from lockcache_stress.outcome import Check, Outcome
 from lockcache_stress.reporting.plots import as_svg, bytes_over_time, latencies
 from lockcache_stress.reporting.text import printable
@@ -36,7 +36,6 @@ class _Illegal:
     key: int
     explained: str
     drawing: Markup
-    listing: str
 
 
 @dataclass(frozen=True)
@@ -106,7 +105,7 @@ def _illegal(outcome: Outcome) -> _Illegal | None:
     if outcome.histories is None or outcome.histories.smallest is None:
         return None
     key, reduced = outcome.histories.smallest
-    return _Illegal(key, explain(reduced), Markup(draw_timeline(reduced)), as_text(reduced))
+    return _Illegal(key, explain(reduced), Markup(draw_timeline(reduced)))
 
 
 def _as_json(written: Written) -> dict[str, Any]:

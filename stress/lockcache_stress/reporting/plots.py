@@ -6,6 +6,7 @@ Figures are made without pyplot: nothing of the process's (its backend, its open
 from __future__ import annotations
 
 import io
+import math
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 from xml.etree import ElementTree as ET
@@ -36,6 +37,7 @@ _SVG: Final = "http://www.w3.org/2000/svg"
 # Inches.
 _WIDTH: Final = 6.4
 _HEIGHT: Final = 3.2
+_BARS_A_DECADE: Final = 25
 _STYLE: Final[Any] = {
     "svg.fonttype": "none",  # text stays text: small, found by a search, and in the page's font
     "font.family": "sans-serif",
@@ -71,7 +73,7 @@ def bytes_over_time(peaks: Peaks, cap_bytes: int) -> Draw:
                 axes.step(seconds, [each / _MIB for each in held], where="post", label=name, color=colour, lw=1.2)
         axes.axhline(cap_bytes / _MIB, color=RED, ls="--", lw=1.2, label="cap")
         axes.set(title="bytes over time", xlabel="seconds", ylabel="MiB", ylim=(0, None))
-        axes.legend(loc="lower right", fontsize=8)
+        _add_legend(axes)
 
     return draw
 
@@ -84,7 +86,7 @@ def latencies(found: Sequence[tuple[str, Latencies]]) -> Draw:
             histogram = each.histogram()
             if not histogram:
                 continue
-            microseconds, counts = zip(*histogram, strict=True)
+            microseconds, counts = _coarser(histogram)
             shares = [100 * count / sum(counts) for count in counts]
             axes.step(microseconds, shares, where="mid", label=f"{name} ({sum(counts):,})", color=colour, lw=1.2)
             for percent, style in ((50, "-"), (99, ":")):
@@ -92,9 +94,25 @@ def latencies(found: Sequence[tuple[str, Latencies]]) -> Draw:
         axes.set(title="latencies (lines: p50, dotted p99)", xlabel="microseconds", ylabel="% of operations")
         axes.set_xscale("log")
         axes.set_ylim(bottom=0)
-        axes.legend(loc="upper right", fontsize=8)
+        _add_legend(axes)
 
     return draw
+
+
+def _coarser(histogram: Sequence[tuple[float, int]]) -> tuple[list[float], list[int]]:
+    """In bars so wide that few operations draw a shape and not their noise."""
+    bars: dict[int, int] = {}
+    for microseconds, count in histogram:
+        bar = math.floor(_BARS_A_DECADE * math.log10(microseconds))
+        bars[bar] = bars.get(bar, 0) + count
+    filled = range(min(bars) - 1, max(bars) + 2)
+    return [10 ** ((bar + 0.5) / _BARS_A_DECADE) for bar in filled], [bars.get(bar, 0) for bar in filled]
+
+
+def _add_legend(axes: Axes) -> None:
+    """Beneath: inside it would lie on what it explains."""
+    if axes.get_legend_handles_labels()[0]:
+        axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=3, fontsize=8)
 
 
 def as_svg(draw: Draw, name: str) -> str:

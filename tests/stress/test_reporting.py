@@ -1,0 +1,314 @@
+"""What --report and --junit leave: the numbers of the run, whole, well-formed, and harmless whatever was in them."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree as ET
+
+import pytest
+
+from lockcache_stress import commands
+from lockcache_stress.errors import UnusableError
+from lockcache_stress.finishing import finish_all
+from lockcache_stress.outcome import Check, Outcome
+from lockcache_stress.reporting import Files, Ran, Written
+from lockcache_stress.samples import Samples
+from lockcache_stress.workspace import can_mount, mounted_tmpfs
+from tests.stress.support import environment, failed_checks, make_plan, stress
+
+_SHORT = ("same-key", "--processes", "3", "--seconds", "0.5")
+# Which may stand in which, and with what attributes: the schema of Jenkins's xUnit plugin, as far as we use it.
+_CHILDREN = {
+    "testsuites": {"testsuite"},
+    "testsuite": {"properties", "testcase"},
+    "properties": {"property"},
+    "testcase": {"failure", "skipped"},
+}
+_ATTRIBUTES = {
+    "testsuites": {"name", "tests", "failures", "errors", "time"},
+    "testsuite": {"name", "tests", "failures", "errors", "skipped", "time"},
+    "property": {"name", "value"},
+    "testcase": {"name", "classname", "time"},
+    "failure": {"message", "type"},
+    "skipped": {"message", "type"},
+}
+
+
+class Page(HTMLParser):
+    """The page as a browser would see it: rows of tables, tags, and the outcome in it."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.rows: list[list[str]] = []
+        self.text = ""
+        self._cell = self._script = False
+        self._outcome = ""
+        self.feed(text)
+        self.outcome = json.loads(self._outcome)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        self._script = tag == "script"
+        if tag == "tr":
+            self.rows.append([])
+        elif tag in ("td", "th"):
+            self._cell = True
+            self.rows[-1].append("")
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag in ("td", "th"):
+            self._cell = False
+        self._script = False
+
+    def handle_data(self, data: str) -> None:
+        if self._script:
+            self._outcome += data
+        self.text += data
+        if self._cell:
+            self.rows[-1][-1] += data
+
+    def count(self, tag: str, **attributes: str) -> int:
+        return sum(name == tag and attributes.items() <= given.items() for name, given in self.tags)
+
+
+_Run = tuple[dict[str, Any], Page, ET.Element]
+
+
+@pytest.fixture(scope="module")
+def short_run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, _Run]:
+    path = tmp_path_factory.mktemp("run")
+    return path, run_with_files(path, *_SHORT)
+
+
+def run_with_files(run_path: Path, *words: str, code: int = 0) -> _Run:
+    report, junit = run_path / "report.html", run_path / "junit.xml"
+    ran = stress(*words, "--json", "--report", str(report), "--junit", str(junit), run_path=run_path)
+    assert ran.returncode == code, ran.stdout + ran.stderr
+    document = ET.parse(junit).getroot()
+    assert_is_junit(document)
+    return json.loads(ran.stdout), Page(report.read_text()), document
+
+
+def assert_is_junit(element: ET.Element) -> None:
+    assert set(element.attrib) <= _ATTRIBUTES.get(element.tag, set()), element.tag
+    for child in element:
+        assert child.tag in _CHILDREN.get(element.tag, set()), (element.tag, child.tag)
+        assert_is_junit(child)
+    if element.tag == "testsuite":
+        assert int(element.get("tests", "-1")) == len(element.findall("testcase"))
+        assert int(element.get("failures", "-1")) == len(element.findall("testcase/failure"))
+        assert re.fullmatch(r"\d*(\.\d{0,3})?", element.get("time", ""))
+
+
+def make_outcome(tmp_path: Path, **changes: Any) -> Outcome:
+    outcome = Outcome(make_plan(tmp_path), **changes)
+    names = ("operations", "hits", "misses", "puts", "torn", "stale", "foreign", "dropped", "evictions", "compiles")
+    outcome.totals = dict.fromkeys((*names, "launches", "deletes", "digest_failures", "evicted_in_use"), 1)
+    return outcome
+
+
+def test_the_files_have_the_numbers_that_the_run_printed(short_run: tuple[Path, _Run]) -> None:
+    run_path, (printed, page, document) = short_run
+    checks = printed["checks"]
+    rows = [[check["name"], check["value"], check["must"]] for check in checks]
+    assert [row[:3] for row in page.rows if row[:3] in rows] == rows
+    [in_page] = page.outcome["scenarios"]
+    assert in_page == printed
+    assert shlex.join(printed["replay"]) in page.text
+    assert "cpu: " in page.text
+    judged = [check["name"] for check in checks if check["must"]]
+    assert [case.get("name") for case in document.iter("testcase")] == judged
+    told = {each.get("name"): each.get("value") for each in document.iter("property")}
+    assert told["replay"] == shlex.join(printed["replay"])
+    assert told["misses"] == f"{printed['misses']:,}"
+    assert sorted(os.listdir(run_path)) == ["junit.xml", "report.html"]
+
+
+def test_the_page_needs_nothing_beside_it_and_has_both_plots_in_the_reader_s_colours(
+    short_run: tuple[Path, _Run],
+) -> None:
+    run_path, (_, page, _) = short_run
+    assert page.count("svg", role="img", **{"class": "plot"}) == 2
+    assert page.count("script") == page.count("script", type="application/json") == 1
+    for tag, attributes in page.tags:
+        assert tag not in {"link", "img", "iframe", "object"}
+        for name, value in attributes.items():
+            assert not name.startswith("on"), (tag, name)
+            assert not name.endswith(("href", "src")) or (value or "").startswith("#"), (tag, name, value)
+    names = [given["id"] for _, given in page.tags if "id" in given]
+    assert len(names) == len(set(names))
+    text = (run_path / "report.html").read_text()
+    assert "prefers-color-scheme: dark" in text
+    assert "currentColor" in text
+    assert "#010203" not in text
+    assert "url(#" not in re.sub(r"url\(#(bytes|latencies)-0-", "", text)
+
+
+def test_a_planted_bug_is_a_failure_with_its_message_and_a_drawn_history(run_path: Path) -> None:
+    words = ("same-key", "--processes", "4", "--seconds", "1.5", "--plant", "stale")
+    printed, page, document = run_with_files(run_path, *words, code=1)
+    failed = failed_checks(printed)
+    assert "stale" in failed
+    assert int(document.get("failures", "0")) == len(failed)
+    found = {case.get("name"): case.find("failure") for case in document.iter("testcase")}
+    assert {name for name, failure in found.items() if failure is not None} == failed
+    failure = found["stale"]
+    assert failure is not None
+    assert failure.get("message") == f"stale is {printed['stale']}, must be 0"
+    assert f"replay: {shlex.join(printed['replay'])}" in (failure.text or "")
+    assert page.outcome["ok"] is False
+    assert page.count("tr", **{"class": "bad"}) == len(failed)
+    if printed["histories"]["illegal"]:
+        assert page.count("svg", **{"class": "timeline"}) == 1
+        assert "cannot be" in page.text
+
+
+def test_names_of_directories_are_shown_and_do_nothing(run_path: Path) -> None:
+    hostile = run_path / os.fsdecode(b"<script>alert(1)<\\script> &amp; ]]> \"' \x1b[31m \xff")
+    printed, page, document = run_with_files(run_path, *_SHORT, "--directory", str(hostile))
+    assert page.count("script") == 1
+    assert "<script>alert(1)<\\script> &amp; ]]>" in page.text
+    assert "\x1b" not in (run_path / "report.html").read_text()
+    told = {each.get("name"): each.get("value") or "" for each in document.iter("property")}
+    assert "<script>alert(1)" in told["replay"]
+    assert "\\x1b[31m" in told["replay"]
+    assert page.outcome["scenarios"][0]["replay"] == printed["replay"]
+
+
+def test_whatever_a_finding_says_both_files_are_well_formed(tmp_path: Path) -> None:
+    findings = [{"error": "</script><b>\x00\x08\udcff￾ ]]>&"}, {"head": "<i>"}]
+    outcome = make_outcome(tmp_path, findings=findings, deaths=["worker 1 <u>"])
+    outcome.extra_checks = [Check("a <b>check</b>", "1 & 2", "< 1", False)]
+    report, junit = tmp_path / "r.html", tmp_path / "j.xml"
+    Files(str(report), str(junit)).write(Written("<h1>", [Ran(outcome, ["x", "<y>"])], {"<cpu>": "\x07"}))
+    page, document = Page(report.read_text()), ET.parse(junit).getroot()
+    assert_is_junit(document)
+    for tag in ("b", "i", "u"):
+        assert not [given for name, given in page.tags if name == tag and "pill" not in (given.get("class") or "")]
+    assert ["a <b>check</b>", "1 & 2", "< 1", "NO"] in page.rows
+    assert "\\x00\\x08\\udcff\\ufffe ]]>&" in page.text
+    messages = [each.get("message") or "" for each in document.iter("failure")]
+    assert "a <b>check</b> is 1 & 2, must be < 1" in messages
+
+
+@pytest.mark.parametrize(
+    "option, missing", [("--report", "matplotlib"), ("--report", "jinja2"), ("--junit", "junitparser")]
+)
+def test_without_the_report_extra_one_line_says_so_before_the_run(option: str, missing: str, run_path: Path) -> None:
+    program = f"import sys; sys.modules[{missing!r}] = None; from lockcache_stress.cli import main; main()"
+    ran = subprocess.run(
+        [sys.executable, "-c", program, *_SHORT, "--seconds", "60", option, str(run_path / "file")],
+        env=environment(run_path),
+        capture_output=True,
+        text=True,
+        timeout=50,
+        check=False,
+    )
+    assert ran.returncode == 2
+    assert ran.stderr == f"lockcache-stress: {option} needs {missing}: pip install 'lockcache[report]'\n"
+    assert os.listdir(run_path) == []
+
+
+def test_nothing_of_the_extra_is_imported_unless_asked_for() -> None:
+    program = (
+        "import sys, lockcache_stress.commands; print(*{'matplotlib', 'jinja2', 'junitparser'} & set(sys.modules))"
+    )
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert ran.stdout == "\n"
+
+
+def test_where_no_file_can_be_put_is_said_before_the_run(tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    os.mkfifo(tmp_path / "pipe")
+    for name in ("folder", "pipe", "missing/report.html"):
+        with pytest.raises(UnusableError, match=re.escape(f"--report {tmp_path / name}")):
+            Files(str(tmp_path / name), None)
+    with pytest.raises(UnusableError, match="--junit"):
+        Files(str(tmp_path / "same"), str(tmp_path / "same"))
+    assert sorted(os.listdir(tmp_path)) == ["folder", "pipe"]
+
+
+def test_a_link_in_the_place_of_the_report_is_replaced_and_not_followed(tmp_path: Path) -> None:
+    precious, link = tmp_path / "precious", tmp_path / "report.html"
+    precious.write_text("mine")
+    link.symlink_to(precious)
+    Files(str(link), None).write(Written("title", [Ran(make_outcome(tmp_path), [])], {}))
+    assert precious.read_text() == "mine"
+    assert not link.is_symlink()
+
+
+@pytest.mark.root
+@pytest.mark.skipif(not can_mount(), reason="only root may mount a tmpfs")
+def test_on_a_full_disk_the_older_report_stays_and_nothing_is_left_beside_it(tmp_path: Path) -> None:
+    small = tmp_path / "small"
+    small.mkdir()
+    with mounted_tmpfs(str(small), "64k") as mounted:
+        if not mounted:
+            pytest.skip("no tmpfs can be mounted here")
+        report = small / "report.html"
+        report.write_text("older")
+        (small / "ballast").write_bytes(bytes(40_000))
+        with pytest.raises(OSError, match="No space left"):
+            Files(str(report), None).write(Written("title", [Ran(make_outcome(tmp_path), [])], {}))
+        assert report.read_text() == "older"
+        assert sorted(os.listdir(small)) == ["ballast", "report.html"]
+
+
+def test_what_ends_all_early_leaves_the_report_of_what_was_run(tmp_path: Path) -> None:
+    report, junit = tmp_path / "r.html", tmp_path / "j.xml"
+    outcomes: list[Any] = []
+
+    def interrupted() -> Iterator[Outcome]:
+        yield make_outcome(tmp_path)
+        raise KeyboardInterrupt
+
+    with (
+        pytest.raises(KeyboardInterrupt),
+        finish_all(outcomes, [("herd", "no <NVRTC>")], Files(str(report), str(junit)), as_json=True),
+    ):
+        outcomes.extend(interrupted())
+    page, document = Page(report.read_text()), ET.parse(junit).getroot()
+    assert_is_junit(document)
+    assert page.count("p", id="cut-short") == 1
+    assert page.outcome["ok"] is False
+    assert ["herd", "skipped: no <NVRTC>"] in page.rows
+    assert "ended by KeyboardInterrupt after 1 scenarios" in page.text
+    assert [each.get("message") for each in document.iter("skipped")] == ["no <NVRTC>"]
+    assert any("KeyboardInterrupt" in (each.get("message") or "") for each in document.iter("failure"))
+
+
+def test_all_leaves_one_page_with_a_row_and_a_section_for_each_scenario(
+    run_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    chosen = [scenario for scenario in commands.BYTE_SCENARIOS if scenario.name in ("same-key", "distinct-keys")]
+    monkeypatch.setattr(commands, "BYTE_SCENARIOS", chosen)
+    monkeypatch.setattr(commands.compiler, "is_installed", lambda: False)
+    monkeypatch.setattr("tempfile.tempdir", str(run_path))
+    report = run_path / "all.html"
+    monkeypatch.setattr("sys.argv", ["lockcache-stress", "all", "--seconds", "0.8", "--report", str(report)])
+    code = commands.run_command_line()
+    page = Page(report.read_text())
+    assert [row[-1] for row in page.rows if row[0] in ("same-key", "distinct-keys")] == ["ok", "ok"] or code == 1
+    assert page.count("section", **{"class": "run"}) == 2
+    assert page.count("svg", **{"class": "plot"}) == 4
+    assert f"written: {report}" in capsys.readouterr().out
+
+
+def test_samples_are_bounded_and_never_lose_the_peak() -> None:
+    samples = Samples()
+    for number in range(50_000):
+        samples.add(float(number), 10**9 if number == 31_337 else number % 1000)
+    points = samples.points()
+    assert len(points) < 2000
+    assert (31_337.0, 10**9) in points
+    assert points == sorted(points)
