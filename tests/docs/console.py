@@ -113,7 +113,8 @@ def environment(root: Path) -> dict[str, str]:
 def _first_missing(expected: tuple[str, ...], said: str) -> str | None:
     left = iter([_even(line) for line in said.splitlines()])
     for line in expected:
-        pattern = re.compile(".*".join(re.escape(part) for part in _even(line).split("...")))
+        # Blanks around the dots are for reading.
+        pattern = re.compile(".*".join(re.escape(part) for part in re.split(r" ?\.\.\. ?", _even(line))))
         if line.strip() != "..." and not any(pattern.fullmatch(found) for found in left):
             return line
     return None
