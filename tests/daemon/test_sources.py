@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from lockcache_daemon import document
 from lockcache_daemon.settings import Settings
 from lockcache_daemon.sources import SettingsError, Sources
 from lockcache_daemon.values import Free
@@ -145,7 +146,30 @@ def test_a_mistake_in_a_variable_or_a_flag_names_it_and_not_the_file(config: Pat
     assert mistakes(None, {"max_size": "1G"}, "")[0].startswith("DIR: ")
 
 
-@pytest.mark.parametrize("content", [b"max_size = '\xff'\n", b"x" * 2_000_000], ids=["no UTF-8", "huge"])
+def test_naming_the_line_of_a_mistake_in_each_of_many_directories_reads_the_file_some_times_and_not_once_a_line(
+    config: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tables = [f'[[directory]]\npath = "/{n}"\nmax_size = [\n  1,\n]\n# of {n}\n' for n in range(40)]
+    config.write_text("".join(tables))
+    read: list[int] = []
+    loads = document.tomllib.loads
+    monkeypatch.setattr(document.tomllib, "loads", lambda text: (read.append(len(text)), loads(text))[1])
+    said = mistakes(config)
+    assert [line.split(": ")[0] for line in said] == [f"{config}:{n}" for n in range(3, 240, 6)]
+    assert sum(read) < 20 * len(said) * config.stat().st_size
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"max_size = '\xff'\n",
+        b"x" * 2_000_000,
+        b"max_size = " + b"[" * 50_000,
+        b"max_size = " + b"{a=" * 5_000,
+        b"max_size = " + b"9" * 5_000,
+    ],
+    ids=["no UTF-8", "huge", "deep", "deep tables", "a number of 5,000 digits"],
+)
 def test_a_file_that_is_no_text_is_one_line(config: Path, content: bytes) -> None:
     config.write_bytes(content)
     (said,) = mistakes(config)
