@@ -58,6 +58,7 @@ class Status:
             body = {"role": "active", "layout": layout, "standbys": read_standbys(instance.layout)}
             body |= self._render(policy, marks, held())
             if at_once or self._is_news(body):
+                self._due = 0.0  # if it fails, it is tried at the next tick, not taken for mended until it is due
                 instance.publish(body)
                 self._published = body
                 self._due = time.monotonic() + _INTERVAL_SECONDS

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import fcntl
 import os
@@ -11,6 +12,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -19,6 +21,7 @@ from lockcache import FileStreamProgramCache
 from lockcache.filestream import removal
 from lockcache.filestream.directory import CacheDirectory
 from lockcache.filestream.layout import SHARDS
+from lockcache_daemon import status
 from tests.daemon.keeping import CAP, LOW, Kept
 from tests.daemon.material import accounting_is_exact, bytes_on_disk, fill, names_on_disk
 from tests.daemon.running import until
@@ -228,3 +231,27 @@ def test_a_writer_that_accounts_never_sees_its_entries_counted_twice(
     until(lambda: kept.keeper.tick() is None and bytes_on_disk(cache_path) <= CAP)
     assert accounting_is_exact(cache_path)
     assert len(list((cache_path / "lockcache" / "locks").iterdir())) <= SHARDS + 1
+
+
+@pytest.mark.root
+def test_a_disk_that_stays_full_is_said_once_and_a_problem_until_there_is_room(
+    keep: Callable[[Path], Kept], mount_tmpfs: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = SimpleNamespace(monotonic=lambda: 0.0)
+    monkeypatch.setattr(status, "time", clock)
+    disk = mount_tmpfs("size=2m")
+    kept = keep(disk / "cache")
+    fill(disk / "cache", 1, 1000)
+    with open(disk / "ballast", "wb", buffering=0) as ballast, contextlib.suppress(OSError):
+        while ballast.write(bytes(4096)):
+            pass
+    clock.monotonic = lambda: 60.0  # the status is due; from now on it is not
+    for _ in range(5):
+        kept.keeper.tick()
+    assert [said["error"]["errno"] for said in kept.said("error")] == [errno.ENOSPC]
+    assert kept.said("recovered") == []
+    assert not kept.keeper.is_well
+    (disk / "ballast").unlink()
+    kept.keeper.tick()
+    assert len(kept.said("recovered")) == 1
+    kept.keeper.close()
