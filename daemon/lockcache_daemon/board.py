@@ -74,6 +74,8 @@ class DirectoryView:
     errors: int = 0
     problem: str | None = None
     problem_since: float | None = None
+    #: The problem is that a step does not come back.
+    is_hanging: bool = False
     #: What programs that use the directory reported.
     clients: Counters = field(default_factory=Counters)
     standouts: StandoutsSeen = field(default_factory=StandoutsSeen)
@@ -185,8 +187,10 @@ class Board:
 
     @property
     def directories(self) -> list[DirectoryView]:
-        """All directories, in the order in which they came."""
-        return list(self._views.values())
+        """All directories, in the order in which they came. That a step hangs is a problem of the directory's."""
+        now = time.monotonic()
+        silences = {root: now - since for root, [since] in list(self._working.items())}
+        return [_as_of(view, silences.get(view.root)) for view in list(self._views.values())]
 
     @property
     def silent_seconds(self) -> float:
@@ -196,12 +200,20 @@ class Board:
     def problems(self) -> list[str]:
         """What is wrong now, one line each; empty if all is well."""
         found = [f"{view.root}: {view.problem}" for view in self.directories if view.problem is not None]
-        silences = {root: time.monotonic() - since for root, [since] in list(self._working.items())}
-        late = [(root, silent) for root, silent in silences.items() if silent > _LATE_SECONDS]
-        if not late and self.silent_seconds > _LATE_SECONDS:
-            late = [("the daemon", self.silent_seconds)]
-        hanging = [f"{who}: no sign of life for {silent:.0f} s, a step hangs" for who, silent in late]
-        return hanging + found
+        silent = self.silent_seconds
+        if silent > _LATE_SECONDS and not any(view.is_hanging for view in self.directories):
+            found.insert(0, f"the daemon: {_hangs(silent)}")
+        return found
+
+
+def _as_of(view: DirectoryView, silent_seconds: float | None) -> DirectoryView:
+    if silent_seconds is None or silent_seconds <= _LATE_SECONDS:
+        return view
+    return replace(view, is_hanging=True, problem=_hangs(silent_seconds))
+
+
+def _hangs(silent_seconds: float) -> str:
+    return f"no sign of life for {silent_seconds:.0f} s, a step hangs"
 
 
 def _sample(view: DirectoryView) -> Sample:

@@ -110,6 +110,7 @@ def test_a_directory_whose_step_hangs_is_a_problem_though_the_others_go_on(monke
     board, clock = Board(), [time.monotonic()]
     monkeypatch.setattr(time, "monotonic", lambda: clock[0])
     board.measured("/well", Slot(1, 1), Limits())
+    board.measured("/hangs", Slot(1, 1), Limits())
     with board.at_work("/hangs"):
         for _ in range(4):  # a long sweep gives signs
             clock[0] += 30

@@ -169,6 +169,21 @@ def test_a_daemon_whose_ticks_stay_away_is_not_healthy(
     assert "the daemon: no sign of life for" in json.loads(body)["problems"][0]
 
 
+def test_a_directory_whose_step_hangs_is_not_up_while_the_others_are(
+    port: int, board: Board, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    board.update("/a", is_open=True)
+    board.update("/b", is_open=True)
+    with board.at_work("/a"):
+        monkeypatch.setattr(board_module, "_LATE_SECONDS", -1.0)
+        said = json.loads(get(port, "/healthz")[2])
+        assert said["directories"] == [{"directory": "/a", "state": "problem"}, {"directory": "/b", "state": "kept"}]
+        assert "/a: no sign of life for" in said["problems"][0]
+        metrics = get(port, "/metrics")[2]
+        assert b'lockcache_directory_up{directory="/a"} 0.0\n' in metrics
+        assert b'lockcache_directory_up{directory="/b"} 1.0\n' in metrics
+
+
 def test_health_follows_a_directory_that_breaks_and_is_mended(cache_path: Path) -> None:
     with Watched("--max-size", "1M", cache_path) as daemon:
         assert get(daemon.port, "/healthz")[0] == 200
