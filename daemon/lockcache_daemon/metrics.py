@@ -124,7 +124,10 @@ class Metrics:
 
     def negotiated(self, accept: str) -> tuple[bytes, str]:
         """In the format that a client's ``Accept`` header asks for, and its content type."""
-        encode, content_type = choose_encoder(accept)
+        try:
+            encode, content_type = choose_encoder(accept)
+        except (TypeError, ValueError, LookupError):  # a version of letters; what is no wish is not heard
+            encode, content_type = choose_encoder("")
         return encode(self._registry), content_type
 
 

@@ -117,6 +117,15 @@ def test_openmetrics_is_served_to_who_asks_for_it(cache_path: Path) -> None:
         assert body.endswith(b"# EOF\n")
 
 
+@pytest.mark.parametrize(
+    "accept", ["application/openmetrics-text;version=a.b", "application/openmetrics-text;version==;;q", ",;=,"]
+)
+def test_a_client_that_asks_for_no_format_there_is_gets_text(cache_path: Path, accept: str) -> None:
+    with Watched("--max-size", "1M", cache_path) as daemon:
+        status, _, body = get(daemon.port, "/metrics", accept=accept)
+        assert (status, b"lockcache_up 1.0\n" in body) == (200, True)
+
+
 def test_the_metrics_file_is_there_at_the_start_whole_and_readable_and_says_when_the_daemon_ended(
     cache_path: Path, tmp_path: Path
 ) -> None:
