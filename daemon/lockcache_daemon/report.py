@@ -22,7 +22,7 @@ from lockcache.filestream.policy import Policy
 from lockcache.filestream.usage import Slot
 from lockcache.filestream.verify import Verdict
 from lockcache.sizes import format_size
-from lockcache_daemon.board import Board
+from lockcache_daemon.board import Board, shown
 from lockcache_daemon.instance import AlreadyServedError
 from lockcache_daemon.repairs import Repairs
 from lockcache_daemon.rules import Watermarks
@@ -221,7 +221,8 @@ class Report:
         if self.as_json:
             # monotonic_ns: the clock of the whole machine, which no one sets; it orders the lines of several daemons.
             clock = {"time": now, "monotonic_ns": time.monotonic_ns()}
-            self._write(self._out, json.dumps({**clock, "level": level, "event": event, "directory": root, **fields}))
+            said = {**clock, "level": level, "event": event, "directory": root, **fields}
+            self._write(self._out, json.dumps(_as_text(said)))
         else:
             text = text if root is None else f"{root}: {text}"
             self._write(self._out if level == "info" else self._err, f"{now} {readable(text)}")
@@ -249,6 +250,15 @@ class LogToReport(logging.Handler):
 def readable(text: str) -> str:
     """One line that any terminal and any encoding takes: a directory may be called anything."""
     return text if text.isascii() and text.isprintable() else text.encode("unicode_escape").decode("ascii")
+
+
+def _as_text(value: Any) -> Any:
+    """With names as the page and the metrics have them: half of a surrogate pair is no JSON to strict readers."""
+    if isinstance(value, str):
+        return shown(value)
+    if isinstance(value, Mapping):
+        return {key: _as_text(each) for key, each in value.items()}
+    return [_as_text(each) for each in value] if isinstance(value, (list, tuple)) else value
 
 
 def describe(error: Exception) -> str:
