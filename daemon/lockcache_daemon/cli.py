@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 
 __all__ = ["main"]
@@ -13,10 +14,22 @@ _EXTRA = ("click", "durationpy", "pydantic", "rich", "tomli")
 def main() -> None:
     """Run ``lockcache-daemon`` on ``sys.argv`` and exit; see ``--help`` for the codes."""
     try:
+        _have_standard_streams()
         from lockcache_daemon.command import run
     except ModuleNotFoundError as error:
         if error.name is None or error.name.partition(".")[0] not in _EXTRA:
             raise
         print(f"lockcache-daemon: needs {error.name}: pip install 'lockcache[cli]'", file=sys.stderr)
         sys.exit(2)
+    except KeyboardInterrupt:
+        sys.exit(130)  # while modules were being loaded: from then on signals are heard
     sys.exit(run(sys.argv[1:]))
+
+
+def _have_standard_streams() -> None:
+    """Open what was closed (``>&-``): else a lock or the accounting would get its number, and what is said go there."""
+    while (fd := os.open(os.devnull, os.O_RDWR)) <= 2:
+        os.set_inheritable(fd, True)
+    os.close(fd)
+    sys.stdout = sys.stdout or open(os.devnull, "w")  # noqa: SIM115 (for as long as we run)
+    sys.stderr = sys.stderr or open(os.devnull, "w")  # noqa: SIM115

@@ -200,6 +200,32 @@ def test_a_reader_of_its_log_who_goes_away_does_not_end_the_daemon(cache_path: P
         assert process.stderr.read() == ""
 
 
+@pytest.mark.parametrize("closed", [">&-", "2>&-", "<&- >&- 2>&-"])
+def test_a_daemon_without_standard_streams_does_its_work_and_no_file_gets_their_numbers(
+    cache_path: Path, closed: str
+) -> None:
+    fill(cache_path, 200, 10_000)
+    command = ["sh", "-c", f'"$0" "$@" {closed}', SCRIPT, "--max-size", "1M", "--once", str(cache_path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=HANG_SECONDS, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert bytes_on_disk(cache_path) <= HIGH
+    assert accounting_is_exact(cache_path)
+
+
+def test_ctrl_c_while_modules_load_is_no_traceback(tmp_path: Path) -> None:
+    (tmp_path / "click.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGINT)\n")
+    path = os.pathsep.join([str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])])
+    done = run_daemon("--help", env={**os.environ, "PYTHONPATH": path})
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
+
+
+def test_a_directory_whose_name_is_no_text_is_called_in_the_log_as_in_the_metrics(tmp_path: Path) -> None:
+    odd = os.fsdecode(bytes(tmp_path) + b'/\xff"odd')
+    done = run_daemon("--max-size", "1M", "--once", "--json", odd)
+    said = [json.loads(line) for line in done.stdout.splitlines()]
+    assert {each["directory"] for each in said} == {f'{tmp_path}/\\xff"odd'}
+
+
 def test_a_sweep_is_one_line_for_people_with_bytes_entries_and_milliseconds(cache_path: Path) -> None:
     fill(cache_path, 200, 10_000)
     done = run_daemon("--max-size", "1M", "--once", cache_path)
