@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 
-from lockcache.errors import LockcacheError
 from lockcache_daemon.keeper import Keeper
 from lockcache_daemon.layouts import choose_layout, store_of
 from lockcache_daemon.parts import parts_for
@@ -17,6 +16,7 @@ from lockcache_daemon.report import Report
 from lockcache_daemon.rules import rules_for
 from lockcache_daemon.settings import DirectorySettings, Settings
 from lockcache_daemon.signals import StopSignals
+from lockcache_daemon.store import Opening, OpenStore, Store
 
 __all__ = ["Crew"]
 
@@ -30,7 +30,7 @@ class Crew:
         self._report = report
         self._stop = stop
         self._members = {
-            _place(directory): _Member(directory, layout, self._make(settings, directory, layout))
+            _place(directory): _Member(directory, self._make(settings, directory, layout, store_of(layout)))
             for directory, layout in self._layouts(settings.directories)
         }
 
@@ -42,7 +42,7 @@ class Crew:
     def change(self, settings: Settings) -> None:
         """Put other settings in force. What cannot be opened yet is tried again at every tick, and said once.
 
-        Raises nothing: what is wrong with a directory that was added is said, and it is left out.
+        Raises nothing: what is wrong with a directory that was added, also of what layout it is, shows as it is opened.
         """
         before, self._members = self._members, {}
         self.settings = settings
@@ -56,8 +56,7 @@ class Crew:
                 member = self._add(settings, directory)
             else:
                 member = self._go_on(settings, directory, member)
-            if member is not None:
-                self._members[place] = member
+            self._members[place] = member
         for member in before.values():
             member.keeper.close()
             self._report.let_go(member.keeper.root)
@@ -67,25 +66,31 @@ class Crew:
         for keeper in self.keepers:
             keeper.close()
 
-    def _add(self, settings: Settings, directory: DirectorySettings) -> _Member | None:
-        try:
-            layout = choose_layout(directory.path, directory.layout, self._report.warned)
-        except (OSError, LockcacheError) as error:
-            self._report.failed(directory.path, error)
-            return None
-        return _Member(directory, layout, self._make(settings, directory, layout))
+    def _add(self, settings: Settings, directory: DirectorySettings) -> _Member:
+        """Its layout is chosen when it is first opened: until then, what keeps it from that is its problem."""
+        chosen: list[str] = []
+
+        def open_store(opening: Opening) -> Store:
+            if not chosen:
+                chosen.append(choose_layout(directory.path, directory.layout, self._report.warned))
+                keeper.layout = chosen[0]
+                self._report.board.update(directory.path, layout=chosen[0])
+            return store_of(chosen[0])(opening)
+
+        keeper = self._make(settings, directory, directory.layout, open_store)
+        return _Member(directory, keeper)
 
     def _go_on(self, settings: Settings, directory: DirectorySettings, member: _Member) -> _Member:
         share, parts = 1 / len(settings.directories), parts_for(settings, directory)
         member.keeper.may_stand_by = settings.standby
         member.keeper.change(rules_for(settings, directory), share, parts)
-        return _Member(directory, member.layout, member.keeper)
+        return _Member(directory, member.keeper)
 
     def _layouts(self, directories: Sequence[DirectorySettings]) -> Iterator[tuple[DirectorySettings, str]]:
         for directory in directories:
             yield directory, choose_layout(directory.path, directory.layout, self._report.warned)
 
-    def _make(self, settings: Settings, directory: DirectorySettings, layout: str) -> Keeper:
+    def _make(self, settings: Settings, directory: DirectorySettings, layout: str, open_store: OpenStore) -> Keeper:
         self._report.board.update(directory.path, layout=layout)
         keeper = Keeper(
             directory.path,
@@ -93,7 +98,7 @@ class Crew:
             self._report,
             self._stop.beside(lambda: self._report.board.beat_of(directory.path)),
             1 / len(settings.directories),
-            store_of(layout),
+            open_store,
             parts_for(settings, directory),
             layout,
         )
@@ -102,9 +107,8 @@ class Crew:
 
 
 class _Member:
-    def __init__(self, settings: DirectorySettings, layout: str, keeper: Keeper) -> None:
+    def __init__(self, settings: DirectorySettings, keeper: Keeper) -> None:
         self.settings = settings
-        self.layout = layout
         self.keeper = keeper
 
 

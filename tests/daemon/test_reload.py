@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from lockcache import FileStreamProgramCache
+from tests.daemon.asking import Watched, get
 from tests.daemon.material import bytes_on_disk, fill
 from tests.daemon.running import HANG_SECONDS, SCRIPT, RunningDaemon, run_daemon, until
 
@@ -122,6 +123,27 @@ def test_a_directory_that_cannot_be_opened_yet_is_said_and_tried_again(config: P
         other.end(signal.SIGTERM)
         assert daemon.wait_for("start")["directory"] == str(b)
         assert cap_of(b) == 1_000_000
+        assert daemon.end(signal.SIGTERM) == 0
+
+
+def test_a_directory_of_unclear_layout_that_a_reload_adds_is_a_problem_until_it_is_kept(
+    config: Path, tmp_path: Path
+) -> None:
+    a, b = tmp_path / "a", tmp_path / "b"
+    b.mkdir(0o700)
+    (b / "notes.txt").write_text("somebody's")
+    config.write_text(table(a, max_size="1M"))
+    with Watched("--config", config) as daemon:
+        reload(daemon, config, table(a, max_size="1M") + table(b, max_size="1M"))
+        said = daemon.wait_for("error")
+        assert (said["directory"], said["error"]["kind"]) == (str(b), "WrongLayoutError")
+        until(lambda: get(daemon.port, "/healthz")[0] == 503)
+        assert daemon.metric("lockcache_directory_up", directory=str(b)) == 0
+        (b / "notes.txt").unlink()
+        said = daemon.wait_for("start")
+        assert (said["directory"], said["layout"]) == (str(b), "lockcache")
+        until(lambda: get(daemon.port, "/healthz")[0] == 200)
+        assert daemon.directory(b)["layout"] == "lockcache"
         assert daemon.end(signal.SIGTERM) == 0
 
 
