@@ -16,7 +16,7 @@ DOCS_STAMP := $(VENV)/stamp-docs
 PACKAGES := lockcache daemon/lockcache_daemon stress/lockcache_stress
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test check docs format format-check lint types layers deps stress bench clean distclean FORCE
+.PHONY: help venv demo test properties check docs format format-check lint types layers deps stress bench clean distclean FORCE
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -27,6 +27,9 @@ demo: $(STAMP) ## eight processes want the same kernels: each compiled once; the
 
 test: $(STAMP) ## the tests (WORKERS=4, ARGS="-k name")
 	$(PY) -m pytest -n $(WORKERS) $(ARGS)
+
+properties: $(STAMP) ## the property tests, with twenty times the examples
+	$(PY) -m pytest -n $(WORKERS) --hypothesis-profile=nightly --timeout 3600 tests/properties $(ARGS)
 
 check: format-check lint types layers deps ## all that follows here and does not run code
 

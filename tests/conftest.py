@@ -11,6 +11,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
+
+# More of everything that hypothesis looks for: `make properties`, or `pytest --hypothesis-profile=nightly`.
+settings.register_profile("nightly", max_examples=2000)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -1,0 +1,16 @@
+"""Every back end against a plain dict: any sequence of calls."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis.stateful import run_state_machine_as_test
+
+from tests.contract.backends import BACK_ENDS, BackEnd
+from tests.properties.examples import examples
+from tests.properties.model import CAPS, machine_for
+
+
+@pytest.mark.parametrize("cap", CAPS)
+@pytest.mark.parametrize("back_end", BACK_ENDS, ids=str)
+def test_any_sequence_of_calls_gives_what_a_dict_would(back_end: BackEnd, cap: int | None) -> None:
+    run_state_machine_as_test(machine_for(back_end, cap), settings=examples(15, stateful_step_count=40))

@@ -1,0 +1,261 @@
+"""What is written into a cache directory or an archive reads back as it was, and what was damaged is told from it.
+
+Codecs with properties of their own in the unit tests: records (``test_record.py``), metadata, names of entries and of
+staged files, sizes.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import struct
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lockcache import Entry, FileStreamProgramCache
+from lockcache.archive.members import Manifest, Members, end_of_archive, entry_header, manifest_member, padding
+from lockcache.errors import ArchiveError, PolicyError
+from lockcache.filestream.counters import Counters, CountersReport, read_counters
+from lockcache.filestream.layout import Layout, QuarantinedName, entry_name, parse_quarantined_name
+from lockcache.filestream.policy import Policy, PolicyFile
+from lockcache.sizes import format_size, parse_duration, parse_share, parse_size
+from tests.properties.examples import examples
+from tests.unit.archives import packed, unpacked
+
+_int64 = st.integers(0, 2**63 - 1)
+
+
+@pytest.fixture(scope="module")
+def layout(tmp_path_factory: pytest.TempPathFactory) -> Layout:
+    root = tmp_path_factory.mktemp("codecs") / "cache"
+    FileStreamProgramCache(root).close()
+    return Layout(str(root))
+
+
+# ---- policy.json -----------------------------------------------------------------------------------------------------
+
+_policies = st.builds(Policy, st.none() | st.integers(1, 2**63 - 1), st.booleans(), st.sampled_from(["lru", "cost"]))
+
+
+@examples(50)
+@given(policy=_policies)
+def test_a_policy_reads_back_as_it_was_set(layout, policy):
+    PolicyFile(layout).replace(policy)
+    assert PolicyFile(layout).load() == policy
+    assert PolicyFile(layout).current() == policy
+
+
+_json = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=5,
+)
+
+
+@examples(100)
+@given(
+    raw=st.binary(min_size=1, max_size=60)
+    | _json.map(lambda value: json.dumps(value).encode())
+    | st.fixed_dictionaries({"max_size_bytes": _json}, optional={"priority": _json, "by_operator": _json}).map(
+        lambda value: json.dumps(value).encode()
+    )
+)
+def test_any_other_policy_is_refused_at_opening_and_leaves_the_last_one_in_force(layout, raw):
+    last = PolicyFile(layout)
+    last.replace(Policy(1234))
+    assert last.current() == Policy(1234)
+    Path(layout.policy).write_bytes(raw)
+    try:
+        found = PolicyFile(layout).load()
+    except PolicyError:
+        assert last.current() == Policy(1234)
+    else:
+        assert found.max_size_bytes is None or 0 < found.max_size_bytes < 2**63
+        assert found.priority in ("lru", "cost")
+        assert last.current() == found
+
+
+# ---- the page of counters --------------------------------------------------------------------------------------------
+
+_counts = st.builds(Counters, *[st.integers(0, 2**62)] * 7)
+
+
+@examples(50)
+@given(first=_counts, second=_counts)
+def test_the_page_of_counters_holds_the_sum_of_all_reports(layout, first, second):
+    Path(layout.counters).unlink(missing_ok=True)
+    for counts in (first, second):
+        report = CountersReport(layout, lambda: counts)  # noqa: B023
+        report.report()
+        report.report()
+        assert report.failures == 0
+    found = read_counters(layout)
+    assert found[:7] == tuple(min(one + other, 2**63 - 1) for one, other in zip(first[:7], second[:7], strict=True))
+    assert found.reports == sum(any(counts) for counts in (first, second))
+
+
+@examples(100)
+@given(page=st.binary(max_size=140) | st.binary(min_size=120, max_size=120).map(lambda rest: b"LCcount\1" + rest))
+def test_any_page_of_counters_gives_numbers_and_takes_a_report_at_the_second_try(layout, page):
+    Path(layout.counters).write_bytes(page)
+    assert all(0 <= number < 2**63 for number in read_counters(layout))
+    report = CountersReport(layout, lambda: Counters(hits=1))
+    report.report()
+    report.report()
+    is_newer = page[:7] == b"LCcount" and page[7:8] > b"\1"
+    assert (read_counters(layout).hits > 0) != is_newer
+
+
+# ---- names in quarantine ---------------------------------------------------------------------------------------------
+
+_stamps = st.datetimes(allow_imaginary=False).map(lambda time: time.strftime("%Y%m%dT%H%M%S.123456789Z").zfill(26))
+_quarantined = st.builds(
+    QuarantinedName,
+    _stamps,
+    st.binary(max_size=8).map(entry_name),
+    st.sampled_from(["digest", "truncated", "grown", "empty", "record", "tail", "foreign"]),
+    st.booleans(),
+)
+
+
+@examples(50)
+@given(name=_quarantined)
+def test_a_name_in_quarantine_says_what_it_was_made_from(name):
+    assert parse_quarantined_name(str(name)) == name
+    assert name.shard == int(name.entry[:2], 16)
+
+
+@examples(100)
+@given(name=_quarantined, at=st.integers(0, 120), letter=st.characters())
+def test_an_altered_name_in_quarantine_is_another_one_or_none(name, at, letter):
+    text = str(name)
+    altered = text[: at % len(text)] + letter + text[at % len(text) + 1 :]
+    found = parse_quarantined_name(altered)
+    assert found is None or str(found) == altered
+
+
+# ---- archives --------------------------------------------------------------------------------------------------------
+
+
+@examples(50)
+@given(
+    key=st.binary(max_size=20),
+    payload=st.binary(max_size=1500),
+    last_use_ns=st.integers(0, 2**33 * 10**9),
+    record=st.binary(max_size=700),
+)
+def test_a_member_of_an_archive_reads_back_as_it_was_written(key, payload, last_use_ns, record):
+    name = entry_name(key)
+    member = entry_header(name, len(payload), last_use_ns, record) + payload + padding(len(payload))
+    assert len(member) % 512 == 0
+    manifest = Manifest(2, 2 * len(payload), kinds={"cubin": 2})
+    members = Members(io.BytesIO(manifest_member(manifest) + member * 2 + end_of_archive()))
+    assert members.manifest == manifest
+    for count, found in enumerate(members):
+        assert found == (name, len(payload), last_use_ns, record, None)
+        if count:  # what was not read is passed over
+            assert members.payload() == payload
+
+
+@examples(60)
+@given(body=st.binary(max_size=200) | _json.map(lambda value: json.dumps(value).encode()))
+def test_no_manifest_makes_reading_fail_otherwise(body):
+    good = manifest_member(Manifest(0, 0))
+    forged = good[:124] + b"%011o\0" % len(body) + b" " * 12 + b" " * 8 + good[156:512]
+    forged = forged[:136] + b"%011o\0" % 0 + forged[148:]
+    forged = forged[:148] + b"%06o\0 " % sum(forged) + forged[156:]
+    with pytest.raises(ArchiveError):
+        Members(io.BytesIO(forged + body + padding(len(body)) + end_of_archive()))
+
+
+_programs = st.dictionaries(
+    st.binary(max_size=8),
+    st.builds(
+        Entry,
+        st.binary(max_size=3000),
+        st.dictionaries(st.sampled_from(["kind", "arch", "log"]), st.text(max_size=300) | st.binary(max_size=9)),
+    ),
+    max_size=6,
+)
+
+
+@examples(12)
+@given(programs=_programs)
+def test_a_cache_comes_out_of_an_archive_as_it_went_in(tmp_path_factory, programs):
+    folder = tmp_path_factory.mktemp("archive")
+    with FileStreamProgramCache(folder / "one") as cache:
+        for key, entry in programs.items():
+            cache.put_entry(key, entry)
+    archive, done = packed(folder / "one")
+    assert done.entries == len(programs)
+    unpacked(archive, folder / "two")
+    with FileStreamProgramCache(folder / "two", verified_only=True) as cache:
+        assert len(cache) == len(programs)
+        assert {key: cache.get_entry(key) for key in programs} == programs
+
+
+# ---- sizes, shares, durations ----------------------------------------------------------------------------------------
+
+_UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40}
+
+
+@examples(100)
+@given(
+    number=st.integers(1, 9000), unit=st.sampled_from(list(_UNITS)), b=st.sampled_from(["", "B"]), lower=st.booleans()
+)
+def test_a_size_is_its_number_times_its_unit(number, unit, b, lower):
+    text = f"{number}{unit}{b}"
+    assert parse_size(text.lower() if lower else text) == number * _UNITS[unit]
+
+
+@examples(100)
+@given(size_bytes=st.integers(1, 10**18))
+def test_formatting_what_was_parsed_from_a_formatted_size_changes_it_no_more(size_bytes):
+    told = format_size(size_bytes)
+    assert format_size(parse_size(told)) == told
+
+
+@examples(100)
+@given(hours=st.integers(0, 500), minutes=st.integers(0, 59), ms=st.integers(0, 59_999))
+def test_a_duration_is_the_sum_of_its_parts(hours, minutes, ms):
+    expected = timedelta(hours=hours, minutes=minutes, milliseconds=ms)
+    for text in (f"{hours}h{minutes}m{ms}ms", f"{hours}h{minutes}m{ms / 1000:.3f}s"):
+        if not expected:
+            with pytest.raises(ValueError, match="too short"):
+                parse_duration(text)
+        else:
+            assert parse_duration(text) == pytest.approx(expected.total_seconds(), abs=1e-6)
+
+
+@examples(100)
+@given(text=st.text(st.sampled_from("0123456789.%smhdnu -e"), max_size=12))
+def test_no_text_makes_the_parsing_of_shares_and_durations_fail_otherwise(text):
+    for parse, low, high in ((parse_share, 0.01, 1.0), (parse_duration, 0.0, 1e17)):
+        try:
+            found = parse(text)
+        except ValueError as error:
+            found, refused = low, str(error)
+        else:
+            refused = repr(text)
+        assert low <= found <= high
+        assert repr(text) in refused
+
+
+# ---- what stands in a record's head ----------------------------------------------------------------------------------
+
+
+@examples(50)
+@given(cost_ns=_int64, about=st.text(max_size=50), code=st.binary(max_size=100))
+def test_the_record_on_the_disk_is_the_documented_bytes(tmp_path_factory, cost_ns, about, code):
+    """docs/design.md states the offsets; other programs may read them."""
+    root = tmp_path_factory.getbasetemp() / "documented"
+    with FileStreamProgramCache(root, record_files=True, signing_key_file=False) as cache:
+        cache.put_entry("k", Entry(code, {"about": about, "compile_cost_ns": cost_ns}))
+        blob = Path(Layout(str(root)).record(entry_name(b"k"))).read_bytes()
+    magic, version, algorithm, tail, length, _, cost = struct.unpack_from("<2sBBIIqq", blob)
+    assert (magic, version, algorithm & 0x7F, length, cost) == (b"LC", 1, 1, len(code), cost_ns)
+    assert len(blob) == 44 + tail
