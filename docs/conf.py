@@ -29,14 +29,17 @@ autodoc_type_aliases = {"_T": "_T"}
 # Single backticks in docstrings are code.
 default_role = "code"
 
-html_theme = "pydata_sphinx_theme"
+html_theme = "sphinx_book_theme"
 html_title = f"lockcache {release}"
 html_theme_options = {
     "navigation_with_keys": False,
-    "show_nav_level": 2,
-    "secondary_sidebar_items": ["page-toc"],
-    "footer_start": [],
-    "footer_end": [],
+    "navbar_persistent": [],  # one field to search in is enough: the side bar has it
+    "show_toc_level": 2,
+    "toc_title": "On this page",
+    "use_download_button": False,
+    "use_fullscreen_button": False,
 }
+html_static_path = ["_static"]
+html_css_files = ["tables.css"]
 html_show_sourcelink = False
 html_copy_source = False
