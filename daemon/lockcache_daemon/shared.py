@@ -76,6 +76,7 @@ class SharedBudgets:
         until, expected_bytes = self._late.get(device, (0.0, 0.0))
         if room.free_bytes < expected_bytes and time.monotonic() < until:
             return
+        self._late.pop(device, None)  # it came: what is missing from now on is a shortage of its own
         shortages = {keeper.root: _shortage(keeper, room) for keeper in keepers}
         needed = Slot(max(each.bytes for each in shortages.values()), max(each.entries for each in shortages.values()))
         if needed == (0, 0):
@@ -83,8 +84,9 @@ class SharedBudgets:
         freed_bytes = self._sweep(
             "min-free", needed, _held([keeper for keeper in keepers if shortages[keeper.root] != (0, 0)]), evicted
         )
-        if freed_bytes:
-            self._late[device] = time.monotonic() + _LATE_SECONDS, room.free_bytes + freed_bytes / 2
+        expected_bytes = room.free_bytes + freed_bytes / 2
+        if look_at_file_system(keepers[0].root).free_bytes < expected_bytes:
+            self._late[device] = time.monotonic() + _LATE_SECONDS, expected_bytes
 
     def _sweep(
         self, budget: str, needed: Slot, held: Sequence[tuple[Keeper, Slot]], evicted: dict[str, Evicted]

@@ -57,6 +57,26 @@ def test_a_file_system_that_frees_late_does_not_lose_the_whole_cache_to_one_shor
         assert len(names_on_disk(tmp_path / "a")) == 70
 
 
+@pytest.mark.root
+@pytest.mark.parametrize("looks_between", [False, True])
+def test_a_shortage_that_follows_at_once_on_one_that_was_mended_is_mended_as_well(
+    make: Callable[[str, Rules], Keeper], mount_tmpfs: Callable[..., Path], looks_between: bool
+) -> None:
+    disk = mount_tmpfs("size=8m")
+    fill(disk / "a", 300, 16_384)
+    wanted = Free(bytes=4 * WANTED)
+    keeper, budgets = make(str(disk / "a"), Rules(min_free=wanted)), SharedBudgets()
+    keeper.tick()
+    for name in ("first", "second"):
+        budgets.tick(Settings(), [keeper])
+        assert shared.look_at_file_system(str(disk)).free_bytes >= 4 * WANTED
+        if looks_between:
+            budgets.tick(Settings(), [keeper])
+        (disk / name).write_bytes(bytes(WANTED))
+    budgets.tick(Settings(), [keeper])
+    assert shared.look_at_file_system(str(disk)).free_bytes >= 4 * WANTED
+
+
 def test_directories_on_one_file_system_share_its_shortage(
     tmp_path: Path, make: Callable[[str, Rules], Keeper], monkeypatch: pytest.MonkeyPatch
 ) -> None:
