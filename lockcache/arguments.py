@@ -62,7 +62,12 @@ def coerce_key_file(key_file: object) -> str:
     Raises :class:`TypeError` or :class:`ValueError` naming the value.
     """
     if key_file is None:
-        return os.environ.get("LOCKCACHE_SIGNING_KEY_FILE", "")
+        configured = os.environ.get("LOCKCACHE_SIGNING_KEY_FILE")
+        if configured == "":
+            # Not as if it were not set: in a job script the variable that should have filled it is missing, and the
+            # job would be served what nobody signed.
+            raise ValueError("LOCKCACHE_SIGNING_KEY_FILE must not be empty: name a file of keys, or unset it for none")
+        return configured or ""
     if key_file is False:
         return ""
     text = os.fspath(key_file) if isinstance(key_file, (str, os.PathLike)) else key_file

@@ -5,7 +5,8 @@ a ``ValueError`` that names the text and says what is accepted. K, M, G, T, P an
 Kubernetes and disk makers; Ki, Mi, Gi, ... (or KiB, MiB, GiB, ...) are powers of 1024. So a cap of 10G is never larger
 than what somebody expects who reads it as 2**30.
 
-Not promised: that importing this works in a plain install. It needs pydantic and durationpy, the extra ``cli``.
+Not promised: that reading them works in a plain install. It needs pydantic and durationpy, the extra ``cli``, which are
+loaded when they are wanted: a command that only prints sizes does not wait for them (0.1 s).
 """
 
 from __future__ import annotations
@@ -13,9 +14,6 @@ from __future__ import annotations
 import re
 from datetime import timedelta
 from typing import Final
-
-import durationpy
-from pydantic import ByteSize, TypeAdapter, ValidationError
 
 __all__ = ["SIZES_IN_WORDS", "format_size", "parse_duration", "parse_share", "parse_size"]
 
@@ -34,11 +32,13 @@ _SIZE: Final = re.compile(r"([0-9]{1,40}|[0-9]{0,40}\.[0-9]{1,40}) ?([kmgtpe]?)(
 _SHARE: Final = re.compile(r"([0-9]{1,3}(?:\.[0-9]{1,6})?) ?%", re.ASCII)
 _DURATION: Final = re.compile(r"(?:[0-9]{1,12}(?:\.[0-9]{1,9})?(?:ns|us|ms|s|m|h|d))+", re.ASCII)
 
-_byte_size: Final = TypeAdapter(ByteSize)
+_UNITS: Final = ("B", "kB", "MB", "GB", "TB", "PB", "EB")
 
 
 def parse_size(text: str) -> int:
     """Bytes for "10G" and the like: at least 1, less than 2**63. Raises :class:`ValueError` naming ``text``."""
+    from pydantic import ByteSize, TypeAdapter, ValidationError
+
     stripped = text.strip()
     match = _SIZE.fullmatch(stripped)
     if match is None or (match[3] and not match[2]):
@@ -46,7 +46,7 @@ def parse_size(text: str) -> int:
     if match[3] and not stripped.lower().endswith("b"):
         stripped += "B"  # ByteSize knows GiB, and not the Gi of Kubernetes
     try:
-        size = int(_byte_size.validate_python(stripped))
+        size = int(TypeAdapter(ByteSize).validate_python(stripped))
     except ValidationError as error:
         raise ValueError(f"{text!r} is not a size; {_ACCEPTED_SIZES}") from error
     if not 0 < size <= _LARGEST_BYTES:
@@ -64,6 +64,8 @@ def parse_share(text: str) -> float:
 
 def parse_duration(text: str) -> float:
     """Seconds, more than 0, for "0.5s" and the like. Raises :class:`ValueError` naming ``text``."""
+    import durationpy
+
     stripped = text.strip()
     if _DURATION.fullmatch(stripped) is None:
         raise ValueError(f"{text!r} is not a duration; {_ACCEPTED_DURATIONS}")
@@ -78,4 +80,8 @@ def parse_duration(text: str) -> float:
 
 def format_size(size_bytes: int) -> str:
     """A size for people, in powers of 1000: "10.0 GB". What :func:`parse_size` takes, rounded."""
-    return ByteSize(size_bytes).human_readable(decimal=True, separator=" ")
+    value, unit = float(size_bytes), 0
+    # What would be rounded to 1000.0 is 1.0 of the next.
+    while abs(value) >= 999.95 and unit < len(_UNITS) - 1:
+        value, unit = value / 1000, unit + 1
+    return f"{value:.1f} {_UNITS[unit]}" if unit else f"{size_bytes} B"

@@ -26,8 +26,13 @@ class Onlooker:
 
     @property
     def damaged(self) -> int:
-        """Entries so far that were not what any writer stored, or not signed as ``keys`` want it."""
-        return self._reader.corrupt_entries + self._reader.refused_entries
+        """Entries so far that were not what any writer stored."""
+        return self._reader.corrupt_entries
+
+    @property
+    def refused(self) -> int:
+        """Entries so far with a signature that cannot be verified here, or without the one that ``keys`` want."""
+        return self._reader.refused_entries
 
     def load(self, name: str) -> tuple[bytes, bytes] | None:
         """Payload and record (empty if it has none), verified; ``None`` for an entry that is gone or damaged."""

@@ -10,6 +10,7 @@ release of libzstd and of lockcache).
 
 from __future__ import annotations
 
+import fnmatch
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -20,10 +21,12 @@ import zstandard
 
 from lockcache.archive.looking import Onlooker
 from lockcache.archive.members import Manifest, end_of_archive, entry_header, manifest_member, padding
+from lockcache.artifact import identify
 from lockcache.filestream.eviction import all_entries
 from lockcache.filestream.layout import Layout
 from lockcache.filestream.record import Record, pack, unpack
 from lockcache.filestream.scan import Found
+from lockcache.filestream.selection import UNKNOWN
 from lockcache.filestream.signing import load_keys
 from lockcache.metadata import decode
 
@@ -41,7 +44,7 @@ _COUNTED: Final = {"kind": "kinds", "arch": "arches", "compiler": "compilers"}
 class Choice:
     """Which entries to pack."""
 
-    #: Only these; empty for all.
+    #: Only these, names or patterns of a shell; empty for all. What no record says, the code may tell.
     arches: frozenset[str] = frozenset()
     #: Only what was used within this many seconds.
     newer_than_seconds: float | None = None
@@ -56,8 +59,10 @@ class Packed:
     entries: int
     #: Of payloads.
     bytes: int
-    #: Left out: failed their digest, or are not signed as the keys of this process want it.
+    #: Left out: failed their digest.
     damaged: int
+    #: Left out: signed, and there is no such key here; or not signed, and there is a key here.
+    refused: int
     #: Left out: have no record.
     unverified: int
     #: Left out: removed or rewritten while we packed.
@@ -94,7 +99,7 @@ class _Packing:
 
     def run(self, out: BinaryIO, level: int) -> Packed:
         chosen, manifest = self._choose()
-        damaged = self._reader.damaged
+        damaged, refused = self._reader.damaged, self._reader.refused
         self._to_read_bytes = self._done_bytes + sum(found.size_bytes for found, _ in chosen)
         packed_entries = packed_bytes = 0
         with zstandard.ZstdCompressor(level=level, write_checksum=True).stream_writer(out, closefd=False) as stream:
@@ -107,7 +112,7 @@ class _Packing:
                 packed_bytes += len(payload)
             stream.write(end_of_archive())
         changed = manifest.entries - packed_entries
-        return Packed(packed_entries, packed_bytes, damaged, self._unverified, changed)
+        return Packed(packed_entries, packed_bytes, damaged, refused, self._unverified, changed)
 
     def _choose(self) -> tuple[list[tuple[Found, int]], Manifest]:
         """The entries to pack, each with its payload's length, and what they are."""
@@ -121,7 +126,7 @@ class _Packing:
             metadata = _metadata(blob)
             if not blob and not self._choice.include_unverified:
                 self._unverified += 1
-            elif not self._choice.arches or metadata.get("arch") in self._choice.arches:
+            elif self._is_meant(metadata, payload):
                 chosen.append((found, len(payload)))
                 for name, counted in _COUNTED.items():
                     if isinstance(metadata.get(name), str):
@@ -129,6 +134,13 @@ class _Packing:
         total = sum(size for _, size in chosen)
         kinds, arches, compilers = (dict(counts[name]) for name in ("kinds", "arches", "compilers"))
         return chosen, Manifest(len(chosen), total, kinds=kinds, arches=arches, compilers=compilers)
+
+    def _is_meant(self, metadata: dict[str, Any], payload: bytes) -> bool:
+        arches = self._choice.arches
+        if not arches:
+            return True
+        arch = metadata.get("arch") or identify(payload).arch or UNKNOWN
+        return isinstance(arch, str) and any(fnmatch.fnmatchcase(arch.lower(), wanted) for wanted in arches)
 
     def _read(self, chosen: list[tuple[Found, int]]) -> Iterator[tuple[Found, bytes, bytes]]:
         """Payload and record of each, as far as they are still what was chosen."""

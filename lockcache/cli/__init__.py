@@ -5,9 +5,14 @@ Needs the ``cli`` extra; without it the command says so in one line, in the word
 
 from __future__ import annotations
 
+import os
 import sys
+from typing import Final
 
 __all__ = ["main"]
+
+# Where a stream is closed (`>&-`): one that fails when it is used, but stderr, where nobody can be told.
+_CLOSED: Final = (("stdin", "r", os.O_WRONLY), ("stdout", "w", os.O_RDONLY), ("stderr", "w", os.O_WRONLY))
 
 # What `pip install lockcache[cli]` brings. Anything else that is missing is a broken install, and worth a traceback.
 _EXTRA = ("click", "durationpy", "elftools", "pydantic", "rich", "zstandard")
@@ -16,6 +21,7 @@ _EXTRA = ("click", "durationpy", "elftools", "pydantic", "rich", "zstandard")
 def main() -> None:
     """Entry point of the console script."""
     try:
+        _fill_closed_streams()
         from lockcache.cli.program import run
 
         code = run(sys.argv[1:])
@@ -27,3 +33,10 @@ def main() -> None:
     except KeyboardInterrupt:
         sys.exit(130)  # before the command was reached: modules were being loaded
     sys.exit(code)
+
+
+def _fill_closed_streams() -> None:
+    """Put something in the place of each closed stream: Python has ``None`` there, and the next file would be in it."""
+    for name, mode, flags in _CLOSED:
+        if getattr(sys, name) is None:
+            setattr(sys, name, os.fdopen(os.open(os.devnull, flags), mode, closefd=False))

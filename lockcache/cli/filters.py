@@ -14,7 +14,7 @@ import click
 from lockcache.cli import options
 from lockcache.filestream.selection import UNKNOWN, Selection
 
-__all__ = ["FILTERS_IN_WORDS", "filters", "selection_of"]
+__all__ = ["FILTERS_IN_WORDS", "filters", "parse_arch", "selection_of"]
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
@@ -45,7 +45,7 @@ def filters(command: _F) -> _F:
         click.option(
             "--arch",
             metavar="ARCH",
-            callback=options.by(_parse_arch),
+            callback=options.by(parse_arch),
             help="Only for this architecture: sm_90, 'sm_7*'.",
         ),
         click.option(
@@ -68,7 +68,8 @@ def selection_of(kind: str | None, arch: str | None, compiler: str | None, older
     return Selection(kind, arch, compiler, older_than)
 
 
-def _parse_arch(text: str) -> str:
+def parse_arch(text: str) -> str:
+    """An architecture as entries name it, or a pattern. Raises :class:`ValueError` naming ``text``."""
     plain = _ARCH.fullmatch(text.strip())
     if plain is not None:
         return f"sm_{plain[1].lower()}"

@@ -6,17 +6,28 @@ from a directory over its cap, and refuses a directory that is no cache, which o
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from lockcache.arguments import resolve_path
 from lockcache.filestream.directory import CacheDirectory, check_directory
 from lockcache.filestream.layout import SHARDS, Layout
+from lockcache.filestream.recovery import recount_all
 from lockcache.filestream.scan import measure_shard
 from lockcache.filestream.usage import Slot
 
-__all__ = ["LOCK_TIMEOUT_SECONDS", "held", "look", "no_cache", "open_directory"]
+__all__ = [
+    "LOCK_TIMEOUT_SECONDS",
+    "held",
+    "look",
+    "no_cache",
+    "open_directory",
+    "recounted_when_interrupted",
+    "refuse_other_things",
+]
 
 #: A command waits as long as a cache does by default.
 LOCK_TIMEOUT_SECONDS: Final = 5.0
@@ -34,6 +45,33 @@ def look(directory: str | None) -> Layout:
 def open_directory(directory: str | None) -> CacheDirectory:
     """A cache that is there, open: a mistyped path is an error, and makes none."""
     return CacheDirectory(look(directory).root, LOCK_TIMEOUT_SECONDS)
+
+
+def refuse_other_things(layout: Layout) -> None:
+    """Refuse a directory of other things: it is not made a cache by a mistyped path. An empty one, or none, may be."""
+    try:
+        names = os.listdir(layout.root)
+    except FileNotFoundError:
+        return
+    ours = {os.path.basename(path) for path in (layout.entries, layout.own)}
+    if names and not ours & set(names) and any(name != "lost+found" and not name.startswith(".") for name in names):
+        raise NotADirectoryError(
+            errno.ENOTDIR, "holds other things than a cache; name a directory of its own", layout.root
+        )
+
+
+@contextlib.contextmanager
+def recounted_when_interrupted(opened: Sequence[CacheDirectory]) -> Iterator[None]:
+    """Ctrl-C can come between a change and its accounting. Whoever is killed there leaves that to others; we need not.
+
+    ``opened`` is looked at when it has come.
+    """
+    try:
+        yield
+    except KeyboardInterrupt:
+        for directory in opened:
+            recount_all(directory)
+        raise
 
 
 def no_cache(layout: Layout) -> OSError:

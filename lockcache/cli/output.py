@@ -14,6 +14,8 @@ from typing import Any
 
 import click
 
+from lockcache.sizes import format_size
+
 __all__ = [
     "cap_in_words",
     "confirm",
@@ -24,7 +26,6 @@ __all__ = [
     "print_table",
     "size_in_words",
     "span",
-    "text_size",
 ]
 
 
@@ -80,8 +81,6 @@ def print_table(title: str, heads: tuple[str, ...], rows: Iterable[Iterable[obje
 
 def size_in_words(number: int) -> str:
     """``10.0 GB (10000000000 bytes)``."""
-    from lockcache.sizes import format_size
-
     return f"{format_size(number)} ({number} bytes)"
 
 
@@ -108,13 +107,3 @@ def span(duration_ns: int) -> str:
         if duration_ns >= unit_ns:
             return f"{duration_ns / unit_ns:.0f}{name}" if name == "ms" else f"{duration_ns / unit_ns:.1f}{name}"
     return f"{duration_ns / 1000:.0f}us"
-
-
-def text_size(number: int) -> str:
-    """A size in a few characters, in powers of 1000: ``3.1 MB``."""
-    value = float(number)
-    for unit in ("B", "kB", "MB", "GB", "TB", "PB"):
-        if value < 1000 or unit == "PB":
-            break
-        value /= 1000
-    return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"

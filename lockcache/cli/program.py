@@ -113,7 +113,12 @@ def run(arguments: Sequence[str]) -> int:
     except BrokenPipeError:
         return _give_up_stdout()
     except (LockcacheError, OSError, ValueError) as error:
-        return _refuse(*_judge(error))
+        code = _refuse(*_judge(error))
+        try:
+            sys.stdout.flush()
+        except OSError:  # it was stdout that failed: full, or closed
+            _give_up_stdout()
+        return code
     return result if isinstance(result, int) else 0
 
 

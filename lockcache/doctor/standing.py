@@ -21,6 +21,7 @@ from lockcache.filestream.owner import Owner, is_alive
 from lockcache.filestream.policy import PolicyFile
 from lockcache.filestream.scan import measure_shard
 from lockcache.filestream.usage import Slot, UsagePage
+from lockcache.sizes import format_size
 
 __all__ = ["accounting", "daemon", "directory", "leftovers", "policy", "safety"]
 
@@ -68,7 +69,7 @@ def policy(subject: Subject) -> list[Finding]:
     except (PolicyError, OSError) as error:
         advice = f"lockcache policy set --max-size SIZE {shlex.quote(subject.root)}"
         return [Finding("policy", UNUSABLE, str(error), "programs refuse to open it", advice)]
-    cap = "no cap" if now.max_size_bytes is None else f"cap {now.max_size_bytes} bytes"
+    cap = "no cap" if now.max_size_bytes is None else f"cap {format_size(now.max_size_bytes)}"
     by = ", set by an operator" if now.by_operator else ""
     return [Finding("policy", GOOD, cap + by, measured=asdict(now))]
 
@@ -129,9 +130,8 @@ def leftovers(subject: Subject) -> list[Finding]:
     measured = {"staged_files": dead, "staged_bytes": staged_bytes, "examinations": len(ours)}
     if not dead and not ours:
         return [Finding("leftovers", GOOD, "none", measured=measured)]
-    found = (
-        f"{dead} staged files of killed writers ({staged_bytes} bytes), {len(ours)} directories of killed examinations"
-    )
+    room = format_size(staged_bytes)
+    found = f"{dead} staged files of killed writers ({room}), {len(ours)} directories of killed examinations"
     means = "they take room until a daemon or a writer that needs it removes them"
     advice = f"lockcache recount {shlex.quote(subject.root)}" if dead else ""
     if ours:

@@ -11,6 +11,7 @@ from lockcache.errors import LockcacheError
 from lockcache.filestream.layout import SHARDS, Layout
 from lockcache.filestream.policy import PolicyFile
 from lockcache.filestream.scan import count_shard, measure_shard
+from lockcache.sizes import format_size
 
 __all__ = ["descriptors", "room"]
 
@@ -43,7 +44,7 @@ def room(subject: Subject) -> list[Finding]:
     if not disk.f_blocks:
         return [Finding("room", NOTE, "this file system does not say how much", "set a cap", measured=measured)]
     inodes = f"{free_inodes} inodes" if has_inodes else "any number of inodes"
-    found = f"{free_bytes} bytes and {inodes} free"
+    found = f"{format_size(free_bytes)} and {inodes} free"
     if free_bytes < _LEAST_BYTES or (has_inodes and free_inodes < _LEAST_INODES):
         means = "writes evict entries to get room, or are dropped"
         return [Finding("room", DEGRADED, found, means, "free some, or use another disk", measured)]
@@ -53,16 +54,16 @@ def room(subject: Subject) -> list[Finding]:
         return [Finding("room", NOTE, f"{found}; no cap", means, advice, measured)]
     missing_bytes = max(0, cap - held_bytes)
     if missing_bytes > free_bytes:
-        found += f"; the cap of {cap} bytes needs {missing_bytes} more"
+        found += f"; the cap of {format_size(cap)} needs {format_size(missing_bytes)} more"
         means = "the disk is full before the cap is reached: writes then evict, or are dropped"
         return [Finding("room", DEGRADED, found, means, "lower the cap, or make room on the disk", measured)]
     if has_inodes and missing_bytes // mean_bytes > free_inodes:
-        found += f"; the cap holds some {missing_bytes // mean_bytes} more entries of {mean_bytes} bytes"
+        found += f"; the cap holds some {missing_bytes // mean_bytes} more entries of {format_size(mean_bytes)}"
         means = "inodes are used up before the cap is reached: writes then evict, or are dropped"
         return [
             Finding("room", DEGRADED, found, means, "lower the cap, or make the file system with more inodes", measured)
         ]
-    return [Finding("room", GOOD, f"{found}; a cap of {cap} bytes fits", measured=measured)]
+    return [Finding("room", GOOD, f"{found}; a cap of {format_size(cap)} fits", measured=measured)]
 
 
 def _cap(subject: Subject) -> int | None:

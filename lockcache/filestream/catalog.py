@@ -25,6 +25,7 @@ from lockcache.filestream.layout import Layout, is_entry_file
 from lockcache.filestream.recency import last_use_ns
 from lockcache.filestream.record import HEAD_BYTES, is_known
 from lockcache.filestream.scan import Found
+from lockcache.filestream.signing import KeyRing, is_signed
 from lockcache.filestream.statement import read_statement, record_file_bytes
 
 __all__ = ["Described", "Read", "describe", "find_entry", "find_names", "read"]
@@ -88,14 +89,16 @@ class Read(NamedTuple):
     """An entry's bytes, read without using it."""
 
     payload: bytes
-    #: Whether its record's digest is that of the payload; ``None`` without a record that can be verified.
+    #: Whether its record's digest is that of the payload, or signs it; ``None`` where that cannot be said.
     is_verified: bool | None
     digest: bytes | None
     owner_uid: int
+    #: Why it cannot be said whether it is verified; empty where it can.
+    why_unverified: str = ""
 
 
-def read(layout: Layout, name: str) -> Read | None:
-    """Read and verify one entry; ``None`` if it is gone.
+def read(layout: Layout, name: str, keys: KeyRing | None = None) -> Read | None:
+    """Read and verify one entry, as who has ``keys`` would; ``None`` if it is gone.
 
     Raises :class:`PermissionError` for an entry of somebody else's, which could not be read without using it, and other
     :class:`OSError` as they come.
@@ -103,7 +106,7 @@ def read(layout: Layout, name: str) -> Read | None:
     verdict: Read | None = None
     for _ in range(_ATTEMPTS):
         try:
-            verdict = _read_once(layout, name)
+            verdict = _read_once(layout, name, keys)
         except FileNotFoundError:
             return None
         if verdict.is_verified is not False:
@@ -111,19 +114,34 @@ def read(layout: Layout, name: str) -> Read | None:
     return verdict
 
 
-def _read_once(layout: Layout, name: str) -> Read:
+def _read_once(layout: Layout, name: str, keys: KeyRing | None) -> Read:
     with open(os.open(layout.entry(name), _FLAGS | _NOATIME), "rb") as file:
         status = os.fstat(file.fileno())
         if not stat.S_ISREG(status.st_mode):
             raise OSError(errno.EINVAL, "not a regular file", layout.entry(name))
         records = read_records(layout, file.fileno(), name)
         payload = file.read()
-    payload_digest = xxh3_128_digest(payload)
-    is_verified: bool | None = None
-    if records and not is_of_another_version(records, name, payload_digest):
-        is_verified = not judge(records, name, len(payload), payload_digest)
+    is_verified, why = _verify(records, name, payload, keys)
     digests = [blob[28:HEAD_BYTES] for blob in records if is_known(blob)]
-    return Read(payload, is_verified, digests[0] if digests else None, status.st_uid)
+    return Read(payload, is_verified, digests[0] if digests else None, status.st_uid, why)
+
+
+def _verify(records: list[bytes], name: str, payload: bytes, keys: KeyRing | None) -> tuple[bool | None, str]:
+    """Whether it is verified, and if that cannot be said, why."""
+    if not records:
+        return None, "no record to verify"
+    payload_digest = xxh3_128_digest(payload)
+    if keys is not None and any(map(is_signed, records)):
+        is_signed_here = any(keys.is_whole(blob, name, payload) for blob in records)
+        if is_signed_here or any(map(keys.knows, records)):
+            return is_signed_here, ""
+        return None, "signed with a key that is not here"
+    if is_of_another_version(records, name, payload_digest):
+        is_any_signed = any(map(is_signed, records))
+        return None, "signed: only who has the key can tell" if is_any_signed else "of a newer version"
+    if judge(records, name, len(payload), payload_digest):
+        return False, ""
+    return (True, "") if keys is None else (None, "not signed, so not served where keys are")
 
 
 def find_names(layout: Layout, prefix: str, at_most: int) -> list[str]:

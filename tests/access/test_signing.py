@@ -375,3 +375,53 @@ def test_packing_takes_the_key_and_unpacking_signs_with_its_own(tmp_path, key_fi
     with FileStreamProgramCache(tmp_path / "two", signing_key_file=other) as cache:
         assert cache.get_entry("k") == Entry(b"code", {"arch": "sm_90"})
         assert cache.get("planted") is None
+
+
+@pytest.mark.parametrize(
+    "keys, key, is_verified, words",
+    [
+        (None, "signed", None, "only who has the key can tell"),
+        (OLD, "signed", True, "verified"),
+        (NEW, "signed", None, "a key that is not here"),
+        (None, "unsigned", True, "verified"),
+        (OLD, "unsigned", None, "not signed"),
+        (OLD, "altered", False, "does not verify"),
+    ],
+)
+def test_inspecting_says_what_a_program_with_these_keys_would_be_served(
+    keys, key, is_verified, words, cache_path, tmp_path, key_file, monkeypatch, capfd
+):
+    with FileStreamProgramCache(cache_path, signing_key_file=key_file) as cache:
+        cache["signed"] = cache["altered"] = b"code"
+    with FileStreamProgramCache(cache_path, signing_key_file=False) as cache:
+        cache["unsigned"] = b"code"
+    with open(entry_path(cache_path, b"altered"), "r+b") as file:
+        file.write(b"C")
+    if keys is not None:
+        monkeypatch.setenv("LOCKCACHE_SIGNING_KEY_FILE", str(write_keys(tmp_path / "mine", keys)))
+    assert run(["inspect", "--json", key, str(cache_path)]) == 0
+    assert json.loads(capfd.readouterr().out)["verified"] is is_verified
+    assert run(["inspect", key, str(cache_path)]) == 0
+    assert words in capfd.readouterr().out
+
+
+@pytest.mark.parametrize("keys, packed", [(None, 1), (OLD, 2), (NEW, 0)])
+def test_packing_counts_what_it_has_no_key_for_apart_from_damage(
+    keys, packed, cache_path, tmp_path, key_file, monkeypatch, capfd
+):
+    with FileStreamProgramCache(cache_path, signing_key_file=key_file) as cache:
+        cache["a"] = cache["b"] = b"code"
+    with FileStreamProgramCache(cache_path, signing_key_file=False) as cache:
+        cache["unsigned"] = b"code"
+    if keys is not None:
+        monkeypatch.setenv("LOCKCACHE_SIGNING_KEY_FILE", str(write_keys(tmp_path / "mine", keys)))
+    assert run(["pack", "--json", str(tmp_path / "warm"), str(cache_path)]) == 0
+    found = json.loads(capfd.readouterr().out)
+    assert (found["entries"], found["refused"], found["damaged"]) == (packed, 3 - packed, 0)
+
+
+def test_a_variable_that_names_no_file_is_not_taken_for_no_key(cache_path, monkeypatch):
+    monkeypatch.setenv("LOCKCACHE_SIGNING_KEY_FILE", "")
+    with pytest.raises(ValueError, match="LOCKCACHE_SIGNING_KEY_FILE must not be empty"):
+        FileStreamProgramCache(cache_path)
+    FileStreamProgramCache(cache_path, signing_key_file=False).close()

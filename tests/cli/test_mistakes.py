@@ -178,3 +178,46 @@ def test_json_of_a_directory_with_any_name_is_json(tmp_path: Path) -> None:
     shown = run("stats", odd).stdout
     assert "[bold]" in shown
     assert "\x1b" not in shown
+
+
+CLOSED = [
+    (("stats", "{filled}"), 0, 0),
+    (("evict", "--to", "1", "--yes", "{filled}"), 0, 0),
+    (("clear", "{filled}"), 0, 1),
+    (("unpack", "-", "{filled}"), 0, 1),
+    (("ls", "{filled}"), 1, 1),
+    (("stats", "--json", "{filled}"), 1, 1),
+    (("pack", "-", "{filled}"), 1, 1),
+    (("stats", "{filled}"), 2, 0),
+    (("evict", "--to", "1", "--yes", "{filled}"), 2, 0),
+    (("verify", "--repair", "{filled}"), 2, 0),
+    (("stats", "{filled}/no-such"), 2, 2),
+]
+
+
+@pytest.mark.parametrize("arguments, closed, code", CLOSED)
+def test_a_closed_stream_is_no_traceback_and_no_file_takes_its_place(
+    arguments: tuple[str, ...], closed: int, code: int, filled: Path
+) -> None:
+    command = [LOCKCACHE, *(argument.format(filled=filled) for argument in arguments)]
+    ended = subprocess.run(
+        ["sh", "-c", f'exec "$@" {closed}>&-', "sh", *command], capture_output=True, text=True, check=False
+    )
+    assert ended.returncode == code, ended
+    assert "Traceback" not in ended.stderr
+    assert "Error" not in ended.stderr
+    assert ended.stderr.count("\n") <= 1
+
+
+def test_a_path_is_printed_as_it_is_for_programs(tmp_path: Path) -> None:
+    odd = tmp_path / "a\x1b[31mb\udcff"
+    ended = subprocess.run([LOCKCACHE, "path", odd], capture_output=True, check=True)
+    assert ended.stdout == os.fsencode(odd) + b"\n"
+
+
+def test_setting_a_policy_makes_no_cache_of_a_directory_of_other_things(tmp_path: Path) -> None:
+    (tmp_path / "chapter.tex").write_text("")
+    ended = run("policy", "set", "--max-size", "1G", tmp_path)
+    assert (ended.returncode, ended.stderr.count("\n")) == (2, 1)
+    assert "holds other things than a cache" in ended.stderr
+    assert os.listdir(tmp_path) == ["chapter.tex"]

@@ -95,6 +95,7 @@ def test_what_is_no_archive_makes_no_cache(tmp_path: Path) -> None:
     ended = run("unpack", tmp_path / "file", tmp_path / "other")
     assert ended.returncode == 2
     assert "no archive" in ended.stderr
+    assert str(tmp_path / "file") in ended.stderr
     assert not (tmp_path / "other").exists()
 
 
@@ -266,3 +267,23 @@ def test_a_killed_unpack_leaves_whole_entries_and_is_finished_by_the_next(tmp_pa
     assert run("unpack", archive, root).returncode == 0
     with FileStreamProgramCache(root) as cache:
         assert all(cache[key] == value for key, value in values.items())
+
+
+@pytest.mark.parametrize("arch, entries", [("90", 300), ("SM_90", 300), ("sm_9*", 300), ("sm_80", 0), ("unknown", 0)])
+def test_an_architecture_is_named_as_for_ls(arch: str, entries: int, filled: Path, tmp_path: Path) -> None:
+    ended = run("pack", "--json", "--arch", arch, tmp_path / "warm.tar.zst", filled)
+    assert json.loads(ended.stdout)["entries"] == entries
+
+
+def test_what_the_code_tells_counts_where_no_record_says_it(tmp_path: Path) -> None:
+    with FileStreamProgramCache(tmp_path / "cache") as cache:
+        cache["k"] = b".version 9.5\n.target sm_75\n.address_size 64\n"
+    ended = run("pack", "--json", "--arch", "sm_75", tmp_path / "warm.tar.zst", tmp_path / "cache")
+    assert json.loads(ended.stdout)["entries"] == 1
+
+
+def test_no_architecture_is_a_mistake(filled: Path, tmp_path: Path) -> None:
+    ended = run("pack", "--arch", "x86", tmp_path / "warm.tar.zst", filled)
+    assert (ended.returncode, ended.stderr.count("\n")) == (2, 1)
+    assert "'x86'" in ended.stderr
+    assert not (tmp_path / "warm.tar.zst").exists()

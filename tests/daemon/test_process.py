@@ -230,5 +230,5 @@ def test_a_sweep_is_one_line_for_people_with_bytes_entries_and_milliseconds(cach
     fill(cache_path, 200, 10_000)
     done = run_daemon("--max-size", "1M", "--once", cache_path)
     (line,) = (line for line in done.stdout.splitlines() if "swept" in line)
-    assert f"{cache_path}: swept 2.0 MB -> 900.0 KB, evicted 110 entries in " in line
+    assert f"{cache_path}: swept 2.0 MB -> 900.0 kB, evicted 110 entries in " in line
     assert line.endswith(" ms")

@@ -229,3 +229,9 @@ def test_a_reader_that_gives_a_byte_at_a_time_is_read_to_the_end(cache_path: Pat
 
     _, done = unpack_archive(Slow(archive_of(*good())), lambda: CacheDirectory(str(cache_path), 5.0))
     assert done.stored == 2
+
+
+@pytest.mark.parametrize("seconds", ["9999999999", "9223372037.0"])
+def test_an_entry_from_a_time_that_no_record_can_state_is_stored(seconds: str, tmp_path: Path) -> None:
+    archive = archive_of(member(NAME, body=b"x", stated={"mtime": seconds}))
+    assert unpacked(archive, tmp_path / "cache", Acceptance(include_unverified=True)).stored == 1

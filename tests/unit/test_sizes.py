@@ -94,3 +94,12 @@ def test_what_is_no_duration_is_refused_by_name_and_with_what_is_accepted(text: 
     with pytest.raises(ValueError, match="500ms") as caught:
         parse_duration(text)
     assert repr(text) in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "size_bytes, words",
+    [(0, "0 B"), (999, "999 B"), (1000, "1.0 kB"), (39_000, "39.0 kB"), (999_949, "999.9 kB"), (999_950, "1.0 MB"),
+     (10**10, "10.0 GB"), (2**63 - 1, "9.2 EB")],
+)  # fmt: skip
+def test_a_size_is_said_in_one_way(size_bytes: int, words: str) -> None:
+    assert format_size(size_bytes) == words

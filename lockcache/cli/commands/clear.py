@@ -6,7 +6,7 @@ import click
 
 from lockcache import FileStreamProgramCache
 from lockcache.cli import options
-from lockcache.cli.opening import open_directory
+from lockcache.cli.opening import open_directory, recounted_when_interrupted
 from lockcache.cli.output import plain, print_json
 from lockcache.filestream.layout import SHARDS
 from lockcache.filestream.scan import count_shard
@@ -26,13 +26,15 @@ def command(directory: str | None, yes: bool, as_json: bool) -> None:
       lockcache clear
       lockcache clear --yes /scratch/kernels
     """
-    layout = open_directory(directory).layout
+    opened = open_directory(directory)
+    layout = opened.layout
     if not yes:
         entries = sum(count_shard(layout, shard) for shard in range(SHARDS))
         # Also without a terminal, where no answer is a no: "all of it" is not to be had by accident.
         click.confirm(f"Remove {entries} entries from {plain(layout.root)}?", abort=True, err=True)
-    cache = FileStreamProgramCache(layout.root)
+    cache = FileStreamProgramCache(layout.root, signing_key_file=False)  # removing verifies nothing
     before = len(cache)
-    cache.clear()
+    with recounted_when_interrupted([opened]):
+        cache.clear()
     if as_json:
         print_json({"path": layout.root, "removed_entries": max(0, before - len(cache))})

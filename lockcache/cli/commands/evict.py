@@ -14,7 +14,7 @@ import click
 from lockcache.cli import options
 from lockcache.cli.filters import FILTERS_IN_WORDS, filters, selection_of
 from lockcache.cli.opening import held, look, open_directory
-from lockcache.cli.output import confirm, print_facts, size_in_words, text_size
+from lockcache.cli.output import confirm, print_facts, size_in_words
 from lockcache.cli.progress import step_bar
 from lockcache.filestream.goal import Goal
 from lockcache.filestream.layout import SHARDS, Layout
@@ -22,6 +22,7 @@ from lockcache.filestream.recovery import recount_all
 from lockcache.filestream.removal import Evicted
 from lockcache.filestream.scan import Found, measure_shard
 from lockcache.filestream.selection import Selection, choose, evict_selected
+from lockcache.sizes import format_size
 
 __all__ = ["command"]
 
@@ -82,7 +83,7 @@ def _evict(directory: str | None, selection: Selection, to: int | None, yes: boo
     victims = _choose(layout, selection, None if to is None else max(0, held(opened).bytes - to))
     gone, interrupted = Evicted(), threading.Event()
     if victims:
-        size = text_size(sum(victim.size_bytes for victim in victims))
+        size = format_size(sum(victim.size_bytes for victim in victims))
         confirm(f"Remove {len(victims)} entries, {size}, from {layout.root}?", yes)
         with step_bar("evicting", len(victims)) as advance, _interrupts() as interrupted:
             gone = evict_selected(opened, victims, None if to is None else Goal(to), advance, interrupted.is_set)

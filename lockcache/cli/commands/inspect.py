@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import math
 import pwd
 from collections.abc import Mapping
 from datetime import datetime, timezone
@@ -15,11 +17,12 @@ from lockcache.cli.opening import look
 from lockcache.cli.output import elapsed, plain, print_json, print_table, size_in_words, span
 from lockcache.filestream.catalog import Described, Read, describe, find_entry, read
 from lockcache.filestream.layout import Layout
+from lockcache.filestream.signing import load_keys
 
 __all__ = ["command"]
 
 _NOT_RECORDED: Final = "not recorded"
-_DIGEST_IN_WORDS: Final = {True: "verified", False: "does not verify: a read misses", None: "no record to verify"}
+_DIGEST_IN_WORDS: Final = {True: "verified", False: "does not verify: a read misses"}
 
 
 @click.command("inspect")
@@ -30,8 +33,8 @@ def command(key: str, directory: str | None, as_json: bool) -> None:
     """Show what one entry is: its record, whether it verifies, and what code it holds.
 
     KEY is the key as text, hex: and the key's bytes in hex, or the start of the entry's hash as 'lockcache ls' prints
-    it. Of a cubin: architecture, kernels and what each takes; of PTX: version, target and entry functions. Looking does
-    not count as a use.
+    it. A signature is verified with the keys in $LOCKCACHE_SIGNING_KEY_FILE. Of a cubin: architecture, kernels and what
+    each takes; of PTX: version, target and entry functions. Looking does not count as a use.
 
     \b
     Examples:
@@ -55,6 +58,7 @@ def _inspect(layout: Layout, name: str) -> dict[str, Any]:
         file=layout.entry(name),
         metadata=_jsonable(entry.metadata or {}),
         verified=contents and contents.is_verified,
+        unverified=contents and (contents.why_unverified or None),
         digest=contents.digest.hex() if contents and contents.digest else None,
         owner=_owner(contents.owner_uid) if contents else None,
         # Neither process, user nor host is in a record: they would differ for equal programs.
@@ -76,9 +80,10 @@ def _look(layout: Layout, name: str) -> tuple[Described, Read | None, str]:
     if entry is None:
         raise click.ClickException(f"the entry {name} was removed just now")
     try:
-        contents = read(layout, name)
-    except PermissionError:
-        return entry, None, "it belongs to another user: reading it would count as a use"
+        contents = read(layout, name, load_keys(None))
+    except PermissionError as error:
+        is_use = error.errno == errno.EPERM  # what O_NOATIME answers to who is not the owner
+        return entry, None, "it belongs to another user: reading it would count as a use" if is_use else str(error)
     return entry, contents, "it was removed just now"
 
 
@@ -93,6 +98,8 @@ def _jsonable(value: Any) -> Any:
     """Metadata as JSON has it: bytes as text, tuples as lists."""
     if isinstance(value, bytes):
         return value.decode("utf-8", "backslashreplace")
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)  # JSON has no such number
     if isinstance(value, Mapping):
         return {str(_jsonable(key)): _jsonable(inner) for key, inner in value.items()}
     if isinstance(value, (list, tuple)):
@@ -128,7 +135,7 @@ def _facts(found: dict[str, Any]) -> dict[str, str]:
         "stored": _when(found["created_ns"]) if found["created_ns"] else _NOT_RECORDED,
         "last use": _when(found["last_use_ns"]),
         "record": found["record"],
-        "digest": f"{found['digest'] or '-'} ({_DIGEST_IN_WORDS[found['verified']]})",
+        "digest": f"{found['digest'] or '-'} ({found['unverified'] or _DIGEST_IN_WORDS.get(found['verified'], '-')})",
         "owner": found["owner"] or "unknown",
         "made by": found["made_by"] or _NOT_RECORDED,
     }

@@ -17,12 +17,13 @@ import click
 from lockcache.cli import options
 from lockcache.cli.filters import FILTERS_IN_WORDS, filters, selection_of
 from lockcache.cli.opening import look
-from lockcache.cli.output import elapsed, plain, span, text_size
+from lockcache.cli.output import elapsed, plain, span
 from lockcache.cli.progress import step_bar
 from lockcache.filestream.catalog import Described, describe
 from lockcache.filestream.layout import SHARDS, Layout
 from lockcache.filestream.scan import Found
 from lockcache.filestream.selection import Selection, select
+from lockcache.sizes import format_size
 
 __all__ = ["command"]
 
@@ -124,7 +125,7 @@ def _as_line(full: bool) -> Callable[[Described], str]:
         age = "-" if entry.created_ns is None else elapsed(entry.created_ns, now_ns)
         cost = "-" if entry.cost_ns is None else span(entry.cost_ns)
         numbers = (
-            f"{entry.name[:width]}  {text_size(entry.size_bytes):>8}  {elapsed(entry.last_use_ns, now_ns):>5}  "
+            f"{entry.name[:width]}  {format_size(entry.size_bytes):>8}  {elapsed(entry.last_use_ns, now_ns):>5}  "
             f"{age:>5}  {cost:>6}"
         )
         kind = "damaged" if entry.record == "damaged" else plain(entry.kind or "-")

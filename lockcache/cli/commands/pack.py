@@ -14,6 +14,7 @@ import click
 from lockcache.archive.output import open_output
 from lockcache.archive.packing import DEFAULT_LEVEL, LEVELS, Choice, Packed, pack_directory
 from lockcache.cli import options
+from lockcache.cli.filters import parse_arch
 from lockcache.cli.opening import look
 from lockcache.cli.output import plain, print_facts, size_in_words
 from lockcache.cli.progress import progress_bar
@@ -27,7 +28,16 @@ _STDOUT: Final = "-"
 @click.command("pack")
 @click.argument("file")
 @options.directory
-@click.option("--arch", "arches", multiple=True, metavar="ARCH", help="Only entries of this arch, such as sm_90.")
+@click.option(
+    "--arch",
+    "arches",
+    multiple=True,
+    metavar="ARCH",
+    callback=lambda context, parameter, texts: tuple(
+        options.by(parse_arch)(context, parameter, text) for text in texts
+    ),
+    help="Only entries for this architecture: sm_90, 'sm_9*'. May be given several times.",
+)
 @click.option("--newer-than", callback=options.duration, metavar="AGE", help="Only what was used within 30d, 12h, ...")
 @click.option("--include-unverified", is_flag=True, help="Also entries without a record, such as cuda.core's own.")
 @click.option(

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import sys
+
 import click
 
 from lockcache.arguments import resolve_path
 from lockcache.cli import options
-from lockcache.cli.output import print_json
+from lockcache.cli.output import plain, print_json
 
 __all__ = ["command"]
 
@@ -26,4 +28,5 @@ def command(directory: str | None, as_json: bool) -> None:
     if as_json:
         print_json({"path": path})
     else:
-        click.echo(path)
+        # As it is for a program, which click would spare what looks like colour; a terminal obeys no name.
+        click.echo(plain(path) if sys.stdout.isatty() else path, color=True)

@@ -9,7 +9,7 @@ import click
 
 from lockcache.arguments import resolve_path
 from lockcache.cli import options
-from lockcache.cli.opening import LOCK_TIMEOUT_SECONDS, no_cache, open_directory
+from lockcache.cli.opening import LOCK_TIMEOUT_SECONDS, no_cache, open_directory, refuse_other_things
 from lockcache.cli.output import cap_in_words, print_facts, print_json
 from lockcache.errors import PolicyError
 from lockcache.filestream.directory import CacheDirectory, check_directory
@@ -89,6 +89,7 @@ def policy_set(directory: str | None, max_size: int | str | None, priority: Prio
     layout = Layout(resolve_path(directory))
     if not os.path.isdir(layout.root):
         raise no_cache(layout)
+    refuse_other_things(layout)
     check_directory(layout)
     keeper = keeper_of(layout)  # before: afterwards it may have answered already
     policy = _set_policy(layout, max_size, priority)

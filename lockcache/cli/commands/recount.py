@@ -6,7 +6,7 @@ import click
 
 from lockcache.cli import options
 from lockcache.cli.opening import held, open_directory
-from lockcache.cli.output import print_facts
+from lockcache.cli.output import print_facts, size_in_words
 from lockcache.filestream.recovery import recount_all
 
 __all__ = ["command"]
@@ -30,4 +30,4 @@ def command(directory: str | None, as_json: bool) -> None:
     repairs = recount_all(opened)
     drift, slot = sum(repair.drift_bytes for repair in repairs), held(opened)
     found = {"path": opened.layout.root, "shards_repaired": len(repairs), "drift_bytes": drift, "bytes": slot.bytes}
-    print_facts(found, as_json, {"drift_bytes": f"{drift:+}"})
+    print_facts(found, as_json, {"drift_bytes": f"{drift:+} bytes", "bytes": size_in_words(slot.bytes)})

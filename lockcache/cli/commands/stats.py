@@ -9,7 +9,7 @@ import click
 
 from lockcache.cli import options
 from lockcache.cli.opening import look
-from lockcache.cli.output import cap_in_words, elapsed, plain, print_json, size_in_words, text_size
+from lockcache.cli.output import cap_in_words, elapsed, plain, print_json, size_in_words
 from lockcache.cli.progress import step_bar
 from lockcache.filestream.counters import Counters, read_counters
 from lockcache.filestream.kept import keeper_of, read_status
@@ -18,6 +18,7 @@ from lockcache.filestream.policy import PolicyFile
 from lockcache.filestream.quarantine import measure_quarantine
 from lockcache.filestream.survey import Spread, accounted, find_drift, measured, spread, staged
 from lockcache.filestream.usage import Slot
+from lockcache.sizes import format_size
 
 __all__ = ["command"]
 
@@ -102,7 +103,7 @@ def _facts(found: dict[str, Any]) -> dict[str, str]:
 
 
 def _slot(slot: dict[str, int], what: str) -> str:
-    return f"{slot['entries']} {what}, {text_size(slot['bytes'])}"
+    return f"{slot['entries']} {what}, {format_size(slot['bytes'])}"
 
 
 def _shards(shards: dict[str, Any]) -> tuple[str, str]:
@@ -111,8 +112,8 @@ def _shards(shards: dict[str, Any]) -> tuple[str, str]:
         f"{shards['used']} of {SHARDS} used: {entries.smallest} to {entries.largest} entries, median {entries.median}"
     )
     return words, (
-        f"{text_size(sizes.smallest)} [{_sparkline(sizes.histogram)}] {text_size(sizes.largest)} a shard, "
-        f"median {text_size(sizes.median)}"
+        f"{format_size(sizes.smallest)} [{_sparkline(sizes.histogram)}] {format_size(sizes.largest)} a shard, "
+        f"median {format_size(sizes.median)}"
     )
 
 

@@ -11,8 +11,9 @@ import click
 from lockcache.cli import options
 from lockcache.cli.keys import single_keys, wait_for_quit
 from lockcache.cli.opening import look
-from lockcache.cli.output import elapsed, plain, span, text_size
+from lockcache.cli.output import elapsed, plain, span
 from lockcache.cli.watching import Look, Watch
+from lockcache.sizes import format_size
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -107,8 +108,8 @@ def _directories(looks: list[Look]) -> Table:
         _add(
             table,
             seen.path,
-            text_size(seen.bytes),
-            "none" if cap is None else text_size(cap),
+            format_size(seen.bytes),
+            "none" if cap is None else format_size(cap),
             "-" if cap is None else f"{seen.bytes / cap:.1%}",
             str(seen.entries),
             str(seen.staged_writes),
@@ -128,7 +129,7 @@ def _latest(seen: Look) -> Table:
         _add(
             table,
             entry.name[:_NAME],
-            text_size(entry.size_bytes),
+            format_size(entry.size_bytes),
             elapsed(entry.last_use_ns),
             "-" if entry.cost_ns is None else span(entry.cost_ns),
             entry.kind or "-",

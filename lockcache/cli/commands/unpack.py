@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import sys
 from collections.abc import Callable
@@ -15,7 +14,7 @@ from lockcache.archive.members import Manifest
 from lockcache.archive.unpacking import LARGEST_ENTRY_BYTES, Acceptance, Unpacked, unpack_archive
 from lockcache.arguments import resolve_path
 from lockcache.cli import options
-from lockcache.cli.opening import LOCK_TIMEOUT_SECONDS
+from lockcache.cli.opening import LOCK_TIMEOUT_SECONDS, recounted_when_interrupted, refuse_other_things
 from lockcache.cli.output import plain, print_facts, size_in_words
 from lockcache.cli.progress import progress_bar
 from lockcache.errors import ArchiveError
@@ -63,7 +62,8 @@ def command(
       curl -s https://ci.example/warm.tar.zst | lockcache unpack - /scratch/kernels
     """
     acceptance = Acceptance(overwrite, include_unverified, strict, max_entry or LARGEST_ENTRY_BYTES)
-    layout = _target(directory)
+    layout = Layout(resolve_path(directory))
+    refuse_other_things(layout)
     with _open(file) as archive:
         manifest, done = _unpack(context, archive, layout, acceptance)
     _report(layout, manifest, done, as_json)
@@ -83,15 +83,20 @@ def _unpack(
 
         return watched
 
+    opened: list[CacheDirectory] = []
+
+    def open_directory() -> CacheDirectory:
+        opened.append(CacheDirectory(layout.root, LOCK_TIMEOUT_SECONDS))
+        return opened[0]
+
     try:
-        with progress_bar("unpacking") as show:
-            return unpack_archive(
-                archive, lambda: CacheDirectory(layout.root, LOCK_TIMEOUT_SECONDS), acceptance, watch(show)
-            )
+        with recounted_when_interrupted(opened), progress_bar("unpacking") as show:
+            return unpack_archive(archive, open_directory, acceptance, watch(show))
     except ArchiveError as error:
+        words = f"{'stdin' if archive is sys.stdin.buffer else os.fsdecode(archive.name)}: {error}"
         if not began:
-            raise  # the wrong file: a mistake
-        click.echo(f"lockcache: {plain(error)}", err=True)
+            raise ArchiveError(words) from error  # the wrong file: a mistake
+        click.echo(f"lockcache: {plain(words)}", err=True)
         context.exit(1)
 
 
@@ -113,18 +118,3 @@ def _open(file: str) -> BinaryIO:
     if sys.stdin.isatty():
         raise click.UsageError("FILE - reads an archive from stdin, which is a terminal; pipe one into it")
     return sys.stdin.buffer
-
-
-def _target(directory: str | None) -> Layout:
-    """A cache, an empty directory or none yet. A directory of other things is not made a cache by a mistyped path."""
-    layout = Layout(resolve_path(directory))
-    try:
-        names = os.listdir(layout.root)
-    except FileNotFoundError:
-        return layout
-    ours = {os.path.basename(path) for path in (layout.entries, layout.own)}
-    if names and not ours & set(names) and any(name != "lost+found" and not name.startswith(".") for name in names):
-        raise NotADirectoryError(
-            errno.ENOTDIR, "holds other things than a cache; name a directory of its own", layout.root
-        )
-    return layout

@@ -9,7 +9,7 @@ from typing import Any, Final
 import click
 
 from lockcache.cli import options
-from lockcache.cli.opening import held, open_directory
+from lockcache.cli.opening import held, open_directory, recounted_when_interrupted
 from lockcache.cli.output import plain, print_facts, print_json, size_in_words
 from lockcache.cli.progress import progress_bar
 from lockcache.filestream.directory import CacheDirectory
@@ -68,7 +68,7 @@ def command(directory: str | None, repair: bool, touch: bool, as_json: bool) -> 
     if repair:
         opened.usage()  # one that may not be written is a mistake, and said before an hour of reading
     verified = _Verified()
-    with progress_bar("verifying") as show:
+    with recounted_when_interrupted([opened] if repair else []), progress_bar("verifying") as show:
         _verify(opened, verified, repair, touch, show)
     repairs = recount_all(opened) if repair else []
     summary = verified.summary(opened)
