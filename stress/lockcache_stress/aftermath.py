@@ -22,9 +22,13 @@ __all__ = ["inspect"]
 def inspect(outcome: Outcome) -> list[Check]:
     """The checks of the directory that a run has left."""
     plan = outcome.plan
-    checks = [_drift(outcome)]
+    checks = [_drift(outcome)] if not plan.mends_first else []
     if outcome.kills:
         checks.append(_kills(outcome))
+    if plan.mends_first:
+        drift = _accounted(plan) - bytes_on_disk(plan.directory)
+        checks.append(Check("accounting drift before a recount", f"{drift:,} bytes"))
+    if outcome.kills or plan.mends_first:
         checks.append(_drift_after_recount(plan))
     if plan.variants == 1 and not plan.extra.get("damages"):
         checks.append(_unreadable(plan))

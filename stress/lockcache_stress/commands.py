@@ -25,7 +25,7 @@ from lockcache_stress.plan import Scenario
 from lockcache_stress.proving import prove
 from lockcache_stress.report import print_bench, print_json, print_proven, showing
 from lockcache_stress.reporting import Files
-from lockcache_stress.scenarios import BYTE_SCENARIOS
+from lockcache_stress.scenarios import BYTE_SCENARIOS, TROUBLE_SCENARIOS
 from lockcache_stress.session import Options, Show, run_bytes, run_nvrtc
 from lockcache_stress.simulate.command import simulate_command
 
@@ -38,6 +38,7 @@ _HERD_PROCESSES: Final = 16
 _HERD_KERNELS: Final = 8
 # Of the time that `all` is given, each byte scenario counts one and NVRTC as much as four.
 _NVRTC_SHARE: Final = 4
+_EVERY: Final = (*BYTE_SCENARIOS, *TROUBLE_SCENARIOS)
 
 
 def run_command_line() -> int:
@@ -122,14 +123,14 @@ def _long_help(scenario: Scenario) -> str:
     return sys.modules[scenario.make_step.__module__].__doc__ or scenario.help
 
 
-for _scenario in BYTE_SCENARIOS:
+for _scenario in _EVERY:
     _add_byte_command(_scenario)
 
 
 @cli.command("all", short_help="every scenario, sharing the time")
 @common(None, None)
 def all_command(seconds: float, seed: int | None, as_json: bool, report: str | None, junit: str | None) -> int:
-    """Run herd and nvrtc (where CUDA is installed) and every byte scenario, sharing --seconds between them.
+    """Run herd and nvrtc (where CUDA is installed) and every other scenario, sharing --seconds between them.
 
     The herd takes as long as it takes, and comes first.
     """
@@ -137,6 +138,7 @@ def all_command(seconds: float, seed: int | None, as_json: bool, report: str | N
     outcomes: list[Told] = []
     reason = "cuda.core and NVRTC are not installed"
     skipped = [] if compiler.is_installed() else [("herd", reason), ("nvrtc", reason)]
+    skipped += [(each.name, why) for each in _EVERY if (why := each.why_not()) is not None]
     with finish_all(outcomes, skipped, files, as_json=as_json) as finished, showing() as show:
         outcomes.extend(_run_all(seconds, choose_seed(seed), show))
     return finished.code
@@ -144,12 +146,13 @@ def all_command(seconds: float, seed: int | None, as_json: bool, report: str | N
 
 def _run_all(seconds: float, seed: int, show: Show) -> Iterator[Told]:
     has_nvrtc = compiler.is_installed()
-    share = seconds / (len(BYTE_SCENARIOS) + _NVRTC_SHARE * has_nvrtc)
+    possible = [each for each in _EVERY if each.why_not() is None]
+    share = seconds / (len(possible) + _NVRTC_SHARE * has_nvrtc)
     if has_nvrtc:
         yield run_herd(HerdOptions(_HERD_PROCESSES, _HERD_KERNELS, seed), show)
         options = Options(_NVRTC_PROCESSES, share * _NVRTC_SHARE, _NVRTC_CAP_BYTES, seed)
         yield run_nvrtc(options, kernels=_NVRTC_KERNELS, gpu="auto", with_daemon=False, show=show)
-    for scenario in BYTE_SCENARIOS:
+    for scenario in possible:
         yield run_bytes(scenario, Options(scenario.processes, share, scenario.max_size_bytes, seed), show)
 
 

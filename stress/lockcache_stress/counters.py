@@ -33,6 +33,10 @@ COUNTED: Final = (
     "longest_wait_us",
     "failures",
     "digest_failures",
+    "troubles",
+    "refused",
+    "kept_older",
+    "hits_in_trouble",
 )
 _LARGEST: Final = ("longest_wait_us",)
 _INDEX: Final = {name: index for index, name in enumerate(COUNTED)}

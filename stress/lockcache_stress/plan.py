@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -48,6 +49,14 @@ class Plan:
     #: For how long histories are recorded, from the begin. Bounds what they take on disk and to judge: some 100 bytes
     #: and 20 us of one core for each operation.
     record_seconds: float = 60.0
+    #: Whether workers are stopped now and then to count the bytes on the disk.
+    samples: bool = True
+    #: Names of checks that are only told here, since the trouble that this scenario makes breaks what they rest on.
+    excused: tuple[str, ...] = ()
+    #: Whether one ``recount()`` has to come before the accounting is compared with the disk.
+    mends_first: bool = False
+    #: Whether a miss may mean that the disk gave no answer: then it proves nothing about what was there.
+    misses_tell_nothing: bool = False
     #: What only this scenario knows. ``cache``: options of the cache that every worker opens; ``damages``: whether
     #: entries are damaged on purpose; ``hot_keys``: how many of the first keys are in use all the time;
     #: ``longest_wait_seconds``: what no caller may wait for others.
@@ -89,6 +98,20 @@ class Scenario:
     ends_by_itself: bool = False
     #: Whether to mount a tmpfs for the directory (root only), so that statvfs sees every byte at once.
     wants_own_mount: bool = False
+    #: Writer numbers for each process, for threads and children that write beside it.
+    writers_each: int = 0
+    #: Makes the place that the scenario needs at a path (a small disk, a mount that fails), for as long as the block
+    #: lasts; raises :class:`UnusableError` where that cannot be had.
+    place: Callable[[str], AbstractContextManager[object]] | None = None
+    #: Why it cannot be run here; ``None`` if it can.
+    why_not: Callable[[], str | None] = lambda: None
+    #: What this scenario asks of its outcome, beyond what all do.
+    checks: Callable[[Any], list[Any]] | None = None
+    #: See :class:`Plan`.
+    samples: bool = True
+    excused: tuple[str, ...] = ()
+    mends_first: bool = False
+    misses_tell_nothing: bool = False
     #: Goes into the plan's ``extra``. ``cache``: options of the cache that every worker opens.
     extra: Mapping[str, Any] = field(default_factory=dict)
 

@@ -82,6 +82,14 @@ class Register:
         self._done[self._cell(key, stamp.writer, stamp.variant)] = stamp.serial << _TIME_BITS | ended_us
         self.overwritten(key, stamp.started_us)
 
+    def resume(self) -> None:
+        """Go on counting where another process left this writer number; it has ended."""
+        for cell, serial in enumerate(self._begun.tolist()):
+            key, rest = divmod(cell, self._cells)
+            writer, variant = divmod(rest, self._variants)
+            if serial and writer == self._writer:
+                self._serials[key, variant] = max(serial, self._serials.get((key, variant), 0))
+
     def abandon_write(self, key: int, stamp: Stamp) -> None:
         """Instead of :meth:`end_write`, where nothing was stored: no read can give this write's value."""
         cell = self._cell(key, stamp.writer, stamp.variant)

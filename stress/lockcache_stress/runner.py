@@ -59,7 +59,8 @@ def _watch(plan: Plan, crew: _Crew, sampler: Sampler, kill_times: list[float], p
         passed = time.monotonic() - began
         if passed > plan.seconds or (plan.fail_fast and _is_wrong(plan, crew, sampler)):
             return
-        sampler.sample(crew.pids())
+        if plan.samples:
+            sampler.sample(crew.pids())
         if kill_times and passed >= kill_times[0]:
             kill_times.pop(0)
             crew.kill_one()

@@ -22,7 +22,7 @@ from lockcache import FileStreamProgramCache
 from lockcache.filestream.layout import parse_staged_name
 from lockcache_stress.samples import Samples
 
-__all__ = ["Peaks", "Sampler", "bytes_on_disk"]
+__all__ = ["Peaks", "Sampler", "bytes_on_disk", "is_stopped"]
 
 # A walk must not become the load: at least this many times its own duration passes between two.
 _PAUSE_FACTOR: Final = 8
@@ -87,7 +87,7 @@ class Sampler:
         try:
             for pid in pids:
                 _signal(pid, signal.SIGSTOP)
-            if all(_is_stopped(pid) for pid in pids):
+            if all(is_stopped(pid) for pid in pids):
                 self._look()
         finally:
             for pid in pids:
@@ -158,7 +158,7 @@ def _signal(pid: int, number: signal.Signals) -> None:
         return  # ended meanwhile, and adds no bytes any more
 
 
-def _is_stopped(pid: int) -> bool:
+def is_stopped(pid: int) -> bool:
     """Whether the process has come to its stop. A signal only asks: the system call in hand is finished first."""
     deadline = time.monotonic() + _GIVE_UP_SECONDS
     while time.monotonic() < deadline:

@@ -49,19 +49,38 @@ class Options:
 
 def run_bytes(scenario: Scenario, options: Options, show: Show) -> Outcome:
     """Run a plain byte scenario."""
-    with workspace(options.directory, wants_own_mount=scenario.wants_own_mount) as space:
+    with ExitStack() as stack:
+        space = _make_place(scenario, options, stack)
         plan = replace(
             _plan(scenario.name, options, space),
             keys=scenario.keys + scenario.keys_each * options.processes,
-            writers=options.processes + scenario.kills,
+            writers=options.processes * (1 + scenario.writers_each) + scenario.kills,
             make_step=scenario.make_step,
+            samples=scenario.samples,
+            excused=scenario.excused,
+            mends_first=scenario.mends_first,
+            misses_tell_nothing=scenario.misses_tell_nothing,
             extra=dict(scenario.extra),
         )
         if scenario.daemons:
             return _run_relay(scenario, plan, space, options, show)
         outcome = _run(plan, space, options, show, kills=scenario.kills)
         outcome.extra_checks = inspect(outcome)
+        if scenario.checks is not None:
+            outcome.extra_checks += scenario.checks(outcome)
         return outcome
+
+
+def _make_place(scenario: Scenario, options: Options, stack: ExitStack) -> Workspace:
+    reason = scenario.why_not()
+    if reason is not None:
+        raise UnusableError(f"{scenario.name} cannot be run here: {reason}")
+    if scenario.place is not None and options.directory is not None:
+        raise UnusableError(f"{scenario.name} makes a place of its own: --directory {options.directory} cannot be used")
+    space = stack.enter_context(workspace(options.directory, wants_own_mount=scenario.wants_own_mount))
+    if scenario.place is not None:
+        stack.enter_context(scenario.place(space.cache))
+    return space
 
 
 def _run_relay(scenario: Scenario, plan: Plan, space: Workspace, options: Options, show: Show) -> Outcome:

@@ -6,6 +6,7 @@ the error that it met, which is written down before.
 
 from __future__ import annotations
 
+import copy
 import json
 import os
 import random
@@ -55,6 +56,7 @@ class Worker:
         self.get_latencies, self.put_latencies = Latencies(), Latencies()
         self.history = History(plan, writer)
         self._findings = 0
+        self._epoch_us = epoch_us
 
     def key(self, index: int) -> bytes:
         """The cache key number ``index``."""
@@ -80,6 +82,8 @@ class Worker:
             recorded.returned()
             if found is None:
                 self.count("misses")
+                if self.plan.misses_tell_nothing:
+                    recorded.nothing()
                 return None
             self.get_latencies.add(elapsed)
             self.count("hits")
@@ -101,8 +105,11 @@ class Worker:
             else:
                 self.cache[key] = value
             self.put_latencies.add(time.perf_counter_ns() - began)
-        self.register.end_write(index, stamp)
         self.count("puts")
+        if self.history.kept_older:
+            self.count("kept_older")
+        else:
+            self.register.end_write(index, stamp)
 
     def get_or_write(self, index: int, stamp: Stamp, compute: Callable[[], Entry], key: bytes) -> None:
         """Read a key and judge what came, or store what belongs to ``stamp``: whichever compile-once decides.
@@ -142,6 +149,30 @@ class Worker:
                 return
         self.register.overwritten(index, started_us)
         self.count("deletes")
+
+    def sibling(self, number: int) -> Worker:
+        """Another writer on the same cache object, for a thread of this process or its child; ``number`` from 0.
+
+        One at a time under each number. In a child, call :meth:`moved` first.
+        """
+        each = (self.plan.columns - self.plan.processes) // self.plan.processes
+        other = copy.copy(self)
+        other.writer = self.plan.processes + self.index * each + number
+        other.rng = random.Random(f"{self.plan.seed}/{self.plan.scenario}/{other.writer}/{self.rng.random()}")
+        other.register = Register(self.plan, other.writer, self._epoch_us)
+        other.register.resume()
+        other.judge = ByteJudge(self.plan.token, other.register)
+        other.get_latencies, other.put_latencies = Latencies(), Latencies()
+        return other
+
+    def moved(self) -> None:
+        """This is a forked child now: it records in a file of its own, and ends with its parent."""
+        die_with_parent()
+        self.history.move_to(self.plan, self.writer)
+
+    def recount(self) -> None:
+        """Have the accounting set right and the files of dead writers removed."""
+        self._real.recount()
 
     def waited(self, seconds: float) -> None:
         """Remember the longest time that this process waited for others."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -66,7 +67,7 @@ class History:
         with self._record(index, key, Kind.PUT, Recorded(Kind.PUT, _value(stamp))) as recorded:
             yield recorded
             if recorded.kind is Kind.PUT and self._watch.was_dropped:
-                recorded.kind = Kind.DROPPED
+                recorded.kind = Kind.NOTHING if self._watch.kept_older else Kind.DROPPED
 
     @contextmanager
     def delete(self, index: int, key: bytes) -> Iterator[Recorded]:
@@ -79,6 +80,15 @@ class History:
         """Around damage to an entry's file: from then on there is nothing that may be read."""
         with self._record(index, key, Kind.REMOVED, Recorded(Kind.REMOVED, None)) as recorded:
             yield recorded
+
+    @property
+    def kept_older(self) -> bool:
+        """Whether this thread's last write was given up and had to leave an older value readable, as it then says."""
+        return self._watch.kept_older
+
+    def move_to(self, plan: Plan, writer: int) -> None:
+        """Go on under another writer's number, in a file of its own: for a forked child."""
+        self._recorder = self._watch.recorder = Recorder(plan.control, f"w{writer}-{os.getpid()}")
 
     @property
     def evicted_in_use(self) -> int:

@@ -22,6 +22,8 @@ from lockcache_stress.history.operations import Kind, Recorder
 __all__ = ["Watch"]
 
 _ENTRY: Final = re.compile(r"entries/([0-9a-f]{2})/([0-9a-f]{62})\Z")
+# As the writer says it in the reason of a dropped write.
+_KEPT: Final = "an older value may still be read"
 _REMOVING: Final = ("unlink", "remove", "rename", "replace")
 
 
@@ -29,7 +31,8 @@ class Watch:
     """Watches this process until :meth:`close`. One at a time."""
 
     def __init__(self, recorder: Recorder) -> None:
-        self._recorder = recorder
+        #: Where it goes; a forked child has a file of its own.
+        self.recorder = recorder
         self._thread = threading.local()
         self._real: dict[str, Callable[..., None]] = {name: getattr(os, name) for name in _REMOVING}
         for name, real in self._real.items():
@@ -59,13 +62,19 @@ class Watch:
         """Whether the last write of this thread was given up."""
         return getattr(self._thread, "was_dropped", False)
 
+    @property
+    def kept_older(self) -> bool:
+        """Whether it was given up, and said that an older value could not be removed either."""
+        return getattr(self._thread, "kept_older", False)
+
     def _storing(self) -> Callable[..., Written]:
         store, thread = self._store, self._thread
 
         def recorded(writer: EntryWriter, *arguments: Any, **options: Any) -> Written:
-            thread.was_dropped = True
+            thread.was_dropped, thread.kept_older = True, False
             written = store(writer, *arguments, **options)
             thread.was_dropped = written.dropped is not None
+            thread.kept_older = written.dropped is not None and _KEPT in written.dropped
             return written
 
         return recorded
@@ -101,12 +110,12 @@ class Watch:
             name = bytes.fromhex(found[1] + found[2])
             with contextlib.suppress(FileNotFoundError):
                 self._look(os.fspath(path), name.hex())
-            begun = self._recorder.begin(Kind.REMOVED, name)
+            begun = self.recorder.begin(Kind.REMOVED, name)
             kind = Kind.NOTHING
             try:
                 real(path, *arguments, **options)
                 kind = Kind.REMOVED
             finally:
-                self._recorder.end(begun, kind, name)
+                self.recorder.end(begun, kind, name)
 
         return recorded

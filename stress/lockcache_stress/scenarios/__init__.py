@@ -7,20 +7,26 @@ from typing import Final
 from lockcache_stress.plan import Scenario
 from lockcache_stress.scenarios import (
     big_values,
+    clock_jumps,
+    deleted,
+    disk_full,
     distinct_keys,
     evict_rewrite,
     kill,
+    no_locks,
     overshoot,
+    read_only,
     reader_writer,
     recency,
     record_files,
     rot,
     same_key,
     single_flight,
+    stopped_holder,
     takeover,
 )
 
-__all__ = ["BYTE_SCENARIOS"]
+__all__ = ["BYTE_SCENARIOS", "TROUBLE_SCENARIOS"]
 
 #: Those that need nothing but a file system, in the order in which ``all`` runs them.
 BYTE_SCENARIOS: Final[tuple[Scenario, ...]] = (
@@ -36,4 +42,15 @@ BYTE_SCENARIOS: Final[tuple[Scenario, ...]] = (
     recency.SCENARIO,
     single_flight.SCENARIO,
     takeover.SCENARIO,
+)
+
+#: Those in which the surroundings fail: disks, locks, clocks, mounts. ``all`` runs them after the others.
+TROUBLE_SCENARIOS: Final[tuple[Scenario, ...]] = (
+    stopped_holder.SCENARIO,
+    disk_full.SCENARIO,
+    disk_full.QUOTA,
+    read_only.SCENARIO,
+    deleted.SCENARIO,
+    no_locks.SCENARIO,
+    clock_jumps.SCENARIO,
 )

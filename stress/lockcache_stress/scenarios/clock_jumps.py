@@ -1,0 +1,97 @@
+"""Every process has a clock of its own that jumps by hours, forth and back, while they share a cap and compile once.
+
+Simulated: Linux has no namespace for the real-time clock, so ``time.time`` and ``time.time_ns`` of each worker, which
+are all that the library asks for it, are replaced; times that the kernel sets stay true. Proves that clocks order
+evictions and decide nothing else: no read is wrong, the cap holds, no living writer's staged file is taken for a dead
+one's, and nobody waits longer for a lease.
+"""
+
+from __future__ import annotations
+
+import time
+
+from lockcache import Entry
+from lockcache.filestream import recency
+from lockcache_stress.checker import stamp_metadata
+from lockcache_stress.outcome import Check, Outcome
+from lockcache_stress.plan import MIB, Scenario, Step
+from lockcache_stress.values import make_value
+from lockcache_stress.worker import Worker
+
+__all__ = ["SCENARIO"]
+
+_KEYS = 60
+_FARTHEST_NS = 48 * 3600 * 10**9
+_JUMPS = 0.02
+_RECOUNTS = 0.002
+_LEASE_SECONDS = 10.0
+
+
+class _Clock:
+    """This process's idea of the time."""
+
+    def __init__(self) -> None:
+        self.offset_ns = 0
+        self._real_ns = time.time_ns
+
+    def time_ns(self) -> int:
+        return self._real_ns() + self.offset_ns
+
+    def time(self) -> float:
+        return self.time_ns() / 1e9
+
+    def install(self) -> None:
+        """For good."""
+        for name in ("time", "time_ns"):
+            setattr(time, name, getattr(self, name))
+            if not hasattr(recency, f"_{name}"):
+                raise AttributeError(f"recency has no _{name} any more: this scenario must follow")
+            setattr(recency, f"_{name}", getattr(self, name))
+
+
+def make_step(worker: Worker) -> Step:
+    """Write, read and compute; now and then the clock jumps, and rarely a recount looks for dead writers' files."""
+    rng, clock = worker.rng, _Clock()
+    clock.install()
+
+    def step() -> bool:
+        if rng.random() < _JUMPS:
+            clock.offset_ns = rng.randrange(-_FARTHEST_NS, _FARTHEST_NS)
+            worker.count("troubles")
+        if rng.random() < _RECOUNTS:
+            worker.recount()
+        key, roll = rng.randrange(_KEYS), rng.random()
+        if roll < 0.1:
+            _compute(worker, key)
+        elif roll < 0.5:
+            worker.put(key, rng.choice((300, 9000, 50_000)))
+        else:
+            worker.get(key)
+        return True
+
+    return step
+
+
+def _compute(worker: Worker, key: int) -> None:
+    stamp = worker.register.begin_write(key)
+    entry = Entry(make_value(worker.plan.token, key, stamp, 4000), stamp_metadata(stamp))
+    began = time.monotonic()
+    worker.get_or_write(key, stamp, lambda: entry, worker.key(key))
+    worker.waited(time.monotonic() - began)
+
+
+def _checks(outcome: Outcome) -> list[Check]:
+    jumps = outcome.totals["troubles"]
+    return [Check("jumps of clocks", f"{jumps:,}", "> 0", jumps > 0)]
+
+
+SCENARIO = Scenario(
+    "clock-jumps",
+    "every process's clock jumps by hours",
+    make_step,
+    processes=4,
+    max_size_bytes=MIB,
+    keys=_KEYS,
+    checks=_checks,
+    extra={"cache": {"lease_timeout_seconds": _LEASE_SECONDS}, "longest_wait_seconds": _LEASE_SECONDS},
+)

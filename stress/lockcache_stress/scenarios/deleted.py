@@ -1,0 +1,107 @@
+"""Somebody deletes the directory underneath: all of it, ``tmp/``, ``lockcache/``, ``entries/``; or moves it away.
+
+The first process deletes again and again, the others write and read. Proves that no process dies of it, that a write
+afterwards is read afterwards, and that nothing deleted comes back: what is deleted is a removal in its key's history.
+Deleting ``lockcache/`` takes cap and accounting along, so those are only told; one recount makes them right.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import time
+from contextlib import ExitStack
+
+from lockcache_stress.outcome import Check, Outcome
+from lockcache_stress.plan import MIB, Scenario, Step
+from lockcache_stress.worker import Worker
+
+__all__ = ["SCENARIO"]
+
+_KEYS = 32
+_PARTS = ("", "tmp", "lockcache", "entries", os.path.join("lockcache", "locks"), os.path.join("lockcache", "usage"))
+_LONGEST_PAUSE_SECONDS = 0.1
+
+
+def make_step(worker: Worker) -> Step:
+    """The first process deletes, the others write and read."""
+    return _delete(worker) if worker.index == 0 else _use(worker)
+
+
+def _use(worker: Worker) -> Step:
+    rng = worker.rng
+
+    def step() -> bool:
+        key = rng.randrange(_KEYS)
+        if rng.random() < 0.4:
+            worker.put(key, rng.choice((200, 10_000, 100_000)))
+        else:
+            worker.get(key)
+        return True
+
+    return step
+
+
+def _delete(worker: Worker) -> Step:
+    rng, root = worker.rng, worker.plan.directory
+
+    def step() -> bool:
+        time.sleep(rng.uniform(0, _LONGEST_PAUSE_SECONDS))
+        if rng.random() < 0.2:
+            _move_away(worker)
+        else:
+            _remove(os.path.join(root, rng.choice(_PARTS)))
+        worker.count("troubles")
+        return True
+
+    return step
+
+
+def _remove(path: str) -> None:
+    """As ``rm -rf``, file by file: each entry's is seen by the history. Others make files anew meanwhile."""
+    with contextlib.suppress(FileNotFoundError):
+        if not os.path.isdir(path):
+            os.unlink(path)
+            return
+        for folder, _, files in os.walk(path, topdown=False):
+            for file in files:
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(os.path.join(folder, file))
+            with contextlib.suppress(OSError):  # not empty any more, or somebody was quicker
+                os.rmdir(folder)
+
+
+def _move_away(worker: Worker) -> None:
+    root = worker.plan.directory
+    away = f"{root}-away"
+    with ExitStack() as stack:
+        # At one instant every key has nothing.
+        recorded = [stack.enter_context(worker.history.damage(key, worker.key(key))) for key in range(_KEYS)]
+        try:
+            os.rename(root, away)
+        except FileNotFoundError:
+            for each in recorded:
+                each.nothing()
+            return
+    shutil.rmtree(away, ignore_errors=True)  # a writer may still be making something in it
+    shutil.rmtree(away, ignore_errors=True)
+
+
+def _checks(outcome: Outcome) -> list[Check]:
+    done = outcome.totals["troubles"]
+    return [Check("deletions", f"{done:,}", "> 0", done > 0)]
+
+
+SCENARIO = Scenario(
+    "deleted",
+    "the directory is deleted or moved away underneath, again and again",
+    make_step,
+    processes=5,
+    max_size_bytes=4 * MIB,
+    keys=_KEYS,
+    samples=False,
+    excused=("peak over cap", "final over cap", "bytes unaccounted for", "evicted though in use"),
+    mends_first=True,
+    checks=_checks,
+)

@@ -1,0 +1,102 @@
+"""A disk of 8 MiB and no cap that would keep the cache below it; somebody else fills what is left, and frees it again.
+
+The first process is that somebody, the others write and read. Proves invariant 7 for ENOSPC: no process dies, writes
+find room by evicting or are dropped, nothing torn or stale is read. ``quota`` is the same with EDQUOT: a limited
+subvolume of a btrfs that has room. There removing needs room too, so that now and then a dropped write cannot remove
+the older value: it says so in the log, which is told here and not judged.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+
+from lockcache_stress.outcome import Check, Outcome
+from lockcache_stress.places import needs_mounts, quota, small_disk
+from lockcache_stress.plan import MIB, Scenario, Step
+from lockcache_stress.worker import Worker
+from lockcache_stress.zipf import Zipf
+
+__all__ = ["QUOTA", "SCENARIO"]
+
+_KEYS = 200
+_PIECE = bytes(128 * 1024)
+_LONGEST_PAUSE_SECONDS = 0.05
+
+
+def make_step(worker: Worker) -> Step:
+    """The first process fills the disk, the others write and read."""
+    return _fill(worker) if worker.index == 0 else _use(worker)
+
+
+def _use(worker: Worker) -> Step:
+    rng, zipf = worker.rng, Zipf(worker.rng, worker.plan.keys, 0.7)
+
+    def step() -> bool:
+        if rng.random() < 0.5:
+            worker.put(zipf.draw(), rng.choice((200, 20_000, 120_000, 700_000)))
+        else:
+            worker.get(zipf.draw())
+        return True
+
+    return step
+
+
+def _fill(worker: Worker) -> Step:
+    rng, path = worker.rng, os.path.join(worker.plan.directory, "ballast")
+
+    def step() -> bool:
+        try:
+            _write(path, rng.randrange(8, 64))
+        except OSError:
+            worker.count("troubles")  # full, as it should be
+        time.sleep(rng.uniform(0, _LONGEST_PAUSE_SECONDS))
+        if rng.random() < 0.5:
+            with contextlib.suppress(OSError):  # at its quota, btrfs may refuse to remove
+                os.unlink(path)
+        time.sleep(rng.uniform(0, _LONGEST_PAUSE_SECONDS))
+        return True
+
+    return step
+
+
+def _write(path: str, pieces: int) -> None:
+    with open(path, "wb", buffering=0) as file:
+        for _ in range(pieces):
+            file.write(_PIECE)
+
+
+def _checks(outcome: Outcome) -> list[Check]:
+    times = outcome.totals["troubles"]
+    gone = outcome.totals["evictions"] + outcome.totals["dropped"]
+    return [
+        Check("times the disk was full", f"{times:,}", "> 0", times > 0),
+        Check("writes that found no room at first", f"{gone:,}", "> 0", gone > 0),
+    ]
+
+
+SCENARIO = Scenario(
+    "disk-full",
+    "a disk of 8 MiB, which others fill",
+    make_step,
+    processes=5,
+    max_size_bytes=64 * MIB,
+    keys=_KEYS,
+    place=small_disk,
+    why_not=needs_mounts,
+    checks=_checks,
+)
+
+QUOTA = Scenario(
+    "quota",
+    "a quota of 8 MiB, of which others use their share",
+    make_step,
+    processes=5,
+    max_size_bytes=64 * MIB,
+    keys=_KEYS,
+    place=quota,
+    why_not=lambda: needs_mounts("mkfs.btrfs", "btrfs"),
+    excused=("dropped beside an older value",),
+    checks=_checks,
+)

@@ -1,0 +1,89 @@
+"""The file system becomes read-only under writers and readers, and writable again, all the time.
+
+A read-only mount of the same file system is put on top of the directory and taken away: the kernel refuses to remount
+while files are open for writing. What was open before stays writable, as it would behind a server that changes its
+export. Proves that readers notice nothing, that a write says EROFS (and may then have happened or not, but never left
+an older value in place of a newer one), and that all goes on when the directory is writable again.
+"""
+
+from __future__ import annotations
+
+import errno
+import time
+
+from lockcache_stress.outcome import Check, Outcome
+from lockcache_stress.places import needs_mounts, read_only_view, run_quietly, view_of
+from lockcache_stress.plan import MIB, Scenario, Step
+from lockcache_stress.worker import Worker
+
+__all__ = ["SCENARIO"]
+
+_KEYS = 32
+_LONGEST_PAUSE_SECONDS = 0.15
+
+
+def make_step(worker: Worker) -> Step:
+    """The first process mounts, the others write, read and delete."""
+    return _mount(worker) if worker.index == 0 else _use(worker)
+
+
+def _use(worker: Worker) -> Step:
+    rng = worker.rng
+
+    def step() -> bool:
+        key, roll = rng.randrange(_KEYS), rng.random()
+        try:
+            if roll < 0.03:
+                worker.delete(key)
+            elif roll < 0.4:
+                worker.put(key, rng.choice((200, 20_000, 100_000)))
+            else:
+                worker.get(key)
+        except OSError as error:
+            if error.errno != errno.EROFS:
+                raise
+            worker.count("refused")
+        return True
+
+    return step
+
+
+def _mount(worker: Worker) -> Step:
+    rng, path = worker.rng, worker.plan.directory
+
+    def step() -> bool:
+        time.sleep(rng.uniform(0, _LONGEST_PAUSE_SECONDS))
+        run_quietly("mount", "--bind", view_of(path), path)
+        before = worker.counters.total("hits")
+        time.sleep(rng.uniform(0, _LONGEST_PAUSE_SECONDS))
+        worker.count("hits_in_trouble", worker.counters.total("hits") - before)
+        run_quietly("umount", "-l", path)
+        worker.count("troubles")
+        return True
+
+    return step
+
+
+def _checks(outcome: Outcome) -> list[Check]:
+    total = outcome.totals
+    return [
+        Check("times it was read-only", f"{total['troubles']:,}", "> 0", total["troubles"] > 0),
+        Check("hits meanwhile", f"{total['hits_in_trouble']:,}", "> 0", total["hits_in_trouble"] > 0),
+        Check("writes that said EROFS", f"{total['refused']:,}", "> 0", total["refused"] > 0),
+    ]
+
+
+SCENARIO = Scenario(
+    "read-only",
+    "the directory becomes read-only and writable again",
+    make_step,
+    processes=5,
+    max_size_bytes=2 * MIB,
+    keys=_KEYS,
+    place=read_only_view,
+    why_not=needs_mounts,
+    samples=False,
+    checks=_checks,
+    # What was refused half done stays staged and reserved until its process ends.
+    mends_first=True,
+)

@@ -1,0 +1,158 @@
+"""A process is stopped (SIGSTOP) while it holds a shard's lock, and goes on later.
+
+All keys are in one shard. Proves invariant 4 (readers have hits all the while), that writers of the shard give their
+writes up after the lock's timeout and do not hang, that they store again after SIGCONT, and that what the stopped one
+then completes fits into the history. The first process watches, the second stops itself at the watcher's word.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+
+from lockcache.filestream import write
+from lockcache.filestream.layout import entry_name
+from lockcache_stress.outcome import Check, Outcome
+from lockcache_stress.plan import MIB, Plan, Scenario, Step
+from lockcache_stress.sampler import is_stopped
+from lockcache_stress.worker import Worker
+
+__all__ = ["SCENARIO"]
+
+_LOCK_SECONDS = 0.15
+# Long enough that every waiting writer gives up, some of them twice.
+_STOP_SECONDS = 3 * _LOCK_SECONDS
+_HITS = 20
+_MOST_SECONDS = 20.0
+_READ = 4
+_WRITTEN = 4
+_SHARDS = 256
+
+
+def make_step(worker: Worker) -> Step:
+    """One watches, one holds, the third of every three reads, the others write."""
+    keys = _keys_of_one_shard(worker.plan)
+    if worker.index == 0:
+        return _watch(worker)
+    if worker.index == 1:
+        _stop_at_word(worker.plan)
+    return _read(worker, keys[:_READ]) if worker.index % 3 == 2 else _write(worker, keys[_READ:])
+
+
+def _keys_of_one_shard(plan: Plan) -> list[int]:
+    shard = entry_name(plan.key(0))[:2]
+    found = [index for index in range(plan.keys) if entry_name(plan.key(index))[:2] == shard]
+    return found[: _READ + _WRITTEN]
+
+
+def _write(worker: Worker, keys: list[int]) -> Step:
+    rng = worker.rng
+
+    def step() -> bool:
+        worker.put(rng.choice(keys), rng.choice((200, 20_000)))
+        worker.get(rng.choice(keys))
+        return True
+
+    return step
+
+
+def _read(worker: Worker, keys: list[int]) -> Step:
+    rng = worker.rng
+
+    def step() -> bool:
+        key = rng.choice(keys)
+        if worker.get(key) is None:
+            worker.put(key, 5000)
+        return True
+
+    return step
+
+
+def _stop_at_word(plan: Plan) -> None:
+    """From now on this process stops itself in the middle of publishing, when the word is there."""
+    word, rename = _word(plan), vars(write)["_rename"]
+    with open(_pid(plan), "w") as file:
+        file.write(str(os.getpid()))
+
+    def stopping(*paths: str) -> None:
+        if os.path.exists(word):
+            os.unlink(word)
+            os.kill(os.getpid(), signal.SIGSTOP)
+        rename(*paths)
+
+    vars(write)["_rename"] = stopping
+
+
+def _watch(worker: Worker) -> Step:
+    plan, counters = worker.plan, worker.counters
+
+    def step() -> bool:
+        if not os.path.exists(_pid(plan)) or not counters.get(2, "hits"):
+            time.sleep(0.01)
+            return True
+        with open(_pid(plan)) as file:
+            holder = int(file.read())
+        with open(_word(plan), "w"):
+            pass
+        while os.path.exists(_word(plan)):
+            if counters.get(1, "finished"):
+                return False
+            time.sleep(0.002)
+        if is_stopped(holder):
+            try:
+                _count_hits(worker)
+            finally:
+                os.kill(holder, signal.SIGCONT)
+        return True
+
+    return step
+
+
+def _count_hits(worker: Worker) -> None:
+    """Wait until the writers must have given up; how often readers hit meanwhile."""
+    counters, began, before = worker.counters, time.monotonic(), worker.counters.total("hits")
+    while True:
+        hits, passed = counters.total("hits") - before, time.monotonic() - began
+        if (passed > _STOP_SECONDS and hits >= _HITS) or passed > _MOST_SECONDS:
+            break
+        time.sleep(0.005)
+    worker.count("troubles")
+    worker.count("hits_in_trouble", hits)
+    if hits < _HITS:
+        worker.count("failures")
+        worker.report(error=f"{hits} hits in {passed:.1f} s while the lock's holder was stopped")
+
+
+def _pid(plan: Plan) -> str:
+    return os.path.join(plan.control, "holder")
+
+
+def _word(plan: Plan) -> str:
+    return os.path.join(plan.control, "stop")
+
+
+def _checks(outcome: Outcome) -> list[Check]:
+    total = outcome.totals
+    return [
+        Check("stops of a lock's holder", str(total["troubles"]), "> 0", total["troubles"] > 0),
+        Check("hits during stops", f"{total['hits_in_trouble']:,}", "> 0", total["hits_in_trouble"] > 0),
+        Check("stops that held readers up", str(total["failures"]), "0", not total["failures"]),
+        Check("writes given up for the lock", f"{total['dropped']:,}", "> 0", total["dropped"] > 0),
+    ]
+
+
+SCENARIO = Scenario(
+    "stopped-holder",
+    "a process is stopped while it holds a shard's lock",
+    make_step,
+    processes=6,
+    max_size_bytes=4 * MIB,
+    # Some of these are in one shard.
+    keys=16 * _SHARDS,
+    samples=False,
+    checks=_checks,
+    # A write given up for want of the lock removes the older value without accounting for it.
+    mends_first=True,
+    extra={"cache": {"lock_timeout_seconds": _LOCK_SECONDS}},
+)

@@ -1,0 +1,52 @@
+"""Every scenario in which the surroundings fail, as a user runs it, for two seconds; and that each can fail."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lockcache_stress.scenarios import TROUBLE_SCENARIOS
+from tests.stress.support import failed_checks, stress, stress_json
+
+REASONS = {scenario.name: scenario.why_not() for scenario in TROUBLE_SCENARIOS}
+
+
+def run(name: str, run_path: Path, *words: str, code: int = 0) -> Any:
+    if REASONS[name] is not None:
+        pytest.skip(REASONS[name])
+    return stress_json(name, "--seconds", "2", "--seed", "1", *words, run_path=run_path, code=code)
+
+
+@pytest.mark.parametrize("name", REASONS)
+def test_a_scenario_of_trouble_finds_nothing_wrong(name: str, run_path: Path) -> None:
+    report = run(name, run_path)
+    assert report["ok"]
+    assert (report["torn"], report["stale"], report["foreign"], report["worker_deaths"]) == (0, 0, 0, [])
+    assert (report["histories"]["illegal"], report["histories"]["unknown"]) == ([], [])
+    assert report["hits"] > 0
+    assert report["puts"] > 0
+    assert os.listdir(run_path) == [], "nothing is left, no mount either"
+
+
+def test_a_disk_that_is_really_full_makes_writers_evict_or_drop(run_path: Path) -> None:
+    report = run("disk-full", run_path)
+    assert report["troubles"] > 0
+    assert report["evictions"] + report["dropped"] > 0
+
+
+def test_a_read_that_is_stale_under_trouble_is_found(run_path: Path) -> None:
+    report = run("no-locks", run_path, "--plant", "stale", "--fail-fast", code=1)
+    assert {"stale", "illegal histories"} & failed_checks(report)
+
+
+@pytest.mark.parametrize("name", [scenario.name for scenario in TROUBLE_SCENARIOS if scenario.place is not None])
+def test_a_scenario_that_makes_its_own_place_refuses_another(name: str, run_path: Path) -> None:
+    if REASONS[name] is not None:
+        pytest.skip(REASONS[name])
+    ran = stress(name, "--directory", str(run_path / "mine"), run_path=run_path)
+    assert ran.returncode == 2
+    assert str(run_path / "mine") in ran.stderr
+    assert ran.stderr.count("\n") == 1
