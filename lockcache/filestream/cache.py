@@ -142,6 +142,7 @@ class FileStreamProgramCache(ProgramCacheResource):
         # Bound once: a hit spares the choice.
         self._load = reader.load if self._implicit is None else self._implicit.load
         self._writer = EntryWriter(self._directory, timeout, fsync=fsync, use_record_files=record_files, keys=keys)
+        self._held = Slot(0, 0)
         self._counting = threading.Lock()
         after_fork_in_child(self)
         self._counts = dict.fromkeys(("puts", "evictions", "dropped_writes"), 0)
@@ -236,6 +237,7 @@ class FileStreamProgramCache(ProgramCacheResource):
     def stats(self) -> CacheStats:
         """This object's counters, and bytes and entries of the directory as accounted (staged writes included).
 
+        From a disk that gives no answer, bytes and entries are those of the last call that got one.
         What is new in them is added to what all programs counted together (``lockcache stats``), as ``close`` does.
         """
         self._report.report()
@@ -327,10 +329,16 @@ class FileStreamProgramCache(ProgramCacheResource):
         try:
             usage = self._directory.usage_if_writable()
             if usage is not None:
-                return usage.total()
+                self._held = usage.total()
+                return self._held
         except OSError as error:
             _log.debug("%s: the accounting cannot be read, so the directory is measured: %s", self.path, error)
-        return self._measured()
+        try:
+            return self._measured()
+        except OSError as error:
+            # What fills a graph must not take the job down.
+            _log.debug("%s: the disk gives no answer, so what it held when last asked is told: %s", self.path, error)
+            return self._held
 
     def _measured(self) -> Slot:
         slots = [measure_shard(self._directory.layout, shard) for shard in range(SHARDS)]

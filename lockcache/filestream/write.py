@@ -296,7 +296,7 @@ def _remove_without_lock(layout: Layout, name: str) -> bool:
 
 def remove_locked(layout: Layout, usage: UsagePage, name: str, has_records: bool = True) -> bool:
     """As :func:`remove_entry`. Requires: shard lock."""
-    size = _bytes_on_disk(layout, name, has_records)
+    size = _bytes_of_entry(layout, name, has_records)
     if size is None or not _unlink(layout.entry(name)):
         return False
     if has_records:
@@ -306,11 +306,19 @@ def remove_locked(layout: Layout, usage: UsagePage, name: str, has_records: bool
 
 
 def _bytes_on_disk(layout: Layout, name: str, has_records: bool) -> int | None:
-    """What an entry counts for, or ``None`` if there is none: nothing, or what :mod:`.scan` passes over too."""
-    path = layout.entry(name)
+    """As :func:`_bytes_of_entry`, but ``None`` too where the disk gives no answer: for what is replaced anyway."""
     # Most puts are of a key that missed, and asking is cheaper than an exception (1.2 us).
-    if not os.access(path, os.F_OK):
+    if not os.access(layout.entry(name), os.F_OK):
         return None
+    return _bytes_of_entry(layout, name, has_records)
+
+
+def _bytes_of_entry(layout: Layout, name: str, has_records: bool) -> int | None:
+    """What an entry counts for, or ``None`` if there is none: nothing, or what :mod:`.scan` passes over too.
+
+    Raises :class:`OSError` where that is not known: what was to be removed must not be taken for absent, and served.
+    """
+    path = layout.entry(name)
     try:
         status = os.lstat(path)
     except (FileNotFoundError, NotADirectoryError):

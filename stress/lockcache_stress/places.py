@@ -1,6 +1,6 @@
 """Places that scenarios need: a small disk, a quota, a read-only view of one. Real mounts, made as root and unmounted.
 
-Each is a context manager that takes the path at which the place has to be.
+Each is a context manager that takes the path at which the place has to be, and the run's seed, which these do not need.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def run_quietly(*command: str) -> None:
 
 
 @contextmanager
-def small_disk(path: str) -> Iterator[None]:
+def small_disk(path: str, seed: int = 0) -> Iterator[None]:
     """A tmpfs of 8 MiB."""
     with mounted_tmpfs(path, _SMALL) as is_mounted:
         if not is_mounted:
@@ -69,7 +69,7 @@ def mounted_image(path: str, kind: str, size_mib: int, *options: str, image: str
 
 
 @contextmanager
-def quota(path: str) -> Iterator[None]:
+def quota(path: str, seed: int = 0) -> Iterator[None]:
     """A directory that may hold 8 MiB on a disk that has much more: a limited btrfs subvolume."""
     disk = f"{path}-disk"
     os.mkdir(disk)
@@ -95,7 +95,7 @@ def view_of(path: str) -> str:
 
 
 @contextmanager
-def read_only_view(path: str) -> Iterator[None]:
+def read_only_view(path: str, seed: int = 0) -> Iterator[None]:
     """A tmpfs, and beside it a read-only mount of the same, to be put on top of it (``mount --bind VIEW PATH``).
 
     Remounting read-only is refused by the kernel while anybody has a file open for writing; a mount on top is not.

@@ -100,9 +100,9 @@ class Scenario:
     wants_own_mount: bool = False
     #: Writer numbers for each process, for threads and children that write beside it.
     writers_each: int = 0
-    #: Makes the place that the scenario needs at a path (a small disk, a mount that fails), for as long as the block
-    #: lasts; raises :class:`UnusableError` where that cannot be had.
-    place: Callable[[str], AbstractContextManager[object]] | None = None
+    #: Makes the place that the scenario needs (a small disk, a mount that fails), given a path and the seed, for as
+    #: long as the block lasts; raises :class:`UnusableError` where that cannot be had.
+    place: Callable[[str, int], AbstractContextManager[object]] | None = None
     #: Why it cannot be run here; ``None`` if it can.
     why_not: Callable[[], str | None] = lambda: None
     #: What this scenario asks of its outcome, beyond what all do.

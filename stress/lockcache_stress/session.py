@@ -79,7 +79,7 @@ def _make_place(scenario: Scenario, options: Options, stack: ExitStack) -> Works
         raise UnusableError(f"{scenario.name} makes a place of its own: --directory {options.directory} cannot be used")
     space = stack.enter_context(workspace(options.directory, wants_own_mount=scenario.wants_own_mount))
     if scenario.place is not None:
-        stack.enter_context(scenario.place(space.cache))
+        stack.enter_context(scenario.place(space.cache, options.seed))
     return space
 
 

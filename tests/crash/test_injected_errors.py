@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from lockcache import FileStreamProgramCache
+from lockcache.filestream import usage
 from tests.crash.measure import assert_one_recount_mends_all
 from tests.crash.traced import run_traced
 
@@ -140,3 +143,63 @@ def test_a_write_that_meets_an_error_is_stored_or_dropped(cache_path: Path, call
     assert cache.get(b"other") in ((b"other", None) if error in ("ENOSPC", "EDQUOT") else (b"other",))
     assert_one_recount_mends_all(cache)
     cache.close()
+
+
+@pytest.mark.parametrize("number", [errno.EIO, errno.ESTALE])
+def test_what_is_to_be_removed_is_not_taken_for_absent_because_the_disk_gives_no_answer(
+    cache_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, number: int
+) -> None:
+    _filled(cache_path)
+    cache = FileStreamProgramCache(cache_path)
+    access, lstat, rename = os.access, os.lstat, os.rename
+
+    def fail(path: str, *_: object, **__: object) -> None:
+        raise OSError(number, os.strerror(number), path)
+
+    with monkeypatch.context() as broken:
+        broken.setattr(os, "access", lambda path, mode: path != _entry(cache_path) and access(path, mode))
+        broken.setattr(os, "lstat", lambda path: fail(path) if path == _entry(cache_path) else lstat(path))
+        broken.setattr(os, "rename", fail)
+        with pytest.raises(OSError, match=os.strerror(number)):
+            del cache[KEY]
+        cache[KEY] = NEW
+    assert rename is os.rename
+    assert "an older value may still be read" in caplog.text
+    assert cache.get(KEY) in (None, OLD)
+
+
+def test_a_dropped_write_removes_the_older_value_though_the_disk_denied_for_once_that_it_is_there(
+    cache_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _filled(cache_path)
+    cache = FileStreamProgramCache(cache_path)
+    access = os.access
+
+    def fail(*_: object) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    with monkeypatch.context() as broken:
+        broken.setattr(os, "access", lambda path, mode: path != _entry(cache_path) and access(path, mode))
+        broken.setattr(os, "rename", fail)
+        cache[KEY] = NEW
+    assert cache.stats().dropped_writes == 1
+    assert cache.get(KEY) is None
+
+
+def test_stats_of_a_disk_that_gives_no_answer_are_the_last_that_it_gave(
+    cache_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _filled(cache_path)
+    cache = FileStreamProgramCache(cache_path)
+    before = cache.stats()
+
+    def fail(*_: object, **__: object) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    with monkeypatch.context() as broken:
+        for name in ("open", "lstat", "stat", "scandir", "pread"):
+            broken.setattr(os, name, fail)
+        broken.setattr(usage, "_lstat", fail)
+        during = cache.stats()
+    assert (during.bytes, during.entries) == (before.bytes, before.entries)
+    assert during.entries == 2

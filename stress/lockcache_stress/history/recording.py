@@ -26,6 +26,8 @@ class Recorded:
         self.kind = kind
         self.value = value
         self.ended_ns: int | None = None
+        #: Whether it may take effect at any time from its begin on, or never, though it has returned.
+        self.is_undecided = False
 
     def returned(self) -> None:
         """The cache has returned just now; what follows takes time of its own."""
@@ -67,7 +69,9 @@ class History:
         with self._record(index, key, Kind.PUT, Recorded(Kind.PUT, _value(stamp))) as recorded:
             yield recorded
             if recorded.kind is Kind.PUT and self._watch.was_dropped:
-                recorded.kind = Kind.NOTHING if self._watch.kept_older else Kind.DROPPED
+                recorded.kind = Kind.DROPPED
+                # Nobody knows what stands there: the older value, or its own if the disk lost only its answer.
+                recorded.is_undecided = self._watch.kept_older
 
     @contextmanager
     def delete(self, index: int, key: bytes) -> Iterator[Recorded]:
@@ -114,7 +118,7 @@ class History:
             has_returned = True
         finally:
             # An error leaves it open, unless it is known to mean that nothing was done.
-            if has_returned or recorded.kind is Kind.NOTHING:
+            if (has_returned and not recorded.is_undecided) or recorded.kind is Kind.NOTHING:
                 self._recorder.end(begun, recorded.kind, name, index, recorded.value, recorded.ended_ns)
 
 

@@ -12,6 +12,7 @@ from lockcache_stress.scenarios import (
     disk_full,
     distinct_keys,
     evict_rewrite,
+    io_errors,
     kill,
     no_locks,
     overshoot,
@@ -51,6 +52,7 @@ TROUBLE_SCENARIOS: Final[tuple[Scenario, ...]] = (
     disk_full.QUOTA,
     read_only.SCENARIO,
     deleted.SCENARIO,
+    io_errors.SCENARIO,
     no_locks.SCENARIO,
     clock_jumps.SCENARIO,
 )

@@ -1,0 +1,235 @@
+"""A file system that answers with errors: ``python -m lockcache_stress.failing_disk BACKING MOUNT CONTROL SEED``.
+
+FUSE, passing everything through to a directory. CONTROL is a JSON file, read again when it changes: ``{"share": 0.05}``
+of all calls fail before they do anything, each with one of :data:`ERRORS`; a rename out of ``tmp/`` may also fail after
+it was done, as when a server's answer is lost. Locks are the kernel's own. For root, or whom fusermount3 lets mount.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import random
+import stat
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Final
+
+from lockcache_stress.errors import UnusableError
+
+__all__ = ["ERRORS", "control_of", "failing_disk", "why_not"]
+
+ERRORS: Final = (errno.EIO, errno.ESTALE, errno.EINTR, errno.ENOSPC)
+# fmt: off
+_OPERATIONS: Final = (
+    "getattr", "readdir", "open", "create", "read", "write", "fsync", "truncate", "rename", "unlink", "mkdir", "rmdir",
+    "chmod", "utimens", "getxattr", "setxattr",
+)
+# fmt: on
+_NEVER_FAIL: Final = ("flush", "release", "statfs", "listxattr", "chown")
+_START_SECONDS: Final = 30.0
+_STAT: Final = ("st_mode", "st_ino", "st_nlink", "st_uid", "st_gid", "st_size", "st_blocks")
+_TIMES: Final = ("atime", "mtime", "ctime")
+
+
+def why_not() -> str | None:
+    """Why none can be mounted here."""
+    if not os.access("/dev/fuse", os.R_OK | os.W_OK):
+        return "needs /dev/fuse"
+    try:
+        import mfusepy  # noqa: F401
+    except (ImportError, OSError) as error:
+        return f"needs mfusepy and libfuse ({error}): pip install mfusepy, apt install fuse3"
+    return None
+
+
+def control_of(path: str) -> str:
+    """The control file of the failing disk at ``path``."""
+    return f"{path}-control.json"
+
+
+@contextmanager
+def failing_disk(path: str, seed: int) -> Iterator[None]:
+    """One that is mounted at ``path``, and fails nothing until its control file says so."""
+    backing = f"{path}-backing"
+    os.mkdir(backing, 0o700)
+    command = [sys.executable, "-m", __name__, backing, path, control_of(path), str(seed)]
+    process = subprocess.Popen(command, stdin=subprocess.DEVNULL, start_new_session=True)
+    try:
+        deadline = time.monotonic() + _START_SECONDS
+        while not os.path.ismount(path):
+            if process.poll() is not None or time.monotonic() > deadline:
+                raise UnusableError("a FUSE file system cannot be mounted here")
+            time.sleep(0.01)
+        yield
+    finally:
+        subprocess.run(["umount", "-l", path], check=False, capture_output=True)
+        process.kill()
+        process.wait()
+
+
+class _Disk:
+    """What mfusepy calls, by name."""
+
+    def __init__(self, root: str, control: str, seed: int) -> None:
+        self._root = root
+        self._control = control
+        self._rng = random.Random(seed)
+        self._guard = threading.Lock()
+        self._read_ns = -1
+        self._share = 0.0
+
+    def call(self, operation: str, path: str | None, *arguments: Any, **options: Any) -> Any:
+        """Do it, or fail."""
+        number, comes_late = self._draw(operation, path or "")
+        if number and not comes_late:
+            raise OSError(number, os.strerror(number))
+        found = getattr(self, operation)(path, *arguments, **options)
+        if number:
+            raise OSError(number, os.strerror(number))
+        return found
+
+    def _draw(self, operation: str, path: str) -> tuple[int, bool]:
+        """The error that this call has to meet, 0 if none, and whether it comes after the deed."""
+        if operation not in _OPERATIONS:
+            return 0, False
+        with self._guard:
+            self._read_control()
+            if self._rng.random() >= self._share:
+                return 0, False
+            may_be_late = operation == "rename" and path.startswith("/tmp/")
+            return self._rng.choice(ERRORS), may_be_late and self._rng.random() < 0.5
+
+    def _read_control(self) -> None:
+        try:
+            changed_ns = os.stat(self._control).st_mtime_ns
+        except FileNotFoundError:
+            return
+        if changed_ns != self._read_ns:
+            with open(self._control) as file:
+                self._share = json.load(file)["share"]
+            self._read_ns = changed_ns
+
+    def _at(self, path: str) -> str:
+        return self._root + path
+
+    def getattr(self, path: str, fh: int | None = None) -> dict[str, int]:
+        status = os.fstat(fh) if fh else os.lstat(self._at(path))
+        found = {name: getattr(status, name) for name in _STAT}
+        return {**found, **{f"st_{name}": getattr(status, f"st_{name}_ns") for name in _TIMES}}
+
+    def readdir(self, path: str, fh: int) -> list[tuple[str, dict[str, int], int]]:
+        # With inode numbers: entries without one are passed over by the C library.
+        with os.scandir(self._at(path)) as found:
+            return [(file.name, {"st_ino": file.inode(), "st_mode": _mode(file)}, 0) for file in found]
+
+    def open(self, path: str, flags: int) -> int:
+        return os.open(self._at(path), flags & ~os.O_CREAT)
+
+    def create(self, path: str, mode: int, fi: object = None) -> int:
+        return os.open(self._at(path), os.O_RDWR | os.O_CREAT | os.O_EXCL, mode)
+
+    def read(self, path: str, size: int, offset: int, fh: int) -> bytes:
+        return os.pread(fh, size, offset)
+
+    def write(self, path: str, data: bytes, offset: int, fh: int) -> int:
+        return os.pwrite(fh, data, offset)
+
+    def flush(self, path: str, fh: int) -> int:
+        return 0
+
+    def fsync(self, path: str, datasync: int, fh: int) -> int:
+        os.fsync(fh)
+        return 0
+
+    def release(self, path: str, fh: int) -> int:
+        os.close(fh)
+        return 0
+
+    def truncate(self, path: str, size: int, fh: int | None = None) -> int:
+        os.truncate(fh or self._at(path), size)
+        return 0
+
+    def rename(self, old: str, new: str, flags: int = 0) -> int:
+        os.rename(self._at(old), self._at(new))
+        return 0
+
+    def unlink(self, path: str) -> int:
+        os.unlink(self._at(path))
+        return 0
+
+    def mkdir(self, path: str, mode: int) -> int:
+        os.mkdir(self._at(path), mode)
+        return 0
+
+    def rmdir(self, path: str) -> int:
+        os.rmdir(self._at(path))
+        return 0
+
+    def chmod(self, path: str, mode: int) -> int:
+        os.chmod(self._at(path), mode)
+        return 0
+
+    def chown(self, path: str, uid: int, gid: int) -> int:
+        os.chown(self._at(path), uid, gid)
+        return 0
+
+    def utimens(self, path: str, times: tuple[int, int] | None = None, fh: int | None = None) -> int:
+        if times is None:
+            os.utime(fh or self._at(path))
+        else:
+            os.utime(fh or self._at(path), ns=times)
+        return 0
+
+    def statfs(self, path: str) -> dict[str, int]:
+        found = os.statvfs(self._at(path))
+        return {name: getattr(found, name) for name in dir(found) if name.startswith("f_") and name != "f_fsid"}
+
+    def getxattr(self, path: str, name: str, position: int = 0) -> bytes:
+        return os.getxattr(self._at(path), name)
+
+    def setxattr(self, path: str, name: str, value: bytes, options: int, position: int = 0) -> int:
+        os.setxattr(self._at(path), name, value)
+        return 0
+
+    def listxattr(self, path: str) -> list[str]:
+        return os.listxattr(self._at(path))
+
+
+def _mode(file: os.DirEntry[str]) -> int:
+    return stat.S_IFDIR if file.is_dir(follow_symlinks=False) else stat.S_IFREG
+
+
+def _calling(disk: _Disk, name: str) -> Callable[..., Any]:
+    return lambda _, *arguments, **options: disk.call(name, *arguments, **options)
+
+
+def main() -> None:
+    """Mount, and serve until it is unmounted."""
+    import mfusepy
+
+    backing, mount, control, seed = sys.argv[1:]
+    disk = _Disk(backing, control, int(seed))
+    calls = {name: _calling(disk, name) for name in (*_OPERATIONS, *_NEVER_FAIL)}
+    operations = type("Operations", (mfusepy.Operations,), {"use_ns": True, **calls})()
+    mfusepy.FUSE(
+        operations,
+        mount,
+        foreground=True,
+        fsname="lockcache-stress",
+        attr_timeout=0,
+        entry_timeout=0,
+        negative_timeout=0,
+        use_ino=True,
+        hard_remove=True,
+        default_permissions=True,
+    )
+
+
+if __name__ == "__main__":
+    main()

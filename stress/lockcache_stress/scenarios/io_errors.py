@@ -1,0 +1,101 @@
+"""The disk answers EIO, ESTALE, EINTR and ENOSPC to random calls, in bursts: a FUSE file system that fails on purpose.
+
+The first process sets how often it fails, the others write, read and delete. Proves invariant 7: no process dies or
+hangs of it; and 1 and 2 beside: what is read is whole and not stale. A miss may mean that the disk did not answer and
+proves nothing. Where an older value could not be removed because every try of that failed too, the library says so in
+its log; then it may be read, and is not judged.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+
+from lockcache_stress.failing_disk import control_of, failing_disk, why_not
+from lockcache_stress.outcome import Check, Outcome
+from lockcache_stress.plan import MIB, Plan, Scenario, Step
+from lockcache_stress.worker import Worker
+
+__all__ = ["SCENARIO"]
+
+_KEYS = 24
+_SHARES = (0.005, 0.02, 0.1, 0.5)
+_LONGEST_SECONDS = 0.3
+
+
+def make_step(worker: Worker) -> Step:
+    """The first process has calls fail, the others write and read."""
+    return _fail(worker) if worker.index == 0 else _use(worker)
+
+
+def _use(worker: Worker) -> Step:
+    rng = worker.rng
+
+    def step() -> bool:
+        key, roll = rng.randrange(_KEYS), rng.random()
+        if roll < 0.4:
+            worker.put(key, rng.choice((200, 5000, 60_000)))
+        elif roll < 0.43:
+            try:
+                worker.delete(key)
+            except OSError:
+                worker.count("refused")  # whoever deletes has to know that it was not done
+        else:
+            worker.get(key)
+        return True
+
+    return step
+
+
+def _fail(worker: Worker) -> Step:
+    rng, plan = worker.rng, worker.plan
+
+    def step() -> bool:
+        _set_share(plan, rng.choice(_SHARES))
+        time.sleep(rng.uniform(0.05, _LONGEST_SECONDS))
+        _set_share(plan, 0.0)
+        worker.count("troubles")
+        worker.recount()  # as a daemon does: what could not be given back holds room that nobody uses
+        time.sleep(rng.uniform(0.05, _LONGEST_SECONDS))
+        return True
+
+    return step
+
+
+def _set_share(plan: Plan, share: float) -> None:
+    path = control_of(plan.directory)
+    with open(f"{path}.new", "w") as file:
+        json.dump({"share": share}, file)
+    os.replace(f"{path}.new", path)
+
+
+def _checks(outcome: Outcome) -> list[Check]:
+    total = outcome.totals
+    return [
+        Check("bursts of errors", f"{total['troubles']:,}", "> 0", total["troubles"] > 0),
+        Check("deletes that said an error", f"{total['refused']:,}"),
+    ]
+
+
+SCENARIO = Scenario(
+    "io-errors",
+    "the disk answers EIO, ESTALE, EINTR and ENOSPC at random",
+    make_step,
+    processes=5,
+    max_size_bytes=MIB // 2,
+    keys=_KEYS,
+    place=failing_disk,
+    why_not=why_not,
+    samples=False,
+    excused=(
+        "dropped beside an older value",
+        "peak over cap",
+        "final over cap",
+        "bytes unaccounted for",
+        "evicted though in use",
+    ),
+    mends_first=True,
+    misses_tell_nothing=True,
+    checks=_checks,
+)
