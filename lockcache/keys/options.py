@@ -1,8 +1,8 @@
 """The fields of cuda.core.ProgramOptions: which are known here, which types they take, how a list-like one reads.
 
 Keeps two rules: an option that cuda.core would drop without a word because of its type is a TypeError; and a field that
-a later cuda.core adds goes into the key as it stands until someone has decided about it (tests/cuda/test_keys_cuda.py
-fails until then), so that the worst that an unknown field can do is a miss.
+a later cuda.core adds goes into the key as it stands until someone has decided about it (until then
+tests/cuda/test_keys_options.py fails), so that the worst that an unknown field can do is a miss.
 """
 
 from __future__ import annotations

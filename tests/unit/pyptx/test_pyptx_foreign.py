@@ -29,29 +29,6 @@ from tests.unit.pyptx_format import (
 )
 
 
-@pytest.fixture
-def directory(tmp_path: Path) -> Path:
-    return tmp_path / "pyptx"
-
-
-@pytest.fixture
-def cache(directory: Path) -> CubinCache:
-    return CubinCache(directory)
-
-
-@pytest.fixture
-def fresh(directory: Path) -> Callable[[], CubinCache]:
-    """Another process's cache, as far as memory goes."""
-    return lambda: CubinCache(directory)
-
-
-@pytest.fixture
-def foreign(directory: Path) -> Path:
-    """A directory that pyptx made."""
-    directory.mkdir()
-    return directory
-
-
 def test_the_stand_in_for_pyptx_reads_what_we_write(cache: CubinCache, directory: Path) -> None:
     cache.put(ENTRY)
     plain = {"smem": 49152, "cluster": [2, [1, 1]], "blob": str(b"\xff")}

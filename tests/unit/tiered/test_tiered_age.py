@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
@@ -17,33 +16,9 @@ from lockcache import (
     TieredProgramCache,
 )
 from tests.unit.forked import in_child
-from tests.unit.tiers import Plain, Refusing
+from tests.unit.tiered.tiers import Plain, Refusing
 
 META = {"kind": "cubin", "symbol_mapping": {"f<int>": "_Z1f"}, "compile_cost_ns": 7}
-
-
-@pytest.fixture
-def shared(cache_path: Path) -> Iterator[FileStreamProgramCache]:
-    with FileStreamProgramCache(cache_path) as cache:
-        yield cache
-
-
-@pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
-    """Moves the time that tiers see; the alternative is to wait for a minute."""
-    now = [1000.0]
-
-    class Clock:
-        @staticmethod
-        def monotonic() -> float:
-            return now[0]
-
-    monkeypatch.setattr(lockcache.tiered, "time", Clock)
-
-    def advance(seconds: float) -> None:
-        now[0] += seconds
-
-    return advance
 
 
 def test_a_copy_is_answered_until_it_is_time_to_ask_the_last_tier_again(

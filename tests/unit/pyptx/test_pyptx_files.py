@@ -20,29 +20,6 @@ from tests.unit.forked import in_child
 from tests.unit.pyptx_format import ENTRY, KEY, NAME, PTX, cut, empty, file, flip, folder, garbage, link, pipe
 
 
-@pytest.fixture
-def directory(tmp_path: Path) -> Path:
-    return tmp_path / "pyptx"
-
-
-@pytest.fixture
-def cache(directory: Path) -> CubinCache:
-    return CubinCache(directory)
-
-
-@pytest.fixture
-def fresh(directory: Path) -> Callable[[], CubinCache]:
-    """Another process's cache, as far as memory goes."""
-    return lambda: CubinCache(directory)
-
-
-@pytest.fixture
-def foreign(directory: Path) -> Path:
-    """A directory that pyptx made."""
-    directory.mkdir()
-    return directory
-
-
 def test_an_entry_is_three_private_files_in_pyptxs_format(cache: CubinCache, directory: Path) -> None:
     cache.put(ENTRY)
     assert {each.name: stat.S_IMODE(each.stat().st_mode) for each in directory.iterdir()} == {

@@ -19,29 +19,6 @@ from lockcache.integrations.pyptx import CacheEntry, CacheKey, CubinCache
 from tests.unit.pyptx_format import ENTRY, KEY, KEYS, PTX, file, needs_pyptx
 
 
-@pytest.fixture
-def directory(tmp_path: Path) -> Path:
-    return tmp_path / "pyptx"
-
-
-@pytest.fixture
-def cache(directory: Path) -> CubinCache:
-    return CubinCache(directory)
-
-
-@pytest.fixture
-def fresh(directory: Path) -> Callable[[], CubinCache]:
-    """Another process's cache, as far as memory goes."""
-    return lambda: CubinCache(directory)
-
-
-@pytest.fixture
-def foreign(directory: Path) -> Path:
-    """A directory that pyptx made."""
-    directory.mkdir()
-    return directory
-
-
 @pytest.mark.parametrize("digest", KEYS)
 def test_the_hash_is_the_one_that_pyptx_computes(digest: str) -> None:
     assert CacheKey(*KEYS[digest]).hash() == digest

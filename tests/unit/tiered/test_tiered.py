@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import pickle
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-import lockcache.tiered
 from lockcache import (
     CacheStats,
     Entry,
@@ -22,30 +21,6 @@ from lockcache import (
 )
 
 META = {"kind": "cubin", "symbol_mapping": {"f<int>": "_Z1f"}, "compile_cost_ns": 7}
-
-
-@pytest.fixture
-def shared(cache_path: Path) -> Iterator[FileStreamProgramCache]:
-    with FileStreamProgramCache(cache_path) as cache:
-        yield cache
-
-
-@pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
-    """Moves the time that tiers see; the alternative is to wait for a minute."""
-    now = [1000.0]
-
-    class Clock:
-        @staticmethod
-        def monotonic() -> float:
-            return now[0]
-
-    monkeypatch.setattr(lockcache.tiered, "time", Clock)
-
-    def advance(seconds: float) -> None:
-        now[0] += seconds
-
-    return advance
 
 
 def test_no_tier_is_a_type_error() -> None:

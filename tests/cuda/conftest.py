@@ -1,0 +1,19 @@
+"""Fixtures of the tests that compile."""
+
+from __future__ import annotations
+
+import pytest
+
+
+@pytest.fixture(scope="module")
+def plain_cubin() -> bytes:
+    from tests.cuda.keys import compile_cxx
+
+    return compile_cxx("cubin")
+
+
+@pytest.fixture(scope="module")
+def ptx_text() -> str:
+    from tests.cuda.keys import compile_cxx
+
+    return compile_cxx("ptx", lineinfo=True).rstrip(b"\0 ").decode()

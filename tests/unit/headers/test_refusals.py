@@ -1,0 +1,72 @@
+"""lockcache.headers: what is refused, and how it is said."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lockcache.errors import UncacheableError
+from lockcache.headers import fingerprint
+from tests.unit.headers.trees import Tree
+
+
+@pytest.mark.parametrize("word", ["__TIME__", "__DATE__", "__TIMESTAMP__"])
+def test_the_clock_in_a_header_is_refused(tree: Tree, word: str) -> None:
+    tree({"a.h": '#include "b.h"', "b.h": f"const char *when = {word};"})
+    with pytest.raises(UncacheableError, match=rf"b\.h has {word}"):
+        fingerprint('#include "a.h"')
+    with pytest.raises(UncacheableError, match=f"x.cu has {word}"):
+        fingerprint(word, name="x.cu")
+    with pytest.raises(UncacheableError, match=word):
+        fingerprint("", define_macro=("NOW", word))
+
+
+def test_a_header_that_cannot_be_read_is_named(tree: Tree) -> None:
+    # A regular file, by its status, that fails to be read: also for root, whom permissions do not stop.
+    tree({"h.h": "->/proc/self/mem"})
+    with pytest.raises(OSError, match=r"cannot read a header.*h\.h") as caught:
+        fingerprint('#include "h.h"')
+    assert str(caught.value.filename).endswith("/h.h")
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="nothing is unreadable for root")
+def test_a_header_without_read_permission_is_a_permission_error(tree: Tree) -> None:
+    tree({"h.h": ""})
+    os.chmod("h.h", 0)
+    with pytest.raises(PermissionError, match=r"h\.h"):
+        fingerprint('#include "h.h"')
+
+
+@pytest.mark.parametrize("wrong", [5, b"a", {"a"}, {"a": 1}, ["a", 5], [b"a"], [["a"]], object])
+def test_a_path_of_a_wrong_type_is_named(wrong: Any) -> None:
+    for argument in ("include_path", "pre_include"):
+        with pytest.raises(TypeError, match=f"{argument} must be a str, an os.PathLike"):
+            fingerprint("", **{argument: wrong})
+
+
+def test_other_wrong_types_are_named() -> None:
+    with pytest.raises(TypeError, match="code must be a str, bytes or bytearray, got int"):
+        fingerprint(5)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="name must be a str or None, got PosixPath"):
+        fingerprint("", name=Path("x"))  # type: ignore[arg-type]
+    for macro in (5, [5], ("A", 5), b"A", {"A": "1"}):
+        with pytest.raises(TypeError, match="define_macro must be"):
+            fingerprint("", define_macro=macro)  # type: ignore[arg-type]
+
+
+def test_paths_may_be_given_in_every_accepted_form(tree: Tree, tmp_path: Path) -> None:
+    tree({"a/h.h": "", "p.h": ""})
+    forms: list[Any] = ["a", Path("a"), ["a"], (Path("a"),), tmp_path / "a"]
+    assert len({fingerprint("#include <h.h>", form, "p.h") for form in forms}) == 1
+    assert fingerprint("", None, None, define_macro=None) == fingerprint(b"") == fingerprint(bytearray())
+
+
+def test_nothing_of_cuda_is_imported() -> None:
+    script = "import sys, lockcache.headers; print([m for m in sys.modules if m.partition('.')[0] == 'cuda'])"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

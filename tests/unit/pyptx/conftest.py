@@ -1,0 +1,33 @@
+"""Fixtures of the tests of ``lockcache.integrations.pyptx``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from lockcache.integrations.pyptx import CubinCache
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    return tmp_path / "pyptx"
+
+
+@pytest.fixture
+def cache(directory: Path) -> CubinCache:
+    return CubinCache(directory)
+
+
+@pytest.fixture
+def fresh(directory: Path) -> Callable[[], CubinCache]:
+    """Another process's cache, as far as memory goes."""
+    return lambda: CubinCache(directory)
+
+
+@pytest.fixture
+def foreign(directory: Path) -> Path:
+    """A directory that pyptx made."""
+    directory.mkdir()
+    return directory
