@@ -25,6 +25,7 @@ NOT_RUN = [block for block in EXAMPLES if block.no_run]
 
 
 @pytest.mark.cuda
+@pytest.mark.timeout(300)  # thirty programs, one after the other
 @pytest.mark.parametrize("page", PAGES, ids=name)
 def test_the_examples_of_a_page_run_in_order_and_say_what_it_shows(
     page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
