@@ -16,7 +16,7 @@ DOCS_STAMP := $(VENV)/stamp-docs
 PACKAGES := lockcache daemon/lockcache_daemon stress/lockcache_stress
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test properties check docs format format-check lint types layers deps stress bench clean distclean FORCE
+.PHONY: help venv demo test properties check docs format format-check lint types layers deps stress stress-kill-table stress-takeover stress-all bench clean distclean FORCE
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -56,13 +56,24 @@ docs: $(DOCS_STAMP) ## the documents as pages, in build/docs; every warning is a
 	$(PY) -m sphinx -b html -E -W --keep-going -q -d build/doctrees docs build/docs
 	@echo "build/docs/index.html"
 
-stress: $(STAMP) ## every stress scenario (STRESS_SECONDS=300), death at every step, and a minute of daemons that die
-	$(BIN)/lockcache-stress kill-table
-	$(BIN)/lockcache-stress takeover --seconds 60
-	$(BIN)/lockcache-stress all --seconds $(STRESS_SECONDS) $(ARGS)
+# All of them, whatever one of them finds; build/stress has the reports.
+stress: $(STAMP) ## every stress scenario (STRESS_SECONDS=300; an hour: 3300), death at every step, daemons that die
+	@$(MAKE) --no-print-directory --keep-going -j1 stress-kill-table stress-takeover stress-all
 
-bench: $(STAMP) ## this cache beside cuda.core's, as ratios
-	$(BIN)/lockcache-stress bench $(ARGS)
+build/stress build/bench:
+	@mkdir -p $@
+
+stress-kill-table: $(STAMP)
+	$(BIN)/lockcache-stress kill-table
+
+stress-takeover: $(STAMP) | build/stress
+	$(BIN)/lockcache-stress takeover --seconds 60 --report $|/takeover.html --junit $|/takeover.xml
+
+stress-all: $(STAMP) | build/stress
+	$(BIN)/lockcache-stress all --seconds $(STRESS_SECONDS) --report $|/report.html --junit $|/junit.xml $(ARGS)
+
+bench: $(STAMP) | build/bench ## this cache beside others, as ratios; ARGS=--curve for curves (minutes)
+	$(BIN)/lockcache-stress bench --report $|/bench.html --json-file $|/bench.json --png $|/bench.png $(ARGS)
 
 venv: $(STAMP) ## only make .venv
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import tempfile
 from collections.abc import Iterator
 from typing import Any, Final
 
@@ -11,8 +10,7 @@ import click
 
 from lockcache.errors import LockcacheError
 from lockcache_stress import nvrtc as compiler
-from lockcache_stress.bench import MEASUREMENTS, run_bench
-from lockcache_stress.bench.machine import describe_machine
+from lockcache_stress.bench.command import bench_command
 from lockcache_stress.bugs import BUGS
 from lockcache_stress.errors import UnusableError
 from lockcache_stress.faults import HERD_FAULTS
@@ -23,7 +21,7 @@ from lockcache_stress.options import JSON, MOST_PROCESSES, SEED, choose_seed, co
 from lockcache_stress.outcome import Told
 from lockcache_stress.plan import Scenario
 from lockcache_stress.proving import prove
-from lockcache_stress.report import print_bench, print_json, print_proven, showing
+from lockcache_stress.report import print_json, print_proven, showing
 from lockcache_stress.reporting import Files
 from lockcache_stress.scenarios import BYTE_SCENARIOS, TROUBLE_SCENARIOS
 from lockcache_stress.session import Options, Show, run_bytes, run_nvrtc
@@ -157,6 +155,7 @@ def _run_all(seconds: float, seed: int, show: Show) -> Iterator[Told]:
 
 
 cli.add_command(simulate_command)
+cli.add_command(bench_command)
 cli.add_command(kill_table_command)
 
 
@@ -177,35 +176,6 @@ def bugs_command(names: tuple[str, ...], seconds: float, seed: int | None, as_js
     else:
         print_proven(proven)
     return 0 if all(each.is_found for each in proven) else 1
-
-
-@cli.command("bench", short_help="this cache beside cuda.core's, as ratios")
-@click.argument("names", nargs=-1, type=click.Choice(list(MEASUREMENTS)))
-@click.option("--directory", type=click.Path(file_okay=False), help="Measure on this file system. [temporary]")
-@click.option("--quick", is_flag=True, help="Few repetitions: to see it run, not to believe the numbers.")
-@click.option("--keep", is_flag=True, help="Leave daemon-million's entries under --directory, for the next run.")
-@click.option("--no-fail", is_flag=True, help="Exit 0 also if something does not hold.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
-def bench_command(
-    names: tuple[str, ...], directory: str | None, quick: bool, keep: bool, no_fail: bool, as_json: bool
-) -> int:
-    """Measure this cache and cuda.core's in turns, print ratios, and say what must hold and whether it does.
-
-    NAMES are the measurements to run; all by default.
-    """
-    if keep and directory is None:
-        raise click.BadOptionUsage("keep", "--keep leaves entries under --directory, which is not given")
-    with showing() as show:
-        lines = run_bench(
-            names or tuple(MEASUREMENTS), directory, quick=quick, show=show, keep=directory if keep else None
-        )
-    machine = describe_machine(directory or tempfile.gettempdir())
-    ok = all(line.ok for line in lines)
-    if as_json:
-        print_json({"machine": machine, "quick": quick, "ok": ok, "lines": [vars(line) for line in lines]})
-    else:
-        print_bench(machine, lines)
-    return 0 if ok or no_fail else 1
 
 
 def _options(given: dict[str, Any]) -> Options:

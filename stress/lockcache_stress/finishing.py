@@ -16,7 +16,7 @@ from lockcache_stress.outcome import Outcome, Told
 from lockcache_stress.report import print_json, print_outcome, print_summary, print_written
 from lockcache_stress.reporting import Files, Ran, Written
 
-__all__ = ["Finished", "finish", "finish_all", "replay_line"]
+__all__ = ["Finished", "finish", "finish_all", "leave", "replay_line"]
 
 _NOT_WRITTEN: Final = 2
 
@@ -34,7 +34,7 @@ def finish(outcome: Told, replay: Sequence[str], files: Files, *, as_json: bool)
         print_json({**outcome.as_json(), "replay": list(replay)})
     else:
         print_outcome(outcome, replay)
-    return _leave(files, Written(outcome.title, [Ran(outcome, replay)], _machine(files)), as_json=as_json)
+    return leave(files, Written(outcome.title, [Ran(outcome, replay)], _machine(files)), as_json=as_json)
 
 
 @contextmanager
@@ -52,7 +52,7 @@ def finish_all(
     except BaseException as error:
         if outcomes and files.paths:
             why = f"ended by {type(error).__name__} after {len(outcomes)} scenarios {error}".rstrip()
-            _leave(files, _together(outcomes, skipped, files, why), as_json=as_json)
+            leave(files, _together(outcomes, skipped, files, why), as_json=as_json)
         raise
     if as_json:
         ok = all(outcome.ok for outcome in outcomes)
@@ -62,7 +62,7 @@ def finish_all(
             if not outcome.ok:
                 print_outcome(outcome, replay_line(outcome))
         print_summary(outcomes, skipped)
-    finished.code = _leave(files, _together(outcomes, skipped, files), as_json=as_json)
+    finished.code = leave(files, _together(outcomes, skipped, files), as_json=as_json)
 
 
 def _together(
@@ -72,8 +72,8 @@ def _together(
     return Written("lockcache-stress: all scenarios", runs, _machine(files), skipped, cut_short)
 
 
-def _leave(files: Files, written: Written, *, as_json: bool) -> int:
-    """Write the files. One that cannot be written is an error of its own, and hides no verdict."""
+def leave(files: Files, written: Written, *, as_json: bool) -> int:
+    """Write the files; the exit code. One that cannot be written is an error of its own, and hides no verdict."""
     code = 0 if written.ok else 1
     try:
         files.write(written)

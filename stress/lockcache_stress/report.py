@@ -100,7 +100,25 @@ def print_bench(machine: Mapping[str, str], lines: Sequence[Line]) -> None:
     if not console.is_terminal:
         console.width = max(console.width, _NARROWEST)
     console.print(table)
+    if any(line.others for line in lines):
+        console.print()
+        console.print(_side_by_side([line for line in lines if line.others or line.floor]))
     console.print("; ".join(f"{name}: {value}" for name, value in machine.items()), markup=False, highlight=False)
+
+
+def _side_by_side(lines: Sequence[Line]) -> Table:
+    """All caches, also those that no bar compares with."""
+    others = list(dict.fromkeys(name for line in lines for name in line.others))
+    table = Table(
+        title="side by side", title_justify="left", box=SIMPLE_HEAD, pad_edge=False, padding=0, show_edge=False
+    )
+    table.add_column("what")
+    for column in ("lockcache", "cuda.core", *others, "plain files"):
+        table.add_column(column, justify="right", max_width=_WIDEST_CELL)
+    for line in lines:
+        beside = [line.others.get(name, "") for name in others]
+        table.add_row(escape(line.name), line.ours, line.theirs, *beside, line.floor)
+    return table
 
 
 def _what(line: Line) -> str:

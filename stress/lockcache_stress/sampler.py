@@ -22,7 +22,7 @@ from lockcache import FileStreamProgramCache
 from lockcache.filestream.layout import parse_staged_name
 from lockcache_stress.samples import Samples
 
-__all__ = ["Peaks", "Sampler", "bytes_on_disk", "is_stopped"]
+__all__ = ["Peaks", "Sampler", "bytes_on_disk", "is_stopped", "tree_bytes"]
 
 # A walk must not become the load: at least this many times its own duration passes between two.
 _PAUSE_FACTOR: Final = 8
@@ -117,7 +117,7 @@ class Sampler:
 def bytes_on_disk(directory: str) -> int:
     """Sizes of all files under ``entries/`` and ``tmp/``, and of the records beside them, whatever their names."""
     return sum(
-        _tree_bytes(os.path.join(directory, name)) for name in ("entries", "tmp", os.path.join("lockcache", "records"))
+        tree_bytes(os.path.join(directory, name)) for name in ("entries", "tmp", os.path.join("lockcache", "records"))
     )
 
 
@@ -130,13 +130,14 @@ def _bytes_of_own_files(directory: str) -> int:
         return 0
 
 
-def _tree_bytes(path: str) -> int:
+def tree_bytes(path: str) -> int:
+    """Sizes of all files under ``path``."""
     total = 0
     try:
         with os.scandir(path) as found:
             for file in found:
                 if file.is_dir(follow_symlinks=False):
-                    total += _tree_bytes(file.path)
+                    total += tree_bytes(file.path)
                 else:
                     total += _size(file)
     except FileNotFoundError:

@@ -16,9 +16,10 @@ from lockcache.filestream.eviction import all_entries
 from lockcache.filestream.prices import Prices
 from lockcache.filestream.read import EntryReader
 from lockcache_stress import bench, commands
-from lockcache_stress.bench import million
+from lockcache_stress.bench import million, peers
 from lockcache_stress.bench.bars import Bar
 from lockcache_stress.bench.base import Bench, Line, ratio_line
+from lockcache_stress.bench.command import _chosen
 from lockcache_stress.bench.filled import lacking_room
 from lockcache_stress.report import print_bench
 from tests.stress.support import stress, stress_json
@@ -40,6 +41,8 @@ _NAMES = [
     "daemon-sweep",
     "kills",
     "daemon-million",
+    "curve-entries",
+    "curve-processes",
 ]
 
 
@@ -234,3 +237,60 @@ def test_a_herd_computes_each_key_once_beside_cuda_core_and_a_program_hit_has_it
     assert herd["numbers"]["theirs"] > herd["numbers"]["ours"] == 2
     assert plain["bar"] == "<= 1.5x"
     assert (template["theirs"], headers["theirs"]) == ("refuses", "refuses")
+
+
+def test_diskcache_stands_beside_in_every_measurement_that_can_have_it_and_the_table_shows_it(run_path: Path) -> None:
+    words = ("bench", "--quick", "--no-fail", "hit", "miss", "put", "put-full", "open", "overshoot", "herd")
+    ran = stress(*words, "--json-file", str(run_path / "numbers.json"), run_path=run_path)
+    assert ran.returncode == 0, ran.stderr
+    beside = {line["name"]: line["others"] for line in json.loads((run_path / "numbers.json").read_text())["lines"]}
+    assert [name.split(",")[0] for name, others in beside.items() if "diskcache" in others] == [
+        "hit",
+        "miss",
+        "put",
+        "the same against cuda.core",
+        "open",
+        "3 processes x 30 x 64 KiB into 5 MiB",
+        "4 processes x 2 keys of 200 ms",
+    ]
+    _, _, table = ran.stdout.partition("side by side")
+    for name, others in beside.items():
+        for text in others.values():
+            assert text.split()[0] in table, name
+
+
+def test_the_curves_have_a_point_for_each_size_and_cache_and_are_drawn(run_path: Path) -> None:
+    page, picture = run_path / "bench.html", run_path / "bench.png"
+    words = ("bench", "--quick", "curve-entries", "curve-processes", "--report", str(page), "--png", str(picture))
+    lines = stress_json(*words, run_path=run_path)["lines"]
+    curves = [line["numbers"]["curve"] for line in lines]
+    assert [curve["what"] for curve in curves] == ["hit", "miss", "put", "put at cap", "open", "peak"]
+    for curve in curves:
+        assert {"lockcache", "diskcache"} <= set(curve["points"])
+        places = [50, 100] if curve["over"] == "entries" else [1, 2]
+        assert all([place for place, _ in points] == places for points in curve["points"].values())
+        assert all(value > 0 for points in curve["points"].values() for _, value in points)
+    assert curves[-1]["points"]["lockcache"][1][1] <= 1
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    assert page.read_text().count('class="plot"') == len(curves)
+    assert sorted(os.listdir(run_path)) == ["bench.html", "bench.png"]
+
+
+@pytest.mark.parametrize("peer", peers.installed(), ids=lambda peer: peer.name)
+def test_what_a_cache_is_filled_with_is_what_it_has(peer: peers.Peer, tmp_path: Path) -> None:
+    with peers.opened(peer, str(tmp_path)) as store:
+        store.fill(0, 40, b"value")
+    with peers.opened(peer, str(tmp_path), 1 << 20 if peer.has_cap else None) as store:
+        assert {store.get(b"old-%d" % number) for number in range(40)} == {b"value"}
+        assert store.get(b"old-40") is None
+        store.put(b"new", b"other")
+        store.want(b"wanted", lambda: b"computed")
+        store.want(b"wanted", lambda: b"again")
+        assert (store.get(b"new"), store.get(b"wanted")) == (b"other", b"computed")
+
+
+def test_curves_are_measured_only_when_asked_for() -> None:
+    assert set(bench.CURVES) < set(bench.MEASUREMENTS)
+    assert not set(_chosen((), False)) & set(bench.CURVES)
+    assert set(_chosen((), True)) == set(bench.MEASUREMENTS)
+    assert _chosen(("hit", "curve-entries"), True) == ["hit", "curve-entries", "curve-processes"]

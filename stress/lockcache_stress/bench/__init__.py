@@ -1,4 +1,4 @@
-"""``lockcache-stress bench``: this cache beside cuda.core's, in one run, and what must hold."""
+"""``lockcache-stress bench``: this cache beside others, in one run, and what must hold."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Final
 
 from lockcache_stress.bench import (
     big_values,
+    curves,
     daemon_idle,
     daemon_million,
     daemon_sweep,
@@ -29,7 +30,7 @@ from lockcache_stress.bench import (
 from lockcache_stress.bench.base import Bench, Line
 from lockcache_stress.workspace import workspace
 
-__all__ = ["MEASUREMENTS", "run_bench"]
+__all__ = ["CURVES", "MEASUREMENTS", "run_bench"]
 
 #: By the names that the command line takes, in the order in which they run.
 MEASUREMENTS: Final[dict[str, Callable[[Bench], list[Line]]]] = {
@@ -49,7 +50,11 @@ MEASUREMENTS: Final[dict[str, Callable[[Bench], list[Line]]]] = {
     "daemon-sweep": daemon_sweep.measure,
     "kills": kills.measure,
     "daemon-million": daemon_million.measure,
+    "curve-entries": curves.measure_entries,
+    "curve-processes": curves.measure_processes,
 }
+#: Those that take so long that they are run only when asked for.
+CURVES: Final = ("curve-entries", "curve-processes")
 
 
 def run_bench(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from statistics import median
 from typing import Any, Final
 
@@ -50,6 +50,8 @@ class Line:
     is_time: bool = False
     #: Processes that wanted a core, on the mean of the last minute, where a bar of time was missed.
     load: float | None = None
+    #: What others took or did, by name: those that no bar compares with.
+    others: Mapping[str, str] = field(default_factory=dict)
     #: Why it could not be had here; empty for what was measured.
     skipped: str = ""
 
@@ -123,8 +125,11 @@ def interleaved(
     return {name: median(found) for name, found in times.items()}
 
 
-def ratio_line(name: str, times_us: Mapping[str, float], at_least: float) -> Line:
+def ratio_line(
+    name: str, times_us: Mapping[str, float], at_least: float, others_us: Mapping[str, float] | None = None
+) -> Line:
     """A line from the times of "ours", "theirs" and "floor". Its bar is how much faster than cuda.core we must be."""
+    others_us = others_us or {}
     ours, theirs, floor = times_us["ours"], times_us.get("theirs"), times_us.get("floor")
     ratio = None if theirs is None else theirs / ours
     bar = Bar(">=", at_least, "x")
@@ -137,7 +142,14 @@ def ratio_line(name: str, times_us: Mapping[str, float], at_least: float) -> Lin
         bar="" if ratio is None else str(bar),
         ok=ratio is None or bar.holds(ratio),
         is_time=True,
-        numbers={"ours_us": ours, "theirs_us": theirs, "floor_us": floor, "ratio": ratio},
+        others={each: f"{taken:,.1f} us" for each, taken in others_us.items()},
+        numbers={
+            "ours_us": ours,
+            "theirs_us": theirs,
+            "floor_us": floor,
+            "ratio": ratio,
+            "others_us": dict(others_us),
+        },
     )
 
 

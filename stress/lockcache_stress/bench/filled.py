@@ -6,8 +6,9 @@ import hashlib
 import os
 
 from lockcache_stress.bench.base import Bench, open_ours
+from lockcache_stress.bench.peers import Peer, opened
 
-__all__ = ["ENTRY_BYTES", "cap_for", "fill_ours", "fill_theirs", "lacking_room"]
+__all__ = ["ENTRY_BYTES", "cap_for", "fill_other", "fill_ours", "fill_theirs", "lacking_room"]
 
 #: Small, so that 50,000 are made in seconds: what is measured is the cost of many entries, not of many bytes.
 ENTRY_BYTES = 1024
@@ -45,6 +46,15 @@ def fill_theirs(bench: Bench, entries: int) -> tuple[str, int]:
             file.write(value)
         if number % 1000 == 0:
             bench.show(0.0, f"filling: {number:,} of {entries:,}")
+    return path, entries * ENTRY_BYTES
+
+
+def fill_other(bench: Bench, peer: Peer, entries: int) -> tuple[str, int]:
+    """The same for another's cache; its cap counts values."""
+    path = bench.directory(f"{peer.name}-{entries}")
+    bench.show(0.0, f"filling {peer.name}'s")
+    with opened(peer, path) as store:
+        store.fill(0, entries, os.urandom(ENTRY_BYTES))
     return path, entries * ENTRY_BYTES
 
 

@@ -1,7 +1,8 @@
 """16 processes want the same 8 keys of an empty cache at once, each of which takes 200 ms to make: how many are made.
 
 With ours through ``get_or_compute``; with cuda.core's by what its ``Program.compile(cache=...)`` does: get, compile,
-store. The compilation is a fake that sleeps: 16 real ones beside each other would measure the machine's cores.
+store; JAX does the same with its own. With diskcache under a lock of its own for each key, as its recipes say. The
+compilation is a fake that sleeps: 16 real ones beside each other would measure the machine's cores.
 """
 
 from __future__ import annotations
@@ -10,12 +11,12 @@ import multiprocessing
 import os
 import time
 from multiprocessing.synchronize import Barrier
-from typing import Any
 
-from lockcache_stress.bench.base import VALUE_BYTES, Bench, Line, open_ours, open_theirs, theirs_is_installed
+from lockcache_stress.bench.base import VALUE_BYTES, Bench, Line
+from lockcache_stress.bench.peers import OURS, THEIRS, installed, opened, peer_of
 from lockcache_stress.interrupts import interrupts_blocked
 
-__all__ = ["measure", "want_all"]
+__all__ = ["measure", "stampede", "want_all"]
 
 _COMPUTE_SECONDS = 0.2
 # Importing cuda.core 16 times takes a quarter of a minute on two busy cores.
@@ -27,30 +28,38 @@ def measure(bench: Bench) -> list[Line]:
     """Ours computes each key once."""
     processes, keys = bench.pick(16, 4), bench.pick(8, 2)
     found: dict[str, tuple[int, float]] = {}
-    for name in ("ours", "theirs") if theirs_is_installed() else ("ours",):
-        bench.show(0.5 * (name == "theirs"), name)
-        found[name] = _herd(bench.directory(f"herd-{name}"), processes, keys, is_ours=name == "ours")
-    computes, seconds = found["ours"]
-    theirs, their_seconds = found.get("theirs", (None, None))
+    peers = [peer for peer in installed() if peer.has_cap]
+    for done, peer in enumerate(peers):
+        bench.show(done / len(peers), peer.name)
+        found[peer.name] = stampede(bench.directory(f"herd-{peer.name}"), processes, keys, peer.name)
+    computes, seconds = found.pop(OURS.name)
+    theirs, their_seconds = found.pop(THEIRS.name, (None, None))
     return [
         Line(
             f"{processes} processes x {keys} keys of 200 ms, cold: computes",
             f"{computes} in {seconds:.1f} s",
             theirs="" if theirs is None else f"{theirs} in {their_seconds:.1f} s",
+            others={name: f"{count} in {taken:.1f} s" for name, (count, taken) in found.items()},
             ratio="" if theirs is None else f"{theirs / computes:.1f}x fewer",
             bar=f"= {keys}",
             ok=computes == keys,
-            numbers={"ours": computes, "theirs": theirs, "ours_seconds": seconds, "theirs_seconds": their_seconds},
+            numbers={
+                "ours": computes,
+                "theirs": theirs,
+                "ours_seconds": seconds,
+                "theirs_seconds": their_seconds,
+                "others": {name: {"computes": count, "seconds": taken} for name, (count, taken) in found.items()},
+            },
         )
     ]
 
 
-def _herd(path: str, processes: int, keys: int, *, is_ours: bool) -> tuple[int, float]:
+def stampede(path: str, processes: int, keys: int, name: str) -> tuple[int, float]:
     """How many were computed, and the seconds from the common start to the last end."""
     context = multiprocessing.get_context("spawn")
     barrier = context.Barrier(processes + 1)
     workers = [
-        context.Process(target=want_all, args=(path, keys, is_ours, barrier), daemon=True) for _ in range(processes)
+        context.Process(target=want_all, args=(path, keys, name, barrier), daemon=True) for _ in range(processes)
     ]
     try:
         with interrupts_blocked():
@@ -72,10 +81,8 @@ def _herd(path: str, processes: int, keys: int, *, is_ours: bool) -> tuple[int, 
     return os.path.getsize(os.path.join(path, _COMPUTED)), seconds
 
 
-def want_all(path: str, keys: int, is_ours: bool, barrier: Barrier) -> None:
+def want_all(path: str, keys: int, name: str, barrier: Barrier) -> None:
     """One process: wants every key, in the same order as all others."""
-    directory = os.path.join(path, "cache")
-    cache: Any = open_ours(directory) if is_ours else open_theirs(directory)
 
     def compute() -> bytes:
         fd = os.open(os.path.join(path, _COMPUTED), os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -84,10 +91,7 @@ def want_all(path: str, keys: int, is_ours: bool, barrier: Barrier) -> None:
         time.sleep(_COMPUTE_SECONDS)
         return bytes(VALUE_BYTES)
 
-    barrier.wait(_LIMIT_SECONDS)
-    for number in range(keys):
-        key = b"herd-%d" % number
-        if is_ours:
-            cache.get_or_compute(key, compute)
-        elif cache.get(key) is None:
-            cache[key] = compute()
+    with opened(peer_of(name), os.path.join(path, "cache")) as store:
+        barrier.wait(_LIMIT_SECONDS)
+        for number in range(keys):
+            store.want(b"herd-%d" % number, compute)

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from lockcache_stress.bench.base import Bench, Line, interleaved, open_ours, open_theirs, ratio_line
+from lockcache_stress.bench.peers import Store, time_others
 
 __all__ = ["measure"]
 
@@ -20,17 +21,23 @@ def measure(bench: Bench) -> list[Line]:
     rounds, calls = bench.pick(201, 3), bench.pick(200, 20)
     empty = bench.directory("empty")
     paths = [f"{empty}/{number}" for number in range(rounds * calls)]
-    actions = {
+    actions: dict[str, Callable[[], object] | None] = {
         "ours": _getter(ours, rounds * calls),
-        "theirs": _getter(theirs, rounds * calls),
+        "theirs": None if theirs is None else _getter(theirs, rounds * calls),
         "floor": map(os.path.exists, paths).__next__,
     }
     times_us = interleaved(actions, rounds, calls, bench.show)
-    return [ratio_line("miss", times_us, 3.0)]
+    rounds, calls = bench.pick(51, 2), bench.pick(100, 10)
+    others_us = time_others(bench, "miss", lambda store: _getter(_peopled(store), rounds * calls), rounds, calls)
+    return [ratio_line("miss", times_us, 3.0, others_us)]
 
 
-def _getter(cache: Any, calls: int) -> Callable[[], object] | None:
+def _peopled(store: Store) -> Store:
+    for number in range(64):
+        store.put(b"other-%d" % number, b"x")
+    return store
+
+
+def _getter(cache: Any, calls: int) -> Callable[[], object]:
     """Looks up another key at each call. The keys are made here: to make one takes a tenth of a miss."""
-    if cache is None:
-        return None
     return map(cache.get, [b"%d" % number for number in range(calls)]).__next__

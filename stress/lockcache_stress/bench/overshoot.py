@@ -15,12 +15,13 @@ from multiprocessing.synchronize import Barrier
 from typing import Final
 
 from lockcache_stress.bench.bars import Bar
-from lockcache_stress.bench.base import Bench, Line, open_ours, open_theirs, theirs_is_installed
+from lockcache_stress.bench.base import Bench, Line
+from lockcache_stress.bench.peers import OURS, THEIRS, Peer, installed, opened, peer_of
 from lockcache_stress.interrupts import interrupts_blocked
-from lockcache_stress.sampler import bytes_on_disk
+from lockcache_stress.sampler import tree_bytes
 from lockcache_stress.workspace import can_mount, mounted_tmpfs
 
-__all__ = ["measure"]
+__all__ = ["measure", "peak_bytes"]
 
 _BAR: Final = Bar("<=", 1, " x cap")
 _VALUE_BYTES = 64 * 1024
@@ -31,34 +32,42 @@ _LIMIT_SECONDS = 240.0
 def measure(bench: Bench) -> list[Line]:
     """Ours never above the cap."""
     processes, puts, cap = bench.pick(32, 3), bench.pick(100, 30), bench.pick(10, 5) << 20
-    peaks: dict[bool, int] = {}
+    peaks: dict[str, float] = {}
     exact = False
-    with ExitStack() as stack:
-        for is_ours in (True, False) if theirs_is_installed() else (True,):
-            path = bench.directory("overshoot")
-            exact = can_mount() and stack.enter_context(mounted_tmpfs(path))
-            bench.show(0.5 * (not is_ours), "ours" if is_ours else "cuda.core's")
-            peaks[is_ours] = _peak(path, cap, processes, puts, is_ours=is_ours, by_statvfs=exact)
-    ours, theirs = peaks[True] / cap, peaks[False] / cap if False in peaks else None
+    peers = [peer for peer in installed() if peer.has_cap]
+    for done, peer in enumerate(peers):
+        bench.show(done / len(peers), peer.name)
+        peak, exact = peak_bytes(bench, peer, cap, processes, puts)
+        peaks[peer.name] = peak / cap
+    ours, theirs = peaks.pop(OURS.name), peaks.pop(THEIRS.name, None)
     return [
         Line(
             f"{processes} processes x {puts} x 64 KiB into {cap >> 20} MiB, peak",
             _BAR.show(ours, 3),
             theirs="" if theirs is None else f"{theirs:.2f} x cap",
+            others={name: f"{peak:.2f} x cap" for name, peak in peaks.items()},
             ratio="by statvfs" if exact else "by walking",
             bar=str(_BAR) if exact else "",
             ok=not exact or _BAR.holds(ours),
-            numbers={"ours_over_cap": ours, "theirs_over_cap": theirs, "by_statvfs": exact},
+            numbers={"ours_over_cap": ours, "theirs_over_cap": theirs, "by_statvfs": exact, "others_over_cap": peaks},
         )
     ]
 
 
-def _peak(path: str, cap: int, processes: int, puts: int, *, is_ours: bool, by_statvfs: bool) -> int:
+def peak_bytes(bench: Bench, peer: Peer, cap: int, processes: int, puts: int) -> tuple[int, bool]:
+    """The most that was in use at any moment, and whether the file system itself says so."""
+    path = bench.directory(f"overshoot-{peer.name}")
+    with ExitStack() as stack:
+        exact = can_mount() and stack.enter_context(mounted_tmpfs(path))
+        return _peak(path, cap, processes, puts, peer.name, by_statvfs=exact), exact
+
+
+def _peak(path: str, cap: int, processes: int, puts: int, name: str, *, by_statvfs: bool) -> int:
     context = multiprocessing.get_context("spawn")
     # All open the empty directory before any writes: a cache that counts at opening must not profit from latecomers.
     barrier = context.Barrier(processes)
     workers = [
-        context.Process(target=put_many, args=(path, cap, number, puts, is_ours, barrier), daemon=True)
+        context.Process(target=put_many, args=(path, cap, number, puts, name, barrier), daemon=True)
         for number in range(processes)
     ]
     try:
@@ -76,12 +85,12 @@ def _peak(path: str, cap: int, processes: int, puts: int, *, is_ours: bool, by_s
 def _watch(path: str, workers: list[SpawnProcess], *, by_statvfs: bool) -> int:
     peak, deadline = 0, time.monotonic() + _LIMIT_SECONDS
     while any(worker.is_alive() for worker in workers) and time.monotonic() < deadline:
-        peak = max(peak, _used(path) if by_statvfs else bytes_on_disk(path))
+        peak = max(peak, _used(path) if by_statvfs else tree_bytes(path))
         time.sleep(0.001)
     failed = [worker.exitcode for worker in workers if worker.exitcode != 0]
     if failed:
         raise RuntimeError(f"{len(failed)} of {len(workers)} writers did not end well: {failed[:4]}")
-    return max(peak, _used(path) if by_statvfs else bytes_on_disk(path))
+    return max(peak, _used(path) if by_statvfs else tree_bytes(path))
 
 
 def _used(path: str) -> int:
@@ -89,9 +98,9 @@ def _used(path: str) -> int:
     return (status.f_blocks - status.f_bfree) * status.f_frsize
 
 
-def put_many(path: str, cap: int, number: int, puts: int, is_ours: bool, barrier: Barrier) -> None:
+def put_many(path: str, cap: int, number: int, puts: int, name: str, barrier: Barrier) -> None:
     """One writer process."""
-    cache = open_ours(path, cap) if is_ours else open_theirs(path, cap)
-    barrier.wait(_LIMIT_SECONDS)
-    for serial in range(puts):
-        cache[b"%d/%d" % (number, serial)] = os.urandom(_VALUE_BYTES)
+    with opened(peer_of(name), path, cap) as store:
+        barrier.wait(_LIMIT_SECONDS)
+        for serial in range(puts):
+            store.put(b"%d/%d" % (number, serial), os.urandom(_VALUE_BYTES))

@@ -8,6 +8,7 @@ from itertools import count, repeat
 from typing import Any
 
 from lockcache_stress.bench.base import VALUE_BYTES, Bench, Line, interleaved, open_ours, open_theirs, ratio_line
+from lockcache_stress.bench.peers import time_others
 
 __all__ = ["measure"]
 
@@ -19,13 +20,18 @@ def measure(bench: Bench) -> list[Line]:
     plain = _plain(bench.directory("plain"), value)
     actions = {"ours": _putter(ours, value), "theirs": _putter(theirs, value), "floor": plain}
     times_us = interleaved(actions, bench.pick(101, 3), bench.pick(24, 10), bench.show)
-    return [ratio_line("put, new key, 16 KiB", times_us, 4.0)]
+    others_us = time_others(bench, "put", lambda store: _caller(store.put, value), bench.pick(51, 2), bench.pick(12, 5))
+    return [ratio_line("put, new key, 16 KiB", times_us, 4.0, others_us)]
 
 
 def _putter(cache: Any, value: bytes) -> Callable[[], object] | None:
     if cache is None:
         return None
-    return map(cache.__setitem__, map(b"new-%d".__mod__, count()), repeat(value)).__next__
+    return _caller(cache.__setitem__, value)
+
+
+def _caller(put: Callable[[bytes, bytes], object], value: bytes) -> Callable[[], object]:
+    return map(put, map(b"new-%d".__mod__, count()), repeat(value)).__next__
 
 
 def _plain(directory: str, value: bytes) -> Callable[[], object]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import stat
 import tempfile
@@ -17,21 +18,35 @@ _EXTRA: Final = "pip install 'lockcache[report]'"
 _MODE: Final = 0o644
 
 
+_Make = Callable[[Written], bytes]
+
+
 class Files:
-    """Where the report goes, and where the results for CI; either may be ``None``.
+    """Where the report goes, where the results for CI, the numbers and a picture; each may be ``None``.
 
     Raises :class:`UnusableError` at once if a library is missing, or no file can be made there.
     """
 
-    def __init__(self, report: str | None, junit: str | None) -> None:
-        self._makers: dict[str, Callable[[Written], str]] = {}
-        if report is not None:
-            self._makers[_free(report, "--report")] = _page_maker()
-        if junit is not None:
-            path = _free(junit, "--junit")
+    def __init__(
+        self, report: str | None = None, junit: str | None = None, *, numbers: str | None = None, png: str | None = None
+    ) -> None:
+        asked = (
+            ("--report", report, _page_maker),
+            ("--junit", junit, _junit_maker),
+            ("--json-file", numbers, lambda: _as_json),
+            ("--png", png, _picture_maker),
+        )
+        self._makers: dict[str, _Make] = {}
+        for option, given, find in asked:
+            if given is None:
+                continue
+            path = _free(given, option)
             if path in self._makers:
-                raise UnusableError(f"--junit {junit}: the report goes there already; name another file")
-            self._makers[path] = _junit_maker()
+                raise UnusableError(f"{option} {given}: another file goes there already; name another one")
+            try:
+                self._makers[path] = find()
+            except ImportError as error:
+                raise UnusableError(f"{option} needs {error.name or error}: {_EXTRA}") from error
 
     @property
     def paths(self) -> list[str]:
@@ -44,20 +59,28 @@ class Files:
             _replace(path, make(written))
 
 
-def _page_maker() -> Callable[[Written], str]:
-    try:
-        from lockcache_stress.reporting.page import render_page
-    except ImportError as error:
-        raise UnusableError(f"--report needs {error.name or error}: {_EXTRA}") from error
-    return render_page
+def _page_maker() -> _Make:
+    from lockcache_stress.reporting.page import render_page
+
+    # A name in another encoding came to us as lone surrogates: shown as escapes, not the end of the report.
+    return lambda written: render_page(written).encode("utf-8", "backslashreplace")
 
 
-def _junit_maker() -> Callable[[Written], str]:
-    try:
-        from lockcache_stress.reporting.junit import render_junit
-    except ImportError as error:
-        raise UnusableError(f"--junit needs {error.name or error}: {_EXTRA}") from error
-    return render_junit
+def _junit_maker() -> _Make:
+    from lockcache_stress.reporting.junit import render_junit
+
+    return lambda written: render_junit(written).encode()
+
+
+def _picture_maker() -> _Make:
+    from lockcache_stress.reporting.bench_plots import picture
+
+    return lambda written: picture([ran.outcome for ran in written.runs])
+
+
+def _as_json(written: Written) -> bytes:
+    found = [ran.outcome.as_json() for ran in written.runs]
+    return (json.dumps(found[0] if len(found) == 1 else found, indent=2) + "\n").encode()
 
 
 def _free(path: str, option: str) -> str:
@@ -81,9 +104,7 @@ def _may_be_replaced(path: str) -> bool:
     return stat.S_ISREG(mode) or stat.S_ISLNK(mode)
 
 
-def _replace(path: str, text: str) -> None:
-    # A name in another encoding came to us as lone surrogates: shown as escapes, not the end of the report.
-    data = text.encode("utf-8", "backslashreplace")
+def _replace(path: str, data: bytes) -> None:
     fd, staged = tempfile.mkstemp(dir=os.path.dirname(path), prefix=".lockcache-stress-")
     try:
         with os.fdopen(fd, "wb") as file:

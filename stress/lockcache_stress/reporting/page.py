@@ -17,10 +17,13 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from lockcache import __version__
+from lockcache_stress.bench.base import Line
+from lockcache_stress.bench.outcome import BenchOutcome
 from lockcache_stress.history.timeline import as_svg as draw_timeline
 from lockcache_stress.history.timeline import explain
-from lockcache_stress.outcome import Check, Outcome
-from lockcache_stress.reporting.plots import as_svg, bytes_over_time, latencies
+from lockcache_stress.outcome import Check, Outcome, Told
+from lockcache_stress.reporting.bench_plots import draws as draw_bench
+from lockcache_stress.reporting.plots import Draw, as_svg, bytes_over_time, latencies
 from lockcache_stress.reporting.text import printable
 from lockcache_stress.reporting.written import Ran, Written
 
@@ -47,6 +50,9 @@ class _Section:
     title: str
     ok: bool
     checks: Sequence[Check]
+    #: Of a benchmark, in the place of checks.
+    lines: Sequence[Line]
+    peers: Sequence[str]
     summary: Sequence[str]
     drawings: Sequence[Markup]
     illegal: _Illegal | None
@@ -69,7 +75,6 @@ def render_page(written: Written) -> str:
     return environment.get_template("page.html.j2").render(
         written=written,
         sections=[_section(number, ran) for number, ran in enumerate(written.runs)],
-        drawings=list(map(Markup, written.drawings)),
         when=time.strftime("%Y-%m-%d %H:%M:%S %Z"),
         version=__version__,
         outcome=_as_script(_as_json(written)),
@@ -79,14 +84,17 @@ def render_page(written: Written) -> str:
 def _section(number: int, ran: Ran) -> _Section:
     outcome = ran.outcome
     found = outcome.findings
+    lines = outcome.lines if isinstance(outcome, BenchOutcome) else []
     return _Section(
         number=number,
         name=outcome.name,
         title=outcome.title,
         ok=outcome.ok,
         checks=outcome.checks(),
+        lines=lines,
+        peers=list(dict.fromkeys(name for line in lines for name in line.others)),
         summary=outcome.summary(),
-        drawings=_drawings(number, outcome) if isinstance(outcome, Outcome) else [],
+        drawings=[Markup(as_svg(draw, f"plot-{number}-{each}")) for each, draw in enumerate(_draws(outcome))],
         illegal=_illegal(outcome) if isinstance(outcome, Outcome) else None,
         deaths=outcome.deaths,
         findings=[str(each.get("error") or json.dumps(each)) for each in found[:_MOST_FINDINGS]],
@@ -95,10 +103,11 @@ def _section(number: int, ran: Ran) -> _Section:
     )
 
 
-def _drawings(number: int, outcome: Outcome) -> list[Markup]:
-    held = bytes_over_time(outcome.peaks, outcome.plan.max_size_bytes)
-    spread = latencies([("hit", outcome.gets), ("put", outcome.puts)])
-    return [Markup(as_svg(held, f"bytes-{number}")), Markup(as_svg(spread, f"latencies-{number}"))]
+def _draws(outcome: Told) -> Sequence[Draw]:
+    if isinstance(outcome, Outcome):
+        held = bytes_over_time(outcome.peaks, outcome.plan.max_size_bytes)
+        return [held, latencies([("hit", outcome.gets), ("put", outcome.puts)])]
+    return draw_bench(outcome.lines) if isinstance(outcome, BenchOutcome) else []
 
 
 def _illegal(outcome: Outcome) -> _Illegal | None:

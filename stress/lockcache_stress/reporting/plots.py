@@ -22,13 +22,27 @@ from lockcache_stress.sampler import Peaks
 ET.register_namespace("", "http://www.w3.org/2000/svg")
 ET.register_namespace("xlink", "http://www.w3.org/1999/xlink")
 
-__all__ = ["BLUE", "GREEN", "GREY", "ORANGE", "RED", "Draw", "as_png", "as_svg", "bytes_over_time", "latencies"]
+__all__ = [
+    "BLUE",
+    "GREEN",
+    "GREY",
+    "ORANGE",
+    "PURPLE",
+    "RED",
+    "Draw",
+    "add_legend",
+    "as_png",
+    "as_svg",
+    "bytes_over_time",
+    "latencies",
+]
 
 #: Told apart by those who see no red or green, and readable on white and on black.
 BLUE: Final = "#3b82f6"
 ORANGE: Final = "#d97706"
 GREEN: Final = "#059669"
 RED: Final = "#dc2626"
+PURPLE: Final = "#a855f7"
 GREY: Final = "#8b8b93"
 # Stands for "the colour of the text around": SVG has a word for that, and matplotlib has none.
 _INK: Final = "#010203"
@@ -73,7 +87,7 @@ def bytes_over_time(peaks: Peaks, cap_bytes: int) -> Draw:
                 axes.step(seconds, [each / _MIB for each in held], where="post", label=name, color=colour, lw=1.2)
         axes.axhline(cap_bytes / _MIB, color=RED, ls="--", lw=1.2, label="cap")
         axes.set(title="bytes over time", xlabel="seconds", ylabel="MiB", ylim=(0, None))
-        _add_legend(axes)
+        add_legend(axes)
 
     return draw
 
@@ -94,7 +108,7 @@ def latencies(found: Sequence[tuple[str, Latencies]]) -> Draw:
         axes.set(title="latencies (lines: p50, dotted p99)", xlabel="microseconds", ylabel="% of operations")
         axes.set_xscale("log")
         axes.set_ylim(bottom=0)
-        _add_legend(axes)
+        add_legend(axes)
 
     return draw
 
@@ -109,10 +123,10 @@ def _coarser(histogram: Sequence[tuple[float, int]]) -> tuple[list[float], list[
     return [10 ** ((bar + 0.5) / _BARS_A_DECADE) for bar in filled], [bars.get(bar, 0) for bar in filled]
 
 
-def _add_legend(axes: Axes) -> None:
-    """Beneath: inside it would lie on what it explains."""
+def add_legend(axes: Axes) -> None:
+    """What is what, beneath the plot: inside it would lie on what it explains."""
     if axes.get_legend_handles_labels()[0]:
-        axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=3, fontsize=8)
+        axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=5, fontsize=8)
 
 
 def as_svg(draw: Draw, name: str) -> str:
@@ -134,10 +148,12 @@ def as_svg(draw: Draw, name: str) -> str:
     return ET.tostring(root, encoding="unicode")
 
 
-def as_png(draws: Sequence[Draw], path: str) -> None:
+def as_png(draws: Sequence[Draw]) -> bytes:
     """All of them beneath each other, on white."""
+    buffer = io.BytesIO()
     with mpl.rc_context(_STYLE):
-        _figure(draws).savefig(path, format="png", facecolor="white", dpi=120)
+        _figure(draws).savefig(buffer, format="png", facecolor="white", dpi=120)
+    return buffer.getvalue()
 
 
 def _figure(draws: Sequence[Draw]) -> Figure:

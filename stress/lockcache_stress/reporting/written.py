@@ -30,8 +30,6 @@ class Written:
     skipped: Sequence[tuple[str, str]] = ()
     #: Why it is not all that was asked for; empty for what came to its end.
     cut_short: str = ""
-    #: Drawings of all of it, as SVG.
-    drawings: Sequence[str] = ()
 
     @property
     def ok(self) -> bool:

@@ -1,0 +1,145 @@
+"""How it goes on: every operation against the number of entries, and the peak against the number of processes.
+
+Only on request (``--curve``): to make 200,000 entries for each kind of cache takes minutes, and a cache that walks its
+directory at every put takes seconds for each. Told, not judged; a point is a mean over as many calls as fit in half a
+second, and of opening a median.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+from collections.abc import Callable, Mapping
+from itertools import count
+from statistics import median
+from typing import Final
+
+from lockcache_stress.bench.base import Bench, Line
+from lockcache_stress.bench.filled import ENTRY_BYTES, cap_for, lacking_room
+from lockcache_stress.bench.overshoot import peak_bytes
+from lockcache_stress.bench.peers import OURS, Peer, Store, installed, opened
+
+__all__ = ["measure_entries", "measure_processes"]
+
+_ENTRIES: Final = (1000, 10_000, 50_000, 200_000)
+_QUICK_ENTRIES: Final = (50, 100)
+_PROCESSES: Final = (1, 2, 4, 8, 16, 32)
+_QUICK_PROCESSES: Final = (1, 2)
+_OPERATIONS: Final = ("hit", "miss", "put", "put at cap", "open")
+# Of one point: enough for a mean, and few calls of what takes seconds.
+_MOMENT_SECONDS: Final = 0.5
+_FEWEST_CALLS: Final = 3
+_OPENINGS: Final = 5
+# More than any of them takes beside its values.
+_ROOM_BYTES: Final = 64 << 20
+_CAP_BYTES: Final = 10 << 20
+_PUTS_IN_ALL: Final = 3200
+
+#: By peer: (number of entries or processes, what was measured there).
+_Points = dict[str, list[tuple[int, float]]]
+
+
+def measure_entries(bench: Bench) -> list[Line]:
+    """Hit, miss, put, put at the cap and opening, from 1,000 entries to 200,000."""
+    sizes = _QUICK_ENTRIES if bench.quick else _ENTRIES
+    # One has two files for each entry. Nothing is removed before the end: after ten thousands of deletions the next
+    # caches' puts would cost several times as much.
+    reason = lacking_room(bench.root, (len(installed()) + 1) * sum(sizes))
+    if reason:
+        return [Line("curves over entries", skipped=reason)]
+    found: dict[str, _Points] = {operation: {} for operation in _OPERATIONS}
+    peers = installed()
+    for done, peer in enumerate(peers):
+        for number, entries in enumerate(sizes):
+            bench.show((done + number / len(sizes)) / len(peers), f"{peer.name}, {entries:,} entries")
+            path = bench.directory(f"curve-{peer.name}-{entries}")
+            with opened(peer, path) as store:
+                store.fill(0, entries, os.urandom(ENTRY_BYTES))
+            for operation, taken_us in _times_us(bench, peer, path, entries).items():
+                found[operation].setdefault(peer.name, []).append((entries, taken_us))
+    return [_line(operation, found[operation], "entries", "us") for operation in _OPERATIONS]
+
+
+def measure_processes(bench: Bench) -> list[Line]:
+    """The most bytes in use over the cap, from one writer to 32."""
+    counts = _QUICK_PROCESSES if bench.quick else _PROCESSES
+    points: _Points = {}
+    peers = [peer for peer in installed() if peer.has_cap]
+    for done, peer in enumerate(peers):
+        for number, processes in enumerate(counts):
+            bench.show((done + number / len(counts)) / len(peers), f"{peer.name}, {processes} processes")
+            puts = bench.pick(_PUTS_IN_ALL, 200) // processes
+            peak, _ = peak_bytes(bench, peer, _CAP_BYTES, processes, puts)
+            points.setdefault(peer.name, []).append((processes, peak / _CAP_BYTES))
+    return [_line("peak", points, "processes", "x cap")]
+
+
+def _times_us(bench: Bench, peer: Peer, path: str, entries: int) -> dict[str, float]:
+    rng, value, new = random.Random(entries), os.urandom(ENTRY_BYTES), count()
+    taken = {"open": _open_us(peer, path, entries)}
+    with opened(peer, path) as store:
+        taken["hit"] = _mean_us(bench, lambda: store.get(b"old-%d" % rng.randrange(entries)))
+        taken["miss"] = _mean_us(bench, lambda: store.get(b"none-%d" % next(new)))
+        taken["put"] = _mean_us(bench, lambda: store.put(b"new-%d-%d" % (entries, next(new)), value), _few(entries))
+    if peer.has_cap:
+        taken["put at cap"] = _put_at_cap_us(bench, peer, path, entries, value)
+    return taken
+
+
+def _open_us(peer: Peer, path: str, entries: int) -> float:
+    """With a cap, which nothing reaches: many caches look at what they hold only for its sake."""
+    times = []
+    for _ in range(_OPENINGS):
+        began = time.perf_counter_ns()
+        store = peer.open(path, 2 * entries * ENTRY_BYTES + _ROOM_BYTES)
+        times.append((time.perf_counter_ns() - began) / 1000)
+        store.close()
+    return median(times)
+
+
+def _put_at_cap_us(bench: Bench, peer: Peer, path: str, entries: int, value: bytes) -> float:
+    """The directory is full already when it is opened, so the first put evicts what is above, and is not counted."""
+    new = count()
+
+    def put(store: Store) -> Callable[[], None]:
+        return lambda: store.put(b"full-%d-%d" % (entries, next(new)), value)
+
+    held = entries * ENTRY_BYTES
+    with opened(peer, path, cap_for(held) if peer is OURS else held) as store:
+        put(store)()
+        return _mean_us(bench, put(store))
+
+
+def _few(entries: int) -> int:
+    """So many puts leave the number of entries what the curve says."""
+    return max(_FEWEST_CALLS, entries // 20)
+
+
+def _mean_us(bench: Bench, action: Callable[[], object], most_calls: int = 10**6) -> float:
+    began = now = time.perf_counter()
+    deadline = began + (_MOMENT_SECONDS / 50 if bench.quick else _MOMENT_SECONDS)
+    calls = 0
+    while calls < _FEWEST_CALLS or (now < deadline and calls < most_calls):
+        action()
+        calls += 1
+        now = time.perf_counter()
+    return (now - began) / calls * 1e6
+
+
+def _line(what: str, points: Mapping[str, list[tuple[int, float]]], over: str, unit: str) -> Line:
+    first, last = (f"{next(iter(points.values()))[index][0]:,}" for index in (0, -1))
+    told = {name: _text(each, unit) for name, each in points.items()}
+    return Line(
+        f"{what}, at {first} and at {last} {over}",
+        told.pop("lockcache"),
+        theirs=told.pop("cuda.core", ""),
+        floor=told.pop("plain files", ""),
+        others=told,
+        numbers={"curve": {"what": what, "over": over, "unit": unit, "points": dict(points)}},
+    )
+
+
+def _text(points: list[tuple[int, float]], unit: str) -> str:
+    decimals = 2 if unit == "x cap" else 0 if max(value for _, value in points) >= 100 else 1
+    return f"{points[0][1]:,.{decimals}f}; {points[-1][1]:,.{decimals}f} {unit}"

@@ -1,0 +1,77 @@
+"""The workflows are what GitHub takes, pinned, bounded in time, without rights, and call targets that there are."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.docs.pages import PROJECT
+
+WORKFLOWS = sorted((PROJECT / ".github" / "workflows").glob("*.yml"))
+
+
+def jobs(path: Path) -> Iterator[dict[str, Any]]:
+    yield from yaml.safe_load(path.read_text())["jobs"].values()
+
+
+def steps(path: Path) -> Iterator[dict[str, Any]]:
+    for job in jobs(path):
+        yield from job["steps"]
+
+
+def test_there_is_one_for_changes_and_one_for_the_night() -> None:
+    assert [path.name for path in WORKFLOWS] == ["ci.yml", "nightly.yml"]
+
+
+def test_they_are_valid_by_the_published_schema() -> None:
+    command = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", "vendor.github-workflows"]
+    ran = subprocess.run([*command, *map(str, WORKFLOWS)], capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+
+
+@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
+def test_a_workflow_may_read_only_and_keeps_no_credentials(path: Path) -> None:
+    assert yaml.safe_load(path.read_text())["permissions"] == {"contents": "read"}
+    assert not [job for job in jobs(path) if "permissions" in job]
+    checkouts = [step for step in steps(path) if step.get("uses", "").startswith("actions/checkout@")]
+    assert checkouts
+    assert all(step["with"]["persist-credentials"] is False for step in checkouts)
+    assert "pull_request_target" not in path.read_text()
+    assert "secrets." not in path.read_text()
+
+
+@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
+def test_every_action_is_pinned_to_a_commit_and_says_its_version(path: Path) -> None:
+    uses = re.findall(r"uses: (.+)$", path.read_text(), re.MULTILINE)
+    assert uses
+    for each in uses:
+        assert re.fullmatch(r"actions/[\w-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+", each), each
+
+
+@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
+def test_every_job_has_an_end_and_nothing_that_somebody_typed_is_part_of_a_script(path: Path) -> None:
+    assert all(isinstance(job.get("timeout-minutes"), int) for job in jobs(path))
+    assert not [step["run"] for step in steps(path) if "${{" in step.get("run", "")]
+
+
+@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
+def test_every_target_that_is_made_is_there(path: Path) -> None:
+    targets = set(re.findall(r"^([a-z-]+):", (PROJECT / "Makefile").read_text(), re.MULTILINE))
+    made = {word for step in steps(path) for word in re.findall(r"^make ([a-z-]+)", step.get("run", ""))}
+    assert made
+    assert made <= targets
+
+
+def test_the_night_keeps_what_stress_and_bench_write() -> None:
+    kept = {step["with"]["path"] for step in steps(PROJECT / ".github" / "workflows" / "nightly.yml") if "with" in step
+            and "path" in step["with"]}  # fmt: skip
+    makefile = (PROJECT / "Makefile").read_text()
+    assert kept == {"build/stress", "build/bench"}
+    assert all(f"| {path}" in makefile for path in kept)
