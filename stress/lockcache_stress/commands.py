@@ -10,7 +10,7 @@ import click
 
 from lockcache.errors import LockcacheError
 from lockcache_stress import nvrtc as compiler
-from lockcache_stress.bench.command import bench_command
+from lockcache_stress.bench_command import bench_command
 from lockcache_stress.bugs import BUGS
 from lockcache_stress.errors import UnusableError
 from lockcache_stress.faults import HERD_FAULTS

@@ -151,7 +151,7 @@ def test_the_page_needs_nothing_beside_it_and_has_both_plots_in_the_reader_s_col
     assert "prefers-color-scheme: dark" in text
     assert "currentColor" in text
     assert "#010203" not in text
-    assert "url(#" not in re.sub(r"url\(#(bytes|latencies)-0-", "", text)
+    assert "url(#" not in re.sub(r"url\(#plot-0-[01]-", "", text)
 
 
 def test_a_planted_bug_is_a_failure_with_its_message_and_a_drawn_history(run_path: Path) -> None:

@@ -64,14 +64,14 @@ def measure_entries(bench: Bench) -> list[Line]:
 def measure_processes(bench: Bench) -> list[Line]:
     """The most bytes in use over the cap, from one writer to 32."""
     counts = _QUICK_PROCESSES if bench.quick else _PROCESSES
-    points: _Points = {}
+    cap, points = bench.pick(_CAP_BYTES, _CAP_BYTES // 2), dict[str, list[tuple[int, float]]]()
     peers = [peer for peer in installed() if peer.has_cap]
     for done, peer in enumerate(peers):
         for number, processes in enumerate(counts):
             bench.show((done + number / len(counts)) / len(peers), f"{peer.name}, {processes} processes")
-            puts = bench.pick(_PUTS_IN_ALL, 200) // processes
-            peak, _ = peak_bytes(bench, peer, _CAP_BYTES, processes, puts)
-            points.setdefault(peer.name, []).append((processes, peak / _CAP_BYTES))
+            puts = bench.pick(_PUTS_IN_ALL, 100) // processes
+            peak, _ = peak_bytes(bench, peer, cap, processes, puts)
+            points.setdefault(peer.name, []).append((processes, peak / cap))
     return [_line("peak", points, "processes", "x cap")]
 
 

@@ -140,6 +140,7 @@ class _Jax:
         module = importlib.import_module("jax._src.lru_cache")
         limit = -1 if cap_bytes is None else cap_bytes
         self._path = path
+        self._timeless: list[str] | None = [] if cap_bytes is None else None
         self._cache = module.LRUCache(path, max_size=limit, lock_timeout_secs=_LOCK_SECONDS)
 
     def get(self, key: bytes) -> bytes | None:
@@ -148,6 +149,8 @@ class _Jax:
 
     def put(self, key: bytes, value: bytes) -> None:
         self._cache.put(key.hex(), value)
+        if self._timeless is not None:
+            self._timeless.append(key.hex())
 
     def fill(self, first: int, last: int, value: bytes) -> None:
         for number in range(first, last):
@@ -159,7 +162,9 @@ class _Jax:
         _get_or_put(self, key, compute)
 
     def close(self) -> None:
-        return None
+        # What is put without a cap has no time of its last use, and once there is a cap, the first put fails on it.
+        for name in self._timeless or ():
+            _write(self._path, f"{name}-atime", bytes(8))
 
 
 class _Files:

@@ -46,7 +46,8 @@ class Files:
             try:
                 self._makers[path] = find()
             except ImportError as error:
-                raise UnusableError(f"{option} needs {error.name or error}: {_EXTRA}") from error
+                missing = error.name.partition(".")[0] if error.name else error
+                raise UnusableError(f"{option} needs {missing}: {_EXTRA}") from error
 
     @property
     def paths(self) -> list[str]:
