@@ -290,8 +290,8 @@ def test_what_ends_all_early_leaves_the_report_of_what_was_run(tmp_path: Path) -
 def test_all_leaves_one_page_with_a_row_and_a_section_for_each_scenario(
     run_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    chosen = [scenario for scenario in commands.BYTE_SCENARIOS if scenario.name in ("same-key", "distinct-keys")]
-    monkeypatch.setattr(commands, "BYTE_SCENARIOS", chosen)
+    chosen = [scenario for scenario in commands._EVERY if scenario.name in ("same-key", "distinct-keys")]
+    monkeypatch.setattr(commands, "_EVERY", chosen)
     monkeypatch.setattr(commands.compiler, "is_installed", lambda: False)
     monkeypatch.setattr("tempfile.tempdir", str(run_path))
     report = run_path / "all.html"
