@@ -1,0 +1,87 @@
+"""What runs the examples finds those that are wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.docs.console import Console, environment, steps
+from tests.docs.pages import blocks
+
+
+@pytest.fixture
+def console(tmp_path: Path) -> Iterator[Console]:
+    (tmp_path / "work").mkdir()
+    made = Console(tmp_path, environment(tmp_path))
+    yield made
+    made.close()
+
+
+def _run(console: Console, text: str) -> None:
+    for step in steps(text):
+        console.run(step)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "$ echo one; echo two; echo three\none\nthree\n",
+        "$ printf 'NAME   SIZE\\n'\nNAME SIZE\n",
+        "$ echo took 17 ms, stored 3\ntook ... ms, stored 3\n",
+        "$ exit 3     # exit code 3\n",
+        "$ false     # exit code 0 or 1\n",
+        "$ export A=b\n$ mkdir c && cd c\n$ echo $A $(basename $PWD)\nb c\n",
+        "$ echo 'one\n> two'\none\ntwo\n",
+        "$ echo wrong >&2\nwrong\n",
+    ],
+)
+def test_an_example_that_is_right_passes(console: Console, text: str) -> None:
+    _run(console, text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "$ echo one; echo two\ntwo\none\n",
+        "$ echo one two\none\n",
+        "$ echo stored 4\nstored 3\n",
+        "$ false\n",
+        "$ true     # exit code 1\n",
+        "$ no-such-program\n",
+    ],
+)
+def test_an_example_that_is_wrong_fails(console: Console, text: str) -> None:
+    with pytest.raises(AssertionError):
+        _run(console, text)
+
+
+def test_what_an_example_leaves_running_is_ended(console: Console, tmp_path: Path) -> None:
+    _run(console, "$ sleep 1000 & echo $! >pid\n")
+    process = Path("/proc", (tmp_path / "work/pid").read_text().strip())
+    assert process.exists()
+    console.close()
+    # Nobody of ours waits for it: as a zombie it is as good as gone.
+    while process.exists() and process.joinpath("stat").read_text().split()[2] != "Z":
+        pass
+
+
+def test_places_that_are_taken_as_examples_are_moved(console: Console, tmp_path: Path) -> None:
+    assert console.inside("ls /scratch/kernels") == f"ls {tmp_path}/scratch/kernels"
+    assert console.inside("cp ~/shared/x /dev/shared") == "cp ~/shared/x /dev/shared"
+
+
+def test_a_page_is_taken_apart(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(
+        "<!-- setup:\n$ first\n-->\n\n<!-- no-run: why -->\n```console\n$ second\n```\n\n- x\n\n"
+        "  ```python\n  third\n  ```\n\n````text\n```\nfourth\n```\n````\n"
+    )
+    found = [(block.language, block.text, block.no_run) for block in blocks(page)]
+    assert found == [
+        ("console", "$ first\n", ""),
+        ("console", "$ second\n", "why"),
+        ("python", "third\n", ""),
+        ("text", "```\nfourth\n```\n", ""),
+    ]
