@@ -425,3 +425,17 @@ def test_a_variable_that_names_no_file_is_not_taken_for_no_key(cache_path, monke
     with pytest.raises(ValueError, match="LOCKCACHE_SIGNING_KEY_FILE must not be empty"):
         FileStreamProgramCache(cache_path)
     FileStreamProgramCache(cache_path, signing_key_file=False).close()
+
+
+@pytest.mark.root
+def test_a_full_disk_leaves_no_file_in_the_way_of_the_next_try(mount_tmpfs, capfd):
+    disk = mount_tmpfs("size=64k")
+    keys = write_keys(disk / "keys", OLD)
+    free = os.statvfs(disk)
+    with open(disk / "filling", "wb") as filling:
+        os.posix_fallocate(filling.fileno(), 0, free.f_bavail * free.f_frsize)
+    assert run(["key", "new", str(disk / "new")]) == 1
+    assert run(["key", "rotate", str(keys)]) == 1
+    assert sorted(os.listdir(disk)) == ["filling", "keys"]
+    assert read_key_file(str(keys)) == [OLD]
+    assert capfd.readouterr().err.count("\n") == 2

@@ -71,8 +71,8 @@ def rotate(file: str, keep: int | None, as_json: bool) -> None:
     real = os.path.realpath(file)
     mode = os.stat(real).st_mode & 0o777
     staged = f"{real}.new-{os.getpid()}"
+    _write_new(staged, [new_key(), *kept])
     try:
-        _write_new(staged, [new_key(), *kept])
         os.chmod(staged, mode)
         os.rename(staged, real)
     except BaseException:
@@ -98,5 +98,8 @@ def _write_new(file: str, keys: list[bytes]) -> None:
         os.fchmod(fd, 0o600)
         write_all(fd, "\n".join([*lines, ""]).encode())
         os.fsync(fd)
+    except BaseException:
+        os.unlink(file)  # half a file of keys would be in the way of the next try
+        raise
     finally:
         os.close(fd)
