@@ -15,6 +15,7 @@ from typing import Any, Final
 
 import click
 
+from lockcache import __version__
 from lockcache.errors import LockcacheError
 from lockcache.sizes import SIZES_IN_WORDS
 from lockcache_daemon.instance import AlreadyServedError
@@ -111,6 +112,7 @@ Exit codes:
 @click.option(
     "--dry-run", is_flag=True, help="Change nothing on disk, not the policy either; say what would be evicted."
 )
+@click.version_option(__version__, message="%(prog)s %(version)s")
 @click.argument("directories", metavar="[DIR]...", nargs=-1, type=click.Path())
 def _command(
     config: str | None, once: bool, scrub: bool, dry_run: bool, directories: tuple[str, ...], **settings: Any

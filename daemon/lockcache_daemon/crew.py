@@ -7,7 +7,7 @@ that changed go on, without the others noticing.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 from lockcache_daemon.keeper import Keeper
 from lockcache_daemon.layouts import choose_layout, store_of
@@ -30,7 +30,7 @@ class Crew:
         self._report = report
         self._stop = stop
         self._members = {
-            _place(directory): _Member(directory, self._make(settings, directory, layout, store_of(layout)))
+            _place(directory): _Member(settings, directory, self._make(settings, directory, layout, store_of(layout)))
             for directory, layout in self._layouts(settings.directories)
         }
 
@@ -39,16 +39,23 @@ class Crew:
         """In the order of the settings."""
         return [member.keeper for member in self._members.values()]
 
-    def change(self, settings: Settings) -> None:
+    def change(self, settings: Settings, busy: Collection[Keeper] = ()) -> None:
         """Put other settings in force. What cannot be opened yet is tried again at every tick, and said once.
+
+        ``busy`` ones go on as they are, so that one in which a step hangs keeps no reload from the others: as long as
+        there are any that should not, :attr:`is_behind`, this is to be called again.
 
         Raises nothing: what is wrong with a directory that was added, also of what layout it is, shows as it is opened.
         """
         before, self._members = self._members, {}
         self.settings = settings
+        behind = {place: member for place, member in before.items() if member.keeper in busy}
         for directory in settings.directories:
             place = _place(directory)
             member = before.pop(place, None)
+            if member is not None and (place in behind or member.whole is settings):
+                self._members[place] = member
+                continue
             if member is not None and directory.layout != member.settings.layout:
                 member.keeper.close()
                 member = None
@@ -57,9 +64,17 @@ class Crew:
             else:
                 member = self._go_on(settings, directory, member)
             self._members[place] = member
-        for member in before.values():
-            member.keeper.close()
-            self._report.let_go(member.keeper.root)
+        for place, member in before.items():
+            if place in behind:
+                self._members[place] = member
+            else:
+                member.keeper.close()
+                self._report.let_go(member.keeper.root)
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether some go on by settings that are no longer in force."""
+        return any(member.whole is not self.settings for member in self._members.values())
 
     def close(self) -> None:
         """Let go of all directories. Raises nothing."""
@@ -78,13 +93,13 @@ class Crew:
             return store_of(chosen[0])(opening)
 
         keeper = self._make(settings, directory, directory.layout, open_store)
-        return _Member(directory, keeper)
+        return _Member(settings, directory, keeper)
 
     def _go_on(self, settings: Settings, directory: DirectorySettings, member: _Member) -> _Member:
         share, parts = 1 / len(settings.directories), parts_for(settings, directory)
         member.keeper.may_stand_by = settings.standby
         member.keeper.change(rules_for(settings, directory), share, parts)
-        return _Member(directory, member.keeper)
+        return _Member(settings, directory, member.keeper)
 
     def _layouts(self, directories: Sequence[DirectorySettings]) -> Iterator[tuple[DirectorySettings, str]]:
         for directory in directories:
@@ -107,7 +122,8 @@ class Crew:
 
 
 class _Member:
-    def __init__(self, settings: DirectorySettings, keeper: Keeper) -> None:
+    def __init__(self, whole: Settings, settings: DirectorySettings, keeper: Keeper) -> None:
+        self.whole = whole
         self.settings = settings
         self.keeper = keeper
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import errno
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import replace
 from typing import Final
@@ -49,7 +49,7 @@ def serve(
 
     ``reload`` is called at a signal to reload: the settings to go on with, or ``None`` to leave all as it is.
     """
-    shared, is_reload_due = SharedBudgets(), False
+    shared = SharedBudgets()
     with ExitStack() as stack:
         stack.callback(crew.close)
         turns = stack.enter_context(Turns())
@@ -60,10 +60,10 @@ def serve(
                 stack.callback(service.close)
                 service.open(crew.keepers)
             while not stop.is_set():
-                is_reload_due |= stop.take_reload()
-                if is_reload_due and not turns.busy:  # what runs has its settings
-                    is_reload_due = False
-                    _change(crew, services, reload())
+                if stop.take_reload():
+                    _change(crew, services, reload(), turns.busy)
+                elif crew.is_behind:  # what ran had its settings
+                    crew.change(crew.settings, turns.busy)
                 _take_turns(crew, crew.keepers, turns)
                 shared.tick(crew.settings, crew.keepers, turns.busy)
                 for service in services:
@@ -127,9 +127,9 @@ def _pause(crew: Crew, turns: Turns, stop: StopSignals) -> None:
         _take_turns(crew, standing_by, turns)
 
 
-def _change(crew: Crew, services: Sequence[Service], settings: Settings | None) -> None:
+def _change(crew: Crew, services: Sequence[Service], settings: Settings | None, busy: Collection[Keeper]) -> None:
     if settings is not None:
-        crew.change(settings)
+        crew.change(settings, busy)
         for service in services:
             service.change(settings, crew.keepers)
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from lockcache import FileStreamProgramCache
+from lockcache import FileStreamProgramCache, __version__
 from lockcache.filestream.layout import Layout
 from lockcache_daemon.instance import Instance
 from tests.daemon.running import RunningDaemon, run_daemon
@@ -118,6 +118,11 @@ def test_once_on_a_full_disk_says_that_it_is_full_and_not_that_the_directory_is_
     assert str(path) in done.stderr
     assert "the disk is full" in done.stderr.splitlines()[-1]
     assert "must be a directory" not in done.stderr
+
+
+def test_it_says_its_version() -> None:
+    done = run_daemon("--version")
+    assert (done.returncode, done.stdout) == (0, f"lockcache-daemon {__version__}\n")
 
 
 def test_help_teaches_sizes_examples_signals_and_exit_codes() -> None:

@@ -1,0 +1,81 @@
+"""The keepers of all directories, and what a reload does to those that are at work."""
+
+from __future__ import annotations
+
+import io
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from lockcache_daemon import turns as turns_module
+from lockcache_daemon.crew import Crew
+from lockcache_daemon.keeper import Keeper
+from lockcache_daemon.report import Report
+from lockcache_daemon.settings import DirectorySettings, Settings
+from lockcache_daemon.signals import StopSignals
+from lockcache_daemon.turns import Turns
+from tests.daemon.running import HANG_SECONDS, until
+
+
+@pytest.fixture
+def stop() -> Iterator[StopSignals]:
+    stop = StopSignals()
+    yield stop
+    with stop:
+        pass  # closes its sockets
+
+
+def settings_for(*directories: tuple[Path, int]) -> Settings:
+    return Settings(directories=tuple(DirectorySettings(path=str(path), max_size=cap) for path, cap in directories))
+
+
+def cap_of(path: Path) -> object:
+    file = path / "lockcache" / "policy.json"
+    return json.loads(file.read_bytes())["max_size_bytes"] if file.exists() else None
+
+
+@pytest.mark.parametrize("stays", [True, False])
+def test_a_reload_reaches_all_but_a_directory_that_hangs_and_that_one_later(
+    tmp_path: Path, stop: StopSignals, monkeypatch: pytest.MonkeyPatch, stays: bool
+) -> None:
+    monkeypatch.setattr(turns_module, "_PATIENCE_SECONDS", 0.02)
+    out, began, may_go_on = io.StringIO(), threading.Event(), threading.Event()
+    a, b, c = (tmp_path / name for name in "abc")
+    crew = Crew(settings_for((a, 1_000_000), (b, 1_000_000)), Report(as_json=True, out=out, err=out), stop)
+    for keeper in crew.keepers:
+        keeper.open()
+    hanging = crew.keepers[0]
+    tick = Keeper.tick
+
+    def hang(keeper: Keeper) -> None:
+        if keeper is hanging:
+            began.set()
+            assert may_go_on.wait(HANG_SECONDS)
+        tick(keeper)
+
+    monkeypatch.setattr(Keeper, "tick", hang)
+
+    def take_turns() -> None:
+        if crew.is_behind:
+            crew.change(crew.settings, turns.busy)
+        for keeper in crew.keepers:
+            turns.take(keeper, is_alone=False)
+
+    with Turns() as turns, ExitStack() as stack:
+        stack.callback(may_go_on.set)
+        take_turns()
+        assert began.wait(HANG_SECONDS)
+        crew.change(settings_for(*([(a, 2_000_000)] if stays else []), (b, 2_000_000), (c, 2_000_000)), turns.busy)
+        assert crew.is_behind
+        until(lambda: (take_turns(), [cap_of(each) for each in (b, c)])[1] == [2_000_000] * 2)
+        assert (cap_of(a), hanging in crew.keepers, crew.is_behind) == (1_000_000, True, True)
+        may_go_on.set()
+        until(lambda: (take_turns(), not crew.is_behind)[1])
+        assert (hanging in crew.keepers) == stays
+        assert ('"event": "release"' in out.getvalue()) == (not stays)
+        until(lambda: (take_turns(), cap_of(a))[1] == (2_000_000 if stays else 1_000_000))
+    crew.close()
