@@ -7,10 +7,15 @@ parent. One registry for the whole package, because the interpreter's own has no
 from __future__ import annotations
 
 import os
+import threading
 import weakref
-from typing import Protocol
+from typing import Final, Protocol
 
-__all__ = ["after_fork_in_child"]
+__all__ = ["after_fork_in_child", "unforked"]
+
+#: To be held around an import that is put off until it is needed: no fork falls into it. A child that is forked while
+#: another thread imports finds the module's lock held by a thread that it does not have, and would wait for ever.
+unforked: Final = threading.RLock()
 
 
 class _Forkable(Protocol):
@@ -32,3 +37,4 @@ def _run() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_run)
+    os.register_at_fork(before=unforked.acquire, after_in_parent=unforked.release, after_in_child=unforked.release)

@@ -15,6 +15,8 @@ import os
 import socket
 from typing import NamedTuple
 
+from lockcache.fork import unforked
+
 __all__ = ["Owner", "is_alive", "myself", "next_serial"]
 
 # Creation times are read through the boot time, which the kernel derives from the wall clock: two readings of one
@@ -74,7 +76,8 @@ def _exists(pid: int) -> bool:
 
 def _start_seconds(pid: int) -> int | None:
     """When the process started, ``_ZOMBIE`` if it has ended, ``None`` if that cannot be told (no /proc, no access)."""
-    import psutil  # 15 ms that a process which only reads need not pay
+    with unforked:
+        import psutil  # 15 ms that a process which only reads need not pay
 
     try:
         process = psutil.Process(pid)

@@ -17,6 +17,8 @@ import time
 from collections.abc import Callable
 from typing import Final
 
+from lockcache.fork import unforked
+
 __all__ = ["ReadRecency", "Recency", "last_use_ns"]
 
 # By what psutil calls them. A FUSE file system may be local, but each of its calls is a round trip to a daemon.
@@ -99,7 +101,8 @@ class ReadRecency(Recency):
 
 
 def _is_network(root: str) -> bool:
-    import psutil  # 15 ms, once, and only for processes that hit
+    with unforked:
+        import psutil  # 15 ms, once, and only for processes that hit
 
     path = os.path.realpath(root) + "/"
     try:

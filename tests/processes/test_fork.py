@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -153,3 +155,39 @@ def test_children_forked_while_threads_write_can_all_write_and_no_reservation_is
             thread.join()
     assert list((cache_path / "tmp").iterdir()) == []
     assert cache.recount() == []
+
+
+# A process of its own, in which psutil was not imported yet. The import takes until the fork, or, where a fork waits
+# for it, a second.
+FORKS_IN_AN_IMPORT = """
+import os, signal, sys, threading
+from lockcache import FileStreamProgramCache
+begun, forked = threading.Event(), threading.Event()
+class Slow:
+    def find_spec(self, name, path, target=None):
+        if name == "psutil":
+            begun.set()
+            forked.wait(1)
+sys.meta_path.insert(0, Slow())
+cache = FileStreamProgramCache(sys.argv[1])
+sys.modules.pop("psutil", None)
+thread = threading.Thread(target=lambda: cache.put_entry(b"parent", __import__("lockcache").Entry(b"1")))
+thread.start()
+assert begun.wait(60)
+child = os.fork()
+if not child:
+    signal.alarm(20)  # which ends it, if it hangs
+    cache[b"child"] = b"2"
+    os._exit(cache[b"child"] != b"2")
+forked.set()
+thread.join()
+sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) != 0)
+"""
+
+
+def test_a_child_forked_while_a_thread_imports_what_a_write_needs_does_not_wait_for_that_thread(
+    cache_path: Path,
+) -> None:
+    subprocess.run([sys.executable, "-W", "ignore", "-c", FORKS_IN_AN_IMPORT, str(cache_path)], check=True, timeout=60)
+    cache = FileStreamProgramCache(cache_path)
+    assert (cache[b"parent"], cache[b"child"]) == (b"1", b"2")

@@ -14,6 +14,7 @@ from lockcache_stress.scenarios import (
     evict_rewrite,
     io_errors,
     kill,
+    mixed,
     no_locks,
     overshoot,
     read_only,
@@ -55,4 +56,5 @@ TROUBLE_SCENARIOS: Final[tuple[Scenario, ...]] = (
     io_errors.SCENARIO,
     no_locks.SCENARIO,
     clock_jumps.SCENARIO,
+    mixed.SCENARIO,
 )

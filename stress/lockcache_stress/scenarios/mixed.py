@@ -1,0 +1,127 @@
+"""Spawned processes, their threads and their forked children all use the same keys at once, on one cache object each.
+
+Every third process is plain, every third has threads, every third forks while a thread of its own is in the middle of
+something. Proves that a cache object may be shared by threads and taken along by a fork: no child gets or gives away a
+lock of its parent's, nothing is counted twice, and all of it fits into the histories.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import traceback
+from collections.abc import Callable
+
+from lockcache_stress.outcome import Check, Outcome
+from lockcache_stress.plan import MIB, Scenario, Step
+from lockcache_stress.worker import Worker
+
+__all__ = ["SCENARIO"]
+
+_KEYS = 48
+_THREADS = 3
+# Of each writer between two forks, or two starts of threads: what these cost must not be most of the work.
+_BURST = 20
+
+
+def make_step(worker: Worker) -> Step:
+    """Plain, with threads, or with threads and forked children."""
+    step = (_plain, _threads, _forks)[worker.index % 3]
+
+    def run() -> bool:
+        step(worker)
+        return True
+
+    return run
+
+
+def _plain(worker: Worker) -> None:
+    _operate(worker, 1)
+
+
+def _threads(worker: Worker) -> None:
+    with _Threads([worker.sibling(number) for number in range(_THREADS)]):
+        _operate(worker, _BURST)
+
+
+def _forks(worker: Worker) -> None:
+    child = worker.sibling(0)
+    with _Threads([worker.sibling(1)]):
+        pid = os.fork()
+        if not pid:
+            _be_child(child)
+        _operate(worker, _BURST)
+    _, status = os.waitpid(pid, 0)
+    if status:
+        raise ChildProcessError(f"a forked child ended with {os.waitstatus_to_exitcode(status)}")
+    worker.count("troubles")
+
+
+def _be_child(child: Worker) -> None:
+    code = 1
+    try:
+        child.moved()
+        _operate(child, _BURST)
+        code = 0
+    except BaseException:  # noqa: BLE001 - it must not run what its parent has on the stack
+        child.report(error=traceback.format_exc(limit=-6))
+    finally:
+        os._exit(code)
+
+
+def _operate(worker: Worker, times: int) -> None:
+    rng = worker.rng
+    for _ in range(times):
+        key, roll = rng.randrange(_KEYS), rng.random()
+        if roll < 0.03:
+            worker.delete(key)
+        elif roll < 0.4:
+            worker.put(key, rng.choice((200, 5000, 60_000)))
+        else:
+            worker.get(key)
+
+
+class _Threads:
+    """Each does a burst on a writer of its own; an error in one is raised when the block ends."""
+
+    def __init__(self, writers: list[Worker]) -> None:
+        self._errors: list[BaseException] = []
+        self._threads = [threading.Thread(target=self._guarded(_operate), args=(each, _BURST)) for each in writers]
+
+    def __enter__(self) -> None:
+        for thread in self._threads:
+            thread.start()
+
+    def __exit__(self, *_: object) -> None:
+        for thread in self._threads:
+            thread.join()
+        if self._errors:
+            raise self._errors[0]
+
+    def _guarded(self, act: Callable[[Worker, int], None]) -> Callable[[Worker, int], None]:
+        def guarded(worker: Worker, times: int) -> None:
+            try:
+                act(worker, times)
+            except BaseException as error:  # noqa: BLE001 - raised again by who joins
+                self._errors.append(error)
+
+        return guarded
+
+
+def _checks(outcome: Outcome) -> list[Check]:
+    forks = outcome.totals["troubles"]
+    return [Check("forks", f"{forks:,}", "> 0", forks > 0)]
+
+
+SCENARIO = Scenario(
+    "mixed",
+    "spawned processes, threads and forked children on the same keys",
+    make_step,
+    processes=6,
+    max_size_bytes=MIB,
+    keys=_KEYS,
+    writers_each=_THREADS,
+    # Children come and go too fast to be stopped with the others.
+    samples=False,
+    checks=_checks,
+)
