@@ -11,20 +11,20 @@ import errno
 import os
 import stat
 from collections.abc import Callable, Generator
+from functools import partial
 from typing import Final, Protocol
 
 from xxhash import xxh3_128, xxh3_128_digest
 
+from lockcache.filestream.finding import find_records
 from lockcache.filestream.layout import Layout
 from lockcache.filestream.record import (
     HEAD_BYTES,
     LONG_PAYLOAD,
     ORDINARY,
     TAIL_BESIDE,
-    XATTR,
     is_understood,
     payload_bytes,
-    split_records,
 )
 
 __all__ = ["WRONG", "digest_payload", "is_of_another_version", "judge", "needs_payload", "read_records"]
@@ -41,8 +41,6 @@ WRONG: Final = {
 }
 
 _READ: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
-# As in read.py: the file system has no such attribute, or none at all.
-_NO_ATTRIBUTE: Final = (errno.ENODATA, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EPERM)
 # Long enough that a call costs nothing beside it (0.3 ms), short enough for a rate to be kept.
 _CHUNK_BYTES: Final = 1 << 20
 # Metadata and compile logs. A hole of a terabyte is no record.
@@ -51,22 +49,8 @@ _MAGIC: Final = ORDINARY[:2]
 
 
 def read_records(layout: Layout, fd: int, name: str) -> list[bytes]:
-    """What may be the record of an open entry, head and tail; none if it has none.
-
-    One, or in the middle of a publish several, of which at most one is whole with the payload.
-    """
-    try:
-        head = os.getxattr(fd, XATTR)
-    except OSError as error:
-        if error.errno not in _NO_ATTRIBUTE:
-            raise
-        file = _read_record_file(layout, name)
-        return [] if file is None else split_records(file)
-    if _tail_is_beside(head):
-        tails = _read_record_file(layout, name) or b""
-        length = int.from_bytes(head[4:8], "little")
-        return [head + tails[:length], head + tails[max(0, len(tails) - length) :]]
-    return [head]
+    """What may be the record of an open entry, as :func:`.find_records`."""
+    return find_records(fd, name, partial(_read_record_file, layout))
 
 
 def needs_payload(records: list[bytes], size_bytes: int) -> bool:
@@ -144,10 +128,6 @@ def _may_have(blob: bytes, size_bytes: int) -> bool:
 def _binds(blob: bytes, name: str, payload_digest: bytes) -> bool:
     """As :func:`.record.is_whole`, of a payload that was digested piece by piece."""
     return blob[28:44] == xxh3_128_digest(blob[:28] + name.encode() + blob[44:] + payload_digest)
-
-
-def _tail_is_beside(head: bytes) -> bool:
-    return len(head) == HEAD_BYTES and bool(head[3] & TAIL_BESIDE)
 
 
 def _has_whole_tail(blob: bytes) -> bool:

@@ -19,18 +19,17 @@ from typing import Final
 
 from xxhash import xxh3_128_digest
 
+from lockcache.filestream.finding import find_records
 from lockcache.filestream.folders import refuse_symlink
 from lockcache.filestream.layout import Layout
 from lockcache.filestream.recency import Recency
 from lockcache.filestream.record import (
     HEAD_BYTES,
     ORDINARY,
-    TAIL_BESIDE,
     XATTR,
     is_known,
     is_understood,
     is_whole,
-    split_records,
 )
 from lockcache.fork import after_fork_in_child
 
@@ -46,10 +45,6 @@ _NOATIME: Final[int] = getattr(os, "O_NOATIME", 0)
 # A payload can be replaced between opening it and opening its record file; ESTALE means that the name was looked up
 # before and replaced on the server since. Both are over by the next look, or are no race.
 _ATTEMPTS: Final = 3
-
-# What a file system answers where there is no attribute, or where there are none at all. Anything else says nothing of
-# the entry, which must not pass for one without a record.
-_NO_ATTRIBUTE: Final = (errno.ENODATA, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EPERM)
 
 # Names of damaged entries that are remembered, 100 KB.
 _MOST_TOLD: Final = 1000
@@ -193,7 +188,7 @@ class EntryReader:
         """One look. ``None`` for bytes that fail their digest; :class:`OSError` for a file that cannot be read."""
         fd = _open(path, self._flags)
         try:
-            records = self._records(fd, name)
+            records = find_records(fd, name, self._record_file)
             status = os.fstat(fd)
             if not stat.S_ISREG(status.st_mode):
                 raise OSError(errno.EINVAL, "not a regular file")
@@ -233,24 +228,6 @@ class EntryReader:
     def _count_refused(self) -> None:
         with self._counting:
             self.refused_entries += 1
-
-    def _records(self, fd: int, name: str) -> list[bytes]:
-        """What may be the record of an open entry, head and tail; empty if it has none.
-
-        One, or in the middle of a publish several, of which at most one is whole with the payload.
-        """
-        try:
-            head = _getxattr(fd, _XATTR)
-        except OSError as error:
-            if error.errno not in _NO_ATTRIBUTE:
-                raise
-            file = self._record_file(name)
-            return [] if file is None else split_records(file)
-        if len(head) == HEAD_BYTES and head[3] & TAIL_BESIDE:
-            tails = self._record_file(name) or b""
-            length = int.from_bytes(head[4:8], "little")
-            return [head + tails[:length], head + tails[max(0, len(tails) - length) :]]
-        return [head]
 
     def _record_file(self, name: str) -> bytes | None:
         layout = self._layout

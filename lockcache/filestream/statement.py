@@ -7,17 +7,16 @@ and says nothing. Whether the payload is what was stored only its digest tells, 
 
 from __future__ import annotations
 
-import errno
 import os
 import stat
 from typing import Any, Final, NamedTuple
 
 from lockcache import metadata
+from lockcache.filestream.finding import NO_ATTRIBUTE, is_tail_beside, with_tails
 from lockcache.filestream.layout import Layout
 from lockcache.filestream.record import (
     HEAD_BYTES,
     LONG_PAYLOAD,
-    TAIL_BESIDE,
     XATTR,
     is_known,
     payload_bytes,
@@ -29,7 +28,6 @@ from lockcache.filestream.scan import Found
 __all__ = ["Statement", "read_statement", "record_file_bytes"]
 
 _FLAGS: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
-_NO_ATTRIBUTE: Final = (errno.ENODATA, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EPERM)
 # Of a record file. A symbol mapping of a thousand templates is some 200 KB.
 _LARGEST_RECORD_BYTES: Final = 16 * 1024 * 1024
 
@@ -66,11 +64,10 @@ def _raw_record(layout: Layout, name: str) -> tuple[bytes, bytes]:
     try:
         blob = os.getxattr(layout.entry(name), XATTR, follow_symlinks=False)
     except OSError as error:
-        if error.errno not in _NO_ATTRIBUTE:
+        if error.errno not in NO_ATTRIBUTE:
             raise
         return b"", _record_file(layout, name)
-    is_beside = len(blob) == HEAD_BYTES and blob[3] & TAIL_BESIDE
-    return blob, _record_file(layout, name) if is_beside else b""
+    return blob, _record_file(layout, name) if is_tail_beside(blob) else b""
 
 
 def _candidates(blob: bytes, beside: bytes) -> list[bytes]:
@@ -79,8 +76,7 @@ def _candidates(blob: bytes, beside: bytes) -> list[bytes]:
         return split_records(beside)
     if not beside:
         return [blob]
-    length = int.from_bytes(blob[4:8], "little")
-    return [blob + beside[:length], blob + beside[max(0, len(beside) - length) :]]
+    return with_tails(blob, beside)
 
 
 def _take_apart(blob: bytes, size_bytes: int) -> Statement:
