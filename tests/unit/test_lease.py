@@ -133,3 +133,25 @@ def test_a_holder_of_wrong_types_is_no_holder(layout):
     with open(layout.lease(NAME, 0), "w") as file:
         json.dump(body._asdict(), file)
     assert holder_of(layout, NAME, 0) is None
+
+
+def test_where_there_is_no_file_nobody_holds_and_nothing_is_reaped(layout):
+    assert holder_of(layout, NAME, 0) is None
+    os.makedirs(layout.leases)
+    assert holder_of(layout, NAME, 0) is None
+    with open_folder(layout.leases) as folder:
+        assert not reap_lease(folder, f"{NAME}.0")
+        lease = take(layout)
+        assert not reap_lease(folder, f"{NAME}.0")
+        lease.release()
+
+
+def test_a_lease_file_with_a_second_name_is_left_to_whoever_made_that(layout, tmp_path):
+    os.makedirs(layout.leases)
+    precious = tmp_path / "precious"
+    precious.write_text("precious")
+    os.link(precious, layout.lease(NAME, 0))
+    lease = take(layout)
+    assert lease is not None
+    assert precious.read_text() == "precious"
+    lease.release()

@@ -182,3 +182,21 @@ def test_small_caps_are_the_entries_alone(cap):
 @pytest.mark.parametrize("cap", [4 * 2**20, 10**9, 2**63 - 1])
 def test_of_larger_caps_the_directorys_own_files_take_under_one_percent(cap):
     assert 0.99 * cap < Policy(cap).entries_limit_bytes < cap
+
+
+def test_the_ordinary_priority_is_not_written_wherever_its_name_comes_from(make):
+    cache = make(700)
+    policy_file(cache).replace(Policy(800, priority=json.loads('"lru"')))
+    assert "priority" not in json.loads(Path(Layout(cache.path).policy).read_text())
+
+
+def test_a_policy_is_restored_where_there_is_none_and_none_is_overwritten(make):
+    layout = Layout(make(700).path)
+    mine = PolicyFile(layout)
+    assert mine.current() == Policy(700)
+    PolicyFile(layout).replace(Policy(800))
+    mine.restore()
+    assert PolicyFile(layout).load() == Policy(800)
+    Path(layout.policy).unlink()
+    mine.restore()
+    assert PolicyFile(layout).load() == Policy(700)

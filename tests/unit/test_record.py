@@ -10,11 +10,15 @@ from lockcache.filestream.layout import entry_name
 from lockcache.filestream.record import (
     HEAD_BYTES,
     LONG_PAYLOAD,
+    ORDINARY,
+    SIGNED,
     TAIL_BESIDE,
     Record,
+    is_known,
     is_understood,
     is_whole,
     pack,
+    payload_bytes,
     split_records,
     unpack,
 )
@@ -123,3 +127,25 @@ def flipped(blob: bytes, bit: int) -> bytes:
     changed = bytearray(blob)
     changed[bit // 8] ^= 1 << bit % 8
     return bytes(changed)
+
+
+def test_the_numbers_of_the_format_are_the_documented_ones():
+    """docs/design.md states them: another number would be another format."""
+    assert (HEAD_BYTES, LONG_PAYLOAD, TAIL_BESIDE) == (44, 2**32 - 1, 0x80)
+    assert (ORDINARY, SIGNED) == (b"LC\x01\x01", b"LC\x01\x02")
+
+
+@pytest.mark.parametrize("size", [0, 255, 256, 65_536, 2**24 + 5])
+def test_the_stated_length_is_the_payloads(size):
+    assert payload_bytes(make(payload=bytes(size))) == size
+
+
+def test_a_record_is_known_whoever_verifies_it_and_wherever_its_tail_is():
+    for algorithm in (1, 2, 0x81, 0x82):
+        blob = b"LC\x01" + bytes([algorithm]) + make(tail=b"")[4:]
+        assert is_known(blob)
+        assert not is_known(blob[:-1])
+    for algorithm in (0, 3, 0x7F, 0x80, 0x83):
+        assert not is_known(b"LC\x01" + bytes([algorithm]) + make()[4:])
+    for prefix in (b"LD\x01", b"LC\x02", b"XX\x01"):
+        assert not is_known(prefix + make()[3:])

@@ -108,3 +108,21 @@ def test_the_descriptor_lives_as_long_as_the_page_and_no_longer(file):
     del page
     gc.collect()
     assert descriptors() == before
+
+
+def test_the_largest_number_that_a_slot_holds_is_held(file):
+    page = open_page(file)
+    page.set_locked(0, Slot(2**63 - 1, 2**63 - 1))
+    assert page.slot(0) == Slot(2**63 - 1, 2**63 - 1)
+    page.set_locked(1, Slot(2**70, 2**70))
+    page.add_locked(2, 2**62, 1)
+    page.add_locked(2, 2**62, 2**63 - 2)
+    assert page.slot(1) == page.slot(2) == Slot(2**63 - 1, 2**63 - 1)
+
+
+def test_a_page_with_a_second_name_or_that_is_no_plain_file_is_not_ours_alone(file, tmp_path):
+    assert open_page(file).is_ours_alone()
+    os.link(file, tmp_path / "planted")
+    assert not open_page(file).is_ours_alone()
+    os.mkfifo(tmp_path / "pipe")
+    assert not open_page(tmp_path / "pipe").is_ours_alone()
