@@ -17,6 +17,7 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from lockcache_stress import commands
+from lockcache_stress.counters import COUNTED
 from lockcache_stress.errors import UnusableError
 from lockcache_stress.finishing import finish_all
 from lockcache_stress.outcome import Check, Outcome
@@ -112,8 +113,7 @@ def assert_is_junit(element: ET.Element) -> None:
 
 def make_outcome(tmp_path: Path, **changes: Any) -> Outcome:
     outcome = Outcome(make_plan(tmp_path), **changes)
-    names = ("operations", "hits", "misses", "puts", "torn", "stale", "foreign", "dropped", "evictions", "compiles")
-    outcome.totals = dict.fromkeys((*names, "launches", "deletes", "digest_failures", "evicted_in_use"), 1)
+    outcome.totals = dict.fromkeys(COUNTED, 1)
     return outcome
 
 
