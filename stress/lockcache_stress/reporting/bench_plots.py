@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from textwrap import fill
 from typing import Any, Final
 
 from matplotlib.axes import Axes
@@ -16,6 +17,7 @@ from lockcache_stress.reporting.plots import BLUE, GREEN, GREY, ORANGE, PURPLE, 
 __all__ = ["draws", "picture"]
 
 _COLOURS: Final = {"lockcache": BLUE, "cuda.core": GREEN, "diskcache": ORANGE, "JAX": PURPLE, "plain files": GREY}
+_LABEL_LETTERS: Final = 18
 # What a measurement calls our time.
 _OURS_US: Final = ("ours_us", "many_us", "large_us")
 
@@ -61,7 +63,7 @@ def _bars(compared: Mapping[str, Mapping[str, float]]) -> Draw:
             places = [row + (number - (len(names) - 1) / 2) * height for row, _ in there]
             axes.barh(places, [taken for _, taken in there], height, label=name, color=_COLOURS[name])
         axes.set_xscale("log")
-        axes.set_yticks(range(len(compared)), list(compared))
+        axes.set_yticks(range(len(compared)), [fill(name, _LABEL_LETTERS) for name in compared])
         axes.invert_yaxis()
         axes.grid(visible=False, axis="y")
         axes.set(title="one operation (shorter is better)", xlabel="microseconds")
