@@ -354,3 +354,19 @@ def test_a_guess_that_was_too_low_costs_a_second_look_and_no_entry(directory, mo
     chosen = eviction.choose_of_all(directory.layout, Need(10), lambda: False, priority)
     assert [found.name for found in chosen] == names[:10]
     assert len(looks) == 3
+
+
+@pytest.mark.parametrize("change", ["read", "deleted"])
+def test_one_that_stays_does_not_keep_the_others_of_its_shard(directory, change):
+    keys = keys_in_shard(9, 5)
+    for key in keys:
+        put(directory, key, b"x")
+    victims, _ = choose_victims(sample_entries(directory, 4096), 5, 0)
+    path = directory.layout.entry(victims[0].name)
+    if change == "read":
+        set_last_use(path, 5000)
+    else:
+        os.unlink(path)
+        directory.usage().add_locked(9, -1, -1)
+    assert remove_victims(directory, victims, Goal(0)) == Evicted(4, 4)
+    assert directory.usage().total() == on_disk(directory.layout.root)

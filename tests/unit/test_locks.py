@@ -302,3 +302,27 @@ def test_all_threads_get_the_same_lock_for_a_shard(tmp_path):
     with ThreadPoolExecutor(8) as pool:
         assert len(set(map(tuple, pool.map(get, range(8))))) == 1
     assert locks[0xAB].path == Layout(str(tmp_path)).lock(0xAB)
+
+
+def test_a_lock_that_another_holder_gives_back_within_the_timeout_is_taken(path, lock, monkeypatch):
+    holder = ProcessLock(path, 1.0)
+    holder.acquire(1.0)
+
+    def gives_back(seconds):
+        holder.release()
+        monkeypatch.undo()
+
+    monkeypatch.setattr("lockcache.filestream.locks.time.sleep", gives_back)
+    lock.acquire(0.9)  # less than a second: what is left is compared with nothing else
+    lock.release()
+    holder.close()
+
+
+@pytest.mark.parametrize("keeps_open", [True, False])
+def test_a_descriptor_is_kept_for_the_next_time_unless_there_are_few_of_them(path, lock, keeps_open, monkeypatch):
+    monkeypatch.setattr("lockcache.filestream.locks._is_in_lower_half", lambda fd: keeps_open)
+    before = len(descriptors())
+    for _ in range(2):
+        with lock:
+            assert len(descriptors()) == before + 1
+        assert len(descriptors()) == before + keeps_open

@@ -257,3 +257,27 @@ def test_fsync_is_done_only_where_it_is_asked_for(cache_path, monkeypatch, fsync
         monkeypatch.setattr(os, "fsync", lambda fd: (calls.append(fd), real(fd)))
         cache["k"] = b"1"
         assert bool(calls) == fsync
+
+
+@pytest.mark.parametrize("shard", [0x05, 0xAB, 0xFF])
+def test_an_entry_of_any_shard_goes_though_its_lock_is_held(cache_path, shard):
+    [key] = keys_in_shard(shard, 1)
+    with FileStreamProgramCache(cache_path, lock_timeout_seconds=0.05) as cache:
+        cache[key] = b"code"
+        holder = ProcessLock(Layout(str(cache_path)).lock(shard), 5.0)
+        with holder:
+            del cache[key]
+            assert cache.get(key) is None
+        holder.close()
+        cache.recount()
+        assert (cache.stats().bytes, cache.stats().entries) == (0, 0)
+
+
+@pytest.mark.parametrize("shard", [0x05, 0xAB, 0xFF])
+def test_what_is_deleted_is_given_back_to_its_own_shard_and_the_page_stays_a_page(cache_path, shard):
+    [key] = keys_in_shard(shard, 1)
+    with FileStreamProgramCache(cache_path) as cache:
+        cache[key] = b"code"
+        del cache[key]
+        assert (cache.stats().bytes, cache.stats().entries) == (0, 0)
+    assert os.stat(Layout(str(cache_path)).usage).st_size == 4096
