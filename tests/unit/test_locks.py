@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import subprocess
 import sys
 import threading
@@ -12,7 +13,7 @@ import pytest
 
 from lockcache.errors import LockTimeoutError
 from lockcache.filestream.layout import Layout
-from lockcache.filestream.locks import ProcessLock, ShardLocks
+from lockcache.filestream.locks import ProcessLock, ShardLocks, _is_in_lower_half
 from tests.unit.forked import in_child
 from tests.unit.material import descriptors
 
@@ -326,3 +327,9 @@ def test_a_descriptor_is_kept_for_the_next_time_unless_there_are_few_of_them(pat
         with lock:
             assert len(descriptors()) == before + 1
         assert len(descriptors()) == before + keeps_open
+
+
+@pytest.mark.parametrize("limit, kept", [(1000, [True, True, False]), (resource.RLIM_INFINITY, [True, True, True])])
+def test_descriptors_in_the_upper_half_of_what_the_process_may_have_are_not_kept(limit, kept, monkeypatch):
+    monkeypatch.setattr("lockcache.filestream.locks.resource.getrlimit", lambda _: (limit, limit))
+    assert [_is_in_lower_half(fd) for fd in (3, 499, 500)] == kept

@@ -133,6 +133,9 @@ def test_the_numbers_of_the_format_are_the_documented_ones():
     """docs/design.md states them: another number would be another format."""
     assert (HEAD_BYTES, LONG_PAYLOAD, TAIL_BESIDE) == (44, 2**32 - 1, 0x80)
     assert (ORDINARY, SIGNED) == (b"LC\x01\x01", b"LC\x01\x02")
+    record = Record(len(PAYLOAD), 0, 0, TAIL)
+    assert pack(NAME, PAYLOAD, record)[:4] == ORDINARY
+    assert pack(NAME, PAYLOAD, record, beside=True)[:4] == b"LC\x01\x81"
 
 
 @pytest.mark.parametrize("size", [0, 255, 256, 65_536, 2**24 + 5])
