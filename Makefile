@@ -16,7 +16,7 @@ DOCS_STAMP := $(VENV)/stamp-docs
 PACKAGES := lockcache daemon/lockcache_daemon stress/lockcache_stress
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test properties check docs format format-check lint types layers deps stress stress-kill-table stress-takeover stress-all bench clean distclean FORCE
+.PHONY: help venv demo test properties coverage mutants check docs format format-check lint types layers deps stress stress-kill-table stress-takeover stress-all bench clean distclean FORCE
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -30,6 +30,18 @@ test: $(STAMP) ## the tests (WORKERS=4, ARGS="-k name")
 
 properties: $(STAMP) ## the property tests, with twenty times the examples
 	$(PY) -m pytest -n $(WORKERS) --hypothesis-profile=nightly --timeout 3600 tests/properties $(ARGS)
+
+# Open to all: tests that become other users measure there too.
+coverage: $(STAMP) ## branch coverage of lockcache by the tests, what they start and fork included; at least 95 %
+	rm -rf build/coverage && mkdir -p build/coverage && chmod 1777 build/coverage
+	COVERAGE_FILE=$(CURDIR)/build/coverage/data $(PY) -m coverage run -m pytest -n $(WORKERS) -m "not unmeasured" $(ARGS)
+	COVERAGE_FILE=$(CURDIR)/build/coverage/data $(PY) -m coverage combine --quiet
+	COVERAGE_FILE=$(CURDIR)/build/coverage/data $(PY) -m coverage html --quiet -d build/coverage/html --fail-under=0
+	COVERAGE_FILE=$(CURDIR)/build/coverage/data $(PY) -m coverage report
+
+mutants: $(STAMP) ## small faults in lockcache/filestream, one at a time: how many do the tests notice? (half an hour)
+	$(PY) -m pip install --quiet --disable-pip-version-check --group mutants
+	$(PY) tests/mutants/score.py $(ARGS)
 
 check: format-check lint types layers deps ## all that follows here and does not run code
 

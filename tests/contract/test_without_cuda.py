@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 USE = """
 import sys
 import lockcache
@@ -42,6 +44,7 @@ def loaded(code: str, *arguments: str) -> set[str]:
     return {name.partition(".")[0] for name in names} | {name for name in names if name.startswith("cuda")}
 
 
+@pytest.mark.unmeasured
 def test_importing_lockcache_loads_no_cuda_module_and_nothing_heavy():
     names = loaded("import lockcache")
     assert "lockcache" in names

@@ -15,6 +15,8 @@ from lockcache import FileStreamProgramCache
 from lockcache.filestream.layout import entry_name
 from tests.crash.traced import trace
 
+pytestmark = pytest.mark.unmeasured
+
 # The marks are calls that nobody else makes.
 MARKED = """
 import os, sys

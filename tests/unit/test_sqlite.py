@@ -33,6 +33,7 @@ def cache(path: Path) -> Iterator[SQLiteProgramCache]:
         yield cache
 
 
+@pytest.mark.unmeasured
 def test_sqlite3_is_imported_when_a_cache_is_made_and_not_before(path: Path) -> None:
     code = (
         "import sys, lockcache\n"
