@@ -14,6 +14,7 @@ from lockcache_stress.bench_command import bench_command
 from lockcache_stress.bugs import BUGS
 from lockcache_stress.errors import UnusableError
 from lockcache_stress.faults import HERD_FAULTS
+from lockcache_stress.file_systems import filesystems_command
 from lockcache_stress.finishing import finish, finish_all, replay_line
 from lockcache_stress.herd import HerdOptions, run_herd
 from lockcache_stress.kill_table.command import kill_table_command
@@ -157,6 +158,7 @@ def _run_all(seconds: float, seed: int, show: Show) -> Iterator[Told]:
 cli.add_command(simulate_command)
 cli.add_command(bench_command)
 cli.add_command(kill_table_command)
+cli.add_command(filesystems_command)
 
 
 @cli.command("bugs", short_help="plants bugs in the library: is each of them found?")

@@ -162,16 +162,18 @@ def test_children_forked_while_threads_write_can_all_write_and_no_reservation_is
 FORKS_IN_AN_IMPORT = """
 import os, signal, sys, threading
 from lockcache import FileStreamProgramCache
+from lockcache.filestream import owner
 begun, forked = threading.Event(), threading.Event()
 class Slow:
     def find_spec(self, name, path, target=None):
         if name == "psutil":
             begun.set()
             forked.wait(1)
-sys.meta_path.insert(0, Slow())
 cache = FileStreamProgramCache(sys.argv[1])
+cache[b"parent"] = b"1"
 sys.modules.pop("psutil", None)
-thread = threading.Thread(target=lambda: cache.put_entry(b"parent", __import__("lockcache").Entry(b"1")))
+sys.meta_path.insert(0, Slow())
+thread = threading.Thread(target=owner._start_seconds, args=(os.getpid(),))  # as the first write of a process does
 thread.start()
 assert begun.wait(60)
 child = os.fork()
