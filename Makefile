@@ -77,6 +77,7 @@ build/stress build/bench:
 
 stress-kill-table: $(STAMP)
 	$(BIN)/lockcache-stress kill-table
+	$(BIN)/lockcache-stress power-cut --seconds 60
 	$(BIN)/lockcache-stress filesystems --seconds $(STRESS_SECONDS)
 
 stress-takeover: $(STAMP) | build/stress

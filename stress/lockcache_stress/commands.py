@@ -21,6 +21,7 @@ from lockcache_stress.kill_table.command import kill_table_command
 from lockcache_stress.options import JSON, MOST_PROCESSES, SEED, choose_seed, common, reporting
 from lockcache_stress.outcome import Told
 from lockcache_stress.plan import Scenario
+from lockcache_stress.power_cut import power_cut_command
 from lockcache_stress.proving import prove
 from lockcache_stress.report import print_json, print_proven, showing
 from lockcache_stress.reporting import Files
@@ -159,6 +160,7 @@ cli.add_command(simulate_command)
 cli.add_command(bench_command)
 cli.add_command(kill_table_command)
 cli.add_command(filesystems_command)
+cli.add_command(power_cut_command)
 
 
 @cli.command("bugs", short_help="plants bugs in the library: is each of them found?")

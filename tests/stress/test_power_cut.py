@@ -1,0 +1,56 @@
+"""``lockcache-stress power-cut``: real cuts, and a judge that tells what is torn or lost."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from lockcache import FileStreamProgramCache
+from lockcache_stress import power_cut
+from lockcache_stress.power_cut import Cut
+from lockcache_stress.power_writer import KEYS, TOKEN, key_of
+from lockcache_stress.register import Stamp
+from lockcache_stress.values import make_value
+from tests.stress.support import stress, stress_json
+
+
+@pytest.mark.root
+def test_nothing_torn_is_served_after_a_power_cut_and_nothing_synced_is_lost(run_path: Path) -> None:
+    report = stress_json("power-cut", "--seconds", "0.1", "--seed", "1", run_path=run_path)
+    assert report["ok"]
+    cuts = report["cuts"]
+    assert [(cut["kind"], cut["fsync"]) for cut in cuts] == [
+        ("ext4", False),
+        ("ext4", True),
+        ("xfs", False),
+        ("xfs", True),
+    ]
+    assert all(cut["writes"] > 0 and cut["torn"] == 0 for cut in cuts)
+    assert all(cut["lost"] == 0 and cut["served"] > 0 for cut in cuts if cut["fsync"])
+    assert str(run_path) not in Path("/proc/self/mounts").read_text()
+    assert os.listdir(run_path) == []
+
+
+def test_an_older_value_is_lost_work_and_a_half_or_anothers_is_torn(cache_path: Path) -> None:
+    with FileStreamProgramCache(cache_path) as cache:
+        for key in range(KEYS):
+            cache[key_of(0, key)] = make_value(TOKEN, key, Stamp(0, 0, 2, 0), 1000)
+        cache[key_of(0, 1)] = make_value(TOKEN, 1, Stamp(0, 0, 2, 0), 1000)[:-1]
+        cache[key_of(0, 2)] = make_value(TOKEN, 3, Stamp(0, 0, 2, 0), 1000)
+    found = Cut("ext4", fsync=True, writers=1, writes=1)
+    power_cut._read(str(cache_path), {(0, 4): 3, (0, 5): 2}, found)
+    assert (found.served, found.torn, found.lost, found.ok) == (KEYS, 2, 1, False)
+
+
+def test_losing_what_was_not_synced_is_no_failure_and_a_cut_without_writes_is_one() -> None:
+    assert Cut("xfs", fsync=False, writers=1, writes=1, lost=1).ok
+    assert not Cut("xfs", fsync=True, writers=1, writes=1, lost=1).ok
+    assert not Cut("xfs", fsync=False, writers=1).ok
+
+
+def test_no_writers_are_refused_in_one_line(run_path: Path) -> None:
+    ran = stress("power-cut", "--writers", "0", run_path=run_path)
+    assert ran.returncode == 2
+    assert ran.stderr.count("\n") == 1
