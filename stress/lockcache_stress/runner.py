@@ -21,6 +21,7 @@ from lockcache_stress.interrupts import interrupts_blocked
 from lockcache_stress.latency import Latencies
 from lockcache_stress.outcome import Outcome
 from lockcache_stress.plan import Plan, now_us
+from lockcache_stress.ranks import Ranks
 from lockcache_stress.sampler import Sampler
 from lockcache_stress.worker import run_worker
 
@@ -40,7 +41,7 @@ _GRACE_SECONDS: Final = 30.0
 def run(plan: Plan, *, kills: int, is_own_mount: bool, progress: Progress) -> Outcome:
     """Run ``plan`` to its end, SIGKILLing a worker ``kills`` times on the way."""
     sampler = Sampler(plan.directory, is_own_mount=is_own_mount)
-    with _Crew(plan) as crew:
+    with Ranks(plan) if plan.extra.get("mpi") else _Crew(plan) as crew:
         crew.wait_until_ready()
         began = time.monotonic()
         crew.go()
@@ -53,7 +54,7 @@ def run(plan: Plan, *, kills: int, is_own_mount: bool, progress: Progress) -> Ou
     return outcome
 
 
-def _watch(plan: Plan, crew: _Crew, sampler: Sampler, kill_times: list[float], progress: Progress) -> None:
+def _watch(plan: Plan, crew: _Crew | Ranks, sampler: Sampler, kill_times: list[float], progress: Progress) -> None:
     began = shown = time.monotonic()
     while crew.is_working():
         passed = time.monotonic() - began
@@ -70,7 +71,7 @@ def _watch(plan: Plan, crew: _Crew, sampler: Sampler, kill_times: list[float], p
         time.sleep(_TICK_SECONDS)
 
 
-def _is_wrong(plan: Plan, crew: _Crew, sampler: Sampler) -> bool:
+def _is_wrong(plan: Plan, crew: _Crew | Ranks, sampler: Sampler) -> bool:
     peaks = sampler.peaks
     reads = any(crew.counters.total(name) for name in ("torn", "stale", "foreign"))
     return reads or bool(crew.deaths) or peaks.disk_bytes > plan.max_size_bytes or peaks.unaccounted_bytes > 0

@@ -15,6 +15,7 @@ from lockcache_stress.scenarios import (
     io_errors,
     kill,
     mixed,
+    mpi,
     no_locks,
     overshoot,
     read_only,
@@ -57,4 +58,5 @@ TROUBLE_SCENARIOS: Final[tuple[Scenario, ...]] = (
     no_locks.SCENARIO,
     clock_jumps.SCENARIO,
     mixed.SCENARIO,
+    mpi.SCENARIO,
 )
