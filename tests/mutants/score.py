@@ -55,7 +55,12 @@ TESTS = {
         "tests/unit/test_room.py",
         "tests/contract/test_stats.py",
     ],
-    "once": ["tests/contract/test_compile_once.py", "tests/unit/test_lease.py", "tests/processes/test_compile_once.py"],
+    "once": [
+        "tests/unit/test_once.py",
+        "tests/contract/test_compile_once.py",
+        "tests/unit/test_lease.py",
+        "tests/processes/test_compile_once.py",
+    ],
     "locks": ["tests/unit/test_locks.py", "tests/unit/test_fork.py"],
 }
 _PYTEST = [

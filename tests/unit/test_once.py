@@ -1,0 +1,43 @@
+"""How long a holder has been waited for, and by whose clock."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from lockcache import FileStreamProgramCache
+from lockcache.filestream.layout import entry_name
+from lockcache.filestream.lease import Holder
+from lockcache.filestream.once import _Wait
+from lockcache.filestream.owner import myself
+
+SECOND_NS = 10**9
+
+
+@pytest.fixture
+def wait(cache_path):
+    with FileStreamProgramCache(cache_path) as cache:
+        yield _Wait(cache._once, entry_name(b"k"), "saxpy")
+
+
+def holder(token: str, age_seconds: float) -> Holder:
+    return Holder("somewhere", token, 1, "saxpy", time.monotonic_ns() - int(age_seconds * SECOND_NS), 0)
+
+
+def test_a_wait_begins_with_the_first_generation(wait):
+    assert wait.generation == 0
+    assert not wait.is_over()
+
+
+def test_a_holder_of_this_host_is_as_old_as_it_says_once_it_was_there_for_a_while(wait):
+    assert wait._age_seconds(holder(myself().host, 1000)) < 500  # perhaps the record of one that died
+    wait._holder_since -= 10
+    assert wait._age_seconds(holder(myself().host, 1000)) >= 1000
+    assert wait._age_seconds(holder(myself().host, 0)) >= 10
+
+
+def test_the_clock_of_another_host_says_nothing_here(wait):
+    wait._holder_since -= 10
+    assert 10 <= wait._age_seconds(holder("0" * 16, 1000)) < 500
+    assert 10 <= wait._age_seconds(None) < 500
