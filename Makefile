@@ -31,10 +31,11 @@ test: $(STAMP) ## the tests (WORKERS=4, ARGS="-k name")
 properties: $(STAMP) ## the property tests, with twenty times the examples
 	$(PY) -m pytest -n $(WORKERS) --hypothesis-profile=nightly --timeout 3600 tests/properties $(ARGS)
 
-# Open to all: tests that become other users measure there too.
+# Open to all: tests that become other users measure there too. A test that fails does not end it: measuring makes all of
+# it twice as slow, and whether tests pass is for `make test` to say.
 coverage: $(STAMP) ## branch coverage of lockcache by the tests, what they start and fork included; at least 95 %
 	rm -rf build/coverage && mkdir -p build/coverage && chmod 1777 build/coverage
-	COVERAGE_FILE=$(CURDIR)/build/coverage/data $(PY) -m coverage run -m pytest -n $(WORKERS) -m "not unmeasured" $(ARGS)
+	-COVERAGE_FILE=$(CURDIR)/build/coverage/data $(PY) -m coverage run -m pytest -n $(WORKERS) -m "not unmeasured" $(ARGS)
 	COVERAGE_FILE=$(CURDIR)/build/coverage/data $(PY) -m coverage combine --quiet
 	COVERAGE_FILE=$(CURDIR)/build/coverage/data $(PY) -m coverage html --quiet -d build/coverage/html --fail-under=0
 	COVERAGE_FILE=$(CURDIR)/build/coverage/data $(PY) -m coverage report
