@@ -48,9 +48,10 @@ deleted meanwhile is made anew. A policy that is damaged, removed or set to none
 says so; another cap counts.
 
 Which of them a DIR is shows in what it holds: entries/; <hash>.json, .ptx and .cubin; or KEY/__grp__*.json. An empty
-one is lockcache's own, unless --layout says otherwise; what is unclear is refused. Nobody accounts in pyptx's and in
-Triton's: they are walked when they changed, and an entry is evicted with all of its files. --layout files keeps any
-tree, a file an entry: never guessed, and refused for homes, repositories and the system's directories.
+one is lockcache's own, unless it is where Triton or pyptx keeps its files, or --layout says otherwise; what is unclear
+is refused. Nobody accounts in pyptx's and in Triton's: they are walked when they changed, and an entry is evicted with
+all of its files. --layout files keeps any tree, a file an entry: never guessed, and refused for homes, repositories and
+the system's directories.
 
 With --standby a second daemon waits for DIRs that another one keeps, and takes each over within a second of its death.
 

@@ -12,6 +12,8 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import Final
 
+from platformdirs import user_cache_dir
+
 from lockcache.errors import LockcacheError
 from lockcache.filestream.layout import Layout
 from lockcache.integrations.pyptx_files import guest_layout
@@ -52,7 +54,20 @@ def recognise(root: str) -> tuple[str, list[str]]:
     if read_name(root) == "files":
         raise WrongLayoutError(f"{root} was kept as files before; that is never guessed: say --layout files again")
     _refuse_strangers(root)
-    return "lockcache", []
+    return _by_place(root), []
+
+
+def _by_place(root: str) -> str:
+    """Whose an empty directory will be: on a new node the daemon comes first, and the program that fills it later."""
+    places = {
+        "triton": os.environ.get("TRITON_CACHE_DIR") or "~/.triton/cache",
+        "pyptx": os.environ.get("PYPTX_CACHE_DIR") or user_cache_dir("pyptx", appauthor=False),
+    }
+    here = os.path.realpath(root)
+    for layout, place in places.items():
+        if os.path.realpath(os.path.expanduser(place)) == here:
+            return layout
+    return "lockcache"
 
 
 def guests_in(root: str) -> list[str]:

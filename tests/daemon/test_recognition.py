@@ -100,3 +100,19 @@ def test_what_a_file_system_puts_there_means_nothing(cache_path: Path) -> None:
     (cache_path / "lost+found").mkdir(parents=True)
     (cache_path / ".nfs000001").write_text("")
     assert recognise(str(cache_path))[0] == "lockcache"
+
+
+@pytest.mark.parametrize("is_made", [False, True])
+def test_an_empty_directory_in_the_usual_place_of_a_program_is_that_programs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_made: bool
+) -> None:
+    for name in ("TRITON_CACHE_DIR", "PYPTX_CACHE_DIR", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    usual = {"triton": tmp_path / ".triton/cache", "pyptx": tmp_path / ".cache/pyptx", "lockcache": tmp_path / "x"}
+    for layout, path in usual.items():
+        if is_made:
+            path.mkdir(parents=True)
+        assert recognise(str(path)) == (layout, [])
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "elsewhere"))
+    assert recognise(str(tmp_path / "elsewhere")) == ("triton", [])
