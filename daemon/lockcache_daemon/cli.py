@@ -16,6 +16,8 @@ def main() -> None:
     try:
         _have_standard_streams()
         from lockcache_daemon.command import run
+
+        code = run(sys.argv[1:])  # in here too: what reads sizes and durations is loaded when there is one to read
     except ModuleNotFoundError as error:
         if error.name is None or error.name.partition(".")[0] not in _EXTRA:
             raise
@@ -23,7 +25,7 @@ def main() -> None:
         sys.exit(2)
     except KeyboardInterrupt:
         sys.exit(130)  # while modules were being loaded: from then on signals are heard
-    sys.exit(run(sys.argv[1:]))
+    sys.exit(code)
 
 
 def _have_standard_streams() -> None:

@@ -135,7 +135,8 @@ def test_help_teaches_sizes_examples_signals_and_exit_codes() -> None:
 @pytest.mark.parametrize("missing", ["click", "durationpy", "pydantic"])
 def test_without_its_extra_the_daemon_says_what_to_install(missing: str) -> None:
     code = f"import sys; sys.modules[{missing!r}] = None; from lockcache_daemon.cli import main; main()"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    words = ["--max-size", "1G", "--interval", "0.5s", "--dry-run", "/nowhere"]
+    done = subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 2
     assert done.stderr.count("\n") == 1
     assert "pip install 'lockcache[cli]'" in done.stderr

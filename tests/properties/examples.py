@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 
 #: The share of ``max_examples`` that is a property's own number; hypothesis's default is 100.
 _ORDINARY = 100
@@ -19,6 +19,8 @@ def examples(number: int, **more: Any) -> settings:
     return settings(
         max_examples=number * times,
         deadline=None,
+        # Not to explain: before Python 3.12 that traces every line, and a minute becomes many.
+        phases=[phase for phase in Phase if phase is not Phase.explain],
         suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
         **more,
     )

@@ -10,6 +10,8 @@ from tests.properties.examples import examples
 from tests.properties.model import CAPS, machine_for
 
 
+# Hundreds of calls an example, each with its accounting compared with the disk: seconds, and on a busy machine minutes.
+@pytest.mark.timeout(400)
 @pytest.mark.parametrize("cap", CAPS)
 @pytest.mark.parametrize("back_end", BACK_ENDS, ids=str)
 def test_any_sequence_of_calls_gives_what_a_dict_would(back_end: BackEnd, cap: int | None) -> None:
