@@ -50,11 +50,12 @@ class Worker:
         self.register = Register(plan, writer, epoch_us)
         self.counters = Counters(plan)
         cap = None if plan.cap_from_daemon else plan.max_size_bytes
+        # Before the cache: opening one that is over its cap evicts.
+        self.history = History(plan, writer)
         self._real = FileStreamProgramCache(plan.directory, max_size_bytes=cap, **plan.extra.get("cache", {}))
         self.cache: ProgramCacheResource = plant(plan, writer, self._real)
         self.judge: Judge = ByteJudge(plan.token, self.register)
         self.get_latencies, self.put_latencies = Latencies(), Latencies()
-        self.history = History(plan, writer)
         self._findings = 0
         self._epoch_us = epoch_us
 

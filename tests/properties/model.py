@@ -94,7 +94,9 @@ class CacheMachine(RuleBasedStateMachine):
         except KeyError:
             assert expected is None or self.cap is not None, "an entry was gone"
         else:
-            assert expected is not None, "an entry was deleted that nobody had stored"
+            # A tier of its own may still hold what another cache deleted from the tier that they share.
+            is_copy = "tiered" in self.back_end.name
+            assert expected is not None or is_copy, "an entry was deleted that nobody had stored"
 
     @rule(handle=handles)
     def clear(self, handle: int) -> None:
