@@ -17,8 +17,7 @@ from tests.stress.support import stress, stress_json
 PAGE = Path(__file__).parents[2] / "docs/kill-table.md"
 
 
-# Not recount: which of two staged files it removes first is the directory's order, and with it a figure of the table.
-@pytest.mark.parametrize("name", ["replace", "sweep"])
+@pytest.mark.parametrize("name", ["replace", "recount", "sweep"])
 def test_the_page_in_the_documents_says_what_fresh_deaths_leave(name: str) -> None:
     rows = list(make_rows([name]))
     fresh = as_markdown(rows).split("\n## ")[1]
