@@ -7,6 +7,7 @@ without control characters, whoever wrote it there.
 from __future__ import annotations
 
 import json
+import signal
 import sys
 import time
 from collections.abc import Iterable
@@ -17,6 +18,7 @@ import click
 from lockcache.sizes import format_size
 
 __all__ = [
+    "ask",
     "cap_in_words",
     "confirm",
     "elapsed",
@@ -38,7 +40,18 @@ def plain(text: object) -> str:
 def confirm(question: str, yes: bool) -> None:
     """Ask, where there is somebody to answer: both ends are a terminal. Raises :class:`click.Abort` for a no."""
     if not yes and sys.stdin.isatty() and sys.stderr.isatty():
+        ask(question)
+
+
+def ask(question: str) -> None:
+    """Ask, and read the answer from stdin. Raises :class:`click.Abort` for a no. Ctrl-C ends the process: nothing is
+    half done at a question."""
+    # Not Python's handler: it only notes the signal, and one that comes just before the read begins is lost in it.
+    handler = signal.signal(signal.SIGINT, signal.SIG_DFL)
+    try:
         click.confirm(plain(question), abort=True, err=True)
+    finally:
+        signal.signal(signal.SIGINT, handler)
 
 
 def print_json(found: object) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -97,7 +98,7 @@ def test_what_to_evict_has_to_be_said(arguments: tuple[str, ...], named: str, fi
     assert len(left(filled)) == 20
 
 
-@pytest.mark.parametrize("answer, code, remaining", [(b"n\n", 1, 20), (b"y\n", 0, 5), (b"\x03", 1, 20)])
+@pytest.mark.parametrize("answer, code, remaining", [(b"n\n", 1, 20), (b"y\n", 0, 5), (b"\x03", -signal.SIGINT, 20)])
 def test_on_a_terminal_it_asks_first(answer: bytes, code: int, remaining: int, filled: Path) -> None:
     with OnTerminal("evict", "--to", "5K", filled) as terminal:
         terminal.read_until(b"[y/N]")

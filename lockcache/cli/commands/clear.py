@@ -7,7 +7,7 @@ import click
 from lockcache import FileStreamProgramCache
 from lockcache.cli import options
 from lockcache.cli.opening import open_directory, recounted_when_interrupted
-from lockcache.cli.output import plain, print_json
+from lockcache.cli.output import ask, print_json
 from lockcache.filestream.layout import SHARDS
 from lockcache.filestream.scan import count_shard
 
@@ -31,7 +31,7 @@ def command(directory: str | None, yes: bool, as_json: bool) -> None:
     if not yes:
         entries = sum(count_shard(layout, shard) for shard in range(SHARDS))
         # Also without a terminal, where no answer is a no: "all of it" is not to be had by accident.
-        click.confirm(f"Remove {entries} entries from {plain(layout.root)}?", abort=True, err=True)
+        ask(f"Remove {entries} entries from {layout.root}?")
     cache = FileStreamProgramCache(layout.root, signing_key_file=False)  # removing verifies nothing
     before = len(cache)
     with recounted_when_interrupted([opened]):
