@@ -3,7 +3,8 @@
 Keeps invariants 1 and 4: what is returned passed its record's digest (or carries no record at all, and is counted), and
 no lock is taken, no directory walked. Keeps invariant 7: whatever a shared file system answers, the worst is a miss.
 
-A hit is open, fgetxattr, read, utime, close; a miss is one access or one failed open.
+A hit is open, fgetxattr, read, utime, close; a miss is one failed open, or one access in
+:meth:`.cache.FileStreamProgramCache.get`.
 """
 
 from __future__ import annotations
@@ -50,10 +51,9 @@ _ATTEMPTS: Final = 3
 _MOST_TOLD: Final = 1000
 
 _XATTR: Final = XATTR.encode()
-_EXISTS: Final = os.F_OK
 
 # Looked up once: a hit is 8 us, and each attribute of a module costs 0.05 of them.
-_open, _close, _read_fd, _access, _getxattr = os.open, os.close, os.read, os.access, os.getxattr
+_open, _close, _read_fd, _getxattr = os.open, os.close, os.read, os.getxattr
 _utime, _time, _xxh3_128 = os.utime, time.time, xxh3_128_digest
 _payload_bytes = struct.Struct("<I").unpack_from  # at offset 8 of a record, see :mod:`.record`
 
@@ -63,9 +63,9 @@ class EntryReader:
 
     __slots__ = (
         "__weakref__",
+        "_asks_first",
         "_corrupt",
         "_counting",
-        "_expects_hit",
         "_flags",
         "_is_shared",
         "_layout",
@@ -73,6 +73,7 @@ class EntryReader:
         "_shards",
         "_told",
         "_verified_only",
+        "expects_miss",
         "hits",
         "misses",
         "refused_entries",
@@ -80,7 +81,13 @@ class EntryReader:
     )
 
     def __init__(
-        self, layout: Layout, recency: Recency, *, verified_only: bool = False, is_shared: bool = False
+        self,
+        layout: Layout,
+        recency: Recency,
+        *,
+        verified_only: bool = False,
+        is_shared: bool = False,
+        asks_first: bool = False,
     ) -> None:
         self._verified_only = verified_only
         self._is_shared = is_shared
@@ -88,7 +95,11 @@ class EntryReader:
         self._shards = _Shards(layout.entries)
         self._recency = recency
         self._flags = _FLAGS | _NOATIME
-        self._expects_hit = True
+        # A cold job misses again and again, a warm one hits. After a miss asking first is the cheaper miss: a failed
+        # open builds an exception, 1.1 us of 3. After a hit it would be a call too many.
+        self._asks_first = asks_first
+        #: Whether the caller should ask if there is such a file, before it calls :meth:`load`; and count a miss itself.
+        self.expects_miss = False
         # Incremented without a lock, on the hot path: CPython switches threads between function calls and loops, so
         # that an increment between them is not cut in two.
         self.hits = self.misses = self.unverified_hits = 0
@@ -107,20 +118,15 @@ class EntryReader:
     def load(self, name: str) -> tuple[bytes, bytes] | None:
         """The entry ``name``: its payload, verified and marked as used, and its record (head and tail, or empty)."""
         path = self._shards[name[:2]] + name[2:]
-        # A cold job misses again and again, a warm one hits. After a miss asking first is the cheaper miss: a failed
-        # open builds an exception, 1.1 us of 3. After a hit it would be a call too many.
-        if not self._expects_hit and not _access(path, _EXISTS):
-            self.misses += 1
-            return None
         try:
             fd = _open(path, self._flags)
         except FileNotFoundError:
-            self._expects_hit = False
+            self.expects_miss = self._asks_first
             self.misses += 1
             return None
         except OSError:
             return self._load_carefully(name, path)
-        self._expects_hit = True
+        self.expects_miss = False
         try:
             blob = _getxattr(fd, _XATTR)
             payload = _read_fd(fd, _payload_bytes(blob, 8)[0])

@@ -20,11 +20,10 @@ from lockcache.filestream.signing import KeyRing
 __all__ = ["SignedReader", "make_reader"]
 
 _XATTR: Final = XATTR.encode()
-_EXISTS: Final = os.F_OK
 _payload_bytes = struct.Struct("<I").unpack_from
 
 # Looked up once, as in .read.
-_open, _close, _read_fd, _access, _getxattr = os.open, os.close, os.read, os.access, os.getxattr
+_open, _close, _read_fd, _getxattr = os.open, os.close, os.read, os.getxattr
 
 
 class SignedReader(EntryReader):
@@ -32,25 +31,30 @@ class SignedReader(EntryReader):
 
     __slots__ = ("_keys",)
 
-    def __init__(self, layout: Layout, recency: Recency, keys: KeyRing, *, is_shared: bool = False) -> None:
-        super().__init__(layout, recency, is_shared=is_shared)
+    def __init__(
+        self,
+        layout: Layout,
+        recency: Recency,
+        keys: KeyRing,
+        *,
+        is_shared: bool = False,
+        asks_first: bool = False,
+    ) -> None:
+        super().__init__(layout, recency, is_shared=is_shared, asks_first=asks_first)
         self._keys = keys
 
     def load(self, name: str) -> tuple[bytes, bytes] | None:
         """As :meth:`EntryReader.load`."""
         path = self._shards[name[:2]] + name[2:]
-        if not self._expects_hit and not _access(path, _EXISTS):
-            self.misses += 1
-            return None
         try:
             fd = _open(path, self._flags)
         except FileNotFoundError:
-            self._expects_hit = False
+            self.expects_miss = self._asks_first
             self.misses += 1
             return None
         except OSError:
             return self._load_carefully(name, path)
-        self._expects_hit = True
+        self.expects_miss = False
         try:
             blob = _getxattr(fd, _XATTR)
             if blob[:4] == SIGNED:
@@ -83,8 +87,9 @@ def make_reader(
     *,
     verified_only: bool = False,
     is_shared: bool = False,
+    asks_first: bool = False,
 ) -> EntryReader:
     """The reader of a cache with these keys, or with none."""
     if keys is None:
-        return EntryReader(layout, recency, verified_only=verified_only, is_shared=is_shared)
-    return SignedReader(layout, recency, keys, is_shared=is_shared)
+        return EntryReader(layout, recency, verified_only=verified_only, is_shared=is_shared, asks_first=asks_first)
+    return SignedReader(layout, recency, keys, is_shared=is_shared, asks_first=asks_first)
