@@ -9,7 +9,9 @@ held up a reload for seconds. It costs nothing while all is well.
 from __future__ import annotations
 
 import bisect
+import os
 import re
+import stat
 import sys
 from typing import Any, Final
 
@@ -35,8 +37,7 @@ class Document:
 
     def __init__(self, path: str) -> None:
         self.path = path
-        with open(path, "rb") as file:
-            raw = file.read(_LARGEST_BYTES + 1)
+        raw = _read(path)
         if len(raw) > _LARGEST_BYTES:
             raise MalformedError(f"{path}: more than {_LARGEST_BYTES} bytes; accepted: a file of settings in TOML")
         text = _decode(path, raw).replace("\r\n", "\n")
@@ -53,6 +54,18 @@ class Document:
 
         found = bisect.bisect_left(ends, True, key=is_there)
         return self.path if found == len(ends) else f"{self.path}:{ends[found - 1] + 1 if found else 1}"
+
+
+def _read(path: str) -> bytes:
+    with open(path, "rb", opener=_open_at_once) as file:
+        # What came out of a pipe could not be read again at a SIGHUP.
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise MalformedError(f"{path}: not a regular file; accepted: a file of settings in TOML")
+        return file.read(_LARGEST_BYTES + 1)
+
+
+def _open_at_once(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NONBLOCK | os.O_NOCTTY)  # a FIFO is refused, not waited for
 
 
 def _ends_of_statements(lines: list[str]) -> list[int]:

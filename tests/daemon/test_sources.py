@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import socket
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +14,7 @@ from lockcache_daemon import document
 from lockcache_daemon.settings import Settings
 from lockcache_daemon.sources import SettingsError, Sources
 from lockcache_daemon.values import Free
+from tests.daemon.running import run_daemon
 
 
 @pytest.fixture
@@ -179,6 +183,31 @@ def test_a_file_that_is_no_text_is_one_line(config: Path, content: bytes) -> Non
 
 def test_a_file_that_is_not_there_is_one_line(config: Path) -> None:
     assert "No such file" in mistakes(config)[0]
+
+
+@pytest.mark.parametrize("kind", ["FIFO", "FIFO with a writer", "device", "socket", "directory"])
+def test_what_is_no_regular_file_is_one_line_and_not_waited_for(config: Path, kind: str) -> None:
+    with ExitStack() as stack:
+        if kind == "directory":
+            config.mkdir()
+        elif kind == "device":
+            config.symlink_to("/dev/zero")
+        elif kind == "socket":
+            stack.enter_context(socket.socket(socket.AF_UNIX)).bind(str(config))
+        else:
+            os.mkfifo(config)
+        if kind == "FIFO with a writer":
+            stack.callback(os.close, os.open(config, os.O_RDWR))
+        (said,) = mistakes(config)
+    assert said.startswith(f"{config}: ")
+    assert "accepted: a file of settings" in said
+
+
+def test_a_fifo_as_the_file_ends_the_start_with_a_line(config: Path, cache_path: Path) -> None:
+    os.mkfifo(config)
+    done = run_daemon("--config", config, cache_path)
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
+    assert f"{config}: not a regular file" in done.stderr
 
 
 def test_every_setting_is_a_flag_a_variable_and_a_key(config: Path) -> None:
