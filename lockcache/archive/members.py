@@ -21,9 +21,9 @@ from typing import Any, Final, NamedTuple, Protocol
 
 from lockcache import __version__
 from lockcache.errors import ArchiveError
-from lockcache.filestream.record import XATTR
+from lockcache.filestream.record import XATTR, Record
 
-__all__ = ["Manifest", "Member", "Members", "Source", "end_of_archive", "entry_header", "manifest_member"]
+__all__ = ["Manifest", "Member", "Members", "Source", "end_of_archive", "entry_header", "manifest_member", "possible"]
 
 #: Of the archive, not of the directory: what is larger was made by a newer lockcache.
 ARCHIVE_FORMAT: Final = 1
@@ -103,6 +103,14 @@ def entry_header(name: str, size_bytes: int, last_use_ns: int, record: bytes) ->
     if record:
         stated[_RECORD] = record.decode("utf-8", "surrogateescape")
     return _header(f"entries/{name[:2]}/{name[2:]}", size_bytes, seconds, stated)
+
+
+def possible(record: Record) -> Record:
+    """The record with 0, unknown, for a time before 1970 (a host without a clock) or a cost below nothing.
+
+    On both ways: programs serve such an entry, so it is worth shipping, and nobody is to compute with what it states.
+    """
+    return record._replace(created_ns=max(0, record.created_ns), cost_ns=max(0, record.cost_ns))
 
 
 def padding(size_bytes: int) -> bytes:

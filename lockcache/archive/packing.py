@@ -20,11 +20,11 @@ from typing import Any, BinaryIO, Final
 import zstandard
 
 from lockcache.archive.looking import Onlooker
-from lockcache.archive.members import Manifest, end_of_archive, entry_header, manifest_member, padding
+from lockcache.archive.members import Manifest, end_of_archive, entry_header, manifest_member, padding, possible
 from lockcache.artifact import identify
 from lockcache.filestream.eviction import all_entries
 from lockcache.filestream.layout import Layout
-from lockcache.filestream.record import Record, pack, unpack
+from lockcache.filestream.record import pack, unpack
 from lockcache.filestream.scan import Found
 from lockcache.filestream.selection import UNKNOWN
 from lockcache.filestream.signing import load_keys
@@ -163,7 +163,7 @@ def _plain(name: str, payload: bytes, blob: bytes) -> bytes:
     if not blob:
         return b""
     record = unpack(blob)
-    return pack(name, payload, Record(len(payload), record.created_ns, record.cost_ns, record.tail))
+    return pack(name, payload, possible(record)._replace(payload_bytes=len(payload)))
 
 
 def _metadata(blob: bytes) -> dict[str, Any]:

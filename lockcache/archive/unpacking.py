@@ -19,7 +19,7 @@ from typing import BinaryIO, Final
 import zstandard
 
 from lockcache.archive.looking import Onlooker
-from lockcache.archive.members import Manifest, Member, Members
+from lockcache.archive.members import Manifest, Member, Members, possible
 from lockcache.archive.recency import StatedUse
 from lockcache.errors import ArchiveError
 from lockcache.filestream.directory import CacheDirectory
@@ -152,10 +152,7 @@ class _Unpacking:
             if not is_understood(member.record) or not is_whole(member.record, member.name, payload):
                 self.done.damaged += 1
                 return self._tell(member, "not what was packed: its digest is another")
-            record = unpack(member.record)
-        if record.cost_ns < 0 or record.created_ns < 0:
-            self.done.damaged += 1
-            return self._tell(member, "its record states a time before 1970, or a cost below nothing")
+            record = possible(unpack(member.record))
         if not self._acceptance.overwrite and self._reader.load(member.name) is not None:
             self.done.kept += 1
             return None

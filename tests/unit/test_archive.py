@@ -17,8 +17,9 @@ from lockcache.errors import ArchiveError
 from lockcache.filestream.directory import CacheDirectory
 from lockcache.filestream.eviction import all_entries
 from lockcache.filestream.layout import Layout, entry_name
+from lockcache.filestream.record import Record, pack, unpack
 from tests.crash.measure import assert_one_recount_mends_all
-from tests.unit.archives import archive_of, entry, packed, unpacked
+from tests.unit.archives import CREATED_NS, archive_of, entry, packed, unpacked
 
 ENTRIES = {
     b"empty": Entry(b""),
@@ -105,6 +106,28 @@ def test_a_damaged_entry_is_left_out_and_counted(filled: Path, tmp_path: Path) -
     archive, done = packed(filled)
     assert (done.entries, done.damaged) == (len(ENTRIES) - 1, 1)
     assert unpacked(archive, tmp_path / "other").stored == len(ENTRIES) - 1
+
+
+IMPOSSIBLE = {"made before 1970": Record(7, -1, 5, b""), "a cost below nothing": Record(7, CREATED_NS, -5, b"")}
+
+
+@pytest.mark.parametrize("what", IMPOSSIBLE)
+def test_an_entry_whose_record_states_what_cannot_be_is_packed_and_unpacked_without_that(
+    what: str, tmp_path: Path
+) -> None:
+    record = pack(entry_name(b"a"), b"payload", IMPOSSIBLE[what])
+    with FileStreamProgramCache(tmp_path / "here") as cache:
+        cache[b"a"] = b"payload"
+        os.setxattr(path_of(tmp_path / "here", b"a"), "user.lockcache", record)
+        assert cache[b"a"] == b"payload"
+    archive, done = packed(tmp_path / "here")
+    assert done.entries == 1
+    older = archive_of(entry(b"a", b"payload", record=record))  # as it was packed once
+    for number, each in enumerate((archive, older)):
+        there = tmp_path / f"there{number}"
+        assert unpacked(each, there, Acceptance(strict=True)).is_complete
+        stated = unpack(os.getxattr(path_of(there, b"a"), "user.lockcache"))
+        assert (stated.cost_ns, stated.created_ns) == ((5, 0) if what == "made before 1970" else (0, CREATED_NS))
 
 
 def test_entries_without_a_record_are_packed_and_unpacked_only_when_asked_for(filled: Path, tmp_path: Path) -> None:
