@@ -11,6 +11,7 @@ release of libzstd and of lockcache).
 from __future__ import annotations
 
 import fnmatch
+import os
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -30,7 +31,7 @@ from lockcache.filestream.selection import UNKNOWN
 from lockcache.filestream.signing import load_keys
 from lockcache.metadata import decode
 
-__all__ = ["DEFAULT_LEVEL", "LEVELS", "Choice", "Packed", "pack_directory"]
+__all__ = ["DEFAULT_LEVEL", "LEVELS", "Choice", "LeftOut", "Packed", "pack_directory"]
 
 #: As the zstd command has them. Cubins shrink to a third at 3 and to a quarter at 19, forty times as slowly.
 LEVELS: Final = range(1, 23)
@@ -53,6 +54,15 @@ class Choice:
 
 
 @dataclass(frozen=True)
+class LeftOut:
+    """An entry that should have been packed and could not be."""
+
+    entry: str
+    #: ``damaged`` or ``unreadable``.
+    why: str
+
+
+@dataclass(frozen=True)
 class Packed:
     """What came of it."""
 
@@ -61,12 +71,21 @@ class Packed:
     bytes: int
     #: Left out: failed their digest.
     damaged: int
+    #: Left out: are there, and cannot be read (EIO, EACCES).
+    unreadable: int
     #: Left out: signed, and there is no such key here; or not signed, and there is a key here.
     refused: int
     #: Left out: have no record.
     unverified: int
     #: Left out: removed or rewritten while we packed.
     changed: int
+    #: The damaged and the unreadable ones.
+    left_out: tuple[LeftOut, ...]
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether everything that was asked for and may be served is in the archive."""
+        return not self.left_out
 
 
 def pack_directory(
@@ -87,7 +106,9 @@ def pack_directory(
 class _Packing:
     def __init__(self, layout: Layout, choice: Choice, progress: Callable[[int, int], object]) -> None:
         self._choice = choice
+        self._layout = layout
         self._reader = Onlooker(layout, load_keys(None))
+        self._left_out: list[LeftOut] = []
         self._progress = progress
         self._oldest_ns = 0
         if choice.newer_than_seconds is not None:
@@ -99,7 +120,7 @@ class _Packing:
 
     def run(self, out: BinaryIO, level: int) -> Packed:
         chosen, manifest = self._choose()
-        damaged, refused = self._reader.damaged, self._reader.refused
+        failed_before = self._failed
         self._to_read_bytes = self._done_bytes + sum(found.size_bytes for found, _ in chosen)
         packed_entries = packed_bytes = 0
         with zstandard.ZstdCompressor(level=level, write_checksum=True).stream_writer(out, closefd=False) as stream:
@@ -111,8 +132,21 @@ class _Packing:
                 packed_entries += 1
                 packed_bytes += len(payload)
             stream.write(end_of_archive())
-        changed = manifest.entries - packed_entries
-        return Packed(packed_entries, packed_bytes, damaged, refused, self._unverified, changed)
+        damaged = sum(each.why == "damaged" for each in self._left_out)
+        return Packed(
+            packed_entries,
+            packed_bytes,
+            damaged,
+            unreadable=len(self._left_out) - damaged,
+            refused=self._reader.refused,
+            unverified=self._unverified,
+            changed=manifest.entries - packed_entries - (self._failed - failed_before),
+            left_out=tuple(self._left_out),
+        )
+
+    @property
+    def _failed(self) -> int:
+        return len(self._left_out) + self._reader.refused
 
     def _choose(self) -> tuple[list[tuple[Found, int]], Manifest]:
         """The entries to pack, each with its payload's length, and what they are."""
@@ -152,9 +186,14 @@ class _Packing:
                 yield found, payload, _plain(found.name, payload, blob)
 
     def _load(self, found: Found) -> tuple[bytes, bytes] | None:
+        damaged, refused = self._reader.damaged, self._reader.refused
         loaded = self._reader.load(found.name)
         self._done_bytes += found.size_bytes
         self._progress(self._done_bytes, self._to_read_bytes)
+        if self._reader.damaged > damaged:
+            self._left_out.append(LeftOut(found.name, "damaged"))
+        elif loaded is None and self._reader.refused == refused and os.path.lexists(self._layout.entry(found.name)):
+            self._left_out.append(LeftOut(found.name, "unreadable"))
         return loaded
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from lockcache import Entry, FileStreamProgramCache
-from tests.cli.running import LOCKCACHE, run
+from tests.cli.running import LOCKCACHE, give_to_somebody, run, run_as_somebody
 from tests.crash.measure import assert_one_recount_mends_all
 from tests.processes.crowd import HANG_SECONDS, crowd
 from tests.processes.proof import prove, value_for
@@ -88,6 +88,54 @@ def test_what_is_damaged_makes_exit_1_and_the_rest_is_stored(tmp_path: Path) -> 
     strict = run("unpack", "--strict", archive, tmp_path / "strict")
     assert (strict.returncode, strict.stdout) == (1, "")
     assert len(FileStreamProgramCache(tmp_path / "strict")) == 1
+
+
+def _damage(root: Path, count: int) -> list[str]:
+    """Break the first ``count`` entries; their names."""
+    broken = sorted(root.glob("entries/*/*"))[:count]
+    for path in broken:
+        path.write_bytes(b"altered")
+    return [path.parent.name + path.name for path in broken]
+
+
+@pytest.mark.parametrize("output", ["a file", "stdout"])
+def test_what_is_damaged_makes_packing_exit_1_and_is_named(output: str, filled: Path, tmp_path: Path) -> None:
+    names = _damage(filled, 2)
+    archive = tmp_path / "warm.tar.zst"
+    with open(archive if output == "stdout" else os.devnull, "wb") as out:
+        command = [LOCKCACHE, "pack", "-" if output == "stdout" else archive, filled]
+        ended = subprocess.run(command, stdout=out, stderr=subprocess.PIPE, text=True, check=False)
+    assert ended.returncode == 1
+    said = ended.stderr.splitlines()
+    assert set(said[-3:-1]) == {f"lockcache: {name}: damaged, left out" for name in names}
+    assert said[-1].startswith("lockcache: 2 damaged and 0 unreadable entries were left out")
+    assert len(said) == (4 if output == "stdout" else 3)
+    unpacked = run("unpack", "--strict", "--json", archive, tmp_path / "other")
+    assert (unpacked.returncode, json.loads(unpacked.stdout)["stored"]) == (0, len(KEYS) - 2)
+
+
+def test_many_damaged_entries_are_a_screen_of_lines_and_all_of_them_in_json(filled: Path, tmp_path: Path) -> None:
+    names = _damage(filled, 100)
+    ended = run("pack", "--json", tmp_path / "warm.tar.zst", filled)
+    found = json.loads(ended.stdout)
+    assert (ended.returncode, found["entries"], found["damaged"], found["unreadable"]) == (1, len(KEYS) - 100, 100, 0)
+    assert {each["entry"] for each in found["left_out"]} == set(names)
+    assert ended.stderr.count("\n") < 24
+    assert "100 damaged" in ended.stderr
+
+
+@pytest.mark.root
+def test_what_may_not_be_read_makes_packing_exit_1_and_is_named(open_path: Path) -> None:
+    with FileStreamProgramCache(open_path / "cache") as cache:
+        cache.update({key: value_for(key, 1, 0) for key in KEYS[:3]})
+    (open_path / "out").mkdir()
+    give_to_somebody(open_path)
+    path = next(open_path.glob("cache/entries/*/*"))
+    path.chmod(0)
+    ended = run_as_somebody("pack", "--json", open_path / "out" / "warm.tar.zst", open_path / "cache")
+    found = json.loads(ended.stdout)
+    assert (ended.returncode, found["entries"], found["damaged"], found["unreadable"]) == (1, 2, 0, 1)
+    assert f"{path.parent.name}{path.name}: unreadable" in ended.stderr
 
 
 def test_what_is_no_archive_makes_no_cache(tmp_path: Path) -> None:

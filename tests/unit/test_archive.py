@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from lockcache import Entry, FileStreamProgramCache
-from lockcache.archive.packing import Choice
+from lockcache.archive.packing import Choice, LeftOut
 from lockcache.archive.unpacking import Acceptance, unpack_archive
 from lockcache.errors import ArchiveError
 from lockcache.filestream.directory import CacheDirectory
@@ -104,8 +104,25 @@ def test_a_damaged_entry_is_left_out_and_counted(filled: Path, tmp_path: Path) -
     with open(path_of(filled, b"bare"), "r+b") as file:
         file.write(b"!")
     archive, done = packed(filled)
-    assert (done.entries, done.damaged) == (len(ENTRIES) - 1, 1)
+    assert (done.entries, done.damaged, done.changed, done.is_complete) == (len(ENTRIES) - 1, 1, 0, False)
+    assert done.left_out == (LeftOut(entry_name(b"bare"), "damaged"),)
     assert unpacked(archive, tmp_path / "other").stored == len(ENTRIES) - 1
+
+
+def test_an_entry_that_is_damaged_while_we_pack_is_left_out_as_damaged_and_one_that_goes_as_changed(
+    filled: Path, tmp_path: Path
+) -> None:
+    sizes = sum(found.size_bytes for found in all_entries(Layout(str(filled))))
+
+    def halfway(done_bytes: int, of_bytes: int) -> None:
+        if done_bytes == sizes:  # all were read once
+            path_of(filled, b"of a megabyte").write_bytes(b"short")
+            path_of(filled, b"with a log").unlink(missing_ok=True)
+
+    archive, done = packed(filled, progress=halfway)
+    assert (done.entries, done.damaged, done.changed) == (len(ENTRIES) - 2, 1, 1)
+    assert [each.entry for each in done.left_out] == [entry_name(b"of a megabyte")]
+    assert unpacked(archive, tmp_path / "other").is_complete
 
 
 IMPOSSIBLE = {"made before 1970": Record(7, -1, 5, b""), "a cost below nothing": Record(7, CREATED_NS, -5, b"")}

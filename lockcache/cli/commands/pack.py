@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import sys
@@ -23,6 +24,8 @@ from lockcache.filestream.layout import Layout
 __all__ = ["command"]
 
 _STDOUT: Final = "-"
+# After a power cut there may be ten thousands; a screen is enough to see what it is.
+_MOST_SHOWN: Final = 20
 
 
 @click.command("pack")
@@ -56,12 +59,16 @@ def command(
     include_unverified: bool,
     level: int,
     as_json: bool,
-) -> None:
+) -> int:
     """Pack a cache into FILE, a zstd-compressed tar, to ship it warm: in an image, to another cluster, to CI.
 
     Only entries that pass their digest are packed, with their metadata and when they were last used; packing is no use
     of them. Safe while others use the cache. FILE appears whole or not at all; "-" is stdout. The same entries give the
     same bytes.
+
+    \b
+    Exit codes: 0 all is there that programs would be served; 1 something was damaged or could not be read, so FILE
+    lacks it, and stderr says which; or FILE could not be written; 2 a mistake in what was asked for.
 
     \b
     Examples:
@@ -75,13 +82,28 @@ def command(
     choice = Choice(frozenset(arches), newer_than, include_unverified)
     # Ends as Ctrl-C does: what is half written goes.
     signal.signal(signal.SIGTERM, _terminate)
+    # What the library says of each damaged entry as it meets it is said below, once.
+    logging.getLogger("lockcache").addHandler(logging.NullHandler())
     packed, archive_bytes = _pack(file, layout, choice, level)
+    _report(layout, file, packed, archive_bytes, as_json)
+    return 0 if packed.is_complete else 1
+
+
+def _report(layout: Layout, file: str, packed: Packed, archive_bytes: int, as_json: bool) -> None:
     if file == _STDOUT:
         click.echo(f"packed {packed.entries} entries from {plain(layout.root)}", err=True)
-        return
-    found: dict[str, Any] = {"path": layout.root, "file": os.path.abspath(file), **asdict(packed)}
-    found["archive_bytes"] = archive_bytes
-    print_facts(found, as_json, {"bytes": size_in_words(packed.bytes), "archive_bytes": size_in_words(archive_bytes)})
+    else:
+        found: dict[str, Any] = {"path": layout.root, "file": os.path.abspath(file), **asdict(packed)}
+        found["archive_bytes"] = archive_bytes
+        if not as_json:
+            del found["left_out"]
+        shown = {"bytes": size_in_words(packed.bytes), "archive_bytes": size_in_words(archive_bytes)}
+        print_facts(found, as_json, shown)
+    for each in packed.left_out[:_MOST_SHOWN]:
+        click.echo(f"lockcache: {each.entry}: {each.why}, left out", err=True)
+    if not packed.is_complete:
+        counts = f"{packed.damaged} damaged and {packed.unreadable} unreadable entries"
+        click.echo(f"lockcache: {counts} were left out; see lockcache verify {plain(layout.root)}", err=True)
 
 
 def _pack(file: str, layout: Layout, choice: Choice, level: int) -> tuple[Packed, int]:
