@@ -9,6 +9,7 @@ from typing import Final
 import click
 
 from lockcache_stress.bench import CURVES, MEASUREMENTS, run_bench
+from lockcache_stress.bench.daemon import why_no_daemon
 from lockcache_stress.bench.machine import describe_machine
 from lockcache_stress.bench.outcome import BenchOutcome
 from lockcache_stress.finishing import leave
@@ -25,6 +26,7 @@ _FILE: Final = click.Path(dir_okay=False)
 @click.argument("names", nargs=-1, type=click.Choice(list(MEASUREMENTS)))
 @click.option("--directory", type=click.Path(file_okay=False), help="Measure on this file system. [temporary]")
 @click.option("--quick", is_flag=True, help="Few repetitions: to see it run, not to believe the numbers.")
+@click.option("--with-daemon", is_flag=True, help="Run lockcache-daemon on every directory of ours meanwhile.")
 @click.option("--curve", is_flag=True, help="Also against 1,000 to 200,000 entries and 1 to 32 processes; minutes.")
 @click.option("--keep", is_flag=True, help="Leave daemon-million's entries under --directory, for the next run.")
 @click.option("--no-fail", is_flag=True, help="Exit 0 also if something does not hold.")
@@ -36,6 +38,7 @@ def bench_command(
     names: tuple[str, ...],
     directory: str | None,
     quick: bool,
+    with_daemon: bool,
     curve: bool,
     keep: bool,
     no_fail: bool,
@@ -59,15 +62,25 @@ def bench_command(
     """
     if keep and directory is None:
         raise click.BadOptionUsage("keep", "--keep leaves entries under --directory, which is not given")
+    if with_daemon and (reason := why_no_daemon()):
+        raise click.UsageError(f"--with-daemon: {reason}")
     files = Files(report, junit, numbers=json_file, png=png)
     with showing() as show:
-        lines = run_bench(_chosen(names, curve), directory, quick=quick, show=show, keep=directory if keep else None)
+        lines = run_bench(
+            _chosen(names, curve),
+            directory,
+            quick=quick,
+            show=show,
+            keep=directory if keep else None,
+            with_daemon=with_daemon,
+        )
     outcome = BenchOutcome(lines, describe_machine(directory or tempfile.gettempdir()), quick)
     if as_json:
         print_json(outcome.as_json())
     else:
         print_bench(outcome.machine, lines)
     words = ["lockcache-stress", "bench", *names, *(["--quick"] if quick else []), *(["--curve"] if curve else [])]
+    words += ["--with-daemon"] if with_daemon else []
     words += ["--directory", directory] if directory else []
     code = leave(files, Written("lockcache-stress bench", [Ran(outcome, words)], outcome.machine), as_json=as_json)
     return 0 if no_fail and not outcome.ok and code == 1 else code

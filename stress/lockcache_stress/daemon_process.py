@@ -78,7 +78,8 @@ class DaemonProcess:
         died = process.poll() is not None
         process.send_signal(signal.SIGTERM)
         try:
-            process.wait(_STOP_SECONDS)
+            # It ends with 0 when it is asked to; by a signal where it was dying already.
+            died |= process.wait(_STOP_SECONDS) < 0
         except subprocess.TimeoutExpired:
             died = True
             process.kill()

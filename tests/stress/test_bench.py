@@ -17,6 +17,7 @@ from lockcache.filestream.prices import Prices
 from lockcache.filestream.read import EntryReader
 from lockcache_stress import bench, commands
 from lockcache_stress.bench import million, peers
+from lockcache_stress.bench.attending import Daemons
 from lockcache_stress.bench.bars import Bar
 from lockcache_stress.bench.base import Bench, Line, ratio_line
 from lockcache_stress.bench.filled import lacking_room
@@ -64,6 +65,28 @@ def test_a_quick_run_measures_everything_and_names_the_machine(run_path: Path) -
     assert len(damage) == 5
     assert all(line["ok"] for line in damage)
     assert os.listdir(run_path) == []
+
+
+def test_all_of_it_can_be_measured_with_the_daemon_on(run_path: Path) -> None:
+    report = stress_json(
+        "bench", "--quick", "--no-fail", "--with-daemon", "hit", "overshoot", "herd", "kills", run_path=run_path
+    )
+    lines = {line["name"]: line for line in report["lines"]}
+    for name in ("hit", "overshoot", "herd", "kills"):
+        beside = lines[f"daemons beside {name}, dead or complaining"]
+        assert (beside["numbers"]["attended"], beside["ours"], beside["ok"]) == (1, "0 of 1", True)
+    assert os.listdir(run_path) == []
+    running = [" ".join(each.info["cmdline"] or ()) for each in psutil.process_iter(["cmdline"])]
+    assert not [each for each in running if str(run_path) in each]
+
+
+def test_a_daemon_that_dies_meanwhile_is_told(tmp_path: Path) -> None:
+    with Daemons(str(tmp_path)) as daemons, daemons.attending(str(tmp_path / "cache"), None):
+        [mine] = [each for each in psutil.Process().children() if str(tmp_path / "cache") in each.cmdline()]
+        mine.kill()
+    line = daemons.line("hit")
+    assert (line.ours, line.ok) == ("1 of 1", False)
+    assert "the daemon died" in line.name
 
 
 def test_writers_of_large_values_end_under_the_cap_and_what_kills_leave_is_whole_and_accounted(run_path: Path) -> None:

@@ -27,6 +27,7 @@ from lockcache_stress.bench import (
     put_full,
     syscalls,
 )
+from lockcache_stress.bench.attending import Daemons
 from lockcache_stress.bench.base import Bench, Line
 from lockcache_stress.workspace import workspace
 
@@ -64,15 +65,21 @@ def run_bench(
     quick: bool,
     show: Callable[[str, float, str], None],
     keep: str | None = None,
+    with_daemon: bool = False,
 ) -> list[Line]:
     """Run these measurements under ``directory`` (temporary: the default), and remove what they made.
 
-    What takes long to make stays under ``keep``.
+    What takes long to make stays under ``keep``. ``with_daemon``: a ``lockcache-daemon`` runs on every directory
+    of ours meanwhile (but for the curves, and where a daemon is what is measured).
     """
     lines: list[Line] = []
     for name in names:
         with workspace(None, parent=directory) as space:
-            found = MEASUREMENTS[name](Bench(space.cache, quick, partial(show, name), keep))
+            with Daemons(space.control) as daemons:
+                bench = Bench(space.cache, quick, partial(show, name), keep, daemons if with_daemon else None)
+                found = MEASUREMENTS[name](bench)
+            if daemons.attended:
+                found.append(daemons.line(name))
         # Asked at once, before the next measurement makes a load of its own.
         lines += map(_with_load, found)
         show(name, 1.0, "")

@@ -9,9 +9,10 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from statistics import median
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from lockcache import FileStreamProgramCache
 from lockcache_stress.bench.bars import Bar
@@ -56,6 +57,13 @@ class Line:
     skipped: str = ""
 
 
+class Attending(Protocol):
+    """What puts daemons on directories, see :mod:`.attending`."""
+
+    def attend(self, path: str, max_size_bytes: int | None) -> None: ...
+    def attending(self, path: str, max_size_bytes: int | None) -> AbstractContextManager[None]: ...
+
+
 @dataclass(frozen=True)
 class Bench:
     """One run of measurements."""
@@ -66,12 +74,29 @@ class Bench:
     show: Callable[[float, str], None]
     #: Where what takes long to make is kept for the next run; nowhere by default.
     keep: str | None = None
+    #: Run on every directory of ours; none by default.
+    daemons: Attending | None = None
 
     def directory(self, name: str) -> str:
         """A new directory."""
         path = os.path.join(self.root, f"{name}-{time.monotonic_ns()}")
         os.mkdir(path, 0o700)
         return path
+
+    def ours(self, name: str) -> str:
+        """A new directory of ours."""
+        path = self.directory(name)
+        self.attend(path)
+        return path
+
+    def attend(self, path: str, max_size_bytes: int | None = None) -> None:
+        """Have a daemon on a directory of ours until the measurement ends, if this run has daemons."""
+        if self.daemons is not None:
+            self.daemons.attend(path, max_size_bytes)
+
+    def attending(self, path: str, max_size_bytes: int | None = None) -> AbstractContextManager[None]:
+        """The same for a block."""
+        return nullcontext() if self.daemons is None else self.daemons.attending(path, max_size_bytes)
 
     def kept_directory(self, name: str) -> str:
         """A directory that an earlier run may have filled; a new one where nothing is kept."""

@@ -17,8 +17,10 @@ _BAR: Final = Bar("<=", 1, " x cap")
 def measure(bench: Bench) -> list[Line]:
     """All end, none hangs, and the cap holds."""
     processes, cap = bench.pick(SCENARIO.processes, 4), SCENARIO.max_size_bytes
-    options = Options(processes, bench.pick(6, 1), cap, seed=1, directory=bench.directory("big-values"))
-    outcome = run_bytes(SCENARIO, options, lambda _, share, words: bench.show(share, words))
+    directory = bench.directory("big-values")
+    options = Options(processes, bench.pick(6, 1), cap, seed=1, directory=directory)
+    with bench.attending(directory, cap):
+        outcome = run_bytes(SCENARIO, options, lambda _, share, words: bench.show(share, words))
     peak, ended_badly = outcome.peaks.disk_bytes / cap, len(outcome.deaths)
     puts, dropped = outcome.totals["puts"], outcome.totals["dropped"]
     return [

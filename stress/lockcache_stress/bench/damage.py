@@ -27,7 +27,10 @@ def measure(bench: Bench) -> list[Line]:
     entries = bench.pick(200, 4)
     lines = []
     for done, (name, damage) in enumerate(_KINDS.items()):
-        ours, theirs = _served(bench, open_ours, damage, entries), _served(bench, open_theirs, damage, entries)
+        ours, theirs = (
+            _served(bench.ours("damage"), open_ours, damage, entries),
+            _served(bench.directory("damage"), open_theirs, damage, entries),
+        )
         lines.append(
             Line(
                 f"damaged entries served: {name}",
@@ -42,8 +45,7 @@ def measure(bench: Bench) -> list[Line]:
     return lines
 
 
-def _served(bench: Bench, open_cache: Callable[[str], Any], damage: _Damage, entries: int) -> int | None:
-    directory = bench.directory("damage")
+def _served(directory: str, open_cache: Callable[[str], Any], damage: _Damage, entries: int) -> int | None:
     cache = open_cache(directory)
     if cache is None:
         return None

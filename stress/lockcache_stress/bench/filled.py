@@ -24,7 +24,9 @@ def fill_ours(bench: Bench, entries: int) -> tuple[str, int]:
         cache[b"old-%d" % number] = value
         if number % 1000 == 0:
             bench.show(0.0, f"filling: {number:,} of {entries:,}")
-    return path, cap_for(cache.stats().bytes)
+    cap = cap_for(cache.stats().bytes)
+    bench.attend(path, cap)
+    return path, cap
 
 
 def cap_for(held_bytes: int) -> int:

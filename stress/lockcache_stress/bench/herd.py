@@ -10,6 +10,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import time
+from contextlib import nullcontext
 from multiprocessing.synchronize import Barrier
 
 from lockcache_stress.bench.base import VALUE_BYTES, Bench, Line
@@ -31,7 +32,9 @@ def measure(bench: Bench) -> list[Line]:
     peers = [peer for peer in installed() if peer.has_cap]
     for done, peer in enumerate(peers):
         bench.show(done / len(peers), peer.name)
-        found[peer.name] = stampede(bench.directory(f"herd-{peer.name}"), processes, keys, peer.name)
+        path = bench.directory(f"herd-{peer.name}")
+        with bench.attending(_cache(path)) if peer is OURS else nullcontext():
+            found[peer.name] = stampede(path, processes, keys, peer.name)
     computes, seconds = found.pop(OURS.name)
     theirs, their_seconds = found.pop(THEIRS.name, (None, None))
     return [
@@ -81,6 +84,10 @@ def stampede(path: str, processes: int, keys: int, name: str) -> tuple[int, floa
     return os.path.getsize(os.path.join(path, _COMPUTED)), seconds
 
 
+def _cache(path: str) -> str:
+    return os.path.join(path, "cache")
+
+
 def want_all(path: str, keys: int, name: str, barrier: Barrier) -> None:
     """One process: wants every key, in the same order as all others."""
 
@@ -91,7 +98,7 @@ def want_all(path: str, keys: int, name: str, barrier: Barrier) -> None:
         time.sleep(_COMPUTE_SECONDS)
         return bytes(VALUE_BYTES)
 
-    with opened(peer_of(name), os.path.join(path, "cache")) as store:
+    with opened(peer_of(name), _cache(path)) as store:
         barrier.wait(_LIMIT_SECONDS)
         for number in range(keys):
             store.want(b"herd-%d" % number, compute)

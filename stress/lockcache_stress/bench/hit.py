@@ -19,7 +19,7 @@ _KEYS: Final = 16
 def measure(bench: Bench) -> list[Line]:
     """At least 2.5x faster than cuda.core."""
     keys = [b"hit-%d" % number for number in range(_KEYS)]
-    ours, theirs = open_ours(bench.directory("hit")), open_theirs(bench.directory("hit"))
+    ours, theirs = open_ours(bench.ours("hit")), open_theirs(bench.directory("hit"))
     plain = _plain_files(bench.directory("plain"))
     for cache in (ours, theirs):
         for key in keys if cache is not None else ():

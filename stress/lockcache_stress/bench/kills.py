@@ -19,7 +19,8 @@ def measure(bench: Bench) -> list[Line]:
     scenario = replace(SCENARIO, kills=bench.pick(SCENARIO.kills, 3))
     processes, directory = bench.pick(scenario.processes, 3), bench.directory("kills")
     options = Options(processes, bench.pick(15, 3), scenario.max_size_bytes, seed=1, directory=directory)
-    outcome = run_bytes(scenario, options, lambda _, share, words: bench.show(share, words))
+    with bench.attending(directory, scenario.max_size_bytes):
+        outcome = run_bytes(scenario, options, lambda _, share, words: bench.show(share, words))
     return [_whole(outcome, scenario.kills), _drift(directory)]
 
 

@@ -14,7 +14,7 @@ __all__ = ["measure"]
 
 def measure(bench: Bench) -> list[Line]:
     """At least 3x faster than cuda.core."""
-    ours, theirs = open_ours(bench.directory("miss")), open_theirs(bench.directory("miss"))
+    ours, theirs = open_ours(bench.ours("miss")), open_theirs(bench.directory("miss"))
     for cache in (ours, theirs):
         if cache is not None:
             cache.update({b"other-%d" % number: b"x" for number in range(64)})

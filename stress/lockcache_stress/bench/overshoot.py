@@ -59,6 +59,8 @@ def peak_bytes(bench: Bench, peer: Peer, cap: int, processes: int, puts: int) ->
     path = bench.directory(f"overshoot-{peer.name}")
     with ExitStack() as stack:
         exact = can_mount() and stack.enter_context(mounted_tmpfs(path))
+        if peer is OURS:
+            stack.enter_context(bench.attending(path, cap))
         return _peak(path, cap, processes, puts, peer.name, by_statvfs=exact), exact
 
 

@@ -29,7 +29,7 @@ def measure(bench: Bench) -> list[Line]:
     if not theirs_is_installed():
         return []
     include = _write_headers(bench.directory("headers"))
-    cache = open_ours(bench.directory("program-hit"))
+    cache = open_ours(bench.ours("program-hit"))
     nested = f'#include "header-0.h"\n{_TEMPLATE}'
     actions = {
         "ours": _compiler(_ours(), _PLAIN, cache),

@@ -16,7 +16,7 @@ __all__ = ["measure"]
 def measure(bench: Bench) -> list[Line]:
     """At least 4x faster than cuda.core."""
     value = os.urandom(VALUE_BYTES)
-    ours, theirs = open_ours(bench.directory("put")), open_theirs(bench.directory("put"))
+    ours, theirs = open_ours(bench.ours("put")), open_theirs(bench.directory("put"))
     plain = _plain(bench.directory("plain"), value)
     actions = {"ours": _putter(ours, value), "theirs": _putter(theirs, value), "floor": plain}
     times_us = interleaved(actions, bench.pick(101, 3), bench.pick(24, 10), bench.show)

@@ -42,8 +42,8 @@ def measure(bench: Bench) -> list[Line]:
     strace = shutil.which("strace")
     if strace is None:
         return [Line("system calls", skipped="strace is not installed")]
-    ours = _count(bench, strace, "lockcache")
-    theirs = _count(bench, strace, "cuda.core.utils") if theirs_is_installed() else {}
+    ours = _count(bench, strace, "lockcache", bench.ours("syscalls"))
+    theirs = _count(bench, strace, "cuda.core.utils", bench.directory("syscalls")) if theirs_is_installed() else {}
     if not ours:
         return [Line("system calls", skipped="strace may not trace here")]
     return [_line(kind, ours[kind], theirs.get(kind)) for kind in _KINDS]
@@ -58,8 +58,8 @@ def _line(kind: str, ours: float, theirs: float | None) -> Line:
     )
 
 
-def _count(bench: Bench, strace: str, module: str) -> dict[str, float]:
-    directory, log = bench.directory("syscalls"), os.path.join(bench.root, "strace.log")
+def _count(bench: Bench, strace: str, module: str, directory: str) -> dict[str, float]:
+    log = os.path.join(bench.root, "strace.log")
     program = _PROGRAM.format(module=module, size=VALUE_BYTES, calls=_CALLS)
     command = [strace, "-o", log, "-s", "64", sys.executable, "-c", program, directory]
     if subprocess.run(command, check=False, capture_output=True).returncode != 0:
