@@ -14,6 +14,8 @@ import stat
 from collections.abc import Iterator
 from typing import BinaryIO
 
+from lockcache.filestream.replace import naming
+
 __all__ = ["open_output"]
 
 
@@ -30,10 +32,15 @@ def open_output(path: str) -> Iterator[BinaryIO]:
         mode = stat.S_IFREG
     if stat.S_ISDIR(mode):
         raise IsADirectoryError(errno.EISDIR, "an archive is a file", path)
-    if not stat.S_ISREG(mode):
-        with open(target, "wb") as device:
-            yield device
-        return
+    with naming(path):
+        if stat.S_ISREG(mode):
+            yield from _replace(target, path)
+        else:
+            with open(target, "wb") as device:
+                yield device
+
+
+def _replace(target: str, path: str) -> Iterator[BinaryIO]:
     folder, name = os.path.split(target)
     # Known before it is made: an interrupt that comes right behind its creation must find it here.
     staged = os.path.join(folder, f".{name}.{secrets.token_hex(8)}.part")

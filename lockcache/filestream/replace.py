@@ -7,13 +7,18 @@ part. Staged in ``tmp/`` like entries, so that what a killed writer leaves there
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
+from collections.abc import Iterator
+from typing import Final
 
 from lockcache.filestream.folders import create_file, refuse_symlink
 from lockcache.filestream.layout import Layout, StagedName
 from lockcache.filestream.owner import myself, next_serial
 
-__all__ = ["replace_file", "write_all"]
+__all__ = ["naming", "replace_file", "write_all"]
+
+_DISK_FULL: Final = (errno.ENOSPC, errno.EDQUOT)
 
 
 def replace_file(layout: Layout, path: str, content: bytes, *, fsync: bool = True) -> None:
@@ -27,19 +32,32 @@ def replace_file(layout: Layout, path: str, content: bytes, *, fsync: bool = Tru
     staged = layout.staged(StagedName(0, 0, me.host, me.pid, me.start_seconds, next_serial()))
     refuse_symlink(layout.tmp)
     refuse_symlink(os.path.dirname(path))
-    fd = create_file(staged, os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
-    try:
+    with naming(path):
+        fd = create_file(staged, os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
         try:
-            write_all(fd, content)
-            if fsync:
-                os.fsync(fd)
-        finally:
-            os.close(fd)
-        os.rename(staged, path)
-    except BaseException:
-        with contextlib.suppress(OSError):  # the error that brought us here says more
-            os.unlink(staged)
-        raise
+            try:
+                write_all(fd, content)
+                if fsync:
+                    os.fsync(fd)
+            finally:
+                os.close(fd)
+            os.rename(staged, path)
+        except BaseException:
+            with contextlib.suppress(OSError):  # the error that brought us here says more
+                os.unlink(staged)
+            raise
+
+
+@contextlib.contextmanager
+def naming(path: str) -> Iterator[None]:
+    """Have errors of writing name ``path``: calls on a descriptor name nothing, and who is to make room on a disk that
+    is full wants to know on which, and not under what name we stage there."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno is None or (error.filename is not None and error.errno not in _DISK_FULL):
+            raise
+        raise OSError(error.errno, error.strerror, path) from error
 
 
 def write_all(fd: int, content: bytes) -> None:

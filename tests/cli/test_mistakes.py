@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import json
 import os
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -168,6 +171,26 @@ def test_a_full_disk_under_the_output_is_one_line(filled: Path) -> None:
     assert ended.returncode == 1
     assert ended.stderr.startswith("lockcache: ")
     assert ended.stderr.count("\n") == 1
+
+
+@pytest.mark.root
+@pytest.mark.parametrize("lacking", ["blocks", "inodes"])
+def test_a_full_disk_under_a_policy_is_one_line_that_names_it(lacking: str, mount_tmpfs: Callable[[str], Path]) -> None:
+    root = mount_tmpfs("size=256k,nr_inodes=64") / "cache"
+    with FileStreamProgramCache(root) as cache:
+        cache["a"] = b"code"
+    with contextlib.suppress(OSError):
+        if lacking == "blocks":
+            with open(root.parent / "ballast", "wb", buffering=0) as ballast:
+                while ballast.write(bytes(4096)):
+                    pass
+        for number in itertools.count() if lacking == "inodes" else ():
+            (root.parent / f"{number}").touch()
+    ended = run("policy", "set", "--max-size", "1G", root)
+    policy = root / "lockcache" / "policy.json"
+    assert (ended.returncode, ended.stderr) == (1, f"lockcache: {policy}: No space left on device\n")
+    assert not policy.exists()
+    assert not any((root / "tmp").iterdir())
 
 
 def test_json_of_a_directory_with_any_name_is_json(tmp_path: Path) -> None:

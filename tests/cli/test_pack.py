@@ -187,9 +187,16 @@ def test_a_full_disk_leaves_no_half_archive(mount_tmpfs: Callable[..., Path], tm
     disk = mount_tmpfs("size=1m")
     ended = run("pack", disk / "warm.tar.zst", tmp_path / "large")
     assert ended.returncode == 1
-    assert "No space left" in ended.stderr
-    assert ended.stderr.count("\n") == 1
+    assert ended.stderr == f"lockcache: {disk / 'warm.tar.zst'}: No space left on device\n"
     assert os.listdir(disk) == []
+
+
+def test_a_full_disk_behind_stdout_or_under_a_device_is_named(filled: Path) -> None:
+    with open("/dev/full", "wb") as full:
+        command = [LOCKCACHE, "pack", "-", filled]
+        ended = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert (ended.returncode, ended.stderr) == (1, "lockcache: stdout: No space left on device\n")
+    assert run("pack", "/dev/full", filled).stderr == "lockcache: /dev/full: No space left on device\n"
 
 
 @pytest.mark.root

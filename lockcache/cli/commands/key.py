@@ -14,7 +14,7 @@ import click
 
 from lockcache.cli import options
 from lockcache.cli.output import print_json
-from lockcache.filestream.replace import write_all
+from lockcache.filestream.replace import naming, write_all
 from lockcache.filestream.signing import encode_key, new_key, read_key_file
 
 __all__ = ["command"]
@@ -47,7 +47,8 @@ def new(file: str, as_json: bool) -> None:
       lockcache key new ~/.config/lockcache.key
       export LOCKCACHE_SIGNING_KEY_FILE=~/.config/lockcache.key
     """
-    _write_new(file, [new_key()])
+    with naming(file):
+        _write_new(file, [new_key()])
     _tell(file, 1, as_json)
 
 
@@ -71,7 +72,8 @@ def rotate(file: str, keep: int | None, as_json: bool) -> None:
     real = os.path.realpath(file)
     mode = os.stat(real).st_mode & 0o777
     staged = f"{real}.new-{os.getpid()}"
-    _write_new(staged, [new_key(), *kept])
+    with naming(file):
+        _write_new(staged, [new_key(), *kept])
     try:
         os.chmod(staged, mode)
         os.rename(staged, real)

@@ -20,6 +20,7 @@ from lockcache.cli.opening import look
 from lockcache.cli.output import plain, print_facts, size_in_words
 from lockcache.cli.progress import progress_bar
 from lockcache.filestream.layout import Layout
+from lockcache.filestream.replace import naming
 
 __all__ = ["command"]
 
@@ -109,8 +110,9 @@ def _report(layout: Layout, file: str, packed: Packed, archive_bytes: int, as_js
 def _pack(file: str, layout: Layout, choice: Choice, level: int) -> tuple[Packed, int]:
     with progress_bar("packing") as show:
         if file == _STDOUT:
-            packed = pack_directory(layout, sys.stdout.buffer, choice, level, show)
-            sys.stdout.buffer.flush()
+            with naming("stdout"):
+                packed = pack_directory(layout, sys.stdout.buffer, choice, level, show)
+                sys.stdout.buffer.flush()
             return packed, 0
         with open_output(file) as out:
             packed = pack_directory(layout, out, choice, level, show)
