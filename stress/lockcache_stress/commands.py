@@ -11,19 +11,18 @@ import click
 from lockcache.errors import LockcacheError
 from lockcache_stress import nvrtc as compiler
 from lockcache_stress.bench_command import bench_command
-from lockcache_stress.bugs import BUGS
+from lockcache_stress.bugs_command import bugs_command
 from lockcache_stress.errors import UnusableError
 from lockcache_stress.faults import HERD_FAULTS
-from lockcache_stress.file_systems import filesystems_command
+from lockcache_stress.file_systems_command import filesystems_command
 from lockcache_stress.finishing import finish, finish_all, replay_line
 from lockcache_stress.herd import HerdOptions, run_herd
 from lockcache_stress.kill_table.command import kill_table_command
 from lockcache_stress.options import JSON, MOST_PROCESSES, SEED, choose_seed, common, reporting
 from lockcache_stress.outcome import Told
 from lockcache_stress.plan import Scenario
-from lockcache_stress.power_cut import power_cut_command
-from lockcache_stress.proving import prove
-from lockcache_stress.report import print_json, print_proven, showing
+from lockcache_stress.power_cut_command import power_cut_command
+from lockcache_stress.report import showing
 from lockcache_stress.reporting import Files
 from lockcache_stress.scenarios import BYTE_SCENARIOS, TROUBLE_SCENARIOS
 from lockcache_stress.session import Options, Show, run_bytes, run_nvrtc
@@ -161,25 +160,7 @@ cli.add_command(bench_command)
 cli.add_command(kill_table_command)
 cli.add_command(filesystems_command)
 cli.add_command(power_cut_command)
-
-
-@cli.command("bugs", short_help="plants bugs in the library: is each of them found?")
-@click.argument("names", nargs=-1, type=click.Choice(list(BUGS)))
-@click.option("--seconds", type=click.FloatRange(0.1, 1e6), default=5.0, show_default=True, help="For each of them.")
-@SEED
-@JSON
-def bugs_command(names: tuple[str, ...], seconds: float, seed: int | None, as_json: bool) -> int:
-    """Break the library in a known way, run the scenario that has to find it, and fail if it does not.
-
-    NAMES are the bugs to plant; all by default. `lockcache-stress SCENARIO --plant NAME` shows one in detail.
-    """
-    with showing() as show:
-        proven = prove(names or tuple(BUGS), seconds, choose_seed(seed), show)
-    if as_json:
-        print_json([{"bug": each.name, "found": each.is_found, "failed_checks": each.failed} for each in proven])
-    else:
-        print_proven(proven)
-    return 0 if all(each.is_found for each in proven) else 1
+cli.add_command(bugs_command)
 
 
 def _options(given: dict[str, Any]) -> Options:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, replace
 from typing import Final
 
 from lockcache_stress.bench.machine import describe_machine
@@ -16,7 +16,7 @@ from lockcache_stress.outcome import Outcome, Told
 from lockcache_stress.report import print_json, print_outcome, print_summary, print_written
 from lockcache_stress.reporting import Files, Ran, Written
 
-__all__ = ["Finished", "finish", "finish_all", "leave", "replay_line"]
+__all__ = ["Finished", "finish", "finish_all", "finishing", "leave", "replay_line"]
 
 _NOT_WRITTEN: Final = 2
 
@@ -37,39 +37,53 @@ def finish(outcome: Told, replay: Sequence[str], files: Files, *, as_json: bool)
     return leave(files, Written(outcome.title, [Ran(outcome, replay)], _machine(files)), as_json=as_json)
 
 
-@contextmanager
 def finish_all(
     outcomes: Sequence[Told], skipped: Sequence[tuple[str, str]], files: Files, *, as_json: bool
-) -> Iterator[Finished]:
-    """Tell at the block's end what is in ``outcomes`` by then.
+) -> AbstractContextManager[Finished]:
+    """Tell at the block's end what is in ``outcomes`` by then; see :func:`finishing`."""
 
-    What ends the block early (Ctrl-C, a scenario that cannot be run) is passed on, once the files hold what there is:
-    after an hour of a night nobody wants to have nothing.
+    def make() -> Written:
+        runs = [Ran(outcome, replay_line(outcome)) for outcome in outcomes]
+        return Written("lockcache-stress: all scenarios", runs, {}, skipped)
+
+    def tell(written: Written) -> None:
+        if as_json:
+            found = [outcome.as_json() for outcome in outcomes]
+            print_json({"ok": written.ok, "skipped": dict(skipped), "scenarios": found})
+            return
+        for ran in written.runs:
+            if not ran.outcome.ok:
+                print_outcome(ran.outcome, ran.replay)
+        print_summary(outcomes, skipped)
+
+    return finishing(make, tell, files, lambda: f"{len(outcomes)} scenarios", as_json=as_json)
+
+
+@contextmanager
+def finishing(
+    make: Callable[[], Written],
+    tell: Callable[[Written], None],
+    files: Files,
+    done: Callable[[], str],
+    *,
+    as_json: bool,
+) -> Iterator[Finished]:
+    """Print and write at the block's end what ``make`` gives by then.
+
+    What ends the block early (Ctrl-C, a scenario that cannot be run) is passed on, once the files hold what there is
+    and say after how much of it (``done``, in words) that was: after an hour of a night nobody wants to have nothing.
     """
     finished = Finished()
     try:
         yield finished
     except BaseException as error:
-        if outcomes and files.paths:
-            why = f"ended by {type(error).__name__} after {len(outcomes)} scenarios {error}".rstrip()
-            leave(files, _together(outcomes, skipped, files, why), as_json=as_json)
+        if files.paths and make().runs:
+            why = f"ended by {type(error).__name__} after {done()} {error}".rstrip()
+            leave(files, replace(make(), machine=_machine(files), cut_short=why), as_json=as_json)
         raise
-    if as_json:
-        ok = all(outcome.ok for outcome in outcomes)
-        print_json({"ok": ok, "skipped": dict(skipped), "scenarios": [outcome.as_json() for outcome in outcomes]})
-    else:
-        for outcome in outcomes:
-            if not outcome.ok:
-                print_outcome(outcome, replay_line(outcome))
-        print_summary(outcomes, skipped)
-    finished.code = leave(files, _together(outcomes, skipped, files), as_json=as_json)
-
-
-def _together(
-    outcomes: Sequence[Told], skipped: Sequence[tuple[str, str]], files: Files, cut_short: str = ""
-) -> Written:
-    runs = [Ran(outcome, replay_line(outcome)) for outcome in outcomes]
-    return Written("lockcache-stress: all scenarios", runs, _machine(files), skipped, cut_short)
+    written = make()
+    tell(written)
+    finished.code = leave(files, replace(written, machine=_machine(files)), as_json=as_json)
 
 
 def leave(files: Files, written: Written, *, as_json: bool) -> int:

@@ -12,7 +12,7 @@ from lockcache.sizes import SIZES_IN_WORDS, parse_size
 from lockcache_stress.bugs import BUGS
 from lockcache_stress.faults import FAULTS
 
-__all__ = ["JSON", "MOST_PROCESSES", "SEED", "choose_seed", "common", "reporting"]
+__all__ = ["IF_POSSIBLE", "JSON", "MOST_PROCESSES", "SEED", "choose_seed", "common", "reporting"]
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
@@ -21,7 +21,10 @@ SEED: Final = click.option(
     "--seed", type=click.IntRange(0), default=None, help="Replays the choices of an earlier run."
 )
 JSON: Final = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
-
+#: Of commands that need what only root has.
+IF_POSSIBLE: Final = click.option(
+    "--if-possible", is_flag=True, help="Exit 0, and not 2, where none of it can be had here."
+)
 
 _FILE: Final = click.Path(dir_okay=False)
 _REPORT: Final = click.option(

@@ -1,4 +1,4 @@
-"""``lockcache-stress power-cut``: the power goes while writers write, the journal is replayed, every entry is read.
+"""The power goes while writers write, the journal is replayed, every entry is read.
 
 A file system in an image is shut down without a flush (``FS_IOC_SHUTDOWN``): what had not reached the disk is gone, as
 after a power cut. Then it is mounted again. Proves that nothing torn or foreign is ever served, and that with
@@ -9,37 +9,29 @@ from __future__ import annotations
 
 import fcntl
 import os
-import random
 import struct
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from itertools import cycle
+from dataclasses import dataclass
 from typing import Final
-
-import click
-from rich.console import Console
-from rich.table import Table
 
 from lockcache import FileStreamProgramCache
 from lockcache_stress.errors import UnusableError
-from lockcache_stress.options import JSON, SEED, choose_seed
 from lockcache_stress.places import mounted_image, needs_mounts, run_quietly
 from lockcache_stress.power_writer import KEYS, LOGGED, TOKEN, key_of
-from lockcache_stress.report import print_json, showing
 from lockcache_stress.values import parse_value
 
-__all__ = ["Cut", "cut_once", "power_cut_command"]
+__all__ = ["KINDS", "Cut", "cut_once", "why_not"]
 
 # Of ext4 and xfs: stop all I/O now, write nothing back. _IOR('X', 125, __u32), flag 2.
 _SHUTDOWN: Final = 0x8004587D
 _NO_FLUSH: Final = struct.pack("I", 2)
-_SIZES_MIB: Final = {"ext4": 64, "xfs": 320}
+#: File systems whose power can be cut, with the MiB that they get.
+KINDS: Final = {"ext4": 64, "xfs": 320}
 _START_SECONDS: Final = 60.0
-_LONGEST_SECONDS: Final = 0.5
 
 
 @dataclass
@@ -65,13 +57,28 @@ class Cut:
         return self.writes > 0 and not self.torn and not (self.fsync and self.lost)
 
 
+def why_not(kind: str) -> str | None:
+    """Why a file system of this kind cannot be had here; ``None`` if it can. Tries it: containers may forbid mounts."""
+    reason = needs_mounts(f"mkfs.{kind}")
+    if reason is not None:
+        return reason
+    with tempfile.TemporaryDirectory(prefix="lockcache-stress-") as parent:
+        disk = os.path.join(parent, "disk")
+        os.mkdir(disk)
+        try:
+            with mounted_image(disk, kind, KINDS[kind]):
+                return None
+        except UnusableError as error:
+            return str(error)
+
+
 def cut_once(kind: str, *, fsync: bool, writers: int, seconds: float) -> Cut:
     """Write for so long on a new file system of this kind, cut, mount it again and read everything."""
     found = Cut(kind, fsync, writers)
     with tempfile.TemporaryDirectory(prefix="lockcache-stress-") as parent:
         disk = os.path.join(parent, "disk")
         os.mkdir(disk)
-        with mounted_image(disk, kind, _SIZES_MIB[kind]) as image:
+        with mounted_image(disk, kind, KINDS[kind]) as image:
             cache = os.path.join(disk, "cache")
             last = _write_and_cut(disk, parent, found, seconds)
             run_quietly("umount", disk)
@@ -148,52 +155,3 @@ def _read(path: str, last: dict[tuple[int, int], int], found: Cut) -> None:
         cache.recount()
         cache[b"after"] = b"after"
         found.torn += cache.get(b"after") != b"after"
-
-
-@click.command("power-cut", short_help="the power goes while writers write: nothing torn is served afterwards")
-@click.option("--seconds", type=click.FloatRange(0.1, 1e6), default=10.0, show_default=True, help="Cuts begin in it.")
-@click.option("--writers", type=click.IntRange(1, 64), default=3, show_default=True)
-@SEED
-@JSON
-def power_cut_command(seconds: float, writers: int, seed: int | None, as_json: bool) -> int:
-    """Cut the power of an ext4 and an xfs, in turns with and without fsync, again and again (root only).
-
-    Each cut has a file system of its own. At least one of each kind is made, however short the time.
-    """
-    reason = needs_mounts("mkfs.ext4", "mkfs.xfs")
-    if reason is not None:
-        raise UnusableError(f"power-cut cannot be run here: {reason}")
-    chosen = choose_seed(seed)
-    rng, began, cuts = random.Random(chosen), time.monotonic(), []
-    ways = [(kind, fsync) for kind in _SIZES_MIB for fsync in (False, True)]
-    with showing() as show:
-        for number, (kind, fsync) in enumerate(cycle(ways)):
-            passed = time.monotonic() - began
-            if number >= len(ways) and passed > seconds:
-                break
-            show("power-cut", min(1.0, passed / seconds), f"{number} cuts")
-            pause = rng.uniform(0.02, _LONGEST_SECONDS)
-            cuts.append(cut_once(kind, fsync=fsync, writers=writers, seconds=pause))
-    ok = all(cut.ok for cut in cuts)
-    replay = ["lockcache-stress", "power-cut", "--seconds", f"{seconds:g}", "--writers", str(writers)]
-    replay += ["--seed", str(chosen)]
-    if as_json:
-        print_json({"ok": ok, "seed": chosen, "cuts": [asdict(cut) for cut in cuts], "replay": replay})
-    else:
-        _print(cuts, ok=ok, replay=" ".join(replay))
-    return 0 if ok else 1
-
-
-def _print(cuts: Sequence[Cut], *, ok: bool, replay: str) -> None:
-    table = Table(title=f"{len(cuts)} power cuts", title_justify="left")
-    for column in ("disk", "fsync", "cuts", "writes before", "served", "refused", "lost", "torn", ""):
-        table.add_column(column)
-    for kind, fsync in sorted({(cut.kind, cut.fsync) for cut in cuts}):
-        mine = [cut for cut in cuts if (cut.kind, cut.fsync) == (kind, fsync)]
-        sums = [sum(getattr(cut, name) for cut in mine) for name in ("writes", "served", "hollow", "lost", "torn")]
-        verdict = "[green]ok[/]" if all(cut.ok for cut in mine) else "[bold red]NO[/]"
-        table.add_row(kind, "yes" if fsync else "no", str(len(mine)), *(f"{each:,}" for each in sums), verdict)
-    console = Console()
-    console.print(table)
-    if not ok:
-        console.print(f"replay: {replay}", markup=False, soft_wrap=True)

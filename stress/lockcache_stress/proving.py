@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from lockcache_stress.bugs import BUGS, Bug
@@ -26,14 +27,12 @@ class Proven:
         return any(name in self.bug.found_by for name in self.failed)
 
 
-def prove(names: tuple[str, ...], seconds: float, seed: int, show: Show) -> list[Proven]:
-    """Plant each bug in the scenario that has to find it, and run that."""
+def prove(names: tuple[str, ...], seconds: float, seed: int, show: Show) -> Iterator[Proven]:
+    """Plant each bug in the scenario that has to find it, and run that; one after the other, as they are asked for."""
     scenarios = {scenario.name: scenario for scenario in BYTE_SCENARIOS}
-    found = []
     for name in names:
         bug = BUGS[name]
         scenario = scenarios[bug.scenario]
         options = Options(scenario.processes, seconds, scenario.max_size_bytes, seed, plant=name)
         outcome = run_bytes(scenario, options, show)
-        found.append(Proven(name, bug, [check.name for check in outcome.checks() if not check.ok]))
-    return found
+        yield Proven(name, bug, [check.name for check in outcome.checks() if not check.ok])

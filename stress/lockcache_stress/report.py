@@ -15,10 +15,11 @@ from rich.table import Table
 
 from lockcache_stress.bench.base import Line
 from lockcache_stress.outcome import Check, Told
-from lockcache_stress.proving import Proven
+from lockcache_stress.reporting import Written
 from lockcache_stress.session import Show
+from lockcache_stress.tabled import Grid, Tabled
 
-__all__ = ["print_bench", "print_json", "print_outcome", "print_proven", "print_summary", "print_written", "showing"]
+__all__ = ["print_bench", "print_json", "print_outcome", "print_summary", "print_tabled", "print_written", "showing"]
 
 _MOST_FINDINGS = 5
 # Columns of text: a pipe has no width of its own.
@@ -55,6 +56,10 @@ def print_outcome(outcome: Told, replay: Sequence[str]) -> None:
     if outcome.ok:
         console.print("[bold green]ok[/]: everything is as it must be")
         return
+    _print_failed(console, outcome, replay)
+
+
+def _print_failed(console: Console, outcome: Told, replay: Sequence[str]) -> None:
     console.print("[bold red]FAILED[/]: not everything is as it must be")
     for death in outcome.deaths:
         console.print(f"  {death}", markup=False)
@@ -75,14 +80,37 @@ def print_summary(outcomes: Sequence[Told], skipped: Sequence[tuple[str, str]]) 
     Console().print(table)
 
 
-def print_proven(proven: Sequence[Proven]) -> None:
-    """Which planted bugs were found, and as what."""
-    table = Table(title="planted bugs", title_justify="left")
-    for column in ("bug", "what it is", "scenario", "checks that failed", "found"):
-        table.add_column(column)
-    for each in proven:
-        failed = ", ".join(each.failed) or "none"
-        table.add_row(each.name, each.bug.help, each.bug.scenario, failed, _verdict(each.is_found))
+def print_tabled(written: Written) -> None:
+    """The tables of a command beside the scenarios, what was skipped, and of each run that failed what was found."""
+    for grid in [*written.grids, *(grid for ran in written.runs for grid in _grids(ran.outcome))]:
+        _print_grid(grid)
+    console = Console()
+    for ran in written.runs:
+        if ran.outcome.ok:
+            continue
+        if isinstance(ran.outcome, Tabled):
+            _print_failed(console, ran.outcome, ran.replay)
+        else:
+            console.print(f"{ran.name}:", markup=False)
+            print_outcome(ran.outcome, ran.replay)
+    for name, reason in written.skipped:
+        console.print(f"{name}: skipped: {reason}", markup=False, soft_wrap=True)
+
+
+def _grids(outcome: Told) -> Sequence[Grid]:
+    return outcome.grids if isinstance(outcome, Tabled) else ()
+
+
+def _print_grid(grid: Grid) -> None:
+    """One table."""
+    table = Table(title=grid.title, title_justify="left")
+    for column in grid.columns:
+        table.add_column(column, overflow="fold")  # names of files are words too long for a narrow terminal
+    if grid.judges_rows:
+        table.add_column("")
+    for row in grid.rows:
+        verdict = [_verdict(row.ok)] if grid.judges_rows else []
+        table.add_row(*map(escape, row.cells), *verdict, style=None if row.ok else "bold red")
     Console().print(table)
 
 

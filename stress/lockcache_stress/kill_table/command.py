@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import click
-from rich.console import Console
-from rich.table import Table
 
+from lockcache_stress.finishing import finishing
 from lockcache_stress.kill_table.actions import ACTIONS, OTHERS
 from lockcache_stress.kill_table.table import Row, as_markdown, make_rows
-from lockcache_stress.options import JSON
-from lockcache_stress.report import print_json, showing
+from lockcache_stress.options import JSON, reporting
+from lockcache_stress.outcome import Check
+from lockcache_stress.report import print_json, print_tabled, showing
+from lockcache_stress.reporting import Files, Ran, Written
+from lockcache_stress.tabled import Grid, GridRow, Tabled
 
 __all__ = ["kill_table_command"]
 
@@ -20,7 +22,10 @@ __all__ = ["kill_table_command"]
 @click.argument("names", nargs=-1, type=click.Choice(list(ACTIONS)))
 @click.option("--markdown", "as_text", is_flag=True, help="Print the page that is in the documents.")
 @JSON
-def kill_table_command(names: tuple[str, ...], as_text: bool, as_json: bool) -> int:
+@reporting
+def kill_table_command(
+    names: tuple[str, ...], as_text: bool, as_json: bool, report: str | None, junit: str | None
+) -> int:
     """Die in front of every call to the operating system, one death after the other, and look at what is left.
 
     NAMES are the actions; all by default. Exit code 1 if after any death something torn is served, the accounting is
@@ -28,29 +33,64 @@ def kill_table_command(names: tuple[str, ...], as_text: bool, as_json: bool) -> 
 
     \b
     lockcache-stress kill-table put evict
+    lockcache-stress kill-table --report deaths.html --junit deaths.xml
     lockcache-stress kill-table --markdown > docs/kill-table.md
     """
     if as_text and as_json:
         raise click.UsageError("--markdown and --json exclude each other")
-    chosen = names or tuple(ACTIONS)
-    with showing() as show:
-        rows = list(make_rows(chosen, lambda name, done: show(name, 0.0, f"{done} deaths")))
-    if as_json:
-        print_json([row.as_json() for row in rows])
-    elif as_text:
-        print(as_markdown(rows), end="")
-    else:
-        _print_rows(rows)
-    return 0 if all(row.ok for row in rows) else 1
+    files = Files(report, junit)
+    rows: list[Row] = []
+    replay = ["lockcache-stress", "kill-table", *names]
+
+    def make() -> Written:
+        return Written("lockcache-stress kill-table", [Ran(_told(rows), replay)] if rows else [], {})
+
+    def tell(written: Written) -> None:
+        if as_json:
+            print_json([row.as_json() for row in rows])
+        elif as_text:
+            print(as_markdown(rows), end="")
+        else:
+            print_tabled(written)
+
+    quiet = as_json or as_text
+    with finishing(make, tell, files, lambda: f"{len(rows)} deaths", as_json=quiet) as finished, showing() as show:
+        rows.extend(make_rows(names or tuple(ACTIONS), lambda name, done: show(name, 0.0, f"{done} deaths")))
+    return finished.code
 
 
-def _print_rows(rows: Sequence[Row]) -> None:
-    table = Table(title="what survives a SIGKILL in front of each step", title_justify="left")
-    for column in ("action", "#", "died in front of", "entry", "others", "staged", "page", ""):
-        table.add_column(column, justify="right" if column in ("#", "page") else "left")
-    for row in rows:
-        left = row.left
-        verdict = "[green]ok[/]" if row.ok else f"[bold red]NO[/]: {'; '.join(left.wrong)}"
-        others, page = f"{left.others}/{len(OTHERS)}", f"{left.surplus_bytes:+,}" if left.surplus_bytes else "exact"
-        table.add_row(row.action, str(row.number), row.step, left.entry, others, str(left.staged), page, verdict)
-    Console().print(table)
+def _told(rows: Sequence[Row]) -> Tabled:
+    """The deaths as a verdict: two checks for each action, and a table of all."""
+    lines = []
+    for action in dict.fromkeys(row.action for row in rows):
+        mine = [row for row in rows if row.action == action]
+        wrong = sum(not row.ok for row in mine)
+        lines += [Check(f"{action}: deaths", f"{len(mine):,}"), Check(f"{action}: wrong", f"{wrong:,}", "0", not wrong)]
+    return Tabled(
+        name="kill-table",
+        title=f"kill-table: {len(rows)} deaths",
+        lines=lines,
+        numbers={"deaths": [row.as_json() for row in rows]},
+        counts=[f"{len(rows):,}"],
+        grids=[_grid(rows)],
+        findings=[{"error": _words(row)} for row in rows if not row.ok],
+    )
+
+
+def _words(row: Row) -> str:
+    return f"{row.action}, death {row.number}, in front of {row.step}: {'; '.join(row.left.wrong)}"
+
+
+def _grid(rows: Sequence[Row]) -> Grid:
+    columns = ["action", "#", "died in front of", "entry", "others", "staged", "leases", "page"]
+    has_wrong = any(not row.ok for row in rows)
+    lines = [GridRow([*_cells(row), *(["; ".join(row.left.wrong)] if has_wrong else [])], row.ok) for row in rows]
+    columns += ["wrong"] if has_wrong else []
+    return Grid("what survives a SIGKILL in front of each step", columns, lines)
+
+
+def _cells(row: Row) -> list[str]:
+    left = row.left
+    page = f"{left.surplus_bytes:+,}" if left.surplus_bytes else "exact"
+    counts = [f"{left.others}/{len(OTHERS)}", str(left.staged), str(left.leases), page]
+    return [row.action, str(row.number), row.step, left.entry, *counts]

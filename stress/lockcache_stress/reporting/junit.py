@@ -12,7 +12,7 @@ from typing import Any, Final, cast
 
 from junitparser import Failure, JUnitXml, Skipped, TestCase, TestSuite
 
-from lockcache_stress.outcome import Check, Told
+from lockcache_stress.outcome import Check
 from lockcache_stress.reporting.text import printable
 from lockcache_stress.reporting.written import Ran, Written
 
@@ -37,18 +37,18 @@ def render_junit(written: Written) -> str:
 
 
 def _suite(ran: Ran, written: Written) -> TestSuite:
-    outcome, checks = ran.outcome, ran.outcome.checks()
-    suite = TestSuite(printable(outcome.name))
+    checks = ran.outcome.checks()
+    suite = TestSuite(printable(ran.name))
     facts = [(check.name, check.value) for check in checks if not check.must]
-    for name, value in [("title", outcome.title), ("replay", shlex.join(ran.replay)), *written.machine.items(), *facts]:
+    for name, value in [("title", ran.title), ("replay", shlex.join(ran.replay)), *written.machine.items(), *facts]:
         suite.add_property(printable(name), printable(value))  # before the cases: the schema's order
     details = _details(ran)
-    suite.add_testcases([_case(outcome, check, details) for check in checks if check.must])
+    suite.add_testcases([_case(ran.name, check, details) for check in checks if check.must])
     return suite
 
 
-def _case(outcome: Told, check: Check, details: str) -> TestCase:
-    case = TestCase(printable(check.name), f"{_PACKAGE}.{printable(outcome.name)}")
+def _case(name: str, check: Check, details: str) -> TestCase:
+    case = TestCase(printable(check.name), f"{_PACKAGE}.{printable(name)}")
     if not check.ok:
         failure = Failure(printable(f"{check.name} is {check.value}, must be {check.must}"), "check")
         failure.text = details

@@ -26,6 +26,7 @@ from lockcache_stress.reporting.bench_plots import draws as draw_bench
 from lockcache_stress.reporting.plots import Draw, as_svg, bytes_over_time, latencies
 from lockcache_stress.reporting.text import printable
 from lockcache_stress.reporting.written import Ran, Written
+from lockcache_stress.tabled import Grid, Tabled
 
 __all__ = ["render_page"]
 
@@ -54,6 +55,7 @@ class _Section:
     lines: Sequence[Line]
     peers: Sequence[str]
     summary: Sequence[str]
+    grids: Sequence[Grid]
     drawings: Sequence[Markup]
     illegal: _Illegal | None
     deaths: Sequence[str]
@@ -87,13 +89,14 @@ def _section(number: int, ran: Ran) -> _Section:
     lines = outcome.lines if isinstance(outcome, BenchOutcome) else []
     return _Section(
         number=number,
-        name=outcome.name,
-        title=outcome.title,
+        name=ran.name,
+        title=ran.title,
         ok=outcome.ok,
         checks=outcome.checks(),
         lines=lines,
         peers=list(dict.fromkeys(name for line in lines for name in line.others)),
         summary=outcome.summary(),
+        grids=outcome.grids if isinstance(outcome, Tabled) else (),
         drawings=[Markup(as_svg(draw, f"plot-{number}-{each}")) for each, draw in enumerate(_draws(outcome))],
         illegal=_illegal(outcome) if isinstance(outcome, Outcome) else None,
         deaths=outcome.deaths,
@@ -123,8 +126,13 @@ def _as_json(written: Written) -> dict[str, Any]:
         "machine": dict(written.machine),
         "skipped": dict(written.skipped),
         "cut_short": written.cut_short,
-        "scenarios": [{**ran.outcome.as_json(), "replay": list(ran.replay)} for ran in written.runs],
+        "scenarios": [_ran_as_json(ran) for ran in written.runs],
     }
+
+
+def _ran_as_json(ran: Ran) -> dict[str, Any]:
+    place = {"place": ran.place} if ran.place else {}
+    return {**ran.outcome.as_json(), **place, "replay": list(ran.replay)}
 
 
 def _as_script(value: object) -> Markup:

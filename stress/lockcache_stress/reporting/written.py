@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from lockcache_stress.outcome import Told
+from lockcache_stress.tabled import Grid
 
 __all__ = ["Ran", "Written"]
 
@@ -16,6 +17,18 @@ class Ran:
 
     outcome: Told
     replay: Sequence[str]
+    #: Where it ran, if the same runs in several places: part of its name.
+    place: str = ""
+
+    @property
+    def name(self) -> str:
+        """No other run of the report has it."""
+        return f"{self.place}: {self.outcome.name}" if self.place else self.outcome.name
+
+    @property
+    def title(self) -> str:
+        """What was run, and where."""
+        return f"{self.place}: {self.outcome.title}" if self.place else self.outcome.title
 
 
 @dataclass(frozen=True)
@@ -30,8 +43,17 @@ class Written:
     skipped: Sequence[tuple[str, str]] = ()
     #: Why it is not all that was asked for; empty for what came to its end.
     cut_short: str = ""
+    #: Tables about all of the runs.
+    grids: Sequence[Grid] = ()
 
     @property
     def ok(self) -> bool:
         """Whether all of it is there and as it must be."""
         return not self.cut_short and all(ran.outcome.ok for ran in self.runs)
+
+    @property
+    def verdict(self) -> str:
+        """``ok``, ``FAILED``, or ``skipped`` where nothing at all was run."""
+        if not self.ok:
+            return "FAILED"
+        return "ok" if self.runs else "skipped"
