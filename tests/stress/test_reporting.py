@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree as ET
@@ -17,107 +15,25 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from lockcache_stress import commands
-from lockcache_stress.counters import COUNTED
 from lockcache_stress.errors import UnusableError
 from lockcache_stress.finishing import finish_all
 from lockcache_stress.outcome import Check, Outcome
 from lockcache_stress.reporting import Files, Ran, Written
 from lockcache_stress.samples import Samples
 from lockcache_stress.workspace import can_mount, mounted_tmpfs
-from tests.stress.support import environment, failed_checks, make_plan, stress
+from tests.stress.reports import Page, Run, assert_is_junit, make_outcome, run_with_files
+from tests.stress.support import environment, failed_checks
 
 _SHORT = ("same-key", "--processes", "3", "--seconds", "0.5")
-# Which may stand in which, and with what attributes: the schema of Jenkins's xUnit plugin, as far as we use it.
-_CHILDREN = {
-    "testsuites": {"testsuite"},
-    "testsuite": {"properties", "testcase"},
-    "properties": {"property"},
-    "testcase": {"failure", "skipped"},
-}
-_ATTRIBUTES = {
-    "testsuites": {"name", "tests", "failures", "errors", "time"},
-    "testsuite": {"name", "tests", "failures", "errors", "skipped", "time"},
-    "property": {"name", "value"},
-    "testcase": {"name", "classname", "time"},
-    "failure": {"message", "type"},
-    "skipped": {"message", "type"},
-}
-
-
-class Page(HTMLParser):
-    """The page as a browser would see it: rows of tables, tags, and the outcome in it."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.tags: list[tuple[str, dict[str, str | None]]] = []
-        self.rows: list[list[str]] = []
-        self.text = ""
-        self._cell = self._script = False
-        self._outcome = ""
-        self.feed(text)
-        self.outcome = json.loads(self._outcome)
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append((tag, dict(attrs)))
-        self._script = tag == "script"
-        if tag == "tr":
-            self.rows.append([])
-        elif tag in ("td", "th"):
-            self._cell = True
-            self.rows[-1].append("")
-
-    def handle_endtag(self, tag: str) -> None:
-        if tag in ("td", "th"):
-            self._cell = False
-        self._script = False
-
-    def handle_data(self, data: str) -> None:
-        if self._script:
-            self._outcome += data
-        self.text += data
-        if self._cell:
-            self.rows[-1][-1] += data
-
-    def count(self, tag: str, **attributes: str) -> int:
-        return sum(name == tag and attributes.items() <= given.items() for name, given in self.tags)
-
-
-_Run = tuple[dict[str, Any], Page, ET.Element]
 
 
 @pytest.fixture(scope="module")
-def short_run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, _Run]:
+def short_run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Run]:
     path = tmp_path_factory.mktemp("run")
     return path, run_with_files(path, *_SHORT)
 
 
-def run_with_files(run_path: Path, *words: str, code: int = 0) -> _Run:
-    report, junit = run_path / "report.html", run_path / "junit.xml"
-    ran = stress(*words, "--json", "--report", str(report), "--junit", str(junit), run_path=run_path)
-    assert ran.returncode == code, ran.stdout + ran.stderr
-    document = ET.parse(junit).getroot()
-    assert_is_junit(document)
-    return json.loads(ran.stdout), Page(report.read_text()), document
-
-
-def assert_is_junit(element: ET.Element) -> None:
-    assert set(element.attrib) <= _ATTRIBUTES.get(element.tag, set()), element.tag
-    for child in element:
-        assert child.tag in _CHILDREN.get(element.tag, set()), (element.tag, child.tag)
-        assert_is_junit(child)
-    if element.tag == "testsuite":
-        assert int(element.get("tests", "-1")) == len(element.findall("testcase"))
-        assert int(element.get("failures", "-1")) == len(element.findall("testcase/failure"))
-        assert re.fullmatch(r"\d*(\.\d{0,3})?", element.get("time", ""))
-
-
-def make_outcome(tmp_path: Path, **changes: Any) -> Outcome:
-    outcome = Outcome(make_plan(tmp_path), **changes)
-    outcome.totals = dict.fromkeys(COUNTED, 1)
-    return outcome
-
-
-def test_the_files_have_the_numbers_that_the_run_printed(short_run: tuple[Path, _Run]) -> None:
+def test_the_files_have_the_numbers_that_the_run_printed(short_run: tuple[Path, Run]) -> None:
     run_path, (printed, page, document) = short_run
     checks = printed["checks"]
     rows = [[check["name"], check["value"], check["must"]] for check in checks]
@@ -135,7 +51,7 @@ def test_the_files_have_the_numbers_that_the_run_printed(short_run: tuple[Path, 
 
 
 def test_the_page_needs_nothing_beside_it_and_has_both_plots_in_the_reader_s_colours(
-    short_run: tuple[Path, _Run],
+    short_run: tuple[Path, Run],
 ) -> None:
     run_path, (_, page, _) = short_run
     assert page.count("svg", role="img", **{"class": "plot"}) == 2

@@ -11,6 +11,7 @@ import re
 import signal
 import traceback
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from typing import Any, Final
 
 import lockcache.filestream.lease
@@ -72,9 +73,17 @@ def die(action: Callable[[], object], number: int, calls: Sequence[str] = ()) ->
         os.close(receiver)
         _act_and_exit(action, number, calls, sender)
     os.close(sender)
-    with open(receiver, "rb") as file:
-        said = file.read().decode()
-    status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    try:
+        with open(receiver, "rb") as file:
+            said = file.read().decode()
+        status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    except BaseException:
+        # Ctrl-C, or an end from outside, which the child may know nothing of: it would go on writing into a directory
+        # that is being removed.
+        with suppress(ProcessLookupError, ChildProcessError):
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
+        raise
     if status == -signal.SIGKILL:
         return said
     if status:
