@@ -21,6 +21,7 @@ from lockcache.filestream.usage import Slot
 from lockcache_daemon.ageing import Ageing
 from lockcache_daemon.attempts import Attempts
 from lockcache_daemon.cap import Cap
+from lockcache_daemon.footing import Footing
 from lockcache_daemon.instance import AlreadyServedError, Instance
 from lockcache_daemon.policing import repair_policy
 from lockcache_daemon.repairs import Tidings
@@ -77,6 +78,11 @@ class Keeper:
     def is_able(self) -> bool:
         """Whether it can be asked for anything now: it is open."""
         return self._open is not None
+
+    @property
+    def is_safe(self) -> bool:
+        """Whether it may be touched: it is not open, or nobody else could write to it when it was last looked at."""
+        return self._open is None or self._open.footing.is_safe
 
     @property
     def is_standing_by(self) -> bool:
@@ -244,8 +250,10 @@ class Keeper:
 
     def _reattach(self) -> None:
         """Open anew what was deleted or replaced underneath, and whatever an error may have left half usable."""
-        if self._open is not None and self._open.instance.is_lost():
-            self.close()
+        if self._open is not None:
+            self._open.footing.check()
+            if self._open.instance.is_lost():
+                self.close()
         if self._open is None:
             self.open_or_stand_by()
         elif self._attempts.is_shaken:
@@ -297,6 +305,7 @@ class _Open:
 
     def __init__(self, store: Store, instance: Instance, ageing: Ageing, parts: list[Part]) -> None:
         self.store = store
+        self.footing = Footing(store.layout, store.check)
         self.instance = instance
         self.ageing = ageing
         self.parts = parts

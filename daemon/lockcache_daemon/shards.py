@@ -64,6 +64,9 @@ class ShardStore:
     def repairs(self) -> Repairs:
         return self._counting.repairs
 
+    def check(self) -> None:
+        self.directory.check()
+
     def begin(self) -> None:
         """Nothing: opening attached to the accounting."""
 

@@ -45,9 +45,11 @@ class SharedBudgets:
     def tick(self, settings: Settings, keepers: Sequence[Keeper], busy: Collection[Keeper] = ()) -> dict[str, Evicted]:
         """Sweep what is too much. What was evicted, by directory. Raises only :class:`Stopped`.
 
-        ``busy`` ones are not touched: they count for what they held when they were last looked at, and lose nothing.
+        ``busy`` ones are not touched, nor those that are not safe: they count for what they held when they were last
+        looked at, and lose nothing.
         """
         evicted: dict[str, Evicted] = {}
+        busy = [keeper for keeper in keepers if keeper in busy or not keeper.is_safe]
         idle = [keeper for keeper in keepers if keeper not in busy]
         if settings.total is not None:
             self._keep_total(settings.total, idle, busy, evicted)

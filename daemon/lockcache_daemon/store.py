@@ -49,6 +49,9 @@ class Store(Protocol):
     def repairs(self) -> Repairs:
         """What was set right since it was opened. None where nobody accounts."""
 
+    def check(self) -> None:
+        """Raise what opening it now would raise, above all :class:`UnsafeCacheDirError`. Changes nothing."""
+
     def begin(self) -> None:
         """What has to be known before the first tick."""
 

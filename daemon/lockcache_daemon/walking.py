@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 from lockcache.errors import LockTimeoutError
+from lockcache.filestream.directory import check_directory
 from lockcache.filestream.eviction import Evicted, choose_victims
 from lockcache.filestream.goal import Goal
 from lockcache.filestream.layout import SHARDS, Layout
@@ -81,6 +82,9 @@ class WalkedStore:
     @property
     def repairs(self) -> Repairs:
         return Repairs()
+
+    def check(self) -> None:
+        check_directory(self.layout, False)
 
     def begin(self) -> None:
         self._walk()

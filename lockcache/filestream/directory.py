@@ -97,6 +97,12 @@ class CacheDirectory:
                 raise
             return None
 
+    def check(self) -> None:
+        """Refuse the directory as opening it now would, and make nothing: it may have been opened to others since."""
+        check_root(self.layout.root, self._sharing)
+        check_folders(self.layout, self._sharing)
+        check_format(self.layout)
+
     def remake(self) -> None:
         """Open everything anew, making what was deleted, so that a write which failed on it can be tried once more."""
         self.close()

@@ -20,11 +20,12 @@ def hangup_counts() -> Iterator[None]:
 
 
 @pytest.fixture
-def keep() -> Iterator[Callable[[Path], Kept]]:
+def keep() -> Iterator[Callable[..., Kept]]:
+    """Opens keepers: ``keep(root)``, or ``keep(root, layout)``."""
     made: list[Kept] = []
 
-    def start(root: Path) -> Kept:
-        made.append(Kept(root))
+    def start(root: Path, layout: str = "lockcache") -> Kept:
+        made.append(Kept(root, layout))
         made[-1].keeper.open()
         return made[-1]
 

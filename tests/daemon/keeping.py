@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from lockcache_daemon.keeper import Keeper
+from lockcache_daemon.layouts import store_of
 from lockcache_daemon.report import Report
 from lockcache_daemon.rules import Rules
 from lockcache_daemon.signals import StopSignals
@@ -21,10 +22,12 @@ LOW = 900_000
 class Kept:
     """A keeper, and what it said."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, layout: str = "lockcache") -> None:
         self.out = io.StringIO()
         self.stop = StopSignals()
-        self.keeper = Keeper(str(root), Rules(CAP), Report(as_json=True, out=self.out, err=self.out), self.stop)
+        report = Report(as_json=True, out=self.out, err=self.out)
+        rules = Rules(CAP, settle_seconds=0.001)
+        self.keeper = Keeper(str(root), rules, report, self.stop, 1.0, store_of(layout), (), layout)
 
     def said(self, event: str) -> list[dict[str, Any]]:
         return [said for line in self.out.getvalue().splitlines() if (said := json.loads(line))["event"] == event]

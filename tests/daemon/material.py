@@ -13,7 +13,7 @@ from lockcache.filestream.layout import SHARDS
 from lockcache.filestream.recovery import recount_all
 from lockcache.filestream.scan import measure_shard
 
-__all__ = ["accounting_is_exact", "bytes_on_disk", "fill", "names_on_disk", "photograph", "stage_and_hang"]
+__all__ = ["accounting_is_exact", "bytes_on_disk", "fill", "grow", "names_on_disk", "photograph", "stage_and_hang"]
 
 
 def fill(root: Path, entries: int, size_bytes: int, first: int = 0) -> list[Path]:
@@ -31,6 +31,15 @@ def fill(root: Path, entries: int, size_bytes: int, first: int = 0) -> list[Path
         _age(path, 10**9 + number)
         made.append(path)
     return made
+
+
+def grow(root: Path, numbers: range) -> None:
+    """Files of 10,000 bytes in folders, used in the order of their numbers."""
+    for number in numbers:
+        path = root / f"{number % 7}" / "deep" / f"{number}.cubin"
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        path.write_bytes(bytes(10_000))
+        _age(path, 10**9 + number)
 
 
 def _age(path: Path, used_seconds: int) -> None:

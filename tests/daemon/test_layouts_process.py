@@ -14,7 +14,7 @@ import pytest
 
 from lockcache import FileStreamProgramCache
 from tests.daemon.material import fill as fill_as_stranger
-from tests.daemon.material import photograph
+from tests.daemon.material import grow, photograph
 from tests.daemon.pyptx_crowd import store
 from tests.daemon.running import RunningDaemon, run_daemon, until
 from tests.daemon.triton_format import compile_many, fill, key_of, keys_on_disk, put, set_age
@@ -36,15 +36,6 @@ def bytes_of(root: Path) -> int:
 
 def events_of(stdout: str) -> dict[str, dict[str, Any]]:
     return {said["event"]: said for said in map(json.loads, stdout.splitlines())}
-
-
-def grow(root: Path, numbers: range) -> None:
-    """Files in folders, used in the order of their numbers."""
-    for number in numbers:
-        path = root / f"{number % 7}" / "deep" / f"{number}.cubin"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(bytes(10_000))
-        os.utime(path, (10**9 + number, 10**9 + number))
 
 
 # ---- one pass --------------------------------------------------------------------------------------------------------

@@ -1,0 +1,138 @@
+"""A directory that somebody opens to others while it is kept is left alone until that is mended."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from lockcache_daemon.settings import Settings
+from lockcache_daemon.shared import SharedBudgets
+from tests.daemon.asking import Watched, get
+from tests.daemon.keeping import CAP, Kept
+from tests.daemon.material import fill, grow, photograph
+from tests.daemon.pyptx_crowd import store
+from tests.daemon.running import until
+from tests.daemon.triton_format import fill as fill_as_triton
+
+SOMEBODY = 65534
+
+FILL: dict[str, Callable[[Path], object]] = {
+    "lockcache": lambda root: fill(root, 150, 10_000),
+    "cuda.core": lambda root: fill(root, 150, 10_000),
+    "pyptx": lambda root: store(root, range(120)),
+    "triton": lambda root: fill_as_triton(root, range(150)),
+    "files": lambda root: grow(root, range(150)),
+}
+
+
+def bytes_of(root: Path) -> int:
+    return sum(path.lstat().st_size for path in root.rglob("*") if path.is_file() and "lockcache" not in path.parts)
+
+
+@pytest.mark.parametrize("layout", FILL)
+def test_a_directory_that_is_opened_to_others_is_left_alone_and_kept_again_when_that_is_mended(
+    layout: str, cache_path: Path, keep: Callable[..., Kept]
+) -> None:
+    cache_path.mkdir(mode=0o700)
+    kept = keep(cache_path, layout)
+    kept.keeper.tick()
+    FILL[layout](cache_path)
+    assert bytes_of(cache_path) > CAP
+    cache_path.chmod(0o777)
+    before = photograph(cache_path)
+    for _ in range(5):
+        kept.keeper.tick()
+    assert photograph(cache_path) == before
+    (error,) = kept.said("error")
+    assert error["error"]["kind"] == "UnsafeCacheDirError"
+    assert f"chmod -R go-w {cache_path}" in error["error"]["message"]
+    assert not kept.keeper.is_well
+    cache_path.chmod(0o700)
+    until(lambda: kept.keeper.tick() is None and bytes_of(cache_path) <= CAP)
+    assert len(kept.said("recovered")) == 1
+    assert kept.keeper.is_well
+
+
+@pytest.mark.parametrize("folder", ["entries", "tmp", "lockcache", "lockcache/locks"])
+def test_a_folder_below_that_is_opened_to_others_counts_as_well(
+    folder: str, cache_path: Path, keep: Callable[..., Kept]
+) -> None:
+    kept = keep(cache_path)
+    kept.keeper.tick()
+    (cache_path / folder).chmod(0o770)
+    kept.keeper.tick()
+    assert [said["error"]["kind"] for said in kept.said("error")] == ["UnsafeCacheDirError"]
+    (cache_path / folder).chmod(0o700)
+    kept.keeper.tick()
+    assert kept.keeper.is_well
+
+
+@pytest.mark.root
+@pytest.mark.parametrize("layout", ["lockcache", "files"])
+def test_a_directory_that_is_given_to_somebody_else_is_left_alone(
+    layout: str, cache_path: Path, keep: Callable[..., Kept]
+) -> None:
+    kept = keep(cache_path, layout)
+    kept.keeper.tick()
+    os.chown(cache_path, SOMEBODY, SOMEBODY)
+    before = photograph(cache_path)
+    kept.keeper.tick()
+    assert photograph(cache_path) == before
+    assert f"belongs to uid {SOMEBODY}" in kept.said("error")[0]["error"]["message"]
+    os.chown(cache_path, os.geteuid(), os.getegid())
+    kept.keeper.tick()
+    assert kept.keeper.is_well
+
+
+def test_a_symlink_in_the_place_of_a_folder_is_seen_at_the_next_tick(
+    cache_path: Path, tmp_path: Path, keep: Callable[..., Kept]
+) -> None:
+    kept = keep(cache_path)
+    kept.keeper.tick()
+    (cache_path / "entries").rmdir()
+    (tmp_path / "elsewhere").mkdir(mode=0o700)
+    (cache_path / "entries").symlink_to(tmp_path / "elsewhere")
+    kept.keeper.tick()
+    assert "in the way of a cache directory" in str(kept.said("error")[0]["error"])
+    (cache_path / "entries").unlink()
+    for _ in range(2):  # the first makes the folder anew
+        kept.keeper.tick()
+    assert kept.keeper.is_well
+
+
+def test_what_cannot_be_touched_counts_for_a_total_and_loses_nothing(tmp_path: Path, keep: Callable[..., Kept]) -> None:
+    fill(tmp_path / "open", 50, 10_000)
+    fill(tmp_path / "private", 50, 10_000, first=50)
+    keepers = [keep(tmp_path / name).keeper for name in ("open", "private")]
+    budgets, plenty = SharedBudgets(), Settings.model_validate({"total": "10M"})
+    for keeper in keepers:
+        keeper.tick()
+    budgets.tick(plenty, keepers)
+    (tmp_path / "open").chmod(0o777)
+    for keeper in keepers:
+        keeper.tick()
+    before = photograph(tmp_path / "open")
+    budgets.tick(Settings.model_validate({"total": "800k"}), keepers)
+    assert photograph(tmp_path / "open") == before
+    assert bytes_of(tmp_path / "private") <= 300_000
+
+
+def test_health_and_metrics_say_that_a_directory_is_unsafe_for_as_long_as_it_is(cache_path: Path) -> None:
+    with Watched("--max-size", "1M", cache_path) as daemon:
+        cache_path.chmod(0o777)
+        assert daemon.wait_for("error")["error"]["kind"] == "UnsafeCacheDirError"
+        status, _, body = get(daemon.port, "/healthz")
+        assert status == 503
+        assert b"may be written by other users" in body
+        assert daemon.metric("lockcache_directory_up", directory=str(cache_path)) == 0
+        errors = daemon.metric("lockcache_errors_total", directory=str(cache_path))
+        assert errors is not None
+        assert errors > 0
+        cache_path.chmod(0o700)
+        daemon.wait_for("recovered")
+        until(lambda: get(daemon.port, "/healthz")[0] == 200)  # an answer is kept for a second
+        assert daemon.end(signal.SIGTERM) == 0
