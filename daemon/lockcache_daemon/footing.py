@@ -1,8 +1,13 @@
-"""Whether a directory is still what was opened: as safe as then.
+"""Whether a directory is still what was opened: as safe as then, and where it was mounted.
 
 Keeps the promise of :mod:`lockcache.filestream.safety` over time: a daemon runs for months, and a directory that
 somebody opens to others meanwhile (chmod, chown) is not swept, counted or verified until that is mended. What is looked
 at is the root and the folders that are checked at an opening, by their modes and owners: five stats a tick, 7 us.
+
+One that is deleted is made anew, because programs make it anew too and need the cap. One whose file system was unmounted
+underneath (``umount -l``: an ordinary one is refused while we have files open there) looks the same from inside, and
+must not be: what is below a mount point is another disk, most often the system's. The two are told apart by the mount
+table: on a deleted directory's path the same mount is on top as before.
 
 Not promised: that a shard's own folder is looked at, which is out of others' reach below a private root; nor that
 nothing was planted between two looks. What is there is verified before it is served, as ever.
@@ -10,12 +15,14 @@ nothing was planted between two looks. What is there is verified before it is se
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Callable
 
+from lockcache.doctor.mounts import mount_of
 from lockcache.filestream.layout import Layout
 
-__all__ = ["Footing"]
+__all__ = ["Footing", "Ground"]
 
 _Look = tuple[tuple[int, int, int, int] | None, ...]
 
@@ -43,6 +50,27 @@ class Footing:
         # The root may be reached through a symlink.
         root, *below = self._layout.directories()
         return (_of(root, follow_symlinks=True), *(_of(path) for path in below))
+
+
+class Ground:
+    """The mount that a directory was on when it was opened last."""
+
+    def __init__(self, root: str) -> None:
+        self._root = root
+        self._point = ""
+
+    def remember(self) -> None:
+        """It is open now."""
+        mount = mount_of(self._root)
+        self._point = "" if mount is None else mount.point
+
+    def check(self) -> None:
+        """Raises :class:`OSError` as long as nothing is mounted where the directory was, so that it may not be made."""
+        mount = mount_of(self._root) if self._point else None
+        # Whatever was mounted there since will do: a file server that came back may have another number.
+        if mount is not None and len(mount.point) < len(self._point):
+            why = f"was unmounted from {self._point} and is not made below it; mount it again, or start the daemon anew"
+            raise OSError(errno.ENODEV, why, self._root)
 
 
 def _of(path: str, *, follow_symlinks: bool = False) -> tuple[int, int, int, int] | None:

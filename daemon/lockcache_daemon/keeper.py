@@ -21,7 +21,7 @@ from lockcache.filestream.usage import Slot
 from lockcache_daemon.ageing import Ageing
 from lockcache_daemon.attempts import Attempts
 from lockcache_daemon.cap import Cap
-from lockcache_daemon.footing import Footing
+from lockcache_daemon.footing import Footing, Ground
 from lockcache_daemon.instance import AlreadyServedError, Instance
 from lockcache_daemon.policing import repair_policy
 from lockcache_daemon.repairs import Tidings
@@ -65,6 +65,7 @@ class Keeper:
         self._make_parts = parts
         self._open: _Open | None = None
         self._standby: Standby | None = None
+        self._ground = Ground(root)
         self._cap = Cap(root, rules, report)
         self._attempts = Attempts(root, report, stop)
         self._status = Status()
@@ -104,6 +105,7 @@ class Keeper:
 
         Raises :class:`AlreadyServedError`, what else opening such a directory raises, and :class:`Stopped`.
         """
+        self._ground.check()
         opening = Opening(self.root, self.rules, self._stop, self._share_of_duty)
         try:
             store = self._open_store(opening)
@@ -119,6 +121,7 @@ class Keeper:
             raise
         kept = Kept(self.root, store, self.rules, self._report, self._stop, self._share_of_duty)
         ageing = Ageing(store.entries, self.rules.interval_seconds, self._share_of_duty)
+        self._ground.remember()
         self._open = _Open(store, instance, ageing, [make(kept) for make in self._make_parts])
         self._cap.forget()
         self._attempts.take(self._obey_policy)
@@ -133,6 +136,7 @@ class Keeper:
         except AlreadyServedError as error:
             if not self.may_stand_by:
                 raise
+            self._ground.remember()
             self._standby = Standby(Layout(self.root))
             self._report.standing_by(self.root, error)
 

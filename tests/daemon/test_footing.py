@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -136,3 +138,64 @@ def test_health_and_metrics_say_that_a_directory_is_unsafe_for_as_long_as_it_is(
         daemon.wait_for("recovered")
         until(lambda: get(daemon.port, "/healthz")[0] == 200)  # an answer is kept for a second
         assert daemon.end(signal.SIGTERM) == 0
+
+
+@pytest.mark.root
+@pytest.mark.parametrize("layout", ["lockcache", "pyptx", "files"])
+@pytest.mark.parametrize("below", ["", "cache", "a/cache"])
+def test_what_was_unmounted_underneath_is_not_made_below_the_mount_point_and_kept_again_when_it_is_back(
+    below: str, layout: str, mount_tmpfs: Callable[[str], Path], keep: Callable[..., Kept]
+) -> None:
+    point = mount_tmpfs("size=8m")
+    root = point / below
+    kept = keep(root, layout)
+    FILL[layout](root)
+    kept.keeper.tick()
+    subprocess.run(["umount", "-l", point], check=True)
+    for _ in range(3):
+        kept.keeper.tick()
+    assert os.listdir(point) == []
+    assert not kept.keeper.is_well
+    (error,) = kept.said("error")
+    assert f"was unmounted from {point}" in error["error"]["message"]
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8m,mode=0700", "another", point], check=True)
+    kept.keeper.tick()
+    assert kept.keeper.is_well
+    FILL[layout](root)
+    until(lambda: kept.keeper.tick() is None and bytes_of(root) <= CAP)
+    kept.keeper.close()
+
+
+@pytest.mark.root
+def test_a_directory_that_is_deleted_on_its_mount_is_made_anew(
+    mount_tmpfs: Callable[[str], Path], keep: Callable[..., Kept]
+) -> None:
+    root = mount_tmpfs("size=8m") / "a" / "cache"
+    kept = keep(root)
+    kept.keeper.tick()
+    shutil.rmtree(root.parent)
+    kept.keeper.tick()
+    assert kept.keeper.is_well
+    assert (root / "lockcache" / "policy.json").exists()
+    kept.keeper.close()
+
+
+@pytest.mark.root
+def test_who_stands_by_does_not_take_over_what_was_unmounted(
+    mount_tmpfs: Callable[[str], Path], keep: Callable[..., Kept]
+) -> None:
+    point = mount_tmpfs("size=8m")
+    first = keep(point / "cache")
+    second = Kept(point / "cache")
+    second.keeper.may_stand_by = True
+    second.keeper.open_or_stand_by()
+    assert second.keeper.is_standing_by
+    subprocess.run(["umount", "-l", point], check=True)
+    first.keeper.close()
+    for _ in range(3):
+        second.keeper.tick()
+    assert os.listdir(point) == []
+    assert "was unmounted" in second.said("error")[0]["error"]["message"]
+    second.keeper.close()
+    with second.stop:
+        subprocess.run(["mount", "-t", "tmpfs", "another", point], check=True)  # for the fixture to unmount
