@@ -2,12 +2,12 @@
 
 Keeps the promise of :mod:`lockcache.filestream.safety` over time: a daemon runs for months, and a directory that
 somebody opens to others meanwhile (chmod, chown) is not swept, counted or verified until that is mended. What is looked
-at is the root and the folders that are checked at an opening, by their modes and owners: five stats a tick, 7 us.
+at is the root and the folders that are checked at an opening, by their modes and owners: five stats a tick, 10 us.
 
-One that is deleted is made anew, because programs make it anew too and need the cap. One whose file system was unmounted
-underneath (``umount -l``: an ordinary one is refused while we have files open there) looks the same from inside, and
-must not be: what is below a mount point is another disk, most often the system's. The two are told apart by the mount
-table: on a deleted directory's path the same mount is on top as before.
+One that is deleted is made anew, because programs make it anew too and need the cap. One whose file system was
+unmounted underneath (``umount -l``: an ordinary one is refused while we have files open there) looks the same from
+inside, and must not be: what is below a mount point is another disk, most often the system's. The two are told apart by
+the mount table: on a deleted directory's path the same mount is on top as before.
 
 Not promised: that a shard's own folder is looked at, which is out of others' reach below a private root; nor that
 nothing was planted between two looks. What is there is verified before it is served, as ever.
