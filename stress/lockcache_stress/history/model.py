@@ -5,26 +5,32 @@ a put makes its value the register's, a removal empties it, a hit needs exactly 
 nothing there. A put that the cache gave up, and a removal by a process that was killed meanwhile, may each have taken
 effect or not; an open one at any time after its begin.
 
-The search follows Wing and Gong (1993) as Lowe (2017) orders it: events in the order of time; an operation is placed
-only when its end is met, with whatever pending ones have to come before it. What is carried along is the set of
-all possible states. Where that set grows past a limit the answer is ``UNKNOWN``, which is not ``OK``.
+The search follows Wing and Gong (1993) as Lowe (2017) orders it: events in the order of time; a write is placed only
+when an end is met that needs it. What is carried along is the set of all possible states. Three rules keep it small
+without losing an order that would do:
+
+- A read changes nothing, so it is placed in the first state that lets it.
+- A value that is still to be read must not be overwritten, unless another put can bring it back.
+- A put whose value nobody reads is placed with the next write, right in front of it, as if it had never been.
+
+Where the set grows past a limit all the same the answer is ``UNKNOWN``, which is not ``OK``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Final, NamedTuple
 
-from lockcache_stress.history.operations import Kind, Operation, Value
+from lockcache_stress.history.operations import OPEN, Kind, Operation, Value
 
-__all__ = ["Checked", "Possible", "Ruling", "check"]
+__all__ = ["Checked", "Possible", "Ruling", "check", "is_illegal"]
 
 #: Possible states at one time; a history of sixteen processes stays under a hundred.
 _MOST_POSSIBLE: Final = 20_000
 
-_EMPTIES: Final = (Kind.REMOVED, Kind.DROPPED)
+_WRITES: Final = (Kind.PUT, Kind.REMOVED, Kind.DROPPED)
 
 
 class Ruling(Enum):
@@ -66,11 +72,23 @@ def check(
 ) -> Checked:
     """Judge one key's operations, given in the order of their begins. ``initially``: what the register may hold."""
     starts = frozenset(initially)
+    found = _search(operations, starts, most)
+    return found if found.at is None or found.ruling is Ruling.UNKNOWN else _first(operations, starts, most, found)
+
+
+def is_illegal(operations: Sequence[Operation], initially: Iterable[Value | None]) -> bool:
+    """As :func:`check`, for who need not know where."""
+    return _search(operations, frozenset(initially), _MOST_POSSIBLE).ruling is Ruling.ILLEGAL
+
+
+def _search(operations: Sequence[Operation], starts: frozenset[Value | None], most: int) -> Checked:
+    """The ruling; an illegal history may be found out before the operation that cannot have ended as it did."""
     possible = {Possible(value, frozenset()) for value in starts}
     pending: set[int] = set()
     ending = 0  # of the pending ones, those that will end
     quiet, quiet_values = 0, starts
-    for _, is_end, index in _events(_without_unseen(operations)):
+    reads = _Reads(operations)
+    for _, is_end, index in _events(_without_unseen(operations, reads)):
         if not is_end:
             if not ending:
                 quiet, quiet_values = index, frozenset(each.value for each in possible)
@@ -79,7 +97,7 @@ def check(
             continue
         ending -= 1
         try:
-            possible = _place(operations, possible, pending, index, most)
+            possible = _place(reads, possible, pending, index, most)
         except _TooManyError:
             return Checked(Ruling.UNKNOWN, index, quiet, quiet_values)
         pending.discard(index)
@@ -88,12 +106,31 @@ def check(
     return Checked(Ruling.OK)
 
 
-def _without_unseen(operations: Sequence[Operation]) -> Iterator[tuple[int, Operation]]:
+def _first(operations: Sequence[Operation], starts: frozenset[Value | None], most: int, found: Checked) -> Checked:
+    """Where what had happened until then is illegal for the first time, by halving what comes in question.
+
+    What is not over at a moment tells nothing yet: a read is left out, a write may have taken effect or not.
+    """
+    ends = sorted((each.end_ns, index) for index, each in enumerate(operations) if not each.is_open)
+    low, high = next(place for place, (_, index) in enumerate(ends) if index == found.at), len(ends) - 1
+    while low < high:
+        middle = (low + high) // 2
+        kept = [(index, each) for index, each in enumerate(operations) if each.begin_ns <= ends[middle][0]]
+        over = {index for _, index in ends[: middle + 1]}
+        kept = [(index, each) for index, each in kept if index in over or each.kind in _WRITES]
+        part = [each if index in over else replace(each, end_ns=OPEN) for index, each in kept]
+        tried = _search(part, starts, most)
+        if tried.ruling is Ruling.ILLEGAL:
+            high, found = middle, replace(tried, quiet_from=kept[tried.quiet_from][0])
+        else:
+            low = middle + 1
+    return replace(found, at=ends[high][1])
+
+
+def _without_unseen(operations: Sequence[Operation], reads: _Reads) -> Iterator[tuple[int, Operation]]:
     """All but open puts whose value nobody read: they explain nothing, and each of them doubles the states."""
-    read = {each.value for each in operations if each.kind is Kind.HIT}
-    is_any_seen = any(each.kind is Kind.HIT_UNKNOWN for each in operations)
     for index, each in enumerate(operations):
-        if is_any_seen or not each.is_open or each.kind is not Kind.PUT or each.value in read:
+        if not (each.is_open and reads.is_unread(each)):
             yield index, each
 
 
@@ -107,19 +144,33 @@ def _events(operations: Iterable[tuple[int, Operation]]) -> list[tuple[int, bool
     return sorted(events)
 
 
-def _place(
-    operations: Sequence[Operation], possible: set[Possible], pending: set[int], index: int, most: int
-) -> set[Possible]:
+def _place(reads: _Reads, possible: set[Possible], pending: set[int], index: int, most: int) -> set[Possible]:
     """Every state in which operation ``index`` has taken effect, whatever pending ones came before it."""
+    operations, now_ns = reads.operations, reads.operations[index].end_ns
+    writes = [each for each in pending if operations[each].kind in _WRITES]
+    unread = frozenset(each for each in writes if reads.is_unread(operations[each]))
+    readers: dict[Value | None, frozenset[int]] = {}
+
+    def settled(value: Value | None, placed: frozenset[int]) -> Possible:
+        if value not in readers:
+            others = (each for each in pending if operations[each].kind not in _WRITES)
+            readers[value] = frozenset(each for each in others if _may_read(operations[each], value))
+        return Possible(value, placed | readers[value])
+
     done: set[Possible] = set()
-    seen = set(possible)
-    left = list(possible)
+    seen = {settled(*state) for state in possible}
+    left = list(seen)
     while left:
         state = left.pop()
         if index in state.placed:
             done.add(Possible(state.value, state.placed - {index}))
             continue
-        for following in _steps(operations, state, pending):
+        if reads.needs(state, pending, now_ns):
+            continue
+        for write in writes:
+            if write in state.placed:
+                continue
+            following = settled(_written(operations[write]), state.placed | unread | {write})
             if following not in seen:
                 if len(seen) >= most:
                     raise _TooManyError
@@ -128,15 +179,37 @@ def _place(
     return done
 
 
-def _steps(operations: Sequence[Operation], state: Possible, pending: set[int]) -> Iterable[Possible]:
-    for index in pending - state.placed:
-        operation, placed = operations[index], state.placed | {index}
-        if operation.kind is Kind.PUT:
-            yield Possible(operation.value, placed)
-        elif operation.kind in _EMPTIES:
-            yield Possible(None, placed)
-        elif _may_read(operation, state.value):
-            yield Possible(state.value, placed)
+class _Reads:
+    """Which values are read, and how late."""
+
+    def __init__(self, operations: Sequence[Operation]) -> None:
+        self.operations = operations
+        self._last_begin_ns: dict[Value | None, int] = {}
+        self._puts: dict[Value | None, list[int]] = {}
+        self._is_any_seen = False
+        for index, each in enumerate(operations):
+            if each.kind is Kind.HIT:
+                self._last_begin_ns[each.value] = each.begin_ns  # in the order of begins: the last one stays
+            elif each.kind is Kind.PUT:
+                self._puts.setdefault(each.value, []).append(index)
+            self._is_any_seen |= each.kind is Kind.HIT_UNKNOWN
+
+    def is_unread(self, write: Operation) -> bool:
+        """Whether it is a put whose value no read gives, for certain."""
+        return write.kind is Kind.PUT and not self._is_any_seen and write.value not in self._last_begin_ns
+
+    def needs(self, state: Possible, pending: set[int], now_ns: int) -> bool:
+        """Whether what the register holds is still to be read by who has not begun, and cannot come back."""
+        if self._last_begin_ns.get(state.value, now_ns) <= now_ns:
+            return False
+        return not any(
+            self.operations[put].begin_ns > now_ns or (put in pending and put not in state.placed)
+            for put in self._puts.get(state.value, ())
+        )
+
+
+def _written(operation: Operation) -> Value | None:
+    return operation.value if operation.kind is Kind.PUT else None
 
 
 def _may_read(operation: Operation, value: Value | None) -> bool:

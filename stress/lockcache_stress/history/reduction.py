@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from lockcache_stress.history.model import Checked, Ruling, check
+from lockcache_stress.history.model import Checked, check, is_illegal
 from lockcache_stress.history.operations import Kind, Operation, Value
 
 __all__ = ["Reduced", "reduce_history"]
@@ -41,7 +41,7 @@ def reduce_history(operations: Sequence[Operation], checked: Checked) -> Reduced
     window = [each for each in operations if each.begin_ns <= last.end_ns]
     first_ns = operations[checked.quiet_from].begin_ns
     late = [each for each in window if each.begin_ns >= first_ns or each.is_open]
-    part, initially = (late, checked.quiet_values) if _is_illegal(late, checked.quiet_values) else (window, _NOTHING)
+    part, initially = (late, checked.quiet_values) if is_illegal(late, checked.quiet_values) else (window, _NOTHING)
     part = _without_reads(part, initially, last)
     impossible = check(part, initially).at
     return Reduced(part, initially, last if impossible is None else part[impossible])
@@ -56,16 +56,12 @@ def _without_reads(part: list[Operation], initially: frozenset[Value | None], la
             left_out = {id(each) for each in reads[start : start + size]}
             less = [each for each in part if id(each) not in left_out]
             tries -= 1
-            if _is_illegal(less, initially):
+            if is_illegal(less, initially):
                 part = less
             if not tries:
                 break
         size //= 2
     return part
-
-
-def _is_illegal(operations: Sequence[Operation], initially: frozenset[Value | None]) -> bool:
-    return check(operations, initially).ruling is Ruling.ILLEGAL
 
 
 _NOTHING: frozenset[Value | None] = frozenset((None,))
