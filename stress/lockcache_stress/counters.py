@@ -11,7 +11,7 @@ from typing import Final
 
 from lockcache_stress.plan import Plan
 
-__all__ = ["COUNTED", "Counters", "recorded_until_ns"]
+__all__ = ["COUNTED", "LARGEST", "Counters"]
 
 #: What every worker counts, in the order of its row.
 COUNTED: Final = (
@@ -38,7 +38,8 @@ COUNTED: Final = (
     "kept_older",
     "hits_in_trouble",
 )
-_LARGEST: Final = ("longest_wait_us",)
+#: Of those the ones whose sum says nothing: the largest counts.
+LARGEST: Final = ("longest_wait_us",)
 _INDEX: Final = {name: index for index, name in enumerate(COUNTED)}
 # Before the rows: when workers may begin (0: not yet), and when they must stop, on the shared clock.
 _GO: Final = 0
@@ -82,7 +83,7 @@ class Counters:
 
     def totals(self) -> dict[str, int]:
         """Every counter, over all workers: their sum, or the largest where a sum says nothing."""
-        return {name: self.largest(name) if name in _LARGEST else self.total(name) for name in COUNTED}
+        return {name: self.largest(name) if name in LARGEST else self.total(name) for name in COUNTED}
 
     @property
     def go_us(self) -> int:
@@ -105,8 +106,3 @@ class Counters:
 
     def _cell(self, writer: int, name: str) -> int:
         return _HEADER + writer * len(COUNTED) + _INDEX[name]
-
-
-def recorded_until_ns(plan: Plan, counters: Counters) -> int:
-    """When recording ends, on the clock that all processes share. Requires: they were let go."""
-    return counters.go_us * 1000 + int(plan.record_seconds * 1e9)

@@ -7,7 +7,6 @@ import shutil
 from collections.abc import Callable
 from glob import glob
 
-from lockcache_stress.counters import Counters, recorded_until_ns
 from lockcache_stress.history.operations import load_histories
 from lockcache_stress.history.timeline import as_html, as_text
 from lockcache_stress.history.verdict import judge_histories
@@ -18,9 +17,7 @@ __all__ = ["judge", "keep"]
 
 def judge(outcome: Outcome, progress: Callable[[float], object]) -> None:
     """Judge every key's history; the smallest illegal part becomes the first of the findings."""
-    plan = outcome.plan
-    until_ns = recorded_until_ns(plan, Counters(plan))
-    outcome.histories = judged = judge_histories(load_histories(plan.control, until_ns), progress)
+    outcome.histories = judged = judge_histories(load_histories(outcome.plan.control), progress)
     if judged.smallest is not None:
         key, reduced = judged.smallest
         outcome.findings.insert(0, {"key": key, "error": f"the history of key {key} is illegal:\n{as_text(reduced)}"})

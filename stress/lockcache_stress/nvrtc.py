@@ -69,31 +69,31 @@ def _options(slot: Slot) -> Any:
 
 
 def compile_references(
-    slots: list[Slot], control: str, progress: Callable[[int, int], None], processes: int | None = None
+    slots: list[Slot], folder: str, progress: Callable[[int, int], None], processes: int | None = None
 ) -> None:
-    """Compile every variant of every slot, in as many processes as there are cores, into one file under ``control``."""
+    """Compile every variant of every slot, in as many processes as there are cores, into one file in ``folder``."""
     work = [(slot, variant) for slot in slots for variant in range(slot.variants)]
     index: list[tuple[int, int]] = []
     context = multiprocessing.get_context("spawn")
     workers = processes or min(len(work), os.cpu_count() or 1)
     with interrupts_blocked():
         pool = context.Pool(workers)
-    with pool, open(os.path.join(control, _BINARY), "wb") as file:
+    with pool, open(os.path.join(folder, _BINARY), "wb") as file:
         for done, cubin in enumerate(pool.imap(_compile, work, chunksize=2), 1):
             index.append((file.tell(), len(cubin)))
             file.write(cubin)
             progress(done, len(work))
-    with open(os.path.join(control, _INDEX), "w") as file_json:
+    with open(os.path.join(folder, _INDEX), "w") as file_json:
         json.dump(index, file_json)
 
 
 class References:
     """The reference cubins, mapped from the file: all workers share one copy."""
 
-    def __init__(self, slots: list[Slot], control: str) -> None:
-        with open(os.path.join(control, _INDEX)) as file_json:
+    def __init__(self, slots: list[Slot], folder: str) -> None:
+        with open(os.path.join(folder, _INDEX)) as file_json:
             index = iter(json.load(file_json))
-        with open(os.path.join(control, _BINARY), "rb") as file:
+        with open(os.path.join(folder, _BINARY), "rb") as file:
             self._map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         self._places = [[next(index) for _ in range(slot.variants)] for slot in slots]
 

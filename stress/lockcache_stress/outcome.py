@@ -68,6 +68,8 @@ class Outcome:
     working_set_bytes: int | None = None
     #: Whether the recorded histories are those of registers.
     histories: Judged | None = None
+    #: Of a run in several rounds: what each of them came to.
+    rounds: list[dict[str, Any]] = field(default_factory=list)
 
     @property
     def name(self) -> str:
@@ -204,6 +206,7 @@ class Outcome:
             "put_us": _percentiles(self.puts),
             "histories": self.histories and self.histories.as_json(),
             "daemon": self.daemon,
+            "rounds": self.rounds,
             "findings": self.findings,
             "checks": [vars(check) for check in self.checks()],
         }

@@ -46,9 +46,6 @@ class Plan:
     plant: str | None = None
     #: Whether to end at the first thing that is wrong.
     fail_fast: bool = False
-    #: For how long histories are recorded, from the begin. Bounds what they take on disk and to judge: some 100 bytes
-    #: and 20 us of one core for each operation.
-    record_seconds: float = 60.0
     #: Whether workers are stopped now and then to count the bytes on the disk.
     samples: bool = True
     #: Names of checks that are only told here, since the trouble that this scenario makes breaks what they rest on.

@@ -47,6 +47,8 @@ class Peaks:
     disk: Samples = field(default_factory=Samples)
     accounted: Samples = field(default_factory=Samples)
     statvfs: Samples = field(default_factory=Samples)
+    #: When the rounds of a run began on those plots' axis, where there are several.
+    begins_seconds: list[float] = field(default_factory=list)
 
 
 class Sampler:

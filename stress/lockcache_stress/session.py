@@ -1,11 +1,14 @@
-"""One stress run from options to outcome: directory, daemon, references, workers, and a look at what is left."""
+"""A stress run from options to outcome: rounds; directory, daemon, references, workers, and a look at what is left."""
 
 from __future__ import annotations
 
+import os
+import tempfile
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from typing import Final
+from functools import partial
+from typing import Any, Final
 
 from lockcache_stress import nvrtc
 from lockcache_stress.aftermath import inspect
@@ -19,14 +22,12 @@ from lockcache_stress.kernels import make_slots
 from lockcache_stress.outcome import Outcome
 from lockcache_stress.plan import Plan, Scenario
 from lockcache_stress.relay import Relay
+from lockcache_stress.rounds import ROUND_SECONDS, Round, Show, cut, run_rounds
 from lockcache_stress.runner import run
 from lockcache_stress.scenarios import nvrtc as nvrtc_scenario
 from lockcache_stress.workspace import Workspace, workspace
 
 __all__ = ["Options", "Show", "run_bytes", "run_nvrtc"]
-
-#: Told what is going on: a stage's name, the share of it that is done, and a few words.
-Show = Callable[[str, float, str], None]
 
 # As many as any slot has.
 _NVRTC_VARIANTS: Final = 3
@@ -45,10 +46,29 @@ class Options:
     fail_fast: bool = False
     #: Where to leave the histories, and the drawing of one that is illegal.
     histories: str | None = None
+    #: No round is longer.
+    round_seconds: float = ROUND_SECONDS
 
 
 def run_bytes(scenario: Scenario, options: Options, show: Show) -> Outcome:
-    """Run a plain byte scenario."""
+    """Run a plain byte scenario, in rounds if it is long. ``seconds`` of one that ends by itself are only a limit."""
+    if scenario.ends_by_itself:
+        return _run_bytes(scenario, options, show)
+    return _in_rounds(options, show, partial(_run_bytes, scenario))
+
+
+def _in_rounds(options: Options, show: Show, run_one: Callable[[Options, Show], Outcome]) -> Outcome:
+    def run_round(each: Round, shown: Show) -> Outcome:
+        histories = options.histories
+        if histories is not None and each.of > 1:
+            histories = os.path.join(histories, each.folder)
+        return run_one(replace(options, seconds=each.seconds, seed=each.seed, histories=histories), shown)
+
+    rounds = cut(options.seconds, options.seed, options.round_seconds)
+    return run_rounds(rounds, run_round, show, fail_fast=options.fail_fast)
+
+
+def _run_bytes(scenario: Scenario, options: Options, show: Show) -> Outcome:
     with ExitStack() as stack:
         space = _make_place(scenario, options, stack)
         plan = replace(
@@ -101,32 +121,40 @@ def _run_relay(scenario: Scenario, plan: Plan, space: Workspace, options: Option
 
 
 def run_nvrtc(options: Options, *, kernels: int, gpu: str, with_daemon: bool, show: Show) -> Outcome:
-    """Run the NVRTC scenario; ``gpu`` is auto, on or off."""
+    """Run the NVRTC scenario, in rounds if it is long; ``gpu`` is auto, on or off."""
     archs, gpu_arch = _find_archs(gpu)
     slots = make_slots(kernels, options.seed, archs)
-    with ExitStack() as stack:
-        space = stack.enter_context(workspace(options.directory))
-        nvrtc.compile_references(
-            slots, space.control, lambda done, all_: show("references", done / all_, f"{done}/{all_}")
-        )
+    with tempfile.TemporaryDirectory(prefix="lockcache-stress-", ignore_cleanup_errors=True) as folder:
+        nvrtc.compile_references(slots, folder, lambda done, all_: show("references", done / all_, f"{done}/{all_}"))
+        extra = {
+            "kernels": kernels,
+            "kernels_seed": options.seed,
+            "archs": archs,
+            "gpu_arch": gpu_arch,
+            "references": folder,
+        }
+        outcome = _in_rounds(options, show, partial(_run_nvrtc, len(slots), extra, with_daemon))
+        outcome.working_set_bytes = nvrtc.References(slots, folder).total_bytes()
+        return outcome
+
+
+def _run_nvrtc(keys: int, extra: dict[str, Any], with_daemon: bool, options: Options, show: Show) -> Outcome:
+    with workspace(options.directory) as space:
         plan = replace(
             _plan("nvrtc", options, space),
-            keys=len(slots),
+            keys=keys,
             variants=_NVRTC_VARIANTS,
             make_step=nvrtc_scenario.make_step,
             cap_from_daemon=with_daemon,
-            extra={"kernels": kernels, "archs": archs, "gpu_arch": gpu_arch},
+            extra=extra,
         )
-        daemon = None
         if with_daemon:
             daemon = DaemonProcess(space.cache, space.control, options.max_size_bytes, history=space.control)
-        if daemon is not None:
             with daemon:
                 outcome = _run(plan, space, options, show)
             outcome.daemon = daemon.result
         else:
             outcome = _run(plan, space, options, show)
-        outcome.working_set_bytes = nvrtc.References(slots, space.control).total_bytes()
         outcome.extra_checks = inspect(outcome)
         return outcome
 

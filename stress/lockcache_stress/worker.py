@@ -18,7 +18,7 @@ from typing import Any, Final
 from lockcache import Entry, FileStreamProgramCache, ProgramCacheResource
 from lockcache_stress.bugs import BUGS, plant_bug
 from lockcache_stress.checker import ByteJudge, Judge, Verdict, is_stamped
-from lockcache_stress.counters import Counters, recorded_until_ns
+from lockcache_stress.counters import Counters
 from lockcache_stress.errors import ComputeFailedError
 from lockcache_stress.faults import plant
 from lockcache_stress.history.recording import History
@@ -243,7 +243,6 @@ def _work(worker: Worker) -> None:
     counters.set(worker.writer, "ready", 1)
     while not counters.go_us:
         time.sleep(_POLL_SECONDS)
-    worker.history.until_ns = recorded_until_ns(worker.plan, counters)
     done = 0
     while now_us() < counters.stop_us and step():
         worker.count("operations")

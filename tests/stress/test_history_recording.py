@@ -63,14 +63,6 @@ def test_a_cut_last_record_is_left_out(tmp_path, recorder):
     assert load_histories(str(tmp_path)) == {}
 
 
-def test_what_ends_after_the_moment_asked_for_is_open(tmp_path, recorder):
-    begun = recorder.begin(Kind.PUT, NAME, 0, Value(1, 1))
-    recorder.end(begun, Kind.PUT, NAME, 0, Value(1, 1))
-    (written,) = load_histories(str(tmp_path), until_ns=begun)[0]
-    assert written.is_open
-    assert load_histories(str(tmp_path), until_ns=begun - 1) == {}
-
-
 @pytest.mark.parametrize("record_files", [False, True])
 def test_evictions_and_clear_are_removals_of_the_keys_that_they_take(tmp_path, recorder, watch, record_files):
     cache = FileStreamProgramCache(tmp_path / "cache", max_size_bytes=2500, record_files=record_files)

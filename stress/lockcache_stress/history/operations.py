@@ -125,16 +125,15 @@ class Recorder:
         os.write(self._fd, _RECORD.pack(phase, kind, key, value.writer, value.serial, begun, now, name))
 
 
-def load_histories(folder: str, until_ns: int = OPEN) -> dict[int, list[Operation]]:
-    """All that was recorded in ``folder``, by key, in the order of their begins, up to a moment.
+def load_histories(folder: str) -> dict[int, list[Operation]]:
+    """All that was recorded in ``folder``, by key, in the order of their begins.
 
-    Reads of no outcome are left out, and so are removals of entries that no worker ever asked for. What ends after
-    ``until_ns`` is taken for open: it may have met what is not part of this history any more.
+    Reads of no outcome are left out, and so are removals of entries that no worker ever asked for.
     """
     numbers: dict[bytes, int] = {}
     by_name: dict[bytes, list[Operation]] = {}
     for path in sorted(Path(folder).glob(_PATTERN)):
-        for name, operation in _operations(path, until_ns):
+        for name, operation in _operations(path):
             by_name.setdefault(name, []).append(operation)
             if operation.key != _NO_NUMBER:
                 numbers[name] = operation.key
@@ -145,7 +144,7 @@ def load_histories(folder: str, until_ns: int = OPEN) -> dict[int, list[Operatio
     return found
 
 
-def _operations(path: Path, until_ns: int) -> Iterator[tuple[bytes, Operation]]:
+def _operations(path: Path) -> Iterator[tuple[bytes, Operation]]:
     process = path.stem.removeprefix("history-")
     open_now: dict[tuple[int, bytes], Operation] = {}
     blob = path.read_bytes()
@@ -153,8 +152,6 @@ def _operations(path: Path, until_ns: int) -> Iterator[tuple[bytes, Operation]]:
     whole = blob[: len(blob) - len(blob) % _RECORD.size]
     for phase, kind, key, writer, serial, begun, now, name in _RECORD.iter_unpack(whole):
         value = None if (writer, serial) == _NO_VALUE else Value(writer, serial)
-        if begun > until_ns or (phase == _END and now > until_ns):
-            continue
         if phase == _BEGIN:
             open_now[begun, name] = Operation(Kind(kind), key, begun, OPEN, value, process)
             continue

@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from lockcache_stress.history.operations import OPEN, Kind, Recorder, Value
+from lockcache_stress.history.operations import Kind, Recorder, Value
 from lockcache_stress.history.watch import Watch
 from lockcache_stress.plan import Plan
 from lockcache_stress.register import Stamp
@@ -54,8 +54,6 @@ class History:
         self._recorder = Recorder(plan.control, f"w{writer}")
         self._watch = Watch(self._recorder)
         self._names: dict[bytes, bytes] = {}
-        #: When to stop recording, on the clock of the records.
-        self.until_ns = OPEN
 
     @contextmanager
     def read(self, index: int, key: bytes) -> Iterator[Recorded]:
@@ -105,9 +103,6 @@ class History:
 
     @contextmanager
     def _record(self, index: int, key: bytes, begun_as: Kind, recorded: Recorded) -> Iterator[Recorded]:
-        if time.monotonic_ns() > self.until_ns:
-            yield recorded
-            return
         name = self._names.get(key)
         if name is None:
             name = self._names[key] = hashlib.sha256(key).digest()

@@ -26,6 +26,8 @@ class Judged:
     unknown: list[int] = field(default_factory=list)
     #: Of the illegal ones the shortest: its key, and the part of it that shows why.
     smallest: tuple[int, Reduced] | None = None
+    #: Of which part of the run that is, where it has several.
+    smallest_in: str = ""
 
     def as_json(self) -> dict[str, Any]:
         """As numbers."""

@@ -37,7 +37,7 @@ _MOST_FINDINGS: Final = 20
 class _Illegal:
     """A history that no register could have had."""
 
-    key: int
+    name: str
     explained: str
     drawing: Markup
 
@@ -117,7 +117,8 @@ def _illegal(outcome: Outcome) -> _Illegal | None:
     if outcome.histories is None or outcome.histories.smallest is None:
         return None
     key, reduced = outcome.histories.smallest
-    return _Illegal(key, explain(reduced), Markup(draw_timeline(reduced)))
+    where = outcome.histories.smallest_in
+    return _Illegal(f"key {key}, {where}" if where else f"key {key}", explain(reduced), Markup(draw_timeline(reduced)))
 
 
 def _as_json(written: Written) -> dict[str, Any]:

@@ -88,7 +88,10 @@ def bytes_over_time(peaks: Peaks, cap_bytes: int) -> Draw:
                 seconds, held = zip(*points, strict=True)
                 axes.step(seconds, [each / _MIB for each in held], where="post", label=name, color=colour, lw=1.2)
         axes.axhline(cap_bytes / _MIB, color=RED, ls="--", lw=1.2, label="cap")
-        axes.set(title="bytes over time", xlabel="seconds", ylabel="MiB", ylim=(0, None))
+        for begin in peaks.begins_seconds[1:]:
+            axes.axvline(begin, color=GREY, ls=":", lw=0.6, alpha=0.6)
+        several = f" ({len(peaks.begins_seconds)} rounds, one after the other)" if peaks.begins_seconds else ""
+        axes.set(title=f"bytes over time{several}", xlabel="seconds", ylabel="MiB", ylim=(0, None))
         add_legend(axes)
 
     return draw

@@ -38,8 +38,8 @@ class _Programs:
     def __init__(self, worker: Worker) -> None:
         plan = worker.plan
         self._worker = worker
-        self._slots = make_slots(plan.extra["kernels"], plan.seed, tuple(plan.extra["archs"]))
-        self._references = References(self._slots, plan.control)
+        self._slots = make_slots(plan.extra["kernels"], plan.extra["kernels_seed"], tuple(plan.extra["archs"]))
+        self._references = References(self._slots, plan.extra["references"])
         self._keys = [program_key(slot, plan.token) for slot in self._slots]
         self._zipf = Zipf(worker.rng, len(self._slots), 0.8)
         self._launcher = _make_launcher(plan.extra["gpu_arch"])
