@@ -186,6 +186,7 @@ def _as_json(each: Round, outcome: Outcome, failed: list[str]) -> dict[str, Any]
         "failed_checks": failed,
         "seconds": round(outcome.seconds, 3),
         **counts,
+        "kills": outcome.kills,
         "histories": outcome.histories and outcome.histories.as_json(),
     }
 

@@ -1,0 +1,329 @@
+"""A long run is a run in rounds: each judged whole, and what one of them finds is found by the run."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from lockcache_stress import commands
+from lockcache_stress.counters import COUNTED
+from lockcache_stress.errors import UnusableError
+from lockcache_stress.faults import plant
+from lockcache_stress.history.operations import load_histories
+from lockcache_stress.latency import Latencies
+from lockcache_stress.outcome import Check, Outcome
+from lockcache_stress.plan import Scenario, Step
+from lockcache_stress.rounds import Round, cut, run_rounds
+from lockcache_stress.sampler import Peaks
+from lockcache_stress.samples import Samples
+from lockcache_stress.scenarios import BYTE_SCENARIOS, TROUBLE_SCENARIOS
+from lockcache_stress.session import Options, run_bytes, run_nvrtc
+from lockcache_stress.worker import Worker
+from tests.stress.support import environment, make_plan, wait_until
+
+SEED = 7
+BY_NAME = {scenario.name: scenario for scenario in (*BYTE_SCENARIOS, *TROUBLE_SCENARIOS)}
+
+
+def silent(stage: str, share: float, words: str) -> None:
+    """Nobody watches."""
+
+
+@pytest.fixture(autouse=True)
+def _temporary_files_there(run_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(run_path))
+
+
+def run(scenario: str | Scenario, rounds: int = 3, seconds: float = 1.0, **options: Any) -> Outcome:
+    found = BY_NAME[scenario] if isinstance(scenario, str) else scenario
+    given = Options(2, rounds * seconds, found.max_size_bytes, SEED, round_seconds=seconds, **options)
+    return run_bytes(found, given, silent)
+
+
+def failed(outcome: Outcome) -> set[str]:
+    return {check.name for check in outcome.checks() if not check.ok}
+
+
+def value(outcome: Outcome, name: str) -> Check:
+    (check,) = (check for check in outcome.checks() if check.name == name)
+    return check
+
+
+# ---- how a run is cut ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seconds, count", [(0.1, 1), (59.9, 1), (60, 1), (60.1, 2), (120, 2), (121, 3), (3600, 60)])
+def test_rounds_are_of_equal_length_none_too_long_and_replayed_by_the_run_s_seed(seconds: float, count: int) -> None:
+    rounds = cut(seconds, SEED, 60.0)
+    assert [each.number for each in rounds] == list(range(1, count + 1))
+    assert {each.of for each in rounds} == {count}
+    assert sum(each.seconds for each in rounds) == pytest.approx(seconds)
+    assert len({each.seconds for each in rounds}) == 1
+    assert rounds[0].seconds <= 60
+    assert rounds[0].seed == SEED, "a run of one round is that round"
+    assert len({each.seed for each in rounds}) == count
+    assert rounds == cut(seconds, SEED, 60.0)
+    assert sorted(each.folder for each in rounds) == [each.folder for each in rounds]
+
+
+# ---- how outcomes are put together, without processes ----------------------------------------------------------------
+
+
+def made(tmp_path: Path, **changes: Any) -> Outcome:
+    outcome = Outcome(make_plan(tmp_path), seconds=1.5)
+    outcome.totals = dict.fromkeys(COUNTED, 0) | {"operations": 10, "hits": 5, "puts": 5}
+    outcome.peaks.samples = 1
+    for name, changed in changes.items():
+        if name in COUNTED:
+            outcome.totals[name] = changed
+        else:
+            setattr(outcome, name, changed)
+    return outcome
+
+
+def together(*outcomes: Outcome, fail_fast: bool = False) -> Outcome:
+    waiting = iter(outcomes)
+    rounds = cut(len(outcomes), SEED, 1.0)
+    return run_rounds(rounds, lambda each, show: next(waiting), silent, fail_fast=fail_fast)
+
+
+def test_counts_are_summed_peaks_are_the_highest_and_latencies_are_those_of_all(tmp_path: Path) -> None:
+    slow, quick = Latencies({"500": 2}), Latencies({"400": 3})
+    high, low = Peaks(samples=4, disk_bytes=900, final_bytes=10), Peaks(samples=5, disk_bytes=100, final_bytes=20)
+    one = made(tmp_path, operations=100, longest_wait_us=5, kills=1, peaks=high, gets=slow)
+    two = made(tmp_path, operations=20, longest_wait_us=4, kills=2, peaks=low, gets=quick)
+    outcome = together(one, two)
+    assert outcome.ok
+    assert (outcome.totals["operations"], outcome.totals["longest_wait_us"], outcome.kills) == (120, 5, 3)
+    assert (outcome.peaks.samples, outcome.peaks.disk_bytes, outcome.peaks.final_bytes) == (9, 900, 20)
+    assert outcome.gets.as_json() == {"500": 2, "400": 3}
+    assert (outcome.seconds, outcome.plan.seconds, outcome.plan.seed) == (3.0, 2.0, 1)
+    assert "2 rounds" in outcome.title
+
+
+def test_what_must_be_something_must_be_so_in_all_rounds_and_shows_the_worst(tmp_path: Path) -> None:
+    one, two, three = made(tmp_path, operations=100), made(tmp_path, operations=20), made(tmp_path, torn=2)
+    one.extra_checks = [Check("sweeps", "12"), Check("drift", "0 bytes", "0"), Check("asked", "yes", "yes")]
+    two.extra_checks = [Check("sweeps", "1,300"), Check("drift", "-40 bytes", "0", False), Check("asked", "yes", "yes")]
+    three.extra_checks = [
+        Check("sweeps", "7"),
+        Check("drift", "3 bytes", "0", False),
+        Check("asked", "no", "yes", False),
+    ]
+    outcome = together(one, two, three)
+    assert failed(outcome) == {"torn", "drift", "asked"}
+    assert value(outcome, "operations") == Check("operations", "130; worst 10, round 3", "> 0", True)
+    assert value(outcome, "torn") == Check("torn", "2, round 3", "0", False)
+    assert value(outcome, "foreign").value == "0"
+    assert value(outcome, "drift").value == "-40 bytes, round 2"
+    assert value(outcome, "asked").value == "no, round 3"
+    assert value(outcome, "sweeps") == Check("sweeps", "1,300, round 2")
+    assert value(outcome, "misses").value == "0"
+    assert value(outcome, "rounds") == Check("rounds", "3 of 3", "3", True)
+
+
+def test_deaths_and_findings_of_all_rounds_say_which(tmp_path: Path) -> None:
+    one = made(tmp_path, deaths=["worker 1 hung"])
+    two = made(tmp_path, findings=[{"verdict": "torn"}, {"error": "boom"}])
+    outcome = together(one, two)
+    assert outcome.deaths == ["round 1: worker 1 hung"]
+    assert outcome.findings == [{"round": 2, "verdict": "torn"}, {"round": 2, "error": "round 2: boom"}]
+    assert failed(outcome) == {"worker deaths"}
+
+
+def test_a_round_that_cannot_be_run_after_another_could_fails_the_run_and_keeps_what_was_found(tmp_path: Path) -> None:
+    def run_one(each: Round, show: object) -> Outcome:
+        if each.number == 2:
+            raise UnusableError("no daemon started")
+        return made(tmp_path)
+
+    outcome = run_rounds(cut(3, SEED, 1), run_one, silent, fail_fast=False)
+    assert failed(outcome) == {"rounds"}
+    assert value(outcome, "rounds").value == "1 of 3"
+    assert outcome.findings == [{"round": 2, "error": "round 2 could not be run: no daemon started"}]
+
+
+def test_the_first_round_that_cannot_be_run_is_the_run_s_error(tmp_path: Path) -> None:
+    def run_one(each: Round, show: object) -> Outcome:
+        raise UnusableError("no FUSE")
+
+    with pytest.raises(UnusableError, match="no FUSE"):
+        run_rounds(cut(3, SEED, 1), run_one, silent, fail_fast=False)
+
+
+def test_the_progress_is_that_of_the_whole_run_and_says_the_round(tmp_path: Path) -> None:
+    shown: list[tuple[str, float, str]] = []
+
+    def run_one(each: Round, show: Callable[[str, float, str], None]) -> Outcome:
+        show("same-key", 0.0, "starting")
+        show("same-key", 1.1, "late")
+        return made(tmp_path)
+
+    run_rounds(cut(2, SEED, 1), run_one, lambda *given: shown.append(given), fail_fast=False)
+    assert [share for _, share, _ in shown] == [0.0, 0.5, 0.5, 1.0]
+    assert shown[-1] == ("same-key", 1.0, "round 2 of 2: late")
+
+
+def test_samples_of_a_long_run_are_as_dense_at_its_begin_as_at_its_end() -> None:
+    samples = Samples()
+    for number in range(100_000):
+        samples.add(float(number), number % 7)
+    seconds = [second for second, _ in samples.points()]
+    assert max(later - earlier for earlier, later in pairwise(seconds)) < 2 * 100_000 / 1000
+    assert sum(second < 50_000 for second in seconds) == pytest.approx(len(seconds) / 2, rel=0.1)
+
+
+# ---- real runs -------------------------------------------------------------------------------------------------------
+
+
+def test_every_round_is_recorded_whole_and_the_sums_are_those_of_the_rounds(run_path: Path) -> None:
+    outcome = run("same-key")
+    assert outcome.ok, failed(outcome)
+    report = outcome.as_json()
+    rounds = report["rounds"]
+    assert [each["round"] for each in rounds] == [1, 2, 3]
+    assert [each["seed"] for each in rounds] == [each.seed for each in cut(3.0, SEED, 1.0)]
+    for name in ("operations", "hits", "puts"):
+        assert sum(each[name] for each in rounds) == report[name] > 0
+    assert report["histories"]["operations"] == sum(each["histories"]["operations"] for each in rounds)
+    assert report["histories"]["operations"] >= report["hits"] + report["misses"] + report["puts"]
+    assert len(outcome.peaks.begins_seconds) == 3
+    seconds = [second for second, _ in outcome.peaks.disk.points()]
+    assert seconds == sorted(seconds)
+    assert seconds[-1] > outcome.peaks.begins_seconds[2]
+    assert os.listdir(run_path) == []
+
+
+def stale_in_the_last_round(worker: Worker) -> Step:
+    """The same key, and a cache that gives older values, but only where the seed is the third round's."""
+    if worker.plan.seed == cut(3.0, SEED, 1.0)[2].seed:
+        worker.cache = plant(replace(worker.plan, plant="stale"), worker.writer, worker._real)
+    return BY_NAME["same-key"].make_step(worker)
+
+
+def test_a_bug_that_strikes_in_a_later_round_only_fails_the_run_and_is_drawn(run_path: Path) -> None:
+    kept = run_path / "kept"
+    scenario = replace(BY_NAME["same-key"], make_step=stale_in_the_last_round)
+    outcome = run(scenario, histories=str(kept))
+    assert not outcome.ok
+    assert failed(outcome) >= {"stale", "illegal histories"}
+    assert [each["ok"] for each in outcome.rounds] == [True, True, False]
+    assert value(outcome, "stale").value == f"{outcome.totals['stale']}, round 3"
+    assert outcome.findings[0]["error"].startswith("round 3: the history of key 0 is illegal")
+    assert {finding["round"] for finding in outcome.findings} == {3}
+    assert outcome.histories is not None
+    assert (outcome.histories.illegal, outcome.histories.smallest_in) == ([0], "round 3")
+    assert sorted(os.listdir(kept)) == ["round-1", "round-2", "round-3"]
+    assert (kept / "round-3" / "illegal-key-0.html").exists()
+    recorded = sum(len(each) for name in os.listdir(kept) for each in load_histories(str(kept / name)).values())
+    assert recorded == outcome.histories.operations
+
+
+def test_fail_fast_ends_behind_the_first_bad_round() -> None:
+    outcome = run("same-key", seconds=20.0, plant="torn", fail_fast=True)
+    assert len(outcome.rounds) == 1
+    assert "torn" in failed(outcome)
+
+
+def test_a_scenario_that_ends_by_itself_is_not_cut() -> None:
+    outcome = run("overshoot", rounds=60, seconds=0.5)
+    assert outcome.ok, failed(outcome)
+    assert outcome.rounds == []
+
+
+@pytest.mark.parametrize("name", ["kill", "takeover", "disk-full", "mpi"])
+def test_kills_daemons_places_and_ranks_are_every_round_s_own(name: str, run_path: Path) -> None:
+    reason = BY_NAME[name].why_not()
+    if reason is not None:
+        pytest.skip(reason)
+    outcome = run(name, rounds=2, seconds=2.0)
+    assert outcome.ok, failed(outcome)
+    assert len(outcome.rounds) == 2
+    if name == "kill":
+        assert all(each["kills"] > 0 for each in outcome.rounds)
+    assert os.listdir(run_path) == []
+
+
+def test_a_directory_that_the_user_named_is_every_round_s(run_path: Path) -> None:
+    outcome = run("reader-writer", rounds=2, directory=str(run_path / "mine"))
+    assert outcome.ok, failed(outcome)
+    assert os.listdir(run_path) == ["mine"]
+
+
+@pytest.mark.cuda
+def test_references_are_compiled_once_and_daemons_are_added_up(run_path: Path) -> None:
+    stages: list[str] = []
+    options = Options(2, 4.0, 24_000_000, SEED, round_seconds=2.0)
+    outcome = run_nvrtc(
+        options, kernels=3, gpu="off", with_daemon=True, show=lambda stage, share, words: stages.append(stage)
+    )
+    assert outcome.ok, failed(outcome)
+    assert len(outcome.rounds) == 2
+    first_round = stages.index("nvrtc")
+    assert "references" in stages[:first_round]
+    assert "references" not in stages[first_round:]
+    assert outcome.daemon is not None
+    assert outcome.daemon["ended_when_asked"]
+    assert outcome.working_set_bytes
+    assert os.listdir(run_path) == []
+
+
+# ---- as a user runs it -----------------------------------------------------------------------------------------------
+
+
+def test_json_report_and_replay_line_are_those_of_the_whole_run(
+    run_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    report = run_path / "report.html"
+    words = ["same-key", "--processes", "2", "--seconds", "2", "--seed", "7", "--json", "--report", str(report)]
+    monkeypatch.setattr(commands, "Options", partial(Options, round_seconds=1.0))
+    monkeypatch.setattr("sys.argv", ["lockcache-stress", *words])
+    assert commands.run_command_line() == 0
+    printed = json.loads(capsys.readouterr().out)
+    assert len(printed["rounds"]) == 2
+    line = printed["replay"]
+    assert (line[line.index("--seconds") + 1], line[line.index("--seed") + 1]) == ("2", "7")
+    page = report.read_text()
+    assert "bytes over time (2 rounds, one after the other)" in page
+    assert len(re.findall(r'class="plot"', page)) == 2
+
+
+def test_ctrl_c_in_a_later_round_leaves_nothing(run_path: Path) -> None:
+    program = (
+        "import functools; from lockcache_stress import commands; from lockcache_stress.cli import main\n"
+        "commands.Options = functools.partial(commands.Options, round_seconds=0.5); main()"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", program, "same-key", "--processes", "2", "--seconds", "600"],
+        env=environment(run_path),
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    seen: set[Path] = set()
+
+    def is_a_second_round_on() -> bool:
+        seen.update(path.parents[3] for path in run_path.glob("lockcache-stress-*/cache/entries/*/*"))
+        return len(seen) > 1
+
+    wait_until(is_a_second_round_on)
+    children = psutil.Process(process.pid).children(recursive=True)
+    os.killpg(process.pid, signal.SIGINT)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert len(errors.strip().splitlines()) == 1, errors
+    assert not psutil.wait_procs(children, timeout=20)[1]
+    assert os.listdir(run_path) == []
