@@ -45,7 +45,8 @@ class Described(NamedTuple):
     size_bytes: int
     last_use_ns: int
     inode: int
-    #: ``whole`` (not verified), ``none`` (cuda.core's own cache leaves none), ``damaged``, or ``newer`` than we know.
+    #: ``whole`` (not verified), ``none`` (cuda.core's own cache leaves none), ``damaged``, ``unreadable`` (the system
+    #: does not let us), or ``newer`` than we know.
     record: str
     created_ns: int | None = None
     #: What compiling took.
@@ -76,7 +77,7 @@ def describe(layout: Layout, found: Found, *, keep_metadata: bool = False) -> De
         if seen is None:
             return None
         described = _describe_once(layout, seen)
-        if described.record != "damaged":
+        if described.record not in ("damaged", "unreadable"):
             break
         now = find_entry(layout, found.name)
         if now is not None and now.inode == seen.inode and now.size_bytes == seen.size_bytes:

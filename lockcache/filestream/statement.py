@@ -2,11 +2,13 @@
 
 Keeps one promise: looking is no use. Attributes are read by path, record files are no entries. Nothing is trusted: a
 record that is cut short, that does not fit its payload's length, or whose metadata cannot be decoded, is ``damaged``
-and says nothing. Whether the payload is what was stored only its digest tells, see :func:`.catalog.read`.
+and says nothing; one that the system does not give is ``unreadable``, which is no damage. Whether the payload is what
+was stored only its digest tells, see :func:`.catalog.read`.
 """
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from typing import Any, Final, NamedTuple
@@ -27,13 +29,16 @@ from lockcache.filestream.scan import Found
 
 __all__ = ["Statement", "read_statement", "record_file_bytes"]
 
+# ENXIO: a socket.
+_NOT_THERE: Final = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENXIO)
 _FLAGS: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 # Of a record file. A symbol mapping of a thousand templates is some 200 KB.
 _LARGEST_RECORD_BYTES: Final = 16 * 1024 * 1024
 
 
 class Statement(NamedTuple):
-    """What a record says. ``state`` is ``whole`` (as far as it can be told), ``none``, ``damaged`` or ``newer``."""
+    """What a record says. ``state`` is ``whole`` (as far as it can be told), ``none``, ``damaged``, ``newer`` than this
+    version knows, or ``unreadable`` (EACCES, EIO; also one that is gone: the caller looks)."""
 
     state: str
     created_ns: int | None = None
@@ -46,7 +51,7 @@ def read_statement(layout: Layout, found: Found) -> Statement:
     try:
         blob, beside = _raw_record(layout, found.name)
     except OSError:
-        return Statement("damaged")  # gone, or cannot be read: the caller looks which
+        return Statement("unreadable")
     if not blob and not beside:
         return Statement("none")
     found_records = _candidates(blob, beside)
@@ -100,12 +105,12 @@ def _take_apart(blob: bytes, size_bytes: int) -> Statement:
 def _record_file(layout: Layout, name: str) -> bytes:
     try:
         fd = os.open(layout.record(name), _FLAGS)
-    except OSError:
+    except OSError as error:
+        if error.errno not in _NOT_THERE:
+            raise
         return b""
     try:
         return os.read(fd, _LARGEST_RECORD_BYTES) if stat.S_ISREG(os.fstat(fd).st_mode) else b""
-    except OSError:
-        return b""
     finally:
         os.close(fd)
 

@@ -12,7 +12,7 @@ import pytest
 
 from lockcache import Entry, FileStreamProgramCache
 from lockcache.filestream.layout import entry_name
-from tests.cli.running import LOCKCACHE, run
+from tests.cli.running import LOCKCACHE, give_to_somebody, run, run_as_somebody
 
 PTX = b"// Cuda compilation tools, release 12.4, V12.4.1\n.version 8.4\n.target sm_75\n"
 
@@ -109,6 +109,24 @@ def test_a_damaged_record_is_shown_and_says_nothing(filled: Path) -> None:
     os.truncate(path_of(filled, b"a"), 3)
     [line] = [line for line in run("ls", filled).stdout.splitlines() if line.startswith(entry_name(b"a")[:12])]
     assert line.split()[-5:] == ["-", "-", "damaged", "-", "-"]
+
+
+@pytest.mark.root
+def test_an_entry_that_may_not_be_read_is_unreadable_and_not_damaged(open_path: Path) -> None:
+    with FileStreamProgramCache(open_path / "cache") as cache:
+        cache["a"] = PTX
+        cache["b"] = PTX
+        cache.put_entry("c", Entry(PTX, {"log": "x" * 70_000}))  # beside it, in a file
+    give_to_somebody(open_path)
+    path_of(open_path / "cache", b"a").chmod(0)
+    record = path_of(open_path / "cache", b"c")
+    Path(str(record).replace("/entries/", "/lockcache/records/")).chmod(0)
+    ended = run_as_somebody("ls", "--json", open_path / "cache")
+    records = {line["name"]: line["record"] for line in map(json.loads, ended.stdout.splitlines())}
+    assert records == {entry_name(b"a"): "unreadable", entry_name(b"b"): "whole", entry_name(b"c"): "unreadable"}
+    shown = run_as_somebody("ls", open_path / "cache").stdout
+    [line] = [line for line in shown.splitlines() if line.startswith(entry_name(b"a")[:12])]
+    assert line.split()[-3:] == ["unreadable", "-", "-"]
 
 
 def test_a_directory_that_may_only_be_read_is_listed_and_stays_as_it_is(tmp_path: Path) -> None:

@@ -128,7 +128,7 @@ def _as_line(full: bool) -> Callable[[Described], str]:
             f"{entry.name[:width]}  {format_size(entry.size_bytes):>8}  {elapsed(entry.last_use_ns, now_ns):>5}  "
             f"{age:>5}  {cost:>6}"
         )
-        kind = "damaged" if entry.record == "damaged" else plain(entry.kind or "-")
+        kind = entry.record if entry.record in ("damaged", "unreadable") else plain(entry.kind or "-")
         return f"{numbers}  {kind:<6}  {plain(entry.arch or '-'):<8}  {plain(entry.compiler or '-')}"
 
     return line
