@@ -15,6 +15,7 @@ from typing import Final
 from lockcache.arguments import resolve_path
 from lockcache.filestream.directory import CacheDirectory, check_directory
 from lockcache.filestream.layout import SHARDS, Layout
+from lockcache.filestream.presence import is_cache
 from lockcache.filestream.recovery import recount_all
 from lockcache.filestream.scan import measure_shard
 from lockcache.filestream.usage import Slot
@@ -36,7 +37,7 @@ LOCK_TIMEOUT_SECONDS: Final = 5.0
 def look(directory: str | None) -> Layout:
     """The layout of a cache that is there and safe, for commands that only read: makes no file and takes no lock."""
     layout = Layout(resolve_path(directory))
-    if not _is_there(layout.entries) and not _is_there(layout.own):
+    if not is_cache(layout):
         raise no_cache(layout)
     check_directory(layout)
     return layout
@@ -53,8 +54,7 @@ def refuse_other_things(layout: Layout) -> None:
         names = os.listdir(layout.root)
     except FileNotFoundError:
         return
-    ours = {os.path.basename(path) for path in (layout.entries, layout.own)}
-    if names and not ours & set(names) and any(name != "lost+found" and not name.startswith(".") for name in names):
+    if any(name != "lost+found" and not name.startswith(".") for name in names) and not is_cache(layout):
         raise NotADirectoryError(
             errno.ENOTDIR, "holds other things than a cache; name a directory of its own", layout.root
         )
@@ -78,7 +78,7 @@ def no_cache(layout: Layout) -> OSError:
     """The error for a path without a cache."""
     if not os.path.isdir(layout.root) and os.path.lexists(layout.root):
         return NotADirectoryError(errno.ENOTDIR, "a cache directory is wanted here", layout.root)
-    return FileNotFoundError(errno.ENOENT, "there is no cache here", layout.root)
+    return FileNotFoundError(errno.ENOENT, "there is no cache of lockcache's or cuda.core's here", layout.root)
 
 
 def held(opened: CacheDirectory) -> Slot:
@@ -88,12 +88,3 @@ def held(opened: CacheDirectory) -> Slot:
         return usage.total()
     slots = [measure_shard(opened.layout, shard) for shard in range(SHARDS)]
     return Slot(sum(slot.bytes for slot in slots), sum(slot.entries for slot in slots))
-
-
-def _is_there(path: str) -> bool:
-    # Not os.path.exists, which takes a directory that may not be searched for one where nothing is.
-    try:
-        os.lstat(path)
-    except (FileNotFoundError, NotADirectoryError):
-        return False
-    return True

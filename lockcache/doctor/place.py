@@ -13,6 +13,7 @@ import stat
 
 from lockcache.doctor.findings import DEGRADED, GOOD, UNUSABLE, Finding, Subject
 from lockcache.filestream.layout import Layout
+from lockcache.filestream.presence import is_cache
 
 __all__ = ["PREFIX", "kind_of", "make_probe", "not_writable", "remove_probe", "writable"]
 
@@ -27,7 +28,7 @@ def kind_of(root: str) -> str:
         names = os.listdir(root)
     except FileNotFoundError:
         return "missing"
-    if {os.path.basename(layout.entries), os.path.basename(layout.own)} & set(names):
+    if is_cache(layout):
         return "cache"
     return "other" if set(names) - {"lost+found"} else "empty"
 

@@ -108,6 +108,16 @@ def test_a_file_in_the_place_of_a_directory_is_named(command: str, below: str, t
     refused(run(*ON_A_DIRECTORY[command], tmp_path / "file" / below), tmp_path / "file" / below)
 
 
+@pytest.mark.parametrize("command", [*ON_A_DIRECTORY, "policy set", "unpack"])
+def test_a_project_with_a_folder_called_lockcache_is_no_cache_and_made_none(command: str, tmp_path: Path) -> None:
+    (tmp_path / "lockcache").mkdir(mode=0o700)
+    (tmp_path / "lockcache" / "__init__.py").touch()
+    before = sorted(tmp_path.rglob("*"))
+    more = {"policy set": ("policy", "set", "--max-size", "1G"), "unpack": ("unpack", "/dev/null")}
+    refused(run(*(ON_A_DIRECTORY | more)[command], tmp_path), tmp_path)
+    assert sorted(tmp_path.rglob("*")) == before
+
+
 @pytest.mark.parametrize("command", ON_A_DIRECTORY)
 def test_a_newer_format_says_so(command: str, filled: Path) -> None:
     (filled / "lockcache" / "format").write_text("99\n")
