@@ -25,7 +25,7 @@ __all__ = ["Document", "MalformedError"]
 # No mistake of an operator's is that long; a device or the wrong file is.
 _LARGEST_BYTES: Final = 1 << 20
 
-_PLACE: Final = re.compile(r" \(at (?:line ([0-9]+), column [0-9]+|end of document)\)$")
+_PLACE: Final = re.compile(r" \(at (?:line ([0-9]+), column ([0-9]+)|end of document)\)$")
 
 
 class MalformedError(ValueError):
@@ -96,7 +96,7 @@ def _parse(path: str, text: str) -> dict[str, Any]:
         lines = text.rstrip("\n").split("\n")
         place = _PLACE.search(str(error))
         number = int(place[1]) if place and place[1] else len(lines)
-        what = _PLACE.sub("", str(error))
+        what = _PLACE.sub(f", column {place[2]}" if place and place[2] else "", str(error))
         shown = lines[min(number, len(lines)) - 1].strip()
         raise MalformedError(f'{path}:{number}: {what}: {shown!r}; accepted: TOML, such as max_size = "10G"') from None
     except (ValueError, RecursionError) as error:  # numbers of 5,000 digits, a thousand brackets in one another

@@ -19,6 +19,7 @@ from typing import Final
 from lockcache.errors import PolicyError
 from lockcache.filestream.folders import refuse_symlink
 from lockcache.filestream.layout import Layout
+from lockcache.filestream.misstated import place_of, why
 from lockcache.filestream.priority import PRIORITIES, Priority
 from lockcache.filestream.replace import replace_file
 
@@ -125,10 +126,14 @@ class PolicyFile:
             cap, by_operator = body["max_size_bytes"], body.get("by_operator", False)
             priority = body.get("priority", Policy.priority)
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-            raise PolicyError(f"{self._path} is no policy ({error!r}); remove it or set it anew", self._path) from None
+            raise PolicyError(
+                f"{self._path} is no policy ({why(error)}); remove it or set it anew", self._path
+            ) from None
         if cap is not None and (isinstance(cap, bool) or not isinstance(cap, int) or not 0 < cap < 2**63):
-            raise PolicyError(f"{self._path}: max_size_bytes must be a positive int or null, got {cap!r}", self._path)
+            where = f"{self._path}, {place_of(raw, 'max_size_bytes')}"
+            raise PolicyError(f"{where}: max_size_bytes must be a positive int or null, got {cap!r}", self._path)
         if priority not in PRIORITIES:
             accepted = " or ".join(PRIORITIES)
-            raise PolicyError(f"{self._path}: priority must be {accepted}, got {priority!r}", self._path)
+            where = f"{self._path}, {place_of(raw, 'priority')}"
+            raise PolicyError(f"{where}: priority must be {accepted}, got {priority!r}", self._path)
         return Policy(cap, bool(by_operator), priority)

@@ -104,7 +104,7 @@ def test_an_empty_variable_is_none(config: Path) -> None:
         ('[[directory]]\npath = "/a"\nmax_size = "1G"\ninterval = "1s"', 4, ["interval", "no such setting"]),
         ('[directory]\npath = "/a"\nmax_size = "1G"', 1, ["directory", "[[directory]]"]),
         ('max_size = "1G', 1, ["max_size", "TOML"]),
-        ('max_size = "1G"\nfloor = = 2', 2, ["floor = = 2", "TOML"]),
+        ('max_size = "1G"\nfloor = = 2', 2, ["column 9", "floor = = 2", "TOML"]),
         ('max_size = "1G"\nmax_size = "2G"', 2, ["max_size", "TOML"]),
         ('[[directory]]\npath = "/a"\n', 2, ["/a", "no budget", "--max-size", "--total"]),
         ('[[directory]]\npath = "/a"\nmax_size = "1G"\nfloor = "1M"', 4, ["floor", "no total", "--total"]),

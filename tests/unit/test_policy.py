@@ -116,6 +116,28 @@ def test_a_damaged_policy_is_an_error_at_opening_that_says_what_to_do(make, dama
     assert error.value.path == path
 
 
+@pytest.mark.parametrize(
+    "text, said",
+    [
+        ('{"max_size_bytes": 1,\n "by_operator": yes}', "line 2, column 17: Expecting value"),
+        ('{"max_size_bytes": 1\n "by_operator": true}', "line 2, column 2: Expecting ',' delimiter"),
+        ('{\n  "max_size_bytes": "10G"\n}', "line 2, column 21: max_size_bytes must be"),
+        ('{"max_size_bytes": 1,\n\t"priority" :"fifo"}', "line 2, column 14: priority must be lru or cost, got 'fifo'"),
+        ('{"by_operator": true}', "max_size_bytes is missing"),
+        ("[1]", "line 1, column 1: this is no JSON object"),
+        ("\xff", ""),
+    ],
+)
+def test_a_mistake_in_a_policy_is_told_with_its_line_and_column(make, text, said):
+    path = Layout(make().path).policy
+    Path(path).write_text(text, encoding="latin-1")
+    with pytest.raises(PolicyError) as error:
+        make()
+    assert said in str(error.value)
+    assert str(error.value).startswith(path)
+    assert "Error(" not in str(error.value)
+
+
 @pytest.mark.parametrize("damage", DAMAGED, ids=range(len(DAMAGED)))
 def test_a_policy_damaged_later_leaves_the_last_good_one_in_force(make, caplog, damage):
     cache = make(250)
