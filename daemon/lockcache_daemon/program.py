@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import resource
 import signal
@@ -30,6 +31,10 @@ _INCOMPLETE: Final = 1
 # One lock file for each shard, the page, and those that a scan opens.
 _DESCRIPTORS_PER_DIRECTORY: Final = 300
 
+# A sweep makes an object for each entry that it looks at, none of them in a cycle: at the usual 700 the search for
+# cycles takes a tenth of its time.
+_OBJECTS_BETWEEN_COLLECTIONS: Final = 100_000
+
 
 @dataclass(frozen=True)
 class Request:
@@ -48,6 +53,7 @@ def carry_out(request: Request) -> int:
     report = Report(as_json=settings.as_json, out=sys.stdout, err=sys.stderr)
     logging.getLogger("lockcache").addHandler(LogToReport(report))
     _allow_descriptors(len(settings.directories))
+    gc.set_threshold(_OBJECTS_BETWEEN_COLLECTIONS)
     is_serving = not (request.is_dry_run or request.is_once)
     hangup_reloads = is_serving and request.sources.config is not None
     with StopSignals(hangup_reloads=hangup_reloads, on_sign_of_life=report.board.beat) as stop:
