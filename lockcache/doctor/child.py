@@ -23,6 +23,8 @@ __all__ = ["Child", "ChildDiedError", "ChildHungError", "serve"]
 _LARGEST_ANSWER_BYTES: Final = 1 << 20
 # For the kernel to end a process that is killed and not stuck.
 _END_SECONDS: Final = 1.0
+# For a process that has answered, and is asked nothing more, to end by itself on a busy machine.
+_LEAVE_SECONDS: Final = 5.0
 
 
 class ChildHungError(Exception):
@@ -73,13 +75,25 @@ class Child:
                 raise ChildDiedError(self._module)
         return json.loads(line)
 
+    def close(self) -> None:
+        """Ask one that has answered nothing more, and wait for its end; it is killed if that takes too long."""
+        if self._process is None:
+            return
+        try:
+            with contextlib.suppress(BrokenPipeError, subprocess.TimeoutExpired):
+                self._process.stdin.close()  # type: ignore[union-attr]
+                self._process.wait(_LEAVE_SECONDS)
+        finally:
+            self.end()
+
     def end(self) -> None:
         """Kill it, with its own children, and wait for its end; not for one that is stuck."""
         process, self._process = self._process, None
         if process is None:
             return
-        with contextlib.suppress(ProcessLookupError):
-            (os.killpg if self._own_group else os.kill)(process.pid, signal.SIGKILL)
+        if process.poll() is None:  # else its number may be another's
+            with contextlib.suppress(ProcessLookupError):
+                (os.killpg if self._own_group else os.kill)(process.pid, signal.SIGKILL)
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(_END_SECONDS)
         for pipe in (process.stdin, process.stdout):

@@ -65,7 +65,7 @@ class _Examination:
             raise
         finally:
             self._clean_up()
-            self._worker.end()
+            self._worker.close()
         return Report(self._subject.root, self._findings)
 
     def _do(self, check: str) -> None:

@@ -100,7 +100,7 @@ def rename(subject: Subject) -> list[Finding]:
             if (new := peer.ask("read", path)) != after.decode():
                 stale.append(_short(new))
     finally:
-        peer.end()
+        peer.close()
     if stale:
         found = f"after {len(stale)} of {_ROUNDS} renames another process read: {stale[0]}"
         return [Finding("rename", UNUSABLE, found, "a write may be followed by a read of the older value", _LOCAL)]
@@ -128,7 +128,7 @@ def exclusive_creation(subject: Subject) -> list[Finding]:
         mine = create_each(paths)
         theirs = peer.answer()
     finally:
-        peer.end()
+        peer.close()
     wrong = [pair for pair in zip(mine, theirs, strict=True) if pair.count("made") != 1]
     other = sorted({outcome for pair in zip(mine, theirs, strict=True) for outcome in pair} - {"made", "EEXIST"})
     if wrong:
@@ -154,7 +154,7 @@ def new_names(subject: Subject) -> list[Finding]:
         while not seen and time.monotonic() - start < _FREED_SECONDS:
             seen = peer.ask("is there", path)
     finally:
-        peer.end()
+        peer.close()
     if seen:
         waited_ms = (time.monotonic() - start) * 1000
         found = f"a name seen missing is seen {waited_ms:.0f} ms after it was made"
@@ -179,6 +179,9 @@ class _Peer:
 
     def answer(self) -> Any:
         return self._child.answer(_PEER_SECONDS)
+
+    def close(self) -> None:
+        self._child.close()
 
     def end(self) -> None:
         self._child.end()

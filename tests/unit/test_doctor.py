@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import time
 
 import pytest
@@ -72,6 +73,26 @@ def test_a_child_that_does_not_answer_is_given_up_and_the_next_one_answers() -> 
         assert peer.ask({"do": "is there", "path": "/no such file"}, 60.0) is False
     finally:
         peer.end()
+
+
+def test_a_child_that_is_asked_nothing_more_ends_by_itself_and_is_killed_if_it_does_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    peer = Child("lockcache.doctor.peer", own_group=True)
+    peer.ask({"do": "is there", "path": "/"}, 60.0)
+    process = peer._process
+    peer.close()
+    assert process is not None
+    assert process.returncode == 0
+    peer.close()  # nothing is left to end
+
+    monkeypatch.setattr("lockcache.doctor.child._LEAVE_SECONDS", 0.2)
+    silent = Child("tests.unit.silent", own_group=True)
+    silent.send({})
+    process = silent._process
+    silent.close()
+    assert process is not None
+    assert process.returncode == -signal.SIGKILL
 
 
 def test_a_child_that_ends_is_no_answer() -> None:
