@@ -24,9 +24,11 @@ _ROUNDS: Final = 20
 _RACES: Final = 200
 _FREED_SECONDS: Final = 2.0
 
+_EXCLUDE_NOBODY: Final = "two processes hold the same exclusive lock"
 _WITHOUT_LOCKS: Final = (
     "entries stay whole, but the cap is only approximate, and the same kernel may be compiled by several processes"
 )
+_STUCK_LOCKS: Final = "each write waits for such a lock until its timeout, and is dropped; what is there can be read"
 
 
 def locks(subject: Subject) -> list[Finding]:
@@ -46,12 +48,15 @@ def locks(subject: Subject) -> list[Finding]:
         peer.end()
     if freed_ms is None:
         problem = f"the lock of a killed process is not free after {_FREED_SECONDS:.0f} s"
-    if problem is not None:
+    if problem == _EXCLUDE_NOBODY:
         advice = (
             "mount with locks that all nodes share (NFS without nolock and local_lock, Lustre with flock), or run "
             "lockcache-daemon on one node, which repairs the accounting"
         )
         return [Finding("locks", DEGRADED, problem, _WITHOUT_LOCKS, advice)]
+    if problem is not None:
+        advice = "see to the lock server, or use a directory on a local disk"
+        return [Finding("locks", DEGRADED, problem, _STUCK_LOCKS, advice)]
     found = f"exclude another process; a killed holder's lock is free after {freed_ms:.0f} ms"
     return [Finding("locks", GOOD, found, measured={"freed_ms": freed_ms})]
 
@@ -67,7 +72,7 @@ def _lock_twice(mine: ProcessLock, peer: _Peer, path: str) -> str | None:
     if not theirs and peer.ask("lock", path) is not True:
         return "a lock that was released stays taken"
     if theirs or mine.try_acquire():
-        return "two processes hold the same exclusive lock"
+        return _EXCLUDE_NOBODY
     return None
 
 

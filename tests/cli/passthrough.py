@@ -25,11 +25,16 @@ class Passthrough(mfusepy.Operations):  # type: ignore[misc]
 
     def __init__(self, backing: str, faults: set[str]) -> None:
         self._backing, self._faults = backing, faults
+        self._creators: dict[str, list[int]] = {}
+        self._replaced: dict[str, tuple[int, int]] = {}
+        self._locked: set[int] = set()
 
     def _at(self, path: str) -> str:
         return self._backing + path
 
     def getattr(self, path: str, fh: int | None = None) -> dict[str, Any]:
+        if not fh:
+            self._hide(path)
         status = os.fstat(fh) if fh else os.lstat(self._at(path))
         names = ("st_mode", "st_ino", "st_nlink", "st_uid", "st_gid", "st_size", "st_blocks")
         skew_ns = _HOUR_NS if "clock an hour ahead" in self._faults else 0
@@ -39,18 +44,43 @@ class Passthrough(mfusepy.Operations):  # type: ignore[misc]
         shown = {name: getattr(status, name) for name in names} | times
         if "everybody may write" in self._faults:  # FAT's too, mounted without a umask
             shown["st_mode"] |= 0o777
+        if "everybody may read" in self._faults:
+            shown["st_mode"] |= 0o055
         return shown
+
+    def _hide(self, path: str) -> None:
+        """A file is missing for those who look for it."""
+        creators = self._creators.get(path, [])
+        if "new names stay missing" in self._faults and path.endswith("/new"):
+            hidden = bool(creators) and _caller() not in creators  # NFS: who saw it missing before
+        elif self._faults & {"creation excludes nobody", "EPERM for a name that is there"} and "/exclusive/" in path:
+            hidden = len(creators) < 2 and _caller() not in creators  # both look before either creates
+        else:
+            return
+        if hidden:
+            raise mfusepy.FuseOSError(errno.ENOENT)
 
     def readdir(self, path: str, fh: int) -> list[str]:
         return [".", "..", *os.listdir(self._at(path))]
 
     def open(self, path: str, flags: int) -> int:
+        replaced_fd, replacer = self._replaced.get(path, (-1, 0))
+        if replaced_fd >= 0 and _caller() != replacer:
+            return os.dup(replaced_fd)
         return os.open(self._at(path), flags & ~os.O_CREAT)
 
     def create(self, path: str, mode: int, fi: Any = None) -> int:
         if "hangs" in self._faults:
             threading.Event().wait()  # a server that does not answer
-        return os.open(self._at(path), os.O_RDWR | os.O_CREAT | os.O_EXCL, mode)
+        creators = self._creators.setdefault(path, [])
+        creators.append(_caller())
+        exclusively = os.O_EXCL
+        if len(creators) > 1 and "/exclusive/" in path:
+            if "EPERM for a name that is there" in self._faults:  # sshfs
+                raise mfusepy.FuseOSError(errno.EPERM)
+            if "creation excludes nobody" in self._faults:  # SeaweedFS, between two mounts
+                exclusively = 0
+        return os.open(self._at(path), os.O_RDWR | os.O_CREAT | exclusively, mode)
 
     def read(self, path: str, size: int, offset: int, fh: int) -> bytes:
         return os.pread(fh, size, offset)
@@ -62,6 +92,8 @@ class Passthrough(mfusepy.Operations):  # type: ignore[misc]
         return 0
 
     def release(self, path: str, fh: int) -> int:
+        if "locks outlive their holder" in self._faults and fh in self._locked:
+            return 0  # a lock server that does not learn of the death of a client
         os.close(fh)
         return 0
 
@@ -86,6 +118,8 @@ class Passthrough(mfusepy.Operations):  # type: ignore[misc]
                 target.truncate()
             os.unlink(self._at(old))
             return 0
+        if "others see the file that was replaced" in self._faults and os.path.isfile(self._at(new)):
+            self._replaced[new] = os.open(self._at(new), os.O_RDONLY), _caller()  # closed with this process
         os.rename(self._at(old), self._at(new))
         return 0
 
@@ -106,12 +140,18 @@ class Passthrough(mfusepy.Operations):  # type: ignore[misc]
         return 0
 
     def chown(self, path: str, uid: int, gid: int) -> int:
+        if "files cannot be given away" in self._faults:  # NFS with root_squash
+            raise mfusepy.FuseOSError(errno.EPERM)
         os.chown(self._at(path), uid, gid)
         return 0
 
     def utimens(self, path: str, times: tuple[int, int] | None = None) -> int:
         if "times cannot be set" in self._faults:
             raise mfusepy.FuseOSError(errno.EPERM)
+        if "only the owner sets times" in self._faults and mfusepy.fuse_get_context()[0] != 0:
+            raise mfusepy.FuseOSError(errno.EPERM)
+        if "times of others do not stick" in self._faults and mfusepy.fuse_get_context()[0] != 0:
+            return 0
         if times is None or _NOW_NS in times:
             os.utime(self._at(path))
         else:
@@ -154,13 +194,22 @@ class Passthrough(mfusepy.Operations):  # type: ignore[misc]
     def flock(self, path: str, fh: int, operation: int) -> int:
         if "locks refuse" in self._faults:
             raise mfusepy.FuseOSError(errno.ENOLCK)  # NFS without a lock server
+        if "locks stay taken" in self._faults and operation & fcntl.LOCK_UN:
+            return 0
         if "locks exclude nobody" not in self._faults:  # what SeaweedFS does, and sshfs across machines
             fcntl.flock(fh, operation | fcntl.LOCK_NB)
+        (self._locked.discard if operation & fcntl.LOCK_UN else self._locked.add)(fh)
         return 0
 
     def _refuse_attributes(self) -> None:
         if "no attributes" in self._faults:
             raise mfusepy.FuseOSError(errno.ENOTSUP)
+
+
+def _caller() -> int:
+    """The process that makes the system call."""
+    pid: int = mfusepy.fuse_get_context()[2]
+    return pid
 
 
 if __name__ == "__main__":

@@ -100,6 +100,10 @@ def test_where_the_path_comes_from_is_said_and_keys_are_not(tmp_path: Path) -> N
     assert path["measured"]["source"] == "from $LOCKCACHE_DIR"
     assert path["measured"]["environment"]["LOCKCACHE_KEY_FILE"] == "/k"
     assert "x1y2" not in ended.stdout
+    ended = run("doctor", "--json", LOCKCACHE_DIR="", XDG_CACHE_HOME=str(tmp_path))
+    path = next(check for check in json.loads(ended.stdout)["checks"] if check["check"] == "path")
+    assert path["measured"]["source"] == "the default, in the user cache directory"
+    assert str(tmp_path) in path["found"]
 
 
 @pytest.mark.parametrize(
@@ -174,6 +178,23 @@ def test_what_a_killed_writer_left_is_told_and_what_a_living_one_has_is_not(fill
     assert checks["leftovers"]["measured"]["staged_files"] == 1
 
 
+def test_what_a_killed_examination_left_is_told_with_what_removes_it(filled: Path) -> None:
+    left = filled / "lockcache" / f"{PREFIX}0123"
+    left.mkdir()
+    code, checks = examined(filled)
+    assert (code, checks["leftovers"]["verdict"]) == (0, NOTE)
+    assert checks["leftovers"]["measured"]["examinations"] == 1
+    assert checks["leftovers"]["advice"] == f"rm -r {left}"
+    assert left.is_dir()
+
+
+def test_a_cache_without_a_place_for_staged_files_is_in_order(filled: Path) -> None:
+    (filled / "tmp").rmdir()
+    code, checks = examined(filled)
+    assert (code, verdicts(checks)) == (0, {})
+    assert not (filled / "tmp").exists()
+
+
 def test_a_running_daemon_is_named(filled: Path) -> None:
     with RunningDaemon("--max-size", "10M", str(filled)):
         code, checks = examined(filled)
@@ -182,12 +203,25 @@ def test_a_running_daemon_is_named(filled: Path) -> None:
     assert not examined(filled)[1]["daemon"]["measured"]["runs"]
 
 
-def test_few_descriptors_are_degraded(filled: Path) -> None:
-    ended = subprocess.run(
-        ["bash", "-c", f"ulimit -n 40; {LOCKCACHE} doctor --json {filled}"], capture_output=True, text=True, check=False
-    )
+@pytest.mark.parametrize("files, code, verdict", [(40, 1, DEGRADED), (300, 0, NOTE)])
+def test_few_descriptors_are_degraded_and_fewer_than_locks_are_noted(
+    files: int, code: int, verdict: str, filled: Path
+) -> None:
+    limited = f"ulimit -n {files}; {LOCKCACHE} doctor --json {filled}"
+    ended = subprocess.run(["bash", "-c", limited], capture_output=True, text=True, check=False)
     checks = {check["check"]: check for check in json.loads(ended.stdout)["checks"]}
-    assert (ended.returncode, checks["open files"]["verdict"]) == (1, DEGRADED)
+    assert (ended.returncode, checks["open files"]["verdict"]) == (code, verdict)
+    assert checks["open files"]["measured"]["soft"] == files
+
+
+@pytest.mark.root
+def test_without_proc_the_mount_is_not_told_and_all_else_is(filled: Path) -> None:
+    hidden = f"mount -t tmpfs none /proc && {LOCKCACHE} doctor --json {filled}"
+    ended = subprocess.run(["unshare", "--mount", "bash", "-c", hidden], capture_output=True, text=True, check=False)
+    checks = {check["check"]: check for check in json.loads(ended.stdout)["checks"]}
+    assert verdicts(checks) == {"file system": UNTESTED}
+    assert "no /proc" in checks["file system"]["found"]
+    assert ended.returncode == 0
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
@@ -393,6 +427,16 @@ FAULTS = {
     "clock an hour ahead": ({"clock": DEGRADED}, "+3600"),
     "rename copies": ({"rename": DEGRADED, "a real cache": UNUSABLE}, "who had the old file open read"),
     "fsync fails": ({"fsync": DEGRADED, "a real cache": UNUSABLE}, "Input/output error"),
+    "everybody may read": ({"writing": DEGRADED}, "0755"),
+    "locks stay taken": ({"locks": DEGRADED}, "was released stays taken"),
+    "locks outlive their holder": ({"locks": DEGRADED}, "killed process is not free after 2 s"),
+    "others see the file that was replaced": ({"rename": UNUSABLE}, "another process read"),
+    "creation excludes nobody": ({"exclusive creation": DEGRADED}, "200 of 200 files were made by both"),
+    "EPERM for a name that is there": ({"exclusive creation": DEGRADED}, "EPERM instead of EEXIST"),
+    "new names stay missing": ({"new names": DEGRADED}, "missing for more than 2 s"),
+    "only the owner sets times": ({"group": DEGRADED}, "Operation not permitted"),
+    "times of others do not stick": ({"group": DEGRADED}, "without effect"),
+    "files cannot be given away": ({"group": UNTESTED}, "cannot be made here"),
 }
 
 
@@ -403,10 +447,13 @@ def test_each_fault_of_a_file_system_is_noticed_and_no_other(fault: str, mount_f
     path = mount_faulty(fault)
     code, checks = examined(path)
     assert verdicts(checks) == expected, {name: checks[name]["found"] for name in verdicts(checks)}
-    assert code == (2 if UNUSABLE in expected.values() else 1 if expected else 0)
+    assert code == (2 if UNUSABLE in expected.values() else 1 if DEGRADED in expected.values() else 0)
     assert said in checks[next(iter(expected), "file system")]["found"]
     assert checks["file system"]["measured"]["kind"] == "fuse"
     assert os.listdir(path) == []
+    if fault in ("locks stay taken", "locks outlive their holder"):
+        assert "dropped" in checks["locks"]["means"]
+        assert "approximate" not in checks["locks"]["means"], "nobody gets in, rather than everybody"
 
 
 @pytest.mark.root

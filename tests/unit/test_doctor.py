@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import time
+from collections.abc import Callable
+from pathlib import Path
 
+import psutil
 import pytest
 
 from lockcache.doctor.child import Child, ChildDiedError, ChildHungError
-from lockcache.doctor.findings import DEGRADED, GOOD, NOTE, UNUSABLE, Finding, Report, Subject
+from lockcache.doctor.examine import examine
+from lockcache.doctor.findings import DEGRADED, GOOD, NOTE, UNTESTED, UNUSABLE, Finding, Report, Subject
 from lockcache.doctor.mounts import Mount, judge, mount_of
+from lockcache.doctor.worker import _answer
 
 
 @pytest.mark.parametrize(
@@ -98,6 +104,52 @@ def test_a_child_that_is_asked_nothing_more_ends_by_itself_and_is_killed_if_it_d
 def test_a_child_that_ends_is_no_answer() -> None:
     with pytest.raises(ChildDiedError):
         Child("tests.unit.no_such_module", own_group=True).ask({}, 60.0)
+
+
+def test_a_child_that_ended_unnoticed_is_no_answer_either() -> None:
+    child = Child("tests.unit.no_such_module", own_group=True)
+    child.send({})
+    assert child._process is not None
+    child._process.wait()
+    with pytest.raises(ChildDiedError):
+        child.send({})
+
+
+def test_a_check_whose_process_is_killed_is_not_tested_and_all_others_are(tmp_path: Path) -> None:
+    def kill_the_worker(check: str, done: int, of: int) -> None:
+        if check == "times":
+            [worker] = psutil.Process().children()
+            worker.kill()
+
+    report = examine(str(tmp_path), progress=kill_the_worker)
+    untested = {finding.check: finding.found for finding in report.findings if finding.verdict == UNTESTED}
+    assert untested.pop("times") == "the process that tried it ended"
+    assert set(untested) == (set() if os.geteuid() == 0 else {"group"})
+    assert {finding.check for finding in report.findings} >= {"locks", "clock", "a real cache"}
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize("module", ["tests.unit.no_such_module", "tests.unit.silent"])
+def test_a_check_whose_second_process_ends_or_hangs_is_not_tested(
+    module: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("lockcache.doctor.child._LEAVE_SECONDS", 0.1)
+    monkeypatch.setattr("lockcache.doctor.sharing._PEER_SECONDS", 0.2 if module.endswith("silent") else 60.0)
+    monkeypatch.setattr("lockcache.doctor.sharing.Child", lambda _, own_group: Child(module, own_group=own_group))
+    subject = Subject(str(tmp_path), "empty", str(tmp_path))
+    for check in ("rename", "exclusive creation", "new names", "locks"):
+        [finding] = _answer({"check": check, "subject": subject})["findings"]
+        assert (finding["check"], finding["verdict"]) == (check, UNTESTED)
+        assert "second process" in finding["found"]
+
+
+@pytest.mark.root
+def test_what_cannot_be_removed_is_named(mount_tmpfs: Callable[..., Path]) -> None:
+    busy = mount_tmpfs("size=1m")  # nobody removes a directory that something is mounted on
+    [finding] = _answer({"check": "clean", "subject": Subject(str(busy.parent), "empty", str(busy))})["findings"]
+    assert finding["verdict"] == UNTESTED
+    assert f"{busy} is left" in finding["found"]
+    assert finding["advice"] == f"rm -r {busy}"
 
 
 def test_the_place_to_look_is_the_nearest_that_is_there(tmp_path) -> None:
