@@ -8,6 +8,7 @@ import random
 import stat
 import subprocess
 import sys
+import threading
 from collections import OrderedDict
 from collections.abc import Iterator
 from pathlib import Path
@@ -124,6 +125,16 @@ def test_eviction_is_strictly_least_recently_used(
     cache.close()
 
 
+def test_what_one_object_reads_another_knows_of_though_the_first_never_writes_nor_closes(path: Path) -> None:
+    with SQLiteProgramCache(path, max_size_bytes=650) as reader:
+        reader.update({f"{number:02}": b"x" * 10 for number in range(65)})
+        for number in range(64):
+            assert reader[f"{number:02}"] == b"x" * 10
+        with SQLiteProgramCache(path, max_size_bytes=650) as writer:
+            writer["new"] = b"y" * 10
+            assert (writer.get("64"), writer.get("00")) == (None, b"x" * 10), "the one that was not read goes"
+
+
 def test_a_lower_cap_evicts_the_oldest_when_the_cache_is_opened(path: Path) -> None:
     with SQLiteProgramCache(path) as cache:
         cache.update(dict.fromkeys("abcd", b"x" * 100))
@@ -167,6 +178,37 @@ def test_after_a_fork_each_side_has_connections_of_its_own(cache: SQLiteProgramC
 
 def _is_open(fd: str) -> bool:
     return os.path.lexists(f"/proc/self/fd/{fd}")
+
+
+@pytest.mark.parametrize("lock", ["_writing", "_reading"])
+def test_a_fork_beside_a_thread_that_stays_in_the_database_ends_and_the_child_goes_on(
+    cache: SQLiteProgramCache, path: Path, monkeypatch: pytest.MonkeyPatch, lock: str
+) -> None:
+    monkeypatch.setattr("lockcache.sqlite.store._FORK_GRACE_SECONDS", 0.05)
+    busy = SQLiteProgramCache(path, lock_timeout_seconds=0.05)
+    busy["k"] = b"parent"
+    inside, leave = threading.Event(), threading.Event()
+
+    def stay() -> None:
+        with getattr(busy._store, lock):
+            inside.set()
+            assert leave.wait(60)
+
+    thread = threading.Thread(target=stay)
+    thread.start()
+    try:
+        assert inside.wait(60)
+
+        def child() -> bytes | None:
+            busy["c"] = b"child"
+            return busy.get("k")
+
+        assert in_child(child) == b"parent"
+    finally:
+        leave.set()
+        thread.join()
+    assert (busy["c"], cache["c"]) == (b"child", b"child")
+    busy.close()
 
 
 def test_a_child_that_ends_takes_nothing_of_its_parent_with_it(cache: SQLiteProgramCache) -> None:
