@@ -27,6 +27,10 @@ def test_path_prints_the_directory_that_the_environment_names(cache_path: Path) 
     assert run("path", LOCKCACHE_DIR=str(cache_path)).stdout == f"{cache_path}\n"
 
 
+def test_path_in_json_is_for_programs(tmp_path: Path) -> None:
+    assert json.loads(run("path", "--json", tmp_path / "a b").stdout) == {"path": str(tmp_path / "a b")}
+
+
 def test_recount_says_by_how_much_the_accounting_was_wrong(filled: Path) -> None:
     [largest] = [file for file in (filled / "entries").glob("*/*") if file.stat().st_size == 1000]
     largest.unlink()

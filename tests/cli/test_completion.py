@@ -7,9 +7,11 @@ import shutil
 import subprocess
 from pathlib import Path
 
+import click
 import pytest
 
 from lockcache import FileStreamProgramCache
+from lockcache.cli.naming import complete_name
 from lockcache.filestream.layout import entry_name
 from tests.cli.running import LOCKCACHE, run
 
@@ -43,6 +45,17 @@ def test_in_bash_commands_options_and_hashes_are_completed(cache_path: Path) -> 
     environment = {**os.environ, "PATH": path, "LOCKCACHE_DIR": str(cache_path)}
     asked = subprocess.run(["bash", "-c", script], env=environment, text=True, capture_output=True, check=False)
     assert asked.stdout.splitlines() == ["evict", "--sort", name, "cubin"]
+
+
+@pytest.mark.parametrize("begun, directory", [("zz", "cache"), ("a", "cache"), ("ab", "file"), ("ab", "a\0b")])
+def test_what_begins_no_hash_and_what_is_no_cache_completes_to_nothing(
+    begun: str, directory: str, tmp_path: Path
+) -> None:
+    (tmp_path / "file").write_text("")
+    FileStreamProgramCache(tmp_path / "cache")["k"] = b"x"
+    context = click.Context(click.Command("inspect"))
+    context.params["directory"] = str(tmp_path / directory)
+    assert complete_name(context, click.Argument(["key"]), begun) == []
 
 
 def test_completing_without_a_cache_gives_nothing_and_no_error(tmp_path: Path) -> None:

@@ -14,7 +14,10 @@ import pytest
 
 from lockcache import FileStreamProgramCache
 from lockcache.cli.program import COMMANDS
+from lockcache.filestream.layout import Layout
+from lockcache.filestream.locks import ProcessLock
 from tests.cli.running import LOCKCACHE, run
+from tests.cli.terminal import OnTerminal
 
 # How each command that takes a directory is called. A new command has to be added here.
 ON_A_DIRECTORY = {
@@ -66,6 +69,9 @@ BAD_VALUES = [
     (("unpack", "{filled}/no-such", "{filled}"), "no-such"),
     (("unpack", "{filled}", "{filled}"), "Is a directory"),
     (("unpack", "/dev/null", "{filled}"), "cut off"),
+    (("unpack", "", "{filled}"), "must not be empty"),
+    (("policy", "set", "--max-size", "1G", "{filled}/no-such"), "no-such"),
+    (("policy", "set", "--max-size", "1G", "{filled}/lockcache/format"), "a cache directory is wanted here"),
     (("unpack", "--max-entry", "much", "/dev/null", "{filled}"), "'much'"),
 ]
 
@@ -171,6 +177,34 @@ def test_a_reader_who_goes_away_is_no_traceback(arguments: tuple[str, ...], fill
     ended = subprocess.run(command, stdout=writing, stderr=subprocess.PIPE, text=True, check=False)
     os.close(writing)
     assert (ended.returncode, ended.stderr) == (1, "")
+
+
+@pytest.mark.parametrize("arguments", [(), ("policy",)])
+def test_a_group_without_a_command_is_answered_with_its_help(arguments: tuple[str, ...]) -> None:
+    ended = run(*arguments)
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert ended.stderr.startswith(f"Usage: {' '.join(['lockcache', *arguments])} ")
+
+
+@pytest.mark.parametrize("command", ["pack", "unpack"])
+def test_an_archive_is_neither_written_to_a_terminal_nor_read_from_one(command: str, filled: Path) -> None:
+    with OnTerminal(command, "-", filled) as terminal:
+        assert terminal.end() == 2
+    assert b"pipe" in terminal.said
+    assert terminal.said.count(b"\n") == 1
+    assert len(FileStreamProgramCache(filled)) == 1
+
+
+def test_a_lock_that_hangs_is_no_mistake_of_who_typed_the_command(filled: Path) -> None:
+    layout = Layout(str(filled))
+    os.unlink(layout.usage)  # so that whoever comes has to make it, under the lock
+    busy = ProcessLock(layout.init_lock, 1.0)
+    with busy:
+        ended = run("recount", filled)
+    busy.close()
+    assert ended.returncode == 1
+    assert ended.stderr.startswith("lockcache: ")
+    assert "held this lock" in ended.stderr
 
 
 def test_a_full_disk_under_the_output_is_one_line(filled: Path) -> None:

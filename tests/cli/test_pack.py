@@ -58,6 +58,16 @@ def test_a_cache_goes_through_a_pipe(filled: Path, tmp_path: Path) -> None:
     assert len(FileStreamProgramCache(tmp_path / "other")) == len(KEYS)
 
 
+def test_a_fifo_is_written_as_it_is_and_stays_one(filled: Path, tmp_path: Path) -> None:
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    with subprocess.Popen([LOCKCACHE, "unpack", "--json", fifo, tmp_path / "other"], stdout=subprocess.PIPE) as reader:
+        assert run("pack", fifo, filled).returncode == 0
+        unpacked = json.loads(reader.communicate(timeout=HANG_SECONDS)[0])
+    assert unpacked["stored"] == len(KEYS)
+    assert fifo.is_fifo()
+
+
 def test_a_reader_who_goes_away_is_no_traceback(filled: Path) -> None:
     reading, writing = os.pipe()
     os.close(reading)

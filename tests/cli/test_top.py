@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
+import pty
 import shutil
 import signal
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -12,7 +16,7 @@ import pytest
 from lockcache import Entry, FileStreamProgramCache
 from lockcache.cli.watching import Watch
 from lockcache.filestream.layout import Layout, entry_name
-from tests.cli.running import run
+from tests.cli.running import LOCKCACHE, run
 from tests.cli.terminal import OnTerminal
 
 
@@ -51,6 +55,48 @@ def test_on_a_terminal_it_goes_on_until_it_is_told_to_end_and_leaves_the_termina
         assert terminal.end() == 0
         assert b"\x1b[?1049l" in terminal.said  # the screen that was there before
         assert b"Traceback" not in terminal.said
+
+
+def test_other_keys_are_passed_over_and_a_directory_that_is_deleted_is_shown_as_empty(filled: Path) -> None:
+    with OnTerminal("top", "--interval", "100ms", filled) as terminal:
+        terminal.read_until(b"1.5 kB")
+        terminal.type(b"x")
+        shutil.rmtree(filled)
+        terminal.read_until(b"0 B")
+        terminal.type(b"Q")
+        assert terminal.end() == 0
+    assert not filled.exists()
+
+
+def test_without_a_keyboard_it_goes_on_until_it_is_ended(filled: Path) -> None:
+    ours, theirs = pty.openpty()
+    arguments = ["setsid", LOCKCACHE, "top", "--interval", "100ms", filled]
+    environment = {**os.environ, "TERM": "xterm", "COLUMNS": "100"}
+    with subprocess.Popen(arguments, stdin=subprocess.DEVNULL, stdout=theirs, stderr=theirs, env=environment) as top:
+        os.close(theirs)
+        said = b""
+        while b"1.5 kB" not in said:
+            said += os.read(ours, 4096)
+        FileStreamProgramCache(filled)["c"] = b"z" * 700
+        while b"2.2 kB" not in said:
+            said += os.read(ours, 4096)
+        top.terminate()
+        with contextlib.suppress(OSError):
+            while part := os.read(ours, 4096):
+                said += part
+        assert top.wait(60) == 128 + signal.SIGTERM
+    os.close(ours)
+    assert b"\x1b[?1049l" in said
+    assert b"Traceback" not in said
+
+
+def test_a_directory_that_can_not_be_looked_at_any_more_says_why(filled: Path) -> None:
+    with OnTerminal("top", "--interval", "100ms", filled) as terminal:
+        terminal.read_until(b"1.5 kB")
+        (filled / "lockcache" / "policy.json").write_text("{}")
+        terminal.read_until(b"gone: ")
+        terminal.type(b"q")
+        assert terminal.end() == 0
 
 
 def test_terminated_it_leaves_the_terminal_clean_too(filled: Path) -> None:

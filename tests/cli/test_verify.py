@@ -100,6 +100,32 @@ def test_what_cannot_be_repaired_is_said_with_the_reason(filled: Path) -> None:
     assert "1 corrupt entries are in place" in shown.stderr
 
 
+def test_what_there_is_no_room_to_keep_is_removed_and_said_to_be(filled: Path) -> None:
+    run("policy", "set", "--max-size", "100k", filled)
+    with FileStreamProgramCache(filled) as cache:
+        cache[b"large"] = b"x" * 20_000  # more than a sixteenth of the cap, the most that quarantine may hold
+    name = spoil(filled, b"large")
+    shown = run("verify", "--repair", filled)
+    [line] = [line for line in shown.stdout.splitlines() if name in line]
+    assert "removed, there was no room to keep it" in line
+    assert not (filled / "entries" / name[:2] / name[2:]).exists()
+    assert verify_as_json(filled, code=0)["corrupt"] == 0
+
+
+@pytest.mark.root
+def test_what_reading_would_count_as_a_use_of_is_passed_over_and_said(filled: Path) -> None:
+    for path in [filled, *filled.rglob("*")]:
+        path.chmod(0o755 if path.is_dir() else 0o644)
+    for parent in list(filled.parents)[:-2]:
+        parent.chmod(parent.stat().st_mode | 0o005)
+    shown = subprocess.run(
+        ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", LOCKCACHE, "verify", filled],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert shown.returncode == 0, shown.stderr
+    assert f"{len(KEYS)} entries were passed over" in shown.stderr
+
+
 def test_entries_of_cuda_core_are_unverified_and_no_error(cache_path: Path) -> None:
     name = entry_name(b"key")
     path = cache_path / "entries" / name[:2] / name[2:]

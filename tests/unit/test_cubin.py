@@ -50,6 +50,28 @@ def test_a_small_cubin_gives_its_kernels_and_not_its_device_functions() -> None:
     assert (kernel.name, kernel.code_bytes, kernel.registers, kernel.shared_bytes) == ("kernel", 128, 40, 16)
 
 
+def test_what_no_cubin_is_or_a_table_that_would_take_all_memory_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    other = elf(WHOLE)
+    other[5] = 2  # big-endian
+    for payload, named in ((other, "64-bit little-endian"), (_with_flags(elf(WHOLE), 0x800), "is compressed")):
+        with pytest.raises(ValueError, match=named):
+            read_kernels(bytes(payload))
+    monkeypatch.setattr("lockcache.cli.cubin._LARGEST_TABLE_BYTES", 10)
+    with pytest.raises(ValueError, match=r"symtab is compressed, or has 72 bytes"):
+        read_kernels(bytes(elf(WHOLE)))
+    monkeypatch.undo()
+    monkeypatch.setattr("lockcache.cli.cubin._MOST_SYMBOLS", 2)
+    with pytest.raises(ValueError, match="it has 3 symbols"):
+        read_kernels(bytes(elf(WHOLE)))
+
+
+def _with_flags(payload: bytearray, flags: int) -> bytearray:
+    """The flags of the first section."""
+    [start] = struct.unpack_from("<Q", payload, 40)
+    struct.pack_into("<Q", payload, start + 64 + 8, flags)
+    return payload
+
+
 @pytest.mark.parametrize(
     "header",
     [

@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+from enum import Enum
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,44 @@ def make(**changes: Any) -> bytes:
 
 def key(**changes: Any) -> bytes:
     return make(**{"options": options(), **changes})
+
+
+def test_a_name_that_is_a_str_of_another_class_is_the_same_name() -> None:
+    class Kind(str, Enum):
+        PTX = "ptx"
+
+    class Text(str):
+        __slots__ = ()
+
+        def __str__(self) -> str:
+            return "something else"
+
+    assert hashing.encode([Text("ptx")]) == hashing.encode(["ptx"]) == hashing.encode([Kind.PTX])
+    with pytest.raises(TypeError, match="cannot put a set into a cache key"):
+        hashing.encode({1})
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("field, wrong", [("arch", 90), ("name", b"kernel.cu")])
+def test_an_option_of_another_type_is_refused_by_its_name(field: str, wrong: object) -> None:
+    given = options()
+    setattr(given, field, wrong)
+    with pytest.raises(TypeError, match=f"options.{field} must be a str"):
+        make(options=given)
+
+
+def test_a_macro_that_pastes_a_question_about_a_header_reads_files() -> None:
+    code = b"#define ASK(a, b) a ## b\n#if ASK(__has_incl, ude)(<x.h>)\n#endif"
+    assert "pastes" in scan.scan(code).file
+
+
+def test_what_was_found_in_a_source_is_the_same_when_the_memory_of_it_is_full(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scan, "_SEEN_LIMIT", 2)
+    monkeypatch.setattr(scan, "_seen", {})
+    sources = [b'#include "%d.h"' % number for number in range(5)]
+    for source in sources * 2:
+        assert scan.scan_source(source, source) == scan.scan(source)
+    assert len(scan._seen) <= 2
 
 
 # ---- framing ---------------------------------------------------------------------------------------------------------
