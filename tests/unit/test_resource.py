@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
+import logging
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -42,6 +46,51 @@ def test_a_back_end_without_one_of_the_five_cannot_be_made(missing):
     incomplete = type("Incomplete", (ProgramCacheResource,), {k: v for k, v in body.items() if callable(v)})
     with pytest.raises(TypeError, match=missing):
         incomplete()
+
+
+class ReadOnly(Minimal):
+    def __setitem__(self, key, value):
+        raise OSError(errno.EROFS, "it may only be read")
+
+
+def test_a_minimal_back_end_compiles_once_and_keeps_the_code_without_its_metadata():
+    cache, runs = Minimal(), []
+    compute = lambda: runs.append(1) or Entry(b"code", {"arch": "sm_90"})  # noqa: E731
+    assert cache.get_or_compute_entry("k", compute).metadata["arch"] == "sm_90"
+    assert cache.get_or_compute_entry("k", compute) == Entry(b"code")
+    assert len(runs) == 1
+
+
+def test_what_was_compiled_is_not_lost_with_a_store_that_may_not_be_written(caplog):
+    with caplog.at_level(logging.WARNING, "lockcache"):
+        assert ReadOnly().get_or_compute("k", lambda: b"code") == b"code"
+    assert "it may only be read" in caplog.text
+
+
+def test_of_two_threads_that_miss_at_once_one_compiles_and_both_get_its_code():
+    cache, inside, go_on, runs = Minimal(), threading.Event(), threading.Event(), []
+
+    def compute():
+        runs.append(1)
+        inside.set()
+        assert go_on.wait(60)
+        return b"code"
+
+    class Watched(dict):
+        """Says when the second thread has missed: it is about to wait for the first."""
+
+        def __getitem__(self, key):
+            if inside.is_set():
+                go_on.set()
+            return super().__getitem__(key)
+
+    cache.entries = Watched()
+    with ThreadPoolExecutor(2) as pool:
+        first = pool.submit(cache.get_or_compute, "k", compute)
+        assert inside.wait(60)
+        second = pool.submit(cache.get_or_compute, "k", compute)
+        assert (first.result(60), second.result(60)) == (b"code", b"code")
+    assert len(runs) == 1
 
 
 def test_a_minimal_back_end_gets_the_rest():

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from lockcache import Entry, LockTimeoutError, SQLiteProgramCache, UnsafeCacheDirError
+from tests.crash.traced import run_traced
 from tests.unit.forked import in_child
 from tests.unit.sqlite_file import locked_elsewhere
 
@@ -163,6 +164,36 @@ def test_a_disk_that_is_full_when_the_cache_is_opened_costs_hits_and_nothing_els
         filler.unlink()
         cache["k"] = b"2"
         assert cache["k"] == b"2"
+
+
+ON_A_FAILING_DISK = """
+import sys
+from lockcache import SQLiteProgramCache
+cache = SQLiteProgramCache(sys.argv[1])
+found = cache.get("k")
+assert found in (None, b"older"), found
+cache["k"] = b"newer" * 1000
+found = cache.get("k")
+assert found in (None, b"newer" * 1000), found
+assert found or cache.stats().dropped_writes == 1
+cache.close()
+"""
+
+
+@pytest.mark.parametrize("call", ["pread64", "pwrite64", "fcntl", "fsync", "ftruncate"])
+@pytest.mark.parametrize("error", ["EIO", "EROFS"])
+@pytest.mark.parametrize("when", ["1", "1+", "3+"])
+def test_on_a_failing_disk_a_read_misses_a_write_is_dropped_and_nothing_raises(
+    path: Path, call: str, error: str, when: str
+) -> None:
+    with SQLiteProgramCache(path) as cache:
+        cache["k"] = b"older"
+        cache["other"] = b"kept"
+    names = (str(path), f"{path}-wal", f"{path}-shm")
+    assert run_traced(ON_A_FAILING_DISK, path, inject=f"{call}:error={error}:when={when}", paths=names) == 0
+    with SQLiteProgramCache(path) as cache:
+        assert cache.get("k") in (None, b"older", b"newer" * 1000)
+        assert cache.get("other") in (None, b"kept")
 
 
 def test_while_another_process_writes_hits_work_and_a_write_is_dropped_in_bounded_time(path: Path) -> None:

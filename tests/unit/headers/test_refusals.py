@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import sys
@@ -32,6 +33,60 @@ def test_a_header_that_cannot_be_read_is_named(tree: Tree) -> None:
     with pytest.raises(OSError, match=r"cannot read a header.*h\.h") as caught:
         fingerprint('#include "h.h"')
     assert str(caught.value.filename).endswith("/h.h")
+
+
+def test_a_header_that_goes_whenever_it_is_looked_at_is_an_error_that_names_it_and_not_a_hang(
+    tree: Tree, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tree({"h.h": ""})
+    real, opened = os.open, []
+
+    def gone(path: bytes, flags: int, *rest: Any) -> int:
+        if os.fsdecode(path).endswith("h.h"):
+            opened.append(path)
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+        return real(path, flags, *rest)
+
+    monkeypatch.setattr(os, "open", gone)
+    with pytest.raises(FileNotFoundError, match=r"h\.h"):
+        fingerprint('#include "h.h"')
+    assert len(opened) == 3
+
+
+def test_a_header_that_its_server_replaced_while_it_was_read_is_read_again(
+    tree: Tree, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tree({"h.h": "int before;"})
+    before = fingerprint('#include "h.h"')
+    Path("h.h").write_text("int after;")
+    real, stale = os.fstat, [errno.ESTALE, errno.ESTALE]
+
+    def fstat(fd: int) -> os.stat_result:
+        if stale and os.readlink(f"/proc/self/fd/{fd}").endswith("/h.h"):
+            raise OSError(stale.pop(), "stale file handle")
+        return real(fd)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fstat", fstat)
+        after = fingerprint('#include "h.h"')
+    assert not stale
+    assert before != after == fingerprint('#include "h.h"')
+
+
+def test_a_disk_that_gives_no_answer_is_an_error_and_no_missing_header(
+    tree: Tree, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tree({"h.h": ""})
+    real = os.stat
+
+    def broken(path: Any, *rest: Any, **options: Any) -> os.stat_result:
+        if isinstance(path, bytes) and path.endswith(b"h.h"):
+            raise OSError(errno.EIO, os.strerror(errno.EIO), path)
+        return real(path, *rest, **options)
+
+    monkeypatch.setattr(os, "stat", broken)
+    with pytest.raises(OSError, match="Input/output error"):
+        fingerprint('#include "h.h"')
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="nothing is unreadable for root")
