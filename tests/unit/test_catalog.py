@@ -42,6 +42,26 @@ FULL = Entry(
 )
 
 
+@pytest.mark.parametrize("position, value, said", [(2, 7, "newer"), (0, 0, "damaged"), (4, 99, "damaged")])
+def test_a_record_that_is_newer_is_told_from_one_that_is_damaged(
+    layout: Layout, position: int, value: int, said: str
+) -> None:
+    store(layout, FULL)
+    blob = bytearray(os.getxattr(layout.entry(NAME), XATTR))
+    blob[position] = value
+    os.setxattr(layout.entry(NAME), XATTR, bytes(blob))
+    entry = described(layout)
+    assert (entry.record, entry.cost_ns, entry.compiler) == (said, None, None)
+
+
+def test_metadata_that_cannot_be_read_is_damage_and_nothing_is_told_of_it(layout: Layout) -> None:
+    store(layout, FULL)
+    blob = bytearray(os.getxattr(layout.entry(NAME), XATTR))
+    blob[-1] ^= 0xFF
+    os.setxattr(layout.entry(NAME), XATTR, bytes(blob))
+    assert (described(layout).record, described(layout, keep_metadata=True).metadata) == ("damaged", None)
+
+
 @pytest.mark.parametrize("record_files", [False, True])
 @pytest.mark.parametrize("more", [{}, {"long": "x" * 70_000}])
 def test_a_record_tells_kind_architecture_compiler_and_cost(layout: Layout, record_files: bool, more: dict) -> None:

@@ -9,6 +9,7 @@ import pytest
 from lockcache.filestream.layout import SHARDS, Layout, StagedName
 from lockcache.filestream.scan import count_shard, measure_shard, scan_records, scan_shard, staged_files
 from lockcache.filestream.usage import Slot
+from tests.crash.traced import run_traced
 from tests.unit.material import keys_in_shard, open_directory, put
 
 
@@ -96,6 +97,43 @@ def test_an_unlinked_entry_is_passed_over_in_the_middle_of_a_walk(directory):
         if entry.name not in seen:
             os.unlink(directory.layout.entry(entry.name))
     assert {entry.name for entry in walk} | seen == seen
+
+
+LOOK = """
+import errno, sys
+from lockcache.filestream.layout import Layout
+from lockcache.filestream.scan import count_shard, measure_shard, quarantined_files, scan_shard, staged_files
+layout = Layout(sys.argv[1])
+LOOKS = {
+    "count": lambda: count_shard(layout, 7),
+    "measure": lambda: measure_shard(layout, 7),
+    "scan": lambda: list(scan_shard(layout, 7)),
+    "staged": lambda: list(staged_files(layout)),
+    "quarantined": lambda: list(quarantined_files(layout)),
+}
+for look in sys.argv[2:]:
+    try:
+        found = LOOKS[look]()
+    except OSError as error:
+        assert error.errno == errno.EIO, error
+    else:
+        raise AssertionError(f"{look} took a failing disk for an empty directory: {found}")
+"""
+
+
+@pytest.mark.parametrize(
+    "folder, looks",
+    [
+        ("entries/07", ("count", "measure", "scan")),
+        ("tmp", ("staged", "measure")),
+        ("lockcache/quarantine", ("quarantined", "measure")),
+    ],
+)
+def test_a_directory_that_the_disk_does_not_give_is_not_taken_for_an_empty_one(directory, folder, looks):
+    put(directory, keys_in_shard(7, 1)[0], b"x" * 100)
+    path = f"{directory.layout.root}/{folder}"
+    os.makedirs(path, exist_ok=True)
+    assert run_traced(LOOK, directory.layout.root, *looks, inject="openat:error=EIO:when=1+", paths=(path,)) == 0
 
 
 def test_every_shard_is_walked_once(directory):
