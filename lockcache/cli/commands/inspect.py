@@ -34,7 +34,8 @@ def command(key: str, directory: str | None, as_json: bool) -> None:
 
     KEY is the key as text, hex: and the key's bytes in hex, or the start of the entry's hash as 'lockcache ls' prints
     it. A signature is verified with the keys in $LOCKCACHE_SIGNING_KEY_FILE. Of a cubin: architecture, kernels and what
-    each takes; of PTX: version, target and entry functions. Looking does not count as a use.
+    each takes; of PTX: version, target and entry functions. Who owns its file made it: stored it, or unpacked it.
+    Looking does not count as a use.
 
     \b
     Examples:
@@ -60,9 +61,9 @@ def _inspect(layout: Layout, name: str) -> dict[str, Any]:
         verified=contents and contents.is_verified,
         unverified=contents and (contents.why_unverified or None),
         digest=contents.digest.hex() if contents and contents.digest else None,
-        owner=_owner(contents.owner_uid) if contents else None,
-        # Neither process, user nor host is in a record: they would differ for equal programs.
-        made_by=None,
+        # Neither process, user nor host is in a record, since they would differ for equal programs; but every writer
+        # makes a file of its own, also in a group's directory.
+        made_by=_owner(contents.owner_uid) if contents else None,
         code=None,
     )
     if contents is None:
@@ -136,8 +137,7 @@ def _facts(found: dict[str, Any]) -> dict[str, str]:
         "last use": _when(found["last_use_ns"]),
         "record": found["record"],
         "digest": f"{found['digest'] or '-'} ({found['unverified'] or _DIGEST_IN_WORDS.get(found['verified'], '-')})",
-        "owner": found["owner"] or "unknown",
-        "made by": found["made_by"] or _NOT_RECORDED,
+        "made by": f"{found['made_by']}, who owns its file" if found["made_by"] else "unknown",
     }
     if "not_read" in found:
         facts["digest"] = f"not read: {found['not_read']}"
