@@ -79,6 +79,7 @@ STRESS_TARGETS := $(STRESS_PARTS:%=stress-%)
 .PHONY: $(STRESS_TARGETS)
 
 stress: $(STAMP) ## death at every step, power cuts, file systems, daemons that die, planted bugs, all scenarios (STRESS_SECONDS=300)
+	@rm -f $(STRESS_PARTS:%=build/stress/%.html) $(STRESS_PARTS:%=build/stress/%.xml)
 	@failed=" "; \
 	for part in $(STRESS_PARTS); do $(MAKE) --no-print-directory stress-$$part || failed="$$failed$$part "; done; \
 	echo; \

@@ -24,6 +24,7 @@ FAKE = """\
 echo "$@" >> words
 part=$1
 while [ $# -gt 1 ]; do [ "$1" = --report ] && report=$2; [ "$1" = --junit ] && junit=$2; shift; done
+[ -e build/stress/all.html ] && [ $part != all ] && exit 3  # yesterday's
 case $part in
     {silent}) exit 1;;
     {fails}) echo '<title>FAILED: x</title>' > "$report"; exit 1;;
@@ -45,7 +46,8 @@ def test_every_part_runs_and_leaves_its_files_and_a_failed_one_fails_it_all(
     fake.chmod(0o755)
     left = tmp_path / "build" / "stress"
     left.mkdir(parents=True)
-    (left / "bugs.html").write_text("<title>ok: yesterday</title>")
+    for part in ("bugs", "all"):
+        (left / f"{part}.html").write_text("<title>ok: yesterday</title>")
     given = {name: value for name, value in os.environ.items() if not name.startswith("MAKE")}
     command = ["make", "stress", f"BIN={tmp_path}", "STAMP=stamp", "STRESS_SECONDS=7"]
     ran = subprocess.run(command, cwd=tmp_path, env=given, capture_output=True, text=True, timeout=100, check=False)
