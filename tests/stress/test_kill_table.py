@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -65,3 +67,22 @@ def test_what_is_wrong_is_said_and_is_exit_code_1(tmp_path: Path) -> None:
     ran = stress("kill-table", "sleep", run_path=tmp_path)
     assert ran.returncode == 2
     assert "sleep" in ran.stderr
+
+
+def test_ctrl_c_while_a_death_is_forked_is_not_lost() -> None:
+    """As logging does, a callback around the fork: what a signal raises within one is only printed."""
+    program = """\
+import os, signal
+from lockcache_stress.kill_table.death import die
+os.register_at_fork(after_in_parent=lambda: os.kill(os.getpid(), signal.SIGINT))
+try:
+    die(lambda: signal.pause(), 1)
+except KeyboardInterrupt:
+    print("interrupted")
+try:
+    os.waitpid(-1, os.WNOHANG)
+except ChildProcessError:
+    print("no child left")
+"""
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
+    assert (ran.stdout, ran.stderr) == ("interrupted\nno child left\n", "")

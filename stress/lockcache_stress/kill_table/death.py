@@ -44,6 +44,8 @@ _BOUND: Final = [
 _PATHS: Final = {"rename": 2}
 _DELETED: Final = re.compile(r" \(deleted\)$")
 
+_ENDING: Final = {signal.SIGINT, signal.SIGTERM}
+
 # No action takes so many calls; a guard against an action that never ends.
 _MOST_CALLS: Final = 5000
 
@@ -68,21 +70,27 @@ def die(action: Callable[[], object], number: int, calls: Sequence[str] = ()) ->
     Told as the call and the files it is about, descriptors by what they are open on: ``rename(/a, /b)``.
     """
     receiver, sender = os.pipe()
-    child = os.fork()
-    if not child:
-        os.close(receiver)
-        _act_and_exit(action, number, calls, sender)
-    os.close(sender)
+    child = 0
     try:
+        # Callbacks run around a fork (logging has one), and what a signal raises within one is lost.
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
+        try:
+            child = os.fork()
+            if not child:
+                os.close(receiver)
+                _act_and_exit(action, number, calls, sender)
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        os.close(sender)
         with open(receiver, "rb") as file:
             said = file.read().decode()
         status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     except BaseException:
-        # Ctrl-C, or an end from outside, which the child may know nothing of: it would go on writing into a directory
-        # that is being removed.
-        with suppress(ProcessLookupError, ChildProcessError):
-            os.kill(child, signal.SIGKILL)
-            os.waitpid(child, 0)
+        # It may know nothing of what ends us, and would go on writing into a directory that is being removed.
+        if child:
+            with suppress(ProcessLookupError, ChildProcessError):
+                os.kill(child, signal.SIGKILL)
+                os.waitpid(child, 0)
         raise
     if status == -signal.SIGKILL:
         return said
