@@ -6,7 +6,9 @@ invariant 4 for waiters (they poll the entry without a lock, and hold none while
 be had, everybody computes.
 
 Different keys never wait for each other: each has a lease of its own. A takeover is a lease of the next generation of
-the same key; whoever finishes after somebody else published takes what is published.
+the same key; whoever finishes after somebody else published takes what is published. An overdue holder that raises
+frees its own lease, and whoever takes that meets the takeover's and waits for it. Not promised: that a takeover which
+begins in the very moment in which the overdue holder raises is seen; then both of two callers compute.
 """
 
 from __future__ import annotations
@@ -103,6 +105,10 @@ class CompileOnce:
                 if lease is not None:
                     lease.release()
                 return loaded
+            if lease is not None and self._was_taken_over(name, wait.generation):
+                lease.release()
+                wait.go_on()
+                continue
             if lease is not None:
                 return Turn(turns, name, _unless_dropped(lease))
             if wait.is_over():
@@ -119,6 +125,13 @@ class CompileOnce:
         except OSError:
             return None  # no shard, no entry
         return self._reader.load(name) if os.access(path, os.F_OK) else None
+
+    def _was_taken_over(self, name: str, generation: int) -> bool:
+        """Whether somebody computes in the place of an overdue holder of this lease, which has failed since.
+
+        A file is enough: where its holder is dead too, or had its write dropped, the caller has that lease at once.
+        """
+        return generation + 1 < _GENERATIONS and os.access(self._layout.lease(name, generation + 1), os.F_OK)
 
     def timeout_seconds(self, cost_ns: int) -> float:
         """How long a holder is waited for."""
@@ -160,9 +173,13 @@ class _Wait:
         if holder is not None:
             self._see(holder)
         if self._age_seconds(holder) > self._once.timeout_seconds(self.cost_ns):
-            self.generation += 1
-            self._holder_since = time.monotonic()
+            self.go_on()
         return self.generation >= _GENERATIONS
+
+    def go_on(self) -> None:
+        """Look at the next generation from now on."""
+        self.generation += 1
+        self._holder_since = time.monotonic()
 
     def pause(self) -> None:
         time.sleep(self._pause_seconds * (0.5 + random.random() / 2))

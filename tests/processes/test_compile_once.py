@@ -130,28 +130,6 @@ def test_a_failing_compilation_fails_for_its_caller_only(cache_path: Path) -> No
     assert results == [b"fine"]
 
 
-def test_a_holder_that_is_overdue_is_not_waited_for_and_what_was_published_first_stays(cache_path: Path) -> None:
-    slow = FileStreamProgramCache(cache_path)
-    began, go_on = threading.Event(), threading.Event()
-    late: list[bytes] = []
-
-    def compute_slowly() -> bytes:
-        began.set()
-        assert go_on.wait(HANG_SECONDS)
-        return b"late"
-
-    thread = threading.Thread(target=lambda: late.append(slow.get_or_compute("k", compute_slowly)))
-    thread.start()
-    assert began.wait(HANG_SECONDS)
-    impatient = FileStreamProgramCache(cache_path, lease_timeout_seconds=0.05)
-    assert impatient.get_or_compute("k", lambda: b"first") == b"first"
-    go_on.set()
-    thread.join(HANG_SECONDS)
-    assert late == [b"first"]
-    assert impatient["k"] == b"first"
-    assert _leases(cache_path) == []
-
-
 def test_a_child_forked_inside_compute_does_not_hold_the_lease(cache_path: Path) -> None:
     cache = FileStreamProgramCache(cache_path)
 
