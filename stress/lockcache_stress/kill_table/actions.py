@@ -54,6 +54,8 @@ def _fill(root: str, older: Entry | None, max_size_bytes: int | None = None) -> 
         cache.put_entry(key, entry)
     if older is not None:
         cache.put_entry(KEY, older)
+    # Its counts are told here and not when it is collected: what Ctrl-C raises in a finalizer is lost.
+    cache.stats()
     return cache
 
 
