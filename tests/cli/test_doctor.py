@@ -1,15 +1,12 @@
-"""The doctor, on real file systems with real faults: it notices each, changes nothing, and never hangs."""
+"""The doctor on caches and other directories: it notices what is wrong with each, and changes nothing."""
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import signal
 import subprocess
-import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,33 +16,10 @@ from lockcache import FileStreamProgramCache
 from lockcache.doctor.files import group_member
 from lockcache.doctor.findings import Subject
 from lockcache.doctor.place import PREFIX
+from tests.cli.examining import DEGRADED, GOOD, NOTE, UNTESTED, UNUSABLE, everything_in, examined, until, verdicts
 from tests.cli.running import LOCKCACHE, run
 from tests.daemon.running import RunningDaemon
 from tests.processes.crowd import HANG_SECONDS, run_all
-
-GOOD, NOTE, UNTESTED, DEGRADED, UNUSABLE = "good", "note", "not tested", "degraded", "unusable"
-
-
-def examined(path: Path, *options: str, **environment: str) -> tuple[int, dict[str, dict[str, Any]]]:
-    """The exit code, and what each check found."""
-    ended = run("doctor", "--json", *options, path, **environment)
-    report = json.loads(ended.stdout)
-    assert report["exit_code"] == ended.returncode
-    assert ended.stderr == ""
-    checks = {check["check"]: check for check in report["checks"]}
-    assert len(checks) == len(report["checks"]), "each check is told once"
-    for check in checks.values():
-        assert check["verdict"] not in (DEGRADED, UNUSABLE) or check["means"], "what is lost is said"
-    return ended.returncode, checks
-
-
-def verdicts(checks: dict[str, dict[str, Any]], *worse: str) -> dict[str, str]:
-    """The checks that are neither good nor a note."""
-    return {name: check["verdict"] for name, check in checks.items() if check["verdict"] not in (GOOD, NOTE)}
-
-
-def everything_in(path: Path) -> dict[str, bytes | None]:
-    return {str(each): each.read_bytes() if each.is_file() else None for each in path.rglob("*")}
 
 
 @pytest.fixture
@@ -229,146 +203,11 @@ def test_whatever_ends_it_what_it_made_is_removed(number: signal.Signals, filled
     before = set(everything_in(filled))
     process = subprocess.Popen([LOCKCACHE, "doctor", filled], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     probes = (filled / "lockcache").glob
-    _until(lambda: process.poll() is not None or any(probes(f"{PREFIX}*")))
+    until(lambda: process.poll() is not None or any(probes(f"{PREFIX}*")))
     process.send_signal(number)
     process.communicate(timeout=HANG_SECONDS)
     assert process.returncode == (-number if number == signal.SIGKILL else 128 + number)
-    _until(lambda: set(everything_in(filled)) == before)
-
-
-def _until(happened: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + HANG_SECONDS
-    while True:
-        with contextlib.suppress(FileNotFoundError):  # removed while we look
-            if happened():
-                return
-        assert time.monotonic() < deadline
-        time.sleep(0.0005)
-
-
-# What a good cache on each is found to lack, and what is said of the file system itself.
-FILE_SYSTEMS: dict[str, tuple[tuple[Any, ...], dict[str, str]]] = {
-    "ext4": (("ext4", 64, "-b", "4096"), {}),
-    "xfs": (("xfs", 320), {}),
-    "btrfs": (("btrfs", 128), {}),
-    "ext4 of 1 KiB blocks": (("ext4", 64, "-b", "1024"), {"attributes": DEGRADED}),
-    "ext4 of small inodes": (
-        ("ext4", 64, "-b", "1024", "-I", "128", "-O", "^metadata_csum"),
-        {"attributes": DEGRADED, "times": DEGRADED},
-    ),
-}
-
-
-@pytest.mark.root
-@pytest.mark.parametrize("kind", FILE_SYSTEMS)
-def test_disks_are_found_to_be_what_they_are(kind: str, mount_image: Callable[..., Path]) -> None:
-    options, lacks = FILE_SYSTEMS[kind]
-    disk = mount_image(*options)
-    code, checks = examined(disk)
-    assert verdicts(checks) == lacks
-    assert code == (1 if lacks else 0)
-    assert checks["file system"]["measured"]["kind"] == options[0]
-    assert checks["file system"]["measured"]["mount_point"] == str(disk)
-    if kind == "ext4 of 1 KiB blocks":
-        assert 44 <= checks["attributes"]["measured"]["largest_bytes"] < 1024
-    if kind == "ext4 of small inodes":
-        assert checks["times"]["measured"]["tick_ns"] == 10**9
-
-
-@pytest.mark.root
-@pytest.mark.parametrize("options, verdict", [("umask=077", DEGRADED), ("umask=0", UNUSABLE), ("umask=022", DEGRADED)])
-def test_fat_lacks_nearly_everything(options: str, verdict: str, tmp_path: Path) -> None:
-    image, disk = tmp_path / "fat.img", tmp_path / "fat"
-    disk.mkdir()
-    with open(image, "wb") as file:
-        file.truncate(64 << 20)
-    made = subprocess.run(["mkfs.vfat", str(image)], capture_output=True, check=False)
-    mounted = subprocess.run(["mount", "-o", f"loop,{options}", image, disk], capture_output=True, check=False)
-    if made.returncode or mounted.returncode:
-        pytest.skip("needs mkfs.vfat and vfat in the kernel")
-    try:
-        code, checks = examined(disk)
-    finally:
-        subprocess.run(["umount", "-l", disk], check=True)
-    found = verdicts(checks)
-    assert found["file system"] == found["attributes"] == found["times"] == DEGRADED
-    assert checks["attributes"]["measured"]["largest_bytes"] == 0
-    assert checks["times"]["measured"]["tick_ns"] == 2 * 10**9
-    assert found.get("writing", GOOD) == {"umask=077": GOOD, "umask=0": UNUSABLE, "umask=022": DEGRADED}[options]
-    assert code == (2 if verdict == UNUSABLE else 1)
-
-
-@pytest.mark.root
-def test_tmpfs_and_overlay_are_good_and_their_nature_is_noted(mount_tmpfs: Callable[..., Path]) -> None:
-    disk = mount_tmpfs("size=64m")
-    code, checks = examined(disk)
-    assert (code, checks["file system"]["verdict"]) == (0, NOTE)
-    for name in ("lower", "upper", "work", "merged"):
-        (disk / name).mkdir(mode=0o700)
-    layers = f"lowerdir={disk}/lower,upperdir={disk}/upper,workdir={disk}/work"
-    subprocess.run(["mount", "-t", "overlay", "overlay", "-o", layers, disk / "merged"], check=True)
-    try:
-        code, checks = examined(disk / "merged")
-    finally:
-        subprocess.run(["umount", "-l", disk / "merged"], check=True)
-    assert code == 0
-    assert checks["file system"]["measured"]["kind"] == "overlay"
-    assert "container" in checks["file system"]["means"]
-
-
-@pytest.mark.root
-def test_a_file_system_without_attributes_and_without_a_size_is_noticed(tmp_path: Path) -> None:
-    subprocess.run(["mount", "-t", "ramfs", "-o", "mode=0700", "lockcache-test", tmp_path], check=True)
-    try:
-        code, checks = examined(tmp_path)
-    finally:
-        subprocess.run(["umount", "-l", tmp_path], check=True)
-    assert (code, verdicts(checks)) == (1, {"attributes": DEGRADED})
-    assert checks["attributes"]["measured"]["largest_bytes"] == 0
-    assert checks["room"]["verdict"] == NOTE
-
-
-@pytest.mark.root
-def test_a_cap_that_the_disk_cannot_hold_is_degraded(mount_tmpfs: Callable[..., Path]) -> None:
-    disk = mount_tmpfs("size=32m,nr_inodes=4000")
-    FileStreamProgramCache(disk / "cache", max_size_bytes=10**9).close()
-    code, checks = examined(disk / "cache")
-    assert (code, verdicts(checks)) == (1, {"room": DEGRADED})
-    assert "lower the cap" in checks["room"]["advice"]
-    run("policy", "set", "--max-size", "20M", disk / "cache")
-    assert examined(disk / "cache")[0] == 0
-    with FileStreamProgramCache(disk / "cache") as cache:
-        for number in range(200):
-            cache[b"%d" % number] = bytes(100)
-    code, checks = examined(disk / "cache")
-    assert (code, verdicts(checks)) == (1, {"room": DEGRADED}), "200,000 entries of 100 bytes, and 3,500 inodes"
-    assert "inodes" in checks["room"]["means"]
-
-
-@pytest.mark.root
-def test_a_full_disk_is_degraded_and_not_an_error(mount_tmpfs: Callable[..., Path]) -> None:
-    disk = mount_tmpfs("size=2m")
-    FileStreamProgramCache(disk / "cache").close()
-    with contextlib.suppress(OSError), open(disk / "filler", "wb") as file:
-        while True:
-            file.write(bytes(4096))
-    code, checks = examined(disk / "cache")
-    assert code in (1, 2)
-    assert checks["room"]["verdict"] == DEGRADED
-    assert not [name for name in os.listdir(disk / "cache/lockcache") if name.startswith(PREFIX)]
-
-
-@pytest.mark.root
-def test_a_read_only_cache_is_diagnosed(mount_tmpfs: Callable[..., Path]) -> None:
-    disk = mount_tmpfs("size=64m")
-    FileStreamProgramCache(disk / "cache").close()
-    subprocess.run(["mount", "-o", "remount,ro", disk], check=True)
-    code, checks = examined(disk / "cache")
-    assert (code, checks["writing"]["verdict"]) == (1, DEGRADED)
-    assert "can be read" in checks["writing"]["means"]
-    assert "nothing can be written here" in checks["the rest"]["found"]
-    code, checks = examined(disk / "another")
-    assert (code, checks["writing"]["verdict"]) == (2, UNUSABLE), "nothing to read, and nothing can be made"
+    until(lambda: set(everything_in(filled)) == before)
 
 
 def _group_as_nobody(path: str) -> tuple[str, str]:
@@ -384,91 +223,3 @@ def test_who_is_not_root_is_told_what_could_not_be_tried(tmp_path: Path) -> None
     [(verdict, found)] = run_all("fork", _group_as_nobody, [(str(tmp_path),)])
     assert verdict == UNTESTED
     assert "as root only" in found
-
-
-@pytest.fixture
-def mount_faulty(tmp_path: Path) -> Iterator[Callable[..., Path]]:
-    """Mounts a FUSE file system with the given faults."""
-    servers: list[tuple[subprocess.Popen[bytes], Path]] = []
-
-    def mount(*faults: str) -> Path:
-        try:
-            import mfusepy
-        except OSError:
-            pytest.skip("needs libfuse and fusermount (Debian: fuse3)")
-        backing, path = tmp_path / f"backing{len(servers)}", tmp_path / f"faulty{len(servers)}"
-        backing.mkdir(mode=0o700)
-        path.mkdir(mode=0o700)
-        server = subprocess.Popen(
-            [sys.executable, Path(__file__).with_name("passthrough.py"), backing, path, *faults],
-            stderr=subprocess.DEVNULL,
-        )
-        servers.append((server, path))
-        assert mfusepy
-        _until(lambda: os.path.ismount(path) or server.poll() is not None)
-        if server.poll() is not None:
-            pytest.skip("this machine lets nobody mount FUSE")
-        return path
-
-    yield mount
-    for server, path in servers:
-        server.kill()
-        server.wait()
-        subprocess.run(["umount", "-l", path], check=False, capture_output=True)
-
-
-FAULTS = {
-    "none": ({}, "passthrough"),
-    "locks exclude nobody": ({"locks": DEGRADED}, "two processes hold the same exclusive lock"),
-    "no attributes": ({"attributes": DEGRADED}, "none"),
-    "times cannot be set": ({"times": DEGRADED, "clock": UNTESTED, "group": UNTESTED}, "cannot be set"),
-    "times in steps of two seconds": ({"times": DEGRADED}, "steps of 2 s"),
-    "everybody may write": ({"writing": UNUSABLE, "safety": UNUSABLE, "a real cache": UNUSABLE}, "lets others write"),
-    "clock an hour ahead": ({"clock": DEGRADED}, "+3600"),
-    "rename copies": ({"rename": DEGRADED, "a real cache": UNUSABLE}, "who had the old file open read"),
-    "fsync fails": ({"fsync": DEGRADED, "a real cache": UNUSABLE}, "Input/output error"),
-    "everybody may read": ({"writing": DEGRADED}, "0755"),
-    "locks stay taken": ({"locks": DEGRADED}, "was released stays taken"),
-    "locks outlive their holder": ({"locks": DEGRADED}, "killed process is not free after 2 s"),
-    "others see the file that was replaced": ({"rename": UNUSABLE}, "another process read"),
-    "creation excludes nobody": ({"exclusive creation": DEGRADED}, "200 of 200 files were made by both"),
-    "EPERM for a name that is there": ({"exclusive creation": DEGRADED}, "EPERM instead of EEXIST"),
-    "new names stay missing": ({"new names": DEGRADED}, "missing for more than 2 s"),
-    "only the owner sets times": ({"group": DEGRADED}, "Operation not permitted"),
-    "times of others do not stick": ({"group": DEGRADED}, "without effect"),
-    "files cannot be given away": ({"group": UNTESTED}, "cannot be made here"),
-}
-
-
-@pytest.mark.root
-@pytest.mark.parametrize("fault", FAULTS)
-def test_each_fault_of_a_file_system_is_noticed_and_no_other(fault: str, mount_faulty: Callable[..., Path]) -> None:
-    expected, said = FAULTS[fault]
-    path = mount_faulty(fault)
-    code, checks = examined(path)
-    assert verdicts(checks) == expected, {name: checks[name]["found"] for name in verdicts(checks)}
-    assert code == (2 if UNUSABLE in expected.values() else 1 if DEGRADED in expected.values() else 0)
-    assert said in checks[next(iter(expected), "file system")]["found"]
-    assert checks["file system"]["measured"]["kind"] == "fuse"
-    assert os.listdir(path) == []
-    if fault in ("locks stay taken", "locks outlive their holder"):
-        assert "dropped" in checks["locks"]["means"]
-        assert "approximate" not in checks["locks"]["means"], "nobody gets in, rather than everybody"
-
-
-@pytest.mark.root
-def test_a_file_system_that_refuses_to_lock_is_unusable(mount_faulty: Callable[..., Path]) -> None:
-    code, checks = examined(mount_faulty("locks refuse"))
-    assert code == 2
-    assert checks["locks"]["verdict"] == UNUSABLE
-    assert checks["a real cache"]["verdict"] == UNUSABLE
-
-
-@pytest.mark.root
-@pytest.mark.timeout(100)
-def test_a_dead_server_is_reported_and_nobody_waits_for_it(mount_faulty: Callable[..., Path]) -> None:
-    code, checks = examined(mount_faulty("hangs"), "--timeout", "1s")
-    assert code == 2
-    hanging = [check for check in checks.values() if "the file system hangs" in check["found"]]
-    assert len(hanging) == 2
-    assert all(check["verdict"] == UNUSABLE for check in hanging)

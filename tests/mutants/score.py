@@ -36,7 +36,7 @@ SEED = 20261121
 TESTS = {
     "record": [
         "tests/unit/test_record.py",
-        "tests/unit/test_read.py",
+        "tests/unit/read",
         "tests/unit/test_write.py",
         "tests/access/test_signing.py",
     ],
@@ -48,7 +48,7 @@ TESTS = {
         "tests/processes/test_compile_once.py",
     ],
     "removal": ["tests/unit/test_eviction.py", "tests/unit/test_writer.py", "tests/unit/test_replace.py"],
-    "read": ["tests/unit/test_read.py", "tests/contract/test_stats.py"],
+    "read": ["tests/unit/read", "tests/contract/test_stats.py"],
     "write": [
         "tests/unit/test_write.py",
         "tests/unit/test_writer.py",

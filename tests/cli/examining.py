@@ -1,0 +1,50 @@
+"""Runs the doctor, and reads what it found."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from tests.cli.running import run
+from tests.processes.crowd import HANG_SECONDS
+
+__all__ = ["DEGRADED", "GOOD", "NOTE", "UNTESTED", "UNUSABLE", "everything_in", "examined", "until", "verdicts"]
+
+
+GOOD, NOTE, UNTESTED, DEGRADED, UNUSABLE = "good", "note", "not tested", "degraded", "unusable"
+
+
+def examined(path: Path, *options: str, **environment: str) -> tuple[int, dict[str, dict[str, Any]]]:
+    """The exit code, and what each check found."""
+    ended = run("doctor", "--json", *options, path, **environment)
+    report = json.loads(ended.stdout)
+    assert report["exit_code"] == ended.returncode
+    assert ended.stderr == ""
+    checks = {check["check"]: check for check in report["checks"]}
+    assert len(checks) == len(report["checks"]), "each check is told once"
+    for check in checks.values():
+        assert check["verdict"] not in (DEGRADED, UNUSABLE) or check["means"], "what is lost is said"
+    return ended.returncode, checks
+
+
+def verdicts(checks: dict[str, dict[str, Any]], *worse: str) -> dict[str, str]:
+    """The checks that are neither good nor a note."""
+    return {name: check["verdict"] for name, check in checks.items() if check["verdict"] not in (GOOD, NOTE)}
+
+
+def everything_in(path: Path) -> dict[str, bytes | None]:
+    return {str(each): each.read_bytes() if each.is_file() else None for each in path.rglob("*")}
+
+
+def until(happened: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + HANG_SECONDS
+    while True:
+        with contextlib.suppress(FileNotFoundError):  # removed while we look
+            if happened():
+                return
+        assert time.monotonic() < deadline
+        time.sleep(0.0005)

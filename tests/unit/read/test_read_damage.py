@@ -1,0 +1,169 @@
+"""Reading what was damaged: what is served is what a writer stored, all else is a counted miss."""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+
+import pytest
+
+from lockcache import Entry, FileStreamProgramCache
+from lockcache.filestream.record import HEAD_BYTES, XATTR
+from tests.unit.material import entry_path, record_path
+from tests.unit.read.material import (
+    CODE,
+    WITH_ATTRIBUTE,
+    WITH_RECORD_FILE,
+    expect_corrupt_miss,
+    flip,
+    metadata,
+    put,
+    write_foreign,
+)
+
+
+@pytest.mark.parametrize("where", [0, 7, 8 * 90 + 3, 8 * len(CODE) - 1])
+def test_a_flipped_bit_of_the_payload_is_a_corrupt_miss(cache, mode, where):
+    flip(put(cache, mode), where)
+    expect_corrupt_miss(cache)
+
+
+def test_a_flipped_bit_of_the_record_is_a_corrupt_miss(cache, mode):
+    path = put(cache, mode)
+    if mode == "file":
+        for bit in range(8 * HEAD_BYTES):
+            flip(record_path(cache.path), bit)
+            assert cache.get("k") is None, f"bit {bit}"
+            flip(record_path(cache.path), bit)
+    else:
+        blob = os.getxattr(path, XATTR)
+        for bit in range(8 * HEAD_BYTES):
+            changed = bytearray(blob)
+            changed[bit // 8] ^= 1 << bit % 8
+            os.setxattr(path, XATTR, changed)
+            assert cache.get("k") is None, f"bit {bit}"
+        os.setxattr(path, XATTR, blob)
+    assert cache.get("k") == CODE
+    assert cache.stats().corrupt_entries == 8 * HEAD_BYTES
+
+
+@pytest.mark.parametrize("keep", [0, 1, len(CODE) // 2, len(CODE) - 1])
+def test_a_truncated_payload_is_a_corrupt_miss(cache, mode, keep):
+    os.truncate(put(cache, mode), keep)
+    expect_corrupt_miss(cache)
+
+
+def test_a_hollow_payload_of_the_right_length_is_a_corrupt_miss(cache, mode):
+    path = put(cache, mode)
+    os.truncate(path, 0)
+    os.truncate(path, len(CODE))  # what a power cut can leave
+    expect_corrupt_miss(cache)
+
+
+def test_a_grown_payload_is_never_served_grown(cache, mode):
+    with open(put(cache, mode), "ab") as file:
+        file.write(b"more")
+    assert cache.get("k") in (None, CODE)
+    assert (cache.get_entry("k") or Entry(CODE)).code == CODE
+
+
+@WITH_RECORD_FILE
+def test_a_damaged_record_file_is_a_corrupt_miss(cache, mode):
+    put(cache, mode)
+    path = record_path(cache.path)
+    size = os.path.getsize(path)
+    for keep in (size - 1, size // 2, 20, 0):
+        os.truncate(path, keep)
+        expect_corrupt_miss(cache)
+
+
+@WITH_ATTRIBUTE
+def test_a_truncated_attribute_is_a_corrupt_miss(cache, mode):
+    path = put(cache, mode)
+    blob = os.getxattr(path, XATTR)
+    for keep in (len(blob) - 1, HEAD_BYTES - 1, 12, 5, 1, 0):
+        os.setxattr(path, XATTR, blob[:keep])
+        expect_corrupt_miss(cache)
+
+
+def test_a_lost_tail_is_a_corrupt_miss(cache_path):
+    with FileStreamProgramCache(cache_path) as cache:
+        put(cache, "tail-beside")
+        os.unlink(record_path(cache.path))
+        expect_corrupt_miss(cache)
+
+
+def copy_in_place(source, target):
+    shutil.copyfile(source, target)  # writes into the file that is there: its attribute stays
+
+
+def copy_and_rename(source, target):
+    shutil.copy2(source, target + ".new")  # with its attribute
+    os.rename(target + ".new", target)
+
+
+def hard_link(source, target):
+    os.unlink(target)
+    os.link(source, target)
+
+
+def copy_attribute_only(source, target):
+    os.setxattr(target, XATTR, os.getxattr(source, XATTR))
+
+
+@pytest.mark.parametrize("way", [copy_in_place, copy_and_rename, hard_link, copy_attribute_only])
+@pytest.mark.parametrize("other", [b"other code", CODE[::-1]], ids=["another-length", "same-length"])
+def test_another_entry_copied_over_an_entry_is_a_corrupt_miss(cache, mode, way, other):
+    if mode == "file" and way is copy_attribute_only:
+        pytest.skip("there is no attribute")
+    target = put(cache, mode)
+    source = put(cache, mode, "other", other)
+    way(source, target)
+    if way is copy_attribute_only and mode == "tail-beside":
+        shutil.copyfile(record_path(cache.path, b"other"), record_path(cache.path))
+    assert cache.get("k") is None
+    assert cache.get_entry("k") is None
+    assert cache["other"] == other
+    assert cache.stats().corrupt_entries == 2
+
+
+@WITH_RECORD_FILE
+def test_another_entrys_record_file_copied_over_is_a_corrupt_miss(cache, mode):
+    put(cache, mode)
+    cache.put_entry("other", Entry(CODE, {**metadata(mode), "arch": "sm_80"}))
+    shutil.copyfile(record_path(cache.path, b"other"), record_path(cache.path))
+    expect_corrupt_miss(cache)
+
+
+def test_damage_is_mended_by_the_next_write(cache, mode):
+    flip(put(cache, mode), 5)
+    assert cache.get("k") is None
+    put(cache, mode)
+    assert cache.get_entry("k") == Entry(CODE, metadata(mode))
+
+
+def test_damage_is_logged_with_its_path(cache, mode, caplog):
+    path = put(cache, mode)
+    os.truncate(path, 1)
+    with caplog.at_level(logging.WARNING, "lockcache"):
+        cache.get("k")
+    assert path in caplog.text
+
+
+def test_an_emptied_foreign_entry_is_a_corrupt_miss(cache_path):
+    with FileStreamProgramCache(cache_path) as cache:
+        write_foreign(cache, b"")
+        expect_corrupt_miss(cache)
+
+
+def test_an_entry_that_stays_damaged_is_said_once_at_warning_and_then_quietly(cache, caplog):
+    for key in ("one", "two"):
+        cache[key] = b"x" * 100
+        flip(entry_path(cache.path, key.encode()), 5)
+    with caplog.at_level(logging.DEBUG, "lockcache"):
+        for key in ("one", "one", "two", "one"):
+            assert cache.get(key) is None
+    levels = [record.levelno for record in caplog.records if "not what a writer stored" in record.message]
+    assert levels == [logging.WARNING, logging.DEBUG, logging.WARNING, logging.DEBUG]
+    assert cache.stats().corrupt_entries == 4
