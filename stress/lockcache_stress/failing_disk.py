@@ -11,7 +11,6 @@ import errno
 import json
 import os
 import random
-import stat
 import subprocess
 import sys
 import threading
@@ -21,6 +20,7 @@ from contextlib import contextmanager
 from typing import Any, Final
 
 from lockcache_stress.errors import UnusableError
+from lockcache_stress.passthrough import MOUNT_OPTIONS, Passthrough
 
 __all__ = ["ERRORS", "control_of", "failing_disk", "why_not"]
 
@@ -31,10 +31,8 @@ _OPERATIONS: Final = (
     "chmod", "utimens", "getxattr", "setxattr",
 )
 # fmt: on
-_NEVER_FAIL: Final = ("flush", "release", "statfs", "listxattr", "chown")
+_NEVER_FAIL: Final = ("flush", "release", "statfs", "listxattr", "chown", "fsyncdir", "removexattr")
 _START_SECONDS: Final = 30.0
-_STAT: Final = ("st_mode", "st_ino", "st_nlink", "st_uid", "st_gid", "st_size", "st_blocks")
-_TIMES: Final = ("atime", "mtime", "ctime")
 
 
 def why_not() -> str | None:
@@ -73,11 +71,11 @@ def failing_disk(path: str, seed: int) -> Iterator[None]:
         process.wait()
 
 
-class _Disk:
-    """What mfusepy calls, by name."""
+class _Disk(Passthrough):
+    """Calls fail before or after they are passed on."""
 
     def __init__(self, root: str, control: str, seed: int) -> None:
-        self._root = root
+        super().__init__(root)
         self._control = control
         self._rng = random.Random(seed)
         self._guard = threading.Lock()
@@ -115,95 +113,6 @@ class _Disk:
                 self._share = json.load(file)["share"]
             self._read_ns = changed_ns
 
-    def _at(self, path: str) -> str:
-        return self._root + path
-
-    def getattr(self, path: str, fh: int | None = None) -> dict[str, int]:
-        status = os.fstat(fh) if fh else os.lstat(self._at(path))
-        found = {name: getattr(status, name) for name in _STAT}
-        return {**found, **{f"st_{name}": getattr(status, f"st_{name}_ns") for name in _TIMES}}
-
-    def readdir(self, path: str, fh: int) -> list[tuple[str, dict[str, int], int]]:
-        # With inode numbers: entries without one are passed over by the C library.
-        with os.scandir(self._at(path)) as found:
-            return [(file.name, {"st_ino": file.inode(), "st_mode": _mode(file)}, 0) for file in found]
-
-    def open(self, path: str, flags: int) -> int:
-        return os.open(self._at(path), flags & ~os.O_CREAT)
-
-    def create(self, path: str, mode: int, fi: object = None) -> int:
-        return os.open(self._at(path), os.O_RDWR | os.O_CREAT | os.O_EXCL, mode)
-
-    def read(self, path: str, size: int, offset: int, fh: int) -> bytes:
-        return os.pread(fh, size, offset)
-
-    def write(self, path: str, data: bytes, offset: int, fh: int) -> int:
-        return os.pwrite(fh, data, offset)
-
-    def flush(self, path: str, fh: int) -> int:
-        return 0
-
-    def fsync(self, path: str, datasync: int, fh: int) -> int:
-        os.fsync(fh)
-        return 0
-
-    def release(self, path: str, fh: int) -> int:
-        os.close(fh)
-        return 0
-
-    def truncate(self, path: str, size: int, fh: int | None = None) -> int:
-        os.truncate(fh or self._at(path), size)
-        return 0
-
-    def rename(self, old: str, new: str, flags: int = 0) -> int:
-        os.rename(self._at(old), self._at(new))
-        return 0
-
-    def unlink(self, path: str) -> int:
-        os.unlink(self._at(path))
-        return 0
-
-    def mkdir(self, path: str, mode: int) -> int:
-        os.mkdir(self._at(path), mode)
-        return 0
-
-    def rmdir(self, path: str) -> int:
-        os.rmdir(self._at(path))
-        return 0
-
-    def chmod(self, path: str, mode: int) -> int:
-        os.chmod(self._at(path), mode)
-        return 0
-
-    def chown(self, path: str, uid: int, gid: int) -> int:
-        os.chown(self._at(path), uid, gid)
-        return 0
-
-    def utimens(self, path: str, times: tuple[int, int] | None = None, fh: int | None = None) -> int:
-        if times is None:
-            os.utime(fh or self._at(path))
-        else:
-            os.utime(fh or self._at(path), ns=times)
-        return 0
-
-    def statfs(self, path: str) -> dict[str, int]:
-        found = os.statvfs(self._at(path))
-        return {name: getattr(found, name) for name in dir(found) if name.startswith("f_") and name != "f_fsid"}
-
-    def getxattr(self, path: str, name: str, position: int = 0) -> bytes:
-        return os.getxattr(self._at(path), name)
-
-    def setxattr(self, path: str, name: str, value: bytes, options: int, position: int = 0) -> int:
-        os.setxattr(self._at(path), name, value)
-        return 0
-
-    def listxattr(self, path: str) -> list[str]:
-        return os.listxattr(self._at(path))
-
-
-def _mode(file: os.DirEntry[str]) -> int:
-    return stat.S_IFDIR if file.is_dir(follow_symlinks=False) else stat.S_IFREG
-
 
 def _calling(disk: _Disk, name: str) -> Callable[..., Any]:
     return lambda _, *arguments, **options: disk.call(name, *arguments, **options)
@@ -217,18 +126,7 @@ def main() -> None:
     disk = _Disk(backing, control, int(seed))
     calls = {name: _calling(disk, name) for name in (*_OPERATIONS, *_NEVER_FAIL)}
     operations = type("Operations", (mfusepy.Operations,), {"use_ns": True, **calls})()
-    mfusepy.FUSE(
-        operations,
-        mount,
-        foreground=True,
-        fsname="lockcache-stress",
-        attr_timeout=0,
-        entry_timeout=0,
-        negative_timeout=0,
-        use_ino=True,
-        hard_remove=True,
-        default_permissions=True,
-    )
+    mfusepy.FUSE(operations, mount, fsname="lockcache-stress", **MOUNT_OPTIONS)
 
 
 if __name__ == "__main__":

@@ -27,7 +27,7 @@ def mount_faulty(tmp_path: Path) -> Iterator[Callable[..., Path]]:
         backing.mkdir(mode=0o700)
         path.mkdir(mode=0o700)
         server = subprocess.Popen(
-            [sys.executable, Path(__file__).with_name("passthrough.py"), backing, path, *faults],
+            [sys.executable, Path(__file__).with_name("faulty_disk.py"), backing, path, *faults],
             stderr=subprocess.DEVNULL,
         )
         servers.append((server, path))

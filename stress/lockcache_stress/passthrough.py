@@ -1,0 +1,135 @@
+"""A FUSE file system that passes everything on to a directory: what file systems with faults are made of.
+
+Decides nothing but how each call is passed on; a fault is a method of a subclass. Without ``flock``, locks are the
+kernel's own. Methods are named and called as mfusepy has them, which is not needed to import this.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from typing import Any, Final
+
+__all__ = ["MOUNT_OPTIONS", "Passthrough"]
+
+_STAT: Final = ("st_mode", "st_ino", "st_nlink", "st_uid", "st_gid", "st_size", "st_blocks")
+_TIMES: Final = ("atime", "mtime", "ctime")
+# UTIME_NOW, as it arrives here.
+_NOW_NS: Final = (1 << 30) - 1
+
+#: For ``mfusepy.FUSE``: nothing is remembered by the kernel, modes are checked as on a disk, and a file that is
+#: replaced while it is open is not put aside first.
+MOUNT_OPTIONS: Final[dict[str, Any]] = {
+    "foreground": True,
+    "attr_timeout": 0,
+    "entry_timeout": 0,
+    "negative_timeout": 0,
+    "use_ino": True,
+    "hard_remove": True,
+    "default_permissions": True,
+}
+
+
+class Passthrough:
+    """Everything below ``root``. Times are in nanoseconds (``use_ns``)."""
+
+    use_ns = True
+
+    def __init__(self, root: str) -> None:
+        self._root = root
+
+    def _at(self, path: str) -> str:
+        return self._root + path
+
+    def getattr(self, path: str, fh: int | None = None) -> dict[str, int]:
+        status = os.fstat(fh) if fh else os.lstat(self._at(path))
+        found = {name: getattr(status, name) for name in _STAT}
+        return {**found, **{f"st_{name}": getattr(status, f"st_{name}_ns") for name in _TIMES}}
+
+    def readdir(self, path: str, fh: int) -> list[tuple[str, dict[str, int], int]]:
+        # With inode numbers: entries without one are passed over by the C library.
+        with os.scandir(self._at(path)) as found:
+            return [(file.name, {"st_ino": file.inode(), "st_mode": _mode(file)}, 0) for file in found]
+
+    def open(self, path: str, flags: int) -> int:
+        return os.open(self._at(path), flags & ~os.O_CREAT)
+
+    def create(self, path: str, mode: int, fi: object = None) -> int:
+        return os.open(self._at(path), os.O_RDWR | os.O_CREAT | os.O_EXCL, mode)
+
+    def read(self, path: str, size: int, offset: int, fh: int) -> bytes:
+        return os.pread(fh, size, offset)
+
+    def write(self, path: str, data: bytes, offset: int, fh: int) -> int:
+        return os.pwrite(fh, data, offset)
+
+    def flush(self, path: str, fh: int) -> int:
+        return 0
+
+    def fsyncdir(self, path: str, datasync: int, fh: int) -> int:
+        return 0
+
+    def fsync(self, path: str, datasync: int, fh: int) -> int:
+        os.fsync(fh)
+        return 0
+
+    def release(self, path: str, fh: int) -> int:
+        os.close(fh)
+        return 0
+
+    def truncate(self, path: str, size: int, fh: int | None = None) -> int:
+        os.truncate(fh or self._at(path), size)
+        return 0
+
+    def rename(self, old: str, new: str, flags: int = 0) -> int:
+        os.rename(self._at(old), self._at(new))
+        return 0
+
+    def unlink(self, path: str) -> int:
+        os.unlink(self._at(path))
+        return 0
+
+    def mkdir(self, path: str, mode: int) -> int:
+        os.mkdir(self._at(path), mode)
+        return 0
+
+    def rmdir(self, path: str) -> int:
+        os.rmdir(self._at(path))
+        return 0
+
+    def chmod(self, path: str, mode: int) -> int:
+        os.chmod(self._at(path), mode)
+        return 0
+
+    def chown(self, path: str, uid: int, gid: int) -> int:
+        os.chown(self._at(path), uid, gid)
+        return 0
+
+    def utimens(self, path: str, times: tuple[int, int] | None = None, fh: int | None = None) -> int:
+        if times is None or _NOW_NS in times:
+            os.utime(fh or self._at(path))
+        else:
+            os.utime(fh or self._at(path), ns=times)
+        return 0
+
+    def statfs(self, path: str) -> dict[str, int]:
+        found = os.statvfs(self._at(path))
+        return {name: getattr(found, name) for name in dir(found) if name.startswith("f_") and name != "f_fsid"}
+
+    def getxattr(self, path: str, name: str, position: int = 0) -> bytes:
+        return os.getxattr(self._at(path), name)
+
+    def setxattr(self, path: str, name: str, value: bytes, options: int, position: int = 0) -> int:
+        os.setxattr(self._at(path), name, value)
+        return 0
+
+    def removexattr(self, path: str, name: str) -> int:
+        os.removexattr(self._at(path), name)
+        return 0
+
+    def listxattr(self, path: str) -> list[str]:
+        return os.listxattr(self._at(path))
+
+
+def _mode(file: os.DirEntry[str]) -> int:
+    return stat.S_IFDIR if file.is_dir(follow_symlinks=False) else stat.S_IFREG
