@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 from lockcache import FileStreamProgramCache
-from lockcache.filestream.layout import Layout, entry_name
+from lockcache.filestream.layout import entry_name
 from tests.cli.running import LOCKCACHE, run
-from tests.crash.damage import DAMAGES
+from tests.crash.damage import fill_to_damage, spoil
 from tests.crash.measure import accounted, on_disk
 from tests.daemon.material import photograph
 from tests.processes.crowd import crowd
@@ -26,16 +26,7 @@ KEYS = [b"%d" % number for number in range(40)]
 
 @pytest.fixture
 def filled(cache_path: Path) -> Path:
-    with FileStreamProgramCache(cache_path) as cache:
-        for key in KEYS:
-            cache[key] = key * 500
-    return cache_path
-
-
-def spoil(root: Path, key: bytes, damage: str = "last bit flipped") -> str:
-    name = entry_name(key)
-    DAMAGES[damage](Path(Layout(str(root)).entry(name)))
-    return name
+    return fill_to_damage(cache_path, KEYS)
 
 
 def verify_as_json(*arguments: object, code: int) -> dict[str, Any]:

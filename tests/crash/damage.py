@@ -5,11 +5,14 @@ from __future__ import annotations
 import functools
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
-__all__ = ["ATTRIBUTE_DAMAGES", "DAMAGES", "GROWTHS"]
+from lockcache import FileStreamProgramCache
+from lockcache.filestream.layout import Layout, entry_name
+
+__all__ = ["ATTRIBUTE_DAMAGES", "DAMAGES", "GROWTHS", "fill_to_damage", "spoil"]
 
 
 def _flip(path: Path, position: int) -> None:
@@ -84,3 +87,18 @@ ATTRIBUTE_DAMAGES: Final[dict[str, Callable[[Path], object]]] = {
     f"record bit {position} flipped": functools.partial(_flip_attribute, position=position)
     for position in (0, 2, 3, 5, 8, 11, 13, 30, 43)
 } | {"record truncated": _truncate_attribute}
+
+
+def fill_to_damage(root: Path, keys: Sequence[bytes]) -> Path:
+    """A cache of these keys, each of its own bytes 500 times over."""
+    with FileStreamProgramCache(root) as cache:
+        for key in keys:
+            cache[key] = key * 500
+    return root
+
+
+def spoil(root: Path, key: bytes, damage: str = "last bit flipped") -> str:
+    """Damage the entry of a key; its name."""
+    name = entry_name(key)
+    DAMAGES[damage](Path(Layout(str(root)).entry(name)))
+    return name

@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 
 from lockcache_daemon.notify import Notifier
@@ -86,8 +87,8 @@ def test_signs_of_life_come_twice_as_often_as_they_must_also_between_ticks_far_a
         for _ in range(5):
             assert manager.hear_of("WATCHDOG") == {"WATCHDOG": "1"}
         daemon.process.send_signal(signal.SIGSTOP)
-        until(manager.is_silent)
-        time.sleep(0.3)  # longer than two of them would take
+        until(lambda: psutil.Process(daemon.process.pid).status() == psutil.STATUS_STOPPED)
+        until(manager.is_silent)  # what it had sent by then; nobody goes on in its place
         assert manager.is_silent()
         daemon.process.send_signal(signal.SIGCONT)
         manager.hear_of("WATCHDOG")

@@ -14,7 +14,7 @@ from lockcache import FileStreamProgramCache
 from lockcache.filestream.directory import CacheDirectory
 from lockcache.filestream.layout import Layout, entry_name
 from lockcache.filestream.quarantine import list_quarantine, measure_quarantine
-from tests.crash.damage import DAMAGES
+from tests.crash.damage import fill_to_damage, spoil
 from tests.crash.measure import accounted, assert_accounting_is_not_too_low, on_disk
 from tests.daemon.material import accounting_is_exact, fill, names_on_disk
 from tests.daemon.running import RunningDaemon, run_daemon, until
@@ -24,16 +24,7 @@ KEYS = [b"%d" % number for number in range(100)]
 
 @pytest.fixture
 def filled(cache_path: Path) -> Path:
-    with FileStreamProgramCache(cache_path) as cache:
-        for key in KEYS:
-            cache[key] = key * 500
-    return cache_path
-
-
-def spoil(root: Path, key: bytes, damage: str = "last bit flipped") -> str:
-    name = entry_name(key)
-    DAMAGES[damage](Path(Layout(str(root)).entry(name)))
-    return name
+    return fill_to_damage(cache_path, KEYS)
 
 
 def status(root: Path) -> dict[str, Any]:
