@@ -11,8 +11,6 @@ is.
 
 from __future__ import annotations
 
-import contextlib
-import errno
 import heapq
 import itertools
 import os
@@ -21,11 +19,11 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Final, NamedTuple
 
-from lockcache import metadata
 from lockcache.filestream.layout import SHARDS, Layout
+from lockcache.filestream.prices import Prices
 from lockcache.filestream.recency import last_use_ns
-from lockcache.filestream.record import XATTR, is_known, split_records, unpack
 from lockcache.filestream.scan import Found, scan_shard
+from lockcache.filestream.statement import Statement, read_statement
 from lockcache_daemon.pace import Pace
 
 __all__ = ["Standout", "Standouts", "StandoutsSeen", "in_shards", "in_walks"]
@@ -46,7 +44,6 @@ _REVIEW_SECONDS: Final = 5.0
 _MOST_REVIEWS: Final = 8
 # Longer ones belong to no entry that anybody wants to see on a page.
 _LONGEST_TEXT: Final = 40
-_LONGEST_RECORD_BYTES: Final = 65536
 
 
 class Standout(NamedTuple):
@@ -78,8 +75,10 @@ class Source(NamedTuple):
 
     parts: Sequence[Callable[[], Iterator[Found]]]
     part_of: Callable[[str], int]
-    #: Head and perhaps tail of an entry's record, by its name; empty if there is none.
-    record: Callable[[str], bytes]
+    #: For a look at one part: what compiling an entry cost, as its record says; 0 if it does not.
+    costs: Callable[[], Callable[[Found], int]]
+    #: What else an entry's record says: for those that stand out.
+    statement: Callable[[Found], Statement]
     #: An entry as it is now; ``None`` if it is gone.
     again: Callable[[Standout], Standout | None]
 
@@ -87,12 +86,24 @@ class Source(NamedTuple):
 def in_shards(layout: Layout) -> Source:
     """lockcache's own layout, and cuda.core's."""
     parts = [partial(scan_shard, layout, shard) for shard in range(SHARDS)]
-    return Source(parts, lambda name: int(name[:2], 16), partial(_record, layout), partial(_again, layout))
+    return Source(
+        parts,
+        part_of=lambda name: int(name[:2], 16),
+        costs=lambda: Prices(layout).cost_ns,
+        statement=partial(read_statement, layout),
+        again=partial(_again, layout),
+    )
 
 
 def in_walks(entries: Callable[[], Iterator[Found]]) -> Source:
     """Another program's: its files carry no record, and what is gone is noticed a round later."""
-    return Source([entries], lambda name: 0, lambda name: b"", lambda each: each)
+    return Source(
+        [entries],
+        part_of=lambda name: 0,
+        costs=lambda: lambda found: 0,
+        statement=lambda found: Statement("none"),
+        again=lambda each: each,
+    )
 
 
 class Standouts:
@@ -125,15 +136,15 @@ class Standouts:
         """Look at part after part, for ever; gives way every few entries."""
         source = self._source
         for part in itertools.cycle(range(len(source.parts))):
-            best = _Best()
+            best, cost_of = _Best(), source.costs()
             try:
                 for number, found in enumerate(source.parts[part]()):
-                    best.add(found, source.record(found.name))
+                    best.add(found, cost_of(found))
                     if number % _STEP_ENTRIES == 0:
                         yield
             except OSError:
                 best = _Best()  # what counts the entries meets it too, and says so
-            self._best[part] = best.lists()
+            self._best[part] = best.lists(source.statement)
             if time.monotonic() >= self._join_due or part == len(source.parts) - 1:
                 self._join_due = time.monotonic() + _JOIN_SECONDS
                 self._join()
@@ -173,57 +184,29 @@ class _Best:
     """The best of one part, by each of the keys."""
 
     def __init__(self) -> None:
-        self._heaps: tuple[list[tuple[int, str, _Looked]], ...] = ([], [], [])
+        self._heaps: tuple[list[tuple[int, Found, int]], ...] = ([], [], [])
 
-    def add(self, found: Found, record: bytes) -> None:
-        looked = _Looked(found, record)
-        cost_ns = int.from_bytes(record[20:28], "little") if is_known(record) else 0
+    def add(self, found: Found, cost_ns: int) -> None:
         for heap, value in zip(self._heaps, (found.size_bytes, -found.last_use_ns, cost_ns), strict=True):
             if len(heap) < LISTED:
-                heapq.heappush(heap, (value, found.name, looked))
+                heapq.heappush(heap, (value, found, cost_ns))
             elif value > heap[0][0]:
-                heapq.heapreplace(heap, (value, found.name, looked))
+                heapq.heapreplace(heap, (value, found, cost_ns))
 
-    def lists(self) -> tuple[list[Standout], ...]:
+    def lists(self, statement: Callable[[Found], Statement]) -> tuple[list[Standout], ...]:
         now = time.time()
-        largest, oldest, dearest = ([looked.standout(now) for _, _, looked in heap] for heap in self._heaps)
+        standouts = {
+            found: _standout(found, cost_ns, statement(found), now)
+            for found, cost_ns in {(found, cost_ns) for heap in self._heaps for _, found, cost_ns in heap}
+        }
+        largest, oldest, dearest = ([standouts[found] for _, found, _ in heap] for heap in self._heaps)
         return largest, oldest, [each for each in dearest if each.cost_ns]
 
 
-class _Looked(NamedTuple):
-    """An entry and its record, not taken apart: that is done for those that stand out."""
-
-    found: Found
-    record: bytes
-
-    def standout(self, now: float) -> Standout:
-        cost_ns, said = 0, dict[str, object]()
-        if is_known(self.record):
-            cost_ns = unpack(self.record).cost_ns
-            with contextlib.suppress(ValueError):  # a newer version's, or its tail is in a file of its own
-                said = metadata.decode(unpack(self.record).tail)
-        kind, arch = (str(said.get(name, ""))[:_LONGEST_TEXT] for name in ("kind", "arch"))
-        found = self.found
-        return Standout(found.name, found.size_bytes, found.last_use_ns, max(0, cost_ns), kind, arch, now)
-
-
-def _record(layout: Layout, name: str) -> bytes:
-    """The record's head, and its tail if that is with it; empty where there is none to be had."""
-    try:
-        return os.getxattr(layout.entry(name), XATTR, follow_symlinks=False)
-    except OSError as error:
-        if error.errno not in (errno.ENODATA, errno.ENOTSUP):
-            return b""
-    try:
-        fd = os.open(layout.record(name), os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
-    except OSError:
-        return b""
-    try:
-        return split_records(os.read(fd, _LONGEST_RECORD_BYTES))[0]
-    except OSError:
-        return b""
-    finally:
-        os.close(fd)
+def _standout(found: Found, cost_ns: int, said: Statement, now: float) -> Standout:
+    known = said.metadata or {}
+    kind, arch = (str(known.get(name, ""))[:_LONGEST_TEXT] for name in ("kind", "arch"))
+    return Standout(found.name, found.size_bytes, found.last_use_ns, cost_ns, kind, arch, now)
 
 
 def _again(layout: Layout, each: Standout) -> Standout | None:

@@ -91,6 +91,14 @@ def test_entries_of_others_and_damaged_records_are_listed_without_what_they_cost
     assert [(each.name, each.cost_ns, each.kind) for each in seen.largest[:2]] == [(damaged, 0, ""), (stranger, 0, "")]
 
 
+def test_a_cost_that_no_compilation_has_is_not_the_dearest(cache: FileStreamProgramCache) -> None:
+    path = Layout(cache.path).entry(entry_name(b"1"))
+    blob = bytearray(os.getxattr(path, "user.lockcache"))
+    blob[27] ^= 0x40  # one bit of the cost
+    os.setxattr(path, "user.lockcache", bytes(blob))
+    assert looked(cache).seen.dearest[0].name == entry_name(b"199")
+
+
 def test_records_in_files_are_read_too(cache_path: Path) -> None:
     with FileStreamProgramCache(cache_path, record_files=True) as cache:
         cache.put_entry(b"a", Entry(b"code", {"compile_cost_ns": 5, "kind": "ptx"}))
