@@ -13,6 +13,7 @@ import pytest
 
 from lockcache import FileStreamProgramCache
 from lockcache.filestream import usage
+from lockcache.filestream.layout import Layout
 from tests.crash.measure import assert_one_recount_mends_all
 from tests.crash.traced import run_traced
 
@@ -82,6 +83,56 @@ WRITES = [
     for error in errors
     for when in ("1", "2", "1+")
 ]  # fmt: skip
+
+
+COMPILER = """
+import sys, threading
+from lockcache import Entry, FileStreamProgramCache
+cache = FileStreamProgramCache(sys.argv[1], lease_timeout_seconds=0.5)
+runs = []
+def compute():
+    runs.append(1)
+    return Entry(b"code" * 1000)
+threads = [threading.Thread(target=lambda: results.append(cache.get_or_compute("key", compute))) for _ in range(3)]
+results = []
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+assert results == [b"code" * 1000] * 3, results
+assert 1 <= len(runs) <= 3
+assert cache.get("key") == b"code" * 1000
+assert cache.get_or_compute("key", compute) == b"code" * 1000
+"""
+
+
+@pytest.mark.parametrize("when", ["1", "2", "1+"])
+@pytest.mark.parametrize(
+    "call, error",
+    [
+        ("openat", "EIO"),
+        ("openat", "EROFS"),
+        ("flock", "ENOLCK"),
+        ("flock", "EIO"),
+        ("ftruncate", "ENOSPC"),
+        ("write", "ENOSPC"),
+        ("write", "EIO"),
+        ("pread64", "EIO"),
+        ("read", "EIO"),
+        ("unlink", "EIO"),
+        ("newfstatat", "ESTALE"),
+    ],
+)
+def test_where_a_lease_cannot_be_had_or_given_back_everybody_gets_the_code_and_nobody_fails(
+    cache_path: Path, call: str, error: str, when: str
+) -> None:
+    FileStreamProgramCache(cache_path).close()
+    lease = Layout(str(cache_path)).lease(hashlib.sha256(KEY).hexdigest(), 0)
+    inject = f"{call}:error={error}:when={when}"
+    assert run_traced(COMPILER, cache_path, inject=inject, paths=(lease,)) == 0
+    with FileStreamProgramCache(cache_path) as cache:
+        assert cache.get_or_compute(b"another", lambda: b"other") == b"other"
+        assert cache[KEY] == b"code" * 1000
 
 
 # Descriptors for Python itself, two to open the cache, and one more: nothing of a put works.
