@@ -27,6 +27,8 @@ def _start(work: Callable[[], Any]) -> tuple[int, int]:
         return pid, read
     status = 1
     try:
+        # Not the runner's handler, which raises: out of what runs at the end, the child would go on as a second runner.
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
         signal.alarm(_CHILD_SECONDS)
         try:
             answer = (True, work())

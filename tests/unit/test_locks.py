@@ -211,11 +211,13 @@ def test_a_childs_lock_keeps_its_parent_out(lock):
     read, write = os.pipe()
     pid = os.fork()
     if not pid:
-        lock.acquire(10.0)
-        os.write(write, b"held")
-        os.read(0, 0)
-        signal_end.wait(10)
-        os._exit(0)
+        try:
+            lock.acquire(10.0)
+            os.write(write, b"held")
+            os.read(0, 0)
+            signal_end.wait(10)
+        finally:
+            os._exit(0)
     try:
         assert os.read(read, 4) == b"held"
         assert not lock.try_acquire()

@@ -159,7 +159,11 @@ def test_a_fork_while_a_thread_holds_the_lock_leaves_the_child_a_free_one(tree: 
     with memo._closures._lock, files._contents._lock:
         child = os.fork()
         if child == 0:
-            os._exit(0 if fingerprint(code, ["d"]) == expected and fingerprint("", ["d"]) else 1)
+            status = 1
+            try:
+                status = 0 if fingerprint(code, ["d"]) == expected and fingerprint("", ["d"]) else 1
+            finally:
+                os._exit(status)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
