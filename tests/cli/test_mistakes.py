@@ -71,7 +71,7 @@ BAD_VALUES = [
     (("unpack", "/dev/null", "{filled}"), "cut off"),
     (("unpack", "", "{filled}"), "must not be empty"),
     (("policy", "set", "--max-size", "1G", "{filled}/no-such"), "no-such"),
-    (("policy", "set", "--max-size", "1G", "{filled}/lockcache/format"), "a cache directory is wanted here"),
+    (("policy", "set", "--max-size", "1G", "{filled}/lockcache/format"), "is a file"),
     (("unpack", "--max-entry", "much", "/dev/null", "{filled}"), "'much'"),
 ]
 
@@ -122,6 +122,12 @@ def test_a_project_with_a_folder_called_lockcache_is_no_cache_and_made_none(comm
     more = {"policy set": ("policy", "set", "--max-size", "1G"), "unpack": ("unpack", "/dev/null")}
     refused(run(*(ON_A_DIRECTORY | more)[command], tmp_path), tmp_path)
     assert sorted(tmp_path.rglob("*")) == before
+
+
+@pytest.mark.parametrize("arguments", [("policy", "set", "--max-size", "1G"), ("stats",), ("clear", "--yes")])
+def test_a_file_that_the_environment_names_is_refused(arguments: tuple[str, ...], tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    refused(run(*arguments, LOCKCACHE_DIR=str(tmp_path / "file")), "a cache directory is wanted here")
 
 
 @pytest.mark.parametrize("command", ON_A_DIRECTORY)
