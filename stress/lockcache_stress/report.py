@@ -22,8 +22,9 @@ from lockcache_stress.tabled import Grid, Tabled
 __all__ = ["print_bench", "print_json", "print_outcome", "print_summary", "print_tabled", "print_written", "showing"]
 
 _MOST_FINDINGS = 5
-# Columns of text: a pipe has no width of its own.
-_NARROWEST = 80
+# Columns of text: a pipe has no width of its own. The benchmark's lines are made to be read in 80.
+_PIPE_COLUMNS = 160
+_BENCH_COLUMNS = 80
 # So that four of them leave a third of 80 for names; a longer cell is wrapped between words.
 _WIDEST_CELL = 12
 
@@ -49,9 +50,17 @@ def showing() -> Iterator[Show]:
         yield show
 
 
+def _console(pipe_columns: int = _PIPE_COLUMNS) -> Console:
+    """Where verdicts go: as wide as the terminal is, and wide enough where there is none."""
+    console = Console()
+    if not console.is_terminal:
+        console.width = max(console.width, pipe_columns)
+    return console
+
+
 def print_outcome(outcome: Told, replay: Sequence[str]) -> None:
     """The verdict of one run as a table; what was found and how to replay it where something is wrong."""
-    console = Console()
+    console = _console()
     console.print(_table(outcome.title, outcome.checks()))
     if outcome.ok:
         console.print("[bold green]ok[/]: everything is as it must be")
@@ -77,14 +86,14 @@ def print_summary(outcomes: Sequence[Told], skipped: Sequence[tuple[str, str]]) 
         table.add_row(outcome.name, *outcome.summary(), _verdict(outcome.ok))
     for name, reason in skipped:
         table.add_row(name, *[""] * 7, f"[yellow]skipped[/]: {reason}")
-    Console().print(table)
+    _console().print(table)
 
 
 def print_tabled(written: Written) -> None:
     """The tables of a command beside the scenarios, what was skipped, and of each run that failed what was found."""
     for grid in [*written.grids, *(grid for ran in written.runs for grid in _grids(ran.outcome))]:
         _print_grid(grid)
-    console = Console()
+    console = _console()
     for ran in written.runs:
         if ran.outcome.ok:
             continue
@@ -111,7 +120,7 @@ def _print_grid(grid: Grid) -> None:
     for row in grid.rows:
         verdict = [_verdict(row.ok)] if grid.judges_rows else []
         table.add_row(*map(escape, row.cells), *verdict, style=None if row.ok else "bold red")
-    Console().print(table)
+    _console().print(table)
 
 
 def print_bench(machine: Mapping[str, str], lines: Sequence[Line]) -> None:
@@ -124,9 +133,7 @@ def print_bench(machine: Mapping[str, str], lines: Sequence[Line]) -> None:
     table.add_column("", no_wrap=True)
     for line in lines:
         table.add_row(_what(line), line.ours, line.theirs, line.ratio, line.bar, _bench_verdict(line))
-    console = Console()
-    if not console.is_terminal:
-        console.width = max(console.width, _NARROWEST)
+    console = _console(_BENCH_COLUMNS)
     console.print(table)
     if any(line.others for line in lines):
         console.print()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import json
+import logging
 import os
 import random
 import time
@@ -221,6 +222,8 @@ def run_worker(plan: Plan, writer: int, index: int, epoch_us: int) -> None:
     die_with_parent()
     if plan.plant in BUGS:
         plant_bug(plan.plant)
+    if plan.extra.get("damages"):
+        logging.getLogger("lockcache").setLevel(logging.ERROR)  # each damaged entry is a warning, and here no news
     worker = Worker(plan, writer, index, epoch_us)
     try:
         _work(worker)
