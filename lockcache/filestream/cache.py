@@ -142,7 +142,7 @@ class FileStreamProgramCache(ProgramCacheResource):
             verified_only=verified_only,
             is_shared=is_shared,
             # A miss has more to do there than to be counted, and folders are looked at before anything in them.
-            asks_first=not compile_once and not is_shared,
+            asks_first=not compile_once and not is_shared and _is_asked_as_who_opens(),
         )
         self._entries = f"{layout.entries}/"
         reader = GuardedReader(layout, self._reader) if is_shared else self._reader
@@ -170,7 +170,8 @@ class FileStreamProgramCache(ProgramCacheResource):
         return self._directory.policy.current().max_size_bytes
 
     def __getitem__(self, key: bytes | str) -> bytes:
-        code = self.get(key)
+        # Not self.get: a subclass may have one of its own, made of self[key].
+        code = FileStreamProgramCache.get(self, key)
         if code is None:
             raise KeyError(key)
         return code
@@ -371,6 +372,14 @@ class FileStreamProgramCache(ProgramCacheResource):
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.path!r})"
+
+
+def _is_asked_as_who_opens() -> bool:
+    """Whether ``access`` answers for whom ``open`` opens: not if this process acts for somebody (setuid, seteuid).
+
+    There it would call a private directory's hits misses. With ``effective_ids`` it would not, for 35 ns of each miss.
+    """
+    return all(real == effective for real, effective, _ in (os.getresuid(), os.getresgid()))
 
 
 def _counted(reader: EntryReader, counts: dict[str, int]) -> Counters:

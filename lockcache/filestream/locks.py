@@ -210,7 +210,7 @@ class _SharedShardLock(ProcessLock):
         for folder in self._folders:
             refuse_symlink(folder)
         # Mostly there are no record files, and asking is cheaper than an exception. A dangling symlink leads nowhere.
-        if os.access(self._record_folders[-1], os.F_OK):
+        if os.access(self._record_folders[-1], os.F_OK, effective_ids=True):
             for folder in self._record_folders:
                 refuse_symlink(folder)
         return super()._try_process()

@@ -124,14 +124,16 @@ class CompileOnce:
             os.close(os.open(os.path.dirname(path), _LOOK))
         except OSError:
             return None  # no shard, no entry
-        return self._reader.load(name) if os.access(path, os.F_OK) else None
+        return self._reader.load(name) if os.access(path, os.F_OK, effective_ids=True) else None
 
     def _was_taken_over(self, name: str, generation: int) -> bool:
         """Whether somebody computes in the place of an overdue holder of this lease, which has failed since.
 
         A file is enough: where its holder is dead too, or had its write dropped, the caller has that lease at once.
         """
-        return generation + 1 < _GENERATIONS and os.access(self._layout.lease(name, generation + 1), os.F_OK)
+        if generation + 1 >= _GENERATIONS:
+            return False
+        return os.access(self._layout.lease(name, generation + 1), os.F_OK, effective_ids=True)
 
     def timeout_seconds(self, cost_ns: int) -> float:
         """How long a holder is waited for."""

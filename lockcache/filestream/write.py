@@ -168,7 +168,7 @@ class StagedEntry:
         path = layout.entry(self._name)
         lock.acquire(max(0.0, self._deadline - time.monotonic()))
         try:
-            has_records = os.access(layout.record_shard(self._shard), os.F_OK)
+            has_records = os.access(layout.record_shard(self._shard), os.F_OK, effective_ids=True)
             replaced = _bytes_on_disk(layout, self._name, has_records)
             # The record first, and with the older one behind it, so that whoever reads between the two renames, or
             # after a death there, finds the record of either payload. The other order would leave a payload without a
@@ -308,7 +308,7 @@ def remove_locked(layout: Layout, usage: UsagePage, name: str, has_records: bool
 def _bytes_on_disk(layout: Layout, name: str, has_records: bool) -> int | None:
     """As :func:`_bytes_of_entry`, but ``None`` too where the disk gives no answer: for what is replaced anyway."""
     # Most puts are of a key that missed, and asking is cheaper than an exception (1.2 us).
-    if not os.access(layout.entry(name), os.F_OK):
+    if not os.access(layout.entry(name), os.F_OK, effective_ids=True):
         return None
     return _bytes_of_entry(layout, name, has_records)
 

@@ -45,7 +45,7 @@ def hold(facts: Facts) -> bool:
     """Whether all is as it was."""
     return (
         _files_hold(facts)
-        and not any(os.access(path, os.F_OK) for path in facts.absent)
+        and not any(os.access(path, os.F_OK, effective_ids=True) for path in facts.absent)
         and all(_identity(directory) == expected for directory, expected in facts.directories)
         and all(_still_lists(directory, names) for directory, names in facts.listings)
         and not any(os.path.isfile(path) for path in facts.irregular)
@@ -142,7 +142,7 @@ class Observer:
         parent = os.path.dirname(path)
         root = self._missing_root.get(parent)
         if root is None:
-            missing = parent not in (b"", path) and not os.access(parent, os.F_OK)
+            missing = parent not in (b"", path) and not os.access(parent, os.F_OK, effective_ids=True)
             root = self._missing_root[parent] = _highest_missing(parent) if missing else b""
             if root:
                 self._absent.add(root)
@@ -152,6 +152,6 @@ class Observer:
 def _highest_missing(directory: bytes) -> bytes:
     while True:
         above = os.path.dirname(directory)
-        if above in (b"", directory) or os.access(above, os.F_OK):
+        if above in (b"", directory) or os.access(above, os.F_OK, effective_ids=True):
             return directory
         directory = above

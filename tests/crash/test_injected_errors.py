@@ -208,7 +208,9 @@ def test_what_is_to_be_removed_is_not_taken_for_absent_because_the_disk_gives_no
         raise OSError(number, os.strerror(number), path)
 
     with monkeypatch.context() as broken:
-        broken.setattr(os, "access", lambda path, mode: path != _entry(cache_path) and access(path, mode))
+        broken.setattr(
+            os, "access", lambda path, *how, **more: path != _entry(cache_path) and access(path, *how, **more)
+        )
         broken.setattr(os, "lstat", lambda path: fail(path) if path == _entry(cache_path) else lstat(path))
         broken.setattr(os, "rename", fail)
         with pytest.raises(OSError, match=os.strerror(number)):
@@ -230,7 +232,9 @@ def test_a_dropped_write_removes_the_older_value_though_the_disk_denied_for_once
         raise OSError(errno.EIO, os.strerror(errno.EIO))
 
     with monkeypatch.context() as broken:
-        broken.setattr(os, "access", lambda path, mode: path != _entry(cache_path) and access(path, mode))
+        broken.setattr(
+            os, "access", lambda path, *how, **more: path != _entry(cache_path) and access(path, *how, **more)
+        )
         broken.setattr(os, "rename", fail)
         cache[KEY] = NEW
     assert cache.stats().dropped_writes == 1

@@ -106,6 +106,37 @@ def test_a_directory_that_may_only_be_read_serves_hits_and_refuses_writes(cache_
     assert in_child(as_nobody) == (b"code", None, 1, 4, 1, 5000)
 
 
+@pytest.mark.skipif(os.getuid() != 0, reason="another user is acted for only as root")
+def test_a_process_that_acts_for_another_user_is_served_as_that_one(cache_path):
+    def with_root_as_the_effective_user_only():
+        os.setresuid(65534, 0, 0)
+        with FileStreamProgramCache(cache_path, max_size_bytes=5000) as cache:
+            cache["k"] = b"first"
+            cache["k"] = b"code"
+            cache["other"] = b"x" * 5001
+            reads = cache.get("absent"), cache.get("k"), cache.get("absent"), cache.get("k"), cache.get("other")
+            return reads, cache.stats().dropped_writes, cache.stats().bytes
+
+    reads, dropped_writes, accounted_bytes = in_child(with_root_as_the_effective_user_only)
+    assert reads == (None, b"code", None, b"code", None)
+    assert (dropped_writes, accounted_bytes) == (1, on_disk(cache_path).bytes)
+
+
+def test_a_subclass_may_make_its_get_of_what_it_finds_by_key(cache_path):
+    class WithItsOwnGet(FileStreamProgramCache):
+        def get(self, key, default=b"its own"):
+            try:
+                return self[key]
+            except KeyError:
+                return default
+
+    with WithItsOwnGet(cache_path) as cache:
+        cache["k"] = b"code"
+        assert (cache.get("k"), cache.get("absent"), cache["k"]) == (b"code", b"its own", b"code")
+        with pytest.raises(KeyError):
+            cache["absent"]
+
+
 class Subclass(FileStreamProgramCache):
     """At module level, where pickle finds it."""
 
