@@ -68,9 +68,14 @@ class Ground:
         """Raises :class:`OSError` as long as nothing is mounted where the directory was, so that it may not be made."""
         mount = mount_of(self._root) if self._point else None
         # Whatever was mounted there since will do: a file server that came back may have another number.
-        if mount is not None and len(mount.point) < len(self._point):
+        if mount is not None and len(mount.point) < len(self._point) and not self._leads_elsewhere():
             why = f"was unmounted from {self._point} and is not made below it; mount it again, or start the daemon anew"
             raise OSError(errno.ENODEV, why, self._root)
+
+    def _leads_elsewhere(self) -> bool:
+        """Whether somebody let a symlink on the way lead to another directory, which need not be made."""
+        real = os.path.realpath(self._root)
+        return os.path.isdir(real) and os.path.commonpath([real, self._point]) != self._point
 
 
 def _of(path: str, *, follow_symlinks: bool = False) -> tuple[int, int, int, int] | None:

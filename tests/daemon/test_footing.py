@@ -181,6 +181,25 @@ def test_a_directory_that_is_deleted_on_its_mount_is_made_anew(
 
 
 @pytest.mark.root
+def test_a_symlink_that_is_led_to_another_file_system_is_followed(
+    tmp_path: Path, mount_tmpfs: Callable[[str], Path], keep: Callable[..., Kept]
+) -> None:
+    point, here = mount_tmpfs("size=8m"), tmp_path / "here"
+    for directory in (point / "cache", here):
+        directory.mkdir(mode=0o700)
+    root = tmp_path / "root"
+    root.symlink_to(point / "cache")
+    kept = keep(root)
+    kept.keeper.tick()
+    root.unlink()
+    root.symlink_to(here)
+    kept.keeper.tick()
+    assert kept.keeper.is_well
+    assert (here / "lockcache" / "policy.json").exists()
+    kept.keeper.close()
+
+
+@pytest.mark.root
 def test_who_stands_by_does_not_take_over_what_was_unmounted(
     mount_tmpfs: Callable[[str], Path], keep: Callable[..., Kept]
 ) -> None:
