@@ -99,6 +99,20 @@ def test_what_cannot_be_is_the_read_and_not_the_write_that_made_it_so():
     assert check(operations).at == 4
 
 
+def test_what_may_have_been_held_before_the_part_that_is_drawn_does_not_hang_on_what_is_read_later():
+    operations = [put(A, 0, 9), op(Kind.REMOVED, 0, 9), hit(A, 11, 20), miss(12, 13)]
+    _, reduced = judge_histories({0: operations}).smallest
+    assert reduced.initially == {A, None}
+    assert reduced.impossible == operations[2], "the miss was there first"
+
+
+def test_a_write_that_was_in_progress_all_the_time_is_in_the_part_that_is_drawn():
+    operations = [put(A, 0, 2), put(B, 10, 20), hit(B, 12, 13), miss(14, 15)]
+    _, reduced = judge_histories({0: operations}).smallest
+    assert operations[1] in reduced.operations
+    assert reduced.impossible == operations[3]
+
+
 times = st.integers(0, 12)
 kinds = st.sampled_from([Kind.PUT, Kind.HIT, Kind.MISS, Kind.REMOVED, Kind.DROPPED, Kind.ABSENT, Kind.HIT_UNKNOWN])
 

@@ -25,7 +25,7 @@ from typing import Final, NamedTuple
 
 from lockcache_stress.history.operations import OPEN, Kind, Operation, Value
 
-__all__ = ["Checked", "Possible", "Ruling", "check", "is_illegal"]
+__all__ = ["Checked", "Possible", "Ruling", "check", "held_before", "is_illegal"]
 
 #: Possible states at one time; a history of sixteen processes stays under a hundred.
 _MOST_POSSIBLE: Final = 20_000
@@ -58,7 +58,7 @@ class Checked:
     #: Index of the operation that cannot have ended as it did; ``None`` if all can.
     at: int | None = None
     #: The last moment before that at which nothing was in progress but what never ended: index of the first operation
-    #: after it, and what the register may have held then. What ended before it plays no part.
+    #: after it, and what the register may have held then, of what can still come out well: see :func:`held_before`.
     quiet_from: int = 0
     quiet_values: frozenset[Value | None] = field(default=frozenset((None,)))
 
@@ -79,6 +79,18 @@ def check(
 def is_illegal(operations: Sequence[Operation], initially: Iterable[Value | None]) -> bool:
     """As :func:`check`, for who need not know where."""
     return _search(operations, frozenset(initially), _MOST_POSSIBLE).ruling is Ruling.ILLEGAL
+
+
+def held_before(
+    first: Operation, before: Sequence[Operation], initially: Iterable[Value | None]
+) -> frozenset[Value | None]:
+    """What the register may hold when ``first`` begins, whatever is read from then on.
+
+    Requires: what is in progress then, of the operations ``before`` it, is open.
+    """
+    # A read of whatever there is, without an end: it forbids nothing, and no value is taken for one that nobody reads.
+    anything = replace(first, kind=Kind.HIT_UNKNOWN, value=None, end_ns=OPEN)
+    return _search([*before, anything], frozenset(initially), _MOST_POSSIBLE).quiet_values
 
 
 def _search(operations: Sequence[Operation], starts: frozenset[Value | None], most: int) -> Checked:
@@ -103,7 +115,7 @@ def _search(operations: Sequence[Operation], starts: frozenset[Value | None], mo
         pending.discard(index)
         if not possible:
             return Checked(Ruling.ILLEGAL, index, quiet, quiet_values)
-    return Checked(Ruling.OK)
+    return Checked(Ruling.OK, None, quiet, quiet_values)
 
 
 def _first(operations: Sequence[Operation], starts: frozenset[Value | None], most: int, found: Checked) -> Checked:

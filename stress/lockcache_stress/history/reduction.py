@@ -9,10 +9,10 @@ would be another history. What is given is checked again, so a part that would b
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from lockcache_stress.history.model import Checked, check, is_illegal
-from lockcache_stress.history.operations import Kind, Operation, Value
+from lockcache_stress.history.model import Checked, check, held_before, is_illegal
+from lockcache_stress.history.operations import OPEN, Kind, Operation, Value
 
 __all__ = ["Reduced", "reduce_history"]
 
@@ -39,12 +39,33 @@ def reduce_history(operations: Sequence[Operation], checked: Checked) -> Reduced
         raise ValueError(f"a history that is {checked.ruling.value} has no illegal part")
     last = operations[checked.at]
     window = [each for each in operations if each.begin_ns <= last.end_ns]
-    first_ns = operations[checked.quiet_from].begin_ns
-    late = [each for each in window if each.begin_ns >= first_ns or each.is_open]
-    part, initially = (late, checked.quiet_values) if is_illegal(late, checked.quiet_values) else (window, _NOTHING)
+    first = operations[checked.quiet_from]
+    before, late = _parted(operations, checked.quiet_from, last)
+    held = held_before(first, before, _NOTHING)
+    part, initially = (late, held) if is_illegal(late, held) else (window, _NOTHING)
     part = _without_reads(part, initially, last)
     impossible = check(part, initially).at
     return Reduced(part, initially, last if impossible is None else part[impossible])
+
+
+def _parted(
+    operations: Sequence[Operation], quiet_from: int, last: Operation
+) -> tuple[list[Operation], list[Operation]]:
+    """What plays a part before the quiet moment, and from there to the end of ``last``.
+
+    A write that was in progress at that moment and after ``last`` is in both: it may have taken effect in either. A
+    read of that kind is in none, for it tells nothing.
+    """
+    before, late = [], []
+    for index, each in enumerate(operations):
+        if index >= quiet_from:
+            late += [each] if each.begin_ns <= last.end_ns else []
+        elif each.end_ns <= last.end_ns:
+            before.append(each)
+        elif each.kind not in _READS:
+            before.append(replace(each, end_ns=OPEN))
+            late.append(each)
+    return before, late
 
 
 def _without_reads(part: list[Operation], initially: frozenset[Value | None], last: Operation) -> list[Operation]:
