@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import replace
 from typing import Any, Final
 
 import click
@@ -15,7 +17,7 @@ from lockcache_stress.bugs_command import bugs_command
 from lockcache_stress.errors import UnusableError
 from lockcache_stress.faults import HERD_FAULTS
 from lockcache_stress.file_systems_command import filesystems_command
-from lockcache_stress.finishing import finish, finish_all, replay_line
+from lockcache_stress.finishing import Finished, finish_all, finish_one, replay_line
 from lockcache_stress.herd import HerdOptions, run_herd
 from lockcache_stress.kill_table.command import kill_table_command
 from lockcache_stress.options import JSON, MOST_PROCESSES, SEED, choose_seed, common, reporting
@@ -81,10 +83,12 @@ def cli() -> None:
 def nvrtc_command(kernels: int, gpu: str, with_daemon: bool, as_json: bool, **given: Any) -> int:
     """Spawned workers choose kernels by Zipf, compile on a miss with NVRTC, read back, and compare every byte."""
     options, files = _options(given), Files(given["report"], given["junit"])
-    with showing() as show:
-        outcome = run_nvrtc(options, kernels=kernels, gpu=gpu, with_daemon=with_daemon, show=show)
     more = ["--kernels", str(kernels), "--gpu", gpu, *(["--with-daemon"] if with_daemon else [])]
-    return finish(outcome, replay_line(outcome, options.directory, more), files, as_json=as_json)
+    told: list[Told] = []
+    options = replace(options, begun=told.append)
+    with _finish(told, options, files, as_json, more) as finished, showing() as show:
+        told[:] = [run_nvrtc(options, kernels=kernels, gpu=gpu, with_daemon=with_daemon, show=show)]
+    return finished.code
 
 
 @cli.command("herd", short_help="many processes want the same kernels at once: each is compiled once")
@@ -103,9 +107,10 @@ def herd_command(as_json: bool, seed: int | None, report: str | None, junit: str
     """
     files = Files(report, junit)
     options = HerdOptions(seed=choose_seed(seed), **given)
-    with showing() as show:
-        outcome = run_herd(options, show)
-    return finish(outcome, replay_line(outcome), files, as_json=as_json)
+    told: list[Told] = []
+    with finish_one(told, replay_line, files, as_json=as_json) as finished, showing() as show:
+        told.append(run_herd(options, show))
+    return finished.code
 
 
 def _add_byte_command(scenario: Scenario) -> None:
@@ -113,9 +118,11 @@ def _add_byte_command(scenario: Scenario) -> None:
     @common(scenario.processes, scenario.max_size_bytes)
     def command(as_json: bool, **given: Any) -> int:
         options, files = _options(given), Files(given["report"], given["junit"])
-        with showing() as show:
-            outcome = run_bytes(scenario, options, show)
-        return finish(outcome, replay_line(outcome, options.directory), files, as_json=as_json)
+        told: list[Told] = []
+        options = replace(options, begun=told.append)
+        with _finish(told, options, files, as_json) as finished, showing() as show:
+            told[:] = [run_bytes(scenario, options, show)]
+        return finished.code
 
 
 def _long_help(scenario: Scenario) -> str:
@@ -161,6 +168,12 @@ cli.add_command(kill_table_command)
 cli.add_command(filesystems_command)
 cli.add_command(power_cut_command)
 cli.add_command(bugs_command)
+
+
+def _finish(
+    told: Sequence[Told], options: Options, files: Files, as_json: bool, more: Sequence[str] = ()
+) -> AbstractContextManager[Finished]:
+    return finish_one(told, lambda outcome: replay_line(outcome, options.directory, more), files, as_json=as_json)
 
 
 def _options(given: dict[str, Any]) -> Options:

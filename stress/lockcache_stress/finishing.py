@@ -16,7 +16,7 @@ from lockcache_stress.outcome import Outcome, Told
 from lockcache_stress.report import print_json, print_outcome, print_summary, print_written
 from lockcache_stress.reporting import Files, Ran, Written
 
-__all__ = ["Finished", "finish", "finish_all", "finishing", "leave", "replay_line"]
+__all__ = ["Finished", "finish_all", "finish_one", "finishing", "leave", "replay_line"]
 
 _NOT_WRITTEN: Final = 2
 
@@ -28,13 +28,28 @@ class Finished:
     code: int = 0
 
 
-def finish(outcome: Told, replay: Sequence[str], files: Files, *, as_json: bool) -> int:
-    """Tell what one run found; the exit code."""
-    if as_json:
-        print_json({**outcome.as_json(), "replay": list(replay)})
-    else:
-        print_outcome(outcome, replay)
-    return leave(files, Written(outcome.title, [Ran(outcome, replay)], _machine(files)), as_json=as_json)
+def finish_one(
+    told: Sequence[Told], replay: Callable[[Told], Sequence[str]], files: Files, *, as_json: bool
+) -> AbstractContextManager[Finished]:
+    """Tell at the block's end what the one run in ``told`` found; see :func:`finishing`.
+
+    A run in rounds is there from its first round on, and grows.
+    """
+
+    def make() -> Written:
+        return Written(told[0].title if told else "", [Ran(each, replay(each)) for each in told], {})
+
+    def tell(written: Written) -> None:
+        for ran in written.runs:
+            if as_json:
+                print_json({**ran.outcome.as_json(), "replay": list(ran.replay)})
+            else:
+                print_outcome(ran.outcome, ran.replay)
+
+    def done() -> str:
+        return f"{sum(len(each.rounds) for each in told if isinstance(each, Outcome))} rounds"
+
+    return finishing(make, tell, files, done, as_json=as_json)
 
 
 def finish_all(

@@ -64,11 +64,17 @@ def _seed(seed: int, number: int) -> int:
 
 
 def run_rounds(
-    rounds: Sequence[Round], run_one: Callable[[Round, Show], Outcome], show: Show, *, fail_fast: bool
+    rounds: Sequence[Round],
+    run_one: Callable[[Round, Show], Outcome],
+    show: Show,
+    *,
+    fail_fast: bool,
+    begun: Callable[[Outcome], object] = lambda outcome: None,
 ) -> Outcome:
     """Run them one after the other; with ``fail_fast`` none after the first in which something is wrong.
 
     One that cannot be run, after another could, fails the run and ends it: what was found until then is worth telling.
+    ``begun`` is given the outcome after the first of several, for whoever is interrupted; the others are put to it.
     """
     if len(rounds) == 1:
         return run_one(rounds[0], show)
@@ -81,7 +87,9 @@ def run_rounds(
                 raise
             together.findings.append({"round": each.number, "error": f"round {each.number} could not be run: {error}"})
             break
-        together = together or Rounds(replace(outcome.plan, seconds=each.of * each.seconds), planned=each.of)
+        if together is None:
+            together = Rounds(replace(outcome.plan, seconds=each.of * each.seconds), planned=each.of)
+            begun(together)
         together.add(each, outcome)
         if fail_fast and not outcome.ok:
             break

@@ -48,6 +48,8 @@ class Options:
     histories: str | None = None
     #: No round is longer.
     round_seconds: float = ROUND_SECONDS
+    #: Given what a run in rounds comes to when its first round is over, for whoever is interrupted.
+    begun: Callable[[Outcome], object] = lambda outcome: None
 
 
 def run_bytes(scenario: Scenario, options: Options, show: Show) -> Outcome:
@@ -65,7 +67,7 @@ def _in_rounds(options: Options, show: Show, run_one: Callable[[Options, Show], 
         return run_one(replace(options, seconds=each.seconds, seed=each.seed, histories=histories), shown)
 
     rounds = cut(options.seconds, options.seed, options.round_seconds)
-    return run_rounds(rounds, run_round, show, fail_fast=options.fail_fast)
+    return run_rounds(rounds, run_round, show, fail_fast=options.fail_fast, begun=options.begun)
 
 
 def _run_bytes(scenario: Scenario, options: Options, show: Show) -> Outcome:

@@ -32,6 +32,7 @@ from lockcache_stress.samples import Samples
 from lockcache_stress.scenarios import BYTE_SCENARIOS, TROUBLE_SCENARIOS
 from lockcache_stress.session import Options, run_bytes, run_nvrtc
 from lockcache_stress.worker import Worker
+from tests.stress.reports import Page
 from tests.stress.support import environment, make_plan, wait_until
 
 SEED = 7
@@ -301,13 +302,14 @@ def test_json_report_and_replay_line_are_those_of_the_whole_run(
     assert len(re.findall(r'class="plot"', page)) == 2
 
 
-def test_ctrl_c_in_a_later_round_leaves_nothing(run_path: Path) -> None:
+def test_ctrl_c_in_a_later_round_leaves_the_report_of_those_before_and_nothing_else(run_path: Path) -> None:
+    report = run_path / "report.html"
     program = (
         "import functools; from lockcache_stress import commands; from lockcache_stress.cli import main\n"
         "commands.Options = functools.partial(commands.Options, round_seconds=0.5); main()"
     )
     process = subprocess.Popen(
-        [sys.executable, "-c", program, "same-key", "--processes", "2", "--seconds", "600"],
+        [sys.executable, "-c", program, "same-key", "--processes", "2", "--seconds", "600", "--report", str(report)],
         env=environment(run_path),
         stderr=subprocess.PIPE,
         text=True,
@@ -315,15 +317,19 @@ def test_ctrl_c_in_a_later_round_leaves_nothing(run_path: Path) -> None:
     )
     seen: set[Path] = set()
 
-    def is_a_second_round_on() -> bool:
+    def is_a_third_round_on() -> bool:
         seen.update(path.parents[3] for path in run_path.glob("lockcache-stress-*/cache/entries/*/*"))
-        return len(seen) > 1
+        return len(seen) > 2
 
-    wait_until(is_a_second_round_on)
+    wait_until(is_a_third_round_on)
     children = psutil.Process(process.pid).children(recursive=True)
     os.killpg(process.pid, signal.SIGINT)
     _, errors = process.communicate(timeout=60)
     assert process.returncode == 130
     assert len(errors.strip().splitlines()) == 1, errors
     assert not psutil.wait_procs(children, timeout=20)[1]
-    assert os.listdir(run_path) == []
+    assert os.listdir(run_path) == ["report.html"]
+    page = Page(report.read_text())
+    assert re.search(r"ended by KeyboardInterrupt after [1-9]\d* rounds", page.text)
+    assert page.outcome["ok"] is False
+    assert page.outcome["scenarios"][0]["operations"] > 0
