@@ -104,13 +104,15 @@ def die(action: Callable[[], object], number: int, calls: Sequence[str] = ()) ->
 
 
 def _act_and_exit(action: Callable[[], object], number: int, calls: Sequence[str], sender: int) -> None:
+    code = 1
     try:
         _arm(number, calls, sender)
         action()
-    except BaseException:  # noqa: BLE001 - it must not reach the caller's stack, of which this is a copy
+        code = 0
+    except BaseException:  # noqa: BLE001 - it is the parent's
         os.write(sender, traceback.format_exc().encode())
-        _exit(1)
-    _exit(0)
+    finally:
+        _exit(code)  # whatever came: nothing may reach the caller's stack, of which this is a copy
 
 
 def _arm(number: int, calls: Sequence[str], sender: int) -> None:
