@@ -39,7 +39,11 @@ coverage: $(STAMP) ## branch coverage of lockcache by the tests, what they start
 	-COVERAGE_FILE=$(CURDIR)/build/coverage/data $(PY) -m coverage run -m pytest -n $(WORKERS) -m "not unmeasured" $(ARGS)
 	COVERAGE_FILE=$(CURDIR)/build/coverage/data $(PY) -m coverage combine --quiet
 	COVERAGE_FILE=$(CURDIR)/build/coverage/data $(PY) -m coverage html --quiet -d build/coverage/html --fail-under=0
+	COVERAGE_FILE=$(CURDIR)/build/coverage/data $(PY) -m coverage xml --quiet -o build/coverage/coverage.xml --fail-under=0
 	COVERAGE_FILE=$(CURDIR)/build/coverage/data $(PY) -m coverage report
+	@$(PY) -c 'import sys, xml.etree.ElementTree as tree; \
+	branches = float(tree.parse("build/coverage/coverage.xml").getroot().get("branch-rate")); \
+	print(f"branches alone: {branches:.1%}"); sys.exit(branches < 0.95)'
 
 mutants: $(STAMP) ## small faults in lockcache/filestream, one at a time: how many do the tests notice? (half an hour)
 	$(PY) -m pip install --quiet --disable-pip-version-check --group mutants
