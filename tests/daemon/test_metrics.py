@@ -197,6 +197,7 @@ def test_without_the_metrics_extra_asking_for_metrics_is_one_line_that_says_how_
     )
 
 
+@pytest.mark.unmeasured  # coverage loads html
 def test_a_daemon_without_metrics_loads_nothing_for_them(cache_path: Path) -> None:
     program = (
         "import sys; from lockcache_daemon.command import run; code = run(sys.argv[1:]); "
