@@ -108,9 +108,7 @@ def test_a_child_that_ends_is_no_answer() -> None:
 
 def test_a_child_that_ended_unnoticed_is_no_answer_either() -> None:
     child = Child("tests.unit.no_such_module", own_group=True)
-    child.send({})
-    assert child._process is not None
-    child._process.wait()
+    child._started().wait()
     with pytest.raises(ChildDiedError):
         child.send({})
 
