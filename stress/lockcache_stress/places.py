@@ -30,8 +30,11 @@ def needs_mounts(*programs: str) -> str | None:
 
 
 def run_quietly(*command: str) -> None:
-    """Run a command that has to succeed; raises :class:`UnusableError` with what it said."""
-    done = subprocess.run(command, check=False, capture_output=True, text=True)
+    """Run a command that has to succeed; raises :class:`UnusableError` with what it said, or if it is not installed."""
+    try:
+        done = subprocess.run(command, check=False, capture_output=True, text=True)
+    except FileNotFoundError:
+        raise UnusableError(f"needs {command[0]}") from None
     if done.returncode:
         said = (done.stderr or done.stdout).strip().replace("\n", "; ")
         raise UnusableError(f"{' '.join(command)}: {said or f'exit code {done.returncode}'}")

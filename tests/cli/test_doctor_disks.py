@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -48,14 +49,16 @@ def test_disks_are_found_to_be_what_they_are(kind: str, mount_image: Callable[..
 @pytest.mark.root
 @pytest.mark.parametrize("options, verdict", [("umask=077", DEGRADED), ("umask=0", UNUSABLE), ("umask=022", DEGRADED)])
 def test_fat_lacks_nearly_everything(options: str, verdict: str, tmp_path: Path) -> None:
+    if shutil.which("mkfs.vfat") is None:
+        pytest.skip("needs mkfs.vfat")
     image, disk = tmp_path / "fat.img", tmp_path / "fat"
     disk.mkdir()
     with open(image, "wb") as file:
         file.truncate(64 << 20)
-    made = subprocess.run(["mkfs.vfat", str(image)], capture_output=True, check=False)
+    subprocess.run(["mkfs.vfat", str(image)], capture_output=True, check=True)
     mounted = subprocess.run(["mount", "-o", f"loop,{options}", image, disk], capture_output=True, check=False)
-    if made.returncode or mounted.returncode:
-        pytest.skip("needs mkfs.vfat and vfat in the kernel")
+    if mounted.returncode:
+        pytest.skip("needs vfat in the kernel")
     try:
         code, checks = examined(disk)
     finally:

@@ -24,11 +24,12 @@ nvrtc = pytest.importorskip("cuda.bindings.nvrtc")
 
 from lockcache.errors import UncacheableError  # noqa: E402
 from lockcache.headers import files, fingerprint, memo, source  # noqa: E402
+from tests.thinning import EXHAUSTIVE  # noqa: E402
 
 pytestmark = pytest.mark.cuda
 
 #: Of random trees, each compiled 18 times at about 40 ms.
-EXAMPLES = int(os.environ.get("LOCKCACHE_HEADER_EXAMPLES", "15"))
+EXAMPLES = int(os.environ.get("LOCKCACHE_HEADER_EXAMPLES", "8"))
 
 #: What headers hold: MARK(5) shows in the output each time that it is read, in the order in which that happens. So the
 #: code begins inside of a function. What is included before that may leave each mark once, more is an error.
@@ -204,24 +205,27 @@ def test_pragma_once_tells_a_link_from_a_copy(place: Callable[[dict[str, str]], 
     assert fingerprint(code, "one") != fingerprint(code, "two")
 
 
+NOTICED = [
+    ('#include "h.h"', {}),
+    ('#include "h.h"', {"name": "sub/x.cu"}),
+    ("#include <h.h>", {}),
+    ("#include <n>", {}),
+    ('#include "q/h.h"', {}),
+    ("#include <q/include_next.h>", {}),
+    ("", {"pre_include": ["h.h"]}),
+    ("", {"pre_include": ["n"], "name": "sub/x.cu"}),
+    ("", {"pre_include": ["h.h"], "no_source_include": True}),
+    ('#include "h.h"', {"no_source_include": True}),
+    ('#include "h.h/"', {}),
+    ("#include HEADER", {"define_macro": ['HEADER="h.h"']}),
+    ('#if __has_include("h.h")\nMARK(100)\n#endif', {}),
+    ('#define HAS __has_include\n#if HAS("h.h")\nMARK(100)\n#endif', {}),
+]
+
+
 @pytest.mark.parametrize(
     "code, options",
-    [
-        ('#include "h.h"', {}),
-        ('#include "h.h"', {"name": "sub/x.cu"}),
-        ("#include <h.h>", {}),
-        ("#include <n>", {}),
-        ('#include "q/h.h"', {}),
-        ("#include <q/include_next.h>", {}),
-        ("", {"pre_include": ["h.h"]}),
-        ("", {"pre_include": ["n"], "name": "sub/x.cu"}),
-        ("", {"pre_include": ["h.h"], "no_source_include": True}),
-        ('#include "h.h"', {"no_source_include": True}),
-        ('#include "h.h/"', {}),
-        ("#include HEADER", {"define_macro": ['HEADER="h.h"']}),
-        ('#if __has_include("h.h")\nMARK(100)\n#endif', {}),
-        ('#define HAS __has_include\n#if HAS("h.h")\nMARK(100)\n#endif', {}),
-    ],
+    [pytest.param(*case, marks=EXHAUSTIVE if number % 3 else ()) for number, case in enumerate(NOTICED)],
 )
 def test_each_file_that_nvrtc_notices_is_noticed(
     place: Callable[[dict[str, str]], None], code: str, options: dict[str, Any]

@@ -14,6 +14,7 @@ from lockcache import FileStreamProgramCache
 from tests.processes.crowd import METHODS, run_all
 from tests.processes.proof import prove, value_for
 from tests.processes.sampler import bytes_in_use, watch_bytes_in_use
+from tests.thinning import EXHAUSTIVE
 
 MIB = 1 << 20
 
@@ -46,7 +47,7 @@ def _run(
 
 
 @pytest.mark.root
-@pytest.mark.parametrize("method, processes", [("fork", 32), ("spawn", 8)])
+@pytest.mark.parametrize("method, processes", [("fork", 32), pytest.param("spawn", 8, marks=EXHAUSTIVE)])
 def test_bytes_in_use_never_exceed_the_cap_while_many_processes_write_far_more_than_fits(
     mount_tmpfs: Callable[..., Path], method: str, processes: int
 ) -> None:

@@ -17,6 +17,7 @@ import pytest
 from lockcache.filestream.locks import ProcessLock
 from lockcache.integrations.pyptx import CacheEntry, CacheKey, CubinCache
 from tests.processes.crowd import HANG_SECONDS, METHODS, crowd, run_all
+from tests.thinning import diagonals
 from tests.unit.pyptx_format import read_entry
 
 PROCESSES = 6
@@ -187,8 +188,11 @@ def deaths(tmp_path: Path, serial: int, older: int | None) -> Iterator[tuple[str
     raise AssertionError("it never ended by itself")
 
 
-@pytest.mark.parametrize("older", [None, 0, 2], ids=["new", "over an entry", "over PTX alone"])
-@pytest.mark.parametrize("serial", [1, 2], ids=["with cubin", "PTX alone"])
+OLDER = [pytest.param(None, id="new"), pytest.param(0, id="over an entry"), pytest.param(2, id="over PTX alone")]
+SERIAL = [pytest.param(1, id="with cubin"), pytest.param(2, id="PTX alone")]
+
+
+@pytest.mark.parametrize("older, serial", diagonals(OLDER, SERIAL, 2))
 def test_a_writer_that_dies_at_any_step_leaves_the_older_entry_the_newer_or_none(
     tmp_path: Path, serial: int, older: int | None
 ) -> None:

@@ -15,4 +15,4 @@ from tests.properties.model import CAPS, machine_for
 @pytest.mark.parametrize("cap", CAPS)
 @pytest.mark.parametrize("back_end", BACK_ENDS, ids=str)
 def test_any_sequence_of_calls_gives_what_a_dict_would(back_end: BackEnd, cap: int | None) -> None:
-    run_state_machine_as_test(machine_for(back_end, cap), settings=examples(15, stateful_step_count=40))
+    run_state_machine_as_test(machine_for(back_end, cap), settings=examples(9, stateful_step_count=40))

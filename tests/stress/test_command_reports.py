@@ -90,17 +90,17 @@ def test_power_cuts_are_judged_by_file_system_and_by_fsync(run_path: Path) -> No
     printed, page, document = run_with_files(run_path, "power-cut", "--seconds", "0.1", "--writers", "2")
     assert verdict(run_path) == "ok"
     assert page.outcome["scenarios"][0]["cuts"] == printed["cuts"]
-    judged = [name for name in cases(document) if name is not None and name.startswith("xfs, ")]
+    judged = [name for name in cases(document) if name is not None and name.startswith("ext4, ")]
     assert judged == [
-        "xfs, without fsync: cuts",
-        "xfs, without fsync: cuts before any write",
-        "xfs, without fsync: torn",
-        "xfs, with fsync: cuts",
-        "xfs, with fsync: cuts before any write",
-        "xfs, with fsync: torn",
-        "xfs, with fsync: writes lost",
+        "ext4, without fsync: cuts",
+        "ext4, without fsync: cuts before any write",
+        "ext4, without fsync: torn",
+        "ext4, with fsync: cuts",
+        "ext4, with fsync: cuts before any write",
+        "ext4, with fsync: torn",
+        "ext4, with fsync: writes lost",
     ]
-    assert "xfs, without fsync: writes lost" in told(document)
+    assert "ext4, without fsync: writes lost" in told(document)
     [ext4] = [row for row in page.rows if row[:2] == ["ext4", "yes"]]
     assert ext4[2:4] == ["1", f"{printed['cuts'][1]['writes']:,}"]
     assert shlex.join(printed["replay"]) in page.text

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -21,12 +22,10 @@ def test_nothing_torn_is_served_after_a_power_cut_and_nothing_synced_is_lost(run
     report = stress_json("power-cut", "--seconds", "0.1", "--seed", "1", run_path=run_path)
     assert report["ok"]
     cuts = report["cuts"]
-    assert [(cut["kind"], cut["fsync"]) for cut in cuts] == [
-        ("ext4", False),
-        ("ext4", True),
-        ("xfs", False),
-        ("xfs", True),
-    ]
+    kinds = [kind for kind in ("ext4", "xfs") if kind not in report["skipped"]]
+    assert "ext4" in kinds
+    assert ("xfs" in kinds) == (shutil.which("mkfs.xfs") is not None)
+    assert [(cut["kind"], cut["fsync"]) for cut in cuts] == [(kind, fsync) for kind in kinds for fsync in (False, True)]
     assert all(cut["writes"] > 0 and cut["torn"] == 0 for cut in cuts)
     assert all(cut["lost"] == 0 and cut["served"] > 0 for cut in cuts if cut["fsync"])
     assert str(run_path) not in Path("/proc/self/mounts").read_text()

@@ -76,7 +76,14 @@ def run_bench(
     for name in names:
         with workspace(None, parent=directory) as space:
             with Daemons(space.control) as daemons:
-                bench = Bench(space.cache, quick, partial(show, name), keep, daemons if with_daemon else None)
+                bench = Bench(
+                    space.cache,
+                    quick,
+                    partial(show, name),
+                    keep,
+                    daemons if with_daemon else None,
+                    may_mount=directory is None,
+                )
                 found = MEASUREMENTS[name](bench)
             if daemons.attended:
                 found.append(daemons.line(name))

@@ -76,6 +76,8 @@ class Bench:
     keep: str | None = None
     #: Run on every directory of ours; none by default.
     daemons: Attending | None = None
+    #: Whether a measurement may mount a file system of its own below ``root``: no directory was named.
+    may_mount: bool = False
 
     def directory(self, name: str) -> str:
         """A new directory."""
@@ -151,20 +153,23 @@ def interleaved(
 
 
 def ratio_line(
-    name: str, times_us: Mapping[str, float], at_least: float, others_us: Mapping[str, float] | None = None
+    name: str, times_us: Mapping[str, float], at_least: float | None, others_us: Mapping[str, float] | None = None
 ) -> Line:
-    """A line from the times of "ours", "theirs" and "floor". Its bar is how much faster than cuda.core we must be."""
+    """A line from the times of "ours", "theirs" and "floor".
+
+    Its bar is how many times faster than cuda.core we must be; ``None`` for one that is only told.
+    """
     others_us = others_us or {}
     ours, theirs, floor = times_us["ours"], times_us.get("theirs"), times_us.get("floor")
     ratio = None if theirs is None else theirs / ours
-    bar = Bar(">=", at_least, "x")
+    bar = Bar(">=", at_least or 0.0, "x")
     return Line(
         name,
         ours=f"{ours:,.1f} us",
         theirs="" if theirs is None else f"{theirs:,.1f} us",
         floor="" if floor is None else f"{floor:,.1f} us",
         ratio="" if ratio is None else f"{bar.show(ratio)} faster",
-        bar="" if ratio is None else str(bar),
+        bar="" if ratio is None or at_least is None else str(bar),
         ok=ratio is None or bar.holds(ratio),
         is_time=True,
         others={each: f"{taken:,.1f} us" for each, taken in others_us.items()},

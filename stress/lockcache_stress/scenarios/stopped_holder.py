@@ -34,7 +34,7 @@ def make_step(worker: Worker) -> Step:
     """One watches, one holds, the third of every three reads, the others write."""
     keys = _keys_of_one_shard(worker.plan)
     if worker.index == 0:
-        return _watch(worker)
+        return _watch(worker, keys[:_READ])
     if worker.index == 1:
         _stop_at_word(worker.plan)
     return _read(worker, keys[:_READ]) if worker.index % 3 == 2 else _write(worker, keys[_READ:])
@@ -61,9 +61,7 @@ def _read(worker: Worker, keys: list[int]) -> Step:
     rng = worker.rng
 
     def step() -> bool:
-        key = rng.choice(keys)
-        if worker.get(key) is None:
-            worker.put(key, 5000)
+        worker.get(rng.choice(keys))
         return True
 
     return step
@@ -84,10 +82,20 @@ def _stop_at_word(plan: Plan) -> None:
     vars(write)["_rename"] = stopping
 
 
-def _watch(worker: Worker) -> Step:
+def _watch(worker: Worker, read: list[int]) -> Step:
+    """Store what is read, once and before any stop: a put during one is dropped, and takes what it would replace along.
+
+    Readers who put what they miss would end up with nothing to hit.
+    """
     plan, counters = worker.plan, worker.counters
+    missing = list(read)
 
     def step() -> bool:
+        if missing:
+            worker.put(missing[-1], 5000)
+            if worker.get(missing[-1]) is not None:  # on a busy machine a lock may take longer than these writes wait
+                missing.pop()
+            return True
         if not os.path.exists(_pid(plan)) or not counters.get(2, "hits"):
             time.sleep(0.01)
             return True
