@@ -1,14 +1,15 @@
 """Choosing victims: the first of an order that make enough room. Pure; the order is :mod:`.priority`'s, or last use.
 
 Keeps the evictor's half of invariant 3 (no more than asked for, plus one small batch) and bounds what choosing costs in
-memory, however many entries there are: the victims, and a third more.
+memory, however many entries there are: the victims, and half as many more.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable
 from dataclasses import dataclass
-from itertools import islice
+from itertools import accumulate, islice
 from operator import attrgetter
 from typing import Final
 
@@ -70,7 +71,7 @@ class Oldest:
         self.need = need
         self._at_least = at_least
         self._kept: list[Found] = []
-        self._unsorted = 0
+        self._cut_at = _most_before_a_cut(at_least)
         #: What was used after that is none of them, and need not be shown.
         self.latest_ns = latest_ns
 
@@ -83,12 +84,8 @@ class Oldest:
         )
 
     def add(self, found: Iterable[Found]) -> None:
-        before = len(self._kept)
         self._kept.extend(found)
-        self._unsorted += len(self._kept) - before
-        # Each cut goes through all that is kept: the more that is, the more may come in between. Up to what is wanted
-        # there is nothing to cut.
-        if len(self._kept) > self._at_least and self._unsorted >= max(_CHUNK_ENTRIES, len(self._kept) // 4):
+        if len(self._kept) >= self._cut_at:
             self._cut()
 
     def take(self) -> list[Found]:
@@ -98,21 +95,23 @@ class Oldest:
 
     def _cut(self) -> None:
         self._kept.sort()
-        self._unsorted = 0
         wanted = max(self._at_least, _count_until(self._kept, self.need) + self.need.batch_entries)
         if len(self._kept) > wanted:
             del self._kept[wanted:]
             if wanted:
                 self.latest_ns = self._kept[-1].last_use_ns
+        self._cut_at = _most_before_a_cut(len(self._kept))
+
+
+def _most_before_a_cut(kept: int) -> int:
+    """Each cut goes through all that is kept, so the more that is, the more may come in between."""
+    return kept + max(_CHUNK_ENTRIES, kept // 2)
 
 
 def _count_until(entries: list[Found], need: Need) -> int:
     """How many entries, from the first on, meet ``need`` without its batch."""
-    count = min(need.entries, len(entries))
-    freed = sum(map(_size_bytes, islice(entries, count)))  # not entry by entry: it is asked of 100,000 several times
-    for entry in islice(entries, count, None):
-        if freed >= need.bytes:
-            break
-        freed += entry.size_bytes
-        count += 1
-    return count
+    if need.bytes <= 0:
+        return min(need.entries, len(entries))
+    # Not entry by entry: it is asked of 300,000 several times.
+    freed = list(accumulate(map(_size_bytes, entries)))
+    return min(max(need.entries, bisect_left(freed, need.bytes) + 1), len(entries))

@@ -12,7 +12,7 @@ import os
 from typing import Final
 
 from lockcache.filestream.layout import Layout
-from lockcache.filestream.record import HEAD_BYTES, LONG_PAYLOAD, XATTR, is_known, payload_bytes, unpack
+from lockcache.filestream.record import HEAD_BYTES, LONG_PAYLOAD, XATTR, is_known, length_and_cost
 from lockcache.filestream.scan import Found
 
 __all__ = ["Prices"]
@@ -21,6 +21,9 @@ __all__ = ["Prices"]
 _LARGEST_COST_NS: Final = 24 * 3600 * 10**9
 
 _READ: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+
+# Looked up once: a sweep of a million entries asks for the prices of 300,000.
+_getxattr, _XATTR = os.getxattr, XATTR.encode()
 
 
 class Prices:
@@ -38,16 +41,16 @@ class Prices:
         if has_records is None:
             has_records = self._look_for_records(name[:2])
         try:
-            blob = os.getxattr(f"{self._entries}/{name[:2]}/{name[2:]}", XATTR, follow_symlinks=False)
+            blob = _getxattr(f"{self._entries}/{name[:2]}/{name[2:]}", _XATTR, follow_symlinks=False)
         except OSError:
             blob = self._head_in_file(name) if has_records else b""
         if not is_known(blob):
             return 0
-        stated = payload_bytes(blob)
+        stated, cost_ns = length_and_cost(blob)
+        size = found.size_bytes
         # With a record file, which counts for the entry's size, the payload's own length is not known here.
-        if stated > found.size_bytes or (stated < found.size_bytes and stated != LONG_PAYLOAD and not has_records):
+        if stated != size and (stated > size or (stated != LONG_PAYLOAD and not has_records)):
             return 0
-        cost_ns = unpack(blob).cost_ns
         return cost_ns if 0 < cost_ns <= _LARGEST_COST_NS else 0
 
     def _look_for_records(self, prefix: str) -> bool:

@@ -41,6 +41,7 @@ __all__ = [
     "Record",
     "is_known",
     "is_whole",
+    "length_and_cost",
     "pack",
     "pack_with",
     "split_records",
@@ -113,6 +114,10 @@ def is_known(blob: bytes) -> bool:
 def payload_bytes(blob: bytes) -> int:
     """The payload's length as stated in the head. Requires: :func:`is_understood`."""
     return int.from_bytes(blob[8:12], "little")
+
+
+#: The payload's length as stated, and the cost, of a head. Requires: :func:`is_known`.
+length_and_cost = struct.Struct("<8xI8xq").unpack_from
 
 
 def split_records(file: bytes) -> list[bytes]:
