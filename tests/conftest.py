@@ -14,6 +14,8 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+_CAP_SYS_ADMIN = 21
+
 # More of everything that hypothesis looks for: `make properties`, or `pytest --hypothesis-profile=nightly`.
 settings.register_profile("nightly", max_examples=2000)
 
@@ -29,12 +31,20 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     reasons = {
         "cuda": None if importlib.util.find_spec("cuda") else "needs cuda.core and NVRTC: pip install lockcache[cuda]",
         "gpu": None if os.path.exists("/dev/nvidiactl") else "needs a GPU",
-        "root": None if os.geteuid() == 0 and shutil.which("mount") else "needs root, to mount file systems",
+        "root": None if _may_mount() else "needs root, to mount file systems",
     }
     for item in items:
         for name, reason in reasons.items():
             if reason is not None and item.get_closest_marker(name) is not None:
                 item.add_marker(pytest.mark.skip(reason=reason))
+
+
+def _may_mount() -> bool:
+    if os.geteuid() != 0 or shutil.which("mount") is None:
+        return False
+    # In a container root is often without the capability that it takes.
+    [effective] = [line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("CapEff:")]
+    return bool(int(effective.split()[1], 16) >> _CAP_SYS_ADMIN & 1)
 
 
 @pytest.fixture

@@ -3,38 +3,39 @@
 from __future__ import annotations
 
 import os
+import re
 import select
-import signal
 import sys
 import termios
 import time
 import tty
 from collections.abc import Iterator
-from contextlib import contextmanager
-from types import FrameType
-from typing import NoReturn
+from contextlib import contextmanager, suppress
+from typing import Final
+
+from lockcache.cli.ending import ends_in_order
 
 __all__ = ["single_keys", "wait_for_quit"]
+
+# What arrows and function keys send.
+_ESCAPES: Final = re.compile(rb"\x1b(?:\[[0-9;]*[@-~]|O.|.)?", re.DOTALL)
 
 
 @contextmanager
 def single_keys() -> Iterator[None]:
-    """Keys come one by one and are not echoed; Ctrl-C stays what it is. SIGTERM ends the block too."""
-    before_term = signal.signal(signal.SIGTERM, _terminate)
-    if not sys.stdin.isatty():
+    """Keys come one by one and are not echoed; Ctrl-C stays what it is. SIGTERM and SIGHUP end the block too."""
+    with ends_in_order():
+        if not sys.stdin.isatty():
+            yield
+            return
+        fd = sys.stdin.fileno()
+        before = termios.tcgetattr(fd)
         try:
+            tty.setcbreak(fd)
             yield
         finally:
-            signal.signal(signal.SIGTERM, before_term)
-        return
-    fd = sys.stdin.fileno()
-    before = termios.tcgetattr(fd)
-    try:
-        tty.setcbreak(fd)
-        yield
-    finally:
-        termios.tcsetattr(fd, termios.TCSADRAIN, before)
-        signal.signal(signal.SIGTERM, before_term)
+            with suppress(termios.error):  # a terminal that was closed is nobody's any more
+                termios.tcsetattr(fd, termios.TCSADRAIN, before)
 
 
 def wait_for_quit(seconds: float) -> bool:
@@ -49,9 +50,6 @@ def wait_for_quit(seconds: float) -> bool:
             return False
         # Not sys.stdin.read: what it buffers, select does not see. Nothing: the terminal went away.
         pressed = os.read(sys.stdin.fileno(), 64)
-        if not pressed or pressed[:1] in (b"q", b"Q"):
+        # Of several at once, typed while the view was made, each counts; F2 is ESC O Q, and is no Q.
+        if not pressed or b"q" in _ESCAPES.sub(b"", pressed).lower():
             return True
-
-
-def _terminate(number: int, frame: FrameType | None) -> NoReturn:
-    sys.exit(128 + number)

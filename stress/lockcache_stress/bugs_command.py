@@ -8,7 +8,7 @@ import click
 
 from lockcache_stress.bugs import BUGS
 from lockcache_stress.finishing import finishing
-from lockcache_stress.options import JSON, SEED, choose_seed, reporting
+from lockcache_stress.options import JSON, SECONDS, SEED, choose_seed, reporting
 from lockcache_stress.outcome import Check
 from lockcache_stress.proving import Proven, prove
 from lockcache_stress.report import print_json, print_tabled, showing
@@ -20,7 +20,7 @@ __all__ = ["bugs_command"]
 
 @click.command("bugs", short_help="plants bugs in the library: is each of them found?")
 @click.argument("names", nargs=-1, type=click.Choice(list(BUGS)))
-@click.option("--seconds", type=click.FloatRange(0.1, 1e6), default=5.0, show_default=True, help="For each of them.")
+@click.option("--seconds", type=SECONDS, default=5.0, show_default=True, help="For each of them.")
 @SEED
 @JSON
 @reporting

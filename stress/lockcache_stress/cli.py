@@ -1,29 +1,29 @@
 """``lockcache-stress``: parses options, runs, prints. Decides nothing but exit codes.
 
-0: everything is as it must be. 1: something is not. 2: bad usage, or what is asked for cannot be had here. 130: Ctrl-C.
+0: everything is as it must be. 1: something is not. 2: bad usage, or what is asked for cannot be had here. 130: Ctrl-C;
+143: SIGTERM; 129: SIGHUP, the terminal was closed.
 """
 
 from __future__ import annotations
 
-import signal
 import sys
-from types import FrameType
 from typing import NoReturn
 
 __all__ = ["main"]
 
 _USAGE = 2
 _INTERRUPTED = 130
-_TERMINATED = 143
 
 
 def main() -> NoReturn:
     """The console script."""
     try:
+        from lockcache.cli.ending import end_in_order
         from lockcache_stress.commands import run_command_line
     except ImportError as error:
         _fail(f"needs {error.name or error}: pip install 'lockcache[cli]'")
-    signal.signal(signal.SIGTERM, _terminate)
+    # As an exception, so that every worker is ended and every directory and mount removed on the way out.
+    end_in_order()
     try:
         sys.exit(run_command_line())
     except KeyboardInterrupt:
@@ -34,8 +34,3 @@ def main() -> NoReturn:
 def _fail(message: str) -> NoReturn:
     print(f"lockcache-stress: {message}", file=sys.stderr)
     sys.exit(_USAGE)
-
-
-def _terminate(number: int, frame: FrameType | None) -> NoReturn:
-    # As an exception, so that every worker is ended and every directory removed on the way out.
-    sys.exit(_TERMINATED)

@@ -10,7 +10,7 @@ import click
 from lockcache_stress.errors import UnusableError
 from lockcache_stress.file_systems import FILE_SYSTEMS, Tried, try_on
 from lockcache_stress.finishing import finishing
-from lockcache_stress.options import IF_POSSIBLE, JSON, SEED, choose_seed, reporting
+from lockcache_stress.options import IF_POSSIBLE, JSON, SECONDS, SEED, choose_seed, reporting
 from lockcache_stress.outcome import Check, Outcome
 from lockcache_stress.report import print_json, print_tabled, showing
 from lockcache_stress.reporting import Files, Ran, Written
@@ -26,7 +26,7 @@ _COUNTED: Final = ("operations", "hits", "torn", "stale", "foreign")
 @click.command("filesystems", short_help="the byte scenarios on ext4, xfs, btrfs, tmpfs and overlayfs")
 @click.argument("names", nargs=-1, type=click.Choice(list(FILE_SYSTEMS)))
 @click.option("--scenario", "chosen", multiple=True, type=click.Choice(list(_SCENARIOS)), help="Only this. [all]")
-@click.option("--seconds", type=click.FloatRange(0.1, 1e6), default=60.0, show_default=True, help="For all of them.")
+@click.option("--seconds", type=SECONDS, default=60.0, show_default=True, help="For all of them.")
 @IF_POSSIBLE
 @SEED
 @JSON

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Callable
 from typing import Any, Final, TypeVar
@@ -12,7 +13,17 @@ from lockcache.sizes import SIZES_IN_WORDS, parse_size
 from lockcache_stress.bugs import BUGS
 from lockcache_stress.faults import FAULTS
 
-__all__ = ["IF_POSSIBLE", "JSON", "MOST_PROCESSES", "SEED", "choose_seed", "common", "reporting"]
+__all__ = [
+    "IF_POSSIBLE",
+    "JSON",
+    "MOST_PROCESSES",
+    "SECONDS",
+    "SEED",
+    "RealRange",
+    "choose_seed",
+    "common",
+    "reporting",
+]
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
@@ -43,10 +54,24 @@ class _Size(click.ParamType[int]):
             self.fail(str(error), param, ctx)
 
 
+class RealRange(click.FloatRange):
+    """A range of numbers: NaN, which is neither too small nor too large, is none."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        number: float = super().convert(value, param, ctx)
+        if math.isnan(number):
+            self.fail(f"{value!r} is no number", param, ctx)
+        return number
+
+
+#: How long something is to take.
+SECONDS: Final = RealRange(0.1, 1e6)
+
+
 def common(processes: int | None, max_size_bytes: int | None) -> Callable[[_Command], _Command]:
     """The options of every scenario."""
     options = [
-        click.option("--seconds", type=click.FloatRange(0.1, 1e6), default=10.0, show_default=True, help="How long."),
+        click.option("--seconds", type=SECONDS, default=10.0, show_default=True, help="How long."),
         SEED,
         JSON,
         reporting,

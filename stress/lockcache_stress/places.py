@@ -61,12 +61,11 @@ def mounted_image(path: str, kind: str, size_mib: int, *options: str, image: str
             file.truncate(size_mib * _MIB)
         run_quietly(f"mkfs.{kind}", *options, image)
         run_quietly("mount", "-o", "loop", image, path)
-        try:
-            os.chmod(path, 0o700)
-            yield image
-        finally:
-            subprocess.run(["umount", "-l", path], check=False, capture_output=True)
+        os.chmod(path, 0o700)
+        yield image
     finally:
+        if os.path.ismount(path):  # Ctrl-C may come when the kernel has mounted it and we do not know yet
+            subprocess.run(["umount", "-l", path], check=False, capture_output=True)
         if os.path.exists(image):
             os.unlink(image)
 

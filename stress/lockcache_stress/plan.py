@@ -85,6 +85,8 @@ class Scenario:
     processes: int
     max_size_bytes: int
     keys: int
+    #: Without so many somebody of those whom it is about is missing, and it proves nothing.
+    least_processes: int = 1
     #: Keys on top of those, for each process.
     keys_each: int = 0
     #: SIGKILLs to spread over the run.

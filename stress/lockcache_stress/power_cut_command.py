@@ -14,7 +14,7 @@ import click
 
 from lockcache_stress.errors import UnusableError
 from lockcache_stress.finishing import finishing
-from lockcache_stress.options import IF_POSSIBLE, JSON, SEED, choose_seed, reporting
+from lockcache_stress.options import IF_POSSIBLE, JSON, SECONDS, SEED, choose_seed, reporting
 from lockcache_stress.outcome import Check
 from lockcache_stress.power_cut import KINDS, Cut, cut_once, why_not
 from lockcache_stress.report import print_json, print_tabled, showing
@@ -29,7 +29,7 @@ _SUMS: Final = ("writes", "served", "hollow", "lost", "torn")
 
 
 @click.command("power-cut", short_help="the power goes while writers write: nothing torn is served afterwards")
-@click.option("--seconds", type=click.FloatRange(0.1, 1e6), default=10.0, show_default=True, help="Cuts begin in it.")
+@click.option("--seconds", type=SECONDS, default=10.0, show_default=True, help="Cuts begin in it.")
 @click.option("--writers", type=click.IntRange(1, 64), default=3, show_default=True)
 @IF_POSSIBLE
 @SEED

@@ -97,6 +97,10 @@ def _make_place(scenario: Scenario, options: Options, stack: ExitStack) -> Works
     reason = scenario.why_not()
     if reason is not None:
         raise UnusableError(f"{scenario.name} cannot be run here: {reason}")
+    if options.processes < scenario.least_processes:
+        raise UnusableError(
+            f"{scenario.name} needs at least {scenario.least_processes} processes, not {options.processes}"
+        )
     if scenario.place is not None and options.directory is not None:
         raise UnusableError(f"{scenario.name} makes a place of its own: --directory {options.directory} cannot be used")
     space = stack.enter_context(workspace(options.directory, wants_own_mount=scenario.wants_own_mount))

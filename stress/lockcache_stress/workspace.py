@@ -13,6 +13,8 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
+from lockcache_stress.errors import UnusableError
+
 __all__ = ["Workspace", "can_mount", "mounted_tmpfs", "workspace"]
 
 
@@ -35,9 +37,10 @@ def workspace(
     ``parent`` is where temporary directories are made; the system's place by default.
     """
     with ExitStack() as stack:
-        if parent is not None:
-            os.makedirs(parent, exist_ok=True)
-        control = tempfile.mkdtemp(prefix="lockcache-stress-", dir=parent)
+        with _refusing(parent):
+            if parent is not None:
+                os.makedirs(parent, exist_ok=True)
+            control = tempfile.mkdtemp(prefix="lockcache-stress-", dir=parent)
         stack.callback(shutil.rmtree, control, ignore_errors=True)
         if directory is None:
             cache = os.path.join(control, "cache")
@@ -46,7 +49,8 @@ def workspace(
                 stack.enter_context(mounted_tmpfs(cache))
         else:
             cache = os.path.abspath(directory)
-            os.makedirs(cache, mode=0o700, exist_ok=True)
+            with _refusing(directory):
+                os.makedirs(cache, mode=0o700, exist_ok=True)
         yield Workspace(cache, control, os.path.ismount(cache) and not os.path.isdir(os.path.join(cache, "lost+found")))
 
 
@@ -60,9 +64,17 @@ def mounted_tmpfs(path: str, size: str = "1g") -> Iterator[bool]:
     """Mount a tmpfs over ``path`` for as long as the block lasts; whether that worked (containers may forbid it)."""
     options = f"mode=0700,size={size}"
     command = ["mount", "-t", "tmpfs", "-o", options, "lockcache-stress", path]
-    mounted = subprocess.run(command, check=False, capture_output=True).returncode == 0
     try:
-        yield mounted
+        yield subprocess.run(command, check=False, capture_output=True).returncode == 0
     finally:
-        if mounted:
+        if os.path.ismount(path):  # Ctrl-C may come when the kernel has mounted it and we do not know yet
             subprocess.run(["umount", "-l", path], check=False, capture_output=True)
+
+
+@contextmanager
+def _refusing(directory: str | None) -> Iterator[None]:
+    """A directory in which nothing can be made is a mistake of whoever named it."""
+    try:
+        yield
+    except OSError as error:
+        raise UnusableError(f"{directory or error.filename!r}: {error.strerror}") from None

@@ -198,7 +198,7 @@ def test_without_proc_the_mount_is_not_told_and_all_else_is(filled: Path) -> Non
     assert ended.returncode == 0
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGKILL])
 def test_whatever_ends_it_what_it_made_is_removed(number: signal.Signals, filled: Path) -> None:
     before = set(everything_in(filled))
     process = subprocess.Popen([LOCKCACHE, "doctor", filled], stdout=subprocess.PIPE, stderr=subprocess.PIPE)

@@ -175,7 +175,7 @@ def test_packing_over_an_archive_replaces_it_whole_and_through_a_symlink(filled:
     assert run("unpack", tmp_path / "real", tmp_path / "other").returncode == 0
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_an_interrupted_pack_leaves_what_was_there(number: signal.Signals, tmp_path: Path) -> None:
     with FileStreamProgramCache(tmp_path / "large") as cache:
         for index in range(12):

@@ -9,11 +9,13 @@ import pty
 import shutil
 import signal
 import subprocess
+import tty
 from pathlib import Path
 
 import pytest
 
 from lockcache import Entry, FileStreamProgramCache
+from lockcache.cli.keys import wait_for_quit
 from lockcache.cli.watching import Watch
 from lockcache.filestream.layout import Layout, entry_name
 from tests.cli.running import LOCKCACHE, run
@@ -66,6 +68,23 @@ def test_other_keys_are_passed_over_and_a_directory_that_is_deleted_is_shown_as_
         terminal.type(b"Q")
         assert terminal.end() == 0
     assert not filled.exists()
+
+
+def test_a_key_among_others_that_came_at_once_is_heard(filled: Path) -> None:
+    with OnTerminal("top", filled) as terminal:
+        terminal.read_until(b"1.5 kB")
+        terminal.type(b"x\x1bOQ\x1b[1;5Aq")  # a letter, F2, Ctrl-Up
+        assert terminal.end() == 0
+
+
+def test_a_function_key_is_no_letter(monkeypatch: pytest.MonkeyPatch) -> None:
+    ours, theirs = pty.openpty()
+    tty.setcbreak(theirs)
+    os.write(ours, b"\x1bOQ")
+    with open(theirs) as terminal, monkeypatch.context() as patch:
+        patch.setattr("sys.stdin", terminal)
+        assert not wait_for_quit(0.0)
+    os.close(ours)
 
 
 def test_without_a_keyboard_it_goes_on_until_it_is_ended(filled: Path) -> None:

@@ -69,6 +69,7 @@ def test_a_quick_run_measures_everything_and_names_the_machine(run_path: Path) -
     assert os.listdir(run_path) == []
 
 
+@pytest.mark.cuda
 @pytest.mark.root
 def test_a_put_is_judged_on_a_new_disk_and_told_for_this_one(run_path: Path) -> None:
     if shutil.which("mkfs.ext4") is None:
@@ -81,6 +82,7 @@ def test_a_put_is_judged_on_a_new_disk_and_told_for_this_one(run_path: Path) -> 
     assert os.listdir(run_path) == []
 
 
+@pytest.mark.cuda
 def test_a_put_is_judged_in_the_directory_that_was_named_or_where_nothing_can_be_mounted(
     run_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 from pathlib import Path
@@ -62,14 +63,31 @@ def test_ctrl_c_while_references_are_compiled_leaves_nothing_either(run_path: Pa
     assert os.listdir(run_path) == []
 
 
-def test_sigterm_leaves_nothing_either(run_path: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_whoever_is_told_to_end_or_loses_its_terminal_leaves_nothing_either(
+    run_path: Path, number: signal.Signals
+) -> None:
     process = _start(run_path, "reader-writer", "--processes", "3", "--seconds", "600")
     wait_until(lambda: _has(run_path, "lockcache-stress-*/cache/entries/*/*"))
     children = _descendants(process)
-    process.terminate()
+    process.send_signal(number)
     process.communicate(timeout=60)
-    assert process.returncode == 143
+    assert process.returncode == 128 + number
     assert _all_gone(children)
+    assert os.listdir(run_path) == []
+
+
+@pytest.mark.root
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_benchmark_leaves_no_mount(run_path: Path, number: signal.Signals) -> None:
+    if shutil.which("mkfs.ext4") is None:
+        pytest.skip("needs mkfs.ext4")
+    process = _start(run_path, "bench", "put")
+    wait_until(lambda: str(run_path) in Path("/proc/self/mounts").read_text())
+    process.send_signal(number)
+    process.communicate(timeout=60)
+    assert process.returncode == 128 + number
+    assert str(run_path) not in Path("/proc/self/mounts").read_text()
     assert os.listdir(run_path) == []
 
 

@@ -31,6 +31,13 @@ from tests.stress.support import environment, stress
         (("herd", "--plant", "roses"), "roses"),
         (("bench", "nope"), "nope"),
         (("all", "--seconds", "soon"), "soon"),
+        (("same-key", "--seconds", "nan"), "'nan' is no number"),
+        (("power-cut", "--seconds", "nan"), "'nan' is no number"),
+        (("simulate", "--zipf", "nan"), "'nan' is no number"),
+        (("stopped-holder", "--processes", "3"), "at least 4 processes"),
+        (("bench", "put", "--directory", ""), "''"),
+        (("bench", "put", "--directory", "/proc"), "/proc"),
+        (("same-key", "--directory", "/proc/no-such"), "/proc/no-such"),
     ],
 )  # fmt: skip
 def test_a_bad_option_is_one_line_and_exit_code_2(words: tuple[str, ...], named: str, run_path: Path) -> None:

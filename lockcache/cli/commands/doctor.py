@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-import signal
 import sys
 from collections.abc import Callable, Iterator
-from types import FrameType
-from typing import Any, Final
+from typing import Final
 
 import click
 
 from lockcache.arguments import resolve_path
 from lockcache.cli import options
+from lockcache.cli.ending import end_in_order
 from lockcache.cli.output import plain, print_json
 from lockcache.doctor.examine import TIMEOUT_SECONDS, examine
 from lockcache.doctor.findings import DEGRADED, GOOD, NOTE, UNUSABLE, Report
@@ -54,7 +53,7 @@ def command(context: click.Context, directory: str | None, as_json: bool, timeou
       lockcache doctor --json /scratch | jq -r '.checks[] | select(.verdict == "degraded") | .advice'
     """
     root = resolve_path(directory)
-    signal.signal(signal.SIGTERM, _terminate)  # ends as Ctrl-C does: what was made is removed
+    end_in_order()
     with _watched() as watch:
         examined = examine(root, timeout or TIMEOUT_SECONDS, watch)
     report = Report(root, [origin(directory, root), *examined.findings])
@@ -94,7 +93,3 @@ def _print(report: Report) -> None:
     console = Console(markup=False, highlight=False, emoji=False)
     console.print(table)
     console.print(Text(_SUMMARIES[report.verdict], _STYLES[report.verdict]))
-
-
-def _terminate(number: int, frame: FrameType | None) -> Any:
-    sys.exit(128 + number)

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import logging
 import os
-import signal
 import sys
 from dataclasses import asdict
-from types import FrameType
 from typing import Any, Final
 
 import click
@@ -15,6 +13,7 @@ import click
 from lockcache.archive.output import open_output
 from lockcache.archive.packing import DEFAULT_LEVEL, LEVELS, Choice, Packed, pack_directory
 from lockcache.cli import options
+from lockcache.cli.ending import end_in_order
 from lockcache.cli.filters import parse_arch
 from lockcache.cli.opening import look
 from lockcache.cli.output import plain, print_facts, size_in_words
@@ -81,8 +80,7 @@ def command(
     layout = look(directory)
     _refuse_inside(file, layout)
     choice = Choice(frozenset(arches), newer_than, include_unverified)
-    # Ends as Ctrl-C does: what is half written goes.
-    signal.signal(signal.SIGTERM, _terminate)
+    end_in_order()  # what is half written goes
     # What the library says of each damaged entry as it meets it is said below, once.
     logging.getLogger("lockcache").addHandler(logging.NullHandler())
     packed, archive_bytes = _pack(file, layout, choice, level)
@@ -135,7 +133,3 @@ def _refuse_inside(file: str, layout: Layout) -> None:
     inside = os.path.realpath(layout.root)
     if file != _STDOUT and os.path.commonpath([os.path.realpath(file), inside]) == inside:
         raise click.UsageError(f"FILE {file!r} is inside the cache, whose cap would not count it; put it elsewhere")
-
-
-def _terminate(number: int, frame: FrameType | None) -> None:
-    sys.exit(128 + number)

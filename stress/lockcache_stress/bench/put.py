@@ -9,6 +9,7 @@ it. What the same takes in the directory is told beside it, and judged where not
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
@@ -41,14 +42,15 @@ def measure(bench: Bench) -> list[Line]:
 @contextmanager
 def _new_disk(bench: Bench) -> Iterator[str | None]:
     """Where a new ext4 is mounted; ``None`` where that may not or cannot be."""
-    if not bench.may_mount or needs_mounts("mkfs.ext4") is not None:
+    has_room = shutil.disk_usage(bench.root).free > _DISK_MIB << 20  # the image grows as it is filled
+    if not bench.may_mount or not has_room or needs_mounts("mkfs.ext4") is not None:
         yield None
         return
     path = bench.directory("disk")
     with ExitStack() as stack:
         try:
             stack.enter_context(mounted_image(path, "ext4", _DISK_MIB, *_MKFS_OPTIONS))
-        except UnusableError:  # in a container, say
+        except (UnusableError, OSError):  # in a container, say, or with a limit to the size of files
             yield None
             return
         yield path

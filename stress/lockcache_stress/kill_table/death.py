@@ -48,7 +48,7 @@ _DELETED: Final = re.compile(r" \(deleted\)$")
 # Not os._exit, in whose place coverage puts one that writes files: its calls would be steps of the action.
 _exit: Final = posix._exit
 
-_ENDING: Final = {signal.SIGINT, signal.SIGTERM}
+_ENDING: Final = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
 
 # No action takes so many calls; a guard against an action that never ends.
 _MOST_CALLS: Final = 5000

@@ -155,6 +155,8 @@ SCENARIO = Scenario(
     "a process is stopped while it holds a shard's lock",
     make_step,
     processes=6,
+    # Who watches, who holds, who reads, who writes.
+    least_processes=4,
     max_size_bytes=4 * MIB,
     # Some of these are in one shard.
     keys=16 * _SHARDS,

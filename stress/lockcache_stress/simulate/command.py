@@ -14,7 +14,7 @@ from rich.table import Table
 
 from lockcache.filestream.priority import PRIORITIES
 from lockcache.sizes import format_size, parse_share
-from lockcache_stress.options import JSON, SEED, choose_seed
+from lockcache_stress.options import JSON, SEED, RealRange, choose_seed
 from lockcache_stress.report import print_json, showing
 from lockcache_stress.simulate.programs import Program, load_programs, measure_programs, save_programs
 from lockcache_stress.simulate.replaying import replay, upper_bound
@@ -61,14 +61,14 @@ class _Run:
 @click.option("--requests", type=click.IntRange(1, 10_000_000), default=20_000, show_default=True, help="Look-ups.")
 @click.option(
     "--zipf",
-    type=click.FloatRange(0, 5),
+    type=RealRange(0, 5),
     default=0.8,
     show_default=True,
     help="How much a few programs are asked for more than the others; 0: all alike.",
 )
 @click.option(
     "--changed",
-    type=click.FloatRange(0, 1),
+    type=RealRange(0, 1),
     default=0.01,
     show_default=True,
     help="How often a source changes, per look-up: what was compiled from the older one is not asked for again.",

@@ -1,0 +1,40 @@
+"""Ends a command that was asked to end, or whose terminal was closed, as Ctrl-C does: by an exception.
+
+So that what it made and has not finished is removed on its way out, and the terminal is given back as it was.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import Final, NoReturn
+
+__all__ = ["end_in_order", "ends_in_order"]
+
+_ENDING: Final = (signal.SIGTERM, signal.SIGHUP)
+
+
+def end_in_order() -> None:
+    """From now on SIGTERM and SIGHUP raise :class:`SystemExit`, code 128 + their number."""
+    for number in _ENDING:
+        if signal.getsignal(number) is not signal.SIG_IGN:  # nohup means it
+            signal.signal(number, _end)
+
+
+@contextmanager
+def ends_in_order() -> Iterator[None]:
+    """The same for a block."""
+    before = {number: signal.getsignal(number) for number in _ENDING}
+    end_in_order()
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _end(number: int, frame: FrameType | None) -> NoReturn:
+    sys.exit(128 + number)
