@@ -21,10 +21,12 @@ settings.register_profile("nightly", max_examples=2000)
 
 
 def pytest_configure() -> None:
-    # A shell starts what it puts into the background with Ctrl-C ignored, and so does many a CI; what the tests start
-    # would inherit that, and some of them press it.
+    # A shell starts what it puts into the background with Ctrl-C ignored, and nohup with SIGHUP, and so does many a CI;
+    # what the tests start would inherit that, and some of them send it.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -61,6 +61,16 @@ class RunningDaemon:
             if said["event"] == event:
                 return said
 
+    def wait_for_each(self, *events: str) -> dict[str, dict[str, Any]]:
+        """The next event of each of these kinds, in whatever order they come: directories have threads of their own."""
+        found: dict[str, dict[str, Any]] = {}
+        while len(found) < len(events):
+            said = self._events.get(timeout=HANG_SECONDS)
+            assert said is not None, f"the daemon ended before it said all of {events}: {self.errors()}"
+            if said["event"] in events:
+                found.setdefault(said["event"], said)
+        return found
+
     def end(self, number: int) -> int:
         """Send a signal, wait for the end, give the exit code."""
         self.process.send_signal(number)

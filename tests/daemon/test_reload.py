@@ -81,9 +81,10 @@ def test_directories_are_opened_and_let_go_of_and_the_others_go_on(config: Path,
     with RunningDaemon("--config", config, starts=2) as daemon:
         since = json.loads((b / "lockcache" / "daemon.json").read_bytes())["since"]
         lock = (b / "lockcache" / "daemon.lock").stat()
-        reload(daemon, config, table(b, max_size="1M") + table(c, max_size="1M"))
-        assert daemon.wait_for("release")["directory"] == str(a)
-        assert daemon.wait_for("start")["directory"] == str(c)
+        config.write_text(table(b, max_size="1M") + table(c, max_size="1M"))
+        daemon.process.send_signal(signal.SIGHUP)
+        said = daemon.wait_for_each("reload", "release", "start")
+        assert (said["release"]["directory"], said["start"]["directory"]) == (str(a), str(c))
         assert run_daemon("--max-size", "5M", "--once", a).returncode == 0  # nobody keeps it any more
         assert run_daemon("--max-size", "5M", "--once", b).returncode == 3
         fill(a, 200, 10_000)
