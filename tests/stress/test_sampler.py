@@ -7,7 +7,11 @@ import os
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from lockcache import FileStreamProgramCache
+from lockcache.filestream.layout import StagedName
+from lockcache.filestream.owner import myself
 from lockcache_stress.sampler import Sampler, bytes_on_disk
 from tests.stress.support import wait_until
 
@@ -36,6 +40,24 @@ def test_a_policy_that_is_being_replaced_counts_on_disk_and_needs_no_account(cac
     sampler = Sampler(str(cache_path), is_own_mount=False)
     sampler.sample_final()
     assert (sampler.peaks.disk_bytes, sampler.peaks.unaccounted_bytes) == (2, 0)
+
+
+def test_a_daemons_status_that_is_staged_for_a_moment_needs_no_account(
+    cache_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    FileStreamProgramCache(cache_path)
+    staged = cache_path / "tmp" / str(StagedName(0, 0, *myself(), 99))
+    staged.write_bytes(b"{}" * 350)
+
+    def look(directory: str) -> int:
+        found = bytes_on_disk(directory)
+        staged.unlink(missing_ok=True)  # published meanwhile
+        return found
+
+    monkeypatch.setattr("lockcache_stress.sampler.bytes_on_disk", look)
+    sampler = Sampler(str(cache_path), is_own_mount=False)
+    sampler.sample_final()
+    assert sampler.peaks.unaccounted_bytes == 0
 
 
 def test_the_peak_stays_when_the_bytes_are_gone(cache_path: Path) -> None:
