@@ -98,14 +98,11 @@ class Sampler:
                 _signal(pid, signal.SIGCONT)
 
     def _look(self) -> None:
-        for _ in range(_LOOKS):
-            # The page first: a daemon goes on, and what it removes in between must not look like bytes unaccounted for.
-            accounted = self._cache.stats().bytes
-            disk = bytes_on_disk(self._directory)
-            unaccounted = disk - _bytes_of_own_files(self._directory) - accounted
-            if unaccounted <= 0:
-                break
-            # Its status, 700 bytes that count for nothing, is under a staged name for a moment. Entries stay.
+        accounted, disk, unaccounted = self._weigh()
+        for _ in range(_LOOKS - 1):
+            # A daemon's status, 700 bytes that count for nothing, is under a staged name for a moment. Entries stay.
+            if unaccounted > 0:
+                accounted, disk, unaccounted = self._weigh()
         peaks = self.peaks
         peaks.samples += 1
         peaks.disk_bytes = max(peaks.disk_bytes, disk)
@@ -113,6 +110,13 @@ class Sampler:
         seconds = self._seconds()
         peaks.disk.add(seconds, disk)
         peaks.accounted.add(seconds, accounted)
+
+    def _weigh(self) -> tuple[int, int, int]:
+        """Bytes by the accounting, on the disk, and on the disk beyond the accounting."""
+        # The page first: a daemon goes on, and what it removes in between must not look like bytes unaccounted for.
+        accounted = self._cache.stats().bytes
+        disk = bytes_on_disk(self._directory)
+        return accounted, disk, disk - _bytes_of_own_files(self._directory) - accounted
 
     def _seconds(self) -> float:
         """Since the first sample."""
