@@ -127,6 +127,7 @@ class Layout:
         "policy",
         "quarantine",
         "records",
+        "room_lock",
         "root",
         "scrub",
         "tmp",
@@ -149,6 +150,7 @@ class Layout:
         self.policy = os.path.join(self.own, "policy.json")
         self.usage = os.path.join(self.own, "usage")
         self.init_lock = os.path.join(self.locks, "init")
+        self.room_lock = os.path.join(self.locks, "room")
         self.daemon_lock = os.path.join(self.own, "daemon.lock")
         self.daemon_status = os.path.join(self.own, "daemon.json")
 

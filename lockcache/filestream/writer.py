@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import errno
 import os
-import random
 import time
 from typing import Final, NamedTuple, Protocol
 
@@ -18,6 +17,7 @@ from lockcache.filestream.directory import CacheDirectory
 from lockcache.filestream.eviction import Evicted, evict
 from lockcache.filestream.record import Record, pack
 from lockcache.filestream.room import make_room
+from lockcache.filestream.roomqueue import RoomQueue
 from lockcache.filestream.signing import KeyRing
 from lockcache.filestream.usage import UsagePage
 from lockcache.filestream.write import AttributeRefusedError, RecordPlacement, StagedEntry, remove_entry
@@ -26,10 +26,6 @@ __all__ = ["EntryWriter", "Written"]
 
 _DISK_FULL: Final = (errno.ENOSPC, errno.EDQUOT)
 _MISCONFIGURED: Final = (errno.EACCES, errno.EPERM, errno.EROFS)
-
-# Between two tries of a writer that gave its reservation back: about what writing a few MiB takes, at random, so that
-# those who met do not meet again.
-_LONGEST_PAUSE_SECONDS: Final = 0.02
 
 # Evictions for one write on a full disk. The first frees its length, each further one twice as much: what a write needs
 # is blocks, inodes, perhaps a directory, and what an entry frees is not always all of it.
@@ -124,21 +120,30 @@ class _Write:
     def run(self, timeout_seconds: float, *, fsync: bool) -> str | None:
         """Try until it is stored (``None``) or there is a reason to drop it."""
         deadline = time.monotonic() + timeout_seconds
+        outcome = self._store(deadline, fsync=fsync)
+        if outcome is not _NO_ROOM:
+            return outcome
+        queue = RoomQueue(self._directory.layout)
+        try:
+            while queue.wait(deadline):
+                outcome = self._store(deadline, fsync=fsync)
+                if outcome is not _NO_ROOM:
+                    return outcome
+        finally:
+            queue.leave()
+        return f"other writers held all of the cap for {timeout_seconds} s"
+
+    def _store(self, deadline: float, *, fsync: bool) -> str | None:
+        """As :meth:`run`, but once, or until what it failed on has no remedy."""
         retried: set[str] = set()
         while True:
             try:
-                outcome = self._attempt(deadline, fsync=fsync)
+                return self._attempt(deadline, fsync=fsync)
             except OSError as error:
                 remedy = self._remedy(error)
                 if remedy is None or remedy in retried:
                     raise
                 retried.add(remedy)
-                continue
-            if outcome is not _NO_ROOM:
-                return outcome
-            if time.monotonic() >= deadline:
-                return f"other writers held all of the cap for {timeout_seconds} s"
-            time.sleep(random.uniform(0, _LONGEST_PAUSE_SECONDS))
 
     def _attempt(self, deadline: float, *, fsync: bool) -> str | None:
         limit_bytes = self._directory.policy.current().entries_limit_bytes

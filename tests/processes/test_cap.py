@@ -99,6 +99,22 @@ def test_sixteen_writers_of_a_third_of_the_cap_each_all_end_and_the_cap_holds(
     assert cache.recount() == []
 
 
+@pytest.mark.root
+def test_sixty_four_of_them_take_turns_too(mount_tmpfs: Callable[..., Path]) -> None:
+    # Far more than there are cores: all of them have reserved at once, and whoever comes again meets the others. Before
+    # there was a queue, nine of ten were dropped, after a minute of trying.
+    root = mount_tmpfs("size=64m")
+    cap = 6 * MIB
+    cache = FileStreamProgramCache(root / "cache", max_size_bytes=cap)
+    third = (cap - 64 * 1024) // 3 // 4096 * 4096
+    with watch_bytes_in_use(root) as finish:
+        dropped, _ = _run("fork", root / "cache", 64, 2, third)
+        peak, _ = finish()
+    assert peak <= cap
+    assert dropped == 0
+    assert cache.recount() == []
+
+
 def test_writers_at_a_full_cache_evict_what_they_need_and_a_batch_and_not_the_whole_cache(cache_path: Path) -> None:
     size, entries, processes = 1024, 2000, 16
     cache = FileStreamProgramCache(cache_path, max_size_bytes=size * entries)

@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from lockcache import FileStreamProgramCache
-from lockcache.filestream.layout import Layout
+from lockcache.filestream.layout import Layout, entry_name
 from lockcache.filestream.room import make_room
 from lockcache.filestream.write import StagedEntry
 from tests.unit.material import on_disk, open_directory, put, set_last_use
@@ -51,15 +51,26 @@ def test_entries_make_way_for_a_reservation(directory):
     staged.abandon()
 
 
-def test_where_all_that_is_left_is_reserved_by_the_living_it_gives_way(directory):
+def test_where_the_living_reserved_too_much_it_gives_way_and_evicts_nothing_in_vain(directory):
     put(directory, b"a", b"x" * 100)
     theirs, mine = StagedEntry(directory, "ab" + "0" * 62, 400), StagedEntry(directory, "cd" + "0" * 62, 400)
     theirs.reserve()
     mine.reserve()
     assert make_room(directory, mine.usage, 500)[0] is False
-    assert directory.usage().total() == (800, 0)
+    assert directory.usage().total() == (900, 1)
     theirs.abandon()
     assert make_room(directory, mine.usage, 500)[0] is True
+    assert directory.usage().total() == (500, 1)
+    mine.abandon()
+
+
+def test_where_all_that_is_left_cannot_be_evicted_it_gives_way(directory):
+    put(directory, b"a", b"x" * 400)
+    mine = StagedEntry(directory, "cd" + "0" * 62, 400)
+    mine.reserve()
+    with directory.locks[int(entry_name(b"a")[:2], 16)]:
+        assert make_room(directory, mine.usage, 500)[0] is False
+    assert directory.usage().total() == (800, 1)
     mine.abandon()
 
 
