@@ -45,6 +45,7 @@ PLACES: Final[dict[str, str]] = {
     "locks": "lockcache/locks",
     "lock": f"lockcache/locks/{NAME[:2]}",
     "init lock": "lockcache/locks/init",
+    "room lock": "lockcache/locks/room",
     "leases": "lockcache/leases",
     "lease": f"lockcache/leases/{NAME}.0",
     "records": "lockcache/records",
@@ -72,7 +73,7 @@ class Outside:
         for path in PLACES.values():
             self._fill(root / path)
         # What a symlinked folder would lead to: the names that are looked for in it.
-        for file in (NAME[2:], f"{NAME[:2]}/{NAME[2:]}", _DEAD, f"{NAME}.0", NAME[:2], "init", "thesis.tex"):
+        for file in (NAME[2:], f"{NAME[:2]}/{NAME[2:]}", _DEAD, f"{NAME}.0", NAME[:2], "init", "room", "thesis.tex"):
             self._fill(root / file)
         (root / "policy.json").write_text(json.dumps({"max_size_bytes": 1, "by_operator": True}))
         shutil.copy(root / "policy.json", root / "lockcache" / "policy.json")

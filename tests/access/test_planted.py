@@ -16,6 +16,8 @@ import pytest
 
 from lockcache import Entry, FileStreamProgramCache, LockcacheError
 from lockcache.cli.program import run as run_command
+from lockcache.filestream.layout import entry_name
+from lockcache.filestream.write import StagedEntry
 from lockcache_daemon.command import run as run_daemon
 from tests.access.planted import FORGED, KEY, OBJECTS, PLACES, READABLE, Outside, plant
 from tests.thinning import diagonals
@@ -85,6 +87,16 @@ def fill(cache: FileStreamProgramCache) -> None:
         assert cache.get(b"%d" % number) in (None, OURS)
 
 
+def queue(cache: FileStreamProgramCache) -> None:
+    """A put that finds no room, because another write in progress has reserved nearly all of the cap."""
+    with contextlib.ExitStack() as stack:
+        with contextlib.suppress(OSError):
+            other = StagedEntry(cache._directory, entry_name(b"in progress"), 3998)
+            stack.callback(other.abandon)
+            other.reserve()
+        put(cache)
+
+
 def recount(cache: FileStreamProgramCache) -> None:
     # Whoever asks for a repair may be told that it cannot be made.
     with contextlib.suppress(OSError):
@@ -99,6 +111,7 @@ LIVE: dict[str, Callable[[FileStreamProgramCache], object]] = {
     "clear": clear,
     "compute": compute,
     "evict": fill,
+    "queue": queue,
     "recount": recount,
     "len": len,
     "stats": lambda cache: cache.stats(),
