@@ -88,10 +88,10 @@ def fill(cache: FileStreamProgramCache) -> None:
 
 
 def queue(cache: FileStreamProgramCache) -> None:
-    """A put that finds no room, because another write in progress has reserved nearly all of the cap."""
+    """A put that finds no room: another write in progress, in the same shard, has reserved nearly all of the cap."""
     with contextlib.ExitStack() as stack:
         with contextlib.suppress(OSError):
-            other = StagedEntry(cache._directory, entry_name(b"in progress"), 3998)
+            other = StagedEntry(cache._directory, entry_name(KEY), 3998)
             stack.callback(other.abandon)
             other.reserve()
         put(cache)
