@@ -5,6 +5,7 @@ So that what it made and has not finished is removed on its way out, and the ter
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 from collections.abc import Iterator
@@ -12,7 +13,7 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Final, NoReturn
 
-__all__ = ["end_in_order", "ends_in_order"]
+__all__ = ["end_in_order", "ends_in_order", "give_up_stdout"]
 
 _ENDING: Final = (signal.SIGTERM, signal.SIGHUP)
 
@@ -34,6 +35,19 @@ def ends_in_order() -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def give_up_stdout() -> None:
+    """Print to nowhere from now on, if that which is printed and not written yet still cannot be.
+
+    To be called when writing failed: else the interpreter tries again at its end, and complains in its own words.
+    """
+    try:
+        sys.stdout.flush()
+    except OSError:
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+        os.close(nowhere)
 
 
 def _end(number: int, frame: FrameType | None) -> NoReturn:

@@ -19,6 +19,7 @@ from typing import Final
 import click
 
 from lockcache import LockcacheError, __version__
+from lockcache.cli.ending import give_up_stdout
 from lockcache.cli.output import plain
 from lockcache.errors import LockTimeoutError
 
@@ -110,14 +111,12 @@ def run(arguments: Sequence[str]) -> int:
         return 128 + signal.SIGINT if isinstance(abort.__cause__, KeyboardInterrupt) else _FAILED
     except click.ClickException as error:
         return _refuse_usage(error)
-    except BrokenPipeError:
-        return _give_up_stdout()
+    except BrokenPipeError:  # `lockcache ls | head -1`: whoever reads has read enough
+        give_up_stdout()
+        return _FAILED  # which is what click makes of it in the middle of the output
     except (LockcacheError, OSError, ValueError) as error:
         code = _refuse(*_judge(error))
-        try:
-            sys.stdout.flush()
-        except OSError:  # it was stdout that failed: full, or closed
-            _give_up_stdout()
+        give_up_stdout()
         return code
     return result if isinstance(result, int) else 0
 
@@ -146,9 +145,3 @@ def _refuse_usage(error: click.ClickException) -> int:
 def _refuse(message: str, code: int) -> int:
     click.echo(f"lockcache: {plain(' '.join(message.split()))}", err=True)
     return code
-
-
-def _give_up_stdout() -> int:
-    """``lockcache ls | head -1``: whoever reads has read enough. What is buffered must not be tried again at exit."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    return _FAILED  # which is what click makes of it in the middle of the output

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
@@ -10,6 +12,7 @@ from typing import Any, Final
 
 import click
 
+from lockcache.cli.ending import give_up_stdout
 from lockcache.errors import LockcacheError
 from lockcache_stress import nvrtc as compiler
 from lockcache_stress.bench_command import bench_command
@@ -32,6 +35,7 @@ from lockcache_stress.simulate.command import simulate_command
 
 __all__ = ["run_command_line"]
 
+_DISK_FULL: Final = (errno.ENOSPC, errno.EDQUOT)
 _NVRTC_CAP_BYTES: Final = 24_000_000
 _NVRTC_PROCESSES: Final = 8
 _NVRTC_KERNELS: Final = 40
@@ -46,6 +50,7 @@ def run_command_line() -> int:
     """Parse ``sys.argv``, run, print; the exit code."""
     try:
         code = cli.main(prog_name="lockcache-stress", standalone_mode=False)
+        sys.stdout.flush()  # here, where a full disk can still be told
     except click.ClickException as error:
         print(f"lockcache-stress: {error.format_message()}", file=sys.stderr)
         return 2
@@ -54,6 +59,13 @@ def run_command_line() -> int:
     except (UnusableError, LockcacheError, PermissionError, NotADirectoryError) as error:
         print(f"lockcache-stress: {error}", file=sys.stderr)
         return 2
+    except OSError as error:
+        if error.errno not in _DISK_FULL:
+            raise  # nobody's mistake, so all of it is told
+        where = "stdout, or the disk that it works on" if error.filename is None else os.fsdecode(error.filename)
+        print(f"lockcache-stress: {error.strerror}: {where}", file=sys.stderr)
+        give_up_stdout()
+        return 1
     return code if isinstance(code, int) else 0
 
 

@@ -213,14 +213,24 @@ def test_a_lock_that_hangs_is_no_mistake_of_who_typed_the_command(filled: Path) 
     assert "held this lock" in ended.stderr
 
 
-def test_a_full_disk_under_the_output_is_one_line(filled: Path) -> None:
+@pytest.mark.parametrize(
+    "program, arguments, code",
+    [
+        ("lockcache", ["stats", "DIR"], 1),
+        ("lockcache", ["--help"], 1),
+        ("lockcache-daemon", ["--help"], 2),
+        ("lockcache-stress", ["--help"], 1),
+        ("lockcache-stress", ["distinct-keys", "--processes", "1", "--seconds", "0.1", "--json"], 1),
+    ],
+)
+def test_a_full_disk_under_the_output_is_one_line(filled: Path, program: str, arguments: list[str], code: int) -> None:
+    command = [str(Path(LOCKCACHE).with_name(program)), *(str(filled) if each == "DIR" else each for each in arguments)]
     with open("/dev/full", "w") as full:
-        ended = subprocess.run(
-            [LOCKCACHE, "stats", str(filled)], stdout=full, stderr=subprocess.PIPE, text=True, check=False
-        )
-    assert ended.returncode == 1
-    assert ended.stderr.startswith("lockcache: ")
+        ended = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert ended.stderr.startswith(f"{program}: ")
+    assert "No space left on device" in ended.stderr
     assert ended.stderr.count("\n") == 1
+    assert ended.returncode == code
 
 
 @pytest.mark.root
