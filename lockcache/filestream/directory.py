@@ -69,6 +69,8 @@ class CacheDirectory:
         self.recency = Recency(root)
         #: The shard locks, by shard number.
         self.locks = ShardLocks(self.layout, lock_timeout_seconds, is_shared=self.is_shared)
+        #: Of the head of the queue for room.
+        self.room_lock = ProcessLock(self.layout.room_lock, lock_timeout_seconds)
         self._init_lock = ProcessLock(self.layout.init_lock, lock_timeout_seconds)
         self._between_shards = between_shards
         self._attaching = threading.Lock()
@@ -115,7 +117,7 @@ class CacheDirectory:
         self._close_locks()
 
     def _close_locks(self) -> None:
-        for lock in [*self.locks.values(), self._init_lock]:
+        for lock in [*self.locks.values(), self.room_lock, self._init_lock]:
             lock.close()
 
     def _after_fork_in_child(self) -> None:

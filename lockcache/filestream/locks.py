@@ -103,10 +103,10 @@ class ProcessLock:
     def release(self) -> None:
         """Requires: this lock."""
         try:
-            if self._keeps_open and not self._is_to_close:
-                unlock_descriptor(self._fd)
-            else:
-                self._close_locked()  # which unlocks
+            # Closing unlocks only where no other process has the descriptor: a fork may have come before we knew of it.
+            unlock_descriptor(self._fd)
+            if self._is_to_close or not self._keeps_open:
+                self._close_locked()
         finally:
             self._threads.release()
 

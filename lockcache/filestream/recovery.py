@@ -24,7 +24,7 @@ from lockcache.filestream.folders import PlantedFolderError, open_folder
 from lockcache.filestream.layout import SHARDS, Layout, StagedName, parse_staged_name
 from lockcache.filestream.lease import reap_lease
 from lockcache.filestream.owner import Owner, is_alive
-from lockcache.filestream.scan import measure_shard, scan_records, staged_files
+from lockcache.filestream.scan import measure_shard, scan_records, staged_by_shard, staged_files
 from lockcache.filestream.usage import Slot
 
 __all__ = ["Repair", "reap", "recount", "recount_all", "recount_drifted"]
@@ -109,8 +109,9 @@ def _used_shards(directory: CacheDirectory) -> list[int]:
 def recount_drifted(directory: CacheDirectory) -> int:
     """Recount the shards whose accounting, at a glance, is not what their disk holds. Returns how many changed."""
     drifted = 0
-    for shard, slot in enumerate(directory.usage().slots()):
-        if slot != (0, 0) and measure_shard(directory.layout, shard) != slot:
+    slots, staged = directory.usage().slots(), staged_by_shard(directory.layout)
+    for shard, slot in enumerate(slots):
+        if slot != (0, 0) and measure_shard(directory.layout, shard, staged[shard]) != slot:
             drifted += _recount_unless_busy(directory, shard)
     return drifted
 

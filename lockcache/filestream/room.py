@@ -13,7 +13,6 @@ from typing import Final
 from lockcache.filestream.directory import CacheDirectory
 from lockcache.filestream.eviction import Evicted, evict
 from lockcache.filestream.recovery import reap, recount_drifted
-from lockcache.filestream.scan import staged_files
 from lockcache.filestream.usage import UsagePage
 
 __all__ = ["make_room"]
@@ -35,8 +34,6 @@ def make_room(directory: CacheDirectory, usage: UsagePage, limit_bytes: int) -> 
     if usage.total_bytes() <= limit_bytes:
         return True, done
     reap(directory)
-    if sum(staged.size_bytes for staged in staged_files(directory.layout)) > limit_bytes:
-        return False, done  # evicting everything would not help
     # Writers in flight, or a cap just lowered, account for some excess. This much may also be damage or drift, and to
     # look first costs less than to evict for it.
     if usage.total_bytes() - limit_bytes > limit_bytes // _SUSPICIOUS_SHARE:

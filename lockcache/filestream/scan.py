@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from collections import Counter
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
@@ -33,6 +34,7 @@ __all__ = [
     "quarantined_files",
     "scan_records",
     "scan_shard",
+    "staged_by_shard",
     "staged_files",
 ]
 
@@ -84,14 +86,25 @@ def scan_records(layout: Layout, shard: int) -> list[str]:
     return [f"{shard:02x}{file}" for file, _ in _files(layout.record_shard(shard))]
 
 
-def measure_shard(layout: Layout, shard: int) -> Slot:
-    """What the accounting should say of a shard: entries, also quarantined ones, and what staged files reserve."""
+def measure_shard(layout: Layout, shard: int, staged_bytes: int | None = None) -> Slot:
+    """What the accounting should say of a shard: entries, also quarantined ones, and what staged files reserve.
+
+    ``staged_bytes``: the latter, from who has looked already.
+    """
     # Not by scan_shard, which costs half as much again: the daemon measures all day.
     sizes = {file: status.st_size for file, status in _files(layout.entry_shard(shard))}
     records = sum(status.st_size for file, status in _files(layout.record_shard(shard)) if file in sizes)
-    staged = sum(found.size_bytes for found in staged_files(layout) if found.shard == shard)
+    staged = staged_by_shard(layout)[shard] if staged_bytes is None else staged_bytes
     quarantined = sum(size for _, size in quarantined_files(layout, shard))
     return Slot(sum(sizes.values()) + records + staged + quarantined, len(sizes))
+
+
+def staged_by_shard(layout: Layout) -> Counter[int]:
+    """Bytes that staged files reserve, by shard."""
+    reserved: Counter[int] = Counter()
+    for found in staged_files(layout):
+        reserved[found.shard] += found.size_bytes
+    return reserved
 
 
 def staged_files(layout: Layout) -> Iterator[StagedName]:

@@ -128,8 +128,8 @@ class StagedEntry:
         path, lock = self._staged_path(self._size), self._lock
         lock.acquire(max(0.0, self._deadline - time.monotonic()))
         try:
+            self._path = path  # before there is such a file: an interrupt must not leave it
             self._fd = fd = os.open(path, _STAGE, 0o600)
-            self._path = path
             if self._directory.is_shared:
                 share_file(self._fd)
             # Tells reapers on other hosts, who cannot ask for our pid, that we live; it falls with us.

@@ -114,6 +114,7 @@ class _Write:
         self._name = name
         self._payload = payload
         self._record = record
+        self._queue = RoomQueue(directory)
         self._evictions = 0
         self.evicted = _NOTHING
 
@@ -123,15 +124,13 @@ class _Write:
         outcome = self._store(deadline, fsync=fsync)
         if outcome is not _NO_ROOM:
             return outcome
-        queue = RoomQueue(self._directory.layout)
         try:
-            while queue.wait(deadline):
+            while outcome is _NO_ROOM and time.monotonic() < deadline:
+                self._queue.wait(deadline)
                 outcome = self._store(deadline, fsync=fsync)
-                if outcome is not _NO_ROOM:
-                    return outcome
         finally:
-            queue.leave()
-        return f"other writers held all of the cap for {timeout_seconds} s"
+            self._queue.leave()
+        return outcome if outcome is not _NO_ROOM else f"other writers held all of the cap for {timeout_seconds} s"
 
     def _store(self, deadline: float, *, fsync: bool) -> str | None:
         """As :meth:`run`, but once, or until what it failed on has no remedy."""
@@ -157,6 +156,7 @@ class _Write:
             staged.reserve()
             if limit_bytes is not None and not self._make_room(staged.usage, limit_bytes):
                 return _NO_ROOM
+            self._queue.leave()  # the room is ours; the next one need not wait until it is filled
             staged.set_attribute(attribute)
             staged.write(self._payload, record, fsync=fsync)
             staged.publish(fsync=fsync)

@@ -13,7 +13,16 @@ from lockcache.filestream.layout import SHARDS
 from lockcache.filestream.recovery import recount_all
 from lockcache.filestream.scan import measure_shard
 
-__all__ = ["accounting_is_exact", "bytes_on_disk", "fill", "grow", "names_on_disk", "photograph", "stage_and_hang"]
+__all__ = [
+    "accounting_is_exact",
+    "bytes_on_disk",
+    "fill",
+    "grow",
+    "is_accounted_for",
+    "names_on_disk",
+    "photograph",
+    "stage_and_hang",
+]
 
 
 def fill(root: Path, entries: int, size_bytes: int, first: int = 0) -> list[Path]:
@@ -63,11 +72,21 @@ def names_on_disk(root: Path) -> set[str]:
     return {path.parent.name + path.name for path in root.glob("entries/??/*")}
 
 
-def accounting_is_exact(root: Path) -> bool:
+def is_accounted_for(root: Path) -> bool:
+    """Whether the accounting is what the disk holds: with strangers about, once the daemon has seen what they wrote."""
     directory = CacheDirectory(str(root), 1.0)
     try:
-        slots = directory.usage().slots()
-        return slots == [measure_shard(directory.layout, s) for s in range(SHARDS)] and not recount_all(directory)
+        return directory.usage().slots() == [measure_shard(directory.layout, shard) for shard in range(SHARDS)]
+    finally:
+        directory.close()
+
+
+def accounting_is_exact(root: Path) -> bool:
+    """As :func:`is_accounted_for`, and a recount agrees. That mends what it finds, so it is for the end."""
+    was_exact = is_accounted_for(root)
+    directory = CacheDirectory(str(root), 1.0)
+    try:
+        return was_exact and not recount_all(directory)
     finally:
         directory.close()
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from lockcache import FileStreamProgramCache
-from tests.daemon.material import accounting_is_exact, bytes_on_disk, fill, names_on_disk
+from tests.daemon.material import accounting_is_exact, bytes_on_disk, fill, is_accounted_for, names_on_disk
 from tests.daemon.pyptx_crowd import SUFFIXES, bytes_of, key_of, parts, store
 from tests.daemon.running import RunningDaemon, run_daemon, until
 
@@ -213,6 +213,7 @@ def test_a_total_is_kept_while_strangers_write_into_all_directories(tmp_path: Pa
         for number, path in enumerate(paths):
             fill(path, 80, 10_000, first=1000 * number)
             until(lambda: sum(map(bytes_on_disk, paths)) <= 950_000)
+        until(lambda: all(map(is_accounted_for, paths)))
         assert daemon.end(signal.SIGTERM) == 0
     assert all(bytes_on_disk(path) >= 100_000 for path in paths)
     assert all(accounting_is_exact(path) for path in paths)

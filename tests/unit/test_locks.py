@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from lockcache.errors import LockTimeoutError
+from lockcache.filestream import locks
 from lockcache.filestream.layout import Layout
 from lockcache.filestream.locks import ProcessLock, ShardLocks, _is_in_lower_half
 from tests.unit.forked import in_child
@@ -62,6 +63,23 @@ def test_what_is_held_cannot_be_taken_by_this_or_another_object(lock, path):
     other.release()
     with lock:
         pass
+
+
+@pytest.mark.parametrize("way", ["stays open", "above the limit", "was told to close"])
+def test_what_is_released_is_free_though_a_child_has_the_descriptor(lock, path, monkeypatch, way):
+    """A fork in between opening the file and noting its number leaves the child a copy that it knows nothing of."""
+    if way == "above the limit":
+        monkeypatch.setattr(locks, "_is_in_lower_half", lambda fd: False)
+    lock.acquire(30.0)
+    copy = os.dup(lock._fd)
+    if way == "was told to close":
+        lock.close()
+    lock.release()
+    other = ProcessLock(path, 0.0)
+    assert other.try_acquire()
+    other.release()
+    other.close()
+    os.close(copy)
 
 
 @pytest.mark.parametrize("shared", [True, False], ids=["one-object", "an-object-each"])
