@@ -12,9 +12,12 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any
 
-__all__ = ["MIB", "Plan", "Scenario", "Step", "now_us"]
+__all__ = ["MIB", "OVERTIME_SECONDS", "Plan", "Scenario", "Step", "now_us"]
 
 MIB = 1024 * 1024
+
+#: How much longer a run may take on a machine that is too slow, or too busy, for it to prove anything in its time.
+OVERTIME_SECONDS = 20.0
 
 #: One operation of a worker; ``False`` when it has nothing more to do.
 Step = Callable[[], bool]
@@ -50,6 +53,8 @@ class Plan:
     samples: bool = True
     #: Names of checks that are only told here, since the trouble that this scenario makes breaks what they rest on.
     excused: tuple[str, ...] = ()
+    #: What has to have been counted at all, or the run proved nothing: it goes on a while for that past its time.
+    needs: tuple[str, ...] = ("operations", "hits", "puts")
     #: Whether one ``recount()`` has to come before the accounting is compared with the disk.
     mends_first: bool = False
     #: Whether a miss may mean that the disk gave no answer: then it proves nothing about what was there.
@@ -69,6 +74,10 @@ class Plan:
         """Eight bytes that tell this run's values and keys from another's in the same directory."""
         text = f"{self.scenario}/{self.seed}/{self.control}"
         return hashlib.blake2b(text.encode(), digest_size=8).digest()
+
+    def latest_stop_us(self) -> int:
+        """When workers that begin now end by themselves, if nobody tells them to: who started them is dead then."""
+        return now_us() + int((self.seconds + 2 * OVERTIME_SECONDS) * 1e6)
 
     def key(self, index: int) -> bytes:
         """The cache key number ``index`` of the plain byte scenarios."""
@@ -111,6 +120,8 @@ class Scenario:
     excused: tuple[str, ...] = ()
     mends_first: bool = False
     misses_tell_nothing: bool = False
+    #: On top of what every plan needs.
+    needs: tuple[str, ...] = ()
     #: Goes into the plan's ``extra``. ``cache``: options of the cache that every worker opens.
     extra: Mapping[str, Any] = field(default_factory=dict)
 

@@ -71,7 +71,7 @@ class Ranks:
 
     def go(self) -> None:
         """Let them begin."""
-        self.counters.start(now_us(), now_us() + int(self._plan.seconds * 1e6))
+        self.counters.start(now_us(), self._plan.latest_stop_us())
 
     def pids(self) -> Iterator[int]:
         """None: mpiexec's proxies must not see their ranks stopped."""

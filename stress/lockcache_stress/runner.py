@@ -20,7 +20,7 @@ from lockcache_stress.counters import Counters
 from lockcache_stress.interrupts import interrupts_blocked
 from lockcache_stress.latency import Latencies
 from lockcache_stress.outcome import Outcome
-from lockcache_stress.plan import Plan, now_us
+from lockcache_stress.plan import OVERTIME_SECONDS, Plan, now_us
 from lockcache_stress.ranks import Ranks
 from lockcache_stress.sampler import Sampler
 from lockcache_stress.worker import run_worker
@@ -56,19 +56,26 @@ def run(plan: Plan, *, kills: int, is_own_mount: bool, progress: Progress) -> Ou
 
 def _watch(plan: Plan, crew: _Crew | Ranks, sampler: Sampler, kill_times: list[float], progress: Progress) -> None:
     began = shown = time.monotonic()
+    kills = len(kill_times)
     while crew.is_working():
         passed = time.monotonic() - began
-        if passed > plan.seconds or (plan.fail_fast and _is_wrong(plan, crew, sampler)):
+        if passed > plan.seconds and (passed > plan.seconds + OVERTIME_SECONDS or _has_evidence(plan, crew, kills)):
+            return
+        if plan.fail_fast and _is_wrong(plan, crew, sampler):
             return
         if plan.samples:
             sampler.sample(crew.pids())
-        if kill_times and passed >= kill_times[0]:
+        if kill_times and passed >= kill_times[0] and crew.kill_one():
             kill_times.pop(0)
-            crew.kill_one()
         if time.monotonic() - shown > _SHOW_SECONDS:
             shown = time.monotonic()
-            progress(passed / plan.seconds, crew.counters)
+            progress(min(1.0, passed / plan.seconds), crew.counters)
         time.sleep(_TICK_SECONDS)
+
+
+def _has_evidence(plan: Plan, crew: _Crew | Ranks, kills: int) -> bool:
+    """Whether all that the run is about has happened: zero of it would be a failure, and nobody's fault."""
+    return all(crew.counters.total(name) for name in plan.needs) and crew.kills >= min(kills, 1)
 
 
 def _is_wrong(plan: Plan, crew: _Crew | Ranks, sampler: Sampler) -> bool:
@@ -120,7 +127,7 @@ class _Crew:
 
     def go(self) -> None:
         """Let them begin."""
-        self.counters.start(now_us(), now_us() + int(self._plan.seconds * 1e6))
+        self.counters.start(now_us(), self._plan.latest_stop_us())
 
     def pids(self) -> Iterator[int]:
         """Of every worker that was not reaped yet."""
@@ -131,11 +138,11 @@ class _Crew:
         self._reap()
         return bool(self._workers)
 
-    def kill_one(self) -> None:
-        """SIGKILL one at random, and start another in its place under a new writer number."""
+    def kill_one(self) -> bool:
+        """SIGKILL one at random, and start another in its place under a new writer number; whether there was one."""
         at_work = [writer for writer in self._workers if self.counters.get(writer, "operations")]
         if not at_work or self._next_writer >= self._plan.columns:
-            return
+            return False
         writer = self._rng.choice(at_work)
         process, index = self._workers.pop(writer)
         process.kill()
@@ -143,6 +150,7 @@ class _Crew:
         process.close()
         self.kills += 1
         self._start(index)
+        return True
 
     def finish(self) -> None:
         """Have them end, and wait for it; who does not end in time is ended, and is a death."""

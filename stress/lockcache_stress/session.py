@@ -80,6 +80,7 @@ def _run_bytes(scenario: Scenario, options: Options, show: Show) -> Outcome:
             make_step=scenario.make_step,
             samples=scenario.samples,
             excused=scenario.excused,
+            needs=Plan.needs + scenario.needs,
             mends_first=scenario.mends_first,
             misses_tell_nothing=scenario.misses_tell_nothing,
             extra=dict(scenario.extra),

@@ -29,6 +29,13 @@ def test_a_byte_scenario_finds_nothing_wrong(name: str, run_path: Path) -> None:
     assert os.listdir(run_path) == []
 
 
+def test_a_run_that_had_too_little_time_for_a_kill_and_a_hit_takes_more(run_path: Path) -> None:
+    report = stress_json("kill", "--processes", "4", "--seconds", "0.1", "--seed", "1", run_path=run_path)
+    assert report["hits"] > 0
+    assert report["kills"] > 0
+    assert report["seconds"] > 0.1
+
+
 def test_killed_writers_are_killed_for_real_and_replaced(run_path: Path) -> None:
     report = stress_json("kill", "--processes", "3", "--seconds", "3", run_path=run_path)
     assert report["kills"] > 0

@@ -93,5 +93,6 @@ SCENARIO = Scenario(
     max_size_bytes=MIB,
     keys=_KEYS,
     checks=_checks,
+    needs=("troubles",),
     extra={"cache": {"lease_timeout_seconds": _LEASE_SECONDS}, "longest_wait_seconds": _LEASE_SECONDS},
 )

@@ -104,4 +104,5 @@ SCENARIO = Scenario(
     excused=("peak over cap", "final over cap", "bytes unaccounted for", "evicted though in use"),
     mends_first=True,
     checks=_checks,
+    needs=("troubles",),
 )

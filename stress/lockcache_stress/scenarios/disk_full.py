@@ -86,6 +86,7 @@ SCENARIO = Scenario(
     place=small_disk,
     why_not=needs_mounts,
     checks=_checks,
+    needs=("troubles",),
 )
 
 QUOTA = Scenario(
@@ -99,4 +100,5 @@ QUOTA = Scenario(
     why_not=lambda: needs_mounts("mkfs.btrfs", "btrfs"),
     excused=("dropped beside an older value",),
     checks=_checks,
+    needs=("troubles",),
 )

@@ -98,4 +98,5 @@ SCENARIO = Scenario(
     mends_first=True,
     misses_tell_nothing=True,
     checks=_checks,
+    needs=("troubles",),
 )

@@ -124,4 +124,5 @@ SCENARIO = Scenario(
     # Children come and go too fast to be stopped with the others.
     samples=False,
     checks=_checks,
+    needs=("troubles",),
 )

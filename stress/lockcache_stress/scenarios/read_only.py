@@ -84,6 +84,7 @@ SCENARIO = Scenario(
     why_not=needs_mounts,
     samples=False,
     checks=_checks,
+    needs=("troubles", "hits_in_trouble", "refused"),
     # What was refused half done stays staged and reserved until its process ends.
     mends_first=True,
 )

@@ -162,6 +162,7 @@ SCENARIO = Scenario(
     keys=16 * _SHARDS,
     samples=False,
     checks=_checks,
+    needs=("troubles", "hits_in_trouble", "dropped"),
     # A write given up for want of the lock removes the older value without accounting for it.
     mends_first=True,
     extra={"cache": {"lock_timeout_seconds": _LOCK_SECONDS}},
