@@ -27,7 +27,7 @@ def make_room(directory: CacheDirectory, usage: UsagePage, limit_bytes: int) -> 
     """Evict until all that is accounted for is at most ``limit_bytes``. Whether it is, and what was evicted.
 
     Requires: the caller's reservation stands in ``usage``, and no lock is held. ``False`` means that what is left
-    belongs to other writers' reservations: the caller gives its own back, pauses and comes again, or all of them would
+    belongs to other writers' reservations: the caller gives its own back, queues and comes again, or all of them would
     wait for ever.
     """
     done = Evicted()
