@@ -17,7 +17,7 @@ __all__ = ["MIB", "OVERTIME_SECONDS", "Plan", "Scenario", "Step", "now_us"]
 MIB = 1024 * 1024
 
 #: How much longer a run may take on a machine that is too slow, or too busy, for it to prove anything in its time.
-OVERTIME_SECONDS = 20.0
+OVERTIME_SECONDS = 10.0
 
 #: One operation of a worker; ``False`` when it has nothing more to do.
 Step = Callable[[], bool]

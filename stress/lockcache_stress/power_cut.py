@@ -82,7 +82,10 @@ def cut_once(kind: str, *, fsync: bool, writers: int, seconds: float) -> Cut:
             cache = os.path.join(disk, "cache")
             last = _write_and_cut(disk, parent, found, seconds)
             run_quietly("umount", disk)
-            run_quietly("mount", "-o", "loop", image, disk)
+            # A copy: who made a mount namespace meanwhile (a container) has the dead file system mounted in it still,
+            # and the image itself would be that one again.
+            run_quietly("cp", "--sparse=always", image, f"{image}.after")
+            run_quietly("mount", "-o", "loop", f"{image}.after", disk)
             _read(cache, last, found)
     return found
 
