@@ -5,6 +5,7 @@ Each is a context manager that takes the path at which the place has to be, and 
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import subprocess
@@ -15,7 +16,16 @@ from typing import Final
 from lockcache_stress.errors import UnusableError
 from lockcache_stress.workspace import can_mount, mounted_tmpfs
 
-__all__ = ["mounted_image", "needs_mounts", "quota", "read_only_view", "run_quietly", "small_disk", "view_of"]
+__all__ = [
+    "copy_sparse",
+    "mounted_image",
+    "needs_mounts",
+    "quota",
+    "read_only_view",
+    "run_quietly",
+    "small_disk",
+    "view_of",
+]
 
 _MIB: Final = 1 << 20
 _SMALL: Final = "8m"
@@ -68,6 +78,27 @@ def mounted_image(path: str, kind: str, size_mib: int, *options: str, image: str
             subprocess.run(["umount", "-l", path], check=False, capture_output=True)
         if os.path.exists(image):
             os.unlink(image)
+
+
+def copy_sparse(source: str, target: str) -> None:
+    """Copy a file and its holes: a disk image, most of which was never written."""
+    with open(source, "rb") as file, open(target, "wb") as copy:
+        end, size = 0, os.fstat(file.fileno()).st_size
+        copy.truncate(size)
+        while end < size:
+            try:
+                begin = os.lseek(file.fileno(), end, os.SEEK_DATA)
+            except OSError as error:
+                if error.errno != errno.ENXIO:  # nothing but a hole up to the end
+                    raise
+                break
+            end = os.lseek(file.fileno(), begin, os.SEEK_HOLE)
+            os.lseek(copy.fileno(), begin, os.SEEK_SET)
+            while begin < end:
+                sent = os.sendfile(copy.fileno(), file.fileno(), begin, end - begin)
+                if not sent:
+                    raise OSError(errno.EIO, "became shorter while it was copied", source)
+                begin += sent
 
 
 @contextmanager

@@ -20,7 +20,7 @@ from typing import Final
 
 from lockcache import FileStreamProgramCache
 from lockcache_stress.errors import UnusableError
-from lockcache_stress.places import mounted_image, needs_mounts, run_quietly
+from lockcache_stress.places import copy_sparse, mounted_image, needs_mounts, run_quietly
 from lockcache_stress.power_writer import KEYS, LOGGED, TOKEN, key_of
 from lockcache_stress.values import parse_value
 
@@ -84,7 +84,7 @@ def cut_once(kind: str, *, fsync: bool, writers: int, seconds: float) -> Cut:
             run_quietly("umount", disk)
             # A copy: who made a mount namespace meanwhile (a container) has the dead file system mounted in it still,
             # and the image itself would be that one again.
-            run_quietly("cp", "--sparse=always", image, f"{image}.after")
+            copy_sparse(image, f"{image}.after")
             run_quietly("mount", "-o", "loop", f"{image}.after", disk)
             _read(cache, last, found)
     return found

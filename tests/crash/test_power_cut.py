@@ -14,6 +14,7 @@ from typing import Final
 import pytest
 
 from lockcache import FileStreamProgramCache
+from lockcache_stress.places import copy_sparse
 from tests.crash.measure import assert_one_recount_mends_all
 from tests.processes.crowd import run_all
 from tests.processes.proof import Proof, prove
@@ -61,7 +62,7 @@ def _mount_again(disk: Path) -> None:
     subprocess.run(["umount", disk], check=True)
     # A copy: who made a mount namespace meanwhile (another test) has the dead file system mounted in it still, and the
     # image itself would be that one again.
-    subprocess.run(["cp", "--sparse=always", image, copy], check=True)
+    copy_sparse(str(image), str(copy))
     subprocess.run(["mount", "-o", "loop", copy, disk], check=True)
 
 
