@@ -43,7 +43,7 @@ def give_up_stdout() -> None:
     To be called when writing failed: else the interpreter tries again at its end, and complains in its own words.
     """
     try:
-        sys.stdout.flush()
+        print(end="", flush=True)  # nothing where there is no stdout
     except OSError:
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, sys.stdout.fileno())

@@ -7,7 +7,7 @@ stays open: a pair costs 1 to 2 us, a ``FileLock`` object 67 us, and both conten
 accounting may rest on it.
 
 Lock order: a thread holds at most one shard lock at a time. The init lock is held without any shard lock, or outside
-one: init, then one shard after the other.
+one: init, then one shard after the other. So is the lock of the queue for room (:mod:`.roomqueue`), which nobody needs.
 """
 
 from __future__ import annotations

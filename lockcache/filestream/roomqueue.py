@@ -2,7 +2,7 @@
 
 Keeps invariant 4 (nobody hangs) where writes in progress together exceed the cap. Writers whose reservations exclude
 each other, and who all come again, meet again: of 64 writers of a third of the cap each on two cores hardly any got
-through within a minute. One at a time, all of them do, in a second.
+through within a minute. One at a time, all of them do, in seconds.
 
 Not promised: that it excludes anybody, or the order. The head decides when to try, never whether there is room. So
 where no lock can be had (a network mount without them, a full disk), where the head is stopped, or where what it wants

@@ -115,34 +115,32 @@ class _Write:
         self._payload = payload
         self._record = record
         self._queue = RoomQueue(directory)
+        self._retried: set[str] = set()
         self._evictions = 0
         self.evicted = _NOTHING
 
     def run(self, timeout_seconds: float, *, fsync: bool) -> str | None:
         """Try until it is stored (``None``) or there is a reason to drop it."""
         deadline = time.monotonic() + timeout_seconds
-        outcome = self._store(deadline, fsync=fsync)
-        if outcome is not _NO_ROOM:
-            return outcome
         try:
-            while outcome is _NO_ROOM and time.monotonic() < deadline:
+            while (outcome := self._store(deadline, fsync=fsync)) is _NO_ROOM:
+                if time.monotonic() >= deadline:
+                    return f"other writers held all of the cap for {timeout_seconds} s"
                 self._queue.wait(deadline)
-                outcome = self._store(deadline, fsync=fsync)
         finally:
             self._queue.leave()
-        return outcome if outcome is not _NO_ROOM else f"other writers held all of the cap for {timeout_seconds} s"
+        return outcome
 
     def _store(self, deadline: float, *, fsync: bool) -> str | None:
-        """As :meth:`run`, but once, or until what it failed on has no remedy."""
-        retried: set[str] = set()
+        """As :meth:`run`, but without waiting for room."""
         while True:
             try:
                 return self._attempt(deadline, fsync=fsync)
             except OSError as error:
                 remedy = self._remedy(error)
-                if remedy is None or remedy in retried:
+                if remedy is None or remedy in self._retried:
                     raise
-                retried.add(remedy)
+                self._retried.add(remedy)
 
     def _attempt(self, deadline: float, *, fsync: bool) -> str | None:
         limit_bytes = self._directory.policy.current().entries_limit_bytes

@@ -50,7 +50,7 @@ def run_command_line() -> int:
     """Parse ``sys.argv``, run, print; the exit code."""
     try:
         code = cli.main(prog_name="lockcache-stress", standalone_mode=False)
-        sys.stdout.flush()  # here, where a full disk can still be told
+        print(end="", flush=True)  # here, where a full disk can still be told; nothing where stdout is closed
     except click.ClickException as error:
         print(f"lockcache-stress: {error.format_message()}", file=sys.stderr)
         return 2

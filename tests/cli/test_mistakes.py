@@ -233,6 +233,17 @@ def test_a_full_disk_under_the_output_is_one_line(filled: Path, program: str, ar
     assert ended.returncode == code
 
 
+def test_a_stress_run_without_stdout_goes_on_without_it() -> None:
+    command = [
+        "sh",
+        "-c",
+        '"$0" distinct-keys --processes 1 --seconds 0.1 >&-',
+        Path(LOCKCACHE).with_name("lockcache-stress"),
+    ]
+    ended = subprocess.run(command, stderr=subprocess.PIPE, text=True, check=False)
+    assert (ended.returncode, "Traceback" in ended.stderr) == (0, False)
+
+
 @pytest.mark.root
 @pytest.mark.parametrize("lacking", ["blocks", "inodes"])
 def test_a_full_disk_under_a_policy_is_one_line_that_names_it(lacking: str, mount_tmpfs: Callable[[str], Path]) -> None:
