@@ -5,8 +5,9 @@ Importing this imports nothing of CUDA and nothing of the command line tools.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from lockcache.doors import door
 from lockcache.errors import (
     FormatError,
     LockcacheError,
@@ -17,7 +18,7 @@ from lockcache.errors import (
     UncacheableError,
     UnsafeCacheDirError,
 )
-from lockcache.filestream.cache import FileStreamProgramCache
+from lockcache.filestream import FileStreamProgramCache
 from lockcache.memory import InMemoryProgramCache
 from lockcache.resource import CacheStats, Entry, ProgramCacheResource
 from lockcache.sqlite import SQLiteProgramCache
@@ -48,13 +49,8 @@ __all__ = [
 __version__ = "0.1.0"
 
 
-def __getattr__(name: str) -> Any:
-    # Keys are only needed by those who compile themselves; everybody else is spared the import.
-    if name == "make_program_cache_key":
-        from lockcache.keys import make_program_cache_key
-
-        return make_program_cache_key
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+# Keys are only needed by those who compile themselves; everybody else is spared the import.
+__getattr__, _ = door(__name__, {"lockcache.keys": "make_program_cache_key"})
 
 
 def __dir__() -> list[str]:

@@ -1,6 +1,7 @@
 """lockcache-daemon: keeps cache directories under their caps, so that writers never have to.
 
-Needs the extra ``cli``. Nothing in the library depends on a daemon running; see :mod:`.keeper` for what one adds.
+Needs the extra ``cli``. Nothing in the library depends on a daemon running; see :mod:`.keeper.keeper` for what one
+adds.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """The options of ``lockcache-daemon``, its help, and its exit codes.
 
 Decides what an operator may say, and that each mistake is one line on stderr which names the value and what is
-accepted. Parses and starts; which settings there are is :mod:`.settings`', what is done with them :mod:`.program`'s.
+accepted. Parses and starts; which settings there are is :mod:`.settings.model`', one option for each field of them,
+none written twice; what is done with them is :mod:`.run`'s.
 """
 
 from __future__ import annotations
@@ -10,21 +11,21 @@ import errno
 import os
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 import click
+from pydantic import BaseModel
 
 from lockcache import __version__
 from lockcache.errors import LockcacheError
 from lockcache.sizes import SIZES_IN_WORDS
-from lockcache_daemon.instance import AlreadyServedError
-from lockcache_daemon.options import with_settings
-from lockcache_daemon.program import Request, carry_out
-from lockcache_daemon.report import Report, describe, readable
-from lockcache_daemon.sources import SettingsError, Sources, variable_of
+from lockcache_daemon.errors import AlreadyServedError
+from lockcache_daemon.observe import Report, describe, readable
+from lockcache_daemon.run import Request, carry_out
+from lockcache_daemon.settings import DirectorySettings, Setting, Settings, SettingsError, Sources, variable_of
 
-__all__ = ["run"]
+__all__ = ["run", "setting_options", "with_settings"]
 
 _BAD_OPTION: Final = 2
 _ALREADY_SERVED: Final = 3
@@ -99,6 +100,33 @@ Exit codes:
   3    another daemon keeps one of the DIRs (not with --standby)
   130, 143 and 129   --once or --dry-run was ended by SIGINT, SIGTERM, SIGHUP
 """
+
+
+def setting_options() -> list[click.Option]:
+    """In the order of the fields, what concerns a directory first. Values stay text: :class:`Sources` reads it."""
+    return [*_options(DirectorySettings), *_options(Settings)]
+
+
+def with_settings(command: click.Command) -> click.Command:
+    """Put them in front of the options that ``command`` has."""
+    command.params[:0] = setting_options()
+    return command
+
+
+def _options(model: type[BaseModel]) -> Iterator[click.Option]:
+    for name, info in model.model_fields.items():
+        setting = next((each for each in info.metadata if isinstance(each, Setting)), None)
+        if setting is not None:
+            key = info.alias or name
+            yield _option(key, setting, is_switch=info.annotation is bool)
+
+
+def _option(key: str, setting: Setting, *, is_switch: bool) -> click.Option:
+    notes = [f"[{variable_of(key)}]"]
+    if setting.default is not None:
+        notes.append(f"[default: {setting.default}]")
+    how: dict[str, Any] = {"is_flag": True, "default": None} if is_switch else {"metavar": setting.metavar}
+    return click.Option([f"--{key.replace('_', '-')}", key], help=" ".join([setting.help, *notes]), **how)
 
 
 @with_settings

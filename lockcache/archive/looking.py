@@ -7,11 +7,9 @@ place at any time, after a look at the folders on the way to each entry.
 from __future__ import annotations
 
 from lockcache.archive.recency import Unused
-from lockcache.filestream.folders import is_shared
-from lockcache.filestream.guarded import GuardedReader
-from lockcache.filestream.layout import Layout
-from lockcache.filestream.signed import make_reader
-from lockcache.filestream.signing import KeyRing
+from lockcache.filestream.disk import is_shared
+from lockcache.filestream.entry import GuardedReader, KeyRing, make_reader
+from lockcache.lowlevel import Layout
 
 __all__ = ["Onlooker"]
 

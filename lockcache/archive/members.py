@@ -21,7 +21,7 @@ from typing import Any, Final, NamedTuple, Protocol
 
 from lockcache import __version__
 from lockcache.errors import ArchiveError
-from lockcache.filestream.record import XATTR, Record
+from lockcache.filestream.entry import XATTR, Record
 
 __all__ = ["Manifest", "Member", "Members", "Source", "end_of_archive", "entry_header", "manifest_member", "possible"]
 

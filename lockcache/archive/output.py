@@ -14,7 +14,7 @@ import stat
 from collections.abc import Iterator
 from typing import BinaryIO
 
-from lockcache.filestream.replace import naming
+from lockcache.filestream.disk import naming
 
 __all__ = ["open_output"]
 

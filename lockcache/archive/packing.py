@@ -23,12 +23,9 @@ import zstandard
 from lockcache.archive.looking import Onlooker
 from lockcache.archive.members import Manifest, end_of_archive, entry_header, manifest_member, padding, possible
 from lockcache.artifact import identify
-from lockcache.filestream.eviction import all_entries
-from lockcache.filestream.layout import Layout
-from lockcache.filestream.record import pack, unpack
-from lockcache.filestream.scan import Found
-from lockcache.filestream.selection import UNKNOWN
-from lockcache.filestream.signing import load_keys
+from lockcache.filestream.entry import load_keys, pack, unpack
+from lockcache.filestream.eviction import UNKNOWN
+from lockcache.lowlevel import Found, Layout, all_entries
 from lockcache.metadata import decode
 
 __all__ = ["DEFAULT_LEVEL", "LEVELS", "Choice", "LeftOut", "Packed", "pack_directory"]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 
-from lockcache.filestream.recency import Recency
+from lockcache.filestream.disk import Recency
 
 __all__ = ["StatedUse", "Unused"]
 

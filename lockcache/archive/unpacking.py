@@ -22,11 +22,9 @@ from lockcache.archive.looking import Onlooker
 from lockcache.archive.members import Manifest, Member, Members, possible
 from lockcache.archive.recency import StatedUse
 from lockcache.errors import ArchiveError
-from lockcache.filestream.directory import CacheDirectory
-from lockcache.filestream.eviction import Evicted
-from lockcache.filestream.record import Record, is_understood, is_whole, unpack
-from lockcache.filestream.signing import load_keys
-from lockcache.filestream.writer import EntryWriter
+from lockcache.filestream import EntryWriter
+from lockcache.filestream.entry import Record, is_understood, is_whole, load_keys, unpack
+from lockcache.lowlevel import CacheDirectory, Evicted
 
 __all__ = ["LARGEST_ENTRY_BYTES", "Acceptance", "Unpacked", "unpack_archive"]
 

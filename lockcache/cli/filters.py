@@ -1,6 +1,6 @@
 """The filters of ``ls`` and ``evict``: ``--kind``, ``--arch``, ``--compiler``, ``--older-than``.
 
-Decides how they are written. What they mean is :class:`lockcache.filestream.selection.Selection`'s.
+Decides how they are written. What they mean is :class:`lockcache.filestream.eviction.select.Selection`'s.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from typing import Any, Final, TypeVar
 import click
 
 from lockcache.cli import options
-from lockcache.filestream.selection import UNKNOWN, Selection
+from lockcache.filestream.eviction import UNKNOWN
+from lockcache.lowlevel import Selection
 
 __all__ = ["FILTERS_IN_WORDS", "filters", "parse_arch", "selection_of"]
 

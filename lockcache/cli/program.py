@@ -19,8 +19,8 @@ from typing import Final
 import click
 
 from lockcache import LockcacheError, __version__
-from lockcache.cli.ending import give_up_stdout
 from lockcache.cli.output import plain
+from lockcache.cli.signals import give_up_stdout
 from lockcache.errors import LockTimeoutError
 
 __all__ = ["COMMANDS", "cli", "run"]

@@ -10,10 +10,10 @@ import secrets
 from collections.abc import Callable
 from typing import Any, Final
 
-from lockcache.doctor.child import Child, ChildDiedError, ChildHungError
+from lockcache.doctor.checks_process import Child, ChildDiedError, ChildHungError
+from lockcache.doctor.checks_worker import LOOKING, TRYING
 from lockcache.doctor.findings import UNTESTED, UNUSABLE, Finding, Report, Subject
-from lockcache.doctor.place import PREFIX
-from lockcache.doctor.worker import LOOKING, TRYING
+from lockcache.doctor.probe_dir import PREFIX
 
 __all__ = ["CHECKS", "TIMEOUT_SECONDS", "examine"]
 
@@ -44,7 +44,7 @@ def examine(
 class _Examination:
     def __init__(self, root: str, timeout_seconds: float) -> None:
         self._timeout_seconds = timeout_seconds
-        self._worker = Child("lockcache.doctor.worker", own_group=True)
+        self._worker = Child("lockcache.doctor.checks_worker", own_group=True)
         self._subject = Subject(root, token=secrets.token_hex(8))
         self._may_have_written = False
         self._findings: list[Finding] = []

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from lockcache.doctor.findings import DEGRADED, GOOD, UNTESTED, Finding, Subject
-from lockcache.filestream.record import HEAD_BYTES, XATTR
+from lockcache.filestream.entry import HEAD_BYTES, XATTR
 
 __all__ = ["attributes", "clock", "group_member", "syncing", "times"]
 

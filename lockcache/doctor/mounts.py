@@ -6,26 +6,13 @@ trial on one machine can: whether another machine's locks count.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from lockcache.doctor.findings import DEGRADED, GOOD, NOTE, UNTESTED, Finding, Subject
+from lockcache.filestream.disk import Mount, mount_of
 
-__all__ = ["Mount", "file_system", "judge", "mount_of"]
-
-
-class Mount(NamedTuple):
-    """A mounted file system."""
-
-    kind: str
-    device: str
-    point: str
-    options: str
-
-    def has(self, *names: str) -> bool:
-        """Whether one of these options is set, whatever its value."""
-        return any(option.partition("=")[0] in names for option in self.options.split(","))
+__all__ = ["file_system", "judge"]
 
 
 class _Known(NamedTuple):
@@ -154,23 +141,6 @@ _KNOWN: Final = (
         "",
     ),
 )
-
-
-def mount_of(path: str) -> Mount | None:
-    """The mount that ``path`` is on; ``None`` where that cannot be told (no /proc)."""
-    import psutil
-
-    real = os.path.realpath(path) + "/"
-    try:
-        partitions = psutil.disk_partitions(all=True)
-    except OSError:
-        return None
-    over = [part for part in partitions if real.startswith(part.mountpoint.rstrip("/") + "/")]
-    if not over:
-        return None
-    # Of several at one point the last is on top.
-    top = max(enumerate(over), key=lambda each: (len(each[1].mountpoint), each[0]))[1]
-    return Mount(top.fstype, top.device, top.mountpoint, top.opts)
 
 
 def file_system(subject: Subject) -> list[Finding]:

@@ -10,11 +10,11 @@ import os
 import time
 from typing import Any, Final
 
-from lockcache.doctor.child import Child
+from lockcache.doctor.checks_process import Child
 from lockcache.doctor.findings import DEGRADED, GOOD, UNUSABLE, Finding, Subject
-from lockcache.doctor.peer import create_each
+from lockcache.doctor.second_process import create_each
 from lockcache.errors import LockTimeoutError
-from lockcache.filestream.locks import ProcessLock
+from lockcache.filestream.disk import ProcessLock
 
 __all__ = ["exclusive_creation", "locks", "new_names", "rename"]
 
@@ -173,7 +173,7 @@ class _Peer:
     """The second process."""
 
     def __init__(self) -> None:
-        self._child = Child("lockcache.doctor.peer", own_group=False)
+        self._child = Child("lockcache.doctor.second_process", own_group=False)
 
     def ask(self, do: str, path: Any) -> Any:
         self.send(do, path)

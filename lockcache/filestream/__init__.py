@@ -1,1 +1,34 @@
-"""The file-stream store: a directory shared by processes, one module per decision."""
+"""The file-stream store: a directory of compiled programs that any number of processes share.
+
+Promises the store itself, :class:`FileStreamProgramCache`, and the seven invariants of ``docs/design.md``: a hit is
+whole, the last write wins, the cap is a cap, readers never wait, death is free, locks coordinate and nothing rests on
+them, the cache never takes the job down. What programs that inspect, keep or repair directories need of it is
+:mod:`lockcache.lowlevel`.
+
+Rooms, each of which uses only those before it: disk, policy, accounting, directory, entry, compile_once, repair,
+eviction, room, writer, cache. ``daemon_status`` uses disk alone.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lockcache.doors import door
+
+if TYPE_CHECKING:
+    from lockcache.filestream.cache import *
+    from lockcache.filestream.daemon_status import *
+    from lockcache.filestream.directory import *
+    from lockcache.filestream.policy import *
+    from lockcache.filestream.writer import *
+
+__getattr__, __dir__ = door(
+    __name__,
+    {
+        "cache": "FileStreamProgramCache",
+        "daemon_status": "keeper_of read_status",
+        "directory": "CacheDirectory is_cache",
+        "policy": "PRIORITIES Policy PolicyFile Priority",
+        "writer": "EntryWriter Written",
+    },
+)

@@ -17,21 +17,21 @@ from functools import partial
 from typing import Any, Final, TypeVar, overload
 
 from lockcache.arguments import coerce_group, coerce_key_file, coerce_seconds, coerce_switch, resolve_path
-from lockcache.filestream.capping import apply_cap
-from lockcache.filestream.counters import Counters, CountersReport, report_at_end
+from lockcache.filestream.accounting import (
+    Counters,
+    CountersReport,
+    Slot,
+    count_shard,
+    measure_shard,
+    report_at_end,
+    scan_shard,
+)
+from lockcache.filestream.compile_once import CompileOnce, ImplicitTurns, Turn
 from lockcache.filestream.directory import CacheDirectory
-from lockcache.filestream.guarded import GuardedReader
-from lockcache.filestream.implicit import ImplicitTurns
-from lockcache.filestream.layout import SHARDS, entry_name
-from lockcache.filestream.once import CompileOnce, Turn
-from lockcache.filestream.quarantine import empty_quarantine
-from lockcache.filestream.read import EntryReader
-from lockcache.filestream.record import Record, unpack
-from lockcache.filestream.recovery import Repair, recount_all
-from lockcache.filestream.scan import count_shard, measure_shard, scan_shard
-from lockcache.filestream.signed import make_reader
-from lockcache.filestream.signing import load_keys
-from lockcache.filestream.usage import Slot
+from lockcache.filestream.disk import SHARDS, entry_name
+from lockcache.filestream.entry import EntryReader, GuardedReader, Record, load_keys, make_reader, unpack
+from lockcache.filestream.repair import Repair, empty_quarantine, recount_all
+from lockcache.filestream.room import apply_cap
 from lockcache.filestream.writer import EntryWriter
 from lockcache.fork import after_fork_in_child
 from lockcache.resource import (
@@ -53,7 +53,7 @@ _T = TypeVar("_T")
 
 _log = logging.getLogger("lockcache")
 
-# Looked up once, as in .read.
+# Looked up once, as in .entry.reader.
 _access, _sha256 = os.access, hashlib.sha256
 _EXISTS: Final = os.F_OK
 

@@ -1,4 +1,4 @@
-"""policy.json: the cap, what goes first when room is needed, and what else belongs to a directory, not to a process.
+"""The policy of a directory, ``policy.json``: the cap, and what goes first when room is needed.
 
 Decides whose cap counts. The file's, for every process; it is read again at every write (2 us), so a change reaches
 running processes at their next one. Who may change it: the operator (the daemon, ``lockcache policy set``) always; a
@@ -13,19 +13,20 @@ from __future__ import annotations
 import json
 import logging
 import os
+import re
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Literal, get_args
 
 from lockcache.errors import PolicyError
-from lockcache.filestream.folders import refuse_symlink
-from lockcache.filestream.layout import Layout
-from lockcache.filestream.misstated import place_of, why
-from lockcache.filestream.priority import PRIORITIES, Priority
-from lockcache.filestream.replace import replace_file
+from lockcache.filestream.disk import Layout, refuse_symlink, replace_file
 
-__all__ = ["Policy", "PolicyFile"]
+__all__ = ["PRIORITIES", "Policy", "PolicyFile", "Priority"]
 
 _log = logging.getLogger("lockcache")
+
+#: Which of two entries goes first: the less recently used, or the one that is worth less.
+Priority = Literal["lru", "cost"]
+PRIORITIES: Final[tuple[Priority, ...]] = get_args(Priority)
 
 # What the directory holds besides entries: format, policy, usage, daemon.json and one of these being replaced, a page
 # each, the table of costs, 16 KiB, and room to spare. Charged against caps where it is under 1 % of them, so that du
@@ -128,13 +129,33 @@ class PolicyFile:
             priority = body.get("priority", Policy.priority)
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
             raise PolicyError(
-                f"{self._path} is no policy ({why(error)}); remove it or set it anew", self._path
+                f"{self._path} is no policy ({_why(error)}); remove it or set it anew", self._path
             ) from None
         if cap is not None and (isinstance(cap, bool) or not isinstance(cap, int) or not 0 < cap < 2**63):
-            where = f"{self._path}, {place_of(raw, 'max_size_bytes')}"
+            where = f"{self._path}, {_place_of(raw, 'max_size_bytes')}"
             raise PolicyError(f"{where}: max_size_bytes must be a positive int or null, got {cap!r}", self._path)
         if priority not in PRIORITIES:
             accepted = " or ".join(PRIORITIES)
-            where = f"{self._path}, {place_of(raw, 'priority')}"
+            where = f"{self._path}, {_place_of(raw, 'priority')}"
             raise PolicyError(f"{where}: priority must be {accepted}, got {priority!r}", self._path)
         return Policy(cap, bool(by_operator), priority)
+
+
+def _place_of(text: bytes, key: str) -> str:
+    """Where the value of ``key`` stands, ``line 2, column 21``; the last one counts, as for the parser."""
+    found = list(re.finditer(rb'"%s"\s*:\s*' % re.escape(key).encode(), text))
+    if not found:
+        return "line 1, column 1"
+    before = text[: found[-1].end()].decode("utf-8", "replace")
+    return f"line {before.count(chr(10)) + 1}, column {len(before) - before.rfind(chr(10))}"
+
+
+def _why(error: Exception) -> str:
+    """What the parser, or who asked for a key, came upon."""
+    if isinstance(error, json.JSONDecodeError):
+        return f"line {error.lineno}, column {error.colno}: {error.msg}"
+    if isinstance(error, KeyError):
+        return f"{error.args[0]} is missing"
+    if isinstance(error, (TypeError, AttributeError)):
+        return "line 1, column 1: this is no JSON object"
+    return str(error)

@@ -13,14 +13,19 @@ import os
 import time
 from typing import Final, NamedTuple, Protocol
 
+from lockcache.filestream.accounting import UsagePage
 from lockcache.filestream.directory import CacheDirectory
-from lockcache.filestream.eviction import Evicted, evict
-from lockcache.filestream.record import Record, pack
-from lockcache.filestream.room import make_room
-from lockcache.filestream.roomqueue import RoomQueue
-from lockcache.filestream.signing import KeyRing
-from lockcache.filestream.usage import UsagePage
-from lockcache.filestream.write import AttributeRefusedError, RecordPlacement, StagedEntry, remove_entry
+from lockcache.filestream.entry import (
+    AttributeRefusedError,
+    KeyRing,
+    Record,
+    RecordPlacement,
+    StagedEntry,
+    pack,
+    remove_entry,
+)
+from lockcache.filestream.eviction import Evicted, evict_to_limit
+from lockcache.filestream.room import RoomQueue, make_room
 
 __all__ = ["EntryWriter", "Written"]
 
@@ -193,7 +198,7 @@ class _Write:
         disk = os.statvfs(self._directory.layout.root)
         if self._evictions > _MOST_EVICTIONS or disk.f_bavail * disk.f_frsize + total < len(self._payload):
             return None  # nor would it fit if every entry went for it
-        evicted = evict(self._directory, max(0, total - needed))
+        evicted = evict_to_limit(self._directory, max(0, total - needed))
         self.evicted += evicted
         return f"evicted {self._evictions} times for a full disk" if evicted.entries else None
 

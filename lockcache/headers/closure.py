@@ -32,7 +32,7 @@ from typing import NamedTuple
 from lockcache.errors import UncacheableError
 from lockcache.headers import files
 from lockcache.headers.computed import Widening
-from lockcache.headers.facts import Facts, Identity, Observer
+from lockcache.headers.files_seen import Facts, Identity, Observer
 from lockcache.headers.source import INCLUDE, NEXT, PROBE, Node, Operand, Source
 
 __all__ = ["Closure", "Request", "walk"]

@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from lockcache.errors import UncacheableError
-from lockcache.headers.facts import Identity, Observer
+from lockcache.headers.files_seen import Identity, Observer
 from lockcache.headers.source import Node, Source
 
 __all__ = ["Tree", "Widening"]

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from lockcache.headers.closure import Request
-from lockcache.headers.memo import closure_of
+from lockcache.headers.closure_cache import closure_of
 from lockcache.headers.source import scan_remembered
 
 __all__ = ["fingerprint"]

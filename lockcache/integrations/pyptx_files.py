@@ -23,17 +23,12 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final
 
-from lockcache.filestream.directory import check_directory
-from lockcache.filestream.folders import make_folder, make_private_folder
-from lockcache.filestream.layout import Layout
-from lockcache.filestream.locks import ProcessLock
-from lockcache.filestream.recency import ReadRecency
-from lockcache.filestream.replace import write_all
-from lockcache.filestream.scan import Found
+from lockcache.filestream.disk import ProcessLock, ReadRecency, make_folder, make_private_folder, write_all
 from lockcache.integrations.pyptx_read import READ, Loaded, load_with, read_part
 from lockcache.integrations.pyptx_scan import SUFFIXES, changed_ns, look, scan
 from lockcache.integrations.pyptx_sidecar import pack
 from lockcache.integrations.pyptx_staged import reap_staged, staged_bytes, staged_name
+from lockcache.lowlevel import Found, Layout, check_directory
 
 __all__ = ["PyptxFiles", "guest_layout"]
 

@@ -13,8 +13,7 @@ import stat
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from lockcache.filestream.recency import last_use_ns
-from lockcache.filestream.scan import Found
+from lockcache.lowlevel import Found, last_use_ns
 
 __all__ = ["SUFFIXES", "changed_ns", "look", "parse_name", "scan"]
 

@@ -1,7 +1,7 @@
 """Staged files of a pyptx directory, ``lockcache/staged/``: their names, and when they are a dead writer's.
 
 Keeps invariant 5: a name says who stages, so what a killed writer left goes as soon as somebody looks. Here too lie,
-under the names that :mod:`lockcache.filestream.layout` gives them, small files of ours that are being replaced.
+under the names that :mod:`lockcache.filestream.disk.layout` gives them, small files of ours that are being replaced.
 """
 
 from __future__ import annotations
@@ -12,8 +12,7 @@ import re
 import time
 from typing import Final
 
-from lockcache.filestream.layout import parse_staged_name
-from lockcache.filestream.owner import Owner, is_alive, myself, next_serial
+from lockcache.filestream.disk import Owner, is_alive, myself, next_serial, parse_staged_name
 
 __all__ = ["reap_staged", "staged_bytes", "staged_name"]
 

@@ -18,7 +18,7 @@ _INTERRUPTED = 130
 def main() -> NoReturn:
     """The console script."""
     try:
-        from lockcache.cli.ending import end_in_order
+        from lockcache.cli.signals import end_in_order
         from lockcache_stress.commands import run_command_line
     except ImportError as error:
         _fail(f"needs {error.name or error}: pip install 'lockcache[cli]'")

@@ -12,9 +12,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
-from lockcache.filestream.layout import SHARDS, Layout, StagedName, entry_name
-from lockcache.filestream.owner import myself
-from lockcache.filestream.usage import Slot, encode_page
+from lockcache.filestream.accounting.usage import Slot, encode_page
+from lockcache.filestream.disk.layout import SHARDS, Layout, StagedName, entry_name
+from lockcache.filestream.disk.owners import myself
 
 __all__ = ["FORGED", "KEY", "OBJECTS", "PLACES", "READABLE", "Outside", "plant"]
 

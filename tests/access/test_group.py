@@ -15,8 +15,8 @@ import pytest
 
 from lockcache import Entry, FileStreamProgramCache, UnsafeCacheDirError
 from lockcache.filestream.directory import CacheDirectory
-from lockcache.filestream.layout import Layout
-from lockcache.filestream.write import StagedEntry
+from lockcache.filestream.disk.layout import Layout
+from lockcache.filestream.entry.staging import StagedEntry
 from tests.access.members import ALICE, BOB, GROUP, MALLORY, run_as, start_as
 from tests.daemon.running import RunningDaemon
 from tests.unit.material import entry_path, on_disk, set_last_use
@@ -147,8 +147,8 @@ def test_what_a_killed_member_left_staged_another_one_reaps(shared, left_by, rea
 
 
 def test_a_member_who_waits_takes_over_from_a_killed_one(shared):
-    from lockcache.filestream.layout import entry_name
-    from lockcache.filestream.lease import take_lease
+    from lockcache.filestream.compile_once.lease import take_lease
+    from lockcache.filestream.disk.layout import entry_name
 
     leases = []
 
@@ -326,7 +326,7 @@ def test_a_lock_file_never_stands_there_unusable_for_the_others(shared, monkeypa
     run_as(ALICE, as_member(shared, lambda cache: None))
 
     def die_before_the_mode_is_set():
-        import lockcache.filestream.folders as folders
+        import lockcache.filestream.disk.folders as folders
 
         folders.share_file = lambda fd: os._exit(0)
         FileStreamProgramCache(shared, group=True)[b"k"] = b"1"

@@ -12,7 +12,7 @@ import pytest
 
 from lockcache import FileStreamProgramCache, SigningKeyError
 from lockcache.cli.program import run
-from lockcache.filestream.signing import load_keys, new_key, read_key_file
+from lockcache.filestream.entry.signing import load_keys, new_key, read_key_file
 from tests.access.keys import NEW, OLD, write_keys
 
 

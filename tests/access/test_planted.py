@@ -16,8 +16,8 @@ import pytest
 
 from lockcache import Entry, FileStreamProgramCache, LockcacheError
 from lockcache.cli.program import run as run_command
-from lockcache.filestream.layout import entry_name
-from lockcache.filestream.write import StagedEntry
+from lockcache.filestream.disk.layout import entry_name
+from lockcache.filestream.entry.staging import StagedEntry
 from lockcache_daemon.command import run as run_daemon
 from tests.access.planted import FORGED, KEY, OBJECTS, PLACES, READABLE, Outside, plant
 from tests.thinning import diagonals

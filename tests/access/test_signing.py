@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from lockcache import Entry, FileStreamProgramCache
-from lockcache.filestream.layout import entry_name
-from lockcache.filestream.record import HEAD_BYTES, SIGNED, XATTR, Record, pack
-from lockcache.filestream.signing import KeyRing, load_keys
+from lockcache.filestream.disk.layout import entry_name
+from lockcache.filestream.entry.codec import HEAD_BYTES, SIGNED, XATTR, Record, pack
+from lockcache.filestream.entry.signing import KeyRing, load_keys
 from tests.access.keys import FOREIGN, NEW, OLD, write_keys
 from tests.unit.material import entry_path, record_path
 
@@ -150,7 +150,7 @@ def test_the_environment_names_the_file_and_an_argument_overrules_it(cache_path,
 
 
 def test_two_keys_with_one_id_both_verify(monkeypatch):
-    from lockcache.filestream import signing
+    from lockcache.filestream.entry import signing
 
     monkeypatch.setattr(signing, "_id_of", lambda key: b"ab")
     name, record = entry_name(b"k"), Record(4, 1, 0, b"tail")

@@ -11,10 +11,10 @@ import pytest
 from lockcache import Entry, FileStreamProgramCache
 from lockcache.cli.program import run
 from lockcache.filestream.directory import CacheDirectory
-from lockcache.filestream.layout import entry_name
-from lockcache.filestream.record import XATTR
-from lockcache.filestream.signing import KeyRing
-from lockcache.filestream.verify import verify_entry
+from lockcache.filestream.disk.layout import entry_name
+from lockcache.filestream.entry.codec import XATTR
+from lockcache.filestream.entry.signing import KeyRing
+from lockcache.filestream.repair.verify import verify_entry
 from lockcache_daemon.command import run as run_daemon
 from tests.access.keys import FOREIGN, NEW, OLD, write_keys
 from tests.unit.material import entry_path, on_disk, record_path

@@ -14,7 +14,7 @@ from typing import Any
 
 import mfusepy
 
-from lockcache_stress.passthrough import MOUNT_OPTIONS, Passthrough
+from lockcache_stress.trouble.fuse import MOUNT_OPTIONS, Passthrough
 
 _HOUR_NS = 3600 * 10**9
 _TICK_NS = 2 * 10**9

@@ -11,8 +11,8 @@ import click
 import pytest
 
 from lockcache import FileStreamProgramCache
-from lockcache.cli.naming import complete_name
-from lockcache.filestream.layout import entry_name
+from lockcache.cli.key_argument import complete_name
+from lockcache.filestream.disk.layout import entry_name
 from tests.cli.running import LOCKCACHE, run
 
 

@@ -15,7 +15,7 @@ import pytest
 from lockcache import FileStreamProgramCache
 from lockcache.doctor.files import group_member
 from lockcache.doctor.findings import Subject
-from lockcache.doctor.place import PREFIX
+from lockcache.doctor.probe_dir import PREFIX
 from tests.cli.examining import DEGRADED, GOOD, NOTE, UNTESTED, UNUSABLE, everything_in, examined, until, verdicts
 from tests.cli.running import LOCKCACHE, run
 from tests.daemon.running import RunningDaemon
@@ -139,8 +139,8 @@ def test_drift_is_degraded_and_named_to_the_byte(sign: int, filled: Path) -> Non
 
 
 def test_what_a_killed_writer_left_is_told_and_what_a_living_one_has_is_not(filled: Path) -> None:
-    from lockcache.filestream.layout import Layout, StagedName
-    from lockcache.filestream.owner import myself
+    from lockcache.filestream.disk.layout import Layout, StagedName
+    from lockcache.filestream.disk.owners import myself
 
     layout, me = Layout(str(filled)), myself()
     with subprocess.Popen(["true"]) as process:

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from lockcache import FileStreamProgramCache
-from lockcache.doctor.place import PREFIX
+from lockcache.doctor.probe_dir import PREFIX
 from tests.cli.examining import DEGRADED, GOOD, NOTE, UNUSABLE, examined, verdicts
 from tests.cli.running import run
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from lockcache import Entry, FileStreamProgramCache
-from lockcache.filestream.layout import entry_name
+from lockcache.filestream.disk.layout import entry_name
 from tests.cli.running import run
 from tests.cli.terminal import OnTerminal
 

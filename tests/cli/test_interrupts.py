@@ -10,7 +10,7 @@ import pytest
 
 from lockcache import FileStreamProgramCache
 from lockcache.cli.program import run
-from lockcache.filestream.usage import UsagePage
+from lockcache.filestream.accounting.usage import UsagePage
 from tests.unit.material import entry_path
 
 

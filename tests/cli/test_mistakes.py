@@ -14,8 +14,8 @@ import pytest
 
 from lockcache import FileStreamProgramCache
 from lockcache.cli.program import COMMANDS
-from lockcache.filestream.layout import Layout
-from lockcache.filestream.locks import ProcessLock
+from lockcache.filestream.disk.layout import Layout
+from lockcache.filestream.disk.locks import ProcessLock
 from tests.cli.running import LOCKCACHE, run
 from tests.cli.terminal import OnTerminal
 

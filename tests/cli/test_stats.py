@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from lockcache import FileStreamProgramCache
-from lockcache.filestream.survey import spread
+from lockcache.filestream.accounting.measure import spread
 from tests.cli.running import run
 from tests.daemon.running import RunningDaemon
 

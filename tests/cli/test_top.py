@@ -15,9 +15,9 @@ from pathlib import Path
 import pytest
 
 from lockcache import Entry, FileStreamProgramCache
-from lockcache.cli.keys import wait_for_quit
-from lockcache.cli.watching import Watch
-from lockcache.filestream.layout import Layout, entry_name
+from lockcache.cli.keyboard import wait_for_quit
+from lockcache.cli.top_sample import Watch
+from lockcache.filestream.disk.layout import Layout, entry_name
 from tests.cli.running import LOCKCACHE, run
 from tests.cli.terminal import OnTerminal
 
@@ -145,7 +145,7 @@ def test_rates_are_what_was_reported_since_the_look_before(filled: Path) -> None
 
 
 def test_of_a_large_directory_what_changed_is_shown_first(filled: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lockcache.cli.watching._SMALL_ENTRIES", 0)
+    monkeypatch.setattr("lockcache.cli.top_sample._SMALL_ENTRIES", 0)
     watch = Watch(Layout(str(filled)))
     watch.look()
     FileStreamProgramCache(filled)["new"] = b"z"

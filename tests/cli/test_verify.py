@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from lockcache import FileStreamProgramCache
-from lockcache.filestream.layout import entry_name
+from lockcache.filestream.disk.layout import entry_name
 from tests.cli.running import LOCKCACHE, run
 from tests.crash.damage import fill_to_damage, spoil
 from tests.crash.measure import accounted, on_disk

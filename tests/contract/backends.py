@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from lockcache import FileStreamProgramCache, InMemoryProgramCache, SQLiteProgramCache, TieredProgramCache
-from lockcache.filestream.record import HEAD_BYTES
+from lockcache.filestream.entry.codec import HEAD_BYTES
 
 
 @dataclass(frozen=True)

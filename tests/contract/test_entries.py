@@ -5,8 +5,7 @@ from __future__ import annotations
 from types import MappingProxyType
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from lockcache import Entry
 from tests.contract.backends import BACK_ENDS

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from lockcache import FileStreamProgramCache
-from lockcache.filestream.layout import Layout, entry_name
+from lockcache.filestream.disk.layout import Layout, entry_name
 
 __all__ = ["ATTRIBUTE_DAMAGES", "DAMAGES", "GROWTHS", "fill_to_damage", "spoil"]
 

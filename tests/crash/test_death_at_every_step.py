@@ -12,10 +12,10 @@ import pytest
 
 from lockcache import Entry, FileStreamProgramCache
 from lockcache.filestream import directory
-from lockcache.filestream.layout import Layout
-from lockcache.filestream.scan import measure_shard
-from lockcache.filestream.usage import Slot
-from lockcache_stress.kill_table.death import CHANGES, deaths, die
+from lockcache.filestream.accounting.scan import measure_shard
+from lockcache.filestream.accounting.usage import Slot
+from lockcache.filestream.disk.layout import Layout
+from lockcache_stress.experiments.kill_table.death import CHANGES, deaths, die
 from tests.crash.measure import assert_accounting_is_not_too_low, assert_one_recount_mends_all
 from tests.thinning import EXHAUSTIVE, all_but
 

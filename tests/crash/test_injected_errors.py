@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from lockcache import FileStreamProgramCache
-from lockcache.filestream import usage
-from lockcache.filestream.layout import Layout
+from lockcache.filestream.accounting import usage
+from lockcache.filestream.disk.layout import Layout
 from tests.crash.measure import assert_one_recount_mends_all
 from tests.crash.traced import run_traced
 from tests.thinning import EXHAUSTIVE, diagonals

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from lockcache import FileStreamProgramCache
-from lockcache.filestream.owner import Owner, is_alive, myself
+from lockcache.filestream.disk.owners import Owner, is_alive, myself
 
 WITHOUT_PROC = """
 import ctypes, os, subprocess, sys

@@ -14,7 +14,7 @@ from typing import Final
 import pytest
 
 from lockcache import FileStreamProgramCache
-from lockcache_stress.places import copy_sparse
+from lockcache_stress.trouble.mounts import copy_sparse
 from tests.crash.measure import assert_one_recount_mends_all
 from tests.processes.crowd import run_all
 from tests.processes.proof import Proof, prove

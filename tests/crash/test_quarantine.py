@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from lockcache import Entry, FileStreamProgramCache
-from lockcache.filestream import quarantine
 from lockcache.filestream.directory import CacheDirectory
-from lockcache.filestream.layout import SHARDS, Layout, entry_name
-from lockcache.filestream.verify import verify_entry, verify_shard
-from lockcache_stress.kill_table.death import deaths
+from lockcache.filestream.disk.layout import SHARDS, Layout, entry_name
+from lockcache.filestream.repair import quarantine
+from lockcache.filestream.repair.verify import verify_entry, verify_shard
+from lockcache_stress.experiments.kill_table.death import deaths
 from tests.crash.damage import DAMAGES
 from tests.crash.measure import accounted, assert_accounting_is_not_too_low, assert_one_recount_mends_all, on_disk
 from tests.crash.test_disk_full import DISKS, _fill_up
@@ -124,7 +124,7 @@ def test_on_a_full_disk_what_is_corrupt_is_moved_or_removed_and_the_accounting_s
 READ_ALL = """
 import sys
 from lockcache.filestream.directory import CacheDirectory
-from lockcache.filestream.verify import verify_entry
+from lockcache.filestream.repair.verify import verify_entry
 directory = CacheDirectory(sys.argv[1], 2.0)
 verdict = verify_entry(directory, sys.argv[2], repair=True)
 assert verdict.state == sys.argv[3], verdict
@@ -161,7 +161,7 @@ def test_what_the_disk_does_not_give_is_unreadable_and_stays_where_it_is(
 RENAMES = """
 import sys
 from lockcache.filestream.directory import CacheDirectory
-from lockcache.filestream.verify import verify_entry
+from lockcache.filestream.repair.verify import verify_entry
 directory = CacheDirectory(sys.argv[1], 2.0)
 verdict = verify_entry(directory, sys.argv[2], repair=True)
 assert verdict.state == "corrupt", verdict

@@ -15,7 +15,7 @@ from cuda.core import ProgramOptions  # noqa: E402
 
 from lockcache import FileStreamProgramCache, InMemoryProgramCache  # noqa: E402
 from lockcache.artifact import identify  # noqa: E402
-from lockcache.cli.code import read_code  # noqa: E402
+from lockcache.cli.payload_contents import read_code  # noqa: E402
 from lockcache.cuda import Program  # noqa: E402
 from lockcache.keys.versions import nvrtc_release  # noqa: E402
 
@@ -78,13 +78,13 @@ def test_a_program_records_kind_architecture_and_compiler(target: str, cache_pat
         options = ProgramOptions(arch="sm_90a", link_time_optimization=True if target == "ltoir" else None)
         Program(SOURCE, "c++", options).compile(target, cache=cache)
         [file] = (cache_path / "entries").glob("*/*")
-    from lockcache.filestream.catalog import describe, find_entry
-    from lockcache.filestream.layout import Layout
+    from lockcache.filestream.disk.layout import Layout
+    from lockcache.filestream.entry.describe import describe_entry, find_entry
 
     layout = Layout(str(cache_path))
     found = find_entry(layout, file.parent.name + file.name)
     assert found is not None
-    described = describe(layout, found)
+    described = describe_entry(layout, found)
     assert described is not None
     assert (described.kind, described.arch) == (target, "sm_90a")
     assert (described.compiler or "").startswith(f"nvrtc {nvrtc_release()}")

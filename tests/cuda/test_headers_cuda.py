@@ -17,13 +17,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, note, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, note, settings, strategies as st
 
 nvrtc = pytest.importorskip("cuda.bindings.nvrtc")
 
 from lockcache.errors import UncacheableError  # noqa: E402
-from lockcache.headers import files, fingerprint, memo, source  # noqa: E402
+from lockcache.headers import closure_cache, files, fingerprint, source  # noqa: E402
 from tests.thinning import EXHAUSTIVE  # noqa: E402
 
 pytestmark = pytest.mark.cuda
@@ -164,7 +163,7 @@ def directory(tree: dict[str, str]) -> Iterator[None]:
 @given(seed=st.integers(0, 2**64))
 def test_another_output_is_another_fingerprint(racy_ns: int, seed: int) -> None:
     layout = Layout(seed)
-    memo._closures.clear()
+    closure_cache._closures.clear()
     with pytest.MonkeyPatch.context() as patch, directory(layout.tree):
         # 0: files count as settled at once. They are not changed within one tick of the clock, NVRTC takes longer.
         patch.setattr(files, "_RACY_NS", racy_ns)
@@ -283,11 +282,11 @@ def toolkit() -> list[str]:
 def test_a_kernel_that_uses_cccl_is_a_few_milliseconds_when_warm() -> None:
     """The figures are printed, not asserted: other programs run here, too. What is asserted is what it looks at."""
     path = toolkit()
-    memo._closures.clear()
+    closure_cache._closures.clear()
     files._contents.clear()
     cold = timed(lambda: fingerprint(KERNEL, path))
     warm = statistics.median(timed(lambda: fingerprint(KERNEL, path)) for _ in range(21))
-    facts = next(reversed(memo._closures._known.values())).facts
+    facts = next(reversed(closure_cache._closures._known.values())).facts
     print(f"\n{len(facts.files)} headers: cold {cold * 1e3:.0f} ms, warm {warm * 1e3:.2f} ms, {facts.weight} facts")
     assert len(facts.files) >= 300
     # Beside the files their directories, and the places where one might appear.
@@ -305,7 +304,7 @@ def test_every_file_that_nvrtc_opens_for_a_real_kernel_counts() -> None:
     with opened_below(path[0]) as opened:
         assert compile_ptx(KERNEL, path) is not None
     fingerprint(KERNEL, path)
-    facts = next(reversed(memo._closures._known.values())).facts
+    facts = next(reversed(closure_cache._closures._known.values())).facts
     ours = {os.fsdecode(name) for name, _ in facts.files}
     assert len(opened) > 250
     assert opened <= ours

@@ -7,11 +7,11 @@ import json
 from pathlib import Path
 from typing import Any
 
-from lockcache_daemon.keeper import Keeper
-from lockcache_daemon.layouts import store_of
-from lockcache_daemon.report import Report
-from lockcache_daemon.rules import Rules
+from lockcache_daemon.keeper.keeper import Keeper
+from lockcache_daemon.observe.log import Report
+from lockcache_daemon.settings.rules import Rules
 from lockcache_daemon.signals import StopSignals
+from lockcache_daemon.stores.layouts import store_of
 
 __all__ = ["CAP", "LOW", "Kept"]
 

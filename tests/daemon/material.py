@@ -8,10 +8,10 @@ import os
 from pathlib import Path
 from typing import Any
 
+from lockcache.filestream.accounting.scan import measure_shard
 from lockcache.filestream.directory import CacheDirectory
-from lockcache.filestream.layout import SHARDS
-from lockcache.filestream.recovery import recount_all
-from lockcache.filestream.scan import measure_shard
+from lockcache.filestream.disk.layout import SHARDS
+from lockcache.filestream.repair.recount import recount_all
 
 __all__ = [
     "accounting_is_exact",
@@ -104,7 +104,7 @@ def photograph(root: Path) -> dict[str, tuple[Any, ...]]:
 
 def stage_and_hang(root: str) -> None:
     """Reserve a write, say so on stdout, and wait to be killed. Runs in a process of its own."""
-    from lockcache.filestream.write import StagedEntry
+    from lockcache.filestream.entry.staging import StagedEntry
 
     staged = StagedEntry(CacheDirectory(root, 1.0), "ab" * 32, 5000)
     staged.reserve()

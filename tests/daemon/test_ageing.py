@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from lockcache.filestream.scan import Found
-from lockcache_daemon import ageing
-from lockcache_daemon.ageing import Ageing
+from lockcache.filestream.accounting.scan import Found
+from lockcache_daemon.keeper import max_age
+from lockcache_daemon.keeper.max_age import Ageing
 
 DAY = 86400.0
 
@@ -52,23 +52,23 @@ def test_what_comes_in_with_a_use_of_long_ago_is_found_within_hours() -> None:
 
 
 def test_a_long_walk_is_cut_into_slices_that_add_up_to_all(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ageing, "_SLICE_SECONDS", 0.0)
-    monkeypatch.setattr(ageing, "_DUTY", 1e9)  # the pace is not what is tested
+    monkeypatch.setattr(max_age, "_SLICE_SECONDS", 0.0)
+    monkeypatch.setattr(max_age, "_DUTY", 1e9)  # the pace is not what is tested
     watched = Watched(*[1 * DAY] * 1000)
     slices = []
     while watched.seen < 1000:
         slices.append(watched.due(5))
-    assert max(map(len, slices)) == ageing._ASK_EVERY
+    assert max(map(len, slices)) == max_age._ASK_EVERY
     assert len(set().union(*slices)) == 1000
 
 
 def test_slices_in_which_nothing_is_old_are_paced(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ageing, "_SLICE_SECONDS", 0.0)
-    monkeypatch.setattr(ageing, "_DUTY", 1e-9)
+    monkeypatch.setattr(max_age, "_SLICE_SECONDS", 0.0)
+    monkeypatch.setattr(max_age, "_DUTY", 1e-9)
     watched = Watched(*[999.9 * DAY] * 1000)
     for _ in range(10):
         assert watched.due(5) == []
-    assert watched.seen <= 2 * ageing._ASK_EVERY  # the second has only the first to go by
+    assert watched.seen <= 2 * max_age._ASK_EVERY  # the second has only the first to go by
 
 
 def test_other_settings_have_it_look_anew() -> None:

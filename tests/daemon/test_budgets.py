@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
-from lockcache.filestream.goal import Goal
+from lockcache.filestream.accounting.scan import Found
+from lockcache.filestream.accounting.usage import Slot
+from lockcache.filestream.eviction.choose import Goal
 from lockcache.filestream.policy import Policy
-from lockcache.filestream.scan import Found
-from lockcache.filestream.usage import Slot
-from lockcache_daemon.budgets import Member, Room, free_shortage, share_out, total_surplus
-from lockcache_daemon.rules import Rules
-from lockcache_daemon.values import Free
+from lockcache_daemon.budgets.choose import Member, Room, free_shortage, share_out, total_surplus
+from lockcache_daemon.settings.rules import Rules
+from lockcache_daemon.settings.values import Free
 
 ROOM = Room(total_bytes=1000, free_bytes=100, total_inodes=200, free_inodes=20)
 

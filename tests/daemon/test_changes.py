@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from lockcache.filestream.layout import SHARDS, Layout
-from lockcache.filestream.usage import Slot
-from lockcache_daemon.changes import Changes, ShardWatch
+from lockcache.filestream.accounting.usage import Slot
+from lockcache.filestream.disk.layout import SHARDS, Layout
 from lockcache_daemon.pace import Pace
+from lockcache_daemon.stores.recount_schedule import Changes, ShardWatch
 
 EMPTY = [Slot(0, 0)] * SHARDS
 

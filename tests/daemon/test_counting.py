@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from lockcache.filestream.directory import CacheDirectory
-from lockcache.filestream.layout import SHARDS, Layout
-from lockcache.filestream.recovery import Repair, recount
-from lockcache_daemon import counting
-from lockcache_daemon.changes import ShardWatch
+from lockcache.filestream.disk.layout import SHARDS, Layout
+from lockcache.filestream.repair.recount import Repair, recount_shard
+from lockcache_daemon.stores import recount_schedule
+from lockcache_daemon.stores.recount_schedule import ShardWatch
 from tests.daemon.material import fill
 
 TICKS = 100
@@ -24,9 +24,9 @@ class Watched:
         self.now = 100.0
         self.recounted: list[int] = []
         self.directory = CacheDirectory(str(root), 1.0)
-        monkeypatch.setattr(counting, "ShardWatch", self._watch)
-        monkeypatch.setattr(counting, "recount", self._recount)
-        self.counting = counting.Counting(self.directory, 0.5, 1.0, lambda: False)
+        monkeypatch.setattr(recount_schedule, "ShardWatch", self._watch)
+        monkeypatch.setattr(recount_schedule, "recount_shard", self._recount)
+        self.counting = recount_schedule.Counting(self.directory, 0.5, 1.0, lambda: False)
 
     def ticks(self, number: int) -> list[int]:
         """Tick so often; the shards that were recounted."""
@@ -40,7 +40,7 @@ class Watched:
 
     def _recount(self, directory: CacheDirectory, shard: int, timeout_seconds: float) -> Repair:
         self.recounted.append(shard)
-        return recount(directory, shard, timeout_seconds)
+        return recount_shard(directory, shard, timeout_seconds)
 
 
 @pytest.fixture
@@ -69,7 +69,7 @@ def test_freshly_filled_shards_are_recounted_once_at_the_start_and_then_one_a_ti
 def test_shards_to_look_at_once_more_and_the_rotation_take_turns(
     cache_path: Path, watch: Callable[[], Watched], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(counting, "_BACKGROUND_DUTY", 1.0)  # each tick
+    monkeypatch.setattr(recount_schedule, "_BACKGROUND_DUTY", 1.0)  # each tick
     changed = [int(path.parent.name, 16) for path in fill(cache_path, 4, 1)]
     watched = watch()
     assert watched.ticks(1)[-1] == 0  # the rotation's first
@@ -87,4 +87,4 @@ def test_beside_strangers_a_coarse_mtime_hides_nobody_for_long(cache_path: Path,
 
 
 def test_the_duties_of_an_idle_daemon_add_up_to_less_than_what_is_promised() -> None:
-    assert counting._LOOKING_DUTY + counting._BACKGROUND_DUTY < 0.008
+    assert recount_schedule._LOOKING_DUTY + recount_schedule._BACKGROUND_DUTY < 0.008

@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from lockcache_daemon import turns as turns_module
-from lockcache_daemon.crew import Crew
-from lockcache_daemon.keeper import Keeper
-from lockcache_daemon.report import Report
-from lockcache_daemon.settings import DirectorySettings, Settings
+from lockcache_daemon.keeper.keeper import Keeper
+from lockcache_daemon.observe.log import Report
+from lockcache_daemon.run import ticks
+from lockcache_daemon.run.keepers import Crew
+from lockcache_daemon.run.ticks import Turns
+from lockcache_daemon.settings.model import DirectorySettings, Settings
 from lockcache_daemon.signals import StopSignals
-from lockcache_daemon.turns import Turns
 from tests.daemon.running import HANG_SECONDS, until
 
 
@@ -42,7 +42,7 @@ def cap_of(path: Path) -> object:
 def test_a_reload_reaches_all_but_a_directory_that_hangs_and_that_one_later(
     tmp_path: Path, stop: StopSignals, monkeypatch: pytest.MonkeyPatch, stays: bool
 ) -> None:
-    monkeypatch.setattr(turns_module, "_PATIENCE_SECONDS", 0.02)
+    monkeypatch.setattr(ticks, "_PATIENCE_SECONDS", 0.02)
     out, began, may_go_on = io.StringIO(), threading.Event(), threading.Event()
     a, b, c = (tmp_path / name for name in "abc")
     crew = Crew(settings_for((a, 1_000_000), (b, 1_000_000)), Report(as_json=True, out=out, err=out), stop)

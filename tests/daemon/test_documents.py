@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from lockcache_daemon.settings import DirectorySettings, Settings
-from lockcache_daemon.sources import Sources, keys_of
+from lockcache_daemon.settings.model import DirectorySettings, Settings
+from lockcache_daemon.settings.sources import Sources, keys_of
 
 PAGE = (Path(__file__).parents[2] / "docs" / "daemon.md").read_text()
 

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from lockcache_daemon.settings import Settings
-from lockcache_daemon.shared import SharedBudgets
+from lockcache_daemon.budgets.shared import SharedBudgets
+from lockcache_daemon.settings.model import Settings
 from tests.daemon.asking import Watched, get
 from tests.daemon.keeping import CAP, Kept
 from tests.daemon.material import fill, grow, photograph

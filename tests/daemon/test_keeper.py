@@ -18,10 +18,10 @@ from typing import Any
 import pytest
 
 from lockcache import FileStreamProgramCache
-from lockcache.filestream import removal
 from lockcache.filestream.directory import CacheDirectory
-from lockcache.filestream.layout import SHARDS
-from lockcache_daemon import status
+from lockcache.filestream.disk.layout import SHARDS
+from lockcache.filestream.eviction import remove as removal
+from lockcache_daemon.keeper import instance
 from tests.daemon.keeping import CAP, LOW, Kept
 from tests.daemon.material import accounting_is_exact, bytes_on_disk, fill, names_on_disk
 from tests.daemon.running import until
@@ -165,7 +165,7 @@ def test_reservations_alone_are_not_a_reason_to_evict_what_is_there_again_and_ag
         directory.usage().add_locked(7, 2 * CAP, 0)  # a drift, as weak locks leave
     directory.close()
     walks = []
-    monkeypatch.setattr("lockcache_daemon.shards.sweep", lambda *_: walks.append(1) or removal.Evicted())
+    monkeypatch.setattr("lockcache_daemon.stores.sharded.sweep", lambda *_: walks.append(1) or removal.Evicted())
     kept.keeper.tick()
     kept.keeper.tick()
     assert len(walks) == 1
@@ -238,7 +238,7 @@ def test_a_disk_that_stays_full_is_said_once_and_a_problem_until_there_is_room(
     keep: Callable[[Path], Kept], mount_tmpfs: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = SimpleNamespace(monotonic=lambda: 0.0)
-    monkeypatch.setattr(status, "time", clock)
+    monkeypatch.setattr(instance, "time", clock)
     disk = mount_tmpfs("size=2m")
     kept = keep(disk / "cache")
     fill(disk / "cache", 1, 1000)

@@ -13,8 +13,7 @@ from typing import Any
 import pytest
 
 from lockcache import FileStreamProgramCache
-from tests.daemon.material import fill as fill_as_stranger
-from tests.daemon.material import grow, photograph
+from tests.daemon.material import fill as fill_as_stranger, grow, photograph
 from tests.daemon.pyptx_crowd import store
 from tests.daemon.running import RunningDaemon, run_daemon, until
 from tests.daemon.triton_format import compile_many, fill, key_of, keys_on_disk, put, set_age

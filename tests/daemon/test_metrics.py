@@ -164,10 +164,10 @@ def test_a_metrics_file_that_cannot_be_written_is_one_line_and_exit_2(
 def test_a_full_disk_under_the_metrics_file_is_said_once_and_costs_no_sweep(
     cache_path: Path, mount_tmpfs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from lockcache_daemon import textfile
-    from lockcache_daemon.textfile import MetricsFile
+    from lockcache_daemon.observe import metrics_file
+    from lockcache_daemon.observe.metrics_file import MetricsFile
 
-    monkeypatch.setattr(textfile, "_INTERVAL_SECONDS", 0.01)
+    monkeypatch.setattr(metrics_file, "_INTERVAL_SECONDS", 0.01)
     folder = mount_tmpfs("size=64k")
     told: list[OSError] = []
     written = MetricsFile(str(folder / "lockcache.prom"), lambda: bytes(8192), told.append)

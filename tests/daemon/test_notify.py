@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from lockcache_daemon.notify import Notifier
+from lockcache_daemon.run.systemd import Notifier
 from lockcache_daemon.signals import StopSignals
 from tests.daemon.running import HANG_SECONDS, RunningDaemon, until
 

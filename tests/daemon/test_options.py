@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from lockcache import FileStreamProgramCache, __version__
-from lockcache.filestream.layout import Layout
-from lockcache_daemon.instance import Instance
+from lockcache.filestream.disk.layout import Layout
+from lockcache_daemon.keeper.instance import Instance
 from tests.daemon.running import RunningDaemon, run_daemon
 
 

@@ -13,13 +13,13 @@ from pathlib import Path
 import pytest
 
 from lockcache import Entry, FileStreamProgramCache
-from lockcache.filestream.counters import Counters
-from lockcache.filestream.layout import entry_name
-from lockcache_daemon.board import Board, Limits
-from lockcache_daemon.charts import draw_bytes, draw_evictions, draw_hit_ratio
-from lockcache_daemon.history import Sample
-from lockcache_daemon.page import ago, render_page, took
-from lockcache_daemon.standouts import Standout, StandoutsSeen
+from lockcache.filestream.accounting.counters import Counters
+from lockcache.filestream.disk.layout import entry_name
+from lockcache_daemon.observe.charts import draw_bytes, draw_evictions, draw_hit_ratio
+from lockcache_daemon.observe.history import Sample
+from lockcache_daemon.observe.state import Board, Limits
+from lockcache_daemon.observe.status_page import ago, render_page, took
+from lockcache_daemon.observe.top_entries import Standout, StandoutsSeen
 from tests.daemon.asking import Watched
 from tests.daemon.browser import Browser
 from tests.daemon.running import until

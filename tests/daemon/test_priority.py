@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from lockcache import Entry, FileStreamProgramCache
-from lockcache.filestream.layout import Layout
+from lockcache.filestream.disk.layout import Layout
 from lockcache.filestream.policy import Policy, PolicyFile
 from tests.daemon.material import accounting_is_exact, bytes_on_disk
 from tests.daemon.running import RunningDaemon, run_daemon, until

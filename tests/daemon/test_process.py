@@ -14,7 +14,7 @@ import pytest
 
 from lockcache import FileStreamProgramCache
 from lockcache.filestream.directory import CacheDirectory
-from lockcache.filestream.layout import SHARDS
+from lockcache.filestream.disk.layout import SHARDS
 from tests.daemon.material import (
     accounting_is_exact,
     bytes_on_disk,

@@ -10,7 +10,7 @@ import pytest
 
 from lockcache import FileStreamProgramCache
 from lockcache.integrations.pyptx import CubinCache
-from lockcache_daemon.layouts import choose_layout
+from lockcache_daemon.stores.layouts import choose_layout
 from tests.daemon.material import photograph
 from tests.daemon.pyptx_crowd import (
     SUFFIXES,

@@ -17,11 +17,11 @@ import pytest
 
 from lockcache.integrations import pyptx_files
 from lockcache.integrations.pyptx import CubinCache
-from lockcache_daemon.keeper import Keeper
-from lockcache_daemon.layouts import store_of
-from lockcache_daemon.report import Report
-from lockcache_daemon.rules import Rules
+from lockcache_daemon.keeper.keeper import Keeper
+from lockcache_daemon.observe.log import Report
+from lockcache_daemon.settings.rules import Rules
 from lockcache_daemon.signals import StopSignals
+from lockcache_daemon.stores.layouts import store_of
 from tests.daemon.pyptx_crowd import (
     SUFFIXES,
     bytes_of,

@@ -12,8 +12,8 @@ import pytest
 
 from lockcache import FileStreamProgramCache
 from lockcache.filestream.directory import CacheDirectory
-from lockcache.filestream.layout import Layout, entry_name
-from lockcache.filestream.quarantine import list_quarantine, measure_quarantine
+from lockcache.filestream.disk.layout import Layout, entry_name
+from lockcache.filestream.repair.quarantine import list_quarantine, measure_quarantine
 from tests.crash.damage import fill_to_damage, spoil
 from tests.crash.measure import accounted, assert_accounting_is_not_too_low, on_disk
 from tests.daemon.material import accounting_is_exact, fill, names_on_disk

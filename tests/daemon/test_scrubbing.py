@@ -11,12 +11,12 @@ import pytest
 
 from lockcache import FileStreamProgramCache
 from lockcache.filestream.directory import CacheDirectory
-from lockcache.filestream.layout import entry_name
-from lockcache.filestream.quarantine import measure_quarantine
-from lockcache.filestream.verify import Verdict
-from lockcache_daemon import scrubbing, verifiable
-from lockcache_daemon.scrubbing import Scrub
-from lockcache_daemon.verifiable import Entries
+from lockcache.filestream.disk.layout import entry_name
+from lockcache.filestream.repair.quarantine import measure_quarantine
+from lockcache.filestream.repair.verify import Verdict
+from lockcache_daemon.scrub import entries, scrub as scrubbing
+from lockcache_daemon.scrub.entries import Entries
+from lockcache_daemon.scrub.scrub import Scrub
 from tests.crash.damage import DAMAGES
 from tests.daemon.material import accounting_is_exact
 from tests.unit.material import descriptors
@@ -200,14 +200,14 @@ def test_closing_in_the_middle_leaves_nothing_open(
 def test_a_shard_that_cannot_be_listed_is_said_and_passed_over(
     directory: CacheDirectory, make: Callable[..., Scrub], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = verifiable.entry_names
+    real = entries.entry_names
 
     def names(layout: object, shard: int) -> list[str]:
         if shard == 0x40:
             raise OSError(5, "Input/output error", "entries/40")
         return real(layout, shard)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(verifiable, "entry_names", names)
+    monkeypatch.setattr(entries, "entry_names", names)
     scrub = make()
     errors = 0
     for _ in range(10_000):

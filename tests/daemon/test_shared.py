@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from lockcache_daemon import shared
-from lockcache_daemon.budgets import Room
-from lockcache_daemon.keeper import Keeper
-from lockcache_daemon.report import Report
-from lockcache_daemon.rules import Rules
-from lockcache_daemon.settings import Settings
-from lockcache_daemon.shared import SharedBudgets
+from lockcache_daemon.budgets import shared
+from lockcache_daemon.budgets.choose import Room
+from lockcache_daemon.budgets.shared import SharedBudgets
+from lockcache_daemon.keeper.keeper import Keeper
+from lockcache_daemon.observe.log import Report
+from lockcache_daemon.settings.model import Settings
+from lockcache_daemon.settings.rules import Rules
+from lockcache_daemon.settings.values import Free
 from lockcache_daemon.signals import StopSignals
-from lockcache_daemon.values import Free
 from tests.daemon.material import fill, names_on_disk
 
 WANTED = 1_000_000

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from lockcache_daemon import document
-from lockcache_daemon.settings import Settings
-from lockcache_daemon.sources import SettingsError, Sources
-from lockcache_daemon.values import Free
+from lockcache_daemon.settings import toml_file
+from lockcache_daemon.settings.model import Settings
+from lockcache_daemon.settings.sources import SettingsError, Sources
+from lockcache_daemon.settings.values import Free
 from tests.daemon.running import run_daemon
 
 
@@ -156,8 +156,8 @@ def test_naming_the_line_of_a_mistake_in_each_of_many_directories_reads_the_file
     tables = [f'[[directory]]\npath = "/{n}"\nmax_size = [\n  1,\n]\n# of {n}\n' for n in range(40)]
     config.write_text("".join(tables))
     read: list[int] = []
-    loads = document.tomllib.loads
-    monkeypatch.setattr(document.tomllib, "loads", lambda text: (read.append(len(text)), loads(text))[1])
+    loads = toml_file.tomllib.loads
+    monkeypatch.setattr(toml_file.tomllib, "loads", lambda text: (read.append(len(text)), loads(text))[1])
     said = mistakes(config)
     assert [line.split(": ")[0] for line in said] == [f"{config}:{n}" for n in range(3, 240, 6)]
     assert sum(read) < 20 * len(said) * config.stat().st_size

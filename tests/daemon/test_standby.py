@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from lockcache.filestream.layout import Layout
-from lockcache_daemon.instance import Instance
-from lockcache_daemon.standby import Standby, read_standbys
+from lockcache.filestream.disk.layout import Layout
+from lockcache_daemon.keeper.instance import Instance
+from lockcache_daemon.keeper.standby import Standby, read_standbys
 
 
 @pytest.fixture
@@ -38,8 +38,8 @@ def test_a_directory_is_free_once_its_keeper_lets_go_and_asking_takes_nothing(la
 
 def test_a_killed_keeper_leaves_it_free_at_once(layout: Layout) -> None:
     code = (
-        "import sys, time; from lockcache.filestream.layout import Layout;"
-        "from lockcache_daemon.instance import Instance;"
+        "import sys, time; from lockcache.filestream.disk.layout import Layout;"
+        "from lockcache_daemon.keeper.instance import Instance;"
         "held = Instance(Layout(sys.argv[1])); held.acquire(); print('held', flush=True); time.sleep(100)"
     )
     waiting = Standby(layout)

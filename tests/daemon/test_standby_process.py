@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from lockcache.filestream.layout import Layout
-from lockcache_daemon.instance import Instance
+from lockcache.filestream.disk.layout import Layout
+from lockcache_daemon.keeper.instance import Instance
 from tests.daemon.material import bytes_on_disk, fill
 from tests.daemon.pyptx_crowd import store
 from tests.daemon.running import HANG_SECONDS, RunningDaemon, run_daemon, until

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from lockcache import Entry, FileStreamProgramCache
-from lockcache.filestream.layout import SHARDS, Layout, entry_name
-from lockcache_daemon import standouts as standouts_module
-from lockcache_daemon.standouts import Standouts, in_shards
+from lockcache.filestream.disk.layout import SHARDS, Layout, entry_name
+from lockcache_daemon.observe import top_entries
+from lockcache_daemon.observe.top_entries import Standouts, in_shards
 from tests.daemon.asking import Watched
 from tests.daemon.running import until
 
@@ -65,7 +65,7 @@ def test_what_is_gone_is_taken_off_and_what_was_used_is_no_longer_among_the_olde
     found = looked(cache)
     del cache[b"199"]
     assert cache.get(b"198") is not None
-    monkeypatch.setattr(standouts_module, "_REVIEW_SECONDS", 0.0)
+    monkeypatch.setattr(top_entries, "_REVIEW_SECONDS", 0.0)
     found._review_due = 0.0
     found.tick()
     oldest = [each.name for each in found.seen.oldest]
@@ -74,7 +74,7 @@ def test_what_is_gone_is_taken_off_and_what_was_used_is_no_longer_among_the_olde
 
 
 def test_a_tick_gives_way_after_a_slice(cache: FileStreamProgramCache, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(standouts_module, "_SLICE_SECONDS", 0.0)
+    monkeypatch.setattr(top_entries, "_SLICE_SECONDS", 0.0)
     found = Standouts(in_shards(Layout(cache.path)), 1.0, 0.5)
     found.tick()
     assert len(found._best) <= 1

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from lockcache_stress.run.session import Options, run_bytes
 from lockcache_stress.scenarios.takeover import SCENARIO
-from lockcache_stress.session import Options, run_bytes
 
 
 @pytest.mark.parametrize("seed", [1, 2])

@@ -14,10 +14,10 @@ import pytest
 
 from lockcache import FileStreamProgramCache
 from lockcache.errors import LockTimeoutError, UnsafeCacheDirError
-from lockcache.filestream.scan import Found
-from lockcache_daemon.tree_files import TreeFiles
-from lockcache_daemon.tree_safety import refuse_unless_cache
-from lockcache_daemon.tree_scan import NotACacheError
+from lockcache.filestream.accounting.scan import Found
+from lockcache_daemon.stores.recognise import refuse_unless_cache
+from lockcache_daemon.stores.tree import TreeFiles
+from lockcache_daemon.stores.tree_scan import NotACacheError
 from tests.daemon.material import photograph
 from tests.daemon.triton_format import compile_kernel
 

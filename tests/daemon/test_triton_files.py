@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from lockcache.errors import UnsafeCacheDirError
-from lockcache.filestream.scan import Found
-from lockcache_daemon import triton_files
-from lockcache_daemon.triton_files import TritonFiles
+from lockcache.filestream.accounting.scan import Found
+from lockcache_daemon.stores import triton
+from lockcache_daemon.stores.triton import TritonFiles
 from tests.daemon.material import photograph
 from tests.daemon.triton_format import KERNEL_BYTES, compile_kernel, fill, key_of, put, read_kernel, set_age
 
@@ -20,7 +20,7 @@ from tests.daemon.triton_format import KERNEL_BYTES, compile_kernel, fill, key_o
 @pytest.fixture(autouse=True)
 def readers_are_quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """No test of this file reads while it evicts."""
-    monkeypatch.setattr(triton_files, "_READING_SECONDS", 0.0)
+    monkeypatch.setattr(triton, "_READING_SECONDS", 0.0)
 
 
 @pytest.fixture
@@ -110,7 +110,7 @@ def test_what_is_not_tritons_is_neither_counted_nor_removed(
 def test_an_evicted_kernel_is_a_miss_at_once_while_who_had_seen_it_can_read_all_of_it(
     cache_path: Path, open_files: Callable[..., TritonFiles], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(triton_files, "_READING_SECONDS", 3600.0)
+    monkeypatch.setattr(triton, "_READING_SECONDS", 3600.0)
     fill(cache_path, range(1))
     names = {path.name for path in (cache_path / key_of(0)).iterdir()}
     files = open_files()

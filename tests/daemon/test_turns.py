@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from lockcache_daemon import turns as turns_module
-from lockcache_daemon.keeper import Keeper
-from lockcache_daemon.report import Report
-from lockcache_daemon.rules import Rules
-from lockcache_daemon.settings import Settings
-from lockcache_daemon.shared import SharedBudgets
+from lockcache_daemon.budgets.shared import SharedBudgets
+from lockcache_daemon.keeper.keeper import Keeper
+from lockcache_daemon.observe.log import Report
+from lockcache_daemon.run import ticks
+from lockcache_daemon.run.ticks import Turns
+from lockcache_daemon.settings.model import Settings
+from lockcache_daemon.settings.rules import Rules
 from lockcache_daemon.signals import Stopped, StopSignals
-from lockcache_daemon.turns import Turns
 from tests.daemon.keeping import CAP, LOW
 from tests.daemon.material import bytes_on_disk, fill, names_on_disk
 from tests.daemon.running import HANG_SECONDS, until
@@ -42,7 +42,7 @@ class Blocking:
 
 @pytest.fixture
 def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Keeper]]:
-    monkeypatch.setattr(turns_module, "_PATIENCE_SECONDS", 0.02)
+    monkeypatch.setattr(ticks, "_PATIENCE_SECONDS", 0.02)
     stop, made = StopSignals(), []
 
     def start(name: str, rules: Rules, *parts: Blocking) -> Keeper:

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from lockcache.filestream.locks import ProcessLock
-from lockcache.filestream.verify import Verdict
-from lockcache_daemon import scrubbing, verifiable
-from lockcache_daemon.pyptx_guest import PyptxGuest
-from lockcache_daemon.scrubbing import Scrub
-from lockcache_daemon.verifiable import PyptxEntries
+from lockcache.filestream.disk.locks import ProcessLock
+from lockcache.filestream.repair.verify import Verdict
+from lockcache_daemon.scrub import entries, scrub as scrubbing
+from lockcache_daemon.scrub.entries import PyptxEntries
+from lockcache_daemon.scrub.scrub import Scrub
+from lockcache_daemon.stores.layouts import PyptxGuest
 from tests.crash.damage import DAMAGES
 from tests.daemon.pyptx_crowd import entry_of, store
 from tests.daemon.running import run_daemon
@@ -25,7 +25,7 @@ COUNT = 20
 @pytest.fixture
 def files(cache_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[PyptxGuest]:
     monkeypatch.setattr(scrubbing, "_DUTY", 10**9)
-    monkeypatch.setattr(verifiable, "_SETTLED_SECONDS", 0.0)
+    monkeypatch.setattr(entries, "_SETTLED_SECONDS", 0.0)
     store(cache_path, range(COUNT))
     files = PyptxGuest(str(cache_path), 0.02)
     files.prepare()
@@ -71,7 +71,7 @@ def test_looking_is_no_use(files: PyptxGuest) -> None:
 
 
 def test_what_was_only_just_written_is_passed_over(files: PyptxGuest, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(verifiable, "_SETTLED_SECONDS", 60.0)
+    monkeypatch.setattr(entries, "_SETTLED_SECONDS", 60.0)
     DAMAGES["last bit flipped"](a_file(files, "ptx"))
     assert run_a_round(files) == {"passed over": COUNT}
 

@@ -13,11 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from lockcache_daemon import board as board_module
-from lockcache_daemon import web
-from lockcache_daemon.address import Address, AddressError, listen, parse_address
-from lockcache_daemon.board import Board
-from lockcache_daemon.web import WebServer
+from lockcache_daemon.observe import http_server, state
+from lockcache_daemon.observe.http_server import WebServer
+from lockcache_daemon.observe.state import Board
+from lockcache_daemon.settings.values import Address, AddressError, listen, parse_address
 from tests.daemon.asking import Watched, get
 from tests.daemon.material import bytes_on_disk, fill
 from tests.daemon.running import HANG_SECONDS, RunningDaemon, run_daemon, until
@@ -97,7 +96,7 @@ def test_half_a_request_gets_nothing(port: int) -> None:
 
 
 def test_a_client_that_says_nothing_is_let_go(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(web, "_CLIENT_SECONDS", 0.05)
+    monkeypatch.setattr(http_server, "_CLIENT_SECONDS", 0.05)
     with socket.create_connection(("127.0.0.1", port), HANG_SECONDS) as client:
         assert client.recv(1) == b""
 
@@ -105,7 +104,7 @@ def test_a_client_that_says_nothing_is_let_go(port: int, monkeypatch: pytest.Mon
 def test_a_client_that_never_reads_is_let_go(
     server: WebServer, port: int, board: Board, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(web, "_CLIENT_SECONDS", 0.2)
+    monkeypatch.setattr(http_server, "_CLIENT_SECONDS", 0.2)
     for number in range(5000):  # an answer that does not fit into the sockets' buffers
         board.failed(f"/{number}", "x" * 1000)
     with socket.socket() as client:
@@ -169,7 +168,7 @@ def test_health_is_200_while_all_is_well_and_503_with_the_reason_else(port: int,
 def test_a_daemon_whose_ticks_stay_away_is_not_healthy(
     port: int, board: Board, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(board_module, "_LATE_SECONDS", -1.0)
+    monkeypatch.setattr(state, "_LATE_SECONDS", -1.0)
     status, _, body = get(port, "/healthz")
     assert status == 503
     assert "the daemon: no sign of life for" in json.loads(body)["problems"][0]
@@ -181,7 +180,7 @@ def test_a_directory_whose_step_hangs_is_not_up_while_the_others_are(
     board.update("/a", is_open=True)
     board.update("/b", is_open=True)
     with board.at_work("/a"):
-        monkeypatch.setattr(board_module, "_LATE_SECONDS", -1.0)
+        monkeypatch.setattr(state, "_LATE_SECONDS", -1.0)
         said = json.loads(get(port, "/healthz")[2])
         assert said["directories"] == [{"directory": "/a", "state": "problem"}, {"directory": "/b", "state": "kept"}]
         assert "/a: no sign of life for" in said["problems"][0]

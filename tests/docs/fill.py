@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 from lockcache import Entry, FileStreamProgramCache
-from lockcache.filestream.layout import entry_name
+from lockcache.filestream.disk.layout import entry_name
 
 _DAY_NS = 86_400 * 10**9
 # key: bytes, kind, arch, compiler, days since the last use, milliseconds of compiling

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from lockcache.cli.program import COMMANDS
-from lockcache_daemon.sources import Sources
+from lockcache_daemon.settings.sources import Sources
 from tests.docs.console import Console, environment, steps
 from tests.docs.pages import PAGES, PROJECT, Block, blocks, name
 

@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 from lockcache import Entry, FileStreamProgramCache
-from lockcache.filestream.layout import entry_name
-from lockcache.filestream.lease import Holder
-from lockcache.filestream.owner import myself
+from lockcache.filestream.compile_once.lease import Holder
+from lockcache.filestream.disk.layout import entry_name
+from lockcache.filestream.disk.owners import myself
 from tests.processes.crowd import HANG_SECONDS, METHODS, crowd, run_all
 from tests.unit.forked import in_child
 
@@ -168,7 +168,7 @@ def test_when_nothing_can_be_stored_compilations_do_not_take_turns(cache_path: P
 def test_a_waiter_says_once_whom_it_waits_for(
     cache_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("lockcache.filestream.once._LOG_AFTER_SECONDS", 0.0)
+    monkeypatch.setattr("lockcache.filestream.compile_once.turns._LOG_AFTER_SECONDS", 0.0)
     cache = FileStreamProgramCache(cache_path)
     cache.get_or_compute("k", lambda: Entry(b"old", {"compile_cost_ns": 1_500_000_000}))
     del cache["k"]

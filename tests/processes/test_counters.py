@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from lockcache import FileStreamProgramCache
-from lockcache.filestream.counters import Counters, read_counters
-from lockcache.filestream.layout import Layout
+from lockcache.filestream.accounting.counters import Counters, read_counters
+from lockcache.filestream.disk.layout import Layout
 from tests.processes.counting import hit_and_return, hit_with
 from tests.processes.crowd import HANG_SECONDS
 

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from lockcache import FileStreamProgramCache
-from lockcache.filestream.layout import Layout, entry_name
-from lockcache.filestream.locks import ProcessLock
+from lockcache.filestream.disk.layout import Layout, entry_name
+from lockcache.filestream.disk.locks import ProcessLock
 from tests.processes.crowd import HANG_SECONDS
 from tests.processes.proof import Proof, prove, value_for
 
@@ -162,7 +162,7 @@ def test_children_forked_while_threads_write_can_all_write_and_no_reservation_is
 FORKS_IN_AN_IMPORT = """
 import os, signal, sys, threading
 from lockcache import FileStreamProgramCache
-from lockcache.filestream import owner
+from lockcache.filestream.disk import owners
 begun, forked = threading.Event(), threading.Event()
 class Slow:
     def find_spec(self, name, path, target=None):
@@ -173,7 +173,7 @@ cache = FileStreamProgramCache(sys.argv[1])
 cache[b"parent"] = b"1"
 sys.modules.pop("psutil", None)
 sys.meta_path.insert(0, Slow())
-thread = threading.Thread(target=owner._start_seconds, args=(os.getpid(),))  # as the first write of a process does
+thread = threading.Thread(target=owners._start_seconds, args=(os.getpid(),))  # as the first write of a process does
 thread.start()
 assert begun.wait(60)
 child = os.fork()

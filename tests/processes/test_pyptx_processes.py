@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from lockcache.filestream.locks import ProcessLock
+from lockcache.filestream.disk.locks import ProcessLock
 from lockcache.integrations.pyptx import CacheEntry, CacheKey, CubinCache
 from tests.processes.crowd import HANG_SECONDS, METHODS, crowd, run_all
 from tests.thinning import diagonals

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from lockcache import FileStreamProgramCache, UnsafeCacheDirError
-from lockcache.filestream.layout import Layout, entry_name
+from lockcache.filestream.disk.layout import Layout, entry_name
 from tests.processes.crowd import run_all
 from tests.unit.forked import in_child
 

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from lockcache import FileStreamProgramCache
-from lockcache.filestream import recency
-from lockcache.filestream.layout import entry_name
+from lockcache.filestream.disk import recency
+from lockcache.filestream.disk.layout import entry_name
 from tests.processes.crowd import HANG_SECONDS, METHODS, crowd, run_all
 from tests.processes.proof import Proof, prove, value_for
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from lockcache import FileStreamProgramCache
-from lockcache.filestream.layout import entry_name
+from lockcache.filestream.disk.layout import entry_name
 from tests.crash.traced import trace
 
 pytestmark = pytest.mark.unmeasured

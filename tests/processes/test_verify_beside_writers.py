@@ -11,9 +11,9 @@ import pytest
 
 from lockcache import Entry, FileStreamProgramCache
 from lockcache.filestream.directory import CacheDirectory
-from lockcache.filestream.layout import SHARDS, entry_name
-from lockcache.filestream.quarantine import list_quarantine
-from lockcache.filestream.verify import verify_entry, verify_shard
+from lockcache.filestream.disk.layout import SHARDS, entry_name
+from lockcache.filestream.repair.quarantine import list_quarantine
+from lockcache.filestream.repair.verify import verify_entry, verify_shard
 from tests.crash.measure import assert_one_recount_mends_all
 from tests.processes.crowd import crowd
 

@@ -13,14 +13,13 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from lockcache import Entry, FileStreamProgramCache
 from lockcache.archive.members import Manifest, Members, end_of_archive, entry_header, manifest_member, padding
 from lockcache.errors import ArchiveError, PolicyError
-from lockcache.filestream.counters import Counters, CountersReport, read_counters
-from lockcache.filestream.layout import Layout, QuarantinedName, entry_name, parse_quarantined_name
+from lockcache.filestream.accounting.counters import Counters, CountersReport, read_counters
+from lockcache.filestream.disk.layout import Layout, QuarantinedName, entry_name, parse_quarantined_name
 from lockcache.filestream.policy import Policy, PolicyFile
 from lockcache.sizes import format_size, parse_duration, parse_share, parse_size
 from tests.properties.examples import examples

@@ -10,8 +10,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from lockcache import FileStreamProgramCache
-from lockcache.filestream.layout import Layout
-from lockcache.filestream.write import StagedEntry
+from lockcache.filestream.disk.layout import Layout
+from lockcache.filestream.entry.staging import StagedEntry
 from tests.races.steps import beside, into, stop_before
 from tests.unit.material import on_disk, open_directory
 

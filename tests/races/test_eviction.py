@@ -9,11 +9,11 @@ import pytest
 
 from lockcache import FileStreamProgramCache
 from lockcache.filestream import writer
-from lockcache.filestream.layout import Layout, entry_name
-from lockcache.filestream.locks import ProcessLock
+from lockcache.filestream.disk.layout import Layout, entry_name
+from lockcache.filestream.disk.locks import ProcessLock
+from lockcache.filestream.entry.staging import StagedEntry
 from lockcache.filestream.policy import Policy, PolicyFile
-from lockcache.filestream.recovery import reap, recount_all
-from lockcache.filestream.write import StagedEntry
+from lockcache.filestream.repair.recount import reap, recount_all
 from tests.races.steps import beside, stop_before
 from tests.unit.material import entry_path, keys_in_shard, on_disk, open_directory, set_last_use, shard_of
 
@@ -188,7 +188,7 @@ def test_a_writer_whose_staged_file_was_reaped_all_the_same_does_not_give_back_t
     with beside(one.__setitem__, "k", b"y" * SIZE):
         stop.wait_until_reached()
         with monkeypatch.context() as patch:
-            patch.setattr("lockcache.filestream.recovery.is_alive", lambda owner: False)
+            patch.setattr("lockcache.filestream.repair.recount.is_alive", lambda owner: False)
             other.recount()
         assert os.listdir(Layout(one.path).tmp) == []
         stop.go_on()

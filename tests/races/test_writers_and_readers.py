@@ -7,8 +7,8 @@ import os
 import pytest
 
 from lockcache import Entry
-from lockcache.filestream import read
-from lockcache.filestream.write import StagedEntry
+from lockcache.filestream.entry import reader
+from lockcache.filestream.entry.staging import StagedEntry
 from tests.races.steps import beside, into, stop_after, stop_before
 
 OLD, NEW, NEWEST = (Entry(name * 50, {"of": name}) for name in (b"old", b"new", b"newest"))
@@ -76,7 +76,7 @@ def test_a_reader_that_has_the_entry_open_while_it_changes_gets_a_whole_entry_or
 ):
     one.put_entry("k", OLD)
     other.get_entry("k")
-    stop = stop_before(monkeypatch, read, call)
+    stop = stop_before(monkeypatch, reader, call)
     with beside(other.get_entry, "k") as reading:
         stop.wait_until_reached()
         if change != "replaced":
@@ -96,7 +96,7 @@ def test_a_reader_between_the_payload_and_its_record_file_gets_a_whole_entry_or_
     if not record_files:
         pytest.skip("payload and record are one file here")
     one.put_entry("k", OLD)
-    stop = stop_before(monkeypatch, read, "_open", lambda path, *_: "/records/" in path)
+    stop = stop_before(monkeypatch, reader, "_open", lambda path, *_: "/records/" in path)
     with beside(other.get_entry, "k") as reading:
         stop.wait_until_reached()
         if change == "deleted":

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree as ET
 
-from lockcache_stress.counters import COUNTED
-from lockcache_stress.outcome import Outcome
+from lockcache_stress.run.counters import COUNTED
+from lockcache_stress.run.outcome import Outcome
 from tests.stress.support import make_plan, stress
 
 # Which may stand in which, and with what attributes: the schema of Jenkins's xUnit plugin, as far as we use it.

@@ -13,17 +13,17 @@ import psutil
 import pytest
 
 from lockcache.filestream.directory import CacheDirectory
-from lockcache.filestream.eviction import all_entries
-from lockcache.filestream.prices import Prices
-from lockcache.filestream.read import EntryReader
-from lockcache_stress import bench, commands
-from lockcache_stress.bench import million, peers
-from lockcache_stress.bench.attending import Daemons
+from lockcache.filestream.entry.cost import Prices
+from lockcache.filestream.entry.reader import EntryReader
+from lockcache.filestream.eviction.evict import all_entries
+from lockcache_stress.bench import measurements as bench, million, peers
 from lockcache_stress.bench.bars import Bar
 from lockcache_stress.bench.base import Bench, Line, ratio_line
-from lockcache_stress.bench.filled import lacking_room
-from lockcache_stress.bench_command import _chosen
-from lockcache_stress.report import print_bench
+from lockcache_stress.bench.daemon_beside import Daemons
+from lockcache_stress.bench.full_directories import lacking_room
+from lockcache_stress.commands import scenarios
+from lockcache_stress.commands.bench import _chosen
+from lockcache_stress.report.terminal import print_bench
 from tests.stress.support import stress, stress_json
 from tests.thinning import EXHAUSTIVE
 
@@ -278,7 +278,7 @@ def test_a_bar_that_is_missed_is_exit_code_1_unless_told_not_to_fail(
 
     monkeypatch.setitem(bench.MEASUREMENTS, "hit", too_slow)
     monkeypatch.setattr("sys.argv", ["lockcache-stress", "bench", "--json", *words])
-    assert commands.run_command_line() == code
+    assert scenarios.run_command_line() == code
     assert json.loads(capsys.readouterr().out)["ok"] is False
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from lockcache_stress.bugs import BUGS
+from lockcache_stress.trouble.library_bugs import BUGS
 from tests.stress.support import stress, stress_json
 
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from lockcache_stress.checker import ByteJudge, ProgramJudge, Verdict, stamp_metadata
-from lockcache_stress.register import Register, Stamp
-from lockcache_stress.values import make_value
+from lockcache_stress.judge.reads import ByteJudge, ProgramJudge, Verdict, stamp_metadata
+from lockcache_stress.judge.register import Register, Stamp
+from lockcache_stress.judge.values import make_value
 from tests.stress.support import make_plan
 
 _TOKEN = b"runtoken"

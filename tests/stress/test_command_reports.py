@@ -14,15 +14,16 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from lockcache_stress.file_systems import Tried
-from lockcache_stress.file_systems_command import _Making
-from lockcache_stress.kill_table.command import _told
-from lockcache_stress.kill_table.survey import Survey
-from lockcache_stress.kill_table.table import Row
-from lockcache_stress.outcome import Check
-from lockcache_stress.power_cut import Cut
-from lockcache_stress.power_cut_command import _told as tell_cuts
-from lockcache_stress.reporting import Files, Ran, Written
+from lockcache_stress.commands.file_systems import _Making
+from lockcache_stress.commands.kill_table import _told
+from lockcache_stress.commands.power_cut import _told as tell_cuts
+from lockcache_stress.experiments.file_systems import Tried
+from lockcache_stress.experiments.kill_table.survey import Survey
+from lockcache_stress.experiments.kill_table.table import Row
+from lockcache_stress.experiments.power_cut import Cut
+from lockcache_stress.report.files import Files
+from lockcache_stress.report.written import Ran, Written
+from lockcache_stress.run.outcome import Check
 from tests.stress.reports import Page, assert_is_junit, make_outcome, run_with_files
 from tests.stress.support import PROGRAM, environment, failed_checks, stress
 

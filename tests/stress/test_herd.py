@@ -8,10 +8,9 @@ from typing import Any
 
 import pytest
 
-from lockcache_stress.herd import HerdOptions, HerdOutcome
-from lockcache_stress.herd.member import Answer, Compiled
-from lockcache_stress.herd.outcome import Phase
-from lockcache_stress.herd.plan import HerdPlan
+from lockcache_stress.experiments.herd.member import Answer, Compiled
+from lockcache_stress.experiments.herd.outcome import HerdOutcome, Phase
+from lockcache_stress.experiments.herd.plan import HerdOptions, HerdPlan
 from tests.stress.support import failed_checks, stress_json
 from tests.thinning import EXHAUSTIVE
 

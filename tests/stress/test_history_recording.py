@@ -9,8 +9,8 @@ import sys
 import pytest
 
 from lockcache import FileStreamProgramCache
-from lockcache_stress.history.operations import OPEN, Kind, Recorder, Value, load_histories
-from lockcache_stress.history.watch import Watch
+from lockcache_stress.judge.operations import OPEN, Kind, Recorder, Value, load_histories
+from lockcache_stress.judge.removals import Watch
 
 NAME = hashlib.sha256(b"k").digest()
 
@@ -46,7 +46,7 @@ def test_an_operation_is_as_it_ended_and_one_that_never_ended_stays_open(tmp_pat
 
 def test_what_a_killed_process_had_begun_is_in_the_history(tmp_path):
     code = (
-        "import os, signal, sys; from lockcache_stress.history.operations import Kind, Recorder, Value\n"
+        "import os, signal, sys; from lockcache_stress.judge.operations import Kind, Recorder, Value\n"
         "recorder = Recorder(sys.argv[1], 'w5')\n"
         "recorder.begin(Kind.PUT, bytes(32), 0, Value(5, 1)); os.kill(os.getpid(), signal.SIGKILL)"
     )

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from lockcache.filestream.layout import Layout, entry_name
-from lockcache_stress.kill_table import survey, table
-from lockcache_stress.kill_table.actions import ACTIONS, KEY
-from lockcache_stress.kill_table.table import as_markdown, make_rows
+from lockcache.filestream.disk.layout import Layout, entry_name
+from lockcache_stress.experiments.kill_table import survey, table
+from lockcache_stress.experiments.kill_table.actions import ACTIONS, KEY
+from lockcache_stress.experiments.kill_table.table import as_markdown, make_rows
 from tests.stress.support import stress, stress_json
 
 PAGE = Path(__file__).parents[2] / "docs/kill-table.md"

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from lockcache_stress.kernels import ARCHS, LAUNCHED, Kernel, make_slots
+from lockcache_stress.gpu.kernels import ARCHS, LAUNCHED, Kernel, make_slots
 from tests.stress.support import failed_checks, stress_json
 
 _SMALL = ("nvrtc", "--processes", "3", "--kernels", "3", "--seconds", "3", "--seed", "2", "--gpu", "off")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from lockcache_stress.places import copy_sparse
+from lockcache_stress.trouble.mounts import copy_sparse
 
 MIB = 1 << 20
 

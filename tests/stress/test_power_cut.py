@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from lockcache import FileStreamProgramCache
-from lockcache_stress import power_cut
-from lockcache_stress.power_cut import Cut
-from lockcache_stress.power_writer import KEYS, TOKEN, key_of
-from lockcache_stress.register import Stamp
-from lockcache_stress.values import make_value
+from lockcache_stress.experiments import power_cut
+from lockcache_stress.experiments.power_cut import Cut
+from lockcache_stress.experiments.power_writer import KEYS, TOKEN, key_of
+from lockcache_stress.judge.register import Stamp
+from lockcache_stress.judge.values import make_value
 from tests.stress.support import stress, stress_json
 
 

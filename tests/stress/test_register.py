@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from lockcache_stress import register as register_module
-from lockcache_stress.register import Register, Stamp
+from lockcache_stress.judge import register as register_module
+from lockcache_stress.judge.register import Register, Stamp
 from tests.stress.support import make_plan
 
 

@@ -14,13 +14,14 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from lockcache_stress import commands
+from lockcache_stress.commands import scenarios
 from lockcache_stress.errors import UnusableError
-from lockcache_stress.finishing import finish_all
-from lockcache_stress.outcome import Check, Outcome
-from lockcache_stress.reporting import Files, Ran, Written
-from lockcache_stress.samples import Samples
-from lockcache_stress.workspace import can_mount, mounted_tmpfs
+from lockcache_stress.report.files import Files
+from lockcache_stress.report.finish import finish_all
+from lockcache_stress.report.written import Ran, Written
+from lockcache_stress.run.outcome import Check, Outcome
+from lockcache_stress.run.sampler import Samples
+from lockcache_stress.trouble.workspace import can_mount, mounted_tmpfs
 from tests.stress.reports import Page, Run, assert_is_junit, make_outcome, run_with_files
 from tests.stress.support import environment, failed_checks
 
@@ -206,13 +207,13 @@ def test_what_ends_all_early_leaves_the_report_of_what_was_run(tmp_path: Path) -
 def test_all_leaves_one_page_with_a_row_and_a_section_for_each_scenario(
     run_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    chosen = [scenario for scenario in commands._EVERY if scenario.name in ("same-key", "distinct-keys")]
-    monkeypatch.setattr(commands, "_EVERY", chosen)
-    monkeypatch.setattr(commands.compiler, "is_installed", lambda: False)
+    chosen = [scenario for scenario in scenarios._EVERY if scenario.name in ("same-key", "distinct-keys")]
+    monkeypatch.setattr(scenarios, "_EVERY", chosen)
+    monkeypatch.setattr(scenarios, "has_nvrtc", lambda: False)
     monkeypatch.setattr("tempfile.tempdir", str(run_path))
     report = run_path / "all.html"
     monkeypatch.setattr("sys.argv", ["lockcache-stress", "all", "--seconds", "0.8", "--report", str(report)])
-    code = commands.run_command_line()
+    code = scenarios.run_command_line()
     page = Page(report.read_text())
     assert [row[-1] for row in page.rows if row[0] in ("same-key", "distinct-keys")] == ["ok", "ok"] or code == 1
     assert page.count("section", **{"class": "run"}) == 2

@@ -18,20 +18,20 @@ from typing import Any
 import psutil
 import pytest
 
-from lockcache_stress import commands
-from lockcache_stress.counters import COUNTED
+from lockcache_stress.commands import scenarios
 from lockcache_stress.errors import UnusableError
-from lockcache_stress.faults import plant
-from lockcache_stress.history.operations import load_histories
-from lockcache_stress.latency import Latencies
-from lockcache_stress.outcome import Check, Outcome
+from lockcache_stress.judge.operations import load_histories
 from lockcache_stress.plan import Scenario, Step
-from lockcache_stress.rounds import Round, cut, run_rounds
-from lockcache_stress.sampler import Peaks
-from lockcache_stress.samples import Samples
-from lockcache_stress.scenarios import BYTE_SCENARIOS, TROUBLE_SCENARIOS
-from lockcache_stress.session import Options, run_bytes, run_nvrtc
-from lockcache_stress.worker import Worker
+from lockcache_stress.run.counters import COUNTED
+from lockcache_stress.run.latency import Latencies
+from lockcache_stress.run.outcome import Check, Outcome
+from lockcache_stress.run.rounds import Round, cut, run_rounds
+from lockcache_stress.run.sampler import Peaks, Samples
+from lockcache_stress.run.session import Options, run_bytes, run_nvrtc
+from lockcache_stress.run.worker import Worker
+from lockcache_stress.scenarios import nvrtc
+from lockcache_stress.scenarios.registry import BYTE_SCENARIOS, TROUBLE_SCENARIOS
+from lockcache_stress.trouble.wrong_cache import plant
 from tests.stress.reports import Page
 from tests.stress.support import environment, make_plan, wait_until
 
@@ -269,7 +269,12 @@ def test_references_are_compiled_once_and_daemons_are_added_up(run_path: Path) -
     stages: list[str] = []
     options = Options(2, 4.0, 24_000_000, SEED, round_seconds=2.0)
     outcome = run_nvrtc(
-        options, kernels=3, gpu="off", with_daemon=True, show=lambda stage, share, words: stages.append(stage)
+        nvrtc.make_step,
+        options,
+        kernels=3,
+        gpu="off",
+        with_daemon=True,
+        show=lambda stage, share, words: stages.append(stage),
     )
     assert outcome.ok, failed(outcome)
     assert len(outcome.rounds) == 2
@@ -290,9 +295,9 @@ def test_json_report_and_replay_line_are_those_of_the_whole_run(
 ) -> None:
     report = run_path / "report.html"
     words = ["same-key", "--processes", "2", "--seconds", "2", "--seed", "7", "--json", "--report", str(report)]
-    monkeypatch.setattr(commands, "Options", partial(Options, round_seconds=1.0))
+    monkeypatch.setattr(scenarios, "Options", partial(Options, round_seconds=1.0))
     monkeypatch.setattr("sys.argv", ["lockcache-stress", *words])
-    assert commands.run_command_line() == 0
+    assert scenarios.run_command_line() == 0
     printed = json.loads(capsys.readouterr().out)
     assert len(printed["rounds"]) == 2
     line = printed["replay"]

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from lockcache import FileStreamProgramCache
-from lockcache.filestream.layout import StagedName
-from lockcache.filestream.owner import myself
-from lockcache_stress.sampler import Sampler, bytes_on_disk
+from lockcache.filestream.disk.layout import StagedName
+from lockcache.filestream.disk.owners import myself
+from lockcache_stress.run.sampler import Sampler, bytes_on_disk
 from tests.stress.support import wait_until
 
 
@@ -54,7 +54,7 @@ def test_a_daemons_status_that_is_staged_for_a_moment_needs_no_account(
         staged.unlink(missing_ok=True)  # published meanwhile
         return found
 
-    monkeypatch.setattr("lockcache_stress.sampler.bytes_on_disk", look)
+    monkeypatch.setattr("lockcache_stress.run.sampler.bytes_on_disk", look)
     sampler = Sampler(str(cache_path), is_own_mount=False)
     sampler.sample_final()
     assert sampler.peaks.unaccounted_bytes == 0

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from lockcache_stress.history.operations import load_histories
-from lockcache_stress.history.verdict import judge_histories
-from lockcache_stress.scenarios import BYTE_SCENARIOS
+from lockcache_stress.judge.histories import judge_histories
+from lockcache_stress.judge.operations import load_histories
+from lockcache_stress.scenarios.registry import BYTE_SCENARIOS
 from tests.stress.support import failed_checks, stress, stress_json
 
 

@@ -7,14 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
-from lockcache.filestream import choosing
-from lockcache.filestream.priority import PRIORITIES
-from lockcache_stress.simulate.programs import Program, load_programs
-from lockcache_stress.simulate.replaying import replay, upper_bound
-from lockcache_stress.simulate.trace import Request, make_trace
+from lockcache.filestream.eviction import choose
+from lockcache.filestream.policy import PRIORITIES
+from lockcache_stress.experiments.simulate.programs import Program, load_programs
+from lockcache_stress.experiments.simulate.replaying import replay, upper_bound
+from lockcache_stress.experiments.simulate.trace import Request, make_trace
 from tests.stress.support import stress, stress_json
 from tests.unit.material import property_test
 
@@ -65,8 +64,8 @@ def test_a_table_for_people_names_sizes_seconds_and_how_to_replay_it(run_path: P
 def test_it_is_the_real_order_that_is_simulated(monkeypatch: pytest.MonkeyPatch) -> None:
     trace = make_trace(len(PROGRAMS), 1000, 1, exponent=0.8, changed=0.0)
     real = replay(trace, PROGRAMS, 300_000, "cost")
-    order = choosing.least_worth_first
-    monkeypatch.setattr(choosing, "least_worth_first", lambda *arguments: order(*arguments)[::-1])
+    order = choose.least_worth_first
+    monkeypatch.setattr(choose, "least_worth_first", lambda *arguments: order(*arguments)[::-1])
     assert replay(trace, PROGRAMS, 300_000, "cost").saved_ns < real.saved_ns
 
 

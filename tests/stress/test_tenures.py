@@ -6,8 +6,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from lockcache_stress.relay import Relay
-from lockcache_stress.tenures import Life, judge
+from lockcache_stress.judge.tenures import Life, judge_tenures
+from lockcache_stress.run.daemons import Relay
 from tests.stress.support import wait_until
 
 MS = 1_000_000
@@ -21,7 +21,7 @@ def life(name: str, ended_ms: int, *events: tuple[str, int]) -> Life:
 
 
 def test_one_after_the_other_is_right_and_the_time_of_a_takeover_is_told() -> None:
-    verdict = judge(
+    verdict = judge_tenures(
         [
             life("a", 100, ("start", 10), ("sweep", 50), ("sweep", 99)),
             life("b", 300, ("standby", 20), ("start", 130), ("takeover", 131), ("sweep", 200)),
@@ -33,19 +33,19 @@ def test_one_after_the_other_is_right_and_the_time_of_a_takeover_is_told() -> No
 
 
 def test_a_start_that_found_nobody_is_no_takeover() -> None:
-    assert judge([life("a", 100, ("start", 10)), life("b", 300, ("start", 200))]).takeovers_ns == []
+    assert judge_tenures([life("a", 100, ("start", 10)), life("b", 300, ("start", 200))]).takeovers_ns == []
 
 
 def test_two_that_keep_the_directory_at_once_are_found() -> None:
-    verdict = judge([life("a", 100, ("start", 10)), life("b", 300, ("start", 90))])
+    verdict = judge_tenures([life("a", 100, ("start", 10)), life("b", 300, ("start", 90))])
     assert len(verdict.wrong) == 1
     assert "b kept the directory 10.0 ms before a was ended" in verdict.wrong[0]
 
 
 def test_a_sweep_without_a_tenure_or_in_anothers_is_found() -> None:
-    idle_that_swept = judge([life("a", 100, ("start", 10)), life("b", 300, ("standby", 20), ("sweep", 50))])
+    idle_that_swept = judge_tenures([life("a", 100, ("start", 10)), life("b", 300, ("standby", 20), ("sweep", 50))])
     assert len(idle_that_swept.wrong) == 2
-    after_its_end = judge([life("a", 100, ("start", 10), ("sweep", 150)), life("b", 300, ("start", 130))])
+    after_its_end = judge_tenures([life("a", 100, ("start", 10), ("sweep", 150)), life("b", 300, ("start", 130))])
     assert after_its_end.wrong == ["a swept while b kept the directory"]
 
 

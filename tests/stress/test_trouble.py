@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from lockcache_stress.scenarios import TROUBLE_SCENARIOS
+from lockcache_stress.scenarios.registry import TROUBLE_SCENARIOS
 from tests.stress.support import failed_checks, stress, stress_json
 
 REASONS = {scenario.name: scenario.why_not() for scenario in TROUBLE_SCENARIOS}

@@ -13,8 +13,8 @@ from lockcache.archive.members import Manifest, end_of_archive, entry_header, ma
 from lockcache.archive.packing import Choice, Packed, pack_directory
 from lockcache.archive.unpacking import Acceptance, Unpacked, unpack_archive
 from lockcache.filestream.directory import CacheDirectory
-from lockcache.filestream.layout import Layout, entry_name
-from lockcache.filestream.record import Record, pack
+from lockcache.filestream.disk.layout import Layout, entry_name
+from lockcache.filestream.entry.codec import Record, pack
 
 __all__ = ["CREATED_NS", "USED_NS", "archive_of", "compress", "entry", "member", "packed", "unpacked"]
 

@@ -7,11 +7,11 @@ from pathlib import Path
 
 from hypothesis import settings
 
+from lockcache.filestream.accounting.scan import measure_shard
+from lockcache.filestream.accounting.usage import Slot
 from lockcache.filestream.directory import CacheDirectory
-from lockcache.filestream.layout import SHARDS, Layout, entry_name
-from lockcache.filestream.record import Record
-from lockcache.filestream.scan import measure_shard
-from lockcache.filestream.usage import Slot
+from lockcache.filestream.disk.layout import SHARDS, Layout, entry_name
+from lockcache.filestream.entry.codec import Record
 from lockcache.filestream.writer import EntryWriter
 
 #: For property tests: no example database in the tree, no wall-time limits.

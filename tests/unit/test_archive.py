@@ -15,9 +15,9 @@ from lockcache.archive.packing import Choice, LeftOut
 from lockcache.archive.unpacking import Acceptance, unpack_archive
 from lockcache.errors import ArchiveError
 from lockcache.filestream.directory import CacheDirectory
-from lockcache.filestream.eviction import all_entries
-from lockcache.filestream.layout import Layout, entry_name
-from lockcache.filestream.record import Record, pack, unpack
+from lockcache.filestream.disk.layout import Layout, entry_name
+from lockcache.filestream.entry.codec import Record, pack, unpack
+from lockcache.filestream.eviction.evict import all_entries
 from tests.crash.measure import assert_one_recount_mends_all
 from tests.unit.archives import CREATED_NS, archive_of, entry, packed, unpacked
 

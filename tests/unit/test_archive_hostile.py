@@ -10,15 +10,14 @@ from pathlib import Path
 
 import pytest
 import zstandard
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from lockcache import FileStreamProgramCache
 from lockcache.archive.members import Manifest, end_of_archive, entry_header, manifest_member
 from lockcache.archive.unpacking import Acceptance
 from lockcache.errors import ArchiveError
-from lockcache.filestream.layout import entry_name
-from lockcache.filestream.record import Record, pack
+from lockcache.filestream.disk.layout import entry_name
+from lockcache.filestream.entry.codec import Record, pack
 from tests.unit.archives import archive_of, compress, entry, member, unpacked
 
 MANIFEST = "lockcache-pack.json"

@@ -8,8 +8,8 @@ import pickle
 import pytest
 
 from lockcache import FileStreamProgramCache, InMemoryProgramCache, UnsafeCacheDirError
-from lockcache.filestream.layout import entry_name
-from lockcache.filestream.record import XATTR, Record, pack
+from lockcache.filestream.disk.layout import entry_name
+from lockcache.filestream.entry.codec import XATTR, Record, pack
 from tests.unit.forked import in_child
 from tests.unit.material import on_disk
 

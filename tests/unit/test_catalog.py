@@ -7,13 +7,12 @@ import struct
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 
 from lockcache import Entry, FileStreamProgramCache
-from lockcache.filestream.catalog import Described, describe, find_entry, find_names, read
-from lockcache.filestream.layout import Layout, entry_name
-from lockcache.filestream.record import XATTR
+from lockcache.filestream.disk.layout import Layout, entry_name
+from lockcache.filestream.entry.codec import XATTR
+from lockcache.filestream.entry.describe import Described, describe_entry, find_entry, find_names, read_entry
 
 PTX = b"// Cuda compilation tools, release 13.5, V13.5.37\n.version 9.5\n.target sm_90\n"
 NAME = entry_name(b"k")
@@ -32,7 +31,7 @@ def store(layout: Layout, entry: Entry, **options: bool) -> None:
 def described(layout: Layout, *, keep_metadata: bool = False) -> Described:
     found = find_entry(layout, NAME)
     assert found is not None
-    entry = describe(layout, found, keep_metadata=keep_metadata)
+    entry = describe_entry(layout, found, keep_metadata=keep_metadata)
     assert entry is not None
     return entry
 
@@ -90,7 +89,7 @@ def test_telling_and_reading_are_no_use_of_an_entry(layout: Layout) -> None:
     os.utime(layout.entry(NAME), ns=(10**18, 10**18))
     before = os.stat(layout.entry(NAME))
     assert described(layout).name == NAME
-    contents = read(layout, NAME)
+    contents = read_entry(layout, NAME)
     assert contents is not None
     assert contents.payload == PTX
     after = os.stat(layout.entry(NAME))
@@ -115,7 +114,7 @@ def test_any_attribute_gives_an_answer(layout: Layout, blob: bytes) -> None:
         store(layout, FULL)
     os.setxattr(layout.entry(NAME), XATTR, blob)
     assert described(layout, keep_metadata=True).record in {"whole", "none", "damaged", "newer"}
-    contents = read(layout, NAME)
+    contents = read_entry(layout, NAME)
     assert contents is not None
     assert contents.is_verified is not True
 
@@ -129,14 +128,14 @@ def test_a_kind_that_is_no_short_text_is_left_out(layout: Layout, value: object)
 
 def test_reading_says_whether_the_digest_holds(layout: Layout) -> None:
     store(layout, FULL)
-    assert getattr(read(layout, NAME), "is_verified", None) is True
+    assert getattr(read_entry(layout, NAME), "is_verified", None) is True
     with open(layout.entry(NAME), "r+b") as file:
         file.write(b"y")
-    assert getattr(read(layout, NAME), "is_verified", None) is False
+    assert getattr(read_entry(layout, NAME), "is_verified", None) is False
     os.removexattr(layout.entry(NAME), XATTR)
-    assert getattr(read(layout, NAME), "is_verified", True) is None
+    assert getattr(read_entry(layout, NAME), "is_verified", True) is None
     os.unlink(layout.entry(NAME))
-    assert read(layout, NAME) is None
+    assert read_entry(layout, NAME) is None
 
 
 @pytest.mark.parametrize("plant", ["symlink", "fifo", "directory"])
@@ -158,7 +157,7 @@ def test_an_entry_that_is_gone_since_it_was_listed_is_nothing(layout: Layout) ->
     found = find_entry(layout, NAME)
     assert found is not None
     os.unlink(layout.entry(NAME))
-    assert describe(layout, found) is None
+    assert describe_entry(layout, found) is None
 
 
 def test_an_entry_that_was_replaced_since_it_was_listed_is_described_as_it_is(layout: Layout) -> None:
@@ -166,7 +165,7 @@ def test_an_entry_that_was_replaced_since_it_was_listed_is_described_as_it_is(la
     found = find_entry(layout, NAME)
     assert found is not None
     store(layout, Entry(PTX))
-    entry = describe(layout, found)
+    entry = describe_entry(layout, found)
     assert entry is not None
     assert (entry.kind, entry.record, entry.size_bytes) == ("ptx", "whole", len(PTX))
 

@@ -6,8 +6,8 @@ import os
 
 import pytest
 
-from lockcache.filestream.costs import CostTable
-from lockcache.filestream.layout import Layout, entry_name
+from lockcache.filestream.compile_once.costs import CostTable
+from lockcache.filestream.disk.layout import Layout, entry_name
 
 
 @pytest.fixture

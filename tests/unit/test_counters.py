@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from lockcache import FileStreamProgramCache
-from lockcache.filestream.counters import Counters, CountersReport, read_counters
-from lockcache.filestream.layout import Layout
+from lockcache.filestream.accounting.counters import Counters, CountersReport, read_counters
+from lockcache.filestream.disk.layout import Layout
 
 
 @pytest.fixture

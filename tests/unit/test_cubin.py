@@ -6,11 +6,10 @@ import struct
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
-from lockcache.cli.code import read_code
 from lockcache.cli.cubin import read_kernels
+from lockcache.cli.payload_contents import read_code
 
 
 def elf(sections: list[tuple[str, bytes]], **header: int) -> bytearray:

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from lockcache import FileStreamProgramCache, FormatError, UnsafeCacheDirError
-from lockcache.filestream.directory import check_directory
-from lockcache.filestream.layout import FORMAT_VERSION, Layout
+from lockcache.filestream.disk.layout import FORMAT_VERSION, Layout
+from lockcache.filestream.disk.permissions import check_directory
 from tests.unit.material import descriptors, entry_path, on_disk, open_directory
 
 

@@ -11,11 +11,12 @@ from pathlib import Path
 import psutil
 import pytest
 
-from lockcache.doctor.child import Child, ChildDiedError, ChildHungError
+from lockcache.doctor.checks_process import Child, ChildDiedError, ChildHungError
+from lockcache.doctor.checks_worker import _answer
 from lockcache.doctor.examine import examine
 from lockcache.doctor.findings import DEGRADED, GOOD, NOTE, UNTESTED, UNUSABLE, Finding, Report, Subject
-from lockcache.doctor.mounts import Mount, judge, mount_of
-from lockcache.doctor.worker import _answer
+from lockcache.doctor.mounts import judge
+from lockcache.filestream.disk.mounts import Mount, mount_of
 
 
 @pytest.mark.parametrize(
@@ -73,7 +74,7 @@ def test_a_child_that_does_not_answer_is_given_up_and_the_next_one_answers() -> 
     with pytest.raises(ChildHungError):
         silent.ask({}, 0.2)
     assert time.monotonic() - start < 30
-    peer = Child("lockcache.doctor.peer", own_group=True)
+    peer = Child("lockcache.doctor.second_process", own_group=True)
     try:
         assert peer.ask({"do": "is there", "path": "/"}, 60.0) is True
         assert peer.ask({"do": "is there", "path": "/no such file"}, 60.0) is False
@@ -84,7 +85,7 @@ def test_a_child_that_does_not_answer_is_given_up_and_the_next_one_answers() -> 
 def test_a_child_that_is_asked_nothing_more_ends_by_itself_and_is_killed_if_it_does_not(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    peer = Child("lockcache.doctor.peer", own_group=True)
+    peer = Child("lockcache.doctor.second_process", own_group=True)
     peer.ask({"do": "is there", "path": "/"}, 60.0)
     process = peer._process
     peer.close()
@@ -92,7 +93,7 @@ def test_a_child_that_is_asked_nothing_more_ends_by_itself_and_is_killed_if_it_d
     assert process.returncode == 0
     peer.close()  # nothing is left to end
 
-    monkeypatch.setattr("lockcache.doctor.child._LEAVE_SECONDS", 0.2)
+    monkeypatch.setattr("lockcache.doctor.checks_process._LEAVE_SECONDS", 0.2)
     silent = Child("tests.unit.silent", own_group=True)
     silent.send({})
     process = silent._process
@@ -117,7 +118,7 @@ def test_a_check_whose_process_is_killed_is_not_tested_and_all_others_are(tmp_pa
     def kill_the_worker(check: str, done: int, of: int) -> None:
         if check == "times":
             ours = psutil.Process().children()  # and others, of whatever ran in this process before
-            [worker] = [child for child in ours if "lockcache.doctor.worker" in child.cmdline()]
+            [worker] = [child for child in ours if "lockcache.doctor.checks_worker" in child.cmdline()]
             worker.kill()
 
     report = examine(str(tmp_path), progress=kill_the_worker)
@@ -132,7 +133,7 @@ def test_a_check_whose_process_is_killed_is_not_tested_and_all_others_are(tmp_pa
 def test_a_check_whose_second_process_ends_or_hangs_is_not_tested(
     module: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("lockcache.doctor.child._LEAVE_SECONDS", 0.1)
+    monkeypatch.setattr("lockcache.doctor.checks_process._LEAVE_SECONDS", 0.1)
     monkeypatch.setattr("lockcache.doctor.sharing._PEER_SECONDS", 0.2 if module.endswith("silent") else 60.0)
     monkeypatch.setattr("lockcache.doctor.sharing.Child", lambda _, own_group: Child(module, own_group=own_group))
     subject = Subject(str(tmp_path), "empty", str(tmp_path))

@@ -7,27 +7,18 @@ import threading
 import time
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
-from lockcache.filestream import choosing, eviction
-from lockcache.filestream.choosing import Need
-from lockcache.filestream.eviction import (
-    Evicted,
-    all_entries,
-    choose_victims,
-    evict,
-    remove_victims,
-    sample_entries,
-    sweep,
-)
-from lockcache.filestream.goal import Goal
-from lockcache.filestream.layout import entry_name
-from lockcache.filestream.locks import ProcessLock
+from lockcache.filestream.accounting.scan import Found
+from lockcache.filestream.disk.layout import entry_name
+from lockcache.filestream.disk.locks import ProcessLock
+from lockcache.filestream.entry.codec import Record
+from lockcache.filestream.entry.cost import Prices
+from lockcache.filestream.eviction import choose, evict
+from lockcache.filestream.eviction.choose import Goal, Need, choose_victims
+from lockcache.filestream.eviction.evict import all_entries, evict_to_limit, sample_entries, sweep
+from lockcache.filestream.eviction.remove import Evicted, remove_victims
 from lockcache.filestream.policy import Policy
-from lockcache.filestream.prices import Prices
-from lockcache.filestream.record import Record
-from lockcache.filestream.scan import Found
 from lockcache.filestream.writer import EntryWriter
 from tests.unit.material import (
     entry_path,
@@ -84,13 +75,13 @@ def test_the_victims_are_the_oldest_that_make_enough_room_and_a_batch(sample, ne
 @property_test
 @given(_samples, st.integers(-5, 600), st.integers(0, 5), st.integers(1, 7))
 def test_looking_chunk_by_chunk_chooses_the_same(sample, needed, batch, chunk):
-    before = choosing._CHUNK_ENTRIES
+    before = choose._CHUNK_ENTRIES
     whole = choose_victims(sample, needed, batch)
     try:
-        choosing._CHUNK_ENTRIES = chunk
+        choose._CHUNK_ENTRIES = chunk
         assert choose_victims(sample, needed, batch) == whole
     finally:
-        choosing._CHUNK_ENTRIES = before
+        choose._CHUNK_ENTRIES = before
 
 
 @pytest.mark.parametrize("record_files", [False, True])
@@ -98,7 +89,7 @@ def test_the_least_recently_used_go_and_the_accounting_is_exact(directory, recor
     keys = fill(directory, 10, record_files=record_files)
     size = on_disk(directory.layout.root).bytes // 10
     set_last_use(entry_path(directory.layout.root, keys[0]), 5000)
-    assert evict(directory, 7 * size) == Evicted(3, 3 * size)
+    assert evict_to_limit(directory, 7 * size) == Evicted(3, 3 * size)
     assert present(directory, keys) == [keys[0], *keys[4:]]
     assert directory.usage().total() == on_disk(directory.layout.root) == (7 * size, 7)
     assert os.listdir(directory.layout.tmp) == []
@@ -109,13 +100,13 @@ def test_up_to_the_sample_it_is_exact_lru_whatever_shard_it_starts_with(director
     for start in (0, 100, 255):
         monkeypatch.setattr("random.randrange", lambda stop, start=start: start)
         before = present(directory, keys)
-        removed = evict(directory, directory.usage().total_bytes() - 1)
+        removed = evict_to_limit(directory, directory.usage().total_bytes() - 1)
         assert present(directory, keys) == before[removed.entries :]
 
 
 def test_a_batch_of_a_sixteenth_is_added_so_that_the_next_puts_need_not_look(directory):
     fill(directory, 64)
-    assert evict(directory, 63 * 100).entries == 1 + 64 // 16
+    assert evict_to_limit(directory, 63 * 100).entries == 1 + 64 // 16
 
 
 def test_in_large_caches_only_a_sample_is_looked_at(directory):
@@ -140,7 +131,7 @@ def test_it_stops_when_others_made_room_meanwhile(directory):
 
 def test_nothing_is_evicted_from_a_cache_under_its_limit(directory):
     keys = fill(directory, 5)
-    assert evict(directory, 500) == Evicted()
+    assert evict_to_limit(directory, 500) == Evicted()
     assert sweep(directory, Goal(500), lambda: False) == Evicted()
     assert present(directory, keys) == keys
 
@@ -169,7 +160,7 @@ def test_a_busy_shard_is_passed_over_without_waiting(directory, monkeypatch):
     busy = ProcessLock(directory.layout.lock(shard_of(keys[0])), 1.0)
     with busy:
         monkeypatch.setattr(ProcessLock, "acquire", lambda *_: pytest.fail("waited for a lock"))
-        removed = evict(directory, 800)
+        removed = evict_to_limit(directory, 800)
     assert keys[0] in present(directory, keys)
     assert removed.entries >= 1
     assert directory.usage().total() == on_disk(directory.layout.root)
@@ -183,7 +174,7 @@ def test_many_victims_of_one_shard_go_in_several_holds_of_its_lock(directory, mo
     lock, holds = directory.locks[9], []
     release = ProcessLock.release
     monkeypatch.setattr(ProcessLock, "release", lambda self: (holds.append(self), release(self))[1])
-    assert evict(directory, 0) == Evicted(70, 70)
+    assert evict_to_limit(directory, 0) == Evicted(70, 70)
     assert len(holds) == 3
     assert set(holds) == {lock}
 
@@ -216,7 +207,7 @@ def test_evictors_at_once_remove_no_more_than_one_would(directory):
     def work():
         mine = open_directory(directory.layout.root)
         start.wait(30)
-        results.append(evict(mine, 3200))
+        results.append(evict_to_limit(mine, 3200))
         mine.close()
 
     threads = [threading.Thread(target=work) for _ in range(4)]
@@ -265,7 +256,7 @@ def half_dear(directory, count):
 def test_by_cost_a_writer_evicts_what_is_cheap_to_rebuild(directory):
     dear, cheap = half_dear(directory, 32)
     directory.policy.replace(Policy(None, priority="cost"))
-    assert evict(directory, 2000) == Evicted(14, 1400)
+    assert evict_to_limit(directory, 2000) == Evicted(14, 1400)
     assert present(directory, dear) == dear
     assert len(present(directory, cheap)) == 2
     assert directory.usage().total() == on_disk(directory.layout.root)
@@ -282,7 +273,7 @@ def test_by_cost_a_sweep_evicts_what_is_cheap_to_rebuild_and_no_more_than_asked_
 
 
 def test_in_a_very_large_directory_a_sweep_by_cost_looks_at_the_records_of_the_oldest_only(directory, monkeypatch):
-    monkeypatch.setattr(eviction, "_PRICED_ENTRIES", 10)
+    monkeypatch.setattr(evict, "_PRICED_ENTRIES", 10)
     used_seconds = time.time() - 10_000
     for number in range(60):
         price(directory, b"%d" % number, 10**9 if number < 20 else 1, used_seconds + number)
@@ -297,7 +288,7 @@ def test_in_a_very_large_directory_a_sweep_by_cost_looks_at_the_records_of_the_o
 def test_by_last_use_no_record_is_read(directory, monkeypatch):
     fill(directory, 40)
     monkeypatch.setattr(os, "getxattr", lambda *_, **__: pytest.fail("read a record"))
-    assert evict(directory, 3000).entries >= 10
+    assert evict_to_limit(directory, 3000).entries >= 10
     assert sweep(directory, Goal(1000), lambda: False).entries >= 15
 
 
@@ -333,25 +324,25 @@ def spread(directory, count):
 @pytest.mark.parametrize("needed", [0, 1, 90, 200, 899, 900, 901])
 def test_what_a_few_shards_say_of_all_changes_nothing_of_what_is_chosen(directory, monkeypatch, needed):
     names = spread(directory, 900)
-    monkeypatch.setattr(eviction, "_GUESSED_FROM_ENTRIES", 1)
-    chosen = eviction.choose_of_all(directory.layout, Need(needed), lambda: False)
+    monkeypatch.setattr(evict, "_GUESSED_FROM_ENTRIES", 1)
+    chosen = evict.choose_of_all(directory.layout, Need(needed), lambda: False)
     assert [found.name for found in chosen] == names[:needed]
-    chosen = eviction.choose_of_all(directory.layout, Need(0, needed), lambda: False)
+    chosen = evict.choose_of_all(directory.layout, Need(0, needed), lambda: False)
     assert [found.name for found in chosen] == names[:needed]
 
 
 @pytest.mark.parametrize("priority", ["lru", "cost"])
 def test_a_guess_that_was_too_low_costs_a_second_look_and_no_entry(directory, monkeypatch, priority):
     names = spread(directory, 300)
-    monkeypatch.setattr(eviction, "_PRICED_ENTRIES", 10)
-    monkeypatch.setattr(eviction, "_guess_latest_ns", lambda *_: 1050 * 10**9)
+    monkeypatch.setattr(evict, "_PRICED_ENTRIES", 10)
+    monkeypatch.setattr(evict, "_guess_latest_ns", lambda *_: 1050 * 10**9)
     looks = []
-    show = eviction._show
-    monkeypatch.setattr(eviction, "_show", lambda *arguments: (looks.append(1), show(*arguments))[1])
-    chosen = eviction.choose_of_all(directory.layout, Need(100), lambda: False, priority)
+    show = evict._show
+    monkeypatch.setattr(evict, "_show", lambda *arguments: (looks.append(1), show(*arguments))[1])
+    chosen = evict.choose_of_all(directory.layout, Need(100), lambda: False, priority)
     assert [found.name for found in chosen] == names[:100]
     assert len(looks) == 2
-    chosen = eviction.choose_of_all(directory.layout, Need(10), lambda: False, priority)
+    chosen = evict.choose_of_all(directory.layout, Need(10), lambda: False, priority)
     assert [found.name for found in chosen] == names[:10]
     assert len(looks) == 3
 

@@ -8,7 +8,7 @@ import stat
 
 import pytest
 
-from lockcache.filestream.folders import (
+from lockcache.filestream.disk.folders import (
     PlantedFolderError,
     create_file,
     make_folder,

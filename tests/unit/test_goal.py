@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from lockcache.filestream.goal import Goal
-from lockcache.filestream.usage import Slot
+from lockcache.filestream.accounting.usage import Slot
+from lockcache.filestream.eviction.choose import Goal
 
 HELD = Slot(1000, 10)
 

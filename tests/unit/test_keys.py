@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import example, given, settings
-from hypothesis import strategies as st
+from hypothesis import example, given, settings, strategies as st
 
 from lockcache.errors import LockcacheError, UncacheableError
 from lockcache.keys import hashing, make_program_cache_key, scan, versions

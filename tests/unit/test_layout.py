@@ -6,10 +6,9 @@ import hashlib
 import string
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
-from lockcache.filestream.layout import SHARDS, Layout, StagedName, entry_name, is_entry_file, parse_staged_name
+from lockcache.filestream.disk.layout import SHARDS, Layout, StagedName, entry_name, is_entry_file, parse_staged_name
 from tests.unit.material import property_test
 
 GOOD = "ab.123.0123456789abcdef.42.1700000000.1f"

@@ -6,10 +6,10 @@ import os
 
 import pytest
 
-from lockcache.filestream.folders import open_folder
-from lockcache.filestream.layout import Layout, entry_name
-from lockcache.filestream.lease import Holder, Lease, holder_of, reap_lease, take_lease
-from lockcache.filestream.owner import myself
+from lockcache.filestream.compile_once.lease import Holder, Lease, holder_of, reap_lease, take_lease
+from lockcache.filestream.disk.folders import open_folder
+from lockcache.filestream.disk.layout import Layout, entry_name
+from lockcache.filestream.disk.owners import myself
 from tests.unit.forked import in_child
 
 NAME, OTHER = entry_name(b"k"), entry_name(b"other")

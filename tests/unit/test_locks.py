@@ -12,16 +12,16 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from lockcache.errors import LockTimeoutError
-from lockcache.filestream import locks
-from lockcache.filestream.layout import Layout
-from lockcache.filestream.locks import ProcessLock, ShardLocks, _is_in_lower_half
+from lockcache.filestream.disk import locks
+from lockcache.filestream.disk.layout import Layout
+from lockcache.filestream.disk.locks import ProcessLock, ShardLocks, _is_in_lower_half
 from tests.unit.forked import in_child
 from tests.unit.material import descriptors
 
 # A process that takes the lock, says so, and keeps it until it is told to end.
 HOLD = """
 import sys
-from lockcache.filestream.locks import ProcessLock
+from lockcache.filestream.disk.locks import ProcessLock
 lock = ProcessLock(sys.argv[1], 30.0)
 lock.acquire(30.0)
 print("held", flush=True)
@@ -108,7 +108,7 @@ def test_processes_exclude_each_other(lock, path, tmp_path):
     code = """
 import sys
 from pathlib import Path
-from lockcache.filestream.locks import ProcessLock
+from lockcache.filestream.disk.locks import ProcessLock
 lock, counter = ProcessLock(sys.argv[1], 60.0), Path(sys.argv[2])
 for _ in range(100):
     with lock:
@@ -304,7 +304,7 @@ def test_a_file_system_that_refuses_to_lock_is_an_error_and_not_a_free_pass(lock
     def refuse(fd, blocking):
         raise OSError(95, "Operation not supported")
 
-    monkeypatch.setattr("lockcache.filestream.locks.lock_descriptor", refuse)
+    monkeypatch.setattr("lockcache.filestream.disk.locks.lock_descriptor", refuse)
     with pytest.raises(LockTimeoutError, match="refuses to lock"):
         lock.acquire(0.1)
     monkeypatch.undo()
@@ -333,7 +333,7 @@ def test_a_lock_that_another_holder_gives_back_within_the_timeout_is_taken(path,
         holder.release()
         monkeypatch.undo()
 
-    monkeypatch.setattr("lockcache.filestream.locks.time.sleep", gives_back)
+    monkeypatch.setattr("lockcache.filestream.disk.locks.time.sleep", gives_back)
     lock.acquire(0.9)  # less than a second: what is left is compared with nothing else
     lock.release()
     holder.close()
@@ -341,7 +341,7 @@ def test_a_lock_that_another_holder_gives_back_within_the_timeout_is_taken(path,
 
 @pytest.mark.parametrize("keeps_open", [True, False])
 def test_a_descriptor_is_kept_for_the_next_time_unless_there_are_few_of_them(path, lock, keeps_open, monkeypatch):
-    monkeypatch.setattr("lockcache.filestream.locks._is_in_lower_half", lambda fd: keeps_open)
+    monkeypatch.setattr("lockcache.filestream.disk.locks._is_in_lower_half", lambda fd: keeps_open)
     before = len(descriptors())
     for _ in range(2):
         with lock:
@@ -351,5 +351,5 @@ def test_a_descriptor_is_kept_for_the_next_time_unless_there_are_few_of_them(pat
 
 @pytest.mark.parametrize("limit, kept", [(1000, [True, True, False]), (resource.RLIM_INFINITY, [True, True, True])])
 def test_descriptors_in_the_upper_half_of_what_the_process_may_have_are_not_kept(limit, kept, monkeypatch):
-    monkeypatch.setattr("lockcache.filestream.locks.resource.getrlimit", lambda _: (limit, limit))
+    monkeypatch.setattr("lockcache.filestream.disk.locks.resource.getrlimit", lambda _: (limit, limit))
     assert [_is_in_lower_half(fd) for fd in (3, 499, 500)] == kept

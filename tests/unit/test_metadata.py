@@ -6,8 +6,7 @@ import json
 import math
 
 import pytest
-from hypothesis import example, given
-from hypothesis import strategies as st
+from hypothesis import example, given, strategies as st
 
 from lockcache.metadata import decode, encode
 from tests.unit.material import property_test

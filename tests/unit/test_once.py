@@ -7,10 +7,10 @@ import time
 import pytest
 
 from lockcache import FileStreamProgramCache
-from lockcache.filestream.layout import entry_name
-from lockcache.filestream.lease import Holder
-from lockcache.filestream.once import _Wait
-from lockcache.filestream.owner import myself
+from lockcache.filestream.compile_once.lease import Holder
+from lockcache.filestream.compile_once.turns import _Wait
+from lockcache.filestream.disk.layout import entry_name
+from lockcache.filestream.disk.owners import myself
 
 SECOND_NS = 10**9
 

@@ -8,14 +8,14 @@ import sys
 
 import pytest
 
-from lockcache.filestream.owner import Owner, is_alive, myself, next_serial
+from lockcache.filestream.disk.owners import Owner, is_alive, myself, next_serial
 from tests.unit.forked import in_child
 
 
 @pytest.fixture
 def other():
     """A living process that waits for us, with what it says of itself."""
-    code = "import sys; from lockcache.filestream.owner import myself; print(*myself(), flush=True); sys.stdin.read()"
+    code = "import sys; from lockcache.filestream.disk import myself; print(*myself(), flush=True); sys.stdin.read()"
     with subprocess.Popen(
         [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as process:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from lockcache import FileStreamProgramCache, PolicyError
-from lockcache.filestream.layout import Layout
+from lockcache.filestream.disk.layout import Layout
 from lockcache.filestream.policy import Policy, PolicyFile
 from tests.unit.material import on_disk
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from lockcache import FileStreamProgramCache
-from lockcache.filestream.layout import Layout
-from lockcache.filestream.presence import is_cache
+from lockcache.filestream.directory import is_cache
+from lockcache.filestream.disk.layout import Layout
 
 
 def make(root: Path, names: Iterable[str]) -> None:

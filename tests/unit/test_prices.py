@@ -6,10 +6,10 @@ import os
 
 import pytest
 
-from lockcache.filestream.layout import entry_name
-from lockcache.filestream.prices import Prices
-from lockcache.filestream.record import HEAD_BYTES, XATTR, Record
-from lockcache.filestream.scan import scan_shard
+from lockcache.filestream.accounting.scan import scan_shard
+from lockcache.filestream.disk.layout import entry_name
+from lockcache.filestream.entry.codec import HEAD_BYTES, XATTR, Record
+from lockcache.filestream.entry.cost import Prices
 from lockcache.filestream.writer import EntryWriter
 from tests.unit.material import entry_path, open_directory, record_path, shard_of
 

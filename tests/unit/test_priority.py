@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
-from lockcache.filestream.priority import PRIORITIES, least_worth_first
-from lockcache.filestream.scan import Found
+from lockcache.filestream.accounting.scan import Found
+from lockcache.filestream.eviction.choose import least_worth_first
+from lockcache.filestream.policy import PRIORITIES
 from tests.unit.material import property_test
 
 NOW_NS = 10**18

@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from lockcache import FileStreamProgramCache
-from lockcache.filestream import quarantine
-from lockcache.filestream.layout import QuarantinedName, entry_name, parse_quarantined_name
-from lockcache.filestream.locks import ProcessLock
+from lockcache.filestream.disk.layout import QuarantinedName, entry_name, parse_quarantined_name
+from lockcache.filestream.disk.locks import ProcessLock
 from lockcache.filestream.policy import Policy
-from lockcache.filestream.quarantine import list_quarantine, measure_quarantine, trim_quarantine
-from lockcache.filestream.recovery import recount_all
-from lockcache.filestream.verify import verify_entry
+from lockcache.filestream.repair import quarantine
+from lockcache.filestream.repair.quarantine import list_quarantine, measure_quarantine, trim_quarantine
+from lockcache.filestream.repair.recount import recount_all
+from lockcache.filestream.repair.verify import verify_entry
 from tests.crash.damage import DAMAGES
 from tests.unit.material import entry_path, on_disk, open_directory, put, shard_of
 

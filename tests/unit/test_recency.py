@@ -7,7 +7,7 @@ import os
 import pytest
 
 from lockcache import FileStreamProgramCache
-from lockcache.filestream.recency import ReadRecency, Recency, last_use_ns
+from lockcache.filestream.disk.recency import ReadRecency, Recency, last_use_ns
 from tests.unit.material import entry_path, set_last_use
 
 
@@ -79,7 +79,7 @@ def test_where_times_may_not_be_set_now_is_said_instead(tmp_path, monkeypatch):
             raise PermissionError(1, "Operation not permitted")
         return utime(fd)
 
-    monkeypatch.setattr("lockcache.filestream.recency._utime", refuse_explicit)
+    monkeypatch.setattr("lockcache.filestream.disk.recency._utime", refuse_explicit)
     file = tmp_path / "f"
     file.touch()
     set_last_use(file, 1000)
@@ -97,7 +97,7 @@ def test_a_use_that_cannot_be_stated_is_counted_and_not_raised(tmp_path, monkeyp
     def refuse(fd, *arguments, **keywords):
         raise OSError(30, "Read-only file system")
 
-    monkeypatch.setattr("lockcache.filestream.recency._utime", refuse)
+    monkeypatch.setattr("lockcache.filestream.disk.recency._utime", refuse)
     recency = Recency(str(tmp_path))
     recency.touch(0)
     recency.touch(0)
@@ -106,7 +106,7 @@ def test_a_use_that_cannot_be_stated_is_counted_and_not_raised(tmp_path, monkeyp
 
 def test_on_a_network_file_system_a_use_is_stated_once_a_minute(tmp_path, monkeypatch):
     # A fake for the kind of file system; what is stated is stated on a real file.
-    monkeypatch.setattr("lockcache.filestream.recency._is_network", lambda root: True)
+    monkeypatch.setattr("lockcache.filestream.disk.recency.is_network", lambda root: True)
     file = tmp_path / "f"
     file.touch()
     recency = Recency(str(tmp_path))

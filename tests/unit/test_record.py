@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
-from lockcache.filestream.layout import entry_name
-from lockcache.filestream.record import (
+from lockcache.filestream.disk.layout import entry_name
+from lockcache.filestream.entry.codec import (
     HEAD_BYTES,
     LONG_PAYLOAD,
     ORDINARY,

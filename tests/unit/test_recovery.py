@@ -10,12 +10,12 @@ import pytest
 
 from lockcache import FileStreamProgramCache
 from lockcache.errors import LockTimeoutError
-from lockcache.filestream.layout import StagedName, entry_name
-from lockcache.filestream.locks import ProcessLock
-from lockcache.filestream.owner import myself
-from lockcache.filestream.recovery import reap, recount, recount_all, recount_drifted
-from lockcache.filestream.usage import Slot
-from lockcache.filestream.write import StagedEntry
+from lockcache.filestream.accounting.usage import Slot
+from lockcache.filestream.disk.layout import StagedName, entry_name
+from lockcache.filestream.disk.locks import ProcessLock
+from lockcache.filestream.disk.owners import myself
+from lockcache.filestream.entry.staging import StagedEntry
+from lockcache.filestream.repair.recount import reap, recount_all, recount_drifted, recount_shard
 from tests.unit.material import entry_path, on_disk, open_directory, put, record_path, set_last_use, shard_of
 
 SHARD = shard_of(b"k")
@@ -32,7 +32,7 @@ def directory(cache_path):
 @pytest.fixture(scope="module")
 def dead():
     """An owner on this host who is no more."""
-    code = "from lockcache.filestream.owner import myself; print(*myself())"
+    code = "from lockcache.filestream.disk.owners import myself; print(*myself())"
     host, pid, start = subprocess.run(
         [sys.executable, "-c", code], check=True, capture_output=True, text=True
     ).stdout.split()
@@ -61,7 +61,7 @@ def test_a_dead_owners_staged_file_goes_with_its_reservation(directory, dead):
 
 def test_a_dead_owners_file_goes_at_a_recount_however_young_it_is(directory, dead):
     path = stage_as(directory, dead, age_seconds=0)
-    repair = recount(directory, SHARD)
+    repair = recount_shard(directory, SHARD)
     assert (repair.before, repair.after, repair.drift_bytes) == (Slot(500, 0), Slot(0, 0), 500)
     assert not os.path.exists(path)
 
@@ -149,7 +149,7 @@ def test_a_record_without_an_entry_goes_and_one_with_an_entry_stays(directory):
 def test_a_recount_waits_for_the_shard_and_no_longer_than_its_timeout(directory):
     busy = ProcessLock(directory.layout.lock(SHARD), 1.0)
     with busy, pytest.raises(LockTimeoutError):
-        recount(directory, SHARD, 0.01)
+        recount_shard(directory, SHARD, 0.01)
     busy.close()
 
 

@@ -6,8 +6,8 @@ import os
 
 import pytest
 
-from lockcache.filestream.layout import Layout
-from lockcache.filestream.replace import replace_file, write_all
+from lockcache.filestream.disk.files import replace_file, write_all
+from lockcache.filestream.disk.layout import Layout
 
 
 @pytest.fixture

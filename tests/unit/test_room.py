@@ -10,17 +10,17 @@ import sys
 import pytest
 
 from lockcache import FileStreamProgramCache
-from lockcache.filestream.layout import Layout, entry_name
+from lockcache.filestream.disk.layout import Layout, entry_name
+from lockcache.filestream.entry.staging import StagedEntry
 from lockcache.filestream.room import make_room
-from lockcache.filestream.write import StagedEntry
 from tests.unit.material import on_disk, open_directory, put, set_last_use
 
 # Reserves 900 bytes and dies without a word.
 DIE = """
 import os, sys
 from lockcache.filestream.directory import CacheDirectory
-from lockcache.filestream.layout import entry_name
-from lockcache.filestream.write import StagedEntry
+from lockcache.filestream.disk.layout import entry_name
+from lockcache.filestream.entry.staging import StagedEntry
 staged = StagedEntry(CacheDirectory(sys.argv[1], 5.0), entry_name(b"of the dead"), 900)
 staged.reserve()
 os.kill(os.getpid(), 9)

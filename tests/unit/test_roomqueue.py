@@ -12,17 +12,17 @@ import time
 import pytest
 
 from lockcache import FileStreamProgramCache
-from lockcache.filestream.layout import Layout, entry_name
-from lockcache.filestream.locks import ProcessLock
-from lockcache.filestream.roomqueue import RoomQueue
-from lockcache.filestream.write import StagedEntry
+from lockcache.filestream.disk.layout import Layout, entry_name
+from lockcache.filestream.disk.locks import ProcessLock
+from lockcache.filestream.entry.staging import StagedEntry
+from lockcache.filestream.room import RoomQueue
 from tests.unit.material import open_directory, put
 
 # A writer that is the head of the queue, says so, and never tries.
 HEAD = """
 import sys, time
 from lockcache.filestream.directory import CacheDirectory
-from lockcache.filestream.roomqueue import RoomQueue
+from lockcache.filestream.room import RoomQueue
 queue = RoomQueue(CacheDirectory(sys.argv[1], 5.0))
 queue.wait(time.monotonic() + 30)
 print("head", flush=True)

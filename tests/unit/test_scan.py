@@ -6,9 +6,9 @@ import os
 
 import pytest
 
-from lockcache.filestream.layout import SHARDS, Layout, StagedName
-from lockcache.filestream.scan import count_shard, measure_shard, scan_records, scan_shard, staged_files
-from lockcache.filestream.usage import Slot
+from lockcache.filestream.accounting.scan import count_shard, measure_shard, scan_records, scan_shard, staged_files
+from lockcache.filestream.accounting.usage import Slot
+from lockcache.filestream.disk.layout import SHARDS, Layout, StagedName
 from tests.crash.traced import run_traced
 from tests.unit.material import keys_in_shard, open_directory, put
 
@@ -101,8 +101,8 @@ def test_an_unlinked_entry_is_passed_over_in_the_middle_of_a_walk(directory):
 
 LOOK = """
 import errno, sys
-from lockcache.filestream.layout import Layout
-from lockcache.filestream.scan import count_shard, measure_shard, quarantined_files, scan_shard, staged_files
+from lockcache.filestream.disk.layout import Layout
+from lockcache.filestream.accounting.scan import count_shard, measure_shard, quarantined_files, scan_shard, staged_files
 layout = Layout(sys.argv[1])
 LOOKS = {
     "count": lambda: count_shard(layout, 7),

@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 
 from lockcache import Entry, FileStreamProgramCache
-from lockcache.filestream.catalog import Described, find_entry
+from lockcache.filestream.accounting.scan import Found
 from lockcache.filestream.directory import CacheDirectory
-from lockcache.filestream.goal import Goal
-from lockcache.filestream.layout import entry_name
-from lockcache.filestream.recovery import recount_all
-from lockcache.filestream.scan import Found
-from lockcache.filestream.selection import Selection, choose, evict_selected, select
+from lockcache.filestream.disk.layout import entry_name
+from lockcache.filestream.entry.describe import Described, find_entry
+from lockcache.filestream.eviction.choose import Goal
+from lockcache.filestream.eviction.select import Selection, choose_selected, evict_selected, select_entries
+from lockcache.filestream.repair.recount import recount_all
 
 
 def entry(**known: str) -> Described:
@@ -62,7 +62,7 @@ def opened(cache_path: Path) -> CacheDirectory:
 
 
 def chosen(opened: CacheDirectory, selection: Selection, needed_bytes: int | None = None) -> list[Found]:
-    return choose(opened.layout, selection, needed_bytes, time.time_ns(), lambda: None)
+    return choose_selected(opened.layout, selection, needed_bytes, time.time_ns(), lambda: None)
 
 
 def test_what_is_meant_goes_and_the_accounting_is_exact(opened: CacheDirectory) -> None:
@@ -112,8 +112,8 @@ def test_nothing_that_is_not_known_is_taken_for_something(cache_path: Path) -> N
         cache["k"] = b"plain"
     layout = CacheDirectory(str(cache_path), 5.0).layout
     now_ns = time.time_ns()
-    assert list(select(layout, Selection(arch="sm_*"), now_ns)) == []
-    assert len(list(select(layout, Selection(arch="unknown"), now_ns))) == 1
+    assert list(select_entries(layout, Selection(arch="sm_*"), now_ns)) == []
+    assert len(list(select_entries(layout, Selection(arch="unknown"), now_ns))) == 1
 
 
 def test_an_eviction_that_is_told_to_stop_leaves_the_rest_and_exact_accounting(opened: CacheDirectory) -> None:

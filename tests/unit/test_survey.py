@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from lockcache import FileStreamProgramCache
-from lockcache.filestream import survey
-from lockcache.filestream.layout import SHARDS, Layout, entry_name
-from lockcache.filestream.usage import Slot
+from lockcache.filestream.accounting import measure
+from lockcache.filestream.accounting.usage import Slot
+from lockcache.filestream.disk.layout import SHARDS, Layout, entry_name
 
 
 @pytest.fixture
@@ -23,14 +23,14 @@ def layout(cache_path: Path) -> Layout:
 
 
 def test_what_is_accounted_for_is_what_is_measured(layout: Layout) -> None:
-    assert survey.accounted(layout) == survey.measured(layout)
-    assert survey.find_drift(layout) == (0, 0, 0, 0)
+    assert measure.accounted(layout) == measure.measured(layout)
+    assert measure.find_drift(layout) == (0, 0, 0, 0)
 
 
 def test_an_entry_that_nobody_accounted_for_is_drift(layout: Layout) -> None:
     os.truncate(layout.entry(entry_name(b"a")), 130)
     os.unlink(layout.entry(entry_name(b"b")))
-    assert survey.find_drift(layout) == (50 - 30, 1, 2, 0)
+    assert measure.find_drift(layout) == (50 - 30, 1, 2, 0)
 
 
 def test_a_shard_that_is_written_all_the_while_is_busy_and_no_drift(
@@ -45,9 +45,9 @@ def test_a_shard_that_is_written_all_the_while_is_busy_and_no_drift(
         slots[shard] = Slot(next(numbers), 1)
         return slots
 
-    survey_accounted = survey.accounted
-    monkeypatch.setattr(survey, "accounted", writing)
-    assert survey.find_drift(layout) == (0, 0, 0, 1)
+    survey_accounted = measure.accounted
+    monkeypatch.setattr(measure, "accounted", writing)
+    assert measure.find_drift(layout) == (0, 0, 0, 1)
 
 
 @pytest.mark.parametrize("plant", ["nothing", "short", "fifo", "directory", "symlink"])
@@ -63,13 +63,13 @@ def test_a_page_that_is_none_is_no_accounting_and_nothing_is_made(layout: Layout
         "symlink": lambda: page.symlink_to(tmp_path / "page"),
     }[plant]()
     before = sorted(Path(layout.root).rglob("*"))
-    assert survey.accounted(layout) is None
+    assert measure.accounted(layout) is None
     told: list[None] = []
-    assert sum(slot.bytes for slot in survey.measured(layout, lambda: told.append(None))) == 150
+    assert sum(slot.bytes for slot in measure.measured(layout, lambda: told.append(None))) == 150
     assert len(told) == SHARDS
     assert sorted(Path(layout.root).rglob("*")) == before
 
 
 def test_writes_under_way_are_told_by_their_names(layout: Layout) -> None:
     Path(layout.tmp, "ab.700.0123456789abcdef.1.1.1").touch()
-    assert survey.staged(layout) == (700, 1)
+    assert measure.staged(layout) == (700, 1)

@@ -7,11 +7,10 @@ import os
 import struct
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
-from lockcache.filestream.layout import SHARDS
-from lockcache.filestream.usage import PAGE_BYTES, Slot, UsagePage, encode_page
+from lockcache.filestream.accounting.usage import PAGE_BYTES, Slot, UsagePage, encode_page
+from lockcache.filestream.disk.layout import SHARDS
 from tests.unit.material import descriptors, property_test
 
 EMPTY = [Slot(0, 0)] * SHARDS

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from lockcache.filestream.checking import WRONG
 from lockcache.filestream.directory import CacheDirectory
-from lockcache.filestream.layout import entry_name
-from lockcache.filestream.locks import ProcessLock
-from lockcache.filestream.read import EntryReader
-from lockcache.filestream.recency import Recency
-from lockcache.filestream.verify import entry_names, verify_entry, verify_in_steps, verify_shard
+from lockcache.filestream.disk.layout import entry_name
+from lockcache.filestream.disk.locks import ProcessLock
+from lockcache.filestream.disk.recency import Recency
+from lockcache.filestream.entry.reader import EntryReader
+from lockcache.filestream.entry.verdict import WRONG
+from lockcache.filestream.repair.verify import entry_names, verify_entry, verify_in_steps, verify_shard
 from tests.crash.damage import ATTRIBUTE_DAMAGES, DAMAGES
 from tests.unit.material import descriptors, entry_path, on_disk, open_directory, put, record_path, shard_of
 
@@ -166,7 +166,7 @@ def test_looking_is_no_use(directory):
 AS_ANOTHER_USER = """
 import json, os, sys
 from lockcache.filestream.directory import CacheDirectory
-from lockcache.filestream.verify import verify_entry
+from lockcache.filestream.repair.verify import verify_entry
 os.setgroups([]), os.setgid(65534), os.setuid(65534)
 directory = CacheDirectory(sys.argv[1], 1.0)
 for may_use in (False, True):
@@ -289,7 +289,7 @@ def test_repairing_moves_what_is_corrupt_into_quarantine_with_its_record(directo
     content, attributes = path.read_bytes(), os.listxattr(path)
     record = Path(record_path(directory.layout.root))
     record_bytes = record.read_bytes() if record.exists() else None
-    from lockcache.filestream.recovery import recount_all
+    from lockcache.filestream.repair.recount import recount_all
 
     recount_all(directory)
     before = directory.usage().total()
@@ -312,7 +312,7 @@ def test_repairing_moves_what_is_corrupt_into_quarantine_with_its_record(directo
 def test_repairing_moves_what_is_planted_without_following_it(directory, damage):
     put(directory, b"k", PAYLOAD)
     DAMAGES[damage](Path(entry_path(directory.layout.root)))
-    from lockcache.filestream.recovery import recount_all
+    from lockcache.filestream.repair.recount import recount_all
 
     recount_all(directory)
     before = directory.usage().total()

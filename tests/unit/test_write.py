@@ -7,11 +7,12 @@ import os
 
 import pytest
 
-from lockcache.filestream.layout import StagedName, entry_name, parse_staged_name
-from lockcache.filestream.locks import ProcessLock
-from lockcache.filestream.owner import myself
-from lockcache.filestream.record import HEAD_BYTES, XATTR, Record, pack
-from lockcache.filestream.write import AttributeRefusedError, RecordPlacement, StagedEntry, remove_entry
+from lockcache.filestream.disk.layout import StagedName, entry_name, parse_staged_name
+from lockcache.filestream.disk.locks import ProcessLock
+from lockcache.filestream.disk.owners import myself
+from lockcache.filestream.entry.codec import HEAD_BYTES, XATTR, Record, pack
+from lockcache.filestream.entry.removal import remove_entry
+from lockcache.filestream.entry.staging import AttributeRefusedError, RecordPlacement, StagedEntry
 from tests.unit.material import descriptors, entry_path, on_disk, open_directory, put, record_path, shard_of
 
 NAME = entry_name(b"k")

@@ -9,8 +9,8 @@ import os
 import pytest
 
 from lockcache import Entry, FileStreamProgramCache
-from lockcache.filestream.layout import Layout
-from lockcache.filestream.locks import ProcessLock
+from lockcache.filestream.disk.layout import Layout
+from lockcache.filestream.disk.locks import ProcessLock
 from tests.unit.material import entry_path, keys_in_shard, on_disk, record_path, shard_of
 
 

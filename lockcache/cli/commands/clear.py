@@ -6,10 +6,9 @@ import click
 
 from lockcache import FileStreamProgramCache
 from lockcache.cli import options
-from lockcache.cli.opening import open_directory, recounted_when_interrupted
+from lockcache.cli.open_directory import open_directory, recounted_when_interrupted
 from lockcache.cli.output import ask, print_json
-from lockcache.filestream.layout import SHARDS
-from lockcache.filestream.scan import count_shard
+from lockcache.lowlevel import SHARDS, count_shard
 
 __all__ = ["command"]
 

@@ -11,11 +11,11 @@ import click
 
 from lockcache.arguments import resolve_path
 from lockcache.cli import options
-from lockcache.cli.ending import end_in_order
 from lockcache.cli.output import plain, print_json
+from lockcache.cli.signals import end_in_order
 from lockcache.doctor.examine import TIMEOUT_SECONDS, examine
 from lockcache.doctor.findings import DEGRADED, GOOD, NOTE, UNUSABLE, Report
-from lockcache.doctor.origin import origin
+from lockcache.doctor.path_source import origin
 
 __all__ = ["command"]
 

@@ -13,15 +13,21 @@ import click
 
 from lockcache.cli import options
 from lockcache.cli.filters import FILTERS_IN_WORDS, filters, selection_of
-from lockcache.cli.opening import held, look, open_directory
+from lockcache.cli.open_directory import held, look, open_directory
 from lockcache.cli.output import confirm, print_facts, size_in_words
 from lockcache.cli.progress import step_bar
-from lockcache.filestream.goal import Goal
-from lockcache.filestream.layout import SHARDS, Layout
-from lockcache.filestream.recovery import recount_all
-from lockcache.filestream.removal import Evicted
-from lockcache.filestream.scan import Found, measure_shard
-from lockcache.filestream.selection import Selection, choose, evict_selected
+from lockcache.lowlevel import (
+    SHARDS,
+    Evicted,
+    Found,
+    Goal,
+    Layout,
+    Selection,
+    choose_selected,
+    evict_selected,
+    measure_shard,
+    recount_all,
+)
 from lockcache.sizes import format_size
 
 __all__ = ["command"]
@@ -107,7 +113,7 @@ def _choose(layout: Layout, selection: Selection, needed_bytes: int | None) -> l
     if needed_bytes == 0:
         return []
     with step_bar("looking", SHARDS) as advance:
-        return choose(layout, selection, needed_bytes, time.time_ns(), lambda: advance(1))
+        return choose_selected(layout, selection, needed_bytes, time.time_ns(), lambda: advance(1))
 
 
 def _report(

@@ -12,12 +12,11 @@ from typing import Any, Final
 import click
 
 from lockcache.cli import options
-from lockcache.cli.naming import complete_name, resolve_name
-from lockcache.cli.opening import look
+from lockcache.cli.key_argument import complete_name, resolve_name
+from lockcache.cli.open_directory import look
 from lockcache.cli.output import elapsed, plain, print_json, print_table, size_in_words, span
-from lockcache.filestream.catalog import Described, Read, describe, find_entry, read
-from lockcache.filestream.layout import Layout
-from lockcache.filestream.signing import load_keys
+from lockcache.filestream.entry import Read, load_keys
+from lockcache.lowlevel import Described, Layout, describe_entry, find_entry, read_entry
 
 __all__ = ["command"]
 
@@ -69,7 +68,7 @@ def _inspect(layout: Layout, name: str) -> dict[str, Any]:
     if contents is None:
         body["not_read"] = refusal
     else:
-        from lockcache.cli.code import read_code
+        from lockcache.cli.payload_contents import read_code
 
         body["code"] = read_code(contents.payload)
     return body
@@ -77,11 +76,11 @@ def _inspect(layout: Layout, name: str) -> dict[str, Any]:
 
 def _look(layout: Layout, name: str) -> tuple[Described, Read | None, str]:
     found = find_entry(layout, name)
-    entry = None if found is None else describe(layout, found, keep_metadata=True)
+    entry = None if found is None else describe_entry(layout, found, keep_metadata=True)
     if entry is None:
         raise click.ClickException(f"the entry {name} was removed just now")
     try:
-        contents = read(layout, name, load_keys(None))
+        contents = read_entry(layout, name, load_keys(None))
     except PermissionError as error:
         is_use = error.errno == errno.EPERM  # what O_NOATIME answers to who is not the owner
         return entry, None, "it belongs to another user: reading it would count as a use" if is_use else str(error)

@@ -14,8 +14,8 @@ import click
 
 from lockcache.cli import options
 from lockcache.cli.output import print_json
-from lockcache.filestream.replace import naming, write_all
-from lockcache.filestream.signing import encode_key, new_key, read_key_file
+from lockcache.filestream.disk import naming, write_all
+from lockcache.filestream.entry import encode_key, new_key, read_key_file
 
 __all__ = ["command"]
 

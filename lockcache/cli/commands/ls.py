@@ -16,13 +16,10 @@ import click
 
 from lockcache.cli import options
 from lockcache.cli.filters import FILTERS_IN_WORDS, filters, selection_of
-from lockcache.cli.opening import look
+from lockcache.cli.open_directory import look
 from lockcache.cli.output import elapsed, plain, span
 from lockcache.cli.progress import step_bar
-from lockcache.filestream.catalog import Described, describe
-from lockcache.filestream.layout import SHARDS, Layout
-from lockcache.filestream.scan import Found
-from lockcache.filestream.selection import Selection, select
+from lockcache.lowlevel import SHARDS, Described, Found, Layout, Selection, describe_entry, select_entries
 from lockcache.sizes import format_size
 
 __all__ = ["command"]
@@ -88,11 +85,11 @@ def command(
 def _ordered(layout: Layout, selection: Selection, sort: str, reverse: bool, limit: int | None) -> Iterator[Described]:
     if sort == "none":
         # No bar: the lines show how it goes.
-        streamed = _described(layout, select(layout, selection, time.time_ns()))
+        streamed = _described(layout, select_entries(layout, selection, time.time_ns()))
         yield from (entry for _, entry in zip(range(limit), streamed, strict=False)) if limit else streamed
         return
     with step_bar("listing", SHARDS) as advance:
-        found = select(layout, selection, time.time_ns(), lambda: advance(1))
+        found = select_entries(layout, selection, time.time_ns(), lambda: advance(1))
         if sort in _BY_RECORD:
             in_order: Iterable[Described] = _first(_described(layout, found), _BY_RECORD[sort], reverse, limit)
         else:
@@ -108,7 +105,7 @@ def _first(items: Iterable[Any], key: Callable[[Any], Any], reverse: bool, limit
 
 def _described(layout: Layout, found: Iterable[Found]) -> Iterator[Described]:
     for each in found:
-        entry = describe(layout, each)
+        entry = describe_entry(layout, each)
         if entry is not None:
             yield entry
 

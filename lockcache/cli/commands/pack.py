@@ -13,13 +13,13 @@ import click
 from lockcache.archive.output import open_output
 from lockcache.archive.packing import DEFAULT_LEVEL, LEVELS, Choice, Packed, pack_directory
 from lockcache.cli import options
-from lockcache.cli.ending import end_in_order
 from lockcache.cli.filters import parse_arch
-from lockcache.cli.opening import look
+from lockcache.cli.open_directory import look
 from lockcache.cli.output import plain, print_facts, size_in_words
 from lockcache.cli.progress import progress_bar
-from lockcache.filestream.layout import Layout
-from lockcache.filestream.replace import naming
+from lockcache.cli.signals import end_in_order
+from lockcache.filestream.disk import naming
+from lockcache.lowlevel import Layout
 
 __all__ = ["command"]
 

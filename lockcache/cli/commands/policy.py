@@ -9,14 +9,19 @@ import click
 
 from lockcache.arguments import resolve_path
 from lockcache.cli import options
-from lockcache.cli.opening import LOCK_TIMEOUT_SECONDS, no_cache, open_directory, refuse_other_things
+from lockcache.cli.open_directory import LOCK_TIMEOUT_SECONDS, no_cache, open_directory, refuse_other_things
 from lockcache.cli.output import cap_in_words, print_facts, print_json
 from lockcache.errors import PolicyError
-from lockcache.filestream.directory import CacheDirectory, check_directory
-from lockcache.filestream.kept import keeper_of
-from lockcache.filestream.layout import Layout
-from lockcache.filestream.policy import Policy, PolicyFile
-from lockcache.filestream.priority import PRIORITIES, Priority
+from lockcache.lowlevel import (
+    PRIORITIES,
+    CacheDirectory,
+    Layout,
+    Policy,
+    PolicyFile,
+    Priority,
+    check_directory,
+    keeper_of,
+)
 
 __all__ = ["command"]
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import click
 
 from lockcache.cli import options
-from lockcache.cli.opening import held, open_directory
+from lockcache.cli.open_directory import held, open_directory
 from lockcache.cli.output import print_facts, size_in_words
-from lockcache.filestream.recovery import recount_all
+from lockcache.lowlevel import recount_all
 
 __all__ = ["command"]
 

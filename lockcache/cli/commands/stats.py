@@ -8,16 +8,25 @@ from typing import Any, Final
 import click
 
 from lockcache.cli import options
-from lockcache.cli.opening import look
+from lockcache.cli.open_directory import look
 from lockcache.cli.output import cap_in_words, elapsed, plain, print_json, size_in_words
 from lockcache.cli.progress import step_bar
-from lockcache.filestream.counters import Counters, read_counters
-from lockcache.filestream.kept import keeper_of, read_status
-from lockcache.filestream.layout import SHARDS, Layout
-from lockcache.filestream.policy import PolicyFile
-from lockcache.filestream.quarantine import measure_quarantine
-from lockcache.filestream.survey import Spread, accounted, find_drift, measured, spread, staged
-from lockcache.filestream.usage import Slot
+from lockcache.filestream.accounting import Spread, spread
+from lockcache.lowlevel import (
+    SHARDS,
+    Counters,
+    Layout,
+    PolicyFile,
+    Slot,
+    accounted,
+    find_drift,
+    keeper_of,
+    measure_quarantine,
+    measured,
+    read_counters,
+    read_status,
+    staged,
+)
 from lockcache.sizes import format_size
 
 __all__ = ["command"]

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from lockcache.cli import options
-from lockcache.cli.keys import single_keys, wait_for_quit
-from lockcache.cli.opening import look
+from lockcache.cli.keyboard import single_keys, wait_for_quit
+from lockcache.cli.open_directory import look
 from lockcache.cli.output import elapsed, plain, span
-from lockcache.cli.watching import Look, Watch
+from lockcache.cli.top_sample import Look, Watch
 from lockcache.sizes import format_size
 
 if TYPE_CHECKING:

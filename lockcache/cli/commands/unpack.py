@@ -14,12 +14,11 @@ from lockcache.archive.members import Manifest
 from lockcache.archive.unpacking import LARGEST_ENTRY_BYTES, Acceptance, Unpacked, unpack_archive
 from lockcache.arguments import resolve_path
 from lockcache.cli import options
-from lockcache.cli.opening import LOCK_TIMEOUT_SECONDS, recounted_when_interrupted, refuse_other_things
+from lockcache.cli.open_directory import LOCK_TIMEOUT_SECONDS, recounted_when_interrupted, refuse_other_things
 from lockcache.cli.output import plain, print_facts, size_in_words
 from lockcache.cli.progress import progress_bar
 from lockcache.errors import ArchiveError
-from lockcache.filestream.directory import CacheDirectory
-from lockcache.filestream.layout import Layout
+from lockcache.lowlevel import CacheDirectory, Layout
 
 __all__ = ["command"]
 

@@ -9,24 +9,12 @@ from typing import Any, Final
 import click
 
 from lockcache.cli import options
-from lockcache.cli.opening import held, open_directory, recounted_when_interrupted
+from lockcache.cli.open_directory import held, open_directory, recounted_when_interrupted
 from lockcache.cli.output import plain, print_facts, print_json, size_in_words
 from lockcache.cli.progress import progress_bar
-from lockcache.filestream.directory import CacheDirectory
-from lockcache.filestream.layout import SHARDS
-from lockcache.filestream.quarantine import measure_quarantine
-from lockcache.filestream.recovery import recount_all
-from lockcache.filestream.signing import load_keys
-from lockcache.filestream.verify import (
-    CORRUPT,
-    PASSED_OVER,
-    UNREADABLE,
-    UNVERIFIED,
-    WHOLE,
-    Verdict,
-    entry_names,
-    verify_in_steps,
-)
+from lockcache.filestream.entry import load_keys
+from lockcache.filestream.repair import CORRUPT, PASSED_OVER, UNREADABLE, UNVERIFIED, WHOLE, entry_names
+from lockcache.lowlevel import SHARDS, CacheDirectory, Verdict, measure_quarantine, recount_all, verify_in_steps
 
 __all__ = ["command"]
 

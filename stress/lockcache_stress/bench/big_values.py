@@ -6,8 +6,8 @@ from typing import Final
 
 from lockcache_stress.bench.bars import Bar
 from lockcache_stress.bench.base import Bench, Line
-from lockcache_stress.scenarios.big_values import SCENARIO
-from lockcache_stress.session import Options, run_bytes
+from lockcache_stress.run import Options, run_bytes
+from lockcache_stress.scenarios import BIG_VALUES
 
 __all__ = ["measure"]
 
@@ -16,11 +16,11 @@ _BAR: Final = Bar("<=", 1, " x cap")
 
 def measure(bench: Bench) -> list[Line]:
     """All end, none hangs, and the cap holds."""
-    processes, cap = bench.pick(SCENARIO.processes, 4), SCENARIO.max_size_bytes
+    processes, cap = bench.pick(BIG_VALUES.processes, 4), BIG_VALUES.max_size_bytes
     directory = bench.directory("big-values")
     options = Options(processes, bench.pick(6, 1), cap, seed=1, directory=directory)
     with bench.attending(directory, cap):
-        outcome = run_bytes(SCENARIO, options, lambda _, share, words: bench.show(share, words))
+        outcome = run_bytes(BIG_VALUES, options, lambda _, share, words: bench.show(share, words))
     peak, ended_badly = outcome.peaks.disk_bytes / cap, len(outcome.deaths)
     puts, dropped = outcome.totals["puts"], outcome.totals["dropped"]
     return [

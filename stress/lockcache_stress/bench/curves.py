@@ -16,7 +16,7 @@ from statistics import median
 from typing import Final
 
 from lockcache_stress.bench.base import Bench, Line
-from lockcache_stress.bench.filled import ENTRY_BYTES, cap_for, lacking_room
+from lockcache_stress.bench.full_directories import ENTRY_BYTES, cap_for, lacking_room
 from lockcache_stress.bench.overshoot import peak_bytes
 from lockcache_stress.bench.peers import OURS, Peer, Store, installed, opened
 

@@ -8,8 +8,8 @@ from typing import Any
 import psutil
 
 from lockcache_stress.bench.base import Bench, open_ours
-from lockcache_stress.bench.filled import lacking_room
-from lockcache_stress.daemon_process import DaemonProcess, find_daemon
+from lockcache_stress.bench.full_directories import lacking_room
+from lockcache_stress.run import DaemonProcess, find_daemon
 
 __all__ = ["WatchedDaemon", "why_no_daemon", "why_not"]
 

@@ -10,7 +10,7 @@ import psutil
 from lockcache_stress.bench.bars import Bar
 from lockcache_stress.bench.base import Bench, Line, open_ours
 from lockcache_stress.bench.daemon import WatchedDaemon, why_not
-from lockcache_stress.bench.filled import fill_theirs
+from lockcache_stress.bench.full_directories import fill_theirs
 
 __all__ = ["cpu_seconds", "idle_percent", "measure", "settle"]
 

@@ -17,15 +17,13 @@ from contextlib import contextmanager
 from multiprocessing.sharedctypes import Synchronized
 from typing import Any, Final
 
-from lockcache.filestream.layout import SHARDS, Layout
-from lockcache.filestream.policy import Policy, PolicyFile
-from lockcache.filestream.priority import PRIORITIES, Priority
+from lockcache.lowlevel import PRIORITIES, SHARDS, Layout, Policy, PolicyFile, Priority
 from lockcache_stress.bench.bars import Bar
 from lockcache_stress.bench.base import Bench, Line, open_ours
 from lockcache_stress.bench.daemon import WatchedDaemon, why_no_daemon
 from lockcache_stress.bench.daemon_idle import cpu_seconds, idle_percent, settle
 from lockcache_stress.bench.million import ENTRY_BYTES, lacking_inodes, make_entries
-from lockcache_stress.interrupts import interrupts_blocked
+from lockcache_stress.processes import interrupts_blocked
 
 __all__ = ["measure"]
 

@@ -12,7 +12,7 @@ from typing import Any, Final
 from lockcache_stress.bench.bars import Bar
 from lockcache_stress.bench.base import Bench, Line
 from lockcache_stress.bench.daemon import WatchedDaemon, why_not
-from lockcache_stress.bench.filled import cap_for, fill_theirs
+from lockcache_stress.bench.full_directories import cap_for, fill_theirs
 
 __all__ = ["measure"]
 

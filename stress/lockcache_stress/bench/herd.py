@@ -15,7 +15,7 @@ from multiprocessing.synchronize import Barrier
 
 from lockcache_stress.bench.base import VALUE_BYTES, Bench, Line
 from lockcache_stress.bench.peers import OURS, THEIRS, installed, opened, peer_of
-from lockcache_stress.interrupts import interrupts_blocked
+from lockcache_stress.processes import interrupts_blocked
 
 __all__ = ["measure", "stampede", "want_all"]
 

@@ -6,17 +6,15 @@ from dataclasses import replace
 
 from lockcache import FileStreamProgramCache
 from lockcache_stress.bench.base import Bench, Line
-from lockcache_stress.outcome import Outcome
-from lockcache_stress.sampler import bytes_on_disk
-from lockcache_stress.scenarios.kill import SCENARIO
-from lockcache_stress.session import Options, run_bytes
+from lockcache_stress.run import Options, Outcome, bytes_on_disk, run_bytes
+from lockcache_stress.scenarios import KILL
 
 __all__ = ["measure"]
 
 
 def measure(bench: Bench) -> list[Line]:
     """Every entry whole, and after one recount the accounting equals the disk."""
-    scenario = replace(SCENARIO, kills=bench.pick(SCENARIO.kills, 3))
+    scenario = replace(KILL, kills=bench.pick(KILL.kills, 3))
     processes, directory = bench.pick(scenario.processes, 3), bench.directory("kills")
     options = Options(processes, bench.pick(15, 3), scenario.max_size_bytes, seed=1, directory=directory)
     with bench.attending(directory, scenario.max_size_bytes):

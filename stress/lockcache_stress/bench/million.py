@@ -19,10 +19,9 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
-from lockcache.filestream.directory import CacheDirectory
-from lockcache.filestream.layout import SHARDS, Layout
-from lockcache.filestream.record import XATTR, Record, pack
-from lockcache_stress.interrupts import interrupts_blocked
+from lockcache.filestream.entry import XATTR, Record, pack
+from lockcache.lowlevel import SHARDS, CacheDirectory, Layout
+from lockcache_stress.processes import interrupts_blocked
 
 __all__ = ["ENTRY_BYTES", "lacking_inodes", "make_entries"]
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from lockcache_stress.bench.base import Line
-from lockcache_stress.outcome import Check
+from lockcache_stress.run import Check
 
 __all__ = ["BenchOutcome"]
 

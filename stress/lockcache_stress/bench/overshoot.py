@@ -17,9 +17,9 @@ from typing import Final
 from lockcache_stress.bench.bars import Bar
 from lockcache_stress.bench.base import Bench, Line
 from lockcache_stress.bench.peers import OURS, THEIRS, Peer, installed, opened, peer_of
-from lockcache_stress.interrupts import interrupts_blocked
-from lockcache_stress.sampler import tree_bytes
-from lockcache_stress.workspace import can_mount, mounted_tmpfs
+from lockcache_stress.processes import interrupts_blocked
+from lockcache_stress.run import tree_bytes
+from lockcache_stress.trouble import can_mount, mounted_tmpfs
 
 __all__ = ["measure", "peak_bytes"]
 

@@ -19,7 +19,7 @@ from typing import Any, Final
 from lockcache_stress.bench.base import VALUE_BYTES, Bench, Line, interleaved, open_ours, open_theirs, ratio_line
 from lockcache_stress.bench.peers import time_others
 from lockcache_stress.errors import UnusableError
-from lockcache_stress.places import mounted_image, needs_mounts
+from lockcache_stress.trouble import mounted_image, needs_mounts
 
 __all__ = ["measure"]
 

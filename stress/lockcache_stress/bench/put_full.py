@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from lockcache_stress.bench.bars import Bar
 from lockcache_stress.bench.base import Bench, Line, interleaved, open_ours, open_theirs, theirs_is_installed
-from lockcache_stress.bench.filled import ENTRY_BYTES, fill_other, fill_ours, fill_theirs
+from lockcache_stress.bench.full_directories import ENTRY_BYTES, fill_other, fill_ours, fill_theirs
 from lockcache_stress.bench.peers import Peer, opened, others
 
 __all__ = ["measure"]

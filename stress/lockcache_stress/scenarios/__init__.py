@@ -1,62 +1,22 @@
-"""The scenarios, one module each."""
+"""Scenarios: workers on one directory and what is made to go wrong there, one module each.
+
+Promises that each carries its own settings and checks, in its ``SCENARIO``; :mod:`.registry` lists them.
+
+May use: errors, gpu, judge, plan, run, trouble, zipf.
+"""
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING
 
-from lockcache_stress.plan import Scenario
-from lockcache_stress.scenarios import (
-    big_values,
-    clock_jumps,
-    deleted,
-    disk_full,
-    distinct_keys,
-    evict_rewrite,
-    io_errors,
-    kill,
-    mixed,
-    mpi,
-    no_locks,
-    overshoot,
-    read_only,
-    reader_writer,
-    recency,
-    record_files,
-    rot,
-    same_key,
-    single_flight,
-    stopped_holder,
-    takeover,
-)
+from lockcache.doors import door
 
-__all__ = ["BYTE_SCENARIOS", "TROUBLE_SCENARIOS"]
+if TYPE_CHECKING:
+    from lockcache_stress.scenarios.registry import *
 
-#: Those that need nothing but a file system, in the order in which ``all`` runs them.
-BYTE_SCENARIOS: Final[tuple[Scenario, ...]] = (
-    same_key.SCENARIO,
-    distinct_keys.SCENARIO,
-    reader_writer.SCENARIO,
-    evict_rewrite.SCENARIO,
-    kill.SCENARIO,
-    big_values.SCENARIO,
-    overshoot.SCENARIO,
-    record_files.SCENARIO,
-    rot.SCENARIO,
-    recency.SCENARIO,
-    single_flight.SCENARIO,
-    takeover.SCENARIO,
-)
-
-#: Those in which the surroundings fail: disks, locks, clocks, mounts. ``all`` runs them after the others.
-TROUBLE_SCENARIOS: Final[tuple[Scenario, ...]] = (
-    stopped_holder.SCENARIO,
-    disk_full.SCENARIO,
-    disk_full.QUOTA,
-    read_only.SCENARIO,
-    deleted.SCENARIO,
-    io_errors.SCENARIO,
-    no_locks.SCENARIO,
-    clock_jumps.SCENARIO,
-    mixed.SCENARIO,
-    mpi.SCENARIO,
+__getattr__, __dir__ = door(
+    __name__,
+    {
+        "registry": "BIG_VALUES BYTE_SCENARIOS KILL NVRTC_STEP TROUBLE_SCENARIOS",
+    },
 )

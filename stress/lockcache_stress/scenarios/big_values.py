@@ -6,7 +6,7 @@ Proves that all of them go on (none waits for ever for room that others hold) an
 from __future__ import annotations
 
 from lockcache_stress.plan import MIB, Scenario, Step
-from lockcache_stress.worker import Worker
+from lockcache_stress.run import Worker
 
 __all__ = ["SCENARIO"]
 

@@ -11,12 +11,10 @@ from __future__ import annotations
 import time
 
 from lockcache import Entry
-from lockcache.filestream import recency
-from lockcache_stress.checker import stamp_metadata
-from lockcache_stress.outcome import Check, Outcome
+from lockcache.filestream.disk import recency
+from lockcache_stress.judge import make_value, stamp_metadata
 from lockcache_stress.plan import MIB, Scenario, Step
-from lockcache_stress.values import make_value
-from lockcache_stress.worker import Worker
+from lockcache_stress.run import Check, Outcome, Worker
 
 __all__ = ["SCENARIO"]
 

@@ -13,9 +13,8 @@ import shutil
 import time
 from contextlib import ExitStack
 
-from lockcache_stress.outcome import Check, Outcome
 from lockcache_stress.plan import MIB, Scenario, Step
-from lockcache_stress.worker import Worker
+from lockcache_stress.run import Check, Outcome, Worker
 
 __all__ = ["SCENARIO"]
 

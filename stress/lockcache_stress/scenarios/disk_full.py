@@ -12,10 +12,9 @@ import contextlib
 import os
 import time
 
-from lockcache_stress.outcome import Check, Outcome
-from lockcache_stress.places import needs_mounts, quota, small_disk
 from lockcache_stress.plan import MIB, Scenario, Step
-from lockcache_stress.worker import Worker
+from lockcache_stress.run import Check, Outcome, Worker
+from lockcache_stress.trouble import needs_mounts, quota, small_disk
 from lockcache_stress.zipf import Zipf
 
 __all__ = ["QUOTA", "SCENARIO"]

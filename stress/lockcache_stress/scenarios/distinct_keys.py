@@ -7,7 +7,7 @@ busy.
 from __future__ import annotations
 
 from lockcache_stress.plan import MIB, Scenario, Step
-from lockcache_stress.worker import Worker
+from lockcache_stress.run import Worker
 
 __all__ = ["SCENARIO"]
 

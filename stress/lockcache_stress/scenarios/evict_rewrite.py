@@ -8,7 +8,7 @@ a newer value's accounting along, never brings an older value back, and that the
 from __future__ import annotations
 
 from lockcache_stress.plan import MIB, Scenario, Step
-from lockcache_stress.worker import Worker
+from lockcache_stress.run import Worker
 
 __all__ = ["SCENARIO"]
 

@@ -12,10 +12,9 @@ import json
 import os
 import time
 
-from lockcache_stress.failing_disk import control_of, failing_disk, why_not
-from lockcache_stress.outcome import Check, Outcome
 from lockcache_stress.plan import MIB, Plan, Scenario, Step
-from lockcache_stress.worker import Worker
+from lockcache_stress.run import Check, Outcome, Worker
+from lockcache_stress.trouble import control_of, mount_failing_disk, why_no_failing_disk
 
 __all__ = ["SCENARIO"]
 
@@ -85,8 +84,8 @@ SCENARIO = Scenario(
     processes=5,
     max_size_bytes=MIB // 2,
     keys=_KEYS,
-    place=failing_disk,
-    why_not=why_not,
+    place=mount_failing_disk,
+    why_not=why_no_failing_disk,
     samples=False,
     excused=(
         "dropped beside an older value",

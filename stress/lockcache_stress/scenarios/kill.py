@@ -1,13 +1,13 @@
 """Writers are SIGKILLed at random moments, and others take their place.
 
 Proves invariant 5: nobody waits for the dead, every readable entry is whole, and one ``recount()`` later accounting
-equals the disk exactly (checked at the end by :mod:`lockcache_stress.aftermath`).
+equals the disk exactly (checked at the end by :mod:`lockcache_stress.run.final_state`).
 """
 
 from __future__ import annotations
 
 from lockcache_stress.plan import MIB, Scenario, Step
-from lockcache_stress.worker import Worker
+from lockcache_stress.run import Worker
 from lockcache_stress.zipf import Zipf
 
 __all__ = ["SCENARIO"]

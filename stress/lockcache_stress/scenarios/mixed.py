@@ -12,9 +12,8 @@ import threading
 import traceback
 from collections.abc import Callable
 
-from lockcache_stress.outcome import Check, Outcome
 from lockcache_stress.plan import MIB, Scenario, Step
-from lockcache_stress.worker import Worker
+from lockcache_stress.run import Check, Outcome, Worker
 
 __all__ = ["SCENARIO"]
 

@@ -6,7 +6,7 @@ Proves what the other scenarios prove for processes of which none is another's c
 from __future__ import annotations
 
 from lockcache_stress.plan import MIB, Scenario
-from lockcache_stress.ranks import why_no_mpi
+from lockcache_stress.run import why_no_mpi
 from lockcache_stress.scenarios.same_key import make_step
 
 __all__ = ["SCENARIO"]

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import os
 
-from lockcache.filestream.layout import Layout
+from lockcache.lowlevel import Layout
 from lockcache_stress.plan import MIB, Scenario, Step
-from lockcache_stress.worker import Worker
+from lockcache_stress.run import Worker
 
 __all__ = ["SCENARIO"]
 

@@ -13,12 +13,10 @@ import time
 from typing import Any
 
 from lockcache import Entry
-from lockcache_stress.checker import ProgramJudge, stamp_metadata
-from lockcache_stress.kernels import Slot, make_slots
-from lockcache_stress.nvrtc import References, compile_cubin, program_key
+from lockcache_stress.gpu import References, Slot, compile_cubin, make_slots, program_key
+from lockcache_stress.judge import ProgramJudge, Stamp, stamp_metadata
 from lockcache_stress.plan import Step
-from lockcache_stress.register import Stamp
-from lockcache_stress.worker import Worker
+from lockcache_stress.run import Worker
 from lockcache_stress.zipf import Zipf
 
 __all__ = ["make_step"]

@@ -7,7 +7,7 @@ the cap. The values fill their pages, so that blocks and bytes agree.
 from __future__ import annotations
 
 from lockcache_stress.plan import MIB, Scenario, Step
-from lockcache_stress.worker import Worker
+from lockcache_stress.run import Check, Outcome, Worker
 
 __all__ = ["PUTS_EACH", "SCENARIO", "VALUE_BYTES"]
 
@@ -31,6 +31,11 @@ def make_step(worker: Worker) -> Step:
     return step
 
 
+def _checks(outcome: Outcome) -> list[Check]:
+    peak, cap = outcome.peaks.statvfs_bytes, outcome.plan.max_size_bytes
+    return [] if peak is None else [Check("statvfs peak over cap", f"{peak / cap:.3f}", "<= 1", peak <= cap)]
+
+
 SCENARIO = Scenario(
     "overshoot",
     "32 processes x 100 x 64 KiB into 10 MiB, watched by statvfs",
@@ -41,4 +46,5 @@ SCENARIO = Scenario(
     keys_each=PUTS_EACH,
     ends_by_itself=True,
     wants_own_mount=True,
+    checks=_checks,
 )

@@ -11,10 +11,9 @@ from __future__ import annotations
 import errno
 import time
 
-from lockcache_stress.outcome import Check, Outcome
-from lockcache_stress.places import needs_mounts, read_only_view, run_quietly, view_of
 from lockcache_stress.plan import MIB, Scenario, Step
-from lockcache_stress.worker import Worker
+from lockcache_stress.run import Check, Outcome, Worker
+from lockcache_stress.trouble import needs_mounts, read_only_view, run_quietly, view_of
 
 __all__ = ["SCENARIO"]
 

@@ -6,7 +6,7 @@ Proves invariants 1, 2 and 4 where it is hardest: entries are renamed over while
 from __future__ import annotations
 
 from lockcache_stress.plan import MIB, Scenario, Step
-from lockcache_stress.worker import Worker
+from lockcache_stress.run import Worker
 from lockcache_stress.zipf import Zipf
 
 __all__ = ["SCENARIO"]

@@ -9,10 +9,10 @@ from __future__ import annotations
 import os
 from random import Random
 
-from lockcache.filestream.layout import Layout, entry_name
-from lockcache.filestream.record import XATTR
+from lockcache.filestream.entry import XATTR
+from lockcache.lowlevel import Layout, entry_name
 from lockcache_stress.plan import MIB, Scenario, Step
-from lockcache_stress.worker import Worker
+from lockcache_stress.run import Worker
 
 __all__ = ["SCENARIO"]
 

@@ -5,9 +5,9 @@ Proves invariants 1 and 2 for one name: a read gives one whole value, never one 
 
 from __future__ import annotations
 
+from lockcache_stress.judge import SMALLEST_BYTES
 from lockcache_stress.plan import MIB, Scenario, Step
-from lockcache_stress.values import SMALLEST_BYTES
-from lockcache_stress.worker import Worker
+from lockcache_stress.run import Worker
 
 __all__ = ["SCENARIO"]
 

@@ -9,12 +9,10 @@ from __future__ import annotations
 import time
 
 from lockcache import Entry
-from lockcache_stress.checker import stamp_metadata
 from lockcache_stress.errors import ComputeFailedError
+from lockcache_stress.judge import Stamp, make_value, stamp_metadata
 from lockcache_stress.plan import MIB, Scenario, Step
-from lockcache_stress.register import Stamp
-from lockcache_stress.values import make_value
-from lockcache_stress.worker import Worker
+from lockcache_stress.run import Worker
 
 __all__ = ["SCENARIO"]
 

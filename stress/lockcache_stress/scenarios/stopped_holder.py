@@ -11,12 +11,10 @@ import os
 import signal
 import time
 
-from lockcache.filestream import write
-from lockcache.filestream.layout import entry_name
-from lockcache_stress.outcome import Check, Outcome
+from lockcache.filestream.entry import staging
+from lockcache.lowlevel import entry_name
 from lockcache_stress.plan import MIB, Plan, Scenario, Step
-from lockcache_stress.sampler import is_stopped
-from lockcache_stress.worker import Worker
+from lockcache_stress.run import Check, Outcome, Worker, is_stopped
 
 __all__ = ["SCENARIO"]
 
@@ -69,7 +67,7 @@ def _read(worker: Worker, keys: list[int]) -> Step:
 
 def _stop_at_word(plan: Plan) -> None:
     """From now on this process stops itself in the middle of publishing, when the word is there."""
-    word, rename = _word(plan), vars(write)["_rename"]
+    word, rename = _word(plan), vars(staging)["_rename"]
     with open(_pid(plan), "w") as file:
         file.write(str(os.getpid()))
 
@@ -79,7 +77,7 @@ def _stop_at_word(plan: Plan) -> None:
             os.kill(os.getpid(), signal.SIGSTOP)
         rename(*paths)
 
-    vars(write)["_rename"] = stopping
+    vars(staging)["_rename"] = stopping
 
 
 def _watch(worker: Worker, read: list[int]) -> Step:

@@ -8,7 +8,7 @@ no read is torn or stale, the cap holds at every moment, and one ``recount()`` l
 from __future__ import annotations
 
 from lockcache_stress.plan import MIB, Scenario, Step
-from lockcache_stress.worker import Worker
+from lockcache_stress.run import Worker
 from lockcache_stress.zipf import Zipf
 
 __all__ = ["SCENARIO"]

@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from lockcache.headers import computed, files, memo
+from lockcache.headers import closure_cache, computed, files
 from tests.unit.headers.trees import Tree
 
 
 @pytest.fixture(autouse=True)
 def forgetful() -> None:
     """No test profits from what an earlier one left behind."""
-    memo._closures.clear()
+    closure_cache._closures.clear()
     files._contents.clear()
     computed._said.clear()
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from lockcache.headers import files, fingerprint, memo, source
+from lockcache.headers import closure_cache, files, fingerprint, source
 from tests.unit.headers.trees import Tree, changes
 
 
@@ -131,15 +131,15 @@ def test_a_file_is_settled_two_seconds_after_its_last_change(
 
 
 def test_what_is_remembered_is_bounded(tree: Tree, settled: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(memo, "_FACTS_LIMIT", 50)
+    monkeypatch.setattr(closure_cache, "_FACTS_LIMIT", 50)
     monkeypatch.setattr(files, "_CONTENTS_LIMIT", 10)
     tree({f"{i}.h": "" for i in range(100)})
     for i in range(100):
         fingerprint(f'#include "{i}.h"')
-        assert memo._closures._facts <= 50
+        assert closure_cache._closures._facts <= 50
         assert len(files._contents._known) <= 10
-    held = sum(closure.facts.weight for closure in memo._closures._known.values())
-    assert memo._closures._facts == held > 0
+    held = sum(closure.facts.weight for closure in closure_cache._closures._known.values())
+    assert closure_cache._closures._facts == held > 0
 
 
 def test_threads_agree(tree: Tree, settled: None) -> None:
@@ -156,7 +156,7 @@ def test_threads_agree(tree: Tree, settled: None) -> None:
 def test_a_fork_while_a_thread_holds_the_lock_leaves_the_child_a_free_one(tree: Tree, settled: None) -> None:
     code = wide(tree, 5)
     expected = fingerprint(code, ["d"])
-    with memo._closures._lock, files._contents._lock:
+    with closure_cache._closures._lock, files._contents._lock:
         child = os.fork()
         if child == 0:
             status = 1

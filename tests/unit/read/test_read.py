@@ -7,7 +7,7 @@ import os
 import pytest
 
 from lockcache import Entry, FileStreamProgramCache
-from lockcache.filestream.record import XATTR
+from lockcache.filestream.entry.codec import XATTR
 from tests.unit.material import descriptors, entry_path
 from tests.unit.read.material import (
     flip,
@@ -49,8 +49,10 @@ def test_a_read_takes_no_lock_makes_nothing_and_leaves_nothing_open(cache, mode,
     files = sorted(os.walk(cache.path))
     for name in ("mkdir", "rename", "unlink", "listdir", "scandir"):
         monkeypatch.setattr(os, name, lambda *a, name=name, **k: pytest.fail(f"{name} on a read"))
-    monkeypatch.setattr("lockcache.filestream.locks.ProcessLock.acquire", lambda *a: pytest.fail("a lock on a read"))
-    monkeypatch.setattr("lockcache.filestream.locks.ProcessLock.try_acquire", lambda *a: pytest.fail("a lock"))
+    monkeypatch.setattr(
+        "lockcache.filestream.disk.locks.ProcessLock.acquire", lambda *a: pytest.fail("a lock on a read")
+    )
+    monkeypatch.setattr("lockcache.filestream.disk.locks.ProcessLock.try_acquire", lambda *a: pytest.fail("a lock"))
     for key in ("k", "absent", "k", "absent", "absent"):
         cache.get(key), cache.get_entry(key)
     flip(entry_path(cache.path), 3)

@@ -9,7 +9,7 @@ import shutil
 import pytest
 
 from lockcache import Entry, FileStreamProgramCache
-from lockcache.filestream.record import HEAD_BYTES, XATTR
+from lockcache.filestream.entry.codec import HEAD_BYTES, XATTR
 from tests.unit.material import entry_path, record_path
 from tests.unit.read.material import (
     CODE,

@@ -11,8 +11,8 @@ import sys
 import pytest
 
 from lockcache import Entry, FileStreamProgramCache
-from lockcache.filestream import finding, read
-from lockcache.filestream.record import XATTR
+from lockcache.filestream.entry import locate, reader
+from lockcache.filestream.entry.codec import XATTR
 from tests.unit.forked import in_child
 from tests.unit.material import record_path
 from tests.unit.read.material import (
@@ -141,7 +141,7 @@ def test_an_attribute_that_cannot_be_read_now_does_not_make_an_entry_pass_unveri
 
 def fail(monkeypatch, call, code, times):
     """Has the reader's system call fail so many times; a list that grows with each."""
-    real = getattr(read, call)
+    real = getattr(reader, call)
     tries = []
 
     def maybe(*arguments):
@@ -150,7 +150,7 @@ def fail(monkeypatch, call, code, times):
             raise OSError(code, os.strerror(code))
         return real(*arguments)
 
-    for module in (read, finding):  # an attribute is asked for in either
+    for module in (reader, locate):  # an attribute is asked for in either
         if hasattr(module, call):
             monkeypatch.setattr(module, call, maybe)
     return tries

@@ -1,0 +1,24 @@
+"""Budgets over several directories: what each has to give for the total and for what stays free; and the dry run.
+
+Promises that ``--dry-run`` changes nothing.
+
+May use: keeper, observe, pace, settings, signals, stores.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lockcache.doors import door
+
+if TYPE_CHECKING:
+    from lockcache_daemon.budgets.dry_run import *
+    from lockcache_daemon.budgets.shared import *
+
+__getattr__, __dir__ = door(
+    __name__,
+    {
+        "dry_run": "rehearse_all",
+        "shared": "SharedBudgets",
+    },
+)

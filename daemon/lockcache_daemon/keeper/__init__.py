@@ -1,0 +1,25 @@
+"""One directory, kept: its policy, budgets, status and standbys, tick after tick.
+
+Promises one daemon for a directory, invariant 3 (hard cap) for programs that know of no cap, and that a directory which
+became unsafe or was unmounted is left alone.
+
+May use: errors, observe, pace, settings, signals, stores.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lockcache.doors import door
+
+if TYPE_CHECKING:
+    from lockcache_daemon.keeper.keeper import *
+    from lockcache_daemon.keeper.standby import *
+
+__getattr__, __dir__ = door(
+    __name__,
+    {
+        "keeper": "Keeper",
+        "standby": "LOOK_SECONDS",
+    },
+)

@@ -1,0 +1,310 @@
+"""Keeping one directory within its budgets, tick by tick, whatever its layout.
+
+Keeps invariant 3 where writers alone cannot: beside programs that do not account, after deaths and under locks that
+exclude nobody; and keeps room below the cap, so that writers seldom evict. Keeps invariant 7 for itself: each step of a
+tick stands alone, one that fails is said once and tried again at the next tick, and what was deleted is made anew.
+
+Not promised: a bound between two ticks for writers that do not account, or for budgets other than the cap.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator, Sequence
+
+from lockcache.errors import PolicyError
+from lockcache.lowlevel import Evicted, Found, Layout, Slot
+from lockcache_daemon.errors import AlreadyServedError
+from lockcache_daemon.keeper.instance import Instance, Status
+from lockcache_daemon.keeper.max_age import Ageing
+from lockcache_daemon.keeper.policy import Cap, repair_policy
+from lockcache_daemon.keeper.standby import Standby
+from lockcache_daemon.keeper.steps import Attempts
+from lockcache_daemon.keeper.still_safe import Footing, Ground
+from lockcache_daemon.observe import Report, Summary, Sweep, Tidings
+from lockcache_daemon.settings import Bite, Rules
+from lockcache_daemon.signals import StopSignals
+from lockcache_daemon.stores import Kept, MakePart, Opening, OpenStore, Part, Step, Store, Telling, open_shards
+
+__all__ = ["Keeper"]
+
+
+class Keeper:
+    """One directory: :meth:`open`, then :meth:`tick` again and again, then :meth:`close`. For one thread.
+
+    ``share_of_duty`` is this directory's part of what an idle daemon may cost.
+    """
+
+    def __init__(
+        self,
+        root: str,
+        rules: Rules,
+        report: Report,
+        stop: StopSignals,
+        share_of_duty: float = 1.0,
+        open_store: OpenStore = open_shards,
+        parts: Sequence[MakePart] = (),
+        layout: str = "lockcache",
+    ) -> None:
+        self.root = root
+        self.layout = layout
+        #: Whether a directory that another daemon keeps is waited for.
+        self.may_stand_by = False
+        self.rules = rules
+        self._report = report
+        self._stop = stop
+        self._share_of_duty = share_of_duty
+        self._open_store = open_store
+        self._make_parts = parts
+        self._open: _Open | None = None
+        self._standby: Standby | None = None
+        self._ground = Ground(root)
+        self._cap = Cap(root, rules, report)
+        self._attempts = Attempts(root, report, stop)
+        self._status = Status()
+
+    @property
+    def is_well(self) -> bool:
+        """Whether nothing failed, or all has worked since."""
+        return self._attempts.is_well
+
+    @property
+    def is_able(self) -> bool:
+        """Whether it can be asked for anything now: it is open."""
+        return self._open is not None
+
+    @property
+    def is_safe(self) -> bool:
+        """Whether it may be touched: it is not open, or nobody else could write to it when it was last looked at."""
+        return self._open is None or self._open.footing.is_safe
+
+    @property
+    def is_standing_by(self) -> bool:
+        """Whether another daemon keeps the directory, and this one waits for its death."""
+        return self._standby is not None
+
+    @property
+    def store(self) -> Store:
+        """The open directory. Requires: open."""
+        return self._now.store
+
+    @property
+    def held(self) -> Slot:
+        """What the directory holds, as far as is known. Raises :class:`OSError`. Requires: open."""
+        return self._now.store.held()
+
+    def open(self) -> None:
+        """Make, check and lock the directory, and put the cap into it, also in place of a damaged policy.
+
+        Raises :class:`AlreadyServedError`, what else opening such a directory raises, and :class:`Stopped`.
+        """
+        self._ground.check()
+        opening = Opening(self.root, self.rules, self._stop, self._share_of_duty)
+        try:
+            store = self._open_store(opening)
+        except PolicyError as error:
+            repair_policy(self.root, self.rules.policy, self.rules.group)
+            self._report.policy_repaired(self.root, self.rules.policy, error)
+            store = self._open_store(opening)
+        instance = Instance(store.layout)
+        try:
+            instance.acquire()
+        except BaseException:
+            store.close()
+            raise
+        kept = Kept(self.root, store, self.rules, self._report, self._stop, self._share_of_duty)
+        ageing = Ageing(store.entries, self.rules.interval_seconds, self._share_of_duty)
+        self._ground.remember()
+        self._open = _Open(store, instance, ageing, [make(kept) for make in self._make_parts])
+        self._cap.forget()
+        self._attempts.take(self._obey_policy)
+        self._attempts.take(store.begin)
+        self._attempts.take(lambda: self._publish(at_once=True))
+        self._report.started(self.root, self.layout, self._cap.policy, self._cap.marks, store.held())
+
+    def open_or_stand_by(self) -> None:
+        """As :meth:`open`, but where another daemon keeps the directory, and :attr:`may_stand_by`, wait for it."""
+        try:
+            self.open()
+        except AlreadyServedError as error:
+            if not self.may_stand_by:
+                raise
+            self._ground.remember()
+            self._standby = Standby(Layout(self.root))
+            self._report.standing_by(self.root, error)
+
+    def close(self) -> None:
+        """Let go of the directory. Raises nothing."""
+        if self._standby is not None:
+            self._standby.close()
+            self._standby = None
+        now, self._open = self._open, None
+        if now is not None:
+            for part in reversed(now.parts):
+                part.close()
+            now.instance.release()
+            now.store.close()
+
+    def tick(self) -> None:
+        """Everything that is due. Raises only :class:`Stopped`."""
+        ready = self._reattach if self._standby is None else self._take_over
+        if self._attempts.take(ready) and self._open is not None:
+            self._attempts.take_all(self._steps())
+
+    def _take_over(self) -> None:
+        """Open the directory if nobody keeps it any more."""
+        waiting = self._standby
+        if waiting is None or not waiting.is_due():
+            return
+        with contextlib.suppress(AlreadyServedError):  # another that stood by was faster
+            self.open()
+            waiting.close()
+            self._standby = None
+            self._report.took_over(self.root)
+
+    def _steps(self) -> Sequence[Step]:
+        """A tick, in order."""
+        now = self._now
+        parts = (part.tick for part in now.parts)
+        looks = (self._obey_policy, *now.store.steps(), self._tell_repairs)
+        return (*looks, self._sweep, self._remove_aged, *parts, self._publish)
+
+    def complete_pass(self, advance: Callable[[], None]) -> Summary:
+        """Count everything, reap, and sweep if there is need. ``advance`` is called ``SHARDS`` times.
+
+        Raises :class:`OSError` and :class:`Stopped`. Requires: open.
+        """
+        store = self._now.store
+        before, repairs = store.held(), store.repairs
+        repaired = store.count_all(advance)
+        evicted = self._sweep()
+        evicted += self._remove_all_aged()
+        store.count_again()
+        self._stop.raise_if_set()
+        return Summary(before, store.held(), repaired, store.busy, evicted, store.repairs.since(repairs))
+
+    @property
+    def kept(self) -> Kept:
+        """For what is done once. Requires: open."""
+        return Kept(self.root, self._now.store, self.rules, self._report, self._stop, self._share_of_duty)
+
+    def note_failure(self, error: Exception) -> None:
+        """Say it, unless an error of its kind was said since this directory last worked."""
+        self._attempts.note(error)
+
+    def change(self, rules: Rules, share_of_duty: float, parts: Sequence[MakePart] = ()) -> None:
+        """Put other settings in force from the next tick on. Raises nothing."""
+        self._cap.change(rules)
+        self.rules = rules
+        self._share_of_duty = share_of_duty
+        self._make_parts = parts
+        now = self._open
+        if now is not None:
+            now.store.change(rules, share_of_duty)
+            now.ageing.change(rules.interval_seconds, share_of_duty)
+            for part in reversed(now.parts):
+                part.close()
+            now.parts[:] = [make(self.kept) for make in parts]
+
+    def take(self, step: Step) -> bool:
+        """Take one step for this directory; whether it did not fail. Raises only :class:`Stopped`."""
+        return self._attempts.take(step)
+
+    def entries(self) -> Iterator[Found]:
+        """Every whole entry, in no order; those before an error, which is noted. Requires: open."""
+        try:
+            yield from self._now.store.entries()
+        except OSError as error:
+            self._attempts.note(error)
+
+    def sweep_for(self, bite: Bite) -> Evicted:
+        """Evict for a budget that directories share. Raises only :class:`Stopped`. Requires: open."""
+        done = [Evicted()]
+        self._attempts.take(lambda: done.append(self._evict(bite.budget, lambda store: store.sweep(bite.goal))))
+        return done[-1]
+
+    def _evict(self, budget: str, how: Callable[[Store], Evicted]) -> Evicted:
+        """Evict for a budget, and say so. Raises :class:`OSError`. Requires: open."""
+        store = self._now.store
+        before = store.held()
+        began = time.perf_counter()
+        evicted = how(store)
+        if evicted.entries:
+            milliseconds = round((time.perf_counter() - began) * 1000, 1)
+            after = store.held()
+            done = Sweep(before.bytes, after.bytes, evicted.entries, evicted.bytes, milliseconds, budget)
+            self._report.swept(self.root, done)
+            self._status.count(done)
+        if store.failure is not None:
+            raise store.failure
+        return evicted
+
+    @property
+    def _now(self) -> _Open:
+        if self._open is None:
+            raise ValueError(f"{self.root} is not open")
+        return self._open
+
+    def _reattach(self) -> None:
+        """Open anew what was deleted or replaced underneath, and whatever an error may have left half usable."""
+        if self._open is not None:
+            self._open.footing.check()
+            if self._open.instance.is_lost():
+                self.close()
+        if self._open is None:
+            self.open_or_stand_by()
+        elif self._attempts.is_shaken:
+            self._open.store.remake()
+        self._attempts.is_shaken = False
+
+    def _obey_policy(self) -> None:
+        store, before = self._now.store, self._cap.policy
+        self._cap.obey(store.policy, store.layout)
+        if self._cap.policy != before:
+            store.policy_changed()
+
+    def _sweep(self) -> Evicted:
+        bite = self.rules.bite(self._cap.policy, self._now.store.held())
+        return Evicted() if bite is None else self._evict(bite.budget, lambda store: store.sweep(bite.goal))
+
+    def _remove_aged(self) -> Evicted:
+        if self.rules.max_age_seconds is None:
+            return Evicted()
+        old = self._now.ageing.due(self.rules.max_age_seconds)
+        return self._evict("max-age", lambda store: store.remove(old)) if old else Evicted()
+
+    def _remove_all_aged(self) -> Evicted:
+        """As :meth:`_remove_aged`, in one go."""
+        if self.rules.max_age_seconds is None:
+            return Evicted()
+        before_ns = time.time_ns() - int(self.rules.max_age_seconds * 1e9)
+        old = [found for found in self._now.store.entries() if found.last_use_ns < before_ns]
+        return self._evict("max-age", lambda store: store.remove(old)) if old else Evicted()
+
+    def _tell_repairs(self) -> None:
+        now = self._now
+        news = now.tidings.take(now.store.repairs)
+        if news is not None:
+            self._report.drifted(self.root, news)
+
+    def _publish(self, *, at_once: bool = False) -> None:
+        now = self._now
+        cap = self._cap
+        self._status.more = {"repairs": now.store.repairs._asdict()}
+        for part in now.parts:
+            if isinstance(part, Telling):
+                self._status.more |= part.tell()
+        self._status.publish(now.instance, self.layout, cap.policy, cap.marks, now.store.held, at_once=at_once)
+
+
+class _Open:
+    """What is open of a directory, as one unit: replaced together when the directory is."""
+
+    def __init__(self, store: Store, instance: Instance, ageing: Ageing, parts: list[Part]) -> None:
+        self.store = store
+        self.footing = Footing(store.layout, store.check)
+        self.instance = instance
+        self.ageing = ageing
+        self.parts = parts
+        self.tidings = Tidings()

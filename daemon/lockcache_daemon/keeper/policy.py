@@ -1,0 +1,119 @@
+"""The cap in force for one directory: the operator's, from the settings first and from the policy file after.
+
+Keeps the promise that a change of the policy takes effect at the next tick, and that a full disk, which takes no new
+policy, is swept all the same. Without a cap in the settings it leaves the directory the one that it has. Keeps an
+operator's word in force (invariant 3, hard cap, across changes): a policy that cannot be understood never keeps a
+daemon, which brings a cap of its own, from starting; and what is put back is put back with a reason for the log.
+"""
+
+from __future__ import annotations
+
+import os
+
+from lockcache.errors import PolicyError
+from lockcache.lowlevel import Layout, Policy, PolicyFile, check_directory
+from lockcache.sizes import format_size
+from lockcache_daemon.keeper.instance import Instance
+from lockcache_daemon.observe import Report
+from lockcache_daemon.settings import Rules, Watermarks
+
+__all__ = ["Cap", "read_policy", "repair_policy"]
+
+
+class Cap:
+    """Made with the keeper of a directory; :meth:`forget` when the directory is opened anew."""
+
+    def __init__(self, root: str, rules: Rules, report: Report) -> None:
+        self._root = root
+        self._rules = rules
+        self._report = report
+        self._is_news = self._is_known = False
+        self._replaced: Policy | None = None
+        self.policy = Policy()
+
+    @property
+    def marks(self) -> Watermarks | None:
+        """Where sweeps begin and end now; ``None`` without a cap."""
+        return self._rules.watermarks(self.policy)
+
+    def forget(self) -> None:
+        self.policy = Policy()
+        self._is_known = False
+
+    def change(self, rules: Rules) -> None:
+        """Other settings are in force. A cap that changed is the operator's last word: it counts from the next tick."""
+        if rules.policy != self._rules.policy:
+            self._is_news = True
+            self._replaced = self._rules.policy
+        self._rules = rules
+
+    def obey(self, file: PolicyFile, layout: Layout) -> None:
+        """Put the cap in force, once; from then on what an operator writes into the policy counts."""
+        found, why = read_policy(file, layout)
+        if self._is_news:
+            self._announce(file, found)
+        elif self._rules.max_size_bytes is None:
+            self._follow(found)
+        else:
+            self._insist(file, found, why)
+        self._is_known = True
+
+    def _announce(self, file: PolicyFile, found: Policy) -> None:
+        wanted = self._rules.policy
+        if wanted.max_size_bytes is None and found != self._replaced:
+            wanted = found  # ours was replaced already; somebody else's is not for us to take away
+        self.policy = wanted
+        if found != wanted:
+            file.replace(wanted)
+        self._is_news = False
+        self._report.cap_changed(self._root, wanted)
+
+    def _follow(self, found: Policy) -> None:
+        was, self.policy = self.policy, found
+        if found != was and self._is_known:
+            self._report.cap_changed(self._root, found)
+
+    def _insist(self, file: PolicyFile, found: Policy, why: str) -> None:
+        was, wanted = self.policy, self._rules.policy
+        if was.by_operator and found.by_operator:
+            self.policy = found
+            if found != was:
+                self._report.cap_changed(self._root, found)
+        elif found == wanted:
+            self.policy = wanted
+        else:
+            self.policy = wanted  # also if it cannot be written: a full disk needs its sweeps most of all
+            file.replace(wanted)
+            if was.by_operator:  # else it is the first time, of which the start is told
+                self._report.cap_restored(self._root, wanted, why)
+
+
+def read_policy(file: PolicyFile, layout: Layout) -> tuple[Policy, str]:
+    """The policy on disk, none if it is damaged or missing, and why it would not count if it is not an operator's.
+
+    Raises :class:`OSError` where it cannot be read.
+    """
+    try:
+        found = file.load()
+    except PolicyError as error:
+        return Policy(), f"the policy was damaged ({error})"
+    if found.max_size_bytes is not None:
+        return found, f"a program, and not an operator, had set it to {format_size(found.max_size_bytes)}"
+    if os.path.lexists(layout.policy):
+        return found, "it had been taken away, and as long as a daemon runs its --max-size or another cap holds"
+    return found, "policy.json had been removed"
+
+
+def repair_policy(root: str, policy: Policy, group: bool | str = False) -> None:
+    """Replace a policy that cannot be understood.
+
+    Raises :class:`AlreadyServedError`: it is then the business of the daemon that keeps the directory, and of its cap.
+    """
+    layout = Layout(root)
+    check_directory(layout, group)
+    instance = Instance(layout)
+    instance.acquire()
+    try:
+        PolicyFile(layout).replace(policy)
+    finally:
+        instance.release()

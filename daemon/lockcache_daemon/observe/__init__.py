@@ -1,0 +1,34 @@
+"""Observation: the log, the status page, metrics, and the state that they are made from.
+
+Promises that nothing here touches a directory or holds up a tick, and that text from outside is escaped.
+
+May use: errors, pace, settings.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lockcache.doors import door
+
+if TYPE_CHECKING:
+    from lockcache_daemon.observe.http_server import *
+    from lockcache_daemon.observe.log import *
+    from lockcache_daemon.observe.metrics import *
+    from lockcache_daemon.observe.metrics_file import *
+    from lockcache_daemon.observe.repairs import *
+    from lockcache_daemon.observe.state import *
+    from lockcache_daemon.observe.top_entries import *
+
+__getattr__, __dir__ = door(
+    __name__,
+    {
+        "http_server": "WebServer",
+        "log": "LogToReport Report Summary Sweep describe readable",
+        "metrics": "Metrics",
+        "metrics_file": "MetricsFile",
+        "repairs": "Repairs Tidings",
+        "state": "Board Limits shown",
+        "top_entries": "Standouts in_shards in_walks",
+    },
+)

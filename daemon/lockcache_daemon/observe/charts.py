@@ -1,0 +1,158 @@
+"""Drawing an hour of one directory as inline SVG. Pure: no script, nothing loaded, colours from the page's style.
+
+Decides scales and words. Everything that goes into the markup is a number or is escaped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from html import escape
+from typing import Final, NamedTuple
+
+from lockcache.sizes import format_size
+from lockcache_daemon.observe.history import HOUR_SECONDS, Rate, Sample, rates
+
+__all__ = ["draw_bytes", "draw_evictions", "draw_hit_ratio"]
+
+# In pixels of the page at its widest, so that letters are of one size everywhere.
+_WIDE, _NARROW = (1080.0, 220.0), (520.0, 150.0)
+_LEFT: Final = 66.0
+_RIGHT: Final = 12.0
+_TOP: Final = 12.0
+_BOTTOM: Final = 22.0
+# Bars and ratios are of so many seconds each: a bar of a minute is 11 pixels.
+_BIN_SECONDS: Final = 60.0
+
+
+class _Frame(NamedTuple):
+    """Where a chart's hour and its values lie."""
+
+    now: float
+    width: float
+    height: float
+    #: The value at the top.
+    top_value: float
+
+    def x(self, time: float) -> float:
+        share = 1 - (self.now - time) / HOUR_SECONDS
+        return _LEFT + (self.width - _LEFT - _RIGHT) * min(1.0, max(0.0, share))
+
+    def y(self, value: float) -> float:
+        return _TOP + (self.height - _TOP - _BOTTOM) * (1 - value / self.top_value)
+
+
+def draw_bytes(history: Sequence[Sample], now: float) -> str:
+    """Bytes as an area, the cap as a dashed line above it."""
+    shown = _within(history, now)
+    top = max((max(each.bytes, each.max_size_bytes) for each in shown), default=0)
+    frame = _Frame(now, *_WIDE, max(1.0, top * 1.08))
+    parts = [_grid(frame, (0, top / 2, top), format_size)]
+    if shown:
+        line = " L".join(f"{frame.x(each.time):.1f},{frame.y(each.bytes):.1f}" for each in shown)
+        first, last, floor = frame.x(shown[0].time), frame.x(shown[-1].time), frame.y(0)
+        parts.append(f'<path class="area" d="M{first:.1f},{floor:.1f} L{line} L{last:.1f},{floor:.1f} Z"/>')
+        parts.append(f'<path class="line" d="M{line}"/>')
+        parts.append(_steps(frame, shown))
+    words = "bytes held over the last hour"
+    if shown:
+        words += f": now {format_size(shown[-1].bytes)}"
+        words += f" of {format_size(shown[-1].max_size_bytes)}" if shown[-1].max_size_bytes else ", without a cap"
+    return _svg(frame, words, parts)
+
+
+def draw_evictions(history: Sequence[Sample], now: float) -> str:
+    """Bytes that the daemon evicted, a bar a minute."""
+    bins = _binned(history, now, lambda rate: rate.evicted_bytes)
+    entries = sum(_binned(history, now, lambda rate: rate.evicted_entries).values())
+    top = max(bins.values(), default=0)
+    frame = _Frame(now, *_NARROW, max(1.0, top * 1.08))
+    parts = [_grid(frame, (0, top), format_size)]
+    for start, evicted in bins.items():
+        if evicted:
+            left, top_edge = frame.x(start) + 1, frame.y(evicted)
+            width, height = max(1.0, frame.x(start + _BIN_SECONDS) - left - 1), frame.y(0) - top_edge
+            parts.append(
+                f'<rect class="bar" x="{left:.1f}" y="{top_edge:.1f}" width="{width:.1f}" height="{height:.1f}"/>'
+            )
+    words = f"evicted by the daemon over the last hour: {format_size(int(sum(bins.values())))}, {entries:.0f} entries"
+    if not top:
+        parts = [_nothing(frame, "nothing was evicted")]
+    return _svg(frame, words, parts)
+
+
+def draw_hit_ratio(history: Sequence[Sample], now: float) -> str:
+    """Hits of all lookups that programs reported, a point for each minute in which some did."""
+    hits = _binned(history, now, lambda rate: rate.hits)
+    misses = _binned(history, now, lambda rate: rate.misses)
+    frame = _Frame(now, *_NARROW, 1.08)
+    parts = [_grid(frame, (0, 0.5, 1), lambda share: f"{share * 100:.0f} %")]
+    command, commands = "M", []
+    for start, count in hits.items():
+        lookups = count + misses[start]
+        if lookups:
+            x, y = frame.x(start + _BIN_SECONDS / 2), frame.y(count / lookups)
+            commands.append(f"{command}{x:.1f},{y:.1f}")
+            parts.append(f'<circle class="dot" cx="{x:.1f}" cy="{y:.1f}" r="2"/>')
+        command = "L" if lookups else "M"  # no line over minutes of which nothing is known
+    parts.append(f'<path class="line" d="{" ".join(commands)}"/>')
+    if not commands:
+        parts = [_nothing(frame, "nothing was reported")]
+    found, lost = sum(hits.values()), sum(misses.values())
+    words = "hit ratio over the last hour: " + (f"{found / (found + lost):.1%}" if found + lost else "nothing reported")
+    return _svg(frame, words, parts)
+
+
+def _within(history: Sequence[Sample], now: float) -> list[Sample]:
+    return [each for each in history if now - HOUR_SECONDS <= each.time <= now]
+
+
+def _binned(history: Sequence[Sample], now: float, value: Callable[[Rate], float]) -> dict[float, float]:
+    """Sums by minute, all sixty of them, the last one ending now. What lies across two is split between them."""
+    count = int(HOUR_SECONDS / _BIN_SECONDS)
+    first = now - HOUR_SECONDS
+    sums = [0.0] * count
+    for rate in rates(tuple(_within(history, now))):
+        middle = (rate.start + rate.end) / 2
+        sums[min(count - 1, max(0, int((middle - first) / _BIN_SECONDS)))] += value(rate)
+    return {first + number * _BIN_SECONDS: each for number, each in enumerate(sums)}
+
+
+def _steps(frame: _Frame, shown: Sequence[Sample]) -> str:
+    """The cap in force, as steps; nothing where there was none."""
+    commands: list[str] = []
+    before = 0
+    for each in shown:
+        x, y = frame.x(each.time), frame.y(each.max_size_bytes)
+        if not each.max_size_bytes:
+            before = 0
+            continue
+        commands.append(f"H{x:.1f} V{y:.1f}" if before else f"M{x:.1f},{y:.1f}")
+        before = each.max_size_bytes
+    if commands and before:
+        commands.append(f"H{frame.x(frame.now):.1f}")
+    return f'<path class="cap" d="{" ".join(commands)}"/>' if commands else ""
+
+
+def _grid(frame: _Frame, values: Iterable[float], label: Callable[[int], str] | Callable[[float], str]) -> str:
+    parts = []
+    for value in dict.fromkeys(values):
+        y = frame.y(value)
+        words = label(value if value <= 1 else int(value))  # type: ignore[arg-type]
+        parts.append(f'<line class="grid" x1="{_LEFT}" y1="{y:.1f}" x2="{frame.width - _RIGHT}" y2="{y:.1f}"/>')
+        parts.append(f'<text class="tick end" x="{_LEFT - 8}" y="{y + 4:.1f}">{escape(words)}</text>')
+    for minutes in (60, 45, 30, 15, 0):
+        x, anchor = frame.x(frame.now - minutes * 60), {60: "start", 0: "end"}.get(minutes, "middle")
+        words = f"-{minutes} min" if minutes else "now"
+        parts.append(f'<text class="tick {anchor}" x="{x:.1f}" y="{frame.height - 5:.1f}">{words}</text>')
+    return "".join(parts)
+
+
+def _nothing(frame: _Frame, words: str) -> str:
+    return f'<text class="tick middle" x="{frame.width / 2:.0f}" y="{frame.height / 2:.0f}">{escape(words)}</text>'
+
+
+def _svg(frame: _Frame, words: str, parts: Iterable[str]) -> str:
+    return (
+        f'<svg viewBox="0 0 {frame.width:.0f} {frame.height:.0f}" role="img" aria-label="{escape(words)}">'
+        f"<title>{escape(words)}</title>{''.join(parts)}</svg>"
+    )

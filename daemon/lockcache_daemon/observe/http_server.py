@@ -1,0 +1,244 @@
+"""The daemon's HTTP server: metrics, health and the status page, in a thread of its own.
+
+Keeps the work safe from its clients: they are served by one thread that never touches a directory, a bounded number of
+them at a time, each for a bounded time and with a bounded request; who is too slow, too many or too long is let go. It
+understands GET and HEAD and nothing else. Not by :mod:`http.server`, which bounds neither the time of a request nor
+the number of its threads. Answers are made from the board, in memory, at most once a second each, so that a client that
+asks without end costs no more than one that asks now and then. Nothing of a request but its path and its ``Accept``
+header is read, and nothing of it reaches a disk.
+
+Not promised: secrecy. It binds to loopback unless it is told otherwise, and says what directories are called and what
+is in them to whoever reaches it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import socket
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import asdict
+from http import HTTPStatus
+from typing import Any, Final, NamedTuple
+
+from lockcache import __version__
+from lockcache_daemon.observe.metrics import Metrics
+from lockcache_daemon.observe.state import Board, DirectoryView, shown
+from lockcache_daemon.observe.status_page import render_page
+
+__all__ = ["Answer", "Answers", "WebServer"]
+
+# Sized for a Prometheus or two, a load balancer's probes and some people.
+_MOST_CLIENTS: Final = 64
+_LONGEST_REQUEST_BYTES: Final = 8192
+# From the connection to the last byte sent.
+_CLIENT_SECONDS: Final = 10.0
+# A daemon that ends waits so long for this thread, which is not the one that it needs.
+_PATIENCE_SECONDS: Final = 1.0
+
+_PLAIN: Final = "text/plain; charset=utf-8"
+# The page holds names that others chose. It is escaped; and were it not, nothing in it would run or load.
+_HEADERS: Final = (
+    "Cache-Control: no-store\r\nX-Content-Type-Options: nosniff\r\nReferrer-Policy: no-referrer\r\n"
+    "Content-Security-Policy: default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'\r\n"
+    "Connection: close\r\n"
+)
+
+
+class WebServer:
+    """Serves ``board`` on ``listening``, which it closes, from :meth:`start` to :meth:`close`. Neither raises.
+
+    ``note`` is told of the first thing that went wrong in here and should not have, from the server's own thread.
+    """
+
+    def __init__(self, listening: socket.socket, board: Board, note: Callable[[str], object]) -> None:
+        self._note = note
+        self._is_told = False
+        self._listening = listening
+        self._answers = Answers(board)
+        self._clients = 0
+        self._loop = asyncio.new_event_loop()
+        self._ending = asyncio.Event()
+        self._thread = threading.Thread(target=self._run, name="web", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def close(self) -> None:
+        with contextlib.suppress(RuntimeError):  # it has ended by itself
+            self._loop.call_soon_threadsafe(self._ending.set)
+        if self._thread.is_alive():
+            self._thread.join(_PATIENCE_SECONDS)
+
+    def _run(self) -> None:
+        with contextlib.closing(self._loop), self._listening:
+            self._loop.set_exception_handler(self._tell_once)
+            self._loop.run_until_complete(self._serve())
+
+    def _tell_once(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        # Not asyncio's own handler: that writes a traceback for each, as often as a client likes.
+        if not self._is_told:
+            self._is_told = True
+            self._note(f"the web server met an error: {context['message']}: {context.get('exception')!r} (said once)")
+
+    async def _serve(self) -> None:
+        server = await asyncio.start_server(self._client, sock=self._listening, limit=_LONGEST_REQUEST_BYTES)
+        await self._ending.wait()
+        server.close()
+        clients = asyncio.all_tasks() - {asyncio.current_task()}
+        for client in clients:
+            client.cancel()
+        await asyncio.gather(*clients, return_exceptions=True)
+
+    async def _client(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._clients += 1
+        try:
+            if self._clients <= _MOST_CLIENTS:
+                await asyncio.wait_for(self._converse(reader, writer), _CLIENT_SECONDS)
+        except (OSError, asyncio.TimeoutError, asyncio.CancelledError):
+            pass  # gone, or too slow, or the daemon ends: asyncio before 3.12 cannot take cancelled clients
+        finally:
+            self._clients -= 1
+            # Not close: that would wait for a client which does not read.
+            writer.transport.abort() if writer.transport.get_write_buffer_size() else writer.close()
+
+    async def _converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            request = await reader.readuntil(b"\r\n\r\n")
+        except asyncio.IncompleteReadError:
+            return
+        except asyncio.LimitOverrunError:
+            answer, is_head = _refusal(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE), False
+        else:
+            answer, is_head = self._answer(request)
+        writer.write(_head(answer) + (b"" if is_head else answer.body))
+        writer.write_eof()
+        await writer.drain()
+        # Until the client has it all, and closes: closing first, with bytes of its unread, may take it back from it.
+        while await reader.read(_LONGEST_REQUEST_BYTES):
+            pass
+
+    def _answer(self, request: bytes) -> tuple[Answer, bool]:
+        line, *fields = request.decode("latin-1").split("\r\n")
+        method, _, rest = line.partition(" ")
+        target, _, version = rest.partition(" ")
+        if not version.startswith("HTTP/1.") or not target.startswith("/"):
+            return _refusal(HTTPStatus.BAD_REQUEST), False
+        if method not in ("GET", "HEAD"):
+            return _refusal(HTTPStatus.METHOD_NOT_ALLOWED), False
+        return self._answers.to(target.partition("?")[0], _field(fields, "accept")), method == "HEAD"
+
+
+def _field(fields: list[str], wanted: str) -> str:
+    for field in fields:
+        name, _, value = field.partition(":")
+        if name.lower() == wanted:
+            return value.strip()
+    return ""
+
+
+def _refusal(status: HTTPStatus) -> Answer:
+    return Answer(status, _PLAIN, f"{status.value} {status.phrase}\n".encode())
+
+
+def _head(answer: Answer) -> bytes:
+    status = answer.status
+    allow = "Allow: GET, HEAD\r\n" if status == HTTPStatus.METHOD_NOT_ALLOWED else ""
+    return (
+        f"HTTP/1.1 {status.value} {status.phrase}\r\nContent-Type: {answer.content_type}\r\n"
+        f"Content-Length: {len(answer.body)}\r\n{allow}{_HEADERS}\r\n"
+    ).encode("latin-1")
+
+
+_FRESH_SECONDS: Final = 1.0
+# The formats of /metrics that clients can ask for are a few; who asks for more kinds has them made each time.
+_MOST_KEPT: Final = 16
+
+
+class Answer(NamedTuple):
+    """What is sent back."""
+
+    status: HTTPStatus
+    content_type: str
+    body: bytes
+
+
+class Answers:
+    """For one thread. :meth:`to` raises nothing that a request could cause."""
+
+    def __init__(self, board: Board) -> None:
+        self._board = board
+        self._metrics = Metrics(board)
+        self._kept: dict[tuple[str, str], tuple[float, Answer]] = {}
+        self._pages: dict[str, Callable[[str], Answer]] = {
+            "/": self._page,
+            "/metrics": self._scrape,
+            "/healthz": self._health,
+            "/status.json": self._status,
+        }
+
+    def to(self, path: str, accept: str) -> Answer:
+        """The answer to GET of ``path``."""
+        make = self._pages.get(path)
+        if make is None:
+            known = ", ".join(self._pages)
+            return Answer(HTTPStatus.NOT_FOUND, _PLAIN, f"nothing here; there is: {known}\n".encode())
+        now, key = time.monotonic(), (path, accept if path == "/metrics" else "")
+        kept = self._kept.get(key)
+        if kept is not None and now - kept[0] < _FRESH_SECONDS:
+            return kept[1]
+        answer = make(accept)
+        if key in self._kept or len(self._kept) < _MOST_KEPT:
+            self._kept[key] = (now, answer)
+        return answer
+
+    def _page(self, accept: str) -> Answer:
+        return Answer(HTTPStatus.OK, "text/html; charset=utf-8", render_page(self._board).encode())
+
+    def _scrape(self, accept: str) -> Answer:
+        body, content_type = self._metrics.negotiated(accept)
+        return Answer(HTTPStatus.OK, content_type, body)
+
+    def _health(self, accept: str) -> Answer:
+        problems = self._board.problems()
+        status = HTTPStatus.SERVICE_UNAVAILABLE if problems else HTTPStatus.OK
+        states = [{"directory": shown(view.root), "state": _state(view)} for view in self._board.directories]
+        body = {"status": "problems" if problems else "ok", "problems": list(map(shown, problems))}
+        silent = round(self._board.silent_seconds, 3)
+        return Answer(status, _JSON, _encoded({**body, "last_tick_age_seconds": silent, "directories": states}))
+
+    def _status(self, accept: str) -> Answer:
+        board = self._board
+        about = {"version": __version__, "host": socket.gethostname(), "pid": board.pid, "since": board.started}
+        found = {**about, "problems": list(map(shown, board.problems())), "warnings": board.warnings}
+        views = [_described(view) for view in board.directories]
+        return Answer(HTTPStatus.OK, _JSON, _encoded({**found, "directories": views}))
+
+
+_JSON: Final = "application/json"
+
+
+def _encoded(body: dict[str, Any]) -> bytes:
+    return json.dumps(body).encode() + b"\n"
+
+
+def _state(view: DirectoryView) -> str:
+    if view.problem is not None:
+        return "problem"
+    return "standby" if view.is_standby else "kept" if view.is_open else "opening"
+
+
+def _described(view: DirectoryView) -> dict[str, Any]:
+    """A view in plain types, with names instead of places."""
+    body = {**vars(view), "root": shown(view.root), "state": _state(view), "limits": asdict(view.limits)}
+    body["problem"] = None if view.problem is None else shown(view.problem)
+    body["clients"] = {**view.clients._asdict(), "hit_ratio": view.clients.hit_ratio}
+    seen = view.standouts
+    lists = {"largest": seen.largest, "oldest": seen.oldest, "dearest": seen.dearest}
+    body["standouts"] = {name: [each._asdict() for each in entries] for name, entries in lists.items()}
+    body["standouts"]["shards_seen"] = seen.shards_seen
+    body["history"] = [sample._asdict() for sample in view.history]
+    return body

@@ -1,0 +1,303 @@
+"""What the daemon says: a line for people, or a JSON object for programs, per event.
+
+Decides the words, and that nobody who reads them can stop the daemon: a closed pipe or a full disk under its log costs
+lines, which are counted, and nothing else. Errors go to stderr in lines for people; with ``--json`` all is on stdout.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from typing import Any, TextIO
+
+from lockcache.errors import LockcacheError
+from lockcache.lowlevel import Evicted, Policy, Slot, Verdict
+from lockcache.sizes import format_size
+from lockcache_daemon.errors import AlreadyServedError
+from lockcache_daemon.observe.repairs import Repairs
+from lockcache_daemon.observe.state import Board, shown
+from lockcache_daemon.settings import Watermarks
+
+__all__ = ["LogToReport", "Report", "Summary", "Sweep", "describe", "readable"]
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """One sweep of one directory."""
+
+    before_bytes: int
+    after_bytes: int
+    evicted_entries: int
+    evicted_bytes: int
+    milliseconds: float
+    #: What was exceeded, as its flag is called.
+    budget: str = "max-size"
+
+
+@dataclass(frozen=True)
+class Summary:
+    """One complete pass over one directory."""
+
+    before: Slot
+    after: Slot
+    #: Shards whose accounting was wrong.
+    repaired_shards: int
+    #: Shards that stayed locked by others, and so were not counted.
+    busy_shards: int
+    evicted: Evicted
+    #: By how much.
+    repairs: Repairs = Repairs()  # noqa: RUF009 (immutable)
+
+
+class Report:
+    """Writes events to ``out``, and errors for people to ``err``."""
+
+    def __init__(self, *, as_json: bool, out: TextIO, err: TextIO) -> None:
+        #: May be changed between two events.
+        self.as_json = as_json
+        self._out = out
+        self._err = err
+        #: What was reported, for those who look and do not read logs.
+        self.board = Board()
+        #: Lines that could not be written.
+        self.lost_lines = 0
+        self._writing = threading.Lock()
+
+    def started(self, root: str, layout: str, policy: Policy, marks: Watermarks | None, held: Slot) -> None:
+        fields: dict[str, Any] = {"layout": layout, "bytes": held.bytes, "entries": held.entries}
+        fields["max_size_bytes"] = policy.max_size_bytes
+        if marks is None or policy.max_size_bytes is None:
+            self._say("start", root, f"layout {layout}, kept without a cap", **fields)
+            return
+        self._say(
+            "start",
+            root,
+            f"layout {layout}, cap {format_size(policy.max_size_bytes)}, sweeps above {format_size(marks.high_bytes)} "
+            f"down to {format_size(marks.low_bytes)}; holds {format_size(held.bytes)} in {held.entries} entries",
+            **fields,
+            **marks._asdict(),
+        )
+
+    def standing_by(self, root: str, error: AlreadyServedError) -> None:
+        self._say("standby", root, f"stands by: {error}", holder=error.holder)
+
+    def took_over(self, root: str) -> None:
+        self._say("takeover", root, "took over: the daemon that kept it is gone")
+
+    def cap_changed(self, root: str, policy: Policy) -> None:
+        self._say("cap", root, f"an operator changed the cap to {_in_words(policy)}", **_cap(policy))
+
+    def cap_restored(self, root: str, policy: Policy, why: str) -> None:
+        self._say("cap", root, f"restored the cap of {_in_words(policy)}: {why}", **_cap(policy), restored=why)
+
+    def policy_repaired(self, root: str, policy: Policy, error: Exception) -> None:
+        text = f"replaced a policy that was damaged by a cap of {_in_words(policy)}: {describe(error)}"
+        self._say("policy", root, text, **_cap(policy), error=_fields_of(error))
+
+    def swept(self, root: str, sweep: Sweep) -> None:
+        reason = "" if sweep.budget == "max-size" else f" for {sweep.budget}:"
+        text = (
+            f"swept{reason} {format_size(sweep.before_bytes)} -> {format_size(sweep.after_bytes)}, evicted "
+            f"{sweep.evicted_entries} entries in {sweep.milliseconds:.0f} ms"
+        )
+        self._say("sweep", root, text, **asdict(sweep))
+
+    def failed(self, root: str, error: Exception) -> None:
+        self._say(
+            "error",
+            root,
+            f"{describe(error)} (tried again at every tick, said once)",
+            level="error",
+            error=_fields_of(error),
+        )
+
+    def failing(self, root: str, error: Exception) -> None:
+        """Every failure, also of a kind that was said: it is counted."""
+        self.board.failed(root, describe(error))
+
+    def recovered(self, root: str) -> None:
+        self._say("recovered", root, "works again")
+
+    def warned(self, message: str) -> None:
+        self._say("warning", None, message, level="warning", message=message)
+
+    def reloaded(self, directories: int) -> None:
+        self._say("reload", None, f"reloaded the settings; {directories} directories", directories=directories)
+
+    def not_reloaded(self, line: str) -> None:
+        text = f"not reloaded, the settings stay as they were: {line}"
+        self._say("error", None, text, level="error", error={"kind": "SettingsError", "message": line})
+
+    def let_go(self, root: str) -> None:
+        self._say("release", root, "not kept any more")
+
+    def listening(self, address: str) -> None:
+        self._say("listen", None, f"metrics and status page on http://{address}/", address=address)
+
+    def not_served(self, message: str) -> None:
+        self._say("error", None, message, level="error", error={"kind": "ServingError", "message": message})
+
+    def refused(self, message: str, exit_code: int) -> None:
+        self._say("refused", None, message, level="error", message=message, exit_code=exit_code)
+
+    def stopped(self, signal_name: str) -> None:
+        self._say("stop", None, f"stopped by {signal_name}", signal=signal_name)
+
+    def summed_up(self, root: str, summary: Summary) -> None:
+        text = (
+            f"{format_size(summary.before.bytes)} -> {format_size(summary.after.bytes)} in {summary.after.entries} "
+            f"entries; evicted {summary.evicted.entries}, repaired the accounting of {summary.repaired_shards} shards"
+        )
+        if summary.repairs.shards:
+            text += f" ({_in_words_of(summary.repairs)})"
+        if summary.busy_shards:
+            text += f"; {summary.busy_shards} shards stayed locked by others and were not counted"
+        self._say("summary", root, text, **_flat(summary))
+
+    def drifted(self, root: str, repairs: Repairs) -> None:
+        text = f"repaired the accounting of {repairs.shards} shards: {_in_words_of(repairs)}"
+        self._say("repair", root, text, **repairs._asdict())
+
+    def found(self, root: str, verdict: Verdict) -> None:
+        """A corrupt or unreadable entry."""
+        if verdict.error:
+            done = f"; it could not be moved into quarantine: {verdict.error}"
+        elif verdict.moved_to:
+            done = f"; moved to {verdict.moved_to}"
+        else:
+            done = "; removed" if verdict.is_repaired else ""
+        text = f"entry {verdict.name} is {verdict.state}: {verdict.in_words}{done}"
+        fields = {"entry": verdict.name, "bytes": verdict.size_bytes, "why": verdict.why}
+        fields |= {
+            "moved_to": verdict.moved_to or None,
+            "repaired": verdict.is_repaired,
+            "error": verdict.error or None,
+        }
+        self._say(verdict.state, root, text, level="warning", **fields)
+
+    def scrubbed(self, root: str, counts: Mapping[str, int]) -> None:
+        """A round, or a complete pass, in numbers."""
+        corrupt, unreadable, unverified = (counts.get(state, 0) for state in ("corrupt", "unreadable", "unverified"))
+        text = (
+            f"verified {counts['entries']} entries, {format_size(counts['bytes'])}: {corrupt} corrupt, of which "
+            f"{counts['repaired']} were put out of the way, {unreadable} unreadable, {unverified} without a record"
+        )
+        fields: dict[str, Any] = dict(counts)
+        self._say("scrub", root, text, **fields)
+
+    def rehearsed(self, root: str, held: Slot, evicted: Evicted, budgets: Mapping[str, Evicted]) -> None:
+        text = (
+            f"holds {format_size(held.bytes)} in {held.entries} entries; would evict {evicted.entries} entries, "
+            f"{format_size(evicted.bytes)}"
+        )
+        bites = [f"{each.entries} for {budget}" for budget, each in budgets.items()]
+        fields: dict[str, Any] = {
+            "bytes": held.bytes,
+            "entries": held.entries,
+            "evicted_entries": evicted.entries,
+            "evicted_bytes": evicted.bytes,
+            "budgets": {
+                budget: {"evicted_entries": each.entries, "evicted_bytes": each.bytes}
+                for budget, each in budgets.items()
+            },
+        }
+        self._say("dry-run", root, f"{text} ({', '.join(bites) or 'no budget is exceeded'})", **fields)
+
+    def missing(self, root: str) -> None:
+        self._say("dry-run", root, "is not there; would be made", bytes=0, entries=0)
+
+    def _say(self, event: str, root: str | None, text: str, *, level: str = "info", **fields: Any) -> None:
+        self.board.heard(event, root, fields)
+        now = datetime.now().astimezone().isoformat(timespec="milliseconds")
+        if self.as_json:
+            # monotonic_ns: the clock of the whole machine, which no one sets; it orders the lines of several daemons.
+            clock = {"time": now, "monotonic_ns": time.monotonic_ns()}
+            said = {**clock, "level": level, "event": event, "directory": root, **fields}
+            self._write(self._out, json.dumps(_as_text(said)))
+        else:
+            text = text if root is None else f"{root}: {text}"
+            self._write(self._out if level == "info" else self._err, f"{now} {readable(text)}")
+
+    def _write(self, stream: TextIO, line: str) -> None:
+        try:
+            with self._writing:  # ticks may run side by side
+                stream.write(line + "\n")
+                stream.flush()
+        except (OSError, ValueError):  # ValueError: closed
+            self.lost_lines += 1
+
+
+class LogToReport(logging.Handler):
+    """What the library warns of goes the same way."""
+
+    def __init__(self, report: Report) -> None:
+        super().__init__(logging.WARNING)
+        self._report = report
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._report.warned(record.getMessage())
+
+
+def readable(text: str) -> str:
+    """One line that any terminal and any encoding takes: a directory may be called anything."""
+    return text if text.isascii() and text.isprintable() else text.encode("unicode_escape").decode("ascii")
+
+
+def _as_text(value: Any) -> Any:
+    """With names as the page and the metrics have them: half of a surrogate pair is no JSON to strict readers."""
+    if isinstance(value, str):
+        return shown(value)
+    if isinstance(value, Mapping):
+        return {key: _as_text(each) for key, each in value.items()}
+    return [_as_text(each) for each in value] if isinstance(value, (list, tuple)) else value
+
+
+def describe(error: Exception) -> str:
+    """An error in words, its path first."""
+    if isinstance(error, OSError) and not isinstance(error, LockcacheError) and error.filename is not None:
+        return f"{os.fsdecode(error.filename)}: {error.strerror}"
+    return str(error)
+
+
+def _in_words(policy: Policy) -> str:
+    size = "none" if policy.max_size_bytes is None else format_size(policy.max_size_bytes)
+    return size if policy.priority == "lru" else f"{size}, evicting by {policy.priority}"
+
+
+def _in_words_of(repairs: Repairs) -> str:
+    surplus_bytes = repairs.drift_bytes - repairs.missing_bytes
+    return (
+        f"{format_size(repairs.missing_bytes)} were there and not accounted for, {format_size(surplus_bytes)} were "
+        f"accounted for and not there; {repairs.drift_entries} entries"
+    )
+
+
+def _cap(policy: Policy) -> dict[str, Any]:
+    return {"max_size_bytes": policy.max_size_bytes, "policy": policy.priority}
+
+
+def _fields_of(error: Exception) -> dict[str, Any]:
+    kind = {"kind": type(error).__name__, "message": str(error)}
+    return {**kind, "errno": error.errno} if isinstance(error, OSError) and error.errno is not None else kind
+
+
+def _flat(summary: Summary) -> dict[str, Any]:
+    return {
+        "before_bytes": summary.before.bytes,
+        "before_entries": summary.before.entries,
+        "after_bytes": summary.after.bytes,
+        "after_entries": summary.after.entries,
+        "repaired_shards": summary.repaired_shards,
+        "busy_shards": summary.busy_shards,
+        "evicted_entries": summary.evicted.entries,
+        "evicted_bytes": summary.evicted.bytes,
+        "drift_bytes": summary.repairs.drift_bytes,
+        "missing_bytes": summary.repairs.missing_bytes,
+        "drift_entries": summary.repairs.drift_entries,
+    }

@@ -1,0 +1,170 @@
+"""What Prometheus is told: the board, as metrics.
+
+Decides names, units and types, by Prometheus's conventions (base units, ``_total`` for what only grows; ``promtool
+check metrics`` finds nothing). Reads the board and nothing else, so that a scrape never waits for a disk or for the
+work.
+
+Needs the extra ``metrics``. Label values are paths as the operator gave them; bytes that are no UTF-8 are escaped.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Iterator
+from typing import Final, NamedTuple
+
+from prometheus_client import CollectorRegistry, ProcessCollector
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, InfoMetricFamily
+from prometheus_client.exposition import choose_encoder, generate_latest
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
+
+from lockcache import __version__
+from lockcache_daemon.observe.state import SWEEP_BUCKETS_SECONDS, Board, DirectoryView, shown
+
+__all__ = ["Metrics"]
+
+
+class _Value(NamedTuple):
+    """A metric with one sample for each directory."""
+
+    name: str
+    help: str
+    #: ``None``: no sample for this directory.
+    of: Callable[[DirectoryView], float | None]
+
+
+def _up(view: DirectoryView) -> bool:
+    return view.is_open and view.problem is None
+
+
+_GAUGES: Final = (
+    _Value("lockcache_directory_up", "1 while the directory is kept and nothing is wrong with it.", _up),
+    _Value("lockcache_directory_standby", "1 while another daemon keeps the directory.", lambda view: view.is_standby),
+    _Value("lockcache_directory_bytes", "What entries and staged writes add up to.", lambda view: view.bytes),
+    _Value("lockcache_directory_entries", "Number of entries.", lambda view: view.entries),
+    _Value("lockcache_directory_max_bytes", "The cap in force.", lambda view: view.limits.max_size_bytes),
+    _Value("lockcache_directory_max_entries", "The cap on entries in force.", lambda view: view.limits.max_entries),
+    _Value("lockcache_sweep_low_watermark_bytes", "Where a sweep ends.", lambda view: view.limits.low_bytes),
+    _Value("lockcache_sweep_high_watermark_bytes", "Above what a sweep begins.", lambda view: view.limits.high_bytes),
+    _Value(
+        "lockcache_last_sweep_timestamp_seconds",
+        "When the last sweep that evicted something ended.",
+        lambda view: view.last_sweep,
+    ),
+    _Value(
+        "lockcache_client_last_report_timestamp_seconds",
+        "When a program last added to the client counters.",
+        lambda view: view.clients.last_report_ns / 1e9 if view.clients.reports else None,
+    ),
+)
+
+_COUNTERS: Final = (
+    _Value("lockcache_sweeps", "Sweeps that evicted something.", lambda view: view.sweeps),
+    _Value("lockcache_evicted_bytes", "Bytes of entries that the daemon evicted.", lambda view: view.evicted_bytes),
+    _Value("lockcache_evicted_entries", "Entries that the daemon evicted.", lambda view: view.evicted_entries),
+    _Value("lockcache_accounting_repairs", "Shards whose accounting was set right.", lambda view: view.repairs),
+    _Value(
+        "lockcache_accounting_drift_bytes",
+        "By how much the accounting was wrong, in either direction, when it was set right.",
+        lambda view: view.drift_bytes,
+    ),
+    _Value("lockcache_scrubbed_entries", "Entries that were verified.", lambda view: view.scrubbed_entries),
+    _Value("lockcache_scrubbed_bytes", "Bytes of entries that were verified.", lambda view: view.scrubbed_bytes),
+    _Value(
+        "lockcache_corrupt_entries",
+        "Entries that were not what a writer had stored there, and were put into quarantine.",
+        lambda view: view.corrupt_entries,
+    ),
+    _Value(
+        "lockcache_unreadable_entries",
+        "Entries that the disk did not give, each time that it was asked.",
+        lambda view: view.unreadable_entries,
+    ),
+    _Value("lockcache_errors", "Steps of the daemon that failed; each is tried again.", lambda view: view.errors),
+    _Value(
+        "lockcache_client_hits",
+        "Lookups that found an entry, in all programs that reported.",
+        lambda view: view.clients.hits,
+    ),
+    _Value("lockcache_client_misses", "Lookups that found none.", lambda view: view.clients.misses),
+    _Value("lockcache_client_puts", "Values that programs stored.", lambda view: view.clients.puts),
+    _Value(
+        "lockcache_client_evictions", "Entries that programs evicted to make room.", lambda view: view.clients.evictions
+    ),
+    _Value(
+        "lockcache_client_dropped_writes",
+        "Writes that programs gave up: a full disk, a lock not free in time, larger than the cap.",
+        lambda view: view.clients.dropped_writes,
+    ),
+    _Value(
+        "lockcache_client_corrupt_entries",
+        "Lookups that found bytes which no writer had stored there; each was a miss.",
+        lambda view: view.clients.corrupt_entries,
+    ),
+    _Value(
+        "lockcache_client_unverified_hits",
+        "Hits on entries that carry no record to verify.",
+        lambda view: view.clients.unverified_hits,
+    ),
+)
+
+
+class Metrics:
+    """Renders the board. For any thread."""
+
+    def __init__(self, board: Board) -> None:
+        self._registry = CollectorRegistry(auto_describe=False)
+        self._registry.register(_BoardCollector(board))
+        ProcessCollector(registry=self._registry)  # from /proc: memory, descriptors, processor time
+
+    def text(self) -> bytes:
+        """In the text format, for a file."""
+        return generate_latest(self._registry)
+
+    def negotiated(self, accept: str) -> tuple[bytes, str]:
+        """In the format that a client's ``Accept`` header asks for, and its content type."""
+        try:
+            encode, content_type = choose_encoder(accept)
+        except (TypeError, ValueError, LookupError):  # a version of letters; what is no wish is not heard
+            encode, content_type = choose_encoder("")
+        return encode(self._registry), content_type
+
+
+class _BoardCollector(Collector):
+    def __init__(self, board: Board) -> None:
+        self._board = board
+
+    def collect(self) -> Iterator[Metric]:
+        board, views = self._board, self._board.directories
+        yield InfoMetricFamily("lockcache_build", "The daemon that is running.", value={"version": __version__})
+        yield GaugeMetricFamily("lockcache_up", "0 once the daemon is about to end.", value=not board.is_stopping)
+        yield GaugeMetricFamily(
+            "lockcache_last_tick_age_seconds", "How long ago the daemon last gave a sign of life.", board.silent_seconds
+        )
+        yield CounterMetricFamily("lockcache_warnings", "Warnings that were logged.", value=board.warnings)
+        gauges = (_family(GaugeMetricFamily, value, views) for value in _GAUGES)
+        counters = (_family(CounterMetricFamily, value, views) for value in _COUNTERS)
+        yield from itertools.chain(gauges, counters)
+        yield _durations(views)
+
+
+def _family(
+    kind: type[GaugeMetricFamily] | type[CounterMetricFamily], value: _Value, views: Iterable[DirectoryView]
+) -> Metric:
+    family = kind(value.name, value.help, labels=["directory"])
+    for view in views:
+        number = value.of(view)
+        if number is not None:
+            family.add_metric([shown(view.root)], float(number))
+    return family
+
+
+def _durations(views: Iterable[DirectoryView]) -> Metric:
+    family = HistogramMetricFamily("lockcache_sweep_duration_seconds", "How long sweeps took.", labels=["directory"])
+    bounds = [*(str(bound) for bound in SWEEP_BUCKETS_SECONDS), "+Inf"]
+    for view in views:
+        cumulative = itertools.accumulate(view.sweep_seconds)
+        buckets = list(zip(bounds, map(float, cumulative), strict=True))
+        family.add_metric([shown(view.root)], buckets, view.sweep_seconds_sum)
+    return family

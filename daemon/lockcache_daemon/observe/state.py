@@ -1,0 +1,291 @@
+"""What the daemon knows of itself and its directories: written by the thread that works, read by any other.
+
+Keeps whoever looks (a scrape, the status page, a metrics file) from ever holding up the work: what is read is immutable
+and replaced as a whole, readers take no lock, and nothing here touches the disk. Keeps memory bounded: an hour of
+samples for each directory, and no list that grows with the entries.
+
+Fed by what the daemon reports anyhow: each event that goes to the log comes here too (:meth:`Board.heard`).
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from lockcache.lowlevel import Counters, Slot
+from lockcache_daemon.observe.history import Sample, recorded
+from lockcache_daemon.observe.top_entries import StandoutsSeen
+
+__all__ = ["SWEEP_BUCKETS_SECONDS", "Board", "DirectoryView", "Limits", "shown"]
+
+#: Upper bounds of the sweep duration histogram. A sweep of 10,000 entries takes a second, one of a million a minute.
+SWEEP_BUCKETS_SECONDS: Final = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0)
+
+# Without a sign of life for so long something hangs. Signs come with every tick, every few seconds between ticks that
+# are far apart, and from between shards and lock holds: a long sweep or a first count is no reason.
+_LATE_SECONDS: Final = 60.0
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What bounds a directory now; ``None``: nothing does."""
+
+    max_size_bytes: int | None = None
+    max_entries: int | None = None
+    low_bytes: int | None = None
+    high_bytes: int | None = None
+
+
+@dataclass(frozen=True)
+class DirectoryView:
+    """One directory, as it was at the last tick."""
+
+    root: str
+    layout: str = "lockcache"
+    is_open: bool = False
+    #: Another daemon keeps it, and we wait to take over.
+    is_standby: bool = False
+    bytes: int = 0
+    entries: int = 0
+    limits: Limits = field(default_factory=Limits)
+    sweeps: int = 0
+    evicted_entries: int = 0
+    evicted_bytes: int = 0
+    #: One count for each of :data:`SWEEP_BUCKETS_SECONDS`, and one for what took longer. Not cumulative.
+    sweep_seconds: tuple[int, ...] = (0,) * (len(SWEEP_BUCKETS_SECONDS) + 1)
+    sweep_seconds_sum: float = 0.0
+    #: When it ended, in seconds since the epoch; ``None``: there was none.
+    last_sweep: float | None = None
+    #: Shards whose accounting was wrong and was set right, and by how much altogether.
+    repairs: int = 0
+    drift_bytes: int = 0
+    #: What scrubbing looked at since the daemon was started, and what it found.
+    scrubbed_entries: int = 0
+    scrubbed_bytes: int = 0
+    corrupt_entries: int = 0
+    unreadable_entries: int = 0
+    #: Steps that failed, each time; what is wrong now, and since when. ``None``: nothing is.
+    errors: int = 0
+    problem: str | None = None
+    problem_since: float | None = None
+    #: The problem is that a step does not come back.
+    is_hanging: bool = False
+    #: What programs that use the directory reported.
+    clients: Counters = field(default_factory=Counters)
+    standouts: StandoutsSeen = field(default_factory=StandoutsSeen)
+    history: tuple[Sample, ...] = ()
+
+
+class Board:
+    """All of it. Writers may be several threads (warnings come from any); what is read is never half of an update."""
+
+    def __init__(self) -> None:
+        #: Called with every sign of life, by whatever thread gave it.
+        self.on_beat: Callable[[], object] = _nothing
+        self.pid = os.getpid()
+        self.started = time.time()
+        self._views: dict[str, DirectoryView] = {}
+        self._writing = threading.Lock()
+        self._alive = time.monotonic()
+        # Directories of which a step is being taken, with their last sign of life (a list of one).
+        self._working: dict[str, list[float]] = {}
+        self.warnings = 0
+        #: Set once the daemon is about to end.
+        self.is_stopping = False
+
+    # ---- for whoever works ------------------------------------------------------------------------------------------
+
+    def beat(self) -> None:
+        """A sign of life (0.1 us)."""
+        self._alive = time.monotonic()
+        self.on_beat()
+
+    @contextmanager
+    def at_work(self, root: str) -> Iterator[None]:
+        """Around a step for one directory: from now on its signs of life are expected too."""
+        outer, self._working[root] = self._working.get(root), [time.monotonic()]
+        try:
+            yield
+        finally:
+            if outer is None:
+                del self._working[root]
+            else:
+                outer[0] = time.monotonic()
+                self._working[root] = outer
+
+    def beat_of(self, root: str) -> None:
+        """A sign of life of the work on one directory: the others may go on while it hangs."""
+        working = self._working.get(root)
+        if working is not None:
+            working[0] = time.monotonic()  # also by a thread that comes late: the step is over, and nobody looks at it
+
+    def heard(self, event: str, root: str | None, fields: Mapping[str, Any]) -> None:
+        """An event that was reported."""
+        if event == "warning":
+            with self._writing:
+                self.warnings += 1
+        if event == "release" and root is not None:
+            with self._writing:
+                self._views.pop(root, None)
+        hear = _HEARD.get(event)
+        if root is not None and hear is not None:
+            self._change(root, lambda view: hear(view, fields))
+
+    def failed(self, root: str, problem: str) -> None:
+        """A step failed, whether or not that was said before."""
+        self._change(
+            root,
+            lambda view: replace(
+                view, errors=view.errors + 1, problem=problem, problem_since=view.problem_since or time.time()
+            ),
+        )
+
+    def repaired(self, root: str, shards: int, drift_bytes: int) -> None:
+        """The accounting of so many shards was set right, by so much altogether."""
+        self._change(
+            root,
+            lambda view: replace(view, repairs=view.repairs + shards, drift_bytes=view.drift_bytes + drift_bytes),
+        )
+
+    def scrubbed(self, root: str, new: Mapping[str, int]) -> None:
+        """So many entries and bytes more were verified, and so many more in a state (:mod:`.scrub.scrub`)."""
+        self._change(
+            root,
+            lambda view: replace(
+                view,
+                scrubbed_entries=view.scrubbed_entries + new.get("entries", 0),
+                scrubbed_bytes=view.scrubbed_bytes + new.get("bytes", 0),
+                corrupt_entries=view.corrupt_entries + new.get("corrupt", 0),
+                unreadable_entries=view.unreadable_entries + new.get("unreadable", 0),
+            ),
+        )
+
+    def measured(self, root: str, held: Slot, limits: Limits) -> None:
+        """What a directory holds at this tick."""
+
+        def change(view: DirectoryView) -> DirectoryView:
+            view = replace(view, bytes=held.bytes, entries=held.entries, limits=limits, is_open=True, is_standby=False)
+            return replace(view, history=recorded(view.history, _sample(view)))
+
+        self._change(root, change)
+
+    def update(self, root: str, **changes: Any) -> None:
+        """Change fields of :class:`DirectoryView`."""
+        self._change(root, lambda view: replace(view, **changes))
+
+    def _change(self, root: str, change: Callable[[DirectoryView], DirectoryView]) -> None:
+        with self._writing:
+            self._views[root] = change(self._views.get(root) or DirectoryView(root))
+
+    # ---- for whoever looks ------------------------------------------------------------------------------------------
+
+    @property
+    def directories(self) -> list[DirectoryView]:
+        """All directories, in the order in which they came. That a step hangs is a problem of the directory's."""
+        now = time.monotonic()
+        silences = {root: now - since for root, [since] in list(self._working.items())}
+        return [_as_of(view, silences.get(view.root)) for view in list(self._views.values())]
+
+    @property
+    def silent_seconds(self) -> float:
+        """How long ago the last sign of life was."""
+        return time.monotonic() - self._alive
+
+    def problems(self) -> list[str]:
+        """What is wrong now, one line each; empty if all is well."""
+        found = [f"{view.root}: {view.problem}" for view in self.directories if view.problem is not None]
+        silent = self.silent_seconds
+        if silent > _LATE_SECONDS and not any(view.is_hanging for view in self.directories):
+            found.insert(0, f"the daemon: {_hangs(silent)}")
+        return found
+
+
+def _as_of(view: DirectoryView, silent_seconds: float | None) -> DirectoryView:
+    if silent_seconds is None or silent_seconds <= _LATE_SECONDS:
+        return view
+    return replace(view, is_hanging=True, problem=_hangs(silent_seconds))
+
+
+def _hangs(silent_seconds: float) -> str:
+    return f"no sign of life for {silent_seconds:.0f} s, a step hangs"
+
+
+def _sample(view: DirectoryView) -> Sample:
+    return Sample(
+        time.time(),
+        view.bytes,
+        view.limits.max_size_bytes or 0,
+        view.entries,
+        view.evicted_bytes,
+        view.evicted_entries,
+        view.clients.hits,
+        view.clients.misses,
+    )
+
+
+def _nothing() -> None:
+    """Nobody else wants signs of life."""
+
+
+def _started(view: DirectoryView, fields: Mapping[str, Any]) -> DirectoryView:
+    """What was wrong is over: a step that still fails says so again."""
+    limits = replace(
+        view.limits,
+        max_size_bytes=fields["max_size_bytes"],
+        low_bytes=fields.get("low_bytes"),
+        high_bytes=fields.get("high_bytes"),
+    )
+    view = replace(view, bytes=fields["bytes"], entries=fields["entries"], limits=limits, is_open=True)
+    return replace(view, problem=None, problem_since=None, is_standby=False)
+
+
+def _stood_by(view: DirectoryView, fields: Mapping[str, Any]) -> DirectoryView:
+    return replace(view, is_open=False, is_standby=True, problem=None, problem_since=None)
+
+
+def _summed_up(view: DirectoryView, fields: Mapping[str, Any]) -> DirectoryView:
+    return replace(
+        view,
+        bytes=fields["after_bytes"],
+        entries=fields["after_entries"],
+        repairs=view.repairs + fields["repaired_shards"],
+        drift_bytes=view.drift_bytes + fields["drift_bytes"],
+    )
+
+
+def _swept(view: DirectoryView, fields: Mapping[str, Any]) -> DirectoryView:
+    seconds = fields["milliseconds"] / 1000
+    bucket = sum(seconds > bound for bound in SWEEP_BUCKETS_SECONDS)
+    counts = tuple(count + (number == bucket) for number, count in enumerate(view.sweep_seconds))
+    return replace(
+        view,
+        sweeps=view.sweeps + 1,
+        evicted_entries=view.evicted_entries + fields["evicted_entries"],
+        evicted_bytes=view.evicted_bytes + fields["evicted_bytes"],
+        sweep_seconds=counts,
+        sweep_seconds_sum=view.sweep_seconds_sum + seconds,
+        last_sweep=time.time(),
+    )
+
+
+def _recovered(view: DirectoryView, fields: Mapping[str, Any]) -> DirectoryView:
+    return replace(view, problem=None, problem_since=None)
+
+
+_HEARD: Final[dict[str, Callable[[DirectoryView, Mapping[str, Any]], DirectoryView]]] = {
+    "standby": _stood_by,
+    "start": _started,
+    "summary": _summed_up,
+    "sweep": _swept,
+    "recovered": _recovered,
+}
+
+
+def shown(path: str) -> str:
+    """A path as text that can be encoded: a directory may be called anything."""
+    return os.fsencode(path).decode(errors="backslashreplace")

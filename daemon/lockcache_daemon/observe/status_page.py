@@ -1,0 +1,234 @@
+"""The status page: HTML made from the board, whole and without scripts, pictures or anything else to load.
+
+Keeps whoever names a directory or a program from writing the page: every text from outside is escaped, in one place
+(:func:`_text`). Reads the board and nothing else. Its one style sheet, for light and for dark, is in the page itself.
+"""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Callable, Iterable, Sequence
+from datetime import datetime
+from html import escape
+from typing import Final
+
+from lockcache import __version__
+from lockcache.sizes import format_size
+from lockcache_daemon.observe.charts import draw_bytes, draw_evictions, draw_hit_ratio
+from lockcache_daemon.observe.state import Board, DirectoryView, shown
+from lockcache_daemon.observe.top_entries import Standout, StandoutsSeen
+
+__all__ = ["RELOAD_SECONDS", "STYLE", "render_page"]
+
+#: The page reloads itself so often: a sample's time.
+RELOAD_SECONDS: Final = 15
+
+# A page for more directories than that shows figures, and no charts and lists: it would be megabytes, each time.
+_MOST_IN_FULL: Final = 50
+
+
+def render_page(board: Board) -> str:
+    """The whole page."""
+    now, views, problems = time.time(), board.directories, board.problems()
+    is_full = len(views) <= _MOST_IN_FULL
+    cards = "".join(_card(view, now, is_full=is_full) for view in views)
+    return (
+        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
+        f'<meta name="viewport" content="width=device-width"><meta http-equiv="refresh" content="{RELOAD_SECONDS}">'
+        f"<title>{_text(_title(problems, views))}</title><style>{STYLE}</style></head><body>"
+        f"{_header(board, problems, now)}{cards}{_footer()}</body></html>\n"
+    )
+
+
+def _title(problems: Sequence[str], views: Sequence[DirectoryView]) -> str:
+    state = _count(len(problems), "problem", "problems") if problems else "all well"
+    return f"{state}: lockcache-daemon on {socket.gethostname()}, {_count(len(views), 'directory', 'directories')}"
+
+
+def _count(number: int, one: str, many: str) -> str:
+    return f"{number} {one if number == 1 else many}"
+
+
+def _header(board: Board, problems: Sequence[str], now: float) -> str:
+    pill = _pill("bad", "problems") if problems else _pill("ok", "all well")
+    started = datetime.fromtimestamp(board.started).astimezone().isoformat(" ", "seconds")
+    since = f"since {started} ({ago(now - board.started)})"
+    who = f"on {socket.gethostname()}, pid {board.pid}, version {__version__}, {since}"
+    listed = "".join(f"<li>{_text(problem)}</li>" for problem in problems)
+    wrong = f'<ul class="bad" id="problems">{listed}</ul>' if problems else ""
+    return f'<header><h1>lockcache-daemon</h1>{pill}<span class="dim">{_text(who)}</span></header>{wrong}'
+
+
+def _footer() -> str:
+    return (
+        '<footer class="dim"><a href="/metrics">metrics</a> · <a href="/status.json">status.json</a> · '
+        f'<a href="/healthz">healthz</a> · reloads every {RELOAD_SECONDS} s</footer>'
+    )
+
+
+def _card(view: DirectoryView, now: float, *, is_full: bool) -> str:
+    head = (
+        f'<div class="head"><h2><code>{_text(view.root)}</code></h2>{_state(view)}'
+        f'<span class="dim">{_text(view.layout)}</span></div>'
+    )
+    full = _charts(view, now) + _lists(view.standouts, now) if is_full else ""
+    return f'<section class="card">{head}{_tiles(view, now)}{full}</section>'
+
+
+def _state(view: DirectoryView) -> str:
+    if view.problem is not None:
+        return _pill("bad", "a step fails")
+    if view.is_standby:
+        return _pill("wait", "standby")
+    return _pill("ok", "kept") if view.is_open else _pill("wait", "opening")
+
+
+def _tiles(view: DirectoryView, now: float) -> str:
+    cap, clients = view.limits.max_size_bytes, view.clients
+    meter = ""
+    if cap:
+        share = min(100.0, 100.0 * view.bytes / cap)
+        meter = f'<div class="meter"><i style="width: {share:.1f}%"></i></div>'
+    entries = f"of {view.limits.max_entries:,}" if view.limits.max_entries else "no limit"
+    last = "no sweep yet" if view.last_sweep is None else f"the last {ago(now - view.last_sweep)}"
+    ratio = clients.hit_ratio
+    tiles = [
+        ("held", format_size(view.bytes), f"of {format_size(cap)}" if cap else "no cap", meter),
+        ("entries", f"{view.entries:,}", entries, ""),
+        (
+            "evicted",
+            format_size(view.evicted_bytes),
+            f"{view.evicted_entries:,} entries, {view.sweeps:,} sweeps, {last}",
+            "",
+        ),
+        (
+            "hit ratio",
+            "not reported" if ratio is None else f"{ratio:.1%}",
+            "no program has reported yet" if ratio is None else f"{clients.hits:,} hits, {clients.misses:,} misses",
+            "",
+        ),
+    ]
+    if view.scrubbed_entries:
+        found = f"{view.corrupt_entries:,} corrupt, {view.unreadable_entries:,} unreadable"
+        tiles.append(("verified", f"{view.scrubbed_entries:,}", found, ""))
+    return '<div class="tiles">' + "".join(_tile(*tile) for tile in tiles) + "</div>"
+
+
+def _tile(title: str, figure: str, more: str, meter: str) -> str:
+    below = f'<span class="dim">{_text(more)}</span>{meter}'
+    return f'<div class="tile"><h3>{_text(title)}</h3><b>{_text(figure)}</b>{below}</div>'
+
+
+def _charts(view: DirectoryView, now: float) -> str:
+    held, evicted, ratio = (draw(view.history, now) for draw in (draw_bytes, draw_evictions, draw_hit_ratio))
+    return (
+        f'<div class="charts"><div class="wide"><h3>bytes held, last hour; dashed: the cap</h3>{held}</div>'
+        f"<div><h3>evicted by the daemon, by minute</h3>{evicted}</div>"
+        f"<div><h3>hit ratio as programs report it</h3>{ratio}</div></div>"
+    )
+
+
+def _lists(seen: StandoutsSeen, now: float) -> str:
+    if not seen.shards_seen:
+        return ""
+    share = 100 * seen.shards_seen // seen.shards
+    so_far = f'<p class="dim">{share} % of the entries were looked at so far</p>' if share < 100 else ""
+    tables = (
+        _table("largest", seen.largest, "size", lambda each: format_size(each.size_bytes), now),
+        _table("longest unused", seen.oldest, "last use", lambda each: ago(now - each.last_use_ns / 1e9), now),
+        _table("dearest to compile", seen.dearest, "compiled in", lambda each: took(each.cost_ns / 1e9), now),
+    )
+    return f'<div class="lists">{"".join(tables)}</div>{so_far}'
+
+
+def _table(title: str, entries: Iterable[Standout], column: str, value: Callable[[Standout], str], now: float) -> str:
+    rows = "".join(_row(each, value(each), now) for each in entries)
+    if not rows:
+        rows = '<tr><td class="dim" colspan="3">none known</td></tr>'
+    head = f'<tr><th>entry</th><th></th><th class="number">{_text(column)}</th></tr>'
+    return f"<div><h3>{_text(title)}</h3><table>{head}{rows}</table></div>"
+
+
+def _row(each: Standout, value: str, now: float) -> str:
+    hint = f"{each.name}, {format_size(each.size_bytes)}, looked at {ago(now - each.seen)}"
+    return (
+        f'<tr title="{_text(hint)}"><td class="name">{_text(each.name[:12])}</td>'
+        f'<td class="dim">{_text(_what(each))}</td><td class="number">{_text(value)}</td></tr>'
+    )
+
+
+def _what(each: Standout) -> str:
+    return " ".join(part for part in (each.kind, each.arch) if part)
+
+
+def _pill(kind: str, words: str) -> str:
+    return f'<span class="pill {kind}">{_text(words)}</span>'
+
+
+def _text(words: str) -> str:
+    """Text from anywhere, as text of the page."""
+    return escape("".join(each if each.isprintable() else "�" for each in shown(words)))
+
+
+_UNITS: Final = ((86400, "d"), (3600, "h"), (60, "min"))
+
+
+def ago(seconds: float) -> str:
+    """A time that has passed, in its largest unit."""
+    if seconds < 1:
+        return "now"
+    return f"{_whole(seconds)} ago"
+
+
+def took(seconds: float) -> str:
+    """How long something took: as people say it, from microseconds to hours."""
+    if seconds >= 60:
+        return _whole(seconds)
+    return f"{seconds:.1f} s" if seconds >= 1 else f"{seconds * 1000:.3g} ms"
+
+
+def _whole(seconds: float) -> str:
+    for size, unit in _UNITS:
+        if seconds >= size:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{seconds:.0f} s"
+
+
+STYLE: Final = """
+:root { color-scheme: light dark; --ground: #f6f7f9; --card: #fff; --ink: #1a202b; --dim: #5b6675; --rule: #dfe3e9;
+  --accent: #2563c9; --cap: #b4491a; --good: #177245; --bad: #b3261e; --wait: #8a6100; }
+@media (prefers-color-scheme: dark) { :root { --ground: #12151b; --card: #1b2029; --ink: #e6e9ef; --dim: #9aa5b4;
+  --rule: #303844; --accent: #72a7ff; --cap: #f0956a; --good: #5fc992; --bad: #ff8a80; --wait: #e3b74f; } }
+* { box-sizing: border-box; }
+body { margin: 0 auto; padding: 20px 16px 40px; max-width: 1120px; background: var(--ground); color: var(--ink);
+  font: 15px/1.45 system-ui, "Segoe UI", "DejaVu Sans", sans-serif; }
+h1 { font-size: 20px; margin: 0; } h2 { font-size: 16px; margin: 0; overflow-wrap: anywhere; }
+h3 { font-size: 13px; margin: 0 0 4px; color: var(--dim); font-weight: 600; }
+a { color: var(--accent); }
+code, .name { font-family: ui-monospace, "DejaVu Sans Mono", monospace; font-size: .93em; }
+header, .head { display: flex; flex-wrap: wrap; gap: 4px 12px; align-items: center; }
+.dim { color: var(--dim); } p { margin: 6px 0; }
+.pill { border: 1px solid currentColor; border-radius: 99px; padding: 0 9px; font-size: 12px; font-weight: 600; }
+.ok { color: var(--good); } .bad { color: var(--bad); } .wait { color: var(--wait); }
+.card { background: var(--card); border: 1px solid var(--rule); border-radius: 10px; padding: 16px; margin-top: 16px; }
+.tiles { display: grid; grid-template-columns: repeat(auto-fit, minmax(190px, 1fr)); gap: 12px 24px; margin: 14px 0; }
+.tile b { display: block; font-size: 22px; font-weight: 600; font-variant-numeric: tabular-nums; }
+.meter { height: 6px; border-radius: 3px; background: var(--rule); margin-top: 6px; overflow: hidden; }
+.meter i { display: block; height: 100%; background: var(--accent); }
+.charts { display: grid; grid-template-columns: 1fr 1fr; gap: 12px 24px; } .charts .wide { grid-column: 1 / -1; }
+.lists { display: grid; grid-template-columns: repeat(3, 1fr); gap: 12px 24px; margin-top: 16px; }
+@media (max-width: 860px) { .charts, .lists { grid-template-columns: 1fr; } }
+svg { width: 100%; height: auto; display: block; }
+.grid { stroke: var(--rule); stroke-width: 1; }
+.tick { fill: var(--dim); font-size: 12px; }
+@media (max-width: 860px) { .wide .tick { font-size: 24px; } }
+.start { text-anchor: start; } .middle { text-anchor: middle; } .end { text-anchor: end; }
+.area { fill: var(--accent); opacity: .16; } .line { fill: none; stroke: var(--accent); stroke-width: 2; }
+.cap { fill: none; stroke: var(--cap); stroke-width: 1.5; stroke-dasharray: 6 4; }
+.bar, .dot { fill: var(--accent); }
+table { border-collapse: collapse; width: 100%; font-size: 13px; font-variant-numeric: tabular-nums; }
+th { text-align: left; font-weight: 600; color: var(--dim); } th, td { padding: 3px 8px 3px 0; white-space: nowrap; }
+td { border-top: 1px solid var(--rule); } .number { text-align: right; padding-right: 0; }
+footer { margin-top: 20px; } ul { margin: 6px 0; padding-left: 20px; }
+"""

@@ -1,0 +1,215 @@
+"""The largest, oldest and dearest entries of a directory, found a few at a time.
+
+Keeps an idle daemon's cost bounded whatever the size of the directory: a rotation over the shards, in slices of some
+2 ms and for a thousandth of a core (a round takes a minute at 10,000 entries, under two hours at a million); each
+shard's best are kept, and those that are shown are looked at again now and then, so that what was evicted does not stay
+on the list. Reads no payload, states no use of an entry, takes no lock.
+
+Not promised: that the lists are those of this moment. They say when each entry was seen, and how far the first round
+is.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Final, NamedTuple
+
+from lockcache.filestream.entry import Statement, read_statement
+from lockcache.lowlevel import SHARDS, Found, Layout, Prices, last_use_ns, scan_shard
+from lockcache_daemon.pace import Pace
+
+__all__ = ["Standout", "Standouts", "StandoutsSeen", "in_shards", "in_walks"]
+
+#: Entries on each of the three lists.
+LISTED: Final = 10
+
+# Shares of one core; see Counting for the others, with which this stays below 0.8 %.
+_DUTY: Final = 0.001
+_SLICE_SECONDS: Final = 0.002
+# Lists are made anew so often, 1 ms each, and at a round's end: a round over a million entries takes two hours, and its
+# beginning is worth a look.
+_JOIN_SECONDS: Final = 5.0
+# Between two looks at the clock.
+_STEP_ENTRIES: Final = 32
+# The oldest are what sweeps take: behind those that are gone there may be more. One look at all lists is 60 us.
+_REVIEW_SECONDS: Final = 5.0
+_MOST_REVIEWS: Final = 8
+# Longer ones belong to no entry that anybody wants to see on a page.
+_LONGEST_TEXT: Final = 40
+
+
+class Standout(NamedTuple):
+    """One entry, as it was when it was looked at."""
+
+    name: str
+    size_bytes: int
+    last_use_ns: int
+    #: What compiling it took; 0: nobody said.
+    cost_ns: int
+    kind: str
+    arch: str
+    seen: float
+
+
+class StandoutsSeen(NamedTuple):
+    """The lists, best first. Immutable: for other threads."""
+
+    largest: tuple[Standout, ...] = ()
+    oldest: tuple[Standout, ...] = ()
+    dearest: tuple[Standout, ...] = ()
+    #: Of all shards (other layouts: one, the whole), how many the lists know.
+    shards_seen: int = 0
+    shards: int = SHARDS
+
+
+class Source(NamedTuple):
+    """A directory's entries, in parts that are looked at one after the other."""
+
+    parts: Sequence[Callable[[], Iterator[Found]]]
+    part_of: Callable[[str], int]
+    #: For a look at one part: what compiling an entry cost, as its record says; 0 if it does not.
+    costs: Callable[[], Callable[[Found], int]]
+    #: What else an entry's record says: for those that stand out.
+    statement: Callable[[Found], Statement]
+    #: An entry as it is now; ``None`` if it is gone.
+    again: Callable[[Standout], Standout | None]
+
+
+def in_shards(layout: Layout) -> Source:
+    """lockcache's own layout, and cuda.core's."""
+    parts = [partial(scan_shard, layout, shard) for shard in range(SHARDS)]
+    return Source(
+        parts,
+        part_of=lambda name: int(name[:2], 16),
+        costs=lambda: Prices(layout).cost_ns,
+        statement=partial(read_statement, layout),
+        again=partial(_again, layout),
+    )
+
+
+def in_walks(entries: Callable[[], Iterator[Found]]) -> Source:
+    """Another program's: its files carry no record, and what is gone is noticed a round later."""
+    return Source(
+        [entries],
+        part_of=lambda name: 0,
+        costs=lambda: lambda found: 0,
+        statement=lambda found: Statement("none"),
+        again=lambda each: each,
+    )
+
+
+class Standouts:
+    """Finds them, a slice at each :meth:`tick`. For one thread; :attr:`seen` may be read by any."""
+
+    def __init__(self, source: Source, share_of_duty: float, tick_seconds: float) -> None:
+        self._source = source
+        self._pace = Pace(_DUTY * share_of_duty, tick_seconds)
+        self._best: dict[int, tuple[list[Standout], ...]] = {}
+        self._rotation = self._rotate()
+        self._review_due = self._join_due = 0.0
+        self.seen = StandoutsSeen()
+
+    def tick(self) -> None:
+        """Look at some more, if it is time. Raises :class:`OSError`."""
+        if not self._pace.is_due:
+            return
+        with self._pace:
+            until = time.perf_counter() + _SLICE_SECONDS
+            for _ in self._rotation:
+                if time.perf_counter() >= until:
+                    break
+            if time.monotonic() >= self._review_due:
+                self._review_due = time.monotonic() + _REVIEW_SECONDS
+                for _ in range(_MOST_REVIEWS):
+                    if not self._review():
+                        break
+
+    def _rotate(self) -> Iterator[None]:
+        """Look at part after part, for ever; gives way every few entries."""
+        source = self._source
+        for part in itertools.cycle(range(len(source.parts))):
+            best, cost_of = _Best(), source.costs()
+            try:
+                for number, found in enumerate(source.parts[part]()):
+                    best.add(found, cost_of(found))
+                    if number % _STEP_ENTRIES == 0:
+                        yield
+            except OSError:
+                best = _Best()  # what counts the entries meets it too, and says so
+            self._best[part] = best.lists(source.statement)
+            if time.monotonic() >= self._join_due or part == len(source.parts) - 1:
+                self._join_due = time.monotonic() + _JOIN_SECONDS
+                self._join()
+            yield
+
+    def _review(self) -> bool:
+        """Take off the lists what is no longer there, and bring last uses up to date. Whether something was gone."""
+        is_any_gone = False
+        for each in {*self.seen.largest, *self.seen.oldest, *self.seen.dearest}:
+            now = self._source.again(each)
+            is_any_gone |= now is None
+            for one in self._best.get(self._source.part_of(each.name), ()):
+                if each in one:
+                    one.remove(each)
+                    if now is not None:
+                        one.append(now)
+        self._join()
+        return is_any_gone
+
+    def _join(self) -> None:
+        by_list = zip(*self._best.values(), strict=True) if self._best else ((), (), ())
+        largest, oldest, dearest = (
+            tuple(heapq.nlargest(LISTED, itertools.chain.from_iterable(parts), key=key))
+            for parts, key in zip(by_list, _KEYS, strict=True)
+        )
+        self.seen = StandoutsSeen(largest, oldest, dearest, len(self._best), len(self._source.parts))
+
+
+_KEYS: Final[tuple[Callable[[Standout], int], ...]] = (
+    lambda each: each.size_bytes,
+    lambda each: -each.last_use_ns,
+    lambda each: each.cost_ns,
+)
+
+
+class _Best:
+    """The best of one part, by each of the keys."""
+
+    def __init__(self) -> None:
+        self._heaps: tuple[list[tuple[int, Found, int]], ...] = ([], [], [])
+
+    def add(self, found: Found, cost_ns: int) -> None:
+        for heap, value in zip(self._heaps, (found.size_bytes, -found.last_use_ns, cost_ns), strict=True):
+            if len(heap) < LISTED:
+                heapq.heappush(heap, (value, found, cost_ns))
+            elif value > heap[0][0]:
+                heapq.heapreplace(heap, (value, found, cost_ns))
+
+    def lists(self, statement: Callable[[Found], Statement]) -> tuple[list[Standout], ...]:
+        now = time.time()
+        standouts = {
+            found: _standout(found, cost_ns, statement(found), now)
+            for found, cost_ns in {(found, cost_ns) for heap in self._heaps for _, found, cost_ns in heap}
+        }
+        largest, oldest, dearest = ([standouts[found] for _, found, _ in heap] for heap in self._heaps)
+        return largest, oldest, [each for each in dearest if each.cost_ns]
+
+
+def _standout(found: Found, cost_ns: int, said: Statement, now: float) -> Standout:
+    known = said.metadata or {}
+    kind, arch = (str(known.get(name, ""))[:_LONGEST_TEXT] for name in ("kind", "arch"))
+    return Standout(found.name, found.size_bytes, found.last_use_ns, cost_ns, kind, arch, now)
+
+
+def _again(layout: Layout, each: Standout) -> Standout | None:
+    """The same entry now; ``None`` if it is gone."""
+    try:
+        status = os.lstat(layout.entry(each.name))
+    except OSError:
+        return None
+    return each._replace(last_use_ns=last_use_ns(status), seen=time.time())

@@ -1,0 +1,23 @@
+"""The process: a dry run, one pass, or a loop of ticks over all directories until a signal ends it.
+
+Promises that one directory's trouble is no other's, that a reload changes only what was changed, and that the end comes
+within a second.
+
+May use: budgets, keeper, observe, scrub, settings, signals, stores.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lockcache.doors import door
+
+if TYPE_CHECKING:
+    from lockcache_daemon.run.program import *
+
+__getattr__, __dir__ = door(
+    __name__,
+    {
+        "program": "Request carry_out",
+    },
+)

@@ -1,0 +1,190 @@
+"""The keepers of all directories and their parts, made from the settings and changed with them.
+
+Keeps the promise of a reload: directories that were added are opened, those that were removed are let go of, and those
+that changed go on, without the others noticing. What else the daemon does for each directory is added in one place,
+:func:`parts_for`. :class:`Watching` puts what a directory holds on the board, and keeps that cheap: the accounting page
+and the programs' counters are read every few seconds, not at every tick, and entries are only inspected
+(:mod:`.observe.top_entries`) where a status page is served.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Collection, Iterator, Sequence
+from functools import partial
+from typing import Final
+
+from lockcache.lowlevel import read_counters
+from lockcache_daemon.keeper import Keeper
+from lockcache_daemon.observe import Board, Limits, Repairs, Report, Standouts, in_shards, in_walks
+from lockcache_daemon.scrub import make_scrubber
+from lockcache_daemon.settings import DirectorySettings, Settings, rules_for
+from lockcache_daemon.signals import StopSignals
+from lockcache_daemon.stores import Kept, MakePart, Opening, OpenStore, ShardStore, Store, choose_layout, store_of
+
+__all__ = ["Crew", "Watching", "parts_for"]
+
+
+class Crew:
+    """One keeper for each directory of the settings, none of them open yet."""
+
+    def __init__(self, settings: Settings, report: Report, stop: StopSignals) -> None:
+        """Raises :class:`WrongLayoutError`, and :class:`OSError` for a directory that cannot be read."""
+        self.settings = settings
+        self._report = report
+        self._stop = stop
+        self._members = {
+            _place(directory): _Member(settings, directory, self._make(settings, directory, layout, store_of(layout)))
+            for directory, layout in self._layouts(settings.directories)
+        }
+
+    @property
+    def keepers(self) -> Sequence[Keeper]:
+        """In the order of the settings."""
+        return [member.keeper for member in self._members.values()]
+
+    def change(self, settings: Settings, busy: Collection[Keeper] = ()) -> None:
+        """Put other settings in force. What cannot be opened yet is tried again at every tick, and said once.
+
+        ``busy`` ones go on as they are, so that one in which a step hangs keeps no reload from the others: as long as
+        there are any that should not, :attr:`is_behind`, this is to be called again.
+
+        Raises nothing: what is wrong with a directory that was added, also of what layout it is, shows as it is opened.
+        """
+        before, self._members = self._members, {}
+        self.settings = settings
+        behind = {place: member for place, member in before.items() if member.keeper in busy}
+        for directory in settings.directories:
+            place = _place(directory)
+            member = before.pop(place, None)
+            if member is not None and (place in behind or member.whole is settings):
+                self._members[place] = member
+                continue
+            if member is not None and directory.layout != member.settings.layout:
+                member.keeper.close()
+                member = None
+            if member is None:
+                member = self._add(settings, directory)
+            else:
+                member = self._go_on(settings, directory, member)
+            self._members[place] = member
+        for place, member in before.items():
+            if place in behind:
+                self._members[place] = member
+            else:
+                member.keeper.close()
+                self._report.let_go(member.keeper.root)
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether some go on by settings that are no longer in force."""
+        return any(member.whole is not self.settings for member in self._members.values())
+
+    def close(self) -> None:
+        """Let go of all directories. Raises nothing."""
+        for keeper in self.keepers:
+            keeper.close()
+
+    def _add(self, settings: Settings, directory: DirectorySettings) -> _Member:
+        """Its layout is chosen when it is first opened: until then, what keeps it from that is its problem."""
+        chosen: list[str] = []
+
+        def open_store(opening: Opening) -> Store:
+            if not chosen:
+                chosen.append(choose_layout(directory.path, directory.layout, self._report.warned))
+                keeper.layout = chosen[0]
+                self._report.board.update(directory.path, layout=chosen[0])
+            return store_of(chosen[0])(opening)
+
+        keeper = self._make(settings, directory, directory.layout, open_store)
+        return _Member(settings, directory, keeper)
+
+    def _go_on(self, settings: Settings, directory: DirectorySettings, member: _Member) -> _Member:
+        share, parts = 1 / len(settings.directories), parts_for(settings, directory)
+        member.keeper.may_stand_by = settings.standby
+        member.keeper.change(rules_for(settings, directory), share, parts)
+        return _Member(settings, directory, member.keeper)
+
+    def _layouts(self, directories: Sequence[DirectorySettings]) -> Iterator[tuple[DirectorySettings, str]]:
+        for directory in directories:
+            yield directory, choose_layout(directory.path, directory.layout, self._report.warned)
+
+    def _make(self, settings: Settings, directory: DirectorySettings, layout: str, open_store: OpenStore) -> Keeper:
+        self._report.board.update(directory.path, layout=layout)
+        keeper = Keeper(
+            directory.path,
+            rules_for(settings, directory),
+            self._report,
+            self._stop.beside(lambda: self._report.board.beat_of(directory.path)),
+            1 / len(settings.directories),
+            open_store,
+            parts_for(settings, directory),
+            layout,
+        )
+        keeper.may_stand_by = settings.standby
+        return keeper
+
+
+class _Member:
+    def __init__(self, whole: Settings, settings: DirectorySettings, keeper: Keeper) -> None:
+        self.whole = whole
+        self.settings = settings
+        self.keeper = keeper
+
+
+def _place(directory: DirectorySettings) -> str:
+    return os.path.realpath(directory.path)
+
+
+def parts_for(settings: Settings, directory: DirectorySettings) -> tuple[MakePart, ...]:
+    """In the order in which they have their turn."""
+    scrub = partial(make_scrubber, rate_bytes=directory.scrub_rate)
+    return scrub, partial(Watching, seeks_standouts=settings.metrics is not None)
+
+
+# Two reads of a page, 50 us: fresher than any scrape needs.
+_INTERVAL_SECONDS: Final = 2.0
+
+
+class Watching:
+    """As :class:`.stores.protocol.Part`."""
+
+    def __init__(self, kept: Kept, *, seeks_standouts: bool) -> None:
+        self._kept = kept
+        self._board: Board = kept.report.board
+        self._repairs = Repairs()
+        self._due = 0.0
+        self._standouts = None
+        if seeks_standouts:
+            store = kept.store
+            source = in_shards(store.layout) if isinstance(store, ShardStore) else in_walks(store.entries)
+            self._standouts = Standouts(source, kept.share_of_duty, kept.rules.interval_seconds)
+
+    def tick(self) -> None:
+        if self._standouts is not None:
+            self._standouts.tick()
+        if time.monotonic() >= self._due:
+            self._due = time.monotonic() + _INTERVAL_SECONDS
+            self._put()
+
+    def close(self) -> None:
+        self._board.update(self._kept.root, is_open=False)
+
+    def _put(self) -> None:
+        kept, board = self._kept, self._board
+        changes: dict[str, object] = {"clients": read_counters(kept.store.layout)}
+        if self._standouts is not None:
+            changes["standouts"] = self._standouts.seen
+        board.update(kept.root, **changes)
+        board.measured(kept.root, kept.store.held(), self._limits())
+        done, self._repairs = self._repairs, kept.store.repairs
+        if done != self._repairs:
+            new = self._repairs.since(done)
+            board.repaired(kept.root, new.shards, new.drift_bytes)
+
+    def _limits(self) -> Limits:
+        policy, rules = self._kept.store.policy.current(), self._kept.rules
+        marks = rules.watermarks(policy)
+        low, high = (None, None) if marks is None else marks
+        return Limits(policy.max_size_bytes, rules.max_entries, low, high)

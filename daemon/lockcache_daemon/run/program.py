@@ -1,0 +1,141 @@
+"""What ``lockcache-daemon`` does with its settings: a dry run, one pass, or serving and reloading.
+
+One complete pass has a progress bar, only on a terminal, so that logs stay free of it.
+"""
+
+from __future__ import annotations
+
+import gc
+import logging
+import resource
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Final
+
+from lockcache.lowlevel import SHARDS
+from lockcache_daemon.budgets import rehearse_all
+from lockcache_daemon.observe import LogToReport, Report
+from lockcache_daemon.run.keepers import Crew
+from lockcache_daemon.run.loop import pass_once, serve
+from lockcache_daemon.run.services import services_for, write_metrics_once
+from lockcache_daemon.run.systemd import Notifier
+from lockcache_daemon.settings import Settings, SettingsError, Sources
+from lockcache_daemon.signals import Stopped, StopSignals
+from lockcache_daemon.stores import choose_layout
+
+__all__ = ["Request", "carry_out", "counting_progress"]
+
+_INCOMPLETE: Final = 1
+
+# One lock file for each shard, the page, and those that a scan opens.
+_DESCRIPTORS_PER_DIRECTORY: Final = 300
+
+# A sweep makes an object for each entry that it looks at, none of them in a cycle: at the usual 700 the search for
+# cycles takes a tenth of its time.
+_OBJECTS_BETWEEN_COLLECTIONS: Final = 100_000
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a command line asks for."""
+
+    sources: Sources
+    is_once: bool = False
+    is_dry_run: bool = False
+    #: In the one pass.
+    is_scrub: bool = False
+
+
+def carry_out(request: Request) -> int:
+    """The exit code. Raises :class:`SettingsError`, and what opening a directory raises."""
+    settings = request.sources.load()
+    report = Report(as_json=settings.as_json, out=sys.stdout, err=sys.stderr)
+    logging.getLogger("lockcache").addHandler(LogToReport(report))
+    _allow_descriptors(len(settings.directories))
+    gc.set_threshold(_OBJECTS_BETWEEN_COLLECTIONS)
+    is_serving = not (request.is_dry_run or request.is_once)
+    hangup_reloads = is_serving and request.sources.config is not None
+    with StopSignals(hangup_reloads=hangup_reloads, on_sign_of_life=report.board.beat) as stop:
+        if request.is_dry_run:
+            return _until_stopped(stop, lambda: _rehearse(settings, report, stop))
+        crew = Crew(settings, report, stop)
+        if request.is_once:
+            return _until_stopped(stop, lambda: _pass_once(crew, report, scrubs=request.is_scrub))
+        _serve(crew, request.sources, report, stop)
+        if stop.number is not None:
+            report.stopped(signal.Signals(stop.number).name)
+    return 0
+
+
+def _pass_once(crew: Crew, report: Report, *, scrubs: bool) -> int:
+    is_complete = pass_once(crew, report, counting_progress, scrubs=scrubs)
+    if crew.settings.metrics_file is not None:
+        write_metrics_once(crew.settings.metrics_file, report.board)
+    return 0 if is_complete else _INCOMPLETE
+
+
+def _serve(crew: Crew, sources: Sources, report: Report, stop: StopSignals) -> None:
+    with Notifier() as notifier:
+        report.board.on_beat = notifier.alive
+        if notifier.alive_seconds is not None:
+            stop.silence_seconds = min(stop.silence_seconds, notifier.alive_seconds)
+
+        def reload() -> Settings | None:
+            notifier.reloading()
+            return _reload(sources, report)
+
+        serve(crew, services_for(crew.settings, report, notifier), stop, reload)
+
+
+def _reload(sources: Sources, report: Report) -> Settings | None:
+    try:
+        settings = sources.load()
+    except SettingsError as error:
+        for line in error.lines:
+            report.not_reloaded(line)
+        return None
+    _allow_descriptors(len(settings.directories))
+    report.as_json = settings.as_json
+    report.reloaded(len(settings.directories))
+    return settings
+
+
+def _until_stopped(stop: StopSignals, work: Callable[[], int]) -> int:
+    try:
+        code = work()
+    except Stopped:
+        code = 0
+    return code if stop.number is None else 128 + stop.number
+
+
+def _rehearse(settings: Settings, report: Report, stop: StopSignals) -> int:
+    layouts = {each.path: choose_layout(each.path, each.layout, report.warned) for each in settings.directories}
+    rehearse_all(settings, layouts, report, stop)
+    return 0
+
+
+def _allow_descriptors(directories: int) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = 64 + directories * _DESCRIPTORS_PER_DIRECTORY
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(
+            resource.RLIMIT_NOFILE, (wanted if hard == resource.RLIM_INFINITY else min(wanted, hard), hard)
+        )
+
+
+@contextmanager
+def counting_progress(directories: int) -> Iterator[Callable[[], None]]:
+    """A bar over the shards of so many directories, if stderr is a terminal. Gives what advances it by a shard."""
+    if not sys.stderr.isatty():
+        yield lambda: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn("counting"), BarColumn(), TextColumn("{task.percentage:3.0f}%"), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task("counting", total=directories * SHARDS)
+        yield lambda: progress.advance(task)

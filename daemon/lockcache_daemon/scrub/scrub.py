@@ -1,0 +1,238 @@
+"""Scrubbing: every entry's bytes against its record, round after round, before anybody reads it.
+
+Keeps invariant 1 ahead of its readers at a bounded cost: bytes per second as the operator says, and a share of a core
+whatever the number of entries. Where it was is remembered on disk, so that daemons which are started every day get
+round too. What is corrupt goes into quarantine.
+
+Not promised: that a round ends while entries are added faster than the rate allows.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import time
+from collections.abc import Callable, Generator
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
+from typing import Any, Final
+
+from lockcache.filestream.disk import replace_file
+from lockcache.filestream.repair import CORRUPT, UNREADABLE
+from lockcache.lowlevel import SHARDS, Layout, Verdict
+from lockcache_daemon.pace import Pace
+from lockcache_daemon.scrub.entries import Verifiable
+
+__all__ = ["Scrub", "Scrubbed", "as_fields"]
+
+# A share of one core, for all directories together, beside counting's (see counting.py), so that an idle daemon stays
+# under 1 %. An entry of 16 KiB costs some 25 us, so it is 80 of them a second, a million in three and a half hours.
+_DUTY: Final = 0.002
+# One piece of work. Long enough for Pace to measure, short enough for a tick: a megabyte takes 0.3 ms of it.
+_SLICE_SECONDS: Final = 0.004
+# A rate holds over so long: slices are seconds apart.
+_BURST_SECONDS: Final = 10.0
+# A cache of ten entries is not read all day.
+_SHORTEST_ROUND_SECONDS: Final = 3600.0
+_SAVE_INTERVAL_SECONDS: Final = 60.0
+# A position is some 80 bytes.
+_LARGEST_POSITION_BYTES: Final = 4096
+
+
+@dataclass
+class Scrubbed:
+    """What was looked at, and what came of it."""
+
+    entries: int = 0
+    bytes: int = 0
+    #: By state, see :mod:`lockcache.filestream.repair.verify`.
+    states: dict[str, int] = field(default_factory=dict)
+    #: Corrupt ones that were moved or removed.
+    repaired: int = 0
+
+    def count(self, verdict: Verdict) -> None:
+        """Add one."""
+        self.entries += 1
+        self.bytes += verdict.size_bytes
+        self.states[verdict.state] = self.states.get(verdict.state, 0) + 1
+        self.repaired += verdict.is_repaired
+
+    @property
+    def is_clean(self) -> bool:
+        """Whether nothing was found that somebody should look at."""
+        return not self.states.get(CORRUPT) and not self.states.get(UNREADABLE)
+
+
+class Scrub:
+    """The scrubbing of one directory: :meth:`tick` again and again, or :meth:`complete`. For one thread."""
+
+    def __init__(
+        self,
+        entries: Verifiable,
+        rate_bytes: int,
+        share_of_duty: float,
+        interval_seconds: float,
+        found: Callable[[Verdict], object] = lambda verdict: None,
+    ) -> None:
+        """``found`` is called with what is corrupt or unreadable, after it was seen to."""
+        self._entries = entries
+        self._rate_bytes = rate_bytes
+        self._pace = Pace(_DUTY * share_of_duty, interval_seconds)
+        self._found = found
+        self._position = _load(entries.layout)
+        self._saved = self._position
+        self._save_due = 0.0
+        self._walk: Generator[int, None, None] | None = None
+        self._allowance = float(rate_bytes)
+        self._refilled = time.monotonic()
+        self._rests_until = 0.0
+        #: Since this was made.
+        self.total = Scrubbed()
+        #: Of the round that is going on, and of the last that is over; the latter with when it ended.
+        self.round = Scrubbed()
+        self.last_round: tuple[str, Scrubbed] | None = None
+
+    @property
+    def progress(self) -> float:
+        """How far the round has come, 0 to 1: entries are spread evenly by their names."""
+        return int(self._position[:4] or "0", 16) / 0x10000
+
+    def tick(self, should_stop: Callable[[], bool]) -> bool:
+        """Do a little, if it is due. Whether a round ended. Raises :class:`OSError`; what failed is passed over."""
+        self._refill()
+        if self._allowance <= 0 or time.monotonic() < self._rests_until or not self._pace.is_due:
+            return False
+        with self._pace:
+            is_over = self._work_until(time.monotonic() + _SLICE_SECONDS, should_stop)
+        self._save(at_once=is_over)
+        return is_over
+
+    def complete(self, advance: Callable[[], object], between: Callable[[], object]) -> Scrubbed:
+        """All of it at once, as fast as it goes. ``between`` is called often, and may raise to give up.
+
+        ``advance`` is called ``SHARDS`` times. Raises :class:`OSError`.
+        """
+        done = self.round = Scrubbed()
+        for shard in range(SHARDS):
+            for _ in self._scrub_shard(shard):
+                between()
+            advance()
+        self._position = ""
+        return done
+
+    def close(self) -> None:
+        """Let go of what is open, and remember where it was. Raises nothing."""
+        if self._walk is not None:
+            self._walk.close()
+            self._walk = None
+        with contextlib.suppress(OSError):  # a directory that is gone; the next round begins at the beginning
+            self._save(at_once=True)
+
+    def _refill(self) -> None:
+        now = time.monotonic()
+        self._allowance = min(
+            self._allowance + (now - self._refilled) * self._rate_bytes, self._rate_bytes * _BURST_SECONDS
+        )
+        self._refilled = now
+
+    def _work_until(self, deadline: float, should_stop: Callable[[], bool]) -> bool:
+        """Whether the round is over."""
+        walk = self._walk = self._walk or self._go_round()
+        is_over = True
+        try:
+            for read in walk:
+                self._allowance -= read
+                if self._allowance <= 0 or time.monotonic() >= deadline or should_stop():
+                    is_over = False
+                    break
+        except BaseException:
+            self._walk = None  # it begins again behind what failed
+            raise
+        if is_over:
+            self._walk = None
+        return is_over
+
+    def _go_round(self) -> Generator[int, None, None]:
+        """From the position to the end, then rest unless that was only a part of a round."""
+        began, is_whole = time.monotonic(), not self._position
+        behind = self._position
+        for shard in range(int(behind[:2] or "0", 16), SHARDS):
+            if behind < _end_of(shard):
+                yield from self._scrub_shard(shard, behind)
+        self._position = ""
+        self.last_round = datetime.now(timezone.utc).isoformat(timespec="seconds"), self.round
+        self.round = Scrubbed()
+        if is_whole:
+            self._rests_until = began + _SHORTEST_ROUND_SECONDS
+
+    def _scrub_shard(self, shard: int, behind: str = "") -> Generator[int, None, None]:
+        end = _end_of(shard)
+        try:
+            names = self._entries.names(shard)
+        except OSError:
+            self._position = end  # what cannot be listed is not tried for ever
+            raise
+        for name in names:
+            if name > behind:
+                yield from self._scrub_entry(name)
+        self._position = end
+        yield 0
+
+    def _scrub_entry(self, name: str) -> Generator[int, None, None]:
+        try:
+            verdict = yield from self._entries.verify(name)
+        except OSError:
+            self._position = name
+            raise
+        self._position = name
+        if verdict is not None:
+            self._count(verdict)
+        yield 0
+
+    def _count(self, verdict: Verdict) -> None:
+        self.total.count(verdict)
+        self.round.count(verdict)
+        if verdict.state in (CORRUPT, UNREADABLE):
+            self._found(verdict)
+
+    def _save(self, *, at_once: bool) -> None:
+        now = time.monotonic()
+        if self._position == self._saved or (not at_once and now < self._save_due):
+            return
+        self._save_due = now + _SAVE_INTERVAL_SECONDS
+        body = json.dumps({"behind": self._position}).encode()
+        layout = self._entries.layout
+        replace_file(layout, layout.scrub, body + b"\n", fsync=False)
+        self._saved = self._position
+
+
+def _load(layout: Layout) -> str:
+    """Where the last one was; the beginning if that cannot be told."""
+    try:
+        fd = os.open(layout.scrub, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError:
+        return ""
+    try:
+        behind = json.loads(os.read(fd, _LARGEST_POSITION_BYTES))["behind"]
+    except (OSError, ValueError, TypeError, KeyError, RecursionError):
+        return ""
+    finally:
+        os.close(fd)
+    return behind if isinstance(behind, str) and _is_name(behind) else ""
+
+
+def _end_of(shard: int) -> str:
+    """Behind every entry of a shard."""
+    return f"{shard:02x}{'f' * 62}"
+
+
+def _is_name(text: str) -> bool:
+    return re.fullmatch("[0-9a-f]{32}(?:[0-9a-f]{32})?", text, re.ASCII) is not None
+
+
+def as_fields(scrubbed: Scrubbed) -> dict[str, Any]:
+    """For logs and the status."""
+    states = {state.replace(" ", "_"): count for state, count in sorted(scrubbed.states.items())}
+    return {"entries": scrubbed.entries, "bytes": scrubbed.bytes, **states, "repaired": scrubbed.repaired}

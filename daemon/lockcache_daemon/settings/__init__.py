@@ -1,0 +1,28 @@
+"""Settings: what an operator may say, in options, variables and a TOML file, and the rules that follow from it.
+
+Promises that the same text means the same everywhere, and that a mistake is one line which says what is accepted.
+
+May use: nothing else of the package.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lockcache.doors import door
+
+if TYPE_CHECKING:
+    from lockcache_daemon.settings.model import *
+    from lockcache_daemon.settings.rules import *
+    from lockcache_daemon.settings.sources import *
+    from lockcache_daemon.settings.values import *
+
+__getattr__, __dir__ = door(
+    __name__,
+    {
+        "model": "DirectorySettings Settings",
+        "rules": "Bite Rules Watermarks rules_for",
+        "sources": "SettingsError Sources variable_of",
+        "values": "Address AddressError Free Setting listen",
+    },
+)

@@ -1,0 +1,155 @@
+"""Everything that an operator may set: what each directory gets, and what holds for the daemon as a whole.
+
+Decides which settings there are. A field here is a flag (``--max-size``), a variable (``LOCKCACHE_MAX_SIZE``) and a key
+of the file (``max_size``); nothing else has to be written to add one. See :mod:`.sources` for which of them counts.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from typing import Annotated, Final
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from lockcache.lowlevel import PRIORITIES, Priority
+from lockcache_daemon.settings.values import (
+    Address,
+    Age,
+    Choice,
+    Count,
+    Free,
+    FreeSpace,
+    Group,
+    Interval,
+    MetricsAddress,
+    MetricsPath,
+    Rate,
+    Setting,
+    Share,
+    Size,
+    Switch,
+)
+
+__all__ = ["LAYOUTS", "SETTLE_SECONDS", "DirectorySettings", "Settings", "distinct_paths", "find_contradictions"]
+
+#: The layouts that can be named; see :mod:`.stores.layouts`.
+LAYOUTS: Final = ("lockcache", "cuda.core", "pyptx", "triton", "files")
+
+#: Of the layouts whose writers take no lock. A compiler is done with its last file in less, and whoever needs all of a
+#: cap for what was written within a minute has a cap that is too small.
+SETTLE_SECONDS: Final = 60.0
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True, arbitrary_types_allowed=True)
+
+
+class DirectorySettings(_Model):
+    """One directory. Named on its own, a setting holds for every directory."""
+
+    path: str
+    max_size: Annotated[int | None, Size, Setting("SIZE", "The cap of each DIR, such as 10G.")] = None
+    max_entries: Annotated[int | None, Count, Setting("N", "Entries in each DIR, for quotas of inodes.")] = None
+    min_free: Annotated[
+        Free | None,
+        FreeSpace,
+        Setting("SHARE|SIZE", "What is to stay free of a DIR's file system, such as 5% (of its inodes too) or 10G."),
+    ] = None
+    max_age: Annotated[
+        float | None, Age, Setting("DURATION", "Entries that nobody used for so long go, such as 30d.")
+    ] = None
+    low_watermark: Annotated[
+        float, Share, Setting("SHARE", "Share of a budget at which a sweep ends: 1% to 100%.", "90%")
+    ] = 0.9
+    policy: Annotated[
+        Priority,
+        Choice(*PRIORITIES),
+        Setting(
+            f"[{'|'.join(PRIORITIES)}]",
+            "What goes first: lru, what was used least recently; cost, what is cheap to compile again for its bytes "
+            "and the time since it was used.",
+            "lru",
+        ),
+    ] = "lru"
+    floor: Annotated[int | None, Size, Setting("SIZE", "What --total and --min-free leave each DIR.")] = None
+    scrub_rate: Annotated[
+        int,
+        Rate,
+        Setting("SIZE", "Bytes per second at which each DIR's entries are verified; 0 or off: not at all.", "10M"),
+    ] = 10_000_000
+    layout: Annotated[
+        str,
+        Choice("auto", *LAYOUTS),
+        Setting(
+            f"[{'|'.join(('auto', *LAYOUTS))}]", "Whose files are in each DIR; auto: whose they look like.", "auto"
+        ),
+    ] = "auto"
+    settle: Annotated[
+        float,
+        Age,
+        Setting("DURATION", "In layouts triton and files: what changed so recently is not evicted.", "1m"),
+    ] = SETTLE_SECONDS
+    group: Annotated[
+        bool | str,
+        Group,
+        Setting(
+            "GROUP", "Share lockcache's own DIRs: a group's name or number, or yes for the one that DIR has.", "no"
+        ),
+    ] = False
+
+    @property
+    def has_budget(self) -> bool:
+        """Whether anything would ever be evicted because of these settings alone."""
+        return any(each is not None for each in (self.max_size, self.max_entries, self.min_free, self.max_age))
+
+
+class Settings(_Model):
+    """The daemon."""
+
+    interval: Annotated[float, Interval, Setting("DURATION", "Between two looks: 10ms to 1h.", "0.5s")] = 0.5
+    total: Annotated[int | None, Size, Setting("SIZE", "One budget for all DIRs together, such as 50G.")] = None
+    metrics: Annotated[
+        Address | None,
+        MetricsAddress,
+        Setting("ADDRESS", "Serve Prometheus metrics, /healthz and a status page there, such as 127.0.0.1:9477."),
+    ] = None
+    metrics_file: Annotated[
+        str | None, MetricsPath, Setting("FILE.prom", "Keep metrics there, for the node exporter's textfile collector.")
+    ] = None
+    standby: Annotated[
+        bool, Switch, Setting("", "Wait for DIRs that another daemon keeps, and take each over when that one dies.")
+    ] = False
+    as_json: Annotated[bool, Switch, Setting("", "One JSON object per line on stdout.")] = Field(False, alias="json")
+    directories: tuple[DirectorySettings, ...] = ()
+
+
+def find_contradictions(settings: Settings) -> Iterable[tuple[DirectorySettings | None, str, str]]:
+    """What each setting allows and all together do not: of which directory, at which key, and why."""
+    total, floors = settings.total, 0
+    for directory in settings.directories:
+        floors += directory.floor or 0
+        for key, why in _contradictions_of(directory, total):
+            yield directory, key, why
+    if total is not None and floors > total:
+        why = f"{total} bytes are less than the floors of all directories, {floors}; accepted: at least those"
+        yield None, "total", why
+
+
+def _contradictions_of(directory: DirectorySettings, total: int | None) -> Iterable[tuple[str, str]]:
+    budgets = "--max-size, --max-entries, --min-free, --max-age and --total"
+    if not directory.has_budget and total is None:
+        yield "path", f"{directory.path} has no budget; accepted: at least one of {budgets}"
+    if directory.floor is not None and total is None and directory.min_free is None:
+        why = f"{directory.floor} bytes, but there is no total; accepted: together with --total or --min-free"
+        yield "floor", why
+    if directory.floor is not None and directory.max_size is not None and directory.floor > directory.max_size:
+        yield "floor", f"{directory.floor} bytes are more than max_size, {directory.max_size}; accepted: at most that"
+
+
+def distinct_paths(paths: Iterable[str]) -> list[str]:
+    """Each directory once: the second keeper of one would find it kept by the first."""
+    found: dict[str, str] = {}
+    for path in paths:
+        found.setdefault(os.path.realpath(path), path)
+    return list(found.values())

@@ -1,0 +1,102 @@
+"""What the operator asked for of one directory, and the watermarks that follow from it. Pure.
+
+A sweep begins above the high watermark and ends at the low one. The high one lies halfway between the low one and the
+limit: writers that fill the upper half of that span within one tick are rare, and they make room for themselves; and
+half the span is what one sweep frees, so that sweeps stay rare too.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from lockcache.lowlevel import Goal, Policy, Priority, Slot
+from lockcache_daemon.settings.model import SETTLE_SECONDS, DirectorySettings, Settings
+from lockcache_daemon.settings.values import Free
+
+__all__ = ["Bite", "Rules", "Watermarks", "rules_for"]
+
+
+class Watermarks(NamedTuple):
+    """Where a sweep ends, and above what it begins."""
+
+    low_bytes: int
+    high_bytes: int
+
+
+class Bite(NamedTuple):
+    """A budget that is exceeded, and what to get down to."""
+
+    #: Its flag, without the dashes.
+    budget: str
+    goal: Goal
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What one daemon was told of one directory. ``None``: no such budget."""
+
+    max_size_bytes: int | None = None
+    #: Of what entries may add up to, where a sweep ends.
+    low_share: float = 0.9
+    interval_seconds: float = 0.5
+    max_entries: int | None = None
+    min_free: Free | None = None
+    max_age_seconds: float | None = None
+    floor_bytes: int = 0
+    #: In directories of other programs: what changed so recently stays.
+    settle_seconds: float = SETTLE_SECONDS
+    #: Which entries go first.
+    priority: Priority = "lru"
+    #: Which setting :attr:`max_size_bytes` is from.
+    cap_budget: str = "max-size"
+    #: With which group a directory of lockcache's own is shared; see :mod:`lockcache.filestream.disk.permissions`.
+    group: bool | str = False
+
+    @property
+    def policy(self) -> Policy:
+        """What goes into the directory. An operator's word, so that no program's ``max_size_bytes`` replaces it."""
+        return Policy(self.max_size_bytes, by_operator=self.max_size_bytes is not None, priority=self.priority)
+
+    def watermarks(self, policy: Policy) -> Watermarks | None:
+        """Where sweeps begin and end under ``policy``; ``None`` where it sets no cap."""
+        limit = policy.entries_limit_bytes
+        return None if limit is None else Watermarks(*self.marks(limit))
+
+    def marks(self, limit: int) -> tuple[int, int]:
+        """The low and the high watermark under any limit."""
+        low = int(limit * self.low_share)
+        return low, (low + limit) // 2
+
+    def bite(self, policy: Policy, held: Slot) -> Bite | None:
+        """Which budget of the directory's own is exceeded, if one is; both names if both are."""
+        budgets, limit_bytes, limit_entries = [], None, None
+        marks = self.watermarks(policy)
+        if marks is not None and held.bytes > marks.high_bytes:
+            budgets.append(self.cap_budget)
+            limit_bytes = marks.low_bytes
+        if self.max_entries is not None:
+            low, high = self.marks(self.max_entries)
+            if held.entries > high:
+                budgets.append("max-entries")
+                limit_entries = low
+        return Bite(", ".join(budgets), Goal(limit_bytes, limit_entries)) if budgets else None
+
+
+def rules_for(settings: Settings, directory: DirectorySettings) -> Rules:
+    """What ``settings`` mean for one of their directories."""
+    # No directory holds more than all may together: so writers, who know of no total, never exceed it on their own.
+    caps = [cap for cap in (directory.max_size, settings.total) if cap is not None]
+    return Rules(
+        min(caps, default=None),
+        directory.low_watermark,
+        settings.interval,
+        max_entries=directory.max_entries,
+        min_free=directory.min_free,
+        max_age_seconds=directory.max_age,
+        floor_bytes=directory.floor or 0,
+        settle_seconds=directory.settle,
+        priority=directory.policy,
+        cap_budget="max-size" if caps and min(caps) == directory.max_size else "total",
+        group=directory.group,
+    )

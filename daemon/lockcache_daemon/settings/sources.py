@@ -1,0 +1,228 @@
+"""Which settings are in force: flags over variables over the file over defaults.
+
+Keeps one promise: every mistake, wherever it stands, is one line that names the place (a flag, a variable, or file and
+line), the key, the value, and what is accepted; and all of them are named at once.
+
+A directory's own table counts over what the file says for all; a flag or a variable counts over both, for every
+directory. Directories named on the command line are kept instead of those of the file, with the tables that it has for
+them.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from lockcache.arguments import resolve_path
+from lockcache_daemon.settings.model import DirectorySettings, Settings, distinct_paths, find_contradictions
+from lockcache_daemon.settings.toml_file import Document, MalformedError
+
+__all__ = ["SettingsError", "Sources", "keys_of", "variable_of"]
+
+_TABLES: Final = "directory"
+
+_M = TypeVar("_M", bound=BaseModel)
+
+
+class SettingsError(ValueError):
+    """What is wrong, one line each."""
+
+    def __init__(self, lines: Iterable[str]) -> None:
+        self.lines = list(dict.fromkeys(lines))
+        super().__init__("; ".join(self.lines))
+
+
+@dataclass(frozen=True)
+class _Given:
+    """A value as it was written, and where."""
+
+    value: object
+    where: str
+
+
+_Values = dict[str, _Given]
+
+
+def keys_of(model: type[BaseModel]) -> list[str]:
+    """The settings of a model, as people write them."""
+    structure = ("path", "directories")
+    return [info.alias or name for name, info in model.model_fields.items() if name not in structure]
+
+
+def variable_of(key: str) -> str:
+    """The environment variable of a setting."""
+    return f"LOCKCACHE_{key.upper()}"
+
+
+@dataclass(frozen=True)
+class Sources:
+    """Where the settings of one daemon come from. :meth:`load` reads them, again and again if need be."""
+
+    #: By key, for those that were given.
+    flags: Mapping[str, object]
+    #: Named on the command line.
+    directories: Sequence[str] = ()
+    config: str | None = None
+    environ: Mapping[str, str] = field(default_factory=lambda: os.environ)
+
+    def load(self) -> Settings:
+        """Raises :class:`SettingsError`."""
+        return _Loading(self).settings()
+
+
+class _Loading:
+    """One reading of all sources; collects what is wrong with them."""
+
+    def __init__(self, sources: Sources) -> None:
+        self._sources = sources
+        self._errors: list[str] = []
+        self._document = self._read(sources.config)
+        self._top = self._file_values((), [*keys_of(Settings), *keys_of(DirectorySettings), _TABLES])
+        layers = (self._top, self._from_environ(), self._from_flags())
+        for layer in layers:  # each on its own: a mistake is one also where another layer counts over it
+            self._valid(Settings, self._of(Settings, layer))
+            self._valid(DirectorySettings, {"path": _Given("", ""), **self._of(DirectorySettings, layer)})
+        self._above = {**layers[1], **layers[2]}
+
+    def settings(self) -> Settings:
+        tables = self._tables()
+        directories = [
+            self._valid(DirectorySettings, {**self._of(DirectorySettings, self._top), **table, **self._over(path)})
+            for path, table in self._chosen(tables).items()
+        ]
+        whole = self._valid(Settings, {**self._of(Settings, self._top), **self._of(Settings, self._above)})
+        if self._errors or whole is None:
+            raise SettingsError(self._errors)
+        settings = whole.model_copy(update={"directories": tuple(each for each in directories if each is not None)})
+        self._contradict(settings, tables)
+        return settings
+
+    def _read(self, path: str | None) -> Document | None:
+        if path is None:
+            return None
+        try:
+            return Document(path)
+        except MalformedError as error:
+            raise SettingsError([str(error)]) from error
+        except OSError as error:
+            raise SettingsError([f"{path}: {error.strerror}; accepted: a file of settings in TOML"]) from error
+
+    def _from_environ(self) -> _Values:
+        names = {key: variable_of(key) for key in (*keys_of(Settings), *keys_of(DirectorySettings))}
+        environ = self._sources.environ
+        return {key: _Given(environ[name], name) for key, name in names.items() if environ.get(name)}
+
+    def _from_flags(self) -> _Values:
+        return {key: _Given(value, f"--{key.replace('_', '-')}") for key, value in self._sources.flags.items()}
+
+    def _over(self, path: str) -> _Values:
+        return {"path": _Given(path, "DIR"), **self._of(DirectorySettings, self._above)}
+
+    @staticmethod
+    def _of(model: type[BaseModel], values: _Values) -> _Values:
+        return {key: values[key] for key in keys_of(model) if key in values}
+
+    def _file_values(self, table: tuple[str | int, ...], accepted: Sequence[str]) -> _Values:
+        """The keys of one table of the file. Those that are none of ``accepted`` are mistakes."""
+        if self._document is None:
+            return {}
+        found: Any = self._document.data
+        for key in table:
+            found = found[key]
+        values = {}
+        for key, value in found.items():
+            if key in accepted:
+                values[key] = _Given(value, "")
+            else:
+                self._errors.append(f"{self._document.where(*table, key)}: {key}: {_unknown(key, accepted)}")
+        return values
+
+    def _tables(self) -> dict[str, _Values]:
+        """What the file says of single directories, by their paths."""
+        given = self._top.get(_TABLES)
+        if given is None or self._document is None:
+            return {}
+        if not isinstance(given.value, list) or not all(isinstance(each, dict) for each in given.value):
+            where = self._document.where(_TABLES)
+            self._errors.append(
+                f"{where}: {_TABLES}: {given.value!r} is no table; accepted: [[directory]], once for each"
+            )
+            return {}
+        tables: dict[str, _Values] = {}
+        for number in range(len(given.value)):
+            table = self._file_values((_TABLES, number), ["path", *keys_of(DirectorySettings)])
+            table = {key: _Given(each.value, str(number)) for key, each in table.items()}
+            path = self._path_of(number, table, tables)
+            if path is not None:
+                self._valid(DirectorySettings, table)
+                tables[path] = table
+        return tables
+
+    def _path_of(self, number: int, table: _Values, others: Mapping[str, _Values]) -> str | None:
+        if self._document is None:
+            return None
+        if "path" not in table:
+            where = self._document.where(_TABLES, number)
+            self._errors.append(f"{where}: path: missing; accepted: an absolute path, or one that begins with ~")
+            return None
+        path = table["path"].value
+        expanded = os.path.expanduser(path) if isinstance(path, str) else ""
+        why = ""
+        if not os.path.isabs(expanded) or "\0" in expanded:
+            why = f"{path!r} is no such path; accepted: an absolute path, or one that begins with ~"
+        elif len(distinct_paths([expanded, *others])) <= len(others):
+            why = f"{path!r} has a table already; accepted: one for each directory"
+        if why:
+            self._errors.append(f"{self._document.where(_TABLES, number, 'path')}: path: {why}")
+            return None
+        return os.path.abspath(expanded)
+
+    def _chosen(self, tables: Mapping[str, _Values]) -> dict[str, _Values]:
+        """The directories to keep, and what the file says of each."""
+        try:
+            named = [resolve_path(directory) for directory in self._sources.directories]
+        except ValueError as error:
+            raise SettingsError([f"DIR: {error}"]) from error
+        if not named and tables:
+            return dict(tables)
+        by_place = {os.path.realpath(path): table for path, table in tables.items()}
+        return {
+            path: by_place.get(os.path.realpath(path), {}) for path in distinct_paths(named or [resolve_path(None)])
+        }
+
+    def _valid(self, model: type[_M], values: _Values) -> _M | None:
+        try:
+            return model.model_validate({key: given.value for key, given in values.items()})
+        except ValidationError as error:
+            for each in error.errors():
+                key = str(each["loc"][0])
+                why = each.get("ctx", {}).get("error", each["msg"])
+                self._errors.append(f"{self._place(key, values[key])}: {why}")
+            return None
+
+    def _place(self, key: str, given: _Given) -> str:
+        """Where a value was given, in words that lead there."""
+        if self._document is None or (given.where and not given.where.isdigit()):
+            return given.where
+        table = (_TABLES, int(given.where)) if given.where else ()
+        return f"{self._document.where(*table, key)}: {key}"
+
+    def _contradict(self, settings: Settings, tables: Mapping[str, _Values]) -> None:
+        lines = []
+        for directory, key, why in find_contradictions(settings):
+            table = tables.get(directory.path, {}) if directory is not None else {}
+            given = self._above.get(key) or table.get(key) or self._top.get(key)
+            lines.append(f"{self._place(key, given)}: {why}" if given is not None else why)
+        if lines:
+            raise SettingsError(lines)
+
+
+def _unknown(key: str, accepted: Sequence[str]) -> str:
+    close = difflib.get_close_matches(key, accepted, 1)
+    meant = f", did you mean {close[0]}?" if close else ""
+    return f"no such setting{meant}; accepted: {', '.join(sorted(accepted))}"

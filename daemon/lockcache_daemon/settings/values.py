@@ -1,0 +1,213 @@
+"""Values of settings: each kind from the text that people write. Pure, but for taking an address.
+
+Keeps one promise for flags, variables and files alike: the same text means the same everywhere, and what is not
+understood is a :class:`ValueError` that names it and says what is accepted. Keeps the daemon off the network unless it
+is told to be on it: an address without a host is loopback. What is wrong with an address is one line: that it cannot be
+understood, a name that leads nowhere, a port in use.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+from pydantic import BeforeValidator
+
+from lockcache.arguments import coerce_group
+from lockcache.errors import LockcacheError
+from lockcache.filestream.disk import resolve_sharing
+from lockcache.sizes import SIZES_IN_WORDS, parse_duration, parse_share, parse_size
+
+__all__ = [
+    "Address",
+    "AddressError",
+    "Age",
+    "Choice",
+    "Count",
+    "Free",
+    "FreeSpace",
+    "Group",
+    "Interval",
+    "MetricsAddress",
+    "MetricsPath",
+    "Rate",
+    "Setting",
+    "Share",
+    "Size",
+    "Switch",
+    "listen",
+    "parse_address",
+]
+
+_COUNT: Final = re.compile(r"([0-9][0-9_]{0,18})([kMG]?)", re.ASCII)
+_THOUSANDS: Final = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9}
+_MOST: Final = 2**63 - 1
+_YES: Final = ("true", "yes", "on", "1")
+_NO: Final = ("false", "no", "off", "0")
+
+_ACCEPTED: Final = "accepted: PORT, HOST:PORT or [IPV6]:PORT, such as 127.0.0.1:9477 or [::1]:9477"
+_FORM: Final = re.compile(r"(?:\[([0-9a-fA-F:.%\w]+)\]:|([^\[\]:/\s]*):)?([0-9]{1,5})", re.ASCII)
+_LOOPBACK: Final = "127.0.0.1"
+# Sized for what may come while all are being served.
+_BACKLOG: Final = 64
+
+
+@dataclass(frozen=True)
+class Setting:
+    """How a field of the settings is shown to people; its name is the flag's, the variable's and the key's."""
+
+    metavar: str
+    help: str
+    #: As people write it; ``None``: not set.
+    default: str | None = None
+
+
+@dataclass(frozen=True)
+class Free:
+    """What is to stay free of a file system: a share of it, of its inodes too, or bytes."""
+
+    share: float | None = None
+    bytes: int | None = None
+
+
+class Address(NamedTuple):
+    """Where to listen."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+class AddressError(LockcacheError):
+    """The address cannot be had; the message says which and why."""
+
+
+def parse_address(text: str) -> Address:
+    """An address as people write it. Port 0: any that is free. Raises :class:`ValueError` naming ``text``."""
+    match = _FORM.fullmatch(text.strip())
+    if match is None or int(match[3]) > 65535:
+        raise ValueError(f"{text!r} is not an address; {_ACCEPTED}")
+    return Address(match[1] or match[2] or _LOOPBACK, int(match[3]))
+
+
+def listen(address: Address) -> socket.socket:
+    """A socket that listens there. Raises :class:`AddressError`."""
+    try:
+        found = socket.getaddrinfo(*address, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        family, _, _, _, where = found[0]
+        return socket.create_server(where, family=family, backlog=_BACKLOG)
+    except (OSError, UnicodeError) as error:  # UnicodeError: a label of a name that is too long
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        raise AddressError(f"cannot serve metrics on {address}: {reason}") from error
+
+
+def _parse_interval(text: str) -> float:
+    seconds = parse_duration(text)
+    if not 0.01 <= seconds <= 3600:
+        raise ValueError(f"{text!r} is out of range; accepted: 10ms to 1h, such as 0.5s")
+    return seconds
+
+
+def _parse_count(text: str) -> int:
+    match = _COUNT.fullmatch(text.strip())
+    count = int(match[1].replace("_", "")) * _THOUSANDS[match[2]] if match else 0
+    if not 0 < count <= _MOST:
+        raise ValueError(f"{text!r} is not a number of entries; accepted: 1 and more, such as 1000000, 500k or 1M")
+    return count
+
+
+def _parse_free(text: str) -> Free:
+    try:
+        if not text.strip().endswith("%"):
+            return Free(bytes=parse_size(text))
+        share = parse_share(text)
+        if share < 1:
+            return Free(share=share)
+    except ValueError:
+        pass
+    raise ValueError(
+        f"{text!r} is no amount of free space; accepted: a percentage of the file system from 1% to 99%, such as 5%, "
+        f"or a size: {SIZES_IN_WORDS}"
+    )
+
+
+def _parse_metrics_path(text: str) -> str:
+    path = os.path.abspath(os.path.expanduser(text))
+    if "\0" in text or not text.endswith(".prom") or os.path.basename(path) == ".prom":
+        raise ValueError(f"{text!r} would not be read; accepted: a path that ends in .prom, as the node exporter wants")
+    return path
+
+
+def _parse_rate(text: str) -> int:
+    if text.strip().lower() in ("0", "off"):
+        return 0
+    try:
+        return parse_size(text)
+    except ValueError:
+        raise ValueError(
+            f"{text!r} is no rate; accepted: bytes per second, such as {SIZES_IN_WORDS}; 0 or off for none"
+        ) from None
+
+
+def _parse_group(text: str) -> bool | str:
+    group = coerce_group(text)
+    resolve_sharing(group)  # a name that nobody knows is better said now
+    return group
+
+
+def _parse_switch(text: str) -> bool:
+    if text.strip().lower() in (*_YES, *_NO):
+        return text.strip().lower() in _YES
+    raise ValueError(f"{text!r} is neither yes nor no; accepted: true, yes, on, 1, false, no, off, 0")
+
+
+def Choice(*accepted: str) -> BeforeValidator:  # noqa: N802 (reads as a kind of value, beside Size and Share)
+    """One of these words."""
+
+    def parse(text: str) -> str:
+        if text not in accepted:
+            raise ValueError(f"{text!r} is none of what is accepted: {', '.join(accepted)}")
+        return text
+
+    return _by(parse)
+
+
+def _by(parse: Callable[[str], Any]) -> BeforeValidator:
+    """Files have numbers and booleans of their own; they mean what their text means."""
+
+    def convert(value: object) -> Any:
+        if isinstance(value, bool):
+            value = str(value).lower()
+        return parse(value if isinstance(value, str) else str(value))
+
+    return BeforeValidator(convert)
+
+
+#: Bytes. For fields that may be unset too, as all of these: ``Annotated[int | None, Size]``.
+Size = _by(parse_size)
+#: More than 0, at most 1.
+Share = _by(parse_share)
+#: Entries.
+Count = _by(_parse_count)
+#: Seconds.
+Age = _by(parse_duration)
+#: Seconds, 0.01 to 3600.
+Interval = _by(_parse_interval)
+#: Bytes per second, 0 for none.
+Rate = _by(_parse_rate)
+#: Yes or no.
+Switch = _by(_parse_switch)
+#: :class:`.values.Address`.
+MetricsAddress = _by(parse_address)
+#: An absolute path.
+MetricsPath = _by(_parse_metrics_path)
+#: As :func:`lockcache.arguments.coerce_group` gives it.
+Group = _by(_parse_group)
+#: :class:`Free`.
+FreeSpace = _by(_parse_free)

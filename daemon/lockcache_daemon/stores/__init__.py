@@ -1,0 +1,30 @@
+"""Stores: what can be kept under a cap. lockcache's own layout, pyptx's, Triton's, and any tree of files.
+
+Promises the keeper one protocol for all of them (:class:`Store`): measure, sweep, recount.
+
+May use: observe, pace, settings, signals.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lockcache.doors import door
+
+if TYPE_CHECKING:
+    from lockcache_daemon.stores.layouts import *
+    from lockcache_daemon.stores.protocol import *
+    from lockcache_daemon.stores.sharded import *
+    from lockcache_daemon.stores.views import *
+    from lockcache_daemon.stores.walked import *
+
+__getattr__, __dir__ = door(
+    __name__,
+    {
+        "layouts": "choose_layout store_of view",
+        "protocol": "Kept MakePart OpenStore Opening Part Step Store Telling",
+        "sharded": "ShardStore open_shards",
+        "views": "View view_lockcache",
+        "walked": "WalkedStore",
+    },
+)

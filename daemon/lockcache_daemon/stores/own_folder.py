@@ -1,0 +1,64 @@
+"""Keeping house in another program's directory: our own files go into one folder, ``lockcache/``, and nowhere else.
+
+Decides where they are, and that such a directory is refused where ours would be: if somebody else owns it or may write
+to it. The name of the layout is left in ``lockcache/layout``, so that a directory from which all was evicted is still
+known for what it is, and one that an operator named is never taken for something else.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from typing import Final
+
+from lockcache.filestream.disk import make_private_folder, replace_file
+from lockcache.integrations.pyptx_files import guest_layout
+from lockcache.lowlevel import Layout, check_directory
+
+__all__ = ["leave_name", "open_guest", "read_name"]
+
+_LONGEST_NAME: Final = 64
+
+
+def open_guest(root: str) -> Layout:
+    """The paths of ours in ``root``, which is made (mode 0700) if it is missing.
+
+    Raises :class:`UnsafeCacheDirError` if somebody else owns it or may write to it, or the plain :class:`OSError`.
+    """
+    layout = guest_layout(root)
+    if not os.path.isdir(root):
+        os.makedirs(os.path.dirname(root), exist_ok=True)
+        make_private_folder(root)
+    check_directory(layout, False)
+    return layout
+
+
+def read_name(root: str) -> str:
+    """The layout under which ``root`` was kept before; empty if it never was, or if that cannot be told."""
+    path = _path(guest_layout(root))
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError as error:
+        if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP):
+            return ""
+        raise
+    try:
+        return os.read(fd, _LONGEST_NAME).decode("ascii", "replace").strip()
+    finally:
+        os.close(fd)
+
+
+def leave_name(layout: Layout, name: str) -> None:
+    """Leave the name for the next start. Requires: ``lockcache/`` and its folder for staged files are there."""
+    if read_name(layout.root) == name:
+        return
+    try:
+        replace_file(layout, _path(layout), name.encode("ascii") + b"\n", fsync=False)
+    except OSError as error:
+        # A full disk needs its sweeps most of all; the name can wait.
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+
+
+def _path(layout: Layout) -> str:
+    return os.path.join(layout.own, "layout")

@@ -1,0 +1,204 @@
+"""Recognition of layouts: whose directory it is, by what is in it; and directories that are never managed as ``files``.
+
+Decides only where that is clear; :class:`WrongLayoutError` where it is not, which names what was seen. ``files`` is
+never recognised, only asked for by name: everything is a file. The directories that somebody lives in are refused
+before anything is made or read in them, whoever asks (:func:`refuse_unsafe_tree`). What lies deeper is refused by
+:mod:`.tree_scan`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Final
+
+import platformdirs
+from platformdirs import user_cache_dir
+
+from lockcache.errors import LockcacheError
+from lockcache.integrations.pyptx_files import guest_layout
+from lockcache.integrations.pyptx_scan import parse_name
+from lockcache.lowlevel import Layout
+from lockcache_daemon.stores.openat import folder, open_root
+from lockcache_daemon.stores.own_folder import read_name
+from lockcache_daemon.stores.tree_scan import PRECIOUS, NotACacheError
+from lockcache_daemon.stores.triton_scan import GROUP_PREFIX, is_key
+
+__all__ = ["WrongLayoutError", "guests_in", "has_entries", "recognise", "refuse_unless_cache"]
+
+# What is in an otherwise empty directory: of the file system's, and of a daemon's or operator's that was here first.
+_MEANS_NOTHING: Final = ("lost+found", "lockcache", "tmp")
+_MEANS_NOTHING_PREFIX: Final = ".nfs"
+
+# Entries that are looked at for a record. cuda.core writes none, lockcache never omits it.
+_SAMPLE_ENTRIES: Final = 16
+_RECORD: Final = "user.lockcache"
+
+
+class WrongLayoutError(LockcacheError):
+    """The directory is plainly of another layout than the operator named, or it is unclear of which it is."""
+
+
+def recognise(root: str) -> tuple[str, list[str]]:
+    """The layout of ``root``, and of which others there is something that will not be kept.
+
+    Raises :class:`WrongLayoutError` where nothing is clear, and :class:`OSError` for a directory that cannot be read.
+    """
+    guests = guests_in(root)
+    if has_entries(root) or os.path.lexists(Layout(root).format):
+        return _whose_entries(root), guests
+    if len(guests) > 1:
+        raise WrongLayoutError(
+            f"{root} holds files of {' and of '.join(guests)}; say with --layout which of them are to be kept"
+        )
+    if guests:
+        return guests[0], []
+    if read_name(root) == "files":
+        raise WrongLayoutError(f"{root} was kept as files before; that is never guessed: say --layout files again")
+    _refuse_strangers(root)
+    return _by_place(root), []
+
+
+def _by_place(root: str) -> str:
+    """Whose an empty directory will be: on a new node the daemon comes first, and the program that fills it later."""
+    places = {
+        "triton": os.environ.get("TRITON_CACHE_DIR") or "~/.triton/cache",
+        "pyptx": os.environ.get("PYPTX_CACHE_DIR") or user_cache_dir("pyptx", appauthor=False),
+    }
+    here = os.path.realpath(root)
+    for layout, place in places.items():
+        if os.path.realpath(os.path.expanduser(place)) == here:
+            return layout
+    return "lockcache"
+
+
+def guests_in(root: str) -> list[str]:
+    """The layouts of other programs of which there is something in ``root``, or was."""
+    return [name for name, is_there in (("pyptx", _is_pyptx), ("triton", _is_triton)) if is_there(root)]
+
+
+def has_entries(root: str) -> bool:
+    """Whether entries of lockcache or cuda.core are here."""
+    return next(_entries(root), None) is not None
+
+
+def _is_triton(root: str) -> bool:
+    """Whether kernels that Triton compiled are here, or were."""
+    if read_name(root) == "triton":
+        return True
+    with _opened(root) as fd:
+        if fd is None:
+            return False
+        with os.scandir(fd) as found:
+            return any(is_key(each.name) and _has_group(fd, each.name) for each in found)
+
+
+def _is_pyptx(root: str) -> bool:
+    """Whether entries of pyptx are here, or were: the adapter's folder for staged files stays when all is evicted."""
+    if os.path.isdir(guest_layout(root).tmp) and read_name(root) in ("", "pyptx"):
+        return True
+    return any(parse_name(name) is not None for name in _names(root))
+
+
+def _whose_entries(root: str) -> str:
+    """Both are kept alike; an operator likes to read whose it is."""
+    sample = list(islice(_entries(root), _SAMPLE_ENTRIES))
+    for path in sample:
+        with contextlib.suppress(OSError):  # no such attribute, none at all here, or evicted since
+            os.getxattr(path, _RECORD, follow_symlinks=False)
+            return "lockcache"
+    return "lockcache" if not sample or os.path.isdir(Layout(root).records) else "cuda.core"
+
+
+def _entries(root: str) -> Iterator[str]:
+    entries = Layout(root).entries
+    for shard in _names(entries):
+        for name in _names(f"{entries}/{shard}"):
+            yield f"{entries}/{shard}/{name}"
+
+
+def _refuse_strangers(root: str) -> None:
+    for name in _names(root):
+        if name not in (*_MEANS_NOTHING, "entries") and not name.startswith(_MEANS_NOTHING_PREFIX):
+            raise WrongLayoutError(
+                f"{root} holds {name}, which is of no layout that is known here; if that is right, say with --layout "
+                "how the directory is to be kept (lockcache: in folders of its own beside what is there)"
+            )
+
+
+def _has_group(root_fd: int, key: str) -> bool:
+    with folder(root_fd, key) as fd:
+        return fd is not None and any(name.startswith(GROUP_PREFIX) for name in os.listdir(fd))
+
+
+def _names(path: str) -> Iterator[str]:
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError), os.scandir(path) as found:
+        for each in found:
+            yield each.name
+
+
+@contextlib.contextmanager
+def _opened(root: str) -> Iterator[int | None]:
+    fd = -1
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+        fd = open_root(root)
+    try:
+        yield None if fd < 0 else fd
+    finally:
+        if fd >= 0:
+            os.close(fd)
+
+
+_SYSTEM: Final = (
+    "/", "/bin", "/boot", "/dev", "/etc", "/home", "/lib", "/lib32", "/lib64", "/media", "/mnt", "/opt", "/proc",
+    "/root", "/run", "/sbin", "/srv", "/sys", "/tmp", "/usr", "/var", "/var/cache", "/var/lib", "/var/log", "/var/tmp",
+)  # fmt: skip
+# What lies below them is the system's, all of it.
+_SYSTEM_TREES: Final = ("/bin", "/boot", "/dev", "/etc", "/lib", "/lib32", "/lib64", "/proc", "/sbin", "/sys", "/usr")
+# But memory that programs share is where some keep a cache.
+_SHARED_MEMORY: Final = "/dev/shm"
+
+
+def refuse_unless_cache(root: str) -> None:
+    """Raises :class:`NotACacheError` for a directory that holds more than a cache could."""
+    real = Path(os.path.realpath(root))
+    why = _why_not(real)
+    if why:
+        raise NotACacheError(
+            f"{root} {why}: --layout files evicts any file in it. Name the directory that a program keeps for nothing "
+            "but its cache"
+        )
+
+
+def _why_not(real: Path) -> str:
+    if str(real) in _SYSTEM or _is_in_a_system_tree(real):
+        return "is the system's"
+    if real.parent == Path("/home"):
+        return "is a home directory"
+    for place, name in _homes():
+        if real == place or real in place.parents:
+            return f"is {name}, or holds it"
+    for precious in sorted(PRECIOUS):
+        if os.path.lexists(real / precious):
+            return f"holds {precious}"
+    return ""
+
+
+def _is_in_a_system_tree(real: Path) -> bool:
+    if real.is_relative_to(_SHARED_MEMORY):
+        return real == Path(_SHARED_MEMORY)
+    return any(real.is_relative_to(tree) for tree in _SYSTEM_TREES)
+
+
+def _homes() -> list[tuple[Path, str]]:
+    """Where people, and all of their programs together, keep things."""
+    home = Path(os.path.realpath(os.path.expanduser("~")))
+    dirs = platformdirs.PlatformDirs()
+    shared = (dirs.user_cache_path, dirs.user_config_path, dirs.user_data_path, dirs.user_state_path)
+    return [
+        (home, "your home directory"),
+        *((Path(os.path.realpath(path)), "where all programs of a user keep files") for path in shared),
+    ]

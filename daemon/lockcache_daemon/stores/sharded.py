@@ -1,0 +1,147 @@
+"""lockcache's own layout, and cuda.core's, as the daemon keeps it: shards that writers account for.
+
+Keeps invariant 3's repair half through :mod:`.recount_schedule`, and invariant 5's through reaping.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final
+
+from lockcache.errors import LockTimeoutError
+from lockcache.lowlevel import (
+    SHARDS,
+    CacheDirectory,
+    Evicted,
+    Found,
+    Goal,
+    Layout,
+    PolicyFile,
+    Priority,
+    Slot,
+    all_entries,
+    reap,
+    recount_shard,
+    remove_victims,
+    sweep,
+)
+from lockcache_daemon.observe import Repairs
+from lockcache_daemon.pace import Pace
+from lockcache_daemon.settings import Rules
+from lockcache_daemon.stores.protocol import Opening, Step
+from lockcache_daemon.stores.recount_schedule import Counting
+
+__all__ = ["ShardStore", "open_shards"]
+
+# Short, because a signal has to be heard within a second also while some writer hangs with a lock.
+_LOCK_TIMEOUT_SECONDS: Final = 0.25
+
+# After a sweep that found nothing to evict (all is reserved, or the accounting is far too high) the next may take
+# this share of the time, or it would walk the directory at every tick.
+_FRUITLESS_DUTY: Final = 0.25
+
+
+class ShardStore:
+    """As :class:`.protocol.Store`."""
+
+    def __init__(self, opening: Opening) -> None:
+        """Raises what :class:`CacheDirectory` raises, and :class:`Stopped`."""
+        self._stop = opening.stop
+        self.directory = CacheDirectory(
+            opening.root, _LOCK_TIMEOUT_SECONDS, self._stop.raise_if_set, group=opening.rules.group
+        )
+        self._counting = Counting(
+            self.directory, opening.rules.interval_seconds, opening.share_of_duty, self._stop.is_set
+        )
+        self._sweeping = Pace(_FRUITLESS_DUTY, 0.0)
+        self._was_fruitless = False
+        self._rules = opening.rules
+        self.busy = 0
+        self.failure: OSError | None = None
+
+    @property
+    def layout(self) -> Layout:
+        return self.directory.layout
+
+    @property
+    def policy(self) -> PolicyFile:
+        return self.directory.policy
+
+    @property
+    def repairs(self) -> Repairs:
+        return self._counting.repairs
+
+    def check(self) -> None:
+        self.directory.check()
+
+    def begin(self) -> None:
+        """Nothing: opening attached to the accounting."""
+
+    def steps(self) -> Sequence[Step]:
+        return (self._counting.tick, self._reap)
+
+    def held(self) -> Slot:
+        return self.directory.usage().total()
+
+    def sweep(self, goal: Goal) -> Evicted:
+        if self._was_fruitless and not self._sweeping.is_due:
+            return Evicted()
+        with self._sweeping:
+            evicted = sweep(self.directory, goal, self._stop.is_set, self._priority())
+        self._counting.after_sweep()
+        self._was_fruitless = not evicted.entries
+        if self._was_fruitless:
+            self._counting.distrust()
+        return evicted
+
+    def entries(self) -> Iterator[Found]:
+        return all_entries(self.layout, self._stop.is_set)
+
+    def remove(self, victims: list[Found]) -> Evicted:
+        evicted = remove_victims(self.directory, victims, None, should_stop=self._stop.is_set)
+        self._counting.after_sweep()
+        return evicted
+
+    def _priority(self) -> Priority:
+        """The directory's, as an operator may have set it since; ours, where we put no policy there."""
+        policy = self.directory.policy.current()
+        is_ours = self._rules.max_size_bytes is not None and policy.by_operator
+        return policy.priority if is_ours else self._rules.priority
+
+    def policy_changed(self) -> None:
+        """Nothing: what it holds is known at every tick."""
+
+    def change(self, rules: Rules, share_of_duty: float) -> None:
+        self._rules = rules
+        self._counting.change(rules.interval_seconds, share_of_duty)
+
+    def count_all(self, advance: Callable[[], None]) -> int:
+        repaired = self.busy = 0
+        for shard in range(SHARDS):
+            self._stop.raise_if_set()
+            try:
+                repair = recount_shard(self.directory, shard)
+                if repair.before != repair.after:
+                    repaired += 1
+                    self._counting.note(repair)
+            except LockTimeoutError:
+                self.busy += 1
+            advance()
+        self._reap()
+        return repaired
+
+    def count_again(self) -> None:
+        """Nothing: a sweep accounts for what it removes."""
+
+    def remake(self) -> None:
+        self.directory.remake()
+
+    def close(self) -> None:
+        self.directory.close()
+
+    def _reap(self) -> None:
+        reap(self.directory)
+
+
+#: As :data:`.protocol.OpenStore`.
+open_shards = ShardStore

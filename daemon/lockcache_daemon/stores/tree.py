@@ -1,0 +1,142 @@
+"""Any tree of files, kept under a cap: a file an entry, as :mod:`.tree_scan` has it. Only where an operator says so.
+
+Keeps the promise that nothing is removed but what was seen to be an entry, and not what changed in the last
+``settle_seconds`` (it may be half written: many programs write under the final name), nor what was used since it was
+chosen. JAX's pairs go under JAX's own lock, if it has one. Folders stay.
+
+Not promised: that the program survives losing a file between asking for it and opening it. It would have to if another
+process of its own removed one; the last use of what goes is the oldest of all.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from filelock import lock_descriptor
+
+from lockcache.errors import LockTimeoutError
+from lockcache.filestream.disk import make_folder
+from lockcache.integrations.pyptx_staged import reap_staged, staged_bytes
+from lockcache.lowlevel import Found, Layout
+from lockcache_daemon.stores.openat import folder, open_root, unlink_in
+from lockcache_daemon.stores.own_folder import leave_name, open_guest
+from lockcache_daemon.stores.tree_scan import Tree, changed_ns, look, names_of, scan
+
+__all__ = ["TreeFiles", "view_entries"]
+
+# A stat of each at every tick: 0.3 ms. Those that changed last are where the next file is most likely to come.
+_MOST_WATCHED: Final = 256
+
+_JAX_LOCK: Final = ".lockfile"
+_OPEN_LOCK: Final = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+
+
+class TreeFiles:
+    """The entries of one tree. For one thread."""
+
+    def __init__(self, root: str, settle_seconds: float) -> None:
+        """Open ``root``, made (mode 0700) if it is missing. Raises as :func:`open_guest`."""
+        self.root = root
+        self.layout: Layout = open_guest(root)
+        self.settle_seconds = settle_seconds
+        self._root_fd = open_root(root)
+        self._watched: list[str] = [""]
+
+    @property
+    def is_pending(self) -> bool:
+        """Never: what is evicted is gone at once."""
+        return False
+
+    def prepare(self) -> None:
+        """Make what is missing of our own directories."""
+        make_folder(self.layout.own)
+        make_folder(self.layout.tmp)
+        leave_name(self.layout, "files")
+
+    def refuse_unless_cache(self, between: Callable[[], object]) -> None:
+        """Raises :class:`NotACacheError` if anything in the tree is what no cache holds. Makes and changes nothing."""
+        for _ in self.scan(between):
+            pass
+
+    def glance(self) -> object:
+        """What differs where something changed, as far as one can tell without a walk."""
+        return [self._mtime_ns(path) for path in self._watched]
+
+    def scan(self, between: Callable[[], object] = lambda: None) -> Iterator[Found]:
+        """As :func:`.tree_scan.scan`."""
+        folders: list[Tree] = []
+        yield from scan(self._root_fd, self.root, folders, between)
+        latest = sorted(folders, key=lambda each: each.mtime_ns, reverse=True)
+        self._watched = [each.path for each in latest[:_MOST_WATCHED]]
+
+    def staged_bytes(self) -> int:
+        """Bytes of what we ourselves are writing. Raises :class:`OSError`."""
+        return staged_bytes(self.layout.tmp)
+
+    def evict(self, found: Found) -> bool:
+        """Remove an entry that is as it was found and at rest; whether it is.
+
+        Raises :class:`LockTimeoutError` where JAX holds its lock, and :class:`OSError`.
+        """
+        with folder(self._root_fd, os.path.dirname(found.name)) as fd:
+            if fd is None:
+                return False
+            names = names_of(found.name)
+            with _lock_of(fd, self.root, len(names) > 1):
+                if look(fd, found.name) != found or not self._is_at_rest(fd, found.name):
+                    return False
+                for name in names:
+                    unlink_in(fd, name)
+        return True
+
+    def finish(self) -> bool:
+        """Nothing is left to do after an eviction."""
+        return False
+
+    def reap(self, names: Iterable[str]) -> None:
+        """Remove what dead daemons left staged. Of what is no entry nothing is ours to remove."""
+        reap_staged(self.layout.tmp)
+
+    def close(self) -> None:
+        """Close the root."""
+        fd, self._root_fd = self._root_fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+    def _is_at_rest(self, folder_fd: int, path: str) -> bool:
+        return time.time() - changed_ns(folder_fd, path) / 1e9 >= self.settle_seconds
+
+    def _mtime_ns(self, path: str) -> int:
+        with folder(self._root_fd, path) as fd:
+            return 0 if fd is None else os.fstat(fd).st_mtime_ns
+
+
+def view_entries(root: str, between: Callable[[], object]) -> Iterator[Found]:
+    """Every entry, for who may change nothing, not even to look."""
+    fd = open_root(root)
+    try:
+        yield from scan(fd, root, [], between)
+    finally:
+        os.close(fd)
+
+
+@contextmanager
+def _lock_of(folder_fd: int, root: str, is_pair: bool) -> Iterator[None]:
+    """JAX's lock, if this is a pair and there is one: where nobody bounds the cache but us, JAX makes none."""
+    fd = -1
+    try:
+        if is_pair:
+            try:
+                fd = os.open(_JAX_LOCK, _OPEN_LOCK, dir_fd=folder_fd)
+            except FileNotFoundError:
+                fd = -1
+        if fd >= 0 and not lock_descriptor(fd, blocking=False):
+            raise LockTimeoutError(f"{_JAX_LOCK} of {root} is held by JAX", root)
+        yield
+    finally:
+        if fd >= 0:
+            os.close(fd)  # which unlocks

@@ -1,0 +1,143 @@
+"""What lies in any tree of files: each regular file is an entry, whatever program it belongs to.
+
+Decides what is one: not a lock file (who unlinks one lets two holders in), nor an empty file (a mark or a lock of some
+kind; nothing is won by it). ``NAME-cache`` and ``NAME-atime`` are one entry: JAX's cache keeps the time of last use in
+the second, and raises where it finds the first without it. Symlinks, FIFOs, sockets and devices are nobody's entries;
+folders on other file systems are not entered, and ``lockcache/`` in the root is our own. A folder with a group file of
+Triton's is passed over: those files go together, under :mod:`.triton`, or not at all.
+
+Refuses to look on, with :class:`NotACacheError`, where it meets what no cache holds: a repository, somebody's keys.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Callable, Iterator
+from typing import Final, NamedTuple
+
+from lockcache.errors import LockcacheError
+from lockcache.lowlevel import Found, last_use_ns
+from lockcache_daemon.stores.openat import folder, status_in
+from lockcache_daemon.stores.triton_scan import GROUP_PREFIX
+
+__all__ = ["PRECIOUS", "NotACacheError", "Tree", "changed_ns", "look", "names_of", "scan"]
+
+#: What makes a tree no cache, wherever in it it lies.
+PRECIOUS: Final = frozenset({".git", ".hg", ".svn", ".ssh", ".gnupg"})
+
+# In the order in which they are removed, under JAX's lock: it asks for the second of each of the first that it finds.
+_SUFFIXES: Final = ("-cache", "-atime")
+
+_OWN: Final = "lockcache"
+# What tells one of lockcache's own directories, whose files belong together by other rules.
+_OURS: Final = frozenset({_OWN, "entries"})
+_LOCK_SUFFIXES: Final = (".lock", ".lockfile")
+_LOCK_NAMES: Final = ("lock", "lockfile")
+
+
+class NotACacheError(LockcacheError):
+    """A directory that is not plainly a cache; nothing in it is touched."""
+
+
+class Tree(NamedTuple):
+    """One folder of the tree."""
+
+    path: str
+    mtime_ns: int
+
+
+def scan(root_fd: int, root: str, folders: list[Tree], between: Callable[[], object] = lambda: None) -> Iterator[Found]:
+    """Every entry; ``name`` is the path below the root, of a pair its ``-cache``.
+
+    The inode is 0 in what is none and yet fills the disk. The folders that were seen are added to ``folders``.
+    ``between`` is called before each folder, and may raise to give up. Raises :class:`OSError` and
+    :class:`NotACacheError`.
+    """
+    left = [""]
+    while left:
+        path = left.pop()
+        between()
+        with folder(root_fd, path) as fd:
+            if fd is None:
+                continue
+            folders.append(Tree(path, os.fstat(fd).st_mtime_ns))
+            files, below = _list(fd, root, path)
+        left += [_join(path, name) for name in below if path or name != _OWN]
+        if not any(name.startswith(GROUP_PREFIX) for name in files):
+            yield from _entries(path, files)
+
+
+def look(folder_fd: int, path: str) -> Found | None:
+    """The entry ``path``, whose folder is open, as it stands now; ``None`` if there is none."""
+    files: dict[str, os.stat_result] = {}
+    for name in names_of(path):
+        status = status_in(folder_fd, name)
+        if status is not None and stat.S_ISREG(status.st_mode):
+            files[name] = status
+    for found in _entries(os.path.dirname(path), files):
+        if found.name == path:
+            return found
+    return None
+
+
+def changed_ns(folder_fd: int, path: str) -> int:
+    """When the files of an entry were last written or put there: the ctime, which no copy can set."""
+    statuses = (status_in(folder_fd, name) for name in names_of(path))
+    return max((status.st_ctime_ns for status in statuses if status is not None), default=0)
+
+
+def names_of(path: str) -> list[str]:
+    """The names of an entry's files in its folder, in the order in which they are removed."""
+    stem, suffix = _split(os.path.basename(path))
+    return [stem + each for each in _SUFFIXES] if suffix else [stem]
+
+
+def _list(fd: int, root: str, path: str) -> tuple[dict[str, os.stat_result], list[str]]:
+    files: dict[str, os.stat_result] = {}
+    below: list[str] = []
+    with os.scandir(fd) as listed:
+        for each in listed:
+            if each.name in PRECIOUS:
+                raise NotACacheError(
+                    f"{root} holds {_join(path, each.name)}: that is no cache, and no file of it is evicted. Name the "
+                    "directory that a program keeps for nothing but its cache"
+                )
+            if each.is_dir(follow_symlinks=False):
+                below.append(each.name)
+                continue
+            status = status_in(fd, each.name)
+            if status is not None and stat.S_ISREG(status.st_mode):
+                files[each.name] = status
+    if _OURS.issubset(below):
+        raise NotACacheError(f"{os.path.join(root, path)} is a cache of lockcache's: keep it as such, and not as files")
+    return files, below
+
+
+def _entries(path: str, files: dict[str, os.stat_result]) -> Iterator[Found]:
+    groups: dict[tuple[str, bool], dict[str, os.stat_result]] = {}
+    for name, status in files.items():
+        stem, suffix = _split(name)
+        groups.setdefault((stem, bool(suffix)), {})[name] = status
+    for (stem, is_pair), parts in groups.items():
+        name = stem + _SUFFIXES[0] if is_pair else stem
+        size = sum(status.st_size for status in parts.values())
+        first = parts.get(name) or next(iter(parts.values()))
+        inode = 0 if size == 0 or _is_lock(name) else first.st_ino
+        yield Found(max(map(last_use_ns, parts.values())), _join(path, name), size, inode)
+
+
+def _split(name: str) -> tuple[str, str]:
+    """``(stem, suffix)`` of one of a pair; ``(name, "")`` of all others."""
+    for suffix in _SUFFIXES:
+        if name.endswith(suffix) and name != suffix:
+            return name.removesuffix(suffix), suffix
+    return name, ""
+
+
+def _is_lock(name: str) -> bool:
+    return name.endswith(_LOCK_SUFFIXES) or name in _LOCK_NAMES
+
+
+def _join(path: str, name: str) -> str:
+    return f"{path}/{name}" if path else name

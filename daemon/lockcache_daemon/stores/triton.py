@@ -1,0 +1,216 @@
+"""A Triton cache (``~/.triton/cache``), kept while Triton uses it: a key's directory is one entry and goes as one.
+
+Keeps what Triton's own code takes for granted. It has no locks. A reader looks whether ``__grp__NAME.json`` is there,
+then whether each file that it lists is, and then reads them; a file that goes between the last two is an exception in
+the middle of somebody's training run. So an entry goes in two steps:
+
+1. Its group file is renamed away, into ``lockcache/condemned/KEY``. From then on the key is a miss to Triton, which
+   compiles into the same directory and replaces whatever is there, file by file.
+2. After ``_READING_SECONDS``, when every reader that had seen the group file has read the rest, what else was there is
+   removed, unless a compiler has come back to it.
+
+Renaming the whole directory away at once, which looks safer, is not: it takes the files from readers of step 1, and a
+compiler that is between making its staging folder and renaming out of it loses both. Only the empty directory that is
+left is removed as such, which fails where a compiler has put anything in.
+
+Nothing is evicted that changed in the last ``settle_seconds``, and nothing that a compiler is at work in (another
+process may still compile a key that the first one has published, and reads back all that it wrote at its end).
+
+Death between any two steps leaves an entry, or none and a name in ``condemned/`` that the next daemon finishes
+(invariant 5). Not promised: that Triton survives on a file system where a reader needs longer than
+``_READING_SECONDS`` for the files of one kernel, or a compiler, after its last file, longer than ``settle_seconds``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator
+from typing import Final
+
+from lockcache.filestream.disk import make_folder
+from lockcache.integrations.pyptx_staged import reap_staged, staged_bytes
+from lockcache.lowlevel import Found, Layout
+from lockcache_daemon.stores.openat import NOT_A_FOLDER, folder, open_root, status_in, unlink_in
+from lockcache_daemon.stores.own_folder import leave_name, open_guest
+from lockcache_daemon.stores.triton_scan import KeyFolder, is_key, look, scan
+
+__all__ = ["TritonFiles", "view_entries"]
+
+# Reading the files of one kernel takes a millisecond. A process that lost its core or its file server to others for
+# longer than that gets an exception; each second is one during which evicted bytes are still on the disk.
+_READING_SECONDS: Final = 2.0
+
+# No ptxas takes longer. What a killed compiler left stays for as long.
+_COMPILING_SECONDS: Final = 3600.0
+
+# Step 1 sets the mtime of the directory and the ctime of what it moved; kernels take them from a clock that may tick in
+# between.
+_TICK_NS: Final = 50_000_000
+
+_MARK: Final = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+
+# Directories in which a compiler may be at work: those in which something may come without the root's mtime telling.
+_MOST_WATCHED: Final = 256
+
+
+class TritonFiles:
+    """The entries of one Triton cache. For one thread."""
+
+    def __init__(self, root: str, settle_seconds: float) -> None:
+        """Open ``root``, made (mode 0700) if it is missing. Raises as :func:`open_guest`."""
+        self.root = root
+        self.layout: Layout = open_guest(root)
+        self.settle_seconds = settle_seconds
+        self._condemned = os.path.join(self.layout.own, "condemned")
+        self._root_fd = open_root(root)
+        # When each condemned key was first seen, on our own clock: that of a file server may differ from ours.
+        self._seen: dict[str, float] = {}
+        self._watched: list[str] = []
+
+    @property
+    def is_pending(self) -> bool:
+        """Whether evicted entries are still on the disk."""
+        return bool(self._seen)
+
+    def prepare(self) -> None:
+        """Make what is missing of our own directories, and find what a dead daemon had condemned."""
+        for path in (self.layout.own, self.layout.tmp, self._condemned):
+            make_folder(path)
+        leave_name(self.layout, "triton")
+        for name in os.listdir(self._condemned):
+            if is_key(name):
+                self._seen.setdefault(name, time.monotonic())
+
+    def glance(self) -> object:
+        """What differs where something changed, as far as one can tell without a walk."""
+        mtimes = [os.fstat(self._root_fd).st_mtime_ns]
+        for name in self._watched:
+            status = status_in(self._root_fd, name)
+            mtimes.append(0 if status is None else status.st_mtime_ns)
+        return mtimes
+
+    def scan(self, between: Callable[[], object] = lambda: None) -> Iterator[Found]:
+        """Every key's directory. The inode is 0 in what is no entry: unfinished, or condemned."""
+        watched: list[tuple[int, str]] = []
+        for key in scan(self._root_fd, between):
+            if key.is_unfinished:
+                watched.append((key.changed_ns, key.found.name))
+            yield key.found._replace(inode=0) if key.found.name in self._seen else key.found
+        self._watched = [name for _, name in sorted(watched, reverse=True)[:_MOST_WATCHED]]
+
+    def staged_bytes(self) -> int:
+        """Bytes of what we ourselves are writing. Raises :class:`OSError`."""
+        return staged_bytes(self.layout.tmp)
+
+    def evict(self, found: Found) -> bool:
+        """Step 1, for an entry that is as it was found and at rest; whether it is."""
+        key = look(self._root_fd, found.name)
+        if key is None or key.found != found or not self._is_at_rest(key):
+            return False
+        with folder(self._root_fd, found.name) as fd:
+            if fd is None:
+                return False
+            # What stands alone has no group file and nothing to rename: an empty file is its mark.
+            if not key.groups:
+                os.close(os.open(self._mark(found.name), _MARK, 0o600))
+            for group in key.groups:
+                try:
+                    os.rename(group, self._mark(found.name), src_dir_fd=fd)
+                except FileNotFoundError:
+                    return False  # the directory, or its group file, was removed by somebody else
+        self._seen[found.name] = time.monotonic()
+        return True
+
+    def finish(self) -> bool:
+        """Step 2, for what was condemned long enough ago; whether anything was.
+
+        Raises :class:`OSError` for what cannot be removed, after the rest. It is not tried again before the next start:
+        what stays pending would keep everything else from being evicted.
+        """
+        now, failure = time.monotonic(), None
+        ripe = [name for name, since in self._seen.items() if now - since >= _READING_SECONDS]
+        for name in ripe:
+            del self._seen[name]
+            try:
+                self._finish(name)
+            except OSError as error:
+                failure = error
+        if failure is not None:
+            raise failure
+        return bool(ripe)
+
+    def reap(self, names: Iterable[str]) -> None:
+        """Remove what dead daemons left staged, and of ``names`` what compilers left that are long dead."""
+        reap_staged(self.layout.tmp)
+        for name in names:
+            key = look(self._root_fd, name)
+            if key is not None and not key.is_entry and name not in self._seen and self._is_at_rest(key):
+                self._remove(key)
+
+    def close(self) -> None:
+        """Close the root."""
+        fd, self._root_fd = self._root_fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+    def _is_at_rest(self, key: KeyFolder) -> bool:
+        wanted = max(self.settle_seconds, _COMPILING_SECONDS) if key.is_unfinished else self.settle_seconds
+        return time.time() - key.changed_ns / 1e9 >= wanted
+
+    def _finish(self, name: str) -> None:
+        mark = self._mark(name)
+        key = look(self._root_fd, name)
+        if key is not None:
+            try:
+                condemned_ns = os.lstat(mark).st_ctime_ns
+            except FileNotFoundError:
+                return  # somebody emptied our folder: it is no entry any more, and is reaped as what the dead left
+            if not key.groups and not key.staged and key.folder_mtime_ns <= condemned_ns + _TICK_NS:
+                self._remove(key)
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(mark)
+
+    def _remove(self, key: KeyFolder) -> None:
+        """Remove what was seen in a key's directory, and the directory if nothing else is in it by now."""
+        with folder(self._root_fd, key.found.name) as fd:
+            if fd is None:
+                return
+            for staged in key.staged:
+                _remove_staged(fd, staged)
+            for name, inode in key.files:
+                status = status_in(fd, name)
+                if status is not None and status.st_ino == inode:  # else a compiler has just replaced it
+                    unlink_in(fd, name)
+        _remove_empty(self._root_fd, key.found.name)
+
+    def _mark(self, name: str) -> str:
+        return f"{self._condemned}/{name}"
+
+
+def view_entries(root: str, between: Callable[[], object]) -> Iterator[Found]:
+    """Every key's directory, for who may change nothing, not even to look."""
+    fd = open_root(root)
+    try:
+        for key in scan(fd, between):
+            yield key.found
+    finally:
+        os.close(fd)
+
+
+def _remove_staged(folder_fd: int, name: str) -> None:
+    with folder(folder_fd, name) as fd:
+        if fd is not None:
+            for file in os.listdir(fd):
+                unlink_in(fd, file)
+    _remove_empty(folder_fd, name)
+
+
+def _remove_empty(folder_fd: int, name: str) -> None:
+    try:
+        os.rmdir(name, dir_fd=folder_fd)
+    except OSError as error:
+        if error.errno not in (*NOT_A_FOLDER, errno.ENOTEMPTY, errno.EEXIST):
+            raise

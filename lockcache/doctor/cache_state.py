@@ -1,0 +1,143 @@
+"""Whether a cache directory is in order: safe, of a format we know, its policy understood, its accounting true.
+
+Only looks: takes no shard's lock, makes no file, repairs nothing; what repairs is named in the advice.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import stat
+from dataclasses import asdict
+from typing import Final
+
+from lockcache.doctor.findings import DEGRADED, GOOD, NOTE, UNUSABLE, Finding, Subject
+from lockcache.doctor.probe_dir import PREFIX
+from lockcache.errors import LockcacheError, PolicyError
+from lockcache.filestream.accounting import UsagePage
+from lockcache.filestream.disk import FORMAT_VERSION, Owner, is_alive, parse_staged_name
+from lockcache.lowlevel import SHARDS, Layout, PolicyFile, Slot, check_directory, keeper_of, measure_shard
+from lockcache.sizes import format_size
+
+__all__ = ["accounting", "daemon", "directory", "leftovers", "policy", "safety"]
+
+# Writers work while we look: a difference counts if it is still there.
+_LOOKS: Final = 3
+
+_KINDS: Final = {
+    "cache": "a cache",
+    "empty": "empty: a cache can be made here",
+    "other": "holds other things and no cache; none was made",
+    "missing": "not there yet; what is above it was examined",
+}
+
+
+def directory(subject: Subject) -> list[Finding]:
+    """What is there."""
+    verdict = GOOD if subject.kind in ("cache", "empty") else NOTE
+    advice = "name a directory that only a cache uses" if subject.kind == "other" else ""
+    return [Finding("directory", verdict, _KINDS[subject.kind], advice=advice, measured={"kind": subject.kind})]
+
+
+def safety(subject: Subject) -> list[Finding]:
+    """Whether opening it as a cache would be refused: who owns it, who may write to it, its format."""
+    if subject.kind == "missing":
+        return []
+    try:
+        check_directory(Layout(subject.root))
+    except (LockcacheError, OSError) as error:
+        # What mends a cache would ruin a directory that others use too: /tmp, say.
+        found, _, mend = str(error).partition(". ")
+        advice = mend if subject.kind != "other" else "use a directory of your own below it"
+        means = "programs refuse to open it"
+        return [Finding("safety", UNUSABLE, found, means, advice)]
+    status = os.stat(subject.root)
+    found = f"owned by uid {status.st_uid}, mode {stat.S_IMODE(status.st_mode):04o}; format {FORMAT_VERSION} or older"
+    return [Finding("safety", GOOD, found)]
+
+
+def policy(subject: Subject) -> list[Finding]:
+    """Whether the policy can be understood, and what it says."""
+    if subject.kind != "cache":
+        return []
+    try:
+        now = PolicyFile(Layout(subject.root)).load()
+    except (PolicyError, OSError) as error:
+        advice = f"lockcache policy set --max-size SIZE {shlex.quote(subject.root)}"
+        return [Finding("policy", UNUSABLE, str(error), "programs refuse to open it", advice)]
+    cap = "no cap" if now.max_size_bytes is None else f"cap {format_size(now.max_size_bytes)}"
+    by = ", set by an operator" if now.by_operator else ""
+    return [Finding("policy", GOOD, cap + by, measured=asdict(now))]
+
+
+def daemon(subject: Subject) -> list[Finding]:
+    """Whether a daemon keeps it."""
+    if subject.kind != "cache":
+        return []
+    keeper = keeper_of(Layout(subject.root))
+    if keeper is not None:
+        return [Finding("daemon", GOOD, f"kept by lockcache-daemon, {keeper}", measured={"runs": True})]
+    means = "writers keep the cap themselves; only cuda.core's own writers need a daemon for it"
+    return [Finding("daemon", NOTE, "none runs", means, measured={"runs": False})]
+
+
+def accounting(subject: Subject) -> list[Finding]:
+    """What is accounted for, against what the disk holds."""
+    layout = Layout(subject.root)
+    if subject.kind != "cache" or not os.path.lexists(layout.usage):
+        return []
+    drift_bytes = entries = 0
+    page = UsagePage(os.open(layout.usage, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK))
+    for shard in range(SHARDS):
+        slot, held = _look_until_equal(page, layout, shard)
+        entries += held.entries
+        drift_bytes += slot.bytes - held.bytes
+    measured = {"drift_bytes": drift_bytes, "entries": entries}
+    if not drift_bytes:
+        return [Finding("accounting", GOOD, f"true, for {entries} entries", measured=measured)]
+    found = f"says {abs(drift_bytes)} bytes too {'much' if drift_bytes > 0 else 'little'}, of {entries} entries"
+    means = "entries are evicted too early" if drift_bytes > 0 else "the cap is exceeded by as much"
+    advice = f"lockcache recount {shlex.quote(subject.root)}; a daemon does it by itself"
+    return [Finding("accounting", DEGRADED, found, means, advice, measured)]
+
+
+def _look_until_equal(page: UsagePage, layout: Layout, shard: int) -> tuple[Slot, Slot]:
+    slot, held = page.slot(shard), measure_shard(layout, shard)
+    for _ in range(_LOOKS - 1):
+        if slot == held:
+            break
+        slot, held = page.slot(shard), measure_shard(layout, shard)
+    return slot, held
+
+
+def leftovers(subject: Subject) -> list[Finding]:
+    """Staged files of writers that were killed, and what an examination that was killed left."""
+    if subject.kind != "cache":
+        return []
+    layout = Layout(subject.root)
+    staged_bytes, dead = 0, 0
+    for file in _listdir(layout.tmp):
+        staged = parse_staged_name(file)
+        if staged is not None and is_alive(Owner(staged.host, staged.pid, staged.start_seconds)) is False:
+            dead += 1
+            staged_bytes += staged.size_bytes
+    ours = [file for file in _listdir(layout.own) if file.startswith(PREFIX)]
+    ours = [file for file in ours if os.path.join(layout.own, file) != subject.probe]
+    measured = {"staged_files": dead, "staged_bytes": staged_bytes, "examinations": len(ours)}
+    if not dead and not ours:
+        return [Finding("leftovers", GOOD, "none", measured=measured)]
+    room = format_size(staged_bytes)
+    found = f"{dead} staged files of killed writers ({room}), {len(ours)} directories of killed examinations"
+    means = "they take room until a daemon or a writer that needs it removes them"
+    advice = f"lockcache recount {shlex.quote(subject.root)}" if dead else ""
+    if ours:
+        paths = " ".join(shlex.quote(os.path.join(layout.own, file)) for file in ours)
+        advice = f"{advice}; rm -r {paths}".removeprefix("; ")
+    return [Finding("leftovers", DEGRADED if dead else NOTE, found, means, advice, measured)]
+
+
+def _listdir(path: str) -> list[str]:
+    try:
+        return os.listdir(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return []

@@ -1,0 +1,102 @@
+"""The first process: does one check at a time, at the request of whoever examines, who gives it up when it hangs."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import asdict
+from typing import Any, Final
+
+from lockcache.doctor import cache_state, cache_trial, disk_room, files, mounts, sharing
+from lockcache.doctor.checks_process import ChildDiedError, ChildHungError, serve
+from lockcache.doctor.findings import UNTESTED, UNUSABLE, Finding, Subject
+from lockcache.doctor.probe_dir import kind_of, make_probe, not_writable, remove_probe, writable
+
+__all__ = ["LOOKING", "TRYING", "main"]
+
+#: Checks that only look, in the order in which they are told.
+LOOKING: Final[dict[str, Callable[[Subject], list[Finding]]]] = {
+    "file system": mounts.file_system,
+    "safety": cache_state.safety,
+    "policy": cache_state.policy,
+    "daemon": cache_state.daemon,
+    "room": disk_room.room,
+    "open files": disk_room.descriptors,
+    "accounting": cache_state.accounting,
+    "leftovers": cache_state.leftovers,
+}
+#: Checks that try something, in a directory of their own.
+TRYING: Final[dict[str, Callable[[Subject], list[Finding]]]] = {
+    "locks": sharing.locks,
+    "rename": sharing.rename,
+    "exclusive creation": sharing.exclusive_creation,
+    "new names": sharing.new_names,
+    "attributes": files.attributes,
+    "times": files.times,
+    "group": files.group_member,
+    "clock": files.clock,
+    "fsync": files.syncing,
+    "a real cache": cache_trial.storing,
+}
+
+_made: set[str] = set()
+
+
+def main() -> None:
+    """Serve until whoever examines is gone, then remove what was made."""
+    logging.getLogger("lockcache").addHandler(logging.NullHandler())  # not on the stderr of an operator's command
+    try:
+        serve(_answer)
+    finally:
+        for probe in list(_made):
+            _clean(Subject("", probe=probe))
+
+
+def _answer(request: dict[str, Any]) -> dict[str, Any]:
+    check, subject = request["check"], Subject(*request["subject"])
+    if subject.probe:
+        _made.add(subject.probe)  # by a worker before us, who was given up
+    try:
+        if check == "directory":
+            subject = subject._replace(kind=kind_of(subject.root))
+            findings = cache_state.directory(subject)
+        elif check == "writing":
+            subject, findings = _write(subject)
+        elif check == "clean":
+            findings = _clean(subject)
+        else:
+            findings = {**LOOKING, **TRYING}[check](subject)
+    except OSError as error:
+        findings = [_failed(check, subject, error)]
+    except (ChildDiedError, ChildHungError):
+        findings = [Finding(check, UNTESTED, "the second process ended, or hangs, in the middle of it")]
+    return {"subject": subject, "findings": [asdict(finding) for finding in findings]}
+
+
+def _failed(check: str, subject: Subject, error: OSError) -> Finding:
+    """An error that no check expects. Of a directory that cannot even be looked at it says all there is to say."""
+    if check == "directory":
+        return Finding(check, UNUSABLE, str(error), "no cache can be opened here", "name a directory that you may use")
+    return Finding(check, UNTESTED, f"failed: {error}", "what failed here may fail a cache too")
+
+
+def _write(subject: Subject) -> tuple[Subject, list[Finding]]:
+    try:
+        probe = make_probe(subject)
+    except OSError as error:
+        return subject, not_writable(subject, error)
+    _made.add(probe)
+    return subject._replace(probe=probe), writable(subject, probe)
+
+
+def _clean(subject: Subject) -> list[Finding]:
+    try:
+        remove_probe(subject)
+    except OSError as error:
+        return [Finding("cleaning up", UNTESTED, f"{subject.probe} is left: {error}", advice=f"rm -r {subject.probe}")]
+    _made.discard(subject.probe)
+    return []
+
+
+if __name__ == "__main__":
+    main()

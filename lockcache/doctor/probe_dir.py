@@ -1,0 +1,79 @@
+"""Where things are tried out: one private directory, made for it and removed with all that is in it.
+
+Keeps the promise that an examination changes nothing: in a cache it works below ``lockcache/``, where no entry is
+looked for; elsewhere beside what is there, so that a directory of other things does not become a cache. Its name is
+chosen by whoever examines, so that it is found and removed whoever of the processes was killed, and when.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+
+from lockcache.doctor.findings import DEGRADED, GOOD, UNUSABLE, Finding, Subject
+from lockcache.lowlevel import Layout, is_cache
+
+__all__ = ["PREFIX", "kind_of", "make_probe", "not_writable", "remove_probe", "writable"]
+
+#: How the directory's name begins, wherever it is.
+PREFIX = ".lockcache-doctor-"
+
+
+def kind_of(root: str) -> str:
+    """What is at ``root``: ``cache``, ``empty``, ``other`` or ``missing``. May raise :class:`OSError`."""
+    layout = Layout(root)
+    try:
+        names = os.listdir(root)
+    except FileNotFoundError:
+        return "missing"
+    if is_cache(layout):
+        return "cache"
+    return "other" if set(names) - {"lost+found"} else "empty"
+
+
+def make_probe(subject: Subject) -> str:
+    """Make the directory; its path. Raises :class:`OSError` where nothing can be written."""
+    path = _path(subject)
+    os.mkdir(path, 0o700)
+    return path
+
+
+def remove_probe(subject: Subject) -> None:
+    """Remove it, if it is there. Raises :class:`OSError` if that fails."""
+    path = subject.probe or _path(subject)
+    if os.path.lexists(path):
+        shutil.rmtree(path)
+
+
+def _path(subject: Subject) -> str:
+    own = Layout(subject.root).own
+    is_own = subject.kind == "cache" and os.path.isdir(own) and not os.path.islink(own)
+    return os.path.join(own if is_own else subject.place, PREFIX + subject.token)
+
+
+def writable(subject: Subject, probe: str) -> list[Finding]:
+    """Whether what is made here is private."""
+    mode = stat.S_IMODE(os.lstat(probe).st_mode) & 0o777  # a directory may hand down its setgid bit
+    if mode & (stat.S_IWGRP | stat.S_IWOTH):
+        found = f"a directory made with mode 0700 has {mode:04o}: the mount decides, and lets others write"
+        means = "a cache here is refused: others could plant programs in it"
+        return [Finding("writing", UNUSABLE, found, means, "mount it with umask=077 (or dmask, fmask)")]
+    if mode != 0o700:
+        found = f"a directory made with mode 0700 has {mode:04o}: the mount decides"
+        means = "others on this machine can read the compiled programs"
+        return [Finding("writing", DEGRADED, found, means, "mount it with umask=077 (or dmask, fmask)")]
+    return [Finding("writing", GOOD, "files can be made, with the modes that are asked for")]
+
+
+def not_writable(subject: Subject, error: OSError) -> list[Finding]:
+    """What it means that nothing can be made here."""
+    found = f"nothing can be made here: {error.strerror}"
+    if subject.kind == "cache":
+        means = "entries can be read, and nothing is added"
+        return [
+            Finding(
+                "writing", DEGRADED, found, means, "fine for a cache that is shipped filled; else let it be written"
+            )
+        ]
+    return [Finding("writing", UNUSABLE, found, "no cache can be made", "make it writable for you, or choose another")]

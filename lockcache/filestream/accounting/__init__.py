@@ -1,0 +1,32 @@
+"""Bytes: what is accounted for, what the disk holds, and what programs counted.
+
+Promises one definition of what an entry counts for (:func:`measure_shard`), for writers, the daemon and operators
+alike, and a usage page whose sum never says less than the disk holds, as long as locks work.
+
+May use: disk.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lockcache.doors import door
+
+if TYPE_CHECKING:
+    from lockcache.filestream.accounting.counters import *
+    from lockcache.filestream.accounting.measure import *
+    from lockcache.filestream.accounting.scan import *
+    from lockcache.filestream.accounting.usage import *
+
+__getattr__, __dir__ = door(
+    __name__,
+    {
+        "counters": "Counters CountersReport read_counters report_at_end",
+        "measure": "Spread accounted find_drift measured spread staged",
+        "scan": (
+            "ANY_TIME_NS Found count_shard measure_shard quarantined_files scan_records scan_shard "
+            "staged_by_shard staged_files"
+        ),
+        "usage": "Slot UsagePage encode_page",
+    },
+)

@@ -1,0 +1,104 @@
+"""A directory as a whole: what is accounted for, how it is spread, and how far that is from what the disk holds.
+
+For those who look (``lockcache stats``, ``top``): makes no file and takes no lock, so it works beside any writer, on
+directories that may only be read, and does not make again one that was deleted. Not promised: one moment's picture.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from lockcache.filestream.accounting.scan import measure_shard, staged_files
+from lockcache.filestream.accounting.usage import Slot, UsagePage
+from lockcache.filestream.disk import SHARDS, Layout
+
+__all__ = ["Drift", "Spread", "accounted", "find_drift", "measured", "spread", "staged"]
+
+_FLAGS: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+# Two equal looks in a row are believed; a shard that is written all the time gives none.
+_LOOKS: Final = 4
+
+
+class Spread(NamedTuple):
+    """How one number is spread over the shards."""
+
+    smallest: int
+    median: int
+    largest: int
+    #: How many shards lie in each of equally wide steps from the smallest to the largest.
+    histogram: list[int]
+
+
+class Drift(NamedTuple):
+    """What the accounting has too much (positive) or too little."""
+
+    bytes: int
+    entries: int
+    #: Shards that are wrong.
+    shards: int
+    #: Shards that were written all the while, so that nothing could be said.
+    busy_shards: int
+
+
+def accounted(layout: Layout) -> list[Slot] | None:
+    """The accounting of each shard; ``None`` where no lockcache ever wrote, or it cannot be read."""
+    try:
+        page = UsagePage(os.open(layout.usage, _FLAGS))
+        return page.slots() if page.is_at(layout.usage) else None
+    except OSError:
+        return None
+
+
+def measured(layout: Layout, after_shard: Callable[[], object] = lambda: None) -> list[Slot]:
+    """What the disk holds, by looking: 3 s for a million entries."""
+    slots = []
+    for shard in range(SHARDS):
+        slots.append(measure_shard(layout, shard))
+        after_shard()
+    return slots
+
+
+def staged(layout: Layout) -> Slot:
+    """The writes that are under way: the bytes that they reserve, and how many there are."""
+    sizes = [found.size_bytes for found in staged_files(layout)]
+    return Slot(sum(sizes), len(sizes))
+
+
+def spread(numbers: list[int], steps: int = 16) -> Spread:
+    """How ``numbers``, one or more, are spread."""
+    low, high = min(numbers), max(numbers)
+    histogram = [0] * steps
+    for number in numbers:
+        histogram[min(steps - 1, (number - low) * steps // max(1, high - low))] += 1
+    return Spread(low, int(statistics.median(numbers)), high, histogram)
+
+
+def find_drift(layout: Layout, after_shard: Callable[[], object] = lambda: None) -> Drift:
+    """How far the accounting is from the disk. Writers go on meanwhile, and are not taken for drift."""
+    total = Drift(0, 0, 0, 0)
+    for shard in range(SHARDS):
+        found = _drift_of(layout, shard)
+        if found is None:
+            total = total._replace(busy_shards=total.busy_shards + 1)
+        elif found != (0, 0):
+            total = Drift(total.bytes + found.bytes, total.entries + found.entries, total.shards + 1, total.busy_shards)
+        after_shard()
+    return total
+
+
+def _drift_of(layout: Layout, shard: int) -> Slot | None:
+    before: tuple[Slot, Slot] | None = None
+    for _ in range(_LOOKS):
+        slots = accounted(layout)
+        if slots is None:
+            return Slot(0, 0)
+        now = slots[shard], measure_shard(layout, shard)
+        if now[0] == now[1]:
+            return Slot(0, 0)
+        if now == before:
+            return Slot(now[0].bytes - now[1].bytes, now[0].entries - now[1].entries)
+        before = now
+    return None

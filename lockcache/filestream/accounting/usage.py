@@ -1,0 +1,131 @@
+"""The accounting page: how many bytes and entries each shard holds, for all processes.
+
+Keeps invariant 3's arithmetic: one file of 4 KiB, 256 slots of (bytes, entries), int64 little-endian. A shard's bytes
+are its entries plus what is reserved for staged writes. A slot is changed under its shard's lock only; the sum of all
+is read without one, and each writer reads it after its own reservation stands, so of two who overshoot together at
+least one sees it. ``pread`` and ``pwrite``, no ``mmap``: NFS and FUSE keep those coherent.
+
+Not promised: exactness where locks exclude nobody, or after a process died between a rename and its give-back. Both
+leave a drift; the second kind only ever counts too much. :mod:`.repair.recount` sets a slot right.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+import struct
+import weakref
+from array import array
+from typing import Final, NamedTuple
+
+from lockcache.filestream.disk import SHARDS
+
+__all__ = ["PAGE_BYTES", "Slot", "UsagePage", "encode_page"]
+
+_SLOT: Final = struct.Struct("<qq")
+_SLOT_BYTES: Final = _SLOT.size
+PAGE_BYTES: Final = SHARDS * _SLOT.size
+_LARGEST: Final = 2**63 - 1
+_EMPTY_PAGE: Final = bytes(PAGE_BYTES)
+
+# Looked up once, for the write path.
+_lstat, _pread, _pwrite, _pack, _unpack = os.lstat, os.pread, os.pwrite, _SLOT.pack, _SLOT.unpack
+
+
+class Slot(NamedTuple):
+    """What is accounted for in one shard, or in all of them."""
+
+    #: Of entries (record files included) and of staged writes.
+    bytes: int
+    entries: int
+
+
+class UsagePage:
+    """The open accounting page.
+
+    The descriptor lives as long as this object: a thread may be using it while another one attaches to a new
+    directory, and a closed number could by then belong to somebody else's file.
+    """
+
+    __slots__ = ("__weakref__", "_fd", "_finalizer", "_identity", "_is_ours_alone")
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+        self._finalizer = weakref.finalize(self, os.close, fd)
+        status = os.fstat(fd)
+        # Held open, so that no other file can get this number.
+        self._is_ours_alone = stat.S_ISREG(status.st_mode) and status.st_nlink == 1
+        self._identity = (status.st_dev, status.st_ino, PAGE_BYTES)
+
+    def is_at(self, path: str) -> bool:
+        """Whether ``path`` leads to this page, and it has the size that it must have.
+
+        If not, the directory was deleted, moved away or made anew underneath, and everybody else accounts elsewhere; or
+        the page was damaged, and what is missing would count for nothing.
+        """
+        try:
+            status = _lstat(path)
+        except OSError as error:
+            if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ESTALE):
+                return False
+            raise
+        return (status.st_dev, status.st_ino, status.st_size) == self._identity
+
+    def is_ours_alone(self) -> bool:
+        """Whether it was, when opened, a plain file without another name: a planted link is not ours to write to."""
+        return self._is_ours_alone
+
+    def slot(self, shard: int) -> Slot:
+        blob = os.pread(self._fd, _SLOT.size, shard * _SLOT.size)
+        return Slot(*_SLOT.unpack(blob)) if len(blob) == _SLOT.size else Slot(0, 0)
+
+    def add_locked(self, shard: int, bytes_: int, entries: int) -> None:
+        """Change a slot by so much. Never out of range: what would be is drift, or damage, that a recount mends.
+
+        Requires: shard lock.
+        """
+        # Written out, twice in every put: by way of slot() and set_locked() it is 2 us more.
+        offset = shard * _SLOT_BYTES
+        blob = _pread(self._fd, _SLOT_BYTES, offset)
+        if len(blob) == _SLOT_BYTES:
+            old_bytes, old_entries = _unpack(blob)
+            bytes_ += old_bytes
+            entries += old_entries
+        if 0 <= bytes_ <= _LARGEST and 0 <= entries <= _LARGEST:
+            _pwrite(self._fd, _pack(bytes_, entries), offset)
+        else:
+            self.set_locked(shard, Slot(bytes_, entries))
+
+    def set_locked(self, shard: int, slot: Slot) -> None:
+        """Requires: shard lock."""
+        in_range = (min(max(0, number), _LARGEST) for number in slot)
+        os.pwrite(self._fd, _SLOT.pack(*in_range), shard * _SLOT.size)
+
+    def slots(self) -> list[Slot]:
+        """All slots, read at once."""
+        numbers = self._numbers()
+        return list(map(Slot._make, zip(numbers[::2], numbers[1::2], strict=True)))
+
+    def total_bytes(self) -> int:
+        """Bytes of entries and reservations in the whole directory."""
+        return sum(self._numbers()[::2])
+
+    def total(self) -> Slot:
+        numbers = self._numbers()
+        return Slot(sum(numbers[::2]), sum(numbers[1::2]))
+
+    def _numbers(self) -> array[int]:
+        blob = os.pread(self._fd, PAGE_BYTES, 0)
+        numbers = array("q", blob if len(blob) == PAGE_BYTES else (blob + _EMPTY_PAGE)[:PAGE_BYTES])
+        if _BIG_ENDIAN:
+            numbers.byteswap()
+        return numbers
+
+
+def encode_page(slots: list[Slot]) -> bytes:
+    """A whole page, for a directory that has none yet."""
+    return b"".join(_SLOT.pack(*slot) for slot in slots)
+
+
+_BIG_ENDIAN: Final = struct.pack("=H", 1) != struct.pack("<H", 1)

@@ -1,0 +1,25 @@
+"""Compile-once: of all callers that miss a key, in all processes, one computes and the others wait for its entry.
+
+Promises that waiting ends: when the entry is published, when the holder dies or gives up, and at the latest when the
+holder is overdue.
+
+May use: disk, entry.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lockcache.doors import door
+
+if TYPE_CHECKING:
+    from lockcache.filestream.compile_once.lease import *
+    from lockcache.filestream.compile_once.turns import *
+
+__getattr__, __dir__ = door(
+    __name__,
+    {
+        "lease": "reap_lease",
+        "turns": "CompileOnce ImplicitTurns Turn",
+    },
+)

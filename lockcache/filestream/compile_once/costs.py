@@ -1,0 +1,77 @@
+"""What compiling a key cost the last time, remembered past the entry's eviction.
+
+Decides how long a waiter gives a lease holder, and what it tells its user. Advice, so a small table that forgets will
+do: one file of 16 KiB, 1,024 slots of (tag, cost), the key's hash choosing the slot and later keys replacing earlier
+ones. Read and written without a lock; the tag tells a slot of another key. Not promised: that a cost is known.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import struct
+from typing import Final
+
+from lockcache.filestream.disk import Layout, open_or_create, refuse_symlink
+
+__all__ = ["CostTable"]
+
+_SLOT: Final = struct.Struct("<8sq")
+#: Sized for the kernels of one job (some hundred): those of them that share a slot know no cost.
+_SLOTS: Final = 1024
+_FLAGS: Final = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+
+
+class CostTable:
+    """The last known compile costs of a directory."""
+
+    __slots__ = ("_path",)
+
+    def __init__(self, layout: Layout) -> None:
+        self._path = layout.costs
+
+    def cost_ns(self, name: str) -> int:
+        """Nanoseconds that compiling ``name`` took the last time; 0 if that is not known."""
+        offset, tag = _place(name)
+        try:
+            refuse_symlink(os.path.dirname(self._path))
+            fd = os.open(self._path, _FLAGS)
+        except OSError:
+            return 0
+        try:
+            blob = os.pread(fd, _SLOT.size, offset)
+        except OSError:
+            return 0
+        finally:
+            os.close(fd)
+        if len(blob) < _SLOT.size or blob[:8] != tag:
+            return 0
+        return max(0, int(_SLOT.unpack(blob)[1]))
+
+    def remember(self, name: str, cost_ns: int) -> None:
+        """Note a cost. Does nothing where the directory cannot be written."""
+        offset, tag = _place(name)
+        try:
+            refuse_symlink(os.path.dirname(self._path))
+            fd = open_or_create(self._path, _FLAGS)
+        except OSError:
+            return
+        try:
+            if _is_ours_alone(fd):
+                os.pwrite(fd, _SLOT.pack(tag, cost_ns), offset)
+            else:
+                os.unlink(self._path)  # only this name of it, and the next cost finds a new file
+        except OSError:
+            return
+        finally:
+            os.close(fd)
+
+
+def _is_ours_alone(fd: int) -> bool:
+    """Whether a file is plain and has no other name: what somebody planted is not ours to write to."""
+    status = os.fstat(fd)
+    return stat.S_ISREG(status.st_mode) and status.st_nlink == 1
+
+
+def _place(name: str) -> tuple[int, bytes]:
+    return int(name[-4:], 16) % _SLOTS * _SLOT.size, bytes.fromhex(name[:16])

@@ -1,0 +1,201 @@
+"""Leases: which of the processes that miss a key compiles it.
+
+A lease is a kernel lock on a file of its own that says who holds it. Keeps invariant 5: the kernel frees it the moment
+its holder dies, also while the holder's children live (a forked child closes its copy). The file is unlinked by whoever
+releases it, while it still holds the lock, and a lock on a file without its name counts for nothing: so lease files do
+not pile up and no two hold one lease. Not promised (invariant 6): that a lease excludes anybody; where it does not,
+more than one compiles, and all of them get right results.
+
+Lock order: a lease is held across ``compute``, with no shard lock; shard locks are taken inside it, by the store.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import time
+from typing import Any, Final, NamedTuple
+
+from filelock import lock_descriptor
+
+from lockcache.filestream.disk import Layout, make_folder, myself, open_or_create, refuse_symlink, write_all
+from lockcache.fork import after_fork_in_child
+
+__all__ = ["Holder", "Lease", "holder_of", "reap_lease", "take_lease"]
+
+_FLAGS: Final = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+_READ: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+_LARGEST_BYTES: Final = 4096
+
+# A holder unlinks its file; whoever had that one open looks again. More than a few times in a row is no race.
+_ATTEMPTS: Final = 5
+
+
+class Holder(NamedTuple):
+    """What a lease file says of the process that took it."""
+
+    host: str
+    #: Host, boot and pid namespace; see :mod:`.disk.owners`.
+    token: str
+    pid: int
+    label: str
+    #: On the monotonic clock, which all processes with this token share.
+    start_ns: int
+    #: What compiling this key cost the last time; 0 if not known.
+    cost_ns: int
+    #: When the holder's write was dropped, so that there was nothing to wait for; else 0.
+    dropped_ns: int = 0
+
+
+class Lease:
+    """A lease that this process holds. ``release`` it; dying does the same."""
+
+    __slots__ = ("__weakref__", "_fd", "_holder", "_path", "previous")
+
+    def __init__(self, fd: int, path: str) -> None:
+        self._fd = fd
+        self._path = path
+        self._holder: Holder | None = None
+        #: Who left the lease file behind without unlinking it: a holder that died, or whose write was dropped.
+        self.previous: Holder | None = None
+        # Before it is locked: a child forked in between would share the lock and outlive us with it.
+        after_fork_in_child(self)
+
+    def take(self, label: str, cost_ns: int) -> bool | None:
+        """Lock the file and say who we are. ``False``: somebody holds it. ``None``: it lost its name, look again."""
+        if not lock_descriptor(self._fd, blocking=False):
+            return False
+        if not _is_named(self._fd, self._path):
+            return None
+        if os.fstat(self._fd).st_nlink != 1:
+            # A file that has another name is somebody's: it is not ours to write to, only its name here to take away.
+            os.unlink(self._path)
+            return None
+        self.previous = _parse(os.pread(self._fd, _LARGEST_BYTES, 0))
+        me = myself()
+        holder = Holder(socket.gethostname(), me.host, me.pid, label[:200], time.monotonic_ns(), cost_ns)
+        _write(self._fd, holder)
+        self._holder = holder
+        return True
+
+    def release(self, *, dropped_ns: int = 0) -> None:
+        """Let the next caller in. With ``dropped_ns``, say that since then there is nothing to wait for."""
+        fd, self._fd = self._fd, -1
+        if fd < 0:
+            return
+        try:
+            if self._holder is None:
+                return  # it was never ours
+            if dropped_ns:
+                _write(fd, self._holder._replace(dropped_ns=dropped_ns))
+            elif _is_named(fd, self._path):
+                os.unlink(self._path)
+        except OSError:
+            # The directory is gone or full: closing frees the lock all the same, and a left file is reaped.
+            return
+        finally:
+            os.close(fd)
+
+    def _after_fork_in_child(self) -> None:
+        # The lease is the parent's alone: the child's copy of the descriptor would keep it alive past the parent.
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+    def __del__(self) -> None:
+        self.release()
+
+
+def take_lease(layout: Layout, name: str, generation: int, label: str, cost_ns: int) -> Lease | None:
+    """The lease of ``name``, or ``None`` if somebody holds it. Never waits.
+
+    Raises :class:`OSError` where leases cannot be had (a read-only directory, a file system without locks).
+    """
+    path = layout.lease(name, generation)
+    for _ in range(_ATTEMPTS):
+        lease = Lease(_open(layout, path), path)
+        taken: bool | None = False
+        try:
+            taken = lease.take(label, cost_ns)
+        finally:
+            if not taken:
+                lease.release()
+        if taken is not None:
+            return lease if taken else None
+    return None
+
+
+def holder_of(layout: Layout, name: str, generation: int) -> Holder | None:
+    """Who holds the lease, as far as its file says; ``None`` if there is no file or it is being written."""
+    try:
+        fd = os.open(layout.lease(name, generation), _READ)
+    except OSError:
+        return None
+    try:
+        return _parse(os.read(fd, _LARGEST_BYTES))
+    except OSError:
+        return None
+    finally:
+        os.close(fd)
+
+
+def reap_lease(folder_fd: int, file: str) -> bool:
+    """Remove a lease file that nobody holds: its holder died. Whether it was one.
+
+    By the open folder and a name in it, because whoever may plant a symlink chooses which files these are.
+    """
+    try:
+        fd = os.open(file, _FLAGS, dir_fd=folder_fd)
+    except OSError:
+        return False
+    try:
+        if not lock_descriptor(fd, blocking=False):
+            return False
+        if not os.path.samestat(os.stat(file, dir_fd=folder_fd, follow_symlinks=False), os.fstat(fd)):
+            return False
+        os.unlink(file, dir_fd=folder_fd)
+        return True
+    except OSError:
+        return False
+    finally:
+        os.close(fd)
+
+
+def _open(layout: Layout, path: str) -> int:
+    refuse_symlink(layout.own)
+    refuse_symlink(layout.leases)
+    try:
+        return open_or_create(path, _FLAGS)
+    except FileNotFoundError:
+        make_folder(layout.leases)
+        return open_or_create(path, _FLAGS)
+
+
+def _is_named(fd: int, path: str) -> bool:
+    """Whether the open file is the one under ``path``. By inode: NFS keeps a link to what is unlinked while open."""
+    try:
+        named = os.lstat(path)
+    except FileNotFoundError:
+        return False
+    return os.path.samestat(named, os.fstat(fd))
+
+
+def _write(fd: int, holder: Holder) -> None:
+    body = json.dumps(holder._asdict()).encode()
+    os.ftruncate(fd, 0)
+    os.lseek(fd, 0, os.SEEK_SET)
+    write_all(fd, body)
+
+
+def _parse(blob: bytes) -> Holder | None:
+    try:
+        body: dict[str, Any] = json.loads(blob)
+        holder = Holder(**body)
+    except (ValueError, TypeError, RecursionError):
+        return None
+    numbers = (holder.pid, holder.start_ns, holder.cost_ns, holder.dropped_ns)
+    texts = (holder.host, holder.token, holder.label)
+    if not all(isinstance(n, int) for n in numbers) or not all(isinstance(t, str) for t in texts):
+        return None
+    return holder

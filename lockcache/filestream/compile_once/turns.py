@@ -1,0 +1,277 @@
+"""Compile-once: of all callers that miss a key at once, in all processes, one computes and the others get its result.
+
+Keeps the promise that waiting ends: as soon as the entry is published, the holder dies or its ``compute`` raises; and
+at the latest when the holder is overdue, after which one waiter takes over while the rest wait for that one. Keeps
+invariant 4 (readers never wait for locks: waiters poll the entry without a lock, and hold none while they sleep) and 7
+(never take the job down: where leases cannot be had, everybody computes).
+
+Different keys never wait for each other: each has a lease of its own. A takeover is a lease of the next generation of
+the same key; whoever finishes after somebody else published takes what is published. An overdue holder that raises
+frees its own lease, and whoever takes that meets the takeover's and waits for it. Not promised: that a takeover which
+begins in the very moment in which the overdue holder raises is seen; then both of two callers compute.
+
+:class:`ImplicitTurns` is for callers that only look up and store (``FileStreamProgramCache(..., compile_once=True)``).
+A lookup that misses takes the key's turn and returns the miss; lookups of that key by others wait for the store. The
+turn ends when its thread stores the key or looks up anything else (it has changed its mind), when the thread or the
+process ends, when the cache is closed, or when the others have waited for the lease timeout.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import random
+import threading
+import time
+import weakref
+from typing import Final
+
+from lockcache.errors import ReentrantComputeError
+from lockcache.filestream.compile_once.costs import CostTable
+from lockcache.filestream.compile_once.lease import Holder, Lease, holder_of, take_lease
+from lockcache.filestream.disk import Layout, myself
+from lockcache.filestream.entry import Loader
+from lockcache.fork import after_fork_in_child
+
+__all__ = ["CompileOnce", "ImplicitTurns", "Turn"]
+
+_log = logging.getLogger("lockcache")
+
+_LOOK: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW
+
+# Polls cost 10 us. The longest pause bounds how long a dead holder is waited for, and what a thousand waiters cost.
+_FIRST_PAUSE_SECONDS: Final = 0.0005
+_LONGEST_PAUSE_SECONDS: Final = 0.025
+
+#: Without another wish: a holder has a minute, or four times what compiling that key took the last time.
+_TIMEOUT_SECONDS: Final = 60.0
+_TIMEOUT_COSTS: Final = 4
+
+_LOG_AFTER_SECONDS: Final = 2.0
+_SETTLED_SECONDS: Final = 0.05
+
+# Each is a holder that was given its whole time. Past that many, compiling is what all of them should do.
+_GENERATIONS: Final = 8
+
+# How long after a dropped write nobody waits for that key: a full disk must not make its compilations take turns.
+_DROPPED_NS: Final = 10 * 10**9
+
+
+class Turn:
+    """This caller's turn to compute a key. End it, in whatever way, with :meth:`end`."""
+
+    __slots__ = ("__weakref__", "_lease", "_turns", "began_ns", "name")
+
+    def __init__(self, turns: set[str], name: str, lease: Lease | None) -> None:
+        self._turns = turns
+        self._lease = lease
+        self.name = name
+        self.began_ns = time.monotonic_ns()
+        turns.add(name)
+
+    def end(self, *, was_dropped: bool = False) -> None:
+        """Let the next caller in. ``was_dropped``: nothing was stored, so the others need not wait for each other."""
+        self._turns.discard(self.name)
+        if self._lease is not None:
+            self._lease.release(dropped_ns=time.time_ns() if was_dropped else 0)
+
+
+class CompileOnce:
+    """Decides whose turn it is, for one directory."""
+
+    def __init__(self, layout: Layout, reader: Loader, timeout_seconds: float | None) -> None:
+        self._layout = layout
+        self._reader = reader
+        #: Reads an entry.
+        self.load = reader.load
+        self._timeout_seconds = timeout_seconds
+        self.costs = CostTable(layout)
+        # What each thread is computing now: asking for it again would wait for itself.
+        self._computing = threading.local()
+        after_fork_in_child(self)
+
+    def wait_or_turn(self, name: str, label: str) -> tuple[bytes, bytes] | Turn:
+        """The entry, as soon as somebody published it; or this caller's turn to compute it.
+
+        Raises :class:`ReentrantComputeError` if this thread is computing it already.
+        """
+        turns = self._turns()
+        if name in turns:
+            raise ReentrantComputeError(f"the computation of entry {name} asked for that entry itself")
+        wait = _Wait(self, name, label)
+        while True:
+            try:
+                lease = take_lease(self._layout, name, wait.generation, label, wait.cost_ns)
+            except OSError as error:
+                _log.debug("%s: no leases here (%s): every process compiles for itself", self._layout.root, error)
+                return Turn(turns, name, None)
+            loaded = self.look(name)
+            if loaded is not None:
+                if lease is not None:
+                    lease.release()
+                return loaded
+            if lease is not None and self._was_taken_over(name, wait.generation):
+                lease.release()
+                wait.go_on()
+                continue
+            if lease is not None:
+                return Turn(turns, name, _unless_dropped(lease))
+            if wait.is_over():
+                return Turn(turns, name, None)
+            wait.pause()
+
+    def look(self, name: str) -> tuple[bytes, bytes] | None:
+        """The entry if it is published. A look that finds nothing is not counted as a miss."""
+        # On NFS a name that was once looked up and missing stays missing for a minute; opening its directory makes the
+        # client ask the server again. Elsewhere it costs 2 us of a poll.
+        path = self._layout.entry(name)
+        try:
+            os.close(os.open(os.path.dirname(path), _LOOK))
+        except OSError:
+            return None  # no shard, no entry
+        return self._reader.load(name) if os.access(path, os.F_OK, effective_ids=True) else None
+
+    def _was_taken_over(self, name: str, generation: int) -> bool:
+        """Whether somebody computes in the place of an overdue holder of this lease, which has failed since.
+
+        A file is enough: where its holder is dead too, or had its write dropped, the caller has that lease at once.
+        """
+        if generation + 1 >= _GENERATIONS:
+            return False
+        return os.access(self._layout.lease(name, generation + 1), os.F_OK, effective_ids=True)
+
+    def timeout_seconds(self, cost_ns: int) -> float:
+        """How long a holder is waited for."""
+        if self._timeout_seconds is not None:
+            return self._timeout_seconds
+        return max(_TIMEOUT_SECONDS, _TIMEOUT_COSTS * cost_ns / 1e9)
+
+    def holder(self, name: str, generation: int) -> Holder | None:
+        return holder_of(self._layout, name, generation)
+
+    def _turns(self) -> set[str]:
+        found: set[str] | None = getattr(self._computing, "turns", None)
+        if found is None:
+            found = self._computing.turns = set()
+        return found
+
+    def _after_fork_in_child(self) -> None:
+        # A child forked inside compute is a caller of its own: its parent's turn is not its turn.
+        self._computing = threading.local()
+
+
+class _Wait:
+    """One caller's wait for one key."""
+
+    def __init__(self, once: CompileOnce, name: str, label: str) -> None:
+        self._once = once
+        self._name = name
+        self._label = label
+        self.cost_ns = once.costs.cost_ns(name)
+        self.generation = 0
+        self._pause_seconds = _FIRST_PAUSE_SECONDS
+        self._began = self._holder_since = time.monotonic()
+        self._holder: tuple[str, int, int] | None = None
+        self._has_logged = False
+
+    def is_over(self) -> bool:
+        """Look at the holder; whether even the last generation had its time."""
+        holder = self._once.holder(self._name, self.generation)
+        if holder is not None:
+            self._see(holder)
+        if self._age_seconds(holder) > self._once.timeout_seconds(self.cost_ns):
+            self.go_on()
+        return self.generation >= _GENERATIONS
+
+    def go_on(self) -> None:
+        """Look at the next generation from now on."""
+        self.generation += 1
+        self._holder_since = time.monotonic()
+
+    def pause(self) -> None:
+        time.sleep(self._pause_seconds * (0.5 + random.random() / 2))
+        self._pause_seconds = min(self._pause_seconds * 1.5, _LONGEST_PAUSE_SECONDS)
+
+    def _see(self, holder: Holder) -> None:
+        who = (holder.token, holder.pid, holder.start_ns)
+        if who != self._holder:
+            self._holder, self._holder_since = who, time.monotonic()
+        if not self._has_logged and time.monotonic() - self._began > _LOG_AFTER_SECONDS:
+            self._has_logged = True
+            _log.info("%s", self._news(holder))
+
+    def _age_seconds(self, holder: Holder | None) -> float:
+        waited = time.monotonic() - self._holder_since
+        # Another host's clock says nothing here. And a record that was just met may be that of a holder which died: the
+        # next one locks its file some microseconds before it writes its own.
+        if holder is None or holder.token != myself().host or waited < _SETTLED_SECONDS:
+            return waited
+        return max(waited, (time.monotonic_ns() - holder.start_ns) / 1e9)
+
+    def _news(self, holder: Holder) -> str:
+        last = f"it took {holder.cost_ns / 1e9:.1f} s the last time" if holder.cost_ns else "for the first time"
+        what = f" ({holder.label})" if holder.label else ""
+        return f"waiting for process {holder.pid} on {holder.host} to compile {self._name[:16]}{what}: {last}"
+
+
+def _unless_dropped(lease: Lease) -> Lease | None:
+    """``lease``, or ``None`` after giving it back, if a write of this key was dropped a moment ago."""
+    dropped_ns = lease.previous.dropped_ns if lease.previous is not None else 0
+    if not 0 <= time.time_ns() - dropped_ns < _DROPPED_NS:
+        return lease
+    lease.release(dropped_ns=dropped_ns)
+    return None
+
+
+class ImplicitTurns:
+    """The turns that the lookups of one cache have taken; at most one for each thread."""
+
+    def __init__(self, once: CompileOnce, reader: Loader) -> None:
+        self._once = once
+        self._reader = reader
+        self._held = threading.local()
+        self._all: weakref.WeakSet[Turn] = weakref.WeakSet()
+        self._lock = threading.Lock()
+        after_fork_in_child(self)
+
+    def load(self, name: str) -> tuple[bytes, bytes] | None:
+        """As :meth:`Loader.load`; on a miss, waits for whoever computes the entry, or takes the turn to."""
+        self.end_mine()
+        loaded = self._reader.load(name)
+        if loaded is not None:
+            return loaded
+        outcome = self._once.wait_or_turn(name, "")
+        if not isinstance(outcome, Turn):
+            return outcome
+        self._held.turn = outcome
+        with self._lock:
+            self._all.add(outcome)
+        return None
+
+    def stored(self, name: str, *, was_dropped: bool) -> None:
+        """The entry was written by this thread, or its write was dropped."""
+        turn: Turn | None = getattr(self._held, "turn", None)
+        if turn is not None and turn.name == name:
+            self._held.turn = None
+            self._once.costs.remember(name, time.monotonic_ns() - turn.began_ns)
+            turn.end(was_dropped=was_dropped)
+
+    def close(self) -> None:
+        """End the turns of all threads."""
+        with self._lock:
+            turns = list(self._all)
+        for turn in turns:
+            turn.end()
+
+    def end_mine(self) -> None:
+        """End this thread's turn, if it has one: it looks for something else."""
+        turn: Turn | None = getattr(self._held, "turn", None)
+        if turn is not None:
+            self._held.turn = None
+            turn.end()
+
+    def _after_fork_in_child(self) -> None:
+        # The child's copies of the leases are closed; the turns are its parent's.
+        self._held = threading.local()
+        self._all = weakref.WeakSet()
+        self._lock = threading.Lock()

@@ -1,0 +1,64 @@
+"""Whether a daemon keeps a directory, and who it is: for telling an operator what it will make of a new policy.
+
+The daemon's lock is the proof, for ``daemon.json`` outlives a daemon that was killed. Not promised: that it still holds
+when the caller prints it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import Any, Final
+
+from lockcache.errors import LockTimeoutError
+from lockcache.filestream.disk import Layout, ProcessLock
+
+__all__ = ["keeper_of", "read_status"]
+
+# A status is some 500 bytes; of a daemon with many budgets some more.
+_LARGEST_STATUS_BYTES: Final = 65536
+
+
+def keeper_of(layout: Layout) -> str | None:
+    """The daemon that keeps this directory, as ``pid 7 on host``; ``None`` if none does."""
+    # In this order: without a status nobody's lock is touched, so that a daemon which is about to start meets it free.
+    who = _read_who(layout)
+    return who if who is not None and _is_locked(layout) else None
+
+
+def read_status(layout: Layout) -> dict[str, Any]:
+    """What ``daemon.json`` says; empty if there is none, or none that can be read."""
+    try:
+        fd = os.open(layout.daemon_status, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError:
+        return {}
+    try:
+        status = json.loads(os.read(fd, _LARGEST_STATUS_BYTES))
+    except (OSError, ValueError, RecursionError):
+        return {"unreadable": True}
+    finally:
+        os.close(fd)
+    return status if isinstance(status, dict) else {"unreadable": True}
+
+
+def _read_who(layout: Layout) -> str | None:
+    status = read_status(layout)
+    if not status:
+        return None
+    try:
+        return f"pid {status['pid']} on {status['host']}"
+    except KeyError:
+        return "which one, its status does not say"
+
+
+def _is_locked(layout: Layout) -> bool:
+    lock = ProcessLock(layout.daemon_lock, 0.0)
+    try:
+        if not lock.try_acquire():
+            return True
+        lock.release()
+    except (LockTimeoutError, OSError):
+        return True  # locks cannot tell here; its status says that it runs
+    finally:
+        lock.close()
+    return False

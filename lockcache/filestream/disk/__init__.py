@@ -1,0 +1,45 @@
+"""Linux, and nothing of caches: names, files, folders, locks, owners, mounts, permissions.
+
+Promises that every name in a cache directory is made and parsed in one place (:class:`Layout`), that what is made has a
+safe mode and follows no symlink, that a lock is waited for only so long, and that the living are told from the dead.
+
+May use: nothing else of the package.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lockcache.doors import door
+
+if TYPE_CHECKING:
+    from lockcache.filestream.disk.files import *
+    from lockcache.filestream.disk.folders import *
+    from lockcache.filestream.disk.layout import *
+    from lockcache.filestream.disk.locks import *
+    from lockcache.filestream.disk.mounts import *
+    from lockcache.filestream.disk.owners import *
+    from lockcache.filestream.disk.permissions import *
+    from lockcache.filestream.disk.recency import *
+
+__getattr__, __dir__ = door(
+    __name__,
+    {
+        "files": "naming replace_file write_all",
+        "folders": (
+            "PlantedFolderError is_shared make_folder make_private_folder open_folder open_or_create "
+            "refuse_symlink share_file"
+        ),
+        "layout": (
+            "FORMAT_VERSION Layout QuarantinedName SHARDS StagedName entry_name is_entry_file "
+            "parse_quarantined_name parse_staged_name"
+        ),
+        "locks": "ProcessLock ShardLocks",
+        "mounts": "Mount mount_of",
+        "owners": "Owner is_alive myself next_serial",
+        "permissions": (
+            "PRIVATE Sharing check_directory check_folders check_format check_root make_shared_root resolve_sharing"
+        ),
+        "recency": "ReadRecency Recency last_use_ns",
+    },
+)

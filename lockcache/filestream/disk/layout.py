@@ -1,0 +1,180 @@
+"""Every file name of a cache directory, made and parsed in one place.
+
+Decides: key -> name -> shard -> path, staged names and their parser, the format version. Keeps the promise that a
+directory filled by cuda.core's own cache is a valid lockcache directory and the reverse (same names for the same
+keys), and that nothing found on disk is trusted for its name: what these parsers refuse is not an entry.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from typing import Final, NamedTuple
+
+__all__ = [
+    "FORMAT_VERSION",
+    "SHARDS",
+    "Layout",
+    "QuarantinedName",
+    "StagedName",
+    "entry_name",
+    "is_entry_file",
+    "parse_quarantined_name",
+    "parse_staged_name",
+]
+
+#: What this version writes into ``lockcache/format``; a directory with a larger number is refused.
+FORMAT_VERSION: Final = 1
+
+#: One per leading byte of a name. Sized so that 16 writers rarely meet (6 %) and that a shard of a million-entry cache
+#: (4,000 files) is still walked in some 12 ms.
+SHARDS: Final = 256
+
+# Looked up once, for the read path.
+_sha256 = hashlib.sha256
+
+_ENTRY_FILE: Final = re.compile(r"[0-9a-f]{62}", re.ASCII)
+_STAGED_FILE: Final = re.compile(
+    r"([0-9a-f]{2})\.([0-9]{1,19})\.([0-9a-f]{16})\.([0-9]{1,10})\.([0-9]{1,12})\.([0-9a-f]{1,16})", re.ASCII
+)
+_QUARANTINED_FILE: Final = re.compile(
+    r"([0-9]{8}T[0-9]{6}\.[0-9]{9}Z)-([0-9a-f]{64})-([a-z]{1,16})(\.record)?", re.ASCII
+)
+
+
+def entry_name(key: bytes) -> str:
+    """The name of a key's entry: sha256 in 64 hex digits. The first two are its shard."""
+    return _sha256(key, usedforsecurity=False).hexdigest()
+
+
+def is_entry_file(file_name: str) -> bool:
+    """Whether a file found in a shard directory may be an entry (62 hex digits)."""
+    return _ENTRY_FILE.fullmatch(file_name) is not None
+
+
+class StagedName(NamedTuple):
+    """What a staged file's name says, so that anybody can account for it and tell whether its owner lives."""
+
+    shard: int
+    #: Bytes reserved for the entry, its record file included.
+    size_bytes: int
+    #: Token of the host and process namespace in which ``pid`` means something; see :mod:`.owners`.
+    host: str
+    pid: int
+    #: When the owner started, in whole seconds since the epoch: tells it from a later process with its pid.
+    start_seconds: int
+    #: Distinguishes the staged files of one process.
+    serial: int
+
+    def __str__(self) -> str:
+        return f"{self.shard:02x}.{self.size_bytes}.{self.host}.{self.pid}.{self.start_seconds}.{self.serial:x}"
+
+
+def parse_staged_name(file_name: str) -> StagedName | None:
+    """The inverse of ``str(StagedName)``; ``None`` for a file that is not ours (cuda.core stages there too)."""
+    match = _STAGED_FILE.fullmatch(file_name)
+    if match is None:
+        return None
+    shard, size, host, pid, start, serial = match.groups()
+    if int(size) >= 2**63:
+        return None  # no cap allows it, and the accounting could not hold it
+    return StagedName(int(shard, 16), int(size), host, int(pid), int(start), int(serial, 16))
+
+
+class QuarantinedName(NamedTuple):
+    """What a file in quarantine is called: when it was put there, which entry it was, and what was wrong with it."""
+
+    #: UTC, to the nanosecond, such as ``20261121T170102.123456789Z``: the order of names is the order of arrival.
+    when: str
+    entry: str
+    #: One word.
+    wrong: str
+    #: Whether it is the entry's record file.
+    is_record: bool = False
+
+    @property
+    def shard(self) -> int:
+        return int(self.entry[:2], 16)
+
+    def __str__(self) -> str:
+        return f"{self.when}-{self.entry}-{self.wrong}{'.record' if self.is_record else ''}"
+
+
+def parse_quarantined_name(file_name: str) -> QuarantinedName | None:
+    """The inverse of ``str(QuarantinedName)``; ``None`` for a file that is not ours."""
+    match = _QUARANTINED_FILE.fullmatch(file_name)
+    if match is None:
+        return None
+    when, entry, wrong, record = match.groups()
+    return QuarantinedName(when, entry, wrong, record is not None)
+
+
+class Layout:
+    """The paths of one cache directory, as plain strings: the read path builds one with a single format expression."""
+
+    __slots__ = (
+        "costs",
+        "counters",
+        "daemon_lock",
+        "daemon_status",
+        "entries",
+        "format",
+        "init_lock",
+        "leases",
+        "locks",
+        "own",
+        "policy",
+        "quarantine",
+        "records",
+        "room_lock",
+        "root",
+        "scrub",
+        "tmp",
+        "usage",
+    )
+
+    def __init__(self, root: str) -> None:
+        self.root = root
+        self.entries = os.path.join(root, "entries")
+        self.tmp = os.path.join(root, "tmp")
+        self.own = os.path.join(root, "lockcache")
+        self.records = os.path.join(self.own, "records")
+        self.locks = os.path.join(self.own, "locks")
+        self.leases = os.path.join(self.own, "leases")
+        self.quarantine = os.path.join(self.own, "quarantine")
+        self.scrub = os.path.join(self.own, "scrub")
+        self.costs = os.path.join(self.own, "costs")
+        self.counters = os.path.join(self.own, "counters")
+        self.format = os.path.join(self.own, "format")
+        self.policy = os.path.join(self.own, "policy.json")
+        self.usage = os.path.join(self.own, "usage")
+        self.init_lock = os.path.join(self.locks, "init")
+        self.room_lock = os.path.join(self.locks, "room")
+        self.daemon_lock = os.path.join(self.own, "daemon.lock")
+        self.daemon_status = os.path.join(self.own, "daemon.json")
+
+    def directories(self) -> tuple[str, ...]:
+        """All directories that must exist before a first write, parents first."""
+        return self.root, self.entries, self.tmp, self.own, self.locks
+
+    def entry(self, name: str) -> str:
+        return f"{self.entries}/{name[:2]}/{name[2:]}"
+
+    def entry_shard(self, shard: int) -> str:
+        return f"{self.entries}/{shard:02x}"
+
+    def record(self, name: str) -> str:
+        return f"{self.records}/{name[:2]}/{name[2:]}"
+
+    def record_shard(self, shard: int) -> str:
+        return f"{self.records}/{shard:02x}"
+
+    def staged(self, staged: StagedName) -> str:
+        return f"{self.tmp}/{staged}"
+
+    def lease(self, name: str, generation: int) -> str:
+        return f"{self.leases}/{name}.{generation}"
+
+    def lock(self, shard: int) -> str:
+        return f"{self.locks}/{shard:02x}"

@@ -1,0 +1,265 @@
+"""Which cache directories are refused, because somebody else could put a program into them or because they are newer.
+
+A cache directory is code that will run on a GPU. So by default it is its owner's alone: one that somebody else owns or
+may write to is an error that says how to mend it. A group shares one only where both sides say so: the directory by its
+mode (setgid and writable by the group, 2770), and whoever opens it by ``group=`` or ``LOCKCACHE_GROUP``. Then files may
+belong to any member, and must be of the directory's group; others are refused as ever.
+
+Keeps invariant 7's other half: what is misconfigured is a clear error at opening.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import shlex
+import stat
+from collections.abc import Callable, Iterable
+from typing import Final, NamedTuple
+
+from lockcache.arguments import coerce_group
+from lockcache.errors import FormatError, UnsafeCacheDirError
+from lockcache.filestream.disk.folders import PlantedFolderError, make_shared_folder, share_folder
+from lockcache.filestream.disk.layout import FORMAT_VERSION, Layout
+
+__all__ = [
+    "PRIVATE",
+    "Sharing",
+    "check_directory",
+    "check_folders",
+    "check_format",
+    "check_root",
+    "make_shared_root",
+    "resolve_sharing",
+]
+
+
+class Sharing(NamedTuple):
+    """With whom an opener means to share a directory."""
+
+    is_shared: bool
+    #: The group, or ``None`` for whichever the directory has.
+    gid: int | None = None
+
+
+PRIVATE: Final = Sharing(False)
+
+
+def resolve_sharing(group: bool | str | None) -> Sharing:
+    """What ``group=`` asks for; ``None``: what ``$LOCKCACHE_GROUP`` does. Raises :class:`ValueError`, TypeError."""
+    wanted = coerce_group(group)
+    return Sharing(True, _gid_of(wanted)) if isinstance(wanted, str) else Sharing(wanted)
+
+
+def check_directory(layout: Layout, group: bool | str | None = None) -> None:
+    """Refuse what opening would refuse, and make nothing.
+
+    Raises :class:`UnsafeCacheDirError`, :class:`FormatError`, or :class:`NotADirectoryError`.
+    """
+    sharing = resolve_sharing(group)
+    if os.path.lexists(layout.root) and not os.path.isdir(layout.root):
+        raise NotADirectoryError(errno.ENOTDIR, "a cache directory is wanted here", layout.root)
+    check_root(layout.root, sharing)
+    check_folders(layout, sharing)
+    check_format(layout)
+
+
+def check_root(root: str, sharing: Sharing) -> None:
+    """Refuse a root that is not as private, or not as shared, as its opener means it to be."""
+    # The root itself may be reached through a symlink: that is its owner's choice.
+    _check([root], os.stat, sharing)
+
+
+def check_folders(layout: Layout, sharing: Sharing) -> list[str]:
+    """The same for what is below the root; what is missing of it, parents first.
+
+    A symlink or a file in place of a folder is a :class:`NotADirectoryError`.
+    """
+    if sharing.is_shared and sharing.gid is None:
+        sharing = Sharing(True, _gid_at(layout.root))
+    missing = _check(layout.directories()[1:], _look, sharing)
+    _check([layout.records, layout.leases], _look_for_symlink, sharing)
+    _check(_shards(layout), _look_for_symlink, sharing, is_shard=True)
+    return missing
+
+
+def make_shared_root(root: str, sharing: Sharing) -> None:
+    """Make a root for its group, or give it one that is there. Raises :class:`PermissionError` to no member of it."""
+    try:
+        if os.path.isdir(root):
+            share_folder(root, sharing.gid)
+        else:
+            make_shared_folder(root, sharing.gid)
+    except FileExistsError:
+        return  # another process was faster
+    except PermissionError as error:
+        raise PermissionError(error.errno, f"{error.strerror}{_membership(sharing)}", root) from None
+
+
+def _membership(sharing: Sharing) -> str:
+    if sharing.gid is None or os.geteuid() == 0 or sharing.gid in (os.getegid(), *os.getgroups()):
+        return ""
+    return f" (you are no member of group {_name_of(sharing.gid)}: only one can make a directory for it)"
+
+
+def check_format(layout: Layout) -> None:
+    """Refuse a directory of a newer format."""
+    try:
+        text = _read_format(layout)
+    except FileNotFoundError:
+        return
+    if not text:
+        return  # what a power cut may leave of a file that was not synced; no version ever wrote an empty one
+    if not text.strip().isdigit():
+        # Not what it holds: it may be a link to a file that is nobody's business.
+        raise FormatError(f"{layout.format} holds no format version; remove the directory", layout.format)
+    if int(text) > FORMAT_VERSION:
+        raise FormatError(
+            f"{layout.root} has format {int(text)}, this lockcache knows up to {FORMAT_VERSION}: upgrade lockcache, "
+            "or use another directory",
+            layout.format,
+        )
+
+
+def _read_format(layout: Layout) -> bytes:
+    # Looked at first: opening a device can do things.
+    if not stat.S_ISREG(os.lstat(layout.format).st_mode):
+        raise FormatError(f"{layout.format} is no plain file; remove it", layout.format)
+    fd = os.open(layout.format, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    try:
+        return os.read(fd, 64)
+    finally:
+        os.close(fd)
+
+
+def _look(path: str) -> os.stat_result:
+    status = os.lstat(path)
+    if not stat.S_ISDIR(status.st_mode):
+        raise PlantedFolderError(path)
+    return status
+
+
+def _look_for_symlink(path: str) -> os.stat_result:
+    status = os.lstat(path)
+    if stat.S_ISLNK(status.st_mode):
+        raise PlantedFolderError(path)
+    return status  # a file among the shards is passed over
+
+
+def _shards(layout: Layout) -> list[str]:
+    """The directories of shards, as far as others can get at them: cuda.core makes them and the root as umask says."""
+    found: list[str] = []
+    try:
+        if not os.stat(layout.root).st_mode & (stat.S_IXGRP | stat.S_IXOTH):
+            return found  # as we make it: what lies below is out of reach, and need not be looked at each time
+        for parent in (layout.entries, layout.records):
+            found += [f"{parent}/{name}" for name in _listdir(parent)]
+    except FileNotFoundError:
+        return found
+    return found
+
+
+def _listdir(path: str) -> list[str]:
+    try:
+        return os.listdir(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+
+
+def _check(
+    paths: Iterable[str], look: Callable[[str], os.stat_result], sharing: Sharing, *, is_shard: bool = False
+) -> list[str]:
+    """What is missing. That is fine: a read-only directory of cuda.core's has no lockcache/."""
+    missing = []
+    for path in paths:
+        try:
+            status = look(path)
+        except FileNotFoundError:
+            missing.append(path)
+            continue
+        wrong = _wrong_with_shared(path, status, sharing, is_shard) if sharing.is_shared else _wrong(path, status)
+        if wrong:
+            raise UnsafeCacheDirError(f"{path} {wrong}", path)
+    return missing
+
+
+def _wrong(path: str, status: os.stat_result) -> str:
+    """What is wrong with a folder that is to be private, and the command that mends it."""
+    me, mode, quoted = os.geteuid(), status.st_mode, shlex.quote(path)
+    # root may put anything anywhere already; trusting its directories adds nobody, and read-only caches are its.
+    if status.st_uid not in (me, 0):
+        return (
+            f"belongs to uid {status.st_uid}, not to you (uid {me}): its owner could plant programs in it. "
+            f"Use a directory of your own, or, if you trust what is in it, run: chown -R {me} {quoted}"
+        )
+    if not mode & (stat.S_IWGRP | stat.S_IWOTH):
+        return ""
+    shared = (
+        ""
+        if mode & stat.S_IWOTH
+        else (
+            f"If group {_name_of(status.st_gid)} shares it on purpose, say so: group=True, LOCKCACHE_GROUP=1 or "
+            "--group. If not, "
+        )
+    )
+    return (
+        f"(mode {stat.S_IMODE(mode):04o}) may be written by other users, who could plant programs in it. "
+        f"{shared}Run: chmod -R go-w {quoted}"
+    )
+
+
+def _wrong_with_shared(path: str, status: os.stat_result, sharing: Sharing, is_shard: bool) -> str:
+    """What is wrong with a folder that a group is to share, and the command that mends it."""
+    mode, gid, quoted = status.st_mode, status.st_gid, shlex.quote(path)
+    what = f"(mode {stat.S_IMODE(mode):04o}, group {_name_of(gid)})"
+    if mode & stat.S_IWOTH:
+        return f"{what} may be written by everybody, who could plant programs in it. Run: chmod -R o-w {quoted}"
+    if sharing.gid is not None and gid != sharing.gid:
+        wanted = _name_of(sharing.gid)
+        return f"{what} belongs to another group than {wanted}, with which it is to be shared. Run: " + _mend(
+            quoted, wanted
+        )
+    if is_shard:
+        return ""  # cuda.core's may be as its umask had it: what cannot be written there is a miss, and no danger
+    if not mode & stat.S_IWGRP or not mode & stat.S_ISGID:
+        return (
+            f"{what} is not shared with its group, as group=, LOCKCACHE_GROUP or --group asks for (2770 is wanted). "
+            f"Open it without, or share all that is in it. Run: {_mend(quoted, _name_of(gid))}"
+        )
+    if mode & stat.S_ISVTX:
+        return f"{what} is sticky: nobody could evict what others stored. Run: chmod -R -t {quoted}"
+    return ""
+
+
+def _mend(quoted: str, group: str) -> str:
+    return (
+        f"chgrp -R {shlex.quote(group)} {quoted} && chmod -R g+rwX,o-w {quoted} && "
+        f"find {quoted} -type d -exec chmod g+s {{}} +"
+    )
+
+
+def _gid_at(root: str) -> int | None:
+    try:
+        return os.stat(root).st_gid
+    except FileNotFoundError:
+        return None
+
+
+def _gid_of(group: str) -> int:
+    import grp  # not there on Windows, and only needed by who shares
+
+    if group.isascii() and group.isdigit():
+        return int(group)
+    try:
+        return grp.getgrnam(group).gr_gid
+    except KeyError:
+        raise ValueError(f"group: no group is called {group!r} here; see: getent group") from None
+
+
+def _name_of(gid: int) -> str:
+    import grp
+
+    try:
+        return grp.getgrgid(gid).gr_name
+    except KeyError:
+        return str(gid)

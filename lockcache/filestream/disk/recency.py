@@ -1,0 +1,97 @@
+"""Last use of an entry: how a hit states it, and how an evictor reads it.
+
+Decides: last use = max(atime, mtime); a hit sets both to now. On a local file system to this process's clock, since
+the kernel's own "now" ticks every 1 to 10 ms and entries used within one tick would be in no order. As a float, whose
+steps are 0.24 us in this century: a hit takes thirty of them, and integers of nanoseconds are 0.15 us slower.
+Where that is refused (setting a time needs ownership; a group member may only say "now"), and on network file systems
+(one server clock for all clients), the plain "now"; there at most once a minute per entry, a round trip each.
+
+Keeps invariant 7: a read-only mount or someone else's file is a hit like any other, only without recency.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import time
+from collections.abc import Callable
+from typing import Final
+
+from lockcache.filestream.disk.mounts import is_network
+
+__all__ = ["ReadRecency", "Recency", "last_use_ns"]
+
+_NETWORK_INTERVAL_NS: Final = 60 * 10**9
+
+# Looked up once, for the read path.
+_utime, _time, _time_ns = os.utime, time.time, time.time_ns
+
+
+def last_use_ns(status: os.stat_result) -> int:
+    """When an entry was last stored or read, in ns since the epoch."""
+    return max(status.st_atime_ns, status.st_mtime_ns)
+
+
+class Recency:
+    """States the use of entries under one directory. ``touch(fd)`` says that the open entry was used now."""
+
+    __slots__ = ("_root", "failures", "is_exact", "touch")
+
+    def __init__(self, root: str) -> None:
+        self._root = root
+        #: Uses that could not be stated.
+        self.failures = 0
+        #: Whether uses are stated by our clock, and the last one was taken: a reader may then do so itself.
+        self.is_exact = False
+        #: Never raises. Bound to what this file system takes, as learned from the first calls.
+        self.touch: Callable[[int], None] = self._touch_first
+
+    def _touch_first(self, fd: int) -> None:
+        self.touch = self._touch_seldom if is_network(self._root) else self._touch_exactly
+        self.touch(fd)
+
+    def _touch_exactly(self, fd: int) -> None:
+        now = _time()
+        try:
+            _utime(fd, (now, now))
+            self.is_exact = True
+        except OSError as error:
+            self.is_exact = False
+            if error.errno in (errno.EPERM, errno.EACCES):
+                self.touch = self._touch_now
+                self._touch_now(fd)
+            else:
+                self.failures += 1
+
+    def _touch_now(self, fd: int) -> None:
+        try:
+            _utime(fd)
+        except OSError:
+            self.failures += 1
+
+    def _touch_seldom(self, fd: int) -> None:
+        try:
+            recent = _time_ns() - last_use_ns(os.fstat(fd)) < _NETWORK_INTERVAL_NS
+        except OSError:
+            self.failures += 1
+            return
+        if not recent:
+            self._touch_now(fd)
+
+
+class ReadRecency(Recency):
+    """As :class:`Recency`, by the atime alone: for files of others whose mtimes say in which order they were written.
+
+    An mtime that changes between our look and our call is set back by it, never forward: what was written in order may
+    then look as if it was not (a miss), and never the reverse.
+    """
+
+    __slots__ = ()
+
+    def _touch_exactly(self, fd: int) -> None:
+        try:
+            _utime(fd, ns=(_time_ns(), os.fstat(fd).st_mtime_ns))
+        except OSError:
+            self.failures += 1
+
+    _touch_now = _touch_exactly

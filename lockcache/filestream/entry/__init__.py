@@ -1,0 +1,37 @@
+"""One entry: its record's bytes, where the record is, reading, staging, removing, describing, judging and signing it.
+
+Promises invariant 1 (a hit is whole) in :class:`EntryReader`, and that an entry is inspected without being used
+(:func:`describe_entry`). What a record's bytes mean is decided in its codec.
+
+May use: accounting, directory, disk.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lockcache.doors import door
+
+if TYPE_CHECKING:
+    from lockcache.filestream.entry.codec import *
+    from lockcache.filestream.entry.cost import *
+    from lockcache.filestream.entry.describe import *
+    from lockcache.filestream.entry.reader import *
+    from lockcache.filestream.entry.removal import *
+    from lockcache.filestream.entry.signing import *
+    from lockcache.filestream.entry.staging import *
+    from lockcache.filestream.entry.verdict import *
+
+__getattr__, __dir__ = door(
+    __name__,
+    {
+        "codec": "HEAD_BYTES Record XATTR is_understood is_whole pack unpack",
+        "cost": "Prices",
+        "describe": "Described Read Statement describe_entry find_entry find_names read_entry read_statement",
+        "reader": "EntryReader GuardedReader Loader",
+        "removal": "remove_entry remove_locked",
+        "signing": "KeyRing encode_key is_signed load_keys make_reader new_key read_key_file",
+        "staging": "AttributeRefusedError RecordPlacement StagedEntry",
+        "verdict": "WRONG digest_payload is_of_another_version judge_entry needs_payload read_records",
+    },
+)

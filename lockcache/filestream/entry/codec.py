@@ -1,0 +1,138 @@
+"""What travels with a payload: the record, and the digest that binds it to payload and key.
+
+Keeps invariant 1: a payload is served only if its record's digest, over the entry's name, the record and the payload,
+is what the bytes in hand give. A torn, truncated, altered or misplaced payload, or one paired with another entry's
+record, fails it. Not promised: protection against someone who may write to the directory (xxh3 is no signature).
+
+The record's bytes, little-endian, are a fixed head of 44 bytes and a tail:
+
+====== ===== ==================================================================
+offset bytes meaning
+====== ===== ==================================================================
+0      2     magic ``LC``
+2      1     record version, 1
+3      1     digest algorithm (1: xxh3-128, 2: a signature); the top bit: the tail is in the record file
+4      4     tail length
+8      4     payload length, or 2**32-1 for that much and more
+12     8     creation time, ns since the epoch
+20     8     compile cost, ns; 0 for unknown
+28     16    digest
+44     ...   tail: encoded metadata (:mod:`lockcache.metadata`), absent when there is none
+====== ===== ==================================================================
+
+The head fits wherever there are extended attributes at all (small ext4 images allow 255 bytes) and, without a tail,
+into ext4's inode. The payload's length stands in it so that a reader needs no fstat: it takes the attribute first,
+then reads exactly that much (measured: 0.9 us of a 6 us hit).
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Final, NamedTuple
+
+from xxhash import xxh3_128_digest
+
+__all__ = [
+    "HEAD_BYTES",
+    "ORDINARY",
+    "SIGNED",
+    "TAIL_BESIDE",
+    "XATTR",
+    "Record",
+    "is_known",
+    "is_understood",
+    "is_whole",
+    "length_and_cost",
+    "pack",
+    "pack_with",
+    "split_records",
+    "unpack",
+]
+
+#: The extended attribute that holds a record.
+XATTR: Final = "user.lockcache"
+HEAD_BYTES: Final = 44
+#: A payload of at least this length is stated as this; the reader asks fstat.
+LONG_PAYLOAD: Final = 2**32 - 1
+#: Flag in the algorithm byte: the tail is not in the attribute but in the record file.
+TAIL_BESIDE: Final = 0x80
+
+_PREFIX: Final = struct.Struct("<2sBBIIqq")
+_pack = _PREFIX.pack
+_MAGIC: Final = b"LC"
+_VERSION: Final = 1
+_XXH3_128: Final = 1
+_SIGNATURE: Final = 2
+#: How a record begins that this version can verify and that is whole in the attribute.
+ORDINARY: Final = _MAGIC + bytes([_VERSION, _XXH3_128])
+#: The same of one with a signature (:mod:`.signing`), which takes a key to verify.
+SIGNED: Final = _MAGIC + bytes([_VERSION, _SIGNATURE])
+
+
+class Record(NamedTuple):
+    """A record, taken apart."""
+
+    payload_bytes: int
+    created_ns: int
+    cost_ns: int
+    tail: bytes
+
+
+def pack(name: str, payload: bytes, record: Record, *, beside: bool = False) -> bytes:
+    """Head and tail for ``payload`` under ``name``; with ``beside`` marked as a record whose tail is in a file."""
+    _, created_ns, cost_ns, tail = record
+    algorithm = _XXH3_128 | (TAIL_BESIDE if beside else 0)
+    length = min(len(payload), LONG_PAYLOAD)
+    prefix = _pack(_MAGIC, _VERSION, algorithm, len(tail), length, created_ns, cost_ns)
+    # Two short calls rather than one streaming hash: 0.3 us less for small payloads, and no copy of large ones. The
+    # prefix holds the tail's length, so no two splits of the same bytes give one digest.
+    return prefix + xxh3_128_digest(prefix + name.encode() + tail + xxh3_128_digest(payload)) + tail
+
+
+def pack_with(algorithm: int, payload: bytes, record: Record, *, beside: bool = False) -> tuple[bytes, bytes]:
+    """What comes before the digest, and what comes after it."""
+    _, created_ns, cost_ns, tail = record
+    algorithm |= TAIL_BESIDE if beside else 0
+    length = min(len(payload), LONG_PAYLOAD)
+    return _pack(_MAGIC, _VERSION, algorithm, len(tail), length, created_ns, cost_ns), tail
+
+
+def is_whole(blob: bytes, name: str, payload: bytes) -> bool:
+    """Whether ``blob`` (head and tail) is the record of exactly this payload under exactly this name."""
+    return blob[28:44] == xxh3_128_digest(blob[:28] + name.encode() + blob[44:] + xxh3_128_digest(payload))
+
+
+def is_understood(blob: bytes) -> bool:
+    """Whether this version can verify ``blob``; what it cannot verify it does not serve."""
+    return len(blob) >= HEAD_BYTES and blob[:3] == ORDINARY[:3] and blob[3] & ~TAIL_BESIDE == _XXH3_128
+
+
+def is_known(blob: bytes) -> bool:
+    """Whether this version knows what stands in ``blob``, be it verified or signed by somebody. It may be a lie."""
+    return len(blob) >= HEAD_BYTES and blob[:3] == ORDINARY[:3] and blob[3] & ~TAIL_BESIDE in (_XXH3_128, _SIGNATURE)
+
+
+def payload_bytes(blob: bytes) -> int:
+    """The payload's length as stated in the head. Requires: :func:`is_understood`."""
+    return int.from_bytes(blob[8:12], "little")
+
+
+#: The payload's length as stated, and the cost, of a head. Requires: :func:`is_known`.
+length_and_cost = struct.Struct("<8xI8xq").unpack_from
+
+
+def split_records(file: bytes) -> list[bytes]:
+    """The records in a record file, newest first: one, and during a publish the older one behind it."""
+    records: list[bytes] = []
+    start = 0
+    while start < len(file) or not records:
+        end = start + HEAD_BYTES + int.from_bytes(file[start + 4 : start + 8], "little")
+        records.append(file[start:end])
+        start = end
+    return records
+
+
+def unpack(blob: bytes) -> Record:
+    """Take a verified record apart."""
+    _, _, _, _, size, created_ns, cost_ns = _PREFIX.unpack_from(blob)
+    return Record(size, created_ns, cost_ns, blob[HEAD_BYTES:])

@@ -1,0 +1,308 @@
+"""Descriptions of entries: sizes and times, what the record says, and what the first bytes tell where it is silent.
+
+For those who inspect a directory: ``lockcache ls``, ``evict``, ``inspect``, ``top``, a status page. Keeps one promise:
+inspecting an entry does not count as using it. Attributes are read by path, which states no use; bytes only through
+O_NOATIME, and where that is refused (an entry of somebody else's) they are not read.
+
+:func:`describe_entry` reads no payload, so it verifies no digest: it says what :func:`read_statement` takes from the
+record. Nothing is trusted: a record that is cut short, that does not fit its payload's length, or whose metadata cannot
+be decoded, is ``damaged`` and says nothing; one that the system does not give is ``unreadable``, which is no damage.
+Whether the payload is what was stored only its digest tells, see :func:`read_entry`. A kind, architecture or compiler
+that is no short text is left out. Not promised: that an entry is still there when the caller comes to it.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from typing import Any, Final, NamedTuple
+
+from xxhash import xxh3_128_digest
+
+from lockcache import metadata
+from lockcache.artifact import HEAD_BYTES as ARTIFACT_BYTES, Artifact, identify
+from lockcache.filestream.accounting import Found
+from lockcache.filestream.disk import Layout, is_entry_file, last_use_ns
+from lockcache.filestream.entry.codec import (
+    HEAD_BYTES,
+    LONG_PAYLOAD,
+    XATTR,
+    is_known,
+    payload_bytes,
+    split_records,
+    unpack,
+)
+from lockcache.filestream.entry.locate import NO_ATTRIBUTE, is_tail_beside, with_tails
+from lockcache.filestream.entry.signing import KeyRing, is_signed
+from lockcache.filestream.entry.verdict import is_of_another_version, judge_entry, read_records
+
+__all__ = [
+    "Described",
+    "Read",
+    "Statement",
+    "describe_entry",
+    "find_entry",
+    "find_names",
+    "read_entry",
+    "read_statement",
+    "record_file_bytes",
+]
+
+_FLAGS: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+_NOATIME: Final[int] = getattr(os, "O_NOATIME", 0)
+_LONGEST_NAME: Final = 80
+# ENXIO: a socket.
+_NOT_THERE: Final = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENXIO)
+# Of a record file. A symbol mapping of a thousand templates is some 200 KB.
+_LARGEST_RECORD_BYTES: Final = 16 * 1024 * 1024
+
+
+# An entry can be replaced between the listing and the look at its record.
+_ATTEMPTS: Final = 3
+
+
+class Described(NamedTuple):
+    """One entry, as far as it can be told without reading it."""
+
+    name: str
+    #: Payload and record file.
+    size_bytes: int
+    last_use_ns: int
+    inode: int
+    #: ``whole`` (not verified), ``none`` (cuda.core's own cache leaves none), ``damaged``, ``unreadable`` (the system
+    #: does not let us), or ``newer`` than we know.
+    record: str
+    created_ns: int | None = None
+    #: What compiling took.
+    cost_ns: int | None = None
+    kind: str | None = None
+    arch: str | None = None
+    compiler: str | None = None
+    #: All of the metadata, if it was asked for and could be decoded.
+    metadata: dict[str, Any] | None = None
+
+
+def find_entry(layout: Layout, name: str) -> Found | None:
+    """The entry of this name as evictors know it; ``None`` if there is none."""
+    try:
+        status = os.lstat(layout.entry(name))
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    if not stat.S_ISREG(status.st_mode):
+        return None
+    return Found(last_use_ns(status), name, status.st_size + record_file_bytes(layout, name), status.st_ino)
+
+
+def describe_entry(layout: Layout, found: Found, *, keep_metadata: bool = False) -> Described | None:
+    """What the entry is; ``None`` if it is gone. One that was replaced since is described as it is now."""
+    seen: Found | None = found  # may become None: gone
+    described: Described | None = None
+    for _ in range(_ATTEMPTS):
+        if seen is None:
+            return None
+        described = _describe_once(layout, seen)
+        if described.record not in ("damaged", "unreadable"):
+            break
+        now = find_entry(layout, found.name)
+        if now is not None and now.inode == seen.inode and now.size_bytes == seen.size_bytes:
+            break
+        seen = now
+    return described if described is None or keep_metadata else described._replace(metadata=None)
+
+
+class Read(NamedTuple):
+    """An entry's bytes, read without using it."""
+
+    payload: bytes
+    #: Whether its record's digest is that of the payload, or signs it; ``None`` where that cannot be said.
+    is_verified: bool | None
+    digest: bytes | None
+    owner_uid: int
+    #: Why it cannot be said whether it is verified; empty where it can.
+    why_unverified: str = ""
+
+
+def read_entry(layout: Layout, name: str, keys: KeyRing | None = None) -> Read | None:
+    """Read and verify one entry, as who has ``keys`` would; ``None`` if it is gone.
+
+    Raises :class:`PermissionError` for an entry of somebody else's, which could not be read without using it, and other
+    :class:`OSError` as they come.
+    """
+    verdict: Read | None = None
+    for _ in range(_ATTEMPTS):
+        try:
+            verdict = _read_once(layout, name, keys)
+        except FileNotFoundError:
+            return None
+        if verdict.is_verified is not False:
+            break
+    return verdict
+
+
+def _read_once(layout: Layout, name: str, keys: KeyRing | None) -> Read:
+    with open(os.open(layout.entry(name), _FLAGS | _NOATIME), "rb") as file:
+        status = os.fstat(file.fileno())
+        if not stat.S_ISREG(status.st_mode):
+            raise OSError(errno.EINVAL, "not a regular file", layout.entry(name))
+        records = read_records(layout, file.fileno(), name)
+        payload = file.read()
+    is_verified, why = _verify(records, name, payload, keys)
+    digests = [blob[28:HEAD_BYTES] for blob in records if is_known(blob)]
+    return Read(payload, is_verified, digests[0] if digests else None, status.st_uid, why)
+
+
+def _verify(records: list[bytes], name: str, payload: bytes, keys: KeyRing | None) -> tuple[bool | None, str]:
+    """Whether it is verified, and if that cannot be said, why."""
+    if not records:
+        return None, "no record to verify"
+    payload_digest = xxh3_128_digest(payload)
+    if keys is not None and any(map(is_signed, records)):
+        is_signed_here = any(keys.is_whole(blob, name, payload) for blob in records)
+        if is_signed_here or any(map(keys.knows, records)):
+            return is_signed_here, ""
+        return None, "signed with a key that is not here"
+    if is_of_another_version(records, name, payload_digest):
+        is_any_signed = any(map(is_signed, records))
+        return None, "signed: only who has the key can tell" if is_any_signed else "of a newer version"
+    if judge_entry(records, name, len(payload), payload_digest):
+        return False, ""
+    return (True, "") if keys is None else (None, "not signed, so not served where keys are")
+
+
+def find_names(layout: Layout, prefix: str, at_most: int) -> list[str]:
+    """Up to ``at_most`` names that begin with ``prefix``, hex digits, at least two."""
+    try:
+        files = os.listdir(layout.entry_shard(int(prefix[:2], 16)))
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    rest = prefix[2:]
+    return sorted(prefix[:2] + file for file in files if file.startswith(rest) and is_entry_file(file))[:at_most]
+
+
+def _describe_once(layout: Layout, found: Found) -> Described:
+    record = read_statement(layout, found)
+    known = record.metadata or {}
+    kind, arch, compiler = (_short(known.get(name)) for name in ("kind", "arch", "compiler"))
+    if kind is None or (compiler is None and kind != "ltoir") or (arch is None and kind != "ltoir"):
+        told = _look_at(layout.entry(found.name))
+        kind, arch, compiler = kind or told.kind, arch or told.arch, compiler or told.compiler
+    return Described(
+        found.name,
+        found.size_bytes,
+        found.last_use_ns,
+        found.inode,
+        record.state,
+        record.created_ns,
+        record.cost_ns,
+        kind,
+        arch,
+        compiler,
+        record.metadata,
+    )
+
+
+def _short(value: object) -> str | None:
+    """A name to show and to filter by. Metadata may hold anything under these names."""
+    return value if isinstance(value, str) and 0 < len(value) <= _LONGEST_NAME else None
+
+
+def _look_at(path: str) -> Artifact:
+    try:
+        fd = os.open(path, _FLAGS | _NOATIME)
+    except OSError:
+        return Artifact()
+    try:
+        return identify(os.read(fd, ARTIFACT_BYTES))
+    except OSError:
+        return Artifact()
+    finally:
+        os.close(fd)
+
+
+class Statement(NamedTuple):
+    """What a record says. ``state`` is ``whole`` (as far as it can be told), ``none``, ``damaged``, ``newer`` than this
+    version knows, or ``unreadable`` (EACCES, EIO; also one that is gone: the caller looks)."""
+
+    state: str
+    created_ns: int | None = None
+    cost_ns: int | None = None
+    metadata: dict[str, Any] | None = None
+
+
+def read_statement(layout: Layout, found: Found) -> Statement:
+    """What the record of an entry says."""
+    try:
+        blob, beside = _raw_record(layout, found.name)
+    except OSError:
+        return Statement("unreadable")
+    if not blob and not beside:
+        return Statement("none")
+    found_records = _candidates(blob, beside)
+    # A record file may be there and not be this entry's record: left from before it was written anew.
+    for file_bytes in (len(beside), record_file_bytes(layout, found.name)):
+        for candidate in found_records:
+            read = _take_apart(candidate, found.size_bytes - file_bytes)
+            if read.state != "damaged":
+                return read
+    return Statement("damaged")
+
+
+def _raw_record(layout: Layout, name: str) -> tuple[bytes, bytes]:
+    """The attribute, and the record file where that belongs to it; each may be empty."""
+    try:
+        blob = os.getxattr(layout.entry(name), XATTR, follow_symlinks=False)
+    except OSError as error:
+        if error.errno not in NO_ATTRIBUTE:
+            raise
+        return b"", _record_file(layout, name)
+    return blob, _record_file(layout, name) if is_tail_beside(blob) else b""
+
+
+def _candidates(blob: bytes, beside: bytes) -> list[bytes]:
+    """What may be the record, head and tail: one, or in the middle of a publish several. As the reader has it."""
+    if not blob:
+        return split_records(beside)
+    if not beside:
+        return [blob]
+    return with_tails(blob, beside)
+
+
+def _take_apart(blob: bytes, size_bytes: int) -> Statement:
+    if len(blob) < HEAD_BYTES or blob[:2] != b"LC":
+        return Statement("damaged")
+    if not is_known(blob):
+        return Statement("newer")
+    stated = payload_bytes(blob)
+    if int.from_bytes(blob[4:8], "little") != len(blob) - HEAD_BYTES or stated != min(size_bytes, LONG_PAYLOAD):
+        return Statement("damaged")
+    record = unpack(blob)
+    try:
+        known = metadata.decode(record.tail)
+    except ValueError:
+        return Statement("damaged")
+    return Statement(
+        "whole", record.created_ns if record.created_ns > 0 else None, max(0, record.cost_ns) or None, known
+    )
+
+
+def _record_file(layout: Layout, name: str) -> bytes:
+    try:
+        fd = os.open(layout.record(name), _FLAGS)
+    except OSError as error:
+        if error.errno not in _NOT_THERE:
+            raise
+        return b""
+    try:
+        return os.read(fd, _LARGEST_RECORD_BYTES) if stat.S_ISREG(os.fstat(fd).st_mode) else b""
+    finally:
+        os.close(fd)
+
+
+def record_file_bytes(layout: Layout, name: str) -> int:
+    """The size of an entry's record file; 0 without one."""
+    try:
+        status = os.lstat(layout.record(name))
+    except (FileNotFoundError, NotADirectoryError):
+        return 0
+    return status.st_size if stat.S_ISREG(status.st_mode) else 0

@@ -1,0 +1,313 @@
+"""Reading one entry: lock-free, verified, five system calls.
+
+Keeps invariants 1 and 4: what is returned passed its record's digest (or carries no record at all, and is counted), and
+no lock is taken, no directory walked. Keeps invariant 7: whatever a shared file system answers, the worst is a miss.
+
+A hit is open, fgetxattr, read, utime, close; a miss is one failed open, or one access in
+:meth:`.cache.FileStreamProgramCache.get`.
+
+:class:`GuardedReader` reads directories that a group shares: it follows no symlink below the root where somebody else
+than the root's owner could plant one, for two more calls a read (4 us). Not promised: that nobody swaps a folder
+between the check and the open. Who can do that can plant a file in the folder as well; what is read is verified all the
+same, and a read changes nothing but times.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import stat
+import struct
+import threading
+import time
+from typing import Final, Protocol
+
+from xxhash import xxh3_128_digest
+
+from lockcache.filestream.disk import Layout, Recency, refuse_symlink
+from lockcache.filestream.entry.codec import HEAD_BYTES, ORDINARY, XATTR, is_known, is_understood, is_whole
+from lockcache.filestream.entry.locate import find_records
+from lockcache.fork import after_fork_in_child
+
+__all__ = ["EntryReader", "GuardedReader", "Loader"]
+
+_log = logging.getLogger("lockcache")
+
+# O_NOFOLLOW: a planted symlink is a miss. O_NONBLOCK: so is a planted FIFO, and not a hang.
+_FLAGS: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+# A hit states its use itself; the kernel's own atime update on top is 0.6 us more. Only the owner may decline it.
+_NOATIME: Final[int] = getattr(os, "O_NOATIME", 0)
+
+# A payload can be replaced between opening it and opening its record file; ESTALE means that the name was looked up
+# before and replaced on the server since. Both are over by the next look, or are no race.
+_ATTEMPTS: Final = 3
+
+# Names of damaged entries that are remembered, 100 KB.
+_MOST_TOLD: Final = 1000
+
+_XATTR: Final = XATTR.encode()
+
+# Looked up once: a hit is 8 us, and each attribute of a module costs 0.05 of them.
+_open, _close, _read_fd, _getxattr = os.open, os.close, os.read, os.getxattr
+_utime, _time, _xxh3_128 = os.utime, time.time, xxh3_128_digest
+_lstat, _is_link = os.lstat, stat.S_ISLNK
+
+
+_payload_bytes = struct.Struct("<I").unpack_from  # at offset 8 of a record, see :mod:`.codec`
+
+
+class EntryReader:
+    """Reads the entries of one directory, and counts how that went."""
+
+    __slots__ = (
+        "__weakref__",
+        "_asks_first",
+        "_corrupt",
+        "_counting",
+        "_flags",
+        "_is_shared",
+        "_layout",
+        "_recency",
+        "_shards",
+        "_told",
+        "_verified_only",
+        "expects_miss",
+        "hits",
+        "misses",
+        "refused_entries",
+        "unverified_hits",
+    )
+
+    def __init__(
+        self,
+        layout: Layout,
+        recency: Recency,
+        *,
+        verified_only: bool = False,
+        is_shared: bool = False,
+        asks_first: bool = False,
+    ) -> None:
+        self._verified_only = verified_only
+        self._is_shared = is_shared
+        self._layout = layout
+        self._shards = _Shards(layout.entries)
+        self._recency = recency
+        self._flags = _FLAGS | _NOATIME
+        # A cold job misses again and again, a warm one hits. After a miss asking first is the cheaper miss: a failed
+        # open builds an exception, 1.1 us of 3. After a hit it would be a call too many.
+        self._asks_first = asks_first
+        #: Whether the caller should ask if there is such a file, before it calls :meth:`load`; and count a miss itself.
+        self.expects_miss = False
+        # Incremented without a lock, on the hot path: CPython switches threads between function calls and loops, so
+        # that an increment between them is not cut in two.
+        self.hits = self.misses = self.unverified_hits = 0
+        #: Misses on entries with a signature that cannot be verified here, or without the one that is wanted.
+        self.refused_entries = 0
+        self._corrupt = 0
+        self._told: set[str] = set()
+        self._counting = threading.Lock()
+        after_fork_in_child(self)
+
+    @property
+    def corrupt_entries(self) -> int:
+        """Reads that found what no writer had stored under that name."""
+        return self._corrupt
+
+    def load(self, name: str) -> tuple[bytes, bytes] | None:
+        """The entry ``name``: its payload, verified and marked as used, and its record (head and tail, or empty)."""
+        path = self._shards[name[:2]] + name[2:]
+        try:
+            fd = _open(path, self._flags)
+        except FileNotFoundError:
+            self.expects_miss = self._asks_first
+            self.misses += 1
+            return None
+        except OSError:
+            return self._load_carefully(name, path)
+        self.expects_miss = False
+        try:
+            blob = _getxattr(fd, _XATTR)
+            payload = _read_fd(fd, _payload_bytes(blob, 8)[0])
+            # is_whole and touch, written out: the two calls are 0.3 us.
+            bound = blob[:28] + name.encode()
+            if len(blob) > HEAD_BYTES:
+                bound += blob[HEAD_BYTES:]
+            if blob[:4] == ORDINARY and blob[28:44] == _xxh3_128(bound + _xxh3_128(payload)):
+                if self._recency.is_exact:
+                    now = _time()
+                    _utime(fd, (now, now))
+                else:
+                    self._recency.touch(fd)
+                self.hits += 1
+                return payload, blob
+        except (OSError, MemoryError, struct.error):
+            # No attribute or a short one, no plain file, a damaged length of gigabytes, a time that may not be set:
+            # nothing is decided here, the careful path looks anew.
+            pass
+        finally:
+            _close(fd)
+        return self._load_carefully(name, path)
+
+    def _load_carefully(self, name: str, path: str) -> tuple[bytes, bytes] | None:
+        """As :meth:`load`, for whatever is not an ordinary hit or miss: record files, no record, damage, ESTALE."""
+        is_corrupt = False
+        for _ in range(_ATTEMPTS):
+            try:
+                loaded = self._load_once(name, path)
+            except FileNotFoundError:
+                break
+            except MemoryError:
+                is_corrupt = True  # longer than memory: a hole of a terabyte, say
+                break
+            except OSError as error:
+                if error.errno == errno.EPERM and self._flags & _NOATIME:
+                    self._flags = _FLAGS  # someone else's entries
+                elif error.errno != errno.ESTALE:
+                    break  # ELOOP, ENOTCONN, EIO, EACCES, ...: nothing that can be served
+                continue
+            if loaded is not None:
+                with self._counting:
+                    self.hits += 1
+                    self.unverified_hits += not loaded[1]
+                return loaded
+            is_corrupt = True
+        with self._counting:
+            self.misses += 1
+            self._corrupt += is_corrupt
+        if is_corrupt:
+            self._tell(path)
+        return None
+
+    def _tell(self, path: str) -> None:
+        # Once for each entry: one that stays damaged is read again and again, and would fill the disk with its log.
+        is_news = path not in self._told
+        if is_news:
+            if len(self._told) >= _MOST_TOLD:
+                self._told.clear()
+            self._told.add(path)
+        level = logging.WARNING if is_news else logging.DEBUG
+        _log.log(level, "%s is not what a writer stored there: a miss", path)
+
+    def _load_once(self, name: str, path: str) -> tuple[bytes, bytes] | None:
+        """One look. ``None`` for bytes that fail their digest; :class:`OSError` for a file that cannot be read."""
+        fd = _open(path, self._flags)
+        try:
+            records = find_records(fd, name, self._record_file)
+            status = os.fstat(fd)
+            if not stat.S_ISREG(status.st_mode):
+                raise OSError(errno.EINVAL, "not a regular file")
+            if self._verified_only and not records:
+                raise OSError(errno.ENODATA, "no record")
+            if not records and status.st_nlink > 1:
+                # Neither we nor cuda.core give an entry two names: somebody planted this one, whatever it leads to.
+                raise OSError(errno.EMLINK, "a hard link without a record")
+            self._refuse(records)
+            payload = _read_exactly(fd, status.st_size)
+            for blob in records:
+                if self._vouches(blob, name, payload):
+                    self._recency.touch(fd)
+                    return payload, blob
+            if not os.fstat(fd).st_nlink:
+                # Replaced or removed since it was opened, and the record file with it: no damage, look again.
+                raise OSError(errno.ESTALE, "replaced while it was read")
+            # Empty files under final names are what a power cut leaves of writes that were not synced. An empty value
+            # of ours has a record; one without was emptied.
+            if records or not payload or len(payload) != status.st_size:
+                return None
+            self._recency.touch(fd)
+            return payload, b""
+        finally:
+            _close(fd)
+
+    def _vouches(self, blob: bytes, name: str, payload: bytes) -> bool:
+        """Whether a record proves that this payload was stored under this name."""
+        return is_understood(blob) and is_whole(blob, name, payload)
+
+    def _refuse(self, records: list[bytes]) -> None:
+        """Raise :class:`OSError` for records that are in order, for all we know, and prove nothing to us."""
+        if records and all(is_known(blob) and not is_understood(blob) for blob in records):
+            self._count_refused()
+            raise OSError(errno.EKEYREJECTED, "signed, and there is no key here")
+
+    def _count_refused(self) -> None:
+        with self._counting:
+            self.refused_entries += 1
+
+    def _record_file(self, name: str) -> bytes | None:
+        layout = self._layout
+        if self._is_shared:
+            for folder in (layout.own, layout.records, layout.record_shard(int(name[:2], 16))):
+                refuse_symlink(folder)
+        try:
+            fd = _open(self._layout.record(name), _FLAGS)
+        except FileNotFoundError:
+            return None
+        try:
+            status = os.fstat(fd)
+            if not stat.S_ISREG(status.st_mode):
+                raise OSError(errno.EINVAL, "not a regular file")
+            return _read_exactly(fd, status.st_size)
+        finally:
+            _close(fd)
+
+    def _after_fork_in_child(self) -> None:
+        self._counting = threading.Lock()
+
+
+class _Shards(dict[str, str]):
+    """The paths of shards, by the two digits, with the slash: of each when it is first asked for, after one look at it.
+
+    A process looks once whether a symlink stands in a shard's place. Where others than the owner may put one there
+    later, :mod:`.reader` looks each time.
+    """
+
+    def __init__(self, entries: str) -> None:
+        super().__init__()
+        self._entries = entries
+
+    def __missing__(self, digits: str) -> str:
+        path = f"{self._entries}/{digits}"
+        if os.path.islink(path):
+            return "/dev/null/"  # nothing can be below it; not kept, for the symlink may go
+        return self.setdefault(digits, f"{path}/")
+
+
+def _read_exactly(fd: int, size_bytes: int) -> bytes:
+    """Up to ``size_bytes``; less only at the end of the file. A single read stops at 2 GiB."""
+    parts = [_read_fd(fd, size_bytes)]
+    missing = size_bytes - len(parts[0])
+    while missing and parts[-1]:
+        parts.append(_read_fd(fd, missing))
+        missing -= len(parts[-1])
+    return b"".join(parts)
+
+
+class Loader(Protocol):
+    """What reads an entry by its name."""
+
+    def load(self, name: str) -> tuple[bytes, bytes] | None:
+        """Its payload, verified and marked as used, and its record; or ``None``."""
+
+
+class GuardedReader:
+    """Reads as ``reader`` does, after a look at the folders on the way."""
+
+    __slots__ = ("_entries", "_load", "_reader")
+
+    def __init__(self, layout: Layout, reader: EntryReader) -> None:
+        self._entries = layout.entries
+        self._reader = reader
+        self._load = reader.load
+
+    def load(self, name: str) -> tuple[bytes, bytes] | None:
+        """As :meth:`EntryReader.load`; a miss where a symlink stands for a folder."""
+        entries = self._entries
+        try:
+            # refuse_symlink, written out: two calls are 1 us.
+            if not (_is_link(_lstat(entries).st_mode) or _is_link(_lstat(f"{entries}/{name[:2]}").st_mode)):
+                return self._load(name)
+        except OSError:  # no shard, no entry
+            pass
+        self._reader.misses += 1
+        return None

@@ -1,0 +1,306 @@
+"""Staging of one entry: reserve, write, publish or abandon, each with its accounting.
+
+Keeps invariant 2 (last write wins: what is published replaces the older value by one atomic rename, under the shard's
+lock), the writers' half of 3 (hard cap: room is reserved, in the same critical section that makes the staged file,
+before a byte of it is written) and 5 (death is free: the staged file's name says who owns it and what it has reserved,
+so anybody can give that back).
+
+Every order here is chosen so that death in between leaves the accounting too high, never too low: reserve before
+writing, rename before giving back what was replaced.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import time
+from typing import Final
+
+from filelock import lock_descriptor
+
+from lockcache.filestream.accounting import UsagePage
+from lockcache.filestream.directory import CacheDirectory
+from lockcache.filestream.disk import StagedName, make_folder, myself, next_serial, share_file, write_all
+from lockcache.filestream.entry.codec import HEAD_BYTES, XATTR
+from lockcache.filestream.entry.removal import bytes_on_disk, unlink_entry_file
+
+__all__ = ["AttributeRefusedError", "RecordPlacement", "StagedEntry"]
+
+# O_NONBLOCK means nothing for a plain file; with O_NOFOLLOW it is how a forked child knows what is ours (.directory).
+_STAGE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+_READ: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+
+# A write that is given up has often waited its whole timeout for this lock; it does not wait that long again.
+_ABANDON_SECONDS: Final = 0.25
+
+
+# What a file system answers for an attribute that is too big for it (ext4 says ENOSPC), and for none at all.
+_TOO_BIG: Final = (errno.ENOSPC, errno.E2BIG, errno.ERANGE)
+_NO_XATTRS: Final = (errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EPERM)
+
+
+# cuda.core's clear() removes empty shard directories: in a loop of those a new one may be gone before it is used.
+_MOST_RENAMES: Final = 5
+
+
+class AttributeRefusedError(OSError):
+    """The file system did not take a record as an extended attribute."""
+
+    def __init__(self, error: OSError, attribute_bytes: int) -> None:
+        super().__init__(error.errno, error.strerror, XATTR)
+        self.attribute_bytes = attribute_bytes
+
+
+class RecordPlacement:
+    """Where the records of this directory go, as learned from what its file system took.
+
+    Everything in the attribute; or only the head, with the tail in a record file, where attributes are small; or all of
+    it in a record file, where there are none (or where the user asked for files).
+    """
+
+    __slots__ = ("_attribute_bytes",)
+
+    # 4,000 is the most that fits beside a name on ext4 with 4 KiB blocks; xfs, btrfs and tmpfs take more.
+    _LARGEST_ATTRIBUTE_BYTES: Final = 3900
+
+    def __init__(self, *, use_files: bool) -> None:
+        self._attribute_bytes = 0 if use_files else self._LARGEST_ATTRIBUTE_BYTES
+
+    def split(self, blob: bytes) -> tuple[bytes, bytes]:
+        """A record as (attribute, record file); either may be empty."""
+        if len(blob) <= self._attribute_bytes:
+            return blob, b""
+        if self._attribute_bytes >= HEAD_BYTES:
+            return blob[:HEAD_BYTES], blob[HEAD_BYTES:]
+        return b"", blob
+
+    def tail_is_beside(self, tail_bytes: int) -> bool:
+        """Whether :meth:`split` will put the head into the attribute and a tail this long into a file."""
+        return HEAD_BYTES <= self._attribute_bytes < HEAD_BYTES + tail_bytes
+
+    def learn_from(self, error: AttributeRefusedError) -> str | None:
+        """Put records elsewhere from now on; a name for what was learned, or ``None`` if that was no reason to."""
+        if error.errno in _NO_XATTRS:
+            self._attribute_bytes = 0
+            return "no attributes here"
+        if error.errno in _TOO_BIG and error.attribute_bytes > HEAD_BYTES:
+            self._attribute_bytes = error.attribute_bytes - 1
+            return f"no attribute of {error.attribute_bytes} bytes here"
+        return None
+
+
+class StagedEntry:
+    """A reserved, staged write. Ends by :meth:`publish` or :meth:`abandon`, whichever comes first."""
+
+    __slots__ = (
+        "_deadline",
+        "_directory",
+        "_fd",
+        "_is_reserved",
+        "_lock",
+        "_name",
+        "_path",
+        "_record_path",
+        "_shard",
+        "_size",
+        "usage",
+    )
+
+    def __init__(self, directory: CacheDirectory, name: str, size_bytes: int, deadline: float | None = None) -> None:
+        """Stage nothing yet. No lock is waited for past ``deadline`` (monotonic seconds; default: one lock timeout)."""
+        self._directory = directory
+        self._name = name
+        self._shard = shard = int(name[:2], 16)
+        self._size = size_bytes
+        self._path = self._record_path = ""
+        self._fd = -1
+        self._is_reserved = False
+        #: The page that holds the reservation.
+        self.usage: UsagePage = directory.usage()
+        self._lock = lock = directory.locks[shard]
+        self._deadline = time.monotonic() + lock.timeout_seconds if deadline is None else deadline
+
+    def reserve(self) -> None:
+        """Make the staged file and reserve its size, in one critical section."""
+        path, lock = self._staged_path(self._size), self._lock
+        lock.acquire(max(0.0, self._deadline - time.monotonic()))
+        try:
+            self._path = path  # before there is such a file: an interrupt must not leave it
+            self._fd = fd = os.open(path, _STAGE, 0o600)
+            if self._directory.is_shared:
+                share_file(self._fd)
+            # Tells reapers on other hosts, who cannot ask for our pid, that we live; it falls with us.
+            lock_descriptor(fd, blocking=False)
+            self.usage.add_locked(self._shard, self._size, 0)
+            self._is_reserved = True
+        finally:
+            lock.release()
+
+    def set_attribute(self, attribute: bytes) -> None:
+        """Give the staged file its record; nothing for an empty one. Raises :class:`AttributeRefusedError`."""
+        if not attribute:
+            return
+        try:
+            os.setxattr(self._fd, XATTR, attribute)
+        except OSError as error:
+            raise AttributeRefusedError(error, len(attribute)) from error
+
+    def write(self, payload: bytes, record: bytes, *, fsync: bool) -> None:
+        """Write payload and record. Requires: the reservation, and that the sum with it is under the cap."""
+        fd = self._fd
+        write_all(fd, payload)
+        self._directory.recency.touch(fd)
+        if record:
+            self._write_record(record, fsync=fsync)
+        if fsync:
+            os.fsync(fd)
+        # Before it is published, not after: an entry that is evicted while its writer has it open still takes its bytes
+        # on disk, after they were given back (seen: sixteen writers, 1.3 times the cap). And NFS reports a full disk on
+        # close; an entry must not be visible by then.
+        self._close()
+
+    def publish(self, *, fsync: bool) -> None:
+        """Let readers see it, in one critical section with giving back what it replaces."""
+        layout, lock = self._directory.layout, self._lock
+        path = layout.entry(self._name)
+        lock.acquire(max(0.0, self._deadline - time.monotonic()))
+        try:
+            has_records = os.access(layout.record_shard(self._shard), os.F_OK, effective_ids=True)
+            replaced = bytes_on_disk(layout, self._name, has_records)
+            # The record first, and with the older one behind it, so that whoever reads between the two renames, or
+            # after a death there, finds the record of either payload. The other order would leave a payload without a
+            # record, which is served unverified.
+            record_bytes = self._publish_record_locked(has_older=replaced is not None) if self._record_path else None
+            # An interrupt from here on leaves too much accounted for; giving back what is published, too little.
+            self._is_reserved = False
+            try:
+                _rename(self._path, path, layout.entries)
+            except OSError:
+                self._is_reserved = True
+                raise
+            if record_bytes is not None:
+                _truncate(layout.record(self._name), record_bytes)
+            elif has_records and not self._record_path:
+                unlink_entry_file(layout.record(self._name))
+            self._path = self._record_path = ""
+            self.usage.add_locked(self._shard, -(replaced or 0), int(replaced is None))
+        finally:
+            lock.release()
+        if fsync:
+            _fsync_directory(os.path.dirname(path))
+
+    def abandon(self) -> None:
+        """Give everything back. Does nothing after :meth:`publish`. Raises nothing: it is on its way from an error."""
+        self._close()
+        path, self._path = self._path, ""
+        if self._record_path:
+            unlink_entry_file(self._record_path)
+        if not path:
+            return
+        lock = self._lock
+        try:
+            lock.acquire(min(lock.timeout_seconds, _ABANDON_SECONDS))
+        except OSError:
+            # Without the lock the page is not ours to change. The file goes, and a recount finds the reservation.
+            unlink_entry_file(path)
+            return
+        try:
+            # A file that is gone was taken for a dead owner's, and what it reserved was given back with it.
+            if unlink_entry_file(path) and self._is_reserved:
+                self.usage.add_locked(self._shard, -self._size, 0)
+        finally:
+            lock.release()
+
+    def _staged_path(self, size_bytes: int) -> str:
+        return self._directory.layout.staged(StagedName(self._shard, size_bytes, *myself(), next_serial()))
+
+    def _write_record(self, record: bytes, *, fsync: bool) -> None:
+        # Under a name that reserves nothing: its bytes are reserved with the payload's.
+        path = self._staged_path(0)
+        fd = os.open(path, _STAGE, 0o600)
+        self._record_path = path
+        try:
+            if self._directory.is_shared:
+                share_file(fd)
+            write_all(fd, record)
+            if fsync:
+                os.fsync(fd)
+        finally:
+            os.close(fd)
+
+    def _publish_record_locked(self, *, has_older: bool) -> int | None:
+        """Put the record file into place, the older record behind it; its own length if there was an older one.
+
+        Requires: shard lock.
+        """
+        layout = self._directory.layout
+        older = _read_whole(layout.record(self._name)) if has_older else b""
+        # Until the rename both files hold the older record.
+        if older:
+            self.usage.add_locked(self._shard, len(older), 0)
+        try:
+            record_bytes = _append(self._record_path, older) if older else None
+            _rename(self._record_path, layout.record(self._name), layout.records)
+        except OSError:
+            unlink_entry_file(self._record_path)
+            raise
+        finally:
+            if older:
+                self.usage.add_locked(self._shard, -len(older), 0)
+        return record_bytes
+
+    def _close(self) -> None:
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+
+def _read_whole(path: str) -> bytes:
+    """A small file; empty for one that is not there."""
+    try:
+        fd = os.open(path, _READ)
+    except FileNotFoundError:
+        return b""
+    try:
+        return os.read(fd, os.fstat(fd).st_size)
+    finally:
+        os.close(fd)
+
+
+def _append(path: str, blob: bytes) -> int:
+    """Write ``blob`` behind what the file holds, whose length it returns."""
+    fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW)
+    try:
+        length = os.fstat(fd).st_size
+        write_all(fd, blob)
+    finally:
+        os.close(fd)
+    return length
+
+
+def _truncate(path: str, length: int) -> None:
+    fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    try:
+        os.ftruncate(fd, length)
+    finally:
+        os.close(fd)
+
+
+def _rename(source: str, path: str, parent: str) -> None:
+    """Rename into a shard's directory, making that (and its parent) if it is missing."""
+    for _ in range(_MOST_RENAMES - 1):
+        try:
+            os.rename(source, path)
+            return
+        except FileNotFoundError:
+            make_folder(parent)
+            make_folder(os.path.dirname(path))
+    os.rename(source, path)
+
+
+def _fsync_directory(path: str) -> None:
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)

@@ -1,0 +1,147 @@
+"""What an open entry is, by all of its bytes: whole, without a record, or wrong in some way.
+
+Keeps invariant 1 for :mod:`.repair.verify`, by the same digest as :mod:`.reader` and with other means: a payload is
+digested in pieces, so that one of gigabytes takes a megabyte of memory and can be left half-way. Knows nothing of
+names, locks and races: what it says is true of the file and of the records that it was given.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Callable, Generator
+from functools import partial
+from typing import Final, Protocol
+
+from xxhash import xxh3_128, xxh3_128_digest
+
+from lockcache.filestream.disk import Layout
+from lockcache.filestream.entry.codec import (
+    HEAD_BYTES,
+    LONG_PAYLOAD,
+    ORDINARY,
+    TAIL_BESIDE,
+    is_understood,
+    payload_bytes,
+)
+from lockcache.filestream.entry.locate import find_records
+
+__all__ = ["WRONG", "digest_payload", "is_of_another_version", "judge_entry", "needs_payload", "read_records"]
+
+#: What can be wrong with an entry: a word for names and programs, and a sentence for people.
+WRONG: Final = {
+    "digest": "payload, record and name are not what was stored together",
+    "truncated": "the payload is shorter than what was stored",
+    "grown": "the payload is longer than what was stored",
+    "empty": "the payload is gone, as after a power cut",
+    "record": "the record is damaged, or of something else",
+    "tail": "the end of the record is missing",
+    "foreign": "not a plain file",
+}
+
+_READ: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+# Long enough that a call costs nothing beside it (0.3 ms), short enough for a rate to be kept.
+_CHUNK_BYTES: Final = 1 << 20
+# Metadata and compile logs. A hole of a terabyte is no record.
+_MOST_RECORD_BYTES: Final = 1 << 30
+_MAGIC: Final = ORDINARY[:2]
+
+
+def read_records(layout: Layout, fd: int, name: str) -> list[bytes]:
+    """What may be the record of an open entry, as :func:`.find_records`."""
+    return find_records(fd, name, partial(_read_record_file, layout))
+
+
+def needs_payload(records: list[bytes], size_bytes: int) -> bool:
+    """Whether reading the payload can make a difference: not where its very length is wrong. It may be a terabyte."""
+    return not records or any(_may_have(blob, size_bytes) for blob in records)
+
+
+class Hasher(Protocol):
+    """What digests piece by piece."""
+
+    def update(self, data: bytes, /) -> object: ...
+    def digest(self) -> bytes: ...
+
+
+def digest_payload(fd: int, size_bytes: int, new: Callable[[], Hasher] = xxh3_128) -> Generator[int, None, bytes]:
+    """The payload's digest, by the checksum's hash or a ``new`` one. Yields how many bytes were read, after each piece.
+
+    Raises :class:`OSError`: ESTALE for a file that was removed or cut meanwhile.
+    """
+    hasher, offset = new(), 0
+    while offset < size_bytes:
+        chunk = os.pread(fd, min(_CHUNK_BYTES, size_bytes - offset), offset)
+        if not chunk:
+            raise OSError(errno.ESTALE, "cut while it was read")
+        hasher.update(chunk)
+        offset += len(chunk)
+        yield len(chunk)
+        # Who has it open keeps its blocks on disk: one that was evicted is let go of.
+        if offset < size_bytes and not os.fstat(fd).st_nlink:
+            raise OSError(errno.ESTALE, "removed while it was read")
+    return hasher.digest()
+
+
+def judge_entry(records: list[bytes], name: str, size_bytes: int, payload_digest: bytes) -> str:
+    """A word of ``WRONG``, or an empty one for an entry that is whole or has no record to judge it by.
+
+    ``payload_digest`` is not looked at where :func:`needs_payload` says no.
+    """
+    if not records:
+        # Nobody stores an empty program; an empty file without a record is what a power cut leaves.
+        return "" if size_bytes else "empty"
+    # What stands in the head is settled by the version; only the digest needs an algorithm that is known here.
+    known = [blob for blob in records if len(blob) >= HEAD_BYTES and blob[:3] == ORDINARY[:3]]
+    if known and not any(_may_have(blob, size_bytes) for blob in known):
+        return _wrong_length(payload_bytes(known[0]), size_bytes)
+    fitting = [blob for blob in known if is_understood(blob) and _may_have(blob, size_bytes)]
+    if not fitting:
+        return "record"
+    if any(_binds(blob, name, payload_digest) for blob in fitting):
+        return ""
+    return "digest" if any(map(_has_whole_tail, fitting)) else "tail"
+
+
+def _wrong_length(stated_bytes: int, size_bytes: int) -> str:
+    if not size_bytes:
+        return "empty"
+    return "truncated" if size_bytes < stated_bytes else "grown"
+
+
+def is_of_another_version(records: list[bytes], name: str, payload_digest: bytes) -> bool:
+    """Whether the records are of a version or algorithm unknown here, rather than damaged ones of ours."""
+    unknown = [blob for blob in records if len(blob) >= HEAD_BYTES and blob[:2] == _MAGIC and not is_understood(blob)]
+    if not unknown or len(unknown) < len(records):
+        return False
+    # A flip in just these two bytes makes a record of ours look so; then it is whole with them put right.
+    ours = (ORDINARY, ORDINARY[:3] + bytes([ORDINARY[3] | TAIL_BESIDE]))
+    return not any(_binds(head + blob[4:], name, payload_digest) for blob in unknown for head in ours)
+
+
+def _may_have(blob: bytes, size_bytes: int) -> bool:
+    """Whether a record states this length, as far as it is one."""
+    return len(blob) >= HEAD_BYTES and payload_bytes(blob) == min(size_bytes, LONG_PAYLOAD)
+
+
+def _binds(blob: bytes, name: str, payload_digest: bytes) -> bool:
+    """As :func:`.codec.is_whole`, of a payload that was digested piece by piece."""
+    return blob[28:44] == xxh3_128_digest(blob[:28] + name.encode() + blob[44:] + payload_digest)
+
+
+def _has_whole_tail(blob: bytes) -> bool:
+    return len(blob) == HEAD_BYTES + int.from_bytes(blob[4:8], "little")
+
+
+def _read_record_file(layout: Layout, name: str) -> bytes | None:
+    try:
+        fd = os.open(layout.record(name), _READ)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    try:
+        status = os.fstat(fd)
+        is_plausible = stat.S_ISREG(status.st_mode) and status.st_size <= _MOST_RECORD_BYTES
+        return os.read(fd, status.st_size) if is_plausible else b""
+    finally:
+        os.close(fd)

@@ -1,0 +1,29 @@
+"""Eviction: chooses entries and removes them to make room.
+
+Promises the evictor's half of invariant 3 (hard cap): no more goes than is needed plus a small batch, one shard lock is
+held at a time, and an entry that was used since it was chosen stays. Which entries go first is decided in one place.
+
+May use: accounting, directory, disk, entry, policy, repair.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lockcache.doors import door
+
+if TYPE_CHECKING:
+    from lockcache.filestream.eviction.choose import *
+    from lockcache.filestream.eviction.evict import *
+    from lockcache.filestream.eviction.remove import *
+    from lockcache.filestream.eviction.select import *
+
+__getattr__, __dir__ = door(
+    __name__,
+    {
+        "choose": "Goal Need choose_by_priority choose_victims first_enough",
+        "evict": "all_entries choose_of_all evict_to_limit need_of_writer sweep",
+        "remove": "Evicted remove_victims",
+        "select": "Selection UNKNOWN choose_selected evict_selected select_entries",
+    },
+)

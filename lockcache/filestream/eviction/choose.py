@@ -1,0 +1,181 @@
+"""Choice of victims: which entries go first, how many of them, and when an eviction stops. Pure.
+
+Keeps the evictor's half of invariant 3 (hard cap: no more than asked for, plus one small batch) and bounds the memory
+that choosing takes, however many entries there are: the victims, and half as many more.
+
+The order is last use (``lru``), or worth (``cost``), which keeps what is expensive to compile. An entry is worth
+
+    compile cost / (bytes x time since its last use)
+
+and those worth least go first. That is the profit of LNC-R (Scheuermann, Shim, Vingralek: WATCHMAN, VLDB 1996) with the
+one reference that a directory remembers, the last, and it evicts what GreedyDual-Size (Cao, Irani: Cost-Aware WWW Proxy
+Caching Algorithms, USITS 1997) evicts: an entry stays for a time in proportion to its cost per byte, and the worth at
+which an eviction stops plays the part of that algorithm's inflation value. It needs nothing that is not on disk, has
+nothing to tune, and an entry that nobody uses any more goes in the end, however expensive it was. An entry whose cost
+nobody recorded (cuda.core's own cache records none) is taken to cost the median of the others.
+
+Relied on by eviction, by the daemon for other programs' layouts, and by ``lockcache-stress simulate``, so that what is
+simulated is what runs.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from itertools import accumulate, islice
+from operator import attrgetter
+from typing import Final
+
+from lockcache.filestream.accounting import ANY_TIME_NS, Found, Slot
+from lockcache.filestream.policy import Priority
+
+__all__ = [
+    "CostOf",
+    "Goal",
+    "Need",
+    "Oldest",
+    "choose_by_priority",
+    "choose_victims",
+    "first_enough",
+    "least_worth_first",
+]
+
+# Entries that are looked at between two cuts to the victims so far: a sweep of a million entries then needs the memory
+# of its victims and of these (20 MB), not of all (300 MB), and no sort takes longer than a signal may wait.
+_CHUNK_ENTRIES: Final = 65536
+
+_size_bytes = attrgetter("size_bytes")
+
+
+@dataclass(frozen=True)
+class Need:
+    """How much has to go: both, then a batch of so many entries more."""
+
+    bytes: int
+    entries: int = 0
+    batch_entries: int = 0
+
+
+def choose_victims(
+    sample: Iterable[Found], needed_bytes: int, batch_entries: int, needed_entries: int = 0
+) -> tuple[list[Found], int]:
+    """The least recently used: ``needed_entries`` that add up to ``needed_bytes``, then ``batch_entries`` more.
+
+    Returns them, oldest first, and the bytes of the batch.
+    """
+    oldest = Oldest(Need(needed_bytes, needed_entries, batch_entries))
+    found = iter(sample)
+    while chunk := list(islice(found, _CHUNK_ENTRIES)):
+        oldest.add(chunk)
+    return first_enough(oldest.take(), oldest.need)
+
+
+def choose_by_priority(
+    sample: Iterable[Found], need: Need, priority: Priority, cost_of: CostOf, now_ns: int
+) -> tuple[list[Found], int]:
+    """Those of ``sample`` that go first and meet ``need``, in that order, and the bytes of the batch among them."""
+    ordered = sorted(sample) if priority == "lru" else least_worth_first(list(sample), cost_of, now_ns)
+    return first_enough(ordered, need)
+
+
+def first_enough(ordered: list[Found], need: Need) -> tuple[list[Found], int]:
+    """The first of ``ordered`` that meet ``need``, and the bytes of the batch among them."""
+    count = _count_until(ordered, need)
+    batch = ordered[count : count + need.batch_entries]
+    return ordered[:count] + batch, sum(entry.size_bytes for entry in batch)
+
+
+class Oldest:
+    """The least recently used of what it is shown, as many as meet ``need``; ``at_least`` so many if there are."""
+
+    def __init__(self, need: Need, at_least: int = 0, latest_ns: int = ANY_TIME_NS) -> None:
+        """``latest_ns``: when the last of them was used at the latest, if known; or as guessed, see :attr:`is_met`."""
+        self.need = need
+        self._at_least = at_least
+        self._kept: list[Found] = []
+        self._cut_at = _most_before_a_cut(at_least)
+        #: What was used after that is none of them, and need not be shown.
+        self.latest_ns = latest_ns
+
+    @property
+    def is_met(self) -> bool:
+        """Whether those that it was shown are enough. Requires: :meth:`take`."""
+        wanted = self.need.entries + self.need.batch_entries
+        return len(self._kept) >= max(wanted, self._at_least) and (
+            sum(entry.size_bytes for entry in self._kept) >= self.need.bytes
+        )
+
+    def add(self, found: Iterable[Found]) -> None:
+        self._kept.extend(found)
+        if len(self._kept) >= self._cut_at:
+            self._cut()
+
+    def take(self) -> list[Found]:
+        """Them, oldest first."""
+        self._cut()
+        return self._kept
+
+    def _cut(self) -> None:
+        self._kept.sort()
+        wanted = max(self._at_least, _count_until(self._kept, self.need) + self.need.batch_entries)
+        if len(self._kept) > wanted:
+            del self._kept[wanted:]
+            if wanted:
+                self.latest_ns = self._kept[-1].last_use_ns
+        self._cut_at = _most_before_a_cut(len(self._kept))
+
+
+def _most_before_a_cut(kept: int) -> int:
+    """Each cut goes through all that is kept, so the more that is, the more may come in between."""
+    return kept + max(_CHUNK_ENTRIES, kept // 2)
+
+
+def _count_until(entries: list[Found], need: Need) -> int:
+    """How many entries, from the first on, meet ``need`` without its batch."""
+    if need.bytes <= 0:
+        return min(need.entries, len(entries))
+    # Not entry by entry: it is asked of 300,000 several times.
+    freed = list(accumulate(map(_size_bytes, entries)))
+    return min(max(need.entries, bisect_left(freed, need.bytes) + 1), len(entries))
+
+
+#: Nanoseconds that compiling an entry took, as recorded; 0 if that is not known.
+CostOf = Callable[[Found], int]
+
+# Clocks of several hosts differ, and what was used this very moment is not worth infinitely much.
+_SHORTEST_IDLE_NS: Final = 10**6
+
+# Where nothing says what anything costs, any number will do: the order is then that of bytes x time.
+_ANY_COST_NS: Final = 1
+
+
+def least_worth_first(found: Sequence[Found], cost_of: CostOf, now_ns: int) -> list[Found]:
+    """``found`` in the order in which it goes. Equal worth: the least recently used first."""
+    costs = [cost_of(entry) for entry in found]
+    known = sorted(cost for cost in costs if cost > 0)
+    typical = known[(len(known) - 1) // 2] if known else _ANY_COST_NS
+    worth = [
+        (cost or typical) / (max(1, entry.size_bytes) * max(_SHORTEST_IDLE_NS, now_ns - entry.last_use_ns))
+        for entry, cost in zip(found, costs, strict=True)
+    ]
+    if len(set(worth)) == len(worth):  # the usual case: numbers alone are sorted three times as fast
+        return [found[index] for index in sorted(range(len(found)), key=worth.__getitem__)]
+    return [entry for _, entry in sorted(zip(worth, found, strict=True))]
+
+
+@dataclass(frozen=True)
+class Goal:
+    """Limits that must all hold at the end. ``None``: as much as there is."""
+
+    limit_bytes: int | None = None
+    limit_entries: int | None = None
+
+    def surplus(self, held: Slot) -> Slot:
+        """What has to go of ``held``, at least 0 of each."""
+        over_bytes = 0 if self.limit_bytes is None else held.bytes - self.limit_bytes
+        over_entries = 0 if self.limit_entries is None else held.entries - self.limit_entries
+        return Slot(max(0, over_bytes), max(0, over_entries))
+
+    def is_met(self, held: Slot) -> bool:
+        return self.surplus(held) == (0, 0)

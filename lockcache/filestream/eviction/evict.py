@@ -1,0 +1,182 @@
+"""Eviction: which entries go when room is needed, and removing them.
+
+Keeps invariant 3 (room is made before bytes are written, and no more than asked for plus one small batch, however
+many processes evict at once: all of them stop at the same sum of one shared page) and invariant 4 (it holds one shard
+lock at a time, passes over busy ones, and looks again under the lock before it removes).
+
+Up to ``SAMPLE_ENTRIES`` entries it is exact; in larger caches the first to go of a sample of whole shards, so that the
+cost of a put does not grow with the cache. First to go are the least recently used, or what is worth least
+(:mod:`.choose`).
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Iterator
+from operator import attrgetter
+from typing import Final
+
+from lockcache.filestream.accounting import ANY_TIME_NS, Found, scan_shard
+from lockcache.filestream.directory import CacheDirectory
+from lockcache.filestream.disk import SHARDS, Layout
+from lockcache.filestream.entry import Prices
+from lockcache.filestream.eviction.choose import Goal, Need, Oldest, choose_by_priority, choose_victims, first_enough
+from lockcache.filestream.eviction.remove import Evicted, remove_victims
+from lockcache.filestream.policy import Priority
+from lockcache.filestream.repair import empty_quarantine, trim_quarantine
+
+__all__ = [
+    "SAMPLE_ENTRIES",
+    "Evicted",
+    "all_entries",
+    "choose_of_all",
+    "choose_victims",
+    "evict_to_limit",
+    "need_of_writer",
+    "remove_victims",
+    "sample_entries",
+    "sweep",
+]
+
+#: How many entries a writer looks at when it must evict: 12 ms for 4,096, shared by the 256 and more puts that the
+#: batch makes room for. By cost 14 ms more, for the records.
+SAMPLE_ENTRIES: Final = 4096
+
+# Beyond what is needed, a sixteenth of the sample: what keeps the next puts from looking again.
+_BATCH_DIVISOR: Final = 16
+
+# An unlink is mostly waiting: for the journal, for a file server, on a busy machine for a core to wake up on. 3,000 on
+# ext4 with all cores busy: 2.5 to 3.6 s by one thread, 0.3 s by eight; with idle cores 0.3 and 0.2 s.
+_SWEEP_THREADS: Final = 8
+
+# Whose records a sweep by cost looks at: those of so many entries; of more the least recently used, and so many times
+# what has to go. Ranking one by its record costs 5 us, and 300 bytes while it lasts: for 100,000 victims of a million
+# entries 1.5 s and 100 MB, not 5 s and 300 MB. Simulated (sweeps of a tenth, costs and sizes that differ widely), this
+# saves three quarters of what looking at all would beyond last use, twice as much as has to go 60 %.
+_PRICED_ENTRIES: Final = 262_144
+_PRICED_FOR_EACH_NEEDED: Final = 3
+
+# By name entries are spread evenly over the shards, so the oldest tenth of a few with 4,000 entries in all tells when
+# the oldest tenth of all was used, to a twentieth. A fifth more is looked at; everything, if that was too little.
+_GUESSED_FROM_SHARDS: Final = 8
+_GUESSED_FROM_ENTRIES: Final = 4000
+_GUESSED_MORE: Final = 1.2
+
+_name = attrgetter("name")
+
+
+def evict_to_limit(directory: CacheDirectory, limit_bytes: int) -> Evicted:
+    """Remove entries until all that is accounted for is at most ``limit_bytes``, plus a batch.
+
+    Which go first the directory's policy says. May remove less: entries in busy shards stay, and what is reserved by
+    others' writes cannot be evicted.
+    """
+    usage = directory.usage()
+    trim_quarantine(directory, limit_bytes)
+    sample = sample_entries(directory, SAMPLE_ENTRIES)
+    if not sample:
+        empty_quarantine(directory)  # which counts too, and an entry of nearly the whole cap must find room
+    needed = usage.total_bytes() - limit_bytes
+    if needed <= 0:
+        return Evicted()  # another process made room while we looked
+    need = need_of_writer(needed, len(sample))
+    priority = directory.policy.current().priority
+    victims, batch_bytes = choose_by_priority(sample, need, priority, Prices(directory.layout).cost_ns, time.time_ns())
+    return remove_victims(directory, victims, Goal(limit_bytes - batch_bytes))
+
+
+def need_of_writer(needed_bytes: int, sample_entries: int) -> Need:
+    """What a writer evicts that needs so many bytes and has looked at so many entries."""
+    return Need(needed_bytes, batch_entries=sample_entries // _BATCH_DIVISOR)
+
+
+def sweep(
+    directory: CacheDirectory, goal: Goal, should_stop: Callable[[], bool], priority: Priority = "lru"
+) -> Evicted:
+    """As :func:`evict`, but of all entries, however many there are, and no batch: for the daemon, who has the time.
+
+    ``should_stop`` is asked between shards while looking and between lock holds while removing; after it said so once
+    it must go on saying so. What was removed by then is accounted for like all else.
+    """
+    usage = directory.usage()
+    if goal.surplus(usage.total()) == (0, 0):
+        return Evicted()
+    trim_quarantine(directory, goal.limit_bytes)
+    need = Need(*goal.surplus(usage.total()))
+    victims = choose_of_all(directory.layout, need, should_stop, priority)
+    # Others may have made room meanwhile: keep what would go last, not what is in the last shards.
+    victims, _ = first_enough(victims, Need(*goal.surplus(usage.total())))
+    return remove_victims(directory, victims, goal, should_stop=should_stop, threads=_SWEEP_THREADS)
+
+
+def choose_of_all(
+    layout: Layout, need: Need, should_stop: Callable[[], bool], priority: Priority = "lru"
+) -> list[Found]:
+    """What a sweep evicts, the first to go first."""
+    oldest = _oldest_of_all(layout, need, should_stop, priority)
+    if priority == "cost":
+        oldest.sort(key=_name)  # records are read shard by shard: a quarter faster than at random
+    return choose_by_priority(oldest, need, priority, Prices(layout).cost_ns, time.time_ns())[0]
+
+
+def _oldest_of_all(layout: Layout, need: Need, should_stop: Callable[[], bool], priority: Priority) -> list[Found]:
+    """Every entry that may be a victim: the least recently used, and by cost a good many more."""
+    at_least = 0
+    if priority == "cost":
+        need = Need(need.bytes * _PRICED_FOR_EACH_NEEDED, need.entries * _PRICED_FOR_EACH_NEEDED)
+        at_least = _PRICED_ENTRIES
+    guess_ns = _guess_latest_ns(layout, need, at_least, should_stop)
+    oldest = Oldest(need, at_least, guess_ns)
+    _show(layout, oldest, should_stop)
+    found = oldest.take()
+    if guess_ns == ANY_TIME_NS or oldest.is_met or should_stop():
+        return found
+    oldest = Oldest(need, at_least)
+    _show(layout, oldest, should_stop)
+    return oldest.take()
+
+
+def _guess_latest_ns(layout: Layout, need: Need, at_least: int, should_stop: Callable[[], bool]) -> int:
+    """By when, to go by a few shards, all were used that are wanted; any time where that would not spare much.
+
+    What it spares is making something of each entry, a third of a sweep's time.
+    """
+    if should_stop():
+        return ANY_TIME_NS
+    few = [found for shard in range(_GUESSED_FROM_SHARDS) for found in scan_shard(layout, shard)]
+    if len(few) < _GUESSED_FROM_ENTRIES:
+        return ANY_TIME_NS
+    part = _GUESSED_FROM_SHARDS / SHARDS * _GUESSED_MORE
+    oldest = Oldest(Need(int(need.bytes * part), int(need.entries * part)), int(at_least * part))
+    oldest.add(few)
+    wanted = oldest.take()
+    return wanted[-1].last_use_ns if wanted and len(wanted) < len(few) else ANY_TIME_NS
+
+
+def _show(layout: Layout, oldest: Oldest, should_stop: Callable[[], bool]) -> None:
+    for shard in range(SHARDS):
+        if should_stop():
+            break
+        oldest.add(scan_shard(layout, shard, oldest.latest_ns))
+
+
+def all_entries(layout: Layout, should_stop: Callable[[], bool] = lambda: False) -> Iterator[Found]:
+    """Every entry, shard by shard, also those that the accounting does not know of. Ends early if told to."""
+    for shard in range(SHARDS):
+        if should_stop():
+            return
+        yield from scan_shard(layout, shard)
+
+
+def sample_entries(directory: CacheDirectory, at_least: int) -> list[Found]:
+    """Entries of whole shards, from a random one on, until there are ``at_least``."""
+    slots = directory.usage().slots()
+    start = random.randrange(SHARDS)
+    sample: list[Found] = []
+    for shard in (*range(start, SHARDS), *range(start)):
+        if slots[shard] != (0, 0):
+            sample.extend(scan_shard(directory.layout, shard))
+        if len(sample) >= at_least:
+            break
+    return sample

@@ -1,0 +1,142 @@
+"""Removing victims: under their shards' locks, after a second look, each accounted for.
+
+Keeps invariant 4 (one shard lock at a time, busy ones are passed over) and the evictor's half of 3: all evicting
+processes stop at the same sum of one shared page. Keeps invariant 5: what is unlinked is given back after it is gone, a
+lock hold at once, so that a death in between leaves too much accounted for, by at most that many entries.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Final
+
+from lockcache.filestream.accounting import Found, UsagePage
+from lockcache.filestream.directory import CacheDirectory
+from lockcache.filestream.disk import PlantedFolderError, last_use_ns
+from lockcache.filestream.entry import remove_locked
+from lockcache.filestream.eviction.choose import Goal
+
+__all__ = ["Evicted", "remove_victims"]
+
+# Victims removed under one hold of a shard lock: half a millisecond at most, also on a slow disk.
+_REMOVALS_PER_LOCK: Final = 32
+
+# Writers hold a lock for some 20 us. With eight of them at full speed one hold in a hundred and fifty is refused; who
+# holds a lock over several rounds hangs, and is the next sweep's business.
+_ROUNDS_FOR_BUSY: Final = 3
+
+
+@dataclass(frozen=True)
+class Evicted:
+    """What an eviction removed."""
+
+    entries: int = 0
+    bytes: int = 0
+
+    def __add__(self, other: Evicted) -> Evicted:
+        return Evicted(self.entries + other.entries, self.bytes + other.bytes)
+
+
+def remove_victims(
+    directory: CacheDirectory,
+    victims: list[Found],
+    goal: Goal | None,
+    *,
+    should_stop: Callable[[], bool] = lambda: False,
+    threads: int = 1,
+) -> Evicted:
+    """Remove ``victims`` that nobody used since they were chosen, until ``goal`` is met; ``None``: all of them.
+
+    ``should_stop`` is asked between lock holds. With more ``threads`` than one they work side by side, each on a shard
+    of its own: each holds one lock and waits for none; what was locked is tried again after all others.
+    """
+    usage = directory.usage()
+    busy: list[Found] = []
+
+    def remove(in_shard: list[Found]) -> Evicted:
+        done = Evicted()
+        for start in range(0, len(in_shard), _REMOVALS_PER_LOCK):
+            if (goal is not None and goal.is_met(usage.total())) or should_stop():
+                break
+            held = in_shard[start : start + _REMOVALS_PER_LOCK]
+            removed = _remove_from_shard(directory, usage, held)
+            if removed is None:
+                busy.extend(held)  # threads share it: an extend is one step to them
+            else:
+                done += removed
+        return done
+
+    if threads == 1:
+        return sum(map(remove, _by_shard(victims)), Evicted())
+    from concurrent.futures import ThreadPoolExecutor  # 10 ms that only the daemon pays
+
+    with ThreadPoolExecutor(threads) as pool:
+        done = sum(pool.map(remove, _by_shard(victims)), Evicted())
+    for _ in range(_ROUNDS_FOR_BUSY):
+        again, busy = busy, []
+        done += sum(map(remove, _by_shard(again)), Evicted())
+    return done
+
+
+def _by_shard(victims: list[Found]) -> Iterable[list[Found]]:
+    """Victims of one shard each, in their order."""
+    for _, in_shard in groupby(sorted(victims, key=lambda found: found.name[:2]), key=lambda found: found.name[:2]):
+        yield list(in_shard)
+
+
+def _remove_from_shard(directory: CacheDirectory, usage: UsagePage, victims: list[Found]) -> Evicted | None:
+    """What was removed of these victims of one shard; ``None`` if its lock is taken."""
+    layout, shard = directory.layout, int(victims[0].name[:2], 16)
+    try:
+        lock = directory.locks[shard]
+        if not lock.try_acquire():
+            return None
+    except PlantedFolderError:
+        return Evicted()  # a symlink for a folder of the shard: nothing is removed through it
+    except OSError:
+        return None  # no inode or descriptor left for a lock file that is not there yet: as good as busy
+    try:
+        if not os.path.exists(layout.record_shard(shard)):
+            return _remove_plain_locked(layout.entry_shard(shard), usage, shard, victims)
+        done = Evicted()
+        for victim in victims:
+            if _look_again(layout.entry(victim.name), victim) is not None and remove_locked(layout, usage, victim.name):
+                done += Evicted(1, victim.size_bytes)
+        return done
+    finally:
+        lock.release()
+
+
+def _remove_plain_locked(path: str, usage: UsagePage, shard: int, victims: list[Found]) -> Evicted:
+    """Remove entries without record files: two system calls each, and one give-back for all. Requires: shard lock."""
+    entries = freed = 0
+    try:
+        for victim in victims:
+            file = f"{path}/{victim.name[2:]}"
+            status = _look_again(file, victim)
+            if status is None:
+                continue
+            try:
+                os.unlink(file)
+            except (FileNotFoundError, IsADirectoryError):
+                continue
+            entries += 1
+            freed += status.st_size
+    finally:
+        if entries:
+            usage.add_locked(shard, -freed, -entries)
+    return Evicted(entries, freed)
+
+
+def _look_again(path: str, victim: Found) -> os.stat_result | None:
+    """What stands there, if it is what was chosen and nobody used it since."""
+    try:
+        status = os.lstat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    is_same = status.st_ino == victim.inode and last_use_ns(status) == victim.last_use_ns
+    return status if is_same and stat.S_ISREG(status.st_mode) else None

@@ -1,0 +1,27 @@
+"""Repair: recounting what the accounting has wrong, reaping what dead writers left, verifying and quarantining entries.
+
+Promises invariant 5 (death is free) together with :mod:`..accounting`: whatever killed processes leave is found and
+given back, by any process, and nothing that a living one owns is touched.
+
+May use: accounting, compile_once, directory, disk, entry.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lockcache.doors import door
+
+if TYPE_CHECKING:
+    from lockcache.filestream.repair.quarantine import *
+    from lockcache.filestream.repair.recount import *
+    from lockcache.filestream.repair.verify import *
+
+__getattr__, __dir__ = door(
+    __name__,
+    {
+        "quarantine": "empty_quarantine measure_quarantine trim_quarantine",
+        "recount": "Repair reap recount_all recount_drifted recount_shard",
+        "verify": "CORRUPT PASSED_OVER UNREADABLE UNVERIFIED Verdict WHOLE entry_names verify_in_steps",
+    },
+)

@@ -1,0 +1,193 @@
+"""Quarantine: where what is corrupt goes, so that an operator can look at what happened.
+
+Keeps invariant 1 (what is here is served by nobody, and no payload is ever left without its record: the payload moves
+first) and invariant 3: a quarantined entry goes on counting in its shard's slot, byte for byte, so moving one changes
+no sum and no cap is exceeded by it. What that costs the cache is bounded: a sixteenth of the cap, 256 MiB and 64
+entries, whichever is least; the oldest go first. An evictor that finds no entry left empties it.
+
+Keeps invariant 5: a death at any step leaves too much accounted for, never too little, and nothing that a recount does
+not set right. Not promised: that a corrupt entry is kept. One that is too large, or for which the disk has no room, is
+removed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import stat
+import time
+from itertools import groupby
+from typing import Final, NamedTuple
+
+from lockcache.filestream.accounting import Slot, UsagePage, quarantined_files
+from lockcache.filestream.directory import CacheDirectory
+from lockcache.filestream.disk import Layout, QuarantinedName, make_folder
+from lockcache.filestream.entry import remove_locked
+
+__all__ = [
+    "Quarantined",
+    "empty_quarantine",
+    "list_quarantine",
+    "make_place",
+    "measure_quarantine",
+    "quarantine_locked",
+    "trim_quarantine",
+]
+
+#: Enough to see a pattern in; and inodes, names to list at each recount, lines in `ls`.
+MOST_ENTRIES: Final = 64
+MOST_BYTES: Final = 256 << 20
+#: Of the cap.
+SHARE_DIVISOR: Final = 16
+
+_OPEN_DIRECTORY: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW
+_DISK_FULL: Final = (errno.ENOSPC, errno.EDQUOT)
+
+
+class Quarantined(NamedTuple):
+    """One entry in quarantine."""
+
+    name: QuarantinedName
+    #: Payload and record file.
+    size_bytes: int
+
+
+def list_quarantine(layout: Layout) -> list[Quarantined]:
+    """What is in quarantine, oldest first."""
+    files = sorted(quarantined_files(layout))
+    return [
+        Quarantined(name, sum(size for _, size in each))
+        for name, each in groupby(files, key=lambda file: file[0]._replace(is_record=False))
+    ]
+
+
+def measure_quarantine(layout: Layout) -> Slot:
+    """Bytes and entries in quarantine."""
+    found = list_quarantine(layout)
+    return Slot(sum(each.size_bytes for each in found), len(found))
+
+
+def make_place(directory: CacheDirectory, size_bytes: int) -> bool:
+    """Drop the oldest so that so many bytes more are within bounds; whether they can be.
+
+    Requires: no lock. Others may come in between; then the bounds are exceeded until the next, the cap is not.
+    """
+    most = _most_bytes(directory.policy.current().entries_limit_bytes) - size_bytes
+    if most < 0:
+        return False
+    _trim(directory, most, MOST_ENTRIES - 1)
+    return True
+
+
+def trim_quarantine(directory: CacheDirectory, limit_bytes: int | None) -> None:
+    """Drop the oldest until the rest is within the bounds that go with a cap. Requires: no lock."""
+    _trim(directory, _most_bytes(limit_bytes), MOST_ENTRIES)
+
+
+def empty_quarantine(directory: CacheDirectory, *, waits: bool = False) -> None:
+    """Drop everything, but for what is of busy shards, or of those that stay busy. Requires: no lock."""
+    _trim(directory, 0, 0, waits=waits)
+    with contextlib.suppress(OSError):  # not there; not empty: an operator's notes, or what came just now
+        os.rmdir(directory.layout.quarantine)
+
+
+def quarantine_locked(directory: CacheDirectory, usage: UsagePage, name: str, wrong: str) -> str | None:
+    """Move an entry and its record into quarantine; its path there, or ``None`` if it was removed.
+
+    Removed is what a full disk has no room for, and an empty directory. Raises :class:`OSError` if neither can be done:
+    something else is where the quarantine should be, or a directory with something in it is in place of the entry. Then
+    all is as it was. Requires: shard lock, and :func:`make_place`.
+    """
+    path = directory.layout.entry(name)
+    if stat.S_ISDIR(os.lstat(path).st_mode):
+        os.rmdir(path)  # moved, what is in it would be counted and bounded by nobody
+        return None
+    try:
+        return _move_locked(directory.layout, usage, name, wrong)
+    except OSError as error:
+        if error.errno not in _DISK_FULL:
+            raise
+        if not remove_locked(directory.layout, usage, name):
+            raise
+        return None
+
+
+def _move_locked(layout: Layout, usage: UsagePage, name: str, wrong: str) -> str:
+    path, moved = layout.entry(name), QuarantinedName(_now(), name, wrong)
+    make_folder(layout.quarantine)
+    # Held open: what is put in its place from here on changes nothing.
+    folder = os.open(layout.quarantine, _OPEN_DIRECTORY)
+    try:
+        # Only what counted as an entry is counted out.
+        counted = stat.S_ISREG(os.lstat(path).st_mode)
+        # The payload first: a corrupt one without a record would be served as one of cuda.core's.
+        os.rename(path, str(moved), dst_dir_fd=folder)
+        _move_record_locked(layout, usage, moved, folder)
+    finally:
+        os.close(folder)
+    if counted:
+        usage.add_locked(moved.shard, 0, -1)
+    return f"{layout.quarantine}/{moved}"
+
+
+def _move_record_locked(layout: Layout, usage: UsagePage, moved: QuarantinedName, folder: int) -> None:
+    record = layout.record(moved.entry)
+    try:
+        os.rename(record, str(moved._replace(is_record=True)), dst_dir_fd=folder)
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    except OSError:
+        # The disk is full. Nothing may be left that a next entry of this name would be taken together with.
+        _unlink_locked(usage, moved.shard, record)
+
+
+def _trim(directory: CacheDirectory, most_bytes: int, most_entries: int, *, waits: bool = False) -> None:
+    found = list_quarantine(directory.layout)
+    held, entries = sum(each.size_bytes for each in found), len(found)
+    for each in found:
+        if held <= most_bytes and entries <= most_entries:
+            return
+        if _drop(directory, each.name, waits=waits):
+            held -= each.size_bytes
+            entries -= 1
+
+
+def _drop(directory: CacheDirectory, name: QuarantinedName, *, waits: bool) -> bool:
+    """Remove one, unless its shard is busy."""
+    usage, lock = directory.usage(), directory.locks[name.shard]
+    try:
+        lock.acquire(lock.timeout_seconds if waits else 0.0)
+    except OSError:
+        return False  # busy; or no inode or descriptor left for a lock file, which is as good as busy
+    try:
+        folder = os.open(directory.layout.quarantine, _OPEN_DIRECTORY)
+        try:
+            for each in (name, name._replace(is_record=True)):
+                _unlink_locked(usage, name.shard, str(each), folder)
+        finally:
+            os.close(folder)
+    except FileNotFoundError:
+        return True  # another process was faster, and removed all of it
+    finally:
+        lock.release()
+    return True
+
+
+def _unlink_locked(usage: UsagePage, shard: int, path: str, folder: int | None = None) -> None:
+    try:
+        status = os.stat(path, dir_fd=folder, follow_symlinks=False)
+        os.unlink(path, dir_fd=folder)
+    except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+        return  # another process was faster; or somebody's directory, which is none of ours
+    if stat.S_ISREG(status.st_mode):
+        usage.add_locked(shard, -status.st_size, 0)
+
+
+def _most_bytes(limit_bytes: int | None) -> int:
+    return MOST_BYTES if limit_bytes is None else min(MOST_BYTES, max(0, limit_bytes) // SHARE_DIVISOR)
+
+
+def _now() -> str:
+    seconds, nanoseconds = divmod(time.time_ns(), 10**9)
+    return f"{time.strftime('%Y%m%dT%H%M%S', time.gmtime(seconds))}.{nanoseconds:09d}Z"

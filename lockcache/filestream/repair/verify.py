@@ -1,0 +1,344 @@
+"""Verifying what is on disk: every byte of an entry against its record, without anybody having asked for it.
+
+Keeps invariant 1 ahead of its readers: what is corrupt is found before a job misses it, and, with ``repair``, moved
+into :mod:`.quarantine`. Looking is no use of an entry: it is opened with O_NOATIME. Where that is refused (an entry of
+another owner, and we are not root) reading it would count as a use, so it is passed over, unless its file system states
+no uses or the caller allows it.
+
+No false alarm: bytes are read without a lock, piece by piece, and that an entry is corrupt counts only if, under its
+shard's lock, the file that was read is still the one under that name and its record is still the one that was read. An
+entry that was replaced, evicted or half published meanwhile is looked at again. Where no lock can be had (a read-only
+directory) two looks have to agree. Not promised: that what is whole now stays so.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+import time
+from collections.abc import Generator, Iterator
+from hashlib import sha256
+from typing import Final, NamedTuple
+
+from lockcache.filestream.accounting import UsagePage
+from lockcache.filestream.directory import CacheDirectory
+from lockcache.filestream.disk import Layout, is_entry_file, refuse_symlink
+from lockcache.filestream.entry import (
+    WRONG,
+    KeyRing,
+    digest_payload,
+    is_of_another_version,
+    is_signed,
+    judge_entry,
+    needs_payload,
+    read_records,
+    remove_locked,
+)
+from lockcache.filestream.repair.quarantine import make_place, quarantine_locked
+
+__all__ = [
+    "CORRUPT",
+    "PASSED_OVER",
+    "UNREADABLE",
+    "UNVERIFIED",
+    "WHOLE",
+    "Verdict",
+    "entry_names",
+    "verify_entry",
+    "verify_in_steps",
+    "verify_shard",
+]
+
+#: Exactly what some writer stored under that name.
+WHOLE: Final = "whole"
+#: Without a record (cuda.core's own), or with one of a newer version: readable, and there is nothing to judge it by.
+UNVERIFIED: Final = "unverified"
+#: Not what any writer stored there. Never served.
+CORRUPT: Final = "corrupt"
+#: The disk or file server does not give its bytes. Never served while that lasts.
+UNREADABLE: Final = "unreadable"
+#: Not looked at: reading it would count as a use, or it was replaced each time.
+PASSED_OVER: Final = "passed over"
+
+_NEWER: Final = "stored by a newer version of lockcache"
+
+_FLAGS: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+_NOATIME: Final[int] = getattr(os, "O_NOATIME", 0)
+_NAME_ONLY: Final[int] = getattr(os, "O_PATH", 0) | os.O_CLOEXEC | os.O_NOFOLLOW
+_OPEN_DIRECTORY: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW
+_STATES_NO_USES: Final[int] = getattr(os, "ST_NOATIME", 0) | os.ST_RDONLY
+
+# A writer in a loop replaces an entry every 100 us; to be caught in the middle of a publish that often is no accident.
+_ATTEMPTS: Final = 5
+# A publish takes some 100 us, so a second look after this long meets another state.
+_PAUSE_SECONDS: Final = 0.01
+
+# Ours, and no news of the entry.
+_OUT_OF_RESOURCES: Final = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
+# Replaced or removed while we look, or a shard that is.
+_GONE: Final = (errno.ESTALE, errno.ENOENT, errno.ENOTDIR)
+
+
+class Verdict(NamedTuple):
+    """What was found of one entry, and what was done about it."""
+
+    name: str
+    #: One of the states above.
+    state: str
+    size_bytes: int = 0
+    #: For corrupt ones a word of :data:`.entry.verdict.WRONG`; else why there is no verdict.
+    why: str = ""
+    #: Where a corrupt entry was moved.
+    moved_to: str = ""
+    #: Whether it is gone from ``entries/``: moved, or removed where it could not be kept.
+    is_repaired: bool = False
+    #: Why it could not be repaired.
+    error: str = ""
+
+    @property
+    def in_words(self) -> str:
+        """What is wrong, for people."""
+        return WRONG.get(self.why, self.why)
+
+
+def entry_names(layout: Layout, shard: int) -> list[str]:
+    """Everything under an entry's name in one shard, whatever it is, in order. Raises :class:`OSError`."""
+    refuse_symlink(layout.entries)
+    try:
+        fd = os.open(layout.entry_shard(shard), _OPEN_DIRECTORY)
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    try:
+        return sorted(f"{shard:02x}{file}" for file in os.listdir(fd) if is_entry_file(file))
+    finally:
+        os.close(fd)
+
+
+def verify_shard(
+    directory: CacheDirectory,
+    shard: int,
+    *,
+    repair: bool = False,
+    may_use: bool = False,
+    keys: KeyRing | None = None,
+) -> Iterator[Verdict]:
+    """A verdict for each entry of a shard that is still there when its turn comes."""
+    for name in entry_names(directory.layout, shard):
+        verdict = verify_entry(directory, name, repair=repair, may_use=may_use, keys=keys)
+        if verdict is not None:
+            yield verdict
+
+
+def verify_entry(
+    directory: CacheDirectory,
+    name: str,
+    *,
+    repair: bool = False,
+    may_use: bool = False,
+    keys: KeyRing | None = None,
+) -> Verdict | None:
+    """The verdict on one entry; ``None`` if there is none under this name.
+
+    With ``repair`` a corrupt one is moved into quarantine. With ``keys`` signatures are verified; without, entries that
+    are signed are not. With ``may_use`` entries of others are read even where that
+    counts as a use. Raises :class:`OSError` only for what is no news of the entry (no descriptors left).
+    """
+    steps = verify_in_steps(directory, name, repair=repair, may_use=may_use, keys=keys)
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            verdict: Verdict | None = end.value
+            return verdict
+
+
+def verify_in_steps(
+    directory: CacheDirectory,
+    name: str,
+    *,
+    repair: bool = False,
+    may_use: bool = False,
+    keys: KeyRing | None = None,
+) -> Generator[int, None, Verdict | None]:
+    """As :func:`verify_entry`, for whoever has a rate to keep: yields the bytes that each step read.
+
+    May be closed, or left alone for a while, between steps: no lock is held then, only the entry is open.
+    """
+    suspected: object = None
+    for _ in range(_ATTEMPTS):
+        try:
+            entry = _OpenEntry(directory.layout, name, may_use=may_use, keys=keys)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            if error.errno not in _GONE:
+                raise
+            continue
+        try:
+            found = yield from entry.look()
+            if found.state in (WHOLE, PASSED_OVER):
+                return found
+            verdict = _confirm(directory, entry, found, suspected, repair=repair)
+            if verdict is not None:
+                return verdict
+            suspected = entry.inode, found
+        except OSError as error:
+            if error.errno not in _GONE:
+                raise
+        finally:
+            entry.close()
+    return Verdict(name, PASSED_OVER, why="replaced each time that it was looked at")
+
+
+def _confirm(
+    directory: CacheDirectory, entry: _OpenEntry, found: Verdict, suspected: object, *, repair: bool
+) -> Verdict | None:
+    """``found``, if it still holds, and repaired if wanted; ``None`` to look again."""
+    if found.state != CORRUPT:
+        # Needs no lock: a payload never stands under its name before its record does.
+        return found if entry.is_as_it_was() else None
+    usage = directory.usage() if repair else None
+    may_keep = usage is not None and make_place(
+        directory, found.size_bytes + _record_bytes(directory.layout, found.name)
+    )
+    lock = directory.locks[int(found.name[:2], 16)]
+    try:
+        lock.acquire(lock.timeout_seconds)
+    except OSError as error:
+        if not entry.is_as_it_was() or suspected != (entry.inode, found):
+            time.sleep(_PAUSE_SECONDS)
+            return None
+        return found._replace(error=str(error) if repair else "")
+    try:
+        if not entry.is_as_it_was():
+            return None
+        return found if usage is None else _repair_locked(directory, usage, found, may_keep=may_keep)
+    finally:
+        lock.release()
+
+
+def _repair_locked(directory: CacheDirectory, usage: UsagePage, found: Verdict, *, may_keep: bool) -> Verdict:
+    """Requires: shard lock."""
+    try:
+        if may_keep:
+            moved_to = quarantine_locked(directory, usage, found.name, found.why)
+            return found._replace(moved_to=moved_to or "", is_repaired=True)
+        return found._replace(is_repaired=remove_locked(directory.layout, usage, found.name))
+    except OSError as error:
+        return found._replace(error=str(error))
+
+
+def _record_bytes(layout: Layout, name: str) -> int:
+    try:
+        return os.lstat(layout.record(name)).st_size
+    except (FileNotFoundError, NotADirectoryError):
+        return 0
+
+
+class _OpenEntry:
+    """An entry's file, held open: its inode is nobody else's for as long."""
+
+    __slots__ = ("_error", "_fd", "_keys", "_layout", "_name", "_path", "_records", "_refusal", "_size", "inode")
+
+    def __init__(self, layout: Layout, name: str, *, may_use: bool, keys: KeyRing | None = None) -> None:
+        """Raises :class:`FileNotFoundError` if there is none, and what is no news of it."""
+        self._keys = keys
+        self._layout, self._name, self._path = layout, name, layout.entry(name)
+        self._error = self._refusal = ""
+        self._records: list[bytes] = []
+        self._size = self.inode = 0
+        self._fd = self._open(may_use)
+
+    def look(self) -> Generator[int, None, Verdict]:
+        """What it is, as far as can be told without a lock. Yields the bytes that each step read.
+
+        Raises :class:`OSError` for what calls for another look (ESTALE), and what is no news of it.
+        """
+        if self._fd < 0:
+            return Verdict(self._name, UNREADABLE, why=self._error)
+        status = os.fstat(self._fd)
+        self.inode, self._size = status.st_ino, status.st_size
+        if not stat.S_ISREG(status.st_mode):
+            return Verdict(self._name, CORRUPT, why="foreign")
+        if self._error:
+            return Verdict(self._name, UNREADABLE, self._size, self._error)
+        if self._refusal:
+            return Verdict(self._name, PASSED_OVER, self._size, self._refusal)
+        try:
+            return (yield from self._look_inside())
+        except OSError as error:
+            if error.errno in _GONE or error.errno in _OUT_OF_RESOURCES:
+                raise
+            return Verdict(self._name, UNREADABLE, self._size, str(error.strerror))
+
+    def is_as_it_was(self) -> bool:
+        """Whether the name still leads to this file, and its record is what was read."""
+        if self._fd < 0:
+            return True
+        try:
+            now, here = os.lstat(self._path), os.fstat(self._fd)
+            if not os.path.samestat(now, here) or here.st_size != self._size:
+                return False
+            return not self._records or read_records(self._layout, self._fd, self._name) == self._records
+        except OSError as error:
+            if error.errno in _GONE:
+                return False
+            raise
+
+    def close(self) -> None:
+        """Let go of it."""
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+    def _look_inside(self) -> Generator[int, None, Verdict]:
+        self._records = records = read_records(self._layout, self._fd, self._name)
+        if self._keys is not None and any(map(is_signed, records)):
+            return (yield from self._look_at_signature(self._keys))
+        digest = b""
+        if needs_payload(records, self._size):
+            digest = yield from digest_payload(self._fd, self._size)
+        wrong = judge_entry(records, self._name, self._size, digest)
+        if not wrong:
+            why = "not signed, so not served where keys are" if self._keys is not None else ""
+            return Verdict(self._name, WHOLE if records and not why else UNVERIFIED, self._size, why)
+        if wrong == "record" and is_of_another_version(records, self._name, digest):
+            return Verdict(self._name, UNVERIFIED, self._size, _why_unverified(records))
+        return Verdict(self._name, CORRUPT, self._size, wrong)
+
+    def _look_at_signature(self, keys: KeyRing) -> Generator[int, None, Verdict]:
+        digest = yield from digest_payload(self._fd, self._size, sha256)
+        if any(keys.binds(blob, self._name, digest) for blob in self._records):
+            return Verdict(self._name, WHOLE, self._size)
+        if any(map(keys.knows, self._records)):
+            return Verdict(self._name, CORRUPT, self._size, "digest")
+        return Verdict(self._name, UNVERIFIED, self._size, "signed with a key that is not here")
+
+    def _open(self, may_use: bool) -> int:
+        try:
+            return os.open(self._path, _FLAGS | _NOATIME)
+        except NotADirectoryError as error:
+            raise FileNotFoundError(*error.args) from error
+        except OSError as error:
+            if error.errno in (*_OUT_OF_RESOURCES, *_GONE):
+                raise
+            if error.errno == errno.EPERM and _NOATIME:
+                return self._open_as_a_user(may_use)
+            self._error = str(error.strerror)
+        try:
+            return os.open(self._path, _NAME_ONLY)  # a symlink, say; or nothing can be told of it
+        except FileNotFoundError:
+            raise
+        except OSError:
+            return -1
+
+    def _open_as_a_user(self, may_use: bool) -> int:
+        fd = os.open(self._path, _FLAGS)
+        if not may_use and not os.fstatvfs(fd).f_flag & _STATES_NO_USES:
+            self._refusal = f"belongs to uid {os.fstat(fd).st_uid}: reading it would count as a use of it"
+        return fd
+
+
+def _why_unverified(records: list[bytes]) -> str:
+    return "signed: only who has the key can tell" if any(map(is_signed, records)) else _NEWER

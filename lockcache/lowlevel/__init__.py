@@ -1,0 +1,108 @@
+"""The documented parts of the file-stream store, for programs that inspect, keep or repair cache directories.
+
+Programs that only cache use :mod:`lockcache`. What is here is what ``lockcache-daemon`` and the command ``lockcache``
+are built on, by the action that it is for:
+
+- **directories**: ``Layout`` makes every path, ``CacheDirectory`` opens one (locks, accounting, policy); ``is_cache``,
+  ``check_directory``, ``entry_name``, ``SHARDS``
+- **policy**: ``Policy``, ``PolicyFile``, ``Priority``, ``PRIORITIES``; a running daemon: ``keeper_of``, ``read_status``
+- **list** names and sizes: ``all_entries``, ``scan_shard``, ``count_shard``, ``find_entry``, ``find_names``, ``Found``,
+  ``last_use_ns``, and by a filter ``Selection``, ``select_entries``
+- **inspect** one entry without using it: ``describe_entry``, ``Described``, ``read_entry``, ``Prices``
+- **measure** what the disk holds, and **account**: ``measured``, ``measure_shard``, ``measure_quarantine``, ``staged``,
+  ``accounted``, ``find_drift``, ``Slot``, ``Counters``, ``read_counters``
+- **choose** and **evict**: ``sweep``, ``Goal``, ``choose_victims``, ``remove_victims``, ``choose_selected``,
+  ``evict_selected``, ``Evicted``
+- **verify** and **repair**: ``verify_in_steps``, ``Verdict``, ``recount_shard``, ``recount_all``, ``reap``, ``Repair``
+
+Keeps the invariants of ``docs/design.md``, whoever calls: what is removed here is removed under its shard's lock, after
+a second look, and accounted for. Not promised yet: that names and signatures stay as they are from one minor version to
+the next; CHANGELOG says what changes.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lockcache.doors import door
+
+if TYPE_CHECKING:
+    from lockcache.filestream import (
+        PRIORITIES as PRIORITIES,
+        CacheDirectory as CacheDirectory,
+        Policy as Policy,
+        PolicyFile as PolicyFile,
+        Priority as Priority,
+        is_cache as is_cache,
+        keeper_of as keeper_of,
+        read_status as read_status,
+    )
+    from lockcache.filestream.accounting import (
+        Counters as Counters,
+        Found as Found,
+        Slot as Slot,
+        accounted as accounted,
+        count_shard as count_shard,
+        find_drift as find_drift,
+        measure_shard as measure_shard,
+        measured as measured,
+        read_counters as read_counters,
+        scan_shard as scan_shard,
+        staged as staged,
+    )
+    from lockcache.filestream.disk import (
+        SHARDS as SHARDS,
+        Layout as Layout,
+        check_directory as check_directory,
+        entry_name as entry_name,
+        last_use_ns as last_use_ns,
+    )
+    from lockcache.filestream.entry import (
+        Described as Described,
+        Prices as Prices,
+        describe_entry as describe_entry,
+        find_entry as find_entry,
+        find_names as find_names,
+        read_entry as read_entry,
+    )
+    from lockcache.filestream.eviction import (
+        Evicted as Evicted,
+        Goal as Goal,
+        Selection as Selection,
+        all_entries as all_entries,
+        choose_selected as choose_selected,
+        choose_victims as choose_victims,
+        evict_selected as evict_selected,
+        remove_victims as remove_victims,
+        select_entries as select_entries,
+        sweep as sweep,
+    )
+    from lockcache.filestream.repair import (
+        Repair as Repair,
+        Verdict as Verdict,
+        measure_quarantine as measure_quarantine,
+        reap as reap,
+        recount_all as recount_all,
+        recount_shard as recount_shard,
+        verify_in_steps as verify_in_steps,
+    )
+
+__getattr__, __dir__ = door(
+    __name__,
+    {
+        "lockcache.filestream": "CacheDirectory PRIORITIES Policy PolicyFile Priority is_cache keeper_of read_status",
+        "lockcache.filestream.accounting": (
+            "Counters Found Slot accounted count_shard find_drift measure_shard measured read_counters scan_shard "
+            "staged"
+        ),
+        "lockcache.filestream.disk": "Layout SHARDS check_directory entry_name last_use_ns",
+        "lockcache.filestream.entry": "Described Prices describe_entry find_entry find_names read_entry",
+        "lockcache.filestream.eviction": (
+            "Evicted Goal Selection all_entries choose_selected choose_victims evict_selected remove_victims "
+            "select_entries sweep"
+        ),
+        "lockcache.filestream.repair": (
+            "Repair Verdict measure_quarantine reap recount_all recount_shard verify_in_steps"
+        ),
+    },
+)

@@ -1,0 +1,98 @@
+"""``lockcache-stress bench``: this cache beside others, in one run, and what must hold."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Final
+
+from lockcache_stress.bench import (
+    big_values,
+    curves,
+    daemon_idle,
+    daemon_million,
+    daemon_sweep,
+    damage,
+    herd,
+    hit,
+    importing,
+    kills,
+    miss,
+    opening,
+    overshoot,
+    program_hit,
+    put,
+    put_full,
+    syscalls,
+)
+from lockcache_stress.bench.base import Bench, Line
+from lockcache_stress.bench.daemon_beside import Daemons
+from lockcache_stress.trouble import open_workspace
+
+__all__ = ["CURVES", "MEASUREMENTS", "run_bench"]
+
+#: By the names that the command line takes, in the order in which they run.
+MEASUREMENTS: Final[dict[str, Callable[[Bench], list[Line]]]] = {
+    "hit": hit.measure,
+    "program-hit": program_hit.measure,
+    "miss": miss.measure,
+    "put": put.measure,
+    "put-full": put_full.measure,
+    "open": opening.measure,
+    "overshoot": overshoot.measure,
+    "herd": herd.measure,
+    "import": importing.measure,
+    "damage": damage.measure,
+    "syscalls": syscalls.measure,
+    "big-values": big_values.measure,
+    "daemon-idle": daemon_idle.measure,
+    "daemon-sweep": daemon_sweep.measure,
+    "kills": kills.measure,
+    "daemon-million": daemon_million.measure,
+    "curve-entries": curves.measure_entries,
+    "curve-processes": curves.measure_processes,
+}
+#: Those that take so long that they are run only when asked for.
+CURVES: Final = ("curve-entries", "curve-processes")
+
+
+def run_bench(
+    names: Sequence[str],
+    directory: str | None,
+    *,
+    quick: bool,
+    show: Callable[[str, float, str], None],
+    keep: str | None = None,
+    with_daemon: bool = False,
+) -> list[Line]:
+    """Run these measurements under ``directory`` (temporary: the default), and remove what they made.
+
+    What takes long to make stays under ``keep``. ``with_daemon``: a ``lockcache-daemon`` runs on every directory
+    of ours meanwhile (but for the curves, and where a daemon is what is measured).
+    """
+    lines: list[Line] = []
+    for name in names:
+        with open_workspace(None, parent=directory) as space:
+            with Daemons(space.control) as daemons:
+                bench = Bench(
+                    space.cache,
+                    quick,
+                    partial(show, name),
+                    keep,
+                    daemons if with_daemon else None,
+                    may_mount=directory is None,
+                )
+                found = MEASUREMENTS[name](bench)
+            if daemons.attended:
+                found.append(daemons.line(name))
+        # Asked at once, before the next measurement makes a load of its own.
+        lines += map(_with_load, found)
+        show(name, 1.0, "")
+    return lines
+
+
+def _with_load(line: Line) -> Line:
+    """A bar of time that was missed says how busy the machine was: it may not be our doing."""
+    return replace(line, load=os.getloadavg()[0]) if line.is_time and not line.ok else line

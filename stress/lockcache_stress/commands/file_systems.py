@@ -1,0 +1,147 @@
+"""``lockcache-stress filesystems``, with click."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import click
+
+from lockcache_stress.commands.options import IF_POSSIBLE, JSON, SECONDS, SEED, choose_seed, reporting
+from lockcache_stress.errors import UnusableError
+from lockcache_stress.experiments import FILE_SYSTEMS, Tried, try_on
+from lockcache_stress.report import (
+    Files,
+    Grid,
+    GridRow,
+    Ran,
+    Tabled,
+    Written,
+    finishing,
+    print_json,
+    print_tabled,
+    showing,
+)
+from lockcache_stress.run import Check, Outcome
+from lockcache_stress.scenarios import BYTE_SCENARIOS
+
+__all__ = ["filesystems_command"]
+
+_SCENARIOS: Final = {scenario.name: scenario for scenario in BYTE_SCENARIOS}
+_COUNTED: Final = ("operations", "hits", "torn", "stale", "foreign")
+
+
+@click.command("filesystems", short_help="the byte scenarios on ext4, xfs, btrfs, tmpfs and overlayfs")
+@click.argument("names", nargs=-1, type=click.Choice(list(FILE_SYSTEMS)))
+@click.option("--scenario", "chosen", multiple=True, type=click.Choice(list(_SCENARIOS)), help="Only this. [all]")
+@click.option("--seconds", type=SECONDS, default=60.0, show_default=True, help="For all of them.")
+@IF_POSSIBLE
+@SEED
+@JSON
+@reporting
+def filesystems_command(
+    names: tuple[str, ...],
+    chosen: tuple[str, ...],
+    seconds: float,
+    if_possible: bool,
+    seed: int | None,
+    as_json: bool,
+    report: str | None,
+    junit: str | None,
+) -> int:
+    """Mount each file system from an image of its own (root only) and run the byte scenarios on it, sharing --seconds.
+
+    NAMES are the file systems; all by default. One that cannot be had here is skipped, with the reason.
+
+    \b
+    lockcache-stress filesystems xfs --scenario same-key --seconds 10
+    lockcache-stress filesystems --seconds 600 --report disks.html --junit disks.xml
+    """
+    files, seed = Files(report, junit), choose_seed(seed)
+    wanted, scenarios = list(dict.fromkeys(names)) or list(FILE_SYSTEMS), list(dict.fromkeys(chosen)) or [*_SCENARIOS]
+    each_seconds = seconds / len(wanted) / len(scenarios)
+    tried: dict[str, Tried] = {}
+
+    def tell(written: Written) -> None:
+        if as_json:
+            print_json({"ok": written.ok, "file_systems": {name: each.as_json() for name, each in tried.items()}})
+        else:
+            print_tabled(written)
+
+    def done() -> str:
+        return f"{sum(len(each.outcomes) for each in tried.values())} scenarios"
+
+    make = _Making(tried, scenarios, each_seconds, seed)
+    with finishing(make, tell, files, done, as_json=as_json) as finished, showing() as show:
+        for name in wanted:
+            tried[name] = Tried()
+            try_on(name, [_SCENARIOS[each] for each in scenarios], each_seconds, seed, tried[name], show)
+    if not make().runs and not if_possible:
+        raise UnusableError(f"filesystems cannot be run here: {tried[wanted[0]].skipped}")
+    return finished.code
+
+
+class _Making:
+    """Makes what is written of what was tried by then: a suite for each file system, and each run that failed."""
+
+    def __init__(self, tried: Mapping[str, Tried], scenarios: Sequence[str], seconds: float, seed: int) -> None:
+        self._tried, self._scenarios = tried, scenarios
+        self._seconds, self._seed = seconds, seed
+
+    def __call__(self) -> Written:
+        runs = []
+        for name, each in self._tried.items():
+            if each.outcomes:
+                runs.append(Ran(_told(name, each, self._seed), self._replay(name, self._scenarios)))
+            runs += [
+                Ran(found, self._replay(name, [found.name]), place=name) for found in each.outcomes if not found.ok
+            ]
+        skipped = [(name, each.skipped) for name, each in self._tried.items() if each.skipped is not None]
+        return Written("lockcache-stress filesystems", runs, {}, skipped, grids=[self._grid()] if runs else [])
+
+    def _replay(self, name: str, scenarios: Sequence[str]) -> list[str]:
+        """Each scenario as long as it was here, on this file system alone."""
+        words = ["lockcache-stress", "filesystems", name]
+        if len(scenarios) < len(_SCENARIOS):
+            words += [word for each in scenarios for word in ("--scenario", each)]
+        return [*words, "--seconds", f"{self._seconds * len(scenarios):g}", "--seed", str(self._seed)]
+
+    def _grid(self) -> Grid:
+        rows = []
+        for scenario in self._scenarios:
+            found = [_find(each, scenario) for each in self._tried.values()]
+            ok = all(outcome is None or outcome.ok for outcome in found)
+            rows.append(GridRow([scenario, *map(_cell, found)], ok))
+        title = "the byte scenarios on each file system: operations"
+        return Grid(title, ["scenario", *self._tried], rows, judges_rows=False)
+
+
+def _told(name: str, tried: Tried, seed: int) -> Tabled:
+    found = tried.outcomes
+    sums = [f"{sum(outcome.totals[counted] for outcome in found):,}" for counted in _COUNTED]
+    deaths = sum(len(outcome.deaths) for outcome in found)
+    return Tabled(
+        name=name,
+        title=f"{name}: {len(found)} scenarios, seed {seed}",
+        lines=[Check(outcome.name, _value(outcome), "ok", outcome.ok) for outcome in found],
+        numbers={"skipped": tried.skipped, "scenarios": [outcome.as_json() for outcome in found]},
+        counts=[*sums, str(deaths)],
+    )
+
+
+def _value(outcome: Outcome) -> str:
+    if outcome.ok:
+        return f"ok, {outcome.totals['operations']:,} operations"
+    wrong = [f"{check.name} is {check.value}, must be {check.must}" for check in outcome.checks() if not check.ok]
+    return "; ".join(wrong)
+
+
+def _find(tried: Tried, scenario: str) -> Outcome | None:
+    return next((outcome for outcome in tried.outcomes if outcome.name == scenario), None)
+
+
+def _cell(outcome: Outcome | None) -> str:
+    """Empty for what did not run."""
+    if outcome is None:
+        return "--"
+    return f"ok {outcome.totals['operations']:,}" if outcome.ok else "NO"

@@ -1,0 +1,103 @@
+"""``lockcache-stress kill-table``, with click."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import click
+
+from lockcache_stress.commands.options import JSON, reporting
+from lockcache_stress.experiments.kill_table import ACTIONS, OTHERS, Row, as_markdown, make_rows
+from lockcache_stress.report import (
+    Files,
+    Grid,
+    GridRow,
+    Ran,
+    Tabled,
+    Written,
+    finishing,
+    print_json,
+    print_tabled,
+    showing,
+)
+from lockcache_stress.run import Check
+
+__all__ = ["kill_table_command"]
+
+
+@click.command("kill-table", short_help="SIGKILL at every step of put, evict, recount, lease, sweep: what survives?")
+@click.argument("names", nargs=-1, type=click.Choice(list(ACTIONS)))
+@click.option("--markdown", "as_text", is_flag=True, help="Print the page that is in the documents.")
+@JSON
+@reporting
+def kill_table_command(
+    names: tuple[str, ...], as_text: bool, as_json: bool, report: str | None, junit: str | None
+) -> int:
+    """Die in front of every call to the operating system, one death after the other, and look at what is left.
+
+    NAMES are the actions; all by default. Exit code 1 if after any death something torn is served, the accounting is
+    too low, the next process is hindered, or one recount does not mend all.
+
+    \b
+    lockcache-stress kill-table put evict
+    lockcache-stress kill-table --report deaths.html --junit deaths.xml
+    lockcache-stress kill-table --markdown > docs/kill-table.md
+    """
+    if as_text and as_json:
+        raise click.UsageError("--markdown and --json exclude each other")
+    files = Files(report, junit)
+    rows: list[Row] = []
+    replay = ["lockcache-stress", "kill-table", *names]
+
+    def make() -> Written:
+        return Written("lockcache-stress kill-table", [Ran(_told(rows), replay)] if rows else [], {})
+
+    def tell(written: Written) -> None:
+        if as_json:
+            print_json([row.as_json() for row in rows])
+        elif as_text:
+            print(as_markdown(rows), end="")
+        else:
+            print_tabled(written)
+
+    quiet = as_json or as_text
+    with finishing(make, tell, files, lambda: f"{len(rows)} deaths", as_json=quiet) as finished, showing() as show:
+        rows.extend(make_rows(names or tuple(ACTIONS), lambda name, done: show(name, 0.0, f"{done} deaths")))
+    return finished.code
+
+
+def _told(rows: Sequence[Row]) -> Tabled:
+    """The deaths as a verdict: two checks for each action, and a table of all."""
+    lines = []
+    for action in dict.fromkeys(row.action for row in rows):
+        mine = [row for row in rows if row.action == action]
+        wrong = sum(not row.ok for row in mine)
+        lines += [Check(f"{action}: deaths", f"{len(mine):,}"), Check(f"{action}: wrong", f"{wrong:,}", "0", not wrong)]
+    return Tabled(
+        name="kill-table",
+        title=f"kill-table: {len(rows)} deaths",
+        lines=lines,
+        numbers={"deaths": [row.as_json() for row in rows]},
+        counts=[f"{len(rows):,}"],
+        grids=[_grid(rows)],
+        findings=[{"error": _words(row)} for row in rows if not row.ok],
+    )
+
+
+def _words(row: Row) -> str:
+    return f"{row.action}, death {row.number}, in front of {row.step}: {'; '.join(row.left.wrong)}"
+
+
+def _grid(rows: Sequence[Row]) -> Grid:
+    columns = ["action", "#", "died in front of", "entry", "others", "staged", "leases", "page"]
+    has_wrong = any(not row.ok for row in rows)
+    lines = [GridRow([*_cells(row), *(["; ".join(row.left.wrong)] if has_wrong else [])], row.ok) for row in rows]
+    columns += ["wrong"] if has_wrong else []
+    return Grid("what survives a SIGKILL in front of each step", columns, lines)
+
+
+def _cells(row: Row) -> list[str]:
+    left = row.left
+    page = f"{left.surplus_bytes:+,}" if left.surplus_bytes else "exact"
+    counts = [f"{left.others}/{len(OTHERS)}", str(left.staged), str(left.leases), page]
+    return [row.action, str(row.number), row.step, left.entry, *counts]

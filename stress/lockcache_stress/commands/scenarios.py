@@ -1,0 +1,198 @@
+"""The commands and their options, with click. Needs the ``cli`` extra."""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from typing import Any, Final
+
+import click
+
+from lockcache.cli.signals import give_up_stdout
+from lockcache.errors import LockcacheError
+from lockcache_stress.commands.bench import bench_command
+from lockcache_stress.commands.bugs import bugs_command
+from lockcache_stress.commands.file_systems import filesystems_command
+from lockcache_stress.commands.kill_table import kill_table_command
+from lockcache_stress.commands.options import JSON, MOST_PROCESSES, SEED, choose_seed, common, reporting
+from lockcache_stress.commands.power_cut import power_cut_command
+from lockcache_stress.commands.simulate import simulate_command
+from lockcache_stress.errors import UnusableError
+from lockcache_stress.experiments.herd import HerdOptions, run_herd
+from lockcache_stress.gpu import has_nvrtc
+from lockcache_stress.plan import Scenario
+from lockcache_stress.report import Files, Finished, finish_all, finish_one, replay_line, showing
+from lockcache_stress.run import Options, Show, Told, run_bytes, run_nvrtc
+from lockcache_stress.scenarios import BYTE_SCENARIOS, NVRTC_STEP, TROUBLE_SCENARIOS
+from lockcache_stress.trouble import HERD_FAULTS
+
+__all__ = ["run_command_line"]
+
+_DISK_FULL: Final = (errno.ENOSPC, errno.EDQUOT)
+_NVRTC_CAP_BYTES: Final = 24_000_000
+_NVRTC_PROCESSES: Final = 8
+_NVRTC_KERNELS: Final = 40
+_HERD_PROCESSES: Final = 16
+_HERD_KERNELS: Final = 8
+# Of the time that `all` is given, each byte scenario counts one and NVRTC as much as four.
+_NVRTC_SHARE: Final = 4
+_EVERY: Final = (*BYTE_SCENARIOS, *TROUBLE_SCENARIOS)
+
+
+def run_command_line() -> int:
+    """Parse ``sys.argv``, run, print; the exit code."""
+    try:
+        code = cli.main(prog_name="lockcache-stress", standalone_mode=False)
+        print(end="", flush=True)  # here, where a full disk can still be told; nothing where stdout is closed
+    except click.ClickException as error:
+        print(f"lockcache-stress: {error.format_message()}", file=sys.stderr)
+        return 2
+    except click.Abort as error:
+        raise KeyboardInterrupt from error
+    except (UnusableError, LockcacheError, PermissionError, NotADirectoryError) as error:
+        print(f"lockcache-stress: {error}", file=sys.stderr)
+        return 2
+    except OSError as error:
+        if error.errno not in _DISK_FULL:
+            raise  # nobody's mistake, so all of it is told
+        where = "stdout, or the disk that it works on" if error.filename is None else os.fsdecode(error.filename)
+        print(f"lockcache-stress: {error.strerror}: {where}", file=sys.stderr)
+        give_up_stdout()
+        return 1
+    return code if isinstance(code, int) else 0
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]}, no_args_is_help=False)
+@click.version_option(package_name="lockcache")
+def cli() -> None:
+    """Real processes, real compilers and real SIGKILLs against one shared cache directory; every read is judged."""
+
+
+@cli.command("nvrtc", short_help="workers compile real CUDA C++ kernels on a miss")
+@common(_NVRTC_PROCESSES, _NVRTC_CAP_BYTES)
+@click.option(
+    "--kernels",
+    type=click.IntRange(1, 10_000),
+    default=_NVRTC_KERNELS,
+    show_default=True,
+    help="Sources; each is compiled for several architectures.",
+)
+@click.option(
+    "--gpu",
+    type=click.Choice(["auto", "on", "off"]),
+    default="auto",
+    show_default=True,
+    help="Load, launch and check on the GPU.",
+)
+@click.option("--with-daemon", is_flag=True, help="Run lockcache-daemon on the directory.")
+def nvrtc_command(kernels: int, gpu: str, with_daemon: bool, as_json: bool, **given: Any) -> int:
+    """Spawned workers choose kernels by Zipf, compile on a miss with NVRTC, read back, and compare every byte."""
+    options, files = _options(given), Files(given["report"], given["junit"])
+    more = ["--kernels", str(kernels), "--gpu", gpu, *(["--with-daemon"] if with_daemon else [])]
+    told: list[Told] = []
+    options = replace(options, begun=told.append)
+    with _finish(told, options, files, as_json, more) as finished, showing() as show:
+        told[:] = [run_nvrtc(NVRTC_STEP, options, kernels=kernels, gpu=gpu, with_daemon=with_daemon, show=show)]
+    return finished.code
+
+
+@cli.command("herd", short_help="many processes want the same kernels at once: each is compiled once")
+@click.option("--processes", type=click.IntRange(1, MOST_PROCESSES), default=_HERD_PROCESSES, show_default=True)
+@click.option("--kernels", type=click.IntRange(1, 1000), default=_HERD_KERNELS, show_default=True)
+@SEED
+@click.option("--directory", type=click.Path(file_okay=False), help="Use this directory, and leave it. [temporary]")
+@click.option("--plant", type=click.Choice(sorted(HERD_FAULTS)), help="Plant this fault, to see that it is found.")
+@JSON
+@reporting
+def herd_command(as_json: bool, seed: int | None, report: str | None, junit: str | None, **given: Any) -> int:
+    """Spawned processes start at once and compile the same templated kernels with headers through lockcache.cuda.
+
+    Each kernel must be compiled once, every process must get the reference's bytes and symbol mapping; then a header is
+    changed, and all of that must hold again, with nothing stale.
+    """
+    files = Files(report, junit)
+    options = HerdOptions(seed=choose_seed(seed), **given)
+    told: list[Told] = []
+    with finish_one(told, replay_line, files, as_json=as_json) as finished, showing() as show:
+        told.append(run_herd(options, show))
+    return finished.code
+
+
+def _add_byte_command(scenario: Scenario) -> None:
+    @cli.command(scenario.name, short_help=scenario.help, help=_long_help(scenario))
+    @common(scenario.processes, scenario.max_size_bytes)
+    def command(as_json: bool, **given: Any) -> int:
+        options, files = _options(given), Files(given["report"], given["junit"])
+        told: list[Told] = []
+        options = replace(options, begun=told.append)
+        with _finish(told, options, files, as_json) as finished, showing() as show:
+            told[:] = [run_bytes(scenario, options, show)]
+        return finished.code
+
+
+def _long_help(scenario: Scenario) -> str:
+    return sys.modules[scenario.make_step.__module__].__doc__ or scenario.help
+
+
+for _scenario in _EVERY:
+    _add_byte_command(_scenario)
+
+
+@cli.command("all", short_help="every scenario, sharing the time")
+@common(None, None)
+def all_command(seconds: float, seed: int | None, as_json: bool, report: str | None, junit: str | None) -> int:
+    """Run herd and nvrtc (where CUDA is installed) and every other scenario, sharing --seconds between them.
+
+    The herd takes as long as it takes, and comes first.
+    """
+    files = Files(report, junit)
+    outcomes: list[Told] = []
+    reason = "cuda.core and NVRTC are not installed"
+    skipped = [] if has_nvrtc() else [("herd", reason), ("nvrtc", reason)]
+    skipped += [(each.name, why) for each in _EVERY if (why := each.why_not()) is not None]
+    with finish_all(outcomes, skipped, files, as_json=as_json) as finished, showing() as show:
+        outcomes.extend(_run_all(seconds, choose_seed(seed), show))
+    return finished.code
+
+
+def _run_all(seconds: float, seed: int, show: Show) -> Iterator[Told]:
+    with_nvrtc = has_nvrtc()
+    possible = [each for each in _EVERY if each.why_not() is None]
+    share = seconds / (len(possible) + _NVRTC_SHARE * with_nvrtc)
+    if with_nvrtc:
+        yield run_herd(HerdOptions(_HERD_PROCESSES, _HERD_KERNELS, seed), show)
+        options = Options(_NVRTC_PROCESSES, share * _NVRTC_SHARE, _NVRTC_CAP_BYTES, seed)
+        yield run_nvrtc(NVRTC_STEP, options, kernels=_NVRTC_KERNELS, gpu="auto", with_daemon=False, show=show)
+    for scenario in possible:
+        yield run_bytes(scenario, Options(scenario.processes, share, scenario.max_size_bytes, seed), show)
+
+
+cli.add_command(simulate_command)
+cli.add_command(bench_command)
+cli.add_command(kill_table_command)
+cli.add_command(filesystems_command)
+cli.add_command(power_cut_command)
+cli.add_command(bugs_command)
+
+
+def _finish(
+    told: Sequence[Told], options: Options, files: Files, as_json: bool, more: Sequence[str] = ()
+) -> AbstractContextManager[Finished]:
+    return finish_one(told, lambda outcome: replay_line(outcome, options.directory, more), files, as_json=as_json)
+
+
+def _options(given: dict[str, Any]) -> Options:
+    return Options(
+        processes=given["processes"],
+        seconds=given["seconds"],
+        max_size_bytes=given["max_size"],
+        seed=choose_seed(given["seed"]),
+        directory=given["directory"],
+        plant=given["plant"],
+        fail_fast=given["fail_fast"],
+        histories=given["histories"],
+    )

@@ -1,0 +1,27 @@
+"""Experiments: proofs that are not a scenario with workers. Power cuts, file systems, planted bugs.
+
+Those that take several modules are rooms of their own: herd, kill_table, simulate. Promises that no mount, process or
+file is left when one ends.
+
+May use: errors, judge, plan, processes, run, scenarios, trouble.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lockcache.doors import door
+
+if TYPE_CHECKING:
+    from lockcache_stress.experiments.bugs import *
+    from lockcache_stress.experiments.file_systems import *
+    from lockcache_stress.experiments.power_cut import *
+
+__getattr__, __dir__ = door(
+    __name__,
+    {
+        "bugs": "Proven prove",
+        "file_systems": "FILE_SYSTEMS Tried try_on",
+        "power_cut": "Cut KINDS cut_once why_no_power_cut",
+    },
+)

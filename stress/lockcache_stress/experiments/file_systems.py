@@ -1,0 +1,106 @@
+"""The byte scenarios on real file systems of every kind that can be mounted here."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Final
+
+from lockcache_stress.errors import UnusableError
+from lockcache_stress.plan import Scenario
+from lockcache_stress.run import Options, Outcome, Show, run_bytes
+from lockcache_stress.trouble import mounted_image, mounted_tmpfs, needs_mounts, run_quietly
+
+__all__ = ["FILE_SYSTEMS", "Tried", "try_on"]
+
+
+@contextmanager
+def _tmpfs(path: str) -> Iterator[None]:
+    with mounted_tmpfs(path, "256m") as is_mounted:
+        if not is_mounted:
+            raise UnusableError("a tmpfs cannot be mounted here")
+        yield
+
+
+@contextmanager
+def _overlay(path: str) -> Iterator[None]:
+    """As a container has it: an upper layer over one that is read-only."""
+    layers = f"{path}-layers"
+    os.mkdir(layers)
+    try:
+        with _tmpfs(layers):
+            lower, upper, work = (os.path.join(layers, name) for name in ("lower", "upper", "work"))
+            for folder in (lower, upper, work):
+                os.mkdir(folder, 0o700)
+            options = f"lowerdir={lower},upperdir={upper},workdir={work}"
+            run_quietly("mount", "-t", "overlay", "-o", options, "lockcache-stress", path)
+            try:
+                yield
+            finally:
+                subprocess.run(["umount", "-l", path], check=False, capture_output=True)
+    finally:
+        os.rmdir(layers)
+
+
+def _image(kind: str, size_mib: int, *options: str) -> Callable[[str], AbstractContextManager[object]]:
+    return partial(_mount_image, kind, size_mib, options)
+
+
+def _mount_image(kind: str, size_mib: int, options: tuple[str, ...], path: str) -> AbstractContextManager[object]:
+    return mounted_image(path, kind, size_mib, *options)
+
+
+#: How each is mounted at a path. The sizes are the smallest that mkfs makes and the scenarios fit into.
+FILE_SYSTEMS: Final[dict[str, Callable[[str], AbstractContextManager[object]]]] = {
+    "ext4": _image("ext4", 128),
+    "xfs": _image("xfs", 320),
+    "btrfs": _image("btrfs", 256, "-q"),
+    "tmpfs": _tmpfs,
+    "overlayfs": _overlay,
+}
+
+
+@dataclass
+class Tried:
+    """One file system, and what ran on it so far."""
+
+    outcomes: list[Outcome] = field(default_factory=list)
+    #: Why it could not be had.
+    skipped: str | None = None
+
+    @property
+    def ok(self) -> bool:
+        """Whether all that ran is as it must be."""
+        return all(outcome.ok for outcome in self.outcomes)
+
+    def as_json(self) -> dict[str, Any]:
+        """As plain values."""
+        return {"ok": self.ok, "skipped": self.skipped, "scenarios": [each.as_json() for each in self.outcomes]}
+
+
+def try_on(name: str, scenarios: Sequence[Scenario], seconds: float, seed: int, tried: Tried, show: Show) -> None:
+    """Mount the file system of this name and run each scenario on it for so long; ``tried`` is filled on the way."""
+    tried.skipped = needs_mounts()
+    if tried.skipped is not None:
+        return
+    with tempfile.TemporaryDirectory(prefix="lockcache-stress-") as parent:
+        path = os.path.join(parent, "disk")
+        os.mkdir(path)
+        try:
+            with FILE_SYSTEMS[name](path):
+                for number, each in enumerate(scenarios):
+                    show(name, number / len(scenarios), each.name)
+                    tried.outcomes.append(_run(each, os.path.join(path, each.name), seconds, seed))
+        except UnusableError as error:
+            tried.skipped = str(error)
+    show(name, 1.0, "")
+
+
+def _run(scenario: Scenario, directory: str, seconds: float, seed: int) -> Outcome:
+    options = Options(scenario.processes, seconds, scenario.max_size_bytes, seed, directory=directory)
+    return run_bytes(scenario, options, lambda stage, share, words: None)

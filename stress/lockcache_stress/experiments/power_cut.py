@@ -1,0 +1,160 @@
+"""The power goes while writers write, the journal is replayed, every entry is read.
+
+A file system in an image is shut down without a flush (``FS_IOC_SHUTDOWN``): what had not reached the disk is gone, as
+after a power cut. Then it is mounted again. Proves that nothing torn or foreign is ever served, and that with
+``fsync=True`` no write is lost that had returned before the cut. Each writer is the only one of its keys.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from lockcache import FileStreamProgramCache
+from lockcache_stress.errors import UnusableError
+from lockcache_stress.experiments.power_writer import KEYS, LOGGED, TOKEN, key_of
+from lockcache_stress.judge import parse_value
+from lockcache_stress.trouble import copy_sparse, mounted_image, needs_mounts, run_quietly
+
+__all__ = ["KINDS", "Cut", "cut_once", "why_no_power_cut"]
+
+# Of ext4 and xfs: stop all I/O now, write nothing back. _IOR('X', 125, __u32), flag 2.
+_SHUTDOWN: Final = 0x8004587D
+_NO_FLUSH: Final = struct.pack("I", 2)
+#: File systems whose power can be cut, with the MiB that they get.
+KINDS: Final = {"ext4": 64, "xfs": 320}
+_START_SECONDS: Final = 60.0
+
+
+@dataclass
+class Cut:
+    """One cut, and what was found behind it."""
+
+    kind: str
+    fsync: bool
+    writers: int
+    #: Writes that had returned when the power went.
+    writes: int = 0
+    #: Keys that still have an entry.
+    served: int = 0
+    #: Entries that the digest refused: the cut had really hit them.
+    hollow: int = 0
+    torn: int = 0
+    #: Keys whose last returned write is gone, or an older value stands there.
+    lost: int = 0
+
+    @property
+    def ok(self) -> bool:
+        """Whether it is as it must be."""
+        return self.writes > 0 and not self.torn and not (self.fsync and self.lost)
+
+
+def why_no_power_cut(kind: str) -> str | None:
+    """Why a file system of this kind cannot be had here; ``None`` if it can. Tries it: containers may forbid mounts."""
+    reason = needs_mounts(f"mkfs.{kind}")
+    if reason is not None:
+        return reason
+    with tempfile.TemporaryDirectory(prefix="lockcache-stress-") as parent:
+        disk = os.path.join(parent, "disk")
+        os.mkdir(disk)
+        try:
+            with mounted_image(disk, kind, KINDS[kind]):
+                return None
+        except UnusableError as error:
+            return str(error)
+
+
+def cut_once(kind: str, *, fsync: bool, writers: int, seconds: float) -> Cut:
+    """Write for so long on a new file system of this kind, cut, mount it again and read everything."""
+    found = Cut(kind, fsync, writers)
+    with tempfile.TemporaryDirectory(prefix="lockcache-stress-") as parent:
+        disk = os.path.join(parent, "disk")
+        os.mkdir(disk)
+        with mounted_image(disk, kind, KINDS[kind]) as image:
+            cache = os.path.join(disk, "cache")
+            last = _write_and_cut(disk, parent, found, seconds)
+            run_quietly("umount", disk)
+            # A copy: who made a mount namespace meanwhile (a container) has the dead file system mounted in it still,
+            # and the image itself would be that one again.
+            copy_sparse(image, f"{image}.after")
+            run_quietly("mount", "-o", "loop", f"{image}.after", disk)
+            _read(cache, last, found)
+    return found
+
+
+def _write_and_cut(disk: str, parent: str, found: Cut, seconds: float) -> dict[tuple[int, int], int]:
+    """The last serial of each writer and key that had been stored when the power went."""
+    logs = [os.path.join(parent, f"writer-{number}") for number in range(found.writers)]
+    command = [
+        sys.executable,
+        "-m",
+        "lockcache_stress.experiments.power_writer",
+        os.path.join(disk, "cache"),
+        str(int(found.fsync)),
+    ]
+    running = [
+        subprocess.Popen([*command, str(number), log], stderr=subprocess.DEVNULL) for number, log in enumerate(logs)
+    ]
+    try:
+        deadline = time.monotonic() + _START_SECONDS
+        while not all(os.path.exists(log) and os.path.getsize(log) for log in logs):
+            if time.monotonic() > deadline:
+                raise UnusableError("the writers did not start")
+            time.sleep(0.01)
+        time.sleep(seconds)
+        _commit_journal(disk)
+        fd = os.open(disk, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            cut_ns = time.monotonic_ns()
+            fcntl.ioctl(fd, _SHUTDOWN, _NO_FLUSH)
+        finally:
+            os.close(fd)
+    finally:
+        for process in running:
+            process.kill()
+            process.wait()
+    return _returned(logs, cut_ns, found)
+
+
+def _commit_journal(disk: str) -> None:
+    """As any program that syncs a file of its own: names and sizes of all others reach the disk, their bytes do not."""
+    with open(os.path.join(disk, "other"), "wb") as file:
+        file.write(b"other")
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _returned(logs: Sequence[str], cut_ns: int, found: Cut) -> dict[tuple[int, int], int]:
+    last = {}
+    for number, log in enumerate(logs):
+        with open(log, "rb") as file:
+            blob = file.read()
+        for key, serial, ended_ns in LOGGED.iter_unpack(blob[: len(blob) - len(blob) % LOGGED.size]):
+            if ended_ns < cut_ns:
+                last[number, key] = serial
+                found.writes += 1
+    return last
+
+
+def _read(path: str, last: dict[tuple[int, int], int], found: Cut) -> None:
+    with FileStreamProgramCache(path) as cache:
+        for number in range(found.writers):
+            for key in range(KEYS):
+                code = cache.get(key_of(number, key))
+                proof = None if code is None else parse_value(code)
+                found.served += code is not None
+                found.torn += code is not None and (proof is None or (proof.token, proof.key) != (TOKEN, key))
+                stood = 0 if proof is None else proof.stamp.serial
+                found.lost += stood < last.get((number, key), 0)
+        found.hollow = cache.stats().corrupt_entries
+        cache.recount()
+        cache[b"after"] = b"after"
+        found.torn += cache.get(b"after") != b"after"

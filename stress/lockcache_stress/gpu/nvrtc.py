@@ -1,0 +1,114 @@
+"""Compiling with the real NVRTC through cuda.core, and the reference cubins that reads are compared with.
+
+References are compiled before the run, in processes of their own and without any cache. NVRTC gives the same bytes for
+the same source and options in every process, so a cubin that differs is not what was stored.
+"""
+
+from __future__ import annotations
+
+import json
+import mmap
+import multiprocessing
+import os
+from collections.abc import Callable
+from typing import Any, Final
+
+from lockcache_stress.gpu.kernels import ARCHS, Slot
+from lockcache_stress.processes import interrupts_blocked
+
+__all__ = ["References", "compile_cubin", "compile_references", "has_nvrtc", "program_key", "supported_archs"]
+
+_BINARY: Final = "references"
+_INDEX: Final = "references.json"
+
+
+def has_nvrtc() -> bool:
+    """Whether cuda.core and NVRTC can be used here."""
+    try:
+        supported_archs()
+    except (ImportError, RuntimeError, OSError):
+        return False
+    return True
+
+
+def supported_archs() -> tuple[str, ...]:
+    """Those of :data:`ARCHS` that this NVRTC compiles for."""
+    from cuda.bindings import nvrtc
+
+    result, archs = nvrtc.nvrtcGetSupportedArchs()
+    if int(result) != 0:
+        raise RuntimeError(f"NVRTC does not tell what it compiles for: {result}")
+    known = {f"sm_{arch}" for arch in archs}
+    return tuple(arch for arch in ARCHS if arch in known)
+
+
+def compile_cubin(slot: Slot, variant: int) -> bytes:
+    """Compile, without any cache."""
+    from cuda.core import Program
+
+    program = Program(slot.kernel.source(variant), "c++", _options(slot))
+    try:
+        return bytes(program.compile("cubin").code)
+    finally:
+        program.close()
+
+
+def program_key(slot: Slot, token: bytes) -> bytes:
+    """The cache key of a slot: that of its first variant, whatever is stored under it. ``token`` keeps runs apart."""
+    from lockcache import make_program_cache_key
+
+    return make_program_cache_key(
+        code=slot.kernel.source(0), code_type="c++", options=_options(slot), target_type="cubin", extra_digest=token
+    )
+
+
+def _options(slot: Slot) -> Any:
+    from cuda.core import ProgramOptions
+
+    return ProgramOptions(arch=slot.arch, std="c++17")
+
+
+def compile_references(
+    slots: list[Slot], folder: str, progress: Callable[[int, int], None], processes: int | None = None
+) -> None:
+    """Compile every variant of every slot, in as many processes as there are cores, into one file in ``folder``."""
+    work = [(slot, variant) for slot in slots for variant in range(slot.variants)]
+    index: list[tuple[int, int]] = []
+    context = multiprocessing.get_context("spawn")
+    workers = processes or min(len(work), os.cpu_count() or 1)
+    with interrupts_blocked():
+        pool = context.Pool(workers)
+    with pool, open(os.path.join(folder, _BINARY), "wb") as file:
+        for done, cubin in enumerate(pool.imap(_compile, work, chunksize=2), 1):
+            index.append((file.tell(), len(cubin)))
+            file.write(cubin)
+            progress(done, len(work))
+    with open(os.path.join(folder, _INDEX), "w") as file_json:
+        json.dump(index, file_json)
+
+
+class References:
+    """The reference cubins, mapped from the file: all workers share one copy."""
+
+    def __init__(self, slots: list[Slot], folder: str) -> None:
+        with open(os.path.join(folder, _INDEX)) as file_json:
+            index = iter(json.load(file_json))
+        with open(os.path.join(folder, _BINARY), "rb") as file:
+            self._map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        self._places = [[next(index) for _ in range(slot.variants)] for slot in slots]
+
+    def __len__(self) -> int:
+        """Number of slots."""
+        return len(self._places)
+
+    def total_bytes(self) -> int:
+        """What all keys take with their first variants."""
+        return sum(places[0][1] for places in self._places)
+
+    def __getitem__(self, key: int) -> list[bytes]:
+        """The cubins of slot number ``key``, by variant."""
+        return [self._map[start : start + size] for start, size in self._places[key]]
+
+
+def _compile(work: tuple[Slot, int]) -> bytes:
+    return compile_cubin(*work)

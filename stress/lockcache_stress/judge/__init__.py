@@ -1,0 +1,42 @@
+"""Judgement: which reads and histories are right. Two independent detectors.
+
+``reads`` judges each read by a shared register while the run goes on. Histories record what every process did to every
+key, and when, and are judged afterwards: could one register have done it? Layers, lower never import higher:
+``operations`` (what can be recorded, and its files), ``linearizability`` (what is legal), ``reduction`` (the smallest
+part of one that is not), ``timeline`` (drawing that), ``histories`` (all keys of a run). Promises that what it calls
+illegal is illegal, and says why.
+
+May use: plan.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lockcache.doors import door
+
+if TYPE_CHECKING:
+    from lockcache_stress.judge.histories import *
+    from lockcache_stress.judge.operations import *
+    from lockcache_stress.judge.reads import *
+    from lockcache_stress.judge.recorded_daemon import *
+    from lockcache_stress.judge.recording import *
+    from lockcache_stress.judge.register import *
+    from lockcache_stress.judge.tenures import *
+    from lockcache_stress.judge.timeline import *
+    from lockcache_stress.judge.values import *
+
+__getattr__, __dir__ = door(
+    __name__,
+    {
+        "histories": "Judged judge_histories",
+        "operations": "load_histories",
+        "reads": "ByteJudge Judge ProgramJudge Verdict is_stamped stamp_metadata",
+        "recorded_daemon": "recorded_command",
+        "recording": "History",
+        "register": "Register Snapshot Stamp",
+        "tenures": "Life TenureVerdict judge_tenures",
+        "timeline": "as_html as_svg as_text explain",
+        "values": "SMALLEST_BYTES make_value parse_value",
+    },
+)

@@ -1,0 +1,232 @@
+"""Whether a key's history is one that a single register could have had: linearizability, decided, not sampled.
+
+The register holds one value or nothing. Each operation must take effect at one instant between its begin and its end:
+a put makes its value the register's, a removal empties it, a hit needs exactly its value there and a miss needs
+nothing there. A put that the cache gave up, and a removal by a process that was killed meanwhile, may each have taken
+effect or not; an open one at any time after its begin.
+
+The search follows Wing and Gong (1993) as Lowe (2017) orders it: events in the order of time; a write is placed only
+when an end is met that needs it. What is carried along is the set of all possible states. Three rules keep it small
+without losing an order that would do:
+
+- A read changes nothing, so it is placed in the first state that lets it.
+- A value that is still to be read must not be overwritten, unless another put can bring it back.
+- A put whose value nobody reads is placed with the next write, right in front of it, as if it had never been.
+
+Where the set grows past a limit all the same the answer is ``UNKNOWN``, which is not ``OK``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from typing import Final, NamedTuple
+
+from lockcache_stress.judge.operations import OPEN, Kind, Operation, Value
+
+__all__ = ["Checked", "Possible", "Ruling", "check", "held_before", "is_illegal"]
+
+#: Possible states at one time; a history of sixteen processes stays under a hundred.
+_MOST_POSSIBLE: Final = 20_000
+
+_WRITES: Final = (Kind.PUT, Kind.REMOVED, Kind.DROPPED)
+
+
+class Ruling(Enum):
+    """What was decided of a history."""
+
+    OK = "ok"
+    ILLEGAL = "illegal"
+    UNKNOWN = "unknown"
+
+
+class Possible(NamedTuple):
+    """One state that the register may be in."""
+
+    #: ``None``: nothing.
+    value: Value | None
+    #: Operations (by index) that took effect and have not returned yet.
+    placed: frozenset[int]
+
+
+@dataclass(frozen=True)
+class Checked:
+    """The outcome of :func:`check`."""
+
+    ruling: Ruling
+    #: Index of the operation that cannot have ended as it did; ``None`` if all can.
+    at: int | None = None
+    #: The last moment before that at which nothing was in progress but what never ended: index of the first operation
+    #: after it, and what the register may have held then, of what can still come out well: see :func:`held_before`.
+    quiet_from: int = 0
+    quiet_values: frozenset[Value | None] = field(default=frozenset((None,)))
+
+
+class _TooManyError(Exception):
+    """The set of possible states is past its limit."""
+
+
+def check(
+    operations: Sequence[Operation], initially: Iterable[Value | None] = (None,), most: int = _MOST_POSSIBLE
+) -> Checked:
+    """Judge one key's operations, given in the order of their begins. ``initially``: what the register may hold."""
+    starts = frozenset(initially)
+    found = _search(operations, starts, most)
+    return found if found.at is None or found.ruling is Ruling.UNKNOWN else _first(operations, starts, most, found)
+
+
+def is_illegal(operations: Sequence[Operation], initially: Iterable[Value | None]) -> bool:
+    """As :func:`check`, for who need not know where."""
+    return _search(operations, frozenset(initially), _MOST_POSSIBLE).ruling is Ruling.ILLEGAL
+
+
+def held_before(
+    first: Operation, before: Sequence[Operation], initially: Iterable[Value | None]
+) -> frozenset[Value | None]:
+    """What the register may hold when ``first`` begins, whatever is read from then on.
+
+    Requires: what is in progress then, of the operations ``before`` it, is open.
+    """
+    # A read of whatever there is, without an end: it forbids nothing, and no value is taken for one that nobody reads.
+    anything = replace(first, kind=Kind.HIT_UNKNOWN, value=None, end_ns=OPEN)
+    return _search([*before, anything], frozenset(initially), _MOST_POSSIBLE).quiet_values
+
+
+def _search(operations: Sequence[Operation], starts: frozenset[Value | None], most: int) -> Checked:
+    """The ruling; an illegal history may be found out before the operation that cannot have ended as it did."""
+    possible = {Possible(value, frozenset()) for value in starts}
+    pending: set[int] = set()
+    ending = 0  # of the pending ones, those that will end
+    quiet, quiet_values = 0, starts
+    reads = _Reads(operations)
+    for _, is_end, index in _events(_without_unseen(operations, reads)):
+        if not is_end:
+            if not ending:
+                quiet, quiet_values = index, frozenset(each.value for each in possible)
+            pending.add(index)
+            ending += not operations[index].is_open
+            continue
+        ending -= 1
+        try:
+            possible = _place(reads, possible, pending, index, most)
+        except _TooManyError:
+            return Checked(Ruling.UNKNOWN, index, quiet, quiet_values)
+        pending.discard(index)
+        if not possible:
+            return Checked(Ruling.ILLEGAL, index, quiet, quiet_values)
+    return Checked(Ruling.OK, None, quiet, quiet_values)
+
+
+def _first(operations: Sequence[Operation], starts: frozenset[Value | None], most: int, found: Checked) -> Checked:
+    """Where what had happened until then is illegal for the first time, by halving what comes in question.
+
+    What is not over at a moment tells nothing yet: a read is left out, a write may have taken effect or not.
+    """
+    ends = sorted((each.end_ns, index) for index, each in enumerate(operations) if not each.is_open)
+    low, high = next(place for place, (_, index) in enumerate(ends) if index == found.at), len(ends) - 1
+    while low < high:
+        middle = (low + high) // 2
+        kept = [(index, each) for index, each in enumerate(operations) if each.begin_ns <= ends[middle][0]]
+        over = {index for _, index in ends[: middle + 1]}
+        kept = [(index, each) for index, each in kept if index in over or each.kind in _WRITES]
+        part = [each if index in over else replace(each, end_ns=OPEN) for index, each in kept]
+        tried = _search(part, starts, most)
+        if tried.ruling is Ruling.ILLEGAL:
+            high, found = middle, replace(tried, quiet_from=kept[tried.quiet_from][0])
+        else:
+            low = middle + 1
+    return replace(found, at=ends[high][1])
+
+
+def _without_unseen(operations: Sequence[Operation], reads: _Reads) -> Iterator[tuple[int, Operation]]:
+    """All but open puts whose value nobody read: they explain nothing, and each of them doubles the states."""
+    for index, each in enumerate(operations):
+        if not (each.is_open and reads.is_unread(each)):
+            yield index, each
+
+
+def _events(operations: Iterable[tuple[int, Operation]]) -> list[tuple[int, bool, int]]:
+    """Begins and ends in the order of time. At one instant begins come first: what touches may have overlapped."""
+    events = []
+    for index, each in operations:
+        events.append((each.begin_ns, False, index))
+        if not each.is_open:
+            events.append((each.end_ns, True, index))
+    return sorted(events)
+
+
+def _place(reads: _Reads, possible: set[Possible], pending: set[int], index: int, most: int) -> set[Possible]:
+    """Every state in which operation ``index`` has taken effect, whatever pending ones came before it."""
+    operations, now_ns = reads.operations, reads.operations[index].end_ns
+    writes = [each for each in pending if operations[each].kind in _WRITES]
+    unread = frozenset(each for each in writes if reads.is_unread(operations[each]))
+    readers: dict[Value | None, frozenset[int]] = {}
+
+    def settled(value: Value | None, placed: frozenset[int]) -> Possible:
+        if value not in readers:
+            others = (each for each in pending if operations[each].kind not in _WRITES)
+            readers[value] = frozenset(each for each in others if _may_read(operations[each], value))
+        return Possible(value, placed | readers[value])
+
+    done: set[Possible] = set()
+    seen = {settled(*state) for state in possible}
+    left = list(seen)
+    while left:
+        state = left.pop()
+        if index in state.placed:
+            done.add(Possible(state.value, state.placed - {index}))
+            continue
+        if reads.needs(state, pending, now_ns):
+            continue
+        for write in writes:
+            if write in state.placed:
+                continue
+            following = settled(_written(operations[write]), state.placed | unread | {write})
+            if following not in seen:
+                if len(seen) >= most:
+                    raise _TooManyError
+                seen.add(following)
+                left.append(following)
+    return done
+
+
+class _Reads:
+    """Which values are read, and how late."""
+
+    def __init__(self, operations: Sequence[Operation]) -> None:
+        self.operations = operations
+        self._last_begin_ns: dict[Value | None, int] = {}
+        self._puts: dict[Value | None, list[int]] = {}
+        self._is_any_seen = False
+        for index, each in enumerate(operations):
+            if each.kind is Kind.HIT:
+                self._last_begin_ns[each.value] = each.begin_ns  # in the order of begins: the last one stays
+            elif each.kind is Kind.PUT:
+                self._puts.setdefault(each.value, []).append(index)
+            self._is_any_seen |= each.kind is Kind.HIT_UNKNOWN
+
+    def is_unread(self, write: Operation) -> bool:
+        """Whether it is a put whose value no read gives, for certain."""
+        return write.kind is Kind.PUT and not self._is_any_seen and write.value not in self._last_begin_ns
+
+    def needs(self, state: Possible, pending: set[int], now_ns: int) -> bool:
+        """Whether what the register holds is still to be read by who has not begun, and cannot come back."""
+        if self._last_begin_ns.get(state.value, now_ns) <= now_ns:
+            return False
+        return not any(
+            self.operations[put].begin_ns > now_ns or (put in pending and put not in state.placed)
+            for put in self._puts.get(state.value, ())
+        )
+
+
+def _written(operation: Operation) -> Value | None:
+    return operation.value if operation.kind is Kind.PUT else None
+
+
+def _may_read(operation: Operation, value: Value | None) -> bool:
+    if operation.kind is Kind.HIT:
+        return operation.value == value
+    if operation.kind is Kind.HIT_UNKNOWN:
+        return value is not None
+    return value is None  # a miss, or a delete that found nothing

@@ -1,0 +1,134 @@
+"""What a read gave: right, torn, foreign or stale. Pure: bytes and what was known when the read began go in.
+
+- torn: no whole value of any key, or code paired with another write's metadata (invariant 1)
+- foreign: a whole value, but not one that anybody wrote under this key (invariant 1)
+- stale: an older value than one whose write had returned before the read began (invariant 2)
+
+A miss is never judged: eviction may happen at any time. Not proven: that a hit is the *latest* of overlapping writes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from enum import Enum
+from typing import Any, Protocol
+
+from lockcache_stress.judge.register import Register, Snapshot, Stamp
+from lockcache_stress.judge.values import parse_value
+
+__all__ = ["ByteJudge", "Contents", "Judge", "ProgramJudge", "Verdict", "is_stamped", "stamp_metadata"]
+
+_STAMP = "stamp"
+
+
+class Verdict(Enum):
+    """What a read's bytes are."""
+
+    OK = "ok"
+    TORN = "torn"
+    STALE = "stale"
+    FOREIGN = "foreign"
+
+
+class Judge(Protocol):
+    """Judges what a read gave."""
+
+    def judge(
+        self, key: int, snapshot: Snapshot, code: bytes, metadata: Mapping[str, Any] | None
+    ) -> tuple[Verdict, Stamp | None]:
+        """The verdict, and the write that the bytes come from where they say so."""
+
+
+class ByteJudge:
+    """Judges values that carry their own proof."""
+
+    def __init__(self, token: bytes, register: Register) -> None:
+        self._token = token
+        self._register = register
+
+    def judge(
+        self, key: int, snapshot: Snapshot, code: bytes, metadata: Mapping[str, Any] | None
+    ) -> tuple[Verdict, Stamp | None]:
+        """See :class:`Judge`; ``metadata`` plays no part."""
+        proof = parse_value(code)
+        if proof is None:
+            return Verdict.TORN, None
+        if proof.token != self._token or proof.key != key or not self._register.knows(proof.stamp):
+            return Verdict.FOREIGN, None
+        if self._register.is_stale(snapshot, proof.stamp):
+            return Verdict.STALE, proof.stamp
+        return Verdict.OK, proof.stamp
+
+
+class Contents(Protocol):
+    """The legal contents of every key: ``contents[key][variant]``."""
+
+    def __len__(self) -> int: ...
+    def __getitem__(self, key: int, /) -> Sequence[bytes]: ...
+
+
+class ProgramJudge:
+    """Judges compiled programs against references that were compiled apart.
+
+    With metadata the write is known exactly. Without, the bytes say which variant they are but not which write of it:
+    then they are stale only if no write of that variant can excuse them.
+    """
+
+    def __init__(self, references: Contents, register: Register) -> None:
+        """``references[key][variant]`` are the legal contents."""
+        self._references = references
+        self._register = register
+        self._known: set[bytes] = set()
+
+    def judge(
+        self, key: int, snapshot: Snapshot, code: bytes, metadata: Mapping[str, Any] | None
+    ) -> tuple[Verdict, Stamp | None]:
+        """See :class:`Judge`."""
+        variant = self._variant(key, code)
+        if variant is None:
+            return (Verdict.FOREIGN if self._is_known(code) else Verdict.TORN), None
+        if metadata is None:
+            stale = self._register.is_stale_variant(key, snapshot, variant)
+            return (Verdict.STALE if stale else Verdict.OK), None
+        return self._judge_exactly(snapshot, variant, metadata.get(_STAMP))
+
+    def _judge_exactly(self, snapshot: Snapshot, variant: int, found: object) -> tuple[Verdict, Stamp | None]:
+        stamp = _stamp(found)
+        if stamp is None or not self._register.knows(stamp) or stamp.variant != variant:
+            return Verdict.TORN, stamp
+        return (Verdict.STALE if self._register.is_stale(snapshot, stamp) else Verdict.OK), stamp
+
+    def _variant(self, key: int, code: bytes) -> int | None:
+        for variant, reference in enumerate(self._references[key]):
+            if code == reference:
+                return variant
+        return None
+
+    def _is_known(self, code: bytes) -> bool:
+        """Whether these are the whole bytes of some key. Digested on first need: only a failure asks."""
+        if not self._known:
+            self._known = {
+                hashlib.blake2b(reference).digest()
+                for key in range(len(self._references))
+                for reference in self._references[key]
+            }
+        return hashlib.blake2b(code).digest() in self._known
+
+
+def stamp_metadata(stamp: Stamp) -> dict[str, Any]:
+    """Metadata that says which write an entry is."""
+    return {_STAMP: list(stamp)}
+
+
+def is_stamped(metadata: Mapping[str, Any], stamp: Stamp) -> bool:
+    """Whether metadata says that the entry is exactly this write."""
+    return _stamp(metadata.get(_STAMP)) == stamp
+
+
+def _stamp(found: object) -> Stamp | None:
+    if not isinstance(found, (list, tuple)) or len(found) != len(Stamp._fields):
+        return None
+    if not all(isinstance(number, int) for number in found):
+        return None
+    return Stamp(*found)

@@ -1,0 +1,121 @@
+"""Recording what the library does to entries by itself: evictions, ``clear``, quarantine; and writes that it gave up.
+
+Watched where nothing can be overlooked: every file that this process unlinks or renames away from under ``entries/`` is
+an operation of that entry's history, whichever function of the library did it, the right one or a wrong one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import re
+import threading
+from collections.abc import Callable
+from typing import Any, Final
+
+from lockcache.filestream import EntryWriter, Written
+from lockcache.filestream.eviction import evict as eviction
+from lockcache.lowlevel import last_use_ns
+from lockcache_stress.judge.operations import Kind, Recorder
+
+__all__ = ["Watch"]
+
+_ENTRY: Final = re.compile(r"entries/([0-9a-f]{2})/([0-9a-f]{62})\Z")
+# As the writer says it in the reason of a dropped write.
+_KEPT: Final = "an older value may still be read"
+_REMOVING: Final = ("unlink", "remove", "rename", "replace")
+
+
+class Watch:
+    """Watches this process until :meth:`close`. One at a time."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        #: Where it goes; a forked child has a file of its own.
+        self.recorder = recorder
+        self._thread = threading.local()
+        self._real: dict[str, Callable[..., None]] = {name: getattr(os, name) for name in _REMOVING}
+        for name, real in self._real.items():
+            setattr(os, name, self._recording(real))
+        self._store = EntryWriter.store
+        setattr(EntryWriter, "store", self._storing())  # noqa: B010 (mypy forbids the plain assignment to a method)
+        # Inode and last use of what is being evicted, as they were when it was chosen.
+        self._chosen: dict[str, tuple[int, int]] = {}
+        self._evict = eviction.remove_victims
+        setattr(eviction, "remove_victims", self._evicting())  # noqa: B010
+        #: Entries that an evictor here removed though they were used or replaced after it had chosen them. A use within
+        #: the microseconds between its second look and the removal is among them: few are no bug.
+        self.evicted_in_use = 0
+        #: How often (0 to 1) one of the victims is used between the choice and the removal, to see that it then stays.
+        self.meddling = 0.0
+        self._rng = random.Random(0)
+
+    def close(self) -> None:
+        """Put everything back."""
+        for name, real in self._real.items():
+            setattr(os, name, real)
+        setattr(EntryWriter, "store", self._store)  # noqa: B010
+        setattr(eviction, "remove_victims", self._evict)  # noqa: B010
+
+    @property
+    def was_dropped(self) -> bool:
+        """Whether the last write of this thread was given up."""
+        return getattr(self._thread, "was_dropped", False)
+
+    @property
+    def kept_older(self) -> bool:
+        """Whether it was given up, and said that an older value could not be removed either."""
+        return getattr(self._thread, "kept_older", False)
+
+    def _storing(self) -> Callable[..., Written]:
+        store, thread = self._store, self._thread
+
+        def recorded(writer: EntryWriter, *arguments: Any, **options: Any) -> Written:
+            thread.was_dropped, thread.kept_older = True, False
+            written = store(writer, *arguments, **options)
+            thread.was_dropped = written.dropped is not None
+            thread.kept_older = written.dropped is not None and _KEPT in written.dropped
+            return written
+
+        return recorded
+
+    def _evicting(self) -> Callable[..., Any]:
+        evict, chosen = self._evict, self._chosen
+
+        def watched(directory: Any, victims: list[Any], *arguments: Any, **options: Any) -> Any:
+            chosen.update({victim.name: (victim.inode, victim.last_use_ns) for victim in victims})
+            if victims and self._rng.random() < self.meddling:
+                with contextlib.suppress(FileNotFoundError):  # as a hit in another process would
+                    os.utime(directory.layout.entry(self._rng.choice(victims).name))
+            try:
+                return evict(directory, victims, *arguments, **options)
+            finally:
+                for victim in victims:
+                    chosen.pop(victim.name, None)
+
+        return watched
+
+    def _look(self, path: str, name: str) -> None:
+        chosen = self._chosen.get(name)
+        if chosen is not None:
+            status = os.lstat(path)
+            self.evicted_in_use += chosen != (status.st_ino, last_use_ns(status))
+
+    def _recording(self, real: Callable[..., None]) -> Callable[..., None]:
+        def recorded(path: Any, *arguments: Any, **options: Any) -> None:
+            found = _ENTRY.search(os.fspath(path)) if isinstance(path, (str, os.PathLike)) else None
+            if found is None:
+                real(path, *arguments, **options)
+                return
+            name = bytes.fromhex(found[1] + found[2])
+            with contextlib.suppress(FileNotFoundError):
+                self._look(os.fspath(path), name.hex())
+            begun = self.recorder.begin(Kind.REMOVED, name)
+            kind = Kind.NOTHING
+            try:
+                real(path, *arguments, **options)
+                kind = Kind.REMOVED
+            finally:
+                self.recorder.end(begun, kind, name)
+
+        return recorded

@@ -1,0 +1,31 @@
+"""Reports: what a run leaves on the terminal and as files, ``--report FILE.html`` and ``--junit FILE.xml``.
+
+Promises that a file which cannot be had is refused before the run, so that an hour of work never ends in "not
+installed" or "no such directory". Files need the ``report`` extra; nothing of that is imported before one is asked for.
+
+May use: bench, errors, experiments, judge, run.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lockcache.doors import door
+
+if TYPE_CHECKING:
+    from lockcache_stress.report.files import *
+    from lockcache_stress.report.finish import *
+    from lockcache_stress.report.tables import *
+    from lockcache_stress.report.terminal import *
+    from lockcache_stress.report.written import *
+
+__getattr__, __dir__ = door(
+    __name__,
+    {
+        "files": "Files",
+        "finish": "Finished finish_all finish_one finishing leave replay_line",
+        "tables": "Grid GridRow Tabled",
+        "terminal": "print_bench print_json print_tabled showing",
+        "written": "Ran Written",
+    },
+)

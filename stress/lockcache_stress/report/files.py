@@ -1,0 +1,117 @@
+"""The files that were asked for: looked at before the run, and put in their place as wholes behind it."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import tempfile
+from collections.abc import Callable
+from typing import Final
+
+from lockcache_stress.errors import UnusableError
+from lockcache_stress.report.written import Written
+
+__all__ = ["Files"]
+
+_EXTRA: Final = "pip install 'lockcache[report]'"
+_MODE: Final = 0o644
+
+
+_Make = Callable[[Written], bytes]
+
+
+class Files:
+    """Where the report goes, where the results for CI, the numbers and a picture; each may be ``None``.
+
+    Raises :class:`UnusableError` at once if a library is missing, or no file can be made there.
+    """
+
+    def __init__(
+        self, report: str | None = None, junit: str | None = None, *, numbers: str | None = None, png: str | None = None
+    ) -> None:
+        asked = (
+            ("--report", report, _page_maker),
+            ("--junit", junit, _junit_maker),
+            ("--json-file", numbers, lambda: _as_json),
+            ("--png", png, _picture_maker),
+        )
+        self._makers: dict[str, _Make] = {}
+        for option, given, find in asked:
+            if given is None:
+                continue
+            path = _free(given, option)
+            if path in self._makers:
+                raise UnusableError(f"{option} {given}: another file goes there already; name another one")
+            try:
+                self._makers[path] = find()
+            except ImportError as error:
+                missing = error.name.partition(".")[0] if error.name else error
+                raise UnusableError(f"{option} needs {missing}: {_EXTRA}") from error
+
+    @property
+    def paths(self) -> list[str]:
+        """Of all files that are asked for."""
+        return list(self._makers)
+
+    def write(self, written: Written) -> None:
+        """Make them. Raises :class:`OSError` (a full disk, say); an older file is then what it was."""
+        for path, make in self._makers.items():
+            _replace(path, make(written))
+
+
+def _page_maker() -> _Make:
+    from lockcache_stress.report.page import render_page
+
+    # A name in another encoding came to us as lone surrogates: shown as escapes, not the end of the report.
+    return lambda written: render_page(written).encode("utf-8", "backslashreplace")
+
+
+def _junit_maker() -> _Make:
+    from lockcache_stress.report.junit import render_junit
+
+    return lambda written: render_junit(written).encode()
+
+
+def _picture_maker() -> _Make:
+    from lockcache_stress.report.bench_plots import picture
+
+    return lambda written: picture([ran.outcome for ran in written.runs])
+
+
+def _as_json(written: Written) -> bytes:
+    found = [ran.outcome.as_json() for ran in written.runs]
+    return (json.dumps(found[0] if len(found) == 1 else found, indent=2) + "\n").encode()
+
+
+def _free(path: str, option: str) -> str:
+    """The path made absolute, once it is sure that a file can be put there."""
+    whole = os.path.abspath(path)
+    try:
+        if not _may_be_replaced(whole):
+            raise UnusableError(f"{option} {path}: is no regular file; name a file that may be replaced")
+        with tempfile.TemporaryFile(dir=os.path.dirname(whole)):
+            return whole
+    except OSError as error:
+        raise UnusableError(f"{option} {path}: no file can be made there ({error.strerror})") from error
+
+
+def _may_be_replaced(path: str) -> bool:
+    """Nothing, a file, or a link, which is not followed. A device or a FIFO made a file is what nobody wants."""
+    try:
+        mode = os.lstat(path).st_mode
+    except FileNotFoundError:
+        return True
+    return stat.S_ISREG(mode) or stat.S_ISLNK(mode)
+
+
+def _replace(path: str, data: bytes) -> None:
+    fd, staged = tempfile.mkstemp(dir=os.path.dirname(path), prefix=".lockcache-stress-")
+    try:
+        with os.fdopen(fd, "wb") as file:
+            file.write(data)
+            os.fchmod(fd, _MODE)
+        os.replace(staged, path)
+    except BaseException:
+        os.unlink(staged)
+        raise

@@ -1,0 +1,72 @@
+"""``--junit FILE.xml``: a test suite for each scenario, a test case for each check, for CI to read.
+
+In the dialect that Jenkins, GitLab and the actions for GitHub agree on (the schema of Jenkins's xUnit plugin). What is
+only told, and need not be anything, stands in the suite's properties.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+from typing import Any, Final, cast
+
+from junitparser import Failure, JUnitXml, Skipped, TestCase, TestSuite
+
+from lockcache_stress.report.written import Ran, Written, printable
+from lockcache_stress.run import Check
+
+__all__ = ["render_junit"]
+
+_MOST_FINDINGS: Final = 20
+_PACKAGE: Final = "lockcache-stress"
+
+
+def render_junit(written: Written) -> str:
+    """The whole file."""
+    document = JUnitXml(_PACKAGE)
+    for ran in written.runs:
+        document.add_testsuite(_suite(ran, written))
+    for name, reason in written.skipped:
+        document.add_testsuite(_single(name, Skipped(printable(reason))))
+    if written.cut_short:
+        document.add_testsuite(_single("all of it", Failure(printable(written.cut_short))))
+    document.update_statistics()  # type: ignore[no-untyped-call]
+    document._elem.attrib.pop("skipped", None)  # the schema has it for suites alone
+    return cast(bytes, document.tostring()).decode()  # type: ignore[no-untyped-call]
+
+
+def _suite(ran: Ran, written: Written) -> TestSuite:
+    checks = ran.outcome.checks()
+    suite = TestSuite(printable(ran.name))
+    facts = [(check.name, check.value) for check in checks if not check.must]
+    for name, value in [("title", ran.title), ("replay", shlex.join(ran.replay)), *written.machine.items(), *facts]:
+        suite.add_property(printable(name), printable(value))  # before the cases: the schema's order
+    details = _details(ran)
+    suite.add_testcases([_case(ran.name, check, details) for check in checks if check.must])
+    return suite
+
+
+def _case(name: str, check: Check, details: str) -> TestCase:
+    case = TestCase(printable(check.name), f"{_PACKAGE}.{printable(name)}")
+    if not check.ok:
+        failure = Failure(printable(f"{check.name} is {check.value}, must be {check.must}"), "check")
+        failure.text = details
+        case.result = [failure]
+    return case
+
+
+def _details(ran: Ran) -> str:
+    outcome = ran.outcome
+    lines = [*outcome.deaths, *map(_words, outcome.findings[:_MOST_FINDINGS])]
+    return printable("\n".join([*lines, f"replay: {shlex.join(ran.replay)}"]))
+
+
+def _words(finding: dict[str, Any]) -> str:
+    return str(finding.get("error") or json.dumps(finding))
+
+
+def _single(name: str, result: Skipped | Failure) -> TestSuite:
+    suite, case = TestSuite(printable(name)), TestCase(printable(name), _PACKAGE)
+    case.result = [result]
+    suite.add_testcase(case)
+    return suite

@@ -1,0 +1,138 @@
+"""``--report FILE.html``: one page that needs nothing beside it: verdicts, numbers, plots, and how to replay.
+
+Every text from outside (names of directories, findings of workers) is escaped by the template's own rule; only what is
+drawn here is passed as markup. The outcome as JSON is in the page too, in the element ``outcome``.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from lockcache import __version__
+from lockcache_stress.bench import BenchOutcome, Line
+from lockcache_stress.judge import as_svg as draw_timeline, explain
+from lockcache_stress.report.bench_plots import draws as draw_bench
+from lockcache_stress.report.plots import Draw, as_svg, bytes_over_time, latencies
+from lockcache_stress.report.tables import Grid, Tabled
+from lockcache_stress.report.written import Ran, Written, printable
+from lockcache_stress.run import Check, Outcome, Told
+
+__all__ = ["render_page"]
+
+_MOST_FINDINGS: Final = 20
+
+
+@dataclass(frozen=True)
+class _Illegal:
+    """A history that no register could have had."""
+
+    name: str
+    explained: str
+    drawing: Markup
+
+
+@dataclass(frozen=True)
+class _Section:
+    """One run, ready for the template."""
+
+    number: int
+    name: str
+    title: str
+    ok: bool
+    checks: Sequence[Check]
+    #: Of a benchmark, in the place of checks.
+    lines: Sequence[Line]
+    peers: Sequence[str]
+    summary: Sequence[str]
+    grids: Sequence[Grid]
+    drawings: Sequence[Markup]
+    illegal: _Illegal | None
+    deaths: Sequence[str]
+    findings: Sequence[str]
+    findings_left_out: int
+    replay: str
+
+
+def render_page(written: Written) -> str:
+    """The whole page."""
+    environment = Environment(
+        loader=PackageLoader(__package__, ""),
+        autoescape=True,
+        undefined=StrictUndefined,
+        finalize=lambda value: value if isinstance(value, Markup) else printable(value),
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    return environment.get_template("page.html.j2").render(
+        written=written,
+        sections=[_section(number, ran) for number, ran in enumerate(written.runs)],
+        when=time.strftime("%Y-%m-%d %H:%M:%S %Z"),
+        version=__version__,
+        outcome=_as_script(_as_json(written)),
+    )
+
+
+def _section(number: int, ran: Ran) -> _Section:
+    outcome = ran.outcome
+    found = outcome.findings
+    lines = outcome.lines if isinstance(outcome, BenchOutcome) else []
+    return _Section(
+        number=number,
+        name=ran.name,
+        title=ran.title,
+        ok=outcome.ok,
+        checks=outcome.checks(),
+        lines=lines,
+        peers=list(dict.fromkeys(name for line in lines for name in line.others)),
+        summary=outcome.summary(),
+        grids=outcome.grids if isinstance(outcome, Tabled) else (),
+        drawings=[Markup(as_svg(draw, f"plot-{number}-{each}")) for each, draw in enumerate(_draws(outcome))],
+        illegal=_illegal(outcome) if isinstance(outcome, Outcome) else None,
+        deaths=outcome.deaths,
+        findings=[str(each.get("error") or json.dumps(each)) for each in found[:_MOST_FINDINGS]],
+        findings_left_out=max(0, len(found) - _MOST_FINDINGS),
+        replay=shlex.join(ran.replay),
+    )
+
+
+def _draws(outcome: Told) -> Sequence[Draw]:
+    if isinstance(outcome, Outcome):
+        held = bytes_over_time(outcome.peaks, outcome.plan.max_size_bytes)
+        return [held, latencies([("hit", outcome.gets), ("put", outcome.puts)])]
+    return draw_bench(outcome.lines) if isinstance(outcome, BenchOutcome) else []
+
+
+def _illegal(outcome: Outcome) -> _Illegal | None:
+    if outcome.histories is None or outcome.histories.smallest is None:
+        return None
+    key, reduced = outcome.histories.smallest
+    where = outcome.histories.smallest_in
+    return _Illegal(f"key {key}, {where}" if where else f"key {key}", explain(reduced), Markup(draw_timeline(reduced)))
+
+
+def _as_json(written: Written) -> dict[str, Any]:
+    return {
+        "ok": written.ok,
+        "machine": dict(written.machine),
+        "skipped": dict(written.skipped),
+        "cut_short": written.cut_short,
+        "scenarios": [_ran_as_json(ran) for ran in written.runs],
+    }
+
+
+def _ran_as_json(ran: Ran) -> dict[str, Any]:
+    place = {"place": ran.place} if ran.place else {}
+    return {**ran.outcome.as_json(), **place, "replay": list(ran.replay)}
+
+
+def _as_script(value: object) -> Markup:
+    """JSON that no text in it can end: the only things that HTML looks for in a script begin with ``<``."""
+    return Markup(json.dumps(value).replace("<", "\\u003c"))

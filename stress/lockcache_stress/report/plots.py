@@ -1,0 +1,182 @@
+"""Plots of a run, with matplotlib: as SVG that stands in a page, light or dark, and as PNG.
+
+Figures are made without pyplot: nothing of the process's (its backend, its open figures) is touched.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+from xml.etree import ElementTree as ET
+
+import matplotlib as mpl
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from lockcache_stress.run import Latencies, Peaks
+
+# Without them every element would be called ns0:path, which no browser draws.
+ET.register_namespace("", "http://www.w3.org/2000/svg")
+ET.register_namespace("xlink", "http://www.w3.org/1999/xlink")
+
+__all__ = [
+    "BLUE",
+    "GREEN",
+    "GREY",
+    "ORANGE",
+    "PURPLE",
+    "RED",
+    "Draw",
+    "add_legend",
+    "as_png",
+    "as_svg",
+    "bytes_over_time",
+    "latencies",
+]
+
+#: Told apart by those who see no red or green, and readable on white and on black.
+BLUE: Final = "#3b82f6"
+ORANGE: Final = "#d97706"
+GREEN: Final = "#059669"
+RED: Final = "#dc2626"
+PURPLE: Final = "#a855f7"
+GREY: Final = "#8b8b93"
+# Stands for "the colour of the text around": SVG has a word for that, and matplotlib has none.
+_INK: Final = "#010203"
+_MIB: Final = 1 << 20
+_SVG: Final = "http://www.w3.org/2000/svg"
+# Inches.
+_WIDTH: Final = 6.4
+_HEIGHT: Final = 3.2
+_BARS_A_DECADE: Final = 25
+# Five names beneath a plot whose own labels take a third of its width.
+_NARROW: Final[Any] = {"columnspacing": 0.9, "handlelength": 1.1, "handletextpad": 0.4}
+_STYLE: Final[Any] = {
+    "svg.fonttype": "none",  # text stays text: small, found by a search, and in the page's font
+    "font.family": "sans-serif",
+    "font.size": 10,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "grid.alpha": 0.25,
+    "legend.frameon": False,
+    "axes.titlelocation": "left",
+    **dict.fromkeys(
+        ("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color", "grid.color"), _INK
+    ),
+}
+
+
+#: Draws one plot.
+Draw = Callable[[Axes], object]
+
+
+def bytes_over_time(peaks: Peaks, cap_bytes: int) -> Draw:
+    """Bytes on disk against the cap. A step until the next sample: what was between is not known."""
+
+    def draw(axes: Axes) -> None:
+        for samples, name, colour in (
+            (peaks.disk, "on disk, writers stopped", BLUE),
+            (peaks.accounted, "accounted for", GREEN),
+            (peaks.statvfs, "in use, by statvfs", ORANGE),
+        ):
+            points = samples.points()
+            if points:
+                seconds, held = zip(*points, strict=True)
+                axes.step(seconds, [each / _MIB for each in held], where="post", label=name, color=colour, lw=1.2)
+        axes.axhline(cap_bytes / _MIB, color=RED, ls="--", lw=1.2, label="cap")
+        for begin in peaks.begins_seconds[1:]:
+            axes.axvline(begin, color=GREY, ls=":", lw=0.6, alpha=0.6)
+        several = f" ({len(peaks.begins_seconds)} rounds, one after the other)" if peaks.begins_seconds else ""
+        axes.set(title=f"bytes over time{several}", xlabel="seconds", ylabel="MiB", ylim=(0, None))
+        add_legend(axes)
+
+    return draw
+
+
+def latencies(found: Sequence[tuple[str, Latencies]]) -> Draw:
+    """How many operations took how long, each kind as shares of its own number; the median and the 99th of 100."""
+
+    def draw(axes: Axes) -> None:
+        for (name, each), colour in zip(found, (BLUE, ORANGE, GREEN), strict=False):
+            histogram = each.histogram()
+            if not histogram:
+                continue
+            microseconds, counts = _coarser(histogram)
+            shares = [100 * count / sum(counts) for count in counts]
+            axes.step(microseconds, shares, where="mid", label=f"{name} ({sum(counts):,})", color=colour, lw=1.2)
+            for percent, style in ((50, "-"), (99, ":")):
+                axes.axvline(each.percentile_us(percent) or 0, color=colour, ls=style, lw=0.8, alpha=0.7)
+        axes.set(title="latencies (lines: p50, dotted p99)", xlabel="microseconds", ylabel="% of operations")
+        axes.set_xscale("log")
+        axes.set_ylim(bottom=0)
+        add_legend(axes)
+
+    return draw
+
+
+def _coarser(histogram: Sequence[tuple[float, int]]) -> tuple[list[float], list[int]]:
+    """In bars so wide that few operations draw a shape and not their noise."""
+    bars: dict[int, int] = {}
+    for microseconds, count in histogram:
+        bar = math.floor(_BARS_A_DECADE * math.log10(microseconds))
+        bars[bar] = bars.get(bar, 0) + count
+    filled = range(min(bars) - 1, max(bars) + 2)
+    return [10 ** ((bar + 0.5) / _BARS_A_DECADE) for bar in filled], [bars.get(bar, 0) for bar in filled]
+
+
+def add_legend(axes: Axes) -> None:
+    """What is what, beneath the plot: inside it would lie on what it explains."""
+    if axes.get_legend_handles_labels()[0]:
+        axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=5, fontsize=7.5, **_NARROW)
+
+
+def as_svg(draw: Draw, name: str) -> str:
+    """An ``<svg>`` to stand in a page; its text and axes have the colour of what is around it.
+
+    ``name`` is this plot's in the page: what its parts are called begins with it, and nothing else's may.
+    """
+    buffer = io.BytesIO()
+    with mpl.rc_context({**_STYLE, "svg.hashsalt": name}):
+        _figure([draw]).savefig(buffer, format="svg", transparent=True, metadata={"Date": None})
+    root = ET.fromstring(buffer.getvalue())
+    _drop(root, f"{{{_SVG}}}metadata")
+    _drop(root, f"{{{_SVG}}}style")
+    for element in root.iter():
+        for attribute, value in element.items():
+            element.set(attribute, _at_home(attribute, value, name))
+    del root.attrib["width"], root.attrib["height"]
+    root.attrib.update({"class": "plot", "role": "img", "aria-label": name})
+    return ET.tostring(root, encoding="unicode")
+
+
+def as_png(draws: Sequence[Draw]) -> bytes:
+    """All of them beneath each other, on white."""
+    buffer = io.BytesIO()
+    with mpl.rc_context(_STYLE):
+        _figure(draws).savefig(buffer, format="png", facecolor="white", dpi=120)
+    return buffer.getvalue()
+
+
+def _figure(draws: Sequence[Draw]) -> Figure:
+    """Requires: our style."""
+    figure = Figure(figsize=(_WIDTH, _HEIGHT * len(draws)), layout="constrained")
+    for axes, draw in zip(figure.subplots(len(draws), squeeze=False).flat, draws, strict=True):
+        draw(axes)
+    return figure
+
+
+def _drop(root: ET.Element, tag: str) -> None:
+    for parent in list(root.iter()):
+        for child in parent.findall(tag):
+            parent.remove(child)
+
+
+def _at_home(attribute: str, value: str, name: str) -> str:
+    if attribute == "id":
+        return f"{name}-{value}"
+    if attribute.endswith("href"):
+        return value.replace("#", f"#{name}-", 1)
+    return value.replace("url(#", f"url(#{name}-").replace(_INK, "currentColor")

@@ -1,0 +1,195 @@
+"""Prints outcomes: progress while they come, a table, or JSON. Decides nothing."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from lockcache_stress.bench import Line
+from lockcache_stress.report.tables import Grid, Tabled
+from lockcache_stress.report.written import Written
+from lockcache_stress.run import Check, Show, Told
+
+__all__ = ["print_bench", "print_json", "print_outcome", "print_summary", "print_tabled", "print_written", "showing"]
+
+_MOST_FINDINGS = 5
+# Columns of text: a pipe has no width of its own. The benchmark's lines are made to be read in 80.
+_PIPE_COLUMNS = 160
+_BENCH_COLUMNS = 80
+# So that four of them leave a third of 80 for names; a longer cell is wrapped between words.
+_WIDEST_CELL = 12
+
+
+@contextmanager
+def showing() -> Iterator[Show]:
+    """A progress bar on stderr, one line per stage; nothing where stderr is no terminal."""
+    console = Console(stderr=True)
+    tasks: dict[str, TaskID] = {}
+    columns = (
+        TextColumn("{task.description:>14}"),
+        BarColumn(),
+        TimeElapsedColumn(),
+        TextColumn("{task.fields[words]}"),
+    )
+    with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
+
+        def show(stage: str, share: float, words: str) -> None:
+            if stage not in tasks:
+                tasks[stage] = progress.add_task(stage, total=1.0, words=words)
+            progress.update(tasks[stage], completed=min(share, 1.0), words=words)
+
+        yield show
+
+
+def _console(pipe_columns: int = _PIPE_COLUMNS) -> Console:
+    """Where verdicts go: as wide as the terminal is, and wide enough where there is none."""
+    console = Console()
+    if not console.is_terminal:
+        console.width = max(console.width, pipe_columns)
+    return console
+
+
+def print_outcome(outcome: Told, replay: Sequence[str]) -> None:
+    """The verdict of one run as a table; what was found and how to replay it where something is wrong."""
+    console = _console()
+    console.print(_table(outcome.title, outcome.checks()))
+    if outcome.ok:
+        console.print("[bold green]ok[/]: everything is as it must be")
+        return
+    _print_failed(console, outcome, replay)
+
+
+def _print_failed(console: Console, outcome: Told, replay: Sequence[str]) -> None:
+    console.print("[bold red]FAILED[/]: not everything is as it must be")
+    for death in outcome.deaths:
+        console.print(f"  {death}", markup=False)
+    for finding in outcome.findings[:_MOST_FINDINGS]:
+        console.print(f"  {finding.get('error') or json.dumps(finding)}", markup=False, soft_wrap=True)
+    console.print(f"replay: {shlex.join(replay)}", markup=False, soft_wrap=True)
+
+
+def print_summary(outcomes: Sequence[Told], skipped: Sequence[tuple[str, str]]) -> None:
+    """One line per scenario."""
+    table = Table(title="all scenarios", title_justify="left")
+    for column in ("scenario", "operations", "hits", "torn", "stale", "foreign", "deaths", "peak / cap", "verdict"):
+        table.add_column(column, justify="left" if column == "scenario" else "right")
+    for outcome in outcomes:
+        table.add_row(outcome.name, *outcome.summary(), _verdict(outcome.ok))
+    for name, reason in skipped:
+        table.add_row(name, *[""] * 7, f"[yellow]skipped[/]: {reason}")
+    _console().print(table)
+
+
+def print_tabled(written: Written) -> None:
+    """The tables of a command beside the scenarios, what was skipped, and of each run that failed what was found."""
+    for grid in [*written.grids, *(grid for ran in written.runs for grid in _grids(ran.outcome))]:
+        _print_grid(grid)
+    console = _console()
+    for ran in written.runs:
+        if ran.outcome.ok:
+            continue
+        if isinstance(ran.outcome, Tabled):
+            _print_failed(console, ran.outcome, ran.replay)
+        else:
+            console.print(f"{ran.name}:", markup=False)
+            print_outcome(ran.outcome, ran.replay)
+    for name, reason in written.skipped:
+        console.print(f"{name}: skipped: {reason}", markup=False, soft_wrap=True)
+
+
+def _grids(outcome: Told) -> Sequence[Grid]:
+    return outcome.grids if isinstance(outcome, Tabled) else ()
+
+
+def _print_grid(grid: Grid) -> None:
+    """One table."""
+    table = Table(title=grid.title, title_justify="left")
+    for column in grid.columns:
+        table.add_column(column, overflow="fold")  # names of files are words too long for a narrow terminal
+    if grid.judges_rows:
+        table.add_column("")
+    for row in grid.rows:
+        verdict = [_verdict(row.ok)] if grid.judges_rows else []
+        table.add_row(*map(escape, row.cells), *verdict, style=None if row.ok else "bold red")
+    _console().print(table)
+
+
+def print_bench(machine: Mapping[str, str], lines: Sequence[Line]) -> None:
+    """What was measured, and on what. Readable at 80 columns."""
+    title = "lockcache beside cuda.core's FileStreamProgramCache"
+    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, pad_edge=False, padding=0, show_edge=False)
+    table.add_column("what")
+    for column in ("lockcache", "cuda.core", "ratio", "must be"):
+        table.add_column(column, justify="right", max_width=_WIDEST_CELL)
+    table.add_column("", no_wrap=True)
+    for line in lines:
+        table.add_row(_what(line), line.ours, line.theirs, line.ratio, line.bar, _bench_verdict(line))
+    console = _console(_BENCH_COLUMNS)
+    console.print(table)
+    if any(line.others for line in lines):
+        console.print()
+        console.print(_side_by_side([line for line in lines if line.others or line.floor]))
+    console.print("; ".join(f"{name}: {value}" for name, value in machine.items()), markup=False, highlight=False)
+
+
+def _side_by_side(lines: Sequence[Line]) -> Table:
+    """All caches, also those that no bar compares with."""
+    others = list(dict.fromkeys(name for line in lines for name in line.others))
+    table = Table(
+        title="side by side", title_justify="left", box=SIMPLE_HEAD, pad_edge=False, padding=0, show_edge=False
+    )
+    table.add_column("what")
+    for column in ("lockcache", "cuda.core", *others, "plain files"):
+        table.add_column(column, justify="right", max_width=_WIDEST_CELL)
+    for line in lines:
+        beside = [line.others.get(name, "") for name in others]
+        table.add_row(escape(line.name), line.ours, line.theirs, *beside, line.floor)
+    return table
+
+
+def _what(line: Line) -> str:
+    """Its name; beneath it, since a column of its own makes the table too wide, what few lines have."""
+    notes = [f"plain files: {line.floor}"] if line.floor else []
+    notes += [f"skipped: {line.skipped}"] if line.skipped else []
+    return "\n".join([escape(line.name), *(f"  [dim]{escape(note)}[/]" for note in notes)])
+
+
+def _bench_verdict(line: Line) -> str:
+    if line.skipped:
+        return "[yellow]--[/]"
+    verdict = _verdict(line.ok) if line.bar else ""
+    return verdict if line.load is None else f"{verdict}\nload {line.load:.1f}"
+
+
+def print_written(paths: Sequence[str]) -> None:
+    """Where the files are."""
+    for path in paths:
+        Console().print(f"written: {path}", markup=False, soft_wrap=True, highlight=False)
+
+
+def print_json(value: object) -> None:
+    """``--json``."""
+    print(json.dumps(value, indent=2))
+
+
+def _table(title: str, checks: Sequence[Check]) -> Table:
+    table = Table(title=title, title_justify="left")
+    table.add_column("what")
+    table.add_column("is", justify="right")
+    table.add_column("must be", justify="right")
+    table.add_column("")
+    for check in checks:
+        table.add_row(check.name, check.value, check.must, _verdict(check.ok) if check.must else "")
+    return table
+
+
+def _verdict(ok: bool) -> str:
+    return "[green]ok[/]" if ok else "[bold red]NO[/]"

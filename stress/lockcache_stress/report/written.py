@@ -1,0 +1,70 @@
+"""Content of a report, whatever its form, and text made fit for XML and HTML (:func:`printable`)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from lockcache_stress.report.tables import Grid
+from lockcache_stress.run import Told
+
+__all__ = ["Ran", "Written", "printable"]
+
+
+@dataclass(frozen=True)
+class Ran:
+    """A run that has ended, and the command that makes the same choices again."""
+
+    outcome: Told
+    replay: Sequence[str]
+    #: Where it ran, if the same runs in several places: part of its name.
+    place: str = ""
+
+    @property
+    def name(self) -> str:
+        """No other run of the report has it."""
+        return f"{self.place}: {self.outcome.name}" if self.place else self.outcome.name
+
+    @property
+    def title(self) -> str:
+        """What was run, and where."""
+        return f"{self.place}: {self.outcome.title}" if self.place else self.outcome.title
+
+
+@dataclass(frozen=True)
+class Written:
+    """Everything that goes into a report."""
+
+    title: str
+    runs: Sequence[Ran]
+    #: On what: name and description.
+    machine: Mapping[str, str]
+    #: What was not run, and why.
+    skipped: Sequence[tuple[str, str]] = ()
+    #: Why it is not all that was asked for; empty for what came to its end.
+    cut_short: str = ""
+    #: Tables about all of the runs.
+    grids: Sequence[Grid] = ()
+
+    @property
+    def ok(self) -> bool:
+        """Whether all of it is there and as it must be."""
+        return not self.cut_short and all(ran.outcome.ok for ran in self.runs)
+
+    @property
+    def verdict(self) -> str:
+        """``ok``, ``FAILED``, or ``skipped`` where nothing at all was run."""
+        if not self.ok:
+            return "FAILED"
+        return "ok" if self.runs else "skipped"
+
+
+# https://www.w3.org/TR/xml/#charsets: all that is not a Char, lone surrogates (names in other encodings) included.
+_FORBIDDEN: Final = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+
+
+def printable(text: object) -> str:
+    """``text`` with such characters as ``\\x1b`` and the like."""
+    return _FORBIDDEN.sub(lambda found: ascii(found[0])[1:-1], str(text))

@@ -1,0 +1,232 @@
+"""What a run found, and which of it is not as it must be."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, Protocol
+
+from lockcache_stress.judge import Judged
+from lockcache_stress.plan import Plan
+from lockcache_stress.run.latency import Latencies
+from lockcache_stress.run.sampler import Peaks
+
+__all__ = ["Check", "Outcome", "Told"]
+
+
+# Of evictions of entries in use, so many are coincidence however few evictions there were.
+_FEW: Final = 2
+
+
+@dataclass(frozen=True)
+class Check:
+    """One line of the verdict."""
+
+    name: str
+    value: str
+    #: What it must be, in words; empty for what is only told.
+    must: str = ""
+    ok: bool = True
+
+
+class Told(Protocol):
+    """What can be printed: a verdict, what it rests on, and what is not as it must be."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def title(self) -> str: ...
+    @property
+    def ok(self) -> bool: ...
+    @property
+    def deaths(self) -> list[str]: ...
+    @property
+    def findings(self) -> list[dict[str, Any]]: ...
+    def checks(self) -> list[Check]: ...
+    def summary(self) -> Sequence[str]: ...
+    def as_json(self) -> dict[str, Any]: ...
+
+
+@dataclass
+class Outcome:
+    """Everything that one run counted, measured and found."""
+
+    plan: Plan
+    totals: dict[str, int] = field(default_factory=dict)
+    peaks: Peaks = field(default_factory=Peaks)
+    gets: Latencies = field(default_factory=Latencies)
+    puts: Latencies = field(default_factory=Latencies)
+    #: How workers ended that should not have.
+    deaths: list[str] = field(default_factory=list)
+    kills: int = 0
+    findings: list[dict[str, Any]] = field(default_factory=list)
+    #: What only some scenarios ask.
+    extra_checks: list[Check] = field(default_factory=list)
+    daemon: dict[str, Any] | None = None
+    seconds: float = 0.0
+    #: What all keys together would take, where that is known.
+    working_set_bytes: int | None = None
+    #: Whether the recorded histories are those of registers.
+    histories: Judged | None = None
+    #: Of a run in several rounds: what each of them came to.
+    rounds: list[dict[str, Any]] = field(default_factory=list)
+
+    @property
+    def name(self) -> str:
+        """The scenario's."""
+        return self.plan.scenario
+
+    @property
+    def title(self) -> str:
+        """What was run."""
+        plan = self.plan
+        return f"{plan.scenario}: {plan.processes} processes, {self.seconds:.1f} s, seed {plan.seed}"
+
+    @property
+    def ok(self) -> bool:
+        """Whether everything is as it must be."""
+        return all(check.ok for check in self.checks())
+
+    def checks(self) -> list[Check]:
+        """The verdict, line by line."""
+        checks = [
+            *self._counts(),
+            *self._reads(),
+            *self._histories(),
+            *self._bytes(),
+            *self._times(),
+            *self.extra_checks,
+        ]
+        excused = self.plan.excused
+        return [replace(check, must="", ok=True) if check.name in excused else check for check in checks]
+
+    def _counts(self) -> list[Check]:
+        total = self.totals
+        lines = [
+            Check("operations", _number(total["operations"]), "> 0", total["operations"] > 0),
+            Check("hits", _number(total["hits"]), "> 0", total["hits"] > 0),
+            Check("misses", _number(total["misses"])),
+            Check("puts", _number(total["puts"]), "> 0", total["puts"] > 0),
+        ]
+        optional = ("compiles", "launches", "deletes")
+        return lines + [Check(name, _number(total[name])) for name in optional if total[name]]
+
+    def _reads(self) -> list[Check]:
+        kept = self.totals["kept_older"]
+        must_not = [Check(name, str(self.totals[name]), "0", not self.totals[name]) for name in _WRONG]
+        return [
+            *must_not,
+            Check("worker deaths", str(len(self.deaths)), "0", not self.deaths),
+            Check("dropped writes", _number(self.totals["dropped"])),
+            Check("dropped beside an older value", str(kept), "0", not kept),
+            Check("evictions by writers", _number(self.totals["evictions"])),
+            Check("digest failures (misses)", _number(self.totals["digest_failures"])),
+        ]
+
+    def _histories(self) -> list[Check]:
+        judged = self.histories
+        if judged is None:
+            return []
+        keys = judged.ok + len(judged.illegal) + len(judged.unknown)
+        return [
+            Check("histories", f"{_number(keys)} keys, {_number(judged.operations)} operations", "> 0", keys > 0),
+            Check("illegal histories", _number(len(judged.illegal)), "0", not judged.illegal),
+            Check("undecided histories", _number(len(judged.unknown)), "0", not judged.unknown),
+            *self._evictions(),
+            *self._hot_keys(judged),
+            *self._waits(),
+        ]
+
+    def _evictions(self) -> list[Check]:
+        """None, but for uses within the microseconds between an evictor's second look and its removal."""
+        found, all_ = self.totals["evicted_in_use"], self.totals["evictions"]
+        if not all_:
+            return []
+        must = max(_FEW, all_ // 50)
+        return [Check("evicted though in use", f"{found:,} of {all_:,}", f"<= {must:,}", found <= must)]
+
+    def _hot_keys(self, judged: Judged) -> list[Check]:
+        """Keys that are read all the time are not the least recently used; on a busy machine one may be, for once."""
+        hot = self.plan.extra.get("hot_keys", 0)
+        gone = sum(judged.removals.get(key, 0) for key in range(hot))
+        return [Check("hot keys evicted", f"{gone} times", f"< {hot}", gone < hot)] if hot else []
+
+    def _waits(self) -> list[Check]:
+        most = self.plan.extra.get("longest_wait_seconds")
+        longest = self.totals["longest_wait_us"] / 1e6
+        return [Check("longest wait for nobody", f"{longest:.2f} s", f"< {most:g} s", longest < most)] if most else []
+
+    def _bytes(self) -> list[Check]:
+        cap, peaks = self.plan.max_size_bytes, self.peaks
+        lines = [
+            Check("peak over cap", _ratio(peaks.disk_bytes, cap), "<= 1", peaks.disk_bytes <= cap),
+            Check("final over cap", _ratio(peaks.final_bytes, cap), "<= 1", peaks.final_bytes <= cap),
+            Check("bytes unaccounted for", _number(peaks.unaccounted_bytes), "0", peaks.unaccounted_bytes <= 0),
+            Check("samples with writers stopped", _number(peaks.samples)),
+        ]
+        if self.working_set_bytes is not None:
+            lines.append(Check("working set over cap", _ratio(self.working_set_bytes, cap)))
+        if peaks.statvfs_bytes is not None:
+            # Whole blocks: only where values fill theirs must it be under the cap, and the scenario says so.
+            lines.insert(2, Check("peak over cap, by statvfs", _ratio(peaks.statvfs_bytes, cap)))
+        return lines
+
+    def _times(self) -> list[Check]:
+        return [
+            Check("hit p50 / p99", _pair(self.gets)),
+            Check("put p50 / p99", _pair(self.puts)),
+        ]
+
+    def summary(self) -> Sequence[str]:
+        """Operations, hits, torn, stale, foreign, deaths, peak over cap."""
+        counts = [self.totals[name] for name in ("operations", "hits", *_WRONG)]
+        peak = f"{self.peaks.disk_bytes / self.plan.max_size_bytes:.3f}"
+        return [*(f"{count:,}" for count in counts), str(len(self.deaths)), peak]
+
+    def as_json(self) -> dict[str, Any]:
+        """For ``--json``: the same, as numbers."""
+        peaks = self.peaks
+        return {
+            "scenario": self.plan.scenario,
+            "ok": self.ok,
+            "processes": self.plan.processes,
+            "seed": self.plan.seed,
+            "seconds": round(self.seconds, 3),
+            "cap_bytes": self.plan.max_size_bytes,
+            **{name: value for name, value in self.totals.items() if name not in ("ready", "finished")},
+            "worker_deaths": self.deaths,
+            "kills": self.kills,
+            "peak_bytes": peaks.disk_bytes,
+            "peak_statvfs_bytes": peaks.statvfs_bytes,
+            "final_bytes": peaks.final_bytes,
+            "unaccounted_bytes": peaks.unaccounted_bytes,
+            "samples": peaks.samples,
+            "working_set_bytes": self.working_set_bytes,
+            "hit_us": _percentiles(self.gets),
+            "put_us": _percentiles(self.puts),
+            "histories": self.histories and self.histories.as_json(),
+            "daemon": self.daemon,
+            "rounds": self.rounds,
+            "findings": self.findings,
+            "checks": [vars(check) for check in self.checks()],
+        }
+
+
+_WRONG = ("torn", "stale", "foreign")
+
+
+def _number(value: int) -> str:
+    return f"{value:,}"
+
+
+def _ratio(value: int, cap: int) -> str:
+    return f"{value / cap:.3f} ({value:,} of {cap:,} bytes)"
+
+
+def _percentiles(latencies: Latencies) -> dict[str, float | None]:
+    return {"p50": latencies.percentile_us(50), "p99": latencies.percentile_us(99)}
+
+
+def _pair(latencies: Latencies) -> str:
+    median, tail = latencies.percentile_us(50), latencies.percentile_us(99)
+    return "none" if median is None or tail is None else f"{median:,.1f} / {tail:,.1f} us"

@@ -1,0 +1,221 @@
+"""Samples of the bytes on disk, each at one instant: the proof of invariant 3 (hard cap).
+
+A walk while writers go on adds up files that were never there together, and would both miss and invent overshoot. So
+the workers are stopped (SIGSTOP, wherever they are: in the middle of a write, with a lock in hand), the directory is
+walked, and they go on. Nobody else adds bytes, so what is counted was there when they stopped. At the same instants the
+accounting page must say at least what is on the disk: every order in which it is changed is chosen for that.
+
+What happens between two samples is not seen. Where the directory is a mount of its own, statvfs is asked much more
+often: one atomic number, whoever is in the middle of what. For a plot :class:`Samples` keeps a bounded number of them,
+however long the run, and never drops the peak.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Final
+
+from lockcache import FileStreamProgramCache
+from lockcache.filestream.disk import parse_staged_name
+
+__all__ = ["Peaks", "Sampler", "Samples", "bytes_on_disk", "is_stopped", "tree_bytes"]
+
+# More than a plot has columns; past twice as many they are halved.
+_KEPT: Final = 1000
+
+# A walk must not become the load: at least this many times its own duration passes between two.
+_PAUSE_FACTOR: Final = 8
+_SHORTEST_PAUSE_SECONDS: Final = 0.04
+_STOPPED: Final = frozenset("TtZXx")
+_GIVE_UP_SECONDS: Final = 2.0
+# At what seems unaccounted for.
+_LOOKS: Final = 3
+
+
+class Samples:
+    """(seconds, bytes) in the order of time. Where there are too many, the largest of several neighbours stays."""
+
+    def __init__(self) -> None:
+        self._points: list[tuple[float, int]] = []
+        #: How many neighbours share a point; the same all along, so that the past is as dense as the present.
+        self._each = 1
+        self._in_last = 1
+
+    def add(self, seconds: float, count_bytes: int) -> None:
+        """Keep one more."""
+        point = (seconds, count_bytes)
+        if self._in_last < self._each:
+            self._in_last += 1
+            self._points[-1] = _larger(self._points[-1], point)
+            return
+        self._points.append(point)
+        self._in_last = 1
+        if len(self._points) >= 2 * _KEPT:
+            self._points = [_larger(*pair) for pair in zip(self._points[::2], self._points[1::2], strict=True)]
+            self._in_last = self._each + 1
+            self._each *= 2
+
+    def points(self) -> list[tuple[float, int]]:
+        """What is left of them."""
+        return list(self._points)
+
+
+def _larger(one: tuple[float, int], other: tuple[float, int]) -> tuple[float, int]:
+    return max(one, other, key=lambda point: point[1])
+
+
+@dataclass
+class Peaks:
+    """What the samples saw."""
+
+    samples: int = 0
+    #: Largest sum of the sizes of entries and staged files.
+    disk_bytes: int = 0
+    #: Largest sum of what the file system says it uses for them, in whole blocks.
+    statvfs_bytes: int | None = None
+    #: Most bytes that were on the disk and not accounted for. Nothing positive is right.
+    unaccounted_bytes: int = 0
+    final_bytes: int = 0
+    #: The same over time: sums of sizes, what the accounting page said, and the file system's own number.
+    disk: Samples = field(default_factory=Samples)
+    accounted: Samples = field(default_factory=Samples)
+    statvfs: Samples = field(default_factory=Samples)
+    #: When the rounds of a run began on those plots' axis, where there are several.
+    begins_seconds: list[float] = field(default_factory=list)
+
+
+class Sampler:
+    """Samples one cache directory."""
+
+    def __init__(self, directory: str, *, is_own_mount: bool) -> None:
+        self._directory = directory
+        self._cache = FileStreamProgramCache(directory)
+        self._is_own_mount = is_own_mount
+        self._next = 0.0
+        self._began: float | None = None
+        self.peaks = Peaks(statvfs_bytes=0 if is_own_mount else None)
+
+    def sample(self, pids: Iterable[int]) -> None:
+        """Look, if it is time; ``pids`` are all processes that write."""
+        self.sample_mount()
+        now = time.monotonic()
+        if now < self._next:
+            return
+        self._sample_frozen([pid for pid in pids if pid])
+        ended = time.monotonic()
+        self._next = ended + max(_SHORTEST_PAUSE_SECONDS, _PAUSE_FACTOR * (ended - now))
+
+    def sample_mount(self) -> None:
+        """Ask the file system, where the directory is all that is on it."""
+        if self.peaks.statvfs_bytes is not None:
+            status = os.statvfs(self._directory)
+            used = (status.f_blocks - status.f_bfree) * status.f_frsize
+            self.peaks.statvfs_bytes = max(self.peaks.statvfs_bytes, used)
+            self.peaks.statvfs.add(self._seconds(), used)
+
+    def sample_final(self) -> None:
+        """Look once more, when nobody writes any more."""
+        self._look()
+        self.peaks.final_bytes = bytes_on_disk(self._directory)
+
+    def _sample_frozen(self, pids: list[int]) -> None:
+        try:
+            for pid in pids:
+                _signal(pid, signal.SIGSTOP)
+            if all(is_stopped(pid) for pid in pids):
+                self._look()
+        finally:
+            for pid in pids:
+                _signal(pid, signal.SIGCONT)
+
+    def _look(self) -> None:
+        accounted, disk, unaccounted = self._weigh()
+        for _ in range(_LOOKS - 1):
+            # A daemon's status, 700 bytes that count for nothing, is under a staged name for a moment. Entries stay.
+            if unaccounted > 0:
+                accounted, disk, unaccounted = self._weigh()
+        peaks = self.peaks
+        peaks.samples += 1
+        peaks.disk_bytes = max(peaks.disk_bytes, disk)
+        peaks.unaccounted_bytes = max(peaks.unaccounted_bytes, unaccounted)
+        seconds = self._seconds()
+        peaks.disk.add(seconds, disk)
+        peaks.accounted.add(seconds, accounted)
+
+    def _weigh(self) -> tuple[int, int, int]:
+        """Bytes by the accounting, on the disk, and on the disk beyond the accounting."""
+        # The page first: a daemon goes on, and what it removes in between must not look like bytes unaccounted for.
+        accounted = self._cache.stats().bytes
+        disk = bytes_on_disk(self._directory)
+        return accounted, disk, disk - _bytes_of_own_files(self._directory) - accounted
+
+    def _seconds(self) -> float:
+        """Since the first sample."""
+        now = time.monotonic()
+        if self._began is None:
+            self._began = now
+        return now - self._began
+
+
+def bytes_on_disk(directory: str) -> int:
+    """Sizes of all files under ``entries/`` and ``tmp/``, and of the records beside them, whatever their names."""
+    return sum(
+        tree_bytes(os.path.join(directory, name)) for name in ("entries", "tmp", os.path.join("lockcache", "records"))
+    )
+
+
+def _bytes_of_own_files(directory: str) -> int:
+    """Sizes of what is staged and no entry (a policy or a status being replaced): on disk, and not accounted."""
+    try:
+        with os.scandir(os.path.join(directory, "tmp")) as found:
+            return sum(_size(file) for file in found if parse_staged_name(file.name) is None)
+    except FileNotFoundError:
+        return 0
+
+
+def tree_bytes(path: str) -> int:
+    """Sizes of all files under ``path``."""
+    total = 0
+    try:
+        with os.scandir(path) as found:
+            for file in found:
+                if file.is_dir(follow_symlinks=False):
+                    total += tree_bytes(file.path)
+                else:
+                    total += _size(file)
+    except FileNotFoundError:
+        return 0
+    return total
+
+
+def _size(file: os.DirEntry[str]) -> int:
+    try:
+        return file.stat(follow_symlinks=False).st_size
+    except FileNotFoundError:
+        return 0
+
+
+def _signal(pid: int, number: signal.Signals) -> None:
+    try:
+        os.kill(pid, number)
+    except ProcessLookupError:
+        return  # ended meanwhile, and adds no bytes any more
+
+
+def is_stopped(pid: int) -> bool:
+    """Whether the process has come to its stop. A signal only asks: the system call in hand is finished first."""
+    deadline = time.monotonic() + _GIVE_UP_SECONDS
+    while time.monotonic() < deadline:
+        try:
+            with open(f"/proc/{pid}/stat") as file:
+                state = file.read().rpartition(")")[2].split()[0]
+        except (FileNotFoundError, ProcessLookupError):
+            return True
+        if state in _STOPPED:
+            return True
+        time.sleep(0.0002)
+    return False

@@ -1,0 +1,237 @@
+"""A stress run from options to outcome: rounds, directory, daemon, references, workers, and judging its histories."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from functools import partial
+from glob import glob
+from typing import Any, Final
+
+from lockcache_stress.errors import UnusableError
+from lockcache_stress.gpu import References, compile_references, find_arch, make_slots, supported_archs
+from lockcache_stress.judge import as_html, as_text, judge_histories, load_histories, recorded_command
+from lockcache_stress.plan import Plan, Scenario, Step
+from lockcache_stress.run.counters import Counters
+from lockcache_stress.run.daemons import DaemonProcess, Relay
+from lockcache_stress.run.final_state import inspect
+from lockcache_stress.run.outcome import Outcome
+from lockcache_stress.run.rounds import ROUND_SECONDS, Round, Show, cut, run_rounds
+from lockcache_stress.run.runner import run
+from lockcache_stress.trouble import Workspace, open_workspace
+
+__all__ = ["Options", "Show", "judge", "keep", "run_bytes", "run_nvrtc"]
+
+# As many as any slot has.
+_NVRTC_VARIANTS: Final = 3
+
+
+@dataclass(frozen=True)
+class Options:
+    """What the command line says about a run."""
+
+    processes: int
+    seconds: float
+    max_size_bytes: int
+    seed: int
+    directory: str | None = None
+    plant: str | None = None
+    fail_fast: bool = False
+    #: Where to leave the histories, and the drawing of one that is illegal.
+    histories: str | None = None
+    #: No round is longer.
+    round_seconds: float = ROUND_SECONDS
+    #: Given what a run in rounds comes to when its first round is over, for whoever is interrupted.
+    begun: Callable[[Outcome], object] = lambda outcome: None
+
+
+def run_bytes(scenario: Scenario, options: Options, show: Show) -> Outcome:
+    """Run a plain byte scenario, in rounds if it is long. ``seconds`` of one that ends by itself are only a limit."""
+    if scenario.ends_by_itself:
+        return _run_bytes(scenario, options, show)
+    return _in_rounds(options, show, partial(_run_bytes, scenario))
+
+
+def _in_rounds(options: Options, show: Show, run_one: Callable[[Options, Show], Outcome]) -> Outcome:
+    def run_round(each: Round, shown: Show) -> Outcome:
+        histories = options.histories
+        if histories is not None and each.of > 1:
+            histories = os.path.join(histories, each.folder)
+        return run_one(replace(options, seconds=each.seconds, seed=each.seed, histories=histories), shown)
+
+    rounds = cut(options.seconds, options.seed, options.round_seconds)
+    return run_rounds(rounds, run_round, show, fail_fast=options.fail_fast, begun=options.begun)
+
+
+def _run_bytes(scenario: Scenario, options: Options, show: Show) -> Outcome:
+    with ExitStack() as stack:
+        space = _make_place(scenario, options, stack)
+        plan = replace(
+            _plan(scenario.name, options, space),
+            keys=scenario.keys + scenario.keys_each * options.processes,
+            writers=options.processes * (1 + scenario.writers_each) + scenario.kills,
+            make_step=scenario.make_step,
+            samples=scenario.samples,
+            excused=scenario.excused,
+            needs=Plan.needs + scenario.needs,
+            mends_first=scenario.mends_first,
+            misses_tell_nothing=scenario.misses_tell_nothing,
+            extra=dict(scenario.extra),
+        )
+        if scenario.daemons:
+            return _run_relay(scenario, plan, space, options, show)
+        outcome = _run(plan, space, options, show, kills=scenario.kills)
+        outcome.extra_checks = inspect(outcome)
+        if scenario.checks is not None:
+            outcome.extra_checks += scenario.checks(outcome)
+        return outcome
+
+
+def _make_place(scenario: Scenario, options: Options, stack: ExitStack) -> Workspace:
+    reason = scenario.why_not()
+    if reason is not None:
+        raise UnusableError(f"{scenario.name} cannot be run here: {reason}")
+    if options.processes < scenario.least_processes:
+        raise UnusableError(
+            f"{scenario.name} needs at least {scenario.least_processes} processes, not {options.processes}"
+        )
+    if scenario.place is not None and options.directory is not None:
+        raise UnusableError(f"{scenario.name} makes a place of its own: --directory {options.directory} cannot be used")
+    space = stack.enter_context(open_workspace(options.directory, wants_own_mount=scenario.wants_own_mount))
+    if scenario.place is not None:
+        stack.enter_context(scenario.place(space.cache, options.seed))
+    return space
+
+
+def _run_relay(scenario: Scenario, plan: Plan, space: Workspace, options: Options, show: Show) -> Outcome:
+    relay = Relay(
+        space.cache,
+        space.control,
+        plan.max_size_bytes,
+        count=scenario.daemons,
+        seed=plan.seed,
+        command=recorded_command(space.control),
+    )
+    with relay:
+        outcome = _run(replace(plan, cap_from_daemon=True), space, options, show)
+    outcome.kills = relay.kills
+    outcome.findings.extend(relay.findings())
+    outcome.extra_checks = [*inspect(outcome), *relay.checks()]
+    return outcome
+
+
+def run_nvrtc(
+    make_step: Callable[[Any], Step], options: Options, *, kernels: int, gpu: str, with_daemon: bool, show: Show
+) -> Outcome:
+    """Run a scenario that compiles with NVRTC, in rounds if it is long; ``gpu`` is auto, on or off."""
+    archs, gpu_arch = _find_archs(gpu)
+    slots = make_slots(kernels, options.seed, archs)
+    with tempfile.TemporaryDirectory(prefix="lockcache-stress-", ignore_cleanup_errors=True) as folder:
+        compile_references(slots, folder, lambda done, all_: show("references", done / all_, f"{done}/{all_}"))
+        extra = {
+            "kernels": kernels,
+            "kernels_seed": options.seed,
+            "archs": archs,
+            "gpu_arch": gpu_arch,
+            "references": folder,
+        }
+        outcome = _in_rounds(options, show, partial(_run_nvrtc, make_step, len(slots), extra, with_daemon))
+        outcome.working_set_bytes = References(slots, folder).total_bytes()
+        return outcome
+
+
+def _run_nvrtc(
+    make_step: Callable[[Any], Step],
+    keys: int,
+    extra: dict[str, Any],
+    with_daemon: bool,
+    options: Options,
+    show: Show,
+) -> Outcome:
+    with open_workspace(options.directory) as space:
+        plan = replace(
+            _plan("nvrtc", options, space),
+            keys=keys,
+            variants=_NVRTC_VARIANTS,
+            make_step=make_step,
+            cap_from_daemon=with_daemon,
+            extra=extra,
+        )
+        if with_daemon:
+            daemon = DaemonProcess(space.cache, space.control, options.max_size_bytes, history=space.control)
+            with daemon:
+                outcome = _run(plan, space, options, show)
+            outcome.daemon = daemon.result
+        else:
+            outcome = _run(plan, space, options, show)
+        outcome.extra_checks = inspect(outcome)
+        return outcome
+
+
+def _plan(name: str, options: Options, space: Workspace) -> Plan:
+    return Plan(
+        scenario=name,
+        processes=options.processes,
+        seconds=options.seconds,
+        seed=options.seed,
+        max_size_bytes=options.max_size_bytes,
+        directory=space.cache,
+        control=space.control,
+        keys=0,
+        plant=options.plant,
+        fail_fast=options.fail_fast,
+    )
+
+
+def _run(plan: Plan, space: Workspace, options: Options, show: Show, kills: int = 0) -> Outcome:
+    def progress(share: float, counters: Counters) -> None:
+        words = f"{counters.total('operations'):,} operations, {counters.total('hits'):,} hits"
+        compiles = counters.total("compiles")
+        show(plan.scenario, share, f"{words}, {compiles:,} compiles" if compiles else words)
+
+    show(plan.scenario, 0.0, f"starting {plan.processes} processes")
+    outcome = run(plan, kills=kills, is_own_mount=space.is_own_mount, progress=progress)
+    progress(1.0, Counters(plan))
+    judge(outcome, lambda share: show("histories", share, "one register per key?"))
+    if options.histories is not None:
+        keep(outcome, options.histories)
+    return outcome
+
+
+def _find_archs(gpu: str) -> tuple[tuple[str, ...], str | None]:
+    """What to compile for, and what the GPU is, if it is to be used."""
+    try:
+        archs = supported_archs()
+    except (ImportError, RuntimeError, OSError) as error:
+        raise UnusableError(
+            f"the nvrtc scenario needs cuda.core and NVRTC ({error}): pip install lockcache[cuda]"
+        ) from error
+    gpu_arch = None if gpu == "off" else find_arch()
+    if gpu == "on" and gpu_arch is None:
+        raise UnusableError("--gpu on: no GPU can be used here (no device, or no driver); --gpu auto goes without")
+    if gpu_arch is not None and gpu_arch not in archs:
+        archs = (*archs[1:], gpu_arch)
+    return archs, gpu_arch
+
+
+def judge(outcome: Outcome, progress: Callable[[float], object]) -> None:
+    """Judge every key's history; the smallest illegal part becomes the first of the findings."""
+    outcome.histories = judged = judge_histories(load_histories(outcome.plan.control), progress)
+    if judged.smallest is not None:
+        key, reduced = judged.smallest
+        outcome.findings.insert(0, {"key": key, "error": f"the history of key {key} is illegal:\n{as_text(reduced)}"})
+
+
+def keep(outcome: Outcome, folder: str) -> None:
+    """Copy the records into ``folder`` (read them with ``load_histories``), and draw what is illegal there."""
+    os.makedirs(folder, exist_ok=True)
+    for path in glob(os.path.join(outcome.plan.control, "history-*.bin")):
+        shutil.copy(path, folder)
+    if outcome.histories is not None and outcome.histories.smallest is not None:
+        key, reduced = outcome.histories.smallest
+        with open(os.path.join(folder, f"illegal-key-{key}.html"), "w") as file:
+            file.write(as_html(reduced, f"{outcome.title}: key {key}"))

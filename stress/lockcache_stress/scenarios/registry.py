@@ -1,0 +1,70 @@
+"""The scenarios by name, in the order in which ``all`` runs them."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from lockcache_stress.plan import Scenario
+from lockcache_stress.scenarios import (
+    big_values,
+    clock_jumps,
+    deleted,
+    disk_full,
+    distinct_keys,
+    evict_rewrite,
+    io_errors,
+    kill,
+    mixed,
+    mpi,
+    no_locks,
+    nvrtc,
+    overshoot,
+    read_only,
+    reader_writer,
+    recency,
+    record_files,
+    rot,
+    same_key,
+    single_flight,
+    stopped_holder,
+    takeover,
+)
+
+__all__ = ["BIG_VALUES", "BYTE_SCENARIOS", "KILL", "NVRTC_STEP", "TROUBLE_SCENARIOS"]
+
+#: Of the scenario that compiles with NVRTC, which has a command of its own.
+NVRTC_STEP: Final = nvrtc.make_step
+
+#: Those that the benchmark measures too.
+BIG_VALUES: Final = big_values.SCENARIO
+KILL: Final = kill.SCENARIO
+
+#: Those that need nothing but a file system, in the order in which ``all`` runs them.
+BYTE_SCENARIOS: Final[tuple[Scenario, ...]] = (
+    same_key.SCENARIO,
+    distinct_keys.SCENARIO,
+    reader_writer.SCENARIO,
+    evict_rewrite.SCENARIO,
+    kill.SCENARIO,
+    big_values.SCENARIO,
+    overshoot.SCENARIO,
+    record_files.SCENARIO,
+    rot.SCENARIO,
+    recency.SCENARIO,
+    single_flight.SCENARIO,
+    takeover.SCENARIO,
+)
+
+#: Those in which the surroundings fail: disks, locks, clocks, mounts. ``all`` runs them after the others.
+TROUBLE_SCENARIOS: Final[tuple[Scenario, ...]] = (
+    stopped_holder.SCENARIO,
+    disk_full.SCENARIO,
+    disk_full.QUOTA,
+    read_only.SCENARIO,
+    deleted.SCENARIO,
+    io_errors.SCENARIO,
+    no_locks.SCENARIO,
+    clock_jumps.SCENARIO,
+    mixed.SCENARIO,
+    mpi.SCENARIO,
+)

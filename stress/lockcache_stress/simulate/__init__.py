@@ -1,1 +1,0 @@
-"""``lockcache-stress simulate``: what evicting by cost saves, replayed with real compile costs and the real ranking."""

@@ -1,0 +1,30 @@
+"""Trouble: what is made to go wrong. Mounts, a failing disk, planted faults and bugs, places to run in.
+
+Promises that all of it is undone when its ``with`` block ends.
+
+May use: errors, judge, plan.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lockcache.doors import door
+
+if TYPE_CHECKING:
+    from lockcache_stress.trouble.failing_disk import *
+    from lockcache_stress.trouble.library_bugs import *
+    from lockcache_stress.trouble.mounts import *
+    from lockcache_stress.trouble.workspace import *
+    from lockcache_stress.trouble.wrong_cache import *
+
+__getattr__, __dir__ = door(
+    __name__,
+    {
+        "failing_disk": "control_of mount_failing_disk why_no_failing_disk",
+        "library_bugs": "BUGS Bug plant_bug",
+        "mounts": "copy_sparse mounted_image needs_mounts quota read_only_view run_quietly small_disk view_of",
+        "workspace": "Workspace can_mount mounted_tmpfs open_workspace",
+        "wrong_cache": "FAULTS HERD_FAULTS plant plant_in_herd",
+    },
+)

@@ -1,0 +1,133 @@
+"""A file system that fails: ``python -m lockcache_stress.trouble.failing_disk BACKING MOUNT CONTROL SEED``.
+
+FUSE, passing everything through to a directory. CONTROL is a JSON file, read again when it changes: ``{"share": 0.05}``
+of all calls fail before they do anything, each with one of :data:`ERRORS`; a rename out of ``tmp/`` may also fail after
+it was done, as when a server's answer is lost. Locks are the kernel's own. For root, or whom fusermount3 lets mount.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import random
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Final
+
+from lockcache_stress.errors import UnusableError
+from lockcache_stress.trouble.fuse import MOUNT_OPTIONS, Passthrough
+
+__all__ = ["ERRORS", "control_of", "mount_failing_disk", "why_no_failing_disk"]
+
+ERRORS: Final = (errno.EIO, errno.ESTALE, errno.EINTR, errno.ENOSPC)
+# fmt: off
+_OPERATIONS: Final = (
+    "getattr", "readdir", "open", "create", "read", "write", "fsync", "truncate", "rename", "unlink", "mkdir", "rmdir",
+    "chmod", "utimens", "getxattr", "setxattr",
+)
+# fmt: on
+_NEVER_FAIL: Final = ("flush", "release", "statfs", "listxattr", "chown", "fsyncdir", "removexattr")
+_START_SECONDS: Final = 30.0
+
+
+def why_no_failing_disk() -> str | None:
+    """Why none can be mounted here."""
+    if not os.access("/dev/fuse", os.R_OK | os.W_OK):
+        return "needs /dev/fuse"
+    try:
+        import mfusepy  # noqa: F401
+    except (ImportError, OSError) as error:
+        return f"needs mfusepy and libfuse ({error}): pip install mfusepy, apt install fuse3"
+    return None
+
+
+def control_of(path: str) -> str:
+    """The control file of the failing disk at ``path``."""
+    return f"{path}-control.json"
+
+
+@contextmanager
+def mount_failing_disk(path: str, seed: int) -> Iterator[None]:
+    """One that is mounted at ``path``, and fails nothing until its control file says so."""
+    backing = f"{path}-backing"
+    os.mkdir(backing, 0o700)
+    command = [sys.executable, "-m", __name__, backing, path, control_of(path), str(seed)]
+    process = subprocess.Popen(command, stdin=subprocess.DEVNULL, start_new_session=True)
+    try:
+        deadline = time.monotonic() + _START_SECONDS
+        while not os.path.ismount(path):
+            if process.poll() is not None or time.monotonic() > deadline:
+                raise UnusableError("a FUSE file system cannot be mounted here")
+            time.sleep(0.01)
+        yield
+    finally:
+        subprocess.run(["umount", "-l", path], check=False, capture_output=True)
+        process.kill()
+        process.wait()
+
+
+class _Disk(Passthrough):
+    """Calls fail before or after they are passed on."""
+
+    def __init__(self, root: str, control: str, seed: int) -> None:
+        super().__init__(root)
+        self._control = control
+        self._rng = random.Random(seed)
+        self._guard = threading.Lock()
+        self._read_ns = -1
+        self._share = 0.0
+
+    def call(self, operation: str, path: str | None, *arguments: Any, **options: Any) -> Any:
+        """Do it, or fail."""
+        number, comes_late = self._draw(operation, path or "")
+        if number and not comes_late:
+            raise OSError(number, os.strerror(number))
+        found = getattr(self, operation)(path, *arguments, **options)
+        if number:
+            raise OSError(number, os.strerror(number))
+        return found
+
+    def _draw(self, operation: str, path: str) -> tuple[int, bool]:
+        """The error that this call has to meet, 0 if none, and whether it comes after the deed."""
+        if operation not in _OPERATIONS:
+            return 0, False
+        with self._guard:
+            self._read_control()
+            if self._rng.random() >= self._share:
+                return 0, False
+            may_be_late = operation == "rename" and path.startswith("/tmp/")
+            return self._rng.choice(ERRORS), may_be_late and self._rng.random() < 0.5
+
+    def _read_control(self) -> None:
+        try:
+            changed_ns = os.stat(self._control).st_mtime_ns
+        except FileNotFoundError:
+            return
+        if changed_ns != self._read_ns:
+            with open(self._control) as file:
+                self._share = json.load(file)["share"]
+            self._read_ns = changed_ns
+
+
+def _calling(disk: _Disk, name: str) -> Callable[..., Any]:
+    return lambda _, *arguments, **options: disk.call(name, *arguments, **options)
+
+
+def main() -> None:
+    """Mount, and serve until it is unmounted."""
+    import mfusepy
+
+    backing, mount, control, seed = sys.argv[1:]
+    disk = _Disk(backing, control, int(seed))
+    calls = {name: _calling(disk, name) for name in (*_OPERATIONS, *_NEVER_FAIL)}
+    operations = type("Operations", (mfusepy.Operations,), {"use_ns": True, **calls})()
+    mfusepy.FUSE(operations, mount, fsname="lockcache-stress", **MOUNT_OPTIONS)
+
+
+if __name__ == "__main__":
+    main()

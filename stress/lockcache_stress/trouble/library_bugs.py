@@ -1,0 +1,194 @@
+"""Bugs planted in the library itself, in a worker's process: each must be found by the scenario that is named with it.
+
+A check that has never failed proves nothing. Each bug here is one that a store of this kind could really have, made by
+replacing one function of the library; ``lockcache-stress bugs`` and the tests fail if one of them is not found.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from lockcache.filestream.compile_once import Turn
+from lockcache.filestream.disk import Recency
+from lockcache.filestream.entry import StagedEntry, reader
+from lockcache.filestream.eviction import remove
+
+__all__ = ["BUGS", "Bug", "plant_bug"]
+
+
+@dataclass(frozen=True)
+class Bug:
+    """One bug, where it is found, and as what."""
+
+    help: str
+    scenario: str
+    #: Names of checks; any of them failing is the bug found.
+    found_by: tuple[str, ...]
+    plant: Callable[[], None]
+
+
+def plant_bug(name: str) -> None:
+    """Break this process's library for good."""
+    BUGS[name].plant()
+
+
+def _rename_first() -> None:
+    write, publish = StagedEntry.write, StagedEntry.publish
+    later: dict[int, tuple[Any, ...]] = {}
+
+    def write_later(self: StagedEntry, payload: bytes, record: bytes, *, fsync: bool) -> None:
+        later[id(self)] = payload, record
+        if record:
+            write(self, payload, record, fsync=fsync)
+
+    def publish_first(self: StagedEntry, *, fsync: bool) -> None:
+        payload, record = later.pop(id(self))
+        publish(self, fsync=fsync)
+        if not record:
+            write(self, payload, record, fsync=fsync)
+
+    _replace(StagedEntry, "write", write_later)
+    _replace(StagedEntry, "publish", publish_first)
+
+
+class _EqualToAll(bytes):
+    """A digest that everything has."""
+
+    __hash__ = bytes.__hash__
+
+    def __eq__(self, other: object) -> bool:
+        return True
+
+
+def _no_digest() -> None:
+    _replace(reader, "_xxh3_128", lambda data: _EqualToAll(bytes(16)))
+
+
+def _no_second_look() -> None:
+    def take_what_stands_there(path: str, victim: Any) -> os.stat_result | None:
+        try:
+            return os.lstat(path)
+        except FileNotFoundError:
+            return None
+
+    _replace(remove, "_look_again", take_what_stands_there)
+
+
+class _Mute:
+    """An accounting page that forgets what it is told."""
+
+    def __init__(self, real: Any) -> None:
+        self._real = real
+
+    def add_locked(self, shard: int, bytes_: int, entries: int) -> None:
+        """Nothing."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._real, name)
+
+
+def _no_reservation() -> None:
+    reserve = StagedEntry.reserve
+
+    def reserve_nothing(self: StagedEntry) -> None:
+        real, self.usage = self.usage, _Mute(self.usage)  # type: ignore[assignment]
+        try:
+            reserve(self)
+        finally:
+            self.usage = real
+
+    _replace(StagedEntry, "reserve", reserve_nothing)
+
+
+class _NoLock:
+    timeout_seconds = 5.0
+
+    def acquire(self, timeout_seconds: float) -> None:
+        """Nobody is kept out."""
+
+    def release(self) -> None:
+        """Nobody was."""
+
+
+def _no_lock_in_publish() -> None:
+    publish = StagedEntry.publish
+
+    def publish_unlocked(self: StagedEntry, *, fsync: bool) -> None:
+        real, self._lock = self._lock, _NoLock()  # type: ignore[assignment]
+        try:
+            publish(self, fsync=fsync)
+        finally:
+            self._lock = real
+
+    _replace(StagedEntry, "publish", publish_unlocked)
+
+
+def _no_recency() -> None:
+    _replace(reader, "_utime", lambda *_: None)
+    _replace(Recency, "_touch_exactly", lambda self, fd: None)
+
+
+def _record_apart() -> None:
+    publish_record = StagedEntry._publish_record_locked
+    _replace(StagedEntry, "_publish_record_locked", lambda self, *, has_older: publish_record(self, has_older=False))
+
+
+def _lease_kept() -> None:
+    end = Turn.end
+    kept: list[Turn] = []  # what is collected releases itself
+
+    def end_unless_failed(self: Turn, *, was_dropped: bool = False) -> None:
+        if sys.exc_info()[0] is None:
+            end(self, was_dropped=was_dropped)
+        else:
+            kept.append(self)
+            self._turns.discard(self.name)  # else this thread itself would say at once what is wrong
+
+    _replace(Turn, "end", end_unless_failed)
+
+
+def _replace(owner: Any, name: str, by: object) -> None:
+    if not hasattr(owner, name):
+        raise AttributeError(f"{owner!r} has no {name}: the library has changed, and this bug must follow it")
+    setattr(owner, name, by)
+
+
+#: Every bug that can be planted, by name.
+BUGS: Final = {
+    "rename-first": Bug(
+        "an entry is renamed into place before its bytes are written",
+        "same-key",
+        ("illegal histories",),
+        _rename_first,
+    ),
+    "no-digest": Bug("what is read is not checked against its digest", "rot", ("torn", "foreign"), _no_digest),
+    "no-second-look": Bug(
+        "an evictor removes what it chose without looking whether it was used or replaced meanwhile",
+        "evict-rewrite",
+        ("evicted though in use",),
+        _no_second_look,
+    ),
+    "no-reservation": Bug(
+        "a write does not reserve its room",
+        "distinct-keys",
+        ("peak over cap", "bytes unaccounted for"),
+        _no_reservation,
+    ),
+    "no-lock-in-publish": Bug(
+        "an entry is published without its shard's lock",
+        "same-key",
+        ("accounting drift", "bytes unaccounted for"),
+        _no_lock_in_publish,
+    ),
+    "no-recency": Bug("a hit does not count as a use", "recency", ("hot keys evicted",), _no_recency),
+    "record-apart": Bug(
+        "a record file is published apart from its payload", "record-files", ("illegal histories",), _record_apart
+    ),
+    "lease-kept": Bug(
+        "a lease is not released when compiling fails", "single-flight", ("longest wait for nobody",), _lease_kept
+    ),
+}

@@ -1,0 +1,158 @@
+"""Places that scenarios need: a small disk, a quota, a read-only view of one. Real mounts, made as root and unmounted.
+
+Each is a context manager that takes the path at which the place has to be, and the run's seed, which these do not need.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from lockcache_stress.errors import UnusableError
+from lockcache_stress.trouble.workspace import can_mount, mounted_tmpfs
+
+__all__ = [
+    "copy_sparse",
+    "mounted_image",
+    "needs_mounts",
+    "quota",
+    "read_only_view",
+    "run_quietly",
+    "small_disk",
+    "view_of",
+]
+
+_MIB: Final = 1 << 20
+_SMALL: Final = "8m"
+
+
+def needs_mounts(*programs: str) -> str | None:
+    """Why file systems cannot be mounted here; ``None`` if they can, as far as is seen without trying."""
+    if not can_mount():
+        return "needs root, to mount file systems"
+    missing = [program for program in programs if shutil.which(program) is None]
+    return f"needs {' and '.join(missing)}" if missing else None
+
+
+def run_quietly(*command: str) -> None:
+    """Run a command that has to succeed; raises :class:`UnusableError` with what it said, or if it is not installed."""
+    try:
+        done = subprocess.run(command, check=False, capture_output=True, text=True)
+    except FileNotFoundError:
+        raise UnusableError(f"needs {command[0]}") from None
+    if done.returncode:
+        said = (done.stderr or done.stdout).strip().replace("\n", "; ")
+        raise UnusableError(f"{' '.join(command)}: {said or f'exit code {done.returncode}'}")
+
+
+@contextmanager
+def small_disk(path: str, seed: int = 0) -> Iterator[None]:
+    """A tmpfs of 8 MiB."""
+    with mounted_tmpfs(path, _SMALL) as is_mounted:
+        if not is_mounted:
+            raise UnusableError("a tmpfs cannot be mounted here")
+        yield
+
+
+@contextmanager
+def mounted_image(path: str, kind: str, size_mib: int, *options: str, image: str | None = None) -> Iterator[str]:
+    """A file system of its own in an image file, mounted by loop; gives the image's path.
+
+    ``options`` are those of mkfs. The image goes with the block.
+    """
+    image = f"{path}.img" if image is None else image
+    try:
+        with open(image, "wb") as file:
+            file.truncate(size_mib * _MIB)
+        run_quietly(f"mkfs.{kind}", *options, image)
+        run_quietly("mount", "-o", "loop", image, path)
+        os.chmod(path, 0o700)
+        yield image
+    finally:
+        if os.path.ismount(path):  # Ctrl-C may come when the kernel has mounted it and we do not know yet
+            subprocess.run(["umount", "-l", path], check=False, capture_output=True)
+        if os.path.exists(image):
+            os.unlink(image)
+
+
+def copy_sparse(source: str, target: str) -> None:
+    """Copy a file and its holes: a disk image, most of which was never written."""
+    with open(source, "rb") as file, open(target, "wb") as copy:
+        end, size = 0, os.fstat(file.fileno()).st_size
+        copy.truncate(size)
+        while end < size:
+            try:
+                begin = os.lseek(file.fileno(), end, os.SEEK_DATA)
+            except OSError as error:
+                if error.errno != errno.ENXIO:  # nothing but a hole up to the end
+                    raise
+                break
+            end = os.lseek(file.fileno(), begin, os.SEEK_HOLE)
+            os.lseek(copy.fileno(), begin, os.SEEK_SET)
+            while begin < end:
+                sent = os.sendfile(copy.fileno(), file.fileno(), begin, end - begin)
+                if not sent:
+                    raise OSError(errno.EIO, "became shorter while it was copied", source)
+                begin += sent
+
+
+@contextmanager
+def quota(path: str, seed: int = 0) -> Iterator[None]:
+    """A directory that may hold 8 MiB on a disk that has much more: a limited btrfs subvolume."""
+    disk = f"{path}-disk"
+    os.mkdir(disk)
+    try:
+        with mounted_image(disk, "btrfs", 256, "-q"):
+            within = os.path.join(disk, "cache")
+            run_quietly("btrfs", "quota", "enable", disk)
+            run_quietly("btrfs", "subvolume", "create", within)
+            run_quietly("btrfs", "qgroup", "limit", _SMALL, within)
+            run_quietly("mount", "--bind", within, path)
+            try:
+                os.chmod(path, 0o700)
+                yield
+            finally:
+                subprocess.run(["umount", "-l", path], check=False, capture_output=True)
+    finally:
+        os.rmdir(disk)
+
+
+def view_of(path: str) -> str:
+    """Where the read-only view of a path is that :func:`read_only_view` makes."""
+    return f"{path}-read-only"
+
+
+@contextmanager
+def read_only_view(path: str, seed: int = 0) -> Iterator[None]:
+    """A tmpfs, and beside it a read-only mount of the same, to be put on top of it (``mount --bind VIEW PATH``).
+
+    Remounting read-only is refused by the kernel while anybody has a file open for writing; a mount on top is not.
+    """
+    view = view_of(path)
+    os.mkdir(view)
+    try:
+        with mounted_tmpfs(path, "64m") as is_mounted:
+            if not is_mounted:
+                raise UnusableError("a tmpfs cannot be mounted here")
+            run_quietly("mount", "--make-private", path)
+            run_quietly("mount", "--bind", path, view)
+            try:
+                run_quietly("mount", "--make-private", view)
+                run_quietly("mount", "-o", "remount,bind,ro", view)
+                yield
+            finally:
+                subprocess.run(["umount", "-l", view], check=False, capture_output=True)
+                while _mounts_at(path) > 1:
+                    run_quietly("umount", "-l", path)
+    finally:
+        os.rmdir(view)
+
+
+def _mounts_at(path: str) -> int:
+    with open("/proc/self/mounts") as file:
+        return sum(line.split()[1] == path for line in file)

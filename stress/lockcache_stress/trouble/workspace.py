@@ -1,0 +1,80 @@
+"""Where a run happens: a cache directory and, apart from it, what the processes share.
+
+A temporary directory is removed whatever happens; one that the user named is left as it is found at the end.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+
+from lockcache_stress.errors import UnusableError
+
+__all__ = ["Workspace", "can_mount", "mounted_tmpfs", "open_workspace"]
+
+
+@dataclass(frozen=True)
+class Workspace:
+    """Two directories."""
+
+    cache: str
+    control: str
+    #: Whether nothing else is on the cache's file system, so that statvfs tells its bytes.
+    is_own_mount: bool
+
+
+@contextmanager
+def open_workspace(
+    directory: str | None, *, wants_own_mount: bool = False, parent: str | None = None
+) -> Iterator[Workspace]:
+    """Make both; with ``wants_own_mount`` the temporary one is a tmpfs, if that is allowed.
+
+    ``parent`` is where temporary directories are made; the system's place by default.
+    """
+    with ExitStack() as stack:
+        with _refusing(parent):
+            if parent is not None:
+                os.makedirs(parent, exist_ok=True)
+            control = tempfile.mkdtemp(prefix="lockcache-stress-", dir=parent)
+        stack.callback(shutil.rmtree, control, ignore_errors=True)
+        if directory is None:
+            cache = os.path.join(control, "cache")
+            os.mkdir(cache, 0o700)
+            if wants_own_mount and can_mount():
+                stack.enter_context(mounted_tmpfs(cache))
+        else:
+            cache = os.path.abspath(directory)
+            with _refusing(directory):
+                os.makedirs(cache, mode=0o700, exist_ok=True)
+        yield Workspace(cache, control, os.path.ismount(cache) and not os.path.isdir(os.path.join(cache, "lost+found")))
+
+
+def can_mount() -> bool:
+    """Whether this process may mount a tmpfs."""
+    return os.geteuid() == 0 and shutil.which("mount") is not None
+
+
+@contextmanager
+def mounted_tmpfs(path: str, size: str = "1g") -> Iterator[bool]:
+    """Mount a tmpfs over ``path`` for as long as the block lasts; whether that worked (containers may forbid it)."""
+    options = f"mode=0700,size={size}"
+    command = ["mount", "-t", "tmpfs", "-o", options, "lockcache-stress", path]
+    try:
+        yield subprocess.run(command, check=False, capture_output=True).returncode == 0
+    finally:
+        if os.path.ismount(path):  # Ctrl-C may come when the kernel has mounted it and we do not know yet
+            subprocess.run(["umount", "-l", path], check=False, capture_output=True)
+
+
+@contextmanager
+def _refusing(directory: str | None) -> Iterator[None]:
+    """A directory in which nothing can be made is a mistake of whoever named it."""
+    try:
+        yield
+    except OSError as error:
+        raise UnusableError(f"{directory or error.filename!r}: {error.strerror}") from None
