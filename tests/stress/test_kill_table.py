@@ -73,7 +73,7 @@ def test_ctrl_c_while_a_death_is_forked_is_not_lost() -> None:
     """As logging does, a callback around the fork: what a signal raises within one is only printed."""
     program = """\
 import os, signal
-from lockcache_stress.kill_table.death import die
+from lockcache_stress.experiments.kill_table.death import die
 os.register_at_fork(after_in_parent=lambda: os.kill(os.getpid(), signal.SIGINT))
 try:
     die(lambda: signal.pause(), 1)

@@ -310,8 +310,8 @@ def test_json_report_and_replay_line_are_those_of_the_whole_run(
 def test_ctrl_c_in_a_later_round_leaves_the_report_of_those_before_and_nothing_else(run_path: Path) -> None:
     report = run_path / "report.html"
     program = (
-        "import functools; from lockcache_stress import commands; from lockcache_stress.cli import main\n"
-        "commands.Options = functools.partial(commands.Options, round_seconds=0.5); main()"
+        "import functools; from lockcache_stress.commands import scenarios; from lockcache_stress.cli import main\n"
+        "scenarios.Options = functools.partial(scenarios.Options, round_seconds=0.5); main()"
     )
     process = subprocess.Popen(
         [sys.executable, "-c", program, "same-key", "--processes", "2", "--seconds", "600", "--report", str(report)],

@@ -53,7 +53,7 @@ def test_real_daemons_whose_lock_excludes_nobody_are_found(tmp_path: Path) -> No
     """The fault that the takeover scenario is for, planted."""
     script = tmp_path / "daemon.py"
     script.write_text(
-        "from lockcache_daemon import instance\n"
+        "from lockcache_daemon.keeper import instance\n"
         "instance.Instance.acquire = lambda self: None\n"
         "instance.Instance.is_lost = lambda self: False\n"
         "instance.Instance.release = lambda self: None\n"
