@@ -17,7 +17,7 @@ from tests.cli.running import LOCKCACHE, give_to_somebody, run, run_as_somebody
 from tests.crash.measure import assert_one_recount_mends_all
 from tests.processes.crowd import HANG_SECONDS, crowd
 from tests.processes.proof import prove, value_for
-from tests.unit.archives import archive_of, entry
+from tests.unit.archive.archives import archive_of, entry
 
 KEYS = [b"%d" % number for number in range(300)]
 

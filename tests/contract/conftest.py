@@ -9,6 +9,9 @@ from typing import Any
 import pytest
 
 from tests.contract.backends import BACK_ENDS, UPSTREAM, BackEnd
+from tests.in_memory import run_path, tmp_path
+
+__all__ = ["run_path", "tmp_path"]  # what is written is in memory
 
 _OURS = [pytest.param(back_end, id=back_end.name) for back_end in BACK_ENDS]
 _UPSTREAM = [pytest.param(back_end, id=back_end.name, marks=pytest.mark.cuda) for back_end in UPSTREAM]

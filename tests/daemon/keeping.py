@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import io
 import json
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from lockcache_daemon.keeper.keeper import Keeper
 from lockcache_daemon.observe.log import Report
@@ -31,3 +34,20 @@ class Kept:
 
     def said(self, event: str) -> list[dict[str, Any]]:
         return [said for line in self.out.getvalue().splitlines() if (said := json.loads(line))["event"] == event]
+
+
+@pytest.fixture
+def keep() -> Iterator[Callable[..., Kept]]:
+    """Opens keepers: ``keep(root)``, or ``keep(root, layout)``."""
+    made: list[Kept] = []
+
+    def start(root: Path, layout: str = "lockcache") -> Kept:
+        made.append(Kept(root, layout))
+        made[-1].keeper.open()
+        return made[-1]
+
+    yield start
+    for kept in made:
+        kept.keeper.close()
+        with kept.stop:
+            pass  # closes its sockets

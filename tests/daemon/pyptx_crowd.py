@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 from lockcache.integrations.pyptx import CacheEntry, CacheKey, CubinCache
-from tests.unit.pyptx_format import write_entry
+from tests.unit.integrations.pyptx_format import write_entry
 
 __all__ = [
     "bytes_of",

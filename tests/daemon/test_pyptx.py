@@ -21,7 +21,7 @@ from tests.daemon.pyptx_crowd import (
     store,
 )
 from tests.daemon.running import run_daemon
-from tests.unit.pyptx_format import write_entry
+from tests.unit.integrations.pyptx_format import write_entry
 
 CAP = 1_000_000
 LOW = 900_000

@@ -18,7 +18,7 @@ from lockcache.filestream.disk.locks import ProcessLock
 from lockcache.integrations.pyptx import CacheEntry, CacheKey, CubinCache
 from tests.processes.crowd import HANG_SECONDS, METHODS, crowd, run_all
 from tests.thinning import diagonals
-from tests.unit.pyptx_format import read_entry
+from tests.unit.integrations.pyptx_format import read_entry
 
 PROCESSES = 6
 KEYS = [CacheKey(f"kernel {number}", (("BM", 64),), (((8,), "f32"),), "sm_90a") for number in range(2)]

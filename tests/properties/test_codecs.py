@@ -23,7 +23,7 @@ from lockcache.filestream.disk.layout import Layout, QuarantinedName, entry_name
 from lockcache.filestream.policy import Policy, PolicyFile
 from lockcache.sizes import format_size, parse_duration, parse_share, parse_size
 from tests.properties.examples import examples
-from tests.unit.archives import packed, unpacked
+from tests.unit.archive.archives import packed, unpacked
 
 _int64 = st.integers(0, 2**63 - 1)
 

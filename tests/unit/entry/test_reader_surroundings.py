@@ -13,14 +13,9 @@ import pytest
 from lockcache import Entry, FileStreamProgramCache
 from lockcache.filestream.entry import locate, reader
 from lockcache.filestream.entry.codec import XATTR
+from tests.unit.entry.material import CODE, WITH_RECORD_FILE, metadata, put
 from tests.unit.forked import in_child
 from tests.unit.material import record_path
-from tests.unit.read.material import (
-    CODE,
-    WITH_RECORD_FILE,
-    metadata,
-    put,
-)
 
 
 def plant_symlink(path, tmp_path):

@@ -8,12 +8,8 @@ import pytest
 
 from lockcache import Entry, FileStreamProgramCache
 from lockcache.filestream.entry.codec import XATTR
+from tests.unit.entry.material import flip, put, write_foreign
 from tests.unit.material import descriptors, entry_path
-from tests.unit.read.material import (
-    flip,
-    put,
-    write_foreign,
-)
 
 
 def test_an_attribute_of_a_later_version_is_not_served(cache_path):

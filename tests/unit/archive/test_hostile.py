@@ -18,7 +18,7 @@ from lockcache.archive.unpacking import Acceptance
 from lockcache.errors import ArchiveError
 from lockcache.filestream.disk.layout import entry_name
 from lockcache.filestream.entry.codec import Record, pack
-from tests.unit.archives import archive_of, compress, entry, member, unpacked
+from tests.unit.archive.archives import archive_of, compress, entry, member, unpacked
 
 MANIFEST = "lockcache-pack.json"
 NAME = f"entries/{entry_name(b'planted')[:2]}/{entry_name(b'planted')[2:]}"

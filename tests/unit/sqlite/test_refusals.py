@@ -15,7 +15,7 @@ import pytest
 from lockcache import Entry, LockTimeoutError, SQLiteProgramCache, UnsafeCacheDirError
 from tests.crash.traced import run_traced
 from tests.unit.forked import in_child
-from tests.unit.sqlite_file import locked_elsewhere
+from tests.unit.sqlite.sqlite_file import locked_elsewhere
 
 
 @pytest.fixture

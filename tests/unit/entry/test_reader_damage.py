@@ -10,8 +10,7 @@ import pytest
 
 from lockcache import Entry, FileStreamProgramCache
 from lockcache.filestream.entry.codec import HEAD_BYTES, XATTR
-from tests.unit.material import entry_path, record_path
-from tests.unit.read.material import (
+from tests.unit.entry.material import (
     CODE,
     WITH_ATTRIBUTE,
     WITH_RECORD_FILE,
@@ -21,6 +20,7 @@ from tests.unit.read.material import (
     put,
     write_foreign,
 )
+from tests.unit.material import entry_path, record_path
 
 
 @pytest.mark.parametrize("where", [0, 7, 8 * 90 + 3, 8 * len(CODE) - 1])

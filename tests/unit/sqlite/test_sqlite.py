@@ -19,7 +19,7 @@ from hypothesis import given, settings, strategies as st
 
 from lockcache import Entry, SQLiteProgramCache
 from tests.unit.forked import in_child
-from tests.unit.sqlite_file import edited
+from tests.unit.sqlite.sqlite_file import edited
 
 
 @pytest.fixture

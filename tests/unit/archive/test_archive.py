@@ -19,7 +19,7 @@ from lockcache.filestream.disk.layout import Layout, entry_name
 from lockcache.filestream.entry.codec import Record, pack, unpack
 from lockcache.filestream.eviction.evict import all_entries
 from tests.crash.measure import assert_one_recount_mends_all
-from tests.unit.archives import CREATED_NS, archive_of, entry, packed, unpacked
+from tests.unit.archive.archives import CREATED_NS, archive_of, entry, packed, unpacked
 
 ENTRIES = {
     b"empty": Entry(b""),

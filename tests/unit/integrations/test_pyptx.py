@@ -16,7 +16,7 @@ import pytest
 from lockcache import CacheStats
 from lockcache.integrations import pyptx
 from lockcache.integrations.pyptx import CacheEntry, CacheKey, CubinCache
-from tests.unit.pyptx_format import ENTRY, KEY, KEYS, PTX, file, needs_pyptx
+from tests.unit.integrations.pyptx_format import ENTRY, KEY, KEYS, PTX, file, needs_pyptx
 
 
 @pytest.mark.parametrize("digest", KEYS)

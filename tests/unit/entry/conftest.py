@@ -5,9 +5,7 @@ from __future__ import annotations
 import pytest
 
 from lockcache import FileStreamProgramCache
-from tests.unit.read.material import (
-    MODES,
-)
+from tests.unit.entry.material import MODES
 
 
 @pytest.fixture(params=MODES)

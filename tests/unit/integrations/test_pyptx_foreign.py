@@ -9,7 +9,7 @@ from pathlib import Path, PurePosixPath
 import pytest
 
 from lockcache.integrations.pyptx import CacheEntry, CacheKey, CubinCache
-from tests.unit.pyptx_format import (
+from tests.unit.integrations.pyptx_format import (
     ENTRY,
     KEY,
     KEYS,

@@ -11,7 +11,7 @@ import pytest
 
 from lockcache.integrations import pyptx_files
 from lockcache.integrations.pyptx import CacheEntry, CubinCache
-from tests.unit.pyptx_format import ENTRY, KEY, PTX, file, folder
+from tests.unit.integrations.pyptx_format import ENTRY, KEY, PTX, file, folder
 
 NEWER = replace(ENTRY, ptx_source="newer", cubin_bytes=b"newer")
 

@@ -17,7 +17,7 @@ from lockcache_daemon.stores.layouts import PyptxGuest
 from tests.crash.damage import DAMAGES
 from tests.daemon.pyptx_crowd import entry_of, store
 from tests.daemon.running import run_daemon
-from tests.unit.pyptx_format import write_entry
+from tests.unit.integrations.pyptx_format import write_entry
 
 COUNT = 20
 

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from lockcache import Entry, FormatError, SQLiteProgramCache
-from tests.unit.sqlite_file import edited
+from tests.unit.sqlite.sqlite_file import edited
 
 
 @pytest.fixture

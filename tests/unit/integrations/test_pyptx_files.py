@@ -17,7 +17,20 @@ import pytest
 from lockcache import UnsafeCacheDirError
 from lockcache.integrations.pyptx import CacheEntry, CubinCache
 from tests.unit.forked import in_child
-from tests.unit.pyptx_format import ENTRY, KEY, NAME, PTX, cut, empty, file, flip, folder, garbage, link, pipe
+from tests.unit.integrations.pyptx_format import (
+    ENTRY,
+    KEY,
+    NAME,
+    PTX,
+    cut,
+    empty,
+    file,
+    flip,
+    folder,
+    garbage,
+    link,
+    pipe,
+)
 
 
 def test_an_entry_is_three_private_files_in_pyptxs_format(cache: CubinCache, directory: Path) -> None:
