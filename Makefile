@@ -17,7 +17,7 @@ DOCS_STAMP := $(VENV)/stamp-docs
 PACKAGES := lockcache daemon/lockcache_daemon stress/lockcache_stress
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test test-all properties coverage mutants check docs format format-check lint types layers deps stress bench clean distclean FORCE
+.PHONY: help venv demo quick test test-rest test-all properties coverage mutants check docs format format-check lint types layers deps stress bench clean distclean FORCE
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -29,11 +29,17 @@ demo: $(STAMP) ## eight processes want the same kernels: each compiled once; the
 # Workers that have nothing left take tests from others, of whom some last a minute.
 PYTEST := $(PY) -m pytest -n $(WORKERS) --dist worksteal
 
-test: $(STAMP) ## the tests, but for the rest of large matrices (WORKERS=4, ARGS="-k name")
-	$(PYTEST) -m "not exhaustive" $(ARGS)
+quick: $(STAMP) ## what one runs after each edit, under a minute: unit, contract and property tests
+	$(PY) -m pytest -n 2 --dist worksteal -q --hypothesis-profile=quick -m "not slow and not long and not exhaustive" \
+	    tests/unit tests/contract tests/properties $(ARGS)
 
-test-all: $(STAMP) ## all tests: half as long again
-	$(PYTEST) $(ARGS)
+test: $(STAMP) ## the tests, every kind of proof at least once, in six minutes (WORKERS=4, ARGS="-k name")
+	$(PYTEST) --hypothesis-profile=test -m "not long and not exhaustive" $(ARGS)
+
+test-rest: $(STAMP) ## what make test leaves out: what takes long, and the rest of large matrices
+	$(PYTEST) -m "long or exhaustive" $(ARGS)
+
+test-all: test test-rest ## all tests
 
 properties: $(STAMP) ## the property tests, with twenty times the examples
 	$(PYTEST) --hypothesis-profile=nightly --timeout 3600 tests/properties $(ARGS)

@@ -14,10 +14,17 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from tests.durations import pytest_terminal_summary
+
+__all__ = ["pytest_terminal_summary"]
+
 _CAP_SYS_ADMIN = 21
 
 # More of everything that hypothesis looks for: `make properties`, or `pytest --hypothesis-profile=nightly`.
 settings.register_profile("nightly", max_examples=2000)
+# Less: `make test` and `make quick`.
+settings.register_profile("test", max_examples=40)
+settings.register_profile("quick", max_examples=10)
 
 
 def pytest_configure() -> None:

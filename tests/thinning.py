@@ -1,4 +1,4 @@
-"""What `make test` leaves to `make test-all`: the cells of a matrix beyond those that meet each row and each column."""
+"""Cells of a matrix that `make test` leaves to `make test-rest`: all but those that meet each row and each column."""
 
 from __future__ import annotations
 

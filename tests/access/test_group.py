@@ -123,6 +123,7 @@ def test_a_hit_by_another_member_keeps_an_entry_from_eviction(shared):
     assert on_disk(shared).bytes == 1000
 
 
+@pytest.mark.long
 def test_the_cap_holds_over_what_several_members_store(shared):
     def fill(cache):
         for number in range(60):
@@ -168,6 +169,7 @@ def run_daemon(*arguments: str) -> int:
     return run(arguments)
 
 
+@pytest.mark.long
 def test_a_daemon_of_one_member_keeps_what_another_writes_under_its_cap(shared):
     write = as_member(shared, lambda cache: cache.update({b"%d" % n: b"x" * 1000 for n in range(50)}))
     run_as(ALICE, write)
@@ -188,6 +190,7 @@ def test_a_daemon_without_the_option_refuses_a_shared_directory_and_so_does_a_re
     assert "no group is called 'nobody-has-this'" in capfd.readouterr().err
 
 
+@pytest.mark.long
 def test_two_daemons_of_two_users_exclude_each_other(shared):
     with RunningDaemon("--max-size", "20K", "--group", "yes", shared) as daemon:
         assert run_as(BOB, lambda: run_daemon("--max-size", "20K", "--group", "yes", "--once", str(shared))) == 3
@@ -272,6 +275,7 @@ def test_only_a_member_can_make_a_directory_for_a_group(home):
     assert os.listdir(home) == []
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "mode, gid, wrong",
     [

@@ -46,6 +46,7 @@ def test_a_policy_set_by_the_operator_is_not_replaced_by_a_program(filled: Path)
     assert found == {"path": str(filled), "max_size_bytes": 1_000_000, "by_operator": True, "priority": "lru"}
 
 
+@pytest.mark.long
 def test_a_policy_by_cost_stays_when_only_the_cap_is_set(filled: Path) -> None:
     assert run("policy", "set", "--max-size", "1M", "--policy", "cost", str(filled)).returncode == 0
     assert run("policy", "set", "--max-size", "2M", str(filled)).returncode == 0
@@ -56,6 +57,7 @@ def test_a_policy_by_cost_stays_when_only_the_cap_is_set(filled: Path) -> None:
     assert "'size'" in refused.stderr
 
 
+@pytest.mark.long
 def test_a_policy_of_none_lets_programs_choose_again(filled: Path) -> None:
     run("policy", "set", "--max-size", "1M", str(filled))
     assert run("policy", "set", "--max-size", "none", str(filled)).returncode == 0
@@ -63,6 +65,7 @@ def test_a_policy_of_none_lets_programs_choose_again(filled: Path) -> None:
         assert cache.max_size_bytes == 5_000_000
 
 
+@pytest.mark.long
 def test_clear_and_policy_set_tell_programs_what_they_did(filled: Path) -> None:
     found = json.loads(run("policy", "set", "--json", "--max-size", "1M", filled).stdout)
     assert found == {"path": str(filled), "max_size_bytes": 1_000_000, "by_operator": True, "priority": "lru"}
@@ -80,6 +83,7 @@ def test_clear_asks_first(filled: Path) -> None:
     assert len(FileStreamProgramCache(filled)) == 0
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("command", ["stats", "recount", "policy get", "clear --yes"])
 def test_looking_at_a_directory_that_is_no_cache_makes_none(command: str, tmp_path: Path) -> None:
     (tmp_path / "x").mkdir()
@@ -90,6 +94,7 @@ def test_looking_at_a_directory_that_is_no_cache_makes_none(command: str, tmp_pa
     assert list((tmp_path / "x").iterdir()) == []
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("command", ["stats", "recount", "policy get", "clear"])
 def test_looking_at_a_cache_over_its_cap_evicts_nothing(command: str, filled: Path) -> None:
     policy = {"max_size_bytes": 1000, "by_operator": True}
@@ -106,6 +111,7 @@ def test_setting_a_policy_repairs_a_damaged_one(filled: Path) -> None:
     assert json.loads(run("policy", "get", "--json", str(filled)).stdout)["max_size_bytes"] == 1_000_000
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("size, will", [("none", "put its own back"), ("2M", "obey this cap")])
 def test_setting_a_policy_says_what_a_running_daemon_will_make_of_it(filled: Path, size: str, will: str) -> None:
     with RunningDaemon("--max-size", "1M", filled) as daemon:
@@ -142,6 +148,7 @@ def test_without_the_extra_each_program_says_the_same_and_exits_2(program: str) 
     assert (ended.returncode, ended.stderr) == (2, f"{program}: needs click: pip install 'lockcache[cli]'\n")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("module", ["lockcache", "lockcache_daemon", "lockcache_stress"])
 def test_each_program_runs_as_a_module_as_well(module: str) -> None:
     ended = run_python("-m", module, "--help")

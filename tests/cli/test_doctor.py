@@ -41,6 +41,7 @@ def test_a_cache_in_order_on_a_good_disk_is_good_and_unchanged(filled: Path) -> 
     assert checks["a real cache"]["measured"]["hit_us"] > 0
 
 
+@pytest.mark.long
 def test_for_people_it_is_a_table_that_ends_with_the_verdict(filled: Path) -> None:
     shown = run("doctor", filled)
     assert shown.returncode == 0
@@ -53,6 +54,7 @@ def test_for_people_it_is_a_table_that_ends_with_the_verdict(filled: Path) -> No
     assert shown.stdout.splitlines()[-1].startswith("unusable")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", ["missing", "empty", "other"])
 def test_what_is_no_cache_is_examined_and_does_not_become_one(kind: str, tmp_path: Path) -> None:
     path = tmp_path / "some" / "place"
@@ -68,6 +70,7 @@ def test_what_is_no_cache_is_examined_and_does_not_become_one(kind: str, tmp_pat
     assert everything_in(tmp_path) == before
 
 
+@pytest.mark.long
 def test_where_the_path_comes_from_is_said_and_keys_are_not(tmp_path: Path) -> None:
     ended = run("doctor", "--json", LOCKCACHE_DIR=str(tmp_path), LOCKCACHE_SIGNING_KEY="x1y2", LOCKCACHE_KEY_FILE="/k")
     path = next(check for check in json.loads(ended.stdout)["checks"] if check["check"] == "path")
@@ -80,6 +83,7 @@ def test_where_the_path_comes_from_is_said_and_keys_are_not(tmp_path: Path) -> N
     assert str(tmp_path) in path["found"]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "damage, check, advice",
     [
@@ -99,6 +103,7 @@ def test_what_programs_would_refuse_is_unusable_and_comes_with_what_mends_it(
     assert advice in checks[check]["advice"] + checks[check]["found"]
 
 
+@pytest.mark.long
 def test_a_directory_that_a_group_shares_is_good_for_who_knows_and_says_how_for_others(cache_path: Path) -> None:
     FileStreamProgramCache(cache_path, group=True).close()
     code, checks = examined(cache_path, LOCKCACHE_GROUP="1")
@@ -109,6 +114,7 @@ def test_a_directory_that_a_group_shares_is_good_for_who_knows_and_says_how_for_
     assert "chmod -R go-w" in checks["safety"]["advice"]
 
 
+@pytest.mark.long
 def test_nobody_is_told_to_close_a_directory_that_others_use(tmp_path: Path) -> None:
     (tmp_path / "notes").write_text("of somebody")
     tmp_path.chmod(0o1777)
@@ -127,6 +133,7 @@ def test_a_file_in_its_place_is_unusable(tmp_path: Path) -> None:
     assert (code, checks["directory"]["verdict"]) == (2, UNUSABLE)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("sign", [-1, 1])
 def test_drift_is_degraded_and_named_to_the_byte(sign: int, filled: Path) -> None:
     [*_, victim] = (filled / "entries").glob("*/*")
@@ -169,6 +176,7 @@ def test_a_cache_without_a_place_for_staged_files_is_in_order(filled: Path) -> N
     assert not (filled / "tmp").exists()
 
 
+@pytest.mark.long
 def test_a_running_daemon_is_named(filled: Path) -> None:
     with RunningDaemon("--max-size", "10M", str(filled)):
         code, checks = examined(filled)
@@ -177,6 +185,7 @@ def test_a_running_daemon_is_named(filled: Path) -> None:
     assert not examined(filled)[1]["daemon"]["measured"]["runs"]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("files, code, verdict", [(40, 1, DEGRADED), (300, 0, NOTE)])
 def test_few_descriptors_are_degraded_and_fewer_than_locks_are_noted(
     files: int, code: int, verdict: str, filled: Path
@@ -198,6 +207,7 @@ def test_without_proc_the_mount_is_not_told_and_all_else_is(filled: Path) -> Non
     assert ended.returncode == 0
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGKILL])
 def test_whatever_ends_it_what_it_made_is_removed(number: signal.Signals, filled: Path) -> None:
     before = set(everything_in(filled))

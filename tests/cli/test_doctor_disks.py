@@ -30,6 +30,7 @@ FILE_SYSTEMS: dict[str, tuple[tuple[Any, ...], dict[str, str]]] = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.root
 @pytest.mark.parametrize("kind", FILE_SYSTEMS)
 def test_disks_are_found_to_be_what_they_are(kind: str, mount_image: Callable[..., Path]) -> None:
@@ -71,6 +72,7 @@ def test_fat_lacks_nearly_everything(options: str, verdict: str, tmp_path: Path)
     assert code == (2 if verdict == UNUSABLE else 1)
 
 
+@pytest.mark.long
 @pytest.mark.root
 def test_tmpfs_and_overlay_are_good_and_their_nature_is_noted(mount_tmpfs: Callable[..., Path]) -> None:
     disk = mount_tmpfs("size=64m")
@@ -101,6 +103,7 @@ def test_a_file_system_without_attributes_and_without_a_size_is_noticed(tmp_path
     assert checks["room"]["verdict"] == NOTE
 
 
+@pytest.mark.long
 @pytest.mark.root
 def test_a_cap_that_the_disk_cannot_hold_is_degraded(mount_tmpfs: Callable[..., Path]) -> None:
     disk = mount_tmpfs("size=32m,nr_inodes=4000")

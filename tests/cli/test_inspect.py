@@ -42,6 +42,7 @@ def inspect(*arguments: object) -> dict[str, Any]:
 NAME = entry_name(b"my kernel")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("key", ["my kernel", "hex:6d79206b65726e656c", NAME, NAME[:8], NAME[:8].upper()])
 def test_an_entry_is_found_by_its_key_and_by_its_hash(key: str, filled: Path) -> None:
     found = inspect(key, filled)
@@ -78,6 +79,7 @@ def test_looking_is_no_use(filled: Path) -> None:
     assert path.stat().st_atime_ns == 10**18
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "key, named", [("nothing", "'nothing'"), ("hex:0", "'hex:0'"), ("abcdef99", "'abcdef99'"), ("f" * 64, "no entry")]
 )

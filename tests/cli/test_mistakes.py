@@ -18,6 +18,7 @@ from lockcache.filestream.disk.layout import Layout
 from lockcache.filestream.disk.locks import ProcessLock
 from tests.cli.running import LOCKCACHE, run
 from tests.cli.terminal import OnTerminal
+from tests.thinning import EXHAUSTIVE
 
 # How each command that takes a directory is called. A new command has to be added here.
 ON_A_DIRECTORY = {
@@ -95,18 +96,27 @@ def test_every_command_is_in_these_tables() -> None:
     assert set(ON_A_DIRECTORY) | WITHOUT_A_DIRECTORY == set(COMMANDS)
 
 
-@pytest.mark.parametrize("arguments, named", BAD_VALUES)
+# One of each command.
+FIRST = {arguments[0]: arguments for arguments, _ in reversed(BAD_VALUES)}
+
+
+@pytest.mark.parametrize(
+    "arguments, named",
+    [pytest.param(*case, marks=[] if case[0] in FIRST.values() else EXHAUSTIVE) for case in BAD_VALUES],
+)
 def test_a_bad_value_is_named(arguments: tuple[str, ...], named: str, filled: Path) -> None:
     refused(run(*(argument.format(filled=filled) for argument in arguments)), named)
     assert len(FileStreamProgramCache(filled)) == 1
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("command", ON_A_DIRECTORY)
 def test_a_missing_directory_is_not_made(command: str, tmp_path: Path) -> None:
     refused(run(*ON_A_DIRECTORY[command], tmp_path / "missing"), tmp_path / "missing")
     assert not (tmp_path / "missing").exists()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("command", ON_A_DIRECTORY)
 @pytest.mark.parametrize("below", ["", "below"])
 def test_a_file_in_the_place_of_a_directory_is_named(command: str, below: str, tmp_path: Path) -> None:
@@ -114,6 +124,7 @@ def test_a_file_in_the_place_of_a_directory_is_named(command: str, below: str, t
     refused(run(*ON_A_DIRECTORY[command], tmp_path / "file" / below), tmp_path / "file" / below)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("command", [*ON_A_DIRECTORY, "policy set", "unpack"])
 def test_a_project_with_a_folder_called_lockcache_is_no_cache_and_made_none(command: str, tmp_path: Path) -> None:
     (tmp_path / "lockcache").mkdir(mode=0o700)
@@ -130,12 +141,14 @@ def test_a_file_that_the_environment_names_is_refused(arguments: tuple[str, ...]
     refused(run(*arguments, LOCKCACHE_DIR=str(tmp_path / "file")), "a cache directory is wanted here")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("command", ON_A_DIRECTORY)
 def test_a_newer_format_says_so(command: str, filled: Path) -> None:
     (filled / "lockcache" / "format").write_text("99\n")
     refused(run(*ON_A_DIRECTORY[command], filled), "format 99")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("command", ON_A_DIRECTORY)
 def test_an_unsafe_directory_comes_with_the_command_that_mends_it(command: str, filled: Path) -> None:
     filled.chmod(0o777)
@@ -148,6 +161,7 @@ def test_a_damaged_policy_says_how_to_mend_it(command: str, filled: Path) -> Non
     refused(run(*ON_A_DIRECTORY[command], filled), "policy.json")
 
 
+@pytest.mark.long
 @pytest.mark.root
 @pytest.mark.parametrize("command", ON_A_DIRECTORY)
 def test_a_directory_that_may_not_be_searched_is_named(command: str, filled: Path) -> None:
@@ -160,6 +174,7 @@ def test_a_directory_that_may_not_be_searched_is_named(command: str, filled: Pat
     refused(ended, filled)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("command", ON_A_DIRECTORY)
 def test_a_name_with_control_characters_reaches_no_terminal(command: str, tmp_path: Path) -> None:
     ended = run(*ON_A_DIRECTORY[command], tmp_path / "\x1b[2Jgone\n")
@@ -167,6 +182,7 @@ def test_a_name_with_control_characters_reaches_no_terminal(command: str, tmp_pa
     assert "\x1b" not in ended.stderr
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("command", sorted(COMMANDS))
 def test_every_command_teaches_by_examples(command: str) -> None:
     shown = run(command, "--help")
@@ -201,6 +217,7 @@ def test_an_archive_is_neither_written_to_a_terminal_nor_read_from_one(command: 
     assert len(FileStreamProgramCache(filled)) == 1
 
 
+@pytest.mark.long
 def test_a_lock_that_hangs_is_no_mistake_of_who_typed_the_command(filled: Path) -> None:
     layout = Layout(str(filled))
     os.unlink(layout.usage)  # so that whoever comes has to make it, under the lock
@@ -213,6 +230,7 @@ def test_a_lock_that_hangs_is_no_mistake_of_who_typed_the_command(filled: Path) 
     assert "held this lock" in ended.stderr
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "program, arguments, code",
     [
@@ -289,6 +307,7 @@ CLOSED = [
 ]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("arguments, closed, code", CLOSED)
 def test_a_closed_stream_is_no_traceback_and_no_file_takes_its_place(
     arguments: tuple[str, ...], closed: int, code: int, filled: Path

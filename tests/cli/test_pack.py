@@ -58,6 +58,7 @@ def test_a_cache_goes_through_a_pipe(filled: Path, tmp_path: Path) -> None:
     assert len(FileStreamProgramCache(tmp_path / "other")) == len(KEYS)
 
 
+@pytest.mark.long
 def test_a_fifo_is_written_as_it_is_and_stays_one(filled: Path, tmp_path: Path) -> None:
     fifo = tmp_path / "fifo"
     os.mkfifo(fifo)
@@ -108,6 +109,7 @@ def _damage(root: Path, count: int) -> list[str]:
     return [path.parent.name + path.name for path in broken]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("output", ["a file", "stdout"])
 def test_what_is_damaged_makes_packing_exit_1_and_is_named(output: str, filled: Path, tmp_path: Path) -> None:
     names = _damage(filled, 2)
@@ -167,6 +169,7 @@ def test_a_directory_of_other_things_is_not_made_a_cache(filled: Path, tmp_path:
     assert os.listdir(tmp_path / "thesis") == ["chapter.tex"]
 
 
+@pytest.mark.long
 def test_packing_over_an_archive_replaces_it_whole_and_through_a_symlink(filled: Path, tmp_path: Path) -> None:
     (tmp_path / "real").write_text("before")
     (tmp_path / "link").symlink_to("real")
@@ -175,6 +178,7 @@ def test_packing_over_an_archive_replaces_it_whole_and_through_a_symlink(filled:
     assert run("unpack", tmp_path / "real", tmp_path / "other").returncode == 0
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_an_interrupted_pack_leaves_what_was_there(number: signal.Signals, tmp_path: Path) -> None:
     with FileStreamProgramCache(tmp_path / "large") as cache:
@@ -201,6 +205,7 @@ def test_a_full_disk_leaves_no_half_archive(mount_tmpfs: Callable[..., Path], tm
     assert os.listdir(disk) == []
 
 
+@pytest.mark.long
 def test_a_full_disk_behind_stdout_or_under_a_device_is_named(filled: Path) -> None:
     with open("/dev/full", "wb") as full:
         command = [LOCKCACHE, "pack", "-", filled]
@@ -229,6 +234,7 @@ def test_unpacking_onto_a_full_disk_ends_with_whole_entries_those_used_last(
         assert_one_recount_mends_all(cache)
 
 
+@pytest.mark.long
 @pytest.mark.root
 @pytest.mark.parametrize("options", [("-O", "^ext_attr"), ("-b", "1024")], ids=["no attributes", "255 bytes"])
 def test_metadata_survive_file_systems_without_room_for_attributes(
@@ -334,6 +340,7 @@ def test_a_killed_unpack_leaves_whole_entries_and_is_finished_by_the_next(tmp_pa
         assert all(cache[key] == value for key, value in values.items())
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("arch, entries", [("90", 300), ("SM_90", 300), ("sm_9*", 300), ("sm_80", 0), ("unknown", 0)])
 def test_an_architecture_is_named_as_for_ls(arch: str, entries: int, filled: Path, tmp_path: Path) -> None:
     ended = run("pack", "--json", "--arch", arch, tmp_path / "warm.tar.zst", filled)

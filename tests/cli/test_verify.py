@@ -192,6 +192,7 @@ def test_on_a_terminal_there_is_a_progress_bar_and_stdout_is_clean(filled: Path)
     assert b"verifying" in seen
 
 
+@pytest.mark.long
 def test_ctrl_c_ends_it_with_130_and_leaves_nothing_half_done(filled: Path) -> None:
     for key in KEYS[:20]:
         spoil(filled, key)

@@ -10,6 +10,7 @@ from tests.contract.backends import BACK_ENDS
 PAYLOAD = 100
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cap", [0, -1, -(10**30)])
 def test_a_cap_that_is_not_positive_is_a_value_error(make_dropin, cap):
     with pytest.raises(ValueError, match="max_size_bytes"):
@@ -115,6 +116,7 @@ def test_deleted_entries_make_room(make, back_end):
     assert len(cache) == 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("back_end", [each for each in BACK_ENDS if not each.has_copies], ids=str)
 @settings(max_examples=25, deadline=None, database=None)
 @given(

@@ -31,6 +31,7 @@ def test_a_forked_child_reads_and_writes(cache, back_end):
         assert (cache.get("c"), cache["k"], len(cache)) == (None, b"parent", 1)
 
 
+@pytest.mark.slow
 @pytest.mark.unmeasured  # coverage has a lock of its own, which a child may inherit held
 def test_a_child_forked_beside_busy_threads_does_not_hang(make, back_end):
     """The threads hold locks at most moments; the child has the locks and not the threads."""

@@ -30,6 +30,7 @@ def compile_(target, cache=None, source=SOURCE, **options):
         program.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("back_end", BACK_ENDS, ids=str)
 def test_every_back_end_passes_cuda_cores_isinstance_check_even_loaded_before_it(back_end, cache_path):
     # A process of its own: here cuda.core may be loaded already, and registration is for the life of a process.
@@ -102,6 +103,7 @@ def _upstream_key():
     return make_program_cache_key
 
 
+@pytest.mark.slow
 def test_another_option_source_or_target_is_another_entry(dropin):
     compile_("cubin", dropin)
     compile_("cubin", dropin, source=SOURCE.replace("1", "2"))

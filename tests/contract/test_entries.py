@@ -51,6 +51,7 @@ def test_an_entry_comes_back_with_its_metadata(cache):
     assert cache["k"] == b"code"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("back_end", BACK_ENDS, ids=str)
 @settings(max_examples=30, deadline=None, database=None)
 @given(code=st.binary(max_size=50), metadata=metadata, cost_ns=st.integers(1, 2**63 - 1))

@@ -5,6 +5,8 @@ from __future__ import annotations
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
+import pytest
+
 from lockcache import Entry
 
 THREADS = 8
@@ -36,6 +38,7 @@ def test_readers_see_whole_values_with_their_own_metadata(cache):
     assert cache.stats().corrupt_entries == 0
 
 
+@pytest.mark.slow
 def test_no_count_is_lost(make, back_end):
     cache = make(**back_end.patience)
     cache["k"] = b"code"
@@ -53,6 +56,7 @@ def test_no_count_is_lost(make, back_end):
     assert (stats.puts, stats.entries, len(cache)) == (1 + THREADS * 20, 1 + THREADS * 20, 1 + THREADS * 20)
 
 
+@pytest.mark.slow
 def test_everything_at_once_under_a_cap_ends_with_exact_accounting(make, back_end):
     cap = back_end.cap_for(8, 100)
     cache = make(max_size_bytes=cap, **back_end.patience)

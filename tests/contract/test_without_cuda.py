@@ -59,10 +59,12 @@ def test_everything_works_where_cuda_cannot_be_imported(cache_path: Path):
     run("import sys\nsys.modules['cuda'] = None\nsys.modules['cuda.core'] = None\n" + USE, str(cache_path))
 
 
+@pytest.mark.slow
 def test_every_public_name_is_there():
     run("import lockcache\nfor name in lockcache.__all__: getattr(lockcache, name)")
     run("import lockcache\nassert set(lockcache.__all__) <= set(dir(lockcache))")
 
 
+@pytest.mark.slow
 def test_a_missing_name_is_an_attribute_error():
     run("import lockcache\ntry: lockcache.nothing\nexcept AttributeError as error: assert 'nothing' in str(error)")

@@ -52,6 +52,7 @@ def _fill_up(disk: Path) -> None:
         _until_full(lambda number: (disk / f"ballast{number}").touch())
 
 
+@pytest.mark.long
 def test_an_uncapped_cache_that_fills_the_disk_evicts_and_goes_on(disk: Path) -> None:
     cache = FileStreamProgramCache(disk / "cache")
     last = {}
@@ -84,6 +85,7 @@ def test_on_a_disk_that_others_filled_a_dropped_write_takes_the_older_value_with
     assert_one_recount_mends_all(cache)
 
 
+@pytest.mark.long
 def test_small_writes_go_on_where_evicting_helps(disk: Path) -> None:
     cache = FileStreamProgramCache(disk / "cache")
     for serial in range(20):

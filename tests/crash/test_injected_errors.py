@@ -16,7 +16,7 @@ from lockcache.filestream.accounting import usage
 from lockcache.filestream.disk.layout import Layout
 from tests.crash.measure import assert_one_recount_mends_all
 from tests.crash.traced import run_traced
-from tests.thinning import EXHAUSTIVE, diagonals
+from tests.thinning import EXHAUSTIVE, all_but, diagonals
 
 KEY, OLD, NEW = b"key", b"old" * 3000, b"new" * 4000
 
@@ -63,7 +63,7 @@ def _filled(root: Path) -> None:
 @pytest.mark.parametrize(
     "call, error",
     diagonals(
-        ["openat", "read", "fgetxattr", "utimensat"], ["ESTALE", "EIO", "ENOTCONN", "EBADF", "EPERM", "EACCES"], 2
+        ["openat", "read", "fgetxattr", "utimensat"], ["ESTALE", "EIO", "ENOTCONN", "EBADF", "EPERM", "EACCES"], 4
     ),
 )
 def test_a_read_that_meets_an_error_is_a_hit_or_a_miss(cache_path: Path, call: str, error: str) -> None:
@@ -75,7 +75,7 @@ def test_a_read_that_meets_an_error_is_a_hit_or_a_miss(cache_path: Path, call: s
 
 
 WRITES = [
-    pytest.param(call, error, when, marks=() if when == "1+" or number == 0 else EXHAUSTIVE)
+    pytest.param(call, error, when, marks=() if when == "1+" and number < 2 else EXHAUSTIVE)
     for call, errors in {
         "rename": ["EIO", "ESTALE", "ENOSPC", "EDQUOT"],
         "fsetxattr": ["EIO", "ENOSPC", "EOPNOTSUPP", "ESTALE"],
@@ -111,7 +111,7 @@ assert cache.get_or_compute("key", compute) == b"code" * 1000
 """
 
 
-@pytest.mark.parametrize("when", ["1", "2", "1+"])
+@pytest.mark.parametrize("when", all_but(["1+"], ["1", "2", "1+"]))
 @pytest.mark.parametrize(
     "call, error",
     [
@@ -183,6 +183,7 @@ open("/dev/null").close()
 """
 
 
+@pytest.mark.long
 def test_a_process_that_may_open_few_files_can_still_write_to_every_shard_and_has_some_left(cache_path: Path) -> None:
     subprocess.run([sys.executable, "-c", MANY_SHARDS, str(cache_path)], check=True, timeout=60)
 

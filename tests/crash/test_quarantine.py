@@ -57,6 +57,7 @@ def _corrupt_payloads(root: Path) -> int:
     return sum(file.read_bytes() == spoiled for file in [*kept, *(root / "entries").glob("??/*")])
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("case", CASES)
 def test_a_process_that_dies_at_any_step_of_quarantining_loses_nothing_and_counts_nothing_twice(
     cache_path: Path, case: str, monkeypatch: pytest.MonkeyPatch
@@ -95,6 +96,7 @@ def _check(root: Path, options: dict[str, Any]) -> None:
     cache.close()
 
 
+@pytest.mark.long
 @pytest.mark.root
 @pytest.mark.parametrize("kind", DISKS)
 @pytest.mark.parametrize("case", CASES)
@@ -145,6 +147,7 @@ ERRORS = [
 ]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("call, error, when, state", ERRORS)
 def test_what_the_disk_does_not_give_is_unreadable_and_stays_where_it_is(
     cache_path: Path, call: str, error: str, when: str, state: str
@@ -170,6 +173,7 @@ assert not verdict.moved_to or sys.argv[3] == "gone", verdict
 """
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize(
     "error, when, left",

@@ -157,6 +157,7 @@ def directory(tree: dict[str, str]) -> Iterator[None]:
         shutil.rmtree(new)
 
 
+@pytest.mark.long
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("racy_ns", [files._RACY_NS, 0], ids=["walked", "remembered"])
 @settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck))
@@ -222,6 +223,7 @@ NOTICED = [
 ]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "code, options",
     [pytest.param(*case, marks=EXHAUSTIVE if number % 3 else ()) for number, case in enumerate(NOTICED)],
@@ -299,6 +301,7 @@ def timed(work: Callable[[], object]) -> float:
     return time.perf_counter() - start
 
 
+@pytest.mark.long
 def test_every_file_that_nvrtc_opens_for_a_real_kernel_counts() -> None:
     path = toolkit()
     with opened_below(path[0]) as opened:

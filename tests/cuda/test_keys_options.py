@@ -49,6 +49,7 @@ def test_an_option_that_nvrtc_sees_changes_the_key(field: str) -> None:
         assert changed == key(options=make_options(**{field: value}), target_type=target_type)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "field", [field for field, (decision, _) in CXX.items() if decision == CHANGES and field not in NOT_COMPILED]
 )
@@ -62,6 +63,7 @@ def test_an_option_said_to_change_the_output_does(field: str, plain_cubin: bytes
         assert compile_cxx("cubin", **fields) != plain_cubin
 
 
+@pytest.mark.long
 def test_restrict_changes_the_output_and_the_key() -> None:
     plain, restricted = (run_script(COMPILE_SCRIPT, "cubin", repr(fields)) for fields in ({}, {"restrict": True}))
     assert plain[0] != restricted[0]

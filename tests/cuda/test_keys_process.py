@@ -19,6 +19,7 @@ pytestmark = pytest.mark.cuda
 # ---- what the process contributes ------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "target_type, fields",
     [
@@ -66,6 +67,7 @@ def test_a_removed_working_directory_has_a_key(tmp_path: Path, monkeypatch: pyte
     assert len(key(target_type="ltoir")) == 32
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "variable, value, target_type, fields",
     [

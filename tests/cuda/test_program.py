@@ -266,6 +266,7 @@ def test_a_header_that_only_a_pasted_word_asks_for_is_seen(
     assert Program(PASTED, "c++", options()).compile("cubin", cache=cache).code != without
 
 
+@pytest.mark.long
 def test_with_compile_once_a_tainted_compilation_keeps_nobody_waiting(cache_path: Path) -> None:
     [(code, entries)] = run_all("spawn", _restrict_implicit, [(str(cache_path),)])
     assert code

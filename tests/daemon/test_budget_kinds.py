@@ -37,6 +37,7 @@ def free_bytes(path: Path) -> int:
 # ---- entries ---------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_of_too_many_entries_the_least_recently_used_go(cache_path: Path) -> None:
     made = fill(cache_path, 200, 100)
     (sweep,) = once("--max-entries", "100", cache_path)
@@ -62,6 +63,7 @@ def test_the_number_of_entries_is_kept_while_a_stranger_writes(cache_path: Path)
     assert not (cache_path / "lockcache" / "policy.json").exists()  # no cap was asked for
 
 
+@pytest.mark.long
 def test_whichever_budget_bites_first_is_the_one_that_is_named(cache_path: Path) -> None:
     fill(cache_path, 200, 10_000)
     (sweep,) = once("--max-entries", "1000", "--max-size", "1M", cache_path)
@@ -73,6 +75,7 @@ def test_whichever_budget_bites_first_is_the_one_that_is_named(cache_path: Path)
 # ---- age -------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_what_nobody_used_for_too_long_goes_and_a_hit_is_a_use(cache_path: Path) -> None:
     with FileStreamProgramCache(cache_path) as cache:
         for number in range(20):
@@ -87,6 +90,7 @@ def test_what_nobody_used_for_too_long_goes_and_a_hit_is_a_use(cache_path: Path)
     assert accounting_is_exact(cache_path)
 
 
+@pytest.mark.long
 def test_what_nobody_used_for_too_long_goes_from_a_directory_that_is_walked(cache_path: Path) -> None:
     store(cache_path, range(20))  # an hour ago
     (sweep,) = once("--max-age", "50m", cache_path)
@@ -96,6 +100,7 @@ def test_what_nobody_used_for_too_long_goes_from_a_directory_that_is_walked(cach
     assert len(parts(cache_path)) == 20
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("is_walked", [False, True], ids=["lockcache", "pyptx"])
 def test_entries_go_when_they_come_of_age_while_the_daemon_runs(cache_path: Path, is_walked: bool) -> None:
     if is_walked:
@@ -120,6 +125,7 @@ def test_entries_go_when_they_come_of_age_while_the_daemon_runs(cache_path: Path
 # ---- free space ------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 @pytest.mark.root
 def test_when_others_fill_the_file_system_entries_make_room(mount_tmpfs: Callable[[str], Path]) -> None:
     path = mount_tmpfs("size=64m")
@@ -134,6 +140,7 @@ def test_when_others_fill_the_file_system_entries_make_room(mount_tmpfs: Callabl
     assert 0 < len(names_on_disk(cache)) < 400
 
 
+@pytest.mark.long
 @pytest.mark.root
 def test_a_share_counts_for_inodes_too(mount_tmpfs: Callable[[str], Path]) -> None:
     path = mount_tmpfs("size=64m,nr_inodes=2000")
@@ -148,6 +155,7 @@ def test_a_share_counts_for_inodes_too(mount_tmpfs: Callable[[str], Path]) -> No
     assert 1100 <= os.statvfs(path).f_favail <= 1105  # the daemon's own files come and go
 
 
+@pytest.mark.long
 @pytest.mark.root
 def test_a_walked_directory_that_did_not_change_makes_room_too(mount_tmpfs: Callable[[str], Path]) -> None:
     path = mount_tmpfs("size=64m")
@@ -164,6 +172,7 @@ def test_a_walked_directory_that_did_not_change_makes_room_too(mount_tmpfs: Call
 # ---- a total ---------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_over_a_total_the_least_recently_used_of_all_directories_go(tmp_path: Path) -> None:
     old, new = tmp_path / "old", tmp_path / "new"
     fill(old, 100, 10_000)
@@ -174,6 +183,7 @@ def test_over_a_total_the_least_recently_used_of_all_directories_go(tmp_path: Pa
     assert once("--total", "1500k", old, new) == []
 
 
+@pytest.mark.long
 def test_the_use_of_both_directories_is_one_order(tmp_path: Path) -> None:
     a, b = tmp_path / "a", tmp_path / "b"
     for number in range(0, 200, 2):
@@ -207,6 +217,7 @@ def test_directories_of_different_layouts_share_a_total(tmp_path: Path) -> None:
     assert 1_000_000 + bytes_of(theirs) <= 1_350_000 < 1_000_000 + before
 
 
+@pytest.mark.long
 def test_a_total_is_kept_while_strangers_write_into_all_directories(tmp_path: Path) -> None:
     paths = [tmp_path / name for name in "abc"]
     with RunningDaemon("--total", "1M", "--floor", "100k", *paths, starts=3) as daemon:
@@ -219,6 +230,7 @@ def test_a_total_is_kept_while_strangers_write_into_all_directories(tmp_path: Pa
     assert all(accounting_is_exact(path) for path in paths)
 
 
+@pytest.mark.long
 def test_writers_obey_the_smaller_of_their_cap_and_the_total(tmp_path: Path) -> None:
     a, b = tmp_path / "a", tmp_path / "b"
     once("--total", "1M", a)
@@ -238,6 +250,7 @@ def rehearse(*arguments: object) -> dict[str, dict[str, Any]]:
     return {said["directory"]: said for said in map(json.loads, done.stdout.splitlines())}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("is_walked", [False, True], ids=["lockcache", "pyptx"])
 def test_a_dry_run_says_which_budget_would_bite_and_what_would_go(cache_path: Path, is_walked: bool) -> None:
     if is_walked:
@@ -259,6 +272,7 @@ def test_a_dry_run_says_which_budget_would_bite_and_what_would_go(cache_path: Pa
     assert (after["evicted_entries"], after["budgets"]) == (0, {})
 
 
+@pytest.mark.long
 def test_a_dry_run_of_a_total_says_what_would_go_from_which_directory(tmp_path: Path) -> None:
     old, new = tmp_path / "old", tmp_path / "new"
     fill(old, 100, 10_000)
@@ -271,6 +285,7 @@ def test_a_dry_run_of_a_total_says_what_would_go_from_which_directory(tmp_path: 
     assert {sweep["directory"]: sweep["evicted_entries"] for sweep in once(*arguments)} == {str(old): 50, str(new): 15}
 
 
+@pytest.mark.long
 @pytest.mark.root
 def test_a_dry_run_knows_what_is_free(mount_tmpfs: Callable[[str], Path]) -> None:
     path = mount_tmpfs("size=64m")

@@ -149,6 +149,7 @@ def node(tmp_path: Path) -> Node:
     return Node(tmp_path)
 
 
+@pytest.mark.long
 def test_a_job_has_a_directory_and_a_daemon_and_leaves_neither(node: Node) -> None:
     began = node.run("prolog.sh")
     assert (began.returncode, began.stdout, began.stderr) == (0, "", "")
@@ -176,6 +177,7 @@ def _is_running(pid: int) -> bool:
         return False
 
 
+@pytest.mark.long
 def test_a_daemon_that_does_not_hear_is_killed(node: Node) -> None:
     node.run("prolog.sh")
     until((node.directory / "lockcache" / "daemon.json").exists)
@@ -197,6 +199,7 @@ def test_a_process_that_has_the_daemons_pid_by_now_is_left_alone(node: Node) -> 
     os.kill(daemon, signal.SIGTERM)
 
 
+@pytest.mark.long
 def test_a_directory_that_stays_is_brought_under_its_budget_when_a_job_ends(tmp_path: Path) -> None:
     node = Node(tmp_path, "node")
     assert node.run("prolog.sh").stderr == ""

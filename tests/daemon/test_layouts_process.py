@@ -40,6 +40,7 @@ def events_of(stdout: str) -> dict[str, dict[str, Any]]:
 # ---- one pass --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_once_evicts_whole_kernels_of_triton_the_least_recently_used_first(cache_path: Path) -> None:
     fill(cache_path, range(120))
     before = bytes_of(cache_path)
@@ -70,6 +71,7 @@ def test_a_minute_protects_what_was_written_unless_another_time_is_said(cache_pa
     assert len(keys_on_disk(cache_path)) == 120
 
 
+@pytest.mark.long
 def test_cuda_cores_directory_is_called_that_and_kept_as_our_own(cache_path: Path) -> None:
     fill_as_stranger(cache_path, 200, 10_000)
     for _ in range(2):
@@ -80,6 +82,7 @@ def test_cuda_cores_directory_is_called_that_and_kept_as_our_own(cache_path: Pat
     assert "layout cuda.core, cap 1.0 MB" in named.stdout
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("layout", ["triton", "files"])
 def test_a_dry_run_changes_nothing_and_says_what_would_go(cache_path: Path, layout: str) -> None:
     cache_path.mkdir(mode=0o700)
@@ -97,6 +100,7 @@ def test_a_dry_run_changes_nothing_and_says_what_would_go(cache_path: Path, layo
 # ---- what is refused -------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("extra", [[], ["--once"], ["--dry-run"]], ids=["serve", "once", "dry run"])
 @pytest.mark.parametrize("what", ["unknown", "repository", "home", "ours", "triton", "pyptx", "no triton"])
 def test_a_directory_of_which_it_is_unclear_or_plainly_wrong_is_refused_untouched(
@@ -151,6 +155,7 @@ def test_files_that_come_into_deep_folders_are_bounded(cache_path: Path) -> None
         assert daemon.end(signal.SIGTERM) == 0
 
 
+@pytest.mark.long
 def test_processes_that_go_through_tritons_steps_never_meet_half_an_entry(cache_path: Path) -> None:
     cache_path.mkdir(mode=0o700)
     put(cache_path, 10**6, "driver.so", "x")  # so that it is recognised by more than its name
@@ -164,6 +169,7 @@ def test_processes_that_go_through_tritons_steps_never_meet_half_an_entry(cache_
         assert daemon.end(signal.SIGTERM) == 0
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("layout", ["triton", "files"])
 def test_a_signal_during_the_work_ends_it_and_the_next_daemon_goes_on(cache_path: Path, layout: str) -> None:
     cache_path.mkdir(mode=0o700)
@@ -180,6 +186,7 @@ def test_a_signal_during_the_work_ends_it_and_the_next_daemon_goes_on(cache_path
         assert daemon.end(signal.SIGTERM) == 0
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("layout", ["triton", "files"])
 @pytest.mark.parametrize("budget", [("--max-entries", "20"), ("--max-age", "3h")], ids=["entries", "age"])
 def test_the_other_budgets_hold_for_them_too(cache_path: Path, layout: str, budget: tuple[str, str]) -> None:

@@ -48,6 +48,7 @@ def lint(metrics: bytes) -> None:
     assert (said.returncode, said.stdout, said.stderr) == (0, b"", b"")
 
 
+@pytest.mark.long
 def test_a_sweep_is_counted_and_timed(cache_path: Path) -> None:
     fill(cache_path, 200, 10_000)
     with Watched("--max-size", "1M", cache_path) as daemon:
@@ -78,6 +79,7 @@ def test_a_sweep_is_counted_and_timed(cache_path: Path) -> None:
         assert daemon.metric("lockcache_up") == 1
 
 
+@pytest.mark.long
 def test_entries_of_programs_that_do_not_account_are_repaired_drift(cache_path: Path) -> None:
     with Watched("--max-size", "1G", cache_path) as daemon:
         fill(cache_path, 30, 10_000)
@@ -88,6 +90,7 @@ def test_entries_of_programs_that_do_not_account_are_repaired_drift(cache_path: 
         assert 1 <= repairs <= 30
 
 
+@pytest.mark.long
 def test_what_programs_report_of_hits_and_misses_is_exported(cache_path: Path) -> None:
     with Watched("--max-size", "1G", cache_path) as daemon:
         with FileStreamProgramCache(cache_path) as programs:
@@ -100,6 +103,7 @@ def test_what_programs_report_of_hits_and_misses_is_exported(cache_path: Path) -
         assert daemon.metric("lockcache_client_puts_total", directory=root) == 1
 
 
+@pytest.mark.long
 def test_promtool_finds_nothing_in_the_metrics_of_a_running_daemon(tmp_path: Path) -> None:
     odd = tmp_path / 'a "b"\\c\n<d>'
     file = tmp_path / "lockcache.prom"
@@ -117,6 +121,7 @@ def test_openmetrics_is_served_to_who_asks_for_it(cache_path: Path) -> None:
         assert body.endswith(b"# EOF\n")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "accept", ["application/openmetrics-text;version=a.b", "application/openmetrics-text;version==;;q", ",;=,"]
 )

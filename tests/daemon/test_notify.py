@@ -59,6 +59,7 @@ def manager(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.
     made.close()
 
 
+@pytest.mark.long
 def test_ready_is_said_once_the_directories_are_kept_and_stopping_at_the_end(
     manager: Manager, cache_path: Path
 ) -> None:
@@ -70,6 +71,7 @@ def test_ready_is_said_once_the_directories_are_kept_and_stopping_at_the_end(
     assert manager.hear_of("STOPPING")["STOPPING"] == "1"
 
 
+@pytest.mark.long
 def test_a_daemon_that_cannot_start_never_says_that_it_is_ready(manager: Manager, tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.write_bytes(b"")
@@ -79,6 +81,7 @@ def test_a_daemon_that_cannot_start_never_says_that_it_is_ready(manager: Manager
     assert manager.is_silent()
 
 
+@pytest.mark.long
 def test_signs_of_life_come_twice_as_often_as_they_must_also_between_ticks_far_apart(
     manager: Manager, cache_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -94,6 +97,7 @@ def test_signs_of_life_come_twice_as_often_as_they_must_also_between_ticks_far_a
         manager.hear_of("WATCHDOG")
 
 
+@pytest.mark.long
 def test_a_reload_is_said_with_its_time_and_then_that_all_is_ready_also_if_it_was_refused(
     manager: Manager, cache_path: Path, tmp_path: Path
 ) -> None:

@@ -48,6 +48,7 @@ def test_a_bad_option_is_one_line_that_names_the_value_and_what_is_accepted(
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("extra", [[], ["--once"], ["--dry-run"]], ids=["serve", "once", "dry run"])
 @pytest.mark.parametrize("kind", ["file", "unsafe", "newer", "below a file"])
 def test_a_directory_that_may_not_be_kept_is_one_line_and_exit_code_2(
@@ -78,6 +79,7 @@ def damaged(cache_path: Path) -> Path:
     return cache_path
 
 
+@pytest.mark.long
 def test_a_damaged_policy_is_replaced_at_start_by_the_daemons_own_and_the_log_says_so(damaged: Path) -> None:
     with RunningDaemon("--max-size", "1M", damaged, starts=0) as daemon:
         said = daemon.wait_for("policy")

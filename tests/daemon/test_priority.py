@@ -46,6 +46,7 @@ def read(root: Path, keys: list[str]) -> list[str]:
     return [key for key, value in found.items() if value is not None]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("policy, survivors", [("cost", DEAR), ("lru", 0)])
 def test_entries_that_were_dear_to_compile_outlive_cheap_ones_that_were_used_later(
     cache_path: Path, policy: str, survivors: int
@@ -61,6 +62,7 @@ def test_entries_that_were_dear_to_compile_outlive_cheap_ones_that_were_used_lat
     assert accounting_is_exact(cache_path)
 
 
+@pytest.mark.long
 def test_writers_evict_by_the_policy_that_a_daemon_left(cache_path: Path) -> None:
     assert run_daemon("--max-size", "1M", "--policy", "cost", "--once", cache_path).returncode == 0
     keys = put_dear(cache_path)
@@ -73,6 +75,7 @@ def test_writers_evict_by_the_policy_that_a_daemon_left(cache_path: Path) -> Non
     assert read(cache_path, keys) == []
 
 
+@pytest.mark.long
 def test_a_running_daemon_follows_an_operator_who_changes_the_policy(cache_path: Path) -> None:
     with RunningDaemon("--max-size", "1M", cache_path) as daemon:
         PolicyFile(Layout(str(cache_path))).replace(Policy(1_000_000, by_operator=True, priority="cost"))
@@ -84,6 +87,7 @@ def test_a_running_daemon_follows_an_operator_who_changes_the_policy(cache_path:
     assert read(cache_path, keys) == keys
 
 
+@pytest.mark.long
 def test_without_a_cap_of_its_own_the_daemon_goes_by_its_own_policy(cache_path: Path) -> None:
     keys = put_dear(cache_path)
     put_cheap(str(cache_path), 0)
@@ -92,6 +96,7 @@ def test_without_a_cap_of_its_own_the_daemon_goes_by_its_own_policy(cache_path: 
     assert len(list(cache_path.glob("entries/??/*"))) <= 100
 
 
+@pytest.mark.long
 def test_a_dry_run_counts_what_a_pass_by_cost_evicts(cache_path: Path) -> None:
     put_dear(cache_path)
     put_cheap(str(cache_path), 0)

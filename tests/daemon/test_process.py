@@ -26,6 +26,7 @@ from tests.daemon.material import (
 from tests.daemon.running import HANG_SECONDS, SCRIPT, RunningDaemon, run_daemon, until
 from tests.processes.crowd import crowd
 from tests.processes.sampler import watch_bytes_in_use
+from tests.thinning import all_but
 
 #: Above what a sweep begins, for a cap of 1M. A sweep that strangers write into ends between this and 900,000.
 HIGH = 950_000
@@ -33,6 +34,7 @@ HIGH = 950_000
 SIGNALS = [signal.SIGTERM, signal.SIGINT, signal.SIGHUP]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("number", SIGNALS)
 def test_a_signal_ends_the_daemon_and_its_status(cache_path: Path, number: signal.Signals) -> None:
     with RunningDaemon("--max-size", "1M", cache_path) as daemon:
@@ -45,7 +47,7 @@ def test_a_signal_ends_the_daemon_and_its_status(cache_path: Path, number: signa
     assert os.listdir(cache_path / "tmp") == []
 
 
-@pytest.mark.parametrize("number", [*SIGNALS, signal.SIGKILL])
+@pytest.mark.parametrize("number", all_but([signal.SIGTERM, signal.SIGKILL], [*SIGNALS, signal.SIGKILL]))
 def test_a_signal_in_the_middle_of_a_sweep_leaves_nothing_half_done(cache_path: Path, number: signal.Signals) -> None:
     fill(cache_path, 5000, 1000)
     with RunningDaemon("--max-size", "100k", cache_path) as daemon:
@@ -57,6 +59,7 @@ def test_a_signal_in_the_middle_of_a_sweep_leaves_nothing_half_done(cache_path: 
     assert accounting_is_exact(cache_path)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("extra", [[], ["--once"]], ids=["serve", "once"])
 def test_a_second_daemon_says_who_keeps_the_directory_and_exits_3(cache_path: Path, extra: list[str]) -> None:
     with RunningDaemon("--max-size", "1M", cache_path) as first:
@@ -69,6 +72,7 @@ def test_a_second_daemon_says_who_keeps_the_directory_and_exits_3(cache_path: Pa
         assert json.loads((cache_path / "lockcache" / "policy.json").read_bytes())["max_size_bytes"] == 1_000_000
 
 
+@pytest.mark.long
 def test_a_killed_daemon_keeps_nobody_out(cache_path: Path) -> None:
     with RunningDaemon("--max-size", "1M", cache_path) as first:
         first.end(signal.SIGKILL)
@@ -77,6 +81,7 @@ def test_a_killed_daemon_keeps_nobody_out(cache_path: Path) -> None:
         assert (status["pid"], status["max_size_bytes"]) == (second.process.pid, 2_000_000)
 
 
+@pytest.mark.long
 def test_several_directories_are_kept_by_one_daemon(tmp_path: Path) -> None:
     paths = [tmp_path / "a", tmp_path / "b", tmp_path / "c"]
     with RunningDaemon("--max-size", "1M", *paths, starts=3) as daemon:
@@ -87,6 +92,7 @@ def test_several_directories_are_kept_by_one_daemon(tmp_path: Path) -> None:
     assert all(accounting_is_exact(path) for path in paths)
 
 
+@pytest.mark.long
 def test_a_directory_deleted_underneath_is_made_anew_and_kept_on(cache_path: Path) -> None:
     fill(cache_path, 10, 1000)
     with RunningDaemon("--max-size", "1M", cache_path) as daemon:
@@ -105,6 +111,7 @@ def test_a_directory_deleted_underneath_is_made_anew_and_kept_on(cache_path: Pat
     assert accounting_is_exact(cache_path)
 
 
+@pytest.mark.long
 def test_a_cap_reaches_a_running_process_at_its_next_write(cache_path: Path) -> None:
     with FileStreamProgramCache(cache_path) as cache:
         for number in range(100):
@@ -144,6 +151,7 @@ def test_the_cap_holds_at_every_moment_while_processes_write_and_the_daemon_swee
     assert accounting_is_exact(path)
 
 
+@pytest.mark.long
 def test_a_dry_run_changes_nothing_and_says_what_would_go(cache_path: Path) -> None:
     made = fill(cache_path, 200, 10_000)
     with FileStreamProgramCache(cache_path, max_size_bytes=5_000_000) as cache:
@@ -158,6 +166,7 @@ def test_a_dry_run_changes_nothing_and_says_what_would_go(cache_path: Path) -> N
     assert len(names_on_disk(cache_path)) == 201 - 111
 
 
+@pytest.mark.long
 def test_a_dry_run_makes_no_directory_and_works_beside_a_daemon(cache_path: Path, tmp_path: Path) -> None:
     missing = tmp_path / "missing"
     with RunningDaemon("--max-size", "1M", cache_path):
@@ -177,6 +186,7 @@ def test_once_recounts_sweeps_and_sums_up(cache_path: Path) -> None:
     assert accounting_is_exact(cache_path)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("number, code", [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
 def test_once_that_is_interrupted_says_so_by_its_exit_code(cache_path: Path, number: int, code: int) -> None:
     directory = CacheDirectory(str(cache_path), 1.0)
@@ -207,6 +217,7 @@ def test_a_reader_of_its_log_who_goes_away_does_not_end_the_daemon(cache_path: P
         assert process.stderr.read() == ""
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("closed", [">&-", "2>&-", "<&- >&- 2>&-"])
 def test_a_daemon_without_standard_streams_does_its_work_and_no_file_gets_their_numbers(
     cache_path: Path, closed: str

@@ -53,6 +53,7 @@ def test_a_directory_from_which_all_was_evicted_is_still_pyptxs(cache_path: Path
     assert choose_layout(str(cache_path), "auto", no_warning) == "pyptx"
 
 
+@pytest.mark.long
 def test_a_directory_that_holds_both_is_lockcaches_and_the_operator_is_warned(cache_path: Path) -> None:
     FileStreamProgramCache(cache_path)["k"] = b"v"
     store(cache_path, range(1))
@@ -61,6 +62,7 @@ def test_a_directory_that_holds_both_is_lockcaches_and_the_operator_is_warned(ca
     assert "--layout pyptx" in done.stderr
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("extra", [[], ["--once"], ["--dry-run"]], ids=["serve", "once", "dry run"])
 def test_a_layout_that_is_plainly_wrong_or_unknown_is_one_line_and_exit_code_2(
     cache_path: Path, extra: list[str]
@@ -72,6 +74,7 @@ def test_a_layout_that_is_plainly_wrong_or_unknown_is_one_line_and_exit_code_2(
         assert value in done.stderr
 
 
+@pytest.mark.long
 def test_an_empty_directory_is_pyptxs_if_the_operator_says_so_and_from_then_on(cache_path: Path) -> None:
     assert run_daemon("--max-size", CAP, "--once", "--layout", "pyptx", cache_path).returncode == 0
     assert sorted(os.listdir(cache_path)) == ["lockcache"]  # nothing of ours outside it
@@ -81,6 +84,7 @@ def test_an_empty_directory_is_pyptxs_if_the_operator_says_so_and_from_then_on(c
 # ---- one pass --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("by_pyptx", [False, True], ids=["ours", "pyptx's own"])
 def test_once_evicts_whole_entries_the_least_recently_used_first(cache_path: Path, by_pyptx: bool) -> None:
     cache_path.mkdir(mode=0o700)
@@ -98,6 +102,7 @@ def test_once_evicts_whole_entries_the_least_recently_used_first(cache_path: Pat
     assert all(each == SUFFIXES for each in left.values())
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("by_pyptx", [False, True], ids=["ours", "pyptx's own"])
 def test_a_hit_is_a_use_and_leaves_what_tells_the_order_of_writing(cache_path: Path, by_pyptx: bool) -> None:
     cache_path.mkdir(mode=0o700)
@@ -121,6 +126,7 @@ def test_a_hit_states_its_use_where_a_mere_read_leaves_no_trace(cache_path: Path
     assert (path.stat().st_atime_ns < later_ns, path.stat().st_mtime_ns) == (True, written_ns)
 
 
+@pytest.mark.long
 def test_a_dry_run_changes_nothing_and_says_what_would_go(cache_path: Path) -> None:
     store(cache_path, range(200))
     before = photograph(cache_path)

@@ -108,6 +108,7 @@ CubinCache(sys.argv[1]).put(entry_of(1))
 """
 
 
+@pytest.mark.long
 def test_what_a_killed_writer_staged_goes_and_a_living_ones_stays(cache_path: Path) -> None:
     store(cache_path, range(1))
     command = [sys.executable, "-c", STAGE_AND_HANG, str(cache_path)]
@@ -198,6 +199,7 @@ def test_readers_get_whole_entries_while_writers_write_and_the_daemon_evicts(cac
         assert found is None or prove(found) is None
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
 def test_a_signal_in_the_middle_of_a_sweep_leaves_whole_entries(cache_path: Path, number: signal.Signals) -> None:
     store(cache_path, range(1500))
@@ -210,6 +212,7 @@ def test_a_signal_in_the_middle_of_a_sweep_leaves_whole_entries(cache_path: Path
     assert (cache_path / "lockcache" / "daemon.json").exists() == (number == signal.SIGKILL)
 
 
+@pytest.mark.long
 def test_a_second_daemon_exits_3_whatever_layout_it_is_told(cache_path: Path) -> None:
     store(cache_path, range(1))
     with RunningDaemon("--max-size", CAP, cache_path) as first:

@@ -75,6 +75,7 @@ def test_a_changed_cap_reaches_a_running_process_at_its_next_write(config: Path,
         assert daemon.end(signal.SIGTERM) == 0
 
 
+@pytest.mark.long
 def test_directories_are_opened_and_let_go_of_and_the_others_go_on(config: Path, tmp_path: Path) -> None:
     a, b, c = (tmp_path / name for name in "abc")
     config.write_text(table(a, max_size="1M") + table(b, max_size="1M"))
@@ -96,6 +97,7 @@ def test_directories_are_opened_and_let_go_of_and_the_others_go_on(config: Path,
         assert daemon.end(signal.SIGTERM) == 0
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("text", ['max_size = "ten"\n', "max_size = \n", 'max_sise = "1M"\n'])
 def test_a_reload_with_a_mistake_keeps_the_old_settings_and_says_what_is_wrong(
     config: Path, cache_path: Path, text: str
@@ -114,6 +116,7 @@ def test_a_reload_with_a_mistake_keeps_the_old_settings_and_says_what_is_wrong(
         assert cap_of(cache_path) == 3_000_000
 
 
+@pytest.mark.long
 def test_a_directory_that_cannot_be_opened_yet_is_said_and_tried_again(config: Path, tmp_path: Path) -> None:
     a, b = tmp_path / "a", tmp_path / "b"
     config.write_text(table(a, max_size="1M"))
@@ -127,6 +130,7 @@ def test_a_directory_that_cannot_be_opened_yet_is_said_and_tried_again(config: P
         assert daemon.end(signal.SIGTERM) == 0
 
 
+@pytest.mark.long
 def test_a_directory_of_unclear_layout_that_a_reload_adds_is_a_problem_until_it_is_kept(
     config: Path, tmp_path: Path
 ) -> None:
@@ -148,6 +152,7 @@ def test_a_directory_of_unclear_layout_that_a_reload_adds_is_a_problem_until_it_
         assert daemon.end(signal.SIGTERM) == 0
 
 
+@pytest.mark.long
 def test_a_cap_that_is_taken_out_of_the_file_is_taken_from_the_directory(config: Path, cache_path: Path) -> None:
     config.write_text(table(cache_path, max_size="1M", max_age="1d"))
     with RunningDaemon("--config", config) as daemon:
@@ -180,6 +185,7 @@ def test_a_flag_counts_over_the_file_after_a_reload_too(config: Path, cache_path
     assert cap_of(cache_path) == 2_000_000
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("has_config", [True, False], ids=["config", "flags"])
 def test_under_nohup_a_hangup_is_ignored(config: Path, cache_path: Path, has_config: bool) -> None:
     config.write_text(table(cache_path, max_size="1M"))

@@ -49,6 +49,7 @@ def test_a_flip_that_nobody_reads_is_found_quarantined_said_and_shown(filled: Pa
     assert accounting_is_exact(filled)
 
 
+@pytest.mark.long
 def test_scrubbing_is_no_use_of_an_entry(filled: Path) -> None:
     spoil(filled, b"7")
     for path in filled.glob("entries/??/*"):
@@ -58,6 +59,7 @@ def test_scrubbing_is_no_use_of_an_entry(filled: Path) -> None:
     assert {path.stat().st_atime for path in filled.glob("entries/??/*")} == {1000}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("rate", ["0", "off"])
 def test_with_a_rate_of_0_nothing_is_scrubbed(filled: Path, rate: str) -> None:
     spoil(filled, b"7")
@@ -70,6 +72,7 @@ def test_with_a_rate_of_0_nothing_is_scrubbed(filled: Path, rate: str) -> None:
     assert measure_quarantine(Layout(str(filled))).entries == 0
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("rate", ["fast", "-1", "10M/s", ""])
 def test_a_rate_that_is_none_is_one_line_that_says_what_is_accepted(filled: Path, rate: str) -> None:
     done = run_daemon("--max-size", "1G", "--scrub-rate", rate, filled)
@@ -79,6 +82,7 @@ def test_a_rate_that_is_none_is_one_line_that_says_what_is_accepted(filled: Path
     assert "0 or off" in done.stderr
 
 
+@pytest.mark.long
 def test_a_daemon_that_is_started_again_and_again_gets_round(filled: Path) -> None:
     spoil(filled, b"7")
     for _ in range(200):
@@ -97,6 +101,7 @@ def _moved(root: Path, position: str, before: bytes, daemon: RunningDaemon) -> b
     return now != before or measure_quarantine(Layout(str(root))).entries > 0
 
 
+@pytest.mark.long
 def test_once_with_scrub_verifies_everything_and_sums_up(filled: Path) -> None:
     for key in KEYS[:30]:
         spoil(filled, key)
@@ -122,6 +127,7 @@ def test_once_with_scrub_that_cannot_put_something_out_of_the_way_exits_1(filled
     assert entry_name(b"7") in names_on_disk(filled)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("options", [("--scrub",), ("--scrub", "--dry-run"), ("--scrub", "--once", "--dry-run")])
 def test_scrub_without_once_is_refused(filled: Path, options: tuple[str, ...]) -> None:
     done = run_daemon("--max-size", "1G", *options, filled)
@@ -137,6 +143,7 @@ def test_a_directory_of_cuda_core_is_read_and_left_as_it_is(cache_path: Path) ->
     assert len(names_on_disk(cache_path)) == 50
 
 
+@pytest.mark.long
 def test_drift_that_is_repaired_is_said_and_shown_with_bytes_and_entries(filled: Path) -> None:
     directory = CacheDirectory(str(filled), 1.0)
     with directory.locks[0x10]:
@@ -150,6 +157,7 @@ def test_drift_that_is_repaired_is_said_and_shown_with_bytes_and_entries(filled:
     assert accounting_is_exact(filled)
 
 
+@pytest.mark.long
 def test_once_sums_up_by_how_much_the_accounting_was_wrong(filled: Path) -> None:
     directory = CacheDirectory(str(filled), 1.0)
     with directory.locks[0x10]:
@@ -166,6 +174,7 @@ def _kill_in_quarantine(root: Path) -> None:
         daemon.end(signal.SIGKILL)
 
 
+@pytest.mark.long
 def test_a_daemon_killed_in_the_middle_of_quarantining_leaves_nothing_lost_or_counted_twice(cache_path: Path) -> None:
     keys = [b"key %d" % number for number in range(60)]
     with FileStreamProgramCache(cache_path, record_files=True) as cache:
@@ -184,6 +193,7 @@ def test_a_daemon_killed_in_the_middle_of_quarantining_leaves_nothing_lost_or_co
     assert accounted(cache_path) == on_disk(cache_path)
 
 
+@pytest.mark.long
 def test_a_reload_changes_the_rate(filled: Path, tmp_path: Path) -> None:
     spoil(filled, b"7")
     config = tmp_path / "lockcache.toml"
@@ -194,6 +204,7 @@ def test_a_reload_changes_the_rate(filled: Path, tmp_path: Path) -> None:
         daemon.wait_for("corrupt")
 
 
+@pytest.mark.long
 def test_beside_writers_the_scrub_finds_nothing_that_is_not_there(filled: Path) -> None:
     cache = FileStreamProgramCache(filled)
     with RunningDaemon("--max-size", "1G", "--json", filled) as daemon:

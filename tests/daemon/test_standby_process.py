@@ -43,6 +43,7 @@ def test_a_standby_takes_over_when_the_first_is_killed_and_keeps_the_directory(c
         assert second.end(signal.SIGTERM) == 0
 
 
+@pytest.mark.long
 def test_a_takeover_does_not_wait_for_a_long_interval(cache_path: Path) -> None:
     with RunningDaemon("--max-size", "1M", cache_path) as first, standby("--interval", "1h", cache_path) as second:
         second.wait_for("standby")
@@ -50,6 +51,7 @@ def test_a_takeover_does_not_wait_for_a_long_interval(cache_path: Path) -> None:
         second.wait_for("takeover")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_one_that_waits_and_leaves_the_first_alone(cache_path: Path, number: signal.Signals) -> None:
     with RunningDaemon("--max-size", "1M", cache_path) as first, standby(cache_path) as second:
@@ -61,12 +63,14 @@ def test_a_signal_ends_one_that_waits_and_leaves_the_first_alone(cache_path: Pat
         assert first.end(signal.SIGTERM) == 0
 
 
+@pytest.mark.long
 def test_without_the_option_a_second_daemon_is_still_refused_and_a_single_pass_does_not_wait(cache_path: Path) -> None:
     with RunningDaemon("--max-size", "1M", cache_path):
         assert run_daemon("--max-size", "1M", cache_path).returncode == 3
         assert run_daemon("--max-size", "1M", "--standby", "--once", cache_path).returncode == 3
 
 
+@pytest.mark.long
 def test_each_directory_is_taken_over_by_itself_whatever_its_layout(tmp_path: Path) -> None:
     ours, theirs, free = tmp_path / "ours", tmp_path / "theirs", tmp_path / "free"
     store(theirs, range(3))
@@ -87,6 +91,7 @@ def test_each_directory_is_taken_over_by_itself_whatever_its_layout(tmp_path: Pa
         assert second.wait_for("takeover")["directory"] == str(ours)
 
 
+@pytest.mark.long
 def test_of_many_that_wait_one_takes_over_and_the_status_names_the_others(cache_path: Path) -> None:
     with ExitStack() as stack:
         first = stack.enter_context(RunningDaemon("--max-size", "1M", cache_path))
@@ -101,6 +106,7 @@ def test_of_many_that_wait_one_takes_over_and_the_status_names_the_others(cache_
         assert {status["pid"], *(each["pid"] for each in status["standbys"])} == pids
 
 
+@pytest.mark.long
 def test_one_that_lost_its_directory_to_another_stands_by_for_it(cache_path: Path, tmp_path: Path) -> None:
     (tmp_path / "other" / "lockcache").mkdir(parents=True, mode=0o700)
     another = Instance(Layout(str(tmp_path / "other")))
@@ -117,6 +123,7 @@ def test_one_that_lost_its_directory_to_another_stands_by_for_it(cache_path: Pat
         assert first.end(signal.SIGTERM) == 0
 
 
+@pytest.mark.long
 def test_a_standby_goes_on_with_a_sweep_in_the_middle_of_which_the_first_was_killed(cache_path: Path) -> None:
     fill(cache_path, 5000, 1000)
     with RunningDaemon("--max-size", "100k", cache_path) as first, standby(cache_path) as second:

@@ -6,10 +6,13 @@ import json
 import signal
 from pathlib import Path
 
+import pytest
+
 from tests.daemon.asking import Watched, get
 from tests.daemon.running import RunningDaemon, until
 
 
+@pytest.mark.long
 def test_a_daemon_that_stands_by_is_healthy_says_so_and_is_up_once_it_took_over(cache_path: Path) -> None:
     root = str(cache_path)
     with (

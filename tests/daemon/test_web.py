@@ -189,6 +189,7 @@ def test_a_directory_whose_step_hangs_is_not_up_while_the_others_are(
         assert b'lockcache_directory_up{directory="/b"} 1.0\n' in metrics
 
 
+@pytest.mark.long
 def test_health_follows_a_directory_that_breaks_and_is_mended(cache_path: Path) -> None:
     with Watched("--max-size", "1M", cache_path) as daemon:
         assert get(daemon.port, "/healthz")[0] == 200
@@ -252,6 +253,7 @@ def test_addresses_as_people_write_them(text: str, address: Address) -> None:
     assert parse_address(str(address)) == address
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "text", ["", "host", "host:", "::1:9477", "1.2.3.4:65536", "a b:1", "http://a:1", "[a:1", "a:-1"]
 )

@@ -14,6 +14,7 @@ from lockcache.cli.program import COMMANDS
 from lockcache_daemon.settings.sources import Sources
 from tests.docs.console import Console, environment, steps
 from tests.docs.pages import PAGES, PROJECT, Block, blocks, name
+from tests.thinning import all_but
 
 # Run or read here. "text" is no example: drawings, parts of files, what is said elsewhere.
 LANGUAGES = {"python", "console", "toml", "yaml", "json", "text"}
@@ -24,9 +25,13 @@ EXAMPLES = [block for page in PAGES for block in blocks(page) if not block.langu
 NOT_RUN = [block for block in EXAMPLES if block.no_run]
 
 
+#: What a newcomer reads first, and what the others are written against.
+BEGINNING = ("README.md", "CONTRIBUTING.md", "quickstart.md", "lowlevel.md", "design.md")
+
+
 @pytest.mark.cuda
 @pytest.mark.timeout(300)  # thirty programs, one after the other
-@pytest.mark.parametrize("page", PAGES, ids=name)
+@pytest.mark.parametrize("page", all_but([page for page in PAGES if page.name in BEGINNING], PAGES), ids=name)
 def test_the_examples_of_a_page_run_in_order_and_say_what_it_shows(
     page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

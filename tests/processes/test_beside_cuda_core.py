@@ -42,6 +42,7 @@ def _operate(path: str, number: int, start: Any, theirs: bool) -> tuple[int, int
     return foreign, cache.stats().corrupt_entries
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("method", ["fork", "spawn"])
 def test_both_kinds_of_cache_read_and_replace_each_others_entries_whole(cache_path: Path, method: str) -> None:
     start = multiprocessing.get_context(method).Barrier(6)
@@ -72,6 +73,7 @@ def _write_until(path: str, number: int, stop: Any, busy: Any) -> int:
     return cache.stats().dropped_writes
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("clearing", ["cuda.core", "lockcache"])
 def test_a_clear_by_either_never_fails_a_writer_of_ours(cache_path: Path, clearing: str) -> None:
     # cuda.core's removes the shards' directories under the writers' renames.

@@ -66,6 +66,7 @@ def test_bytes_in_use_never_exceed_the_cap_while_many_processes_write_far_more_t
     assert cache.recount() == []
 
 
+@pytest.mark.long
 @pytest.mark.root
 def test_a_disk_hardly_larger_than_the_cap_never_fills_up(mount_tmpfs: Callable[..., Path]) -> None:
     # An overshoot by a single value would be an ENOSPC here, and with it evictions that no cap asked for. The kernel
@@ -81,6 +82,7 @@ def test_a_disk_hardly_larger_than_the_cap_never_fills_up(mount_tmpfs: Callable[
     assert peak <= cap
 
 
+@pytest.mark.long
 @pytest.mark.root
 # Where 64 had no queue, all had reserved at once, met again whenever they came again, and after a minute of trying nine
 # of ten writes were dropped.
@@ -101,6 +103,7 @@ def test_writers_of_a_third_of_the_cap_each_all_end_and_the_cap_holds(
     assert cache.recount() == []
 
 
+@pytest.mark.long
 def test_writers_at_a_full_cache_evict_what_they_need_and_a_batch_and_not_the_whole_cache(cache_path: Path) -> None:
     size, entries, processes = 1024, 2000, 16
     cache = FileStreamProgramCache(cache_path, max_size_bytes=size * entries)
@@ -131,6 +134,7 @@ def _touch(path: str, keys: list[bytes]) -> None:
         prove(key, cache[key])
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("method", METHODS)
 def test_what_another_process_has_read_lately_is_evicted_last(cache_path: Path, method: str) -> None:
     size = 1000

@@ -201,6 +201,7 @@ def test_a_waiter_says_once_whom_it_waits_for(
     assert "it took 1.5 s the last time" in message
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("method", METHODS)
 def test_with_compile_once_plain_lookups_compile_once_too(method: str, cache_path: Path, tmp_path: Path) -> None:
     log = tmp_path / "compiles"

@@ -29,6 +29,7 @@ def filled(cache_path: Path) -> Path:
     return cache_path
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("ending", ["returns", "raises", "collected", "closed", "stats"])
 def test_what_a_process_counted_is_added_however_it_ends(filled: Path, ending: str) -> None:
     subprocess.run(
@@ -84,6 +85,7 @@ def test_a_child_that_was_forked_by_hand_reports_when_it_closes(filled: Path) ->
     assert shared(filled).hits == 9
 
 
+@pytest.mark.long
 def test_reports_of_many_processes_at_once_are_all_added(filled: Path) -> None:
     crowd = [
         subprocess.Popen([sys.executable, "-m", "tests.processes.counting", str(filled), "returns"], cwd=os.getcwd())

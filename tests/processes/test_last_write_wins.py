@@ -78,6 +78,7 @@ def _threads_in_a_process(path: str, process: int, start: Any) -> list[tuple[byt
     return list(last.items())
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("method", METHODS)
 def test_threads_in_processes_share_one_directory_and_each_finds_its_own_last_value(
     cache_path: Path, method: str

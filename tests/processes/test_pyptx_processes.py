@@ -72,6 +72,7 @@ def work(directory: str, writer: int, turns: int, start: Any, has_own_locks: boo
     return hits, cache.stats().corrupt_entries
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("method", METHODS)
 def test_no_reader_gets_one_writers_cubin_with_anothers_ptx(tmp_path: Path, method: str) -> None:
     start = multiprocessing.get_context(method).Barrier(PROCESSES)
@@ -192,6 +193,7 @@ OLDER = [pytest.param(None, id="new"), pytest.param(0, id="over an entry"), pyte
 SERIAL = [pytest.param(1, id="with cubin"), pytest.param(2, id="PTX alone")]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("older, serial", diagonals(OLDER, SERIAL, 2))
 def test_a_writer_that_dies_at_any_step_leaves_the_older_entry_the_newer_or_none(
     tmp_path: Path, serial: int, older: int | None
@@ -227,6 +229,7 @@ def put_for_ever(directory: str, writer: int) -> None:
             cache.put(entry_for(key, writer, serial))
 
 
+@pytest.mark.long
 def test_readers_beside_writers_that_are_killed_get_whole_entries(tmp_path: Path) -> None:
     cache = CubinCache(tmp_path)
     hits = 0

@@ -106,6 +106,7 @@ def _open_entries(path: Path) -> list[str]:
     return found
 
 
+@pytest.mark.long
 def test_children_forked_while_threads_read_and_write_keep_no_entry_open(cache_path: Path) -> None:
     cache = FileStreamProgramCache(cache_path, max_size_bytes=4 * MIB)
     stop = threading.Event()

@@ -26,6 +26,7 @@ def _open_and_put(path: str, number: int, start: Any) -> int:
     return cache.stats().dropped_writes
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("method", METHODS)
 def test_processes_that_open_a_directory_which_is_not_there_yet_share_one_accounting(
     tmp_path: Path, method: str

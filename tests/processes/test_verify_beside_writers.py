@@ -43,6 +43,7 @@ def _replace(path: str, style: int, done: Any, writes: Any) -> None:
                     del cache[KEY]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("repair", [False, True])
 @pytest.mark.parametrize("styles", [(0, 0), (1, 1), (0, 1, 2, 3)], ids=["attributes", "files", "all"])
 def test_beside_writers_of_the_same_key_at_full_speed_nothing_is_ever_corrupt(

@@ -53,6 +53,7 @@ def test_every_measurement_has_a_name() -> None:
     assert list(bench.MEASUREMENTS) == _NAMES
 
 
+@pytest.mark.long
 @pytest.mark.timeout(300)
 def test_a_quick_run_measures_everything_and_names_the_machine(run_path: Path) -> None:
     ran = stress("bench", "--quick", "--no-fail", "--json", run_path=run_path, timeout=280)
@@ -69,6 +70,7 @@ def test_a_quick_run_measures_everything_and_names_the_machine(run_path: Path) -
     assert os.listdir(run_path) == []
 
 
+@pytest.mark.long
 @pytest.mark.cuda
 @pytest.mark.root
 def test_a_put_is_judged_on_a_new_disk_and_told_for_this_one(run_path: Path) -> None:
@@ -82,6 +84,7 @@ def test_a_put_is_judged_on_a_new_disk_and_told_for_this_one(run_path: Path) -> 
     assert os.listdir(run_path) == []
 
 
+@pytest.mark.long
 @pytest.mark.cuda
 def test_a_put_is_judged_in_the_directory_that_was_named_or_where_nothing_can_be_mounted(
     run_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -130,6 +133,7 @@ def test_writers_of_large_values_end_under_the_cap_and_what_kills_leave_is_whole
     assert all(line["ok"] for line in (ended, peak, drift))
 
 
+@pytest.mark.long
 def test_the_real_daemon_is_watched_while_idle_and_timed_by_its_own_log(run_path: Path) -> None:
     report = stress_json("bench", "--quick", "--no-fail", "daemon-idle", "daemon-sweep", run_path=run_path)
     idle, sweep = report["lines"]
@@ -184,6 +188,7 @@ def test_keeping_entries_nowhere_is_refused(run_path: Path) -> None:
     assert "--directory" in done.stderr
 
 
+@pytest.mark.long
 def test_a_daemon_that_dies_is_not_an_idle_one(run_path: Path) -> None:
     def kill_it(share: float, words: str) -> None:
         if "nothing" in words:
@@ -287,6 +292,7 @@ def test_without_cuda_core_a_ratio_has_no_bar_to_miss() -> None:
     assert (line.bar, line.ok, line.theirs) == ("", True, "")
 
 
+@pytest.mark.long
 @pytest.mark.cuda
 def test_a_herd_computes_each_key_once_beside_cuda_core_and_a_program_hit_has_its_bar(run_path: Path) -> None:
     report = stress_json("bench", "--quick", "--no-fail", "herd", "program-hit", run_path=run_path)
@@ -297,6 +303,7 @@ def test_a_herd_computes_each_key_once_beside_cuda_core_and_a_program_hit_has_it
     assert (template["theirs"], headers["theirs"]) == ("refuses", "refuses")
 
 
+@pytest.mark.long
 def test_other_caches_stand_beside_and_the_table_shows_them(run_path: Path) -> None:
     numbers = run_path / "numbers.json"
     words = ("bench", "--quick", "--no-fail", "hit", "miss", "put", "put-full", "open", "--json-file", str(numbers))

@@ -42,6 +42,7 @@ def told(document: ET.Element) -> dict[str | None, str | None]:
     return {each.get("name"): each.get("value") for each in document.iter("property")}
 
 
+@pytest.mark.long
 def test_the_page_of_the_kill_table_has_a_row_for_each_death(run_path: Path) -> None:
     rows, page, document = run_with_files(run_path, "kill-table", "sweep")
     assert verdict(run_path) == "ok"
@@ -54,6 +55,7 @@ def test_the_page_of_the_kill_table_has_a_row_for_each_death(run_path: Path) -> 
     assert told(document)["replay"] == "lockcache-stress kill-table sweep"
 
 
+@pytest.mark.long
 def test_a_death_that_leaves_something_wrong_is_a_failure_that_says_which(tmp_path: Path) -> None:
     rows = [
         Row("put", 1, "open(x)", Survey("older", 6, 0, 0, 0, ())),
@@ -70,6 +72,7 @@ def test_a_death_that_leaves_something_wrong_is_a_failure_that_says_which(tmp_pa
     assert "put, death 2, in front of write(<x>): all is lost" in (failure.text or "")
 
 
+@pytest.mark.long
 def test_a_bug_that_is_found_is_a_pass_and_one_that_is_not_a_failure_with_its_replay(run_path: Path) -> None:
     (found,), page, document = run_with_files(run_path, "bugs", "no-digest", "--seconds", "2")
     assert verdict(run_path) == "ok"
@@ -86,6 +89,7 @@ def test_a_bug_that_is_found_is_a_pass_and_one_that_is_not_a_failure_with_its_re
     assert f"replay: {replay}" in (failure.text or "")
 
 
+@pytest.mark.long
 @pytest.mark.root
 def test_power_cuts_are_judged_by_file_system_and_by_fsync(run_path: Path) -> None:
     printed, page, document = run_with_files(run_path, "power-cut", "--seconds", "0.1", "--writers", "2")
@@ -116,6 +120,7 @@ def test_a_cut_that_tears_or_loses_what_was_synced_fails_as_that() -> None:
     ]
 
 
+@pytest.mark.long
 @pytest.mark.root
 def test_each_file_system_is_a_suite_and_the_page_has_the_table(run_path: Path) -> None:
     words = ("filesystems", "tmpfs", "overlayfs", "--scenario", "same-key", "--seconds", "3", "--seed", "5")
@@ -150,6 +155,7 @@ def test_a_scenario_that_fails_on_one_file_system_is_shown_in_full_with_a_replay
     assert "lockcache-stress filesystems xfs --scenario test --seconds 2 --seed 7" in page.text
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("command", ["power-cut", "filesystems"])
 def test_what_cannot_be_had_is_skipped_in_the_files_and_exit_code_2_unless_if_possible(
     command: str, run_path: Path
@@ -172,6 +178,7 @@ def test_what_cannot_be_had_is_skipped_in_the_files_and_exit_code_2_unless_if_po
     assert "ext4: skipped: needs " in ran.stdout
 
 
+@pytest.mark.long
 @pytest.mark.root
 def test_a_file_system_whose_mkfs_is_missing_is_skipped_and_the_other_is_cut(run_path: Path) -> None:
     programs = run_path / "programs"
@@ -188,6 +195,7 @@ def test_a_file_system_whose_mkfs_is_missing_is_skipped_and_the_other_is_cut(run
     assert [suite.get("name") for suite in document] == ["power-cut", "xfs"]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("command", COMMANDS)
 def test_where_no_file_can_be_put_is_said_before_anything_is_run(command: str, run_path: Path) -> None:
     ran = stress(command, "--junit", str(run_path / "missing" / "j.xml"), run_path=run_path)

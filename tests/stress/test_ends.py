@@ -37,6 +37,7 @@ def _all_gone(processes: list[psutil.Process]) -> bool:
     return not psutil.wait_procs(processes, timeout=20)[1]
 
 
+@pytest.mark.long
 def test_ctrl_c_ends_every_process_removes_the_directory_and_exits_130(run_path: Path) -> None:
     process = _start(run_path, "same-key", "--processes", "3", "--seconds", "600")
     wait_until(lambda: _has(run_path, "lockcache-stress-*/cache/entries/*/*"))
@@ -50,6 +51,7 @@ def test_ctrl_c_ends_every_process_removes_the_directory_and_exits_130(run_path:
     assert os.listdir(run_path) == []
 
 
+@pytest.mark.long
 @pytest.mark.cuda
 def test_ctrl_c_while_references_are_compiled_leaves_nothing_either(run_path: Path) -> None:
     process = _start(run_path, "nvrtc", "--seconds", "600", "--kernels", "400")
@@ -63,6 +65,7 @@ def test_ctrl_c_while_references_are_compiled_leaves_nothing_either(run_path: Pa
     assert os.listdir(run_path) == []
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_whoever_is_told_to_end_or_loses_its_terminal_leaves_nothing_either(
     run_path: Path, number: signal.Signals
@@ -91,6 +94,7 @@ def test_a_benchmark_leaves_no_mount(run_path: Path, number: signal.Signals) -> 
     assert os.listdir(run_path) == []
 
 
+@pytest.mark.long
 def test_workers_do_not_outlive_a_parent_that_was_sigkilled(run_path: Path) -> None:
     process = _start(run_path, "same-key", "--processes", "3", "--seconds", "600")
     wait_until(lambda: _has(run_path, "lockcache-stress-*/cache/entries/*/*"))

@@ -11,6 +11,7 @@ import pytest
 from tests.stress.support import stress, stress_json
 
 
+@pytest.mark.long
 @pytest.mark.root
 def test_a_scenario_runs_on_every_file_system_that_can_be_had_and_no_mount_is_left(run_path: Path) -> None:
     words = ("filesystems", "--scenario", "same-key", "--seconds", "5", "--seed", "1")
@@ -26,6 +27,7 @@ def test_a_scenario_runs_on_every_file_system_that_can_be_had_and_no_mount_is_le
     assert os.listdir(run_path) == []
 
 
+@pytest.mark.long
 @pytest.mark.root
 def test_a_file_system_whose_mkfs_is_missing_is_skipped_with_the_reason(
     run_path: Path, monkeypatch: pytest.MonkeyPatch

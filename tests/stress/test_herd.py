@@ -33,6 +33,7 @@ def test_each_kernel_is_compiled_once_and_once_more_after_a_header_has_changed(r
     assert os.listdir(run_path) == ["kept"]
 
 
+@pytest.mark.long
 @pytest.mark.cuda
 def test_a_directory_that_an_earlier_herd_filled_is_as_cold_as_an_empty_one(run_path: Path) -> None:
     words = ("herd", "--processes", "2", "--kernels", "1", "--seed", "4", "--directory", str(run_path / "kept"))
@@ -41,6 +42,7 @@ def test_a_directory_that_an_earlier_herd_filled_is_as_cold_as_an_empty_one(run_
         assert [phase["compiles"] for phase in report["phases"]] == [1, 1]
 
 
+@pytest.mark.long
 @pytest.mark.cuda
 @pytest.mark.parametrize(
     "fault, expected",
@@ -59,6 +61,7 @@ def test_a_planted_fault_is_found_and_said(fault: str, expected: set[str], run_p
     assert os.listdir(run_path) == []
 
 
+@pytest.mark.long
 @pytest.mark.cuda
 def test_the_survivors_of_a_process_that_dies_while_it_compiles_get_every_kernel(run_path: Path) -> None:
     report = stress_json(*_SMALL, "--plant", "crash", run_path=run_path, code=1)

@@ -35,6 +35,7 @@ def test_the_page_has_every_action_and_nothing_on_it_is_wrong() -> None:
     assert all(line.endswith("| ok |") for line in text.splitlines() if line.startswith("|") and "`" in line)
 
 
+@pytest.mark.long
 def test_steps_of_the_accounting_are_among_the_deaths(run_path: Path) -> None:
     rows = stress_json("kill-table", "sweep", run_path=run_path)
     assert all(row["ok"] for row in rows)

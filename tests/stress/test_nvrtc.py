@@ -27,6 +27,7 @@ def test_real_programs_come_back_as_they_were_compiled_under_a_cap_that_a_real_d
     assert os.listdir(run_path) == []
 
 
+@pytest.mark.long
 @pytest.mark.cuda
 def test_a_program_that_was_overwritten_and_comes_back_is_found(run_path: Path) -> None:
     words = ("nvrtc", "--processes", "2", "--kernels", "1", "--seconds", "60", "--gpu", "off")
@@ -53,6 +54,7 @@ int main() {
 """
 
 
+@pytest.mark.long
 @pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++, to run kernels without a GPU")
 @pytest.mark.parametrize("family, size", [("chain", 57), ("unrolled", 33), ("table", 3001)])
 @pytest.mark.parametrize("variant", [0, 2])

@@ -17,6 +17,7 @@ from lockcache_stress.judge.values import make_value
 from tests.stress.support import stress, stress_json
 
 
+@pytest.mark.long
 @pytest.mark.root
 def test_nothing_torn_is_served_after_a_power_cut_and_nothing_synced_is_lost(run_path: Path) -> None:
     report = stress_json("power-cut", "--seconds", "0.1", "--seed", "1", run_path=run_path)

@@ -34,6 +34,7 @@ def short_run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Run]:
     return path, run_with_files(path, *_SHORT)
 
 
+@pytest.mark.long
 def test_the_files_have_the_numbers_that_the_run_printed(short_run: tuple[Path, Run]) -> None:
     run_path, (printed, page, document) = short_run
     checks = printed["checks"]
@@ -51,6 +52,7 @@ def test_the_files_have_the_numbers_that_the_run_printed(short_run: tuple[Path, 
     assert sorted(os.listdir(run_path)) == ["junit.xml", "report.html"]
 
 
+@pytest.mark.long
 def test_the_page_needs_nothing_beside_it_and_has_both_plots_in_the_reader_s_colours(
     short_run: tuple[Path, Run],
 ) -> None:
@@ -90,6 +92,7 @@ def test_a_planted_bug_is_a_failure_with_its_message_and_a_drawn_history(run_pat
         assert "cannot be" in page.text
 
 
+@pytest.mark.long
 def test_names_of_directories_are_shown_and_do_nothing(run_path: Path) -> None:
     hostile = run_path / os.fsdecode(b"<script>alert(1)<\\script> &amp; ]]> \"' \x1b[31m \xff")
     printed, page, document = run_with_files(run_path, *_SHORT, "--directory", str(hostile))
@@ -102,6 +105,7 @@ def test_names_of_directories_are_shown_and_do_nothing(run_path: Path) -> None:
     assert page.outcome["scenarios"][0]["replay"] == printed["replay"]
 
 
+@pytest.mark.long
 def test_whatever_a_finding_says_both_files_are_well_formed(tmp_path: Path) -> None:
     findings = [{"error": "</script><b>\x00\x08\udcff￾ ]]>&"}, {"head": "<i>"}]
     outcome = make_outcome(tmp_path, findings=findings, deaths=["worker 1 <u>"])
@@ -118,6 +122,7 @@ def test_whatever_a_finding_says_both_files_are_well_formed(tmp_path: Path) -> N
     assert "a <b>check</b> is 1 & 2, must be < 1" in messages
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "option, missing", [("--report", "matplotlib"), ("--report", "jinja2"), ("--junit", "junitparser")]
 )
@@ -144,6 +149,7 @@ def test_nothing_of_the_extra_is_imported_unless_asked_for() -> None:
     assert ran.stdout == "\n"
 
 
+@pytest.mark.long
 def test_where_no_file_can_be_put_is_said_before_the_run(tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
     os.mkfifo(tmp_path / "pipe")
@@ -204,6 +210,7 @@ def test_what_ends_all_early_leaves_the_report_of_what_was_run(tmp_path: Path) -
     assert any("KeyboardInterrupt" in (each.get("message") or "") for each in document.iter("failure"))
 
 
+@pytest.mark.long
 def test_all_leaves_one_page_with_a_row_and_a_section_for_each_scenario(
     run_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -190,6 +190,7 @@ def test_samples_of_a_long_run_are_as_dense_at_its_begin_as_at_its_end() -> None
 # ---- real runs -------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_every_round_is_recorded_whole_and_the_sums_are_those_of_the_rounds(run_path: Path) -> None:
     outcome = run("same-key")
     assert outcome.ok, failed(outcome)
@@ -215,6 +216,7 @@ def stale_in_the_last_round(worker: Worker) -> Step:
     return BY_NAME["same-key"].make_step(worker)
 
 
+@pytest.mark.long
 def test_a_bug_that_strikes_in_a_later_round_only_fails_the_run_and_is_drawn(run_path: Path) -> None:
     kept = run_path / "kept"
     scenario = replace(BY_NAME["same-key"], make_step=stale_in_the_last_round)
@@ -245,6 +247,7 @@ def test_a_scenario_that_ends_by_itself_is_not_cut() -> None:
     assert outcome.rounds == []
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["kill", "takeover", "disk-full", "mpi"])
 def test_kills_daemons_places_and_ranks_are_every_round_s_own(name: str, run_path: Path) -> None:
     reason = BY_NAME[name].why_not()
@@ -258,12 +261,14 @@ def test_kills_daemons_places_and_ranks_are_every_round_s_own(name: str, run_pat
     assert os.listdir(run_path) == []
 
 
+@pytest.mark.long
 def test_a_directory_that_the_user_named_is_every_round_s(run_path: Path) -> None:
     outcome = run("reader-writer", rounds=2, directory=str(run_path / "mine"))
     assert outcome.ok, failed(outcome)
     assert os.listdir(run_path) == ["mine"]
 
 
+@pytest.mark.long
 @pytest.mark.cuda
 def test_references_are_compiled_once_and_daemons_are_added_up(run_path: Path) -> None:
     stages: list[str] = []
@@ -290,6 +295,7 @@ def test_references_are_compiled_once_and_daemons_are_added_up(run_path: Path) -
 # ---- as a user runs it -----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_json_report_and_replay_line_are_those_of_the_whole_run(
     run_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -307,6 +313,7 @@ def test_json_report_and_replay_line_are_those_of_the_whole_run(
     assert len(re.findall(r'class="plot"', page)) == 2
 
 
+@pytest.mark.long
 def test_ctrl_c_in_a_later_round_leaves_the_report_of_those_before_and_nothing_else(run_path: Path) -> None:
     report = run_path / "report.html"
     program = (

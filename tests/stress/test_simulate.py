@@ -32,6 +32,7 @@ def simulate(run_path: Path, *words: str) -> dict[str, Any]:
     return stress_json("simulate", "--requests", "1500", *words, run_path=run_path)
 
 
+@pytest.mark.long
 def test_a_run_is_replayed_exactly_by_its_seed_and_by_its_trace(run_path: Path, costs: Path, tmp_path: Path) -> None:
     trace = tmp_path / "trace.json"
     one = simulate(run_path, "--costs", str(costs), "--seed", "3", "--save-trace", str(trace))
@@ -54,6 +55,7 @@ def test_by_cost_more_compile_time_is_saved_and_never_more_than_is_possible(run_
     assert small["cost"]["saved_seconds"] > 1.5 * small["lru"]["saved_seconds"]
 
 
+@pytest.mark.long
 def test_a_table_for_people_names_sizes_seconds_and_how_to_replay_it(run_path: Path, costs: Path) -> None:
     done = stress("simulate", "--costs", str(costs), "--seed", "1", "--size", "10%", run_path=run_path)
     assert done.returncode == 0
@@ -104,6 +106,7 @@ def test_sources_that_change_are_other_entries() -> None:
     assert {request.program for request in trace} == {0, 1, 2, 3}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "content, said",
     [
@@ -124,6 +127,7 @@ def test_bad_costs_are_one_line_that_names_the_file(run_path: Path, tmp_path: Pa
     assert said in done.stderr
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("words", [["--costs", "{missing}"], ["--size", "0%"], ["--size", "big"], ["--zipf", "-1"]])
 def test_bad_options_are_one_line(run_path: Path, tmp_path: Path, costs: Path, words: list[str]) -> None:
     words = [word.format(missing=tmp_path / "missing.json") for word in words]
@@ -140,6 +144,7 @@ def test_a_trace_that_asks_for_what_has_no_cost_is_refused(run_path: Path, tmp_p
     assert "asks for program 40" in done.stderr
 
 
+@pytest.mark.long
 @pytest.mark.cuda
 def test_costs_are_measured_with_the_real_compiler_and_kept(run_path: Path, tmp_path: Path) -> None:
     path = tmp_path / "costs.json"

@@ -11,6 +11,7 @@ import pytest
 from tests.stress.support import environment, stress
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "words, named",
     [

@@ -40,6 +40,7 @@ def exactly(value):
     return type(value), value
 
 
+@pytest.mark.slow
 @property_test
 @given(_metadata)
 @example({"b": {"b": {"t": ["b"], "m": ()}}})
@@ -77,6 +78,7 @@ def test_junk_json_is_a_value_error_or_a_mapping(value):
     expect_mapping_or_value_error(json.dumps(value).encode())
 
 
+@pytest.mark.slow
 @property_test
 @given(_metadata, st.data())
 def test_a_damaged_encoding_is_a_value_error_or_a_mapping(metadata, data):

@@ -99,6 +99,7 @@ def test_what_fails_its_digest_is_left_out(kind: str, cache_path: Path) -> None:
     assert FileStreamProgramCache(cache_path).get(b"a") is None
 
 
+@pytest.mark.slow
 def test_a_run_of_zeros_fills_neither_memory_nor_the_directory(cache_path: Path) -> None:
     size = 256 << 20
     bomb = compress(
@@ -113,6 +114,7 @@ def test_a_run_of_zeros_fills_neither_memory_nor_the_directory(cache_path: Path)
     assert peak_bytes < 10 << 20
 
 
+@pytest.mark.slow
 def test_an_entry_beyond_the_cap_is_not_read_into_memory(cache_path: Path) -> None:
     size = 256 << 20
     archive = archive_of(member(NAME, size=size), bytes(size))
@@ -184,6 +186,7 @@ _plain = (
 )
 
 
+@pytest.mark.long
 @settings(max_examples=150, deadline=None)
 @given(st.lists(st.tuples(st.integers(0, len(_plain) - 1), st.binary(min_size=1, max_size=40)), min_size=1, max_size=5))
 def test_no_altered_archive_brings_in_anything_that_was_not_packed(
@@ -204,6 +207,7 @@ def test_no_altered_archive_brings_in_anything_that_was_not_packed(
         assert len(cache) == sum(value is not None for value in found.values())
 
 
+@pytest.mark.long
 @settings(max_examples=100, deadline=None)
 @given(st.binary(max_size=3000))
 def test_noise_is_no_archive(tmp_path_factory: pytest.TempPathFactory, noise: bytes) -> None:

@@ -89,6 +89,7 @@ def test_a_header_that_points_elsewhere_is_an_error_in_words(header: dict[str, i
     assert code["kernels"] == [] or "error" not in code
 
 
+@pytest.mark.slow
 @settings(max_examples=400, deadline=None)
 @given(st.data())
 def test_no_damage_to_a_cubin_is_more_than_an_error_in_words(data: st.DataObject) -> None:

@@ -102,6 +102,7 @@ def test_threads_exclude_each_other(lock, path, shared):
     assert count == [threads * turns]
 
 
+@pytest.mark.slow
 def test_processes_exclude_each_other(lock, path, tmp_path):
     counter = tmp_path / "count"
     counter.write_text("0")
@@ -119,6 +120,7 @@ for _ in range(100):
     assert counter.read_text() == "300"
 
 
+@pytest.mark.slow
 def test_waiting_ends_with_the_timeout_and_says_for_what(path, lock, holder):
     with pytest.raises(LockTimeoutError, match="another process") as error:
         lock.acquire(0.05)
@@ -142,6 +144,7 @@ def test_a_lock_that_was_not_had_in_time_can_be_had_later(lock, holder):
         pass
 
 
+@pytest.mark.slow
 def test_a_waiter_gets_the_lock_when_its_holder_is_killed(lock, holder):
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(lock.acquire, 60.0)

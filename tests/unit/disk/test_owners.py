@@ -29,6 +29,7 @@ def test_i_am_alive():
     assert is_alive(myself()) is True
 
 
+@pytest.mark.slow
 def test_another_process_of_this_host_is_alive_until_it_ends(other):
     process, owner = other
     assert owner.host == myself().host

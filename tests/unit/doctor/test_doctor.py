@@ -67,6 +67,7 @@ def test_the_worst_finding_is_the_verdict(found: tuple[str, ...], code: int) -> 
     assert report.as_dict()["exit_code"] == code
 
 
+@pytest.mark.slow
 def test_a_child_that_does_not_answer_is_given_up_and_the_next_one_answers() -> None:
     # Reads a line and answers nothing: cat's cousin in the standard library.
     silent = Child("tests.unit.silent", own_group=True)
@@ -82,6 +83,7 @@ def test_a_child_that_does_not_answer_is_given_up_and_the_next_one_answers() -> 
         peer.end()
 
 
+@pytest.mark.slow
 def test_a_child_that_is_asked_nothing_more_ends_by_itself_and_is_killed_if_it_does_not(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -114,6 +116,7 @@ def test_a_child_that_ended_unnoticed_is_no_answer_either() -> None:
         child.send({})
 
 
+@pytest.mark.slow
 def test_a_check_whose_process_is_killed_is_not_tested_and_all_others_are(tmp_path: Path) -> None:
     def kill_the_worker(check: str, done: int, of: int) -> None:
         if check == "times":
@@ -129,6 +132,7 @@ def test_a_check_whose_process_is_killed_is_not_tested_and_all_others_are(tmp_pa
     assert os.listdir(tmp_path) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("module", ["tests.unit.no_such_module", "tests.unit.silent"])
 def test_a_check_whose_second_process_ends_or_hangs_is_not_tested(
     module: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -91,6 +91,7 @@ def test_an_unreadable_entry_is_a_miss(cache, mode, tmp_path):
     assert in_child(as_nobody) == ([CODE, None, None], metadata(mode))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("code", [errno.ESTALE, errno.ENOTCONN, errno.EIO, errno.EBADF, errno.EPERM, errno.EACCES])
 @pytest.mark.parametrize("call", ["_open", "_read_fd", "_getxattr"])
 def test_whatever_a_shared_file_system_answers_is_a_miss_or_the_right_value(cache, mode, monkeypatch, call, code):
@@ -151,6 +152,7 @@ def fail(monkeypatch, call, code, times):
     return tries
 
 
+@pytest.mark.slow
 def test_a_length_that_was_flipped_to_gigabytes_is_a_miss_where_memory_is_short(cache_path):
     with FileStreamProgramCache(cache_path) as cache:
         path = put(cache, "attribute")

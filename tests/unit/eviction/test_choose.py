@@ -88,6 +88,7 @@ def test_it_orders_all_of_them_whatever_they_look_like_and_the_same_each_time(
     assert ordered == least_worth_first(given_order[::-1], lambda entry: costs[entry.name], NOW_NS)
 
 
+@pytest.mark.slow
 @property_test
 @given(_entries.filter(lambda entries: len(entries) > 1), st.data())
 def test_to_cost_more_never_makes_an_entry_go_earlier(entries: list[tuple[Found, int]], data: st.DataObject) -> None:

@@ -57,6 +57,7 @@ def present(directory, keys):
     return [key for key in keys if os.path.exists(entry_path(directory.layout.root, key))]
 
 
+@pytest.mark.slow
 @property_test
 @given(_samples, st.integers(-5, 600), st.integers(0, 5))
 def test_the_victims_are_the_oldest_that_make_enough_room_and_a_batch(sample, needed, batch):
@@ -72,6 +73,7 @@ def test_the_victims_are_the_oldest_that_make_enough_room_and_a_batch(sample, ne
     assert batch_bytes <= freed
 
 
+@pytest.mark.slow
 @property_test
 @given(_samples, st.integers(-5, 600), st.integers(0, 5), st.integers(1, 7))
 def test_looking_chunk_by_chunk_chooses_the_same(sample, needed, batch, chunk):

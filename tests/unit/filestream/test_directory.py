@@ -181,6 +181,7 @@ def remove(path):
         path.unlink()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("what", ["", "tmp", "entries", "lockcache", "lockcache/usage", "lockcache/locks",
                                   "lockcache/records", "lockcache/format", "lockcache/policy.json"])  # fmt: skip
 @pytest.mark.parametrize("record_files", [False, True])
@@ -234,6 +235,7 @@ def test_a_directory_that_was_moved_away_is_left_alone(cache_path, tmp_path):
         assert (cache.stats().bytes, cache.stats().entries) == on_disk(cache_path) == (3, 1)
 
 
+@pytest.mark.slow
 def test_close_gives_back_every_descriptor(cache_path):
     before = descriptors()
     cache = FileStreamProgramCache(cache_path, max_size_bytes=5000)
@@ -244,6 +246,7 @@ def test_close_gives_back_every_descriptor(cache_path):
     assert descriptors() == before
 
 
+@pytest.mark.slow
 def test_many_deletions_leak_no_descriptors(cache_path):
     with FileStreamProgramCache(cache_path) as cache:
         for _ in range(30):

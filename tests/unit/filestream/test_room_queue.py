@@ -125,6 +125,7 @@ def test_it_is_not_waited_for_beyond_the_deadline(directory, head):
     queue.leave()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("timeout_seconds", [1.0, 30.0])
 def test_nobody_waits_long_for_a_head_that_is_stopped(directory, head, timeout_seconds):
     with FileStreamProgramCache(

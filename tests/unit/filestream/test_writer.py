@@ -44,6 +44,7 @@ def expect_dropped(cache, key="k"):
     assert cache[key] == b"works again"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ENOTCONN, errno.ESTALE, errno.ENFILE])
 @pytest.mark.parametrize("call", ["write", "rename"])
 def test_what_a_caller_cannot_help_drops_the_write_and_the_older_value(cache, monkeypatch, call, code):
@@ -183,6 +184,7 @@ def test_what_is_planted_under_an_entrys_name_never_makes_a_use_fail(cache, plan
     assert cache.get("k") in (None, b"code")
 
 
+@pytest.mark.slow
 def test_a_planted_directory_and_a_stuck_lock_together_do_not_make_a_use_fail(cache):
     plant_full_directory(entry_path(cache.path))
     stuck = ProcessLock(Layout(cache.path).lock(shard_of(b"k")), 1.0)

@@ -1,7 +1,7 @@
 """Keys and entries for tests, and the files of a pyptx directory as pyptx 0.1.1 writes and reads them.
 
-The latter are a stand-in for where pyptx is not installed: :mod:`tests.unit.integrations.test_pyptx_foreign` compares them
-with the real package where there is one.
+The latter are a stand-in for where pyptx is not installed: :mod:`tests.unit.integrations.test_pyptx_foreign` compares
+them with the real package where there is one.
 """
 
 from __future__ import annotations

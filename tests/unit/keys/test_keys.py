@@ -79,6 +79,7 @@ def test_what_was_found_in_a_source_is_the_same_when_the_memory_of_it_is_full(mo
 # ---- framing ---------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(PLAIN, PLAIN)
 @example(["ab", "c"], ["a", "bc"])
@@ -345,6 +346,7 @@ def test_no_code_makes_the_scan_fail(code: str) -> None:
     scan.scan(("include" + code).encode())
 
 
+@pytest.mark.slow
 def test_a_long_run_of_comments_is_scanned_in_no_time() -> None:
     # With /\*.*?\*/ under a star this would take until the end of the world.
     scan.scan(b"include" + b"/**/" * 2000 + b"\n" + b"/*" * 2000 + b"*/ # x")

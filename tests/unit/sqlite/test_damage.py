@@ -299,6 +299,7 @@ def test_a_file_that_is_deleted_underneath_is_begun_anew(cache: SQLiteProgramCac
     assert (cache["k"], len(cache), path.exists()) == (b"2", 1, True)
 
 
+@pytest.mark.slow
 def test_a_writer_that_is_killed_at_any_moment_leaves_whole_entries(path: Path) -> None:
     code = (
         "import sys\n"

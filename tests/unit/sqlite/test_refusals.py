@@ -14,6 +14,7 @@ import pytest
 
 from lockcache import Entry, LockTimeoutError, SQLiteProgramCache, UnsafeCacheDirError
 from tests.crash.traced import run_traced
+from tests.thinning import all_but
 from tests.unit.forked import in_child
 from tests.unit.sqlite.sqlite_file import locked_elsewhere
 
@@ -180,9 +181,10 @@ cache.close()
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("call", ["pread64", "pwrite64", "fcntl", "fsync", "ftruncate"])
 @pytest.mark.parametrize("error", ["EIO", "EROFS"])
-@pytest.mark.parametrize("when", ["1", "1+", "3+"])
+@pytest.mark.parametrize("when", all_but(["1+"], ["1", "1+", "3+"]))
 def test_on_a_failing_disk_a_read_misses_a_write_is_dropped_and_nothing_raises(
     path: Path, call: str, error: str, when: str
 ) -> None:
@@ -196,6 +198,7 @@ def test_on_a_failing_disk_a_read_misses_a_write_is_dropped_and_nothing_raises(
         assert cache.get("other") in (None, b"kept")
 
 
+@pytest.mark.slow
 def test_while_another_process_writes_hits_work_and_a_write_is_dropped_in_bounded_time(path: Path) -> None:
     with SQLiteProgramCache(path, lock_timeout_seconds=0.2) as cache:
         cache["k"], cache["other"] = b"older", b"kept"
@@ -230,6 +233,7 @@ def test_a_read_waits_for_no_thread_that_waits_to_write(path: Path) -> None:
         assert (cache["new"], cache.stats().dropped_writes) == (b"2", 0)
 
 
+@pytest.mark.slow
 def test_a_cache_can_be_made_while_another_process_has_the_database_to_itself(path: Path) -> None:
     with SQLiteProgramCache(path) as cache:
         cache["k"] = b"1"

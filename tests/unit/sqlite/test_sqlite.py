@@ -99,6 +99,7 @@ def test_entries_and_their_order_of_use_outlive_the_object(path: Path) -> None:
         assert [key for key in "abcd" if cache.get(key)] == ["a", "c", "d"]
 
 
+@pytest.mark.slow
 @settings(max_examples=20, deadline=None, database=None)
 @given(seed=st.integers(0, 2**32), reopens=st.booleans())
 def test_eviction_is_strictly_least_recently_used(

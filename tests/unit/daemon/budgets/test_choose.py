@@ -109,6 +109,7 @@ def test_one_directory_alone_is_not_walked() -> None:
     assert share_out(Slot(30, 0), [Member(held, 0, iter(lambda: pytest.fail("walked"), None))]) == [Goal(70)]
 
 
+@pytest.mark.slow
 @given(
     st.lists(st.tuples(st.lists(st.tuples(st.integers(0, 50), st.integers(1, 20))), st.integers(0, 200)), min_size=1),
     st.integers(1, 400),

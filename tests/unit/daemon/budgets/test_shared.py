@@ -57,6 +57,7 @@ def test_a_file_system_that_frees_late_does_not_lose_the_whole_cache_to_one_shor
         assert len(names_on_disk(tmp_path / "a")) == 70
 
 
+@pytest.mark.slow
 @pytest.mark.root
 @pytest.mark.parametrize("looks_between", [False, True])
 def test_a_shortage_that_follows_at_once_on_one_that_was_mended_is_mended_as_well(
@@ -77,6 +78,7 @@ def test_a_shortage_that_follows_at_once_on_one_that_was_mended_is_mended_as_wel
     assert shared.look_at_file_system(str(disk)).free_bytes >= 4 * WANTED
 
 
+@pytest.mark.slow
 def test_directories_on_one_file_system_share_its_shortage(
     tmp_path: Path, make: Callable[[str, Rules], Keeper], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -92,6 +94,7 @@ def test_directories_on_one_file_system_share_its_shortage(
     assert [len(names_on_disk(tmp_path / name)) for name in "abc"] == [0, 40, 50]
 
 
+@pytest.mark.slow
 def test_where_nothing_can_go_directories_are_not_walked_again_and_again(
     tmp_path: Path, make: Callable[[str, Rules], Keeper], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -27,6 +27,7 @@ from tests.daemon.material import accounting_is_exact, bytes_on_disk, fill, name
 from tests.daemon.running import until
 
 
+@pytest.mark.slow
 @pytest.mark.cuda
 def test_what_cuda_core_itself_writes_is_bounded_within_two_ticks(
     cache_path: Path, keep: Callable[[Path], Kept]
@@ -45,6 +46,7 @@ def test_what_cuda_core_itself_writes_is_bounded_within_two_ticks(
             assert bytes_on_disk(cache_path) <= CAP
 
 
+@pytest.mark.slow
 @pytest.mark.cuda
 def test_a_directory_that_only_cuda_core_filled_is_kept_from_the_first_tick_on(
     cache_path: Path, keep: Callable[[Path], Kept]
@@ -61,6 +63,7 @@ def test_a_directory_that_only_cuda_core_filled_is_kept_from_the_first_tick_on(
     assert accounting_is_exact(cache_path)
 
 
+@pytest.mark.slow
 def test_a_stranger_who_hides_behind_a_writer_that_accounts_is_bounded_within_two_ticks(
     cache_path: Path, keep: Callable[[Path], Kept]
 ) -> None:
@@ -89,6 +92,7 @@ def test_a_sweep_removes_the_least_recently_used_and_ends_at_the_low_watermark(
     assert (sweep["before_bytes"], sweep["after_bytes"], sweep["evicted_entries"]) == (CAP, LOW, 10)
 
 
+@pytest.mark.slow
 def test_below_the_high_watermark_nothing_is_swept(cache_path: Path, keep: Callable[[Path], Kept]) -> None:
     fill(cache_path, 95, 10_000)
     kept = keep(cache_path)
@@ -99,6 +103,7 @@ def test_below_the_high_watermark_nothing_is_swept(cache_path: Path, keep: Calla
     assert kept.said("sweep")
 
 
+@pytest.mark.slow
 def test_a_sweep_that_is_told_to_stop_leaves_the_accounting_exact(
     cache_path: Path, keep: Callable[[Path], Kept], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -119,6 +124,7 @@ def test_a_sweep_that_is_told_to_stop_leaves_the_accounting_exact(
     assert accounting_is_exact(cache_path)
 
 
+@pytest.mark.slow
 def test_the_staged_file_of_a_killed_writer_is_reaped_with_its_reservation(
     cache_path: Path, keep: Callable[[Path], Kept]
 ) -> None:
@@ -137,6 +143,7 @@ def test_the_staged_file_of_a_killed_writer_is_reaped_with_its_reservation(
     assert accounting_is_exact(cache_path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("part", ["tmp", "lockcache/locks", "lockcache/usage", "lockcache", "entries", "."])
 def test_whatever_is_deleted_underneath_is_made_anew_and_the_directory_is_bounded_again(
     cache_path: Path, keep: Callable[[Path], Kept], part: str
@@ -155,6 +162,7 @@ def test_whatever_is_deleted_underneath_is_made_anew_and_the_directory_is_bounde
     assert kept.keeper.is_well
 
 
+@pytest.mark.slow
 def test_reservations_alone_are_not_a_reason_to_evict_what_is_there_again_and_again(
     cache_path: Path, keep: Callable[[Path], Kept], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -219,6 +227,7 @@ def _shut_down(mount: Path) -> None:
         os.close(fd)
 
 
+@pytest.mark.slow
 def test_a_writer_that_accounts_never_sees_its_entries_counted_twice(
     cache_path: Path, keep: Callable[[Path], Kept]
 ) -> None:

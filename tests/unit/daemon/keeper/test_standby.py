@@ -36,6 +36,7 @@ def test_a_directory_is_free_once_its_keeper_lets_go_and_asking_takes_nothing(la
     other.close()
 
 
+@pytest.mark.slow
 def test_a_killed_keeper_leaves_it_free_at_once(layout: Layout) -> None:
     code = (
         "import sys, time; from lockcache.filestream.disk.layout import Layout;"

@@ -35,6 +35,7 @@ def bytes_of(root: Path) -> int:
     return sum(path.lstat().st_size for path in root.rglob("*") if path.is_file() and "lockcache" not in path.parts)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("layout", FILL)
 def test_a_directory_that_is_opened_to_others_is_left_alone_and_kept_again_when_that_is_mended(
     layout: str, cache_path: Path, keep: Callable[..., Kept]
@@ -123,6 +124,7 @@ def test_what_cannot_be_touched_counts_for_a_total_and_loses_nothing(tmp_path: P
     assert bytes_of(tmp_path / "private") <= 300_000
 
 
+@pytest.mark.slow
 def test_health_and_metrics_say_that_a_directory_is_unsafe_for_as_long_as_it_is(cache_path: Path) -> None:
     with Watched("--max-size", "1M", cache_path) as daemon:
         cache_path.chmod(0o777)
@@ -140,6 +142,7 @@ def test_health_and_metrics_say_that_a_directory_is_unsafe_for_as_long_as_it_is(
         assert daemon.end(signal.SIGTERM) == 0
 
 
+@pytest.mark.slow
 @pytest.mark.root
 @pytest.mark.parametrize("layout", ["lockcache", "pyptx", "files"])
 @pytest.mark.parametrize("below", ["", "cache", "a/cache"])

@@ -70,6 +70,7 @@ def test_a_directory_that_is_let_go_of_is_forgotten() -> None:
     assert board.directories == []
 
 
+@pytest.mark.slow
 def test_every_line_of_the_json_log_has_a_time_a_level_an_event_and_a_directory(
     cache_path: Path, tmp_path: Path
 ) -> None:
@@ -92,6 +93,7 @@ def test_every_line_of_the_json_log_has_a_time_a_level_an_event_and_a_directory(
         assert said["time"].startswith("20")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("switch", [["--json"], []], ids=["flag", "variable"])
 def test_what_makes_a_start_impossible_is_an_event_too(
     cache_path: Path, monkeypatch: pytest.MonkeyPatch, switch: list[str]

@@ -120,6 +120,7 @@ def test_what_is_planted_among_entries_is_neither_followed_nor_a_hang(
     assert time.time() - looked(cache).seen.largest[0].seen < 60
 
 
+@pytest.mark.slow
 def test_entries_of_another_programs_layout_are_listed_by_size_and_age(tmp_path: Path) -> None:
     root = tmp_path / "tree"
     root.mkdir(mode=0o700)

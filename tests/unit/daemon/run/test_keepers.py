@@ -38,6 +38,7 @@ def cap_of(path: Path) -> object:
     return json.loads(file.read_bytes())["max_size_bytes"] if file.exists() else None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stays", [True, False])
 def test_a_reload_reaches_all_but_a_directory_that_hangs_and_that_one_later(
     tmp_path: Path, stop: StopSignals, monkeypatch: pytest.MonkeyPatch, stays: bool

@@ -59,6 +59,7 @@ def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[.
         pass  # closes its sockets
 
 
+@pytest.mark.slow
 def test_a_tick_that_takes_long_does_not_hold_up_the_others(tmp_path: Path, make: Callable[..., Keeper]) -> None:
     part = Blocking()
     slow, quick = make("slow", Rules(CAP), part), make("quick", Rules(CAP))

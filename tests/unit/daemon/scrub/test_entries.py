@@ -86,6 +86,7 @@ def test_what_its_writer_has_locked_is_passed_over(files: PyptxGuest) -> None:
     assert run_a_round(files) == {"whole": COUNT - 1, "corrupt": 1}
 
 
+@pytest.mark.slow
 def test_once_with_scrub_verifies_a_directory_of_pyptx_too(cache_path: Path) -> None:
     store(cache_path, range(COUNT))
     done = run_daemon("--max-size", "1G", "--once", "--scrub", cache_path)

@@ -203,6 +203,7 @@ def test_what_is_no_regular_file_is_one_line_and_not_waited_for(config: Path, ki
     assert "accepted: a file of settings" in said
 
 
+@pytest.mark.slow
 def test_a_fifo_as_the_file_ends_the_start_with_a_line(config: Path, cache_path: Path) -> None:
     os.mkfifo(config)
     done = run_daemon("--config", config, cache_path)

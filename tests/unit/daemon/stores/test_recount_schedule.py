@@ -56,6 +56,7 @@ def watch(cache_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callabl
         watched.directory.close()
 
 
+@pytest.mark.slow
 def test_freshly_filled_shards_are_recounted_once_at_the_start_and_then_one_a_tick_with_the_rotation(
     cache_path: Path, watch: Callable[[], Watched]
 ) -> None:

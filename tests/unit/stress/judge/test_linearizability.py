@@ -160,12 +160,14 @@ def works(order: tuple[Operation, ...]) -> bool:
     return True
 
 
+@pytest.mark.slow
 @settings(max_examples=600, deadline=None)
 @given(histories())
 def test_the_search_agrees_with_trying_all_orders(operations):
     assert (check(operations).ruling is Ruling.OK) == by_trying_all_orders(operations)
 
 
+@pytest.mark.slow
 @settings(max_examples=300, deadline=None)
 @given(histories())
 def test_what_is_left_of_an_illegal_history_is_illegal_and_no_larger(operations):

@@ -6,6 +6,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from lockcache_stress.judge.tenures import Life, judge_tenures
 from lockcache_stress.run.daemons import Relay
 from tests.stress.support import wait_until
@@ -49,6 +51,7 @@ def test_a_sweep_without_a_tenure_or_in_anothers_is_found() -> None:
     assert after_its_end.wrong == ["a swept while b kept the directory"]
 
 
+@pytest.mark.slow
 def test_real_daemons_whose_lock_excludes_nobody_are_found(tmp_path: Path) -> None:
     """The fault that the takeover scenario is for, planted."""
     script = tmp_path / "daemon.py"

@@ -84,6 +84,7 @@ def grow(path: str, started: Any) -> None:
         started.set()
 
 
+@pytest.mark.slow
 def test_a_writer_is_stopped_while_its_bytes_are_counted_and_goes_on_afterwards(cache_path: Path) -> None:
     context = multiprocessing.get_context("spawn")
     started = context.Event()
