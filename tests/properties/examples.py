@@ -14,10 +14,13 @@ _ORDINARY = 100
 
 
 def examples(number: int, **more: Any) -> settings:
-    """Settings for ``number`` examples in an ordinary run. Machines are busy: nothing is judged by time."""
-    times = max(1, settings.default.max_examples // _ORDINARY) if settings.default else 1
+    """Settings for ``number`` examples where hypothesis tries a hundred; the profile says how many those are.
+
+    Machines are busy: nothing is judged by time.
+    """
+    most = settings.default.max_examples if settings.default else _ORDINARY
     return settings(
-        max_examples=number * times,
+        max_examples=max(1, number * most // _ORDINARY),
         deadline=None,
         # Not to explain: before Python 3.12 that traces every line, and a minute becomes many.
         phases=[phase for phase in Phase if phase is not Phase.explain],
