@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from lockcache.archive.recency import Unused
 from lockcache.filestream.disk import is_shared
-from lockcache.filestream.entry import GuardedReader, KeyRing, make_reader
-from lockcache.lowlevel import Layout
+from lockcache.filestream.entry import GuardedReader, make_reader
+from lockcache.lowlevel import KeyRing, Layout
 
 __all__ = ["Onlooker"]
 

@@ -23,9 +23,9 @@ import zstandard
 from lockcache.archive.looking import Onlooker
 from lockcache.archive.members import Manifest, end_of_archive, entry_header, manifest_member, padding, possible
 from lockcache.artifact import identify
-from lockcache.filestream.entry import load_keys, pack, unpack
+from lockcache.filestream.entry import pack, unpack
 from lockcache.filestream.eviction import UNKNOWN
-from lockcache.lowlevel import Found, Layout, all_entries
+from lockcache.lowlevel import Found, Layout, all_entries, load_keys
 from lockcache.metadata import decode
 
 __all__ = ["DEFAULT_LEVEL", "LEVELS", "Choice", "LeftOut", "Packed", "pack_directory"]

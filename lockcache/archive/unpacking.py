@@ -23,8 +23,8 @@ from lockcache.archive.members import Manifest, Member, Members, possible
 from lockcache.archive.recency import StatedUse
 from lockcache.errors import ArchiveError
 from lockcache.filestream import EntryWriter
-from lockcache.filestream.entry import Record, is_understood, is_whole, load_keys, unpack
-from lockcache.lowlevel import CacheDirectory, Evicted
+from lockcache.filestream.entry import Record, is_understood, is_whole, unpack
+from lockcache.lowlevel import CacheDirectory, Evicted, load_keys
 
 __all__ = ["LARGEST_ENTRY_BYTES", "Acceptance", "Unpacked", "unpack_archive"]
 

@@ -14,9 +14,8 @@ from typing import Final
 from lockcache.doctor.findings import DEGRADED, GOOD, NOTE, UNUSABLE, Finding, Subject
 from lockcache.doctor.probe_dir import PREFIX
 from lockcache.errors import LockcacheError, PolicyError
-from lockcache.filestream.accounting import UsagePage
 from lockcache.filestream.disk import FORMAT_VERSION, Owner, is_alive, parse_staged_name
-from lockcache.lowlevel import SHARDS, Layout, PolicyFile, Slot, check_directory, keeper_of, measure_shard
+from lockcache.lowlevel import SHARDS, Layout, PolicyFile, Slot, UsagePage, check_directory, keeper_of, measure_shard
 from lockcache.sizes import format_size
 
 __all__ = ["accounting", "daemon", "directory", "leftovers", "policy", "safety"]

@@ -13,7 +13,8 @@ import stat
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from lockcache.lowlevel import Found, last_use_ns
+from lockcache.filestream.disk import last_use_ns
+from lockcache.lowlevel import Found
 
 __all__ = ["SUFFIXES", "changed_ns", "look", "parse_name", "scan"]
 

@@ -1,16 +1,17 @@
 """The documented parts of the file-stream store, for programs that inspect, keep or repair cache directories.
 
-Programs that only cache use :mod:`lockcache`. What is here is what ``lockcache-daemon`` and the command ``lockcache``
+Programs that only cache use ``lockcache``. What is here is what ``lockcache-daemon`` and the command ``lockcache``
 are built on, by the action that it is for:
 
 - **directories**: ``Layout`` makes every path, ``CacheDirectory`` opens one (locks, accounting, policy); ``is_cache``,
   ``check_directory``, ``entry_name``, ``SHARDS``
-- **policy**: ``Policy``, ``PolicyFile``, ``Priority``, ``PRIORITIES``; a running daemon: ``keeper_of``, ``read_status``
+- **policy**: ``Policy``, ``PolicyFile``, ``Priority``; a running daemon: ``keeper_of``, ``read_status``
 - **list** names and sizes: ``all_entries``, ``scan_shard``, ``count_shard``, ``find_entry``, ``find_names``, ``Found``,
-  ``last_use_ns``, and by a filter ``Selection``, ``select_entries``
-- **inspect** one entry without using it: ``describe_entry``, ``Described``, ``read_entry``, ``Prices``
+  and by a filter ``Selection``, ``select_entries``
+- **inspect** one entry without using it: ``describe_entry``, ``Described``, ``read_entry``, ``Read``; signed ones with
+  ``load_keys``, ``KeyRing``, ``Record``
 - **measure** what the disk holds, and **account**: ``measured``, ``measure_shard``, ``measure_quarantine``, ``staged``,
-  ``accounted``, ``find_drift``, ``Slot``, ``Counters``, ``read_counters``
+  ``accounted``, ``UsagePage``, ``find_drift``, ``Drift``, ``Slot``, ``Counters``, ``read_counters``
 - **choose** and **evict**: ``sweep``, ``Goal``, ``choose_victims``, ``remove_victims``, ``choose_selected``,
   ``evict_selected``, ``Evicted``
 - **verify** and **repair**: ``verify_in_steps``, ``Verdict``, ``recount_shard``, ``recount_all``, ``reap``, ``Repair``
@@ -28,7 +29,6 @@ from lockcache.doors import door
 
 if TYPE_CHECKING:
     from lockcache.filestream import (
-        PRIORITIES as PRIORITIES,
         CacheDirectory as CacheDirectory,
         Policy as Policy,
         PolicyFile as PolicyFile,
@@ -39,8 +39,10 @@ if TYPE_CHECKING:
     )
     from lockcache.filestream.accounting import (
         Counters as Counters,
+        Drift as Drift,
         Found as Found,
         Slot as Slot,
+        UsagePage as UsagePage,
         accounted as accounted,
         count_shard as count_shard,
         find_drift as find_drift,
@@ -55,14 +57,16 @@ if TYPE_CHECKING:
         Layout as Layout,
         check_directory as check_directory,
         entry_name as entry_name,
-        last_use_ns as last_use_ns,
     )
     from lockcache.filestream.entry import (
         Described as Described,
-        Prices as Prices,
+        KeyRing as KeyRing,
+        Read as Read,
+        Record as Record,
         describe_entry as describe_entry,
         find_entry as find_entry,
         find_names as find_names,
+        load_keys as load_keys,
         read_entry as read_entry,
     )
     from lockcache.filestream.eviction import (
@@ -90,13 +94,15 @@ if TYPE_CHECKING:
 __getattr__, __dir__ = door(
     __name__,
     {
-        "lockcache.filestream": "CacheDirectory PRIORITIES Policy PolicyFile Priority is_cache keeper_of read_status",
+        "lockcache.filestream": "CacheDirectory Policy PolicyFile Priority is_cache keeper_of read_status",
         "lockcache.filestream.accounting": (
-            "Counters Found Slot accounted count_shard find_drift measure_shard measured read_counters scan_shard "
-            "staged"
+            "Counters Drift Found Slot UsagePage accounted count_shard find_drift measure_shard measured "
+            "read_counters scan_shard staged"
         ),
-        "lockcache.filestream.disk": "Layout SHARDS check_directory entry_name last_use_ns",
-        "lockcache.filestream.entry": "Described Prices describe_entry find_entry find_names read_entry",
+        "lockcache.filestream.disk": "Layout SHARDS check_directory entry_name",
+        "lockcache.filestream.entry": (
+            "Described KeyRing Read Record describe_entry find_entry find_names load_keys read_entry"
+        ),
         "lockcache.filestream.eviction": (
             "Evicted Goal Selection all_entries choose_selected choose_victims evict_selected remove_victims "
             "select_entries sweep"

@@ -34,34 +34,49 @@ SEED = 20261121
 
 #: Which tests are about which module, the quickest that are.
 TESTS = {
-    "record": [
-        "tests/unit/test_record.py",
-        "tests/unit/read",
-        "tests/unit/test_write.py",
+    "entry/codec": [
+        "tests/unit/entry/test_codec.py",
+        "tests/unit/entry/test_reader.py",
+        "tests/unit/entry/test_reader_damage.py",
+        "tests/unit/entry/test_staging.py",
         "tests/access/test_signing.py",
     ],
-    "usage": ["tests/unit/test_usage.py", "tests/unit/test_writer.py"],
-    "policy": ["tests/unit/test_policy.py"],
-    "lease": [
-        "tests/unit/test_lease.py",
+    "accounting/usage": ["tests/unit/accounting/test_usage.py", "tests/unit/filestream/test_writer.py"],
+    "policy": ["tests/unit/filestream/test_policy.py"],
+    "compile_once/lease": [
+        "tests/unit/compile_once/test_lease.py",
         "tests/contract/test_compile_once.py",
         "tests/processes/test_compile_once.py",
     ],
-    "removal": ["tests/unit/test_eviction.py", "tests/unit/test_writer.py", "tests/unit/test_replace.py"],
-    "read": ["tests/unit/read", "tests/contract/test_stats.py"],
-    "write": [
-        "tests/unit/test_write.py",
-        "tests/unit/test_writer.py",
-        "tests/unit/test_room.py",
+    "eviction/remove": [
+        "tests/unit/eviction/test_evict.py",
+        "tests/unit/filestream/test_writer.py",
+        "tests/unit/disk/test_files.py",
+    ],
+    "entry/reader": [
+        "tests/unit/entry/test_reader.py",
+        "tests/unit/entry/test_reader_damage.py",
+        "tests/unit/entry/test_reader_surroundings.py",
         "tests/contract/test_stats.py",
     ],
-    "once": [
-        "tests/unit/test_once.py",
+    "entry/staging": [
+        "tests/unit/entry/test_staging.py",
+        "tests/unit/filestream/test_writer.py",
+        "tests/unit/filestream/test_room.py",
+        "tests/contract/test_stats.py",
+    ],
+    "entry/removal": [
+        "tests/unit/entry/test_staging.py",
+        "tests/unit/filestream/test_writer.py",
+        "tests/contract/test_stats.py",
+    ],
+    "compile_once/turns": [
+        "tests/unit/compile_once/test_turns.py",
         "tests/contract/test_compile_once.py",
-        "tests/unit/test_lease.py",
+        "tests/unit/compile_once/test_lease.py",
         "tests/processes/test_compile_once.py",
     ],
-    "locks": ["tests/unit/test_locks.py", "tests/unit/test_fork.py"],
+    "disk/locks": ["tests/unit/disk/test_locks.py", "tests/unit/test_fork.py"],
 }
 _PYTEST = [
     "-x",

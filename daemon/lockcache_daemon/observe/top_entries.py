@@ -19,8 +19,9 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Final, NamedTuple
 
-from lockcache.filestream.entry import Statement, read_statement
-from lockcache.lowlevel import SHARDS, Found, Layout, Prices, last_use_ns, scan_shard
+from lockcache.filestream.disk import last_use_ns
+from lockcache.filestream.entry import Prices, Statement, read_statement
+from lockcache.lowlevel import SHARDS, Found, Layout, scan_shard
 from lockcache_daemon.pace import Pace
 
 __all__ = ["Standout", "Standouts", "StandoutsSeen", "in_shards", "in_walks"]

@@ -12,7 +12,8 @@ from typing import Annotated, Final
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from lockcache.lowlevel import PRIORITIES, Priority
+from lockcache.filestream import PRIORITIES
+from lockcache.lowlevel import Priority
 from lockcache_daemon.settings.values import (
     Address,
     Age,

@@ -17,7 +17,8 @@ from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple
 
 from lockcache.errors import LockcacheError
-from lockcache.lowlevel import Found, last_use_ns
+from lockcache.filestream.disk import last_use_ns
+from lockcache.lowlevel import Found
 from lockcache_daemon.stores.openat import folder, status_in
 from lockcache_daemon.stores.triton_scan import GROUP_PREFIX
 

@@ -17,7 +17,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from lockcache.lowlevel import Found, last_use_ns
+from lockcache.filestream.disk import last_use_ns
+from lockcache.lowlevel import Found
 from lockcache_daemon.stores.openat import folder, status_in
 
 __all__ = ["GROUP_PREFIX", "KeyFolder", "is_key", "keys", "look", "scan"]

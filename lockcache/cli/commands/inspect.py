@@ -15,8 +15,7 @@ from lockcache.cli import options
 from lockcache.cli.key_argument import complete_name, resolve_name
 from lockcache.cli.open_directory import look
 from lockcache.cli.output import elapsed, plain, print_json, print_table, size_in_words, span
-from lockcache.filestream.entry import Read, load_keys
-from lockcache.lowlevel import Described, Layout, describe_entry, find_entry, read_entry
+from lockcache.lowlevel import Described, Layout, Read, describe_entry, find_entry, load_keys, read_entry
 
 __all__ = ["command"]
 

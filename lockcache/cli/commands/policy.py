@@ -12,16 +12,8 @@ from lockcache.cli import options
 from lockcache.cli.open_directory import LOCK_TIMEOUT_SECONDS, no_cache, open_directory, refuse_other_things
 from lockcache.cli.output import cap_in_words, print_facts, print_json
 from lockcache.errors import PolicyError
-from lockcache.lowlevel import (
-    PRIORITIES,
-    CacheDirectory,
-    Layout,
-    Policy,
-    PolicyFile,
-    Priority,
-    check_directory,
-    keeper_of,
-)
+from lockcache.filestream import PRIORITIES
+from lockcache.lowlevel import CacheDirectory, Layout, Policy, PolicyFile, Priority, check_directory, keeper_of
 
 __all__ = ["command"]
 

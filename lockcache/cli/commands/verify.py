@@ -12,9 +12,16 @@ from lockcache.cli import options
 from lockcache.cli.open_directory import held, open_directory, recounted_when_interrupted
 from lockcache.cli.output import plain, print_facts, print_json, size_in_words
 from lockcache.cli.progress import progress_bar
-from lockcache.filestream.entry import load_keys
 from lockcache.filestream.repair import CORRUPT, PASSED_OVER, UNREADABLE, UNVERIFIED, WHOLE, entry_names
-from lockcache.lowlevel import SHARDS, CacheDirectory, Verdict, measure_quarantine, recount_all, verify_in_steps
+from lockcache.lowlevel import (
+    SHARDS,
+    CacheDirectory,
+    Verdict,
+    load_keys,
+    measure_quarantine,
+    recount_all,
+    verify_in_steps,
+)
 
 __all__ = ["command"]
 

@@ -22,7 +22,7 @@ __getattr__, __dir__ = door(
     __name__,
     {
         "counters": "Counters CountersReport read_counters report_at_end",
-        "measure": "Spread accounted find_drift measured spread staged",
+        "measure": "Drift Spread accounted find_drift measured spread staged",
         "scan": (
             "ANY_TIME_NS Found count_shard measure_shard quarantined_files scan_records scan_shard "
             "staged_by_shard staged_files"

@@ -17,7 +17,8 @@ from contextlib import contextmanager
 from multiprocessing.sharedctypes import Synchronized
 from typing import Any, Final
 
-from lockcache.lowlevel import PRIORITIES, SHARDS, Layout, Policy, PolicyFile, Priority
+from lockcache.filestream import PRIORITIES
+from lockcache.lowlevel import SHARDS, Layout, Policy, PolicyFile, Priority
 from lockcache_stress.bench.bars import Bar
 from lockcache_stress.bench.base import Bench, Line, open_ours
 from lockcache_stress.bench.daemon import WatchedDaemon, why_no_daemon

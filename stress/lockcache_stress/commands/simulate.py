@@ -12,7 +12,7 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from lockcache.lowlevel import PRIORITIES
+from lockcache.filestream import PRIORITIES
 from lockcache.sizes import format_size, parse_share
 from lockcache_stress.commands.options import JSON, SEED, RealRange, choose_seed
 from lockcache_stress.experiments.simulate import (

@@ -15,8 +15,8 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from lockcache.filestream import EntryWriter, Written
+from lockcache.filestream.disk import last_use_ns
 from lockcache.filestream.eviction import evict as eviction
-from lockcache.lowlevel import last_use_ns
 from lockcache_stress.judge.operations import Kind, Recorder
 
 __all__ = ["Watch"]

@@ -1,0 +1,42 @@
+"""``lockcache.lowlevel`` promises at most fifty names, each documented and each there; doors load what is asked for."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+
+import pytest
+
+from lockcache import lowlevel
+from lockcache.doors import door
+from tests.docs.pages import PROJECT
+
+OTHERS = ("TYPE_CHECKING", "annotations", "door")
+NAMES = [name for name in dir(lowlevel) if not name.startswith("_") and name not in OTHERS]
+
+
+def test_its_names_are_fifty_at_most_and_each_is_on_the_page():
+    page = (PROJECT / "docs" / "api" / "lowlevel.md").read_text()
+    documented = re.findall(r"auto\w+:: lockcache\.lowlevel\.(\w+)", page)
+    assert len(NAMES) <= 50
+    assert sorted(documented) == sorted(NAMES)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_each_name_is_there(name: str) -> None:
+    assert getattr(lowlevel, name) is getattr(lowlevel, name)
+
+
+def test_importing_it_loads_nothing_of_the_store():
+    program = "import sys, lockcache; had = set(sys.modules); import lockcache.lowlevel; print(set(sys.modules) - had)"
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert ran.stdout.strip() == "{'lockcache.lowlevel'}"
+
+
+def test_a_door_says_which_name_it_does_not_have():
+    find, names = door("lockcache", {"errors": "LockcacheError"})
+    assert find("LockcacheError").__name__ == "LockcacheError"
+    assert "LockcacheError" in names()
+    with pytest.raises(AttributeError, match="'lockcache' has no attribute 'nothing'"):
+        find("nothing")
