@@ -21,6 +21,6 @@ class AlreadyServedError(LockcacheError):
 
 
 def _who(holder: Mapping[str, Any]) -> str:
-    if not holder:
+    if "pid" not in holder:
         return f"who has not said yet who it is (look for its process: fuser {Layout('DIR').daemon_lock})"
     return f"pid {holder.get('pid')} on {holder.get('host')}, since {holder.get('since')}"

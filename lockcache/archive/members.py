@@ -21,6 +21,7 @@ from typing import Any, Final, NamedTuple, Protocol
 
 from lockcache import __version__
 from lockcache.errors import ArchiveError
+from lockcache.filestream.disk import parse_json
 from lockcache.filestream.entry import XATTR, Record
 
 __all__ = ["Manifest", "Member", "Members", "Source", "end_of_archive", "entry_header", "manifest_member", "possible"]
@@ -223,7 +224,7 @@ class Members:
 
 def _parse_manifest(body: bytes) -> Manifest:
     try:
-        found = json.loads(body)
+        found = parse_json(body)
         version = found["format"]
         if isinstance(version, int) and version > ARCHIVE_FORMAT:
             raise ArchiveError(
@@ -233,7 +234,7 @@ def _parse_manifest(body: bytes) -> Manifest:
         sums = [_natural(found[name]) for name in ("format", "entries", "bytes")]
         counts = [_counts(found.get(name, {})) for name in ("kinds", "arches", "compilers")]
         return Manifest(sums[1], sums[2], sums[0], str(found["made_by"]), *counts)
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
         if isinstance(error, ArchiveError):
             raise
         raise ArchiveError(f"the manifest cannot be understood ({error!r})") from None

@@ -6,16 +6,14 @@ when the caller prints it.
 
 from __future__ import annotations
 
-import json
-import os
 from typing import Any, Final
 
 from lockcache.errors import LockTimeoutError
-from lockcache.filestream.disk import Layout, ProcessLock
+from lockcache.filestream.disk import Layout, ProcessLock, read_json
 
 __all__ = ["keeper_of", "read_status"]
 
-# A status is some 500 bytes; of a daemon with many budgets some more.
+# A status is some 600 bytes, and 100 more for each daemon that stands by.
 _LARGEST_STATUS_BYTES: Final = 65536
 
 
@@ -29,16 +27,11 @@ def keeper_of(layout: Layout) -> str | None:
 def read_status(layout: Layout) -> dict[str, Any]:
     """What ``daemon.json`` says; empty if there is none, or none that can be read."""
     try:
-        fd = os.open(layout.daemon_status, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+        return read_json(layout.daemon_status, _LARGEST_STATUS_BYTES)
     except OSError:
         return {}
-    try:
-        status = json.loads(os.read(fd, _LARGEST_STATUS_BYTES))
-    except (OSError, ValueError, RecursionError):
+    except ValueError:
         return {"unreadable": True}
-    finally:
-        os.close(fd)
-    return status if isinstance(status, dict) else {"unreadable": True}
 
 
 def _read_who(layout: Layout) -> str | None:

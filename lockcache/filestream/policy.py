@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Final, Literal, get_args
 
 from lockcache.errors import PolicyError
-from lockcache.filestream.disk import Layout, refuse_symlink, replace_file
+from lockcache.filestream.disk import Layout, parse_json, read_small, refuse_symlink, replace_file
 
 __all__ = ["PRIORITIES", "Policy", "PolicyFile", "Priority"]
 
@@ -34,8 +34,6 @@ PRIORITIES: Final[tuple[Priority, ...]] = get_args(Priority)
 _OWN_BYTES: Final = 40 * 1024
 # A policy is some 60 bytes.
 _LARGEST_BYTES: Final = 4096
-
-_READ: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 
 _SMALLEST_CHARGED_CAP: Final = 4 * 1024 * 1024
 
@@ -112,22 +110,18 @@ class PolicyFile:
         if not self._raw and not os.access(self._path, os.F_OK, effective_ids=True):
             return b""
         try:
-            fd = os.open(self._path, _READ)
+            return read_small(self._path, _LARGEST_BYTES)
         except FileNotFoundError:
             return b""
-        try:
-            return os.read(fd, _LARGEST_BYTES)
-        finally:
-            os.close(fd)
 
     def _parse(self, raw: bytes) -> Policy:
         if not raw:
             return Policy()
         try:
-            body = json.loads(raw)
+            body = parse_json(raw)
             cap, by_operator = body["max_size_bytes"], body.get("by_operator", False)
             priority = body.get("priority", Policy.priority)
-        except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        except (ValueError, KeyError) as error:
             raise PolicyError(
                 f"{self._path} is no policy ({_why(error)}); remove it or set it anew", self._path
             ) from None
@@ -156,6 +150,4 @@ def _why(error: Exception) -> str:
         return f"line {error.lineno}, column {error.colno}: {error.msg}"
     if isinstance(error, KeyError):
         return f"{error.args[0]} is missing"
-    if isinstance(error, (TypeError, AttributeError)):
-        return "line 1, column 1: this is no JSON object"
     return str(error)

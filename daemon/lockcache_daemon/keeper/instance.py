@@ -22,16 +22,14 @@ from datetime import datetime, timezone
 from typing import Any, Final
 
 from lockcache.filestream.disk import ProcessLock, replace_file
-from lockcache.lowlevel import Layout, Policy, Slot
+from lockcache.lowlevel import Layout, Policy, Slot, read_status
 from lockcache_daemon.errors import AlreadyServedError
 from lockcache_daemon.keeper.standby import read_standbys
 from lockcache_daemon.observe import Sweep
 from lockcache_daemon.settings import Watermarks
 
-__all__ = ["Instance", "Status", "read_status"]
+__all__ = ["Instance", "Status"]
 
-# A status is some 600 bytes, and 100 more for each daemon that stands by.
-_LARGEST_STATUS_BYTES: Final = 65536
 # Between two writes of a status whose numbers changed.
 _INTERVAL_SECONDS: Final = 5.0
 
@@ -66,21 +64,6 @@ class Instance:
         with contextlib.suppress(OSError):
             self._lock.release()
         self._lock.close()
-
-
-def read_status(layout: Layout) -> dict[str, Any]:
-    """The daemon's status; empty if there is none, or none that can be read."""
-    try:
-        fd = os.open(layout.daemon_status, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
-    except OSError:
-        return {}
-    try:
-        status = json.loads(os.read(fd, _LARGEST_STATUS_BYTES))
-    except (OSError, ValueError):
-        return {}
-    finally:
-        os.close(fd)
-    return status if isinstance(status, dict) else {}
 
 
 class Status:

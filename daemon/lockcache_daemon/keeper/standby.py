@@ -23,7 +23,16 @@ import time
 from datetime import datetime, timezone
 from typing import Any, Final
 
-from lockcache.filestream.disk import Owner, ProcessLock, is_alive, make_folder, myself, open_or_create, write_all
+from lockcache.filestream.disk import (
+    Owner,
+    ProcessLock,
+    is_alive,
+    make_folder,
+    myself,
+    open_or_create,
+    read_json,
+    write_all,
+)
 from lockcache.lowlevel import Layout
 
 __all__ = ["LOOK_SECONDS", "Standby", "read_standbys"]
@@ -39,7 +48,6 @@ _SILENT_SECONDS: Final = 90.0
 _FILE: Final = re.compile(r"([0-9a-f]{16})\.([0-9]{1,10})\.([0-9]{1,12})", re.ASCII)
 _LARGEST_BYTES: Final = 1024
 _WRITE: Final = os.O_WRONLY | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
-_READ: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 
 
 class Standby:
@@ -119,13 +127,7 @@ def _is_dead(name: str, path: str) -> bool:
 
 
 def _read(path: str) -> dict[str, Any]:
-    fd = os.open(path, _READ)
-    try:
-        body = json.loads(os.read(fd, _LARGEST_BYTES))
-    finally:
-        os.close(fd)
-    if not isinstance(body, dict):
-        raise ValueError(f"{path} says nothing about a daemon")
+    body = read_json(path, _LARGEST_BYTES)
     return {key: body.get(key) for key in ("pid", "host", "since")}
 
 

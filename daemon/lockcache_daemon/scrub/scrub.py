@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import re
 import time
 from collections.abc import Callable, Generator
@@ -19,7 +18,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from typing import Any, Final
 
-from lockcache.filestream.disk import replace_file
+from lockcache.filestream.disk import read_json, replace_file
 from lockcache.filestream.repair import CORRUPT, UNREADABLE
 from lockcache.lowlevel import SHARDS, Layout, Verdict
 from lockcache_daemon.pace import Pace
@@ -211,15 +210,9 @@ class Scrub:
 def _load(layout: Layout) -> str:
     """Where the last one was; the beginning if that cannot be told."""
     try:
-        fd = os.open(layout.scrub, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
-    except OSError:
+        behind = read_json(layout.scrub, _LARGEST_POSITION_BYTES)["behind"]
+    except (OSError, ValueError, KeyError):
         return ""
-    try:
-        behind = json.loads(os.read(fd, _LARGEST_POSITION_BYTES))["behind"]
-    except (OSError, ValueError, TypeError, KeyError, RecursionError):
-        return ""
-    finally:
-        os.close(fd)
     return behind if isinstance(behind, str) and _is_name(behind) else ""
 
 

@@ -15,17 +15,25 @@ import json
 import os
 import socket
 import time
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from filelock import lock_descriptor
 
-from lockcache.filestream.disk import Layout, make_folder, myself, open_or_create, refuse_symlink, write_all
+from lockcache.filestream.disk import (
+    Layout,
+    make_folder,
+    myself,
+    open_or_create,
+    parse_json,
+    read_small,
+    refuse_symlink,
+    write_all,
+)
 from lockcache.fork import after_fork_in_child
 
 __all__ = ["Holder", "Lease", "holder_of", "reap_lease", "take_lease"]
 
 _FLAGS: Final = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
-_READ: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 _LARGEST_BYTES: Final = 4096
 
 # A holder unlinks its file; whoever had that one open looks again. More than a few times in a row is no race.
@@ -129,15 +137,9 @@ def take_lease(layout: Layout, name: str, generation: int, label: str, cost_ns: 
 def holder_of(layout: Layout, name: str, generation: int) -> Holder | None:
     """Who holds the lease, as far as its file says; ``None`` if there is no file or it is being written."""
     try:
-        fd = os.open(layout.lease(name, generation), _READ)
+        return _parse(read_small(layout.lease(name, generation), _LARGEST_BYTES))
     except OSError:
         return None
-    try:
-        return _parse(os.read(fd, _LARGEST_BYTES))
-    except OSError:
-        return None
-    finally:
-        os.close(fd)
 
 
 def reap_lease(folder_fd: int, file: str) -> bool:
@@ -190,9 +192,8 @@ def _write(fd: int, holder: Holder) -> None:
 
 def _parse(blob: bytes) -> Holder | None:
     try:
-        body: dict[str, Any] = json.loads(blob)
-        holder = Holder(**body)
-    except (ValueError, TypeError, RecursionError):
+        holder = Holder(**parse_json(blob))
+    except (ValueError, TypeError):
         return None
     numbers = (holder.pid, holder.start_ns, holder.cost_ns, holder.dropped_ns)
     texts = (holder.host, holder.token, holder.label)

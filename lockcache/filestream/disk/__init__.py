@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 __getattr__, __dir__ = door(
     __name__,
     {
-        "files": "naming replace_file write_all",
+        "files": "naming parse_json read_json read_small replace_file write_all",
         "folders": (
             "PlantedFolderError is_shared make_folder make_private_folder open_folder open_or_create "
             "refuse_symlink share_file"

@@ -1,24 +1,56 @@
-"""Replacing a small file of ours as one unit: policy, accounting page, format, daemon status.
+"""Small files of ours: replaced as one unit, and read with a bound. Policy, accounting page, format, daemon status.
 
 Keeps invariant 1's half of the work for files that are no entries: a reader finds the old bytes or the new, never a
 part. Staged in ``tmp/`` like entries, so that what a killed writer leaves there is found and removed by the same rule.
+
+Keeps invariant 7 (never take the job down) for readers: what others could write is read up to a stated length, never
+through a symlink, never waiting on a FIFO, and JSON that is nested until the parser gives up is a :class:`ValueError`
+like any other mistake.
 """
 
 from __future__ import annotations
 
 import contextlib
 import errno
+import json
 import os
 from collections.abc import Iterator
-from typing import Final
+from typing import Any, Final
 
 from lockcache.filestream.disk.folders import create_file, refuse_symlink
 from lockcache.filestream.disk.layout import Layout, StagedName
 from lockcache.filestream.disk.owners import myself, next_serial
 
-__all__ = ["naming", "replace_file", "write_all"]
+__all__ = ["naming", "parse_json", "read_json", "read_small", "replace_file", "write_all"]
 
 _DISK_FULL: Final = (errno.ENOSPC, errno.EDQUOT)
+# O_NONBLOCK: a FIFO in a file's place is read as empty, not waited for.
+_READ: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+
+
+def read_small(path: str, largest_bytes: int) -> bytes:
+    """Returns the first ``largest_bytes`` bytes of a file. Raises :class:`OSError`, also for a symlink."""
+    fd = os.open(path, _READ)
+    try:
+        return os.read(fd, largest_bytes)
+    finally:
+        os.close(fd)
+
+
+def read_json(path: str, largest_bytes: int) -> dict[str, Any]:
+    """Returns the JSON object in a file. Raises :class:`OSError`, and :class:`ValueError` as :func:`parse_json`."""
+    return parse_json(read_small(path, largest_bytes))
+
+
+def parse_json(text: bytes) -> dict[str, Any]:
+    """Returns a JSON object. Raises :class:`ValueError` for anything else, however it is nested."""
+    try:
+        body = json.loads(text)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+    if not isinstance(body, dict):
+        raise ValueError("line 1, column 1: this is not a JSON object")
+    return body
 
 
 def replace_file(layout: Layout, path: str, content: bytes, *, fsync: bool = True) -> None:

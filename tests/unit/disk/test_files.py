@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from lockcache.filestream.disk.files import replace_file, write_all
+from lockcache.filestream.disk.files import read_json, read_small, replace_file, write_all
 from lockcache.filestream.disk.layout import Layout
 
 
@@ -69,3 +69,23 @@ def test_short_writes_are_continued(tmp_path, monkeypatch):
     finally:
         os.close(fd)
     assert (tmp_path / "f").read_bytes() == b"0123456789"
+
+
+@pytest.mark.parametrize(
+    "text", [b"[" * 4096, b'{"a":' * 800, b"[]", b"1", b"", b"{", b"\xff\xfe", b'{"a": 1' + b"0" * 5000 + b"}"]
+)
+def test_what_is_not_a_json_object_of_ordinary_depth_is_a_value_error(tmp_path, text):
+    (tmp_path / "file").write_bytes(text)
+    with pytest.raises(ValueError):  # noqa: PT011 - any message
+        read_json(str(tmp_path / "file"), 8192)
+
+
+def test_a_small_file_is_read_up_to_its_bound_and_never_through_a_symlink_or_from_a_pipe(tmp_path):
+    path = tmp_path / "file"
+    path.write_bytes(b"x" * 100)
+    assert read_small(str(path), 10) == b"x" * 10
+    (tmp_path / "link").symlink_to(path)
+    with pytest.raises(OSError, match="symbolic"):
+        read_small(str(tmp_path / "link"), 10)
+    os.mkfifo(tmp_path / "fifo")
+    assert read_small(str(tmp_path / "fifo"), 10) == b""

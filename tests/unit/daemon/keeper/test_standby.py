@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 
 from lockcache.filestream.disk.layout import Layout
+from lockcache.lowlevel import read_status
+from lockcache_daemon.errors import AlreadyServedError
 from lockcache_daemon.keeper.instance import Instance
 from lockcache_daemon.keeper.standby import Standby, read_standbys
 
@@ -103,4 +105,16 @@ def test_what_somebody_planted_among_them_is_passed_over(layout: Layout, tmp_pat
     (folder / "folder").mkdir()
     (folder / "number").write_text("7")
     assert len(read_standbys(layout)) == 1
+    waiting.close()
+
+
+@pytest.mark.parametrize("text", ["[" * 1024, '{"pid": [', "null", ""])
+def test_a_file_that_a_member_planted_among_the_waiting_says_nothing_and_ends_nobody(layout: Layout, text: str) -> None:
+    waiting = Standby(layout)
+    waiting.announce()
+    (Path(layout.own) / "standby" / f"{'f' * 16}.1.0").write_text(text)  # of another host, so that it may be alive
+    assert [each["pid"] for each in read_standbys(layout)] == [os.getpid()]
+    Path(layout.daemon_status).write_text(text)
+    with pytest.raises(AlreadyServedError, match="who has not said"):
+        raise AlreadyServedError(layout.root, read_status(layout))
     waiting.close()
