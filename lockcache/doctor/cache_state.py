@@ -15,13 +15,11 @@ from lockcache.doctor.findings import DEGRADED, GOOD, NOTE, UNUSABLE, Finding, S
 from lockcache.doctor.probe_dir import PREFIX
 from lockcache.errors import LockcacheError, PolicyError
 from lockcache.filestream.disk import FORMAT_VERSION, Owner, is_alive, parse_staged_name
-from lockcache.lowlevel import SHARDS, Layout, PolicyFile, Slot, UsagePage, check_directory, keeper_of, measure_shard
+from lockcache.lowlevel import SHARDS, Layout, PolicyFile, check_directory, count_shard, find_drift, keeper_of
 from lockcache.sizes import format_size
 
 __all__ = ["accounting", "daemon", "directory", "leftovers", "policy", "safety"]
 
-# Writers work while we look: a difference counts if it is still there.
-_LOOKS: Final = 3
 
 _KINDS: Final = {
     "cache": "a cache",
@@ -85,28 +83,21 @@ def accounting(subject: Subject) -> list[Finding]:
     layout = Layout(subject.root)
     if subject.kind != "cache" or not os.path.lexists(layout.usage):
         return []
-    drift_bytes = entries = 0
-    page = UsagePage(os.open(layout.usage, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK))
-    for shard in range(SHARDS):
-        slot, held = _look_until_equal(page, layout, shard)
-        entries += held.entries
-        drift_bytes += slot.bytes - held.bytes
-    measured = {"drift_bytes": drift_bytes, "entries": entries}
-    if not drift_bytes:
-        return [Finding("accounting", GOOD, f"true, for {entries} entries", measured=measured)]
-    found = f"says {abs(drift_bytes)} bytes too {'much' if drift_bytes > 0 else 'little'}, of {entries} entries"
-    means = "entries are evicted too early" if drift_bytes > 0 else "the cap is exceeded by as much"
+    drift = find_drift(layout)
+    entries = sum(count_shard(layout, shard) for shard in range(SHARDS))
+    measured = {"drift_bytes": drift.bytes, "drift_shards": drift.shards, "entries": entries}
+    busy = f"; {drift.busy_shards} shards were written all the while" if drift.busy_shards else ""
+    if not drift.shards:
+        return [Finding("accounting", GOOD, f"true, for {entries} entries{busy}", measured=measured)]
+    where = f"in {drift.shards} of {SHARDS} shards, of {entries} entries{busy}"
+    if drift.bytes:
+        found = f"says {abs(drift.bytes)} bytes too {'much' if drift.bytes > 0 else 'little'}, {where}"
+        means = "entries are evicted too early" if drift.bytes > 0 else "the cap is exceeded by as much"
+    else:
+        found = f"is wrong {where}, by as much too little as too much"
+        means = "the cap holds only until one of these shards is recounted"
     advice = f"lockcache recount {shlex.quote(subject.root)}; a daemon does it by itself"
     return [Finding("accounting", DEGRADED, found, means, advice, measured)]
-
-
-def _look_until_equal(page: UsagePage, layout: Layout, shard: int) -> tuple[Slot, Slot]:
-    slot, held = page.slot(shard), measure_shard(layout, shard)
-    for _ in range(_LOOKS - 1):
-        if slot == held:
-            break
-        slot, held = page.slot(shard), measure_shard(layout, shard)
-    return slot, held
 
 
 def leftovers(subject: Subject) -> list[Finding]:

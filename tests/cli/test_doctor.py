@@ -140,9 +140,18 @@ def test_drift_is_degraded_and_named_to_the_byte(sign: int, filled: Path) -> Non
     victim.write_bytes(bytes(1000 + sign * 300))
     code, checks = examined(filled)
     assert (code, verdicts(checks)) == (1, {"accounting": DEGRADED})
-    assert checks["accounting"]["measured"] == {"drift_bytes": -sign * 300, "entries": 20}
+    assert checks["accounting"]["measured"] == {"drift_bytes": -sign * 300, "drift_shards": 1, "entries": 20}
     assert run("recount", filled).returncode == 0
     assert examined(filled)[0] == 0
+
+
+def test_two_shards_that_are_wrong_by_as_much_are_not_taken_for_none(filled: Path) -> None:
+    first, second, *_ = sorted((filled / "entries").glob("*/*"))
+    first.write_bytes(bytes(1300))
+    second.write_bytes(bytes(700))
+    code, checks = examined(filled)
+    assert (code, verdicts(checks)) == (1, {"accounting": DEGRADED})
+    assert checks["accounting"]["measured"] == {"drift_bytes": 0, "drift_shards": 2, "entries": 20}
 
 
 def test_what_a_killed_writer_left_is_told_and_what_a_living_one_has_is_not(filled: Path) -> None:
