@@ -13,14 +13,14 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from lockcache.arguments import resolve_path
+from lockcache.filestream.accounting import total_of
 from lockcache.lowlevel import (
-    SHARDS,
     CacheDirectory,
     Layout,
     Slot,
     check_directory,
     is_cache,
-    measure_shard,
+    measured,
     recount_all,
 )
 
@@ -90,5 +90,4 @@ def held(opened: CacheDirectory) -> Slot:
     usage = opened.usage_if_writable()
     if usage is not None:
         return usage.total()
-    slots = [measure_shard(opened.layout, shard) for shard in range(SHARDS)]
-    return Slot(sum(slot.bytes for slot in slots), sum(slot.entries for slot in slots))
+    return total_of(measured(opened.layout))

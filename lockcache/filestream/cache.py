@@ -22,9 +22,9 @@ from lockcache.filestream.accounting import (
     CountersReport,
     Slot,
     count_shard,
-    measure_shard,
     report_at_end,
     scan_shard,
+    total_of,
 )
 from lockcache.filestream.compile_once import CompileOnce, ImplicitTurns, Turn
 from lockcache.filestream.directory import CacheDirectory
@@ -349,15 +349,13 @@ class FileStreamProgramCache(ProgramCacheResource):
         except OSError as error:
             _log.debug("%s: the accounting cannot be read, so the directory is measured: %s", self.path, error)
         try:
-            return self._measured()
+            from lockcache.filestream.accounting import measured  # spread and medians, which programs have no need of
+
+            return total_of(measured(self._directory.layout))
         except OSError as error:
             # What fills a graph must not take the job down.
             _log.debug("%s: the disk gives no answer, so what it held when last asked is told: %s", self.path, error)
             return self._held
-
-    def _measured(self) -> Slot:
-        slots = [measure_shard(self._directory.layout, shard) for shard in range(SHARDS)]
-        return Slot(sum(slot.bytes for slot in slots), sum(slot.entries for slot in slots))
 
     def _count(self, **increments: int) -> None:
         with self._counting:

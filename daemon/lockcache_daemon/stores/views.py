@@ -8,11 +8,20 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
+from lockcache.filestream.accounting import total_of
 from lockcache.filestream.eviction import Need, choose_of_all
 from lockcache.integrations.pyptx_files import guest_layout
 from lockcache.integrations.pyptx_scan import scan
 from lockcache.integrations.pyptx_staged import staged_bytes
-from lockcache.lowlevel import SHARDS, Found, Layout, Priority, Slot, all_entries, choose_victims, measure_shard
+from lockcache.lowlevel import (
+    Found,
+    Layout,
+    Priority,
+    Slot,
+    all_entries,
+    choose_victims,
+    measured,
+)
 from lockcache_daemon.signals import StopSignals
 from lockcache_daemon.stores import tree, triton
 from lockcache_daemon.stores.protocol import measure
@@ -76,9 +85,4 @@ def _whole(entries: Iterable[Found]) -> Iterable[Found]:
 
 
 def _measure(layout: Layout, stop: StopSignals) -> Slot:
-    held = Slot(0, 0)
-    for shard in range(SHARDS):
-        stop.raise_if_set()
-        slot = measure_shard(layout, shard)
-        held = Slot(held.bytes + slot.bytes, held.entries + slot.entries)
-    return held
+    return total_of(measured(layout, stop.raise_if_set))

@@ -16,6 +16,7 @@ from lockcache.cli.filters import FILTERS_IN_WORDS, filters, selection_of
 from lockcache.cli.open_directory import held, look, open_directory
 from lockcache.cli.output import confirm, print_facts, size_in_words
 from lockcache.cli.progress import step_bar
+from lockcache.filestream.accounting import total_of
 from lockcache.lowlevel import (
     SHARDS,
     Evicted,
@@ -25,7 +26,7 @@ from lockcache.lowlevel import (
     Selection,
     choose_selected,
     evict_selected,
-    measure_shard,
+    measured,
     recount_all,
 )
 from lockcache.sizes import format_size
@@ -74,8 +75,7 @@ def command(directory: str | None, to: int | None, dry_run: bool, yes: bool, as_
 
 def _rehearse(layout: Layout, selection: Selection, to: int | None, as_json: bool) -> None:
     """Opens nothing for writing: works on what may only be read."""
-    slots = [measure_shard(layout, shard) for shard in range(SHARDS)]
-    size, entries = sum(slot.bytes for slot in slots), sum(slot.entries for slot in slots)
+    size, entries = total_of(measured(layout))
     victims = _choose(layout, selection, None if to is None else max(0, size - to))
     gone = Evicted(len(victims), sum(victim.size_bytes for victim in victims))
     _report(layout, gone, size - gone.bytes, entries - gone.entries, as_json, would=True)

@@ -24,9 +24,9 @@ __getattr__, __dir__ = door(
         "counters": "Counters CountersReport read_counters report_at_end",
         "measure": "Drift Spread accounted find_drift measured spread staged",
         "scan": (
-            "ANY_TIME_NS Found count_shard measure_shard quarantined_files scan_records scan_shard "
-            "staged_by_shard staged_files"
+            "ANY_TIME_NS Found bytes_beside count_shard measure_shard quarantined_files scan_records scan_shard "
+            "staged_files"
         ),
-        "usage": "Slot UsagePage encode_page",
+        "usage": "Slot UsagePage encode_page total_of",
     },
 )

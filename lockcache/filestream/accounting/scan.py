@@ -29,12 +29,12 @@ from lockcache.filestream.disk import (
 __all__ = [
     "ANY_TIME_NS",
     "Found",
+    "bytes_beside",
     "count_shard",
     "measure_shard",
     "quarantined_files",
     "scan_records",
     "scan_shard",
-    "staged_by_shard",
     "staged_files",
 ]
 
@@ -86,25 +86,27 @@ def scan_records(layout: Layout, shard: int) -> list[str]:
     return [f"{shard:02x}{file}" for file, _ in _files(layout.record_shard(shard))]
 
 
-def measure_shard(layout: Layout, shard: int, staged_bytes: int | None = None) -> Slot:
-    """What the accounting should say of a shard: entries, also quarantined ones, and what staged files reserve.
+def measure_shard(layout: Layout, shard: int, beside_bytes: int | None = None) -> Slot:
+    """Returns what the accounting should say of a shard: its entries, quarantined ones, and what staged files reserve.
 
-    ``staged_bytes``: the latter, from who has looked already.
+    ``beside_bytes``: the latter two, from :func:`bytes_beside`, which lists their folders once for all shards.
     """
     # Not by scan_shard, which costs half as much again: the daemon measures all day.
     sizes = {file: status.st_size for file, status in _files(layout.entry_shard(shard))}
     records = sum(status.st_size for file, status in _files(layout.record_shard(shard)) if file in sizes)
-    staged = staged_by_shard(layout)[shard] if staged_bytes is None else staged_bytes
-    quarantined = sum(size for _, size in quarantined_files(layout, shard))
-    return Slot(sum(sizes.values()) + records + staged + quarantined, len(sizes))
+    if beside_bytes is None:
+        beside_bytes = bytes_beside(layout)[shard]
+    return Slot(sum(sizes.values()) + records + beside_bytes, len(sizes))
 
 
-def staged_by_shard(layout: Layout) -> Counter[int]:
-    """Bytes that staged files reserve, by shard."""
-    reserved: Counter[int] = Counter()
-    for found in staged_files(layout):
-        reserved[found.shard] += found.size_bytes
-    return reserved
+def bytes_beside(layout: Layout) -> Counter[int]:
+    """Returns by shard the bytes that count and are not entries: reserved by staged files, and in quarantine."""
+    beside: Counter[int] = Counter()
+    for staged in staged_files(layout):
+        beside[staged.shard] += staged.size_bytes
+    for name, size in quarantined_files(layout):
+        beside[name.shard] += size
+    return beside
 
 
 def staged_files(layout: Layout) -> Iterator[StagedName]:
@@ -125,8 +127,8 @@ def staged_files(layout: Layout) -> Iterator[StagedName]:
             yield staged
 
 
-def quarantined_files(layout: Layout, shard: int | None = None) -> Iterator[tuple[QuarantinedName, int]]:
-    """The files in quarantine and their bytes, in no order; of one shard, or of all."""
+def quarantined_files(layout: Layout) -> Iterator[tuple[QuarantinedName, int]]:
+    """The files in quarantine and their bytes, in no order."""
     try:
         fd = os.open(layout.quarantine, _OPEN_DIRECTORY)
     except OSError as error:
@@ -136,7 +138,7 @@ def quarantined_files(layout: Layout, shard: int | None = None) -> Iterator[tupl
     try:
         for file in os.listdir(fd):
             name = parse_quarantined_name(file)
-            if name is not None and shard in (None, name.shard):
+            if name is not None:
                 try:
                     status = os.stat(file, dir_fd=fd, follow_symlinks=False)
                 except FileNotFoundError:

@@ -17,11 +17,12 @@ import stat
 import struct
 import weakref
 from array import array
+from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from lockcache.filestream.disk import SHARDS
 
-__all__ = ["PAGE_BYTES", "Slot", "UsagePage", "encode_page"]
+__all__ = ["PAGE_BYTES", "Slot", "UsagePage", "encode_page", "total_of"]
 
 _SLOT: Final = struct.Struct("<qq")
 _SLOT_BYTES: Final = _SLOT.size
@@ -121,6 +122,12 @@ class UsagePage:
         if _BIG_ENDIAN:
             numbers.byteswap()
         return numbers
+
+
+def total_of(slots: Iterable[Slot]) -> Slot:
+    """Returns the sum of some slots."""
+    slots = list(slots)
+    return Slot(sum(slot.bytes for slot in slots), sum(slot.entries for slot in slots))
 
 
 def encode_page(slots: list[Slot]) -> bytes:

@@ -19,7 +19,7 @@ from typing import Final
 from filelock import lock_descriptor
 
 from lockcache.errors import LockTimeoutError
-from lockcache.filestream.accounting import Slot, measure_shard, scan_records, staged_by_shard, staged_files
+from lockcache.filestream.accounting import Slot, bytes_beside, measure_shard, scan_records, staged_files
 from lockcache.filestream.compile_once import reap_lease
 from lockcache.filestream.directory import CacheDirectory
 from lockcache.filestream.disk import (
@@ -115,9 +115,9 @@ def _used_shards(directory: CacheDirectory) -> list[int]:
 def recount_drifted(directory: CacheDirectory) -> int:
     """Recount the shards whose accounting, at a glance, is not what their disk holds. Returns how many changed."""
     drifted = 0
-    slots, staged = directory.usage().slots(), staged_by_shard(directory.layout)
+    slots, beside = directory.usage().slots(), bytes_beside(directory.layout)
     for shard, slot in enumerate(slots):
-        if slot != (0, 0) and measure_shard(directory.layout, shard, staged[shard]) != slot:
+        if slot != (0, 0) and measure_shard(directory.layout, shard, beside[shard]) != slot:
             drifted += _recount_unless_busy(directory, shard)
     return drifted
 

@@ -73,3 +73,14 @@ def test_a_page_that_is_none_is_no_accounting_and_nothing_is_made(layout: Layout
 def test_writes_under_way_are_told_by_their_names(layout: Layout) -> None:
     Path(layout.tmp, "ab.700.0123456789abcdef.1.1.1").touch()
     assert measure.staged(layout) == (700, 1)
+
+
+def test_what_is_beside_the_entries_is_listed_once_and_not_for_each_shard(
+    layout: Layout, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened, real = [], os.open
+    monkeypatch.setattr(os, "open", lambda path, *a, **k: (opened.append(path), real(path, *a, **k))[1])
+    assert measure.find_drift(layout) == (0, 0, 0, 0)
+    assert [opened.count(path) for path in (layout.tmp, layout.quarantine, layout.usage)] == [1, 1, 1]
+    measure.measured(layout)
+    assert [opened.count(path) for path in (layout.tmp, layout.quarantine)] == [2, 2]
