@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from lockcache import FileStreamProgramCache
+from lockcache.filestream.disk import parse_staged_name
 
 __all__ = ["accounted", "assert_accounting_is_not_too_low", "assert_one_recount_mends_all", "on_disk", "staged_files"]
 
@@ -30,10 +31,10 @@ def on_disk(root: Path) -> Shards:
     for file in (root / "lockcache/quarantine").glob("2*"):
         add(int(file.name.split("-")[1][:2], 16), file.lstat().st_size, 0)
     for file in staged_files(root):
-        shard, stated_bytes = file.name.split(".")[:2]
-        # Policy, page and the like are staged under 00.0: they are no entries, and a fixed part of the cap covers them.
-        if (shard, stated_bytes) != ("00", "0"):
-            add(int(shard, 16), file.lstat().st_size, 0)
+        staged = parse_staged_name(file.name)
+        # Policy, page and the like: a fixed part of the cap covers them.
+        if staged is not None and not staged.is_own_file:
+            add(staged.shard, file.lstat().st_size, 0)
     return {shard: slot for shard, slot in found.items() if slot != (0, 0)}
 
 

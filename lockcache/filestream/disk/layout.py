@@ -67,6 +67,11 @@ class StagedName(NamedTuple):
     #: Distinguishes the staged files of one process.
     serial: int
 
+    @property
+    def is_own_file(self) -> bool:
+        """Whether it is no entry but a policy, a page or a status being replaced (or a record in shard 0, as small)."""
+        return self.shard == 0 and self.size_bytes == 0
+
     def __str__(self) -> str:
         return f"{self.shard:02x}.{self.size_bytes}.{self.host}.{self.pid}.{self.start_seconds}.{self.serial:x}"
 

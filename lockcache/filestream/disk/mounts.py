@@ -13,6 +13,13 @@ from lockcache.fork import unforked
 __all__ = ["Mount", "is_network", "mount_of"]
 
 
+# By what psutil calls them. A FUSE file system may be local, but each of its calls is a round trip to a daemon.
+_NETWORK: Final = ("nfs", "cifs", "smb", "lustre", "gpfs", "ceph", "gluster", "beegfs", "9p", "afs", "orangefs", "pvfs",
+                   "fuse", "virtiofs", "wekafs", "panfs")  # fmt: skip
+# A file system on a disk of this machine, in spite of its name.
+_LOCAL: Final = ("fuseblk",)
+
+
 class Mount(NamedTuple):
     """A mounted file system."""
 
@@ -28,7 +35,8 @@ class Mount(NamedTuple):
 
 def mount_of(path: str) -> Mount | None:
     """The mount that ``path`` is on; ``None`` where that cannot be told (no /proc)."""
-    import psutil
+    with unforked:
+        import psutil  # 15 ms, once, and only for processes that hit
 
     real = os.path.realpath(path) + "/"
     try:
@@ -43,21 +51,10 @@ def mount_of(path: str) -> Mount | None:
     return Mount(top.fstype, top.device, top.mountpoint, top.opts)
 
 
-# By what psutil calls them. A FUSE file system may be local, but each of its calls is a round trip to a daemon.
-_NETWORK: Final = ("nfs", "cifs", "smb", "lustre", "gpfs", "ceph", "gluster", "beegfs", "9p", "afs", "orangefs", "pvfs",
-                   "fuse", "virtiofs", "wekafs", "panfs")  # fmt: skip
-
-
-def is_network(root: str) -> bool:
-    """Whether each use of a file below ``root`` is a round trip to a server; ``False`` where that cannot be told."""
-    with unforked:
-        import psutil  # 15 ms, once, and only for processes that hit
-
-    path = os.path.realpath(root) + "/"
-    try:
-        partitions = psutil.disk_partitions(all=True)
-    except OSError:
+def is_network(path: str) -> bool:
+    """Whether each use of a file below ``path`` is a round trip to a server; ``False`` where that cannot be told."""
+    mount = mount_of(path)
+    if mount is None:
         return False  # no /proc: a bare chroot or sandbox
-    mounts = [m for m in partitions if path.startswith(m.mountpoint.rstrip("/") + "/")]
-    kind = max(mounts, key=lambda m: len(m.mountpoint)).fstype.lower() if mounts else ""
-    return kind.startswith(_NETWORK)
+    kind = mount.kind.lower()
+    return kind.startswith(_NETWORK) and kind not in _LOCAL

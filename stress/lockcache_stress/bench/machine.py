@@ -6,7 +6,7 @@ import os
 import platform
 from importlib import metadata
 
-import psutil
+from lockcache.filestream.disk import mount_of
 
 __all__ = ["describe_machine"]
 
@@ -34,9 +34,8 @@ def _cpu_model() -> str:
 
 
 def _file_system(directory: str) -> str:
-    path = os.path.realpath(directory) + "/"
-    mounts = [m for m in psutil.disk_partitions(all=True) if path.startswith(m.mountpoint.rstrip("/") + "/")]
-    return max(mounts, key=lambda mount: len(mount.mountpoint)).fstype if mounts else "unknown"
+    mount = mount_of(directory)
+    return "unknown" if mount is None else mount.kind
 
 
 def _version(package: str) -> str:

@@ -32,8 +32,7 @@ _PAUSE_FACTOR: Final = 8
 _SHORTEST_PAUSE_SECONDS: Final = 0.04
 _STOPPED: Final = frozenset("TtZXx")
 _GIVE_UP_SECONDS: Final = 2.0
-# At what seems unaccounted for.
-_LOOKS: Final = 3
+_ENTRY_FOLDERS: Final = ("entries", os.path.join("lockcache", "records"))
 
 
 class Samples:
@@ -134,10 +133,6 @@ class Sampler:
 
     def _look(self) -> None:
         accounted, disk, unaccounted = self._weigh()
-        for _ in range(_LOOKS - 1):
-            # A daemon's status, 700 bytes that count for nothing, is under a staged name for a moment. Entries stay.
-            if unaccounted > 0:
-                accounted, disk, unaccounted = self._weigh()
         peaks = self.peaks
         peaks.samples += 1
         peaks.disk_bytes = max(peaks.disk_bytes, disk)
@@ -150,8 +145,9 @@ class Sampler:
         """Bytes by the accounting, on the disk, and on the disk beyond the accounting."""
         # The page first: a daemon goes on, and what it removes in between must not look like bytes unaccounted for.
         accounted = self._cache.stats().bytes
-        disk = bytes_on_disk(self._directory)
-        return accounted, disk, disk - _bytes_of_own_files(self._directory) - accounted
+        entries = sum(tree_bytes(os.path.join(self._directory, name)) for name in _ENTRY_FOLDERS)
+        staged, own = _staged_bytes(self._directory)
+        return accounted, entries + staged, entries + staged - own - accounted
 
     def _seconds(self) -> float:
         """Since the first sample."""
@@ -163,18 +159,24 @@ class Sampler:
 
 def bytes_on_disk(directory: str) -> int:
     """Sizes of all files under ``entries/`` and ``tmp/``, and of the records beside them, whatever their names."""
-    return sum(
-        tree_bytes(os.path.join(directory, name)) for name in ("entries", "tmp", os.path.join("lockcache", "records"))
-    )
+    return sum(tree_bytes(os.path.join(directory, name)) for name in (*_ENTRY_FOLDERS, "tmp"))
 
 
-def _bytes_of_own_files(directory: str) -> int:
-    """Sizes of what is staged and no entry (a policy or a status being replaced): on disk, and not accounted."""
+def _staged_bytes(directory: str) -> tuple[int, int]:
+    """Sizes of what is staged, and how much of it is no entry (a policy or a status being replaced), not accounted.
+
+    Of one listing: such a file is there for a moment.
+    """
+    staged = own = 0
     try:
         with os.scandir(os.path.join(directory, "tmp")) as found:
-            return sum(_size(file) for file in found if parse_staged_name(file.name) is None)
+            for file in found:
+                size = _size(file)
+                staged += size
+                own += size if _is_no_entry(file.name) else 0
     except FileNotFoundError:
-        return 0
+        return 0, 0  # deleted underneath, or not there yet
+    return staged, own
 
 
 def tree_bytes(path: str) -> int:
@@ -219,3 +221,8 @@ def is_stopped(pid: int) -> bool:
             return True
         time.sleep(0.0002)
     return False
+
+
+def _is_no_entry(file_name: str) -> bool:
+    staged = parse_staged_name(file_name)
+    return staged is None or staged.is_own_file
