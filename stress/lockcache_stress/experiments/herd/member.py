@@ -17,6 +17,7 @@ from lockcache import FileStreamProgramCache
 from lockcache_stress.experiments.herd.plan import PHASES, HerdPlan
 from lockcache_stress.experiments.herd.sources import HerdKernel, make_kernels, program_options
 from lockcache_stress.processes import die_with_parent
+from lockcache_stress.run import wait_for_gate
 from lockcache_stress.trouble import plant_in_herd
 
 __all__ = ["Answer", "Compiled", "run_member", "run_reference"]
@@ -50,7 +51,7 @@ def run_member(plan: HerdPlan, index: int, parent: Connection, gates: list[Conne
         _load_nvrtc(kernels[0], options)
         for phase, gate in enumerate(gates):
             parent.send(None)
-            _wait_for(gate)
+            wait_for_gate(gate)
             program_type = _counted(plan, phase)
             began, compiled = time.monotonic(), {}
             for number in plan.order(phase, index):
@@ -115,11 +116,3 @@ def _load_nvrtc(kernel: HerdKernel, options: Any) -> None:
     from cuda.core import Program
 
     Program(kernel.source, "c++", options).close()
-
-
-def _wait_for(gate: Connection) -> None:
-    # A gate never sends anything. When the parent closes its end, all who wait wake up at once.
-    try:
-        gate.recv()
-    except EOFError:
-        return
