@@ -106,6 +106,7 @@ def nvrtc_command(kernels: int, gpu: str, with_daemon: bool, as_json: bool, **gi
 @SEED
 @click.option("--directory", type=click.Path(file_okay=False), help="Use this directory, and leave it. [temporary]")
 @click.option("--plant", type=click.Choice(sorted(HERD_FAULTS)), help="Plant this fault, to see that it is found.")
+@click.option("--uncached", is_flag=True, help="At last the same without the cache, to see what it saves.")
 @JSON
 @reporting
 def herd_command(as_json: bool, seed: int | None, report: str | None, junit: str | None, **given: Any) -> int:

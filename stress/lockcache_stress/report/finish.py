@@ -131,6 +131,7 @@ def _replay_herd(options: HerdOptions) -> list[str]:
     words += ["--seed", str(options.seed)]
     if options.plant:
         words += ["--plant", options.plant]
+    words += ["--uncached"] if options.uncached else []
     return words + (["--directory", os.path.abspath(options.directory)] if options.directory else [])
 
 

@@ -1,7 +1,7 @@
 """Real ``lockcache-daemon`` processes next to a stress run: one, or several that stand by for one another.
 
-The program is a module of this interpreter, so that it is found in a checkout on ``PYTHONPATH`` as in an install, and is
-never another version's. Logs are kept, and sweeps are reported at the end. :class:`Relay` has one of several daemons
+The program is a module of this interpreter, so that it is found in a checkout on ``PYTHONPATH`` as in an install, and
+is never another version's. Logs are kept, and sweeps are reported at the end. :class:`Relay` has one of several daemons
 manage the directory while the others stand by; they are SIGKILLed and replaced at random, and none is left when its
 ``with`` block ends. What they did is judged from their logs, by :mod:`lockcache_stress.judge.tenures`.
 """

@@ -34,9 +34,9 @@ def run_herd(options: HerdOptions, show: Callable[[str, float, str], None]) -> H
         before = len(cache)
         show("herd", 0.0, "references")
         references = _references(plan, outcome)
-        with Group(run_member, (plan,), options.processes, len(PHASES)) as herd:
-            for number, name in enumerate(PHASES):
-                show("herd", (1 + number) / 3, f"{options.processes} processes, {name}")
+        with Group(run_member, (plan,), options.processes, len(plan.phases)) as herd:
+            for number, name in enumerate(plan.phases):
+                show("herd", (1 + number) / (1 + len(plan.phases)), f"{options.processes} processes, {name}")
                 _add_phase(plan, herd, outcome, references)
             outcome.deaths = herd.deaths
         outcome.entries = len(cache) - before
@@ -55,8 +55,8 @@ def _add_phase(plan: HerdPlan, herd: Group, outcome: HerdOutcome, references: li
     answers = herd.gather()
     seconds = time.monotonic() - began
     compiles = _count_lines(plan.compiled(number))
-    outdated = references[number - 1] if number else {}
-    outcome.phases.append(Phase(compiles, answers, seconds, references[number], outdated))
+    outdated = references[0] if number == 1 else {}
+    outcome.phases.append(Phase(compiles, answers, seconds, references[min(number, 1)], outdated))
 
 
 def _references(plan: HerdPlan, outcome: HerdOutcome) -> list[dict[int, Compiled]]:
