@@ -16,7 +16,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 from typing import IO, Any, Final
 
@@ -59,13 +59,15 @@ class DaemonProcess:
         options: Sequence[str] = (),
         *,
         history: str | None = None,
+        layout: str | None = None,
     ) -> None:
-        """``history``: the folder in which what it removes is recorded."""
+        """``history``: the folder in which what it removes is recorded. ``layout``: whose files they are if not ours."""
         self._directory = directory
         self._history = history
         self._log = os.path.join(control, "daemon.log")
         self._max_size_bytes = max_size_bytes
-        self._options = options
+        self._options = [*options, *(["--layout", layout] if layout else [])]
+        self._is_ours = layout is None
         self._process: subprocess.Popen[bytes] | None = None
         self._output: IO[bytes] | None = None
         self.result: dict[str, Any] = {}
@@ -82,7 +84,7 @@ class DaemonProcess:
         self._output = open(self._log, "wb")
         self._process = subprocess.Popen(command, stdout=self._output, stderr=subprocess.STDOUT, start_new_session=True)
         try:
-            self._wait_for_cap()
+            self._wait_until_in_force()
         except BaseException:
             self.__exit__()
             raise
@@ -104,13 +106,20 @@ class DaemonProcess:
         self._output.close()
         self.result = {**_read_log(self._log), "exit_code": process.returncode, "ended_when_asked": not died}
 
-    def _wait_for_cap(self) -> None:
+    def _wait_until_in_force(self) -> None:
         deadline = time.monotonic() + _START_SECONDS
-        cache = FileStreamProgramCache(self._directory)
-        while cache.max_size_bytes != self._max_size_bytes:
+        is_in_force = self._has_cap() if self._is_ours else self._has_started
+        while not is_in_force():
             if self._process is None or self._process.poll() is not None or time.monotonic() > deadline:
                 raise UnusableError(f"lockcache-daemon did not start: {_tail(self._log)}")
             time.sleep(0.02)
+
+    def _has_cap(self) -> Callable[[], bool]:
+        cache = FileStreamProgramCache(self._directory)
+        return lambda: cache.max_size_bytes == self._max_size_bytes
+
+    def _has_started(self) -> bool:
+        return b'"start"' in _read(self._log)
 
 
 def _read_log(path: str) -> dict[str, Any]:
