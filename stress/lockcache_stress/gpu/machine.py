@@ -15,8 +15,8 @@ __all__ = ["describe_gpu", "find_version", "why_no_cuda_core"]
 
 _DRIVER: Final = "/proc/driver/nvidia/version"
 _PACKAGES: Final = {
-    "cuda.core": ("cuda-core",),
-    "cuda.bindings": ("cuda-bindings",),
+    "cuda-core": ("cuda-core",),
+    "cuda-bindings": ("cuda-bindings",),
     "NVRTC": ("nvidia-cuda-nvrtc", "nvidia-cuda-nvrtc-cu13", "nvidia-cuda-nvrtc-cu12"),
     "nvJitLink": ("nvidia-nvjitlink", "nvidia-nvjitlink-cu13", "nvidia-nvjitlink-cu12"),
     "CuPy": ("cupy-cuda13x", "cupy-cuda12x", "cupy"),
@@ -45,7 +45,7 @@ def find_version(name: str) -> str | None:
 
 def why_no_cuda_core() -> str | None:
     """Why nothing can be compiled through :mod:`lockcache.cuda` here; ``None`` if it can."""
-    version = find_version("cuda.core")
+    version = find_version("cuda-core")
     if version is None:
         return "cuda.core is not installed"
     try:

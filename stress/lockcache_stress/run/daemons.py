@@ -61,7 +61,7 @@ class DaemonProcess:
         history: str | None = None,
         layout: str | None = None,
     ) -> None:
-        """``history``: the folder in which what it removes is recorded. ``layout``: whose files they are if not ours."""
+        """``history``: the folder in which what it removes is recorded. ``layout``: of a directory that is not ours."""
         self._directory = directory
         self._history = history
         self._log = os.path.join(control, "daemon.log")

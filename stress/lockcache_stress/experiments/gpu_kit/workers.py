@@ -55,7 +55,8 @@ def run_cold_start(kit: Kit) -> Found:
     plant = given.plant if given.plant in HERD_FAULTS else None
     outcome = run_herd(HerdOptions(given.processes, kernels, given.seed, plant=plant, uncached=True), kit.show)
     cold, uncached = outcome.phases[0], outcome.phases[-1]
-    did = f"{given.processes} processes x {kernels} kernels: with the cache {cold.seconds:.2f} s, {cold.compiles} compiled"
+    did = f"{given.processes} processes x {kernels} kernels: "
+    did += f"with the cache {cold.seconds:.2f} s, {cold.compiles} compiled"
     did += f"; without {uncached.seconds:.2f} s, {uncached.compiles} compiled"
     compiles = sum(phase.compiles for phase in outcome.phases)
     wrong = sum(phase.wrong + phase.stale + phase.wrong_mappings for phase in outcome.phases)

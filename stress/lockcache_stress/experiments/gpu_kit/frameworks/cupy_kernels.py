@@ -38,4 +38,4 @@ class CupyKernels:
         kernel = self._cupy.RawKernel(_SOURCE.format(factor=factor, salt=salt), "run")
         self._out.fill(0xA5A5A5A5)
         kernel((1,), (ELEMENTS,), (self._out, self._cupy.uint32(ELEMENTS)))
-        return [int(number) for number in self._cupy.asnumpy(self._out)]
+        return list(map(int, self._cupy.asnumpy(self._out)))

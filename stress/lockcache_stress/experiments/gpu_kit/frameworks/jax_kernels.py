@@ -18,7 +18,8 @@ class JaxKernels:
         # Else the first process takes three quarters of the GPU's memory.
         os.environ["XLA_PYTHON_CLIENT_PREALLOCATE"] = "false"
         self._jax: Any = import_module("jax")
-        self._numpy: Any = import_module("jax.numpy")
+        # Not JAX's own: what is done with its arrays, reading one number after the other too, are programs to compile.
+        self._numpy: Any = import_module("numpy")
         settings = {
             "jax_compilation_cache_dir": directory,
             "jax_persistent_cache_min_compile_time_secs": 0,
@@ -40,4 +41,4 @@ class JaxKernels:
         """A fresh function: JAX asks its directory."""
         factor, salt = factor_and_salt(number)
         compute = self._jax.jit(lambda x: x * self._numpy.uint32(factor) + self._numpy.uint32(salt))
-        return [int(each) for each in compute(self._input)]
+        return list(map(int, self._numpy.asarray(compute(self._input))))

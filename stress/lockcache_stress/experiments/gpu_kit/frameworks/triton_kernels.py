@@ -35,4 +35,4 @@ class TritonKernels:
         self._out.fill_(-1)
         fresh = self._triton.jit(self._function)
         fresh[(1,)](self._out, ELEMENTS, FACTOR=factor, SALT=salt, SIZE=ELEMENTS)
-        return [int(each) for each in self._out.cpu().tolist()]
+        return list(map(int, self._out.cpu().tolist()))
