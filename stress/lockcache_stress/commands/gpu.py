@@ -109,7 +109,7 @@ class _Making:
 
     def __call__(self) -> Written:
         words = self._replay()
-        runs = [Ran(found.outcome, self._replay(found.row)) for found in self._rows]
+        runs = [self._ran(found) for found in self._rows]
         return Written(
             title=f"lockcache-stress gpu: {self._machine['GPU'] if self._has_gpu else 'without a GPU'}",
             runs=runs,
@@ -118,6 +118,11 @@ class _Making:
             grids=[self._grid()],
             numbers=self._numbers(words),
         )
+
+    def _ran(self, found: Found) -> Ran:
+        """Its row's name is in its own, since several rows may run one scenario."""
+        place = "" if found.outcome.name == found.row else found.row
+        return Ran(found.outcome, self._replay(found.row), place)
 
     def _grid(self) -> Grid:
         title = self._machine["GPU"] if self._has_gpu else _NO_GPU
