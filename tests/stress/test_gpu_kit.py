@@ -17,13 +17,15 @@ import pytest
 from click.testing import CliRunner
 
 from lockcache_stress.commands import gpu
-from lockcache_stress.experiments.gpu_kit import Found
+from lockcache_stress.experiments.gpu_kit import Found, evicted, linking, member, templates, timing
 from lockcache_stress.experiments.gpu_kit.crowd import Crowd
 from lockcache_stress.experiments.gpu_kit.frameworks import framework, running
 from lockcache_stress.experiments.gpu_kit.frameworks.framework import ELEMENTS, KERNELS, Framework, expected
 from lockcache_stress.experiments.gpu_kit.frameworks.user import Use, Used, _use_until
 from lockcache_stress.experiments.gpu_kit.member import Answer
-from lockcache_stress.experiments.gpu_kit.plan import Kit, KitOptions, Measured, zero
+from lockcache_stress.experiments.gpu_kit.plan import Kit, KitOptions, Measured, Row, zero
+from lockcache_stress.experiments.gpu_kit.rows import _share
+from lockcache_stress.gpu.kernels import LAUNCHED
 from lockcache_stress.gpu.programs import make_pairs, make_templates
 from lockcache_stress.run.daemons import DaemonProcess
 from tests.stress.reports import Page, assert_is_junit
@@ -198,6 +200,44 @@ def _failed(used: Used, fake: Framework, final: int = 10) -> set[str]:
     found = running._tell(fake, Kit(_OPTIONS, "sm_90", 1.0, lambda *_: None), [used], bytes_, daemon, [])
     assert (found.launches, found.wrong) == (used.uses, used.wrong)
     return {check.name for check in found.outcome.checks() if not check.ok}
+
+
+class _WrongLauncher:
+    """In the place of a GPU: loads everything and computes nothing right."""
+
+    def load(self, code: Any, name: str) -> str:
+        return name
+
+    def run(self, kernel: str) -> list[int]:
+        return [0] * LAUNCHED
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize(
+    "work, phase, launches",
+    [(templates._work, 1, 12), (linking._work, 1, 3), (evicted._work, 0, 8), (timing._work, 0, 12)],
+)
+def test_what_a_gpu_computes_wrong_is_counted_at_every_launch(
+    work: Any, phase: int, launches: int, run_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(member, "Launcher", _WrongLauncher)
+    task = member.Task(work, str(run_path), "sm_90", True, 0.0, 1, None, "token")
+    alone = member.Member(task, 0)
+    work(alone, phase)
+    assert (alone.answer.counts["launches"], alone.answer.counts["wrong"]) == (launches, launches)
+    assert "computed other numbers" in alone.answer.findings[0]
+
+
+@pytest.mark.parametrize("passed, shares", [(0.0, (4.0, 4.0)), (6.0, (2.0, 2.0)), (99.0, (2.0, 2.0))])
+def test_time_that_starting_takes_is_shared_too(passed: float, shares: tuple[float, float]) -> None:
+    rows = [Row(name, "", 1, _never, lambda arch: None) for name in ("one", "other")]
+    options = KitOptions(seconds=8.0, processes=1, seed=1)
+    assert _share(options, rows, 0, passed) == shares[0]
+    assert _share(options, rows, 1, passed if passed else 4.0) == shares[1]
+
+
+def _never(kit: Kit) -> Found:
+    raise AssertionError("it is not run")
 
 
 def test_processes_that_found_different_bytes_are_wrong() -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Final
 
@@ -61,11 +61,11 @@ def run_rows(options: KitOptions, skipped: list[tuple[str, str]], show: Show) ->
     reasons = [(row, row.why_not(gpu_arch)) for row in chosen]
     skipped += [(row.name, reason) for row, reason in reasons if reason is not None]
     possible = [row for row, reason in reasons if reason is None]
-    each_seconds = options.seconds / max(1, sum(row.weight for row in possible))
+    run_began = time.monotonic()
     for number, row in enumerate(possible):
         show("gpu", number / len(possible), row.name)
         began = time.monotonic()
-        kit = Kit(options, gpu_arch, each_seconds * row.weight, show)
+        kit = Kit(options, gpu_arch, _share(options, possible, number, began - run_began), show)
         try:
             found = row.run(kit)
         except UnusableError as error:
@@ -76,6 +76,14 @@ def run_rows(options: KitOptions, skipped: list[tuple[str, str]], show: Show) ->
         found.row, found.seconds = row.name, time.monotonic() - began
         yield found
     show("gpu", 1.0, "done")
+
+
+def _share(options: KitOptions, rows: Sequence[Row], number: int, passed_seconds: float) -> float:
+    """Returns the row's part of what is left, at least half of its part of all: starting processes takes time too."""
+    weight = rows[number].weight
+    left_seconds = options.seconds - passed_seconds
+    fair = options.seconds * weight / sum(row.weight for row in rows)
+    return max(fair / 2, left_seconds * weight / sum(row.weight for row in rows[number:]))
 
 
 def _broken(row: Row, error: Exception) -> Found:
