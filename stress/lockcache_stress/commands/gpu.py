@@ -13,7 +13,7 @@ import click
 from lockcache_stress.bench import describe_machine
 from lockcache_stress.commands.options import JSON, MOST_PROCESSES, SECONDS, SEED, choose_seed
 from lockcache_stress.experiments.gpu_kit import ROWS, Found, KitOptions, run_rows
-from lockcache_stress.gpu import describe_gpu, find_arch
+from lockcache_stress.gpu import NOT_INSTALLED, describe_gpu, describe_versions, find_arch
 from lockcache_stress.report import (
     Files,
     Grid,
@@ -40,7 +40,9 @@ _NO_GPU: Final = "no GPU: nothing was launched"
 @click.command("gpu", short_help="what is promised, on a real GPU in a few minutes: compile, hit, load, launch, check")
 @click.argument("names", nargs=-1, type=click.Choice(list(ROWS)))
 @click.option("--seconds", type=SECONDS, default=_SECONDS, show_default=True, help="Shared by the rows.")
-@click.option("--processes", type=click.IntRange(1, MOST_PROCESSES), default=_PROCESSES, show_default=True)
+@click.option(
+    "--processes", type=click.IntRange(1, MOST_PROCESSES), default=_PROCESSES, show_default=True, help="Of each row."
+)
 @click.option(
     "--out",
     type=click.Path(file_okay=False),
@@ -75,10 +77,9 @@ def gpu_command(
     """
     files = Files(out=(out, _NAME))
     options = KitOptions(seconds, processes, choose_seed(seed), tuple(dict.fromkeys(names)), plant)
-    machine = {**describe_gpu(), **describe_machine(tempfile.gettempdir())}
     rows: list[Found] = []
     skipped: list[tuple[str, str]] = []
-    make = _Making(options, os.path.abspath(out), machine, rows, skipped)
+    make = _Making(options, os.path.abspath(out), rows, skipped)
 
     def tell(written: Written) -> None:
         if as_json:
@@ -98,12 +99,12 @@ class _Making:
         self,
         options: KitOptions,
         out: str,
-        machine: dict[str, str],
         rows: Sequence[Found],
         skipped: Sequence[tuple[str, str]],
     ) -> None:
         self._options, self._out = options, out
-        self._machine = machine
+        self._versions = describe_versions()
+        self._machine = {**describe_gpu(), **self._versions, **describe_machine(tempfile.gettempdir())}
         self._rows, self._skipped = rows, skipped
         self._has_gpu = find_arch() is not None
 
@@ -125,13 +126,13 @@ class _Making:
         return Ran(found.outcome, self._replay(found.row), place)
 
     def _grid(self) -> Grid:
-        title = self._machine["GPU"] if self._has_gpu else _NO_GPU
+        what = self._machine["GPU"] if self._has_gpu else _NO_GPU
+        versions = [f"{name} {version}" for name, version in self._versions.items() if version != NOT_INSTALLED]
+        title = "; ".join([what, f"driver {self._machine['driver']}", ", ".join(versions)])
         by_name = {found.row: _cells(found) for found in self._rows}
         by_name |= {name: _not_run(name, reason) for name, reason in self._skipped}
         names = [name for name in ROWS if name in by_name]
-        return Grid(
-            f"{title}; driver {self._machine['driver']}", _COLUMNS, [by_name[name] for name in names], judges_rows=False
-        )
+        return Grid(title, _COLUMNS, [by_name[name] for name in names], judges_rows=False)
 
     def _numbers(self, words: Sequence[str]) -> dict[str, Any]:
         return {

@@ -11,7 +11,10 @@ from typing import Final
 
 from lockcache_stress.gpu.launch import find_name
 
-__all__ = ["describe_gpu", "find_version", "why_no_cuda_core"]
+__all__ = ["NOT_INSTALLED", "describe_gpu", "describe_versions", "find_version", "why_no_cuda_core"]
+
+#: Of what is missing.
+NOT_INSTALLED: Final = "not installed"
 
 _DRIVER: Final = "/proc/driver/nvidia/version"
 _PACKAGES: Final = {
@@ -28,13 +31,17 @@ _PACKAGES: Final = {
 
 
 def describe_gpu() -> dict[str, str]:
-    """Returns name and description of the GPU, the driver, and all that is installed."""
-    found = {"GPU": find_name() or "none", "driver": _driver()}
-    return found | {name: find_version(name) or "not installed" for name in _PACKAGES}
+    """Returns what the GPU is and what its driver; ``none`` where there is none."""
+    return {"GPU": find_name() or "none", "driver": _driver()}
+
+
+def describe_versions() -> dict[str, str]:
+    """Returns the versions of compilers and frameworks, :data:`NOT_INSTALLED` for what is missing."""
+    return {name: find_version(name) or NOT_INSTALLED for name in _PACKAGES}
 
 
 def find_version(name: str) -> str | None:
-    """Returns the installed version of what ``describe_gpu`` calls so, ``None`` if it is not installed."""
+    """Returns the installed version of what :func:`describe_versions` calls so, ``None`` if it is not installed."""
     for package in _PACKAGES[name]:
         try:
             return metadata.version(package)
