@@ -1,4 +1,4 @@
-"""The GPU, its driver, and the versions of what compiles for it: what figures of a GPU have to be told with.
+"""The GPU, its driver, and the versions of what compiles for it: what figures of a GPU have to be reported with.
 
 Loads nothing but cuda.core and cuda.bindings; of the frameworks it reads what their installation says.
 """

@@ -49,7 +49,7 @@ class Crowd:
         return self.count("wrong") + sum(count - 1 for count in self.distinct().values())
 
     def measured(self, name: str, lines: Iterable[Check], **numbers: Any) -> Measured:
-        """Returns the outcome, with what is told of every row."""
+        """Returns the outcome, with what is reported of every row."""
         totals: Counter[str] = sum((answer.counts for answer in self._answers(None)), Counter())
         errors = [answer.error for answer in self._answers(None) if answer.error]
         findings = [text for answer in self._answers(None) for text in answer.findings]

@@ -118,7 +118,7 @@ def run_member(task: Task, index: int, parent: Connection, gates: list[Connectio
         member.answer = Answer()
         try:
             task.work(member, phase)
-        except Exception:  # noqa: BLE001  told to the parent, with what was counted until then
+        except Exception:  # noqa: BLE001  reported to the parent, with what was counted until then
             member.answer.error = traceback.format_exc(limit=-6)
         parent.send(member.answer)
 

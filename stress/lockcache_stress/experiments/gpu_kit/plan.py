@@ -52,7 +52,7 @@ class Kit:
 
 @dataclass
 class Found:
-    """What one row came to: a line of the table, and the outcome that is told in full."""
+    """What one row came to: a line of the table, and the outcome that is reported in full."""
 
     #: What it did, in a few words.
     did: str
@@ -88,7 +88,7 @@ class Row:
 
 @dataclass
 class Measured:
-    """The outcome of a row that is no scenario: a verdict, what it rests on, and what is not as it must be."""
+    """The outcome of a row that is not a scenario: a verdict, what it rests on, and what is not as it must be."""
 
     name: str
     title: str
@@ -118,8 +118,8 @@ class Measured:
     def as_json(self) -> dict[str, Any]:
         """For ``--json``."""
         checks = [vars(check) for check in self.checks()]
-        told = {"findings": self.findings, "worker_deaths": self.deaths, "checks": checks}
-        return {"scenario": self.name, "ok": self.ok, **self.numbers, **told}
+        reported = {"findings": self.findings, "worker_deaths": self.deaths, "checks": checks}
+        return {"scenario": self.name, "ok": self.ok, **self.numbers, **reported}
 
 
 def zero(name: str, count: int) -> Check:

@@ -71,7 +71,7 @@ def run_rows(options: KitOptions, skipped: list[tuple[str, str]], show: Show) ->
         except UnusableError as error:
             skipped.append((row.name, str(error)))
             continue
-        except Exception as error:  # noqa: BLE001  whatever it is: it is told, and the rows behind it are run
+        except Exception as error:  # noqa: BLE001  whatever it is: it is reported, and the rows behind it are run
             found = _broken(row, error)
         found.row, found.seconds = row.name, time.monotonic() - began
         yield found

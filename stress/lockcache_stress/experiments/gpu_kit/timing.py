@@ -62,7 +62,7 @@ def _work(member: Member, phase: int) -> None:
     options = program_options(task.arch)
     slots = make_slots(_KERNELS, task.seed, (task.arch,))
     kernels = [slot.kernel for slot in slots if slot.kernel.family != _TABLE]
-    # Made before: what is computed here, to compare with, is no part of what is timed.
+    # Made before: what is computed here, to compare with, must not be timed.
     programs = [_Program(kernel.source(0), kernel.expected(0)) for kernel in kernels]
     for program in programs:  # so that the cache has them, and the process has loaded what it loads once
         _finish(member, member.compile(program.source, options), program)

@@ -13,12 +13,14 @@ from typing import Final, Protocol
 
 from lockcache_stress.gpu import find_version
 
-__all__ = ["ELEMENTS", "KERNELS", "Framework", "Kernels", "expected", "factor_and_salt"]
+__all__ = ["ELEMENTS", "KERNELS", "ON_GPU", "Framework", "Kernels", "expected", "factor_and_salt"]
 
 #: Kernels that the directory is filled with; the cap is half of what they take.
 KERNELS: Final = 24
 #: Elements that each computes.
 ELEMENTS: Final = 64
+#: The place of what is launched.
+ON_GPU: Final = "the GPU"
 
 
 class Kernels(Protocol):

@@ -6,7 +6,7 @@ import os
 from importlib import import_module
 from typing import Any
 
-from lockcache_stress.experiments.gpu_kit.frameworks.framework import ELEMENTS, factor_and_salt
+from lockcache_stress.experiments.gpu_kit.frameworks.framework import ELEMENTS, ON_GPU, factor_and_salt
 
 __all__ = ["JaxKernels"]
 
@@ -31,7 +31,7 @@ class JaxKernels:
             self._jax.config.update(name, value)
         self._input = self._numpy.arange(ELEMENTS, dtype=self._numpy.uint32)
         platform = self._jax.devices()[0].platform
-        self.place = "the CPU" if platform == "cpu" else "the GPU"
+        self.place = "the CPU" if platform == "cpu" else ON_GPU
 
     def forget(self) -> None:
         """Compiled functions are kept for each function."""

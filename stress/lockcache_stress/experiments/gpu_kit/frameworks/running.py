@@ -2,8 +2,8 @@
 
 The directory is filled first, without a daemon; the cap is half of what that takes. Then several processes use its
 kernels under the daemon. Nobody locks there, so the cap holds but for what was written since the daemon last looked
-and what is too fresh to go (``--settle``): the peak is told. Judged is that the directory is under its cap when they
-are done, and that no kernel computed anything else.
+and what is too fresh to go (``--settle``): the peak is reported. Judged is that the directory is under its cap when
+they are done, and that no kernel computed anything else.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Final
 
 from lockcache_stress.errors import UnusableError
 from lockcache_stress.experiments.gpu_kit.frameworks.cupy_kernels import CupyKernels
-from lockcache_stress.experiments.gpu_kit.frameworks.framework import KERNELS, Framework
+from lockcache_stress.experiments.gpu_kit.frameworks.framework import KERNELS, ON_GPU, Framework
 from lockcache_stress.experiments.gpu_kit.frameworks.jax_kernels import JaxKernels
 from lockcache_stress.experiments.gpu_kit.frameworks.triton_kernels import TritonKernels
 from lockcache_stress.experiments.gpu_kit.frameworks.user import Use, Used, run_user
@@ -45,7 +45,7 @@ _LAST_SWEEP_SECONDS: Final = 15.0
 
 
 class _Watch:
-    """Bytes of a framework's directory; what the daemon keeps there for itself is no part of them."""
+    """Bytes of a framework's directory; what the daemon keeps there for itself does not count."""
 
     def __init__(self, directory: str) -> None:
         self._directory = directory
@@ -109,18 +109,15 @@ def _tell(
     uses, wrong = sum(each.uses for each in used), sum(each.wrong for each in used)
     raised = sum((each.raised for each in used), Counter())
     unexpected = sum(count for name, count in raised.items() if name not in framework.may_raise)
-    evicted, complaints = daemon.result["evicted_entries"], daemon.result["complaints"]
-    peak, final = bytes_["peak"] / bytes_["cap"], bytes_["final"] / bytes_["cap"]
+    peak, final = (bytes_[name] / bytes_["cap"] for name in ("peak", "final"))
+    place = used[0].place if used else "nothing"
     lines = [
         Check("uses", f"{uses:,}", "> 0", uses > 0),
-        Check("place", used[0].place if used else ""),
+        Check("place", place),
         zero("wrong results", wrong),
         zero("errors raised", unexpected),
         Check("errors that it is known for", f"{sum(raised.values()) - unexpected:,}"),
-        Check("evictions by the daemon", f"{evicted:,}", "> 0", evicted > 0),
-        Check("peak over cap", f"{peak:.2f} ({bytes_['peak']:,} of {bytes_['cap']:,} bytes)"),
-        Check("final over cap", f"{final:.2f}", "<= 1", final <= 1),
-        zero("daemon errors and warnings", len(complaints)),
+        *_under_the_daemon(bytes_, daemon),
     ]
     findings = [{"error": text} for each in used if each.wrong or unexpected for text in each.findings]
     outcome = Measured(
@@ -132,10 +129,24 @@ def _tell(
         wrong=wrong,
         peak=f"{peak:.3f}",
         deaths=deaths,
-        findings=[*findings, *complaints],
+        findings=[*findings, *daemon.result["complaints"]],
     )
-    place = used[0].place if used else "nothing"
-    did = f"{uses:,} uses on {place}, {evicted:,} evictions, peak over cap {peak:.2f}, then {final:.2f}"
-    notes = ["its compiles are not counted", *(["nothing is launched on a GPU"] if place == "the CPU" else [])]
-    notes += [f"raised {count:,} {name}" for name, count in raised.items()]
-    return Found(did, outcome, None, uses if place == "the GPU" else None, wrong, notes)
+    did = f"{uses:,} uses on {place}, {daemon.result['evicted_entries']:,} evictions, "
+    did += f"peak over cap {peak:.2f}, at the end {final:.2f}"
+    return Found(did, outcome, None, uses if place == ON_GPU else None, wrong, _notes(place, raised))
+
+
+def _under_the_daemon(bytes_: dict[str, int], daemon: DaemonProcess) -> list[Check]:
+    evicted, complaints = daemon.result["evicted_entries"], daemon.result["complaints"]
+    cap, peak, final = bytes_["cap"], bytes_["peak"], bytes_["final"]
+    return [
+        Check("evictions by the daemon", f"{evicted:,}", "> 0", evicted > 0),
+        Check("peak over cap", f"{peak / cap:.2f} ({peak:,} of {cap:,} bytes)"),
+        Check("final over cap", f"{final / cap:.2f}", "<= 1", final <= cap),
+        zero("daemon errors and warnings", len(complaints)),
+    ]
+
+
+def _notes(place: str, raised: Counter[str]) -> list[str]:
+    notes = ["its compiles are not counted", *([] if place == ON_GPU else ["nothing was launched on a GPU"])]
+    return notes + [f"raised {count:,} {name}" for name, count in raised.items()]

@@ -6,7 +6,7 @@ import os
 from importlib import import_module
 from typing import Any, Final
 
-from lockcache_stress.experiments.gpu_kit.frameworks.framework import ELEMENTS, factor_and_salt
+from lockcache_stress.experiments.gpu_kit.frameworks.framework import ELEMENTS, ON_GPU, factor_and_salt
 
 __all__ = ["TritonKernels"]
 
@@ -24,7 +24,7 @@ class TritonKernels:
         self._torch: Any = import_module("torch")
         self._function: Any = import_module(_SOURCE).compute
         self._out = self._torch.zeros(ELEMENTS, dtype=self._torch.int32, device="cuda")
-        self.place = "the GPU"
+        self.place = ON_GPU
 
     def forget(self) -> None:
         """Nothing: what Triton remembers belongs to the function object, and each run has a fresh one."""
