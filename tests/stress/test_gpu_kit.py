@@ -17,14 +17,16 @@ import pytest
 from click.testing import CliRunner
 
 from lockcache_stress.commands import gpu
-from lockcache_stress.experiments.gpu_kit import Found, evicted, linking, member, templates, timing
+from lockcache_stress.errors import UnusableError
+from lockcache_stress.experiments.gpu_kit import Found, evicted, linking, member, rows, templates, timing
 from lockcache_stress.experiments.gpu_kit.crowd import Crowd
 from lockcache_stress.experiments.gpu_kit.frameworks import framework, running
 from lockcache_stress.experiments.gpu_kit.frameworks.framework import ELEMENTS, KERNELS, Framework, expected
 from lockcache_stress.experiments.gpu_kit.frameworks.user import Use, Used, _use_until
 from lockcache_stress.experiments.gpu_kit.member import Answer
-from lockcache_stress.experiments.gpu_kit.plan import Kit, KitOptions, Measured, Row, zero
-from lockcache_stress.experiments.gpu_kit.rows import _share
+from lockcache_stress.experiments.gpu_kit.plan import Kit, KitOptions, Measured, NotRunError, Row, zero
+from lockcache_stress.experiments.gpu_kit.rows import _share, run_rows
+from lockcache_stress.gpu import machine
 from lockcache_stress.gpu.kernels import LAUNCHED
 from lockcache_stress.gpu.programs import make_pairs, make_templates
 from lockcache_stress.run.daemons import DaemonProcess
@@ -57,13 +59,13 @@ def test_without_a_gpu_all_but_the_launches_is_done_from_a_checkout(run_path: Pa
     report = run_kit(
         run_path, "--seconds", "0.5", "--processes", "1", "--seed", "1"
     )  # a second of CPU for each process
-    rows = by_name(report)
+    done = by_name(report)
     assert (report["ok"], report["gpu"], report["machine"]["GPU"]) == (True, False, "none")
-    assert [*rows][: len(_ROWS)] == _ROWS
-    assert {*rows, *report["not_run"]} == {*_ROWS, *_FRAMEWORKS}
-    assert all((row["launches"], row["wrong"]) == (None, 0) for row in rows.values())
-    assert (rows["templates"]["compiles"], rows["lto-ir"]["compiles"]) == (4, 6)
-    assert rows["timing"]["outcome"]["ratio"] > 1
+    assert [*done][: len(_ROWS)] == _ROWS
+    assert {*done, *report["not_run"]} == {*_ROWS, *_FRAMEWORKS}
+    assert all((row["launches"], row["wrong"]) == (None, 0) for row in done.values())
+    assert (done["templates"]["compiles"], done["lto-ir"]["compiles"]) == (4, 6)
+    assert done["timing"]["outcome"]["ratio"] > 1
     told = (run_path / "out" / "gpu.txt").read_text()
     assert all(name in told for name in [*_ROWS, *_FRAMEWORKS])
     assert "no GPU: nothing was launched" in told
@@ -165,6 +167,49 @@ def test_a_framework_that_cannot_be_used_is_said(
     assert cupy.why_not(gpu_arch) == reason
 
 
+@pytest.mark.parametrize(
+    "version, reason", [(None, "cuda.core is not installed"), ("1.1.9", "cuda.core 1.1.9 is too old: 1.2 is needed")]
+)
+def test_rows_that_need_cuda_core_say_why_they_are_not_run(
+    version: str | None, reason: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(machine, "find_version", lambda name: version)
+    skipped: list[tuple[str, str]] = []
+    options = KitOptions(seconds=1.0, processes=1, seed=1, names=_ROWS)
+    assert list(run_rows(options, skipped, lambda *_: None)) == []
+    assert skipped == [(row, reason) for row in _ROWS]
+
+
+def test_a_row_that_breaks_has_failed_and_one_that_finds_nothing_to_run_is_said(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def broken(kit: Kit) -> Found:
+        raise UnusableError("lockcache-daemon did not start")
+
+    def not_run(kit: Kit) -> Found:
+        raise NotRunError("JAX could not be used: no CPU")
+
+    made = {
+        "jax": Row("jax", "", 1, not_run, lambda arch: None),
+        "nvrtc": Row("nvrtc", "", 1, broken, lambda arch: None),
+    }
+    monkeypatch.setattr(rows, "ROWS", made)
+    skipped: list[tuple[str, str]] = []
+    [found] = run_rows(_OPTIONS, skipped, lambda *_: None)
+    assert skipped == [("jax", "JAX could not be used: no CPU")]
+    assert (found.row, found.outcome.ok) == ("nvrtc", False)
+    assert "lockcache-daemon did not start" in found.did
+
+
+def test_where_none_of_the_rows_can_be_run_is_exit_code_2_with_the_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(framework, "find_version", lambda name: None)
+    ran = CliRunner().invoke(gpu.gpu_command, ["cupy", "--out", str(tmp_path)])
+    assert isinstance(ran.exception, UnusableError)
+    assert str(ran.exception) == "gpu cannot be run here: cupy: CuPy is not installed"
+
+
 class _Kernels:
     """In the place of a framework: of its first kernel it computes one number wrong, and its second raises."""
 
@@ -230,10 +275,10 @@ def test_what_a_gpu_computes_wrong_is_counted_at_every_launch(
 
 @pytest.mark.parametrize("passed, shares", [(0.0, (4.0, 4.0)), (6.0, (2.0, 2.0)), (99.0, (2.0, 2.0))])
 def test_time_that_starting_takes_is_shared_too(passed: float, shares: tuple[float, float]) -> None:
-    rows = [Row(name, "", 1, _never, lambda arch: None) for name in ("one", "other")]
+    both = [Row(name, "", 1, _never, lambda arch: None) for name in ("one", "other")]
     options = KitOptions(seconds=8.0, processes=1, seed=1)
-    assert _share(options, rows, 0, passed) == shares[0]
-    assert _share(options, rows, 1, passed if passed else 4.0) == shares[1]
+    assert _share(options, both, 0, passed) == shares[0]
+    assert _share(options, both, 1, passed if passed else 4.0) == shares[1]
 
 
 def _never(kit: Kit) -> Found:

@@ -12,6 +12,7 @@ import click
 
 from lockcache_stress.bench import describe_machine
 from lockcache_stress.commands.options import JSON, MOST_PROCESSES, SECONDS, SEED, choose_seed
+from lockcache_stress.errors import UnusableError
 from lockcache_stress.experiments.gpu_kit import ROWS, Found, KitOptions, run_rows
 from lockcache_stress.gpu import NOT_INSTALLED, describe_gpu, describe_versions, find_arch
 from lockcache_stress.report import (
@@ -89,6 +90,8 @@ def gpu_command(
 
     with finishing(make, tell, files, lambda: f"{len(rows)} rows", as_json=as_json) as finished, showing() as show:
         rows.extend(run_rows(options, skipped, show))
+    if not rows:
+        raise UnusableError(f"gpu cannot be run here: {'; '.join(f'{name}: {reason}' for name, reason in skipped)}")
     return finished.code
 
 

@@ -11,12 +11,14 @@ from typing import Final
 
 from lockcache_stress.gpu.launch import find_name
 
-__all__ = ["NOT_INSTALLED", "describe_gpu", "describe_versions", "find_version", "why_no_cuda_core"]
+__all__ = ["NOT_INSTALLED", "describe_gpu", "describe_versions", "find_version", "is_older", "why_no_cuda_core"]
 
 #: Of what is missing.
 NOT_INSTALLED: Final = "not installed"
 
 _DRIVER: Final = "/proc/driver/nvidia/version"
+# As pyproject.toml has it.
+_LEAST_CUDA_CORE: Final = (1, 2)
 _PACKAGES: Final = {
     "cuda-core": ("cuda-core",),
     "cuda-bindings": ("cuda-bindings",),
@@ -50,11 +52,18 @@ def find_version(name: str) -> str | None:
     return _nvrtc_release() if name == "NVRTC" else None
 
 
+def is_older(version: str, least: tuple[int, int]) -> bool:
+    """Whether ``version`` comes before ``least``: major and minor number."""
+    return tuple(int(number) for number in re.findall(r"\d+", version)[:2]) < least
+
+
 def why_no_cuda_core() -> str | None:
     """Why nothing can be compiled through :mod:`lockcache.cuda` here; ``None`` if it can."""
     version = find_version("cuda-core")
     if version is None:
         return "cuda.core is not installed"
+    if is_older(version, _LEAST_CUDA_CORE):
+        return f"cuda.core {version} is too old: {'.'.join(map(str, _LEAST_CUDA_CORE))} is needed"
     try:
         import lockcache.cuda  # noqa: F401
     except ImportError as error:

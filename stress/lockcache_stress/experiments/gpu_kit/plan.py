@@ -8,12 +8,16 @@ from typing import Any, Final
 
 from lockcache_stress.run import Check, Show, Told
 
-__all__ = ["ARCH_WITHOUT_GPU", "Found", "Kit", "KitOptions", "Measured", "Row", "zero"]
+__all__ = ["ARCH_WITHOUT_GPU", "Found", "Kit", "KitOptions", "Measured", "NotRunError", "Row", "zero"]
 
 #: What is compiled for where nothing can be launched.
 ARCH_WITHOUT_GPU: Final = "sm_90"
 # Operations, hits, torn, stale, foreign, deaths, peak over cap.
 _NO_PEAK: Final = "no cap"
+
+
+class NotRunError(Exception):
+    """What a row finds out only when it tries: that what it is about does not run here, whatever lockcache does."""
 
 
 @dataclass(frozen=True)

@@ -12,11 +12,10 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Final
 
-from lockcache_stress.errors import UnusableError
 from lockcache_stress.experiments.gpu_kit.evicted import run_eviction
 from lockcache_stress.experiments.gpu_kit.frameworks import FRAMEWORKS, run_framework
 from lockcache_stress.experiments.gpu_kit.linking import run_linking
-from lockcache_stress.experiments.gpu_kit.plan import Found, Kit, KitOptions, Measured, Row
+from lockcache_stress.experiments.gpu_kit.plan import Found, Kit, KitOptions, Measured, NotRunError, Row
 from lockcache_stress.experiments.gpu_kit.templates import run_templates
 from lockcache_stress.experiments.gpu_kit.timing import run_timing
 from lockcache_stress.experiments.gpu_kit.workers import run_cold_start, run_workers
@@ -68,7 +67,7 @@ def run_rows(options: KitOptions, skipped: list[tuple[str, str]], show: Show) ->
         kit = Kit(options, gpu_arch, _share(options, possible, number, began - run_began), show)
         try:
             found = row.run(kit)
-        except UnusableError as error:
+        except NotRunError as error:
             skipped.append((row.name, str(error)))
             continue
         except Exception as error:  # noqa: BLE001  whatever it is: it is reported, and the rows behind it are run

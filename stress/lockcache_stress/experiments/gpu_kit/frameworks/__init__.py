@@ -3,7 +3,7 @@
 Each framework is imported only in the processes that use it. Promises that a framework which is missing or too old is
 said, and is not a failure.
 
-May use: errors, experiments.gpu_kit, gpu, processes, run, trouble, zipf.
+May use: experiments.gpu_kit, gpu, processes, run, trouble, zipf.
 """
 
 from __future__ import annotations

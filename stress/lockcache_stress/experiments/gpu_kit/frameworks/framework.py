@@ -5,13 +5,12 @@ Kernel number k computes ``i * (k + 3) + 1009 * k`` for i in 0 to 63: small numb
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Final, Protocol
 
-from lockcache_stress.gpu import find_version
+from lockcache_stress.gpu import find_version, is_older
 
 __all__ = ["ELEMENTS", "KERNELS", "ON_GPU", "Framework", "Kernels", "expected", "factor_and_salt"]
 
@@ -65,7 +64,7 @@ class Framework:
         version = find_version(self.name)
         if version is None:
             return f"{self.name} is not installed"
-        if _numbers(version) < self.least:
+        if is_older(version, self.least):
             return f"{self.name} {version} is too old: {'.'.join(map(str, self.least))} is needed"
         missing = [module for module in self.modules if find_spec(module) is None]
         if missing:
@@ -82,7 +81,3 @@ def expected(number: int) -> list[int]:
     """Returns what kernel ``number`` computes."""
     factor, salt = factor_and_salt(number)
     return [i * factor + salt for i in range(ELEMENTS)]
-
-
-def _numbers(version: str) -> tuple[int, ...]:
-    return tuple(int(number) for number in re.findall(r"\d+", version)[:2])

@@ -14,13 +14,12 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Final
 
-from lockcache_stress.errors import UnusableError
 from lockcache_stress.experiments.gpu_kit.frameworks.cupy_kernels import CupyKernels
 from lockcache_stress.experiments.gpu_kit.frameworks.framework import KERNELS, ON_GPU, Framework
 from lockcache_stress.experiments.gpu_kit.frameworks.jax_kernels import JaxKernels
 from lockcache_stress.experiments.gpu_kit.frameworks.triton_kernels import TritonKernels
 from lockcache_stress.experiments.gpu_kit.frameworks.user import Use, Used, run_user
-from lockcache_stress.experiments.gpu_kit.plan import Found, Kit, Measured, zero
+from lockcache_stress.experiments.gpu_kit.plan import Found, Kit, Measured, NotRunError, zero
 from lockcache_stress.run import Check, DaemonProcess, Group, tree_bytes
 from lockcache_stress.trouble import open_workspace
 
@@ -67,7 +66,7 @@ class _Watch:
 
 
 def run_framework(kit: Kit, framework: Framework) -> Found:
-    """Runs the row of one framework. Raises :class:`UnusableError` if it cannot run a kernel here."""
+    """Runs the row of one framework. Raises :class:`NotRunError` if it cannot run a kernel here."""
     processes = min(kit.options.processes, _MOST_PROCESSES)
     with open_workspace(None) as space:
         directory = os.path.join(space.control, framework.row)
@@ -93,9 +92,9 @@ def run_framework(kit: Kit, framework: Framework) -> Found:
 def _check_filled(framework: Framework, filled: Sequence[Used]) -> None:
     for each in filled:
         if each.error:
-            raise UnusableError(f"{framework.name} could not be used: {each.error}")
+            raise NotRunError(f"{framework.name} could not be used: {each.error}")
         if each.wrong:
-            raise UnusableError(f"{framework.name} computed wrong numbers before any daemon ran: {each.findings[0]}")
+            raise NotRunError(f"{framework.name} computed wrong numbers before any daemon ran: {each.findings[0]}")
 
 
 def _tell(
