@@ -44,6 +44,20 @@ def test_a_directory_that_an_earlier_herd_filled_is_as_cold_as_an_empty_one(run_
 
 @pytest.mark.long
 @pytest.mark.cuda
+def test_without_the_cache_every_process_compiles_every_kernel(run_path: Path) -> None:
+    words = ("herd", "--processes", "2", "--kernels", "2", "--seed", "1", "--uncached")
+    report = stress_json(*words, run_path=run_path)
+    assert [(phase["phase"], phase["compiles"]) for phase in report["phases"]] == [
+        ("cold", 2),
+        ("changed", 2),
+        ("uncached", 4),
+    ]
+    assert report["entries"] == 4
+    assert "without the cache over with it" in {check["name"] for check in report["checks"]}
+    assert report["replay"] == ["lockcache-stress", *words]
+
+
+@pytest.mark.cuda
 @pytest.mark.parametrize(
     "fault, expected",
     [

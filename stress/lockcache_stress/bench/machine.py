@@ -8,6 +8,8 @@ from importlib import metadata
 
 from lockcache.filestream.disk import mount_of
 
+from lockcache import __version__
+
 __all__ = ["describe_machine"]
 
 
@@ -18,7 +20,7 @@ def describe_machine(directory: str) -> dict[str, str]:
         "kernel": f"{platform.system()} {platform.release()}",
         "python": f"{platform.python_implementation()} {platform.python_version()}",
         "file system": _file_system(directory),
-        "lockcache": _version("lockcache"),
+        "lockcache": __version__,
         "cuda-core": _version("cuda-core"),
         "load": "{:.1f} {:.1f} {:.1f}".format(*os.getloadavg()),
     }

@@ -17,6 +17,7 @@ from lockcache.errors import LockcacheError
 from lockcache_stress.commands.bench import bench_command
 from lockcache_stress.commands.bugs import bugs_command
 from lockcache_stress.commands.file_systems import filesystems_command
+from lockcache_stress.commands.gpu import gpu_command
 from lockcache_stress.commands.kill_table import kill_table_command
 from lockcache_stress.commands.options import JSON, MOST_PROCESSES, SEED, choose_seed, common, reporting
 from lockcache_stress.commands.power_cut import power_cut_command
@@ -106,6 +107,7 @@ def nvrtc_command(kernels: int, gpu: str, with_daemon: bool, as_json: bool, **gi
 @SEED
 @click.option("--directory", type=click.Path(file_okay=False), help="Use this directory, and leave it. [temporary]")
 @click.option("--plant", type=click.Choice(sorted(HERD_FAULTS)), help="Plant this fault, to see that it is found.")
+@click.option("--uncached", is_flag=True, help="At last the same without the cache, to see what it saves.")
 @JSON
 @reporting
 def herd_command(as_json: bool, seed: int | None, report: str | None, junit: str | None, **given: Any) -> int:
@@ -177,6 +179,7 @@ cli.add_command(kill_table_command)
 cli.add_command(filesystems_command)
 cli.add_command(power_cut_command)
 cli.add_command(bugs_command)
+cli.add_command(gpu_command)
 
 
 def _finish(

@@ -1,6 +1,6 @@
 """Kernels, NVRTC and the GPU: sources, reference cubins, and launching what was read.
 
-Promises reference bytes that no cache was involved in.
+Promises reference bytes that no cache was involved in, and that nothing but ``launch`` touches the device.
 
 May use: processes.
 """
@@ -14,13 +14,17 @@ from lockcache.doors import door
 if TYPE_CHECKING:
     from lockcache_stress.gpu.kernels import *
     from lockcache_stress.gpu.launch import *
+    from lockcache_stress.gpu.machine import *
     from lockcache_stress.gpu.nvrtc import *
+    from lockcache_stress.gpu.programs import *
 
 __getattr__, __dir__ = door(
     __name__,
     {
-        "kernels": "Slot make_slots",
-        "launch": "Launcher find_arch",
+        "kernels": "Kernel Slot make_slots",
+        "launch": "Launcher find_arch link_cubin",
+        "machine": "NOT_INSTALLED describe_gpu describe_versions find_version is_older why_no_cuda_core",
         "nvrtc": "References compile_cubin compile_references has_nvrtc program_key supported_archs",
+        "programs": "Pair Template compile_uncached make_pairs make_templates program_options",
     },
 )

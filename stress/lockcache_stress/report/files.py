@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 import os
 import stat
 import tempfile
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final
 
 from lockcache_stress.errors import UnusableError
+from lockcache_stress.report.terminal import print_tabled
 from lockcache_stress.report.written import Written
 
 __all__ = ["Files"]
@@ -28,14 +31,23 @@ class Files:
     """
 
     def __init__(
-        self, report: str | None = None, junit: str | None = None, *, numbers: str | None = None, png: str | None = None
+        self,
+        report: str | None = None,
+        junit: str | None = None,
+        *,
+        numbers: str | None = None,
+        png: str | None = None,
+        out: tuple[str, str] | None = None,
     ) -> None:
-        asked = (
+        """``out``: a folder, which is made, and the name in it of all that can be made without matplotlib."""
+        asked: list[tuple[str, str | None, Callable[[], _Make]]] = [
             ("--report", report, _page_maker),
             ("--junit", junit, _junit_maker),
             ("--json-file", numbers, lambda: _as_json),
             ("--png", png, _picture_maker),
-        )
+        ]
+        if out is not None:
+            asked += _in_folder(*out)
         self._makers: dict[str, _Make] = {}
         for option, given, find in asked:
             if given is None:
@@ -61,10 +73,21 @@ class Files:
 
 
 def _page_maker() -> _Make:
+    from lockcache_stress.report.drawings import draw_outcome
     from lockcache_stress.report.page import render_page
 
     # A name in another encoding came to us as lone surrogates: shown as escapes, not the end of the report.
-    return lambda written: render_page(written).encode("utf-8", "backslashreplace")
+    return lambda written: render_page(written, draw_outcome).encode("utf-8", "backslashreplace")
+
+
+def _plain_page_maker() -> _Make:
+    """With plots where they can be had."""
+    from lockcache_stress.report.page import render_page
+
+    try:
+        return _page_maker()
+    except ImportError:
+        return lambda written: render_page(written).encode("utf-8", "backslashreplace")
 
 
 def _junit_maker() -> _Make:
@@ -80,8 +103,28 @@ def _picture_maker() -> _Make:
 
 
 def _as_json(written: Written) -> bytes:
-    found = [ran.outcome.as_json() for ran in written.runs]
-    return (json.dumps(found[0] if len(found) == 1 else found, indent=2) + "\n").encode()
+    found: Any = [ran.outcome.as_json() for ran in written.runs]
+    if written.numbers is not None:
+        found = {"ok": written.ok, "cut_short": written.cut_short, **written.numbers}
+    elif len(found) == 1:
+        found = found[0]
+    return (json.dumps(found, indent=2) + "\n").encode()
+
+
+def _in_folder(folder: str, name: str) -> list[tuple[str, str | None, Callable[[], _Make]]]:
+    try:
+        os.makedirs(folder, exist_ok=True)
+    except OSError as error:
+        raise UnusableError(f"--out {folder}: no folder can be made there ({error.strerror})") from error
+    makers = {"txt": lambda: _as_text, "json": lambda: _as_json, "html": _plain_page_maker, "xml": _junit_maker}
+    return [("--out", os.path.join(folder, f"{name}.{ending}"), find) for ending, find in makers.items()]
+
+
+def _as_text(written: Written) -> bytes:
+    """What the terminal gets."""
+    with contextlib.redirect_stdout(io.StringIO()) as printed:
+        print_tabled(written)
+    return printed.getvalue().encode("utf-8", "backslashreplace")
 
 
 def _free(path: str, option: str) -> str:

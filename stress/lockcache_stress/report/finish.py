@@ -95,11 +95,11 @@ def finishing(
     except BaseException as error:
         if files.paths and make().runs:
             why = f"ended by {type(error).__name__} after {done()} {error}".rstrip()
-            leave(files, replace(make(), machine=_machine(files), cut_short=why), as_json=as_json)
+            leave(files, replace(_on_machine(make(), files), cut_short=why), as_json=as_json)
         raise
     written = make()
     tell(written)
-    finished.code = leave(files, replace(written, machine=_machine(files)), as_json=as_json)
+    finished.code = leave(files, _on_machine(written, files), as_json=as_json)
 
 
 def leave(files: Files, written: Written, *, as_json: bool) -> int:
@@ -115,8 +115,11 @@ def leave(files: Files, written: Written, *, as_json: bool) -> int:
     return code
 
 
-def _machine(files: Files) -> dict[str, str]:
-    return describe_machine(tempfile.gettempdir()) if files.paths else {}
+def _on_machine(written: Written, files: Files) -> Written:
+    """Says on what it ran, unless that is said already."""
+    if written.machine or not files.paths:
+        return written
+    return replace(written, machine=describe_machine(tempfile.gettempdir()))
 
 
 def replay_line(outcome: Told, directory: str | None = None, more: Sequence[str] = ()) -> list[str]:
@@ -131,6 +134,7 @@ def _replay_herd(options: HerdOptions) -> list[str]:
     words += ["--seed", str(options.seed)]
     if options.plant:
         words += ["--plant", options.plant]
+    words += ["--uncached"] if options.uncached else []
     return words + (["--directory", os.path.abspath(options.directory)] if options.directory else [])
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import shlex
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -19,13 +19,14 @@ from markupsafe import Markup
 from lockcache import __version__
 from lockcache_stress.bench import BenchOutcome, Line
 from lockcache_stress.judge import as_svg as draw_timeline, explain
-from lockcache_stress.report.bench_plots import draws as draw_bench
-from lockcache_stress.report.plots import Draw, as_svg, bytes_over_time, latencies
 from lockcache_stress.report.tables import Grid, Tabled
 from lockcache_stress.report.written import Ran, Written, printable
 from lockcache_stress.run import Check, Outcome, Told
 
 __all__ = ["render_page"]
+
+#: Draws a run, given its number on the page.
+Draw = Callable[[Told, int], Sequence[Markup]]
 
 _MOST_FINDINGS: Final = 20
 
@@ -61,8 +62,8 @@ class _Section:
     replay: str
 
 
-def render_page(written: Written) -> str:
-    """The whole page."""
+def render_page(written: Written, draw: Draw = lambda outcome, number: ()) -> str:
+    """Returns the whole page; without ``draw`` it has no plots."""
     environment = Environment(
         loader=PackageLoader(__package__, ""),
         autoescape=True,
@@ -73,14 +74,14 @@ def render_page(written: Written) -> str:
     )
     return environment.get_template("page.html.j2").render(
         written=written,
-        sections=[_section(number, ran) for number, ran in enumerate(written.runs)],
+        sections=[_section(number, ran, draw) for number, ran in enumerate(written.runs)],
         when=time.strftime("%Y-%m-%d %H:%M:%S %Z"),
         version=__version__,
         outcome=_as_script(_as_json(written)),
     )
 
 
-def _section(number: int, ran: Ran) -> _Section:
+def _section(number: int, ran: Ran, draw: Draw) -> _Section:
     outcome = ran.outcome
     found = outcome.findings
     lines = outcome.lines if isinstance(outcome, BenchOutcome) else []
@@ -94,20 +95,13 @@ def _section(number: int, ran: Ran) -> _Section:
         peers=list(dict.fromkeys(name for line in lines for name in line.others)),
         summary=outcome.summary(),
         grids=outcome.grids if isinstance(outcome, Tabled) else (),
-        drawings=[Markup(as_svg(draw, f"plot-{number}-{each}")) for each, draw in enumerate(_draws(outcome))],
+        drawings=draw(outcome, number),
         illegal=_illegal(outcome) if isinstance(outcome, Outcome) else None,
         deaths=outcome.deaths,
         findings=[str(each.get("error") or json.dumps(each)) for each in found[:_MOST_FINDINGS]],
         findings_left_out=max(0, len(found) - _MOST_FINDINGS),
         replay=shlex.join(ran.replay),
     )
-
-
-def _draws(outcome: Told) -> Sequence[Draw]:
-    if isinstance(outcome, Outcome):
-        held = bytes_over_time(outcome.peaks, outcome.plan.max_size_bytes)
-        return [held, latencies([("hit", outcome.gets), ("put", outcome.puts)])]
-    return draw_bench(outcome.lines) if isinstance(outcome, BenchOutcome) else []
 
 
 def _illegal(outcome: Outcome) -> _Illegal | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from lockcache_stress.report.tables import Grid
 from lockcache_stress.run import Told
@@ -47,6 +47,8 @@ class Written:
     cut_short: str = ""
     #: Tables about all of the runs.
     grids: Sequence[Grid] = ()
+    #: What the JSON has beside the verdict, where it is more than what each run says.
+    numbers: Mapping[str, Any] | None = None
 
     @property
     def ok(self) -> bool:

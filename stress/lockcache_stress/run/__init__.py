@@ -13,6 +13,7 @@ from lockcache.doors import door
 
 if TYPE_CHECKING:
     from lockcache_stress.run.daemons import *
+    from lockcache_stress.run.group import *
     from lockcache_stress.run.latency import *
     from lockcache_stress.run.mpi_workers import *
     from lockcache_stress.run.outcome import *
@@ -25,6 +26,7 @@ __getattr__, __dir__ = door(
     __name__,
     {
         "daemons": "DaemonProcess find_daemon",
+        "group": "Group start_process wait_for_gate",
         "latency": "Latencies",
         "mpi_workers": "why_no_mpi",
         "outcome": "Check Outcome Told",

@@ -1,9 +1,9 @@
 """Real ``lockcache-daemon`` processes next to a stress run: one, or several that stand by for one another.
 
-The program is found next to the interpreter, where an install puts it. Logs are kept, and sweeps are reported at the
-end. :class:`Relay` has one of several daemons manage the directory while the others stand by; they are SIGKILLed and
-replaced at random, and none is left when its ``with`` block ends. What they did is judged from their logs, by
-:mod:`lockcache_stress.judge.tenures`.
+The program is a module of this interpreter, so that it is found in a checkout on ``PYTHONPATH`` as in an install, and
+is never another version's. Logs are kept, and sweeps are reported at the end. :class:`Relay` has one of several daemons
+manage the directory while the others stand by; they are SIGKILLed and replaced at random, and none is left when its
+``with`` block ends. What they did is judged from their logs, by :mod:`lockcache_stress.judge.tenures`.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from __future__ import annotations
 import json
 import os
 import random
-import shutil
 import signal
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from importlib.util import find_spec
 from typing import IO, Any, Final
 
 from lockcache import FileStreamProgramCache
@@ -27,6 +27,7 @@ from lockcache_stress.run.outcome import Check
 
 __all__ = ["DaemonProcess", "Relay", "find_daemon"]
 
+_DAEMON: Final = "lockcache_daemon"
 _START_SECONDS: Final = 30.0
 _STOP_SECONDS: Final = 10.0
 
@@ -42,10 +43,9 @@ _INTERVALS: Final = ("20ms", "1s")
 _FIRST_SECONDS: Final = 60.0
 
 
-def find_daemon() -> str | None:
-    """The daemon's path, or ``None`` if it is not installed."""
-    beside = os.path.join(os.path.dirname(sys.executable), "lockcache-daemon")
-    return beside if os.access(beside, os.X_OK) else shutil.which("lockcache-daemon")
+def find_daemon() -> list[str] | None:
+    """Returns the command that runs the daemon of this interpreter, ``None`` if it has none."""
+    return [sys.executable, "-m", _DAEMON] if find_spec(_DAEMON) is not None else None
 
 
 class DaemonProcess:
@@ -59,13 +59,15 @@ class DaemonProcess:
         options: Sequence[str] = (),
         *,
         history: str | None = None,
+        layout: str | None = None,
     ) -> None:
-        """``history``: the folder in which what it removes is recorded."""
+        """``history``: the folder in which what it removes is recorded. ``layout``: of a directory that is not ours."""
         self._directory = directory
         self._history = history
         self._log = os.path.join(control, "daemon.log")
         self._max_size_bytes = max_size_bytes
-        self._options = options
+        self._options = [*options, *(["--layout", layout] if layout else [])]
+        self._is_ours = layout is None
         self._process: subprocess.Popen[bytes] | None = None
         self._output: IO[bytes] | None = None
         self.result: dict[str, Any] = {}
@@ -74,15 +76,15 @@ class DaemonProcess:
         program = find_daemon()
         if program is None:
             raise UnusableError("lockcache-daemon is not installed beside this interpreter: pip install lockcache[cli]")
-        command = [program]
+        command = program
         if self._history is not None:  # the same program, but that what it removes is in the histories
             command = recorded_command(self._history)
-        command += ["--max-size", str(self._max_size_bytes), "--interval", "0.5s", "--json"]
+        command = [*command, "--max-size", str(self._max_size_bytes), "--interval", "0.5s", "--json"]
         command += [*self._options, self._directory]
         self._output = open(self._log, "wb")
         self._process = subprocess.Popen(command, stdout=self._output, stderr=subprocess.STDOUT, start_new_session=True)
         try:
-            self._wait_for_cap()
+            self._wait_until_in_force()
         except BaseException:
             self.__exit__()
             raise
@@ -104,13 +106,20 @@ class DaemonProcess:
         self._output.close()
         self.result = {**_read_log(self._log), "exit_code": process.returncode, "ended_when_asked": not died}
 
-    def _wait_for_cap(self) -> None:
+    def _wait_until_in_force(self) -> None:
         deadline = time.monotonic() + _START_SECONDS
-        cache = FileStreamProgramCache(self._directory)
-        while cache.max_size_bytes != self._max_size_bytes:
+        is_in_force = self._has_cap() if self._is_ours else self._has_started
+        while not is_in_force():
             if self._process is None or self._process.poll() is not None or time.monotonic() > deadline:
                 raise UnusableError(f"lockcache-daemon did not start: {_tail(self._log)}")
             time.sleep(0.02)
+
+    def _has_cap(self) -> Callable[[], bool]:
+        cache = FileStreamProgramCache(self._directory)
+        return lambda: cache.max_size_bytes == self._max_size_bytes
+
+    def _has_started(self) -> bool:
+        return b'"start"' in _read(self._log)
 
 
 def _read_log(path: str) -> dict[str, Any]:
@@ -156,7 +165,7 @@ class Relay:
         if command is None and program is None:
             raise UnusableError("lockcache-daemon is not installed beside this interpreter: pip install lockcache[cli]")
         options = ["--max-size", str(max_size_bytes), "--json", "--standby", directory]
-        self._command = [*(command or [str(program)]), *options]
+        self._command = [*(command or program or ()), *options]
         self._control = control
         self._count = count
         self._rng = random.Random(f"{seed}/relay")

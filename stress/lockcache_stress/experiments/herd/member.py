@@ -14,9 +14,10 @@ from multiprocessing.connection import Connection
 from typing import Any, NamedTuple
 
 from lockcache import FileStreamProgramCache
-from lockcache_stress.experiments.herd.plan import PHASES, HerdPlan
+from lockcache_stress.experiments.herd.plan import PHASES, UNCACHED, HerdPlan
 from lockcache_stress.experiments.herd.sources import HerdKernel, make_kernels, program_options
 from lockcache_stress.processes import die_with_parent
+from lockcache_stress.run import wait_for_gate
 from lockcache_stress.trouble import plant_in_herd
 
 __all__ = ["Answer", "Compiled", "run_member", "run_reference"]
@@ -50,11 +51,12 @@ def run_member(plan: HerdPlan, index: int, parent: Connection, gates: list[Conne
         _load_nvrtc(kernels[0], options)
         for phase, gate in enumerate(gates):
             parent.send(None)
-            _wait_for(gate)
+            wait_for_gate(gate)
             program_type = _counted(plan, phase)
+            used = None if plan.phases[phase] == UNCACHED else cache
             began, compiled = time.monotonic(), {}
             for number in plan.order(phase, index):
-                compiled[number] = _compile(program_type, kernels[number], options, cache)
+                compiled[number] = _compile(program_type, kernels[number], options, used)
             parent.send(Answer(compiled, time.monotonic() - began, cache.stats().dropped_writes))
     except Exception:
         parent.send(Answer({}, error=traceback.format_exc(limit=-6)))
@@ -90,16 +92,25 @@ def _counted(plan: HerdPlan, phase: int) -> Any:
     from lockcache.cuda import Program
 
     class CountedProgram(Program):
+        def compile(self, *given: Any, cache: Any = None, **named: Any) -> Any:
+            if cache is None:
+                _note_compile(plan, phase)
+            return super().compile(*given, cache=cache, **named)
+
         def _compile_now(self, *given: Any) -> Any:
-            # One short write with O_APPEND: whole, whatever others write and however this process ends.
-            fd = os.open(plan.compiled(phase), os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
-            os.write(fd, b"%d\n" % os.getpid())
-            os.close(fd)
+            _note_compile(plan, phase)
             if plan.options.plant == "crash":
                 _die_once(plan)
             return super()._compile_now(*given)
 
     return CountedProgram
+
+
+def _note_compile(plan: HerdPlan, phase: int) -> None:
+    # One short write with O_APPEND: whole, whatever others write and however this process ends.
+    fd = os.open(plan.compiled(phase), os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    os.write(fd, b"%d\n" % os.getpid())
+    os.close(fd)
 
 
 def _die_once(plan: HerdPlan) -> None:
@@ -115,11 +126,3 @@ def _load_nvrtc(kernel: HerdKernel, options: Any) -> None:
     from cuda.core import Program
 
     Program(kernel.source, "c++", options).close()
-
-
-def _wait_for(gate: Connection) -> None:
-    # A gate never sends anything. When the parent closes its end, all who wait wake up at once.
-    try:
-        gate.recv()
-    except EOFError:
-        return

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from lockcache_stress.experiments.herd.member import Answer, Compiled
-from lockcache_stress.experiments.herd.plan import PHASES, HerdPlan
+from lockcache_stress.experiments.herd.plan import PHASES, UNCACHED, HerdPlan
 from lockcache_stress.run import Check
 
 __all__ = ["HerdOutcome", "Phase"]
@@ -126,13 +126,14 @@ class HerdOutcome:
         }
 
     def _phase(self, number: int, phase: Phase) -> list[Check]:
-        options, name = self.plan.options, PHASES[number]
-        wanted, calls = options.kernels, options.kernels * options.processes
+        options, name = self.plan.options, self.plan.phases[number]
+        calls = options.kernels * options.processes
+        wanted = calls if name == UNCACHED else options.kernels
         starts = "each with its own" if self.plan.is_spread(number) else "all with the same"
         lines = [
             Check(f"{name}: processes begin", starts),
             Check(
-                f"{name}: compiles == distinct kernels",
+                f"{name}: compiles == {'programs got' if name == UNCACHED else 'distinct kernels'}",
                 f"{phase.compiles} {'==' if phase.compiles == wanted else '!='} {wanted}",
                 f"{wanted}",
                 phase.compiles == wanted,
@@ -163,14 +164,20 @@ class HerdOutcome:
         if not self.phases or not self.alone_seconds:
             return []
         herd = f"{self._ratio():.2f}x ({self.phases[0].seconds:.1f} s / {self.alone_seconds:.1f} s)"
-        return [Check("cold herd over one process alone", herd)]
+        lines = [Check("cold herd over one process alone", herd)]
+        if len(self.phases) > len(PHASES):
+            cold, uncached = self.phases[0].seconds, self.phases[-1].seconds
+            lines.append(
+                Check("without the cache over with it", f"{uncached / cold:.2f}x ({uncached:.2f} s / {cold:.2f} s)")
+            )
+        return lines
 
     def _ratio(self) -> float:
         return round(self.phases[0].seconds / self.alone_seconds, 3) if self.phases and self.alone_seconds else 0.0
 
     def _phase_json(self, number: int, phase: Phase) -> dict[str, Any]:
         return {
-            "phase": PHASES[number],
+            "phase": self.plan.phases[number],
             "is_spread": self.plan.is_spread(number),
             **{name: getattr(phase, name) for name in ("compiles", "calls", "hits", "stale", "wrong")},
             "wrong_mappings": phase.wrong_mappings,

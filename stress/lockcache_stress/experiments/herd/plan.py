@@ -7,10 +7,12 @@ import random
 from dataclasses import dataclass
 from typing import Final
 
-__all__ = ["PHASES", "HerdOptions", "HerdPlan"]
+__all__ = ["PHASES", "UNCACHED", "HerdOptions", "HerdPlan"]
 
 #: Cold, and again after one header has changed.
 PHASES: Final = ("cold", "changed")
+#: All kernels once more, by each process for itself: what the cache saves is told against it.
+UNCACHED: Final = "uncached"
 
 
 @dataclass(frozen=True)
@@ -22,6 +24,8 @@ class HerdOptions:
     seed: int
     directory: str | None = None
     plant: str | None = None
+    #: Whether a last phase does without the cache.
+    uncached: bool = False
 
 
 @dataclass(frozen=True)
@@ -43,6 +47,11 @@ class HerdPlan:
     def token(self) -> str:
         """Tells this run's keys from those of another run in the same directory."""
         return os.path.basename(self.control)
+
+    @property
+    def phases(self) -> tuple[str, ...]:
+        """The names of all phases."""
+        return (*PHASES, UNCACHED) if self.options.uncached else PHASES
 
     def compiled(self, phase: int) -> str:
         """The file to which every compilation of a phase adds one line."""

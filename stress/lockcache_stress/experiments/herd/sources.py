@@ -56,11 +56,11 @@ class HerdKernel(NamedTuple):
 
 
 def write_headers(plan: HerdPlan, phase: int) -> None:
-    """Write the headers as they are in ``phase``: in place, as an editor may."""
+    """Write the headers as they are in ``phase``, in place, as an editor may: they change once, after the first."""
     for name, text in _HEADERS.items():
         path = os.path.join(plan.include, name)
         os.makedirs(os.path.dirname(path), exist_ok=True)
-        wanted = text.replace("{factor}", str(_FACTORS[phase]))
+        wanted = text.replace("{factor}", str(_FACTORS[min(phase, 1)]))
         if not _holds(path, wanted):
             with open(path, "w") as file:
                 file.write(wanted)

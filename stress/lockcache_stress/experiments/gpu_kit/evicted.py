@@ -1,0 +1,99 @@
+"""Row ``eviction``: modules that hits gave stay loaded while the directory is evicted to nothing, and launch as before.
+
+Round by round: every process holds what it got (without a GPU: the bytes), everything is evicted, what is held is
+launched and compared, and all of it is asked for again, which compiles each program once and loads it anew.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from typing import Any, Final, NamedTuple
+
+from lockcache import FileStreamProgramCache
+from lockcache.lowlevel import CacheDirectory, Selection, choose_selected, evict_selected
+from lockcache_stress.experiments.gpu_kit.crowd import run_crowd
+from lockcache_stress.experiments.gpu_kit.member import Member
+from lockcache_stress.experiments.gpu_kit.plan import Found, Kit, zero
+from lockcache_stress.gpu import make_slots, program_options
+from lockcache_stress.run import Check, bytes_on_disk
+from lockcache_stress.trouble import Workspace
+
+__all__ = ["run_eviction"]
+
+# Of eight kernels two are small code and six are tables, up to half a megabyte each: modules that matter.
+_KERNELS: Final = 8
+_LOCK_SECONDS: Final = 5.0
+_ROUND_SECONDS: Final = 3.0
+_FEWEST_ROUNDS: Final = 2
+_MOST_ROUNDS: Final = 12
+
+
+class _Held(NamedTuple):
+    code: Any
+    digest: str
+    kernel: Any
+    expected: list[int]
+
+
+class _Evictor:
+    """Evicts all there is in front of each round but the first."""
+
+    def __init__(self) -> None:
+        self.evicted = self.left = self.left_bytes = 0
+
+    def __call__(self, phase: int, space: Workspace) -> None:
+        if phase == 0:
+            return
+        directory = CacheDirectory(space.cache, _LOCK_SECONDS)
+        try:
+            victims = choose_selected(directory.layout, Selection(), None, time.time_ns(), lambda: None)
+            self.evicted += evict_selected(directory, victims, None, lambda count: None).entries
+        finally:
+            directory.close()
+        self.left += len(FileStreamProgramCache(space.cache))
+        self.left_bytes += bytes_on_disk(space.cache)
+
+
+def run_eviction(kit: Kit) -> Found:
+    """Runs the row."""
+    rounds = max(_FEWEST_ROUNDS, min(_MOST_ROUNDS, int(kit.seconds / _ROUND_SECONDS)))
+    evictor = _Evictor()
+    crowd = run_crowd(kit, _work, rounds, before=evictor)
+    compiles = [crowd.count("compiles", phase) for phase in range(rounds)]
+    held = sum(crowd.count("held", phase) for phase in range(rounds))
+    wanted_held = (rounds - 1) * _KERNELS * crowd.processes
+    lines = [
+        Check("entries evicted", f"{evictor.evicted:,}", str((rounds - 1) * _KERNELS), evictor.evicted > 0),
+        Check(
+            "entries and bytes left", f"{evictor.left:,} and {evictor.left_bytes:,}", "0 and 0", not evictor.left_bytes
+        ),
+        Check("compiles a round", ", ".join(map(str, compiles)), str(_KERNELS), set(compiles) == {_KERNELS}),
+        Check("used after they were evicted", f"{held:,}", f"{wanted_held:,}", held == wanted_held),
+        zero("wrong bytes or results", crowd.wrong),
+    ]
+    launches = crowd.count("launches") if kit.gpu_arch else None
+    if launches is not None:
+        lines.append(Check("launches", f"{launches:,}", "> 0", launches > 0))
+    what = "modules launched" if kit.gpu_arch else "programs held"
+    did = f"{evictor.evicted:,} entries evicted in {rounds - 1} rounds, {held:,} {what} afterwards"
+    return Found(did, crowd.measured("eviction", lines, rounds=rounds), sum(compiles), launches, crowd.wrong, kit.notes)
+
+
+def _work(member: Member, phase: int) -> None:
+    for number, held in enumerate(member.kept):
+        same = hashlib.blake2b(bytes(held.code.code)).hexdigest() == held.digest
+        member.must(same, f"kernel {number}: its bytes changed when its entry was evicted")
+        member.launch(held.kernel, held.expected, f"kernel {number}, evicted")
+        member.answer.counts["held"] += 1
+    task = member.task
+    slots = make_slots(_KERNELS, task.seed, (task.arch,))
+    kept = []
+    for number, slot in enumerate(slots):
+        code = member.compile(f"// {task.token}\n{slot.kernel.source(0)}", program_options(slot.arch))
+        digest = hashlib.blake2b(bytes(code.code)).hexdigest()
+        member.answer.digests[f"kernel {number}"] = digest
+        kernel, expected = member.load(code), slot.kernel.expected(0)
+        member.launch(kernel, expected, f"kernel {number}")
+        kept.append(_Held(code, digest, kernel, expected))
+    member.kept = kept

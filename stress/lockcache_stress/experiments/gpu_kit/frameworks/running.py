@@ -1,0 +1,154 @@
+"""Rows ``cupy``, ``triton`` and ``jax``: a framework's own directory under a small cap that lockcache-daemon keeps.
+
+The directory is filled first, without a daemon; the cap is half of what that takes. Then several processes use its
+kernels under the daemon. Nobody locks there, so the cap holds but for what was written since the daemon last looked
+and what is too fresh to go (``--settle``): the peak is reported. Judged is that the directory is under its cap when
+they are done, and that no kernel computed anything else.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import Counter
+from collections.abc import Sequence
+from typing import Final
+
+from lockcache_stress.experiments.gpu_kit.frameworks.cupy_kernels import CupyKernels
+from lockcache_stress.experiments.gpu_kit.frameworks.framework import KERNELS, ON_GPU, Framework
+from lockcache_stress.experiments.gpu_kit.frameworks.jax_kernels import JaxKernels
+from lockcache_stress.experiments.gpu_kit.frameworks.triton_kernels import TritonKernels
+from lockcache_stress.experiments.gpu_kit.frameworks.user import Use, Used, run_user
+from lockcache_stress.experiments.gpu_kit.plan import Found, Kit, Measured, NotRunError, zero
+from lockcache_stress.run import Check, DaemonProcess, Group, tree_bytes
+from lockcache_stress.trouble import open_workspace
+
+__all__ = ["FRAMEWORKS", "run_framework"]
+
+#: In the order in which they run. CuPy asks whether an entry is there, then opens it, and raises if it went in between.
+FRAMEWORKS: Final = (
+    Framework("CuPy", "files", ("cupy",), (12, 0), True, CupyKernels, ("FileNotFoundError",)),
+    Framework("Triton", "triton", ("triton", "torch"), (3, 0), True, TritonKernels),
+    Framework("JAX", "files", ("jax", "jaxlib"), (0, 5), False, JaxKernels),
+)
+
+# More take long to start, and show no more.
+_MOST_PROCESSES: Final = 8
+# For a kernel that is written file by file on a busy machine. All that is asked for within it stays, so that the peak
+# may be twice the cap.
+_SETTLE: Final = "1s"
+_OWN_FOLDER: Final = "lockcache"
+_FILL, _USE = 0, 1
+# A cold compiler, for every kernel.
+_PATIENCE_SECONDS: Final = 180.0
+# What settles for a second, waits for readers for two, and goes at the next tick.
+_LAST_SWEEP_SECONDS: Final = 15.0
+
+
+class _Watch:
+    """Bytes of a framework's directory; what the daemon keeps there for itself does not count."""
+
+    def __init__(self, directory: str) -> None:
+        self._directory = directory
+        self.peak_bytes = 0
+
+    def look(self) -> int:
+        """Returns the bytes that are there now."""
+        own = tree_bytes(os.path.join(self._directory, _OWN_FOLDER))
+        found = tree_bytes(self._directory) - own
+        self.peak_bytes = max(self.peak_bytes, found)
+        return found
+
+    def settle(self, cap_bytes: int) -> int:
+        """Returns the bytes that are left when the daemon has had time to get under the cap."""
+        deadline = time.monotonic() + _LAST_SWEEP_SECONDS
+        while (found := self.look()) > cap_bytes and time.monotonic() < deadline:
+            time.sleep(0.05)
+        return found
+
+
+def run_framework(kit: Kit, framework: Framework) -> Found:
+    """Runs the row of one framework. Raises :class:`NotRunError` if it cannot run a kernel here."""
+    processes = min(kit.options.processes, _MOST_PROCESSES)
+    with open_workspace(None) as space:
+        directory = os.path.join(space.control, framework.row)
+        os.mkdir(directory, 0o700)
+        use, watch = Use(framework, directory, kit.seconds, kit.options.seed), _Watch(directory)
+        with Group(run_user, (use,), processes, 2, kit.seconds + _PATIENCE_SECONDS) as group:
+            group.gather()
+            group.open_gate(_FILL)
+            _check_filled(framework, group.gather())
+            group.gather()
+            filled_bytes = watch.look()
+            cap_bytes = max(1, filled_bytes // 2)
+            daemon = DaemonProcess(directory, space.control, cap_bytes, ["--settle", _SETTLE], layout=framework.layout)
+            with daemon:
+                watch.settle(cap_bytes)
+                watch.peak_bytes = 0  # what it was filled with was twice the cap
+                group.open_gate(_USE)
+                used: list[Used] = group.gather(watch.look)
+                final_bytes = watch.settle(cap_bytes)
+        bytes_ = {"cap": cap_bytes, "filled": filled_bytes, "peak": watch.peak_bytes, "final": final_bytes}
+        return _tell(framework, kit, used, bytes_, daemon, group.deaths)
+
+
+def _check_filled(framework: Framework, filled: Sequence[Used]) -> None:
+    for each in filled:
+        if each.error:
+            raise NotRunError(f"{framework.name} could not be used: {each.error}")
+        if each.wrong:
+            raise NotRunError(f"{framework.name} computed wrong numbers before any daemon ran: {each.findings[0]}")
+
+
+def _tell(
+    framework: Framework,
+    kit: Kit,
+    used: Sequence[Used],
+    bytes_: dict[str, int],
+    daemon: DaemonProcess,
+    deaths: list[str],
+) -> Found:
+    uses, wrong = sum(each.uses for each in used), sum(each.wrong for each in used)
+    raised = sum((each.raised for each in used), Counter())
+    unexpected = sum(count for name, count in raised.items() if name not in framework.may_raise)
+    peak, final = (bytes_[name] / bytes_["cap"] for name in ("peak", "final"))
+    place = used[0].place if used else "nothing"
+    lines = [
+        Check("uses", f"{uses:,}", "> 0", uses > 0),
+        Check("place", place),
+        zero("wrong results", wrong),
+        zero("errors raised", unexpected),
+        Check("errors that it is known for", f"{sum(raised.values()) - unexpected:,}"),
+        *_under_the_daemon(bytes_, daemon),
+    ]
+    findings = [{"error": text} for each in used if each.wrong or unexpected for text in each.findings]
+    outcome = Measured(
+        name=framework.row,
+        title=f"{framework.row}: {len(used)} processes, {KERNELS} kernels, seed {kit.options.seed}",
+        lines=lines,
+        numbers={"uses": uses, "raised": dict(raised), "bytes": bytes_, "daemon": daemon.result},
+        operations=uses,
+        wrong=wrong,
+        peak=f"{peak:.3f}",
+        deaths=deaths,
+        findings=[*findings, *daemon.result["complaints"]],
+    )
+    did = f"{uses:,} uses on {place}, {daemon.result['evicted_entries']:,} evictions, "
+    did += f"peak over cap {peak:.2f}, at the end {final:.2f}"
+    return Found(did, outcome, None, uses if place == ON_GPU else None, wrong, _notes(place, raised))
+
+
+def _under_the_daemon(bytes_: dict[str, int], daemon: DaemonProcess) -> list[Check]:
+    evicted, complaints = daemon.result["evicted_entries"], daemon.result["complaints"]
+    cap, peak, final = bytes_["cap"], bytes_["peak"], bytes_["final"]
+    return [
+        Check("evictions by the daemon", f"{evicted:,}", "> 0", evicted > 0),
+        Check("peak over cap", f"{peak / cap:.2f} ({peak:,} of {cap:,} bytes)"),
+        Check("final over cap", f"{final / cap:.2f}", "<= 1", final <= cap),
+        zero("daemon errors and warnings", len(complaints)),
+    ]
+
+
+def _notes(place: str, raised: Counter[str]) -> list[str]:
+    notes = ["its compiles are not counted", *([] if place == ON_GPU else ["nothing was launched on a GPU"])]
+    return notes + [f"raised {count:,} {name}" for name, count in raised.items()]

@@ -1,0 +1,13 @@
+"""The source that Triton compiles. Imported only where Triton is: it reads this file, and annotations that it knows."""
+
+from __future__ import annotations
+
+import triton.language as tl
+
+__all__ = ["compute"]
+
+
+def compute(out, n, FACTOR: tl.constexpr, SALT: tl.constexpr, SIZE: tl.constexpr):  # type: ignore[no-untyped-def] # noqa: N803
+    """Stores ``i * FACTOR + SALT`` at each ``i`` below ``n``; constants are part of the key."""
+    i = tl.arange(0, SIZE)
+    tl.store(out + i, i * FACTOR + SALT, mask=i < n)

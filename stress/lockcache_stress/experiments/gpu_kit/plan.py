@@ -1,0 +1,131 @@
+"""What one run of the GPU kit is, what a row of it is, and what a row found."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from lockcache_stress.run import Check, Show, Told
+
+__all__ = ["ARCH_WITHOUT_GPU", "Found", "Kit", "KitOptions", "Measured", "NotRunError", "Row", "zero"]
+
+#: What is compiled for where nothing can be launched.
+ARCH_WITHOUT_GPU: Final = "sm_90"
+# Operations, hits, torn, stale, foreign, deaths, peak over cap.
+_NO_PEAK: Final = "no cap"
+
+
+class NotRunError(Exception):
+    """What a row finds out only when it tries: that what it is about does not run here, whatever lockcache does."""
+
+
+@dataclass(frozen=True)
+class KitOptions:
+    """What the command line says about a run."""
+
+    seconds: float
+    processes: int
+    seed: int
+    #: Names of rows; all of them if empty.
+    names: Sequence[str] = ()
+    plant: str | None = None
+
+
+@dataclass(frozen=True)
+class Kit:
+    """What a row works with."""
+
+    options: KitOptions
+    #: The GPU's architecture; ``None`` where there is no GPU.
+    gpu_arch: str | None
+    #: This row's part of the time.
+    seconds: float
+    show: Show
+
+    @property
+    def arch(self) -> str:
+        """What is compiled for."""
+        return self.gpu_arch or ARCH_WITHOUT_GPU
+
+    @property
+    def notes(self) -> list[str]:
+        """What a row that would launch says where it cannot."""
+        return [] if self.gpu_arch else ["no GPU: nothing was launched"]
+
+
+@dataclass
+class Found:
+    """What one row came to: a line of the table, and the outcome that is reported in full."""
+
+    #: What it did, in a few words.
+    did: str
+    outcome: Told
+    compiles: int | None = None
+    launches: int | None = None
+    #: Results, bytes or mappings that are not as they must be.
+    wrong: int = 0
+    #: What it could not do.
+    notes: list[str] = field(default_factory=list)
+    row: str = ""
+    seconds: float = 0.0
+
+    def as_json(self) -> dict[str, Any]:
+        """For ``--json``."""
+        line = {"row": self.row, "ok": self.outcome.ok, "did": self.did, "compiles": self.compiles}
+        line |= {"launches": self.launches, "wrong": self.wrong, "notes": self.notes}
+        return {**line, "seconds": round(self.seconds, 3), "outcome": self.outcome.as_json()}
+
+
+@dataclass(frozen=True)
+class Row:
+    """One thing that is shown."""
+
+    name: str
+    help: str
+    #: How much of the time it gets, beside the others.
+    weight: int
+    run: Callable[[Kit], Found]
+    #: Why it cannot be run here, given the GPU's architecture; ``None`` if it can.
+    why_not: Callable[[str | None], str | None]
+
+
+@dataclass
+class Measured:
+    """The outcome of a row that is not a scenario: a verdict, what it rests on, and what is not as it must be."""
+
+    name: str
+    title: str
+    lines: Sequence[Check]
+    numbers: dict[str, Any]
+    operations: int = 0
+    hits: int = 0
+    wrong: int = 0
+    peak: str = _NO_PEAK
+    deaths: list[str] = field(default_factory=list)
+    findings: list[dict[str, Any]] = field(default_factory=list)
+
+    @property
+    def ok(self) -> bool:
+        """Whether everything is as it must be."""
+        return all(check.ok for check in self.checks())
+
+    def checks(self) -> list[Check]:
+        """The verdict, line by line."""
+        return [*self.lines, zero("worker deaths", len(self.deaths)), zero("errors", len(self.findings))]
+
+    def summary(self) -> Sequence[str]:
+        """Operations, hits, torn, stale, foreign, deaths, peak over cap."""
+        counts = (self.operations, self.hits, self.wrong, 0, 0, len(self.deaths))
+        return [*(f"{count:,}" for count in counts), self.peak]
+
+    def as_json(self) -> dict[str, Any]:
+        """For ``--json``."""
+        checks = [vars(check) for check in self.checks()]
+        reported = {"findings": self.findings, "worker_deaths": self.deaths, "checks": checks}
+        return {"scenario": self.name, "ok": self.ok, **self.numbers, **reported}
+
+
+def zero(name: str, count: int) -> Check:
+    """Returns the line of what must not be."""
+    return Check(name, f"{count:,}", "0", count == 0)

@@ -1,0 +1,91 @@
+"""The rows by name, in the order in which they run, and the run of them.
+
+A later feature adds its row to :data:`ROWS`: a name, a weight, a function that takes a :class:`~.plan.Kit` and returns
+a :class:`~.plan.Found`, and why it cannot be run, if so.
+"""
+
+from __future__ import annotations
+
+import time
+import traceback
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import Final
+
+from lockcache_stress.experiments.gpu_kit.evicted import run_eviction
+from lockcache_stress.experiments.gpu_kit.frameworks import FRAMEWORKS, run_framework
+from lockcache_stress.experiments.gpu_kit.linking import run_linking
+from lockcache_stress.experiments.gpu_kit.plan import Found, Kit, KitOptions, Measured, NotRunError, Row
+from lockcache_stress.experiments.gpu_kit.templates import run_templates
+from lockcache_stress.experiments.gpu_kit.timing import run_timing
+from lockcache_stress.experiments.gpu_kit.workers import run_cold_start, run_workers
+from lockcache_stress.gpu import find_arch, why_no_cuda_core
+from lockcache_stress.run import Show
+
+__all__ = ["ROWS", "run_rows"]
+
+
+def _needs_cuda_core(gpu_arch: str | None) -> str | None:
+    return why_no_cuda_core()
+
+
+_HELP: Final = "{}'s own directory under lockcache-daemon while its kernels are launched"
+
+#: The rows, by name.
+ROWS: Final[dict[str, Row]] = {
+    row.name: row
+    for row in (
+        Row("nvrtc", "workers compile, hit, load, launch, under a cap", 4, run_workers, _needs_cuda_core),
+        Row("templates", "instances got by name from hits", 1, run_templates, _needs_cuda_core),
+        Row("lto-ir", "LTO-IR linked from hits", 1, run_linking, _needs_cuda_core),
+        Row("cold-start", "a start with and without the cache", 2, run_cold_start, _needs_cuda_core),
+        Row("eviction", "modules stay loaded while all is evicted", 2, run_eviction, _needs_cuda_core),
+        Row("timing", "hit, load, launch against compile", 2, run_timing, _needs_cuda_core),
+        *(
+            Row(each.row, _HELP.format(each.name), 2, partial(run_framework, framework=each), each.why_not)
+            for each in FRAMEWORKS
+        ),
+    )
+}
+
+
+def run_rows(options: KitOptions, skipped: list[tuple[str, str]], show: Show) -> Iterator[Found]:
+    """Runs one row after the other, sharing the time between those that can be run here.
+
+    A row that cannot is put to ``skipped`` with the reason. One that breaks has failed, and the others go on: minutes
+    on a GPU are few.
+    """
+    gpu_arch = find_arch()
+    chosen = [ROWS[name] for name in options.names or ROWS]
+    reasons = [(row, row.why_not(gpu_arch)) for row in chosen]
+    skipped += [(row.name, reason) for row, reason in reasons if reason is not None]
+    possible = [row for row, reason in reasons if reason is None]
+    run_began = time.monotonic()
+    for number, row in enumerate(possible):
+        show("gpu", number / len(possible), row.name)
+        began = time.monotonic()
+        kit = Kit(options, gpu_arch, _share(options, possible, number, began - run_began), show)
+        try:
+            found = row.run(kit)
+        except NotRunError as error:
+            skipped.append((row.name, str(error)))
+            continue
+        except Exception as error:  # noqa: BLE001  whatever it is: it is reported, and the rows behind it are run
+            found = _broken(row, error)
+        found.row, found.seconds = row.name, time.monotonic() - began
+        yield found
+    show("gpu", 1.0, "done")
+
+
+def _share(options: KitOptions, rows: Sequence[Row], number: int, passed_seconds: float) -> float:
+    """Returns the row's part of what is left, at least half of its part of all: starting processes takes time too."""
+    weight = rows[number].weight
+    left_seconds = options.seconds - passed_seconds
+    fair = options.seconds * weight / sum(row.weight for row in rows)
+    return max(fair / 2, left_seconds * weight / sum(row.weight for row in rows[number:]))
+
+
+def _broken(row: Row, error: Exception) -> Found:
+    text = "".join(traceback.format_exception(error, limit=-6))
+    outcome = Measured(row.name, f"{row.name}: broke", [], {}, findings=[{"error": text}])
+    return Found(f"broke: {type(error).__name__}: {error}".partition("\n")[0], outcome)

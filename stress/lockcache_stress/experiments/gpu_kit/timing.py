@@ -1,0 +1,88 @@
+"""Row ``timing``: hit, load and launch against compile, load and launch, in turns, in one process: medians.
+
+Both begin with the source and end with numbers that were copied from the GPU and compared. Without a GPU a hit is
+timed against a compilation alone, and the line says so.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from statistics import median
+from typing import Any, Final, NamedTuple
+
+from lockcache_stress.experiments.gpu_kit.crowd import run_crowd
+from lockcache_stress.experiments.gpu_kit.member import Member
+from lockcache_stress.experiments.gpu_kit.plan import Found, Kit, zero
+from lockcache_stress.gpu import compile_uncached, make_slots, program_options
+from lockcache_stress.run import Check
+
+__all__ = ["run_timing"]
+
+_KERNELS: Final = 8
+_FEWEST: Final = 5
+_MOST: Final = 400
+_HIT, _COMPILE = "hit", "compile"
+# What these take to compile says little: half of it is filled by the compiler.
+_TABLE: Final = "table"
+
+
+class _Program(NamedTuple):
+    source: str
+    expected: list[int]
+
+
+def run_timing(kit: Kit) -> Found:
+    """Runs the row."""
+    crowd = run_crowd(kit, _work, 1, processes=1)
+    hits, compiles = crowd.times(_HIT), crowd.times(_COMPILE)
+    then = " + load + launch" if kit.gpu_arch else ""
+    launches = crowd.count("launches") if kit.gpu_arch else None
+    lines = [zero("wrong results", crowd.wrong), Check("repetitions", f"{len(hits):,}", "> 0", bool(hits))]
+    if not hits:
+        return Found("nothing was timed", crowd.measured("timing", lines), 0, launches, crowd.wrong, kit.notes)
+    hit, compiled = median(hits), median(compiles)
+    ratio = compiled / hit
+    lines += [
+        Check(f"hit{then}", f"{hit * 1e3:,.2f} ms"),
+        Check(f"compile{then}", f"{compiled * 1e3:,.2f} ms"),
+        Check("compile over hit", f"{ratio:,.1f}x", "> 1", ratio > 1),
+    ]
+    numbers = {"hit_seconds": hit, "compile_seconds": compiled, "ratio": ratio, "repetitions": len(hits)}
+    did = (
+        f"hit{then} {hit * 1e3:,.2f} ms, compile{then} {compiled * 1e3:,.1f} ms: {ratio:,.0f}x, medians of {len(hits)}"
+    )
+    outcome = crowd.measured("timing", lines, **numbers)
+    return Found(did, outcome, crowd.count("compiles") + len(compiles), launches, crowd.wrong, kit.notes)
+
+
+def _work(member: Member, phase: int) -> None:
+    task = member.task
+    options = program_options(task.arch)
+    slots = make_slots(_KERNELS, task.seed, (task.arch,))
+    kernels = [slot.kernel for slot in slots if slot.kernel.family != _TABLE]
+    # Made before: what is computed here, to compare with, must not be timed.
+    programs = [_Program(kernel.source(0), kernel.expected(0)) for kernel in kernels]
+    for program in programs:  # so that the cache has them, and the process has loaded what it loads once
+        _finish(member, member.compile(program.source, options), program)
+    goes_on = member.until_time()
+    for number in range(_MOST):
+        if number >= _FEWEST and not goes_on():
+            return
+        program = programs[number % len(programs)]
+        with _timed(member, _HIT):
+            _finish(member, member.compile(program.source, options), program)
+        with _timed(member, _COMPILE):
+            _finish(member, compile_uncached(program.source, options), program)
+
+
+@contextmanager
+def _timed(member: Member, name: str) -> Iterator[None]:
+    began = time.perf_counter()
+    yield
+    member.answer.times.setdefault(name, []).append(time.perf_counter() - began)
+
+
+def _finish(member: Member, code: Any, program: _Program) -> None:
+    member.launch(member.load(code), program.expected, "timing")

@@ -1,0 +1,304 @@
+"""The GPU kit as a user runs it where there is no GPU, and what it says of faults that are planted."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree as ET
+
+import pytest
+from click.testing import CliRunner
+
+from lockcache_stress.commands import gpu
+from lockcache_stress.errors import UnusableError
+from lockcache_stress.experiments.gpu_kit import Found, evicted, linking, member, rows, templates, timing
+from lockcache_stress.experiments.gpu_kit.crowd import Crowd
+from lockcache_stress.experiments.gpu_kit.frameworks import framework, running
+from lockcache_stress.experiments.gpu_kit.frameworks.framework import ELEMENTS, KERNELS, Framework, expected
+from lockcache_stress.experiments.gpu_kit.frameworks.user import Use, Used, _use_until
+from lockcache_stress.experiments.gpu_kit.member import Answer
+from lockcache_stress.experiments.gpu_kit.plan import Kit, KitOptions, Measured, NotRunError, Row, zero
+from lockcache_stress.experiments.gpu_kit.rows import _share, run_rows
+from lockcache_stress.gpu import machine
+from lockcache_stress.gpu.kernels import LAUNCHED
+from lockcache_stress.gpu.programs import make_pairs, make_templates
+from lockcache_stress.run.daemons import DaemonProcess
+from tests.stress.reports import Page, assert_is_junit
+from tests.stress.support import PROGRAM, environment, failed_checks, wait_until
+
+_REPOSITORY = Path(__file__).parents[2]
+_ROWS = ["nvrtc", "templates", "lto-ir", "cold-start", "eviction", "timing"]
+_FRAMEWORKS = ["cupy", "triton", "jax"]
+_OPTIONS = KitOptions(seconds=1.0, processes=2, seed=3)
+
+
+def run_kit(run_path: Path, *words: str, code: int = 0) -> dict[str, Any]:
+    """Run it from the checkout, with no GPU and no console script in sight; what it left as JSON."""
+    command = [sys.executable, "-m", "lockcache_stress", "gpu", *words, "--out", str(run_path / "out")]
+    given = environment(run_path) | {"PYTHONPATH": ".:daemon:stress", "PATH": "/nowhere", "CUDA_VISIBLE_DEVICES": ""}
+    ran = subprocess.run(command, env=given, cwd=_REPOSITORY, capture_output=True, text=True, timeout=110, check=False)
+    assert ran.returncode == code, ran.stdout + ran.stderr
+    assert os.listdir(run_path) == ["out"]
+    found: dict[str, Any] = json.loads((run_path / "out" / "gpu.json").read_text())
+    return found
+
+
+def by_name(report: dict[str, Any]) -> dict[str, Any]:
+    return {row["row"]: row for row in report["rows"]}
+
+
+@pytest.mark.cuda
+def test_without_a_gpu_all_but_the_launches_is_done_from_a_checkout(run_path: Path) -> None:
+    report = run_kit(
+        run_path, "--seconds", "0.5", "--processes", "1", "--seed", "1"
+    )  # a second of CPU for each process
+    done = by_name(report)
+    assert (report["ok"], report["gpu"], report["machine"]["GPU"]) == (True, False, "none")
+    assert [*done][: len(_ROWS)] == _ROWS
+    assert {*done, *report["not_run"]} == {*_ROWS, *_FRAMEWORKS}
+    assert all((row["launches"], row["wrong"]) == (None, 0) for row in done.values())
+    assert (done["templates"]["compiles"], done["lto-ir"]["compiles"]) == (4, 6)
+    assert done["timing"]["outcome"]["ratio"] > 1
+    told = (run_path / "out" / "gpu.txt").read_text()
+    assert all(name in told for name in [*_ROWS, *_FRAMEWORKS])
+    assert "no GPU: nothing was launched" in told
+    page = Page((run_path / "out" / "gpu.html").read_text())
+    assert page.outcome["machine"]["cuda-core"] == report["machine"]["cuda-core"] != "not installed"
+    document = ET.parse(run_path / "out" / "gpu.xml").getroot()
+    assert_is_junit(document)
+    assert {str(suite.get("name")).partition(":")[0] for suite in document} == {*_ROWS, *_FRAMEWORKS}
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize(
+    "row, fault, failed",
+    [
+        ("templates", "mapping", "wrong mappings, bytes or results"),
+        ("nvrtc", "torn", "torn"),
+    ],
+)
+def test_a_planted_fault_is_exit_code_1_and_said_in_its_row(row: str, fault: str, failed: str, run_path: Path) -> None:
+    report = run_kit(run_path, row, "--plant", fault, "--seconds", "1", "--processes", "2", "--seed", "1", code=1)
+    [found] = report["rows"]
+    assert failed in failed_checks(found["outcome"])
+    assert found["wrong"] > 0
+    assert not report["ok"]
+    assert report["replay"][-2:] == ["--plant", fault]
+    assert "NO" in (run_path / "out" / "gpu.txt").read_text()
+
+
+@pytest.mark.cuda
+def test_ctrl_c_leaves_no_process_and_no_file(run_path: Path) -> None:
+    words = [PROGRAM, "gpu", "templates", "--seconds", "600", "--processes", "2", "--out", str(run_path / "out")]
+    process = subprocess.Popen(
+        words, env=environment(run_path), stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+    wait_until(lambda: any(run_path.glob("lockcache-stress-*/cache/entries/*/*")))
+    os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to all of them
+    _, errors = process.communicate(timeout=60)
+    assert (process.returncode, len(errors.strip().splitlines())) == (130, 1), errors
+    wait_until(lambda: not _is_group(process.pid))  # Python's own tracker of resources ends a moment later
+    assert [*run_path.iterdir(), *(run_path / "out").iterdir()] == [run_path / "out"]
+
+
+def _is_group(number: int) -> bool:
+    try:
+        os.killpg(number, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def test_an_interrupted_run_leaves_the_rows_that_were_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def run_one(options: KitOptions, skipped: list[tuple[str, str]], show: object) -> Iterator[Found]:
+        skipped.append(("cupy", "CuPy is not installed"))
+        yield Found("much", Measured("timing", "timing", [zero("wrong", 0)], {}), row="timing")
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(gpu, "run_rows", run_one)
+    CliRunner().invoke(gpu.gpu_command, ["--out", str(tmp_path)])
+    report = json.loads((tmp_path / "gpu.json").read_text())
+    assert (report["ok"], report["not_run"]) == (False, {"cupy": "CuPy is not installed"})
+    assert report["cut_short"].startswith("ended by KeyboardInterrupt after 1 rows")
+    assert [row["did"] for row in report["rows"]] == ["much"]
+    assert "not run: CuPy is not installed" in (tmp_path / "gpu.txt").read_text()
+
+
+@pytest.mark.parametrize(
+    "words, named",
+    [
+        (("roses",), "roses"),
+        (("--seconds", "nan"), "'nan' is no number"),
+        (("--processes", "0"), "0"),
+        (("--plant", "roses"), "roses"),
+        (("--out", "/proc/no-such"), "--out /proc/no-such"),
+        (("--out", __file__), __file__),
+    ],
+)
+def test_bad_usage_is_one_line_and_exit_code_2(words: tuple[str, ...], named: str, run_path: Path) -> None:
+    ran = subprocess.run(
+        [PROGRAM, "gpu", *words], env=environment(run_path), capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (ran.returncode, ran.stdout, ran.stderr.count("\n")) == (2, "", 1), ran.stderr
+    assert named in ran.stderr
+
+
+@pytest.mark.parametrize(
+    "version, gpu_arch, reason",
+    [
+        (None, "sm_90", "CuPy is not installed"),
+        ("11.6.0", "sm_90", "CuPy 11.6.0 is too old: 12.0 is needed"),
+        ("14.2.0", None, "no GPU"),
+        ("14.2.0", "sm_90", None),
+    ],
+)
+def test_a_framework_that_cannot_be_used_is_said(
+    version: str | None, gpu_arch: str | None, reason: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(framework, "find_version", lambda name: version)
+    cupy = Framework("CuPy", "files", ("json",), (12, 0), True, lambda directory: _Kernels())
+    assert cupy.why_not(gpu_arch) == reason
+
+
+@pytest.mark.parametrize(
+    "version, reason", [(None, "cuda.core is not installed"), ("1.1.9", "cuda.core 1.1.9 is too old: 1.2 is needed")]
+)
+def test_rows_that_need_cuda_core_say_why_they_are_not_run(
+    version: str | None, reason: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(machine, "find_version", lambda name: version)
+    skipped: list[tuple[str, str]] = []
+    options = KitOptions(seconds=1.0, processes=1, seed=1, names=_ROWS)
+    assert list(run_rows(options, skipped, lambda *_: None)) == []
+    assert skipped == [(row, reason) for row in _ROWS]
+
+
+def test_a_row_that_breaks_has_failed_and_one_that_finds_nothing_to_run_is_said(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def broken(kit: Kit) -> Found:
+        raise UnusableError("lockcache-daemon did not start")
+
+    def not_run(kit: Kit) -> Found:
+        raise NotRunError("JAX could not be used: no CPU")
+
+    made = {
+        "jax": Row("jax", "", 1, not_run, lambda arch: None),
+        "nvrtc": Row("nvrtc", "", 1, broken, lambda arch: None),
+    }
+    monkeypatch.setattr(rows, "ROWS", made)
+    skipped: list[tuple[str, str]] = []
+    [found] = run_rows(_OPTIONS, skipped, lambda *_: None)
+    assert skipped == [("jax", "JAX could not be used: no CPU")]
+    assert (found.row, found.outcome.ok) == ("nvrtc", False)
+    assert "lockcache-daemon did not start" in found.did
+
+
+def test_where_none_of_the_rows_can_be_run_is_exit_code_2_with_the_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(framework, "find_version", lambda name: None)
+    ran = CliRunner().invoke(gpu.gpu_command, ["cupy", "--out", str(tmp_path)])
+    assert isinstance(ran.exception, UnusableError)
+    assert str(ran.exception) == "gpu cannot be run here: cupy: CuPy is not installed"
+
+
+class _Kernels:
+    """In the place of a framework: of its first kernel it computes one number wrong, and its second raises."""
+
+    place = "the GPU"
+
+    def forget(self) -> None: ...
+
+    def run(self, number: int) -> list[int]:
+        if number == 1:
+            raise FileNotFoundError("it was evicted")
+        return [int(number == 0), *expected(number)[1:]]
+
+
+_FAKE = Framework("Fake", "files", (), (0, 0), True, lambda directory: _Kernels())
+
+
+def test_wrong_numbers_and_errors_of_a_framework_are_counted_and_fail_its_row() -> None:
+    used = _use_until(_Kernels(), Use(_FAKE, "", 0.2, 1), 0)
+    assert used.wrong > 0
+    assert used.raised == Counter(FileNotFoundError=used.raised["FileNotFoundError"])
+    assert _failed(used, _FAKE) == {"wrong results", "errors raised", "errors"}
+    known = Framework("Fake", "files", (), (0, 0), True, _FAKE.open, ("FileNotFoundError",))
+    assert _failed(used, known) == {"wrong results", "errors"}
+    right = Used(uses=9, place="the GPU")
+    assert _failed(right, _FAKE) == set()
+    assert _failed(right, _FAKE, final=11) == {"final over cap"}
+
+
+def _failed(used: Used, fake: Framework, final: int = 10) -> set[str]:
+    daemon = DaemonProcess("", "", 10)
+    daemon.result = {"evicted_entries": 5, "complaints": []}
+    bytes_ = {"cap": 10, "filled": 20, "peak": 12, "final": final}
+    found = running._tell(fake, Kit(_OPTIONS, "sm_90", 1.0, lambda *_: None), [used], bytes_, daemon, [])
+    assert (found.launches, found.wrong) == (used.uses, used.wrong)
+    return {check.name for check in found.outcome.checks() if not check.ok}
+
+
+class _WrongLauncher:
+    """In the place of a GPU: loads everything and computes nothing right."""
+
+    def load(self, code: Any, name: str) -> str:
+        return name
+
+    def run(self, kernel: str) -> list[int]:
+        return [0] * LAUNCHED
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize(
+    "work, phase, launches",
+    [(templates._work, 1, 12), (linking._work, 1, 3), (evicted._work, 0, 8), (timing._work, 0, 12)],
+)
+def test_what_a_gpu_computes_wrong_is_counted_at_every_launch(
+    work: Any, phase: int, launches: int, run_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(member, "Launcher", _WrongLauncher)
+    task = member.Task(work, str(run_path), "sm_90", True, 0.0, 1, None, "token")
+    alone = member.Member(task, 0)
+    work(alone, phase)
+    assert (alone.answer.counts["launches"], alone.answer.counts["wrong"]) == (launches, launches)
+    assert "computed other numbers" in alone.answer.findings[0]
+
+
+@pytest.mark.parametrize("passed, shares", [(0.0, (4.0, 4.0)), (6.0, (2.0, 2.0)), (99.0, (2.0, 2.0))])
+def test_time_that_starting_takes_is_shared_too(passed: float, shares: tuple[float, float]) -> None:
+    both = [Row(name, "", 1, _never, lambda arch: None) for name in ("one", "other")]
+    options = KitOptions(seconds=8.0, processes=1, seed=1)
+    assert _share(options, both, 0, passed) == shares[0]
+    assert _share(options, both, 1, passed if passed else 4.0) == shares[1]
+
+
+def _never(kit: Kit) -> Found:
+    raise AssertionError("it is not run")
+
+
+def test_processes_that_found_different_bytes_are_wrong() -> None:
+    crowd = Crowd(Kit(_OPTIONS, None, 1.0, lambda *_: None), 2)
+    crowd.answers = [
+        [Answer(digests={"pair 0": "a"}), Answer(digests={"pair 0": "a"})],
+        [Answer(digests={"pair 0": "b"})],
+    ]
+    assert crowd.distinct() == {"pair 0": 2}
+    assert crowd.wrong == 1
+
+
+def test_no_two_programs_of_the_kit_compute_the_same() -> None:
+    templates, pairs = make_templates(4, 1, "token"), make_pairs(3, 1, "token")
+    results = [template.expected(name) for template in templates for name in template.names]
+    results += [pair.expected() for pair in pairs]
+    results += [expected(number) for number in range(KERNELS)]
+    assert len(set(map(tuple, results))) == len(results) == 4 * 3 + 3 + KERNELS
+    assert {len(result) for result in results} == {ELEMENTS}
