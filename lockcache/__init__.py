@@ -50,7 +50,8 @@ __version__ = "0.1.0"
 
 
 # Keys are only needed by those who compile themselves; everybody else is spared the import.
-__getattr__, _ = door(__name__, {"lockcache.keys": "make_program_cache_key"})
+if not TYPE_CHECKING:
+    __getattr__, _ = door(__name__, {"lockcache.keys": "make_program_cache_key"})
 
 
 def __dir__() -> list[str]:

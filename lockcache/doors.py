@@ -2,8 +2,8 @@
 
 Keeps ``import lockcache`` small: a door that imported its modules would load the whole store for one constant. Relied
 on by every room (a subpackage whose ``__init__`` says what it is for, what it promises and which rooms it may use) and
-by :mod:`lockcache.lowlevel`. A door states its names twice, under ``TYPE_CHECKING`` for type checkers and here for
-programs; ``make layers`` fails where the two differ.
+by :mod:`lockcache.lowlevel`. Type checkers see the imports under ``TYPE_CHECKING``, not the call of :func:`door`, which
+would let any name pass; ``make layers`` fails for a name that is imported and not promised.
 """
 
 from __future__ import annotations

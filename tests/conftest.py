@@ -22,8 +22,7 @@ _CAP_SYS_ADMIN = 21
 
 # More of everything that hypothesis looks for: `make properties`, or `pytest --hypothesis-profile=nightly`.
 settings.register_profile("nightly", max_examples=2000)
-# Less: `make test` and `make quick`.
-settings.register_profile("test", max_examples=40)
+# A tenth of hypothesis's own: `make quick`.
 settings.register_profile("quick", max_examples=10)
 
 

@@ -40,7 +40,7 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
     for reports in terminalreporter.stats.values():
         for report in reports:
             if isinstance(report, pytest.TestReport):
-                folder = report.nodeid.split("/")[1]
+                folder = report.nodeid.removeprefix("tests/").partition("/")[0]
                 seconds[folder] += report.duration
                 tests[folder] += report.when == "call"
     is_rest = str(config.getoption("markexpr")).startswith("long or")

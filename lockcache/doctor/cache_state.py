@@ -15,7 +15,16 @@ from lockcache.doctor.findings import DEGRADED, GOOD, NOTE, UNUSABLE, Finding, S
 from lockcache.doctor.probe_dir import PREFIX
 from lockcache.errors import LockcacheError, PolicyError
 from lockcache.filestream.disk import FORMAT_VERSION, Owner, is_alive, parse_staged_name
-from lockcache.lowlevel import SHARDS, Layout, PolicyFile, check_directory, count_shard, find_drift, keeper_of
+from lockcache.lowlevel import (
+    SHARDS,
+    Layout,
+    PolicyFile,
+    accounted,
+    check_directory,
+    count_shard,
+    find_drift,
+    keeper_of,
+)
 from lockcache.sizes import format_size
 
 __all__ = ["accounting", "daemon", "directory", "leftovers", "policy", "safety"]
@@ -83,6 +92,9 @@ def accounting(subject: Subject) -> list[Finding]:
     layout = Layout(subject.root)
     if subject.kind != "cache" or not os.path.lexists(layout.usage):
         return []
+    if accounted(layout) is None:
+        found, means = "the page is damaged, or is not a plain file", "the cap holds only once it is made again"
+        return [Finding("accounting", DEGRADED, found, means, f"lockcache recount {shlex.quote(subject.root)}")]
     drift = find_drift(layout)
     entries = sum(count_shard(layout, shard) for shard in range(SHARDS))
     measured = {"drift_bytes": drift.bytes, "drift_shards": drift.shards, "entries": entries}

@@ -22,13 +22,14 @@ if TYPE_CHECKING:
     from lockcache.filestream.policy import *
     from lockcache.filestream.writer import *
 
-__getattr__, __dir__ = door(
-    __name__,
-    {
-        "cache": "FileStreamProgramCache",
-        "daemon_status": "keeper_of read_status",
-        "directory": "CacheDirectory is_cache",
-        "policy": "PRIORITIES Policy PolicyFile Priority",
-        "writer": "EntryWriter Written",
-    },
-)
+if not TYPE_CHECKING:
+    __getattr__, __dir__ = door(
+        __name__,
+        {
+            "cache": "FileStreamProgramCache",
+            "daemon_status": "keeper_of read_status",
+            "directory": "CacheDirectory is_cache",
+            "policy": "PRIORITIES Policy PolicyFile Priority",
+            "writer": "EntryWriter Written",
+        },
+    )

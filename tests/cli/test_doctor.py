@@ -154,6 +154,20 @@ def test_two_shards_that_are_wrong_by_as_much_are_not_taken_for_none(filled: Pat
     assert checks["accounting"]["measured"] == {"drift_bytes": 0, "drift_shards": 2, "entries": 20}
 
 
+@pytest.mark.parametrize("page", ["short", "directory", "symlink"])
+def test_an_accounting_page_that_cannot_be_read_is_not_called_true(page: str, filled: Path, tmp_path: Path) -> None:
+    usage = filled / "lockcache" / "usage"
+    usage.rename(tmp_path / "usage")
+    if page == "short":
+        usage.write_bytes(b"0123456789")
+    elif page == "directory":
+        usage.mkdir()
+    else:
+        usage.symlink_to(tmp_path / "usage")
+    _, checks = examined(filled)
+    assert checks["accounting"]["verdict"] == DEGRADED
+
+
 def test_what_a_killed_writer_left_is_told_and_what_a_living_one_has_is_not(filled: Path) -> None:
     from lockcache.filestream.disk.layout import Layout, StagedName
     from lockcache.filestream.disk.owners import myself

@@ -6,7 +6,8 @@ A room is a subpackage of a house (``lockcache.filestream``, ``lockcache_daemon`
 - an import of a module in a room from outside of it, where it should be of the room; imports that a planted fault needs
   stand in ``ignore_imports``;
 - an import of a room's own door from inside of it, which hides a circle;
-- a docstring without "Promises" and "May use", or a use that "May use" does not name;
+- a docstring without "Promises" and "May use", or a use that "May use" does not name, or that it names for nothing;
+- a door that imports a module of its room at once;
 - a name that a door promises and its module does not have in ``__all__``, or that is a module of the room too, so that
   the import system may put the module in its place; an import of a name that a door does not promise, which type
   checkers, who see all names of its modules, let pass;
@@ -73,7 +74,8 @@ class DoorsContract(Contract):
                     yield f"{module} imports {used}: import from {other}"
 
     def _names(self, graph: Any) -> Iterator[str]:
-        promised = {package: {name for _, names in _homes(package) for name in names} for package in _packages(graph)}
+        packages = {*_packages(graph), *map(str, self.doors or ())}
+        promised = {package: {name for _, names in _homes(package) for name in names} for package in packages}
         for module in (each for each in graph.modules if each.startswith("lockcache")):
             for node in ast.walk(_tree(module)):
                 if isinstance(node, ast.ImportFrom) and promised.get(str(node.module)):
@@ -98,11 +100,19 @@ class DoorsContract(Contract):
                 for imported in graph.find_modules_directly_imported_by(module)
                 if _is_in(imported, house) and imported != house
             }
-            for name in sorted(used - set(re.split(r",\s+", stated[1])) - {_within(room, house)}):
+            stated_rooms = set(re.split(r",\s+", stated[1])) - {"nothing else of the package"}
+            used -= {_within(room, house)}
+            for name in sorted(used - stated_rooms):
                 yield f'{room} uses {name}, which its "May use" does not name'
+            for name in sorted(stated_rooms - used):
+                yield f'{room} does not use {name}, which its "May use" names'
 
     def _doors(self, graph: Any) -> Iterator[str]:
         for package in [*self._rooms(graph), *self._houses(), *map(str, self.doors or ())]:
+            if any(_homes(package)) and package in self._rooms(graph):
+                eager = {used for used in graph.find_modules_directly_imported_by(package) if _is_in(used, package)}
+                for used in sorted(eager):
+                    yield f"{package} imports {used} at once: a door is lazy"
             for module, names in _homes(package):
                 missing = names - _promised_by(module)
                 if missing:

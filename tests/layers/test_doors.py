@@ -105,3 +105,16 @@ def test_a_folder_holds_no_more_than_one_can_overlook(faults):
     more = {f"cellar__of__shelf{number}": "" for number in range(13)}
     [fault] = faults(**more)
     assert fault == "lockcache_house.cellar has 15 Python files: at most 14"
+
+
+def test_a_room_that_the_docstring_names_for_nothing_is_one_too_many(faults):
+    text = GOOD["kitchen/__init__"].replace("May use: cellar.", "May use: cellar, garden.")
+    [fault] = faults(kitchen__of____init__=text)
+    assert fault == 'lockcache_house.kitchen does not use garden, which its "May use" names'
+
+
+def test_a_door_imports_nothing_of_its_room_at_once(faults):
+    [fault] = faults(
+        cellar__of____init__=GOOD["cellar/__init__"] + "\n        from lockcache_house.cellar import shelf\n"
+    )
+    assert fault == "lockcache_house.cellar imports lockcache_house.cellar.shelf at once: a door is lazy"

@@ -51,7 +51,11 @@ def test_every_part_runs_and_leaves_its_files_and_a_failed_one_fails_it_all(
     for part in ("bugs", "all"):
         (left / f"{part}.html").write_text("<title>ok: yesterday</title>")
     # Nothing of the make that runs these tests: its flags and variables (ARGS, WORKERS) are not for this one.
-    given = {name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "MFLAGS", *SETTABLE))}
+    given = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("MAKE", "MFLAGS")) and name not in SETTABLE
+    }
     command = ["make", "stress", f"BIN={tmp_path}", "STAMP=stamp", "STRESS_SECONDS=7"]
     ran = subprocess.run(command, cwd=tmp_path, env=given, capture_output=True, text=True, timeout=100, check=False)
     assert ran.returncode == code, ran.stdout + ran.stderr

@@ -40,3 +40,22 @@ def test_a_door_says_which_name_it_does_not_have():
     assert "LockcacheError" in names()
     with pytest.raises(AttributeError, match="'lockcache' has no attribute 'nothing'"):
         find("nothing")
+
+
+def test_importing_lockcache_loads_only_what_a_program_that_caches_needs():
+    program = "import sys, lockcache; print(*sorted(name for name in sys.modules if name.startswith('lockcache.')))"
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    loaded = set(ran.stdout.split())
+    assert "lockcache.filestream.entry.reader" in loaded
+    others = {
+        "entry.describe",
+        "entry.verdict",
+        "accounting.measure",
+        "repair.verify",
+        "eviction.select",
+        "daemon_status",
+    }
+    assert not loaded & {f"lockcache.filestream.{other}" for other in others}
+    assert not loaded & {
+        f"lockcache.{other}" for other in ("archive", "cli", "cuda", "doctor", "keys", "lowlevel", "sizes")
+    }

@@ -15,10 +15,11 @@ if TYPE_CHECKING:
     from lockcache_daemon.budgets.dry_run import *
     from lockcache_daemon.budgets.shared import *
 
-__getattr__, __dir__ = door(
-    __name__,
-    {
-        "dry_run": "rehearse_all",
-        "shared": "SharedBudgets",
-    },
-)
+if not TYPE_CHECKING:
+    __getattr__, __dir__ = door(
+        __name__,
+        {
+            "dry_run": "rehearse_all",
+            "shared": "SharedBudgets",
+        },
+    )

@@ -16,10 +16,11 @@ if TYPE_CHECKING:
     from lockcache_daemon.keeper.keeper import *
     from lockcache_daemon.keeper.standby import *
 
-__getattr__, __dir__ = door(
-    __name__,
-    {
-        "keeper": "Keeper",
-        "standby": "LOOK_SECONDS",
-    },
-)
+if not TYPE_CHECKING:
+    __getattr__, __dir__ = door(
+        __name__,
+        {
+            "keeper": "Keeper",
+            "standby": "LOOK_SECONDS",
+        },
+    )

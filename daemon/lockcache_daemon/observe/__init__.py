@@ -20,15 +20,16 @@ if TYPE_CHECKING:
     from lockcache_daemon.observe.state import *
     from lockcache_daemon.observe.top_entries import *
 
-__getattr__, __dir__ = door(
-    __name__,
-    {
-        "http_server": "WebServer",
-        "log": "LogToReport Report Summary Sweep describe readable",
-        "metrics": "Metrics",
-        "metrics_file": "MetricsFile",
-        "repairs": "Repairs Tidings",
-        "state": "Board Limits shown",
-        "top_entries": "Standouts in_shards in_walks",
-    },
-)
+if not TYPE_CHECKING:
+    __getattr__, __dir__ = door(
+        __name__,
+        {
+            "http_server": "WebServer",
+            "log": "LogToReport Report Summary Sweep describe readable",
+            "metrics": "Metrics",
+            "metrics_file": "MetricsFile",
+            "repairs": "Repairs Tidings",
+            "state": "Board Limits shown",
+            "top_entries": "Standouts in_shards in_walks",
+        },
+    )

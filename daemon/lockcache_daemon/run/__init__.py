@@ -15,9 +15,10 @@ from lockcache.doors import door
 if TYPE_CHECKING:
     from lockcache_daemon.run.program import *
 
-__getattr__, __dir__ = door(
-    __name__,
-    {
-        "program": "Request carry_out",
-    },
-)
+if not TYPE_CHECKING:
+    __getattr__, __dir__ = door(
+        __name__,
+        {
+            "program": "Request carry_out",
+        },
+    )

@@ -14,9 +14,10 @@ from lockcache.doors import door
 if TYPE_CHECKING:
     from lockcache_daemon.scrub.part import *
 
-__getattr__, __dir__ = door(
-    __name__,
-    {
-        "part": "make_scrubber scrub_once",
-    },
-)
+if not TYPE_CHECKING:
+    __getattr__, __dir__ = door(
+        __name__,
+        {
+            "part": "make_scrubber scrub_once",
+        },
+    )

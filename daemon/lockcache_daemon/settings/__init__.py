@@ -17,12 +17,13 @@ if TYPE_CHECKING:
     from lockcache_daemon.settings.sources import *
     from lockcache_daemon.settings.values import *
 
-__getattr__, __dir__ = door(
-    __name__,
-    {
-        "model": "DirectorySettings Settings",
-        "rules": "Bite Rules Watermarks rules_for",
-        "sources": "SettingsError Sources variable_of",
-        "values": "Address AddressError Free Setting listen",
-    },
-)
+if not TYPE_CHECKING:
+    __getattr__, __dir__ = door(
+        __name__,
+        {
+            "model": "DirectorySettings Settings",
+            "rules": "Bite Rules Watermarks rules_for",
+            "sources": "SettingsError Sources variable_of",
+            "values": "Address AddressError Free Setting listen",
+        },
+    )

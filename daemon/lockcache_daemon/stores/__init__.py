@@ -18,13 +18,14 @@ if TYPE_CHECKING:
     from lockcache_daemon.stores.views import *
     from lockcache_daemon.stores.walked import *
 
-__getattr__, __dir__ = door(
-    __name__,
-    {
-        "layouts": "choose_layout store_of view",
-        "protocol": "Kept MakePart OpenStore Opening Part Step Store Telling",
-        "sharded": "ShardStore open_shards",
-        "views": "View view_lockcache",
-        "walked": "WalkedStore",
-    },
-)
+if not TYPE_CHECKING:
+    __getattr__, __dir__ = door(
+        __name__,
+        {
+            "layouts": "choose_layout store_of view",
+            "protocol": "Kept MakePart OpenStore Opening Part Step Store Telling",
+            "sharded": "ShardStore open_shards",
+            "views": "View view_lockcache",
+            "walked": "WalkedStore",
+        },
+    )

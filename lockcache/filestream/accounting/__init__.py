@@ -18,15 +18,16 @@ if TYPE_CHECKING:
     from lockcache.filestream.accounting.scan import *
     from lockcache.filestream.accounting.usage import *
 
-__getattr__, __dir__ = door(
-    __name__,
-    {
-        "counters": "Counters CountersReport read_counters report_at_end",
-        "measure": "Drift Spread accounted find_drift measured spread staged",
-        "scan": (
-            "ANY_TIME_NS Found bytes_beside count_shard measure_shard quarantined_files scan_records scan_shard "
-            "staged_files"
-        ),
-        "usage": "Slot UsagePage encode_page total_of",
-    },
-)
+if not TYPE_CHECKING:
+    __getattr__, __dir__ = door(
+        __name__,
+        {
+            "counters": "Counters CountersReport read_counters report_at_end",
+            "measure": "Drift Spread accounted find_drift measured spread staged",
+            "scan": (
+                "ANY_TIME_NS Found bytes_beside count_shard measure_shard quarantined_files scan_records scan_shard "
+                "staged_files"
+            ),
+            "usage": "Slot UsagePage encode_page total_of",
+        },
+    )

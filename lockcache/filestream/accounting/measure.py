@@ -53,7 +53,10 @@ def accounted(layout: Layout) -> list[Slot] | None:
 
 
 def measured(layout: Layout, after_shard: Callable[[], object] = lambda: None) -> list[Slot]:
-    """Returns what the disk holds of each shard, by measuring it: 3 s for a million entries."""
+    """Returns what the disk holds of each shard, by measuring it: 3 s for a million entries.
+
+    A write that is published meanwhile may count twice, as staged and as an entry.
+    """
     slots, beside = [], bytes_beside(layout)
     for shard in range(SHARDS):
         slots.append(measure_shard(layout, shard, beside[shard]))

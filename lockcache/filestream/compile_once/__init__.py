@@ -16,10 +16,11 @@ if TYPE_CHECKING:
     from lockcache.filestream.compile_once.lease import *
     from lockcache.filestream.compile_once.turns import *
 
-__getattr__, __dir__ = door(
-    __name__,
-    {
-        "lease": "reap_lease",
-        "turns": "CompileOnce ImplicitTurns Turn",
-    },
-)
+if not TYPE_CHECKING:
+    __getattr__, __dir__ = door(
+        __name__,
+        {
+            "lease": "reap_lease",
+            "turns": "CompileOnce ImplicitTurns Turn",
+        },
+    )

@@ -22,24 +22,25 @@ if TYPE_CHECKING:
     from lockcache.filestream.disk.permissions import *
     from lockcache.filestream.disk.recency import *
 
-__getattr__, __dir__ = door(
-    __name__,
-    {
-        "files": "naming parse_json read_json read_small replace_file write_all",
-        "folders": (
-            "PlantedFolderError is_shared make_folder make_private_folder open_folder open_or_create "
-            "refuse_symlink share_file"
-        ),
-        "layout": (
-            "FORMAT_VERSION Layout QuarantinedName SHARDS StagedName entry_name is_entry_file "
-            "parse_quarantined_name parse_staged_name"
-        ),
-        "locks": "ProcessLock ShardLocks",
-        "mounts": "Mount mount_of",
-        "owners": "Owner is_alive myself next_serial",
-        "permissions": (
-            "PRIVATE Sharing check_directory check_folders check_format check_root make_shared_root resolve_sharing"
-        ),
-        "recency": "ReadRecency Recency last_use_ns",
-    },
-)
+if not TYPE_CHECKING:
+    __getattr__, __dir__ = door(
+        __name__,
+        {
+            "files": "naming parse_json read_json read_small replace_file write_all",
+            "folders": (
+                "PlantedFolderError is_shared make_folder make_private_folder open_folder open_or_create "
+                "refuse_symlink share_file"
+            ),
+            "layout": (
+                "FORMAT_VERSION Layout QuarantinedName SHARDS StagedName entry_name is_entry_file "
+                "parse_quarantined_name parse_staged_name"
+            ),
+            "locks": "ProcessLock ShardLocks",
+            "mounts": "Mount mount_of",
+            "owners": "Owner is_alive myself next_serial",
+            "permissions": (
+                "PRIVATE Sharing check_directory check_folders check_format check_root make_shared_root resolve_sharing"
+            ),
+            "recency": "ReadRecency Recency last_use_ns",
+        },
+    )

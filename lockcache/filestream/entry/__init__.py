@@ -22,16 +22,17 @@ if TYPE_CHECKING:
     from lockcache.filestream.entry.staging import *
     from lockcache.filestream.entry.verdict import *
 
-__getattr__, __dir__ = door(
-    __name__,
-    {
-        "codec": "HEAD_BYTES Record XATTR is_understood is_whole pack unpack",
-        "cost": "Prices",
-        "describe": "Described Read Statement describe_entry find_entry find_names read_entry read_statement",
-        "reader": "EntryReader GuardedReader Loader",
-        "removal": "remove_entry remove_locked",
-        "signing": "KeyRing encode_key is_signed load_keys make_reader new_key read_key_file",
-        "staging": "AttributeRefusedError RecordPlacement StagedEntry",
-        "verdict": "WRONG digest_payload is_of_another_version judge_entry needs_payload read_records",
-    },
-)
+if not TYPE_CHECKING:
+    __getattr__, __dir__ = door(
+        __name__,
+        {
+            "codec": "HEAD_BYTES Record XATTR is_understood is_whole pack unpack",
+            "cost": "Prices",
+            "describe": "Described Read Statement describe_entry find_entry find_names read_entry read_statement",
+            "reader": "EntryReader GuardedReader Loader",
+            "removal": "remove_entry remove_locked",
+            "signing": "KeyRing encode_key is_signed load_keys make_reader new_key read_key_file",
+            "staging": "AttributeRefusedError RecordPlacement StagedEntry",
+            "verdict": "WRONG digest_payload is_of_another_version judge_entry needs_payload read_records",
+        },
+    )

@@ -18,12 +18,13 @@ if TYPE_CHECKING:
     from lockcache.filestream.eviction.remove import *
     from lockcache.filestream.eviction.select import *
 
-__getattr__, __dir__ = door(
-    __name__,
-    {
-        "choose": "Goal Need choose_by_priority choose_victims first_enough",
-        "evict": "all_entries choose_of_all evict_to_limit need_of_writer sweep",
-        "remove": "Evicted remove_victims",
-        "select": "Selection UNKNOWN choose_selected evict_selected select_entries",
-    },
-)
+if not TYPE_CHECKING:
+    __getattr__, __dir__ = door(
+        __name__,
+        {
+            "choose": "Goal Need choose_by_priority choose_victims first_enough",
+            "evict": "all_entries choose_of_all evict_to_limit need_of_writer sweep",
+            "remove": "Evicted remove_victims",
+            "select": "Selection UNKNOWN choose_selected evict_selected select_entries",
+        },
+    )

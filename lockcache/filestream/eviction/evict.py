@@ -94,7 +94,7 @@ def need_of_writer(needed_bytes: int, sample_entries: int) -> Need:
 def sweep(
     directory: CacheDirectory, goal: Goal, should_stop: Callable[[], bool], priority: Priority = "lru"
 ) -> Evicted:
-    """As :func:`evict`, but of all entries, however many there are, and no batch: for the daemon, who has the time.
+    """As :func:`evict_to_limit`, but of all entries, however many there are, and no batch: for the daemon.
 
     ``should_stop`` is asked between shards while looking and between lock holds while removing; after it said so once
     it must go on saying so. What was removed by then is accounted for like all else.

@@ -17,11 +17,12 @@ if TYPE_CHECKING:
     from lockcache.filestream.repair.recount import *
     from lockcache.filestream.repair.verify import *
 
-__getattr__, __dir__ = door(
-    __name__,
-    {
-        "quarantine": "empty_quarantine measure_quarantine trim_quarantine",
-        "recount": "Repair reap recount_all recount_drifted recount_shard",
-        "verify": "CORRUPT PASSED_OVER UNREADABLE UNVERIFIED Verdict WHOLE entry_names verify_in_steps",
-    },
-)
+if not TYPE_CHECKING:
+    __getattr__, __dir__ = door(
+        __name__,
+        {
+            "quarantine": "empty_quarantine measure_quarantine trim_quarantine",
+            "recount": "Repair reap recount_all recount_drifted recount_shard",
+            "verify": "CORRUPT PASSED_OVER UNREADABLE UNVERIFIED Verdict WHOLE entry_names verify_in_steps",
+        },
+    )

@@ -18,13 +18,14 @@ if TYPE_CHECKING:
     from lockcache_stress.bench.measurements import *
     from lockcache_stress.bench.outcome import *
 
-__getattr__, __dir__ = door(
-    __name__,
-    {
-        "base": "Line",
-        "daemon": "why_no_daemon",
-        "machine": "describe_machine",
-        "measurements": "CURVES MEASUREMENTS run_bench",
-        "outcome": "BenchOutcome",
-    },
-)
+if not TYPE_CHECKING:
+    __getattr__, __dir__ = door(
+        __name__,
+        {
+            "base": "Line",
+            "daemon": "why_no_daemon",
+            "machine": "describe_machine",
+            "measurements": "CURVES MEASUREMENTS run_bench",
+            "outcome": "BenchOutcome",
+        },
+    )

@@ -58,7 +58,7 @@ class Line:
 
 
 class Attending(Protocol):
-    """What puts daemons on directories, see :mod:`.attending`."""
+    """What puts daemons on directories, see :mod:`.daemon_beside`."""
 
     def attend(self, path: str, max_size_bytes: int | None) -> None: ...
     def attending(self, path: str, max_size_bytes: int | None) -> AbstractContextManager[None]: ...

@@ -6,9 +6,8 @@ import os
 import platform
 from importlib import metadata
 
-from lockcache.filestream.disk import mount_of
-
 from lockcache import __version__
+from lockcache.filestream.disk import mount_of
 
 __all__ = ["describe_machine"]
 

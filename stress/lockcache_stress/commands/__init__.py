@@ -14,9 +14,10 @@ from lockcache.doors import door
 if TYPE_CHECKING:
     from lockcache_stress.commands.scenarios import *
 
-__getattr__, __dir__ = door(
-    __name__,
-    {
-        "scenarios": "run_command_line",
-    },
-)
+if not TYPE_CHECKING:
+    __getattr__, __dir__ = door(
+        __name__,
+        {
+            "scenarios": "run_command_line",
+        },
+    )

@@ -17,11 +17,12 @@ if TYPE_CHECKING:
     from lockcache_stress.experiments.file_systems import *
     from lockcache_stress.experiments.power_cut import *
 
-__getattr__, __dir__ = door(
-    __name__,
-    {
-        "bugs": "Proven prove",
-        "file_systems": "FILE_SYSTEMS Tried try_on",
-        "power_cut": "Cut KINDS cut_once why_no_power_cut",
-    },
-)
+if not TYPE_CHECKING:
+    __getattr__, __dir__ = door(
+        __name__,
+        {
+            "bugs": "Proven prove",
+            "file_systems": "FILE_SYSTEMS Tried try_on",
+            "power_cut": "Cut KINDS cut_once why_no_power_cut",
+        },
+    )

@@ -18,13 +18,14 @@ if TYPE_CHECKING:
     from lockcache_stress.gpu.nvrtc import *
     from lockcache_stress.gpu.programs import *
 
-__getattr__, __dir__ = door(
-    __name__,
-    {
-        "kernels": "Kernel Slot make_slots",
-        "launch": "Launcher find_arch link_cubin",
-        "machine": "NOT_INSTALLED describe_gpu describe_versions find_version is_older why_no_cuda_core",
-        "nvrtc": "References compile_cubin compile_references has_nvrtc program_key supported_archs",
-        "programs": "Pair Template compile_uncached make_pairs make_templates program_options",
-    },
-)
+if not TYPE_CHECKING:
+    __getattr__, __dir__ = door(
+        __name__,
+        {
+            "kernels": "Kernel Slot make_slots",
+            "launch": "Launcher find_arch link_cubin",
+            "machine": "NOT_INSTALLED describe_gpu describe_versions find_version is_older why_no_cuda_core",
+            "nvrtc": "References compile_cubin compile_references has_nvrtc program_key supported_archs",
+            "programs": "Pair Template compile_uncached make_pairs make_templates program_options",
+        },
+    )

@@ -26,17 +26,18 @@ if TYPE_CHECKING:
     from lockcache_stress.judge.timeline import *
     from lockcache_stress.judge.values import *
 
-__getattr__, __dir__ = door(
-    __name__,
-    {
-        "histories": "Judged judge_histories",
-        "operations": "load_histories",
-        "reads": "ByteJudge Judge ProgramJudge Verdict is_stamped stamp_metadata",
-        "recorded_daemon": "recorded_command",
-        "recording": "History",
-        "register": "Register Snapshot Stamp",
-        "tenures": "Life TenureVerdict judge_tenures",
-        "timeline": "as_html as_svg as_text explain",
-        "values": "SMALLEST_BYTES make_value parse_value",
-    },
-)
+if not TYPE_CHECKING:
+    __getattr__, __dir__ = door(
+        __name__,
+        {
+            "histories": "Judged judge_histories",
+            "operations": "load_histories",
+            "reads": "ByteJudge Judge ProgramJudge Verdict is_stamped stamp_metadata",
+            "recorded_daemon": "recorded_command",
+            "recording": "History",
+            "register": "Register Snapshot Stamp",
+            "tenures": "Life TenureVerdict judge_tenures",
+            "timeline": "as_html as_svg as_text explain",
+            "values": "SMALLEST_BYTES make_value parse_value",
+        },
+    )

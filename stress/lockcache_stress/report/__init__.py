@@ -19,13 +19,14 @@ if TYPE_CHECKING:
     from lockcache_stress.report.terminal import *
     from lockcache_stress.report.written import *
 
-__getattr__, __dir__ = door(
-    __name__,
-    {
-        "files": "Files",
-        "finish": "Finished finish_all finish_one finishing leave replay_line",
-        "tables": "Grid GridRow Tabled",
-        "terminal": "print_bench print_json print_tabled showing",
-        "written": "Ran Written",
-    },
-)
+if not TYPE_CHECKING:
+    __getattr__, __dir__ = door(
+        __name__,
+        {
+            "files": "Files",
+            "finish": "Finished finish_all finish_one finishing leave replay_line",
+            "tables": "Grid GridRow Tabled",
+            "terminal": "print_bench print_json print_tabled showing",
+            "written": "Ran Written",
+        },
+    )

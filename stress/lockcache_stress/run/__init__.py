@@ -22,17 +22,18 @@ if TYPE_CHECKING:
     from lockcache_stress.run.session import *
     from lockcache_stress.run.worker import *
 
-__getattr__, __dir__ = door(
-    __name__,
-    {
-        "daemons": "DaemonProcess find_daemon",
-        "group": "Group start_process wait_for_gate",
-        "latency": "Latencies",
-        "mpi_workers": "why_no_mpi",
-        "outcome": "Check Outcome Told",
-        "rounds": "Show",
-        "sampler": "Peaks bytes_on_disk is_stopped tree_bytes",
-        "session": "Options run_bytes run_nvrtc",
-        "worker": "Worker",
-    },
-)
+if not TYPE_CHECKING:
+    __getattr__, __dir__ = door(
+        __name__,
+        {
+            "daemons": "DaemonProcess find_daemon",
+            "group": "Group start_process wait_for_gate",
+            "latency": "Latencies",
+            "mpi_workers": "why_no_mpi",
+            "outcome": "Check Outcome Told",
+            "rounds": "Show",
+            "sampler": "Peaks bytes_on_disk is_stopped tree_bytes",
+            "session": "Options run_bytes run_nvrtc",
+            "worker": "Worker",
+        },
+    )

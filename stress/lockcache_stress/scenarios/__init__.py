@@ -14,9 +14,10 @@ from lockcache.doors import door
 if TYPE_CHECKING:
     from lockcache_stress.scenarios.registry import *
 
-__getattr__, __dir__ = door(
-    __name__,
-    {
-        "registry": "BIG_VALUES BYTE_SCENARIOS KILL NVRTC_STEP TROUBLE_SCENARIOS",
-    },
-)
+if not TYPE_CHECKING:
+    __getattr__, __dir__ = door(
+        __name__,
+        {
+            "registry": "BIG_VALUES BYTE_SCENARIOS KILL NVRTC_STEP TROUBLE_SCENARIOS",
+        },
+    )

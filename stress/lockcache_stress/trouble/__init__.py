@@ -18,13 +18,14 @@ if TYPE_CHECKING:
     from lockcache_stress.trouble.workspace import *
     from lockcache_stress.trouble.wrong_cache import *
 
-__getattr__, __dir__ = door(
-    __name__,
-    {
-        "failing_disk": "control_of mount_failing_disk why_no_failing_disk",
-        "library_bugs": "BUGS Bug plant_bug",
-        "mounts": "copy_sparse mounted_image needs_mounts quota read_only_view run_quietly small_disk view_of",
-        "workspace": "Workspace can_mount mounted_tmpfs open_workspace",
-        "wrong_cache": "FAULTS HERD_FAULTS plant plant_in_herd",
-    },
-)
+if not TYPE_CHECKING:
+    __getattr__, __dir__ = door(
+        __name__,
+        {
+            "failing_disk": "control_of mount_failing_disk why_no_failing_disk",
+            "library_bugs": "BUGS Bug plant_bug",
+            "mounts": "copy_sparse mounted_image needs_mounts quota read_only_view run_quietly small_disk view_of",
+            "workspace": "Workspace can_mount mounted_tmpfs open_workspace",
+            "wrong_cache": "FAULTS HERD_FAULTS plant plant_in_herd",
+        },
+    )

@@ -4,7 +4,7 @@
 ``frameworks`` those that use a framework's own cache. Promises that no process, directory or daemon is left when a row
 ends, and that what a row could not do is said in its line.
 
-May use: errors, experiments.gpu_kit.frameworks, experiments.herd, gpu, processes, run, scenarios, trouble.
+May use: gpu, processes, run, scenarios, trouble.
 """
 
 from __future__ import annotations
@@ -17,10 +17,11 @@ if TYPE_CHECKING:
     from lockcache_stress.experiments.gpu_kit.plan import *
     from lockcache_stress.experiments.gpu_kit.rows import *
 
-__getattr__, __dir__ = door(
-    __name__,
-    {
-        "plan": "Found KitOptions",
-        "rows": "ROWS run_rows",
-    },
-)
+if not TYPE_CHECKING:
+    __getattr__, __dir__ = door(
+        __name__,
+        {
+            "plan": "Found KitOptions",
+            "rows": "ROWS run_rows",
+        },
+    )

@@ -17,11 +17,12 @@ if TYPE_CHECKING:
     from lockcache_stress.experiments.herd.plan import *
     from lockcache_stress.experiments.herd.running import *
 
-__getattr__, __dir__ = door(
-    __name__,
-    {
-        "outcome": "HerdOutcome",
-        "plan": "HerdOptions",
-        "running": "run_herd",
-    },
-)
+if not TYPE_CHECKING:
+    __getattr__, __dir__ = door(
+        __name__,
+        {
+            "outcome": "HerdOutcome",
+            "plan": "HerdOptions",
+            "running": "run_herd",
+        },
+    )

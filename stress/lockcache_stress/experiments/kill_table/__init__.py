@@ -16,10 +16,11 @@ if TYPE_CHECKING:
     from lockcache_stress.experiments.kill_table.actions import *
     from lockcache_stress.experiments.kill_table.table import *
 
-__getattr__, __dir__ = door(
-    __name__,
-    {
-        "actions": "ACTIONS OTHERS",
-        "table": "Row as_markdown make_rows",
-    },
-)
+if not TYPE_CHECKING:
+    __getattr__, __dir__ = door(
+        __name__,
+        {
+            "actions": "ACTIONS OTHERS",
+            "table": "Row as_markdown make_rows",
+        },
+    )

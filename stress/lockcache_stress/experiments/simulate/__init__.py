@@ -16,11 +16,12 @@ if TYPE_CHECKING:
     from lockcache_stress.experiments.simulate.replaying import *
     from lockcache_stress.experiments.simulate.trace import *
 
-__getattr__, __dir__ = door(
-    __name__,
-    {
-        "programs": "Program load_programs measure_programs save_programs",
-        "replaying": "replay upper_bound",
-        "trace": "Request load_trace make_trace save_trace",
-    },
-)
+if not TYPE_CHECKING:
+    __getattr__, __dir__ = door(
+        __name__,
+        {
+            "programs": "Program load_programs measure_programs save_programs",
+            "replaying": "replay upper_bound",
+            "trace": "Request load_trace make_trace save_trace",
+        },
+    )

@@ -3,7 +3,7 @@
 Each framework is imported only in the processes that use it. Promises that a framework which is missing or too old is
 said, and is not a failure.
 
-May use: experiments.gpu_kit, gpu, processes, run, trouble, zipf.
+May use: gpu, processes, run, trouble, zipf.
 """
 
 from __future__ import annotations
@@ -16,10 +16,11 @@ if TYPE_CHECKING:
     from lockcache_stress.experiments.gpu_kit.frameworks.framework import *
     from lockcache_stress.experiments.gpu_kit.frameworks.running import *
 
-__getattr__, __dir__ = door(
-    __name__,
-    {
-        "framework": "Framework",
-        "running": "FRAMEWORKS run_framework",
-    },
-)
+if not TYPE_CHECKING:
+    __getattr__, __dir__ = door(
+        __name__,
+        {
+            "framework": "Framework",
+            "running": "FRAMEWORKS run_framework",
+        },
+    )
