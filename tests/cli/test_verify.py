@@ -162,6 +162,7 @@ def _write(path: str, done: Any) -> None:
             cache[key] = key * 700
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("options", [(), ("--repair",)], ids=["looking", "repairing"])
 def test_beside_running_writers_nothing_is_found_that_is_not_there(filled: Path, options: tuple[str, ...]) -> None:
     import multiprocessing

@@ -209,6 +209,7 @@ def _herd(path: str) -> int:
     return cache.stats().puts
 
 
+@pytest.mark.long
 def test_a_cold_herd_compiles_each_template_once(cache_path: Path) -> None:
     assert sum(run_all("spawn", _herd, [(str(cache_path),)] * 8)) == 8
 

@@ -177,6 +177,7 @@ def test_an_operators_change_of_the_cap_is_obeyed(cache_path: Path, keep: Callab
 # ---- processes -------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_readers_get_whole_entries_while_writers_write_and_the_daemon_evicts(cache_path: Path) -> None:
     store(cache_path, range(1))
     with RunningDaemon("--max-size", CAP, cache_path) as daemon:

@@ -11,6 +11,7 @@ from lockcache_stress.scenarios.takeover import SCENARIO
 from tests.thinning import all_but
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", all_but([1], [1, 2]))
 def test_two_daemons_never_keep_a_directory_at_once_however_they_die(tmp_path: Path, seed: int) -> None:
     options = Options(3, 8.0, SCENARIO.max_size_bytes, seed, str(tmp_path / "cache"))

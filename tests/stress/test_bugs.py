@@ -11,7 +11,7 @@ from tests.stress.support import stress, stress_json
 from tests.thinning import all_but
 
 
-@pytest.mark.parametrize("name", all_but(["record-apart", "no-lock-in-publish"], BUGS))
+@pytest.mark.parametrize("name", all_but(["no-lock-in-publish"], BUGS))
 def test_a_bug_in_the_library_is_found_as_what_it_is(name: str, run_path: Path) -> None:
     (report,) = stress_json("bugs", name, "--seconds", "4", run_path=run_path)
     assert report["found"]

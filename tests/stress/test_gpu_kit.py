@@ -54,6 +54,7 @@ def by_name(report: dict[str, Any]) -> dict[str, Any]:
     return {row["row"]: row for row in report["rows"]}
 
 
+@pytest.mark.long
 @pytest.mark.cuda
 def test_without_a_gpu_all_but_the_launches_is_done_from_a_checkout(run_path: Path) -> None:
     report = run_kit(
@@ -76,6 +77,7 @@ def test_without_a_gpu_all_but_the_launches_is_done_from_a_checkout(run_path: Pa
     assert {str(suite.get("name")).partition(":")[0] for suite in document} == {*_ROWS, *_FRAMEWORKS}
 
 
+@pytest.mark.long
 @pytest.mark.cuda
 @pytest.mark.parametrize(
     "row, fault, failed",

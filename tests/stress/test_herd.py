@@ -57,6 +57,7 @@ def test_without_the_cache_every_process_compiles_every_kernel(run_path: Path) -
     assert report["replay"] == ["lockcache-stress", *words]
 
 
+@pytest.mark.long
 @pytest.mark.cuda
 @pytest.mark.parametrize(
     "fault, expected",

@@ -73,6 +73,7 @@ def test_the_page_needs_nothing_beside_it_and_has_both_plots_in_the_reader_s_col
     assert "url(#" not in re.sub(r"url\(#plot-0-[01]-", "", text)
 
 
+@pytest.mark.long
 def test_a_planted_bug_is_a_failure_with_its_message_and_a_drawn_history(run_path: Path) -> None:
     words = ("same-key", "--processes", "4", "--seconds", "1.5", "--plant", "stale")
     printed, page, document = run_with_files(run_path, *words, code=1)
