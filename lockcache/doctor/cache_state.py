@@ -93,7 +93,7 @@ def accounting(subject: Subject) -> list[Finding]:
     if subject.kind != "cache" or not os.path.lexists(layout.usage):
         return []
     if accounted(layout) is None:
-        found, means = "the page is damaged, or is not a plain file", "the cap holds only once it is made again"
+        found, means = "the page cannot be read, or is damaged", "the cap holds only once it can be read again"
         return [Finding("accounting", DEGRADED, found, means, f"lockcache recount {shlex.quote(subject.root)}")]
     drift = find_drift(layout)
     entries = sum(count_shard(layout, shard) for shard in range(SHARDS))
