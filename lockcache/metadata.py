@@ -15,10 +15,15 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-__all__ = ["COMPILE_COST", "decode", "encode"]
+__all__ = ["COMPILE_COST", "FIELDS", "decode", "encode"]
 
 #: Nanoseconds that the compilation took. The one item with a place of its own in the record's fixed head.
 COMPILE_COST = "compile_cost_ns"
+
+#: Names that may stand beside the mapping in a record, so that versions which know them and versions which do not read
+#: each other's entries: the key's namespace, a label for people, what the key was made of, and names and lengths of the
+#: files that make up the payload.
+FIELDS = ("namespace", "label", "parts", "files")
 
 # A JSON object always carries one of these as its only member, so a user's own mapping can never be mistaken for one.
 _BYTES, _TUPLE, _MAPPING = "b", "t", "m"
@@ -44,11 +49,17 @@ def encode(metadata: Mapping[str, Any]) -> bytes:
 
 
 def decode(blob: bytes) -> dict[str, Any]:
-    """The mapping that :func:`encode` was given. Raises :class:`ValueError` for anything else."""
+    """The mapping that :func:`encode` was given. Raises :class:`ValueError` for anything else.
+
+    What may stand beside it in a record, :data:`FIELDS`, is passed over.
+    """
     if not blob:
         return {}
     try:
-        value = _untag(json.loads(blob))
+        tagged = json.loads(blob)
+        if isinstance(tagged, dict):
+            tagged = {tag: inner for tag, inner in tagged.items() if tag not in FIELDS}
+        value = _untag(tagged)
     except (KeyError, TypeError, RecursionError) as error:
         raise ValueError(f"not encoded metadata: {error}") from error
     if not isinstance(value, dict):

@@ -14,11 +14,13 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from lockcache.filestream.disk import space
 from tests.durations import pytest_terminal_summary
 
 __all__ = ["pytest_terminal_summary"]
 
 _CAP_SYS_ADMIN = 21
+_REAL = space._space_on
 
 # More of everything that hypothesis looks for: `make properties`, or `pytest --hypothesis-profile=nightly`.
 settings.register_profile("nightly", max_examples=2000)
@@ -53,6 +55,24 @@ def _may_mount() -> bool:
     # In a container root is often without the capability that it takes.
     [effective] = [line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("CapEff:")]
     return bool(int(effective.split()[1], 16) >> _CAP_SYS_ADMIN & 1)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _blocks_of_a_byte() -> Iterator[None]:
+    """Have directories that tests make in this process count in bytes, so that tests can state sums that one can read.
+
+    What they state holds for every process that uses them. Tests of the space on a disk ask for :func:`real_blocks`,
+    and what other processes make counts in blocks anyway.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(space, "_space_on", lambda mount, fragment_bytes: space.Space(1))
+        yield
+
+
+@pytest.fixture
+def real_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have directories count as their file system does."""
+    monkeypatch.setattr(space, "_space_on", _REAL)
 
 
 @pytest.fixture

@@ -132,7 +132,7 @@ class _Unpacking:
         if member.size_bytes > self._acceptance.largest_entry_bytes:
             done.refused += 1
             return self._tell(member, f"{member.size_bytes} bytes; accepted: {self._acceptance.largest_entry_bytes}")
-        limit_bytes = self._directory.policy.current().entries_limit_bytes
+        limit_bytes = self._directory.limit_bytes()
         if limit_bytes is not None and member.size_bytes > limit_bytes:
             done.dropped += 1
             return self._tell(

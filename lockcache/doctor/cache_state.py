@@ -120,7 +120,7 @@ def leftovers(subject: Subject) -> list[Finding]:
     staged_bytes, dead = 0, 0
     for file in _listdir(layout.tmp):
         staged = parse_staged_name(file)
-        if staged is not None and is_alive(Owner(staged.host, staged.pid, staged.start_seconds)) is False:
+        if staged is not None and is_alive(Owner(staged.host, staged.pid, staged.start_ticks)) is False:
             dead += 1
             staged_bytes += staged.size_bytes
     ours = [file for file in _listdir(layout.own) if file.startswith(PREFIX)]

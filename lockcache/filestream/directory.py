@@ -29,7 +29,6 @@ from typing import Final
 
 from lockcache.filestream.accounting import Slot, UsagePage, encode_page, measure_shard
 from lockcache.filestream.disk import (
-    FORMAT_VERSION,
     PRIVATE,
     SHARDS,
     Layout,
@@ -37,16 +36,21 @@ from lockcache.filestream.disk import (
     Recency,
     ShardLocks,
     Sharing,
+    Space,
     check_directory,
     check_folders,
     check_format,
     check_root,
+    encode_format,
     is_shared,
     make_folder,
     make_shared_root,
+    probe_space,
     refuse_symlink,
     replace_file,
     resolve_sharing,
+    space_of,
+    stated_space,
 )
 from lockcache.filestream.policy import PolicyFile
 from lockcache.fork import after_fork_in_child
@@ -123,6 +127,20 @@ class CacheDirectory:
                 raise
             return None
 
+    @property
+    def space(self) -> Space:
+        """How files and folders count here. Raises :class:`OSError`."""
+        return space_of(self.layout)
+
+    def limit_bytes(self) -> int | None:
+        """Returns what entries and reservations may add up to now; ``None`` for no limit. Raises :class:`OSError`."""
+        return self.policy.current().entries_limit_bytes(self.space)
+
+    def attached(self) -> UsagePage:
+        """As :meth:`usage`, but a page that is attached is not looked at: whoever writes to it does, under a lock."""
+        usage = self._usage
+        return self.usage() if usage is None else usage
+
     def check(self) -> None:
         """Refuse the directory as opening it now would, and make nothing: it may have been opened to others since."""
         check_root(self.layout.root, self._sharing)
@@ -183,23 +201,46 @@ class CacheDirectory:
         try:
             if self.is_shared:
                 refuse_symlink(self.layout.own)
+            space = stated_space(self.layout)
+            if space is None:
+                return None  # of format 1, which counted otherwise
+            self.layout.space = space
             page = UsagePage(os.open(self.layout.usage, _OPEN_PAGE))
         except FileNotFoundError:
             return None
         return page if page.is_at(self.layout.usage) and page.is_ours_alone() else None
 
     def _measure(self, shard: int) -> Slot:
+        """Measure a shard while nobody is between a file of it and its accounting."""
         self._between_shards()
-        return measure_shard(self.layout, shard)
+        if not os.path.exists(self.layout.lock(shard)):
+            return measure_shard(self.layout, shard)  # nobody accounted for it yet, and whoever comes now waits for us
+        try:
+            lock = self.locks[shard]
+            lock.acquire(lock.timeout_seconds)
+        except OSError:  # a holder that hangs, a symlink for a folder: what can be seen without the lock must do
+            return measure_shard(self.layout, shard)
+        try:
+            return measure_shard(self.layout, shard)
+        finally:
+            lock.release()
 
     def _create_page(self) -> UsagePage:
-        """First use of this directory by any lockcache: count what is there (cuda.core may have filled it)."""
+        """First use of this directory by any lockcache: count what is there (cuda.core may have filled it).
+
+        Also where the page was lost or is of an older format. Writers may be about that have an older page attached:
+        from its removal on they find out, each under a shard's lock, before they account for anything, and wait for
+        the new one. So the new page has every reservation that stands.
+        """
         self._make()
         with self._init_lock:
             page = self._open_page()
             if page is not None:
                 return page
-            replace_file(self.layout, self.layout.format, b"%d\n" % FORMAT_VERSION)
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(self.layout.usage)
+            self.layout.space = probe_space(self.layout.root)
+            replace_file(self.layout, self.layout.format, encode_format(self.layout.space))
             slots = [self._measure(shard) for shard in range(SHARDS)]
             replace_file(self.layout, self.layout.usage, encode_page(slots))
             page = self._open_page()

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Final, Literal, get_args
 
 from lockcache.errors import PolicyError
-from lockcache.filestream.disk import Layout, parse_json, read_small, refuse_symlink, replace_file
+from lockcache.filestream.disk import Layout, Space, parse_json, read_small, refuse_symlink, replace_file
 
 __all__ = ["PRIORITIES", "Policy", "PolicyFile", "Priority"]
 
@@ -28,14 +28,19 @@ _log = logging.getLogger("lockcache")
 Priority = Literal["lru", "cost"]
 PRIORITIES: Final[tuple[Priority, ...]] = get_args(Priority)
 
-# What the directory holds besides entries: format, policy, usage, daemon.json and one of these being replaced, a page
-# each, the table of costs, 16 KiB, and room to spare. Charged against caps where it is under 1 % of them, so that du
-# and statvfs agree that the directory is under its cap; against a cap of a few kilobytes it would be most of it.
-_OWN_BYTES: Final = 40 * 1024
+# What the directory holds besides entries, in blocks: format, policy, usage, counters, daemon.json, what the daemon
+# remembers and one of these being replaced, the table of costs (16 KiB); a dozen folders; and some leases. Charged
+# against caps of which it is a small part, so that du and statvfs agree that the directory is under its cap; against a
+# cap of a few kilobytes it would be all of it.
+_OWN_BLOCKS: Final = 32
 # A policy is some 60 bytes.
 _LARGEST_BYTES: Final = 4096
 
-_SMALLEST_CHARGED_CAP: Final = 4 * 1024 * 1024
+# For who only wants to stay well below.
+_USUAL: Final = Space(4096)
+
+_SMALLEST_CHARGED_CAP: Final = 4 << 20
+_SMALLEST_CHARGED_BLOCKS: Final = 1024
 
 
 @dataclass(frozen=True)
@@ -48,12 +53,12 @@ class Policy:
     #: Which entries go first when room is needed.
     priority: Priority = "lru"
 
-    @property
-    def entries_limit_bytes(self) -> int | None:
-        """What entries and reservations may add up to, or ``None`` for no limit."""
-        if self.max_size_bytes is None or self.max_size_bytes < _SMALLEST_CHARGED_CAP:
-            return self.max_size_bytes
-        return self.max_size_bytes - _OWN_BYTES
+    def entries_limit_bytes(self, space: Space = _USUAL) -> int | None:
+        """Returns what entries and reservations may add up to, or ``None`` for no limit."""
+        cap, block = self.max_size_bytes, space.block_bytes
+        if cap is None or cap < max(_SMALLEST_CHARGED_CAP, _SMALLEST_CHARGED_BLOCKS * block):
+            return cap
+        return cap - _OWN_BLOCKS * (block + space.inode_bytes)
 
 
 class PolicyFile:

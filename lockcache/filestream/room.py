@@ -27,12 +27,12 @@ from typing import Final
 
 from lockcache.filestream.accounting import UsagePage
 from lockcache.filestream.directory import CacheDirectory
-from lockcache.filestream.disk import refuse_symlink
+from lockcache.filestream.disk import refuse_symlink, space_of
 from lockcache.filestream.eviction import Evicted, evict_to_limit
 from lockcache.filestream.policy import Policy
 from lockcache.filestream.repair import reap, recount_drifted
 
-__all__ = ["RoomQueue", "apply_cap", "make_room"]
+__all__ = ["RoomQueue", "apply_cap", "make_room", "reap_if_possible"]
 
 _log = logging.getLogger("lockcache")
 
@@ -119,6 +119,8 @@ def apply_cap(directory: CacheDirectory, cap: int | None) -> Evicted:
     """Make ``cap`` the directory's (``None``: leave it), and evict down to the cap in force. What was evicted."""
     policy, root = directory.policy.current(), directory.layout.root
     done = Evicted()
+    if directory.usage_if_writable() is not None:
+        reap_if_possible(directory)
     if cap is not None and cap != policy.max_size_bytes and directory.usage_if_writable() is not None:
         if policy.by_operator:
             _log.warning(
@@ -127,6 +129,14 @@ def apply_cap(directory: CacheDirectory, cap: int | None) -> Evicted:
         else:
             done += _replace_policy(directory, replace(policy, max_size_bytes=cap))
     return done + _evict_to(directory, directory.policy.current())
+
+
+def reap_if_possible(directory: CacheDirectory) -> None:
+    """Give back what the dead hold; without a cap nobody else may ever look. One listing where they left nothing."""
+    try:
+        reap(directory)
+    except OSError as error:
+        _log.debug("%s: what killed writers left cannot be removed now: %s", directory.layout.root, error)
 
 
 def _replace_policy(directory: CacheDirectory, policy: Policy) -> Evicted:
@@ -146,7 +156,7 @@ def _replace_policy(directory: CacheDirectory, policy: Policy) -> Evicted:
 
 
 def _evict_to(directory: CacheDirectory, policy: Policy) -> Evicted:
-    limit = policy.entries_limit_bytes
+    limit = policy.entries_limit_bytes(space_of(directory.layout))
     usage = directory.usage_if_writable()
     done = Evicted()
     while limit is not None and usage is not None and usage.total_bytes() > limit:

@@ -25,12 +25,15 @@ from lockcache.filestream.entry import (
     remove_entry,
 )
 from lockcache.filestream.eviction import Evicted, evict_to_limit
-from lockcache.filestream.room import RoomQueue, make_room
+from lockcache.filestream.room import RoomQueue, make_room, reap_if_possible
 
 __all__ = ["EntryWriter", "Written"]
 
 _DISK_FULL: Final = (errno.ENOSPC, errno.EDQUOT)
 _MISCONFIGURED: Final = (errno.EACCES, errno.EPERM, errno.EROFS)
+
+# Of what killed writers left, where no cap and no daemon asks. A listing is some 20 us.
+_PUTS_BETWEEN_REAPS: Final = 256
 
 # Evictions for one write on a full disk. The first frees its length, each further one twice as much: what a write needs
 # is blocks, inodes, perhaps a directory, and what an entry frees is not always all of it.
@@ -52,7 +55,7 @@ class Written(NamedTuple):
 class EntryWriter:
     """Stores and removes the entries of one directory."""
 
-    __slots__ = ("_directory", "_fsync", "_pack", "_placement", "_timeout_seconds")
+    __slots__ = ("_directory", "_fsync", "_pack", "_placement", "_puts", "_timeout_seconds")
 
     def __init__(
         self,
@@ -68,6 +71,7 @@ class EntryWriter:
         self._timeout_seconds = timeout_seconds
         self._fsync = fsync
         self._placement = RecordPlacement(use_files=use_record_files)
+        self._puts = 0
 
     def store(self, name: str, payload: bytes, record: Record) -> Written:
         """Store ``payload`` and its record under ``name``, or drop the write and the older value with it.
@@ -83,6 +87,9 @@ class EntryWriter:
             dropped = str(error)
         if dropped is not None:
             dropped += self._remove_older(name)
+        self._puts += 1
+        if self._puts % _PUTS_BETWEEN_REAPS == 0:
+            reap_if_possible(self._directory)
         return Written(dropped, write.evicted)
 
     def remove(self, name: str) -> bool:
@@ -148,11 +155,11 @@ class _Write:
                 self._retried.add(remedy)
 
     def _attempt(self, deadline: float, *, fsync: bool) -> str | None:
-        limit_bytes = self._directory.policy.current().entries_limit_bytes
+        limit_bytes = self._directory.limit_bytes()
         attribute, record = self._packed()
-        size = len(self._payload) + len(record)
+        size = self._placement.reserved_bytes(self._directory.space, len(self._payload), len(attribute), len(record))
         if limit_bytes is not None and size > limit_bytes:
-            return f"{size} bytes are more than the directory's cap leaves ({limit_bytes})"
+            return f"{size} bytes on disk are more than the directory's cap leaves ({limit_bytes})"
         staged = StagedEntry(self._directory, self._name, size, deadline)
         is_published = False
         try:
@@ -161,6 +168,11 @@ class _Write:
                 return _NO_ROOM
             self._queue.leave()  # the room is ours; the next one need not wait until it is filled
             staged.set_attribute(attribute)
+            if self._placement.is_to_learn(staged.space, len(attribute)):
+                fits = staged.fits_inode()
+                self._placement.learn_fit(len(attribute), fits=fits)
+                if fits:
+                    staged.expect_less(staged.space.block_bytes)
             staged.write(self._payload, record, fsync=fsync)
             staged.publish(fsync=fsync)
             is_published = True

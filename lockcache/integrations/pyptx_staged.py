@@ -27,7 +27,7 @@ _STAGED: Final = re.compile(r"[0-9a-f]{32}\.[a-z]+\.([0-9a-f]{16})\.([0-9]{1,10}
 def staged_name(name: str, suffix: str) -> str:
     """A file name that says what is staged and by whom, and that nobody else has."""
     owner = myself()
-    return f"{name}.{suffix}.{owner.host}.{owner.pid}.{owner.start_seconds}.{next_serial():x}"
+    return f"{name}.{suffix}.{owner.host}.{owner.pid}.{owner.start_ticks}.{next_serial():x}"
 
 
 def reap_staged(folder: str) -> None:
@@ -56,7 +56,7 @@ def _owner(file: str) -> Owner | None:
     if match is not None:
         return Owner(match[1], int(match[2]), int(match[3]))
     other = parse_staged_name(file)
-    return None if other is None else Owner(other.host, other.pid, other.start_seconds)
+    return None if other is None else Owner(other.host, other.pid, other.start_ticks)
 
 
 def _is_abandoned(folder: str, file: str) -> bool:

@@ -18,8 +18,18 @@ _SHARDS: Final = 256
 
 
 def on_disk(root: Path) -> Shards:
-    """For each shard (bytes, entries): payloads, record files, what is in quarantine, what staged files have by now."""
+    """For each shard (bytes, entries): payloads, record files, what is in quarantine, what staged files have by now.
+
+    Counted as the directory states that it counts: in blocks, with inodes, attributes and folders where those show.
+    """
     found: Shards = {}
+    _, *lines = (root / "lockcache/format").read_text().split()
+    block, inode, shows_blocks = (int(line.partition("=")[2]) for line in lines)
+
+    def size(path: Path) -> int:
+        status = path.lstat()
+        blocks = -(-status.st_size // block) * block
+        return blocks + inode + (block if shows_blocks and status.st_blocks * 512 > blocks else 0)
 
     def add(shard: int, bytes_: int, entries: int) -> None:
         before = found.get(shard, (0, 0))
@@ -27,14 +37,16 @@ def on_disk(root: Path) -> Shards:
 
     for folder, entries in ((root / "entries", 1), (root / "lockcache/records", 0)):
         for file in folder.glob("??/*"):
-            add(int(file.parent.name, 16), file.lstat().st_size, entries)
+            add(int(file.parent.name, 16), size(file), entries)
+        for shard in folder.glob("??"):
+            add(int(shard.name, 16), shard.lstat().st_blocks * 512 if shows_blocks else 0, 0)
     for file in (root / "lockcache/quarantine").glob("2*"):
-        add(int(file.name.split("-")[1][:2], 16), file.lstat().st_size, 0)
+        add(int(file.name.split("-")[1][:2], 16), size(file), 0)
     for file in staged_files(root):
         staged = parse_staged_name(file.name)
         # Policy, page and the like: a fixed part of the cap covers them.
         if staged is not None and not staged.is_own_file:
-            add(staged.shard, file.lstat().st_size, 0)
+            add(staged.shard, size(file), 0)
     return {shard: slot for shard, slot in found.items() if slot != (0, 0)}
 
 

@@ -29,7 +29,7 @@ class Kept:
         self.out = io.StringIO()
         self.stop = StopSignals()
         report = Report(as_json=True, out=self.out, err=self.out)
-        # A long interval: what is promised in ticks holds where a tick has the time, which a busy machine takes from it.
+        # A long interval: what is promised in ticks holds where a tick has the time, and a busy machine takes that.
         rules = Rules(CAP, settle_seconds=0.001, interval_seconds=60.0)
         self.keeper = Keeper(str(root), rules, report, self.stop, 1.0, store_of(layout), (), layout)
 

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import itertools
+import multiprocessing
 import os
 import shutil
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from lockcache import FileStreamProgramCache, UnsafeCacheDirError
+from lockcache.filestream.directory import CacheDirectory
 from lockcache.filestream.disk.layout import Layout, entry_name
+from lockcache.filestream.entry.staging import StagedEntry
 from tests.processes.crowd import run_all
+from tests.processes.sampler import watch_bytes_in_use
 from tests.unit.forked import in_child
 
 MIB = 1 << 20
@@ -46,6 +52,79 @@ def test_a_cap_survives_a_deletion_after_which_somebody_without_one_was_first(ca
     run_all("fork", _fill, [(str(cache_path), 1, None)])
     cache["new"] = b"new"
     assert FileStreamProgramCache(cache_path).max_size_bytes == MIB
+    assert _bytes_on_disk(cache_path) <= MIB
+
+
+def _snapshot(path: Path) -> None:
+    """A second name for the accounting page, as ``cp -al`` makes one: who opens the directory next makes it anew."""
+    os.link(Layout(str(path)).usage, path.with_name("snapshot"))
+
+
+@pytest.mark.parametrize("reserved_first", [False, True])
+def test_a_page_that_is_made_anew_has_the_reservations_of_writers_that_had_the_older_one(
+    cache_path: Path, reserved_first: bool
+) -> None:
+    cache = FileStreamProgramCache(cache_path)
+    cache["old"] = bytes(500)
+    directory = CacheDirectory(str(cache_path), 5.0)
+    staged = StagedEntry(directory, entry_name(b"new"), 1000)
+    if reserved_first:
+        staged.reserve()
+    _snapshot(cache_path)
+    other = CacheDirectory(str(cache_path), 5.0)
+    if not reserved_first:
+        staged.reserve()
+    assert other.usage().total() == (1500, 1)
+    staged.write(bytes(1000), b"", fsync=False)
+    staged.publish(fsync=False)
+    assert other.usage().total() == (1500, 2)
+    assert FileStreamProgramCache(cache_path).recount() == []
+
+
+@pytest.mark.long
+@pytest.mark.root
+def test_the_cap_holds_while_the_page_is_made_anew_again_and_again_beside_writers(
+    mount_tmpfs: Callable[..., Path], real_blocks: None
+) -> None:
+    root = mount_tmpfs("size=64m")
+    path, cap = root / "cache", 8 * MIB
+    FileStreamProgramCache(path, max_size_bytes=cap).close()
+    context = multiprocessing.get_context("fork")
+    stop = context.Event()
+
+    def write(number: int) -> None:
+        cache = FileStreamProgramCache(path, lock_timeout_seconds=30)
+        turns = itertools.count()
+        while not stop.is_set():
+            cache[f"{number} {next(turns)}"] = bytes(50_000)
+
+    writers = [context.Process(target=write, args=(number,)) for number in range(8)]
+    with watch_bytes_in_use(root) as finish:
+        for writer in writers:
+            writer.start()
+        for _ in range(25):
+            _snapshot(path)
+            FileStreamProgramCache(path).close()
+            path.with_name("snapshot").unlink()
+        stop.set()
+        for writer in writers:
+            writer.join(60)
+        peak, _ = finish()
+    assert [writer.exitcode for writer in writers] == [0] * 8
+    assert peak <= cap
+    assert FileStreamProgramCache(path).recount() == []
+
+
+def test_who_starts_while_all_is_deleted_learns_the_cap_as_soon_as_anyone_restores_it(cache_path: Path) -> None:
+    knows = FileStreamProgramCache(cache_path, max_size_bytes=MIB)
+    knows["old"] = b"old"
+    shutil.rmtree(cache_path / "lockcache")
+    late = FileStreamProgramCache(cache_path)
+    late["first"] = bytes(100_000)
+    knows["restores"] = b"it"
+    for number in range(30):
+        late[f"{number}"] = bytes(100_000)
+    assert late.max_size_bytes == MIB
     assert _bytes_on_disk(cache_path) <= MIB
 
 

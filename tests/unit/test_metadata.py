@@ -8,7 +8,7 @@ import math
 import pytest
 from hypothesis import example, given, strategies as st
 
-from lockcache.metadata import decode, encode
+from lockcache.metadata import FIELDS, decode, encode
 from tests.unit.material import property_test
 
 _scalars = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text() | st.binary()
@@ -131,3 +131,14 @@ def test_metadata_nested_without_end_is_refused_with_a_reason() -> None:
     endless.append(endless)
     with pytest.raises(ValueError, match="nested too deeply"):
         encode({"endless": endless})
+
+
+@pytest.mark.parametrize("name", FIELDS)
+def test_what_a_later_version_puts_beside_the_mapping_is_passed_over(name):
+    blob = json.dumps({**json.loads(encode({"kind": "cubin"})), name: ["anything", {"of": "its own"}]}).encode()
+    assert decode(blob) == {"kind": "cubin"}
+
+
+def test_what_nobody_knows_beside_the_mapping_is_refused():
+    with pytest.raises(ValueError, match="too many values"):
+        decode(json.dumps({**json.loads(encode({"kind": "cubin"})), "other": 1}).encode())

@@ -57,7 +57,7 @@ class Standby:
         self._layout = layout
         self._lock = ProcessLock(layout.daemon_lock, 0.0)
         owner = myself()
-        self._file = os.path.join(_folder(layout), f"{owner.host}.{owner.pid}.{owner.start_seconds}")
+        self._file = os.path.join(_folder(layout), f"{owner.host}.{owner.pid}.{owner.start_ticks}")
         self._since = datetime.now(timezone.utc).isoformat(timespec="seconds")
         self._due = 0.0
 

@@ -60,7 +60,7 @@ class Rules:
 
     def watermarks(self, policy: Policy) -> Watermarks | None:
         """Where sweeps begin and end under ``policy``; ``None`` where it sets no cap."""
-        limit = policy.entries_limit_bytes
+        limit = policy.entries_limit_bytes()
         return None if limit is None else Watermarks(*self.marks(limit))
 
     def marks(self, limit: int) -> tuple[int, int]:

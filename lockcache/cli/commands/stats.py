@@ -45,7 +45,8 @@ def command(directory: str | None, no_measure: bool, as_json: bool) -> None:
     """Show how full a cache is against its cap, how it is spread and used, and whether its accounting is right.
 
     Hits and misses are those that programs reported: with a put, when they end, and when they ask for their own
-    statistics. Drift is what the accounting has too much or too little; 'lockcache recount' mends it. Changes nothing.
+    statistics. The cap counts what entries take on disk, in whole blocks. Drift is what the accounting has too much or
+    too little; 'lockcache recount' mends it. Changes nothing.
 
     \b
     Examples:
@@ -65,17 +66,24 @@ def command(directory: str | None, no_measure: bool, as_json: bool) -> None:
 def _survey(layout: Layout, *, measure: bool) -> dict[str, Any]:
     policy = PolicyFile(layout).load()
     slots = accounted(layout)
+    stored: list[int] = []
     with step_bar("measuring", SHARDS) as advance:
+
+        def after_shard(stored_bytes: int) -> None:
+            stored.append(stored_bytes)
+            advance(1)
+
         if slots is None:
-            held, drift = measured(layout, lambda: advance(1)), None
+            held, drift = measured(layout, after_shard), None
         else:
-            held, drift = slots, find_drift(layout, lambda: advance(1)) if measure else None
+            held, drift = slots, find_drift(layout, after_shard) if measure else None
     used = [slot for slot in held if slot.entries]
     total, cap = Slot(sum(slot.bytes for slot in held), sum(slot.entries for slot in held)), policy.max_size_bytes
     counters, keeper = read_counters(layout), keeper_of(layout)
     return {
         "path": layout.root,
         "bytes": total.bytes,
+        "stored_bytes": sum(stored) if stored else None,
         "entries": total.entries,
         "max_size_bytes": cap,
         "share": total.bytes / cap if cap else None,
@@ -95,9 +103,11 @@ def _survey(layout: Layout, *, measure: bool) -> dict[str, Any]:
 
 def _facts(found: dict[str, Any]) -> dict[str, str]:
     share = "" if found["share"] is None else f", {found['share']:.1%} of the cap"
+    stored = "" if found["stored_bytes"] is None else f"{size_in_words(found['stored_bytes'])} in "
     facts = {
         "path": found["path"],
-        "holds": f"{size_in_words(found['bytes'])} in {found['entries']} entries{share}",
+        "holds": f"{stored}{found['entries']} entries",
+        "on disk": f"{size_in_words(found['bytes'])}{share}",
         "cap": cap_in_words(found["max_size_bytes"]),
         "staged": _slot(found["staged"], "writes under way"),
     }

@@ -11,7 +11,7 @@ import statistics
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from lockcache.filestream.accounting.scan import bytes_beside, measure_shard, staged_files
+from lockcache.filestream.accounting.scan import bytes_beside, measure_shard, measure_shard_twice, staged_files
 from lockcache.filestream.accounting.usage import Slot, UsagePage
 from lockcache.filestream.disk import SHARDS, Layout
 
@@ -52,15 +52,18 @@ def accounted(layout: Layout) -> list[Slot] | None:
         return None
 
 
-def measured(layout: Layout, after_shard: Callable[[], object] = lambda: None) -> list[Slot]:
+def measured(layout: Layout, after_shard: Callable[[int], object] = lambda stored_bytes: None) -> list[Slot]:
     """Returns what the disk holds of each shard, by measuring it: 3 s for a million entries.
+
+    ``after_shard`` is told, 256 times, the bytes stored in the shard's entries: the lengths of their files.
 
     A write that is published meanwhile may count twice, as staged and as an entry.
     """
     slots, beside = [], bytes_beside(layout)
     for shard in range(SHARDS):
-        slots.append(measure_shard(layout, shard, beside[shard]))
-        after_shard()
+        slot, stored_bytes = measure_shard_twice(layout, shard, beside[shard])
+        slots.append(slot)
+        after_shard(stored_bytes)
     return slots
 
 
@@ -79,19 +82,23 @@ def spread(numbers: list[int], steps: int = 16) -> Spread:
     return Spread(low, int(statistics.median(numbers)), high, histogram)
 
 
-def find_drift(layout: Layout, after_shard: Callable[[], object] = lambda: None) -> Drift:
-    """How far the accounting is from the disk. Writers go on meanwhile, and are not taken for drift."""
+def find_drift(layout: Layout, after_shard: Callable[[int], object] = lambda stored_bytes: None) -> Drift:
+    """How far the accounting is from the disk. Writers go on meanwhile, and are not taken for drift.
+
+    ``after_shard`` as for :func:`measured`.
+    """
     total = Drift(0, 0, 0, 0)
     slots, beside = accounted(layout), bytes_beside(layout)
     for shard, slot in enumerate(slots or ()):
         # Most shards are as they were a moment ago; the others are measured again, each by itself.
-        is_right = measure_shard(layout, shard, beside[shard]) == slot
+        held, stored_bytes = measure_shard_twice(layout, shard, beside[shard])
+        is_right = held == slot
         found = Slot(0, 0) if is_right else _drift_of(layout, shard)
         if found is None:
             total = total._replace(busy_shards=total.busy_shards + 1)
         elif found != (0, 0):
             total = Drift(total.bytes + found.bytes, total.entries + found.entries, total.shards + 1, total.busy_shards)
-        after_shard()
+        after_shard(stored_bytes)
     return total
 
 

@@ -1,8 +1,9 @@
 """Walking a shard: what is there, and what it adds up to.
 
 Decides what counts as an entry (a regular file with an entry's name; all else is passed over) and how many bytes it
-counts for: its payload plus its record file, if it has one. Relied on by eviction, recounting, ``len`` and opening, so
-that all of them agree. Not promised: a consistent picture while writers go on; who needs one holds the shard's lock.
+counts for: what its payload takes on disk, and its record file, if it has one (:mod:`.disk.space`). Relied on by
+eviction, recounting, ``len`` and opening, so that all of them agree. Not promised: a consistent picture while writers
+go on; who needs one holds the shard's lock.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from lockcache.filestream.disk import (
     parse_quarantined_name,
     parse_staged_name,
     refuse_symlink,
+    space_of,
 )
 
 __all__ = [
@@ -31,7 +33,9 @@ __all__ = [
     "Found",
     "bytes_beside",
     "count_shard",
+    "folder_bytes",
     "measure_shard",
+    "measure_shard_twice",
     "quarantined_files",
     "scan_records",
     "scan_shard",
@@ -51,18 +55,24 @@ class Found(NamedTuple):
 
     last_use_ns: int
     name: str
-    #: Payload and record file.
+    #: What payload and record file count for: what they take on disk.
     size_bytes: int
     inode: int
+    #: The lengths of payload and record file; 0 where nobody asks, in directories of other programs.
+    stored_bytes: int = 0
 
 
 def scan_shard(layout: Layout, shard: int, latest_ns: int = ANY_TIME_NS) -> Iterator[Found]:
     """The entries of one shard, in no order, but for those used after ``latest_ns``."""
-    records = {file: status.st_size for file, status in _files(layout.record_shard(shard))}
+    of_file = space_of(layout).of_file
+    records = dict(_files(layout.record_shard(shard)))
     prefix = f"{shard:02x}"
     for file, status in _files(layout.entry_shard(shard), latest_ns):
-        size = status.st_size + (records.get(file, 0) if records else 0)
-        yield Found(last_use_ns(status), prefix + file, size, status.st_ino)
+        size, stored = of_file(status), status.st_size
+        if records and file in records:
+            size += of_file(records[file])
+            stored += records[file].st_size
+        yield Found(last_use_ns(status), prefix + file, size, status.st_ino, stored)
 
 
 def count_shard(layout: Layout, shard: int) -> int:
@@ -91,26 +101,59 @@ def measure_shard(layout: Layout, shard: int, beside_bytes: int | None = None) -
 
     ``beside_bytes``: the latter two, from :func:`bytes_beside`, which lists their folders once for all shards.
     """
+    return measure_shard_twice(layout, shard, beside_bytes)[0]
+
+
+def measure_shard_twice(layout: Layout, shard: int, beside_bytes: int | None = None) -> tuple[Slot, int]:
+    """As :func:`measure_shard`, and the bytes that are stored in the entries: the lengths of their files."""
     # Not by scan_shard, which costs half as much again: the daemon measures all day.
-    sizes = {file: status.st_size for file, status in _files(layout.entry_shard(shard))}
-    records = sum(status.st_size for file, status in _files(layout.record_shard(shard)) if file in sizes)
+    of_file = space_of(layout).of_file
+    taken = stored = 0
+    names = set()
+    for file, status in _files(layout.entry_shard(shard)):
+        names.add(file)
+        taken += of_file(status)
+        stored += status.st_size
+    for file, status in _files(layout.record_shard(shard)):
+        if file in names:
+            taken += of_file(status)
+            stored += status.st_size
     if beside_bytes is None:
-        beside_bytes = bytes_beside(layout)[shard]
-    return Slot(sum(sizes.values()) + records + beside_bytes, len(sizes))
+        beside_bytes = bytes_beside(layout, shard)[shard]
+    return Slot(taken + beside_bytes + folder_bytes(layout, shard), len(names)), stored
 
 
-def bytes_beside(layout: Layout) -> Counter[int]:
-    """Returns by shard the bytes that count and are not entries: reserved by staged files, and in quarantine."""
+def folder_bytes(layout: Layout, shard: int) -> int:
+    """Returns what the folders of a shard count for. Who changes them under the lock accounts for the difference."""
+    space = space_of(layout)
+    if not space.shows_blocks:
+        return 0
+    taken = 0
+    for path in (layout.entry_shard(shard), layout.record_shard(shard)):
+        try:
+            status = os.lstat(path)
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        if stat.S_ISDIR(status.st_mode):
+            taken += space.of_folder(status)
+    return taken
+
+
+def bytes_beside(layout: Layout, shard: int | None = None) -> Counter[int]:
+    """Returns by shard the bytes that count and are not entries: reserved by staged files, and in quarantine.
+
+    With ``shard``, only of that one.
+    """
     beside: Counter[int] = Counter()
-    for staged in staged_files(layout):
+    for staged in staged_files(layout, shard):
         beside[staged.shard] += staged.size_bytes
-    for name, size in quarantined_files(layout):
+    for name, size in quarantined_files(layout, shard):
         beside[name.shard] += size
     return beside
 
 
-def staged_files(layout: Layout) -> Iterator[StagedName]:
-    """The staged writes of every process, by their names."""
+def staged_files(layout: Layout, shard: int | None = None) -> Iterator[StagedName]:
+    """The staged writes of every process, by their names; with ``shard``, those to that one."""
     try:
         fd = os.open(layout.tmp, _OPEN_DIRECTORY)
     except OSError as error:
@@ -121,31 +164,34 @@ def staged_files(layout: Layout) -> Iterator[StagedName]:
         files = os.listdir(fd)
     finally:
         os.close(fd)
+    # To look at a name first is cheap, whatever others put there.
+    prefix = "" if shard is None else f"{shard:02x}."
     for file in files:
-        staged = parse_staged_name(file)
+        staged = parse_staged_name(file) if file.startswith(prefix) else None
         if staged is not None:
             yield staged
 
 
-def quarantined_files(layout: Layout) -> Iterator[tuple[QuarantinedName, int]]:
-    """The files in quarantine and their bytes, in no order."""
+def quarantined_files(layout: Layout, shard: int | None = None) -> Iterator[tuple[QuarantinedName, int]]:
+    """The files in quarantine and what they count for, in no order; with ``shard``, those from that one."""
     try:
         fd = os.open(layout.quarantine, _OPEN_DIRECTORY)
     except OSError as error:
         if error.errno in _NO_DIRECTORY:
             return
         raise
+    of_file = space_of(layout).of_file
     try:
         for file in os.listdir(fd):
             name = parse_quarantined_name(file)
-            if name is not None:
+            if name is not None and shard in (None, name.shard):
                 try:
                     status = os.stat(file, dir_fd=fd, follow_symlinks=False)
                 except FileNotFoundError:
                     continue  # dropped since the listing
                 if not stat.S_ISDIR(status.st_mode):
                     # What is no file was no entry, and counts for nothing.
-                    yield name, status.st_size if stat.S_ISREG(status.st_mode) else 0
+                    yield name, of_file(status) if stat.S_ISREG(status.st_mode) else 0
     finally:
         os.close(fd)
 

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from lockcache.filestream.disk.owners import *
     from lockcache.filestream.disk.permissions import *
     from lockcache.filestream.disk.recency import *
+    from lockcache.filestream.disk.space import *
 
 if not TYPE_CHECKING:
     __getattr__, __dir__ = door(
@@ -42,5 +43,6 @@ if not TYPE_CHECKING:
                 "PRIVATE Sharing check_directory check_folders check_format check_root make_shared_root resolve_sharing"
             ),
             "recency": "ReadRecency Recency last_use_ns",
+            "space": "Space encode_format probe_space space_of stated_space",
         },
     )

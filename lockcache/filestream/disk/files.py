@@ -61,7 +61,7 @@ def replace_file(layout: Layout, path: str, content: bytes, *, fsync: bool = Tru
     """
     # Named like a staged write that reserves nothing, so that every recount can tell whose it is and whether they live.
     me = myself()
-    staged = layout.staged(StagedName(0, 0, me.host, me.pid, me.start_seconds, next_serial()))
+    staged = layout.staged(StagedName(0, 0, me.host, me.pid, me.start_ticks, next_serial()))
     refuse_symlink(layout.tmp)
     refuse_symlink(os.path.dirname(path))
     with naming(path):

@@ -10,7 +10,10 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+if TYPE_CHECKING:
+    from lockcache.filestream.disk.space import Space
 
 __all__ = [
     "FORMAT_VERSION",
@@ -25,7 +28,7 @@ __all__ = [
 ]
 
 #: What this version writes into ``lockcache/format``; a directory with a larger number is refused.
-FORMAT_VERSION: Final = 1
+FORMAT_VERSION: Final = 2
 
 #: One per leading byte of a name. Sized so that 16 writers rarely meet (6 %) and that a shard of a million-entry cache
 #: (4,000 files) is still walked in some 12 ms.
@@ -57,13 +60,13 @@ class StagedName(NamedTuple):
     """What a staged file's name says, so that anybody can account for it and tell whether its owner lives."""
 
     shard: int
-    #: Bytes reserved for the entry, its record file included.
+    #: Bytes reserved for the entry, its record file included, as they count (:mod:`.space`).
     size_bytes: int
     #: Token of the host and process namespace in which ``pid`` means something; see :mod:`.owners`.
     host: str
     pid: int
-    #: When the owner started, in whole seconds since the epoch: tells it from a later process with its pid.
-    start_seconds: int
+    #: When the owner started, in ticks since the boot: tells it from a later process with its pid.
+    start_ticks: int
     #: Distinguishes the staged files of one process.
     serial: int
 
@@ -73,7 +76,7 @@ class StagedName(NamedTuple):
         return self.shard == 0 and self.size_bytes == 0
 
     def __str__(self) -> str:
-        return f"{self.shard:02x}.{self.size_bytes}.{self.host}.{self.pid}.{self.start_seconds}.{self.serial:x}"
+        return f"{self.shard:02x}.{self.size_bytes}.{self.host}.{self.pid}.{self.start_ticks}.{self.serial:x}"
 
 
 def parse_staged_name(file_name: str) -> StagedName | None:
@@ -135,12 +138,15 @@ class Layout:
         "room_lock",
         "root",
         "scrub",
+        "space",
         "tmp",
         "usage",
     )
 
     def __init__(self, root: str) -> None:
         self.root = root
+        #: How the directory counts, once that was asked: :func:`.space.space_of`.
+        self.space: Space | None = None
         self.entries = os.path.join(root, "entries")
         self.tmp = os.path.join(root, "tmp")
         self.own = os.path.join(root, "lockcache")

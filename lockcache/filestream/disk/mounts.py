@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 from lockcache.fork import unforked
 
-__all__ = ["Mount", "is_network", "mount_of"]
+__all__ = ["Mount", "is_network", "is_network_mount", "mount_of"]
 
 
 # By what psutil calls them. A FUSE file system may be local, but each of its calls is a round trip to a daemon.
@@ -54,7 +54,10 @@ def mount_of(path: str) -> Mount | None:
 def is_network(path: str) -> bool:
     """Whether each use of a file below ``path`` is a round trip to a server; ``False`` where that cannot be told."""
     mount = mount_of(path)
-    if mount is None:
-        return False  # no /proc: a bare chroot or sandbox
+    return mount is not None and is_network_mount(mount)  # None without /proc: a bare chroot or sandbox
+
+
+def is_network_mount(mount: Mount) -> bool:
+    """Whether each use of a file there is a round trip to a server."""
     kind = mount.kind.lower()
     return kind.startswith(_NETWORK) and kind not in _LOCAL

@@ -2,8 +2,9 @@
 
 Keeps invariant 5: what a killed process left behind is recognised at once on its own host. A pid means something only
 within one host, boot and pid namespace (containers that share a directory each have their own pid 7), so a name
-carries a token of all three, and a pid is judged only under our own token. Not promised: the life of processes on other
-hosts; :mod:`.repair.recount` judges their files by lock and age.
+carries a token of all three, and a pid is judged only under our own token. A start is counted in ticks since the boot,
+which no step of the wall clock changes. Not promised: the life of processes on other hosts; :mod:`.repair.recount`
+judges their files by lock and age.
 """
 
 from __future__ import annotations
@@ -15,17 +16,14 @@ import os
 import socket
 from typing import NamedTuple
 
-from lockcache.fork import unforked
-
 __all__ = ["Owner", "is_alive", "myself", "next_serial"]
-
-# Creation times are read through the boot time, which the kernel derives from the wall clock: two readings of one
-# process differ when the clock is stepped in between. A pid is not reused within this span.
-_START_TOLERANCE_SECONDS = 2
 
 # In place of a start: where there is no /proc a process cannot say its own, and its pid must do.
 _UNKNOWN_START = 0
 _ZOMBIE = -1
+# Of proc(5), counted from what follows the program's name.
+_STATE, _START = 0, 19
+_ENDED = (b"Z", b"X")
 
 _serials = itertools.count()
 
@@ -33,10 +31,11 @@ _serials = itertools.count()
 class Owner(NamedTuple):
     """A process, named so that no other is meant."""
 
-    #: Token of host, boot and pid namespace, in which ``pid`` means something.
+    #: Token of host, boot, pid and time namespace, in which ``pid`` and ``start_ticks`` mean something.
     host: str
     pid: int
-    start_seconds: int
+    #: Since the boot, as the kernel counts them; 0 where it does not say.
+    start_ticks: int
 
 
 def next_serial() -> int:
@@ -47,7 +46,7 @@ def next_serial() -> int:
 @functools.cache
 def myself() -> Owner:
     """This process. Read once; a forked child reads its own."""
-    return Owner(_host_token(), os.getpid(), _start_seconds(os.getpid()) or _UNKNOWN_START)
+    return Owner(_host_token(), os.getpid(), _start_ticks(os.getpid()) or _UNKNOWN_START)
 
 
 def is_alive(owner: Owner) -> bool | None:
@@ -56,10 +55,10 @@ def is_alive(owner: Owner) -> bool | None:
         return None
     if owner == myself() or not _exists(owner.pid):
         return owner == myself()
-    start_seconds = _start_seconds(owner.pid)
-    if start_seconds is None or owner.start_seconds == _UNKNOWN_START:
+    start_ticks = _start_ticks(owner.pid)
+    if start_ticks is None or owner.start_ticks == _UNKNOWN_START:
         return True  # the kernel says that there is one, and nobody says that it is another
-    return start_seconds != _ZOMBIE and abs(start_seconds - owner.start_seconds) <= _START_TOLERANCE_SECONDS
+    return start_ticks == owner.start_ticks  # of a zombie it is another
 
 
 def _exists(pid: int) -> bool:
@@ -74,21 +73,20 @@ def _exists(pid: int) -> bool:
     return True
 
 
-def _start_seconds(pid: int) -> int | None:
+def _start_ticks(pid: int) -> int | None:
     """When the process started, ``_ZOMBIE`` if it has ended, ``None`` if that cannot be told (no /proc, no access)."""
-    with unforked:
-        import psutil  # 15 ms that a process which only reads need not pay
-
     try:
-        process = psutil.Process(pid)
-        return _ZOMBIE if process.status() == psutil.STATUS_ZOMBIE else int(process.create_time())
-    except (psutil.Error, OSError):
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            # A program may call itself anything, also ") Z 1"; what follows the last parenthesis is the kernel's.
+            fields = file.read().rpartition(b")")[2].split()
+        return _ZOMBIE if fields[_STATE] in _ENDED else int(fields[_START])
+    except (OSError, ValueError, IndexError):
         return None
 
 
 def _host_token() -> str:
     parts = [socket.gethostname()]
-    for read in (_boot_id, _pid_namespace):
+    for read in (_boot_id, _pid_namespace, _time_namespace):
         try:
             parts.append(read())
         except OSError:
@@ -103,6 +101,10 @@ def _boot_id() -> str:
 
 def _pid_namespace() -> str:
     return os.readlink("/proc/self/ns/pid")
+
+
+def _time_namespace() -> str:
+    return os.readlink("/proc/self/ns/time")  # a container may have its own boot time, and other ticks with it
 
 
 if hasattr(os, "register_at_fork"):

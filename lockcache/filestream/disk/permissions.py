@@ -108,15 +108,16 @@ def check_format(layout: Layout) -> None:
         text = _read_format(layout)
     except FileNotFoundError:
         return
-    if not text:
+    lines = text.splitlines()
+    if not lines:
         return  # what a power cut may leave of a file that was not synced; no version ever wrote an empty one
-    if not text.strip().isdigit():
+    if not lines[0].strip().isdigit():
         # Not what it holds: it may be a link to a file that is nobody's business.
         raise FormatError(f"{layout.format} holds no format version; remove the directory", layout.format)
-    if int(text) > FORMAT_VERSION:
+    if int(lines[0]) > FORMAT_VERSION:
         raise FormatError(
-            f"{layout.root} has format {int(text)}, this lockcache knows up to {FORMAT_VERSION}: upgrade lockcache, "
-            "or use another directory",
+            f"{layout.root} has format {int(lines[0])}, this lockcache knows up to {FORMAT_VERSION}: upgrade "
+            "lockcache, or use another directory",
             layout.format,
         )
 

@@ -47,7 +47,7 @@ class Prices:
         if not is_known(blob):
             return 0
         stated, cost_ns = length_and_cost(blob)
-        size = found.size_bytes
+        size = found.stored_bytes
         # With a record file, which counts for the entry's size, the payload's own length is not known here.
         if stated != size and (stated > size or (stated != LONG_PAYLOAD and not has_records)):
             return 0

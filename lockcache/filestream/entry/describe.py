@@ -23,7 +23,7 @@ from xxhash import xxh3_128_digest
 from lockcache import metadata
 from lockcache.artifact import HEAD_BYTES as ARTIFACT_BYTES, Artifact, identify
 from lockcache.filestream.accounting import Found
-from lockcache.filestream.disk import Layout, is_entry_file, last_use_ns
+from lockcache.filestream.disk import Layout, is_entry_file, last_use_ns, space_of
 from lockcache.filestream.entry.codec import (
     HEAD_BYTES,
     LONG_PAYLOAD,
@@ -66,7 +66,7 @@ class Described(NamedTuple):
     """One entry, as far as it can be told without reading it."""
 
     name: str
-    #: Payload and record file.
+    #: The lengths of payload and record file.
     size_bytes: int
     last_use_ns: int
     inode: int
@@ -91,7 +91,11 @@ def find_entry(layout: Layout, name: str) -> Found | None:
         return None
     if not stat.S_ISREG(status.st_mode):
         return None
-    return Found(last_use_ns(status), name, status.st_size + record_file_bytes(layout, name), status.st_ino)
+    space, stored = space_of(layout), status.st_size
+    taken, record = space.of_file(status), _record_status(layout, name)
+    if record is not None:
+        stored, taken = stored + record.st_size, taken + space.of_file(record)
+    return Found(last_use_ns(status), name, taken, status.st_ino, stored)
 
 
 def describe_entry(layout: Layout, found: Found, *, keep_metadata: bool = False) -> Described | None:
@@ -105,7 +109,7 @@ def describe_entry(layout: Layout, found: Found, *, keep_metadata: bool = False)
         if described.record not in ("damaged", "unreadable"):
             break
         now = find_entry(layout, found.name)
-        if now is not None and now.inode == seen.inode and now.size_bytes == seen.size_bytes:
+        if now is not None and now.inode == seen.inode and now.stored_bytes == seen.stored_bytes:
             break
         seen = now
     return described if described is None or keep_metadata else described._replace(metadata=None)
@@ -189,7 +193,7 @@ def _describe_once(layout: Layout, found: Found) -> Described:
         kind, arch, compiler = kind or told.kind, arch or told.arch, compiler or told.compiler
     return Described(
         found.name,
-        found.size_bytes,
+        found.stored_bytes,
         found.last_use_ns,
         found.inode,
         record.state,
@@ -242,7 +246,7 @@ def read_statement(layout: Layout, found: Found) -> Statement:
     # A record file may be there and not be this entry's record: left from before it was written anew.
     for file_bytes in (len(beside), record_file_bytes(layout, found.name)):
         for candidate in found_records:
-            read = _take_apart(candidate, found.size_bytes - file_bytes)
+            read = _take_apart(candidate, found.stored_bytes - file_bytes)
             if read.state != "damaged":
                 return read
     return Statement("damaged")
@@ -301,8 +305,13 @@ def _record_file(layout: Layout, name: str) -> bytes:
 
 def record_file_bytes(layout: Layout, name: str) -> int:
     """The size of an entry's record file; 0 without one."""
+    status = _record_status(layout, name)
+    return 0 if status is None else status.st_size
+
+
+def _record_status(layout: Layout, name: str) -> os.stat_result | None:
     try:
         status = os.lstat(layout.record(name))
     except (FileNotFoundError, NotADirectoryError):
-        return 0
-    return status.st_size if stat.S_ISREG(status.st_mode) else 0
+        return None
+    return status if stat.S_ISREG(status.st_mode) else None

@@ -12,9 +12,9 @@ import os
 import stat
 from typing import Final
 
-from lockcache.filestream.accounting import UsagePage
+from lockcache.filestream.accounting import UsagePage, folder_bytes
 from lockcache.filestream.directory import CacheDirectory
-from lockcache.filestream.disk import Layout, PlantedFolderError, refuse_symlink
+from lockcache.filestream.disk import Layout, PlantedFolderError, refuse_symlink, space_of
 
 __all__ = ["bytes_on_disk", "remove_entry", "remove_locked", "unlink_entry_file"]
 
@@ -60,12 +60,13 @@ def _remove_without_lock(layout: Layout, name: str) -> bool:
 
 def remove_locked(layout: Layout, usage: UsagePage, name: str, has_records: bool = True) -> bool:
     """As :func:`remove_entry`. Requires: shard lock."""
-    size = _bytes_of_entry(layout, name, has_records)
+    shard, size = int(name[:2], 16), _bytes_of_entry(layout, name, has_records)
+    folders = folder_bytes(layout, shard)
     if size is None or not unlink_entry_file(layout.entry(name)):
         return False
     if has_records:
         unlink_entry_file(layout.record(name))
-    usage.add_locked(int(name[:2], 16), -size, -1)
+    usage.add_locked(shard, folder_bytes(layout, shard) - folders - size, -1)
     return True
 
 
@@ -89,10 +90,11 @@ def _bytes_of_entry(layout: Layout, name: str, has_records: bool) -> int | None:
         return None
     if not stat.S_ISREG(status.st_mode):
         return None
-    size = status.st_size
+    of_file = space_of(layout).of_file
+    size = of_file(status)
     if has_records:
         try:
-            size += os.lstat(layout.record(name)).st_size
+            size += of_file(os.lstat(layout.record(name)))
         except (FileNotFoundError, NotADirectoryError):
             return size
         except OSError as error:

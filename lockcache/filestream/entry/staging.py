@@ -18,9 +18,10 @@ from typing import Final
 
 from filelock import lock_descriptor
 
-from lockcache.filestream.accounting import UsagePage
+from lockcache.errors import LockTimeoutError
+from lockcache.filestream.accounting import UsagePage, folder_bytes
 from lockcache.filestream.directory import CacheDirectory
-from lockcache.filestream.disk import StagedName, make_folder, myself, next_serial, share_file, write_all
+from lockcache.filestream.disk import Space, StagedName, make_folder, myself, next_serial, share_file, write_all
 from lockcache.filestream.entry.codec import HEAD_BYTES, XATTR
 from lockcache.filestream.entry.removal import bytes_on_disk, unlink_entry_file
 
@@ -29,6 +30,10 @@ __all__ = ["AttributeRefusedError", "RecordPlacement", "StagedEntry"]
 # O_NONBLOCK means nothing for a plain file; with O_NOFOLLOW it is how a forked child knows what is ours (.directory).
 _STAGE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 _READ: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+
+# By how much the folders of a shard may grow when one name is added: by a new one, or by the two blocks that ext4 takes
+# when a folder's first is full.
+_FOLDER_BLOCKS: Final = 2
 
 # A write that is given up has often waited its whole timeout for this lock; it does not wait that long again.
 _ABANDON_SECONDS: Final = 0.25
@@ -58,13 +63,33 @@ class RecordPlacement:
     it in a record file, where there are none (or where the user asked for files).
     """
 
-    __slots__ = ("_attribute_bytes",)
+    __slots__ = ("_attribute_bytes", "_fits_bytes", "_leaves_bytes")
 
     # 4,000 is the most that fits beside a name on ext4 with 4 KiB blocks; xfs, btrfs and tmpfs take more.
     _LARGEST_ATTRIBUTE_BYTES: Final = 3900
 
     def __init__(self, *, use_files: bool) -> None:
         self._attribute_bytes = 0 if use_files else self._LARGEST_ATTRIBUTE_BYTES
+        # The largest attribute that was seen to fit into the inode, and the smallest that did not.
+        self._fits_bytes, self._leaves_bytes = 0, self._LARGEST_ATTRIBUTE_BYTES + 1
+
+    def reserved_bytes(self, space: Space, payload_bytes: int, attribute_bytes: int, record_bytes: int) -> int:
+        """Returns the most that storing an entry may add to what the disk holds: the entry, and folders that grow."""
+        most = space.of_bytes(payload_bytes) + (space.of_bytes(record_bytes) if record_bytes else 0)
+        if space.shows_blocks:
+            most += space.block_bytes * (_FOLDER_BLOCKS + (attribute_bytes > self._fits_bytes))
+        return most
+
+    def is_to_learn(self, space: Space, attribute_bytes: int) -> bool:
+        """Whether it is not known if an attribute of this length fits into the inode."""
+        return space.shows_blocks and self._fits_bytes < attribute_bytes < self._leaves_bytes
+
+    def learn_fit(self, attribute_bytes: int, *, fits: bool) -> None:
+        """Remember whether an attribute of this length fitted into the inode."""
+        if fits:
+            self._fits_bytes = max(self._fits_bytes, attribute_bytes)
+        else:
+            self._leaves_bytes = min(self._leaves_bytes, attribute_bytes)
 
     def split(self, blob: bytes) -> tuple[bytes, bytes]:
         """A record as (attribute, record file); either may be empty."""
@@ -103,6 +128,8 @@ class StagedEntry:
         "_record_path",
         "_shard",
         "_size",
+        "_surplus",
+        "space",
         "usage",
     )
 
@@ -112,18 +139,22 @@ class StagedEntry:
         self._name = name
         self._shard = shard = int(name[:2], 16)
         self._size = size_bytes
+        #: How files count here.
+        self.space: Space = directory.space
+        # Of what is reserved, how much the entry itself will not count for.
+        self._surplus = _FOLDER_BLOCKS * self.space.block_bytes if self.space.shows_blocks else 0
         self._path = self._record_path = ""
         self._fd = -1
         self._is_reserved = False
         #: The page that holds the reservation.
-        self.usage: UsagePage = directory.usage()
+        self.usage: UsagePage = directory.attached()
         self._lock = lock = directory.locks[shard]
         self._deadline = time.monotonic() + lock.timeout_seconds if deadline is None else deadline
 
     def reserve(self) -> None:
         """Make the staged file and reserve its size, in one critical section."""
         path, lock = self._staged_path(self._size), self._lock
-        lock.acquire(max(0.0, self._deadline - time.monotonic()))
+        self._acquire()
         try:
             self._path = path  # before there is such a file: an interrupt must not leave it
             self._fd = fd = os.open(path, _STAGE, 0o600)
@@ -135,6 +166,35 @@ class StagedEntry:
             self._is_reserved = True
         finally:
             lock.release()
+
+    def _acquire(self) -> None:
+        """Take the shard's lock, and the page that everybody accounts on.
+
+        Under the lock, because a page that is made anew is measured under it: a reservation stands on the new one, or
+        it was measured.
+        """
+        lock, page = self._lock, self._directory.layout.usage
+        while True:
+            lock.acquire(max(0.0, self._deadline - time.monotonic()))
+            try:
+                is_current = self.usage.is_at(page)
+            except BaseException:
+                lock.release()
+                raise
+            if is_current:
+                return
+            lock.release()
+            if time.monotonic() > self._deadline:
+                raise LockTimeoutError(f"{page}: made anew again and again", page)
+            self.usage = self._directory.usage()
+
+    def fits_inode(self) -> bool:
+        """Whether the attribute took no block. Requires: nothing written yet, and a space that shows blocks."""
+        return os.fstat(self._fd).st_blocks == 0
+
+    def expect_less(self, surplus_bytes: int) -> None:
+        """Give back so much more when the entry is published: it will not take it."""
+        self._surplus += surplus_bytes
 
     def set_attribute(self, attribute: bytes) -> None:
         """Give the staged file its record; nothing for an empty one. Raises :class:`AttributeRefusedError`."""
@@ -163,8 +223,9 @@ class StagedEntry:
         """Let readers see it, in one critical section with giving back what it replaces."""
         layout, lock = self._directory.layout, self._lock
         path = layout.entry(self._name)
-        lock.acquire(max(0.0, self._deadline - time.monotonic()))
+        self._acquire()
         try:
+            folders = folder_bytes(layout, self._shard)
             has_records = os.access(layout.record_shard(self._shard), os.F_OK, effective_ids=True)
             replaced = bytes_on_disk(layout, self._name, has_records)
             # The record first, and with the older one behind it, so that whoever reads between the two renames, or
@@ -183,7 +244,8 @@ class StagedEntry:
             elif has_records and not self._record_path:
                 unlink_entry_file(layout.record(self._name))
             self._path = self._record_path = ""
-            self.usage.add_locked(self._shard, -(replaced or 0), int(replaced is None))
+            growth = folder_bytes(layout, self._shard) - folders
+            self.usage.add_locked(self._shard, growth - self._surplus - (replaced or 0), int(replaced is None))
         finally:
             lock.release()
         if fsync:
@@ -237,7 +299,7 @@ class StagedEntry:
         older = _read_whole(layout.record(self._name)) if has_older else b""
         # Until the rename both files hold the older record.
         if older:
-            self.usage.add_locked(self._shard, len(older), 0)
+            self.usage.add_locked(self._shard, self.space.of_bytes(len(older)), 0)
         try:
             record_bytes = _append(self._record_path, older) if older else None
             _rename(self._record_path, layout.record(self._name), layout.records)
@@ -246,7 +308,7 @@ class StagedEntry:
             raise
         finally:
             if older:
-                self.usage.add_locked(self._shard, -len(older), 0)
+                self.usage.add_locked(self._shard, -self.space.of_bytes(len(older)), 0)
         return record_bytes
 
     def _close(self) -> None:

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Final
 
-from lockcache.filestream.accounting import Found, UsagePage
+from lockcache.filestream.accounting import Found, UsagePage, folder_bytes
 from lockcache.filestream.directory import CacheDirectory
-from lockcache.filestream.disk import PlantedFolderError, last_use_ns
+from lockcache.filestream.disk import Layout, PlantedFolderError, last_use_ns, space_of
 from lockcache.filestream.entry import remove_locked
 from lockcache.filestream.eviction.choose import Goal
 
@@ -101,7 +101,7 @@ def _remove_from_shard(directory: CacheDirectory, usage: UsagePage, victims: lis
         return None  # no inode or descriptor left for a lock file that is not there yet: as good as busy
     try:
         if not os.path.exists(layout.record_shard(shard)):
-            return _remove_plain_locked(layout.entry_shard(shard), usage, shard, victims)
+            return _remove_plain_locked(layout, usage, shard, victims)
         done = Evicted()
         for victim in victims:
             if _look_again(layout.entry(victim.name), victim) is not None and remove_locked(layout, usage, victim.name):
@@ -111,9 +111,11 @@ def _remove_from_shard(directory: CacheDirectory, usage: UsagePage, victims: lis
         lock.release()
 
 
-def _remove_plain_locked(path: str, usage: UsagePage, shard: int, victims: list[Found]) -> Evicted:
+def _remove_plain_locked(layout: Layout, usage: UsagePage, shard: int, victims: list[Found]) -> Evicted:
     """Remove entries without record files: two system calls each, and one give-back for all. Requires: shard lock."""
+    path, of_file = layout.entry_shard(shard), space_of(layout).of_file
     entries = freed = 0
+    folders = folder_bytes(layout, shard)
     try:
         for victim in victims:
             file = f"{path}/{victim.name[2:]}"
@@ -125,10 +127,10 @@ def _remove_plain_locked(path: str, usage: UsagePage, shard: int, victims: list[
             except (FileNotFoundError, IsADirectoryError):
                 continue
             entries += 1
-            freed += status.st_size
+            freed += of_file(status)
     finally:
         if entries:
-            usage.add_locked(shard, -freed, -entries)
+            usage.add_locked(shard, folder_bytes(layout, shard) - folders - freed, -entries)
     return Evicted(entries, freed)
 
 

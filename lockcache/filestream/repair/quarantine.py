@@ -20,9 +20,9 @@ import time
 from itertools import groupby
 from typing import Final, NamedTuple
 
-from lockcache.filestream.accounting import Slot, UsagePage, quarantined_files
+from lockcache.filestream.accounting import Slot, UsagePage, folder_bytes, quarantined_files
 from lockcache.filestream.directory import CacheDirectory
-from lockcache.filestream.disk import Layout, QuarantinedName, make_folder
+from lockcache.filestream.disk import Layout, QuarantinedName, make_folder, space_of
 from lockcache.filestream.entry import remove_locked
 
 __all__ = [
@@ -49,7 +49,7 @@ class Quarantined(NamedTuple):
     """One entry in quarantine."""
 
     name: QuarantinedName
-    #: Payload and record file.
+    #: What payload and record file count for.
     size_bytes: int
 
 
@@ -73,7 +73,7 @@ def make_place(directory: CacheDirectory, size_bytes: int) -> bool:
 
     Requires: no lock. Others may come in between; then the bounds are exceeded until the next, the cap is not.
     """
-    most = _most_bytes(directory.policy.current().entries_limit_bytes) - size_bytes
+    most = _most_bytes(directory.limit_bytes()) - size_bytes
     if most < 0:
         return False
     _trim(directory, most, MOST_ENTRIES - 1)
@@ -115,6 +115,7 @@ def quarantine_locked(directory: CacheDirectory, usage: UsagePage, name: str, wr
 
 def _move_locked(layout: Layout, usage: UsagePage, name: str, wrong: str) -> str:
     path, moved = layout.entry(name), QuarantinedName(_now(), name, wrong)
+    folders = folder_bytes(layout, moved.shard)
     make_folder(layout.quarantine)
     # Held open: what is put in its place from here on changes nothing.
     folder = os.open(layout.quarantine, _OPEN_DIRECTORY)
@@ -126,8 +127,7 @@ def _move_locked(layout: Layout, usage: UsagePage, name: str, wrong: str) -> str
         _move_record_locked(layout, usage, moved, folder)
     finally:
         os.close(folder)
-    if counted:
-        usage.add_locked(moved.shard, 0, -1)
+    usage.add_locked(moved.shard, folder_bytes(layout, moved.shard) - folders, -int(counted))
     return f"{layout.quarantine}/{moved}"
 
 
@@ -139,7 +139,7 @@ def _move_record_locked(layout: Layout, usage: UsagePage, moved: QuarantinedName
         return
     except OSError:
         # The disk is full. Nothing may be left that a next entry of this name would be taken together with.
-        _unlink_locked(usage, moved.shard, record)
+        _unlink_locked(layout, usage, moved.shard, record)
 
 
 def _trim(directory: CacheDirectory, most_bytes: int, most_entries: int, *, waits: bool = False) -> None:
@@ -164,7 +164,7 @@ def _drop(directory: CacheDirectory, name: QuarantinedName, *, waits: bool) -> b
         folder = os.open(directory.layout.quarantine, _OPEN_DIRECTORY)
         try:
             for each in (name, name._replace(is_record=True)):
-                _unlink_locked(usage, name.shard, str(each), folder)
+                _unlink_locked(directory.layout, usage, name.shard, str(each), folder)
         finally:
             os.close(folder)
     except FileNotFoundError:
@@ -174,14 +174,14 @@ def _drop(directory: CacheDirectory, name: QuarantinedName, *, waits: bool) -> b
     return True
 
 
-def _unlink_locked(usage: UsagePage, shard: int, path: str, folder: int | None = None) -> None:
+def _unlink_locked(layout: Layout, usage: UsagePage, shard: int, path: str, folder: int | None = None) -> None:
     try:
         status = os.stat(path, dir_fd=folder, follow_symlinks=False)
         os.unlink(path, dir_fd=folder)
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
         return  # another process was faster; or somebody's directory, which is none of ours
     if stat.S_ISREG(status.st_mode):
-        usage.add_locked(shard, -status.st_size, 0)
+        usage.add_locked(shard, -space_of(layout).of_file(status), 0)
 
 
 def _most_bytes(limit_bytes: int | None) -> int:

@@ -163,16 +163,17 @@ def _recount_unless_busy(directory: CacheDirectory, shard: int) -> bool:
 def _reap_shard_locked(layout: Layout, shard: int) -> None:
     """Remove the staged files of dead owners in one shard. Requires: shard lock."""
     with _files_of(layout, layout.tmp) as (folder_fd, files):
+        prefix = f"{shard:02x}."
         for file in files:
-            staged = parse_staged_name(file)
-            if staged is None or staged.shard != shard:
+            staged = parse_staged_name(file) if file.startswith(prefix) else None
+            if staged is None:
                 continue
             if _is_abandoned(folder_fd, file, staged, _age_seconds(folder_fd, file)):
                 _remove(folder_fd, file)
 
 
 def _is_abandoned(folder_fd: int, file: str, staged: StagedName, age_seconds: float) -> bool:
-    alive = is_alive(Owner(staged.host, staged.pid, staged.start_seconds))
+    alive = is_alive(Owner(staged.host, staged.pid, staged.start_ticks))
     if alive is None:
         return age_seconds > _FOREIGN_GRACE_SECONDS and _is_unlocked(folder_fd, file, age_seconds)
     return not alive
@@ -202,9 +203,13 @@ def _remove_orphan_records_locked(layout: Layout, shard: int) -> None:
 
 
 def _age_seconds(folder_fd: int, file: str) -> float:
-    """Seconds since the file was last changed; 0 for one that is gone."""
+    """Returns the seconds since the file was last changed; 0 for one that is gone.
+
+    Of a change in the future, seconds until then: some clock was stepped since, and such a file is not young for as
+    long as that takes.
+    """
     try:
-        return time.time() - os.stat(file, dir_fd=folder_fd, follow_symlinks=False).st_mtime
+        return abs(time.time() - os.stat(file, dir_fd=folder_fd, follow_symlinks=False).st_mtime)
     except FileNotFoundError:
         return 0.0
 

@@ -23,7 +23,7 @@ from typing import Final, NamedTuple
 
 from lockcache.filestream.accounting import UsagePage
 from lockcache.filestream.directory import CacheDirectory
-from lockcache.filestream.disk import Layout, is_entry_file, refuse_symlink
+from lockcache.filestream.disk import Layout, is_entry_file, refuse_symlink, space_of
 from lockcache.filestream.entry import (
     WRONG,
     KeyRing,
@@ -199,9 +199,7 @@ def _confirm(
         # Needs no lock: a payload never stands under its name before its record does.
         return found if entry.is_as_it_was() else None
     usage = directory.usage() if repair else None
-    may_keep = usage is not None and make_place(
-        directory, found.size_bytes + _record_bytes(directory.layout, found.name)
-    )
+    may_keep = usage is not None and make_place(directory, _bytes_of(directory.layout, found))
     lock = directory.locks[int(found.name[:2], 16)]
     try:
         lock.acquire(lock.timeout_seconds)
@@ -229,11 +227,14 @@ def _repair_locked(directory: CacheDirectory, usage: UsagePage, found: Verdict, 
         return found._replace(error=str(error))
 
 
-def _record_bytes(layout: Layout, name: str) -> int:
+def _bytes_of(layout: Layout, found: Verdict) -> int:
+    """Returns what an entry counts for, record file included."""
+    space = space_of(layout)
     try:
-        return os.lstat(layout.record(name)).st_size
+        record = space.of_file(os.lstat(layout.record(found.name)))
     except (FileNotFoundError, NotADirectoryError):
-        return 0
+        record = 0
+    return space.of_bytes(found.size_bytes) + record
 
 
 class _OpenEntry:

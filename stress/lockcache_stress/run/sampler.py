@@ -15,12 +15,13 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
 from lockcache import FileStreamProgramCache
-from lockcache.filestream.disk import parse_staged_name
+from lockcache.filestream.disk import parse_staged_name, space_of
+from lockcache.lowlevel import Layout
 
 __all__ = ["Peaks", "Sampler", "Samples", "bytes_on_disk", "is_stopped", "tree_bytes"]
 
@@ -145,7 +146,7 @@ class Sampler:
         """Bytes by the accounting, on the disk, and on the disk beyond the accounting."""
         # The page first: a daemon goes on, and what it removes in between must not look like bytes unaccounted for.
         accounted = self._cache.stats().bytes
-        entries = sum(tree_bytes(os.path.join(self._directory, name)) for name in _ENTRY_FOLDERS)
+        entries = _counted(self._directory, _ENTRY_FOLDERS)
         staged, own = _staged_bytes(self._directory)
         return accounted, entries + staged, entries + staged - own - accounted
 
@@ -158,20 +159,26 @@ class Sampler:
 
 
 def bytes_on_disk(directory: str) -> int:
-    """Sizes of all files under ``entries/`` and ``tmp/``, and of the records beside them, whatever their names."""
-    return sum(tree_bytes(os.path.join(directory, name)) for name in (*_ENTRY_FOLDERS, "tmp"))
+    """Returns what all files under ``entries/``, ``tmp/`` and ``records/`` should count for, whatever their names."""
+    return _counted(directory, (*_ENTRY_FOLDERS, "tmp"))
+
+
+def _counted(directory: str, names: Iterable[str]) -> int:
+    space = space_of(Layout(directory))
+    return sum(tree_bytes(os.path.join(directory, name), space.of_file, space.of_folder) for name in names)
 
 
 def _staged_bytes(directory: str) -> tuple[int, int]:
-    """Sizes of what is staged, and how much of it is no entry (a policy or a status being replaced), not accounted.
+    """What staged files take, and how much of it is no entry (a policy or a status being replaced), not accounted.
 
     Of one listing: such a file is there for a moment.
     """
     staged = own = 0
+    of_file = space_of(Layout(directory)).of_file
     try:
         with os.scandir(os.path.join(directory, "tmp")) as found:
             for file in found:
-                size = _size(file)
+                size = _size(file, of_file)
                 staged += size
                 own += size if _is_no_entry(file.name) else 0
     except FileNotFoundError:
@@ -179,24 +186,32 @@ def _staged_bytes(directory: str) -> tuple[int, int]:
     return staged, own
 
 
-def tree_bytes(path: str) -> int:
-    """Sizes of all files under ``path``."""
+def _length(status: os.stat_result) -> int:
+    return status.st_size
+
+
+def tree_bytes(
+    path: str,
+    of_file: Callable[[os.stat_result], int] = _length,
+    of_folder: Callable[[os.stat_result], int] = lambda status: 0,
+) -> int:
+    """Returns what all files and folders under ``path`` count for: by default, the lengths of the files."""
     total = 0
     try:
         with os.scandir(path) as found:
             for file in found:
                 if file.is_dir(follow_symlinks=False):
-                    total += tree_bytes(file.path)
+                    total += _size(file, of_folder) + tree_bytes(file.path, of_file, of_folder)
                 else:
-                    total += _size(file)
+                    total += _size(file, of_file)
     except FileNotFoundError:
         return 0
     return total
 
 
-def _size(file: os.DirEntry[str]) -> int:
+def _size(file: os.DirEntry[str], count: Callable[[os.stat_result], int]) -> int:
     try:
-        return file.stat(follow_symlinks=False).st_size
+        return count(file.stat(follow_symlinks=False))
     except FileNotFoundError:
         return 0
 

@@ -26,6 +26,7 @@ from lockcache_stress.scenarios import (
     rot,
     same_key,
     single_flight,
+    small_values,
     stopped_holder,
     takeover,
 )
@@ -48,6 +49,7 @@ BYTE_SCENARIOS: Final[tuple[Scenario, ...]] = (
     kill.SCENARIO,
     big_values.SCENARIO,
     overshoot.SCENARIO,
+    small_values.SCENARIO,
     record_files.SCENARIO,
     rot.SCENARIO,
     recency.SCENARIO,

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -48,17 +50,36 @@ def test_a_killed_process_that_nobody_waited_for_is_dead(other):
 
 def test_a_later_process_with_the_same_pid_is_not_the_owner(other):
     _, owner = other
-    assert is_alive(owner._replace(start_seconds=owner.start_seconds - 1000)) is False
-    assert is_alive(myself()._replace(start_seconds=1)) is False
+    assert is_alive(owner._replace(start_ticks=owner.start_ticks - 1000)) is False
+    assert is_alive(myself()._replace(start_ticks=1)) is False
 
 
-def test_a_clock_stepped_by_a_second_does_not_kill_the_owner(other):
+def test_a_start_is_counted_from_the_boot_and_not_by_a_clock(other):
     _, owner = other
-    assert is_alive(owner._replace(start_seconds=owner.start_seconds + 1)) is True
+    fields = Path(f"/proc/{owner.pid}/stat").read_text().rpartition(")")[2].split()
+    assert owner.start_ticks == int(fields[19])
+    assert is_alive(owner._replace(start_ticks=owner.start_ticks + 1)) is False
+
+
+@pytest.mark.root
+@pytest.mark.slow
+def test_a_step_of_the_clock_kills_nobody(other, tmp_path):
+    # The boot time of /proc/stat follows the wall clock; here it is a minute on, for one process that asks.
+    _, owner = other
+    stepped = tmp_path / "stat"
+    stat = Path("/proc/stat").read_text()
+    stepped.write_text(re.sub(r"btime (\d+)", lambda found: f"btime {int(found[1]) + 60}", stat))
+    code = (
+        "import sys; from lockcache.filestream.disk.owners import Owner, is_alive; "
+        "print(is_alive(Owner(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]))))"
+    )
+    script = 'mount --bind "$0" /proc/stat && exec "$@"'
+    command = ["unshare", "--mount", "sh", "-c", script, str(stepped), sys.executable, "-c", code, *map(str, owner)]
+    assert subprocess.run(command, check=True, capture_output=True, text=True).stdout == "True\n"
 
 
 def test_of_another_host_nothing_can_be_told():
-    assert is_alive(Owner("0" * 16, os.getpid(), myself().start_seconds)) is None
+    assert is_alive(Owner("0" * 16, os.getpid(), myself().start_ticks)) is None
     assert is_alive(Owner("0" * 16, 2**22 - 1, 0)) is None
 
 

@@ -48,7 +48,7 @@ def test_reserving_accounts_for_the_bytes_before_any_is_written(directory):
     staged.reserve()
     me = myself()
     [name] = staged_names(directory)
-    assert name == StagedName(shard_of(b"k"), 1000, me.host, me.pid, me.start_seconds, name.serial)
+    assert name == StagedName(shard_of(b"k"), 1000, me.host, me.pid, me.start_ticks, name.serial)
     assert os.path.getsize(directory.layout.staged(name)) == 0
     assert accounted(directory) == (1000, 0)
     staged.abandon()

@@ -90,14 +90,15 @@ def test_a_directory_of_somebody_else_is_refused_with_the_command_that_mends_it(
 def test_a_newer_format_is_refused_and_an_equal_one_is_not(cache_path):
     FileStreamProgramCache(cache_path).close()
     file = cache_path / "lockcache" / "format"
-    assert file.read_text() == f"{FORMAT_VERSION}\n"
-    file.write_text(f"{FORMAT_VERSION + 1}\n")
+    stated = file.read_text()
+    assert stated.splitlines()[0] == f"{FORMAT_VERSION}"
+    file.write_text(f"{FORMAT_VERSION + 1}\nwhatever=it states\n")
     with pytest.raises(FormatError, match="upgrade") as error:
         FileStreamProgramCache(cache_path)
     assert error.value.path == str(file)
     with pytest.raises(FormatError):
         check_directory(Layout(str(cache_path)))
-    file.write_text(f"{FORMAT_VERSION}\n")
+    file.write_text(stated)
     FileStreamProgramCache(cache_path).close()
 
 

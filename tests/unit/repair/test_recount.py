@@ -66,6 +66,28 @@ def test_a_dead_owners_file_goes_at_a_recount_however_young_it_is(directory, dea
     assert not os.path.exists(path)
 
 
+def test_a_file_that_is_dated_in_the_future_is_not_young(directory, dead):
+    path = stage_as(directory, dead, age_seconds=-3600)  # as after a clock that was set back
+    assert reap(directory) == 1
+    assert not os.path.exists(path)
+
+
+def test_without_a_cap_opening_removes_what_the_dead_left(directory, dead):
+    path = stage_as(directory, dead)
+    FileStreamProgramCache(directory.layout.root).close()
+    assert not os.path.exists(path)
+    assert directory.usage().total() == (0, 0)
+
+
+def test_without_a_cap_and_a_new_opening_some_hundred_puts_remove_it(directory, dead):
+    cache = FileStreamProgramCache(directory.layout.root)
+    path = stage_as(directory, dead)
+    for number in range(300):
+        cache[b"%d" % number] = b"x"
+    assert not os.path.exists(path)
+    assert directory.usage().total() == on_disk(directory.layout.root)
+
+
 def test_a_living_owners_staged_file_stays_however_old_it_is(directory):
     path = stage_as(directory, myself(), age_seconds=10**6)
     assert reap(directory) == 0
@@ -75,7 +97,7 @@ def test_a_living_owners_staged_file_stays_however_old_it_is(directory):
 
 
 def test_the_staged_file_of_a_reused_pid_goes(directory):
-    path = stage_as(directory, myself()._replace(start_seconds=1))
+    path = stage_as(directory, myself()._replace(start_ticks=1))
     reap(directory)
     assert not os.path.exists(path)
 

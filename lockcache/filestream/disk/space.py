@@ -1,0 +1,103 @@
+"""Space: what files and folders take on disk, in blocks. The unit of all accounting.
+
+Decides what a file counts for: its length rounded up to the block, an inode where the file system makes those as it
+goes (xfs), and one block more where its attributes did not fit into the inode (ext4: 60 bytes do, 100 do not). Never
+what the file system says at the moment that it takes, except for that last block: allocation is delayed, compressed or
+cached, and what was reserved before a write must be what is given back after it.
+
+A directory states these numbers in ``lockcache/format`` when it is made, and all programs count by what it states, so
+that two that see the file system differently (a container, another host) still agree. Where nothing is stated, in a
+directory that only cuda.core wrote, they are those of the file system.
+
+Not promised: what a file system takes for itself (journals, trees of free space), copies and snapshots that it keeps,
+and a server's attributes and folders (NFS), of which clients see nothing.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Final, NamedTuple
+
+from lockcache.filestream.disk.files import read_small
+from lockcache.filestream.disk.layout import FORMAT_VERSION, Layout
+from lockcache.filestream.disk.mounts import Mount, is_network_mount, mount_of
+
+__all__ = ["Space", "encode_format", "probe_space", "space_of", "stated_space"]
+
+# statvfs of a network file system states the size of its transfers.
+_NETWORK_BLOCK_BYTES: Final = 4096
+# Of unreasonable answers: 64 MiB are more than any file system rounds to.
+_LARGEST_BLOCK_BYTES: Final = 1 << 26
+_FORMAT_BYTES: Final = 256
+# Where the blocks of a file at rest are those of its length and of its attributes, and no more.
+_EXACT_KINDS: Final = ("ext2", "ext3", "ext4", "xfs", "overlay")
+_UNIT_BYTES: Final = 512  # of st_blocks
+_XFS_INODE_BYTES: Final = 512
+
+
+class Space(NamedTuple):
+    """How one directory counts."""
+
+    #: A file's bytes are rounded up to this.
+    block_bytes: int
+    #: What each file takes besides.
+    inode_bytes: int = 0
+    #: Whether ``st_blocks`` shows attributes that left the inode, and what folders take.
+    shows_blocks: bool = False
+
+    def of_bytes(self, size_bytes: int) -> int:
+        """Returns what a file of this length counts for, its attribute within the inode."""
+        block = self.block_bytes
+        return -(-size_bytes // block) * block + self.inode_bytes
+
+    def of_file(self, status: os.stat_result) -> int:
+        """Returns what a regular file counts for."""
+        block, size = self.block_bytes, status.st_size
+        taken = -(-size // block) * block
+        if self.shows_blocks and status.st_blocks * _UNIT_BYTES > taken:
+            taken += block
+        return taken + self.inode_bytes
+
+    def of_folder(self, status: os.stat_result) -> int:
+        """Returns what a folder counts for; ext4's grow by a block for some 50 names, and stay so."""
+        return status.st_blocks * _UNIT_BYTES if self.shows_blocks else 0
+
+
+def space_of(layout: Layout) -> Space:
+    """Returns how a directory counts, as it states or as its file system would have it. Raises :class:`OSError`."""
+    found: Space | None = layout.space
+    if found is None:
+        found = layout.space = stated_space(layout) or probe_space(layout.root)
+    return found
+
+
+def stated_space(layout: Layout) -> Space | None:
+    """Returns what a directory of this format states; ``None`` for one of format 1, or none yet."""
+    try:
+        version, *lines = read_small(layout.format, _FORMAT_BYTES).decode("ascii", "replace").splitlines()
+        stated = dict(line.split("=", 1) for line in lines)
+        block, inode, shows = (int(stated[name]) for name in Space._fields)
+    except (FileNotFoundError, NotADirectoryError, ValueError, KeyError):
+        return None
+    if version != str(FORMAT_VERSION) or not 0 < block <= _LARGEST_BLOCK_BYTES or not 0 <= inode <= block:
+        return None
+    return Space(block, inode, bool(shows))
+
+
+def encode_format(space: Space) -> bytes:
+    """Returns the file ``lockcache/format`` of a directory that counts so: the version, then a line for each number."""
+    numbers = "".join(f"{name}={int(value)}\n" for name, value in space._asdict().items())
+    return f"{FORMAT_VERSION}\n{numbers}".encode()
+
+
+def probe_space(root: str) -> Space:
+    """Returns what the file system says. Raises :class:`OSError`."""
+    return _space_on(mount_of(root), os.statvfs(root).f_frsize)
+
+
+def _space_on(mount: Mount | None, fragment_bytes: int) -> Space:
+    if mount is not None and is_network_mount(mount):
+        return Space(_NETWORK_BLOCK_BYTES)
+    block = min(max(1, fragment_bytes), _LARGEST_BLOCK_BYTES)
+    kind = mount.kind if mount is not None else ""
+    return Space(block, _XFS_INODE_BYTES if kind == "xfs" else 0, kind in _EXACT_KINDS)

@@ -1,0 +1,58 @@
+"""Values far smaller than a block of the disk, and a little larger than one, written until the cache is full twice.
+
+Proves invariant 3 (hard cap) for what a disk holds and not only for what was written: a value of 500 bytes takes 4,096.
+On a tmpfs (as root) statvfs is asked all the time and never above the cap, and at the end the cache is full: what it
+counts is not far from what the disk says.
+"""
+
+from __future__ import annotations
+
+from lockcache_stress.plan import MIB, Scenario, Step
+from lockcache_stress.run import Check, Outcome, Worker
+
+__all__ = ["SCENARIO"]
+
+_PUTS_EACH = 1200
+# Bytes: a template's name, a small kernel's PTX, a small cubin, and one of the usual size.
+_SIZES = (500, 3300, 5100, 20_000)
+_LEAST_FULL = 0.75
+
+
+def make_step(worker: Worker) -> Step:
+    """Writes of each size by turns, each to a key of its own, each read back at once."""
+    numbers = iter(range(_PUTS_EACH))
+
+    def step() -> bool:
+        number = next(numbers, None)
+        if number is None:
+            return False
+        key = worker.index * _PUTS_EACH + number
+        worker.put(key, _SIZES[number % len(_SIZES)])
+        worker.get(key)
+        return True
+
+    return step
+
+
+def _checks(outcome: Outcome) -> list[Check]:
+    peak, cap = outcome.peaks.statvfs_bytes, outcome.plan.max_size_bytes
+    if peak is None:
+        return []
+    return [
+        Check("statvfs peak over cap", f"{peak / cap:.3f}", "<= 1", peak <= cap),
+        Check("statvfs peak over cap, at least", f"{peak / cap:.3f}", f">= {_LEAST_FULL}", peak >= _LEAST_FULL * cap),
+    ]
+
+
+SCENARIO = Scenario(
+    "small-values",
+    "values of 500 B to 20 KB, twice what fits into 16 MiB, watched by statvfs",
+    make_step,
+    processes=4,
+    max_size_bytes=16 * MIB,
+    keys=0,
+    keys_each=_PUTS_EACH,
+    ends_by_itself=True,
+    wants_own_mount=True,
+    checks=_checks,
+)

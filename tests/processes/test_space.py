@@ -1,0 +1,132 @@
+"""The cap counts what files take on disk: statvfs and du stay under it for values of any size, at any moment."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lockcache import Entry, FileStreamProgramCache
+from lockcache.filestream.disk.space import Space, stated_space
+from lockcache.lowlevel import Layout, find_drift
+from tests.processes.crowd import run_all
+from tests.processes.sampler import bytes_in_use, watch_bytes_in_use
+from tests.thinning import EXHAUSTIVE
+
+MIB = 1 << 20
+PROCESSES = 4
+# Of writers that begin anew: a loaded machine takes a minute for all of it.
+ROUNDS = 4
+SIZES = (500, 3300, 5100, 20_000)
+METADATA = {"bare": {}, "with metadata": {"log": "l" * 300}}
+
+pytestmark = [pytest.mark.root, pytest.mark.usefixtures("real_blocks")]
+
+
+def _fill(path: str, writer: int, numbers: range, size: int, metadata: dict[str, Any], start: Any) -> int:
+    cache = FileStreamProgramCache(path, lock_timeout_seconds=60)
+    start.wait()
+    entry = Entry(os.urandom(size), metadata)
+    for number in numbers:
+        cache.put_entry(b"%d %d" % (writer, number), entry)
+    return cache.stats().dropped_writes
+
+
+def _du(path: Path) -> int:
+    return int(subprocess.run(["du", "-s", "-B1", str(path)], check=True, capture_output=True).stdout.split()[0])
+
+
+@pytest.fixture(
+    params=["tmpfs", pytest.param("ext4", marks=pytest.mark.long), pytest.param("xfs", marks=pytest.mark.long)]
+)
+def place(
+    request: pytest.FixtureRequest, mount_tmpfs: Callable[..., Path], mount_image: Callable[..., Path]
+) -> tuple[Path, int]:
+    """A file system of its own, and a cap for a cache on it."""
+    if request.param == "tmpfs":
+        return mount_tmpfs("size=512m"), 16 * MIB
+    return mount_image(request.param, 512), 64 * MIB
+
+
+def _cases() -> list[Any]:
+    usual = [(500, "with metadata"), (5100, "bare")]
+    return [
+        pytest.param(size, name, marks=() if (size, name) in usual else EXHAUSTIVE, id=f"{size} B, {name}")
+        for size in SIZES
+        for name in METADATA
+    ]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("size, metadata", _cases())
+def test_statvfs_and_du_never_exceed_the_cap(place: tuple[Path, int], size: int, metadata: str) -> None:
+    root, cap = place
+    before = bytes_in_use(root)
+    cache = FileStreamProgramCache(root / "cache", max_size_bytes=cap)
+    values = int(1.2 * cap) // max(4096, size) // PROCESSES // ROUNDS
+    start = multiprocessing.get_context("fork").Barrier(PROCESSES)
+    dropped = 0
+    with watch_bytes_in_use(root) as finish:
+        for serial in range(ROUNDS):
+            numbers = range(serial * values, (serial + 1) * values)
+            arguments = [(cache.path, n, numbers, size, METADATA[metadata], start) for n in range(PROCESSES)]
+            dropped += sum(run_all("fork", _fill, arguments))
+        peak, samples = finish()
+    os.sync()
+    assert samples > 100
+    assert peak - before <= cap
+    assert _du(root / "cache") <= cap
+    assert dropped == 0
+    assert bytes_in_use(root) - before > 0.8 * cap, "it is full, but for a batch"
+    assert find_drift(Layout(cache.path)) == (0, 0, 0, 0)
+
+
+def test_what_is_counted_is_what_du_says(place: tuple[Path, int]) -> None:
+    root, _ = place
+    cache = FileStreamProgramCache(root / "cache")
+    own = _du(root / "cache") - cache.stats().bytes
+    for number in range(400):
+        cache.put_entry(b"%d" % number, Entry(os.urandom(number * 37), {"log": "l" * number}))
+    for number in range(0, 400, 2):
+        cache[b"%d" % number] = b"less"
+    for number in range(0, 400, 5):
+        del cache[b"%d" % number]
+    counted = cache.stats().bytes
+    assert cache.recount() == []
+    if stated_space(Layout(cache.path)).inode_bytes:
+        counted -= len(cache) * 512  # which statvfs shows, and du does not
+    os.sync()
+    # Folders of its own, made since: locks, and a page each of counters and costs.
+    assert 0 <= _du(root / "cache") - counted - own <= 5 * 4096
+
+
+def test_a_directory_of_format_1_is_counted_anew_and_keeps_its_entries(cache_path: Path) -> None:
+    with FileStreamProgramCache(cache_path) as cache:
+        for number in range(10):
+            cache[b"%d" % number] = b"x" * 500
+    layout = Layout(str(cache_path))
+    Path(layout.format).write_text("1\n")
+    page = bytearray(Path(layout.usage).read_bytes())
+    page[::2] = bytes(len(page) // 2)
+    Path(layout.usage).write_bytes(page)
+    with FileStreamProgramCache(cache_path) as cache:
+        assert [cache[b"%d" % number] for number in range(10)] == [b"x" * 500] * 10
+        assert cache.stats().bytes >= 10 * 4096
+        assert cache.recount() == []
+    assert stated_space(layout).block_bytes == os.statvfs(cache_path).f_frsize
+
+
+def test_all_processes_count_as_the_directory_states(cache_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    FileStreamProgramCache(cache_path).close()
+    stated = stated_space(Layout(str(cache_path)))
+    monkeypatch.setattr("lockcache.filestream.disk.space._space_on", lambda mount, fragment_bytes: Space(1 << 20))
+    with FileStreamProgramCache(cache_path) as cache:
+        cache[b"k"] = b"v"
+        assert cache.stats().bytes < 1 << 20
+        assert cache.recount() == []
+    assert stated_space(Layout(str(cache_path))) == stated
