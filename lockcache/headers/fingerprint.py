@@ -46,8 +46,9 @@ def fingerprint(
     a warning.
 
     Raises TypeError for a wrong type; UncacheableError (a ValueError) for code or headers with ``__DATE__``,
-    ``__TIME__`` or ``__TIMESTAMP__``, and for a computed name that may lead to too many files or anywhere; OSError
-    naming the file for one that cannot be read. A file that is not there is no error: the compiler will say so.
+    ``__TIME__`` or ``__TIMESTAMP__``, for a header of more than 64 MiB, and for a computed name that may lead to too
+    many files or anywhere; OSError naming the file for one that cannot be read, and for one in /proc or /sys, which is
+    not read. A file that is not there is no error: the compiler will say so.
     """
     called = _coerce_name(name)
     text = _definitions(define_macro) + _coerce_code(code)
