@@ -36,10 +36,10 @@ def encode(metadata: Mapping[str, Any]) -> bytes:
     (mappings also keyed by ``bytes`` and the like). Anything else is a :class:`TypeError` that names the item.
     """
     if not isinstance(metadata, Mapping):
-        raise TypeError(f"metadata must be a mapping, got {type(metadata).__name__}")
+        raise TypeError(f"metadata must be a mapping, got {type(metadata).__name__} {metadata!r:.80}")
     for name in metadata:
         if not isinstance(name, str):
-            raise TypeError(f"metadata names must be str, got {type(name).__name__}")
+            raise TypeError(f"metadata names must be str, got {type(name).__name__} {name!r:.80}")
     if not metadata:
         return b""
     try:
@@ -79,7 +79,7 @@ def _tag(value: Any, where: str) -> Any:
     if isinstance(value, Mapping):
         return {_MAPPING: [[_tag(k, f"a key of {where}"), _tag(v, f"{where}[{k!r}]")] for k, v in value.items()]}
     raise TypeError(
-        f"{where} is a {type(value).__name__}; metadata may hold None, bool, int, float, str, bytes, "
+        f"{where} is a {type(value).__name__} ({value!r:.80}); metadata may hold None, bool, int, float, str, bytes, "
         "and lists, tuples and mappings of these"
     )
 

@@ -71,17 +71,20 @@ def coerce_key(key: object) -> bytes:
     if isinstance(key, bytes):
         return key
     if isinstance(key, str):
-        return key.encode()
+        try:
+            return key.encode()
+        except UnicodeEncodeError as error:
+            raise ValueError(f"key must be what UTF-8 can be made of, got {key!r:.80}: {error}") from error
     if isinstance(key, bytearray):
         return bytes(key)
-    raise TypeError(f"a cache key must be bytes, bytearray or str, got {type(key).__name__}")
+    raise TypeError(f"key must be bytes, bytearray or str, got {type(key).__name__} {key!r:.80}")
 
 
-def coerce_value(value: object) -> tuple[bytes, dict[str, Any]]:
+def coerce_value(value: object, argument: str = "value") -> tuple[bytes, dict[str, Any]]:
     """A value as code and the metadata that it brings: none for bytes-like, the kind and symbols of an ObjectCode.
 
-    Raises :class:`TypeError` for any other type, :class:`FileNotFoundError` for an ObjectCode whose file is gone,
-    :class:`ValueError` for an ObjectCode without code.
+    ``argument`` is what errors call it. Raises :class:`TypeError` for any other type, :class:`FileNotFoundError` for an
+    ObjectCode whose file is gone, :class:`ValueError` for an ObjectCode without code.
     """
     if isinstance(value, bytes):
         return value, {}
@@ -89,13 +92,12 @@ def coerce_value(value: object) -> tuple[bytes, dict[str, Any]]:
         return bytes(value), {}
     object_code = getattr(sys.modules.get("cuda.core"), "ObjectCode", None)
     if object_code is not None and isinstance(value, object_code):
-        return _from_object_code(value)
-    raise TypeError(
-        f"a cache value must be bytes, bytearray, memoryview or a cuda.core.ObjectCode, got {type(value).__name__}"
-    )
+        return _from_object_code(value, argument)
+    accepted = "bytes, bytearray, memoryview or a cuda.core.ObjectCode"
+    raise TypeError(f"{argument} must be {accepted}, got {type(value).__name__} {value!r:.80}")
 
 
-def _from_object_code(value: Any) -> tuple[bytes, dict[str, Any]]:
+def _from_object_code(value: Any, argument: str) -> tuple[bytes, dict[str, Any]]:
     code = value.code
     if isinstance(code, str):
         try:
@@ -105,7 +107,8 @@ def _from_object_code(value: Any) -> tuple[bytes, dict[str, Any]]:
             raise FileNotFoundError(error.errno, "the file behind this ObjectCode is gone", code) from None
     if not code:
         hint = "; LTO-IR needs ProgramOptions(link_time_optimization=True)" if value.code_type == "ltoir" else ""
-        raise ValueError(f"this ObjectCode ({value.code_type}) holds no code, so there is nothing to cache{hint}")
+        what = f"{argument} must hold code, got an ObjectCode ({value.code_type}) without any"
+        raise ValueError(f"{what}: there is nothing to cache{hint}")
     told = identify(code)
     found: dict[str, Any] = {"kind": value.code_type}
     # Not in an ObjectCode, and yet what an operator asks for when a driver or a compiler is retired.
@@ -230,8 +233,14 @@ class ProgramCacheResource(ABC):
 
     def update(self, items: Mapping[Any, Any] | Iterable[tuple[Any, Any]], /) -> None:
         """Store every pair, one after the other. Not a transaction: an error leaves the earlier ones stored."""
-        pairs = items.items() if isinstance(items, Mapping) else items
-        for key, value in pairs:
+        pairs: object = items.items() if isinstance(items, Mapping) else items
+        if not isinstance(pairs, Iterable):
+            raise TypeError(f"items must be a mapping or an iterable of (key, value), got {items!r:.80}")
+        for index, pair in enumerate(pairs):
+            try:
+                key, value = pair
+            except (TypeError, ValueError):
+                raise TypeError(f"items[{index}] must be a (key, value) pair, got {pair!r:.80}") from None
             self[key] = value
 
     def stats(self) -> CacheStats:
@@ -256,21 +265,26 @@ _registered: set[type] = set()
 
 def run_compute(compute: Callable[[], object]) -> Entry:
     """What ``compute()`` gives, as an entry that states what it cost, unless it states that itself."""
+    if not callable(compute):
+        raise TypeError(f"compute must be callable without arguments, got {type(compute).__name__} {compute!r:.80}")
     start_ns = time.perf_counter_ns()
     value = compute()
     cost_ns = time.perf_counter_ns() - start_ns
     given = value.metadata if isinstance(value, Entry) else {}
-    code, found = coerce_value(value.code if isinstance(value, Entry) else value)
+    if isinstance(value, Entry):
+        code, found = coerce_value(value.code, "the code of the Entry that compute returned")
+    else:
+        code, found = coerce_value(value, "what compute returned")
     return Entry(code, {_metadata.COMPILE_COST: cost_ns, **found, **given})
 
 
 def coerce_entry(entry: object) -> tuple[bytes, bytes, int]:
     """An :class:`Entry` as (code, encoded metadata without the cost, compile cost in nanoseconds)."""
     if not isinstance(entry, Entry):
-        raise TypeError(f"put_entry takes a lockcache.Entry, got {type(entry).__name__}")
-    code, found = coerce_value(entry.code)
+        raise TypeError(f"entry must be a lockcache.Entry, got {type(entry).__name__} {entry!r:.80}")
+    code, found = coerce_value(entry.code, "entry.code")
     if not isinstance(entry.metadata, Mapping):
-        raise TypeError(f"Entry.metadata must be a mapping, got {type(entry.metadata).__name__}")
+        raise TypeError(f"entry.metadata must be a mapping, got {type(entry.metadata).__name__}")
     return split_metadata(code, {**found, **entry.metadata})
 
 
@@ -278,7 +292,8 @@ def split_metadata(code: bytes, metadata: dict[str, Any]) -> tuple[bytes, bytes,
     """Code and metadata as they are stored: (code, encoded metadata without the cost, compile cost in ns)."""
     cost_ns = metadata.pop(_metadata.COMPILE_COST, 0)
     if isinstance(cost_ns, bool) or not isinstance(cost_ns, int) or not 0 <= cost_ns < 2**63:
-        raise ValueError(f"{_metadata.COMPILE_COST} must be an int number of nanoseconds, got {cost_ns!r}")
+        what = f"metadata[{_metadata.COMPILE_COST!r}] must be an int number of nanoseconds, 0 or more"
+        raise ValueError(f"{what}, got {cost_ns!r:.80}")
     return code, _metadata.encode(metadata), cost_ns
 
 

@@ -69,11 +69,11 @@ class TieredProgramCache(ProgramCacheResource):
     """
 
     def __init__(self, *tiers: ProgramCacheResource, recheck_seconds: float | None = _RECHECK_SECONDS) -> None:
-        for number, tier in enumerate(tiers, 1):
+        for index, tier in enumerate(tiers):
             if not isinstance(tier, ProgramCacheResource):
-                raise TypeError(f"tier {number} must be a lockcache.ProgramCacheResource, got {type(tier).__name__}")
+                raise TypeError(f"tiers[{index}] must be a lockcache.ProgramCacheResource, got {type(tier).__name__}")
         if not tiers:
-            raise TypeError("a TieredProgramCache needs at least one tier")
+            raise TypeError("tiers must be one cache or more, got none")
         self._recheck_seconds = _coerce_recheck(recheck_seconds)
         self._fresh_seconds = math.inf if self._recheck_seconds is None else self._recheck_seconds
         self._tiers = tiers
@@ -119,7 +119,7 @@ class TieredProgramCache(ProgramCacheResource):
     def put_entry(self, key: bytes | str, entry: Entry) -> None:
         """Store code and metadata as one unit, in each tier."""
         if not isinstance(entry, Entry):
-            raise TypeError(f"put_entry takes a lockcache.Entry, got {type(entry).__name__}")
+            raise TypeError(f"entry must be a lockcache.Entry, got {type(entry).__name__} {entry!r:.80}")
         self._write(coerce_key(key), entry)
 
     def get_or_compute_entry(self, key: bytes | str, compute: Callable[[], object], *, label: str = "") -> Entry:

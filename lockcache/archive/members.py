@@ -37,11 +37,11 @@ _SECONDS: Final = re.compile(rb"([0-9]{1,10})(?:\.([0-9]{1,9}))?")
 
 # A manifest is some hundred bytes, more where there are many compilers.
 _LARGEST_MANIFEST_BYTES: Final = 1 << 20
-# A record is 44 bytes and what users added: some have compiler logs there.
-_LARGEST_HEADER_BYTES: Final = 64 << 20
+# A record is 44 bytes and what users added: some have compiler logs there. As much as is read of a record file.
+_LARGEST_HEADER_BYTES: Final = 16 << 20
 # Ours has two records, GNU tar's a dozen. Millions of them in one header would be a way to fill memory.
 _MOST_RECORDS: Final = 64
-# Read at once of what is passed over.
+# Read at once of what is passed over, and is not kept.
 _CHUNK_BYTES: Final = 1 << 20
 
 _KINDS: Final = {
@@ -171,11 +171,15 @@ class Members:
         if header is None:
             return None
         stated: dict[bytes, bytes] = {}
+        problem = None
         if header.type == tarfile.XHDTYPE:
-            if not 0 <= header.size <= _LARGEST_HEADER_BYTES:
-                raise ArchiveError(f"a header of {header.size} bytes; none is longer than {_LARGEST_HEADER_BYTES}")
+            if header.size < 0:
+                raise ArchiveError(f"a header of {header.size} bytes")
             self._begin(header.size)
-            stated = _parse_stated(self.payload())
+            if header.size <= _LARGEST_HEADER_BYTES:
+                stated = _parse_stated(self.payload())
+            else:
+                problem = f"its record takes {header.size} bytes; accepted: {_LARGEST_HEADER_BYTES}"
             header = self._header()
             if header is None:
                 raise ArchiveError("this archive ends in the middle of a member")
@@ -183,7 +187,7 @@ class Members:
             raise ArchiveError(f"{header.name!r} states a size of {header.size} bytes")
         has_data = header.type not in _KINDS
         self._begin(header.size if has_data else 0)
-        return _member(header, stated, header.size if has_data else 0)
+        return _member(header, stated, header.size if has_data else 0, problem)
 
     def _header(self) -> tarfile.TarInfo | None:
         self._pass_over()
@@ -208,7 +212,8 @@ class Members:
         parts = []
         missing = size_bytes
         while missing:
-            part = self._source.read(min(missing, _CHUNK_BYTES))
+            # All at once, into one piece of memory: pieces that are joined are in memory twice.
+            part = self._source.read(missing)
             if not part:
                 raise ArchiveError("this archive ends in the middle: it was cut off")
             parts.append(part)
@@ -257,19 +262,20 @@ def _parse_stated(body: bytes) -> dict[bytes, bytes]:
     while start < len(body):
         length, space, _ = body[start : start + 10].partition(b" ")
         end = start + int(length) if length.isdigit() else 0
-        name, equals, value = body[start + len(length) + 1 : max(0, end - 1)].partition(b"=")
-        is_whole = space and equals and start < end <= len(body) and body[end - 1 : end] == b"\n"
+        named = start + len(length) + 1
+        equals = body.find(b"=", named, max(0, end - 1))
+        is_whole = space and equals >= 0 and start < end <= len(body) and body[end - 1 : end] == b"\n"
         if not is_whole or len(stated) == _MOST_RECORDS:
             raise ArchiveError("this archive is damaged: a member's header cannot be understood")
-        stated[name] = value
+        stated[body[named:equals]] = body[equals + 1 : end - 1]
         start = end
     return stated
 
 
-def _member(header: tarfile.TarInfo, stated: dict[bytes, bytes], size_bytes: int) -> Member:
+def _member(header: tarfile.TarInfo, stated: dict[bytes, bytes], size_bytes: int, problem: str | None) -> Member:
     record = stated.get(_RECORD.encode(), b"")
     match = _ENTRY.fullmatch(header.name)
-    problem = _problem(header, stated)
+    problem = problem or _problem(header, stated)
     if match is None or problem is not None:
         return Member(header.name, size_bytes, 0, b"", problem or "not under the name of an entry")
     return Member(match[1] + match[2], size_bytes, _last_use_ns(header, stated), record, None)

@@ -128,6 +128,7 @@ class _Packing:
                 stream.write(padding(len(payload)))
                 packed_entries += 1
                 packed_bytes += len(payload)
+                del payload  # or the next one is read beside it
             stream.write(end_of_archive())
         damaged = sum(each.why == "damaged" for each in self._left_out)
         return Packed(
@@ -162,6 +163,7 @@ class _Packing:
                 for name, counted in _COUNTED.items():
                     if isinstance(metadata.get(name), str):
                         counts[counted][metadata[name]] += 1
+            del loaded, payload  # or the next one is read beside it
         total = sum(size for _, size in chosen)
         kinds, arches, compilers = (dict(counts[name]) for name in ("kinds", "arches", "compilers"))
         return chosen, Manifest(len(chosen), total, kinds=kinds, arches=arches, compilers=compilers)
@@ -180,7 +182,10 @@ class _Packing:
             # A longer one would make the manifest a lie, and readers hold archives to it.
             if loaded is not None and len(loaded[0]) == size:
                 payload, blob = loaded
-                yield found, payload, _plain(found.name, payload, blob)
+                record = _plain(found.name, payload, blob)
+                del loaded
+                yield found, payload, record
+                del payload
 
     def _load(self, found: Found) -> tuple[bytes, bytes] | None:
         damaged, refused = self._reader.damaged, self._reader.refused

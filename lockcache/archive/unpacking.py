@@ -3,7 +3,8 @@
 Keeps invariants 1 to 5 by going through the directory's own writer: each entry is verified on the way in, room is
 reserved before a byte of it is on disk, it appears whole or not at all, and a death leaves nothing that anybody waits
 for. Nothing in an archive decides where something is written but 64 hex digits. Memory is bounded by the largest entry
-that is accepted.
+that is accepted: it is there once, and not beside the one that it would replace. Time is bounded by what the archive
+takes: what compresses to next to nothing is no list of entries.
 
 The last use of an entry is what it was where it was packed (but never in the future, which would keep it for ever), so
 that of old and unpacked entries the cap keeps those that were used last.
@@ -14,7 +15,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import BinaryIO, Final
+from typing import BinaryIO, Final, cast
 
 import zstandard
 
@@ -34,6 +35,10 @@ LARGEST_ENTRY_BYTES: Final = 1 << 30
 # What `zstd -22` needs and `zstd -d` allows: 128 MiB. More is a way to fill memory.
 _LARGEST_WINDOW_BYTES: Final = 1 << 27
 
+# What the name of an entry takes, however it is compressed: 32 bytes of a hash. And members that any archive may have.
+_LEAST_MEMBER_BYTES: Final = 32
+_ALWAYS_ALLOWED: Final = 1000
+
 # Problems that are told one by one; all are counted.
 _MOST_TOLD: Final = 20
 
@@ -48,6 +53,7 @@ class Acceptance:
     include_unverified: bool = False
     #: Give up at the first entry that is not as it should be.
     strict: bool = False
+    #: Of payload and record together.
     largest_entry_bytes: int = LARGEST_ENTRY_BYTES
 
 
@@ -93,7 +99,9 @@ def unpack_archive(
     Raises :class:`ArchiveError` for a file that is no archive, is damaged or cut off (what came before stays, whole),
     and the :class:`OSError` of a directory that may not be written.
     """
-    source = zstandard.ZstdDecompressor(max_window_size=_LARGEST_WINDOW_BYTES).stream_reader(file, closefd=False)
+    packed = _Counting(file)
+    unpacker = zstandard.ZstdDecompressor(max_window_size=_LARGEST_WINDOW_BYTES)
+    source = unpacker.stream_reader(cast(BinaryIO, packed), closefd=False)
     try:
         members = Members(source)
     except zstandard.ZstdError as error:
@@ -102,13 +110,28 @@ def unpack_archive(
     done_bytes = 0
     progress(done_bytes, members.manifest)
     try:
-        for member in members:
+        for count, member in enumerate(members, 1):
+            if count > _ALWAYS_ALLOWED + packed.read_bytes // _LEAST_MEMBER_BYTES:
+                raise ArchiveError(f"{count} members in {packed.read_bytes} bytes, which no entries are")
             unpacking.take(member, members.payload)
             done_bytes += member.size_bytes
             progress(done_bytes, members.manifest)
     except (zstandard.ZstdError, ArchiveError) as error:
         raise ArchiveError(f"{error} ({unpacking.done.stored} entries before that were stored)") from error
     return members.manifest, unpacking.done
+
+
+class _Counting:
+    """A file, and how much of it was read."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self.read_bytes = 0
+
+    def read(self, size: int = -1, /) -> bytes:
+        part = self._file.read(size)
+        self.read_bytes += len(part)
+        return part
 
 
 class _Unpacking:
@@ -129,21 +152,22 @@ class _Unpacking:
         if member.problem is not None:
             done.refused += 1
             return self._tell(member, member.problem)
-        if member.size_bytes > self._acceptance.largest_entry_bytes:
+        size_bytes = member.size_bytes + len(member.record)
+        if size_bytes > self._acceptance.largest_entry_bytes:
             done.refused += 1
-            return self._tell(member, f"{member.size_bytes} bytes; accepted: {self._acceptance.largest_entry_bytes}")
+            return self._tell(member, f"{size_bytes} bytes; accepted: {self._acceptance.largest_entry_bytes}")
         limit_bytes = self._directory.limit_bytes()
-        if limit_bytes is not None and member.size_bytes > limit_bytes:
+        if limit_bytes is not None and size_bytes > limit_bytes:
             done.dropped += 1
-            return self._tell(
-                member, f"{member.size_bytes} bytes are more than the directory's cap leaves", fatal=False
-            )
+            return self._tell(member, f"{size_bytes} bytes are more than the directory's cap leaves", fatal=False)
         if not member.record and not self._acceptance.include_unverified:
             done.unverified += 1
             return None
-        return self._verify(member, payload())
+        # Looked for before the payload is read: the two need not be in memory at once.
+        is_there = not self._acceptance.overwrite and self._reader.load(member.name) is not None
+        return self._verify(member, payload(), is_there)
 
-    def _verify(self, member: Member, payload: bytes) -> None:
+    def _verify(self, member: Member, payload: bytes, is_there: bool) -> None:
         # Not in the future either: 64 bits of a record end in 2262, and a header states what it likes.
         record = Record(len(payload), min(member.last_use_ns, time.time_ns()), 0, b"")
         if member.record:
@@ -151,7 +175,7 @@ class _Unpacking:
                 self.done.damaged += 1
                 return self._tell(member, "not what was packed: its digest is another")
             record = possible(unpack(member.record))
-        if not self._acceptance.overwrite and self._reader.load(member.name) is not None:
+        if is_there:
             self.done.kept += 1
             return None
         return self._store(member, payload, record)

@@ -15,7 +15,7 @@ __all__ = ["main"]
 _CLOSED: Final = (("stdin", "r", os.O_WRONLY), ("stdout", "w", os.O_RDONLY), ("stderr", "w", os.O_WRONLY))
 
 # What `pip install lockcache[cli]` brings. Anything else that is missing is a broken install, and worth a traceback.
-_EXTRA = ("click", "durationpy", "elftools", "pydantic", "rich", "zstandard")
+_EXTRA = ("click", "durationpy", "pydantic", "rich", "zstandard")
 
 
 def main() -> None:

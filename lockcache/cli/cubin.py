@@ -1,8 +1,9 @@
 """What is in a cubin, by its ELF tables: kernels, their sizes, registers and memory.
 
 Keeps one promise: any bytes at all give tables or a :class:`ValueError` that says what is wrong, in bounded time and
-memory. Read with pyelftools, which is made for well-formed files: what it raises on others is caught here, and what may
-only be large in a hostile one (sections, symbols, names) is bounded.
+memory. What may be large in a hostile file is bounded before it is read: sections, symbols, kernels, each name, and all
+names together, since a thousand names may be ends of one long string. Not by pyelftools, which read the names of 496 KB
+into 596 MiB.
 
 Registers come from the attribute EIATTR_REGCOUNT in ``.nv.info``, as cubins of CUDA 12 and 13 have it; kernels are the
 functions whose symbol carries STO_CUDA_ENTRY, as ``cuobjdump -elf`` lists them.
@@ -10,46 +11,34 @@ functions whose symbol carries STO_CUDA_ENTRY, as ``cuobjdump -elf`` lists them.
 
 from __future__ import annotations
 
-import io
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final, NamedTuple
 
-from elftools.common.exceptions import ELFError
-from elftools.construct.core import ConstructError
-from elftools.elf.elffile import ELFFile
+__all__ = ["MOST_KERNELS", "Kernel", "Names", "read_kernels"]
 
-__all__ = ["Kernel", "read_kernels"]
+#: More than any library has, and few enough to be shown.
+MOST_KERNELS: Final = 10_000
 
 # A cubin of a template-heavy library has some thousand sections.
 _MOST_SECTIONS: Final = 20_000
 _MOST_SYMBOLS: Final = 100_000
 _LARGEST_TABLE_BYTES: Final = 16 * 1024 * 1024
 _LONGEST_NAME: Final = 4096
+# Of all kernels: 10,000 mangled names of 400 characters each.
+_LONGEST_NAMES: Final = 4 * 1024 * 1024
 
-_SYMBOL_BYTES: Final = 24
+_MAGIC: Final = b"\x7fELF\x02\x01"
+_HEADER: Final = struct.Struct("<40xQ10xHHH")
+_SECTION: Final = struct.Struct("<IIQQQQIIQQ")
+_SYMBOL: Final = struct.Struct("<IBBHQQ")
 _STO_CUDA_ENTRY: Final = 0x10
 _STT_FUNC: Final = 2
 _SHF_COMPRESSED: Final = 0x800
 
 _EIFMT_SVAL: Final = 4
 _EIATTR_REGCOUNT: Final = 0x2F
-
-# What reading a damaged file with pyelftools ends in, besides its own error; found by fuzzing.
-_DAMAGE: Final = (
-    ELFError,
-    ConstructError,
-    struct.error,
-    ArithmeticError,
-    AttributeError,
-    LookupError,
-    MemoryError,
-    OSError,
-    RecursionError,
-    TypeError,
-    ValueError,
-)
 
 
 @dataclass(frozen=True)
@@ -65,69 +54,98 @@ class Kernel:
     constant_bytes: int
 
 
-@dataclass(frozen=True)
-class _Symbol:
-    name: str
-    is_kernel: bool
-    section: int
+class Names:
+    """Counts names against what all of them together may take. Raises :class:`ValueError` for the first too many."""
+
+    def __init__(self, most_bytes: int = _LONGEST_NAMES) -> None:
+        self._left_bytes = self._most_bytes = most_bytes
+
+    def take(self, name: bytes) -> str:
+        """Returns the name as text."""
+        self._left_bytes -= len(name)
+        if self._left_bytes < 0:
+            raise ValueError(f"its names take more than {self._most_bytes} bytes")
+        return name.decode("utf-8", "backslashreplace")
+
+    def at(self, table: bytes, start: int) -> str:
+        """Returns the name that stands there in a table of them."""
+        end = table.find(b"\0", start, start + _LONGEST_NAME)
+        return self.take(table[start : end if end >= 0 else start + _LONGEST_NAME])
+
+
+class _Section(NamedTuple):
+    name_at: int
+    flags: int
+    start: int
+    size_bytes: int
 
 
 def read_kernels(payload: bytes) -> list[Kernel]:
-    """The kernels of a cubin, by name. Raises :class:`ValueError` for what is none, or damaged."""
-    try:
-        return _read(ELFFile(io.BytesIO(payload)))
-    except _DAMAGE as error:
-        raise ValueError(f"its ELF tables are damaged: {type(error).__name__}: {error}") from error
-
-
-def _read(elf: Any) -> list[Kernel]:
-    if elf.elfclass != 64 or not elf.little_endian:
-        raise ValueError("a cubin is a 64-bit little-endian ELF file")
-    if elf.num_sections() > _MOST_SECTIONS:
-        raise ValueError(f"it has {elf.num_sections()} sections")
-    sizes: dict[str, int] = {}
-    tables: dict[str, Any] = {}
-    for section in elf.iter_sections():
-        sizes[section.name] = section["sh_size"]
-        if section.name in (".symtab", ".strtab", ".nv.info"):
-            tables[section.name] = section
-    if ".symtab" not in tables or ".strtab" not in tables:
+    """Returns the kernels of a cubin, by name. Raises :class:`ValueError` for what is none, or damaged."""
+    sections = _named_sections(payload)
+    if ".symtab" not in sections or ".strtab" not in sections:
         return []
-    symbols = list(_symbols(_bytes(tables[".symtab"]), _bytes(tables[".strtab"])))
-    registers = dict(_register_counts(_bytes(tables[".nv.info"]))) if ".nv.info" in tables else {}
+    registers = dict(_register_counts(_table(payload, ".nv.info", sections)))
+    symbols, strings = _table(payload, ".symtab", sections), _table(payload, ".strtab", sections)
     kernels = [
         Kernel(
-            symbol.name,
-            sizes.get(f".text.{symbol.name}", 0),
+            name,
+            _size(f".text.{name}", sections),
             registers.get(index),
-            sizes.get(f".nv.shared.{symbol.name}", 0),
-            sizes.get(f".nv.constant0.{symbol.name}", 0),
+            _size(f".nv.shared.{name}", sections),
+            _size(f".nv.constant0.{name}", sections),
         )
-        for index, symbol in enumerate(symbols)
-        if symbol.is_kernel
+        for index, name in _kernel_names(symbols, strings)
     ]
     return sorted(kernels, key=lambda kernel: kernel.name)
 
 
-def _bytes(section: Any) -> bytes:
-    if section["sh_flags"] & _SHF_COMPRESSED or section["sh_size"] > _LARGEST_TABLE_BYTES:
-        raise ValueError(f"{section.name} is compressed, or has {section['sh_size']} bytes")
-    data: bytes = section.data()
-    return data
+def _named_sections(payload: bytes) -> dict[str, _Section]:
+    if payload[: len(_MAGIC)] != _MAGIC:
+        raise ValueError("a cubin is a 64-bit little-endian ELF file")
+    if len(payload) < _HEADER.size:
+        raise ValueError("its ELF header is cut off")
+    start, entry_bytes, count, names_at = _HEADER.unpack_from(payload)
+    if count > _MOST_SECTIONS:
+        raise ValueError(f"it has {count} sections")
+    heads = payload[start : start + count * _SECTION.size]
+    if (entry_bytes != _SECTION.size and count) or len(heads) < count * _SECTION.size:
+        raise ValueError("its table of sections is damaged, or cut off")
+    sections = [_Section(head[0], head[2], head[4], head[5]) for head in _SECTION.iter_unpack(heads)]
+    if not sections:
+        return {}
+    if names_at >= len(sections):
+        raise ValueError(f"it has {count} sections, and their names in section {names_at}")
+    names, table = Names(_LARGEST_TABLE_BYTES), _bytes(payload, "the table of section names", sections[names_at])
+    return {names.at(table, section.name_at): section for section in sections}
 
 
-def _symbols(table: bytes, names: bytes) -> Iterator[_Symbol]:
-    # Not by pyelftools: it drops the bit of st_other that tells a kernel from a device function.
-    if len(table) > _MOST_SYMBOLS * _SYMBOL_BYTES:
-        raise ValueError(f"it has {len(table) // _SYMBOL_BYTES} symbols")
-    for name, info, other, section, _, _ in struct.iter_unpack("<IBBHQQ", table[: len(table) // 24 * 24]):
-        is_kernel = info & 0xF == _STT_FUNC and bool(other & _STO_CUDA_ENTRY)
-        yield _Symbol(_string(names, name) if is_kernel else "", is_kernel, section)
+def _size(name: str, sections: dict[str, _Section]) -> int:
+    return sections[name].size_bytes if name in sections else 0
 
 
-def _string(names: bytes, start: int) -> str:
-    end = names.find(b"\0", start, start + _LONGEST_NAME)
-    return names[start : end if end >= 0 else start + _LONGEST_NAME].decode("utf-8", "backslashreplace")
+def _table(payload: bytes, name: str, sections: dict[str, _Section]) -> bytes:
+    return _bytes(payload, name, sections[name]) if name in sections else b""
+
+
+def _bytes(payload: bytes, name: str, section: _Section) -> bytes:
+    if section.flags & _SHF_COMPRESSED or section.size_bytes > _LARGEST_TABLE_BYTES:
+        raise ValueError(f"{name} is compressed, or has {section.size_bytes} bytes")
+    return payload[section.start : section.start + section.size_bytes]
+
+
+def _kernel_names(table: bytes, strings: bytes) -> Iterator[tuple[int, str]]:
+    """Indices of symbols that are kernels, and their names."""
+    if len(table) > _MOST_SYMBOLS * _SYMBOL.size:
+        raise ValueError(f"it has {len(table) // _SYMBOL.size} symbols")
+    names, count = Names(), 0
+    whole = table[: len(table) // _SYMBOL.size * _SYMBOL.size]
+    for index, (name_at, info, other, *_) in enumerate(_SYMBOL.iter_unpack(whole)):
+        if info & 0xF == _STT_FUNC and other & _STO_CUDA_ENTRY:
+            count += 1
+            if count > MOST_KERNELS:
+                raise ValueError(f"it has more than {MOST_KERNELS} kernels")
+            yield index, names.at(strings, name_at)
 
 
 def _register_counts(info: bytes) -> Iterator[tuple[int, int]]:

@@ -17,6 +17,7 @@ import threading
 import time
 from typing import NamedTuple
 
+from lockcache.errors import UncacheableError
 from lockcache.fork import after_fork_in_child
 from lockcache.headers.source import Source, scan
 
@@ -32,6 +33,13 @@ _CONTENTS_LIMIT = 16_384
 #: What stat says of a name that NVRTC passes over, too: nothing there, or nothing that can be reached.
 _ABSENT = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EACCES, errno.ENAMETOOLONG})
 _STALE_RETRIES = 3
+#: The largest header that is read. CCCL's largest has 0.5 MB; 64 MiB made to be hard to read take two minutes.
+_LARGEST_BYTES = 64 * 1024 * 1024
+#: Read at once where the status says less.
+_LEAST_BYTES = 65_536
+#: Where the kernel makes files up as they are read: regular ones by their status, and one of them is the kernel's log.
+_KERNEL_MADE = ("/proc", "/sys", "/sys/fs/bpf", "/sys/fs/cgroup", "/sys/kernel/debug", "/sys/kernel/security",
+                "/sys/kernel/tracing")  # fmt: skip
 
 
 class Content(NamedTuple):
@@ -64,7 +72,7 @@ def regular(path: bytes) -> os.stat_result | None:
 def load(path: bytes) -> tuple[Signature, Content, bool]:
     """Signature, content, and whether that signature may be trusted to mean that content from now on.
 
-    Raises OSError naming the path where the file cannot be read.
+    Raises OSError naming the path where the file cannot be read, and UncacheableError for one that is too large to be.
     """
     for attempt in range(_STALE_RETRIES):
         try:
@@ -87,12 +95,12 @@ def _load(path: bytes) -> tuple[Signature, Content, bool]:
     # Not blocking: between stat and open the name may have become a pipe.
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     try:
-        found = signature(os.fstat(descriptor))
+        status = os.fstat(descriptor)
+        found = signature(status)
         known = _contents.get(found)
         if known is not None:
             return found, known, True
-        with open(descriptor, "rb", closefd=False) as file:
-            data = file.read()
+        data = _read(descriptor, status, path)
         settled = _is_settled(found, now_ns) and signature(os.fstat(descriptor)) == found
     finally:
         os.close(descriptor)
@@ -100,6 +108,26 @@ def _load(path: bytes) -> tuple[Signature, Content, bool]:
     if settled:
         _contents.put(found, content)
     return found, content, settled
+
+
+def _read(descriptor: int, status: os.stat_result, path: bytes) -> bytes:
+    # Files of the kernel take no blocks, like empty ones: nothing more is asked about all others.
+    if not status.st_blocks and status.st_dev in {
+        os.stat(point).st_dev for point in _KERNEL_MADE if os.path.exists(point)
+    }:
+        raise OSError(errno.EINVAL, "the kernel makes it up as it is read")
+    parts: list[bytes] = []
+    size_bytes = status.st_size
+    # A byte more than there is, so that one call is enough and the next one says so.
+    while size_bytes <= _LARGEST_BYTES and (part := os.read(descriptor, max(status.st_size, _LEAST_BYTES) + 1)):
+        parts.append(part)
+        size_bytes = max(size_bytes, sum(map(len, parts)))
+    if size_bytes > _LARGEST_BYTES:
+        raise UncacheableError(
+            f"{os.fsdecode(path)} has {size_bytes} bytes, and a header of more than {_LARGEST_BYTES} is not read. Take "
+            "it out of the directories that are searched, pass a digest of your own, or compile without a cache"
+        )
+    return b"".join(parts)
 
 
 def _is_settled(found: Signature, now_ns: int) -> bool:

@@ -16,6 +16,8 @@ from lockcache.headers.source import scan_remembered
 
 __all__ = ["fingerprint"]
 
+_OR_MORE = ", or a sequence of these"
+
 if TYPE_CHECKING:
     _Path = str | os.PathLike[str]
     _Macro = str | tuple[str, str]
@@ -46,8 +48,9 @@ def fingerprint(
     a warning.
 
     Raises TypeError for a wrong type; UncacheableError (a ValueError) for code or headers with ``__DATE__``,
-    ``__TIME__`` or ``__TIMESTAMP__``, and for a computed name that may lead to too many files or anywhere; OSError
-    naming the file for one that cannot be read. A file that is not there is no error: the compiler will say so.
+    ``__TIME__`` or ``__TIMESTAMP__``, for a header of more than 64 MiB, and for a computed name that may lead to too
+    many files or anywhere; OSError naming the file for one that cannot be read, and for one in /proc or /sys, which is
+    not read. A file that is not there is no error: the compiler will say so.
     """
     called = _coerce_name(name)
     text = _definitions(define_macro) + _coerce_code(code)
@@ -86,6 +89,7 @@ def _coerce_name(name: object) -> str:
         return "default_program"
     if not isinstance(name, str):
         raise TypeError(f"name must be a str or None, got {type(name).__name__} {name!r}")
+    _encode_path("name", name)
     return name
 
 
@@ -97,19 +101,28 @@ def _coerce_paths(argument: str, value: object) -> tuple[bytes, ...]:
     # bytes are a sequence, of numbers.
     if isinstance(value, (bytes, bytearray)) or not isinstance(value, Sequence):
         raise _wrong(argument, value)
-    return tuple(_coerce_path(argument, item) for item in value)
+    return tuple(_coerce_path(f"{argument}[{index}]", item, "") for index, item in enumerate(value))
 
 
-def _coerce_path(argument: str, item: object) -> bytes:
+def _coerce_path(argument: str, item: object, or_more: str = _OR_MORE) -> bytes:
     path = os.fspath(item) if isinstance(item, os.PathLike) else item
     if not isinstance(path, str):
-        raise _wrong(argument, item)
-    return os.fsencode(path)
+        raise _wrong(argument, item, or_more)
+    return _encode_path(argument, path)
 
 
-def _wrong(argument: str, value: object) -> TypeError:
-    accepted = "a str, an os.PathLike of str, or a sequence of these"
-    return TypeError(f"{argument} must be {accepted}; got {type(value).__name__} {value!r}")
+def _encode_path(argument: str, path: str) -> bytes:
+    if "\0" in path:
+        raise ValueError(f"{argument} must not contain NUL, got {path!r:.80}")
+    try:
+        return os.fsencode(path)
+    except UnicodeEncodeError as error:
+        raise ValueError(f"{argument} must be what a path can be, got {path!r:.80}: {error}") from error
+
+
+def _wrong(argument: str, value: object, or_more: str = _OR_MORE) -> TypeError:
+    accepted = f"a str or an os.PathLike of str{or_more}"
+    return TypeError(f"{argument} must be {accepted}; got {type(value).__name__} {value!r:.80}")
 
 
 def _definitions(value: object) -> bytes:
@@ -120,14 +133,15 @@ def _definitions(value: object) -> bytes:
     return "".join(f"#define {macro} {body}\n\n" for macro, body in _macros(value)).encode(errors="surrogatepass")
 
 
-def _macros(value: object) -> Iterable[tuple[str, str]]:
+def _macros(value: object, argument: str = "define_macro") -> Iterable[tuple[str, str]]:
     if isinstance(value, str):
         macro, _, body = value.partition("=")
         return [(macro, body)]
     # As cuda.core reads it: a tuple of two str is a name and its value, a list of two is two macros.
     if isinstance(value, tuple) and len(value) == 2 and all(isinstance(item, str) for item in value):
         return [value]
-    if isinstance(value, (list, tuple)) and all(isinstance(item, (str, tuple)) for item in value):
-        return [macro for item in value for macro in _macros(item)]
+    if isinstance(value, tuple) or (isinstance(value, list) and argument == "define_macro"):
+        items = [_macros(item, f"{argument}[{index}]") for index, item in enumerate(value)]
+        return [macro for macros in items for macro in macros]
     accepted = "a str, a (name, value) tuple of str, or a list of these"
-    raise TypeError(f"define_macro must be {accepted}; got {type(value).__name__} {value!r}")
+    raise TypeError(f"{argument} must be {accepted}; got {type(value).__name__} {value!r:.80}")

@@ -11,6 +11,9 @@ carriage return ends no line; ``??/`` and ``??=`` mean something up to C++14 onl
 ``#import`` and ``#embed`` are unknown to it (a later one may know them); ``#line`` does not move the directory that
 names are relative to; a byte order mark, UTF-16 and modules are errors.
 
+Any text is scanned in time that grows with its length and no faster: what is searched from several places of a text
+(the end of a comment, of a line, of a name) is searched once, or only so far.
+
 Not promised: to see ``__has_include`` that is pasted together from three or more pieces.
 """
 
@@ -18,7 +21,11 @@ from __future__ import annotations
 
 import hashlib
 import re
-from typing import NamedTuple
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+from lockcache.headers.comments import Gaps
+from lockcache.headers.macros import Macros
 
 __all__ = ["INCLUDE", "NEXT", "PROBE", "Node", "Operand", "Source", "scan", "scan_remembered"]
 
@@ -61,31 +68,25 @@ class Node(NamedTuple):
     source: Source
 
 
-# Unrolled, so that no input makes it backtrack: the plain /\*.*?\*/ under a star is exponential.
-_COMMENT = rb"/\*[^*]*\*+(?:[^/*][^*]*\*+)*/"
-_GAP = rb"(?:[ \t\v\f\r]|" + _COMMENT + rb")*"
-_BLANK = b" \t\v\f\r"
+_BLANK: Final = b" \t\v\f\r"
 _SPLICE = re.compile(rb"\\\r?\n")
-_OPERAND = rb"(?:\"(?P<quoted>[^\"\n\0]+)\"|<(?P<angled>[^>\n\0]+)>)?"
 # Only the first character is consumed, the rest is looked at: a `#` in a comment, with a `/*` behind it, must not take
-# the directives up to the next `*/` along.
-_DIRECTIVE = re.compile(
-    rb"[#%](?=:?" + _GAP + rb"(?P<verb>include_next|include|import|embed)\b" + _GAP + _OPERAND + rb")"
-)
-_QUESTION = re.compile(
-    rb"(?P<verb>__has_(?:include_next|include|embed))\b(?=(?P<call>" + _GAP + rb"\(" + _GAP + _OPERAND + rb")?)"
-)
+# the directives up to the next `*/` along. Where a comment follows, the word is behind it.
+_HASH = rb"[#%](?=(?P<start>:?)[ \t\v\f\r]*(?:(?P<verb>VERBS)\b|/\*))"
+_FILE_VERBS = rb"include_next|include|import|embed"
+_DIRECTIVE, _DEFINE = (re.compile(_HASH.replace(b"VERBS", verbs)) for verbs in (_FILE_VERBS, b"define"))
+_FILE_VERB, _DEFINE_VERB = (re.compile(rb"(?P<verb>" + verbs + rb")\b") for verbs in (_FILE_VERBS, b"define"))
+_QUESTION = re.compile(rb"(?P<verb>__has_(?:include_next|include|embed))\b")
+# Longer than any path that can be opened.
+_LONGEST_NAME = 4096
+# How far back a line is looked at, for whether it is a comment and for what a word is about.
+_LONGEST_REMARK, _LONGEST_ABOUT = 4096, 100
 # `#ifdef __has_include` and `defined(__has_include)` ask about the compiler, not about a file; `#define __has_include`,
 # for compilers that have none, is ignored by NVRTC.
-_ABOUT = re.compile(rb"(?:\bdefined[ \t]*\(?|\b(?:el)?ifn?def|\bdefine|\bundef)[ \t]*$")
+_ABOUT = re.compile(rb"(?:\bdefined(?:[ \t]*\()?|\b(?:el)?ifn?def|\bdefine|\bundef)[ \t]*$")
 # __has_include cut in two at any place leaves one of these words; CCCL 3.3 has none of them.
 _PIECE = re.compile(rb"\b(?:__ha(?:s(?:_(?:i(?:n(?:c(?:l(?:ud?)?)?)?)?)?)?)?|_has_include|has_include|as_include)\b")
 _CLOCK = re.compile(rb"\b__(?:DATE|TIME|TIMESTAMP)__\b")
-_DEFINE = re.compile(rb"[#%](?=:?" + _GAP + rb"define\b" + _GAP + rb"\w+(?:\([^)\n]*\))?(?P<body>[^\n]*))")
-_STRING = re.compile(rb"\"([^\"\n]*)\"")
-_REMARK = re.compile(_COMMENT + rb"|//[^\n]*")
-# ".." that is no "...", or a slash with nothing before it: the beginnings of a path that leads out.
-_OUTWARD = re.compile(rb"(?<!\.)\.\.(?!\.)|(?:^|<)[ \t]*/")
 _TRIGRAPHS = {
     b"=": b"#",
     b"/": b"\\",
@@ -122,9 +123,10 @@ def _join(one: Source, other: Source) -> Source:
 
 
 def _scan_spliced(text: bytes) -> Source:
-    operands, computed = _directives(text)
-    probes, computed_probe = _questions(text)
-    outward, pieces = _definitions(text)
+    gaps = Gaps(text)
+    operands, computed = _directives(text, gaps)
+    probes, computed_probe = _questions(text, gaps)
+    outward, pieces = _definitions(text, gaps)
     clock = _CLOCK.search(text) if b"__DATE__" in text or b"__TIME" in text else None
     # A set would do, but the order of the text makes messages and digests easier to compare.
     return Source(
@@ -132,35 +134,52 @@ def _scan_spliced(text: bytes) -> Source:
     )
 
 
-def _directives(text: bytes) -> tuple[list[Operand], bytes]:
+def _hashes(
+    text: bytes, gaps: Gaps, pattern: re.Pattern[bytes], verb: re.Pattern[bytes]
+) -> Iterator[tuple[int, bytes, int]]:
+    """Where each ``#`` with one of these verbs is, the verb, and where what comes behind it begins."""
+    for match in pattern.finditer(text):
+        found: re.Match[bytes] | None = match
+        if match["verb"] is None:
+            found = verb.match(text, gaps.end(match.end("start")))
+        if found is not None:
+            yield match.start(), found["verb"], gaps.end(found.end("verb"))
+
+
+def _directives(text: bytes, gaps: Gaps) -> tuple[list[Operand], bytes]:
     found: list[Operand] = []
     computed = b""
-    for match in _DIRECTIVE.finditer(text):
-        if not _begins_line(text, match.start()):
+    for start, verb, behind in _hashes(text, gaps, _DIRECTIVE, _FILE_VERB):
+        if not _begins_line(text, start):
             continue
-        if match["quoted"] or match["angled"]:
-            found.append(_operand(NEXT if match["verb"] == b"include_next" else INCLUDE, match))
+        operand = _operand(NEXT if verb == b"include_next" else INCLUDE, text, behind)
+        if operand is not None:
+            found.append(operand)
         else:
-            computed = computed or _line(text, match.start())
+            computed = computed or _line(text, start)
     return found, computed
 
 
 def _begins_line(text: bytes, position: int) -> bool:
     """Whether nothing but blanks stands before ``position`` in its line, or since the end of a comment."""
-    before = text[text.rfind(b"\n", 0, position) + 1 : position]
-    return not before.rpartition(b"*/")[2].strip(_BLANK)
+    while position and text[position - 1] in _BLANK:
+        position -= 1
+    return position == 0 or text[position - 1 : position] == b"\n" or text[max(0, position - 2) : position] == b"*/"
 
 
-def _questions(text: bytes) -> tuple[list[Operand], bytes]:
+def _questions(text: bytes, gaps: Gaps) -> tuple[list[Operand], bytes]:
     found: list[Operand] = []
     piece = _PIECE.search(text) if b"##" in text or b"%:%:" in text else None
     computed = _line(text, piece.start()) if piece else b""
     if b"__has_" not in text:
         return found, computed
     for match in _QUESTION.finditer(text):
-        if match["quoted"] or match["angled"]:
-            # Where the next one is depends on where the file itself was found, so each place counts.
-            found.append(_operand(NEXT if match["verb"] == b"__has_include_next" else PROBE, match))
+        opened = gaps.end(match.end())
+        # Where the next one is depends on where the file itself was found, so each place counts.
+        verb = NEXT if match["verb"] == b"__has_include_next" else PROBE
+        operand = _operand(verb, text, gaps.end(opened + 1)) if text.startswith(b"(", opened) else None
+        if operand is not None:
+            found.append(operand)
         elif not _is_harmless(text, match.start()):
             computed = computed or _line(text, match.start())
     return found, computed
@@ -168,45 +187,41 @@ def _questions(text: bytes) -> tuple[list[Operand], bytes]:
 
 def _is_harmless(text: bytes, position: int) -> bool:
     """Whether the word there asks about the compiler, or stands in a line that is a comment."""
-    before = text[text.rfind(b"\n", 0, position) + 1 : position]
-    return bool(_ABOUT.search(before)) or (before.lstrip(_BLANK).startswith(b"//") and b"*/" not in before)
+    before = _before(text, position, _LONGEST_REMARK)
+    if before.lstrip(_BLANK).startswith(b"//") and b"*/" not in before:
+        return len(before) < _LONGEST_REMARK  # else it may be cut out of the middle of a line
+    return bool(_ABOUT.search(before, max(0, len(before) - _LONGEST_ABOUT)))
 
 
-def _definitions(text: bytes) -> tuple[tuple[Operand, ...], bytes]:
+def _definitions(text: bytes, gaps: Gaps) -> tuple[tuple[Operand, ...], bytes]:
     """What macros could make of a computed name that leads out of the searched directories."""
-    outward: list[Operand] = []
-    pieces = b""
-    for match in _DEFINE.finditer(text):
-        body = _whole(text, match)
-        if b"/" not in body and b".." not in body:
-            continue
-        outward += [Operand(INCLUDE, True, name) for name in _STRING.findall(body) if _OUTWARD.search(name)]
-        if _OUTWARD.search(_REMARK.sub(b" ", _STRING.sub(b'""', body))):
-            pieces = pieces or _line(text, match.start())
-    return tuple(outward), pieces
+    macros = Macros(text, gaps)
+    for start, _, name in _hashes(text, gaps, _DEFINE, _DEFINE_VERB):
+        macros.add(start, name)
+    outward = tuple(Operand(INCLUDE, True, name) for name in macros.names)
+    return outward, b"" if macros.pieces is None else _line(text, macros.pieces)
 
 
-def _whole(text: bytes, match: re.Match[bytes]) -> bytes:
-    """The body of a macro, and on behind a comment that goes on over the next lines."""
-    start, end = match.span("body")
-    while (opened := text.rfind(b"/*", start, end)) > text.rfind(b"*/", start, end):
-        closed = text.find(b"*/", opened + 2)
-        end = len(text) if closed < 0 else text.find(b"\n", closed + 2)
-        if end in (-1, len(text)):
-            return text[start:]
-    return text[start:end]
-
-
-def _operand(verb: str, match: re.Match[bytes]) -> Operand:
-    quoted = match["quoted"] is not None
-    name: bytes = match["quoted"] if quoted else match["angled"]
+def _operand(verb: str, text: bytes, start: int) -> Operand | None:
+    """The name there, in quotes or brackets; None for anything else."""
+    closing = {b'"': b'"', b"<": b">"}.get(text[start : start + 1])
+    if closing is None:
+        return None
+    name = text[start + 1 : max(start, text.find(closing, start + 1, start + 2 + _LONGEST_NAME))]
+    if not name or b"\n" in name or b"\0" in name:
+        return None
     # NVRTC takes "x.h/" for "x.h".
-    return Operand(verb, quoted, name.rstrip(b"/") or name)
+    return Operand(verb, closing == b'"', name.rstrip(b"/") or name)
+
+
+def _before(text: bytes, position: int, most_bytes: int) -> bytes:
+    """What stands before ``position`` in its line, the last of it."""
+    return text[max(0, position - most_bytes) : position].rpartition(b"\n")[2]
 
 
 def _line(text: bytes, position: int) -> bytes:
-    start = text.rfind(b"\n", 0, position) + 1
-    return text[start : start + 200].partition(b"\n")[0].strip()
+    """An excerpt of the line for a message; not empty, wherever in the line ``position`` is."""
+    return (_before(text, position, 100) + text[position : position + 200].partition(b"\n")[0]).strip()[:200]
 
 
 #: Findings by digest of the text: a program asks for the same few hundred sources over and over. Emptied when full.

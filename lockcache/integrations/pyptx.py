@@ -241,14 +241,14 @@ def _members(key: CacheKey) -> dict[str, Any]:
 def _file_name(key: CacheKey) -> str:
     name = key.hash()
     if _HASH.fullmatch(name) is None:
-        raise ValueError(f"a key's hash must be 32 hex digits, got {name!r}")
+        raise ValueError(f"key.hash() must be 32 hex digits, got {name!r:.80}")
     return name
 
 
 def _check_types(entry: CacheEntry) -> None:
     if not isinstance(entry.ptx_source, str):
-        raise TypeError(f"ptx_source must be a str, got {type(entry.ptx_source).__name__}")
+        raise TypeError(f"entry.ptx_source must be a str, got {type(entry.ptx_source).__name__}")
     if entry.cubin_bytes is not None and not isinstance(entry.cubin_bytes, (bytes, bytearray, memoryview)):
-        raise TypeError(f"cubin_bytes must be bytes or None, got {type(entry.cubin_bytes).__name__}")
+        raise TypeError(f"entry.cubin_bytes must be bytes or None, got {type(entry.cubin_bytes).__name__}")
     if not isinstance(entry.metadata, dict):
-        raise TypeError(f"metadata must be a dict, got {type(entry.metadata).__name__}")
+        raise TypeError(f"entry.metadata must be a dict, got {type(entry.metadata).__name__}")

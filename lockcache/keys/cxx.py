@@ -18,7 +18,15 @@ from typing import Any
 
 from lockcache.keys import environment, hashing, versions
 from lockcache.keys.options import unknown_fields
-from lockcache.keys.refusals import external, refuse_extra_sources, refuse_ptxas_files, side_effect
+from lockcache.keys.refusals import (
+    Refusal,
+    external,
+    extra_sources,
+    ptxas_files,
+    refuse,
+    side_effect,
+    unusable,
+)
 from lockcache.keys.request import Request
 from lockcache.keys.scan import Reads, scan, scan_source
 
@@ -31,16 +39,14 @@ _EXTERNAL = ("include_path", "pre_include", "pch", "use_pch", "pch_dir")
 def describe(request: Request) -> list[object]:
     """All that decides the output of NVRTC."""
     options = request.options
-    for field in _SIDE_EFFECTS:
-        # Not only what is true: cuda.core renders time=False as --time=False, and NVRTC writes a file of that name.
-        if getattr(options, field) is not None:
-            raise side_effect(field)
-    refuse_extra_sources(options, "c++")
     code_digest = hashing.digest(request.code)
     rendered = options.as_bytes("nvrtc", request.target_type)
+    # Not only what is true: cuda.core renders time=False as --time=False, and NVRTC writes a file of that name.
+    found = [side_effect(field) for field in _SIDE_EFFECTS if getattr(options, field) is not None]
+    found += extra_sources(options, "c++") + unusable(options)
     if request.extra_digest is None:
-        _refuse_external(options)
-        _refuse_reads(request.code, code_digest, options, rendered)
+        found += _external(options) + _reads(request.code, code_digest, options, rendered)
+    refuse(found)
     return [
         code_digest,
         rendered,
@@ -60,38 +66,38 @@ def _names_directory(request: Request) -> bool:
     return bool(options.debug or options.lineinfo or options.link_time_optimization or request.target_type == "ltoir")
 
 
-def _refuse_external(options: Any) -> None:
-    for field in _EXTERNAL:
-        value = getattr(options, field)
+def _external(options: Any) -> list[Refusal]:
+    values = [(field, getattr(options, field)) for field in _EXTERNAL]
+    found = [
+        external(f"options.{field} {value!r}", "the compiler reads files for it")
+        for field, value in values
         # An empty list renders as nothing; an empty str renders as an option without a value, which NVRTC sees.
-        if value is not None and value != [] and value != () and not (field == "pch" and not value):
-            raise external(f"options.{field} {value!r}", "the compiler reads files for it")
+        if value is not None and value != [] and value != () and not (field == "pch" and not value)
+    ]
     name = options.name or ""
     if "/" in name or "\\" in name:
-        raise external(
-            f"options.name {name!r}",
-            "NVRTC looks for #include files in its directory part",
-            ", or use a name without one",
-        )
-    if options.ptxas_options is not None:
-        refuse_ptxas_files(options)
+        why = "NVRTC looks for #include files in its directory part"
+        found.append(external(f"options.name {name!r}", why, ", or use a name without one"))
+    return found + ptxas_files(options) if options.ptxas_options is not None else found
 
 
-def _refuse_reads(code: bytes, code_digest: bytes, options: Any, rendered: list[bytes]) -> None:
-    _refuse_found(scan_source(code, code_digest), options)
+def _reads(code: bytes, code_digest: bytes, options: Any, rendered: list[bytes]) -> list[Refusal]:
+    found = _found("code", scan_source(code, code_digest), options)
     if options.define_macro is not None:
         # -DV=__TIME__ and -DV=__has_include("x.h") read as much as the same words in the code.
-        _refuse_found(scan(b"\n".join(rendered)), options)
+        found += _found("options.define_macro", scan(b"\n".join(rendered)), options)
+    return found
 
 
-def _refuse_found(reads: Reads, options: Any) -> None:
+def _found(where: str, reads: Reads, options: Any) -> list[Refusal]:
+    found = []
     if reads.clock:
-        raise external(f"{reads.clock} in the code", "it takes the time of the compilation into the output")
+        why = "it takes the time of the compilation into the output"
+        found.append(external(f"{reads.clock} in {where}", why))
     if reads.file:
-        raise external(f"code that has {reads.file!r}", "NVRTC may open a file for it")
+        found.append(external(f"{where} that has {reads.file!r}", "NVRTC may open a file for it"))
     if reads.beside and not options.no_source_include:
-        raise external(
-            f"code that has {reads.beside!r}",
-            "NVRTC looks for that file in the working directory",
-            ", or set no_source_include and use bundled headers",
-        )
+        why = "NVRTC looks for that file in the working directory"
+        instead = ", or set no_source_include and use bundled headers"
+        found.append(external(f"{where} that has {reads.beside!r}", why, instead))
+    return found

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from lockcache.keys import cxx, hashing, nvvm, ptx
+from lockcache.keys.options import unwritable_field
 from lockcache.keys.request import Request, coerce_request
 
 if TYPE_CHECKING:
@@ -62,9 +63,15 @@ def make_program_cache_key(
         UncacheableError: A hit would leave out a side effect (``create_pch``, ``time``, ``fdevice_time_trace``); or,
             without ``extra_digest``, the compilation reads what the key cannot see (``include_path``, ``pre_include``,
             ``pch``, ``use_pch``, ``pch_dir``, a name with a directory part, an ``#include`` of a file, the clock, a
-            ptxas options file, ``use_libdevice``); or no compiler version can be had. The message says what to do.
-        TypeError: An argument, or an option that cuda.core would ignore without a word, has the wrong type.
+            ptxas options file, ``use_libdevice``); or no compiler version can be had. The message names all of
+            them, and says what to do.
+        TypeError: An argument, or an option that cuda.core would ignore without a word, has the wrong type. The message
+            names it, and the item: ``options.include_path[1]``.
         ValueError: An unknown code or target type, or a pair that ``Program.compile`` does not support.
     """
     request = coerce_request(code, code_type, options, target_type, name_expressions, extra_digest)
-    return hashing.key([request.code_type, *_DESCRIBE[request.code_type](request)])
+    try:
+        return hashing.key([request.code_type, *_DESCRIBE[request.code_type](request)])
+    except UnicodeEncodeError as error:
+        field = unwritable_field(options)
+        raise ValueError(f"{field} cannot be written as UTF-8, which the compilers read: {error}") from error

@@ -12,7 +12,7 @@ from typing import Any
 
 from lockcache.keys import environment, versions
 from lockcache.keys.options import unknown_fields
-from lockcache.keys.refusals import external
+from lockcache.keys.refusals import external, refuse, unusable
 from lockcache.keys.request import Request
 
 __all__ = ["describe"]
@@ -21,8 +21,10 @@ __all__ = ["describe"]
 def describe(request: Request) -> list[object]:
     """All that decides the output of libNVVM."""
     options = request.options
+    found = unusable(options)
     if options.use_libdevice and request.extra_digest is None:
-        raise external("options.use_libdevice", "libdevice is a file that a toolkit upgrade replaces")
+        found.append(external("options.use_libdevice", "libdevice is a file that a toolkit upgrade replaces"))
+    refuse(found)
     return [
         request.code,
         options.as_bytes("nvvm", request.target_type),
@@ -41,22 +43,18 @@ def _extra_sources(sources: Any) -> list[object]:
     if sources is None:
         return []
     if not isinstance(sources, (list, tuple)):
-        raise TypeError(
-            f"options.extra_sources must be a list or tuple of (name, source), got {type(sources).__name__}"
-        )
-    return [_extra_source(source) for source in sources]
+        accepted = "a list or tuple of (name, source)"
+        raise TypeError(f"options.extra_sources must be {accepted}, got {type(sources).__name__} {sources!r:.80}")
+    return [_extra_source(f"options.extra_sources[{index}]", source) for index, source in enumerate(sources)]
 
 
-def _extra_source(pair: Any) -> list[object]:
+def _extra_source(argument: str, pair: Any) -> list[object]:
     if not isinstance(pair, (list, tuple)) or len(pair) != 2 or not isinstance(pair[0], str):
-        raise TypeError(
-            f"each of options.extra_sources must be a (name, source) pair with a str name, got {pair!r:.80}"
-        )
+        raise TypeError(f"{argument} must be a (name, source) pair with a str name, got {pair!r:.80}")
     name, source = pair
     if isinstance(source, str):
         return [name, source.encode()]
     if isinstance(source, (bytes, bytearray)):
         return [name, bytes(source)]
-    raise TypeError(
-        f"the source of {name!r} in options.extra_sources must be str, bytes or bytearray, got {source!r:.80}"
-    )
+    given = f"{type(source).__name__} {source!r:.80}"
+    raise TypeError(f"{argument}[1], the source of {name!r}, must be str, bytes or bytearray, got {given}")

@@ -11,10 +11,9 @@ import dataclasses
 import functools
 from typing import Any
 
-from lockcache.errors import UncacheableError
 from lockcache.keys import hashing
 
-__all__ = ["KNOWN", "as_strings", "check_types", "unknown_fields"]
+__all__ = ["KNOWN", "as_strings", "check_types", "unknown_fields", "unreadable_fields", "unwritable_field"]
 
 #: The fields of cuda.core 1.2, each decided about in cxx.py, ptx.py and nvvm.py.
 KNOWN = frozenset(
@@ -48,16 +47,40 @@ def check_types(options: Any) -> None:
         if value is not None:
             _check_list(field, value, (int, str), "an int, or a list or tuple of int")
     macro = options.define_macro
-    if macro is not None and not isinstance(macro, (str, tuple, list)):
-        accepted = "a str, a (name, value) tuple of str, or a list of these"
-        raise TypeError(f"options.define_macro must be {accepted}; got {type(macro).__name__} {macro!r}")
+    if macro is not None:
+        _check_macros(macro)
 
 
 def _check_list(field: str, value: object, accepted: tuple[type, ...], description: str) -> None:
-    items = value if isinstance(value, (list, tuple)) else (value,)
-    for item in items:
+    if not isinstance(value, (list, tuple)):
+        if not isinstance(value, accepted):
+            raise _wrong(f"options.{field}", description, value)
+        return
+    for index, item in enumerate(value):
         if not isinstance(item, accepted):
-            raise TypeError(f"options.{field} must be {description}; got {type(item).__name__} {item!r}")
+            raise _wrong(f"options.{field}[{index}]", description.partition(",")[0], item)
+
+
+def _check_macros(value: object) -> None:
+    if isinstance(value, list):
+        for index, macro in enumerate(value):
+            _check_macro(f"options.define_macro[{index}]", macro, "a str or a (name, value) tuple of str")
+    else:
+        _check_macro("options.define_macro", value, "a str, a (name, value) tuple of str, or a list of these")
+
+
+def _check_macro(argument: str, macro: object, description: str) -> None:
+    if isinstance(macro, str):
+        return
+    if not isinstance(macro, tuple) or len(macro) != 2:
+        raise _wrong(argument, description, macro)
+    for index, part in enumerate(macro):
+        if not isinstance(part, str):
+            raise _wrong(f"{argument}[{index}]", "a str", part)
+
+
+def _wrong(argument: str, description: str, value: object) -> TypeError:
+    return TypeError(f"{argument} must be {description}; got {type(value).__name__} {value!r:.80}")
 
 
 def as_strings(value: str | list[str] | tuple[str, ...] | None) -> list[str]:
@@ -69,20 +92,33 @@ def as_strings(value: str | list[str] | tuple[str, ...] | None) -> list[str]:
 
 def unknown_fields(options: Any) -> list[object]:
     """Names and values of the fields that this version knows nothing about and that are set."""
-    found: list[object] = []
+    options_type: Any = type(options)
+    values = [[name, getattr(options, name)] for name in _unknown_names(options_type)]
+    return [named for named in values if named[1] is not None]
+
+
+def unreadable_fields(options: Any) -> list[tuple[str, str]]:
+    """Those of :func:`unknown_fields` whose values no key can hold, and why."""
+    found = []
     options_type: Any = type(options)
     for name in _unknown_names(options_type):
-        value = getattr(options, name)
-        if value is not None:
-            try:
-                hashing.encode(value)
-            except TypeError as error:
-                raise UncacheableError(
-                    f"options.{name} is newer than this lockcache, which does not know what it changes: {error}; "
-                    "unset it, or compile without a cache"
-                ) from error
-            found.append([name, value])
+        try:
+            hashing.encode(getattr(options, name))
+        except TypeError as error:
+            found.append((name, str(error)))
     return found
+
+
+def unwritable_field(options: Any) -> str:
+    """The name of the first field with text that is no UTF-8."""
+    for field in dataclasses.fields(options):
+        try:
+            hashing.encode(getattr(options, field.name))
+        except UnicodeEncodeError:
+            return f"options.{field.name}"
+        except TypeError:
+            continue
+    return "options"
 
 
 @functools.lru_cache(maxsize=8)

@@ -13,7 +13,7 @@ from typing import Any
 
 from lockcache.keys import environment, versions
 from lockcache.keys.options import as_strings, unknown_fields
-from lockcache.keys.refusals import refuse_extra_sources, refuse_ptxas_files
+from lockcache.keys.refusals import extra_sources, ptxas_files, refuse, unusable
 from lockcache.keys.request import Request
 
 __all__ = ["FIELDS", "describe"]
@@ -31,9 +31,8 @@ FIELDS = frozenset({"name", "arch", "ptxas_options", "time", "extra_sources", *_
 def describe(request: Request) -> list[object]:
     """All that decides the output of the linker."""
     options = request.options
-    refuse_extra_sources(options, "ptx")
-    if request.extra_digest is None:
-        refuse_ptxas_files(options)
+    external = ptxas_files(options) if request.extra_digest is None else []
+    refuse(extra_sources(options, "ptx") + unusable(options) + external)
     return [
         request.code,
         _linker_options(options),
@@ -52,7 +51,14 @@ def _linker_options(options: Any) -> list[object]:
         options.arch,
         [bool(getattr(options, name)) for name in _FLAGS],
         [None if value is None else bool(value) for value in switches],
-        [getattr(options, name) for name in _VALUES],
+        [_number(options, name) for name in _VALUES],
         as_strings(options.ptxas_options),
         options.time is not None,
     ]
+
+
+def _number(options: Any, name: str) -> object:
+    value = getattr(options, name)
+    if value is not None and not isinstance(value, (int, float, str)):
+        raise TypeError(f"options.{name} must be an int; got {type(value).__name__} {value!r:.80}")
+    return value

@@ -1,47 +1,90 @@
 """Refusing a key: the words, and the refusals that more than one compiler path shares.
 
-Keeps the contract's rule that what cannot be cached is refused with an error that says what, why, and what to do.
+Keeps the contract's rule that what cannot be cached is refused with one error that says what, all of it, why, and what
+to do: who unset one option and was then told of the next would ask once for each.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final, NamedTuple
 
 from lockcache.errors import UncacheableError
-from lockcache.keys.options import as_strings
+from lockcache.keys.options import as_strings, unreadable_fields
 
-__all__ = ["external", "refuse_extra_sources", "refuse_ptxas_files", "side_effect"]
+__all__ = ["Refusal", "external", "extra_sources", "ptxas_files", "refuse", "side_effect", "unusable"]
 
 # Read by ptxas inside NVRTC 13.5 and nvJitLink 13.5 (tried); they can be given as -optf=FILE or in two elements.
 _PTXAS_FILE_OPTIONS = frozenset({"options-file", "optf", "apply-controls"})
 
-
-def external(what: str, why: str, instead: str = "") -> UncacheableError:
-    """The refusal of a compilation that reads what the key cannot see."""
-    return UncacheableError(
-        f"cannot make a cache key with {what}: {why}, and the key cannot see that. Pass extra_digest, a digest of all "
-        f"that it reads (lockcache.headers.fingerprint makes one for headers){instead}"
-    )
+_UNSET: Final = "unset {them}, or compile without a cache"
+_DIGEST: Final = (
+    "pass extra_digest, a digest of all that it reads (lockcache.headers.fingerprint makes one for headers)"
+)
 
 
-def side_effect(field: str) -> UncacheableError:
-    """The refusal of a compilation that does more than return code."""
-    return UncacheableError(
-        f"cannot make a cache key with options.{field}: it makes the compiler write a file or a report, and a hit does "
-        "not compile. Unset it, or compile without a cache"
-    )
+class Refusal(NamedTuple):
+    """One reason for which there is no key."""
+
+    what: str
+    why: str
+    #: What to do about it; ``{them}`` is all that can be helped so.
+    remedy: str
+    #: What would do as well.
+    instead: str = ""
 
 
-def refuse_ptxas_files(options: Any) -> None:
-    """Refuse ptxas options that read a file. To be called where there is no extra_digest."""
-    for option in as_strings(options.ptxas_options):
-        if option.lstrip("-").partition("=")[0] in _PTXAS_FILE_OPTIONS:
-            raise external(f"options.ptxas_options {option!r}", "ptxas reads a file for it")
+def refuse(found: list[Refusal]) -> None:
+    """Raise one UncacheableError for all that was found; nothing for nothing."""
+    if found:
+        reasons = "; nor with ".join(f"{each.what}: {each.why}" for each in found)
+        remedies = ". ".join(_remedy(remedy, found) for remedy in dict.fromkeys(each.remedy for each in found))
+        raise UncacheableError(f"cannot make a cache key with {reasons}. {remedies}")
 
 
-def refuse_extra_sources(options: Any, code_type: str) -> None:
-    """Refuse ``extra_sources`` on the paths whose ``Program`` refuses it."""
-    if options.extra_sources is not None:
-        raise UncacheableError(
-            f"options.extra_sources is for code_type 'nvvm'; cuda.core.Program refuses it for {code_type!r}. Unset it"
+def _remedy(remedy: str, found: list[Refusal]) -> str:
+    helped = [each for each in found if each.remedy == remedy]
+    them = "it" if len(found) == 1 else " and ".join(each.what for each in helped)
+    instead = "".join(dict.fromkeys(each.instead for each in helped))
+    return remedy[0].upper() + remedy[1:].replace("{them}", them) + instead
+
+
+def external(what: str, why: str, instead: str = "") -> Refusal:
+    """A compilation that reads what the key cannot see."""
+    return Refusal(what, f"{why}, and the key cannot see that", _DIGEST, instead)
+
+
+def side_effect(field: str) -> Refusal:
+    """A compilation that does more than return code."""
+    why = "it makes the compiler write a file or a report, and a hit does not compile"
+    return Refusal(f"options.{field}", why, _UNSET)
+
+
+def unusable(options: Any) -> list[Refusal]:
+    """What no path can make a key with: no architecture, and newer options whose values are no plain ones."""
+    found = [
+        Refusal(
+            f"options.{name}", f"it is newer than this lockcache, which does not know what it changes: {why}", _UNSET
         )
+        for name, why in unreadable_fields(options)
+    ]
+    if options.arch is None:
+        remedy = "set options.arch, for example arch='sm_90'"
+        found.append(Refusal("options.arch None", "the output depends on the device", remedy))
+    return found
+
+
+def ptxas_files(options: Any) -> list[Refusal]:
+    """Options of ptxas that read a file. To be asked for where there is no extra_digest."""
+    return [
+        external(f"options.ptxas_options {option!r}", "ptxas reads a file for it")
+        for option in as_strings(options.ptxas_options)
+        if option.lstrip("-").partition("=")[0] in _PTXAS_FILE_OPTIONS
+    ]
+
+
+def extra_sources(options: Any, code_type: str) -> list[Refusal]:
+    """``extra_sources`` on the paths whose ``Program`` refuses it."""
+    if options.extra_sources is None:
+        return []
+    why = f"it is for code_type 'nvvm', and cuda.core.Program refuses it for {code_type!r}"
+    return [Refusal("options.extra_sources", why, _UNSET)]

@@ -10,7 +10,6 @@ import sys
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from lockcache.errors import UncacheableError
 from lockcache.keys.options import check_types
 
 __all__ = ["Request", "coerce_request"]
@@ -63,7 +62,9 @@ def coerce_request(
 
 def _coerce_choice(argument: str, value: object, accepted: tuple[str, ...]) -> str:
     if not isinstance(value, str):
-        raise TypeError(f"{argument} must be a str, one of {', '.join(accepted)}; got {type(value).__name__}")
+        raise TypeError(
+            f"{argument} must be a str, one of {', '.join(accepted)}; got {type(value).__name__} {value!r:.80}"
+        )
     lowered = value.lower()
     if lowered not in accepted:
         raise ValueError(f"{argument} must be one of {', '.join(accepted)} (in any case); got {value!r}")
@@ -75,14 +76,10 @@ def _check_options(options: Any) -> None:
     core = sys.modules.get("cuda.core")
     if core is None or not isinstance(options, core.ProgramOptions):
         raise TypeError(f"options must be a cuda.core.ProgramOptions, got {type(options).__name__}")
-    if options.arch is None:
-        raise UncacheableError(
-            "options.arch is None: the output depends on the device; set it, for example arch='sm_90'"
-        )
-    if not isinstance(options.arch, str):
-        raise TypeError(f"options.arch must be a str such as 'sm_90', got {type(options.arch).__name__}")
-    if options.name is not None and not isinstance(options.name, str):
-        raise TypeError(f"options.name must be a str or None, got {type(options.name).__name__}")
+    for field, accepted in (("arch", "a str such as 'sm_90'"), ("name", "a str or None")):
+        value = getattr(options, field)
+        if value is not None and not isinstance(value, str):
+            raise TypeError(f"options.{field} must be {accepted}, got {type(value).__name__} {value!r:.80}")
     check_types(options)
 
 
@@ -109,16 +106,16 @@ def _coerce_names(names: object) -> list[str | bytes]:
     # A str is an iterable of str: "abc" would be three names, and nobody means that.
     if isinstance(names, (str, bytes, bytearray, memoryview)) or not isinstance(names, Iterable):
         raise TypeError(f"name_expressions must be an iterable of str or bytes; got {type(names).__name__} {names!r}")
-    result: list[str | bytes] = []
-    for name in names:
-        if not isinstance(name, (str, bytes)):
-            raise TypeError(f"each name expression must be a str or bytes, got {type(name).__name__} {name!r}")
-        result.append(name)
-    return sorted(result, key=_order)
-
-
-def _order(name: str | bytes) -> tuple[int, bytes]:
-    return (0, _encode("a name expression", name)) if isinstance(name, str) else (1, name)
+    ordered: list[tuple[int, bytes, str | bytes]] = []
+    for index, name in enumerate(names):
+        argument = f"name_expressions[{index}]"
+        if isinstance(name, str):
+            ordered.append((0, _encode(argument, name), name))
+        elif isinstance(name, bytes):
+            ordered.append((1, name, name))
+        else:
+            raise TypeError(f"{argument} must be a str or bytes, got {type(name).__name__} {name!r:.80}")
+    return [name for _, _, name in sorted(ordered, key=lambda each: each[:2])]
 
 
 def _coerce_extra_digest(extra: object) -> bytes | None:

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from lockcache import CacheStats, Entry, ProgramCacheResource
+from lockcache import CacheStats, Entry, InMemoryProgramCache, ProgramCacheResource, TieredProgramCache
 from lockcache.resource import coerce_key, coerce_max_size_bytes, coerce_value, join_metadata, split_metadata
 
 
@@ -151,3 +151,36 @@ def test_the_compile_cost_travels_apart_and_comes_back():
     assert (code, cost_ns, b"compile_cost" in tail) == (b"code", 2**62, False)
     assert join_metadata(tail, cost_ns) == metadata
     assert split_metadata(b"", {"compile_cost_ns": 5})[1] == b""
+
+
+@pytest.mark.parametrize(
+    "call, named",
+    [
+        (lambda cache: cache.get(5), "key must be bytes, bytearray or str, got int 5"),
+        (lambda cache: cache.get("\udc80"), r"key must be .* got '\\udc80'"),
+        (lambda cache: cache.update([("a", b"1"), 5]), r"items\[1\] must be a \(key, value\) pair, got 5"),
+        (lambda cache: cache.update([("a",)]), r"items\[0\] must be a \(key, value\) pair, got \('a',\)"),
+        (lambda cache: cache.update(5), "items must be a mapping or an iterable.* got 5"),
+        (lambda cache: cache.__setitem__("a", 5), "value must be bytes.* got int 5"),
+        (lambda cache: cache.put_entry("a", b"1"), "entry must be a lockcache.Entry, got bytes b'1'"),
+        (lambda cache: cache.put_entry("a", Entry("1")), "entry.code must be bytes.* got str '1'"),
+        (lambda cache: cache.put_entry("a", Entry(b"1", 5)), "entry.metadata must be a mapping, got int"),
+        (lambda cache: cache.put_entry("a", Entry(b"1", {5: 6})), "metadata names must be str, got int 5"),
+        (lambda cache: cache.put_entry("a", Entry(b"1", {"b": [{6}]})), r"metadata\['b'\]\[0\] is a set \(\{6\}\)"),
+        (
+            lambda cache: cache.put_entry("a", Entry(b"1", {"compile_cost_ns": -1})),
+            r"metadata\['compile_cost_ns'\] .* -1",
+        ),
+        (lambda cache: cache.get_or_compute("a", 5), "compute must be callable without arguments, got int 5"),
+        (lambda cache: cache.get_or_compute("a", lambda: 5), "what compute returned must be bytes.* got int 5"),
+        (
+            lambda cache: cache.get_or_compute("a", lambda: Entry(5)),
+            "the code of the Entry that compute returned must be",
+        ),
+        (lambda cache: TieredProgramCache(cache, 5), r"tiers\[1\] must be a lockcache.ProgramCacheResource, got int"),
+        (lambda cache: TieredProgramCache(), "tiers must be one cache or more, got none"),
+    ],
+)
+def test_a_refused_argument_is_named_with_what_was_given(call, named):
+    with pytest.raises((TypeError, ValueError), match=named):
+        call(InMemoryProgramCache())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from hypothesis import given, settings, strategies as st
 
 from lockcache.cli.cubin import read_kernels
 from lockcache.cli.payload_contents import read_code
+from tests.limits import within
 
 
 def elf(sections: list[tuple[str, bytes]], **header: int) -> bytearray:
@@ -55,13 +57,73 @@ def test_what_no_cubin_is_or_a_table_that_would_take_all_memory_is_refused(monke
     for payload, named in ((other, "64-bit little-endian"), (_with_flags(elf(WHOLE), 0x800), "is compressed")):
         with pytest.raises(ValueError, match=named):
             read_kernels(bytes(payload))
-    monkeypatch.setattr("lockcache.cli.cubin._LARGEST_TABLE_BYTES", 10)
+    monkeypatch.setattr("lockcache.cli.cubin._LARGEST_TABLE_BYTES", 70)
     with pytest.raises(ValueError, match=r"symtab is compressed, or has 72 bytes"):
         read_kernels(bytes(elf(WHOLE)))
     monkeypatch.undo()
     monkeypatch.setattr("lockcache.cli.cubin._MOST_SYMBOLS", 2)
     with pytest.raises(ValueError, match="it has 3 symbols"):
         read_kernels(bytes(elf(WHOLE)))
+
+
+@pytest.mark.parametrize(
+    "payload, named",
+    [
+        (elf(WHOLE)[:60], "cut off"),
+        (elf(WHOLE)[:-1], "sections is damaged, or cut off"),
+        (elf(WHOLE, shnum=20_001), "it has 20001 sections"),
+        (elf(WHOLE, shstrndx=7), "their names in section 7"),
+    ],
+)
+def test_a_damaged_header_is_an_error_that_says_what_is_wrong(payload: bytearray, named: str) -> None:
+    with pytest.raises(ValueError, match=named):
+        read_kernels(bytes(payload))
+
+
+def test_names_that_are_ends_of_one_long_string_fill_no_memory() -> None:
+    """Half a megabyte of which every section has a name of 48 KB, or every symbol one of 4 KB."""
+    long = b"k" * 48_000 + b"\0"
+    sections = elf([(".symtab", SYMBOLS), (".strtab", STRINGS), *[("", b"")] * 7000])
+    [start, *_] = struct.unpack_from("<Q", sections, 40)
+    [count, names_at] = struct.unpack_from("<HH", sections, 60)
+    struct.pack_into("<QQ", sections, start + names_at * 64 + 24, len(sections), len(long))
+    for n in range(3, count - 1):
+        struct.pack_into("<I", sections, start + n * 64, n)
+    sections += long
+    symbols = b"".join(struct.pack("<IBBHQQ", n, 0x12, 0x10, 3, 0, 64) for n in range(9000))
+    for payload in (sections, elf([(".symtab", symbols), (".strtab", long)])):
+        tracemalloc.start()
+        code = read_code(bytes(payload))
+        _, peak_bytes = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        assert "its names take more than" in code["error"]
+        assert peak_bytes < 48 << 20
+
+
+def test_no_more_kernels_are_listed_than_anybody_reads() -> None:
+    symbols = struct.pack("<IBBHQQ", 1, 0x12, 0x10, 3, 0, 64) * 10_001
+    assert "more than 10000 kernels" in read_code(bytes(elf([(".symtab", symbols), (".strtab", STRINGS)])))["error"]
+    code = read_code(b".version 9.5\n" + b".entry k\n" * 10_001)
+    assert (len(code["entries"]), code["error"]) == (
+        10_000,
+        "it has more than 10000 entry functions: these are the first",
+    )
+    code = read_code(b".version 9.5\n" + (b".entry " + b"k" * 4000 + b"\n") * 2000)
+    assert sum(map(len, code["entries"])) <= 4 << 20
+    assert "its names take more than" in code["error"]
+
+
+@pytest.mark.slow
+def test_text_of_ptx_is_read_in_linear_time() -> None:
+    repeated = ["/*", "a/**/", "/* ", "//", ".entry/*", ".entry ", ".entry/**/ ", "\n .target ", "\n "]
+    script = "import sys; from lockcache.cli.payload_contents import read_code; size = 2 << 20\n"
+    script += "for text in map(str.encode, sys.argv[1:]): read_code(b'.version 9.5\\n' + text * (size // len(text)))"
+    within(60, script, *repeated)
+
+
+def test_a_comment_that_nobody_closes_goes_to_the_end() -> None:
+    code = read_code(b".version 9.5\n.entry /* of */ k\n/* .entry not_me\n.entry nor_me")
+    assert code["entries"] == ["k"]
 
 
 def _with_flags(payload: bytearray, flags: int) -> bytearray:

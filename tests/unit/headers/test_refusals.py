@@ -100,7 +100,7 @@ def test_a_header_without_read_permission_is_a_permission_error(tree: Tree) -> N
 @pytest.mark.parametrize("wrong", [5, b"a", {"a"}, {"a": 1}, ["a", 5], [b"a"], [["a"]], object])
 def test_a_path_of_a_wrong_type_is_named(wrong: Any) -> None:
     for argument in ("include_path", "pre_include"):
-        with pytest.raises(TypeError, match=f"{argument} must be a str, an os.PathLike"):
+        with pytest.raises(TypeError, match=rf"{argument}(\[\d\])? must be a str or an os.PathLike"):
             fingerprint("", **{argument: wrong})
 
 
@@ -110,8 +110,23 @@ def test_other_wrong_types_are_named() -> None:
     with pytest.raises(TypeError, match="name must be a str or None, got PosixPath"):
         fingerprint("", name=Path("x"))  # type: ignore[arg-type]
     for macro in (5, [5], ("A", 5), b"A", {"A": "1"}):
-        with pytest.raises(TypeError, match="define_macro must be"):
+        with pytest.raises(TypeError, match=r"define_macro(\[\d\])? must be"):
             fingerprint("", define_macro=macro)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "arguments, named",
+    [
+        ({"include_path": ["a", 5]}, r"include_path\[1\] must be .* got int 5"),
+        ({"pre_include": "a\0b"}, r"pre_include must not contain NUL, got 'a\\x00b'"),
+        ({"include_path": ["a", "\ud800"]}, r"include_path\[1\] must be what a path can be, got '\\ud800'"),
+        ({"name": "a\0"}, "name must not contain NUL"),
+        ({"define_macro": ["A", ("B", 5)]}, r"define_macro\[1\]\[1\] must be .* got int 5"),
+    ],
+)
+def test_an_item_is_named_by_its_place(arguments: dict[str, Any], named: str) -> None:
+    with pytest.raises((TypeError, ValueError), match=named):
+        fingerprint("", **arguments)
 
 
 def test_paths_may_be_given_in_every_accepted_form(tree: Tree, tmp_path: Path) -> None:

@@ -155,8 +155,8 @@ def test_an_unknown_type_or_pair_is_refused_with_a_list_of_what_is_accepted(
         ({"name_expressions": b"abc"}, "name_expressions.*bytes"),
         ({"name_expressions": 5}, "name_expressions.*int"),
         ({"name_expressions": None}, "name_expressions.*NoneType"),
-        ({"name_expressions": [5]}, "name expression.*int 5"),
-        ({"name_expressions": (bytearray(b"f"),)}, "name expression.*bytearray"),
+        ({"name_expressions": ["f", 5]}, r"name_expressions\[1\] must be a str or bytes, got int 5"),
+        ({"name_expressions": (bytearray(b"f"),)}, r"name_expressions\[0\] must be.*bytearray"),
         ({"extra_digest": 5}, "extra_digest.*int 5"),
         ({"extra_digest": "digest"}, "extra_digest.*str 'digest'"),
         ({"extra_digest": [1]}, "extra_digest.*list"),
@@ -189,8 +189,56 @@ def test_an_argument_of_the_wrong_type_is_a_type_error_that_names_it(changes: di
 def test_an_option_that_cuda_core_would_drop_for_its_type_is_a_type_error(
     field: str, value: object, extra_digest: bytes | None
 ) -> None:
-    with pytest.raises(TypeError, match=rf"options\.{field} must be"):
+    with pytest.raises(TypeError, match=rf"options\.{field}(\[\d\])? must be"):
         key(options=options(**{field: value}), extra_digest=extra_digest)
+
+
+@pytest.mark.parametrize(
+    "fields, named",
+    [
+        ({"include_path": ["/a", 5]}, r"options\.include_path\[1\] must be a str; got int 5"),
+        ({"diag_warn": (1, None)}, r"options\.diag_warn\[1\] must be an int; got NoneType None"),
+        ({"define_macro": ["A", 5]}, r"options\.define_macro\[1\] must be a str or a \(name, value\) tuple.*int 5"),
+        ({"define_macro": ["A", ("B", 5)]}, r"options\.define_macro\[1\]\[1\] must be a str; got int 5"),
+        ({"define_macro": ("A", 5)}, r"options\.define_macro\[1\] must be a str; got int 5"),
+        ({"define_macro": ("A", "B", "C")}, r"options\.define_macro must be .*tuple"),
+    ],
+)
+def test_an_item_of_an_option_is_named_by_its_place(fields: dict[str, Any], named: str) -> None:
+    with pytest.raises(TypeError, match=named):
+        key(options=options(**fields))
+
+
+def test_an_option_of_the_other_paths_is_named_too() -> None:
+    with pytest.raises(TypeError, match=r"options\.max_register_count must be an int; got set \{1\}"):
+        key(code_type="ptx", options=options(max_register_count={1}))
+    # cuda.core looks at them when they are given, not when they are set.
+    given = options()
+    for sources, named in (
+        ([("a", "b"), 5], r"\[1\] must be a \(name, source\) pair.*got 5"),
+        ([("a", 5)], r"\[0\]\[1\], the source of 'a', must be.*int 5"),
+        ({"a": "b"}, " must be a list or tuple .*got dict"),
+    ):
+        given.extra_sources = sources
+        with pytest.raises(TypeError, match=r"options\.extra_sources" + named):
+            key(code_type="nvvm", target_type="ptx", options=given)
+
+
+@pytest.mark.parametrize(
+    "changes, named",
+    [
+        ({"name_expressions": ["f", "\udc80"]}, r"name_expressions\[1\] cannot be written as UTF-8"),
+        ({"fields": {"name": "\udc80"}}, r"options\.name cannot be written as UTF-8"),
+        ({"fields": {"define_macro": ["A", "\udc80"]}}, r"options\.define_macro cannot be written as UTF-8"),
+        ({"fields": {"name": "\udc80"}, "code_type": "ptx"}, r"options\.name cannot be written as UTF-8"),
+    ],
+)
+def test_text_that_is_not_unicode_is_named(changes: dict[str, Any], named: str) -> None:
+    given = options()
+    for field, value in changes.pop("fields", {}).items():
+        setattr(given, field, value)  # as options it would be cuda.core's error
+    with pytest.raises(ValueError, match=named):
+        key(options=given, **changes)
 
 
 def test_options_without_an_arch_have_no_key() -> None:
@@ -250,6 +298,54 @@ def test_an_option_with_a_side_effect_is_refused_even_with_an_extra_digest(field
 def test_an_option_that_reads_files_is_refused_without_an_extra_digest(fields: dict[str, Any]) -> None:
     with pytest.raises(UncacheableError, match="extra_digest"):
         key(options=options(**fields))
+
+
+def test_a_refusal_names_every_option_that_it_is_for_and_what_to_do_about_each() -> None:
+    given = options(
+        create_pch="x",
+        time=False,
+        include_path=["/a"],
+        pch=True,
+        name="a/b.cu",
+        ptxas_options=["-optf", "-v", "--apply-controls=o"],
+        define_macro="T=__TIME__",
+        extra_sources=[("a", "b")],
+    )
+    given.arch = None
+    with pytest.raises(UncacheableError) as caught:
+        key(options=given, code='#include "x.h"\n#include </usr/y.h>\nchar when[] = __DATE__;')
+    said = str(caught.value)
+    fields = (
+        "create_pch",
+        "time",
+        "include_path",
+        "pch",
+        "name",
+        "ptxas_options",
+        "define_macro",
+        "extra_sources",
+        "arch",
+    )
+    found = [f"options.{field}" for field in fields if field != "pch"]
+    found += ["options.pch True", "'-optf'", "'--apply-controls=o'", "__DATE__ in code", "x.h", "/usr/y.h"]
+    assert [each for each in found if each not in said] == []
+    unset = "Unset options.create_pch and options.time and options.extra_sources, or compile without a cache."
+    assert unset in said
+    assert said.count("ass extra_digest") == 1
+    assert "or use a name without one, or set no_source_include" in said
+    # With a digest, what is only read is none of it.
+    with pytest.raises(UncacheableError, match=r"^(?!.*include_path).*create_pch.*time.*extra_sources.*arch"):
+        key(options=given, extra_digest=b"all that it reads")
+
+
+@pytest.mark.parametrize("code_type", ["ptx", "nvvm"])
+def test_a_refusal_of_the_other_paths_names_every_option_too(code_type: str) -> None:
+    given = options(extra_sources=[("a", "b")], ptxas_options=["-optf", "--options-file=o"], use_libdevice=True)
+    given.arch = None
+    named = {"ptx": ("extra_sources", "arch", "-optf", "--options-file"), "nvvm": ("use_libdevice", "arch")}[code_type]
+    with pytest.raises(UncacheableError) as caught:
+        key(code_type=code_type, target_type="ptx", options=given)
+    assert [each for each in named if each not in str(caught.value)] == []
 
 
 @pytest.mark.parametrize("code_type", ["c++", "ptx"])

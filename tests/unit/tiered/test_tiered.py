@@ -24,13 +24,13 @@ META = {"kind": "cubin", "symbol_mapping": {"f<int>": "_Z1f"}, "compile_cost_ns"
 
 
 def test_no_tier_is_a_type_error() -> None:
-    with pytest.raises(TypeError, match="at least one tier"):
+    with pytest.raises(TypeError, match="tiers must be one cache or more"):
         TieredProgramCache()
 
 
 @pytest.mark.parametrize("wrong", [{}, None, "path", InMemoryProgramCache])
 def test_a_tier_of_another_type_is_a_type_error_that_names_it(wrong: Any) -> None:
-    with pytest.raises(TypeError, match=f"tier 2.*{type(wrong).__name__}"):
+    with pytest.raises(TypeError, match=rf"tiers\[1\] must be.*{type(wrong).__name__}"):
         TieredProgramCache(InMemoryProgramCache(), wrong)
 
 
