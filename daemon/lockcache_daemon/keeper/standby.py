@@ -38,6 +38,7 @@ from lockcache.filestream.disk import (
     myself,
     open_folder,
     parse_json,
+    refuse_symlink,
     share_file,
     write_all,
 )
@@ -83,6 +84,7 @@ class Standby:
 
     def is_free(self) -> bool:
         """Whether nobody keeps the directory now. Raises :class:`OSError` where that cannot be told."""
+        refuse_symlink(self._layout.own)  # else the lock would be made, and taken, wherever it leads
         if not os.path.isdir(self._layout.own):
             return True  # deleted underneath; opening makes it anew
         if not self._lock.try_acquire():

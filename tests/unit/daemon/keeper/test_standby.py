@@ -197,3 +197,28 @@ def test_a_file_that_a_member_planted_among_the_waiting_says_nothing_and_ends_no
     with pytest.raises(AlreadyServedError, match="who has not said"):
         raise AlreadyServedError(layout.root, read_status(layout))
     waiting.close()
+
+
+def test_who_waits_locks_nothing_through_a_symlink_in_the_place_of_our_folder(layout: Layout, tmp_path: Path) -> None:
+    waiting, outside = Standby(layout), tmp_path / "outside"
+    outside.mkdir()
+    os.rmdir(layout.own)
+    os.symlink(outside, layout.own)
+    for ask in (waiting.is_due, Instance(layout).acquire):
+        with pytest.raises(NotADirectoryError, match="in the way"):
+            ask()
+    waiting.close()
+    assert os.listdir(outside) == []
+
+
+def test_who_lets_go_removes_no_status_but_its_own(layout: Layout, tmp_path: Path) -> None:
+    """A member may link the lock into a folder of its own, so that it passes for the one that is held."""
+    keeper, outside = Instance(layout), tmp_path / "outside"
+    keeper.acquire()
+    outside.mkdir()
+    os.link(layout.daemon_lock, outside / "daemon.lock")
+    (outside / "daemon.json").write_text("another program's")
+    os.rename(layout.own, tmp_path / "moved")
+    os.symlink(outside, layout.own)
+    keeper.release()
+    assert (outside / "daemon.json").read_text() == "another program's"
