@@ -15,7 +15,7 @@ import pytest
 
 from lockcache import FileStreamProgramCache
 from tests.daemon.material import fill
-from tests.daemon.running import HANG_SECONDS, SCRIPT, until
+from tests.daemon.running import HANG_SECONDS, SCRIPT, RunningDaemon, until
 
 DAEMON = Path(__file__).parents[2] / "daemon"
 UNITS = sorted((DAEMON / "systemd").glob("*.service"))
@@ -88,6 +88,30 @@ def test_the_manifests_start_what_the_daemon_understands(manifest: Path, tmp_pat
         [SCRIPT, *arguments, "--dry-run"], env={**os.environ, **environment}, capture_output=True, check=False
     )
     assert (ended.returncode, ended.stderr) == (0, b"")
+
+
+def _probe(manifest: Path, kind: str, alive: Path) -> int:
+    (daemon,) = (each for each in _containers(_documents(manifest)[0]) if each["name"] == "lockcache-daemon")
+    (told,) = (each["value"] for each in daemon["env"] if each["name"] == "LOCKCACHE_ALIVE_FILE")
+    command = [word.replace(told, str(alive)) for word in daemon[kind]["exec"]["command"]]  # and by no port
+    return subprocess.run(command, capture_output=True, check=False).returncode
+
+
+@pytest.mark.parametrize("manifest", MANIFESTS, ids=lambda manifest: manifest.name)
+@pytest.mark.parametrize("kind", ["livenessProbe", "startupProbe"])
+def test_the_probes_that_restart_a_container_find_a_daemon_that_is_at_work(
+    manifest: Path, kind: str, tmp_path: Path
+) -> None:
+    pytest.importorskip("yaml", reason="needs PyYAML")
+    alive = tmp_path / "alive"
+    assert _probe(manifest, kind, alive) != 0
+    with RunningDaemon("--max-size", "1M", "--alive-file", alive, tmp_path / "cache") as daemon:
+        until(alive.exists)
+        assert _probe(manifest, kind, alive) == 0
+        os.utime(alive, (0, 0))  # as if it had hung since
+        assert _probe(manifest, kind, alive) != 0
+        assert daemon.end(signal.SIGTERM) == 0
+    assert not alive.exists()
 
 
 def _documents(manifest: Path) -> list[dict[str, Any]]:

@@ -1,8 +1,9 @@
 """What a daemon that runs as root does not keep: a directory that a group shares, or that another user owns.
 
-Decides that, in this one place, for every layout and every way of looking. Whoever may write to a directory may exchange
-its folders between a look and what is done then. Of a daemon of theirs that gains them nothing; of root's, whatever they
-can make it overwrite. It is refused when it is opened, and left alone from the tick on at which it became one.
+Decides that, in this one place, for every layout and every way of looking. Whoever may write to a directory may
+exchange its folders between a look and what is done then. Of a daemon of theirs that gains them nothing; of root's,
+whatever they can make it overwrite. It is refused when it is opened, and left alone from the tick on at which it became
+one.
 
 Root's own directories, which nobody else may write to, are root's to keep.
 """
@@ -59,7 +60,7 @@ def _error(root: str, why: str, uid: int, gid: int | None) -> UnsafeCacheDirErro
 
 
 def _as_user(uid: int, gid: int | None) -> list[str]:
-    """What runs a command as ``uid``, or if that is root as a member of the group, with ``gid`` if it is to be shared."""
+    """What runs a command as ``uid``, or if that is root as a member of the group; with ``gid`` if it is shared."""
     user = _user(uid) if uid else _member(gid)
     group = "" if gid is None else _group(gid)
     if user and (group or gid is None):

@@ -1,8 +1,8 @@
 """Writing the metrics to a file again and again, for the node exporter's textfile collector.
 
 Keeps the work apart from that disk: it is done by a thread of its own, and a disk that is full or hangs costs metrics,
-not sweeps. Keeps the file whole: it is replaced by renaming, so a reader sees the one before or the one after. Keeps to its
-folder, which is the operator's word and may be reached through a symlink: it is opened once for each write, so who
+not sweeps. Keeps the file whole: it is replaced by renaming, so a reader sees the one before or the one after. Keeps to
+its folder, which is the operator's word and may be reached through a symlink: it is opened once for each write, so who
 exchanges it meanwhile leads nothing elsewhere; and what stands under the name is replaced, never written through.
 """
 
