@@ -79,8 +79,8 @@ class CacheDirectory:
     ) -> None:
         """Open ``root``, making it (mode 0700; 2770 for a ``group``) if it is missing.
 
-        ``between_shards`` is called again and again while a directory without accounting is counted (3 s for a million
-        entries), and may raise to give up; nothing is half done then.
+        ``between_shards`` is called again and again, also within a shard, while a directory without accounting is
+        counted (3 s for a million entries), and may raise to give up; nothing is half done then.
 
         Raises :class:`UnsafeCacheDirError`, :class:`FormatError`, :class:`PolicyError`, or the plain :class:`OSError`
         of a path that cannot be made or is no directory. A directory that can be read and not written opens.
@@ -190,7 +190,7 @@ class CacheDirectory:
 
     def _measure(self, shard: int) -> Slot:
         self._between_shards()
-        return measure_shard(self.layout, shard)
+        return measure_shard(self.layout, shard, between=self._between_shards)
 
     def _create_page(self) -> UsagePage:
         """First use of this directory by any lockcache: count what is there (cuda.core may have filled it)."""

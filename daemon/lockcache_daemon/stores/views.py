@@ -85,4 +85,4 @@ def _whole(entries: Iterable[Found]) -> Iterable[Found]:
 
 
 def _measure(layout: Layout, stop: StopSignals) -> Slot:
-    return total_of(measured(layout, stop.raise_if_set))
+    return total_of(measured(layout, between=stop.raise_if_set, after_shard=stop.raise_if_set))
