@@ -47,6 +47,8 @@ DIR: directories of lockcache's, of cuda.core's FileStreamProgramCache, of pyptx
 Default: those of the --config file, else $LOCKCACHE_DIR, else lockcache in the user cache directory. A DIR that is
 deleted meanwhile is made anew; one that is unmounted, or opened to others, is left alone until that is mended. A
 policy that is damaged, removed or set to none is replaced by --max-size, and the log says so; another cap counts.
+Run as root it refuses a DIR that a group shares or that another user owns, and names the line that starts it as one of
+them.
 
 Which of them a DIR is shows in what it holds: entries/; <hash>.json, .ptx and .cubin; or KEY/__grp__*.json. An empty
 one is lockcache's own, unless it is where Triton or pyptx keeps its files, or --layout says otherwise; what is unclear

@@ -83,8 +83,8 @@ class CacheDirectory:
     ) -> None:
         """Open ``root``, making it (mode 0700; 2770 for a ``group``) if it is missing.
 
-        ``between_shards`` is called again and again while a directory without accounting is counted (3 s for a million
-        entries), and may raise to give up; nothing is half done then.
+        ``between_shards`` is called again and again, also within a shard, while a directory without accounting is
+        counted (3 s for a million entries), and may raise to give up; nothing is half done then.
 
         Raises :class:`UnsafeCacheDirError`, :class:`FormatError`, :class:`PolicyError`, or the plain :class:`OSError`
         of a path that cannot be made or is no directory. A directory that can be read and not written opens.
@@ -214,14 +214,15 @@ class CacheDirectory:
         """Measure a shard while nobody is between a file of it and its accounting."""
         self._between_shards()
         if not os.path.exists(self.layout.lock(shard)):
-            return measure_shard(self.layout, shard)  # nobody accounted for it yet, and whoever comes now waits for us
+            # Nobody accounted for it yet, and whoever comes now waits for us.
+            return measure_shard(self.layout, shard, between=self._between_shards)
         try:
             lock = self.locks[shard]
             lock.acquire(lock.timeout_seconds)
         except OSError:  # a holder that hangs, a symlink for a folder: what can be seen without the lock must do
-            return measure_shard(self.layout, shard)
+            return measure_shard(self.layout, shard, between=self._between_shards)
         try:
-            return measure_shard(self.layout, shard)
+            return measure_shard(self.layout, shard, between=self._between_shards)
         finally:
             lock.release()
 

@@ -19,7 +19,7 @@ from typing import Any, Final, TypeVar
 import lockcache
 import lockcache_daemon
 
-__all__ = ["ALICE", "BOB", "GROUP", "MALLORY", "run_as", "start_as"]
+__all__ = ["ALICE", "BOB", "GROUP", "MALLORY", "run_as", "run_meanwhile_as", "start_as"]
 
 _T = TypeVar("_T")
 
@@ -100,5 +100,24 @@ def start_as(uid: int, work: Callable[[], object]) -> Iterator[int]:
         yield child
     finally:
         os.close(reader)
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+
+
+@contextmanager
+def run_meanwhile_as(uid: int, work: Callable[[], object]) -> Iterator[int]:
+    """The pid of a child that is ``uid`` and is at ``work``, for as long as the block lasts. Killed at the end."""
+    _import_all()
+    child = os.fork()
+    if child == 0:
+        try:
+            become(uid)
+            os.umask(0o077)
+            work()
+        finally:
+            os._exit(1)
+    try:
+        yield child
+    finally:
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)

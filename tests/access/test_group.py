@@ -17,8 +17,9 @@ from lockcache import Entry, FileStreamProgramCache, UnsafeCacheDirError
 from lockcache.filestream.directory import CacheDirectory
 from lockcache.filestream.disk.layout import Layout
 from lockcache.filestream.entry.staging import StagedEntry
-from tests.access.members import ALICE, BOB, GROUP, MALLORY, run_as, start_as
-from tests.daemon.running import RunningDaemon
+from lockcache.lowlevel import read_status
+from tests.access.members import ALICE, BOB, GROUP, MALLORY, run_as, run_meanwhile_as, start_as
+from tests.daemon.running import until
 from tests.unit.material import entry_path, on_disk, set_last_use
 
 pytestmark = pytest.mark.root
@@ -186,16 +187,18 @@ def test_a_daemon_without_the_option_refuses_a_shared_directory_and_so_does_a_re
         assert run_as(ALICE, lambda: run_daemon("--max-size", "20K", how, str(shared))) == 2  # noqa: B023 - at once
         assert "--group" in capfd.readouterr().err
         assert run_as(ALICE, lambda: run_daemon("--max-size", "2K", how, "--group", "yes", str(shared))) == 0  # noqa: B023
-    assert run_daemon("--max-size", "20K", "--group", "nobody-has-this", str(shared)) == 2
+    assert run_as(ALICE, lambda: run_daemon("--max-size", "20K", "--group", "nobody-has-this", str(shared))) == 2
     assert "no group is called 'nobody-has-this'" in capfd.readouterr().err
 
 
 @pytest.mark.long
 def test_two_daemons_of_two_users_exclude_each_other(shared):
-    with RunningDaemon("--max-size", "20K", "--group", "yes", shared) as daemon:
-        assert run_as(BOB, lambda: run_daemon("--max-size", "20K", "--group", "yes", "--once", str(shared))) == 3
+    options = ("--max-size", "20K", "--group", "yes", str(shared))
+    with run_meanwhile_as(ALICE, lambda: run_daemon("--interval", "50ms", *options)):
+        until((shared / "lockcache" / "daemon.json").exists)
+        assert run_as(BOB, lambda: run_daemon("--once", *options)) == 3
         run_as(ALICE, as_member(shared, lambda cache: cache.update({b"%d" % n: b"x" * 1000 for n in range(20)})))
-        assert daemon.wait_for("sweep")["evicted_entries"] >= 1
+        until(lambda: read_status(Layout(str(shared))).get("evicted_entries", 0) >= 1)
 
 
 def test_who_is_no_member_is_refused_by_the_kernel(shared):

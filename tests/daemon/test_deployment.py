@@ -15,11 +15,12 @@ import pytest
 
 from lockcache import FileStreamProgramCache
 from tests.daemon.material import fill
-from tests.daemon.running import HANG_SECONDS, SCRIPT, until
+from tests.daemon.running import HANG_SECONDS, SCRIPT, RunningDaemon, until
 
 DAEMON = Path(__file__).parents[2] / "daemon"
 UNITS = sorted((DAEMON / "systemd").glob("*.service"))
-MANIFESTS = sorted((DAEMON / "kubernetes").glob("*.yaml"))
+KUBERNETES = DAEMON / "kubernetes"
+MANIFESTS = sorted(KUBERNETES.glob("*.yaml"))
 SLURM = DAEMON / "slurm"
 JOB = "4711"
 
@@ -90,6 +91,30 @@ def test_the_manifests_start_what_the_daemon_understands(manifest: Path, tmp_pat
     assert (ended.returncode, ended.stderr) == (0, b"")
 
 
+def _probe(manifest: Path, kind: str, alive: Path) -> int:
+    (daemon,) = (each for each in _containers(_documents(manifest)[0]) if each["name"] == "lockcache-daemon")
+    (told,) = (each["value"] for each in daemon["env"] if each["name"] == "LOCKCACHE_ALIVE_FILE")
+    command = [word.replace(told, str(alive)) for word in daemon[kind]["exec"]["command"]]  # and by no port
+    return subprocess.run(command, capture_output=True, check=False).returncode
+
+
+@pytest.mark.parametrize("manifest", MANIFESTS, ids=lambda manifest: manifest.name)
+@pytest.mark.parametrize("kind", ["livenessProbe", "startupProbe"])
+def test_the_probes_that_restart_a_container_find_a_daemon_that_is_at_work(
+    manifest: Path, kind: str, tmp_path: Path
+) -> None:
+    pytest.importorskip("yaml", reason="needs PyYAML")
+    alive = tmp_path / "alive"
+    assert _probe(manifest, kind, alive) != 0
+    with RunningDaemon("--max-size", "1M", "--alive-file", alive, tmp_path / "cache") as daemon:
+        until(alive.exists)
+        assert _probe(manifest, kind, alive) == 0
+        os.utime(alive, (0, 0))  # as if it had hung since
+        assert _probe(manifest, kind, alive) != 0
+        assert daemon.end(signal.SIGTERM) == 0
+    assert not alive.exists()
+
+
 def _documents(manifest: Path) -> list[dict[str, Any]]:
     import yaml
 
@@ -106,6 +131,62 @@ def test_shellcheck_has_nothing_to_say_of_the_scripts() -> None:
     command = [tool("shellcheck"), "--external-sources", "--source-path=SCRIPTDIR", *scripts]
     said = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (said.returncode, said.stdout) == (0, "")
+
+
+def _pins(file: str) -> dict[str, tuple[str, list[str]]]:
+    """Of each package the one version that is named, and its hashes."""
+    joined = (KUBERNETES / file).read_text().replace("\\\n", " ")
+    pins = {}
+    for line in joined.splitlines():
+        if line.strip() and not line.startswith("#"):
+            name, version, hashes = re.fullmatch(
+                r"([\w-]+)==([\w.]+)((?: +--hash=sha256:[0-9a-f]{64})+) *", line
+            ).groups()
+            pins[name] = version, hashes.split()
+    return pins
+
+
+def test_all_that_the_image_holds_is_pinned_by_hash_and_is_what_the_project_asks_for() -> None:
+    tomllib = pytest.importorskip("tomllib", reason="needs Python 3.11")
+    requirements = pytest.importorskip("packaging.requirements", reason="needs packaging")
+    told = tomllib.loads((DAEMON.parent / "pyproject.toml").read_text())
+    extras = told["project"]["optional-dependencies"]
+    for file, wanted in (
+        ("constraints.txt", [*told["project"]["dependencies"], *extras["cli"], *extras["metrics"]]),
+        ("build-constraints.txt", told["build-system"]["requires"]),
+    ):
+        pins = _pins(file)
+        for requirement in map(requirements.Requirement, wanted):
+            if requirement.marker is None or requirement.marker.evaluate({"python_version": "3.13"}):
+                assert requirement.specifier.contains(pins[requirement.name][0]), requirement
+
+
+def test_the_image_is_made_from_one_that_is_named_by_its_digest_and_from_hashes() -> None:
+    text = (KUBERNETES / "Dockerfile").read_text()
+    assert re.findall(r"(?m)^(?:FROM|ARG) .*", text) == [
+        "ARG PYTHON_IMAGE",  # without a default: a tag is no digest, and one that nobody looked at is worse
+        "FROM ${PYTHON_IMAGE} AS build",
+        "ARG PYTHON_IMAGE",
+        "FROM ${PYTHON_IMAGE}",
+    ]
+    (check,) = re.findall(r"(?m)^RUN (case .* esac)$", text)
+    for image, code in (("python:3.13-slim@sha256:" + "0" * 64, 0), ("python:3.13-slim", 1), ("", 1)):
+        ended = subprocess.run(["sh", "-c", check], env={"PYTHON_IMAGE": image}, capture_output=True, check=False)
+        assert ended.returncode == code
+    assert "PIP_REQUIRE_HASHES=1" in text
+
+
+def test_what_the_image_is_built_from_is_all_that_leaves_a_checkout() -> None:
+    tomllib = pytest.importorskip("tomllib", reason="needs Python 3.11")
+    told = tomllib.loads((DAEMON.parent / "pyproject.toml").read_text())
+    first, *rest = [
+        line for line in (DAEMON.parent / ".dockerignore").read_text().splitlines() if line and line[0] != "#"
+    ]
+    let_in = {line[1:] for line in rest if line.startswith("!")}
+    needed = {*told["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"], *told["project"]["license-files"]}
+    needed |= {"pyproject.toml", told["project"]["readme"]}
+    needed |= {f"daemon/kubernetes/{file}" for file in ("constraints.txt", "build-constraints.txt")}
+    assert (first, let_in) == ("*", needed)
 
 
 class Node:

@@ -114,21 +114,70 @@ def test_a_client_that_never_reads_is_let_go(
         client.sendall(b"GET /status.json HTTP/1.1\r\n\r\n")
         received = 0
         assert get(port, "/none")[0] == 404  # who came after it was served
-        until(lambda: not server._clients)  # what is left in the buffers is all there is
+        until(lambda: not server._places)  # what is left in the buffers is all there is
         with contextlib.suppress(ConnectionError):
             while part := client.recv(65536):
                 received += len(part)
     assert received < 5_000_000
 
 
-def test_more_clients_than_it_serves_are_let_go_and_it_serves_on(port: int) -> None:
+@pytest.mark.parametrize("begun", [b"", b"GET /healthz HTTP/1.1\r\n"])
+def test_who_holds_all_places_keeps_nobody_out(port: int, begun: bytes) -> None:
     with contextlib.ExitStack() as stack:
-        idle = [stack.enter_context(socket.create_connection(("127.0.0.1", port), HANG_SECONDS)) for _ in range(64)]
-        for one in idle[:1]:
-            one.sendall(b"GET")
-        late = stack.enter_context(socket.create_connection(("127.0.0.1", port), HANG_SECONDS))
-        assert late.recv(1) == b""
-    until(lambda: _answers(port))
+        held = [stack.enter_context(socket.create_connection(("127.0.0.1", port), HANG_SECONDS)) for _ in range(70)]
+        for one in held:
+            with contextlib.suppress(ConnectionError):
+                one.sendall(begun)
+        for _ in range(20):
+            assert get(port, "/metrics")[0] == 200
+        assert held[0].recv(1) == b""  # the idlest made room
+        held[-1].sendall(b"GET /healthz HTTP/1.1\r\n"[len(begun) :] + b"\r\n")
+        assert held[-1].recv(12) == b"HTTP/1.1 200"  # and who came last did not have to
+
+
+def test_an_address_that_holds_most_places_loses_one_and_not_who_has_few(port: int) -> None:
+    with contextlib.ExitStack() as stack:
+
+        def connect(address: str) -> socket.socket:
+            return stack.enter_context(
+                socket.create_connection(("127.0.0.1", port), HANG_SECONDS, source_address=(address, 0))
+            )
+
+        few = [connect("127.0.0.2") for _ in range(4)]
+        many = [connect("127.0.0.3") for _ in range(100)]
+        assert many[0].recv(1) == b""
+        for one in few:  # idle for longer than any of the others
+            one.sendall(b"GET /healthz HTTP/1.1\r\n\r\n")
+            assert one.recv(12) == b"HTTP/1.1 200"
+
+
+@pytest.mark.parametrize(
+    "host, status",
+    [
+        ("localhost", 200), ("LOCALHOST:9477", 200), ("127.0.0.1", 200), ("127.0.0.1:1", 200), ("[::1]", 200),
+        ("[::1]:9477", 200), ("127.8.8.8:80", 200), ("", 200), ("node-7", 200), ("localhost.:80", 200),
+        ("evil.example", 421), ("evil.example:9477", 421), ("127.0.0.1.evil.example", 421), ("10.0.0.1", 421),
+        ("[2001:db8::1]:80", 421), ("localhost.evil.example", 421), ("\x1b[1m", 421), ("[", 421),
+    ],
+)  # fmt: skip
+def test_on_loopback_who_asks_for_another_host_is_refused(board: Board, host: str, status: int) -> None:
+    serving = WebServer(listen(Address("127.0.0.1", 0)), board, lambda _: None, ("node-7",))
+    serving.start()
+    with contextlib.closing(serving):
+        number = serving._listening.getsockname()[1]
+        said = raw(number, f"GET /healthz HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())
+    assert said.startswith(f"HTTP/1.1 {status} ".encode())
+    assert b"\x1b" not in said
+    if status == 421:
+        assert said.endswith(b"is nobody's name here\n")
+
+
+def test_elsewhere_than_on_loopback_any_host_may_be_asked_for(board: Board) -> None:
+    serving = WebServer(listen(Address("0.0.0.0", 0)), board, lambda _: None)
+    serving.start()
+    with contextlib.closing(serving):
+        said = raw(serving._listening.getsockname()[1], b"GET /healthz HTTP/1.1\r\nHost: node-7.example\r\n\r\n")
+    assert said.startswith(b"HTTP/1.1 200 ")
 
 
 def _answers(port: int) -> bool:
@@ -136,6 +185,16 @@ def _answers(port: int) -> bool:
         return bool(get(port, "/healthz")[0] == 200)
     except (OSError, ValueError):
         return False
+
+
+def test_who_holds_all_places_with_answers_that_it_does_not_take_keeps_nobody_out(port: int) -> None:
+    with contextlib.ExitStack() as stack:
+        for _ in range(70):
+            one = stack.enter_context(socket.create_connection(("127.0.0.1", port), HANG_SECONDS))
+            one.sendall(b"GET /healthz HTTP/1.1\r\n\r\n")
+            assert one.recv(1) == b"H"
+        for _ in range(20):
+            assert get(port, "/metrics")[0] == 200
 
 
 def test_a_page_is_made_at_most_once_a_second(port: int, board: Board, monkeypatch: pytest.MonkeyPatch) -> None:

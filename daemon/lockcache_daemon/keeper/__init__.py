@@ -14,6 +14,7 @@ from lockcache.doors import door
 
 if TYPE_CHECKING:
     from lockcache_daemon.keeper.keeper import *
+    from lockcache_daemon.keeper.root_user import *
     from lockcache_daemon.keeper.standby import *
 
 if not TYPE_CHECKING:
@@ -21,6 +22,7 @@ if not TYPE_CHECKING:
         __name__,
         {
             "keeper": "Keeper",
+            "root_user": "refuse_as_root",
             "standby": "LOOK_SECONDS",
         },
     )

@@ -21,7 +21,7 @@ from dataclasses import asdict
 from datetime import datetime, timezone
 from typing import Any, Final
 
-from lockcache.filestream.disk import ProcessLock, replace_file
+from lockcache.filestream.disk import ProcessLock, open_folder, refuse_symlink, replace_file
 from lockcache.lowlevel import Layout, Policy, Slot, read_status
 from lockcache_daemon.errors import AlreadyServedError
 from lockcache_daemon.keeper.standby import read_standbys
@@ -43,7 +43,8 @@ class Instance:
         self._since = datetime.now(timezone.utc).isoformat(timespec="seconds")
 
     def acquire(self) -> None:
-        """Raises :class:`AlreadyServedError`."""
+        """Raises :class:`AlreadyServedError`, and :class:`OSError` where the lock may not or cannot be opened."""
+        refuse_symlink(self.layout.own)
         if not self._lock.try_acquire():
             raise AlreadyServedError(self.layout.root, read_status(self.layout))
 
@@ -60,7 +61,9 @@ class Instance:
         """Let go of the directory, and of the status unless it may be somebody else's by now. Raises nothing."""
         with contextlib.suppress(OSError):  # a directory that is gone or stale keeps no lock
             if not self._lock.is_lost():
-                os.unlink(self.layout.daemon_status)
+                folder, name = os.path.split(os.path.relpath(self.layout.daemon_status, self.layout.root))
+                with open_folder(self.layout.root, folder) as folder_fd:
+                    os.unlink(name, dir_fd=folder_fd)
         with contextlib.suppress(OSError):
             self._lock.release()
         self._lock.close()

@@ -19,6 +19,7 @@ from lockcache_daemon.errors import AlreadyServedError
 from lockcache_daemon.keeper.instance import Instance, Status
 from lockcache_daemon.keeper.max_age import Ageing
 from lockcache_daemon.keeper.policy import Cap, repair_policy
+from lockcache_daemon.keeper.root_user import refuse_as_root
 from lockcache_daemon.keeper.standby import Standby
 from lockcache_daemon.keeper.steps import Attempts
 from lockcache_daemon.keeper.still_safe import Footing, Ground
@@ -100,6 +101,7 @@ class Keeper:
         Raises :class:`AlreadyServedError`, what else opening such a directory raises, and :class:`Stopped`.
         """
         self._ground.check()
+        refuse_as_root(self.root, self.rules.group)
         opening = Opening(self.root, self.rules, self._stop, self._share_of_duty)
         try:
             store = self._open_store(opening)
@@ -116,7 +118,8 @@ class Keeper:
         kept = Kept(self.root, store, self.rules, self._report, self._stop, self._share_of_duty)
         ageing = Ageing(store.entries, self.rules.interval_seconds, self._share_of_duty)
         self._ground.remember()
-        self._open = _Open(store, instance, ageing, [make(kept) for make in self._make_parts])
+        footing = Footing(store.layout, self._refuse)
+        self._open = _Open(store, footing, instance, ageing, [make(kept) for make in self._make_parts])
         self._cap.forget()
         self._attempts.take(self._obey_policy)
         self._attempts.take(store.begin)
@@ -246,6 +249,11 @@ class Keeper:
             raise ValueError(f"{self.root} is not open")
         return self._open
 
+    def _refuse(self) -> None:
+        """Raise what opening it now would raise. Requires: open."""
+        refuse_as_root(self.root, self.rules.group)
+        self._now.store.check()
+
     def _reattach(self) -> None:
         """Open anew what was deleted or replaced underneath, and whatever an error may have left half usable."""
         if self._open is not None:
@@ -301,9 +309,9 @@ class Keeper:
 class _Open:
     """What is open of a directory, as one unit: replaced together when the directory is."""
 
-    def __init__(self, store: Store, instance: Instance, ageing: Ageing, parts: list[Part]) -> None:
+    def __init__(self, store: Store, footing: Footing, instance: Instance, ageing: Ageing, parts: list[Part]) -> None:
         self.store = store
-        self.footing = Footing(store.layout, store.check)
+        self.footing = footing
         self.instance = instance
         self.ageing = ageing
         self.parts = parts

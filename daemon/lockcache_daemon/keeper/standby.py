@@ -8,8 +8,12 @@ stopped by a signal nor notice that the directory was replaced underneath.
 Being free is only a reason to try: who opens the directory takes the lock for good, or finds that another was faster.
 So two never keep a directory at once, however many stand by.
 
-Each one that waits says so in a file of its own under ``lockcache/standby/``, which only informs. Not promised
-(invariant 6): that daemons exclude each other where locks do not reach other hosts.
+Each one that waits says so in a file of its own under ``lockcache/standby/``, which only informs. Other members of a
+group can put anything there, so it is reached by descriptors, without following anything; what is read and removed are
+plain files with our names, as many as a status has room for; and what is written is a new file.
+
+Not promised (invariant 6): that daemons exclude each other where locks do not reach other hosts. Nor that who waits is
+listed beside a thousand files that somebody planted.
 """
 
 from __future__ import annotations
@@ -19,8 +23,11 @@ import json
 import os
 import re
 import socket
+import stat
 import time
+from collections.abc import Iterator
 from datetime import datetime, timezone
+from itertools import islice
 from typing import Any, Final
 
 from lockcache.filestream.disk import (
@@ -29,8 +36,10 @@ from lockcache.filestream.disk import (
     is_alive,
     make_folder,
     myself,
-    open_or_create,
-    read_json,
+    open_folder,
+    parse_json,
+    refuse_symlink,
+    share_file,
     write_all,
 )
 from lockcache.lowlevel import Layout
@@ -47,7 +56,11 @@ _SILENT_SECONDS: Final = 90.0
 
 _FILE: Final = re.compile(r"([0-9a-f]{16})\.([0-9]{1,10})\.([0-9]{1,12})", re.ASCII)
 _LARGEST_BYTES: Final = 1024
-_WRITE: Final = os.O_WRONLY | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+# Names that one look goes through, and daemons that it lists: both are looked at every few seconds.
+_MOST_NAMES: Final = 1024
+_MOST_LISTED: Final = 64
+_READ: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+_NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
 
 
 class Standby:
@@ -57,7 +70,7 @@ class Standby:
         self._layout = layout
         self._lock = ProcessLock(layout.daemon_lock, 0.0)
         owner = myself()
-        self._file = os.path.join(_folder(layout), f"{owner.host}.{owner.pid}.{owner.start_ticks}")
+        self._name = f"{owner.host}.{owner.pid}.{owner.start_ticks}"
         self._since = datetime.now(timezone.utc).isoformat(timespec="seconds")
         self._due = 0.0
 
@@ -71,6 +84,7 @@ class Standby:
 
     def is_free(self) -> bool:
         """Whether nobody keeps the directory now. Raises :class:`OSError` where that cannot be told."""
+        refuse_symlink(self._layout.own)  # else the lock would be made, and taken, wherever it leads
         if not os.path.isdir(self._layout.own):
             return True  # deleted underneath; opening makes it anew
         if not self._lock.try_acquire():
@@ -86,50 +100,75 @@ class Standby:
         if time.monotonic() < self._due:
             return
         body = {"pid": os.getpid(), "host": socket.gethostname(), "since": self._since}
-        make_folder(_folder(self._layout))
-        fd = open_or_create(self._file, _WRITE)
-        try:
-            write_all(fd, json.dumps(body).encode() + b"\n")
-        finally:
-            os.close(fd)
+        make_folder(_path(self._layout))
+        with _opened(self._layout) as folder_fd:
+            _write(folder_fd, self._name, json.dumps(body).encode() + b"\n")
         self._due = time.monotonic() + _SIGN_OF_LIFE_SECONDS
 
     def close(self) -> None:
         """Wait no longer. Raises nothing."""
-        with contextlib.suppress(OSError):  # nobody misses it: who reads it asks whether its owner lives
-            os.unlink(self._file)
+        # Nobody misses it: who reads it asks whether its owner lives.
+        with contextlib.suppress(OSError), _opened(self._layout) as folder_fd:
+            os.unlink(self._name, dir_fd=folder_fd)
         self._lock.close()
 
 
 def read_standbys(layout: Layout) -> list[dict[str, Any]]:
     """Who stands by: ``pid``, ``host`` and ``since`` of each. Removes what the dead left. Raises nothing."""
-    waiting: list[dict[str, Any]] = []
     try:
-        names = sorted(os.listdir(_folder(layout)))
+        with _opened(layout) as folder_fd:
+            return list(islice(_living(folder_fd), _MOST_LISTED))
     except OSError:
-        return waiting
+        return []
+
+
+def _opened(layout: Layout) -> contextlib.AbstractContextManager[int]:
+    return open_folder(layout.root, *os.path.relpath(_path(layout), layout.root).split(os.sep))
+
+
+def _living(folder_fd: int) -> Iterator[dict[str, Any]]:
+    with os.scandir(folder_fd) as listed:
+        names = sorted(each.name for each in islice(listed, _MOST_NAMES))
     for name in names:
-        path = os.path.join(_folder(layout), name)
-        with contextlib.suppress(OSError, ValueError):  # ended since, or just being written
-            if _is_dead(name, path):
-                os.unlink(path)
-            else:
-                waiting.append(_read(path))
-    return waiting
+        match = _FILE.fullmatch(name)
+        if match is None:
+            continue
+        with contextlib.suppress(OSError, ValueError):  # ended since, or what somebody planted
+            status = os.stat(name, dir_fd=folder_fd, follow_symlinks=False)
+            if not stat.S_ISREG(status.st_mode):
+                continue
+            if _is_dead(Owner(match[1], int(match[2]), int(match[3])), status):
+                os.unlink(name, dir_fd=folder_fd)
+            elif status.st_nlink == 1:  # with another name it is somebody else's file
+                yield _read(folder_fd, name)
 
 
-def _is_dead(name: str, path: str) -> bool:
-    match = _FILE.fullmatch(name)
-    if match is None:
-        return False
-    lives = is_alive(Owner(match[1], int(match[2]), int(match[3])))
-    return time.time() - os.lstat(path).st_mtime > _SILENT_SECONDS if lives is None else not lives
+def _is_dead(owner: Owner, status: os.stat_result) -> bool:
+    lives = is_alive(owner)
+    return time.time() - status.st_mtime > _SILENT_SECONDS if lives is None else not lives
 
 
-def _read(path: str) -> dict[str, Any]:
-    body = read_json(path, _LARGEST_BYTES)
+def _read(folder_fd: int, name: str) -> dict[str, Any]:
+    fd = os.open(name, _READ, dir_fd=folder_fd)
+    try:
+        body = parse_json(os.read(fd, _LARGEST_BYTES))
+    finally:
+        os.close(fd)
     return {key: body.get(key) for key in ("pid", "host", "since")}
 
 
-def _folder(layout: Layout) -> str:
+def _write(folder_fd: int, name: str, content: bytes) -> None:
+    """As a new file: what stands under its name may be one of somebody else's under another name too."""
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(name, dir_fd=folder_fd)
+    fd = os.open(name, _NEW, 0o600, dir_fd=folder_fd)
+    try:
+        if os.fstat(folder_fd).st_mode & stat.S_IWGRP:
+            share_file(fd)
+        write_all(fd, content)
+    finally:
+        os.close(fd)
+
+
+def _path(layout: Layout) -> str:
     return os.path.join(layout.own, "standby")

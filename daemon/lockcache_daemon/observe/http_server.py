@@ -5,20 +5,29 @@ them at a time, each for a bounded time and with a bounded request; who is too s
 understands GET and HEAD and nothing else. Not by :mod:`http.server`, which bounds neither the time of a request nor
 the number of its threads. Answers are made from the board, in memory, at most once a second each, so that a client that
 asks without end costs no more than one that asks now and then. Nothing of a request but its path and its ``Accept``
-header is read, and nothing of it reaches a disk.
+header is read, and on loopback its ``Host``; nothing of it reaches a disk.
 
-Not promised: secrecy. It binds to loopback unless it is told otherwise, and says what directories are called and what
-is in them to whoever reaches it.
+Keeps a place for everybody: when all are taken, whoever comes next gets one, and of the address that has most the
+connection that has been idle longest is closed, before one that is being answered. So no address keeps the others out,
+and on loopback, where all users share one, nobody does by holding connections.
+
+Keeps a browser from being used as a way in: on loopback a request has to name the address, or ``localhost``, as its
+host. A page from elsewhere whose name was made to lead here (DNS rebinding) names its own.
+
+Not promised: that requests come through while somebody makes connections faster than they are served. Nor secrecy:
+unless it is on loopback it says what directories are called and what is in them to whoever reaches it.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import ipaddress
 import json
 import socket
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import asdict
 from http import HTTPStatus
@@ -52,14 +61,18 @@ class WebServer:
     """Serves ``board`` on ``listening``, which it closes, from :meth:`start` to :meth:`close`. Neither raises.
 
     ``note`` is told of the first thing that went wrong in here and should not have, from the server's own thread.
+    ``names``: what else than its address clients may call it.
     """
 
-    def __init__(self, listening: socket.socket, board: Board, note: Callable[[str], object]) -> None:
+    def __init__(
+        self, listening: socket.socket, board: Board, note: Callable[[str], object], names: tuple[str, ...] = ()
+    ) -> None:
         self._note = note
         self._is_told = False
         self._listening = listening
         self._answers = Answers(board)
-        self._clients = 0
+        self._hosts = _Hosts(listening, names)
+        self._places = _Places()
         self._loop = asyncio.new_event_loop()
         self._ending = asyncio.Event()
         self._thread = threading.Thread(target=self._run, name="web", daemon=True)
@@ -94,14 +107,13 @@ class WebServer:
         await asyncio.gather(*clients, return_exceptions=True)
 
     async def _client(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._clients += 1
+        self._places.take(writer, (writer.get_extra_info("peername") or ("",))[0])
         try:
-            if self._clients <= _MOST_CLIENTS:
-                await asyncio.wait_for(self._converse(reader, writer), _CLIENT_SECONDS)
+            await asyncio.wait_for(self._converse(reader, writer), _CLIENT_SECONDS)
         except (OSError, asyncio.TimeoutError, asyncio.CancelledError):
             pass  # gone, or too slow, or the daemon ends: asyncio before 3.12 cannot take cancelled clients
         finally:
-            self._clients -= 1
+            self._places.leave(writer)
             # Not close: that would wait for a client which does not read.
             writer.transport.abort() if writer.transport.get_write_buffer_size() else writer.close()
 
@@ -113,6 +125,7 @@ class WebServer:
         except asyncio.LimitOverrunError:
             answer, is_head = _refusal(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE), False
         else:
+            self._places.is_answered(writer)
             answer, is_head = self._answer(request)
         writer.write(_head(answer) + (b"" if is_head else answer.body))
         writer.write_eof()
@@ -129,6 +142,9 @@ class WebServer:
             return _refusal(HTTPStatus.BAD_REQUEST), False
         if method not in ("GET", "HEAD"):
             return _refusal(HTTPStatus.METHOD_NOT_ALLOWED), False
+        host = _field(fields, "host")
+        if not self._hosts.admits(host):
+            return _refusal(HTTPStatus.MISDIRECTED_REQUEST, f": on loopback {host!r} is nobody's name here"), False
         return self._answers.to(target.partition("?")[0], _field(fields, "accept")), method == "HEAD"
 
 
@@ -140,8 +156,64 @@ def _field(fields: list[str], wanted: str) -> str:
     return ""
 
 
-def _refusal(status: HTTPStatus) -> Answer:
-    return Answer(status, _PLAIN, f"{status.value} {status.phrase}\n".encode())
+def _refusal(status: HTTPStatus, why: str = "") -> Answer:
+    return Answer(status, _PLAIN, f"{status.value} {status.phrase}{why}\n".encode())
+
+
+class _Places:
+    """Who has one of :data:`_MOST_CLIENTS`, and from which address. A newcomer always gets one."""
+
+    def __init__(self) -> None:
+        # In the order in which they came, those that have asked for something behind those that have not.
+        self._idle: dict[asyncio.StreamWriter, str] = {}
+        self._answered: dict[asyncio.StreamWriter, str] = {}
+
+    def __len__(self) -> int:
+        return len(self._idle) + len(self._answered)
+
+    def take(self, client: asyncio.StreamWriter, address: str) -> None:
+        if len(self) >= _MOST_CLIENTS:
+            self._make_room()
+        self._idle[client] = address
+
+    def is_answered(self, client: asyncio.StreamWriter) -> None:
+        """Its request is here."""
+        if client in self._idle:  # else it was closed a moment ago
+            self._answered[client] = self._idle.pop(client)
+
+    def leave(self, client: asyncio.StreamWriter) -> None:
+        self._idle.pop(client, None)
+        self._answered.pop(client, None)
+
+    def _make_room(self) -> None:
+        ((most, _),) = Counter([*self._idle.values(), *self._answered.values()]).most_common(1)
+        clients = [*self._idle.items(), *self._answered.items()]
+        idlest = next(client for client, address in clients if address == most)
+        self.leave(idlest)
+        idlest.transport.abort()
+
+
+class _Hosts:
+    """The names under which clients may ask. All of them, where the address is not loopback."""
+
+    def __init__(self, listening: socket.socket, names: tuple[str, ...]) -> None:
+        self._is_loopback = _is_loopback(listening.getsockname()[0])
+        self._names = {"localhost", *map(str.lower, names)}
+
+    def admits(self, host: str) -> bool:
+        """``host``: with any port; empty, as only programs ask, never browsers."""
+        if not host or not self._is_loopback:
+            return True
+        bracketed, _, _ = host.partition("]")
+        name = bracketed[1:] if host.startswith("[") else host.partition(":")[0]
+        return name.lower().rstrip(".") in self._names or _is_loopback(name)
+
+
+def _is_loopback(address: str) -> bool:
+    try:
+        return ipaddress.ip_address(address.partition("%")[0]).is_loopback
+    except ValueError:
+        return False
 
 
 def _head(answer: Answer) -> bytes:

@@ -1,17 +1,21 @@
 """Writing the metrics to a file again and again, for the node exporter's textfile collector.
 
 Keeps the work apart from that disk: it is done by a thread of its own, and a disk that is full or hangs costs metrics,
-not sweeps. Keeps the file whole: it is replaced by renaming, so a reader sees the one before or the one after.
+not sweeps. Keeps the file whole: it is replaced by renaming, so a reader sees the one before or the one after. Keeps to
+its folder, which is the operator's word and may be reached through a symlink: it is opened once for each write, so who
+exchanges it meanwhile leads nothing elsewhere; and what stands under the name is replaced, never written through.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
-import tempfile
+import secrets
 import threading
 from collections.abc import Callable
 from typing import Final
+
+from lockcache.filestream.disk import open_folder
 
 __all__ = ["MetricsFile"]
 
@@ -19,6 +23,7 @@ __all__ = ["MetricsFile"]
 _INTERVAL_SECONDS: Final = 15.0
 # A daemon that ends waits so long for the last write.
 _PATIENCE_SECONDS: Final = 1.0
+_NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
 
 
 class MetricsFile:
@@ -50,16 +55,18 @@ class MetricsFile:
         """Replace the file. Raises :class:`OSError`."""
         folder, name = os.path.split(self.path)
         # Not *.prom while it is being written: the collector reads all of those.
-        fd, staged = tempfile.mkstemp(prefix=f".{name}.", suffix=".tmp", dir=folder or ".")
-        try:
-            with open(fd, "wb") as file:
-                os.fchmod(fd, 0o644)  # the node exporter is another user
-                file.write(self._render())
-            os.replace(staged, self.path)
-        except BaseException:
-            with contextlib.suppress(OSError):
-                os.unlink(staged)
-            raise
+        staged = f".{name}.{secrets.token_hex(8)}.tmp"
+        with open_folder(folder or ".") as folder_fd:
+            fd = os.open(staged, _NEW, 0o600, dir_fd=folder_fd)
+            try:
+                with open(fd, "wb") as file:
+                    os.fchmod(fd, 0o644)  # the node exporter is another user
+                    file.write(self._render())
+                os.rename(staged, name, src_dir_fd=folder_fd, dst_dir_fd=folder_fd)
+            except BaseException:
+                with contextlib.suppress(OSError):
+                    os.unlink(staged, dir_fd=folder_fd)
+                raise
 
     def _run(self) -> None:
         while True:

@@ -16,7 +16,7 @@ from functools import partial
 from typing import Final
 
 from lockcache.lowlevel import read_counters
-from lockcache_daemon.keeper import Keeper
+from lockcache_daemon.keeper import Keeper, refuse_as_root
 from lockcache_daemon.observe import Board, Limits, Repairs, Report, Standouts, in_shards, in_walks
 from lockcache_daemon.scrub import make_scrubber
 from lockcache_daemon.settings import DirectorySettings, Settings, rules_for
@@ -108,6 +108,7 @@ class Crew:
 
     def _layouts(self, directories: Sequence[DirectorySettings]) -> Iterator[tuple[DirectorySettings, str]]:
         for directory in directories:
+            refuse_as_root(directory.path, directory.group)
             yield directory, choose_layout(directory.path, directory.layout, self._report.warned)
 
     def _make(self, settings: Settings, directory: DirectorySettings, layout: str, open_store: OpenStore) -> Keeper:

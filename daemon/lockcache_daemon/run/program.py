@@ -17,6 +17,7 @@ from typing import Final
 
 from lockcache.lowlevel import SHARDS
 from lockcache_daemon.budgets import rehearse_all
+from lockcache_daemon.keeper import refuse_as_root
 from lockcache_daemon.observe import LogToReport, Report
 from lockcache_daemon.run.keepers import Crew
 from lockcache_daemon.run.loop import pass_once, serve
@@ -112,6 +113,8 @@ def _until_stopped(stop: StopSignals, work: Callable[[], int]) -> int:
 
 
 def _rehearse(settings: Settings, report: Report, stop: StopSignals) -> int:
+    for each in settings.directories:
+        refuse_as_root(each.path, each.group)
     layouts = {each.path: choose_layout(each.path, each.layout, report.warned) for each in settings.directories}
     rehearse_all(settings, layouts, report, stop)
     return 0

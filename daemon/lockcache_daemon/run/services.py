@@ -14,6 +14,7 @@ from lockcache.errors import LockcacheError
 from lockcache.sizes import format_size
 from lockcache_daemon.keeper import Keeper
 from lockcache_daemon.observe import Board, MetricsFile, Report, describe, shown
+from lockcache_daemon.run.alive import AliveService
 from lockcache_daemon.run.systemd import Notifier
 from lockcache_daemon.settings import Address, AddressError, Settings, listen
 
@@ -42,7 +43,12 @@ class Service(Protocol):
 def services_for(settings: Settings, report: Report, notifier: Notifier) -> list[Service]:
     """In the order in which they have their turn; closed in reverse."""
     # The service manager last: it is told that all is ready when all is.
-    return [WebService(settings, report), FilingService(settings, report), NotifyingService(report, notifier)]
+    return [
+        WebService(settings, report),
+        FilingService(settings, report),
+        AliveService(settings, report),
+        NotifyingService(report, notifier),
+    ]
 
 
 class ServingError(LockcacheError):
@@ -95,7 +101,7 @@ class WebService:
         except ModuleNotFoundError as error:
             listening.close()
             raise _missing("--metrics", error) from error
-        self._server = WebServer(listening, self._report.board, self._report.not_served)
+        self._server = WebServer(listening, self._report.board, self._report.not_served, (address.host,))
         self._address = address
         self._server.start()
         self._report.listening(str(Address(host, port)))

@@ -19,6 +19,7 @@ from lockcache_daemon.settings.values import (
     Age,
     Choice,
     Count,
+    FilePath,
     Free,
     FreeSpace,
     Group,
@@ -117,6 +118,11 @@ class Settings(_Model):
     ] = None
     metrics_file: Annotated[
         str | None, MetricsPath, Setting("FILE.prom", "Keep metrics there, for the node exporter's textfile collector.")
+    ] = None
+    alive_file: Annotated[
+        str | None,
+        FilePath,
+        Setting("FILE", "Touch it every 10 s while the daemon is at work, for probes that run a command beside it."),
     ] = None
     standby: Annotated[
         bool, Switch, Setting("", "Wait for DIRs that another daemon keeps, and take each over when that one dies.")

@@ -28,6 +28,7 @@ __all__ = [
     "Age",
     "Choice",
     "Count",
+    "FilePath",
     "Free",
     "FreeSpace",
     "Group",
@@ -144,6 +145,12 @@ def _parse_metrics_path(text: str) -> str:
     return path
 
 
+def _parse_path(text: str) -> str:
+    if not text.strip() or "\0" in text or text.endswith("/"):
+        raise ValueError(f"{text!r} is no file; accepted: a path, such as /run/lockcache/alive")
+    return os.path.abspath(os.path.expanduser(text))
+
+
 def _parse_rate(text: str) -> int:
     if text.strip().lower() in ("0", "off"):
         return 0
@@ -207,6 +214,8 @@ Switch = _by(_parse_switch)
 MetricsAddress = _by(parse_address)
 #: An absolute path.
 MetricsPath = _by(_parse_metrics_path)
+#: An absolute path.
+FilePath = _by(_parse_path)
 #: As :func:`lockcache.arguments.coerce_group` gives it.
 Group = _by(_parse_group)
 #: :class:`Free`.

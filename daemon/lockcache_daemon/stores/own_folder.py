@@ -9,15 +9,19 @@ from __future__ import annotations
 
 import errno
 import os
+import stat
 from typing import Final
 
-from lockcache.filestream.disk import make_private_folder, replace_file
+from lockcache.filestream.disk import make_private_folder, open_folder, replace_file
 from lockcache.integrations.pyptx_files import guest_layout
 from lockcache.lowlevel import Layout, check_directory
+from lockcache_daemon.stores.openat import NOT_A_FOLDER, status_in
 
 __all__ = ["leave_name", "open_guest", "read_name"]
 
 _LONGEST_NAME: Final = 64
+_OWN: Final = "lockcache"
+_NAME: Final = "layout"
 
 
 def open_guest(root: str) -> Layout:
@@ -35,11 +39,15 @@ def open_guest(root: str) -> Layout:
 
 def read_name(root: str) -> str:
     """The layout under which ``root`` was kept before; empty if it never was, or if that cannot be told."""
-    path = _path(guest_layout(root))
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+        # Before anything was checked: the directory may turn out to be one that others write to.
+        with open_folder(root, _OWN) as folder_fd:
+            status = status_in(folder_fd, _NAME)
+            if status is None or not stat.S_ISREG(status.st_mode):
+                return ""
+            fd = os.open(_NAME, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=folder_fd)
     except OSError as error:
-        if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP):
+        if error.errno in NOT_A_FOLDER:
             return ""
         raise
     try:
@@ -61,4 +69,4 @@ def leave_name(layout: Layout, name: str) -> None:
 
 
 def _path(layout: Layout) -> str:
-    return os.path.join(layout.own, "layout")
+    return os.path.join(layout.own, _NAME)

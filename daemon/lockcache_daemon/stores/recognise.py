@@ -19,6 +19,7 @@ import platformdirs
 from platformdirs import user_cache_dir
 
 from lockcache.errors import LockcacheError
+from lockcache.filestream.disk import open_folder
 from lockcache.integrations.pyptx_files import guest_layout
 from lockcache.integrations.pyptx_scan import parse_name
 from lockcache.lowlevel import Layout
@@ -114,10 +115,9 @@ def _whose_entries(root: str) -> str:
 
 
 def _entries(root: str) -> Iterator[str]:
-    entries = Layout(root).entries
-    for shard in _names(entries):
-        for name in _names(f"{entries}/{shard}"):
-            yield f"{entries}/{shard}/{name}"
+    for shard in _names(root, "entries"):
+        for name in _names(root, "entries", shard):
+            yield f"{Layout(root).entries}/{shard}/{name}"
 
 
 def _refuse_strangers(root: str) -> None:
@@ -134,8 +134,13 @@ def _has_group(root_fd: int, key: str) -> bool:
         return fd is not None and any(name.startswith(GROUP_PREFIX) for name in os.listdir(fd))
 
 
-def _names(path: str) -> Iterator[str]:
-    with contextlib.suppress(FileNotFoundError, NotADirectoryError), os.scandir(path) as found:
+def _names(root: str, *below: str) -> Iterator[str]:
+    # Nothing was checked yet: a symlink below the root may lead anywhere.
+    with (
+        contextlib.suppress(FileNotFoundError, NotADirectoryError),
+        open_folder(root, *below) as fd,
+        os.scandir(fd) as found,
+    ):
         for each in found:
             yield each.name
 

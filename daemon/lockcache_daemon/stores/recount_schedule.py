@@ -63,11 +63,12 @@ class Counting:
         directory: CacheDirectory,
         interval_seconds: float,
         share_of_duty: float,
-        should_stop: Callable[[], bool],
+        between: Callable[[], object],
     ) -> None:
+        """``between`` is called between shards and within them, and may raise to give up."""
         self._directory = directory
         self._interval_seconds = interval_seconds
-        self._should_stop = should_stop
+        self._between = between
         self._watch = ShardWatch(directory.layout)
         self._looking = Pace(_LOOKING_DUTY * share_of_duty, interval_seconds)
         self._background = Pace(_BACKGROUND_DUTY * share_of_duty, interval_seconds)
@@ -84,7 +85,7 @@ class Counting:
         self.repairs = Repairs()
 
     def tick(self) -> None:
-        """Look, and recount what is due. Ends early if told to stop; what is left over is due at the next."""
+        """Look, and recount what is due. What is left over by who gave up is due at the next."""
         self._look()
         is_credible = self._false_alarms < _FALSE_ALARMS
         self._recount(list(self._at_once), None if is_credible else self._budget_seconds())
@@ -141,15 +142,14 @@ class Counting:
     def _recount(self, shards: Iterable[int], budget_seconds: float | None) -> None:
         began = time.monotonic()
         for shard in shards:
-            if self._should_stop():
-                return
+            self._between()
             self._recount_shard(shard)
             if budget_seconds is not None and time.monotonic() - began >= budget_seconds:
                 return
 
     def _recount_shard(self, shard: int) -> None:
         try:
-            repair = recount_shard(self._directory, shard, _PATIENCE_SECONDS)
+            repair = recount_shard(self._directory, shard, _PATIENCE_SECONDS, self._between)
         except LockTimeoutError:
             self._busy_in_a_row += 1
             if self._busy_in_a_row % _BUSY_IN_A_ROW == 0:

@@ -51,7 +51,7 @@ class ShardStore:
             opening.root, _LOCK_TIMEOUT_SECONDS, self._stop.raise_if_set, group=opening.rules.group
         )
         self._counting = Counting(
-            self.directory, opening.rules.interval_seconds, opening.share_of_duty, self._stop.is_set
+            self.directory, opening.rules.interval_seconds, opening.share_of_duty, self._stop.raise_if_set
         )
         self._sweeping = Pace(_FRUITLESS_DUTY, 0.0)
         self._was_fruitless = False
@@ -120,7 +120,7 @@ class ShardStore:
         for shard in range(SHARDS):
             self._stop.raise_if_set()
             try:
-                repair = recount_shard(self.directory, shard)
+                repair = recount_shard(self.directory, shard, between=self._stop.raise_if_set)
                 if repair.before != repair.after:
                     repaired += 1
                     self._counting.note(repair)

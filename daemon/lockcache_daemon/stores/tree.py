@@ -10,10 +10,11 @@ process of its own removed one; the last use of what goes is the oldest of all.
 
 from __future__ import annotations
 
+import contextlib
 import os
+import stat
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
 from typing import Final
 
 from filelock import lock_descriptor
@@ -22,7 +23,7 @@ from lockcache.errors import LockTimeoutError
 from lockcache.filestream.disk import make_folder
 from lockcache.integrations.pyptx_staged import reap_staged, staged_bytes
 from lockcache.lowlevel import Found, Layout
-from lockcache_daemon.stores.openat import folder, open_root, unlink_in
+from lockcache_daemon.stores.openat import folder, open_root, status_in, unlink_in
 from lockcache_daemon.stores.own_folder import leave_name, open_guest
 from lockcache_daemon.stores.tree_scan import Tree, changed_ns, look, names_of, scan
 
@@ -124,16 +125,16 @@ def view_entries(root: str, between: Callable[[], object]) -> Iterator[Found]:
         os.close(fd)
 
 
-@contextmanager
+@contextlib.contextmanager
 def _lock_of(folder_fd: int, root: str, is_pair: bool) -> Iterator[None]:
     """JAX's lock, if this is a pair and there is one: where nobody bounds the cache but us, JAX makes none."""
     fd = -1
     try:
         if is_pair:
-            try:
-                fd = os.open(_JAX_LOCK, _OPEN_LOCK, dir_fd=folder_fd)
-            except FileNotFoundError:
-                fd = -1
+            status = status_in(folder_fd, _JAX_LOCK)
+            if status is not None and stat.S_ISREG(status.st_mode):
+                with contextlib.suppress(FileNotFoundError):
+                    fd = os.open(_JAX_LOCK, _OPEN_LOCK, dir_fd=folder_fd)
         if fd >= 0 and not lock_descriptor(fd, blocking=False):
             raise LockTimeoutError(f"{_JAX_LOCK} of {root} is held by JAX", root)
         yield

@@ -52,7 +52,7 @@ def scan(root_fd: int, root: str, folders: list[Tree], between: Callable[[], obj
     """Every entry; ``name`` is the path below the root, of a pair its ``-cache``.
 
     The inode is 0 in what is none and yet fills the disk. The folders that were seen are added to ``folders``.
-    ``between`` is called before each folder, and may raise to give up. Raises :class:`OSError` and
+    ``between`` is called before each folder and each file, and may raise to give up. Raises :class:`OSError` and
     :class:`NotACacheError`.
     """
     left = [""]
@@ -63,7 +63,7 @@ def scan(root_fd: int, root: str, folders: list[Tree], between: Callable[[], obj
             if fd is None:
                 continue
             folders.append(Tree(path, os.fstat(fd).st_mtime_ns))
-            files, below = _list(fd, root, path)
+            files, below = _list(fd, root, path, between)
         left += [_join(path, name) for name in below if path or name != _OWN]
         if not any(name.startswith(GROUP_PREFIX) for name in files):
             yield from _entries(path, files)
@@ -94,11 +94,12 @@ def names_of(path: str) -> list[str]:
     return [stem + each for each in _SUFFIXES] if suffix else [stem]
 
 
-def _list(fd: int, root: str, path: str) -> tuple[dict[str, os.stat_result], list[str]]:
+def _list(fd: int, root: str, path: str, between: Callable[[], object]) -> tuple[dict[str, os.stat_result], list[str]]:
     files: dict[str, os.stat_result] = {}
     below: list[str] = []
     with os.scandir(fd) as listed:
         for each in listed:
+            between()
             if each.name in PRECIOUS:
                 raise NotACacheError(
                     f"{root} holds {_join(path, each.name)}: that is no cache, and no file of it is evicted. Name the "

@@ -85,4 +85,4 @@ def _whole(entries: Iterable[Found]) -> Iterable[Found]:
 
 
 def _measure(layout: Layout, stop: StopSignals) -> Slot:
-    return total_of(measured(layout, lambda _: stop.raise_if_set()))
+    return total_of(measured(layout, lambda stored_bytes: stop.raise_if_set(), stop.raise_if_set))

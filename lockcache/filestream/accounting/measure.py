@@ -52,16 +52,20 @@ def accounted(layout: Layout) -> list[Slot] | None:
         return None
 
 
-def measured(layout: Layout, after_shard: Callable[[int], object] = lambda stored_bytes: None) -> list[Slot]:
+def measured(
+    layout: Layout,
+    after_shard: Callable[[int], object] = lambda stored_bytes: None,
+    between: Callable[[], object] = lambda: None,
+) -> list[Slot]:
     """Returns what the disk holds of each shard, by measuring it: 3 s for a million entries.
 
-    ``after_shard`` is told, 256 times, the bytes stored in the shard's entries: the lengths of their files.
-
+    ``after_shard`` is told, 256 times, the bytes stored in the shard's entries: the lengths of their files. ``between``
+    is called after every thousand files, and may raise to give up.
     A write that is published meanwhile may count twice, as staged and as an entry.
     """
     slots, beside = [], bytes_beside(layout)
     for shard in range(SHARDS):
-        slot, stored_bytes = measure_shard_twice(layout, shard, beside[shard])
+        slot, stored_bytes = measure_shard_twice(layout, shard, beside[shard], between)
         slots.append(slot)
         after_shard(stored_bytes)
     return slots

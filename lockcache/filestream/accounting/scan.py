@@ -12,7 +12,7 @@ import errno
 import os
 import stat
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple
 
 from lockcache.filestream.accounting.usage import Slot
@@ -46,8 +46,15 @@ __all__ = [
 _NO_DIRECTORY: Final = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
 _OPEN_DIRECTORY: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW
 
+# Files between two calls of ``between``: 4 ms, or 50 where cores are busy.
+_ASK_EVERY: Final = 1024
+
 #: Later than any entry was used.
 ANY_TIME_NS: Final = 2**63
+
+
+def _nothing() -> None:
+    """Nobody wants to give up in between."""
 
 
 class Found(NamedTuple):
@@ -62,12 +69,17 @@ class Found(NamedTuple):
     stored_bytes: int = 0
 
 
-def scan_shard(layout: Layout, shard: int, latest_ns: int = ANY_TIME_NS) -> Iterator[Found]:
-    """The entries of one shard, in no order, but for those used after ``latest_ns``."""
+def scan_shard(
+    layout: Layout, shard: int, latest_ns: int = ANY_TIME_NS, between: Callable[[], object] = _nothing
+) -> Iterator[Found]:
+    """The entries of one shard, in no order, but for those used after ``latest_ns``.
+
+    ``between`` is called after every thousand files, and may raise to give up: a shard may be of any size.
+    """
     of_file = space_of(layout).of_file
-    records = dict(_files(layout.record_shard(shard)))
+    records = dict(_files(layout.record_shard(shard), between=between))
     prefix = f"{shard:02x}"
-    for file, status in _files(layout.entry_shard(shard), latest_ns):
+    for file, status in _files(layout.entry_shard(shard), latest_ns, between):
         size, stored = of_file(status), status.st_size
         if records and file in records:
             size += of_file(records[file])
@@ -91,30 +103,35 @@ def count_shard(layout: Layout, shard: int) -> int:
         os.close(fd)
 
 
-def scan_records(layout: Layout, shard: int) -> list[str]:
-    """Names of the entries that have a record file in this shard."""
-    return [f"{shard:02x}{file}" for file, _ in _files(layout.record_shard(shard))]
+def scan_records(layout: Layout, shard: int, between: Callable[[], object] = _nothing) -> list[str]:
+    """Names of the entries that have a record file in this shard. ``between``: as for :func:`scan_shard`."""
+    return [f"{shard:02x}{file}" for file, _ in _files(layout.record_shard(shard), between=between)]
 
 
-def measure_shard(layout: Layout, shard: int, beside_bytes: int | None = None) -> Slot:
+def measure_shard(
+    layout: Layout, shard: int, beside_bytes: int | None = None, between: Callable[[], object] = _nothing
+) -> Slot:
     """Returns what the accounting should say of a shard: its entries, quarantined ones, and what staged files reserve.
 
     ``beside_bytes``: the latter two, from :func:`bytes_beside`, which lists their folders once for all shards.
+    ``between``: as for :func:`scan_shard`.
     """
-    return measure_shard_twice(layout, shard, beside_bytes)[0]
+    return measure_shard_twice(layout, shard, beside_bytes, between)[0]
 
 
-def measure_shard_twice(layout: Layout, shard: int, beside_bytes: int | None = None) -> tuple[Slot, int]:
+def measure_shard_twice(
+    layout: Layout, shard: int, beside_bytes: int | None = None, between: Callable[[], object] = _nothing
+) -> tuple[Slot, int]:
     """As :func:`measure_shard`, and the bytes that are stored in the entries: the lengths of their files."""
     # Not by scan_shard, which costs half as much again: the daemon measures all day.
     of_file = space_of(layout).of_file
     taken = stored = 0
     names = set()
-    for file, status in _files(layout.entry_shard(shard)):
+    for file, status in _files(layout.entry_shard(shard), between=between):
         names.add(file)
         taken += of_file(status)
         stored += status.st_size
-    for file, status in _files(layout.record_shard(shard)):
+    for file, status in _files(layout.record_shard(shard), between=between):
         if file in names:
             taken += of_file(status)
             stored += status.st_size
@@ -196,7 +213,9 @@ def quarantined_files(layout: Layout, shard: int | None = None) -> Iterator[tupl
         os.close(fd)
 
 
-def _files(path: str, latest_ns: int = ANY_TIME_NS) -> Iterator[tuple[str, os.stat_result]]:
+def _files(
+    path: str, latest_ns: int = ANY_TIME_NS, between: Callable[[], object] = _nothing
+) -> Iterator[tuple[str, os.stat_result]]:
     """Regular files under entry names in one directory, last used by ``latest_ns``; none if it is no directory.
 
     Any other error is raised: a shard that cannot be read now (EIO, ESTALE, no descriptors left) is not an empty one,
@@ -211,7 +230,9 @@ def _files(path: str, latest_ns: int = ANY_TIME_NS) -> Iterator[tuple[str, os.st
         raise
     try:
         with os.scandir(fd) as found:
-            for file in found:
+            for number, file in enumerate(found, 1):
+                if not number % _ASK_EVERY:
+                    between()
                 try:
                     status = file.stat(follow_symlinks=False)
                 except FileNotFoundError:

@@ -96,8 +96,8 @@ def sweep(
 ) -> Evicted:
     """As :func:`evict_to_limit`, but of all entries, however many there are, and no batch: for the daemon.
 
-    ``should_stop`` is asked between shards while looking and between lock holds while removing; after it said so once
-    it must go on saying so. What was removed by then is accounted for like all else.
+    ``should_stop`` is asked after every thousand files while looking and between lock holds while removing; after it
+    said so once it must go on saying so. What was removed by then is accounted for like all else.
     """
     usage = directory.usage()
     if goal.surplus(usage.total()) == (0, 0):
@@ -113,38 +113,57 @@ def sweep(
 def choose_of_all(
     layout: Layout, need: Need, should_stop: Callable[[], bool], priority: Priority = "lru"
 ) -> list[Found]:
-    """What a sweep evicts, the first to go first."""
-    oldest = _oldest_of_all(layout, need, should_stop, priority)
-    if priority == "cost":
-        oldest.sort(key=_name)  # records are read shard by shard: a quarter faster than at random
-    return choose_by_priority(oldest, need, priority, Prices(layout).cost_ns, time.time_ns())[0]
+    """What a sweep evicts, the first to go first; nothing once ``should_stop`` said so."""
+    between, cost_ns = _raising(should_stop), Prices(layout).cost_ns
+
+    def cost_of(found: Found) -> int:
+        between()
+        return cost_ns(found)
+
+    try:
+        oldest = _oldest_of_all(layout, need, between, priority)
+        if priority == "cost":
+            oldest.sort(key=_name)  # records are read shard by shard: a quarter faster than at random
+        return choose_by_priority(oldest, need, priority, cost_of, time.time_ns())[0]
+    except _StoppedError:
+        return []
 
 
-def _oldest_of_all(layout: Layout, need: Need, should_stop: Callable[[], bool], priority: Priority) -> list[Found]:
+class _StoppedError(Exception):
+    """Whoever asked for this wants no more of it."""
+
+
+def _raising(should_stop: Callable[[], bool]) -> Callable[[], None]:
+    def between() -> None:
+        if should_stop():
+            raise _StoppedError
+
+    return between
+
+
+def _oldest_of_all(layout: Layout, need: Need, between: Callable[[], object], priority: Priority) -> list[Found]:
     """Every entry that may be a victim: the least recently used, and by cost a good many more."""
     at_least = 0
     if priority == "cost":
         need = Need(need.bytes * _PRICED_FOR_EACH_NEEDED, need.entries * _PRICED_FOR_EACH_NEEDED)
         at_least = _PRICED_ENTRIES
-    guess_ns = _guess_latest_ns(layout, need, at_least, should_stop)
+    guess_ns = _guess_latest_ns(layout, need, at_least, between)
     oldest = Oldest(need, at_least, guess_ns)
-    _show(layout, oldest, should_stop)
+    _show(layout, oldest, between)
     found = oldest.take()
-    if guess_ns == ANY_TIME_NS or oldest.is_met or should_stop():
+    if guess_ns == ANY_TIME_NS or oldest.is_met:
         return found
     oldest = Oldest(need, at_least)
-    _show(layout, oldest, should_stop)
+    _show(layout, oldest, between)
     return oldest.take()
 
 
-def _guess_latest_ns(layout: Layout, need: Need, at_least: int, should_stop: Callable[[], bool]) -> int:
+def _guess_latest_ns(layout: Layout, need: Need, at_least: int, between: Callable[[], object]) -> int:
     """By when, to go by a few shards, all were used that are wanted; any time where that would not spare much.
 
     What it spares is making something of each entry, a third of a sweep's time.
     """
-    if should_stop():
-        return ANY_TIME_NS
-    few = [found for shard in range(_GUESSED_FROM_SHARDS) for found in scan_shard(layout, shard)]
+    few = [found for shard in range(_GUESSED_FROM_SHARDS) for found in scan_shard(layout, shard, between=between)]
     if len(few) < _GUESSED_FROM_ENTRIES:
         return ANY_TIME_NS
     part = _GUESSED_FROM_SHARDS / SHARDS * _GUESSED_MORE
@@ -154,19 +173,21 @@ def _guess_latest_ns(layout: Layout, need: Need, at_least: int, should_stop: Cal
     return wanted[-1].last_use_ns if wanted and len(wanted) < len(few) else ANY_TIME_NS
 
 
-def _show(layout: Layout, oldest: Oldest, should_stop: Callable[[], bool]) -> None:
+def _show(layout: Layout, oldest: Oldest, between: Callable[[], object]) -> None:
     for shard in range(SHARDS):
-        if should_stop():
-            break
-        oldest.add(scan_shard(layout, shard, oldest.latest_ns))
+        between()
+        oldest.add(scan_shard(layout, shard, oldest.latest_ns, between))
 
 
 def all_entries(layout: Layout, should_stop: Callable[[], bool] = lambda: False) -> Iterator[Found]:
     """Every entry, shard by shard, also those that the accounting does not know of. Ends early if told to."""
-    for shard in range(SHARDS):
-        if should_stop():
-            return
-        yield from scan_shard(layout, shard)
+    between = _raising(should_stop)
+    try:
+        for shard in range(SHARDS):
+            between()
+            yield from scan_shard(layout, shard, between=between)
+    except _StoppedError:
+        return
 
 
 def sample_entries(directory: CacheDirectory, at_least: int) -> list[Found]:

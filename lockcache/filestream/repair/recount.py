@@ -12,7 +12,7 @@ import errno
 import logging
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -64,18 +64,24 @@ class Repair:
         return self.before.bytes - self.after.bytes
 
 
-def recount_shard(directory: CacheDirectory, shard: int, timeout_seconds: float | None = None) -> Repair:
+def recount_shard(
+    directory: CacheDirectory,
+    shard: int,
+    timeout_seconds: float | None = None,
+    between: Callable[[], object] = lambda: None,
+) -> Repair:
     """Make one shard's slot say what its disk holds: its entries, and the staged writes of living owners.
 
-    Raises :class:`LockTimeoutError` if the shard's lock is not free in time (``None``: the lock's own timeout).
+    ``between`` is called after every thousand files, and may raise to give up; nothing is half done then. Raises
+    :class:`LockTimeoutError` if the shard's lock is not free in time (``None``: the lock's own timeout).
     """
     usage = directory.usage()
     lock = directory.locks[shard]
     lock.acquire(lock.timeout_seconds if timeout_seconds is None else timeout_seconds)
     try:
         _reap_shard_locked(directory.layout, shard)
-        _remove_orphan_records_locked(directory.layout, shard)
-        before, after = usage.slot(shard), measure_shard(directory.layout, shard)
+        _remove_orphan_records_locked(directory.layout, shard, between)
+        before, after = usage.slot(shard), measure_shard(directory.layout, shard, between=between)
         if after != before:
             usage.set_locked(shard, after)
     finally:
@@ -194,9 +200,10 @@ def _is_unlocked(folder_fd: int, file: str, age_seconds: float) -> bool:
         os.close(fd)
 
 
-def _remove_orphan_records_locked(layout: Layout, shard: int) -> None:
+def _remove_orphan_records_locked(layout: Layout, shard: int, between: Callable[[], object]) -> None:
     """Remove record files whose entry is gone. Requires: shard lock."""
-    for name in scan_records(layout, shard):
+    for name in scan_records(layout, shard, between):
+        between()
         if not os.path.lexists(layout.entry(name)):
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(layout.record(name))

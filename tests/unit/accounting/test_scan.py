@@ -141,3 +141,29 @@ def test_every_shard_is_walked_once(directory):
         put(directory, b"%d" % number, b"x")
     assert sum(count_shard(directory.layout, shard) for shard in range(SHARDS)) == 300
     assert Layout(directory.layout.root).entry_shard(255).endswith("/ff")
+
+
+def test_a_walk_of_a_large_shard_can_be_given_up_in_between(cache_path):
+    shard = cache_path / "entries" / "00"
+    shard.mkdir(parents=True)
+    for number in range(3000):
+        (shard / f"{number:062x}").touch()
+    layout, asked = Layout(str(cache_path)), []
+
+    class GivenUpError(Exception):
+        pass
+
+    def give_up_at_the_second():
+        asked.append(1)
+        if len(asked) == 2:
+            raise GivenUpError
+
+    for walk in (
+        lambda: measure_shard(layout, 0, between=give_up_at_the_second),
+        lambda: list(scan_shard(layout, 0, between=give_up_at_the_second)),
+    ):
+        asked.clear()
+        with pytest.raises(GivenUpError):
+            walk()
+    descriptors = os.listdir("/proc/self/fd")
+    assert not [fd for fd in descriptors if os.path.realpath(f"/proc/self/fd/{fd}") == str(shard)]

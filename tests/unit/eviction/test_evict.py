@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from lockcache.filestream.accounting.scan import Found
-from lockcache.filestream.disk.layout import entry_name
+from lockcache.filestream.disk.layout import SHARDS, entry_name
 from lockcache.filestream.disk.locks import ProcessLock
 from lockcache.filestream.entry.codec import Record
 from lockcache.filestream.entry.cost import Prices
@@ -363,3 +363,26 @@ def test_one_that_stays_does_not_keep_the_others_of_its_shard(directory, change)
         directory.usage().add_locked(9, -1, -1)
     assert remove_victims(directory, victims, Goal(0)) == Evicted(4, 4)
     assert directory.usage().total() == on_disk(directory.layout.root)
+
+
+@pytest.mark.parametrize("priority", ["lru", "cost"])
+def test_a_sweep_is_asked_within_a_shard_too_whether_it_is_to_stop(cache_path, priority):
+    shard = cache_path / "entries" / "ff"
+    shard.mkdir(parents=True)
+    for number in range(5000):
+        (shard / f"{number:062x}").write_bytes(b"x")
+    directory, asked = open_directory(cache_path), []
+
+    def should_stop(last):
+        asked.append(1)
+        return len(asked) > last
+
+    plenty = sweep(directory, Goal(100_000), lambda: should_stop(10**9), priority)
+    assert plenty.entries == 0
+    asked.clear()
+    assert sweep(directory, Goal(10), lambda: should_stop(SHARDS + 3), priority) == Evicted()
+    assert len(os.listdir(shard)) == 5000
+    asked.clear()
+    assert list(all_entries(directory.layout, lambda: should_stop(SHARDS + 1)))  # in the last shard
+    assert len(asked) == SHARDS + 2
+    directory.close()

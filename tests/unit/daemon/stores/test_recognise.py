@@ -116,3 +116,12 @@ def test_an_empty_directory_in_the_usual_place_of_a_program_is_that_programs(
         assert recognise(str(path)) == (layout, [])
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "elsewhere"))
     assert recognise(str(tmp_path / "elsewhere")) == ("triton", [])
+
+
+def test_nothing_is_read_behind_a_symlink_while_a_directory_is_recognised(cache_path: Path, tmp_path: Path) -> None:
+    fill_as_stranger(tmp_path / "outside", 3, 10)
+    (tmp_path / "outside" / "layout").write_text("triton")
+    cache_path.mkdir()
+    (cache_path / "lockcache").symlink_to(tmp_path / "outside")
+    (cache_path / "entries").symlink_to(tmp_path / "outside" / "entries")
+    assert recognise(str(cache_path)) == ("lockcache", [])

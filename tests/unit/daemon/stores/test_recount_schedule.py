@@ -38,9 +38,11 @@ class Watched:
     def _watch(self, layout: Layout) -> ShardWatch:
         return ShardWatch(layout, lambda: self.now)
 
-    def _recount(self, directory: CacheDirectory, shard: int, timeout_seconds: float) -> Repair:
+    def _recount(
+        self, directory: CacheDirectory, shard: int, timeout_seconds: float, between: Callable[[], object]
+    ) -> Repair:
         self.recounted.append(shard)
-        return recount_shard(directory, shard, timeout_seconds)
+        return recount_shard(directory, shard, timeout_seconds, between)
 
 
 @pytest.fixture

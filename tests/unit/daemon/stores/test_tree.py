@@ -94,6 +94,19 @@ def test_a_pair_goes_under_jaxs_own_lock(root: Path, open_files: Callable[..., T
     assert files.evict(entry)
 
 
+def test_what_is_planted_in_the_place_of_jaxs_lock_is_not_opened(
+    root: Path, open_files: Callable[..., TreeFiles], tmp_path: Path
+) -> None:
+    for plant in (os.mkfifo, lambda lock: os.symlink(tmp_path / "elsewhere", lock)):
+        for suffix in ("-cache", "-atime"):
+            (root / f"k{suffix}").write_text("x")
+        plant(root / ".lockfile")
+        (found,) = [each for each in open_files().scan() if each.inode]
+        assert open_files().evict(found)
+        (root / ".lockfile").unlink()
+    assert not (tmp_path / "elsewhere").exists()
+
+
 def test_lock_files_and_empty_files_are_no_entries(root: Path, open_files: Callable[..., TreeFiles]) -> None:
     for name in (".lockfile", "locks/x.lock", "lock"):
         write(root / name, 5)

@@ -1,0 +1,102 @@
+"""What a daemon that runs as root does not keep: a directory that a group shares, or that another user owns.
+
+Decides that, in this one place, for every layout and every way of looking. Whoever may write to a directory may
+exchange its folders between a look and what is done then. Of a daemon of theirs that gains them nothing; of root's,
+whatever they can make it overwrite. It is refused when it is opened, and left alone from the tick on at which it became
+one.
+
+Root's own directories, which nobody else may write to, are root's to keep.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import stat
+import sys
+from typing import Final
+
+from lockcache.errors import UnsafeCacheDirError
+from lockcache.filestream.disk import resolve_sharing
+
+__all__ = ["refuse_as_root"]
+
+_PROGRAM: Final = "lockcache-daemon"
+# Where nobody can be named: the directory is root's, and its group has no members that are known here.
+_SOMEBODY: Final = "MEMBER"
+
+
+def refuse_as_root(root: str, group: bool | str) -> None:
+    """Raise :class:`UnsafeCacheDirError` if we are root and others may write to ``root``, or are to: ``group``."""
+    if os.geteuid() != 0:
+        return
+    wanted = resolve_sharing(group)
+    try:
+        status = os.stat(root)
+    except (FileNotFoundError, NotADirectoryError):
+        if wanted.is_shared:
+            raise _error(root, "is to be shared with a group", 0, wanted.gid) from None
+        return
+    gid = status.st_gid if wanted.gid is None else wanted.gid
+    is_shared = bool(status.st_mode & stat.S_IWGRP)
+    if status.st_uid:
+        owner = _user(status.st_uid)
+        why = f"belongs to uid {status.st_uid}{f' ({owner})' if owner else ''}"
+        raise _error(root, why, status.st_uid, gid if is_shared else None)
+    # What everybody may write to is nobody's to keep; opening it says so.
+    if is_shared and not status.st_mode & stat.S_IWOTH:
+        mend = f"if not on purpose, mend that: chmod -R g-w {shlex.quote(root)}"
+        raise _error(root, f"is shared with group {_group(status.st_gid) or status.st_gid} ({mend})", 0, gid)
+    if wanted.is_shared:
+        raise _error(root, "is to be shared with a group", 0, gid)
+
+
+def _error(root: str, why: str, uid: int, gid: int | None) -> UnsafeCacheDirError:
+    return UnsafeCacheDirError(
+        f"{root} {why}, and this daemon runs as root: who else may write there could have it write anywhere. "
+        f"Start it as one of them. Run: {shlex.join([*_as_user(uid, gid), '--', *_command()])}",
+        root,
+    )
+
+
+def _as_user(uid: int, gid: int | None) -> list[str]:
+    """What runs a command as ``uid``, or if that is root as a member of the group; with ``gid`` if it is shared."""
+    user = _user(uid) if uid else _member(gid)
+    group = "" if gid is None else _group(gid)
+    if user and (group or gid is None):
+        return ["runuser", "-u", user, *(["-g", group] if group else [])]
+    # runuser knows accounts, and not numbers.
+    return ["setpriv", f"--reuid={user or uid}", f"--regid={uid if gid is None else gid}", "--clear-groups"]
+
+
+def _command() -> list[str]:
+    program, *arguments = sys.argv
+    return [program if os.path.basename(program) == _PROGRAM else _PROGRAM, *arguments]
+
+
+def _user(uid: int) -> str:
+    """The account's name; empty if it has none here."""
+    import pwd
+
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return ""
+
+
+def _group(gid: int) -> str:
+    import grp
+
+    try:
+        return grp.getgrgid(gid).gr_name
+    except KeyError:
+        return ""
+
+
+def _member(gid: int | None) -> str:
+    import grp
+    import pwd
+
+    members = [] if gid is None or not _group(gid) else [name for name in grp.getgrgid(gid).gr_mem if name != "root"]
+    members += [each.pw_name for each in pwd.getpwall() if each.pw_uid and each.pw_gid == gid]
+    return members[0] if members else _SOMEBODY
