@@ -45,7 +45,7 @@ def _read_who(layout: Layout) -> str | None:
 
 
 def _is_locked(layout: Layout) -> bool:
-    lock = ProcessLock(layout.daemon_lock, 0.0)
+    lock = ProcessLock(layout.daemon_lock, 0.0, layout=layout)
     try:
         if not lock.try_acquire():
             return True

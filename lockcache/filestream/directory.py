@@ -85,8 +85,8 @@ class CacheDirectory:
         Raises :class:`UnsafeCacheDirError`, :class:`FormatError`, :class:`PolicyError`, or the plain :class:`OSError`
         of a path that cannot be made or is no directory. A directory that can be read and not written opens.
         """
-        self.layout = Layout(root)
         self._sharing = resolve_sharing(group)
+        self.layout = Layout(root, is_shared=self._sharing.is_shared)
         #: Whether a group shares it, so that files must be made for all of its members.
         self.is_shared = self._sharing.is_shared
         self.policy = PolicyFile(self.layout, is_shared=self.is_shared)
@@ -94,8 +94,8 @@ class CacheDirectory:
         #: The shard locks, by shard number.
         self.locks = ShardLocks(self.layout, lock_timeout_seconds, is_shared=self.is_shared)
         #: Of the head of the queue for room.
-        self.room_lock = ProcessLock(self.layout.room_lock, lock_timeout_seconds)
-        self._init_lock = ProcessLock(self.layout.init_lock, lock_timeout_seconds)
+        self.room_lock = ProcessLock(self.layout.room_lock, lock_timeout_seconds, layout=self.layout)
+        self._init_lock = ProcessLock(self.layout.init_lock, lock_timeout_seconds, layout=self.layout)
         self._between_shards = between_shards
         self._attaching = threading.Lock()
         self._usage: UsagePage | None = None
@@ -157,7 +157,7 @@ class CacheDirectory:
         missing = check_folders(self.layout, self._sharing)
         try:
             for path in missing:
-                make_folder(path)
+                make_folder(self.layout, path)
         except OSError as error:
             if error.errno not in _NOT_WRITABLE:
                 raise
@@ -167,7 +167,7 @@ class CacheDirectory:
         root, *below = self.layout.directories()
         _make_root(root, self._sharing)
         for path in below:
-            make_folder(path)
+            make_folder(self.layout, path)
 
     def _attach(self, seen: UsagePage | None) -> UsagePage:
         with self._attaching:

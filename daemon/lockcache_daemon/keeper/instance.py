@@ -39,7 +39,7 @@ class Instance:
 
     def __init__(self, layout: Layout) -> None:
         self.layout = layout
-        self._lock = ProcessLock(layout.daemon_lock, 0.0)
+        self._lock = ProcessLock(layout.daemon_lock, 0.0, layout=layout)
         self._since = datetime.now(timezone.utc).isoformat(timespec="seconds")
 
     def acquire(self) -> None:

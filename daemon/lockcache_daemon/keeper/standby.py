@@ -55,7 +55,7 @@ class Standby:
 
     def __init__(self, layout: Layout) -> None:
         self._layout = layout
-        self._lock = ProcessLock(layout.daemon_lock, 0.0)
+        self._lock = ProcessLock(layout.daemon_lock, 0.0, layout=layout)
         owner = myself()
         self._file = os.path.join(_folder(layout), f"{owner.host}.{owner.pid}.{owner.start_seconds}")
         self._since = datetime.now(timezone.utc).isoformat(timespec="seconds")
@@ -86,8 +86,8 @@ class Standby:
         if time.monotonic() < self._due:
             return
         body = {"pid": os.getpid(), "host": socket.gethostname(), "since": self._since}
-        make_folder(_folder(self._layout))
-        fd = open_or_create(self._file, _WRITE)
+        make_folder(self._layout, _folder(self._layout))
+        fd = open_or_create(self._layout, self._file, _WRITE)
         try:
             write_all(fd, json.dumps(body).encode() + b"\n")
         finally:

@@ -122,7 +122,7 @@ class CountersReport:
             now = self._counts()
             self._due_ns = time.time_ns() + _INTERVAL_NS
             if now != self._reported:
-                if _add(self._layout.counters, _difference(now, self._reported), patience_seconds):
+                if _add(self._layout, _difference(now, self._reported), patience_seconds):
                     self._reported = now
                 else:
                     self.failures += 1
@@ -185,10 +185,11 @@ def _arm(*_: object) -> None:
     sys.modules["multiprocessing.util"].Finalize(None, _report_all, exitpriority=-1000)
 
 
-def _add(path: str, delta: Counters, patience_seconds: float) -> bool:
+def _add(layout: Layout, delta: Counters, patience_seconds: float) -> bool:
     """Add ``delta`` to the page, which is made if it is missing (its directory is not). Whether that was done."""
-    refuse_symlink(os.path.dirname(path))
-    fd = open_or_create(path, _WRITE)
+    path = layout.counters
+    refuse_symlink(layout.own)
+    fd = open_or_create(layout, path, _WRITE)
     try:
         if not stat.S_ISREG(os.fstat(fd).st_mode) or not _lock(fd, patience_seconds):
             return False

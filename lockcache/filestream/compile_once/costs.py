@@ -25,9 +25,10 @@ _FLAGS: Final = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 class CostTable:
     """The last known compile costs of a directory."""
 
-    __slots__ = ("_path",)
+    __slots__ = ("_layout", "_path")
 
     def __init__(self, layout: Layout) -> None:
+        self._layout = layout
         self._path = layout.costs
 
     def cost_ns(self, name: str) -> int:
@@ -53,7 +54,7 @@ class CostTable:
         offset, tag = _place(name)
         try:
             refuse_symlink(os.path.dirname(self._path))
-            fd = open_or_create(self._path, _FLAGS)
+            fd = open_or_create(self._layout, self._path, _FLAGS)
         except OSError:
             return
         try:

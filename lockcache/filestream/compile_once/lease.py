@@ -168,10 +168,10 @@ def _open(layout: Layout, path: str) -> int:
     refuse_symlink(layout.own)
     refuse_symlink(layout.leases)
     try:
-        return open_or_create(path, _FLAGS)
+        return open_or_create(layout, path, _FLAGS)
     except FileNotFoundError:
-        make_folder(layout.leases)
-        return open_or_create(path, _FLAGS)
+        make_folder(layout, layout.leases)
+        return open_or_create(layout, path, _FLAGS)
 
 
 def _is_named(fd: int, path: str) -> bool:

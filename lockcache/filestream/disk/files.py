@@ -17,7 +17,7 @@ import os
 from collections.abc import Iterator
 from typing import Any, Final
 
-from lockcache.filestream.disk.folders import create_file, refuse_symlink
+from lockcache.filestream.disk.folders import below, create_file, refuse_symlink
 from lockcache.filestream.disk.layout import Layout, StagedName
 from lockcache.filestream.disk.owners import myself, next_serial
 
@@ -62,10 +62,11 @@ def replace_file(layout: Layout, path: str, content: bytes, *, fsync: bool = Tru
     # Named like a staged write that reserves nothing, so that every recount can tell whose it is and whether they live.
     me = myself()
     staged = layout.staged(StagedName(0, 0, me.host, me.pid, me.start_seconds, next_serial()))
-    refuse_symlink(layout.tmp)
-    refuse_symlink(os.path.dirname(path))
-    with naming(path):
-        fd = create_file(staged, os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    if not layout.is_shared:
+        refuse_symlink(layout.tmp)
+        refuse_symlink(os.path.dirname(path))
+    with naming(path), below(layout, staged) as (tmp_fd, staged_name), below(layout, path) as (folder_fd, name):
+        fd = create_file(tmp_fd, staged_name, os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
         try:
             try:
                 write_all(fd, content)
@@ -73,10 +74,10 @@ def replace_file(layout: Layout, path: str, content: bytes, *, fsync: bool = Tru
                     os.fsync(fd)
             finally:
                 os.close(fd)
-            os.rename(staged, path)
+            os.rename(staged_name, name, src_dir_fd=tmp_fd, dst_dir_fd=folder_fd)
         except BaseException:
             with contextlib.suppress(OSError):  # the error that brought us here says more
-                os.unlink(staged)
+                os.unlink(staged_name, dir_fd=tmp_fd)
             raise
 
 

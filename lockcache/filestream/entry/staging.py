@@ -11,6 +11,7 @@ writing, rename before giving back what was replaced.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import time
@@ -20,7 +21,16 @@ from filelock import lock_descriptor
 
 from lockcache.filestream.accounting import UsagePage
 from lockcache.filestream.directory import CacheDirectory
-from lockcache.filestream.disk import StagedName, make_folder, myself, next_serial, share_file, write_all
+from lockcache.filestream.disk import (
+    Layout,
+    StagedName,
+    make_folder,
+    myself,
+    next_serial,
+    rename_below,
+    share_file,
+    write_all,
+)
 from lockcache.filestream.entry.codec import HEAD_BYTES, XATTR
 from lockcache.filestream.entry.removal import bytes_on_disk, unlink_entry_file
 
@@ -174,7 +184,7 @@ class StagedEntry:
             # An interrupt from here on leaves too much accounted for; giving back what is published, too little.
             self._is_reserved = False
             try:
-                _rename(self._path, path, layout.entries)
+                _rename(layout, self._path, path, layout.entries)
             except OSError:
                 self._is_reserved = True
                 raise
@@ -240,7 +250,7 @@ class StagedEntry:
             self.usage.add_locked(self._shard, len(older), 0)
         try:
             record_bytes = _append(self._record_path, older) if older else None
-            _rename(self._record_path, layout.record(self._name), layout.records)
+            _rename(layout, self._record_path, layout.record(self._name), layout.records)
         except OSError:
             unlink_entry_file(self._record_path)
             raise
@@ -286,16 +296,15 @@ def _truncate(path: str, length: int) -> None:
         os.close(fd)
 
 
-def _rename(source: str, path: str, parent: str) -> None:
+def _rename(layout: Layout, source: str, path: str, parent: str) -> None:
     """Rename into a shard's directory, making that (and its parent) if it is missing."""
     for _ in range(_MOST_RENAMES - 1):
-        try:
-            os.rename(source, path)
+        with contextlib.suppress(FileNotFoundError):
+            rename_below(layout, source, path)
             return
-        except FileNotFoundError:
-            make_folder(parent)
-            make_folder(os.path.dirname(path))
-    os.rename(source, path)
+        make_folder(layout, parent)
+        make_folder(layout, os.path.dirname(path))
+    rename_below(layout, source, path)
 
 
 def _fsync_directory(path: str) -> None:

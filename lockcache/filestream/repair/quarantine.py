@@ -115,7 +115,7 @@ def quarantine_locked(directory: CacheDirectory, usage: UsagePage, name: str, wr
 
 def _move_locked(layout: Layout, usage: UsagePage, name: str, wrong: str) -> str:
     path, moved = layout.entry(name), QuarantinedName(_now(), name, wrong)
-    make_folder(layout.quarantine)
+    make_folder(layout, layout.quarantine)
     # Held open: what is put in its place from here on changes nothing.
     folder = os.open(layout.quarantine, _OPEN_DIRECTORY)
     try:

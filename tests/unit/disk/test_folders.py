@@ -5,11 +5,13 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from functools import partial
 
 import pytest
 
 from lockcache.filestream.disk.folders import (
     PlantedFolderError,
+    below,
     create_file,
     make_folder,
     make_private_folder,
@@ -17,6 +19,7 @@ from lockcache.filestream.disk.folders import (
     open_or_create,
     refuse_symlink,
 )
+from lockcache.filestream.disk.layout import Layout
 
 OPEN = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW
 
@@ -31,22 +34,27 @@ def parent(request, tmp_path):
     os.umask(before)
 
 
+def create(layout):
+    with below(layout, f"{layout.root}/x") as (folder_fd, name):
+        return create_file(folder_fd, name, OPEN)
+
+
 def mode(path):
     return stat.S_IMODE(os.lstat(path).st_mode)
 
 
 def test_a_folder_is_as_shared_as_its_parent(parent):
-    make_folder(f"{parent}/x")
-    make_folder(f"{parent}/x")
+    make_folder(Layout(str(parent)), f"{parent}/x")
+    make_folder(Layout(str(parent)), f"{parent}/x")
     assert mode(parent / "x") == mode(parent)
     make_private_folder(f"{parent}/private")
     assert mode(parent / "private") & 0o777 == 0o700
     assert sorted(os.listdir(parent)) == ["private", "x"]
 
 
-@pytest.mark.parametrize("make", [lambda path: open_or_create(path, OPEN), lambda path: create_file(path, OPEN)])
+@pytest.mark.parametrize("make", [lambda layout: open_or_create(layout, f"{layout.root}/x", OPEN), create])
 def test_a_file_is_as_shared_as_its_folder(parent, make):
-    os.close(make(f"{parent}/x"))
+    os.close(make(Layout(str(parent))))
     assert mode(parent / "x") == (0o660 if mode(parent) == 0o2770 else 0o600)
     assert os.lstat(parent / "x").st_nlink == 1
 
@@ -60,24 +68,25 @@ def test_a_shared_file_is_made_also_where_no_file_can_be_without_a_name(parent, 
         return real(path, flags, *arguments, **options)
 
     monkeypatch.setattr(os, "open", refuse)
-    os.close(open_or_create(f"{parent}/x", OPEN))
-    os.close(open_or_create(f"{parent}/x", OPEN))
+    os.close(open_or_create(Layout(str(parent)), f"{parent}/x", OPEN))
+    os.close(open_or_create(Layout(str(parent)), f"{parent}/x", OPEN))
     assert mode(parent / "x") == (0o660 if mode(parent) == 0o2770 else 0o600)
 
 
 def test_a_file_that_is_there_is_opened_and_left_as_it_is(parent):
     (parent / "x").write_bytes(b"content")
     (parent / "x").chmod(0o640)
-    fd = open_or_create(f"{parent}/x", OPEN)
+    fd = open_or_create(Layout(str(parent)), f"{parent}/x", OPEN)
     assert os.read(fd, 10) == b"content"
     assert mode(parent / "x") == 0o640
     os.close(fd)
 
 
 def test_in_a_missing_folder_nothing_is_made(parent):
-    for make in (lambda: open_or_create(f"{parent}/no/x", OPEN), lambda: make_folder(f"{parent}/no/x")):
+    layout = Layout(str(parent))
+    for make in (partial(open_or_create, flags=OPEN), make_folder):
         with pytest.raises(FileNotFoundError):
-            make()
+            make(layout, f"{parent}/no/x")
     assert os.listdir(parent) == []
 
 
@@ -88,7 +97,7 @@ def test_what_is_in_the_way_of_a_folder_is_left_and_refused(parent, plant, tmp_p
         (parent / "x").write_bytes(b"")
     else:
         (parent / "x").symlink_to(tmp_path / ("elsewhere" if plant == "symlink" else "nowhere"))
-    for make in (make_folder, make_private_folder):
+    for make in (partial(make_folder, Layout(str(parent))), make_private_folder):
         with pytest.raises(PlantedFolderError, match="in the way"):
             make(f"{parent}/x")
     assert os.listdir(parent) == ["x"]
