@@ -44,7 +44,7 @@ from lockcache.filestream.disk import (
     is_shared,
     make_folder,
     make_shared_root,
-    refuse_symlink,
+    open_below,
     replace_file,
     resolve_sharing,
 )
@@ -181,9 +181,7 @@ class CacheDirectory:
 
     def _open_page(self) -> UsagePage | None:
         try:
-            if self.is_shared:
-                refuse_symlink(self.layout.own)
-            page = UsagePage(os.open(self.layout.usage, _OPEN_PAGE))
+            page = UsagePage(open_below(self.layout, self.layout.usage, _OPEN_PAGE))
         except FileNotFoundError:
             return None
         return page if page.is_at(self.layout.usage) and page.is_ours_alone() else None

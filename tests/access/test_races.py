@@ -16,19 +16,20 @@ import pytest
 
 from lockcache import Entry, FileStreamProgramCache
 from lockcache.errors import LockcacheError
-from lockcache.filestream.disk.folders import open_folder
+from lockcache.filestream.disk.folders import make_folder, open_folder
 from lockcache.filestream.disk.layout import Layout, StagedName, entry_name
 from lockcache.filestream.disk.owners import myself
 from lockcache.filestream.policy import Policy
 from lockcache.filestream.repair.recount import reap, recount_shard
 from lockcache.filestream.repair.verify import verify_entry
+from lockcache_daemon.keeper.instance import Instance
 from tests.access.members import ALICE, as_member, run_as
-from tests.access.racing import exchanging, picture
+from tests.access.racing import exchanging, picture, swapping_new_folders
 
 pytestmark = [pytest.mark.root, pytest.mark.long]
 
 KEYS = [b"%d" % number for number in range(24)]
-ROUNDS = 6
+ROUNDS = 4
 
 
 @pytest.fixture
@@ -85,6 +86,7 @@ OPERATIONS = (
     lambda cache, key: reap(cache._directory),
     lambda cache, key: cache.__delitem__(b"new " + key),
     lambda cache, key: cache._directory.policy.replace(Policy(5000 + key[-1])),
+    lambda cache, key: Instance(cache._directory.layout).publish({}),
     lambda cache, key: cache.stats(),
 )
 
@@ -107,7 +109,7 @@ def _work(shared: Path, begin: Callable[[], None]) -> int:
 
 
 def _open(shared: Path) -> FileStreamProgramCache:
-    arguments = {"record_files": True, "max_size_bytes": 5000, "lock_timeout_seconds": 0.05}
+    arguments = {"record_files": True, "max_size_bytes": 5000, "lock_timeout_seconds": 0.02}
     return FileStreamProgramCache(shared, group=True, **arguments)
 
 
@@ -118,8 +120,39 @@ FOLDERS = ["lockcache", "tmp", "entries", "lockcache/records", "lockcache/locks"
 
 @pytest.mark.parametrize("folder", FOLDERS)
 def test_a_swapped_folder_leads_nobody_out(shared, outside, folder):
+    _race(shared, outside, folder, ALICE)
+
+
+@pytest.mark.parametrize("folder", FOLDERS[:3])
+def test_nor_root_whose_files_anybodys_may_be(shared, outside, folder):
+    _race(shared, outside, folder, 0)
+
+
+def _race(shared: Path, outside: Path, folder: str, uid: int) -> None:
     before = picture(outside)
     with exchanging(shared, folder, outside / folder) as begin:
-        done = run_as(ALICE, lambda: _work(shared, begin))
+        done = run_as(uid, lambda: _work(shared, begin))
     assert done > len(KEYS)
+    assert picture(outside) == before
+
+
+def test_a_new_folder_that_is_swapped_before_it_is_shared_shares_nothing_else(shared, outside):
+    """Each of 256 shards is made beside its place first; whoever sees it there may put a symlink under its name."""
+    layout = Layout(str(shared))
+    before = picture(outside)
+
+    def store(begin: Callable[[], None]) -> int:
+        begin()
+        made = 0
+        for _ in range(2):
+            for shard in range(256):
+                with contextlib.suppress(OSError):
+                    make_folder(layout, layout.record_shard(shard))
+                    os.rmdir(layout.record_shard(shard))
+                    made += 1
+        return made
+
+    # In 512 folders a swap came in time again and again; 462 it took when this was found.
+    with swapping_new_folders(shared / "lockcache" / "records", outside) as begin:
+        assert run_as(ALICE, lambda: store(begin)) > ROUNDS
     assert picture(outside) == before

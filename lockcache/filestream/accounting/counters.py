@@ -29,7 +29,7 @@ from typing import Final, NamedTuple
 
 from filelock import lock_descriptor
 
-from lockcache.filestream.disk import Layout, open_or_create, refuse_symlink
+from lockcache.filestream.disk import Layout, open_below, open_or_create, refuse_symlink, unlink_below
 from lockcache.fork import after_fork_in_child
 
 __all__ = ["Counters", "CountersReport", "read_counters", "report_at_end"]
@@ -81,7 +81,7 @@ _NOTHING: Final = Counters()
 def read_counters(layout: Layout) -> Counters:
     """What the page says: zeros if nobody reported yet, or it cannot be read or understood."""
     try:
-        fd = os.open(layout.counters, _READ)
+        fd = open_below(layout, layout.counters, _READ)
     except OSError:
         return _NOTHING
     try:
@@ -201,7 +201,7 @@ def _add(layout: Layout, delta: Counters, patience_seconds: float) -> bool:
         if held is None or status.st_nlink != 1:
             # Damaged, or a second name of somebody else's file, which must not be written into.
             if not _is_newer(blob):
-                os.unlink(path)
+                unlink_below(layout, path)
             return False
         os.pwrite(fd, _encode(held, delta), 0)
         return True

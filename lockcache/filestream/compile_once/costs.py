@@ -12,7 +12,7 @@ import stat
 import struct
 from typing import Final
 
-from lockcache.filestream.disk import Layout, open_or_create, refuse_symlink
+from lockcache.filestream.disk import Layout, open_below, open_or_create, refuse_symlink, unlink_below
 
 __all__ = ["CostTable"]
 
@@ -36,7 +36,7 @@ class CostTable:
         offset, tag = _place(name)
         try:
             refuse_symlink(os.path.dirname(self._path))
-            fd = os.open(self._path, _FLAGS)
+            fd = open_below(self._layout, self._path, _FLAGS)
         except OSError:
             return 0
         try:
@@ -61,7 +61,7 @@ class CostTable:
             if _is_ours_alone(fd):
                 os.pwrite(fd, _SLOT.pack(tag, cost_ns), offset)
             else:
-                os.unlink(self._path)  # only this name of it, and the next cost finds a new file
+                unlink_below(self._layout, self._path)  # only this name of it, and the next cost finds a new file
         except OSError:
             return
         finally:

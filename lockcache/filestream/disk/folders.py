@@ -20,7 +20,7 @@ import errno
 import os
 import secrets
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from types import TracebackType
 from typing import Final
 
@@ -271,23 +271,25 @@ def _is_folder(parent_fd: int | None, name: str) -> bool:
         return False
 
 
-def _open_inner(root: str, names: Iterable[str]) -> int:
+def _open_inner(root: str, names: Sequence[str]) -> int:
     """A descriptor of the folder that ``names`` lead to, each in the one before. The root itself may be a symlink."""
-    path, fd = root, os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    # Nobody but the root's owner decides what is in front of the first name: one call does for both.
+    path = f"{root}/{names[0]}" if names else root
+    fd = -1
     try:
-        for name in names:
+        fd = os.open(path, _OPEN_FOLDER if names else _OPEN_FOLDER & ~os.O_NOFOLLOW)
+        for name in names[1:]:
             path = f"{path}/{name}"
             inner = os.open(name, _OPEN_FOLDER, dir_fd=fd)
             os.close(fd)
             fd = inner
-    except OSError as error:
-        os.close(fd)
-        if error.errno in _NO_FOLDER:
-            raise PlantedFolderError(path) from None
-        error.filename = path
-        raise
-    except BaseException:
-        os.close(fd)
+    except BaseException as error:
+        if fd >= 0:
+            os.close(fd)
+        if isinstance(error, OSError):
+            error.filename = path
+            if error.errno in _NO_FOLDER:
+                raise PlantedFolderError(path) from None
         raise
     return fd
 

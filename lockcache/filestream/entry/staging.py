@@ -24,11 +24,13 @@ from lockcache.filestream.directory import CacheDirectory
 from lockcache.filestream.disk import (
     Layout,
     StagedName,
+    below,
+    create_file,
     make_folder,
     myself,
     next_serial,
+    open_below,
     rename_below,
-    share_file,
     write_all,
 )
 from lockcache.filestream.entry.codec import HEAD_BYTES, XATTR
@@ -37,7 +39,7 @@ from lockcache.filestream.entry.removal import bytes_on_disk, unlink_entry_file
 __all__ = ["AttributeRefusedError", "RecordPlacement", "StagedEntry"]
 
 # O_NONBLOCK means nothing for a plain file; with O_NOFOLLOW it is how a forked child knows what is ours (.directory).
-_STAGE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+_STAGE: Final = os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 _READ: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 
 # A write that is given up has often waited its whole timeout for this lock; it does not wait that long again.
@@ -136,9 +138,8 @@ class StagedEntry:
         lock.acquire(max(0.0, self._deadline - time.monotonic()))
         try:
             self._path = path  # before there is such a file: an interrupt must not leave it
-            self._fd = fd = os.open(path, _STAGE, 0o600)
-            if self._directory.is_shared:
-                share_file(self._fd)
+            with below(self._directory.layout, path) as (folder_fd, file):
+                self._fd = fd = create_file(folder_fd, file, _STAGE)
             # Tells reapers on other hosts, who cannot ask for our pid, that we live; it falls with us.
             lock_descriptor(fd, blocking=False)
             self.usage.add_locked(self._shard, self._size, 0)
@@ -189,22 +190,22 @@ class StagedEntry:
                 self._is_reserved = True
                 raise
             if record_bytes is not None:
-                _truncate(layout.record(self._name), record_bytes)
+                _truncate(layout, layout.record(self._name), record_bytes)
             elif has_records and not self._record_path:
-                unlink_entry_file(layout.record(self._name))
+                unlink_entry_file(layout, layout.record(self._name))
             self._path = self._record_path = ""
             self.usage.add_locked(self._shard, -(replaced or 0), int(replaced is None))
         finally:
             lock.release()
         if fsync:
-            _fsync_directory(os.path.dirname(path))
+            _fsync_folder_of(layout, path)
 
     def abandon(self) -> None:
         """Give everything back. Does nothing after :meth:`publish`. Raises nothing: it is on its way from an error."""
         self._close()
         path, self._path = self._path, ""
         if self._record_path:
-            unlink_entry_file(self._record_path)
+            unlink_entry_file(self._directory.layout, self._record_path)
         if not path:
             return
         lock = self._lock
@@ -212,11 +213,11 @@ class StagedEntry:
             lock.acquire(min(lock.timeout_seconds, _ABANDON_SECONDS))
         except OSError:
             # Without the lock the page is not ours to change. The file goes, and a recount finds the reservation.
-            unlink_entry_file(path)
+            unlink_entry_file(self._directory.layout, path)
             return
         try:
             # A file that is gone was taken for a dead owner's, and what it reserved was given back with it.
-            if unlink_entry_file(path) and self._is_reserved:
+            if unlink_entry_file(self._directory.layout, path) and self._is_reserved:
                 self.usage.add_locked(self._shard, -self._size, 0)
         finally:
             lock.release()
@@ -227,11 +228,10 @@ class StagedEntry:
     def _write_record(self, record: bytes, *, fsync: bool) -> None:
         # Under a name that reserves nothing: its bytes are reserved with the payload's.
         path = self._staged_path(0)
-        fd = os.open(path, _STAGE, 0o600)
+        with below(self._directory.layout, path) as (folder_fd, file):
+            fd = create_file(folder_fd, file, _STAGE)
         self._record_path = path
         try:
-            if self._directory.is_shared:
-                share_file(fd)
             write_all(fd, record)
             if fsync:
                 os.fsync(fd)
@@ -244,15 +244,15 @@ class StagedEntry:
         Requires: shard lock.
         """
         layout = self._directory.layout
-        older = _read_whole(layout.record(self._name)) if has_older else b""
+        older = _read_whole(layout, layout.record(self._name)) if has_older else b""
         # Until the rename both files hold the older record.
         if older:
             self.usage.add_locked(self._shard, len(older), 0)
         try:
-            record_bytes = _append(self._record_path, older) if older else None
+            record_bytes = _append(layout, self._record_path, older) if older else None
             _rename(layout, self._record_path, layout.record(self._name), layout.records)
         except OSError:
-            unlink_entry_file(self._record_path)
+            unlink_entry_file(self._directory.layout, self._record_path)
             raise
         finally:
             if older:
@@ -265,10 +265,10 @@ class StagedEntry:
             os.close(fd)
 
 
-def _read_whole(path: str) -> bytes:
+def _read_whole(layout: Layout, path: str) -> bytes:
     """A small file; empty for one that is not there."""
     try:
-        fd = os.open(path, _READ)
+        fd = open_below(layout, path, _READ)
     except FileNotFoundError:
         return b""
     try:
@@ -277,9 +277,9 @@ def _read_whole(path: str) -> bytes:
         os.close(fd)
 
 
-def _append(path: str, blob: bytes) -> int:
+def _append(layout: Layout, path: str, blob: bytes) -> int:
     """Write ``blob`` behind what the file holds, whose length it returns."""
-    fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW)
+    fd = open_below(layout, path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC | os.O_NONBLOCK)
     try:
         length = os.fstat(fd).st_size
         write_all(fd, blob)
@@ -288,8 +288,8 @@ def _append(path: str, blob: bytes) -> int:
     return length
 
 
-def _truncate(path: str, length: int) -> None:
-    fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+def _truncate(layout: Layout, path: str, length: int) -> None:
+    fd = open_below(layout, path, os.O_WRONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     try:
         os.ftruncate(fd, length)
     finally:
@@ -307,8 +307,8 @@ def _rename(layout: Layout, source: str, path: str, parent: str) -> None:
     rename_below(layout, source, path)
 
 
-def _fsync_directory(path: str) -> None:
-    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+def _fsync_folder_of(layout: Layout, path: str) -> None:
+    fd = open_below(layout, os.path.dirname(path), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(fd)
     finally:

@@ -7,6 +7,7 @@ lock hold at once, so that a death in between leaves too much accounted for, by 
 
 from __future__ import annotations
 
+import contextlib
 import os
 import stat
 from collections.abc import Callable, Iterable
@@ -16,7 +17,7 @@ from typing import Final
 
 from lockcache.filestream.accounting import Found, UsagePage
 from lockcache.filestream.directory import CacheDirectory
-from lockcache.filestream.disk import PlantedFolderError, last_use_ns
+from lockcache.filestream.disk import Layout, PlantedFolderError, below, last_use_ns
 from lockcache.filestream.entry import remove_locked
 from lockcache.filestream.eviction.choose import Goal
 
@@ -101,7 +102,7 @@ def _remove_from_shard(directory: CacheDirectory, usage: UsagePage, victims: lis
         return None  # no inode or descriptor left for a lock file that is not there yet: as good as busy
     try:
         if not os.path.exists(layout.record_shard(shard)):
-            return _remove_plain_locked(layout.entry_shard(shard), usage, shard, victims)
+            return _remove_plain_locked(layout, usage, shard, victims)
         done = Evicted()
         for victim in victims:
             if _look_again(layout.entry(victim.name), victim) is not None and remove_locked(layout, usage, victim.name):
@@ -111,31 +112,34 @@ def _remove_from_shard(directory: CacheDirectory, usage: UsagePage, victims: lis
         lock.release()
 
 
-def _remove_plain_locked(path: str, usage: UsagePage, shard: int, victims: list[Found]) -> Evicted:
+def _remove_plain_locked(layout: Layout, usage: UsagePage, shard: int, victims: list[Found]) -> Evicted:
     """Remove entries without record files: two system calls each, and one give-back for all. Requires: shard lock."""
     entries = freed = 0
     try:
-        for victim in victims:
-            file = f"{path}/{victim.name[2:]}"
-            status = _look_again(file, victim)
-            if status is None:
-                continue
-            try:
-                os.unlink(file)
-            except (FileNotFoundError, IsADirectoryError):
-                continue
-            entries += 1
-            freed += status.st_size
+        # No such folder any more, or a symlink in its place: what was there is no entry now.
+        gone = contextlib.suppress(FileNotFoundError, PlantedFolderError)
+        with gone, below(layout, layout.entry(victims[0].name)) as (folder_fd, _):
+            for victim in victims:
+                file = layout.entry(victim.name) if folder_fd is None else victim.name[2:]
+                status = _look_again(file, victim, folder_fd)
+                if status is None:
+                    continue
+                try:
+                    os.unlink(file, dir_fd=folder_fd)
+                except (FileNotFoundError, IsADirectoryError):
+                    continue
+                entries += 1
+                freed += status.st_size
     finally:
         if entries:
             usage.add_locked(shard, -freed, -entries)
     return Evicted(entries, freed)
 
 
-def _look_again(path: str, victim: Found) -> os.stat_result | None:
+def _look_again(path: str, victim: Found, folder_fd: int | None = None) -> os.stat_result | None:
     """What stands there, if it is what was chosen and nobody used it since."""
     try:
-        status = os.lstat(path)
+        status = os.stat(path, dir_fd=folder_fd, follow_symlinks=False)
     except (FileNotFoundError, NotADirectoryError):
         return None
     is_same = status.st_ino == victim.inode and last_use_ns(status) == victim.last_use_ns

@@ -59,6 +59,26 @@ def test_a_failure_leaves_the_old_file_and_nothing_staged(layout, monkeypatch):
     assert read(layout.policy) == b"old"
 
 
+@pytest.mark.parametrize("folder", ["own", "tmp"])
+def test_a_folder_that_is_swapped_for_a_symlink_meanwhile_leads_nowhere_else(layout, monkeypatch, tmp_path, folder):
+    """In a directory that a group shares. Order forced: the swap comes before the file is renamed into place."""
+    os.chmod(layout.root, 0o2770)
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "daemon.json").write_bytes(b"mine")
+
+    def swap(fd):
+        os.rename(getattr(layout, folder), tmp_path / "away")
+        os.symlink(elsewhere, getattr(layout, folder))
+
+    monkeypatch.setattr(os, "fsync", swap)
+    replace_file(layout, layout.daemon_status, b"theirs")
+    assert [(path.name, path.read_bytes()) for path in elsewhere.iterdir()] == [("daemon.json", b"mine")]
+    monkeypatch.undo()
+    with pytest.raises(NotADirectoryError, match="in the way"):
+        replace_file(layout, layout.daemon_status, b"theirs")
+
+
 def test_short_writes_are_continued(tmp_path, monkeypatch):
     write = os.write
     monkeypatch.setattr(os, "write", lambda fd, content: write(fd, bytes(content)[:3]))

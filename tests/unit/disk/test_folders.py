@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import pickle
 import stat
 from functools import partial
 
@@ -18,6 +19,7 @@ from lockcache.filestream.disk.folders import (
     open_folder,
     open_or_create,
     refuse_symlink,
+    unlink_below,
 )
 from lockcache.filestream.disk.layout import Layout
 
@@ -125,3 +127,58 @@ def test_no_symlink_is_followed_on_the_way_to_an_open_folder(tmp_path):
         with pytest.raises(OSError, match=r"directory|symbolic"), open_folder(str(tmp_path), *way):
             pass
     assert os.listdir("/proc/self/fd") == before
+
+
+@pytest.mark.parametrize("target", ["folder", "empty folder", "nowhere"])
+def test_a_new_folder_that_is_swapped_before_it_is_shared_shares_no_other(tmp_path, monkeypatch, target):
+    """Order forced: the swap comes right after the call that made it."""
+    parent, elsewhere = tmp_path / "parent", tmp_path / "elsewhere"
+    parent.mkdir()
+    parent.chmod(0o2770)
+    (elsewhere / "folder" / "full").mkdir(parents=True)
+    (elsewhere / "empty folder").mkdir()
+    (elsewhere / "folder").chmod(0o700)
+    (elsewhere / "empty folder").chmod(0o700)
+    real = os.mkdir
+
+    def make_and_swap(name, mode=0o777, *, dir_fd=None):
+        real(name, mode, dir_fd=dir_fd)
+        os.rename(name, "away", src_dir_fd=dir_fd, dst_dir_fd=dir_fd)
+        os.symlink(elsewhere / target, name, dir_fd=dir_fd)
+
+    monkeypatch.setattr(os, "mkdir", make_and_swap)
+    with pytest.raises(PlantedFolderError):
+        make_folder(Layout(str(parent)), f"{parent}/x")
+    assert {path.name: mode(path) for path in elsewhere.iterdir()} == {"folder": 0o700, "empty folder": 0o700}
+
+
+def test_a_folder_of_somebodys_that_was_put_in_a_new_ones_place_is_not_shared(tmp_path, monkeypatch):
+    parent = tmp_path / "parent"
+    (parent / "mine" / "full").mkdir(parents=True)
+    parent.chmod(0o2770)
+    (parent / "mine").chmod(0o700)
+    real = os.mkdir
+
+    def make_and_swap(name, mode=0o777, *, dir_fd=None):
+        real(name, mode, dir_fd=dir_fd)
+        os.rename(name, "away", src_dir_fd=dir_fd, dst_dir_fd=dir_fd)
+        os.rename("mine", name, src_dir_fd=dir_fd, dst_dir_fd=dir_fd)
+
+    monkeypatch.setattr(os, "mkdir", make_and_swap)
+    with pytest.raises(PermissionError, match="not an empty folder of your own"):
+        make_folder(Layout(str(parent)), f"{parent}/x")
+    assert [mode(path) for path in parent.iterdir() if (path / "full").exists()] == [0o700]
+
+
+def test_below_a_shared_root_errors_name_the_whole_path_and_a_private_one_costs_no_call(parent):
+    layout = Layout(str(parent))
+    with pytest.raises(FileNotFoundError) as missing:
+        unlink_below(layout, f"{parent}/x")
+    assert missing.value.filename == f"{parent}/x"
+    with below(Layout("/nowhere", is_shared=False), "/nowhere/x") as place:
+        assert place == (None, "/nowhere/x")
+
+
+def test_a_planted_folder_error_can_be_pickled():
+    error = pickle.loads(pickle.dumps(PlantedFolderError("/x")))
+    assert (error.filename, str(error)) == ("/x", str(PlantedFolderError("/x")))
