@@ -21,7 +21,7 @@ from dataclasses import asdict
 from datetime import datetime, timezone
 from typing import Any, Final
 
-from lockcache.filestream.disk import ProcessLock, replace_file
+from lockcache.filestream.disk import ProcessLock, replace_file, unlink_below
 from lockcache.lowlevel import Layout, Policy, Slot, read_status
 from lockcache_daemon.errors import AlreadyServedError
 from lockcache_daemon.keeper.standby import read_standbys
@@ -60,7 +60,7 @@ class Instance:
         """Let go of the directory, and of the status unless it may be somebody else's by now. Raises nothing."""
         with contextlib.suppress(OSError):  # a directory that is gone or stale keeps no lock
             if not self._lock.is_lost():
-                os.unlink(self.layout.daemon_status)
+                unlink_below(self.layout, self.layout.daemon_status)
         with contextlib.suppress(OSError):
             self._lock.release()
         self._lock.close()

@@ -31,6 +31,7 @@ from lockcache.filestream.disk import (
     myself,
     open_or_create,
     read_json,
+    unlink_below,
     write_all,
 )
 from lockcache.lowlevel import Layout
@@ -97,7 +98,7 @@ class Standby:
     def close(self) -> None:
         """Wait no longer. Raises nothing."""
         with contextlib.suppress(OSError):  # nobody misses it: who reads it asks whether its owner lives
-            os.unlink(self._file)
+            unlink_below(self._layout, self._file)
         self._lock.close()
 
 
@@ -112,9 +113,9 @@ def read_standbys(layout: Layout) -> list[dict[str, Any]]:
         path = os.path.join(_folder(layout), name)
         with contextlib.suppress(OSError, ValueError):  # ended since, or just being written
             if _is_dead(name, path):
-                os.unlink(path)
+                unlink_below(layout, path)
             else:
-                waiting.append(_read(path))
+                waiting.append(_read(layout, path))
     return waiting
 
 
@@ -126,8 +127,8 @@ def _is_dead(name: str, path: str) -> bool:
     return time.time() - os.lstat(path).st_mtime > _SILENT_SECONDS if lives is None else not lives
 
 
-def _read(path: str) -> dict[str, Any]:
-    body = read_json(path, _LARGEST_BYTES)
+def _read(layout: Layout, path: str) -> dict[str, Any]:
+    body = read_json(layout, path, _LARGEST_BYTES)
     return {key: body.get(key) for key in ("pid", "host", "since")}
 
 

@@ -21,6 +21,7 @@ from lockcache.filestream.disk import (
     StagedName,
     is_entry_file,
     last_use_ns,
+    open_below,
     parse_quarantined_name,
     parse_staged_name,
     refuse_symlink,
@@ -58,9 +59,9 @@ class Found(NamedTuple):
 
 def scan_shard(layout: Layout, shard: int, latest_ns: int = ANY_TIME_NS) -> Iterator[Found]:
     """The entries of one shard, in no order, but for those used after ``latest_ns``."""
-    records = {file: status.st_size for file, status in _files(layout.record_shard(shard))}
+    records = {file: status.st_size for file, status in _files(layout, layout.record_shard(shard))}
     prefix = f"{shard:02x}"
-    for file, status in _files(layout.entry_shard(shard), latest_ns):
+    for file, status in _files(layout, layout.entry_shard(shard), latest_ns):
         size = status.st_size + (records.get(file, 0) if records else 0)
         yield Found(last_use_ns(status), prefix + file, size, status.st_ino)
 
@@ -69,7 +70,7 @@ def count_shard(layout: Layout, shard: int) -> int:
     """Number of entries in one shard, without looking at each (their type is known from the directory)."""
     try:
         refuse_symlink(layout.entries)
-        fd = os.open(layout.entry_shard(shard), _OPEN_DIRECTORY)
+        fd = open_below(layout, layout.entry_shard(shard), _OPEN_DIRECTORY)
     except OSError as error:
         if error.errno in _NO_DIRECTORY:
             return 0
@@ -83,7 +84,7 @@ def count_shard(layout: Layout, shard: int) -> int:
 
 def scan_records(layout: Layout, shard: int) -> list[str]:
     """Names of the entries that have a record file in this shard."""
-    return [f"{shard:02x}{file}" for file, _ in _files(layout.record_shard(shard))]
+    return [f"{shard:02x}{file}" for file, _ in _files(layout, layout.record_shard(shard))]
 
 
 def measure_shard(layout: Layout, shard: int, beside_bytes: int | None = None) -> Slot:
@@ -92,8 +93,8 @@ def measure_shard(layout: Layout, shard: int, beside_bytes: int | None = None) -
     ``beside_bytes``: the latter two, from :func:`bytes_beside`, which lists their folders once for all shards.
     """
     # Not by scan_shard, which costs half as much again: the daemon measures all day.
-    sizes = {file: status.st_size for file, status in _files(layout.entry_shard(shard))}
-    records = sum(status.st_size for file, status in _files(layout.record_shard(shard)) if file in sizes)
+    sizes = {file: status.st_size for file, status in _files(layout, layout.entry_shard(shard))}
+    records = sum(status.st_size for file, status in _files(layout, layout.record_shard(shard)) if file in sizes)
     if beside_bytes is None:
         beside_bytes = bytes_beside(layout)[shard]
     return Slot(sum(sizes.values()) + records + beside_bytes, len(sizes))
@@ -112,7 +113,7 @@ def bytes_beside(layout: Layout) -> Counter[int]:
 def staged_files(layout: Layout) -> Iterator[StagedName]:
     """The staged writes of every process, by their names."""
     try:
-        fd = os.open(layout.tmp, _OPEN_DIRECTORY)
+        fd = open_below(layout, layout.tmp, _OPEN_DIRECTORY)
     except OSError as error:
         if error.errno in _NO_DIRECTORY:
             return
@@ -130,7 +131,7 @@ def staged_files(layout: Layout) -> Iterator[StagedName]:
 def quarantined_files(layout: Layout) -> Iterator[tuple[QuarantinedName, int]]:
     """The files in quarantine and their bytes, in no order."""
     try:
-        fd = os.open(layout.quarantine, _OPEN_DIRECTORY)
+        fd = open_below(layout, layout.quarantine, _OPEN_DIRECTORY)
     except OSError as error:
         if error.errno in _NO_DIRECTORY:
             return
@@ -150,7 +151,7 @@ def quarantined_files(layout: Layout) -> Iterator[tuple[QuarantinedName, int]]:
         os.close(fd)
 
 
-def _files(path: str, latest_ns: int = ANY_TIME_NS) -> Iterator[tuple[str, os.stat_result]]:
+def _files(layout: Layout, path: str, latest_ns: int = ANY_TIME_NS) -> Iterator[tuple[str, os.stat_result]]:
     """Regular files under entry names in one directory, last used by ``latest_ns``; none if it is no directory.
 
     Any other error is raised: a shard that cannot be read now (EIO, ESTALE, no descriptors left) is not an empty one,
@@ -158,7 +159,7 @@ def _files(path: str, latest_ns: int = ANY_TIME_NS) -> Iterator[tuple[str, os.st
     """
     try:
         refuse_symlink(os.path.dirname(path))
-        fd = os.open(path, _OPEN_DIRECTORY)
+        fd = open_below(layout, path, _OPEN_DIRECTORY)
     except OSError as error:
         if error.errno in _NO_DIRECTORY:
             return

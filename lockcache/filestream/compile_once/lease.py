@@ -139,7 +139,7 @@ def take_lease(layout: Layout, name: str, generation: int, label: str, cost_ns: 
 def holder_of(layout: Layout, name: str, generation: int) -> Holder | None:
     """Who holds the lease, as far as its file says; ``None`` if there is no file or it is being written."""
     try:
-        return _parse(read_small(layout.lease(name, generation), _LARGEST_BYTES))
+        return _parse(read_small(layout, layout.lease(name, generation), _LARGEST_BYTES))
     except OSError:
         return None
 

@@ -146,7 +146,7 @@ def share_file(fd: int) -> None:
     os.fchmod(fd, _SHARED_FILE)
 
 
-def open_below(layout: Layout, path: str, flags: int) -> int:
+def open_below(layout: Layout | None, path: str, flags: int) -> int:
     """Open what is below the root, as :class:`below` reaches it. Its descriptor."""
     with below(layout, path) as (folder_fd, name):
         return os.open(name, flags | os.O_NOFOLLOW, dir_fd=folder_fd)

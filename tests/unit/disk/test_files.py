@@ -97,15 +97,15 @@ def test_short_writes_are_continued(tmp_path, monkeypatch):
 def test_what_is_not_a_json_object_of_ordinary_depth_is_a_value_error(tmp_path, text):
     (tmp_path / "file").write_bytes(text)
     with pytest.raises(ValueError):  # noqa: PT011 - any message
-        read_json(str(tmp_path / "file"), 8192)
+        read_json(None, str(tmp_path / "file"), 8192)
 
 
 def test_a_small_file_is_read_up_to_its_bound_and_never_through_a_symlink_or_from_a_pipe(tmp_path):
     path = tmp_path / "file"
     path.write_bytes(b"x" * 100)
-    assert read_small(str(path), 10) == b"x" * 10
+    assert read_small(None, str(path), 10) == b"x" * 10
     (tmp_path / "link").symlink_to(path)
     with pytest.raises(OSError, match="symbolic"):
-        read_small(str(tmp_path / "link"), 10)
+        read_small(None, str(tmp_path / "link"), 10)
     os.mkfifo(tmp_path / "fifo")
-    assert read_small(str(tmp_path / "fifo"), 10) == b""
+    assert read_small(None, str(tmp_path / "fifo"), 10) == b""
