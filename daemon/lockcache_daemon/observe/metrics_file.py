@@ -1,14 +1,15 @@
 """Writing the metrics to a file again and again, for the node exporter's textfile collector.
 
 Keeps the work apart from that disk: it is done by a thread of its own, and a disk that is full or hangs costs metrics,
-not sweeps. Keeps the file whole: it is replaced by renaming, so a reader sees the one before or the one after.
+not sweeps. Keeps the file whole: it is replaced by renaming, so a reader sees the one before or the one after. Its folder may be one that others write to
+(the collector's): it is opened once, so that the file stays in it whatever they do meanwhile.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
-import tempfile
+import secrets
 import threading
 from collections.abc import Callable
 from typing import Final
@@ -17,6 +18,7 @@ __all__ = ["MetricsFile"]
 
 # As often as Prometheus looks by default.
 _INTERVAL_SECONDS: Final = 15.0
+_STAGE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
 # A daemon that ends waits so long for the last write.
 _PATIENCE_SECONDS: Final = 1.0
 
@@ -50,16 +52,21 @@ class MetricsFile:
         """Replace the file. Raises :class:`OSError`."""
         folder, name = os.path.split(self.path)
         # Not *.prom while it is being written: the collector reads all of those.
-        fd, staged = tempfile.mkstemp(prefix=f".{name}.", suffix=".tmp", dir=folder or ".")
+        staged = f".{name}.{secrets.token_hex(8)}.tmp"
+        folder_fd = os.open(folder or ".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
-            with open(fd, "wb") as file:
-                os.fchmod(fd, 0o644)  # the node exporter is another user
-                file.write(self._render())
-            os.replace(staged, self.path)
-        except BaseException:
-            with contextlib.suppress(OSError):
-                os.unlink(staged)
-            raise
+            fd = os.open(staged, _STAGE, 0o600, dir_fd=folder_fd)
+            try:
+                with open(fd, "wb") as file:
+                    os.fchmod(fd, 0o644)  # the node exporter is another user
+                    file.write(self._render())
+                os.replace(staged, name, src_dir_fd=folder_fd, dst_dir_fd=folder_fd)
+            except BaseException:
+                with contextlib.suppress(OSError):
+                    os.unlink(staged, dir_fd=folder_fd)
+                raise
+        finally:
+            os.close(folder_fd)
 
     def _run(self) -> None:
         while True:

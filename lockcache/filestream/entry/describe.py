@@ -141,7 +141,8 @@ def read_entry(layout: Layout, name: str, keys: KeyRing | None = None) -> Read |
 
 
 def _read_once(layout: Layout, name: str, keys: KeyRing | None) -> Read:
-    with open(open_below(layout, layout.entry(name), _FLAGS | _NOATIME), "rb") as file:
+    fd = open_below(layout, layout.entry(name), _FLAGS | _NOATIME)
+    with open(fd, "rb") as file:
         status = os.fstat(file.fileno())
         if not stat.S_ISREG(status.st_mode):
             raise OSError(errno.EINVAL, "not a regular file", layout.entry(name))
@@ -173,9 +174,13 @@ def _verify(records: list[bytes], name: str, payload: bytes, keys: KeyRing | Non
 def find_names(layout: Layout, prefix: str, at_most: int) -> list[str]:
     """Up to ``at_most`` names that begin with ``prefix``, hex digits, at least two."""
     try:
-        files = os.listdir(layout.entry_shard(int(prefix[:2], 16)))
+        fd = open_below(layout, layout.entry_shard(int(prefix[:2], 16)), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except (FileNotFoundError, NotADirectoryError):
         return []
+    try:
+        files = os.listdir(fd)
+    finally:
+        os.close(fd)
     rest = prefix[2:]
     return sorted(prefix[:2] + file for file in files if file.startswith(rest) and is_entry_file(file))[:at_most]
 
