@@ -1,4 +1,4 @@
-"""The contract "descriptors" of ``make layers``: what is below a root that others may write to is reached by descriptors.
+"""The contract "descriptors" of ``make layers``: what others could swap for a symlink is reached by descriptors.
 
 A path is looked up anew by each call, and whoever may write to a folder on the way may put a symlink there between two
 of them. So in the rooms that work below such a root the contract is broken by
@@ -24,36 +24,11 @@ from importlinter import Contract, ContractCheck, fields, output
 
 from tests.layers.doors import _is_in, _tree
 
-_ACTS = frozenset(
-    [
-        "open",
-        "rename",
-        "replace",
-        "renames",
-        "unlink",
-        "remove",
-        "chmod",
-        "lchmod",
-        "chown",
-        "lchown",
-        "mkdir",
-        "makedirs",
-        "rmdir",
-        "removedirs",
-        "link",
-        "symlink",
-        "truncate",
-        "utime",
-        "setxattr",
-        "removexattr",
-        "listdir",
-        "scandir",
-        "walk",
-        "mkfifo",
-        "mknod",
-        "chdir",
-    ]
-)
+_ACTS = {
+    *("open", "rename", "replace", "renames", "unlink", "remove", "chmod", "lchmod", "chown", "lchown", "mkdir"),
+    *("makedirs", "rmdir", "removedirs", "link", "symlink", "truncate", "utime", "setxattr", "removexattr", "listdir"),
+    *("scandir", "walk", "mkfifo", "mknod", "chdir"),
+}
 _WHOLE_MODULES = ("shutil", "tempfile")
 _TWO_PLACES = frozenset({"rename", "replace"})
 

@@ -1,8 +1,8 @@
 """Writing the metrics to a file again and again, for the node exporter's textfile collector.
 
 Keeps the work apart from that disk: it is done by a thread of its own, and a disk that is full or hangs costs metrics,
-not sweeps. Keeps the file whole: it is replaced by renaming, so a reader sees the one before or the one after. Its folder may be one that others write to
-(the collector's): it is opened once, so that the file stays in it whatever they do meanwhile.
+not sweeps. Keeps the file whole: it is replaced by renaming, so a reader sees the one before or the one after. Its
+folder may be one that others write to: it is opened once, so that the file stays in it whatever they do meanwhile.
 """
 
 from __future__ import annotations
