@@ -1,13 +1,12 @@
 """Reading entries of a directory without using them.
 
 Keeps invariant 1 as any reader does; in a directory that a group shares, where others may put a symlink in a folder's
-place at any time, after a look at the folders on the way to each entry.
+place at any time, through folders that it opens on the way to each entry.
 """
 
 from __future__ import annotations
 
 from lockcache.archive.recency import Unused
-from lockcache.filestream.disk import is_shared
 from lockcache.filestream.entry import GuardedReader, make_reader
 from lockcache.lowlevel import KeyRing, Layout
 
@@ -18,9 +17,8 @@ class Onlooker:
     """Loads entries as a program would, and leaves when they were last used as it is."""
 
     def __init__(self, layout: Layout, keys: KeyRing | None = None) -> None:
-        shared = is_shared(layout.root)
-        self._reader = make_reader(layout, Unused(layout.root), keys, is_shared=shared)
-        self._load = GuardedReader(layout, self._reader).load if shared else self._reader.load
+        self._reader = make_reader(layout, Unused(layout.root), keys)
+        self._load = GuardedReader(layout, self._reader).load if layout.is_shared else self._reader.load
 
     @property
     def damaged(self) -> int:

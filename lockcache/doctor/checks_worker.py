@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any, Final
 
 from lockcache.doctor import cache_state, cache_trial, disk_room, files, mounts, sharing
 from lockcache.doctor.checks_process import ChildDiedError, ChildHungError, serve
 from lockcache.doctor.findings import UNTESTED, UNUSABLE, Finding, Subject
-from lockcache.doctor.probe_dir import kind_of, make_probe, not_writable, remove_probe, writable
+from lockcache.doctor.probe_dir import held, kind_of, make_probe, not_writable, remove_probe, writable
 
 __all__ = ["LOOKING", "TRYING", "main"]
 
@@ -39,7 +39,7 @@ TRYING: Final[dict[str, Callable[[Subject], list[Finding]]]] = {
     "a real cache": cache_trial.storing,
 }
 
-_made: set[str] = set()
+_made: dict[str, Subject] = {}
 
 
 def main() -> None:
@@ -48,14 +48,14 @@ def main() -> None:
     try:
         serve(_answer)
     finally:
-        for probe in list(_made):
-            _clean(Subject("", probe=probe))
+        for subject in list(_made.values()):
+            _clean(subject)
 
 
 def _answer(request: dict[str, Any]) -> dict[str, Any]:
     check, subject = request["check"], Subject(*request["subject"])
     if subject.probe:
-        _made.add(subject.probe)  # by a worker before us, who was given up
+        _made[subject.probe] = subject  # by a worker before us, who was given up
     try:
         if check == "directory":
             subject = subject._replace(kind=kind_of(subject.root))
@@ -65,7 +65,7 @@ def _answer(request: dict[str, Any]) -> dict[str, Any]:
         elif check == "clean":
             findings = _clean(subject)
         else:
-            findings = {**LOOKING, **TRYING}[check](subject)
+            findings = _try(check, subject) if check in TRYING else LOOKING[check](subject)
     except OSError as error:
         findings = [_failed(check, subject, error)]
     except (ChildDiedError, ChildHungError):
@@ -85,8 +85,15 @@ def _write(subject: Subject) -> tuple[Subject, list[Finding]]:
         probe = make_probe(subject)
     except OSError as error:
         return subject, not_writable(subject, error)
-    _made.add(probe)
-    return subject._replace(probe=probe), writable(subject, probe)
+    subject = subject._replace(probe=probe)
+    _made[probe] = subject
+    return subject, writable(subject, probe)
+
+
+def _try(check: str, subject: Subject) -> list[Finding]:
+    with held(subject) as tried:
+        # Nobody can do anything with the path by which it was reached.
+        return [replace(each, found=each.found.replace(tried.probe, subject.probe)) for each in TRYING[check](tried)]
 
 
 def _clean(subject: Subject) -> list[Finding]:
@@ -94,7 +101,7 @@ def _clean(subject: Subject) -> list[Finding]:
         remove_probe(subject)
     except OSError as error:
         return [Finding("cleaning up", UNTESTED, f"{subject.probe} is left: {error}", advice=f"rm -r {subject.probe}")]
-    _made.discard(subject.probe)
+    _made.pop(subject.probe, None)
     return []
 
 

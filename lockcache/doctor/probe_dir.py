@@ -3,18 +3,25 @@
 Keeps the promise that an examination changes nothing: in a cache it works below ``lockcache/``, where no entry is
 looked for; elsewhere beside what is there, so that a directory of other things does not become a cache. Its name is
 chosen by whoever examines, so that it is found and removed whoever of the processes was killed, and when.
+
+Keeps who examines a directory that others may write to from being led out of it: made, used and removed by descriptors,
+so that a symlink in its place, or in that of ``lockcache/``, leads nowhere.
 """
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import os
 import shutil
 import stat
+from collections.abc import Iterator
 
 from lockcache.doctor.findings import DEGRADED, GOOD, UNUSABLE, Finding, Subject
+from lockcache.filestream.disk import open_folder
 from lockcache.lowlevel import Layout, is_cache
 
-__all__ = ["PREFIX", "kind_of", "make_probe", "not_writable", "remove_probe", "writable"]
+__all__ = ["PREFIX", "held", "kind_of", "make_probe", "not_writable", "remove_probe", "writable"]
 
 #: How the directory's name begins, wherever it is.
 PREFIX = ".lockcache-doctor-"
@@ -35,15 +42,45 @@ def kind_of(root: str) -> str:
 def make_probe(subject: Subject) -> str:
     """Make the directory; its path. Raises :class:`OSError` where nothing can be written."""
     path = _path(subject)
-    os.mkdir(path, 0o700)
+    with _parent_of(subject, path) as (parent_fd, name):
+        os.mkdir(name, 0o700, dir_fd=parent_fd)
     return path
+
+
+@contextlib.contextmanager
+def held(subject: Subject) -> Iterator[Subject]:
+    """The subject with its probe as an open folder, where others might swap it. Raises :class:`OSError`.
+
+    Also the second process reaches it by that path, which is the descriptor of this one in ``/proc``.
+    """
+    if not os.stat(subject.place).st_mode & (stat.S_IWGRP | stat.S_IWOTH) or not os.path.isdir("/proc/self/fd"):
+        yield subject
+        return
+    with _parent_of(subject, subject.probe) as (parent_fd, name):
+        probe_fd = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW, dir_fd=parent_fd)
+    try:
+        if os.fstat(probe_fd).st_uid != os.geteuid():
+            raise PermissionError(errno.EPERM, "somebody else's folder is in its place", subject.probe)
+        yield subject._replace(probe=f"/proc/{os.getpid()}/fd/{probe_fd}")
+    finally:
+        os.close(probe_fd)
 
 
 def remove_probe(subject: Subject) -> None:
     """Remove it, if it is there. Raises :class:`OSError` if that fails."""
     path = subject.probe or _path(subject)
-    if os.path.lexists(path):
-        shutil.rmtree(path)
+    with contextlib.suppress(FileNotFoundError), _parent_of(subject, path) as (parent_fd, name):
+        # Itself it follows no symlink, however things are swapped; before Python 3.11 it takes no descriptor.
+        shutil.rmtree(f"/proc/self/fd/{parent_fd}/{name}" if os.path.isdir("/proc/self/fd") else path)
+
+
+@contextlib.contextmanager
+def _parent_of(subject: Subject, path: str) -> Iterator[tuple[int, str]]:
+    """The folder in which the probe is to be, open, and its name in that."""
+    parent, name = os.path.split(path)
+    is_own = parent == Layout(subject.root).own
+    with open_folder(*(subject.root, "lockcache") if is_own else (parent,)) as parent_fd:
+        yield parent_fd, name
 
 
 def _path(subject: Subject) -> str:

@@ -140,7 +140,6 @@ class FileStreamProgramCache(ProgramCacheResource):
             self._directory.recency,
             keys,
             verified_only=verified_only,
-            is_shared=is_shared,
             # A miss has more to do there than to be counted, and folders are looked at before anything in them.
             asks_first=not compile_once and not is_shared and _is_asked_as_who_opens(),
         )

@@ -27,7 +27,7 @@ def keeper_of(layout: Layout) -> str | None:
 def read_status(layout: Layout) -> dict[str, Any]:
     """What ``daemon.json`` says; empty if there is none, ``{"unreadable": True}`` if it is not understood."""
     try:
-        return read_json(layout.daemon_status, _LARGEST_STATUS_BYTES)
+        return read_json(layout, layout.daemon_status, _LARGEST_STATUS_BYTES)
     except OSError:
         return {}
     except ValueError:
@@ -45,7 +45,7 @@ def _read_who(layout: Layout) -> str | None:
 
 
 def _is_locked(layout: Layout) -> bool:
-    lock = ProcessLock(layout.daemon_lock, 0.0)
+    lock = ProcessLock(layout.daemon_lock, 0.0, layout=layout)
     try:
         if not lock.try_acquire():
             return True

@@ -45,12 +45,13 @@ from lockcache.filestream.disk import (
     is_shared,
     make_folder,
     make_shared_root,
+    open_below,
     probe_space,
-    refuse_symlink,
     replace_file,
     resolve_sharing,
     space_of,
     stated_space,
+    unlink_below,
 )
 from lockcache.filestream.policy import PolicyFile
 from lockcache.fork import after_fork_in_child
@@ -89,8 +90,8 @@ class CacheDirectory:
         Raises :class:`UnsafeCacheDirError`, :class:`FormatError`, :class:`PolicyError`, or the plain :class:`OSError`
         of a path that cannot be made or is no directory. A directory that can be read and not written opens.
         """
-        self.layout = Layout(root)
         self._sharing = resolve_sharing(group)
+        self.layout = Layout(root, is_shared=self._sharing.is_shared)
         #: Whether a group shares it, so that files must be made for all of its members.
         self.is_shared = self._sharing.is_shared
         self.policy = PolicyFile(self.layout, is_shared=self.is_shared)
@@ -98,8 +99,8 @@ class CacheDirectory:
         #: The shard locks, by shard number.
         self.locks = ShardLocks(self.layout, lock_timeout_seconds, is_shared=self.is_shared)
         #: Of the head of the queue for room.
-        self.room_lock = ProcessLock(self.layout.room_lock, lock_timeout_seconds)
-        self._init_lock = ProcessLock(self.layout.init_lock, lock_timeout_seconds)
+        self.room_lock = ProcessLock(self.layout.room_lock, lock_timeout_seconds, layout=self.layout)
+        self._init_lock = ProcessLock(self.layout.init_lock, lock_timeout_seconds, layout=self.layout)
         self._between_shards = between_shards
         self._attaching = threading.Lock()
         self._usage: UsagePage | None = None
@@ -175,7 +176,7 @@ class CacheDirectory:
         missing = check_folders(self.layout, self._sharing)
         try:
             for path in missing:
-                make_folder(path)
+                make_folder(self.layout, path)
         except OSError as error:
             if error.errno not in _NOT_WRITABLE:
                 raise
@@ -185,7 +186,7 @@ class CacheDirectory:
         root, *below = self.layout.directories()
         _make_root(root, self._sharing)
         for path in below:
-            make_folder(path)
+            make_folder(self.layout, path)
 
     def _attach(self, seen: UsagePage | None) -> UsagePage:
         with self._attaching:
@@ -199,13 +200,11 @@ class CacheDirectory:
 
     def _open_page(self) -> UsagePage | None:
         try:
-            if self.is_shared:
-                refuse_symlink(self.layout.own)
             space = stated_space(self.layout)
             if space is None:
                 return None  # of format 1, which counted otherwise
             self.layout.space = space
-            page = UsagePage(os.open(self.layout.usage, _OPEN_PAGE))
+            page = UsagePage(open_below(self.layout, self.layout.usage, _OPEN_PAGE))
         except FileNotFoundError:
             return None
         return page if page.is_at(self.layout.usage) and page.is_ours_alone() else None
@@ -239,7 +238,7 @@ class CacheDirectory:
             if page is not None:
                 return page
             with contextlib.suppress(FileNotFoundError):
-                os.unlink(self.layout.usage)
+                unlink_below(self.layout, self.layout.usage)
             self.layout.space = probe_space(self.layout.root)
             replace_file(self.layout, self.layout.format, encode_format(self.layout.space))
             slots = [self._measure(shard) for shard in range(SHARDS)]

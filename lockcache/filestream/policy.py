@@ -115,7 +115,7 @@ class PolicyFile:
         if not self._raw and not os.access(self._path, os.F_OK, effective_ids=True):
             return b""
         try:
-            return read_small(self._path, _LARGEST_BYTES)
+            return read_small(self._layout, self._path, _LARGEST_BYTES)
         except FileNotFoundError:
             return b""
 

@@ -44,7 +44,7 @@ _LEFT_SECONDS: Final = 60.0
 
 def guest_layout(root: str) -> Layout:
     """The paths of ours in a directory that is pyptx's: all of them below ``lockcache/``."""
-    layout = Layout(root)
+    layout = Layout(root, is_shared=False)  # one that is shared is refused
     layout.tmp = os.path.join(layout.own, "staged")
     return layout
 
@@ -60,7 +60,9 @@ class PyptxFiles:
         self.root = root
         self.layout = layout = guest_layout(root)
         self._recency = ReadRecency(root)
-        self._locks = {digit: ProcessLock(f"{layout.locks}/{digit}", lock_timeout_seconds) for digit in _DIGITS}
+        self._locks = {
+            digit: ProcessLock(f"{layout.locks}/{digit}", lock_timeout_seconds, layout=layout) for digit in _DIGITS
+        }
         self._make_root()
         check_directory(layout, False)
 
@@ -153,8 +155,8 @@ class PyptxFiles:
         """Make what is missing of the directories, as the first write does. Raises :class:`OSError`."""
         if not os.path.isdir(self.layout.tmp):
             self._make_root()
-            make_folder(self.layout.own)
-            make_folder(self.layout.tmp)
+            make_folder(self.layout, self.layout.own)
+            make_folder(self.layout, self.layout.tmp)
 
     def close(self) -> None:
         """Close the locks. The next use opens them again."""

@@ -1,13 +1,38 @@
-"""What tests of signing may ask for: a file of keys, and caches that sign."""
+"""What these tests may ask for: a directory that a group shares, a file of keys, and caches that sign."""
 
 from __future__ import annotations
 
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from lockcache import FileStreamProgramCache
 from tests.access.keys import OLD, write_keys
+from tests.access.members import ALICE, GROUP
+
+
+@pytest.fixture
+def home() -> Iterator[Path]:
+    """A folder of Alice's that others may pass through. Not pytest's, which is root's alone, whoever makes it else."""
+    path = Path(tempfile.mkdtemp(prefix="lockcache-test-"))
+    os.chown(path, ALICE, ALICE)
+    path.chmod(0o711)
+    yield path
+    shutil.rmtree(path)
+
+
+@pytest.fixture
+def shared(home: Path) -> Path:
+    """A directory as an administrator makes it for a group: ``install -d -m 2770 -g GROUP``."""
+    path = home / "shared"
+    path.mkdir()
+    os.chown(path, ALICE, GROUP)
+    path.chmod(0o2770)
+    return path
 
 
 @pytest.fixture

@@ -14,12 +14,14 @@ import signal
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import lockcache
 import lockcache_daemon
+from lockcache import FileStreamProgramCache
 
-__all__ = ["ALICE", "BOB", "GROUP", "MALLORY", "run_as", "run_meanwhile_as", "start_as"]
+__all__ = ["ALICE", "BOB", "GROUP", "MALLORY", "as_member", "run_as", "run_meanwhile_as", "start_as"]
 
 _T = TypeVar("_T")
 
@@ -47,6 +49,16 @@ def become(uid: int) -> None:
     os.setgroups([GROUP] if uid in (ALICE, BOB) else [])
     os.setgid(uid)
     os.setuid(uid)
+
+
+def as_member(path: Path, use: Callable[[FileStreamProgramCache], _T], **arguments: Any) -> Callable[[], _T]:
+    """What a member does with the cache at ``path``, for :func:`run_as`."""
+
+    def work() -> _T:
+        with FileStreamProgramCache(path, group=True, **arguments) as cache:
+            return use(cache)
+
+    return work
 
 
 def run_as(uid: int, work: Callable[[], _T], *, umask: int = 0o077) -> _T:

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import stat
 import subprocess
-import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -18,39 +15,11 @@ from lockcache.filestream.directory import CacheDirectory
 from lockcache.filestream.disk.layout import Layout
 from lockcache.filestream.entry.staging import StagedEntry
 from lockcache.lowlevel import read_status
-from tests.access.members import ALICE, BOB, GROUP, MALLORY, run_as, run_meanwhile_as, start_as
+from tests.access.members import ALICE, BOB, GROUP, MALLORY, as_member, run_as, run_meanwhile_as, start_as
 from tests.daemon.running import until
 from tests.unit.material import entry_path, on_disk, set_last_use
 
 pytestmark = pytest.mark.root
-
-
-@pytest.fixture
-def home() -> Iterator[Path]:
-    """A folder of Alice's that others may pass through. Not pytest's, which is root's alone, whoever makes it else."""
-    path = Path(tempfile.mkdtemp(prefix="lockcache-test-"))
-    os.chown(path, ALICE, ALICE)
-    path.chmod(0o711)
-    yield path
-    shutil.rmtree(path)
-
-
-@pytest.fixture
-def shared(home: Path) -> Path:
-    """A directory as an administrator makes it for a group: ``install -d -m 2770 -g GROUP``."""
-    path = home / "shared"
-    path.mkdir()
-    os.chown(path, ALICE, GROUP)
-    path.chmod(0o2770)
-    return path
-
-
-def as_member(path: Path, use, **arguments):
-    def work():
-        with FileStreamProgramCache(path, group=True, **arguments) as cache:
-            return use(cache)
-
-    return work
 
 
 def store(key, value):

@@ -234,7 +234,7 @@ def test_a_dropped_write_removes_the_older_value_though_the_disk_denied_for_once
     cache = FileStreamProgramCache(cache_path)
     access = os.access
 
-    def fail(*_: object) -> None:
+    def fail(*_: object, **__: object) -> None:
         raise OSError(errno.EIO, os.strerror(errno.EIO))
 
     with monkeypatch.context() as broken:

@@ -21,7 +21,7 @@ from dataclasses import asdict
 from datetime import datetime, timezone
 from typing import Any, Final
 
-from lockcache.filestream.disk import ProcessLock, open_folder, refuse_symlink, replace_file
+from lockcache.filestream.disk import ProcessLock, refuse_symlink, replace_file, unlink_below
 from lockcache.lowlevel import Layout, Policy, Slot, read_status
 from lockcache_daemon.errors import AlreadyServedError
 from lockcache_daemon.keeper.standby import read_standbys
@@ -39,7 +39,7 @@ class Instance:
 
     def __init__(self, layout: Layout) -> None:
         self.layout = layout
-        self._lock = ProcessLock(layout.daemon_lock, 0.0)
+        self._lock = ProcessLock(layout.daemon_lock, 0.0, layout=layout)
         self._since = datetime.now(timezone.utc).isoformat(timespec="seconds")
 
     def acquire(self) -> None:
@@ -61,9 +61,7 @@ class Instance:
         """Let go of the directory, and of the status unless it may be somebody else's by now. Raises nothing."""
         with contextlib.suppress(OSError):  # a directory that is gone or stale keeps no lock
             if not self._lock.is_lost():
-                folder, name = os.path.split(os.path.relpath(self.layout.daemon_status, self.layout.root))
-                with open_folder(self.layout.root, folder) as folder_fd:
-                    os.unlink(name, dir_fd=folder_fd)
+                unlink_below(self.layout, self.layout.daemon_status)
         with contextlib.suppress(OSError):
             self._lock.release()
         self._lock.close()

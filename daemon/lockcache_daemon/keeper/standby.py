@@ -68,7 +68,7 @@ class Standby:
 
     def __init__(self, layout: Layout) -> None:
         self._layout = layout
-        self._lock = ProcessLock(layout.daemon_lock, 0.0)
+        self._lock = ProcessLock(layout.daemon_lock, 0.0, layout=layout)
         owner = myself()
         self._name = f"{owner.host}.{owner.pid}.{owner.start_ticks}"
         self._since = datetime.now(timezone.utc).isoformat(timespec="seconds")
@@ -100,7 +100,7 @@ class Standby:
         if time.monotonic() < self._due:
             return
         body = {"pid": os.getpid(), "host": socket.gethostname(), "since": self._since}
-        make_folder(_path(self._layout))
+        make_folder(self._layout, _path(self._layout))
         with _opened(self._layout) as folder_fd:
             _write(folder_fd, self._name, json.dumps(body).encode() + b"\n")
         self._due = time.monotonic() + _SIGN_OF_LIFE_SECONDS

@@ -210,7 +210,7 @@ class Scrub:
 def _load(layout: Layout) -> str:
     """Where the last one was; the beginning if that cannot be told."""
     try:
-        behind = read_json(layout.scrub, _LARGEST_POSITION_BYTES)["behind"]
+        behind = read_json(layout, layout.scrub, _LARGEST_POSITION_BYTES)["behind"]
     except (OSError, ValueError, KeyError):
         return ""
     return behind if isinstance(behind, str) and _is_name(behind) else ""

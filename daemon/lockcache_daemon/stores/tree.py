@@ -54,8 +54,8 @@ class TreeFiles:
 
     def prepare(self) -> None:
         """Make what is missing of our own directories."""
-        make_folder(self.layout.own)
-        make_folder(self.layout.tmp)
+        make_folder(self.layout, self.layout.own)
+        make_folder(self.layout, self.layout.tmp)
         leave_name(self.layout, "files")
 
     def refuse_unless_cache(self, between: Callable[[], object]) -> None:

@@ -78,7 +78,7 @@ class TritonFiles:
     def prepare(self) -> None:
         """Make what is missing of our own directories, and find what a dead daemon had condemned."""
         for path in (self.layout.own, self.layout.tmp, self._condemned):
-            make_folder(path)
+            make_folder(self.layout, path)
         leave_name(self.layout, "triton")
         for name in os.listdir(self._condemned):
             if is_key(name):

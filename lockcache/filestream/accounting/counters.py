@@ -29,7 +29,7 @@ from typing import Final, NamedTuple
 
 from filelock import lock_descriptor
 
-from lockcache.filestream.disk import Layout, open_or_create, refuse_symlink
+from lockcache.filestream.disk import Layout, open_below, open_or_create, refuse_symlink, unlink_below
 from lockcache.fork import after_fork_in_child
 
 __all__ = ["Counters", "CountersReport", "read_counters", "report_at_end"]
@@ -81,7 +81,7 @@ _NOTHING: Final = Counters()
 def read_counters(layout: Layout) -> Counters:
     """What the page says: zeros if nobody reported yet, or it cannot be read or understood."""
     try:
-        fd = os.open(layout.counters, _READ)
+        fd = open_below(layout, layout.counters, _READ)
     except OSError:
         return _NOTHING
     try:
@@ -122,7 +122,7 @@ class CountersReport:
             now = self._counts()
             self._due_ns = time.time_ns() + _INTERVAL_NS
             if now != self._reported:
-                if _add(self._layout.counters, _difference(now, self._reported), patience_seconds):
+                if _add(self._layout, _difference(now, self._reported), patience_seconds):
                     self._reported = now
                 else:
                     self.failures += 1
@@ -185,10 +185,11 @@ def _arm(*_: object) -> None:
     sys.modules["multiprocessing.util"].Finalize(None, _report_all, exitpriority=-1000)
 
 
-def _add(path: str, delta: Counters, patience_seconds: float) -> bool:
+def _add(layout: Layout, delta: Counters, patience_seconds: float) -> bool:
     """Add ``delta`` to the page, which is made if it is missing (its directory is not). Whether that was done."""
-    refuse_symlink(os.path.dirname(path))
-    fd = open_or_create(path, _WRITE)
+    path = layout.counters
+    refuse_symlink(layout.own)
+    fd = open_or_create(layout, path, _WRITE)
     try:
         if not stat.S_ISREG(os.fstat(fd).st_mode) or not _lock(fd, patience_seconds):
             return False
@@ -200,7 +201,7 @@ def _add(path: str, delta: Counters, patience_seconds: float) -> bool:
         if held is None or status.st_nlink != 1:
             # Damaged, or a second name of somebody else's file, which must not be written into.
             if not _is_newer(blob):
-                os.unlink(path)
+                unlink_below(layout, path)
             return False
         os.pwrite(fd, _encode(held, delta), 0)
         return True

@@ -22,6 +22,7 @@ from lockcache.filestream.disk import (
     StagedName,
     is_entry_file,
     last_use_ns,
+    open_below,
     parse_quarantined_name,
     parse_staged_name,
     refuse_symlink,
@@ -77,9 +78,9 @@ def scan_shard(
     ``between`` is called after every thousand files, and may raise to give up: a shard may be of any size.
     """
     of_file = space_of(layout).of_file
-    records = dict(_files(layout.record_shard(shard), between=between))
+    records = dict(_files(layout, layout.record_shard(shard), between=between))
     prefix = f"{shard:02x}"
-    for file, status in _files(layout.entry_shard(shard), latest_ns, between):
+    for file, status in _files(layout, layout.entry_shard(shard), latest_ns, between):
         size, stored = of_file(status), status.st_size
         if records and file in records:
             size += of_file(records[file])
@@ -91,7 +92,7 @@ def count_shard(layout: Layout, shard: int) -> int:
     """Number of entries in one shard, without looking at each (their type is known from the directory)."""
     try:
         refuse_symlink(layout.entries)
-        fd = os.open(layout.entry_shard(shard), _OPEN_DIRECTORY)
+        fd = open_below(layout, layout.entry_shard(shard), _OPEN_DIRECTORY)
     except OSError as error:
         if error.errno in _NO_DIRECTORY:
             return 0
@@ -105,7 +106,7 @@ def count_shard(layout: Layout, shard: int) -> int:
 
 def scan_records(layout: Layout, shard: int, between: Callable[[], object] = _nothing) -> list[str]:
     """Names of the entries that have a record file in this shard. ``between``: as for :func:`scan_shard`."""
-    return [f"{shard:02x}{file}" for file, _ in _files(layout.record_shard(shard), between=between)]
+    return [f"{shard:02x}{file}" for file, _ in _files(layout, layout.record_shard(shard), between=between)]
 
 
 def measure_shard(
@@ -127,11 +128,11 @@ def measure_shard_twice(
     of_file = space_of(layout).of_file
     taken = stored = 0
     names = set()
-    for file, status in _files(layout.entry_shard(shard), between=between):
+    for file, status in _files(layout, layout.entry_shard(shard), between=between):
         names.add(file)
         taken += of_file(status)
         stored += status.st_size
-    for file, status in _files(layout.record_shard(shard), between=between):
+    for file, status in _files(layout, layout.record_shard(shard), between=between):
         if file in names:
             taken += of_file(status)
             stored += status.st_size
@@ -172,7 +173,7 @@ def bytes_beside(layout: Layout, shard: int | None = None) -> Counter[int]:
 def staged_files(layout: Layout, shard: int | None = None) -> Iterator[StagedName]:
     """The staged writes of every process, by their names; with ``shard``, those to that one."""
     try:
-        fd = os.open(layout.tmp, _OPEN_DIRECTORY)
+        fd = open_below(layout, layout.tmp, _OPEN_DIRECTORY)
     except OSError as error:
         if error.errno in _NO_DIRECTORY:
             return
@@ -192,7 +193,7 @@ def staged_files(layout: Layout, shard: int | None = None) -> Iterator[StagedNam
 def quarantined_files(layout: Layout, shard: int | None = None) -> Iterator[tuple[QuarantinedName, int]]:
     """The files in quarantine and what they count for, in no order; with ``shard``, those from that one."""
     try:
-        fd = os.open(layout.quarantine, _OPEN_DIRECTORY)
+        fd = open_below(layout, layout.quarantine, _OPEN_DIRECTORY)
     except OSError as error:
         if error.errno in _NO_DIRECTORY:
             return
@@ -214,7 +215,7 @@ def quarantined_files(layout: Layout, shard: int | None = None) -> Iterator[tupl
 
 
 def _files(
-    path: str, latest_ns: int = ANY_TIME_NS, between: Callable[[], object] = _nothing
+    layout: Layout, path: str, latest_ns: int = ANY_TIME_NS, between: Callable[[], object] = _nothing
 ) -> Iterator[tuple[str, os.stat_result]]:
     """Regular files under entry names in one directory, last used by ``latest_ns``; none if it is no directory.
 
@@ -223,7 +224,7 @@ def _files(
     """
     try:
         refuse_symlink(os.path.dirname(path))
-        fd = os.open(path, _OPEN_DIRECTORY)
+        fd = open_below(layout, path, _OPEN_DIRECTORY)
     except OSError as error:
         if error.errno in _NO_DIRECTORY:
             return

@@ -12,7 +12,7 @@ import stat
 import struct
 from typing import Final
 
-from lockcache.filestream.disk import Layout, open_or_create, refuse_symlink
+from lockcache.filestream.disk import Layout, open_below, open_or_create, refuse_symlink, unlink_below
 
 __all__ = ["CostTable"]
 
@@ -25,9 +25,10 @@ _FLAGS: Final = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 class CostTable:
     """The last known compile costs of a directory."""
 
-    __slots__ = ("_path",)
+    __slots__ = ("_layout", "_path")
 
     def __init__(self, layout: Layout) -> None:
+        self._layout = layout
         self._path = layout.costs
 
     def cost_ns(self, name: str) -> int:
@@ -35,7 +36,7 @@ class CostTable:
         offset, tag = _place(name)
         try:
             refuse_symlink(os.path.dirname(self._path))
-            fd = os.open(self._path, _FLAGS)
+            fd = open_below(self._layout, self._path, _FLAGS)
         except OSError:
             return 0
         try:
@@ -53,14 +54,14 @@ class CostTable:
         offset, tag = _place(name)
         try:
             refuse_symlink(os.path.dirname(self._path))
-            fd = open_or_create(self._path, _FLAGS)
+            fd = open_or_create(self._layout, self._path, _FLAGS)
         except OSError:
             return
         try:
             if _is_ours_alone(fd):
                 os.pwrite(fd, _SLOT.pack(tag, cost_ns), offset)
             else:
-                os.unlink(self._path)  # only this name of it, and the next cost finds a new file
+                unlink_below(self._layout, self._path)  # only this name of it, and the next cost finds a new file
         except OSError:
             return
         finally:

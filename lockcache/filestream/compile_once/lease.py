@@ -27,6 +27,7 @@ from lockcache.filestream.disk import (
     parse_json,
     read_small,
     refuse_symlink,
+    unlink_below,
     write_all,
 )
 from lockcache.fork import after_fork_in_child
@@ -59,10 +60,11 @@ class Holder(NamedTuple):
 class Lease:
     """A lease that this process holds. ``release`` it; dying does the same."""
 
-    __slots__ = ("__weakref__", "_fd", "_holder", "_path", "previous")
+    __slots__ = ("__weakref__", "_fd", "_holder", "_layout", "_path", "previous")
 
-    def __init__(self, fd: int, path: str) -> None:
+    def __init__(self, fd: int, layout: Layout, path: str) -> None:
         self._fd = fd
+        self._layout = layout
         self._path = path
         self._holder: Holder | None = None
         #: Who left the lease file behind without unlinking it: a holder that died, or whose write was dropped.
@@ -78,7 +80,7 @@ class Lease:
             return None
         if os.fstat(self._fd).st_nlink != 1:
             # A file that has another name is somebody's: it is not ours to write to, only its name here to take away.
-            os.unlink(self._path)
+            unlink_below(self._layout, self._path)
             return None
         self.previous = _parse(os.pread(self._fd, _LARGEST_BYTES, 0))
         me = myself()
@@ -98,7 +100,7 @@ class Lease:
             if dropped_ns:
                 _write(fd, self._holder._replace(dropped_ns=dropped_ns))
             elif _is_named(fd, self._path):
-                os.unlink(self._path)
+                unlink_below(self._layout, self._path)
         except OSError:
             # The directory is gone or full: closing frees the lock all the same, and a left file is reaped.
             return
@@ -122,7 +124,7 @@ def take_lease(layout: Layout, name: str, generation: int, label: str, cost_ns: 
     """
     path = layout.lease(name, generation)
     for _ in range(_ATTEMPTS):
-        lease = Lease(_open(layout, path), path)
+        lease = Lease(_open(layout, path), layout, path)
         taken: bool | None = False
         try:
             taken = lease.take(label, cost_ns)
@@ -137,7 +139,7 @@ def take_lease(layout: Layout, name: str, generation: int, label: str, cost_ns: 
 def holder_of(layout: Layout, name: str, generation: int) -> Holder | None:
     """Who holds the lease, as far as its file says; ``None`` if there is no file or it is being written."""
     try:
-        return _parse(read_small(layout.lease(name, generation), _LARGEST_BYTES))
+        return _parse(read_small(layout, layout.lease(name, generation), _LARGEST_BYTES))
     except OSError:
         return None
 
@@ -168,10 +170,10 @@ def _open(layout: Layout, path: str) -> int:
     refuse_symlink(layout.own)
     refuse_symlink(layout.leases)
     try:
-        return open_or_create(path, _FLAGS)
+        return open_or_create(layout, path, _FLAGS)
     except FileNotFoundError:
-        make_folder(layout.leases)
-        return open_or_create(path, _FLAGS)
+        make_folder(layout, layout.leases)
+        return open_or_create(layout, path, _FLAGS)
 
 
 def _is_named(fd: int, path: str) -> bool:

@@ -29,7 +29,7 @@ from typing import Final
 from lockcache.errors import ReentrantComputeError
 from lockcache.filestream.compile_once.costs import CostTable
 from lockcache.filestream.compile_once.lease import Holder, Lease, holder_of, take_lease
-from lockcache.filestream.disk import Layout, myself
+from lockcache.filestream.disk import Layout, myself, open_below
 from lockcache.filestream.entry import Loader
 from lockcache.fork import after_fork_in_child
 
@@ -126,7 +126,7 @@ class CompileOnce:
         # client ask the server again. Elsewhere it costs 2 us of a poll.
         path = self._layout.entry(name)
         try:
-            os.close(os.open(os.path.dirname(path), _LOOK))
+            os.close(open_below(self._layout, os.path.dirname(path), _LOOK))
         except OSError:
             return None  # no shard, no entry
         return self._reader.load(name) if os.access(path, os.F_OK, effective_ids=True) else None

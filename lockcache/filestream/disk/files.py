@@ -17,7 +17,7 @@ import os
 from collections.abc import Iterator
 from typing import Any, Final
 
-from lockcache.filestream.disk.folders import create_file, refuse_symlink
+from lockcache.filestream.disk.folders import below, create_file, open_below, refuse_symlink
 from lockcache.filestream.disk.layout import Layout, StagedName
 from lockcache.filestream.disk.owners import myself, next_serial
 
@@ -28,18 +28,21 @@ _DISK_FULL: Final = (errno.ENOSPC, errno.EDQUOT)
 _READ: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 
 
-def read_small(path: str, largest_bytes: int) -> bytes:
-    """Returns the first ``largest_bytes`` bytes of a file. Raises :class:`OSError`, also for a symlink."""
-    fd = os.open(path, _READ)
+def read_small(layout: Layout | None, path: str, largest_bytes: int) -> bytes:
+    """Returns the first ``largest_bytes`` bytes of a file. Raises :class:`OSError`, also for a symlink.
+
+    ``layout`` as for :class:`below`.
+    """
+    fd = open_below(layout, path, _READ)
     try:
         return os.read(fd, largest_bytes)
     finally:
         os.close(fd)
 
 
-def read_json(path: str, largest_bytes: int) -> dict[str, Any]:
+def read_json(layout: Layout | None, path: str, largest_bytes: int) -> dict[str, Any]:
     """Returns the JSON object in a file. Raises :class:`OSError`, and :class:`ValueError` as :func:`parse_json`."""
-    return parse_json(read_small(path, largest_bytes))
+    return parse_json(read_small(layout, path, largest_bytes))
 
 
 def parse_json(text: bytes) -> dict[str, Any]:
@@ -62,10 +65,11 @@ def replace_file(layout: Layout, path: str, content: bytes, *, fsync: bool = Tru
     # Named like a staged write that reserves nothing, so that every recount can tell whose it is and whether they live.
     me = myself()
     staged = layout.staged(StagedName(0, 0, me.host, me.pid, me.start_ticks, next_serial()))
-    refuse_symlink(layout.tmp)
-    refuse_symlink(os.path.dirname(path))
-    with naming(path):
-        fd = create_file(staged, os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    if not layout.is_shared:
+        refuse_symlink(layout.tmp)
+        refuse_symlink(os.path.dirname(path))
+    with naming(path), below(layout, staged) as (tmp_fd, staged_name), below(layout, path) as (folder_fd, name):
+        fd = create_file(tmp_fd, staged_name, os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
         try:
             try:
                 write_all(fd, content)
@@ -73,10 +77,10 @@ def replace_file(layout: Layout, path: str, content: bytes, *, fsync: bool = Tru
                     os.fsync(fd)
             finally:
                 os.close(fd)
-            os.rename(staged, path)
+            os.rename(staged_name, name, src_dir_fd=tmp_fd, dst_dir_fd=folder_fd)
         except BaseException:
             with contextlib.suppress(OSError):  # the error that brought us here says more
-                os.unlink(staged)
+                os.unlink(staged_name, dir_fd=tmp_fd)
             raise
 
 

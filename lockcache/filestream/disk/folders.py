@@ -6,30 +6,42 @@ Decides one rule for modes: what is made is as shared as the folder that it is p
 
 Keeps invariant 5 for sharing: nothing stands under its name before it has the mode that the others of the group need,
 so a death in between leaves no lock file or folder that only the dead could use.
+
+Keeps members of a group from leading each other's processes out of their directory: below a root that others may write
+to, whatever is opened, made, renamed, removed or given a mode is reached by descriptors (:class:`below`), from the root
+on, through no symlink, so that a folder that is swapped for one between two calls leads nowhere. Below a private root
+nobody else can plant one, and paths do, for no call more.
 """
 
 from __future__ import annotations
 
 import contextlib
 import errno
-import itertools
 import os
+import secrets
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from types import TracebackType
 from typing import Final
+
+from lockcache.filestream.disk.layout import Layout
 
 __all__ = [
     "PlantedFolderError",
+    "below",
     "create_file",
     "is_shared",
     "make_folder",
     "make_private_folder",
     "make_shared_folder",
+    "open_below",
     "open_folder",
     "open_or_create",
     "refuse_symlink",
+    "rename_below",
     "share_file",
     "share_folder",
+    "unlink_below",
 ]
 
 _PRIVATE_FOLDER: Final = 0o700
@@ -40,7 +52,8 @@ _SHARED_FILE: Final = 0o660
 _OPEN_FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW
 _NAMELESS: Final = os.O_RDWR | os.O_CLOEXEC | getattr(os, "O_TMPFILE", 0)
 
-_serials = itertools.count()
+# What opening a folder says of a symlink or a file in its place.
+_NO_FOLDER: Final = (errno.ENOTDIR, errno.ELOOP)
 
 
 class PlantedFolderError(NotADirectoryError):
@@ -48,6 +61,44 @@ class PlantedFolderError(NotADirectoryError):
 
     def __init__(self, path: str) -> None:
         super().__init__(errno.ENOTDIR, "in the way of a cache directory", path)
+
+    def __reduce__(self) -> tuple[type[PlantedFolderError], tuple[str]]:
+        return type(self), (self.filename,)  # OSError would give back its own three arguments
+
+
+class below:  # noqa: N801 - used as a function
+    """``with below(layout, path) as (folder_fd, name):`` how to name what is below the root in a call of :mod:`os`.
+
+    In a directory that a group shares: its folder, opened from the root on without following a symlink, and its name in
+    that. In a private one ``None`` and the path itself, for no system call. Raises :class:`PlantedFolderError` for a
+    symlink on the way and :class:`FileNotFoundError` for a missing folder; errors of the block name the whole path.
+    """
+
+    __slots__ = ("_folder_fd", "_layout", "_name", "_path")
+
+    def __init__(self, layout: Layout | None, path: str) -> None:
+        """``None``: what is not below any root of ours."""
+        self._layout = layout
+        self._path = path
+        self._name = ""
+        self._folder_fd = -1
+
+    def __enter__(self) -> tuple[int | None, str]:
+        layout = self._layout
+        if layout is None or not layout.is_shared:
+            return None, self._path
+        *folders, self._name = os.path.relpath(self._path, layout.root).split(os.sep)
+        self._folder_fd = _open_inner(layout.root, folders)
+        return self._folder_fd, self._name
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._folder_fd < 0:
+            return
+        os.close(self._folder_fd)
+        if isinstance(error, OSError) and error.filename == self._name:
+            error.filename = self._path
 
 
 def is_shared(folder: str) -> bool:
@@ -65,23 +116,29 @@ def refuse_symlink(path: str) -> None:
         raise PlantedFolderError(path)
 
 
-def make_folder(path: str) -> None:
-    """Make one folder, unless it is there. Its parent must be. What else stands there is refused, also a symlink."""
-    try:
-        if not is_shared(os.path.dirname(path)):
-            os.mkdir(path, _PRIVATE_FOLDER)
-        elif not os.path.lexists(path) or not stat.S_ISDIR(os.lstat(path).st_mode):
-            make_shared_folder(path)
-    except FileExistsError:
-        if not stat.S_ISDIR(os.lstat(path).st_mode):
-            raise PlantedFolderError(path) from None
+def make_folder(layout: Layout | None, path: str) -> None:
+    """Make one folder below the root, unless it is there. Its parent must be. What else stands there is refused."""
+    with below(layout, path) as (parent_fd, name):
+        try:
+            if parent_fd is None:
+                os.mkdir(path, _PRIVATE_FOLDER)
+            elif not _is_folder(parent_fd, name):
+                _make_shared_at(parent_fd, name)
+        except FileExistsError:
+            if not _is_folder(parent_fd, name):
+                raise PlantedFolderError(path) from None
 
 
 def share_folder(path: str, gid: int | None = None) -> None:
-    """Let a group (``None``: the folder's) have a folder of ours. Raises :class:`PermissionError` to a non-member."""
-    if gid is not None and os.stat(path).st_gid != gid:
-        os.chown(path, -1, gid)
-    os.chmod(path, _SHARED_FOLDER)
+    """Let a group (``None``: the folder's) have an empty folder of ours: a root.
+
+    Raises :class:`PermissionError` to a non-member, and for a folder that is somebody else's or is not empty.
+    """
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        _share_new(fd, path, gid)
+    finally:
+        os.close(fd)
 
 
 def share_file(fd: int) -> None:
@@ -89,11 +146,32 @@ def share_file(fd: int) -> None:
     os.fchmod(fd, _SHARED_FILE)
 
 
-def create_file(path: str, flags: int) -> int:
-    """Make a file that is not there, under a name that only we use: staged files. Its descriptor."""
-    fd = os.open(path, flags | os.O_CREAT | os.O_EXCL, _PRIVATE_FILE)
+def open_below(layout: Layout | None, path: str, flags: int) -> int:
+    """Open what is below the root, as :class:`below` reaches it. Its descriptor."""
+    with below(layout, path) as (folder_fd, name):
+        return os.open(name, flags | os.O_NOFOLLOW, dir_fd=folder_fd)
+
+
+def rename_below(layout: Layout, source: str, path: str) -> None:
+    """Rename what is below the root, as :class:`below` reaches it."""
+    with below(layout, source) as (source_fd, old), below(layout, path) as (folder_fd, new):
+        os.rename(old, new, src_dir_fd=source_fd, dst_dir_fd=folder_fd)
+
+
+def unlink_below(layout: Layout, path: str) -> None:
+    """Remove a file below the root, as :class:`below` reaches it."""
+    with below(layout, path) as (folder_fd, name):
+        os.unlink(name, dir_fd=folder_fd)
+
+
+def create_file(folder_fd: int | None, name: str, flags: int) -> int:
+    """Make a file that is not there, under a name that only we use: staged files. Its descriptor.
+
+    Where it is, :class:`below` says; the group has it where that gave a descriptor.
+    """
+    fd = os.open(name, flags | os.O_CREAT | os.O_EXCL, _PRIVATE_FILE, dir_fd=folder_fd)
     try:
-        if is_shared(os.path.dirname(path)):
+        if folder_fd is not None:
             share_file(fd)
     except BaseException:
         os.close(fd)
@@ -101,18 +179,20 @@ def create_file(path: str, flags: int) -> int:
     return fd
 
 
-def open_or_create(path: str, flags: int) -> int:
-    """Open a file that several processes may want at once, making it empty if it is missing: lock files."""
-    # Without O_CREAT first: in folders with the sticky bit the kernel refuses it for files of others.
-    try:
-        return os.open(path, flags)
-    except FileNotFoundError:
-        folder = os.path.dirname(path)
-    if not is_shared(folder):
-        return os.open(path, flags | os.O_CREAT, _PRIVATE_FILE)
-    with contextlib.suppress(FileExistsError):
-        _create_shared(path, folder)
-    return os.open(path, flags)
+def open_or_create(layout: Layout | None, path: str, flags: int) -> int:
+    """Open a file that several processes may want at once, making it empty if it is missing: lock files.
+
+    ``layout`` as for :class:`below`.
+    """
+    with below(layout, path) as (folder_fd, name):
+        # Without O_CREAT first: in folders with the sticky bit the kernel refuses it for files of others.
+        with contextlib.suppress(FileNotFoundError):
+            return os.open(name, flags, dir_fd=folder_fd)
+        if folder_fd is None:
+            return os.open(name, flags | os.O_CREAT, _PRIVATE_FILE)
+        with contextlib.suppress(FileExistsError):
+            _create_shared(folder_fd, name)
+        return os.open(name, flags, dir_fd=folder_fd)
 
 
 @contextlib.contextmanager
@@ -121,12 +201,8 @@ def open_folder(root: str, *names: str) -> Iterator[int]:
 
     For whoever removes files by names that anybody may have chosen. Raises :class:`OSError`.
     """
-    fd = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    fd = _open_inner(root, names)
     try:
-        for name in names:
-            inner = os.open(name, _OPEN_FOLDER, dir_fd=fd)
-            os.close(fd)
-            fd = inner
         yield fd
     finally:
         os.close(fd)
@@ -142,30 +218,89 @@ def make_private_folder(path: str) -> None:
 
 
 def make_shared_folder(path: str, gid: int | None = None) -> None:
-    """Make a folder for a group, as a unit: one that only its maker may write to would be in the others' way.
+    """Make a root for a group. Raises :class:`FileExistsError`, and :class:`PermissionError` to who is no member.
 
-    Also after its maker's death, therefore beside its place first. Raises :class:`FileExistsError`, and
-    :class:`PermissionError` to who is no member of the group.
+    The parents of a root may be reached through symlinks: that is its owner's choice.
     """
-    staged = f"{path}.new-{os.getpid()}-{next(_serials)}"
-    os.mkdir(staged, _PRIVATE_FOLDER)
+    parent, name = os.path.split(path)
+    parent_fd = os.open(parent or ".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        share_folder(staged, gid)
-        os.rename(staged, path)  # onto nothing, or onto an empty folder, which is as good
+        _make_shared_at(parent_fd, name, gid)
+    finally:
+        os.close(parent_fd)
+
+
+def _make_shared_at(parent_fd: int, name: str, gid: int | None = None) -> None:
+    """As a unit, also for who comes after its maker's death: a folder that only the dead could use is in the way.
+
+    Therefore beside its place first, under a name that nobody can foresee and by a descriptor: who may write to the
+    parent may put a symlink to any folder of ours under the name, and would have that given to the group.
+    """
+    staged = f"{name}.new-{secrets.token_hex(8)}"
+    os.mkdir(staged, _PRIVATE_FOLDER, dir_fd=parent_fd)
+    try:
+        fd = os.open(staged, _OPEN_FOLDER, dir_fd=parent_fd)
+        try:
+            _share_new(fd, name, gid)
+        finally:
+            os.close(fd)
+        # Onto nothing, or onto an empty folder, which is as good. Whatever it is by now that is renamed was put there
+        # by who could have put it under the new name too.
+        os.rename(staged, name, src_dir_fd=parent_fd, dst_dir_fd=parent_fd)
     except OSError as error:
-        os.rmdir(staged)
+        with contextlib.suppress(OSError):  # swapped: no folder of ours, and not ours to remove
+            os.rmdir(staged, dir_fd=parent_fd)
         if error.errno in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
-            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), path) from None
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), name) from None
         raise
 
 
-def _create_shared(path: str, folder: str) -> None:
+def _share_new(fd: int, path: str, gid: int | None) -> None:
+    # Somebody else's, or one with something in it, is not what was made for this: it was swapped.
+    if os.fstat(fd).st_uid != os.geteuid() or os.listdir(fd):
+        raise PermissionError(errno.EPERM, "not an empty folder of your own, to share with a group", path)
+    if gid is not None and os.fstat(fd).st_gid != gid:
+        os.fchown(fd, -1, gid)
+    os.fchmod(fd, _SHARED_FOLDER)
+
+
+def _is_folder(parent_fd: int | None, name: str) -> bool:
     try:
-        fd = os.open(folder, _NAMELESS, _SHARED_FILE)
+        return stat.S_ISDIR(os.stat(name, dir_fd=parent_fd, follow_symlinks=False).st_mode)
+    except FileNotFoundError:
+        return False
+
+
+def _open_inner(root: str, names: Sequence[str]) -> int:
+    """A descriptor of the folder that ``names`` lead to, each in the one before. The root itself may be a symlink."""
+    # Nobody but the root's owner decides what is in front of the first name: one call does for both.
+    path = f"{root}/{names[0]}" if names else root
+    fd = -1
+    try:
+        fd = os.open(path, _OPEN_FOLDER if names else _OPEN_FOLDER & ~os.O_NOFOLLOW)
+        for name in names[1:]:
+            path = f"{path}/{name}"
+            inner = os.open(name, _OPEN_FOLDER, dir_fd=fd)
+            os.close(fd)
+            fd = inner
+    except BaseException as error:
+        if fd >= 0:
+            os.close(fd)
+        if isinstance(error, OSError):
+            error.filename = path
+            if error.errno in _NO_FOLDER:
+                raise PlantedFolderError(path) from None
+        raise
+    return fd
+
+
+def _create_shared(folder_fd: int, name: str) -> None:
+    try:
+        fd = os.open(".", _NAMELESS, _SHARED_FILE, dir_fd=folder_fd)
         try:
             share_file(fd)
-            # dir_fd only so that Python calls linkat, which follows the link of /proc to the file without a name.
-            os.link(f"/proc/self/fd/{fd}", path, src_dir_fd=fd, follow_symlinks=True)
+            # With a dir_fd Python calls linkat, which follows the link of /proc to the file without a name.
+            os.link(f"/proc/self/fd/{fd}", name, dst_dir_fd=folder_fd, follow_symlinks=True)
         finally:
             os.close(fd)
     except FileExistsError:
@@ -173,4 +308,4 @@ def _create_shared(path: str, folder: str) -> None:
     except OSError:
         # No files without a name here (NFS), or no /proc. A death between the two calls then leaves a file that the
         # others cannot open, which the error that they get names.
-        os.close(create_file(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW))
+        os.close(create_file(folder_fd, name, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW))

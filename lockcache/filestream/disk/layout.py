@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+import stat
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
@@ -122,6 +123,7 @@ class Layout:
     """The paths of one cache directory, as plain strings: the read path builds one with a single format expression."""
 
     __slots__ = (
+        "_is_shared",
         "costs",
         "counters",
         "daemon_lock",
@@ -143,7 +145,9 @@ class Layout:
         "usage",
     )
 
-    def __init__(self, root: str) -> None:
+    def __init__(self, root: str, *, is_shared: bool | None = None) -> None:
+        """``is_shared``: what its opener knows of :attr:`is_shared`; else the root is asked each time."""
+        self._is_shared = is_shared
         self.root = root
         #: How the directory counts, once that was asked: :func:`.space.space_of`.
         self.space: Space | None = None
@@ -164,6 +168,13 @@ class Layout:
         self.room_lock = os.path.join(self.locks, "room")
         self.daemon_lock = os.path.join(self.own, "daemon.lock")
         self.daemon_status = os.path.join(self.own, "daemon.json")
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether a group may write to the root, and swap any folder below it at any moment."""
+        if self._is_shared is None:
+            return bool(os.stat(self.root).st_mode & stat.S_IWGRP)
+        return self._is_shared
 
     def directories(self) -> tuple[str, ...]:
         """All directories that must exist before a first write, parents first."""

@@ -50,10 +50,12 @@ class ProcessLock:
     any more and opens the new one.
     """
 
-    __slots__ = ("__weakref__", "_fd", "_is_to_close", "_keeps_open", "_threads", "path", "timeout_seconds")
+    __slots__ = ("__weakref__", "_fd", "_is_to_close", "_keeps_open", "_layout", "_threads", "path", "timeout_seconds")
 
-    def __init__(self, path: str, timeout_seconds: float) -> None:
+    def __init__(self, path: str, timeout_seconds: float, *, layout: Layout | None = None) -> None:
+        """``layout``: that of the cache in which the file is, if it is in one."""
         self.path = path
+        self._layout = layout
         self.timeout_seconds = timeout_seconds
         self._fd = -1
         self._keeps_open = True
@@ -164,10 +166,10 @@ class ProcessLock:
 
     def _open(self) -> int:
         try:
-            return open_or_create(self.path, _FLAGS)
+            return open_or_create(self._layout, self.path, _FLAGS)
         except FileNotFoundError:
-            make_folder(os.path.dirname(self.path))
-            return open_or_create(self.path, _FLAGS)
+            make_folder(self._layout, os.path.dirname(self.path))
+            return open_or_create(self._layout, self.path, _FLAGS)
 
     def _close_locked(self) -> None:
         self._is_to_close = False
@@ -202,7 +204,7 @@ class _SharedShardLock(ProcessLock):
     __slots__ = ("_folders", "_record_folders")
 
     def __init__(self, layout: Layout, shard: int, timeout_seconds: float) -> None:
-        super().__init__(layout.lock(shard), timeout_seconds)
+        super().__init__(layout.lock(shard), timeout_seconds, layout=layout)
         self._folders = layout.own, layout.tmp, layout.entries, layout.entry_shard(shard)
         self._record_folders = layout.records, layout.record_shard(shard)
 
@@ -240,7 +242,7 @@ class ShardLocks(dict[int, ProcessLock]):
         lock = (
             _SharedShardLock(layout, shard, self._timeout_seconds)
             if self._is_shared
-            else ProcessLock(layout.lock(shard), self._timeout_seconds)
+            else ProcessLock(layout.lock(shard), self._timeout_seconds, layout=layout)
         )
         # setdefault: of two threads that come here at once, both must get the same lock.
         return self.setdefault(shard, lock)

@@ -19,7 +19,7 @@ from typing import Final, NamedTuple
 
 from lockcache.arguments import coerce_group
 from lockcache.errors import FormatError, UnsafeCacheDirError
-from lockcache.filestream.disk.folders import PlantedFolderError, make_shared_folder, share_folder
+from lockcache.filestream.disk.folders import PlantedFolderError, make_shared_folder, open_below, share_folder
 from lockcache.filestream.disk.layout import FORMAT_VERSION, Layout
 
 __all__ = [
@@ -126,7 +126,7 @@ def _read_format(layout: Layout) -> bytes:
     # Looked at first: opening a device can do things.
     if not stat.S_ISREG(os.lstat(layout.format).st_mode):
         raise FormatError(f"{layout.format} is no plain file; remove it", layout.format)
-    fd = os.open(layout.format, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    fd = open_below(layout, layout.format, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     try:
         return os.read(fd, 64)
     finally:

@@ -74,7 +74,7 @@ def space_of(layout: Layout) -> Space:
 def stated_space(layout: Layout) -> Space | None:
     """Returns what a directory of this format states; ``None`` for one of format 1, or none yet."""
     try:
-        version, *lines = read_small(layout.format, _FORMAT_BYTES).decode("ascii", "replace").splitlines()
+        version, *lines = read_small(layout, layout.format, _FORMAT_BYTES).decode("ascii", "replace").splitlines()
         stated = dict(line.split("=", 1) for line in lines)
         block, inode, shows = (int(stated[name]) for name in Space._fields)
     except (FileNotFoundError, NotADirectoryError, ValueError, KeyError):

@@ -23,7 +23,7 @@ from xxhash import xxh3_128_digest
 from lockcache import metadata
 from lockcache.artifact import HEAD_BYTES as ARTIFACT_BYTES, Artifact, identify
 from lockcache.filestream.accounting import Found
-from lockcache.filestream.disk import Layout, is_entry_file, last_use_ns, space_of
+from lockcache.filestream.disk import Layout, is_entry_file, last_use_ns, open_below, space_of
 from lockcache.filestream.entry.codec import (
     HEAD_BYTES,
     LONG_PAYLOAD,
@@ -145,7 +145,8 @@ def read_entry(layout: Layout, name: str, keys: KeyRing | None = None) -> Read |
 
 
 def _read_once(layout: Layout, name: str, keys: KeyRing | None) -> Read:
-    with open(os.open(layout.entry(name), _FLAGS | _NOATIME), "rb") as file:
+    fd = open_below(layout, layout.entry(name), _FLAGS | _NOATIME)
+    with open(fd, "rb") as file:
         status = os.fstat(file.fileno())
         if not stat.S_ISREG(status.st_mode):
             raise OSError(errno.EINVAL, "not a regular file", layout.entry(name))
@@ -177,9 +178,13 @@ def _verify(records: list[bytes], name: str, payload: bytes, keys: KeyRing | Non
 def find_names(layout: Layout, prefix: str, at_most: int) -> list[str]:
     """Up to ``at_most`` names that begin with ``prefix``, hex digits, at least two."""
     try:
-        files = os.listdir(layout.entry_shard(int(prefix[:2], 16)))
+        fd = open_below(layout, layout.entry_shard(int(prefix[:2], 16)), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except (FileNotFoundError, NotADirectoryError):
         return []
+    try:
+        files = os.listdir(fd)
+    finally:
+        os.close(fd)
     rest = prefix[2:]
     return sorted(prefix[:2] + file for file in files if file.startswith(rest) and is_entry_file(file))[:at_most]
 
@@ -189,7 +194,7 @@ def _describe_once(layout: Layout, found: Found) -> Described:
     known = record.metadata or {}
     kind, arch, compiler = (_short(known.get(name)) for name in ("kind", "arch", "compiler"))
     if kind is None or (compiler is None and kind != "ltoir") or (arch is None and kind != "ltoir"):
-        told = _look_at(layout.entry(found.name))
+        told = _look_at(layout, layout.entry(found.name))
         kind, arch, compiler = kind or told.kind, arch or told.arch, compiler or told.compiler
     return Described(
         found.name,
@@ -211,9 +216,9 @@ def _short(value: object) -> str | None:
     return value if isinstance(value, str) and 0 < len(value) <= _LONGEST_NAME else None
 
 
-def _look_at(path: str) -> Artifact:
+def _look_at(layout: Layout, path: str) -> Artifact:
     try:
-        fd = os.open(path, _FLAGS | _NOATIME)
+        fd = open_below(layout, path, _FLAGS | _NOATIME)
     except OSError:
         return Artifact()
     try:
@@ -292,7 +297,7 @@ def _take_apart(blob: bytes, size_bytes: int) -> Statement:
 
 def _record_file(layout: Layout, name: str) -> bytes:
     try:
-        fd = os.open(layout.record(name), _FLAGS)
+        fd = open_below(layout, layout.record(name), _FLAGS)
     except OSError as error:
         if error.errno not in _NOT_THERE:
             raise

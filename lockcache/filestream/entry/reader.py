@@ -6,10 +6,8 @@ no lock is taken, no directory walked. Keeps invariant 7: whatever a shared file
 A hit is open, fgetxattr, read, utime, close; a miss is one failed open, or one access in
 :meth:`.cache.FileStreamProgramCache.get`.
 
-:class:`GuardedReader` reads directories that a group shares: it follows no symlink below the root where somebody else
-than the root's owner could plant one, for two more calls a read (4 us). Not promised: that nobody swaps a folder
-between the check and the open. Who can do that can plant a file in the folder as well; what is read is verified all the
-same, and a read changes nothing but times.
+:class:`GuardedReader` reads directories that a group shares: it opens the folders on the way to an entry, so that no
+symlink below the root is followed though somebody swaps them meanwhile, for four more calls a read.
 """
 
 from __future__ import annotations
@@ -25,7 +23,7 @@ from typing import Final, Protocol
 
 from xxhash import xxh3_128_digest
 
-from lockcache.filestream.disk import Layout, Recency, refuse_symlink
+from lockcache.filestream.disk import Layout, Recency, below, open_below
 from lockcache.filestream.entry.codec import HEAD_BYTES, ORDINARY, XATTR, is_known, is_understood, is_whole
 from lockcache.filestream.entry.locate import find_records
 from lockcache.fork import after_fork_in_child
@@ -51,7 +49,6 @@ _XATTR: Final = XATTR.encode()
 # Looked up once: a hit is 8 us, and each attribute of a module costs 0.05 of them.
 _open, _close, _read_fd, _getxattr = os.open, os.close, os.read, os.getxattr
 _utime, _time, _xxh3_128 = os.utime, time.time, xxh3_128_digest
-_lstat, _is_link = os.lstat, stat.S_ISLNK
 
 
 _payload_bytes = struct.Struct("<I").unpack_from  # at offset 8 of a record, see :mod:`.codec`
@@ -66,7 +63,6 @@ class EntryReader:
         "_corrupt",
         "_counting",
         "_flags",
-        "_is_shared",
         "_layout",
         "_recency",
         "_shards",
@@ -85,11 +81,9 @@ class EntryReader:
         recency: Recency,
         *,
         verified_only: bool = False,
-        is_shared: bool = False,
         asks_first: bool = False,
     ) -> None:
         self._verified_only = verified_only
-        self._is_shared = is_shared
         self._layout = layout
         self._shards = _Shards(layout.entries)
         self._recency = recency
@@ -114,17 +108,20 @@ class EntryReader:
         """Reads that found what no writer had stored under that name."""
         return self._corrupt
 
-    def load(self, name: str) -> tuple[bytes, bytes] | None:
-        """The entry ``name``: its payload, verified and marked as used, and its record (head and tail, or empty)."""
-        path = self._shards[name[:2]] + name[2:]
+    def load(self, name: str, file: str = "", folder_fd: int | None = None) -> tuple[bytes, bytes] | None:
+        """The entry ``name``: its payload, verified and marked as used, and its record (head and tail, or empty).
+
+        ``file`` in the open folder ``folder_fd`` is where to find it, for who opened its shard.
+        """
+        path = file or self._shards[name[:2]] + name[2:]
         try:
-            fd = _open(path, self._flags)
+            fd = _open(path, self._flags, dir_fd=folder_fd)
         except FileNotFoundError:
             self.expects_miss = self._asks_first
             self.misses += 1
             return None
         except OSError:
-            return self._load_carefully(name, path)
+            return self._load_carefully(name, path, folder_fd)
         self.expects_miss = False
         try:
             blob = _getxattr(fd, _XATTR)
@@ -147,14 +144,14 @@ class EntryReader:
             pass
         finally:
             _close(fd)
-        return self._load_carefully(name, path)
+        return self._load_carefully(name, path, folder_fd)
 
-    def _load_carefully(self, name: str, path: str) -> tuple[bytes, bytes] | None:
+    def _load_carefully(self, name: str, path: str, folder_fd: int | None) -> tuple[bytes, bytes] | None:
         """As :meth:`load`, for whatever is not an ordinary hit or miss: record files, no record, damage, ESTALE."""
         is_corrupt = False
         for _ in range(_ATTEMPTS):
             try:
-                loaded = self._load_once(name, path)
+                loaded = self._load_once(name, path, folder_fd)
             except FileNotFoundError:
                 break
             except MemoryError:
@@ -176,7 +173,7 @@ class EntryReader:
             self.misses += 1
             self._corrupt += is_corrupt
         if is_corrupt:
-            self._tell(path)
+            self._tell(self._layout.entry(name))
         return None
 
     def _tell(self, path: str) -> None:
@@ -189,9 +186,9 @@ class EntryReader:
         level = logging.WARNING if is_news else logging.DEBUG
         _log.log(level, "%s is not what a writer stored there: a miss", path)
 
-    def _load_once(self, name: str, path: str) -> tuple[bytes, bytes] | None:
+    def _load_once(self, name: str, path: str, folder_fd: int | None) -> tuple[bytes, bytes] | None:
         """One look. ``None`` for bytes that fail their digest; :class:`OSError` for a file that cannot be read."""
-        fd = _open(path, self._flags)
+        fd = _open(path, self._flags, dir_fd=folder_fd)
         try:
             records = find_records(fd, name, self._record_file)
             status = os.fstat(fd)
@@ -236,11 +233,8 @@ class EntryReader:
 
     def _record_file(self, name: str) -> bytes | None:
         layout = self._layout
-        if self._is_shared:
-            for folder in (layout.own, layout.records, layout.record_shard(int(name[:2], 16))):
-                refuse_symlink(folder)
         try:
-            fd = _open(self._layout.record(name), _FLAGS)
+            fd = open_below(layout, layout.record(name), _FLAGS)
         except FileNotFoundError:
             return None
         try:
@@ -291,23 +285,20 @@ class Loader(Protocol):
 
 
 class GuardedReader:
-    """Reads as ``reader`` does, after a look at the folders on the way."""
+    """Reads as ``reader`` does, through folders that it opens on the way."""
 
-    __slots__ = ("_entries", "_load", "_reader")
+    __slots__ = ("_layout", "_load", "_reader")
 
     def __init__(self, layout: Layout, reader: EntryReader) -> None:
-        self._entries = layout.entries
+        self._layout = layout
         self._reader = reader
         self._load = reader.load
 
     def load(self, name: str) -> tuple[bytes, bytes] | None:
         """As :meth:`EntryReader.load`; a miss where a symlink stands for a folder."""
-        entries = self._entries
         try:
-            # refuse_symlink, written out: two calls are 1 us.
-            if not (_is_link(_lstat(entries).st_mode) or _is_link(_lstat(f"{entries}/{name[:2]}").st_mode)):
-                return self._load(name)
+            with below(self._layout, self._layout.entry(name)) as (folder_fd, file):
+                return self._load(name, file, folder_fd)
         except OSError:  # no shard, no entry
-            pass
-        self._reader.misses += 1
-        return None
+            self._reader.misses += 1
+            return None

@@ -14,7 +14,7 @@ from typing import Final
 
 from lockcache.filestream.accounting import UsagePage, folder_bytes
 from lockcache.filestream.directory import CacheDirectory
-from lockcache.filestream.disk import Layout, PlantedFolderError, refuse_symlink, space_of
+from lockcache.filestream.disk import Layout, PlantedFolderError, refuse_symlink, space_of, unlink_below
 
 __all__ = ["bytes_on_disk", "remove_entry", "remove_locked", "unlink_entry_file"]
 
@@ -48,10 +48,10 @@ def _remove_without_lock(layout: Layout, name: str) -> bool:
     try:
         for folder in (layout.entries, layout.entry_shard(shard)):
             refuse_symlink(folder)
-        removed = unlink_entry_file(layout.entry(name))
+        removed = unlink_entry_file(layout, layout.entry(name))
         for folder in (layout.own, layout.records, layout.record_shard(shard)):
             refuse_symlink(folder)
-        unlink_entry_file(layout.record(name))
+        unlink_entry_file(layout, layout.record(name))
     except PlantedFolderError:
         # What is behind a symlink is no entry, is served to nobody who looks, and is not ours to remove.
         return False
@@ -62,10 +62,10 @@ def remove_locked(layout: Layout, usage: UsagePage, name: str, has_records: bool
     """As :func:`remove_entry`. Requires: shard lock."""
     shard, size = int(name[:2], 16), _bytes_of_entry(layout, name, has_records)
     folders = folder_bytes(layout, shard)
-    if size is None or not unlink_entry_file(layout.entry(name)):
+    if size is None or not unlink_entry_file(layout, layout.entry(name)):
         return False
     if has_records:
-        unlink_entry_file(layout.record(name))
+        unlink_entry_file(layout, layout.record(name))
     usage.add_locked(shard, folder_bytes(layout, shard) - folders - size, -1)
     return True
 
@@ -103,12 +103,12 @@ def _bytes_of_entry(layout: Layout, name: str, has_records: bool) -> int | None:
     return size
 
 
-def unlink_entry_file(path: str) -> bool:
+def unlink_entry_file(layout: Layout, path: str) -> bool:
     """Unlink a file of an entry. Returns whether there was one."""
     try:
-        os.unlink(path)
+        unlink_below(layout, path)
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
-        return False  # planted directories are no entries, and served by nobody
+        return False  # planted directories are no entries, and served by nobody; what is behind a symlink is not ours
     except OSError as error:
         if error.errno != errno.ELOOP:
             raise

@@ -204,23 +204,22 @@ class SignedReader(EntryReader):
         recency: Recency,
         keys: KeyRing,
         *,
-        is_shared: bool = False,
         asks_first: bool = False,
     ) -> None:
-        super().__init__(layout, recency, is_shared=is_shared, asks_first=asks_first)
+        super().__init__(layout, recency, asks_first=asks_first)
         self._keys = keys
 
-    def load(self, name: str) -> tuple[bytes, bytes] | None:
+    def load(self, name: str, file: str = "", folder_fd: int | None = None) -> tuple[bytes, bytes] | None:
         """As :meth:`EntryReader.load`."""
-        path = self._shards[name[:2]] + name[2:]
+        path = file or self._shards[name[:2]] + name[2:]
         try:
-            fd = _open(path, self._flags)
+            fd = _open(path, self._flags, dir_fd=folder_fd)
         except FileNotFoundError:
             self.expects_miss = self._asks_first
             self.misses += 1
             return None
         except OSError:
-            return self._load_carefully(name, path)
+            return self._load_carefully(name, path, folder_fd)
         self.expects_miss = False
         try:
             blob = _getxattr(fd, _XATTR)
@@ -235,7 +234,7 @@ class SignedReader(EntryReader):
             pass
         finally:
             _close(fd)
-        return self._load_carefully(name, path)
+        return self._load_carefully(name, path, folder_fd)
 
     def _vouches(self, blob: bytes, name: str, payload: bytes) -> bool:
         return self._keys.is_whole(blob, name, payload)
@@ -253,10 +252,9 @@ def make_reader(
     keys: KeyRing | None,
     *,
     verified_only: bool = False,
-    is_shared: bool = False,
     asks_first: bool = False,
 ) -> EntryReader:
     """The reader of a cache with these keys, or with none."""
     if keys is None:
-        return EntryReader(layout, recency, verified_only=verified_only, is_shared=is_shared, asks_first=asks_first)
-    return SignedReader(layout, recency, keys, is_shared=is_shared, asks_first=asks_first)
+        return EntryReader(layout, recency, verified_only=verified_only, asks_first=asks_first)
+    return SignedReader(layout, recency, keys, asks_first=asks_first)

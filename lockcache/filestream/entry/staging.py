@@ -11,6 +11,7 @@ writing, rename before giving back what was replaced.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import time
@@ -21,14 +22,26 @@ from filelock import lock_descriptor
 from lockcache.errors import LockTimeoutError
 from lockcache.filestream.accounting import UsagePage, folder_bytes
 from lockcache.filestream.directory import CacheDirectory
-from lockcache.filestream.disk import Space, StagedName, make_folder, myself, next_serial, share_file, write_all
+from lockcache.filestream.disk import (
+    Layout,
+    Space,
+    StagedName,
+    below,
+    create_file,
+    make_folder,
+    myself,
+    next_serial,
+    open_below,
+    rename_below,
+    write_all,
+)
 from lockcache.filestream.entry.codec import HEAD_BYTES, XATTR
 from lockcache.filestream.entry.removal import bytes_on_disk, unlink_entry_file
 
 __all__ = ["AttributeRefusedError", "RecordPlacement", "StagedEntry"]
 
 # O_NONBLOCK means nothing for a plain file; with O_NOFOLLOW it is how a forked child knows what is ours (.directory).
-_STAGE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+_STAGE: Final = os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 _READ: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 
 # By how much the folders of a shard may grow when one name is added: by a new one, or by the two blocks that ext4 takes
@@ -157,9 +170,8 @@ class StagedEntry:
         self._acquire()
         try:
             self._path = path  # before there is such a file: an interrupt must not leave it
-            self._fd = fd = os.open(path, _STAGE, 0o600)
-            if self._directory.is_shared:
-                share_file(self._fd)
+            with below(self._directory.layout, path) as (folder_fd, file):
+                self._fd = fd = create_file(folder_fd, file, _STAGE)
             # Tells reapers on other hosts, who cannot ask for our pid, that we live; it falls with us.
             lock_descriptor(fd, blocking=False)
             self.usage.add_locked(self._shard, self._size, 0)
@@ -235,28 +247,28 @@ class StagedEntry:
             # An interrupt from here on leaves too much accounted for; giving back what is published, too little.
             self._is_reserved = False
             try:
-                _rename(self._path, path, layout.entries)
+                _rename(layout, self._path, path, layout.entries)
             except OSError:
                 self._is_reserved = True
                 raise
             if record_bytes is not None:
-                _truncate(layout.record(self._name), record_bytes)
+                _truncate(layout, layout.record(self._name), record_bytes)
             elif has_records and not self._record_path:
-                unlink_entry_file(layout.record(self._name))
+                unlink_entry_file(layout, layout.record(self._name))
             self._path = self._record_path = ""
             growth = folder_bytes(layout, self._shard) - folders
             self.usage.add_locked(self._shard, growth - self._surplus - (replaced or 0), int(replaced is None))
         finally:
             lock.release()
         if fsync:
-            _fsync_directory(os.path.dirname(path))
+            _fsync_folder_of(layout, path)
 
     def abandon(self) -> None:
         """Give everything back. Does nothing after :meth:`publish`. Raises nothing: it is on its way from an error."""
         self._close()
         path, self._path = self._path, ""
         if self._record_path:
-            unlink_entry_file(self._record_path)
+            unlink_entry_file(self._directory.layout, self._record_path)
         if not path:
             return
         lock = self._lock
@@ -264,11 +276,11 @@ class StagedEntry:
             lock.acquire(min(lock.timeout_seconds, _ABANDON_SECONDS))
         except OSError:
             # Without the lock the page is not ours to change. The file goes, and a recount finds the reservation.
-            unlink_entry_file(path)
+            unlink_entry_file(self._directory.layout, path)
             return
         try:
             # A file that is gone was taken for a dead owner's, and what it reserved was given back with it.
-            if unlink_entry_file(path) and self._is_reserved:
+            if unlink_entry_file(self._directory.layout, path) and self._is_reserved:
                 self.usage.add_locked(self._shard, -self._size, 0)
         finally:
             lock.release()
@@ -279,11 +291,10 @@ class StagedEntry:
     def _write_record(self, record: bytes, *, fsync: bool) -> None:
         # Under a name that reserves nothing: its bytes are reserved with the payload's.
         path = self._staged_path(0)
-        fd = os.open(path, _STAGE, 0o600)
+        with below(self._directory.layout, path) as (folder_fd, file):
+            fd = create_file(folder_fd, file, _STAGE)
         self._record_path = path
         try:
-            if self._directory.is_shared:
-                share_file(fd)
             write_all(fd, record)
             if fsync:
                 os.fsync(fd)
@@ -296,15 +307,15 @@ class StagedEntry:
         Requires: shard lock.
         """
         layout = self._directory.layout
-        older = _read_whole(layout.record(self._name)) if has_older else b""
+        older = _read_whole(layout, layout.record(self._name)) if has_older else b""
         # Until the rename both files hold the older record.
         if older:
             self.usage.add_locked(self._shard, self.space.of_bytes(len(older)), 0)
         try:
-            record_bytes = _append(self._record_path, older) if older else None
-            _rename(self._record_path, layout.record(self._name), layout.records)
+            record_bytes = _append(layout, self._record_path, older) if older else None
+            _rename(layout, self._record_path, layout.record(self._name), layout.records)
         except OSError:
-            unlink_entry_file(self._record_path)
+            unlink_entry_file(self._directory.layout, self._record_path)
             raise
         finally:
             if older:
@@ -317,10 +328,10 @@ class StagedEntry:
             os.close(fd)
 
 
-def _read_whole(path: str) -> bytes:
+def _read_whole(layout: Layout, path: str) -> bytes:
     """A small file; empty for one that is not there."""
     try:
-        fd = os.open(path, _READ)
+        fd = open_below(layout, path, _READ)
     except FileNotFoundError:
         return b""
     try:
@@ -329,9 +340,9 @@ def _read_whole(path: str) -> bytes:
         os.close(fd)
 
 
-def _append(path: str, blob: bytes) -> int:
+def _append(layout: Layout, path: str, blob: bytes) -> int:
     """Write ``blob`` behind what the file holds, whose length it returns."""
-    fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW)
+    fd = open_below(layout, path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC | os.O_NONBLOCK)
     try:
         length = os.fstat(fd).st_size
         write_all(fd, blob)
@@ -340,28 +351,27 @@ def _append(path: str, blob: bytes) -> int:
     return length
 
 
-def _truncate(path: str, length: int) -> None:
-    fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+def _truncate(layout: Layout, path: str, length: int) -> None:
+    fd = open_below(layout, path, os.O_WRONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     try:
         os.ftruncate(fd, length)
     finally:
         os.close(fd)
 
 
-def _rename(source: str, path: str, parent: str) -> None:
+def _rename(layout: Layout, source: str, path: str, parent: str) -> None:
     """Rename into a shard's directory, making that (and its parent) if it is missing."""
     for _ in range(_MOST_RENAMES - 1):
-        try:
-            os.rename(source, path)
+        with contextlib.suppress(FileNotFoundError):
+            rename_below(layout, source, path)
             return
-        except FileNotFoundError:
-            make_folder(parent)
-            make_folder(os.path.dirname(path))
-    os.rename(source, path)
+        make_folder(layout, parent)
+        make_folder(layout, os.path.dirname(path))
+    rename_below(layout, source, path)
 
 
-def _fsync_directory(path: str) -> None:
-    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+def _fsync_folder_of(layout: Layout, path: str) -> None:
+    fd = open_below(layout, os.path.dirname(path), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(fd)
     finally:

@@ -16,7 +16,7 @@ from typing import Final, Protocol
 
 from xxhash import xxh3_128, xxh3_128_digest
 
-from lockcache.filestream.disk import Layout
+from lockcache.filestream.disk import Layout, open_below
 from lockcache.filestream.entry.codec import (
     HEAD_BYTES,
     LONG_PAYLOAD,
@@ -136,7 +136,7 @@ def _has_whole_tail(blob: bytes) -> bool:
 
 def _read_record_file(layout: Layout, name: str) -> bytes | None:
     try:
-        fd = os.open(layout.record(name), _READ)
+        fd = open_below(layout, layout.record(name), _READ)
     except (FileNotFoundError, NotADirectoryError):
         return None
     try:

@@ -7,6 +7,7 @@ lock hold at once, so that a death in between leaves too much accounted for, by 
 
 from __future__ import annotations
 
+import contextlib
 import os
 import stat
 from collections.abc import Callable, Iterable
@@ -16,7 +17,7 @@ from typing import Final
 
 from lockcache.filestream.accounting import Found, UsagePage, folder_bytes
 from lockcache.filestream.directory import CacheDirectory
-from lockcache.filestream.disk import Layout, PlantedFolderError, last_use_ns, space_of
+from lockcache.filestream.disk import Layout, PlantedFolderError, below, last_use_ns, space_of
 from lockcache.filestream.entry import remove_locked
 from lockcache.filestream.eviction.choose import Goal
 
@@ -113,31 +114,34 @@ def _remove_from_shard(directory: CacheDirectory, usage: UsagePage, victims: lis
 
 def _remove_plain_locked(layout: Layout, usage: UsagePage, shard: int, victims: list[Found]) -> Evicted:
     """Remove entries without record files: two system calls each, and one give-back for all. Requires: shard lock."""
-    path, of_file = layout.entry_shard(shard), space_of(layout).of_file
+    of_file = space_of(layout).of_file
     entries = freed = 0
     folders = folder_bytes(layout, shard)
     try:
-        for victim in victims:
-            file = f"{path}/{victim.name[2:]}"
-            status = _look_again(file, victim)
-            if status is None:
-                continue
-            try:
-                os.unlink(file)
-            except (FileNotFoundError, IsADirectoryError):
-                continue
-            entries += 1
-            freed += of_file(status)
+        # No such folder any more, or a symlink in its place: what was there is no entry now.
+        gone = contextlib.suppress(FileNotFoundError, PlantedFolderError)
+        with gone, below(layout, layout.entry(victims[0].name)) as (folder_fd, _):
+            for victim in victims:
+                file = layout.entry(victim.name) if folder_fd is None else victim.name[2:]
+                status = _look_again(file, victim, folder_fd)
+                if status is None:
+                    continue
+                try:
+                    os.unlink(file, dir_fd=folder_fd)
+                except (FileNotFoundError, IsADirectoryError):
+                    continue
+                entries += 1
+                freed += of_file(status)
     finally:
         if entries:
             usage.add_locked(shard, folder_bytes(layout, shard) - folders - freed, -entries)
     return Evicted(entries, freed)
 
 
-def _look_again(path: str, victim: Found) -> os.stat_result | None:
+def _look_again(path: str, victim: Found, folder_fd: int | None = None) -> os.stat_result | None:
     """What stands there, if it is what was chosen and nobody used it since."""
     try:
-        status = os.lstat(path)
+        status = os.stat(path, dir_fd=folder_fd, follow_symlinks=False)
     except (FileNotFoundError, NotADirectoryError):
         return None
     is_same = status.st_ino == victim.inode and last_use_ns(status) == victim.last_use_ns

@@ -22,7 +22,7 @@ from typing import Final, NamedTuple
 
 from lockcache.filestream.accounting import Slot, UsagePage, folder_bytes, quarantined_files
 from lockcache.filestream.directory import CacheDirectory
-from lockcache.filestream.disk import Layout, QuarantinedName, make_folder, space_of
+from lockcache.filestream.disk import Layout, QuarantinedName, below, make_folder, open_below, space_of
 from lockcache.filestream.entry import remove_locked
 
 __all__ = [
@@ -89,7 +89,7 @@ def empty_quarantine(directory: CacheDirectory, *, waits: bool = False) -> None:
     """Drop everything, but for what is of busy shards, or of those that stay busy. Requires: no lock."""
     _trim(directory, 0, 0, waits=waits)
     with contextlib.suppress(OSError):  # not there; not empty: an operator's notes, or what came just now
-        os.rmdir(directory.layout.quarantine)
+        _rmdir(directory.layout, directory.layout.quarantine)
 
 
 def quarantine_locked(directory: CacheDirectory, usage: UsagePage, name: str, wrong: str) -> str | None:
@@ -101,7 +101,7 @@ def quarantine_locked(directory: CacheDirectory, usage: UsagePage, name: str, wr
     """
     path = directory.layout.entry(name)
     if stat.S_ISDIR(os.lstat(path).st_mode):
-        os.rmdir(path)  # moved, what is in it would be counted and bounded by nobody
+        _rmdir(directory.layout, path)  # moved, what is in it would be counted and bounded by nobody
         return None
     try:
         return _move_locked(directory.layout, usage, name, wrong)
@@ -116,14 +116,15 @@ def quarantine_locked(directory: CacheDirectory, usage: UsagePage, name: str, wr
 def _move_locked(layout: Layout, usage: UsagePage, name: str, wrong: str) -> str:
     path, moved = layout.entry(name), QuarantinedName(_now(), name, wrong)
     folders = folder_bytes(layout, moved.shard)
-    make_folder(layout.quarantine)
+    make_folder(layout, layout.quarantine)
     # Held open: what is put in its place from here on changes nothing.
-    folder = os.open(layout.quarantine, _OPEN_DIRECTORY)
+    folder = open_below(layout, layout.quarantine, _OPEN_DIRECTORY)
     try:
-        # Only what counted as an entry is counted out.
-        counted = stat.S_ISREG(os.lstat(path).st_mode)
-        # The payload first: a corrupt one without a record would be served as one of cuda.core's.
-        os.rename(path, str(moved), dst_dir_fd=folder)
+        with below(layout, path) as (shard_fd, file):
+            # Only what counted as an entry is counted out.
+            counted = stat.S_ISREG(os.stat(file, dir_fd=shard_fd, follow_symlinks=False).st_mode)
+            # The payload first: a corrupt one without a record would be served as one of cuda.core's.
+            os.rename(file, str(moved), src_dir_fd=shard_fd, dst_dir_fd=folder)
         _move_record_locked(layout, usage, moved, folder)
     finally:
         os.close(folder)
@@ -132,14 +133,17 @@ def _move_locked(layout: Layout, usage: UsagePage, name: str, wrong: str) -> str
 
 
 def _move_record_locked(layout: Layout, usage: UsagePage, moved: QuarantinedName, folder: int) -> None:
-    record = layout.record(moved.entry)
-    try:
-        os.rename(record, str(moved._replace(is_record=True)), dst_dir_fd=folder)
-    except (FileNotFoundError, NotADirectoryError):
-        return
-    except OSError:
-        # The disk is full. Nothing may be left that a next entry of this name would be taken together with.
-        _unlink_locked(layout, usage, moved.shard, record)
+    with (
+        contextlib.suppress(FileNotFoundError, NotADirectoryError),
+        below(layout, layout.record(moved.entry)) as (shard_fd, record),
+    ):
+        try:
+            os.rename(record, str(moved._replace(is_record=True)), src_dir_fd=shard_fd, dst_dir_fd=folder)
+        except (FileNotFoundError, NotADirectoryError):
+            return
+        except OSError:
+            # The disk is full. Nothing may be left that a next entry of this name would be taken together with.
+            _unlink_locked(layout, usage, moved.shard, record, shard_fd)
 
 
 def _trim(directory: CacheDirectory, most_bytes: int, most_entries: int, *, waits: bool = False) -> None:
@@ -161,7 +165,7 @@ def _drop(directory: CacheDirectory, name: QuarantinedName, *, waits: bool) -> b
     except OSError:
         return False  # busy; or no inode or descriptor left for a lock file, which is as good as busy
     try:
-        folder = os.open(directory.layout.quarantine, _OPEN_DIRECTORY)
+        folder = open_below(directory.layout, directory.layout.quarantine, _OPEN_DIRECTORY)
         try:
             for each in (name, name._replace(is_record=True)):
                 _unlink_locked(directory.layout, usage, name.shard, str(each), folder)
@@ -174,7 +178,7 @@ def _drop(directory: CacheDirectory, name: QuarantinedName, *, waits: bool) -> b
     return True
 
 
-def _unlink_locked(layout: Layout, usage: UsagePage, shard: int, path: str, folder: int | None = None) -> None:
+def _unlink_locked(layout: Layout, usage: UsagePage, shard: int, path: str, folder: int | None) -> None:
     try:
         status = os.stat(path, dir_fd=folder, follow_symlinks=False)
         os.unlink(path, dir_fd=folder)
@@ -182,6 +186,11 @@ def _unlink_locked(layout: Layout, usage: UsagePage, shard: int, path: str, fold
         return  # another process was faster; or somebody's directory, which is none of ours
     if stat.S_ISREG(status.st_mode):
         usage.add_locked(shard, -space_of(layout).of_file(status), 0)
+
+
+def _rmdir(layout: Layout, path: str) -> None:
+    with below(layout, path) as (folder_fd, name):
+        os.rmdir(name, dir_fd=folder_fd)
 
 
 def _most_bytes(limit_bytes: int | None) -> int:

@@ -31,6 +31,7 @@ from lockcache.filestream.disk import (
     is_alive,
     open_folder,
     parse_staged_name,
+    unlink_below,
 )
 
 __all__ = ["Repair", "reap", "recount_all", "recount_drifted", "recount_shard"]
@@ -205,8 +206,8 @@ def _remove_orphan_records_locked(layout: Layout, shard: int, between: Callable[
     for name in scan_records(layout, shard, between):
         between()
         if not os.path.lexists(layout.entry(name)):
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(layout.record(name))
+            with contextlib.suppress(FileNotFoundError, PlantedFolderError):
+                unlink_below(layout, layout.record(name))
 
 
 def _age_seconds(folder_fd: int, file: str) -> float:

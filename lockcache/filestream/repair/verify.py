@@ -23,7 +23,7 @@ from typing import Final, NamedTuple
 
 from lockcache.filestream.accounting import UsagePage
 from lockcache.filestream.directory import CacheDirectory
-from lockcache.filestream.disk import Layout, is_entry_file, refuse_symlink, space_of
+from lockcache.filestream.disk import Layout, is_entry_file, open_below, refuse_symlink, space_of
 from lockcache.filestream.entry import (
     WRONG,
     KeyRing,
@@ -106,7 +106,7 @@ def entry_names(layout: Layout, shard: int) -> list[str]:
     """Everything under an entry's name in one shard, whatever it is, in order. Raises :class:`OSError`."""
     refuse_symlink(layout.entries)
     try:
-        fd = os.open(layout.entry_shard(shard), _OPEN_DIRECTORY)
+        fd = open_below(layout, layout.entry_shard(shard), _OPEN_DIRECTORY)
     except (FileNotFoundError, NotADirectoryError):
         return []
     try:
@@ -318,7 +318,7 @@ class _OpenEntry:
 
     def _open(self, may_use: bool) -> int:
         try:
-            return os.open(self._path, _FLAGS | _NOATIME)
+            return open_below(self._layout, self._path, _FLAGS | _NOATIME)
         except NotADirectoryError as error:
             raise FileNotFoundError(*error.args) from error
         except OSError as error:
@@ -328,14 +328,14 @@ class _OpenEntry:
                 return self._open_as_a_user(may_use)
             self._error = str(error.strerror)
         try:
-            return os.open(self._path, _NAME_ONLY)  # a symlink, say; or nothing can be told of it
+            return open_below(self._layout, self._path, _NAME_ONLY)  # a symlink, say; or nothing can be told of it
         except FileNotFoundError:
             raise
         except OSError:
             return -1
 
     def _open_as_a_user(self, may_use: bool) -> int:
-        fd = os.open(self._path, _FLAGS)
+        fd = open_below(self._layout, self._path, _FLAGS)
         if not may_use and not os.fstatvfs(fd).f_flag & _STATES_NO_USES:
             self._refusal = f"belongs to uid {os.fstat(fd).st_uid}: reading it would count as a use of it"
         return fd

@@ -12,7 +12,7 @@ import signal
 import time
 
 from lockcache.filestream.entry import staging
-from lockcache.lowlevel import entry_name
+from lockcache.lowlevel import Layout, entry_name
 from lockcache_stress.plan import MIB, Plan, Scenario, Step
 from lockcache_stress.run import Check, Outcome, Worker, is_stopped
 
@@ -71,11 +71,11 @@ def _stop_at_word(plan: Plan) -> None:
     with open(_pid(plan), "w") as file:
         file.write(str(os.getpid()))
 
-    def stopping(*paths: str) -> None:
+    def stopping(layout: Layout, *paths: str) -> None:
         if os.path.exists(word):
             os.unlink(word)
             os.kill(os.getpid(), signal.SIGSTOP)
-        rename(*paths)
+        rename(layout, *paths)
 
     vars(staging)["_rename"] = stopping
 

@@ -69,9 +69,9 @@ def _no_digest() -> None:
 
 
 def _no_second_look() -> None:
-    def take_what_stands_there(path: str, victim: Any) -> os.stat_result | None:
+    def take_what_stands_there(path: str, victim: Any, folder_fd: int | None = None) -> os.stat_result | None:
         try:
-            return os.lstat(path)
+            return os.stat(path, dir_fd=folder_fd, follow_symlinks=False)
         except FileNotFoundError:
             return None
 

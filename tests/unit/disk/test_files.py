@@ -59,6 +59,26 @@ def test_a_failure_leaves_the_old_file_and_nothing_staged(layout, monkeypatch):
     assert read(layout.policy) == b"old"
 
 
+@pytest.mark.parametrize("folder", ["own", "tmp"])
+def test_a_folder_that_is_swapped_for_a_symlink_meanwhile_leads_nowhere_else(layout, monkeypatch, tmp_path, folder):
+    """In a directory that a group shares. Order forced: the swap comes before the file is renamed into place."""
+    os.chmod(layout.root, 0o2770)
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "daemon.json").write_bytes(b"mine")
+
+    def swap(fd):
+        os.rename(getattr(layout, folder), tmp_path / "away")
+        os.symlink(elsewhere, getattr(layout, folder))
+
+    monkeypatch.setattr(os, "fsync", swap)
+    replace_file(layout, layout.daemon_status, b"theirs")
+    assert [(path.name, path.read_bytes()) for path in elsewhere.iterdir()] == [("daemon.json", b"mine")]
+    monkeypatch.undo()
+    with pytest.raises(NotADirectoryError, match="in the way"):
+        replace_file(layout, layout.daemon_status, b"theirs")
+
+
 def test_short_writes_are_continued(tmp_path, monkeypatch):
     write = os.write
     monkeypatch.setattr(os, "write", lambda fd, content: write(fd, bytes(content)[:3]))
@@ -77,15 +97,15 @@ def test_short_writes_are_continued(tmp_path, monkeypatch):
 def test_what_is_not_a_json_object_of_ordinary_depth_is_a_value_error(tmp_path, text):
     (tmp_path / "file").write_bytes(text)
     with pytest.raises(ValueError):  # noqa: PT011 - any message
-        read_json(str(tmp_path / "file"), 8192)
+        read_json(None, str(tmp_path / "file"), 8192)
 
 
 def test_a_small_file_is_read_up_to_its_bound_and_never_through_a_symlink_or_from_a_pipe(tmp_path):
     path = tmp_path / "file"
     path.write_bytes(b"x" * 100)
-    assert read_small(str(path), 10) == b"x" * 10
+    assert read_small(None, str(path), 10) == b"x" * 10
     (tmp_path / "link").symlink_to(path)
     with pytest.raises(OSError, match="symbolic"):
-        read_small(str(tmp_path / "link"), 10)
+        read_small(None, str(tmp_path / "link"), 10)
     os.mkfifo(tmp_path / "fifo")
-    assert read_small(str(tmp_path / "fifo"), 10) == b""
+    assert read_small(None, str(tmp_path / "fifo"), 10) == b""

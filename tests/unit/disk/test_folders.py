@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import errno
 import os
+import pickle
 import stat
+from functools import partial
 
 import pytest
 
 from lockcache.filestream.disk.folders import (
     PlantedFolderError,
+    below,
     create_file,
     make_folder,
     make_private_folder,
     open_folder,
     open_or_create,
     refuse_symlink,
+    unlink_below,
 )
+from lockcache.filestream.disk.layout import Layout
 
 OPEN = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW
 
@@ -31,22 +36,27 @@ def parent(request, tmp_path):
     os.umask(before)
 
 
+def create(layout):
+    with below(layout, f"{layout.root}/x") as (folder_fd, name):
+        return create_file(folder_fd, name, OPEN)
+
+
 def mode(path):
     return stat.S_IMODE(os.lstat(path).st_mode)
 
 
 def test_a_folder_is_as_shared_as_its_parent(parent):
-    make_folder(f"{parent}/x")
-    make_folder(f"{parent}/x")
+    make_folder(Layout(str(parent)), f"{parent}/x")
+    make_folder(Layout(str(parent)), f"{parent}/x")
     assert mode(parent / "x") == mode(parent)
     make_private_folder(f"{parent}/private")
     assert mode(parent / "private") & 0o777 == 0o700
     assert sorted(os.listdir(parent)) == ["private", "x"]
 
 
-@pytest.mark.parametrize("make", [lambda path: open_or_create(path, OPEN), lambda path: create_file(path, OPEN)])
+@pytest.mark.parametrize("make", [lambda layout: open_or_create(layout, f"{layout.root}/x", OPEN), create])
 def test_a_file_is_as_shared_as_its_folder(parent, make):
-    os.close(make(f"{parent}/x"))
+    os.close(make(Layout(str(parent))))
     assert mode(parent / "x") == (0o660 if mode(parent) == 0o2770 else 0o600)
     assert os.lstat(parent / "x").st_nlink == 1
 
@@ -60,24 +70,25 @@ def test_a_shared_file_is_made_also_where_no_file_can_be_without_a_name(parent, 
         return real(path, flags, *arguments, **options)
 
     monkeypatch.setattr(os, "open", refuse)
-    os.close(open_or_create(f"{parent}/x", OPEN))
-    os.close(open_or_create(f"{parent}/x", OPEN))
+    os.close(open_or_create(Layout(str(parent)), f"{parent}/x", OPEN))
+    os.close(open_or_create(Layout(str(parent)), f"{parent}/x", OPEN))
     assert mode(parent / "x") == (0o660 if mode(parent) == 0o2770 else 0o600)
 
 
 def test_a_file_that_is_there_is_opened_and_left_as_it_is(parent):
     (parent / "x").write_bytes(b"content")
     (parent / "x").chmod(0o640)
-    fd = open_or_create(f"{parent}/x", OPEN)
+    fd = open_or_create(Layout(str(parent)), f"{parent}/x", OPEN)
     assert os.read(fd, 10) == b"content"
     assert mode(parent / "x") == 0o640
     os.close(fd)
 
 
 def test_in_a_missing_folder_nothing_is_made(parent):
-    for make in (lambda: open_or_create(f"{parent}/no/x", OPEN), lambda: make_folder(f"{parent}/no/x")):
+    layout = Layout(str(parent))
+    for make in (partial(open_or_create, flags=OPEN), make_folder):
         with pytest.raises(FileNotFoundError):
-            make()
+            make(layout, f"{parent}/no/x")
     assert os.listdir(parent) == []
 
 
@@ -88,7 +99,7 @@ def test_what_is_in_the_way_of_a_folder_is_left_and_refused(parent, plant, tmp_p
         (parent / "x").write_bytes(b"")
     else:
         (parent / "x").symlink_to(tmp_path / ("elsewhere" if plant == "symlink" else "nowhere"))
-    for make in (make_folder, make_private_folder):
+    for make in (partial(make_folder, Layout(str(parent))), make_private_folder):
         with pytest.raises(PlantedFolderError, match="in the way"):
             make(f"{parent}/x")
     assert os.listdir(parent) == ["x"]
@@ -116,3 +127,58 @@ def test_no_symlink_is_followed_on_the_way_to_an_open_folder(tmp_path):
         with pytest.raises(OSError, match=r"directory|symbolic"), open_folder(str(tmp_path), *way):
             pass
     assert os.listdir("/proc/self/fd") == before
+
+
+@pytest.mark.parametrize("target", ["folder", "empty folder", "nowhere"])
+def test_a_new_folder_that_is_swapped_before_it_is_shared_shares_no_other(tmp_path, monkeypatch, target):
+    """Order forced: the swap comes right after the call that made it."""
+    parent, elsewhere = tmp_path / "parent", tmp_path / "elsewhere"
+    parent.mkdir()
+    parent.chmod(0o2770)
+    (elsewhere / "folder" / "full").mkdir(parents=True)
+    (elsewhere / "empty folder").mkdir()
+    (elsewhere / "folder").chmod(0o700)
+    (elsewhere / "empty folder").chmod(0o700)
+    real = os.mkdir
+
+    def make_and_swap(name, mode=0o777, *, dir_fd=None):
+        real(name, mode, dir_fd=dir_fd)
+        os.rename(name, "away", src_dir_fd=dir_fd, dst_dir_fd=dir_fd)
+        os.symlink(elsewhere / target, name, dir_fd=dir_fd)
+
+    monkeypatch.setattr(os, "mkdir", make_and_swap)
+    with pytest.raises(PlantedFolderError):
+        make_folder(Layout(str(parent)), f"{parent}/x")
+    assert {path.name: mode(path) for path in elsewhere.iterdir()} == {"folder": 0o700, "empty folder": 0o700}
+
+
+def test_a_folder_of_somebodys_that_was_put_in_a_new_ones_place_is_not_shared(tmp_path, monkeypatch):
+    parent = tmp_path / "parent"
+    (parent / "mine" / "full").mkdir(parents=True)
+    parent.chmod(0o2770)
+    (parent / "mine").chmod(0o700)
+    real = os.mkdir
+
+    def make_and_swap(name, mode=0o777, *, dir_fd=None):
+        real(name, mode, dir_fd=dir_fd)
+        os.rename(name, "away", src_dir_fd=dir_fd, dst_dir_fd=dir_fd)
+        os.rename("mine", name, src_dir_fd=dir_fd, dst_dir_fd=dir_fd)
+
+    monkeypatch.setattr(os, "mkdir", make_and_swap)
+    with pytest.raises(PermissionError, match="not an empty folder of your own"):
+        make_folder(Layout(str(parent)), f"{parent}/x")
+    assert [mode(path) for path in parent.iterdir() if (path / "full").exists()] == [0o700]
+
+
+def test_below_a_shared_root_errors_name_the_whole_path_and_a_private_one_costs_no_call(parent):
+    layout = Layout(str(parent))
+    with pytest.raises(FileNotFoundError) as missing:
+        unlink_below(layout, f"{parent}/x")
+    assert missing.value.filename == f"{parent}/x"
+    with below(Layout("/nowhere", is_shared=False), "/nowhere/x") as place:
+        assert place == (None, "/nowhere/x")
+
+
+def test_a_planted_folder_error_can_be_pickled():
+    error = pickle.loads(pickle.dumps(PlantedFolderError("/x")))
+    assert (error.filename, str(error)) == ("/x", str(PlantedFolderError("/x")))

@@ -140,11 +140,11 @@ def fail(monkeypatch, call, code, times):
     real = getattr(reader, call)
     tries = []
 
-    def maybe(*arguments):
+    def maybe(*arguments, **named):
         tries.append(arguments)
         if len(tries) <= times:
             raise OSError(code, os.strerror(code))
-        return real(*arguments)
+        return real(*arguments, **named)
 
     for module in (reader, locate):  # an attribute is asked for in either
         if hasattr(module, call):

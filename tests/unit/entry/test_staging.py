@@ -136,7 +136,7 @@ def test_fsync_reaches_payload_record_and_folder_before_and_after_the_rename(dir
     events = []
     fsync, rename = os.fsync, os.rename
     monkeypatch.setattr(os, "fsync", lambda fd: (events.append(os.readlink(f"/proc/self/fd/{fd}")), fsync(fd)))
-    monkeypatch.setattr(os, "rename", lambda a, b: (events.append("rename"), rename(a, b)))
+    monkeypatch.setattr(os, "rename", lambda a, b, **fds: (events.append("rename"), rename(a, b, **fds)))
     staged = StagedEntry(directory, NAME, 20)
     staged.reserve()
     staged.write(b"payload", b"record", fsync=True)

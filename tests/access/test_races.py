@@ -1,0 +1,158 @@
+"""A member who swaps folders for symlinks while another one works: nothing outside of the directory changes.
+
+Each round is a fresh process of the victim's, which opens, stores, hits, replaces, evicts, recounts, quarantines and
+removes. What the swaps make of its own work is a miss, a dropped write or an error; nobody judges that here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from lockcache import Entry, FileStreamProgramCache
+from lockcache.errors import LockcacheError
+from lockcache.filestream.disk.folders import make_folder, open_folder
+from lockcache.filestream.disk.layout import Layout, StagedName, entry_name
+from lockcache.filestream.disk.owners import myself
+from lockcache.filestream.policy import Policy
+from lockcache.filestream.repair.recount import reap, recount_shard
+from lockcache.filestream.repair.verify import verify_entry
+from lockcache_daemon.keeper.instance import Instance
+from tests.access.members import ALICE, as_member, run_as
+from tests.access.racing import exchanging, picture, swapping_new_folders
+
+pytestmark = [pytest.mark.root, pytest.mark.long]
+
+KEYS = [b"%d" % number for number in range(24)]
+ROUNDS = 4
+
+
+@pytest.fixture
+def outside(home: Path, shared: Path) -> Path:
+    """A private directory of Alice's, in which everything stands that a cache of the same entries has, and more.
+
+    So that whatever is done there by a name finds something under it: dead writers' staged files, records without
+    entries, damaged counters, a table of costs with a second name, a full quarantine, leases of the dead.
+    """
+    run_as(ALICE, as_member(shared, _fill, record_files=True))
+    outside = home / "outside"
+    shutil.copytree(shared, outside)
+    layout = Layout(str(outside))
+    os.unlink(layout.entry(entry_name(KEYS[0])))
+    Path(layout.counters).write_bytes(b"damaged")
+    os.link(layout.costs, f"{outside}/costs")
+    for key in KEYS:
+        name = entry_name(key)
+        Path(layout.staged(StagedName(int(name[:2], 16), 9, myself().host, 2**22 + 1, 1, 0))).write_bytes(b"dead")
+        Path(layout.lease(name, 0)).write_bytes(b"{}")
+    for number in range(70):
+        Path(f"{layout.quarantine}/20261121T170102.{number:09d}Z-{entry_name(b'q')}-digest").write_bytes(b"kept")
+    for path in [outside, *outside.rglob("*")]:
+        os.chown(path, ALICE, ALICE)
+        path.chmod(0o700 if path.is_dir() else 0o600)
+        os.utime(path, (10**9, 10**9))
+    return outside
+
+
+def _fill(cache: FileStreamProgramCache) -> None:
+    for key in KEYS:
+        cache.put_entry(key, Entry(b"x" * 300, {"label": "x" * 50}))
+    cache.get_or_compute(b"computed", lambda: b"1")
+    cache.stats()
+    for path in (cache._directory.layout.quarantine, cache._directory.layout.leases):
+        os.makedirs(path, 0o2770, exist_ok=True)
+        os.chmod(path, 0o2770)
+
+
+def _damage(cache: FileStreamProgramCache, name: str) -> None:
+    with open_folder(cache.path, "entries", name[:2]) as folder:
+        fd = os.open(name[2:], os.O_WRONLY | os.O_NOFOLLOW, dir_fd=folder)
+        os.pwrite(fd, b"?", 0)
+        os.close(fd)
+
+
+OPERATIONS = (
+    lambda cache, key: cache.put_entry(key, Entry(b"y" * 300, {"label": "y" * (key[-1] % 10)})),
+    lambda cache, key: cache.get_entry(key),
+    lambda cache, key: cache.get_or_compute(b"new " + key, lambda: b"1" * 200),
+    lambda cache, key: _damage(cache, entry_name(key)),
+    lambda cache, key: verify_entry(cache._directory, entry_name(key), repair=True),
+    lambda cache, key: recount_shard(cache._directory, int(entry_name(key)[:2], 16), 0.05),
+    lambda cache, key: reap(cache._directory),
+    lambda cache, key: cache.__delitem__(b"new " + key),
+    lambda cache, key: cache._directory.policy.replace(Policy(5000 + key[-1])),
+    lambda cache, key: Instance(cache._directory.layout).publish({}),
+    lambda cache, key: cache.stats(),
+)
+
+
+def _work(shared: Path, begin: Callable[[], None]) -> int:
+    """One process's life there, and then some short ones; how often something was done in spite of the swaps."""
+    done = 0
+    passed = contextlib.suppress(OSError, LockcacheError, KeyError)
+    with _open(shared) as cache:
+        begin()
+        for key in KEYS * ROUNDS:
+            for do in OPERATIONS:
+                with passed:
+                    do(cache, key)
+                    done += 1
+    for _ in range(ROUNDS):
+        with passed, _open(shared) as cache:
+            cache.stats()
+    return done
+
+
+def _open(shared: Path) -> FileStreamProgramCache:
+    arguments = {"record_files": True, "max_size_bytes": 5000, "lock_timeout_seconds": 0.02}
+    return FileStreamProgramCache(shared, group=True, **arguments)
+
+
+FOLDERS = ["lockcache", "tmp", "entries", "lockcache/records", "lockcache/locks", "lockcache/leases",
+           "lockcache/quarantine", f"entries/{entry_name(KEYS[0])[:2]}",
+           f"lockcache/records/{entry_name(KEYS[0])[:2]}"]  # fmt: skip
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_a_swapped_folder_leads_nobody_out(shared, outside, folder):
+    _race(shared, outside, folder, ALICE)
+
+
+@pytest.mark.parametrize("folder", FOLDERS[:3])
+def test_nor_root_whose_files_anybodys_may_be(shared, outside, folder):
+    _race(shared, outside, folder, 0)
+
+
+def _race(shared: Path, outside: Path, folder: str, uid: int) -> None:
+    before = picture(outside)
+    with exchanging(shared, folder, outside / folder) as begin:
+        done = run_as(uid, lambda: _work(shared, begin))
+    assert done > len(KEYS)
+    assert picture(outside) == before
+
+
+def test_a_new_folder_that_is_swapped_before_it_is_shared_shares_nothing_else(shared, outside):
+    """Each of 256 shards is made beside its place first; whoever sees it there may put a symlink under its name."""
+    layout = Layout(str(shared))
+    before = picture(outside)
+
+    def store(begin: Callable[[], None]) -> int:
+        begin()
+        made = 0
+        for _ in range(2):
+            for shard in range(256):
+                with contextlib.suppress(OSError):
+                    make_folder(layout, layout.record_shard(shard))
+                    os.rmdir(layout.record_shard(shard))
+                    made += 1
+        return made
+
+    # In 512 folders a swap came in time again and again; 462 it took when this was found.
+    with swapping_new_folders(shared / "lockcache" / "records", outside) as begin:
+        assert run_as(ALICE, lambda: store(begin)) > ROUNDS
+    assert picture(outside) == before
