@@ -5,7 +5,8 @@ follow includes, macros or conditionals: a directive under ``#if 0`` counts, one
 block comment counts if it begins a line. What hides directives from a plain search was tried on NVRTC 13.5 and is seen
 through: ``\``-newline and ``??/``-newline in the middle of a word, ``%:`` and ``??=`` for ``#``, comments before and
 behind the ``#``, ``include_next``, and macros in place of the name. ``#embed`` is not known to that NVRTC; a later one
-may know it.
+may know it. A ``#`` with more or longer comments behind it than anybody writes counts as one that may lead anywhere: so
+any code is scanned in time that grows with its length and no faster.
 """
 
 from __future__ import annotations
@@ -29,16 +30,25 @@ class Reads(NamedTuple):
 
 _NOTHING = Reads("", "", "")
 
-# Unrolled, so that no input makes it backtrack: the plain /\*.*?\*/ under a star is exponential.
-_COMMENT = rb"/\*[^*]*\*+(?:[^/*][^*]*\*+)*/"
-_GAP = rb"(?:[ \t\v\f\r]|" + _COMMENT + rb")*"
+_BLANKS = rb"[ \t\v\f\r]*"
+# Bounded, each and together: from every `#` they may be the same.
+_COMMENT = rb"/\*(?:[^*]|\*(?!/)){0,200}\*/"
+_GAP = _BLANKS + rb"(?:" + _COMMENT + _BLANKS + rb"){0,4}"
+_LOST = rb"(?:" + _GAP + rb"(?!" + _COMMENT + rb")|" + _GAP.replace(b"{0,4}", b"{4}") + rb")(?=/\*)"
 _SPLICE = re.compile(rb"(?:\\|\?\?/)\r?\n")
 _DIRECTIVE = re.compile(
-    rb"(?:^|\*/)" + _GAP + rb"(?:#|%:|\?\?=)" + _GAP + rb"(?:include|include_next|import|embed)\b", re.MULTILINE
+    rb"(?:^|\*/)"
+    + _BLANKS
+    + rb"(?:#|%:|\?\?=)(?:"
+    + _GAP
+    + rb"(?:include|include_next|import|embed)\b|"
+    + _LOST
+    + rb")",
+    re.MULTILINE,
 )
 # `#ifdef __has_include` and `defined(__has_include)` ask about the compiler, not about a file.
 _QUESTION = re.compile(
-    rb"(?P<about>\bdefined[ \t]*\(?[ \t]*|\bifn?def[ \t]+)?__has_(?:include|include_next|embed)\b[ \t]*\(?"
+    rb"(?P<about>\bdefined[ \t]*(?:\([ \t]*)?|\bifn?def[ \t]+)?__has_(?:include|include_next|embed)\b[ \t]*\(?"
 )
 _CLOCK = re.compile(rb"__(?:DATE|TIME|TIMESTAMP)__")
 _OPERAND = re.compile(rb"[ \t]*(?:<(?P<angled>[^<>\"\n]+)>|\"(?P<quoted>[^<>\"\n]+)\")")
