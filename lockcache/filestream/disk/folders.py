@@ -87,7 +87,10 @@ class below:  # noqa: N801 - used as a function
         layout = self._layout
         if layout is None or not layout.is_shared:
             return None, self._path
-        *folders, self._name = os.path.relpath(self._path, layout.root).split(os.sep)
+        if not self._path.startswith(layout.root):
+            raise ValueError(f"{self._path} is not below {layout.root}")
+        # Not os.path.relpath, which is 5 us of a hit. A layout's paths begin with its root as it was given.
+        *folders, self._name = self._path[len(layout.root) :].strip("/").split("/")
         self._folder_fd = _open_inner(layout.root, folders)
         return self._folder_fd, self._name
 

@@ -197,8 +197,8 @@ def _is_in_lower_half(fd: int) -> bool:
 class _SharedShardLock(ProcessLock):
     """The lock of a shard whose folders the other members of a group may replace at any time.
 
-    Who holds it has looked at them: nothing is renamed or removed through a symlink. Not promised: that nobody plants
-    one in the next microseconds; what is done under the lock then is done to names of 62 hex digits.
+    Who asks for it has looked at them, and is told of a symlink before anything is begun. It may come in the next
+    microsecond all the same: what is done under the lock goes by descriptors (:class:`.folders.below`).
     """
 
     __slots__ = ("_folders", "_record_folders")

@@ -16,6 +16,7 @@ from lockcache.doctor.checks_worker import _answer
 from lockcache.doctor.examine import examine
 from lockcache.doctor.findings import DEGRADED, GOOD, NOTE, UNTESTED, UNUSABLE, Finding, Report, Subject
 from lockcache.doctor.mounts import judge
+from lockcache.doctor.probe_dir import held, make_probe, remove_probe
 from lockcache.filestream.disk.mounts import Mount, mount_of
 
 
@@ -159,3 +160,23 @@ def test_what_cannot_be_removed_is_named(mount_tmpfs: Callable[..., Path]) -> No
 def test_the_place_to_look_is_the_nearest_that_is_there(tmp_path) -> None:
     assert Subject(str(tmp_path / "a" / "b")).place == str(tmp_path)
     assert Subject(str(tmp_path)).place == str(tmp_path)
+
+
+@pytest.mark.parametrize("swapped", ["lockcache", "probe"])
+def test_where_others_may_write_a_swap_leads_no_trial_and_no_removal_elsewhere(tmp_path: Path, swapped: str) -> None:
+    root, elsewhere = tmp_path / "root", tmp_path / "elsewhere"
+    (root / "lockcache").mkdir(parents=True)
+    root.chmod(0o2770)
+    subject = Subject(str(root), kind="cache", token="t")
+    subject = subject._replace(probe=make_probe(subject))
+    (elsewhere / Path(subject.probe).name).mkdir(parents=True)
+    with held(subject) as tried:
+        place = root / "lockcache" if swapped == "lockcache" else Path(subject.probe)
+        place.rename(tmp_path / "away")
+        place.symlink_to(elsewhere if swapped == "lockcache" else elsewhere / Path(subject.probe).name)
+        (Path(tried.probe) / "tried").touch()
+    for use in (lambda: held(subject).__enter__(), lambda: remove_probe(subject)):
+        with pytest.raises(OSError, match=r"in the way|symbolic|directory"):
+            use()
+    assert [path.name for path in elsewhere.rglob("*")] == [Path(subject.probe).name]
+    assert [path.name for path in (tmp_path / "away").rglob("tried")] == ["tried"]
