@@ -146,6 +146,11 @@ class CompileOnce:
                 wait.end()
                 return Turn(turns, name, None)
             wait.pause()
+            # Before the lease: all who wait wake at once, and to take it when nobody holds it makes and removes a file.
+            loaded = self.look(name)
+            if loaded is not None:
+                wait.end()
+                return loaded
 
     def look(self, name: str) -> tuple[bytes, bytes] | None:
         """The entry if it is published. A look that finds nothing is not counted as a miss."""
