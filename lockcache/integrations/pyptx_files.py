@@ -1,10 +1,11 @@
 """A pyptx directory, as many processes use it: ``<hash>.ptx``, ``<hash>.cubin`` and ``<hash>.json`` as one entry.
 
 Keeps invariant 1 with :mod:`.pyptx_sidecar`: reads take no lock, and a reader that meets files of two writers finds
-that the digest does not bind them. Keeps it for pyptx's own readers, who verify nothing, as far as order can: the json,
-without which they see no entry, is removed first and published last. Death between any two steps therefore leaves no
-entry, never a mixed one (invariant 5), and what the dead had staged goes with the next write. Locks only keep writers
-from undoing each other's work (invariant 6).
+that the digest does not bind them, and looks again. It finds the old entry or the new one at every instant, never
+neither: the old one is kept (:mod:`.pyptx_kept`) until the new one is whole. Death between any two steps therefore
+leaves one of the two (invariant 5), and what the dead had staged goes with the next write. For pyptx's own readers, who
+verify nothing and see no entry meanwhile, the json is removed first and published last: never a mixed one. Locks only
+keep writers from undoing each other's work (invariant 6).
 
 Beside the files there is one directory, ``lockcache/``, which pyptx passes over: locks, staged files, a daemon's files.
 Whoever removes an entry takes the lock of its first hex digit, removes the json, then the others. A daemon finds the
@@ -17,16 +18,25 @@ entry that is removed between the two; it gets PTX and metadata, which are whole
 from __future__ import annotations
 
 import contextlib
-import errno
+import enum
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from lockcache.filestream.disk import ProcessLock, ReadRecency, make_folder, make_private_folder, write_all
-from lockcache.integrations.pyptx_read import READ, Loaded, load_with, read_part
+from lockcache.integrations.pyptx_kept import (
+    Place,
+    forget_kept,
+    keep_locked,
+    kept_names,
+    kept_place,
+    settle_locked,
+    unlink_if_there,
+)
+from lockcache.integrations.pyptx_read import Loaded, load_with, opened, read_opened, read_part
 from lockcache.integrations.pyptx_scan import SUFFIXES, changed_ns, look, scan
-from lockcache.integrations.pyptx_sidecar import pack
+from lockcache.integrations.pyptx_sidecar import File, pack
 from lockcache.integrations.pyptx_staged import reap_staged, staged_bytes, staged_name
 from lockcache.lowlevel import Found, Layout, check_directory
 
@@ -34,8 +44,12 @@ __all__ = ["PyptxFiles", "guest_layout"]
 
 _STAGE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
 
-# A reader that comes between two renames finds the next entry at its second look; a third is for the unlucky.
-_LOOKS: Final = 3
+# A reader looks again when a writer was at work between its first file and its last, 20 us later. Beside writers that
+# rewrite its key without a pause that is one look in ten; as often as this, and it is a miss.
+_LOOKS: Final = 64
+# An entry that is replaced has its json here or there at every instant, but a look at both takes two. So what was in
+# neither place, or was damaged, must be so a second time.
+_MISSES: Final = 2
 _LOCK_TIMEOUT_SECONDS: Final = 5.0
 # A name without its json or its PTX: so long after its last change no writer is at it any more, which takes
 # milliseconds. By ctime, so that a copy that keeps times and is still under way is not taken for what somebody left.
@@ -49,6 +63,15 @@ def guest_layout(root: str) -> Layout:
     return layout
 
 
+class _Finding(enum.Enum):
+    """Why a look gave no entry."""
+
+    MISSING = enum.auto()
+    DAMAGED = enum.auto()
+    #: Somebody wrote meanwhile.
+    CHANGED = enum.auto()
+
+
 class PyptxFiles:
     """The entries of one directory."""
 
@@ -59,6 +82,7 @@ class PyptxFiles:
         """
         self.root = root
         self.layout = layout = guest_layout(root)
+        self._main, self._kept = self._places = Place(root), kept_place(layout.tmp)
         self._recency = ReadRecency(root)
         self._locks = {
             digit: ProcessLock(f"{layout.locks}/{digit}", lock_timeout_seconds, layout=layout) for digit in _DIGITS
@@ -68,22 +92,46 @@ class PyptxFiles:
 
     def stamp(self, name: str) -> bytes:
         """The json file's bytes; empty where there is none that can be read."""
-        found = read_part(self.root, name, "json")
-        return b"" if found is None else found.content
+        for _ in range(_MISSES):
+            for place in self._places:
+                found = read_part(place, name, "json")
+                if found is not None:
+                    return found.content
+        return b""
 
     def load(self, name: str, key: Mapping[str, Any]) -> tuple[Loaded | None, bool]:
         """The entry of ``key``, and whether what was found there was damaged. Raises nothing for what it finds."""
+        seen: list[_Finding] = []
         for _ in range(_LOOKS):
-            sidecar = read_part(self.root, name, "json")
-            if sidecar is None:
-                return None, False
-            loaded = load_with(self.root, sidecar, name, key)
-            if loaded is not None:
-                self._touch(name)
-                return loaded, False
-            if self.stamp(name) == sidecar.content:
-                return None, True  # not a writer's doing: it would have taken the json away
+            found = self._look(name, key)
+            if isinstance(found, Loaded):
+                return found, False
+            seen.append(found)
+            if found is not _Finding.CHANGED and seen[-_MISSES:] == [found] * _MISSES:
+                return None, found is _Finding.DAMAGED
         return None, False
+
+    def _look(self, name: str, key: Mapping[str, Any]) -> Loaded | _Finding:
+        for place in self._places:
+            with opened(place.path(name, "json")) as fd:
+                sidecar = read_opened(fd)
+                if sidecar is None:
+                    continue
+                loaded = load_with(place, sidecar, name, key)
+                if loaded is not None:
+                    self._recency.touch(fd)
+                    return loaded
+                return self._why_not(fd, sidecar, place.path(name, "json"))
+        return _Finding.MISSING
+
+    def _why_not(self, fd: int, sidecar: File, path: str) -> _Finding:
+        """Whether a writer was at work: one of ours takes the json away, pyptx's writes over it."""
+        with opened(path) as now:
+            is_same = now >= 0 and os.path.samestat(os.fstat(now), os.fstat(fd))
+            found = read_opened(now)
+        if is_same and found is not None and found.content == sidecar.content:
+            return _Finding.DAMAGED
+        return _Finding.CHANGED
 
     def store(
         self, name: str, key: Mapping[str, Any], metadata: Mapping[str, Any], ptx: bytes, cubin: bytes | None
@@ -104,9 +152,9 @@ class PyptxFiles:
         return sidecar
 
     def discard(self, name: str) -> None:
-        """Make an entry one no more: remove its json. Raises :class:`OSError`."""
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(self._path(name, "json"))
+        """Make an entry one no more: remove its json, and what is kept of it. Raises :class:`OSError`."""
+        forget_kept(self._kept, name)
+        unlink_if_there(self._main.path(name, "json"))
 
     def remove(self, name: str) -> None:
         """Remove an entry with all its files. Raises :class:`OSError`."""
@@ -125,8 +173,11 @@ class PyptxFiles:
         return is_unchanged
 
     def reap(self, names: Iterable[str]) -> None:
-        """Remove what dead writers left: staged, and of those of ``names`` that are no entries. Raises as remove."""
-        reap_staged(self.layout.tmp)
+        """Remove what dead writers left: staged, and of those of ``names`` that are no entries. Raises as remove.
+
+        An entry that one of them was replacing is an entry again.
+        """
+        self._reap_staged()
         for name in names:
             if self._is_left(name):
                 with self._locks[name[0]]:
@@ -149,7 +200,8 @@ class PyptxFiles:
         """Remove every entry, and what is left of any. Safe beside writers. Raises :class:`OSError`."""
         for found in self.scan():
             self.remove(found.name)
-        reap_staged(self.layout.tmp)
+        for name in kept_names(reap_staged(self.layout.tmp)):
+            self.remove(name)
 
     def prepare(self) -> None:
         """Make what is missing of the directories, as the first write does. Raises :class:`OSError`."""
@@ -165,20 +217,23 @@ class PyptxFiles:
 
     def _is_left(self, name: str) -> bool:
         found = look(self.root, name)
-        if found is None or found.inode:
+        if found is None or found.inode or os.path.lexists(self._kept.path(name, "json")):
             return False
         return time.time() - changed_ns(self.root, name) / 1e9 >= _LEFT_SECONDS
 
-    def _touch(self, name: str) -> None:
-        """State a hit, on the json."""
-        try:
-            fd = os.open(self._path(name, "json"), READ)
-        except OSError:
-            return  # evicted since
-        try:
-            self._recency.touch(fd)
-        finally:
-            os.close(fd)
+    def _reap_staged(self) -> None:
+        """Raises nothing and waits for nobody: the next write tries again."""
+        for name in kept_names(reap_staged(self.layout.tmp)):
+            lock = self._locks[name[0]]
+            with contextlib.suppress(OSError):
+                if self._is_kept_for_long(name) and lock.try_acquire():
+                    try:
+                        settle_locked(self._main, self._kept, name)
+                    finally:
+                        lock.release()
+
+    def _is_kept_for_long(self, name: str) -> bool:
+        return time.time() - changed_ns(self._kept.folder, name, self._kept.ending) / 1e9 >= _LEFT_SECONDS
 
     def _publish(self, name: str, parts: dict[str, bytes]) -> None:
         staged: dict[str, str] = {}
@@ -190,21 +245,28 @@ class PyptxFiles:
                 self._replace_locked(name, staged)
         finally:
             for path in staged.values():
-                _unlink(path)
-        reap_staged(self.layout.tmp)
+                unlink_if_there(path)
+        self._reap_staged()
 
     def _replace_locked(self, name: str, staged: dict[str, str]) -> None:
         """Requires: the lock of the name's first digit, for the sake of other writers; see the module."""
-        # All of it first: without the json there is no entry anyhow, and ext4 writes out at once what is renamed onto
-        # another file (measured: 100 us instead of 20 onto a free name, milliseconds on a busy disk).
-        self._remove_locked(name)
-        for suffix in list(staged):  # the json is the last of them
-            os.rename(staged[suffix], self._path(name, suffix))
+        # The older one is read from there until the json, the last of them, is in place.
+        keep_locked(self._main, self._kept, name)
+        # All of it first: without the json there is no entry for pyptx, and ext4 writes out at once what is renamed
+        # onto another file (measured: 100 us instead of 20 onto a free name, milliseconds on a busy disk).
+        self._remove_parts_locked(name)
+        for suffix in list(staged):
+            os.rename(staged[suffix], self._main.path(name, suffix))
             del staged[suffix]
+        forget_kept(self._kept, name)
 
     def _remove_locked(self, name: str) -> None:
+        forget_kept(self._kept, name)  # first, or else it would be the entry
+        self._remove_parts_locked(name)
+
+    def _remove_parts_locked(self, name: str) -> None:
         for suffix in SUFFIXES:
-            _unlink(self._path(name, suffix))
+            unlink_if_there(self._main.path(name, suffix))
 
     def _stage(self, name: str, suffix: str, content: bytes) -> str:
         path = f"{self.layout.tmp}/{staged_name(name, suffix)}"
@@ -212,27 +274,16 @@ class PyptxFiles:
         try:
             write_all(fd, content)
         except BaseException:
-            _unlink(path)
+            unlink_if_there(path)
             raise
         finally:
             os.close(fd)
         return path
 
-    def _path(self, name: str, suffix: str) -> str:
-        return f"{self.root}/{name}.{suffix}"
-
     def _make_root(self) -> None:
         if not os.path.isdir(self.root):
             os.makedirs(os.path.dirname(self.root), exist_ok=True)
             make_private_folder(self.root)
-
-
-def _unlink(path: str) -> None:
-    try:
-        os.unlink(path)
-    except OSError as error:
-        if error.errno != errno.ENOENT:
-            raise
 
 
 _DIGITS: Final = "0123456789abcdef"

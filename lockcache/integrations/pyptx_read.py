@@ -1,19 +1,22 @@
 """Reading one entry of a pyptx directory: three files, and whether they are one entry.
 
 Keeps invariant 1 with :mod:`.pyptx_sidecar`, and takes no lock: files of two writers are not bound by the digest, and
-where there is no digest the json, which a writer of ours removes first, must be there still after all was read.
+where there is no digest the json, which a writer of ours removes first, must be there still after all was read. All
+three are opened before PTX and cubin are read: what is open stays as it is, whoever replaces it.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import stat
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
+from lockcache.integrations.pyptx_kept import Place
 from lockcache.integrations.pyptx_sidecar import File, has_digest, is_plausible, is_whole, normalized, unpack
 
-__all__ = ["READ", "Loaded", "load_with", "read_part"]
+__all__ = ["READ", "Loaded", "load_with", "opened", "read_opened", "read_part"]
 
 #: What one of the files is opened with: nothing that somebody put in its place is followed or waited for.
 READ: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
@@ -31,15 +34,16 @@ class Loaded(NamedTuple):
     is_verified: bool
 
 
-def load_with(root: str, sidecar: File, name: str, key: Mapping[str, Any]) -> Loaded | None:
+def load_with(place: Place, sidecar: File, name: str, key: Mapping[str, Any]) -> Loaded | None:
     """The entry of ``key`` to which this json file belongs, or ``None``."""
-    ptx, cubin = read_part(root, name, "ptx"), read_part(root, name, "cubin")
+    with opened(place.path(name, "ptx")) as ptx_fd, opened(place.path(name, "cubin")) as cubin_fd:
+        ptx, cubin = read_opened(ptx_fd), read_opened(cubin_fd)
     if ptx is None:
         return None
     if has_digest(sidecar.content):
         found = _bound(sidecar.content, name, ptx.content, None if cubin is None else cubin.content)
     else:
-        found = _unbound(root, sidecar, name, ptx, cubin)
+        found = _unbound(place, sidecar, name, ptx, cubin)
     if found is None:
         return None
     try:
@@ -52,12 +56,22 @@ def load_with(root: str, sidecar: File, name: str, key: Mapping[str, Any]) -> Lo
     return Loaded(source, found.cubin, metadata, sidecar.content, found.is_verified)
 
 
-def read_part(root: str, name: str, suffix: str) -> File | None:
-    """One file as it stands; ``None`` for whatever cannot be served."""
+@contextlib.contextmanager
+def opened(path: str) -> Iterator[int]:
+    """A file's descriptor meanwhile, or -1 for whatever cannot be served."""
     try:
-        fd = os.open(f"{root}/{name}.{suffix}", READ)
+        fd = os.open(path, READ)
     except OSError:
-        return None  # missing, a symbolic link, not ours to read, a stale handle: nothing that can be served
+        fd = -1  # missing, a symbolic link, not ours to read, a stale handle: nothing that can be served
+    try:
+        yield fd
+    finally:
+        if fd >= 0:
+            os.close(fd)
+
+
+def read_opened(fd: int) -> File | None:
+    """What :func:`opened` gave, as it stands; ``None`` for whatever cannot be served."""
     try:
         status = os.fstat(fd)
         if not stat.S_ISREG(status.st_mode):
@@ -65,14 +79,20 @@ def read_part(root: str, name: str, suffix: str) -> File | None:
         content = os.read(fd, status.st_size)
         return File(content, status.st_mtime_ns) if len(content) == status.st_size else None
     except OSError:
-        return None
-    finally:
-        os.close(fd)
+        return None  # -1 is one
 
 
-def _unbound(root: str, sidecar: File, name: str, ptx: File, cubin: File | None) -> _Found | None:
+def read_part(place: Place, name: str, suffix: str) -> File | None:
+    """One file as it stands; ``None`` for whatever cannot be served."""
+    with opened(place.path(name, suffix)) as fd:
+        return read_opened(fd)
+
+
+def _unbound(place: Place, sidecar: File, name: str, ptx: File, cubin: File | None) -> _Found | None:
     """What pyptx wrote, if it may be one entry."""
-    if [read_part(root, name, suffix) for suffix in ("json", "ptx", "cubin")] != [sidecar, ptx, cubin]:
+    again = [read_part(place, name, suffix) for suffix in ("json", "ptx", "cubin")]
+    # Not the json's time: another reader may just have stated its use there.
+    if again[0] is None or again[0].content != sidecar.content or again[1:] != [ptx, cubin]:
         return None  # it is being written
     if cubin is not None and cubin.mtime_ns < ptx.mtime_ns:
         cubin = None  # pyptx leaves the older one where it is when it stores PTX alone

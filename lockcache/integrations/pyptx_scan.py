@@ -57,13 +57,13 @@ def look(root: str, name: str) -> Found | None:
     return _found(name, parts) if parts else None
 
 
-def changed_ns(root: str, name: str) -> int:
+def changed_ns(root: str, name: str, ending: str = "") -> int:
     """When the files of a name last changed or were put there: the ctime, which a copy that keeps times cannot set."""
-    return max((status.st_ctime_ns for status in _parts(root, name).values()), default=0)
+    return max((status.st_ctime_ns for status in _parts(root, name, ending).values()), default=0)
 
 
-def _parts(root: str, name: str) -> dict[str, os.stat_result]:
-    found = {suffix: _status(f"{root}/{name}.{suffix}") for suffix in SUFFIXES}
+def _parts(root: str, name: str, ending: str = "") -> dict[str, os.stat_result]:
+    found = {suffix: _status(f"{root}/{name}.{suffix}{ending}") for suffix in SUFFIXES}
     return {suffix: status for suffix, status in found.items() if status is not None}
 
 

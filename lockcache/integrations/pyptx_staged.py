@@ -1,7 +1,8 @@
 """Staged files of a pyptx directory, ``lockcache/staged/``: their names, and when they are a dead writer's.
 
 Keeps invariant 5: a name says who stages, so what a killed writer left goes as soon as somebody looks. Here too lie,
-under the names that :mod:`lockcache.filestream.disk.layout` gives them, small files of ours that are being replaced.
+under the names that :mod:`lockcache.filestream.disk.layout` gives them, small files of ours that are being replaced,
+and what :mod:`.pyptx_kept` puts aside, which is nobody's stage.
 """
 
 from __future__ import annotations
@@ -30,13 +31,16 @@ def staged_name(name: str, suffix: str) -> str:
     return f"{name}.{suffix}.{owner.host}.{owner.pid}.{owner.start_ticks}.{next_serial():x}"
 
 
-def reap_staged(folder: str) -> None:
-    """Remove what dead writers left staged. Raises nothing: the next write tries again."""
+def reap_staged(folder: str) -> list[str]:
+    """Remove what dead writers left staged; returns all that lay there. Raises nothing: the next write tries again."""
+    files: list[str] = []
     with contextlib.suppress(OSError):
-        for file in os.listdir(folder):
-            if _is_abandoned(folder, file):
-                with contextlib.suppress(FileNotFoundError):
+        files = os.listdir(folder)
+        for file in files:
+            with contextlib.suppress(FileNotFoundError):
+                if _is_abandoned(folder, file):
                     os.unlink(f"{folder}/{file}")
+    return files
 
 
 def staged_bytes(folder: str) -> int:

@@ -15,7 +15,9 @@ from typing import Any
 import pytest
 
 from lockcache.filestream.disk.locks import ProcessLock
+from lockcache.integrations import pyptx_files
 from lockcache.integrations.pyptx import CacheEntry, CacheKey, CubinCache
+from lockcache.integrations.pyptx_files import PyptxFiles
 from tests.processes.crowd import HANG_SECONDS, METHODS, crowd, run_all
 from tests.thinning import diagonals
 from tests.unit.integrations.pyptx_format import read_entry
@@ -135,6 +137,48 @@ def test_clearing_the_disk_beside_writers_fails_nobody_and_mixes_nothing(tmp_pat
         assert sum(corrupt for _, corrupt in working.results()) == 0
 
 
+READS = 1500
+
+
+def rewrite_until_told(directory: str, is_same: bool, started: Any, stop: Any) -> int:
+    cache = CubinCache(directory)
+    for serial in range(10**9):
+        if stop.is_set():
+            return serial
+        cache.put(entry_for(KEYS[0], "writer", 0 if is_same else serial))
+        started.set()
+    raise AssertionError("it was never told to stop")
+
+
+def count_misses(directory: str, started: Any) -> tuple[int, int]:
+    """(misses, corrupt entries seen) of reads from the disk; the writes that they find never go backwards."""
+    cache, newest = CubinCache(directory), -1
+    assert started.wait(HANG_SECONDS)
+    for _ in range(READS):
+        cache.clear()
+        found = cache.get(KEYS[0])
+        if found is not None:
+            prove(found)
+            newest, older = found.metadata["tag"][1], newest
+            assert newest >= older
+    stats = cache.stats()
+    return stats.misses, stats.corrupt_entries
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("is_same", [False, True], ids=["new values", "the same value again"])
+def test_readers_beside_a_writer_that_rewrites_their_key_get_the_older_entry_or_the_newer_and_never_none(
+    tmp_path: Path, is_same: bool
+) -> None:
+    context = multiprocessing.get_context("fork")
+    started, stop = context.Event(), context.Event()
+    CubinCache(tmp_path).put(entry_for(KEYS[0], "first", 0))
+    with crowd("fork", rewrite_until_told, [(str(tmp_path), is_same, started, stop)]) as writing:
+        assert run_all("fork", count_misses, [(str(tmp_path), started)] * 2) == [(0, 0)] * 2
+        stop.set()
+        assert writing.results()[0] > 10
+
+
 # ---- death -----------------------------------------------------------------------------------------------------------
 
 # Kills itself before its n-th change of the directory: a real SIGKILL, in a real process, at a step that Python's own
@@ -150,7 +194,7 @@ seen = 0
 
 def count(event, arguments):
     global seen
-    if not armed or event not in ("open", "os.remove", "os.rename", "os.mkdir"):
+    if not armed or event not in ("open", "os.remove", "os.rename", "os.mkdir", "os.link"):
         return
     if not any(isinstance(each, str) and each.startswith(directory) for each in arguments):
         return
@@ -189,21 +233,21 @@ def deaths(tmp_path: Path, serial: int, older: int | None) -> Iterator[tuple[str
     raise AssertionError("it never ended by itself")
 
 
-OLDER = [pytest.param(None, id="new"), pytest.param(0, id="over an entry"), pytest.param(2, id="over PTX alone")]
+OLDER = [pytest.param(None, id="new"), pytest.param(3, id="over an entry"), pytest.param(2, id="over PTX alone")]
 SERIAL = [pytest.param(1, id="with cubin"), pytest.param(2, id="PTX alone")]
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("older, serial", diagonals(OLDER, SERIAL, 2))
-def test_a_writer_that_dies_at_any_step_leaves_the_older_entry_the_newer_or_none(
-    tmp_path: Path, serial: int, older: int | None
+def test_a_writer_that_dies_at_any_step_leaves_the_older_entry_or_the_newer(
+    tmp_path: Path, serial: int, older: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     steps = []
     for where, directory in deaths(tmp_path, serial, older):
         steps.append(where)
         found = CubinCache(directory).get(KEYS[0])
-        if found is not None:
-            assert prove(found) in (f"kernel 0 by older, {older}", f"kernel 0 by dying, {serial}"), where
+        was = None if found is None else prove(found)
+        assert was in (older and f"kernel 0 by older, {older}", f"kernel 0 by dying, {serial}"), where
         prove_as_pyptx_reads(directory, KEYS[0])  # pyptx, which verifies nothing, is never shown a mixture either
         neighbour = CubinCache(directory).get(KEYS[1])
         assert neighbour is not None
@@ -212,6 +256,15 @@ def test_a_writer_that_dies_at_any_step_leaves_the_older_entry_the_newer_or_none
         staged = directory / "lockcache" / "staged"
         for file in staged.iterdir():
             os.utime(file, (1, 1))
+        with monkeypatch.context() as later:
+            later.setattr(pyptx_files, "_LEFT_SECONDS", 0.0)
+            PyptxFiles(str(directory)).reap([KEYS[0].hash()])  # as a daemon does
+        assert list(staged.iterdir()) == [], where
+        # What was still read is an entry for pyptx again, which looks in no other place.
+        assert (read_entry(directory, KEYS[0].hash()) is None) == (was is None), where
+        prove_as_pyptx_reads(directory, KEYS[0])
+        again = CubinCache(directory).get(KEYS[0])
+        assert (None if again is None else prove(again)) == was, where
         cache = CubinCache(directory)
         cache.put(entry_for(KEYS[0], "next", 0))
         assert CubinCache(directory).get(KEYS[0]) == entry_for(KEYS[0], "next", 0), where
@@ -220,6 +273,8 @@ def test_a_writer_that_dies_at_any_step_leaves_the_older_entry_the_newer_or_none
     assert {f"os.rename {suffix}" for suffix in files} <= set(steps)
     assert {f"open {suffix}" for suffix in files} <= set(steps)
     assert {"os.remove json", "os.remove ptx", "os.remove cubin"} <= set(steps)
+    if older is not None:
+        assert {"os.link json", "os.link ptx"} <= set(steps)
 
 
 def put_for_ever(directory: str, writer: int) -> None:

@@ -19,6 +19,7 @@ from typing import Final, NamedTuple
 
 from filelock import lock_descriptor
 
+from lockcache.filestream.compile_once.bell import bell_of, ring
 from lockcache.filestream.disk import (
     Layout,
     make_folder,
@@ -106,6 +107,8 @@ class Lease:
             return
         finally:
             os.close(fd)
+            if self._holder is not None:
+                ring(self._layout, bell_of(self._path))
 
     def _after_fork_in_child(self) -> None:
         # The lease is the parent's alone: the child's copy of the descriptor would keep it alive past the parent.

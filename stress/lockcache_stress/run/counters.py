@@ -37,9 +37,12 @@ COUNTED: Final = (
     "refused",
     "kept_older",
     "hits_in_trouble",
+    "piles",
+    "waited_us",
+    "waiting_cpu_us",
 )
 #: Of those the ones whose sum says nothing: the largest counts.
-LARGEST: Final = ("longest_wait_us",)
+LARGEST: Final = ("longest_wait_us", "piles")
 _INDEX: Final = {name: index for index, name in enumerate(COUNTED)}
 # Before the rows: when workers may begin (0: not yet), and when they must stop, on the shared clock.
 _GO: Final = 0

@@ -19,6 +19,7 @@ from lockcache_stress.scenarios import (
     no_locks,
     nvrtc,
     overshoot,
+    pile,
     read_only,
     reader_writer,
     recency,
@@ -54,6 +55,7 @@ BYTE_SCENARIOS: Final[tuple[Scenario, ...]] = (
     rot.SCENARIO,
     recency.SCENARIO,
     single_flight.SCENARIO,
+    pile.SCENARIO,
     takeover.SCENARIO,
 )
 

@@ -12,12 +12,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from lockcache.filestream.compile_once import Turn
+from lockcache.filestream.compile_once import CompileOnce, Turn
 from lockcache.filestream.disk import Recency
 from lockcache.filestream.entry import StagedEntry, reader
 from lockcache.filestream.eviction import remove
 
 __all__ = ["BUGS", "Bug", "plant_bug"]
+
+_POLL_SECONDS: Final = 0.005
 
 
 @dataclass(frozen=True)
@@ -151,6 +153,13 @@ def _lease_kept() -> None:
     _replace(Turn, "end", end_unless_failed)
 
 
+def _waiters_poll() -> None:
+    turns = sys.modules[CompileOnce.__module__]
+    for name in ("_WOKEN", "_ALONE"):
+        pace = getattr(turns, name)
+        _replace(turns, name, type(pace)(_POLL_SECONDS, 1.0, _POLL_SECONDS, 1.0, _POLL_SECONDS))
+
+
 def _replace(owner: Any, name: str, by: object) -> None:
     if not hasattr(owner, name):
         raise AttributeError(f"{owner!r} has no {name}: the library has changed, and this bug must follow it")
@@ -190,5 +199,11 @@ BUGS: Final = {
     ),
     "lease-kept": Bug(
         "a lease is not released when compiling fails", "single-flight", ("longest wait for nobody",), _lease_kept
+    ),
+    "waiters-poll": Bug(
+        "who waits for a compilation asks for its lease two hundred times a second",
+        "pile",
+        ("processor time of waiters",),
+        _waiters_poll,
     ),
 }

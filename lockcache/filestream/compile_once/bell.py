@@ -1,0 +1,137 @@
+"""What wakes waiters: a bell, which the holder of a lease rings when it gives it back, and the death of the holder.
+
+A waiter that polls pays for waking up (70 us), and two hundred of them take the processors from the compiler they wait
+for. So they sleep in the kernel. The bell is a FIFO beside the lease file. Waiters make and open it for reading; who
+releases the lease opens it for writing, removes its name and closes it, which tells every reader at once. Where nobody
+waits that is one call which finds nothing. Death rings no bell: the kernel tells it of a process on this host, by a
+pidfd.
+
+Not promised: either. A FIFO joins processes of one kernel only, there may be no FIFOs or no pidfds here, and whoever
+may write to the directory may remove or ring a bell. So whoever sleeps also looks for itself, only less often.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import select
+import stat
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Final
+
+from lockcache.filestream.disk import Layout, below, open_below, refuse_symlink, share_file, unlink_below
+
+__all__ = ["Sleeper", "bell_of", "ring"]
+
+_LISTEN: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+_RING: Final = os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+
+_pidfd_open: Final[Callable[[int], int] | None] = getattr(os, "pidfd_open", None)
+
+
+class _Descriptor(io.FileIO):
+    """A descriptor that is closed with its object, without a word."""
+
+    def __del__(self) -> None:
+        self.close()
+
+
+def bell_of(lease_path: str) -> str:
+    """Returns the path of a key's bell: one for all generations of its lease."""
+    return f"{lease_path.rpartition('.')[0]}.bell"
+
+
+def ring(layout: Layout, path: str) -> None:
+    """Wake whoever listens, and remove the bell. Raises nothing: who is not woken looks for itself."""
+    with contextlib.suppress(OSError):
+        refuse_symlink(os.path.dirname(path))
+        try:
+            fd = open_below(layout, path, _RING)
+        except FileNotFoundError:
+            return  # nobody waits
+        except OSError:
+            unlink_below(layout, path)  # nobody listens any more, or this is no bell
+            return
+        try:
+            unlink_below(layout, path)  # before they wake: who goes on waiting needs a new one
+        finally:
+            os.close(fd)
+
+
+class Sleeper:
+    """Sleeps until the bell rings, a process dies, or time is up."""
+
+    __slots__ = ("_bell", "_layout", "_path", "_pidfd", "has_bell")
+
+    def __init__(self, layout: Layout, path: str) -> None:
+        self._layout = layout
+        self._path = path
+        self._bell: _Descriptor | None = None
+        self._pidfd: _Descriptor | None = None
+        #: Whether there ever was a bell of which somebody may have to remove the name.
+        self.has_bell = False
+
+    @property
+    def is_woken(self) -> bool:
+        """Whether both will wake it, as far as that can be known."""
+        return self._bell is not None and self._pidfd is not None
+
+    def listen(self) -> None:
+        """Listen for the bell, which is made if it is missing. Does nothing where there can be none."""
+        if self._bell is not None and os.fstat(self._bell.fileno()).st_nlink:
+            return
+        self._bell = None
+        try:
+            refuse_symlink(os.path.dirname(self._path))
+            self._bell = _listen(self._layout, self._path)
+        except OSError:
+            return
+        self.has_bell = True
+
+    def watch(self, pid: int) -> None:
+        """Wake when this process dies."""
+        self._pidfd = None
+        if _pidfd_open is None:
+            return
+        # It may be dead already, or this may be no pid, or there are none here: then we look for ourselves.
+        with contextlib.suppress(OSError, OverflowError, ValueError):
+            # One call of C: between two of Python an interrupt could lose the descriptor.
+            self._pidfd = next(map(_Descriptor, map(_pidfd_open, (pid,))))
+
+    def ignore_deaths(self) -> None:
+        """Watch no process."""
+        self._pidfd = None
+
+    def sleep(self, seconds: float) -> bool:
+        """Whether it was woken. Each thing that wakes does so once."""
+        heard = [each for each in (self._bell, self._pidfd) if each is not None]
+        if not heard:
+            time.sleep(seconds)
+            return False
+        poll = select.poll()
+        for each in heard:
+            poll.register(each, select.POLLIN)
+        told = {fd for fd, _ in poll.poll(seconds * 1000)}
+        if self._bell is not None and self._bell.fileno() in told:
+            self._bell = None
+        if self._pidfd is not None and self._pidfd.fileno() in told:
+            self._pidfd = None
+        return bool(told)
+
+
+def _listen(layout: Layout, path: str) -> _Descriptor | None:
+    with below(layout, path) as (folder_fd, name):
+        is_new = True
+        try:
+            os.mkfifo(name, 0o600, dir_fd=folder_fd)
+        except FileExistsError:
+            is_new = False
+        bell = next(map(_Descriptor, map(partial(os.open, dir_fd=folder_fd), (name,), (_LISTEN,))))
+        if not stat.S_ISFIFO(os.fstat(bell.fileno()).st_mode):
+            return None
+        if is_new and folder_fd is not None:
+            share_file(bell.fileno())  # the next holder may be another member of the group
+        return bell

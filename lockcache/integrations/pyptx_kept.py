@@ -1,0 +1,95 @@
+"""The entry of a pyptx directory that is being replaced, put aside until the next one is whole.
+
+Three files cannot be replaced at once. So that a reader finds the old entry or the new one at every instant (invariant
+1), also when the writer dies in between (invariant 5), hard links to the old files lie in ``lockcache/staged/`` from
+before the first of them goes until the last of the new ones is in place: at every instant the json file of a whole
+entry is here or in its own place. Links: they cost no bytes, and the old entry is never half here and half there.
+
+What a writer that died left here is still read; it goes back where the new entry did not get its json, else it is
+removed (:func:`settle_locked`). Not promised on file systems without hard links (FAT): there the old entry just goes.
+Nor to pyptx's own readers, who do not look here: they find no entry meanwhile.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+from collections.abc import Iterable
+from typing import Final, NamedTuple
+
+from lockcache.integrations.pyptx_scan import SUFFIXES
+
+__all__ = ["Place", "forget_kept", "keep_locked", "kept_names", "kept_place", "settle_locked", "unlink_if_there"]
+
+_KEPT: Final = re.compile(r"([0-9a-f]{32})\.(?:ptx|cubin|json)\.kept", re.ASCII)
+
+
+class Place(NamedTuple):
+    """Where the three files of entries lie."""
+
+    folder: str
+    ending: str = ""
+
+    def path(self, name: str, suffix: str) -> str:
+        return f"{self.folder}/{name}.{suffix}{self.ending}"
+
+
+def kept_place(staged_folder: str) -> Place:
+    """Returns where entries that are being replaced are kept."""
+    return Place(staged_folder, ".kept")
+
+
+def kept_names(files: Iterable[str]) -> set[str]:
+    """Returns the names of which one of these files, as listed, is kept."""
+    return {match[1] for match in map(_KEPT.fullmatch, files) if match}
+
+
+def keep_locked(main: Place, kept: Place, name: str) -> None:
+    """Put an entry aside, if there is one, before it is replaced. Requires: the name's lock.
+
+    Without a json in its own place an entry may be the one that is kept already: that one stays.
+    """
+    if not os.path.lexists(main.path(name, "json")):
+        return
+    try:
+        try:
+            _link(main, kept, name)
+        except FileExistsError:  # a writer died when all was done but to remove these
+            forget_kept(kept, name)
+            _link(main, kept, name)
+    except OSError:
+        # No hard links here, no PTX and so no entry, something planted, a full disk: replaced without being kept,
+        # as a reader who looks at that moment will notice, and nobody else.
+        with contextlib.suppress(OSError):
+            forget_kept(kept, name)
+
+
+def settle_locked(main: Place, kept: Place, name: str) -> None:
+    """End what a writer that died had begun: forwards if its json is in place, else back. Requires: the name's lock.
+
+    Raises :class:`OSError`; the next call goes on.
+    """
+    if os.path.lexists(kept.path(name, "json")) and not os.path.lexists(main.path(name, "json")):
+        for suffix in ("cubin", "ptx"):
+            unlink_if_there(main.path(name, suffix))
+        _link(kept, main, name)
+    forget_kept(kept, name)
+
+
+def forget_kept(kept: Place, name: str) -> None:
+    """Remove what is kept of a name, its json first: no reader begins with what is no longer whole."""
+    for suffix in SUFFIXES:
+        unlink_if_there(kept.path(name, suffix))
+
+
+def unlink_if_there(path: str) -> None:
+    """Remove a file. Raises :class:`OSError`, but not for one that is missing."""
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(path)
+
+
+def _link(source: Place, target: Place, name: str) -> None:
+    for suffix in reversed(SUFFIXES):  # the json last: by then all of it is there
+        with contextlib.suppress(FileNotFoundError) if suffix == "cubin" else contextlib.nullcontext():
+            os.link(source.path(name, suffix), target.path(name, suffix), follow_symlinks=False)
