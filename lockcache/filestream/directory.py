@@ -97,7 +97,7 @@ class CacheDirectory:
         self.room_lock = ProcessLock(self.layout.room_lock, lock_timeout_seconds)
         self._init_lock = ProcessLock(self.layout.init_lock, lock_timeout_seconds)
         self._between_shards = between_shards
-        self._attaching = threading.Lock()
+        self._attaching = threading.RLock()  # a signal handler may ask in the midst of it
         self._usage: UsagePage | None = None
         after_fork_in_child(self)
         self._prepare()
@@ -145,7 +145,7 @@ class CacheDirectory:
             lock.close()
 
     def _after_fork_in_child(self) -> None:
-        self._attaching = threading.Lock()
+        self._attaching = threading.RLock()
         close_inherited(self.layout)
 
     def _prepare(self) -> None:

@@ -21,6 +21,7 @@ from lockcache.filestream.disk import (
     StagedName,
     is_entry_file,
     last_use_ns,
+    opened,
     parse_quarantined_name,
     parse_staged_name,
     refuse_symlink,
@@ -69,16 +70,13 @@ def count_shard(layout: Layout, shard: int) -> int:
     """Number of entries in one shard, without looking at each (their type is known from the directory)."""
     try:
         refuse_symlink(layout.entries)
-        fd = os.open(layout.entry_shard(shard), _OPEN_DIRECTORY)
+        folder = opened(layout.entry_shard(shard), _OPEN_DIRECTORY)
     except OSError as error:
         if error.errno in _NO_DIRECTORY:
             return 0
         raise
-    try:
-        with os.scandir(fd) as found:
-            return sum(1 for file in found if is_entry_file(file.name) and file.is_file(follow_symlinks=False))
-    finally:
-        os.close(fd)
+    with folder as fd, os.scandir(fd) as found:
+        return sum(1 for file in found if is_entry_file(file.name) and file.is_file(follow_symlinks=False))
 
 
 def scan_records(layout: Layout, shard: int) -> list[str]:
@@ -112,15 +110,13 @@ def bytes_beside(layout: Layout) -> Counter[int]:
 def staged_files(layout: Layout) -> Iterator[StagedName]:
     """The staged writes of every process, by their names."""
     try:
-        fd = os.open(layout.tmp, _OPEN_DIRECTORY)
+        folder = opened(layout.tmp, _OPEN_DIRECTORY)
     except OSError as error:
         if error.errno in _NO_DIRECTORY:
             return
         raise
-    try:
+    with folder as fd:
         files = os.listdir(fd)
-    finally:
-        os.close(fd)
     for file in files:
         staged = parse_staged_name(file)
         if staged is not None:
@@ -130,12 +126,12 @@ def staged_files(layout: Layout) -> Iterator[StagedName]:
 def quarantined_files(layout: Layout) -> Iterator[tuple[QuarantinedName, int]]:
     """The files in quarantine and their bytes, in no order."""
     try:
-        fd = os.open(layout.quarantine, _OPEN_DIRECTORY)
+        folder = opened(layout.quarantine, _OPEN_DIRECTORY)
     except OSError as error:
         if error.errno in _NO_DIRECTORY:
             return
         raise
-    try:
+    with folder as fd:
         for file in os.listdir(fd):
             name = parse_quarantined_name(file)
             if name is not None:
@@ -146,8 +142,6 @@ def quarantined_files(layout: Layout) -> Iterator[tuple[QuarantinedName, int]]:
                 if not stat.S_ISDIR(status.st_mode):
                     # What is no file was no entry, and counts for nothing.
                     yield name, status.st_size if stat.S_ISREG(status.st_mode) else 0
-    finally:
-        os.close(fd)
 
 
 def _files(path: str, latest_ns: int = ANY_TIME_NS) -> Iterator[tuple[str, os.stat_result]]:
@@ -158,22 +152,19 @@ def _files(path: str, latest_ns: int = ANY_TIME_NS) -> Iterator[tuple[str, os.st
     """
     try:
         refuse_symlink(os.path.dirname(path))
-        fd = os.open(path, _OPEN_DIRECTORY)
+        folder = opened(path, _OPEN_DIRECTORY)
     except OSError as error:
         if error.errno in _NO_DIRECTORY:
             return
         raise
-    try:
-        with os.scandir(fd) as found:
-            for file in found:
-                try:
-                    status = file.stat(follow_symlinks=False)
-                except FileNotFoundError:
-                    continue  # evicted or replaced since the listing
-                # The cheapest question first: a sweep over a million entries asks it of each.
-                if status.st_mtime_ns > latest_ns or status.st_atime_ns > latest_ns:
-                    continue
-                if stat.S_ISREG(status.st_mode) and is_entry_file(file.name):
-                    yield file.name, status
-    finally:
-        os.close(fd)
+    with folder as fd, os.scandir(fd) as found:
+        for file in found:
+            try:
+                status = file.stat(follow_symlinks=False)
+            except FileNotFoundError:
+                continue  # evicted or replaced since the listing
+            # The cheapest question first: a sweep over a million entries asks it of each.
+            if status.st_mtime_ns > latest_ns or status.st_atime_ns > latest_ns:
+                continue
+            if stat.S_ISREG(status.st_mode) and is_entry_file(file.name):
+                yield file.name, status

@@ -17,6 +17,7 @@ import os
 from collections.abc import Iterator
 from typing import Any, Final
 
+from lockcache.filestream.disk.descriptors import opened
 from lockcache.filestream.disk.folders import create_file, refuse_symlink
 from lockcache.filestream.disk.layout import Layout, StagedName
 from lockcache.filestream.disk.owners import myself, next_serial
@@ -30,11 +31,8 @@ _READ: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 
 def read_small(path: str, largest_bytes: int) -> bytes:
     """Returns the first ``largest_bytes`` bytes of a file. Raises :class:`OSError`, also for a symlink."""
-    fd = os.open(path, _READ)
-    try:
+    with opened(path, _READ) as fd:
         return os.read(fd, largest_bytes)
-    finally:
-        os.close(fd)
 
 
 def read_json(path: str, largest_bytes: int) -> dict[str, Any]:
@@ -65,14 +63,11 @@ def replace_file(layout: Layout, path: str, content: bytes, *, fsync: bool = Tru
     refuse_symlink(layout.tmp)
     refuse_symlink(os.path.dirname(path))
     with naming(path):
-        fd = create_file(staged, os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
         try:
-            try:
+            with create_file(staged, os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW) as fd:
                 write_all(fd, content)
                 if fsync:
                     os.fsync(fd)
-            finally:
-                os.close(fd)
             os.rename(staged, path)
         except BaseException:
             with contextlib.suppress(OSError):  # the error that brought us here says more

@@ -15,8 +15,10 @@ import errno
 import itertools
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Final
+
+from lockcache.filestream.disk.descriptors import Descriptor, opened
 
 __all__ = [
     "PlantedFolderError",
@@ -89,30 +91,30 @@ def share_file(fd: int) -> None:
     os.fchmod(fd, _SHARED_FILE)
 
 
-def create_file(path: str, flags: int) -> int:
-    """Make a file that is not there, under a name that only we use: staged files. Its descriptor."""
-    fd = os.open(path, flags | os.O_CREAT | os.O_EXCL, _PRIVATE_FILE)
-    try:
-        if is_shared(os.path.dirname(path)):
-            share_file(fd)
-    except BaseException:
-        os.close(fd)
-        raise
-    return fd
+def create_file(path: str, flags: int) -> Descriptor:
+    """Make a file that is not there, under a name that only we use: staged files. Open."""
+    made = Descriptor()
+    made.open(path, flags | os.O_CREAT | os.O_EXCL, _PRIVATE_FILE)
+    if is_shared(os.path.dirname(path)):
+        share_file(made.number)
+    return made
 
 
-def open_or_create(path: str, flags: int) -> int:
-    """Open a file that several processes may want at once, making it empty if it is missing: lock files."""
+def open_or_create(path: str, flags: int, open_file: Callable[[str, int, int], int] = os.open) -> int:
+    """Open a file that several processes may want at once, making it empty if it is missing: lock files.
+
+    With ``open_file``, :meth:`.descriptors.Descriptor.open`, it has an owner from the start.
+    """
     # Without O_CREAT first: in folders with the sticky bit the kernel refuses it for files of others.
     try:
-        return os.open(path, flags)
+        return open_file(path, flags, _PRIVATE_FILE)
     except FileNotFoundError:
         folder = os.path.dirname(path)
     if not is_shared(folder):
-        return os.open(path, flags | os.O_CREAT, _PRIVATE_FILE)
+        return open_file(path, flags | os.O_CREAT, _PRIVATE_FILE)
     with contextlib.suppress(FileExistsError):
         _create_shared(path, folder)
-    return os.open(path, flags)
+    return open_file(path, flags, _PRIVATE_FILE)
 
 
 @contextlib.contextmanager
@@ -121,15 +123,13 @@ def open_folder(root: str, *names: str) -> Iterator[int]:
 
     For whoever removes files by names that anybody may have chosen. Raises :class:`OSError`.
     """
-    fd = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        for name in names:
-            inner = os.open(name, _OPEN_FOLDER, dir_fd=fd)
-            os.close(fd)
-            fd = inner
+    folder = opened(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    for name in names:
+        inner = opened(name, _OPEN_FOLDER, dir_fd=folder.number)
+        folder.close()
+        folder = inner
+    with folder as fd:
         yield fd
-    finally:
-        os.close(fd)
 
 
 def make_private_folder(path: str) -> None:
@@ -161,16 +161,15 @@ def make_shared_folder(path: str, gid: int | None = None) -> None:
 
 def _create_shared(path: str, folder: str) -> None:
     try:
-        fd = os.open(folder, _NAMELESS, _SHARED_FILE)
-        try:
+        nameless = Descriptor()
+        nameless.open(folder, _NAMELESS, _SHARED_FILE)
+        with nameless as fd:
             share_file(fd)
             # dir_fd only so that Python calls linkat, which follows the link of /proc to the file without a name.
             os.link(f"/proc/self/fd/{fd}", path, src_dir_fd=fd, follow_symlinks=True)
-        finally:
-            os.close(fd)
     except FileExistsError:
         raise
     except OSError:
         # No files without a name here (NFS), or no /proc. A death between the two calls then leaves a file that the
         # others cannot open, which the error that they get names.
-        os.close(create_file(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW))
+        create_file(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW).close()

@@ -19,7 +19,6 @@ import logging
 import os
 import stat
 import struct
-import threading
 import time
 from typing import Final, Protocol
 
@@ -28,7 +27,6 @@ from xxhash import xxh3_128_digest
 from lockcache.filestream.disk import Layout, Recency, refuse_symlink
 from lockcache.filestream.entry.codec import HEAD_BYTES, ORDINARY, XATTR, is_known, is_understood, is_whole
 from lockcache.filestream.entry.locate import find_records
-from lockcache.fork import after_fork_in_child
 
 __all__ = ["EntryReader", "GuardedReader", "Loader"]
 
@@ -61,10 +59,8 @@ class EntryReader:
     """Reads the entries of one directory, and counts how that went."""
 
     __slots__ = (
-        "__weakref__",
         "_asks_first",
         "_corrupt",
-        "_counting",
         "_flags",
         "_is_shared",
         "_layout",
@@ -100,14 +96,12 @@ class EntryReader:
         #: Whether the caller should ask if there is such a file, before it calls :meth:`load`; and count a miss itself.
         self.expects_miss = False
         # Incremented without a lock, on the hot path: CPython switches threads between function calls and loops, so
-        # that an increment between them is not cut in two.
+        # that an increment between them is not cut in two. Nor is a signal handled there: it may read and add as well.
         self.hits = self.misses = self.unverified_hits = 0
         #: Misses on entries with a signature that cannot be verified here, or without the one that is wanted.
         self.refused_entries = 0
         self._corrupt = 0
         self._told: set[str] = set()
-        self._counting = threading.Lock()
-        after_fork_in_child(self)
 
     @property
     def corrupt_entries(self) -> int:
@@ -167,14 +161,12 @@ class EntryReader:
                     break  # ELOOP, ENOTCONN, EIO, EACCES, ...: nothing that can be served
                 continue
             if loaded is not None:
-                with self._counting:
-                    self.hits += 1
-                    self.unverified_hits += not loaded[1]
+                self.hits += 1
+                self.unverified_hits += not loaded[1]
                 return loaded
             is_corrupt = True
-        with self._counting:
-            self.misses += 1
-            self._corrupt += is_corrupt
+        self.misses += 1
+        self._corrupt += is_corrupt
         if is_corrupt:
             self._tell(path)
         return None
@@ -227,12 +219,8 @@ class EntryReader:
     def _refuse(self, records: list[bytes]) -> None:
         """Raise :class:`OSError` for records that are in order, for all we know, and prove nothing to us."""
         if records and all(is_known(blob) and not is_understood(blob) for blob in records):
-            self._count_refused()
-            raise OSError(errno.EKEYREJECTED, "signed, and there is no key here")
-
-    def _count_refused(self) -> None:
-        with self._counting:
             self.refused_entries += 1
+            raise OSError(errno.EKEYREJECTED, "signed, and there is no key here")
 
     def _record_file(self, name: str) -> bytes | None:
         layout = self._layout
@@ -250,9 +238,6 @@ class EntryReader:
             return _read_exactly(fd, status.st_size)
         finally:
             _close(fd)
-
-    def _after_fork_in_child(self) -> None:
-        self._counting = threading.Lock()
 
 
 class _Shards(dict[str, str]):

@@ -243,7 +243,7 @@ class SignedReader(EntryReader):
     def _refuse(self, records: list[bytes]) -> None:
         if any(map(self._keys.knows, records)):
             return
-        self._count_refused()
+        self.refused_entries += 1
         raise OSError(errno.EKEYREJECTED, "not signed with a key of ours")
 
 

@@ -20,7 +20,16 @@ from filelock import lock_descriptor
 
 from lockcache.filestream.accounting import UsagePage
 from lockcache.filestream.directory import CacheDirectory
-from lockcache.filestream.disk import StagedName, make_folder, myself, next_serial, share_file, write_all
+from lockcache.filestream.disk import (
+    Descriptor,
+    StagedName,
+    make_folder,
+    myself,
+    next_serial,
+    opened,
+    share_file,
+    write_all,
+)
 from lockcache.filestream.entry.codec import HEAD_BYTES, XATTR
 from lockcache.filestream.entry.removal import bytes_on_disk, unlink_entry_file
 
@@ -95,7 +104,7 @@ class StagedEntry:
     __slots__ = (
         "_deadline",
         "_directory",
-        "_fd",
+        "_file",
         "_is_reserved",
         "_lock",
         "_name",
@@ -113,7 +122,7 @@ class StagedEntry:
         self._shard = shard = int(name[:2], 16)
         self._size = size_bytes
         self._path = self._record_path = ""
-        self._fd = -1
+        self._file = Descriptor()
         self._is_reserved = False
         #: The page that holds the reservation.
         self.usage: UsagePage = directory.usage()
@@ -123,31 +132,31 @@ class StagedEntry:
     def reserve(self) -> None:
         """Make the staged file and reserve its size, in one critical section."""
         path, lock = self._staged_path(self._size), self._lock
-        lock.acquire(max(0.0, self._deadline - time.monotonic()))
+        hold = lock.hold(max(0.0, self._deadline - time.monotonic()))
         try:
             self._path = path  # before there is such a file: an interrupt must not leave it
-            self._fd = fd = os.open(path, _STAGE, 0o600)
+            fd = self._file.open(path, _STAGE, 0o600)
             if self._directory.is_shared:
-                share_file(self._fd)
+                share_file(fd)
             # Tells reapers on other hosts, who cannot ask for our pid, that we live; it falls with us.
             lock_descriptor(fd, blocking=False)
             self.usage.add_locked(self._shard, self._size, 0)
             self._is_reserved = True
         finally:
-            lock.release()
+            hold.release()
 
     def set_attribute(self, attribute: bytes) -> None:
         """Give the staged file its record; nothing for an empty one. Raises :class:`AttributeRefusedError`."""
         if not attribute:
             return
         try:
-            os.setxattr(self._fd, XATTR, attribute)
+            os.setxattr(self._file.number, XATTR, attribute)
         except OSError as error:
             raise AttributeRefusedError(error, len(attribute)) from error
 
     def write(self, payload: bytes, record: bytes, *, fsync: bool) -> None:
         """Write payload and record. Requires: the reservation, and that the sum with it is under the cap."""
-        fd = self._fd
+        fd = self._file.number
         write_all(fd, payload)
         self._directory.recency.touch(fd)
         if record:
@@ -157,13 +166,13 @@ class StagedEntry:
         # Before it is published, not after: an entry that is evicted while its writer has it open still takes its bytes
         # on disk, after they were given back (seen: sixteen writers, 1.3 times the cap). And NFS reports a full disk on
         # close; an entry must not be visible by then.
-        self._close()
+        self._file.close()
 
     def publish(self, *, fsync: bool) -> None:
         """Let readers see it, in one critical section with giving back what it replaces."""
         layout, lock = self._directory.layout, self._lock
         path = layout.entry(self._name)
-        lock.acquire(max(0.0, self._deadline - time.monotonic()))
+        hold = lock.hold(max(0.0, self._deadline - time.monotonic()))
         try:
             has_records = os.access(layout.record_shard(self._shard), os.F_OK, effective_ids=True)
             replaced = bytes_on_disk(layout, self._name, has_records)
@@ -176,7 +185,8 @@ class StagedEntry:
             try:
                 _rename(self._path, path, layout.entries)
             except OSError:
-                self._is_reserved = True
+                # A record that is in place counts, unless there is no entry for it.
+                self._is_reserved = replaced is None or not self._record_path
                 raise
             if record_bytes is not None:
                 _truncate(layout.record(self._name), record_bytes)
@@ -185,21 +195,20 @@ class StagedEntry:
             self._path = self._record_path = ""
             self.usage.add_locked(self._shard, -(replaced or 0), int(replaced is None))
         finally:
-            lock.release()
+            hold.release()
         if fsync:
             _fsync_directory(os.path.dirname(path))
 
     def abandon(self) -> None:
         """Give everything back. Does nothing after :meth:`publish`. Raises nothing: it is on its way from an error."""
-        self._close()
-        path, self._path = self._path, ""
+        self._file.close()
         if self._record_path:
             unlink_entry_file(self._record_path)
+        path, lock = self._path, self._lock
         if not path:
             return
-        lock = self._lock
         try:
-            lock.acquire(min(lock.timeout_seconds, _ABANDON_SECONDS))
+            hold = lock.hold(min(lock.timeout_seconds, _ABANDON_SECONDS))
         except OSError:
             # Without the lock the page is not ours to change. The file goes, and a recount finds the reservation.
             unlink_entry_file(path)
@@ -209,24 +218,23 @@ class StagedEntry:
             if unlink_entry_file(path) and self._is_reserved:
                 self.usage.add_locked(self._shard, -self._size, 0)
         finally:
-            lock.release()
+            hold.release()
+        self._path = ""
 
     def _staged_path(self, size_bytes: int) -> str:
         return self._directory.layout.staged(StagedName(self._shard, size_bytes, *myself(), next_serial()))
 
     def _write_record(self, record: bytes, *, fsync: bool) -> None:
         # Under a name that reserves nothing: its bytes are reserved with the payload's.
-        path = self._staged_path(0)
-        fd = os.open(path, _STAGE, 0o600)
-        self._record_path = path
-        try:
+        self._record_path = path = self._staged_path(0)
+        file = Descriptor()
+        file.open(path, _STAGE, 0o600)
+        with file as fd:
             if self._directory.is_shared:
                 share_file(fd)
             write_all(fd, record)
             if fsync:
                 os.fsync(fd)
-        finally:
-            os.close(fd)
 
     def _publish_record_locked(self, *, has_older: bool) -> int | None:
         """Put the record file into place, the older record behind it; its own length if there was an older one.
@@ -240,8 +248,10 @@ class StagedEntry:
             self.usage.add_locked(self._shard, len(older), 0)
         try:
             record_bytes = _append(self._record_path, older) if older else None
+            self._is_reserved = False  # as in :meth:`publish`: the record's bytes are reserved with the payload's
             _rename(self._record_path, layout.record(self._name), layout.records)
         except OSError:
+            self._is_reserved = True
             unlink_entry_file(self._record_path)
             raise
         finally:
@@ -249,41 +259,28 @@ class StagedEntry:
                 self.usage.add_locked(self._shard, -len(older), 0)
         return record_bytes
 
-    def _close(self) -> None:
-        fd, self._fd = self._fd, -1
-        if fd >= 0:
-            os.close(fd)
-
 
 def _read_whole(path: str) -> bytes:
     """A small file; empty for one that is not there."""
     try:
-        fd = os.open(path, _READ)
+        file = opened(path, _READ)
     except FileNotFoundError:
         return b""
-    try:
+    with file as fd:
         return os.read(fd, os.fstat(fd).st_size)
-    finally:
-        os.close(fd)
 
 
 def _append(path: str, blob: bytes) -> int:
     """Write ``blob`` behind what the file holds, whose length it returns."""
-    fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW)
-    try:
+    with opened(path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW) as fd:
         length = os.fstat(fd).st_size
         write_all(fd, blob)
-    finally:
-        os.close(fd)
     return length
 
 
 def _truncate(path: str, length: int) -> None:
-    fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
-    try:
+    with opened(path, os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK) as fd:
         os.ftruncate(fd, length)
-    finally:
-        os.close(fd)
 
 
 def _rename(source: str, path: str, parent: str) -> None:
@@ -299,8 +296,5 @@ def _rename(source: str, path: str, parent: str) -> None:
 
 
 def _fsync_directory(path: str) -> None:
-    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
+    with opened(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC) as fd:
         os.fsync(fd)
-    finally:
-        os.close(fd)

@@ -22,7 +22,7 @@ from typing import Final, NamedTuple
 
 from lockcache.filestream.accounting import Slot, UsagePage, quarantined_files
 from lockcache.filestream.directory import CacheDirectory
-from lockcache.filestream.disk import Layout, QuarantinedName, make_folder
+from lockcache.filestream.disk import Layout, QuarantinedName, make_folder, opened
 from lockcache.filestream.entry import remove_locked
 
 __all__ = [
@@ -117,15 +117,12 @@ def _move_locked(layout: Layout, usage: UsagePage, name: str, wrong: str) -> str
     path, moved = layout.entry(name), QuarantinedName(_now(), name, wrong)
     make_folder(layout.quarantine)
     # Held open: what is put in its place from here on changes nothing.
-    folder = os.open(layout.quarantine, _OPEN_DIRECTORY)
-    try:
+    with opened(layout.quarantine, _OPEN_DIRECTORY) as folder:
         # Only what counted as an entry is counted out.
         counted = stat.S_ISREG(os.lstat(path).st_mode)
         # The payload first: a corrupt one without a record would be served as one of cuda.core's.
         os.rename(path, str(moved), dst_dir_fd=folder)
         _move_record_locked(layout, usage, moved, folder)
-    finally:
-        os.close(folder)
     if counted:
         usage.add_locked(moved.shard, 0, -1)
     return f"{layout.quarantine}/{moved}"
@@ -157,20 +154,17 @@ def _drop(directory: CacheDirectory, name: QuarantinedName, *, waits: bool) -> b
     """Remove one, unless its shard is busy."""
     usage, lock = directory.usage(), directory.locks[name.shard]
     try:
-        lock.acquire(lock.timeout_seconds if waits else 0.0)
+        hold = lock.hold(lock.timeout_seconds if waits else 0.0)
     except OSError:
         return False  # busy; or no inode or descriptor left for a lock file, which is as good as busy
     try:
-        folder = os.open(directory.layout.quarantine, _OPEN_DIRECTORY)
-        try:
+        with opened(directory.layout.quarantine, _OPEN_DIRECTORY) as folder:
             for each in (name, name._replace(is_record=True)):
                 _unlink_locked(usage, name.shard, str(each), folder)
-        finally:
-            os.close(folder)
     except FileNotFoundError:
         return True  # another process was faster, and removed all of it
     finally:
-        lock.release()
+        hold.release()
     return True
 
 

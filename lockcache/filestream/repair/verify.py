@@ -204,7 +204,7 @@ def _confirm(
     )
     lock = directory.locks[int(found.name[:2], 16)]
     try:
-        lock.acquire(lock.timeout_seconds)
+        hold = lock.hold(lock.timeout_seconds)
     except OSError as error:
         if not entry.is_as_it_was() or suspected != (entry.inode, found):
             time.sleep(_PAUSE_SECONDS)
@@ -215,7 +215,7 @@ def _confirm(
             return None
         return found if usage is None else _repair_locked(directory, usage, found, may_keep=may_keep)
     finally:
-        lock.release()
+        hold.release()
 
 
 def _repair_locked(directory: CacheDirectory, usage: UsagePage, found: Verdict, *, may_keep: bool) -> Verdict:

@@ -8,6 +8,7 @@ import stat
 
 import pytest
 
+from lockcache.filestream.disk.descriptors import Descriptor
 from lockcache.filestream.disk.folders import (
     PlantedFolderError,
     create_file,
@@ -44,9 +45,15 @@ def test_a_folder_is_as_shared_as_its_parent(parent):
     assert sorted(os.listdir(parent)) == ["private", "x"]
 
 
-@pytest.mark.parametrize("make", [lambda path: open_or_create(path, OPEN), lambda path: create_file(path, OPEN)])
+def _open_or_create(path):
+    file = Descriptor()
+    open_or_create(path, OPEN, file.open)
+    return file
+
+
+@pytest.mark.parametrize("make", [_open_or_create, lambda path: create_file(path, OPEN)])
 def test_a_file_is_as_shared_as_its_folder(parent, make):
-    os.close(make(f"{parent}/x"))
+    make(f"{parent}/x").close()
     assert mode(parent / "x") == (0o660 if mode(parent) == 0o2770 else 0o600)
     assert os.lstat(parent / "x").st_nlink == 1
 
