@@ -1,15 +1,14 @@
 """An exception in front of every single instruction of an action, and what it may leave behind.
 
-As a signal handler raises it, but anywhere: Python itself handles signals only between some of its instructions, in each
-version between others. Traced are the frames of this package, those of its clean-up too, and of filelock. Not traced is
-what runs while the interpreter drops an object (``__del__`` of a lease): what is raised there is lost, and reaches
-nobody.
+As a signal handler raises it, but anywhere: Python itself handles signals only between some of its instructions, in
+each version between others. Traced are the frames of this package, those of its clean-up too (``finally``, ``release``,
+``__exit__``), and of filelock. Not traced is only what ``__del__`` does, of a lease: the interpreter drops an object
+then, and what is raised there is lost.
 """
 
 from __future__ import annotations
 
 import fcntl
-import gc
 import os
 import sys
 from collections import Counter
@@ -25,7 +24,7 @@ from lockcache import FileStreamProgramCache
 from tests.crash.measure import assert_accounting_is_not_too_low, assert_one_recount_mends_all
 from tests.unit.material import descriptors
 
-__all__ = ["Interrupt", "assert_nothing_is_held", "assert_nothing_is_left", "count_steps", "interrupts", "steps_of"]
+__all__ = ["Interrupt", "assert_nothing_is_left", "count_steps", "interrupts", "run_to"]
 
 _TRACED: Final = tuple(os.path.dirname(package.__file__) + os.sep for package in (lockcache, filelock))
 _UNTRACED: Final = "__del__"
@@ -90,8 +89,8 @@ def interrupts(prepare: Callable[[], Callable[[], object]], numbers: Iterable[in
             yield f"instruction {number}, {tracer.where}"
 
 
-def steps_of(action: Callable[[], object], reached: Callable[[], None], number: int) -> str:
-    """Run an action, and ``reached`` in front of its ``number``-th instruction. Where that was; empty if there is none."""
+def run_to(action: Callable[[], object], reached: Callable[[], None], number: int) -> str:
+    """Run an action, and ``reached`` in front of its ``number``-th instruction. Returns where that was."""
     tracer = _Tracer(number, reached)
     _run(action, tracer)
     return tracer.where
@@ -110,7 +109,7 @@ def _run(action: Callable[[], object], tracer: _Tracer) -> bool:
     return False
 
 
-def assert_nothing_is_held(cache: FileStreamProgramCache) -> None:
+def _assert_nothing_is_held(cache: FileStreamProgramCache) -> None:
     """No thread and no process has to wait: to go by other open files, as other processes have them."""
     directory = cache._directory
     for lock in (*directory.locks.values(), directory.room_lock, directory._init_lock):
@@ -132,14 +131,18 @@ def _is_free(file: Path) -> bool:
 
 
 def assert_nothing_is_left(cache: FileStreamProgramCache) -> None:
-    """Besides: no descriptor is open that is not kept, and nothing is there that one recount does not mend."""
-    gc.collect(0)
+    """Nothing is held or open, and nothing is there that one recount does not mend."""
+    _assert_nothing_is_open(cache)
+    _assert_nothing_is_held(cache)
+    assert_accounting_is_not_too_low(Path(cache.path))
+    assert_one_recount_mends_all(cache)
+
+
+def _assert_nothing_is_open(cache: FileStreamProgramCache) -> None:
+    """No descriptor but those that a cache keeps."""
     opened = Counter(fd.split(" ", 1)[1] for fd in descriptors())
     ours = {path: count for path, count in opened.items() if path.startswith(cache.path)}
     assert all(_is_kept(path) and count == 1 for path, count in ours.items()), ours
-    assert_nothing_is_held(cache)
-    assert_accounting_is_not_too_low(Path(cache.path))
-    assert_one_recount_mends_all(cache)
 
 
 def _is_kept(path: str) -> bool:

@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+import random
+import signal
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from lockcache import Entry, FileStreamProgramCache
+from lockcache import Entry, FileStreamProgramCache, ReentrantComputeError
 from lockcache.filestream.disk.layout import StagedName, entry_name
 from lockcache.filestream.disk.owners import myself
 from lockcache.filestream.eviction import evict_to_limit
 from lockcache.filestream.repair import recount_shard
-from tests.crash.interrupted import assert_nothing_is_left, count_steps, interrupts
+from tests.crash.interrupted import (
+    Interrupt,
+    assert_nothing_is_left,
+    count_steps,
+    interrupts,
+    run_to,
+)
 
 KEY = b"the key"
 SHARD = int(entry_name(KEY)[:2], 16)
@@ -77,6 +86,8 @@ ACTIONS: dict[str, tuple[Prepare, dict[str, Any]]] = {
 }
 # How many instructions are tried, spread evenly: of an eviction, which goes through 256 shards, never all.
 FEW, MANY = 40, 4000
+# How long an action takes, about: the signals come anywhere in it.
+SPREAD_SECONDS = 0.002
 
 
 @pytest.mark.slow
@@ -100,3 +111,69 @@ def test_an_interrupt_in_front_of_any_instruction_leaves_nothing_held_and_nothin
             except Exception as error:
                 raise AssertionError(f"interrupted in front of {where}: {error}") from error
     assert seen >= min(most, steps) * 0.9
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # an interrupt of a __del__ is lost
+@pytest.mark.parametrize("count", [400, pytest.param(4000, marks=[pytest.mark.long, pytest.mark.timeout(600)])])
+def test_thousands_of_real_signals_leave_nothing_held_and_nothing_behind(cache_path: Path, count: int) -> None:
+    with FileStreamProgramCache(cache_path, lock_timeout_seconds=0.05) as cache:
+        rng, armed, raised = random.Random(5), [False], 0
+
+        def interrupt(number: int, frame: object) -> None:
+            nonlocal raised
+            if armed[0]:
+                armed[0] = False
+                raised += 1
+                raise Interrupt
+
+        before = signal.signal(signal.SIGALRM, interrupt)
+        try:
+            for number in range(count):
+                action = (_put_again, _compute)[number % 2](cache)
+                seconds = rng.uniform(0, SPREAD_SECONDS)
+                try:
+                    armed[0] = True
+                    signal.setitimer(signal.ITIMER_REAL, seconds)
+                    action()
+                    armed[0] = False
+                except Interrupt:
+                    continue
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.signal(signal.SIGALRM, before)
+        assert raised > count / 10
+        assert_nothing_is_left(cache)
+        assert cache.get_or_compute(KEY, lambda: b"computed") in (OLD.code, NEW.code, b"computed")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(60)  # which a lock that its own thread waits for would reach
+@pytest.mark.parametrize("most", [FEW, pytest.param(MANY, marks=[pytest.mark.long, pytest.mark.timeout(900)])])
+@pytest.mark.parametrize("action", ["a put of a known key", "get_or_compute", "stats", "an eviction", "a recount"])
+def test_a_signal_handler_may_use_the_cache_in_front_of_any_instruction(
+    cache_path: Path, action: str, most: int
+) -> None:
+    prepare, options = {**ACTIONS, "stats": (lambda cache: cache.stats, {})}[action]
+    with FileStreamProgramCache(cache_path, lock_timeout_seconds=1000, **options) as cache:
+        handled = []
+
+        def handle() -> None:
+            before = cache.stats()
+            cache[KEY] = b"handled"
+            after = cache.stats()
+            assert after.puts + after.dropped_writes == before.puts + before.dropped_writes + 1
+            cache.get(KEY)
+            with suppress(ReentrantComputeError):
+                handled.append(cache.get_or_compute(KEY, lambda: b"handled"))
+
+        prepare(cache)()
+        steps = count_steps(prepare(cache))
+        for number in range(1, steps + 1, max(1, steps // most)):
+            where = run_to(prepare(cache), handle, number)
+            try:
+                assert_nothing_is_left(cache)
+            except AssertionError as error:
+                raise AssertionError(f"handled in front of {where}: {error}") from error
+        assert set(handled) <= {OLD.code, NEW.code, b"computed", b"handled"}
+        assert len(handled) >= min(most, steps) / 2

@@ -22,7 +22,7 @@ import time
 import weakref
 from collections.abc import Callable
 from types import TracebackType
-from typing import Final
+from typing import Final, TypeAlias
 
 from filelock import lock_descriptor, unlock_descriptor
 
@@ -42,29 +42,24 @@ _FLAGS: Final = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 _FIRST_PAUSE_SECONDS: Final = 0.0001
 _LONGEST_PAUSE_SECONDS: Final = 0.02
 
+Mark: TypeAlias = "weakref.ref[Hold]"
+
 # Looked up once, for the write path.
 _fstat = os.fstat
-
-
-class Mark(weakref.ref["Hold"]):
-    """Stands in a lock for the hold that has it, without keeping it alive."""
-
-    __slots__ = ("thread",)
-
-    thread: int
 
 
 class Hold:
     """What one thread has and no other: for as long as this lives, or until :meth:`release`."""
 
-    __slots__ = ("__weakref__", "_give_back", "_holders", "_mark")
+    __slots__ = ("__weakref__", "_give_back", "_holders", "_mark", "thread")
 
     def __init__(self, holders: dict[None, Mark], give_back: Callable[[Mark], None]) -> None:
         """Hold nothing yet. ``holders``: who does, one or none. ``give_back`` takes a mark out, if it is in there."""
         self._holders = holders
         self._give_back = give_back
-        self._mark: Mark | None = Mark(self, give_back)
-        self._mark.thread = threading.get_ident()
+        # Stands among the holders in the place of this, without keeping it alive.
+        self._mark: Mark | None = weakref.ref(self, give_back)
+        self.thread = threading.get_ident()
 
     def take(self) -> bool:
         """Whether nobody has it, so that from now on this has."""
@@ -198,10 +193,11 @@ class ProcessLock:
 
     def _refuse_to_wait(self, left_seconds: float, timeout_seconds: float) -> None:
         mark = self._holders.get(None)
-        if mark is not None and mark.thread == threading.get_ident():
+        holder = None if mark is None else mark()
+        if holder is not None and holder.thread == threading.get_ident():
             raise LockTimeoutError(f"{self.path}: this thread itself holds this lock", self.path)
         if left_seconds <= 0:
-            who = "process" if mark is None else "thread"
+            who = "process" if holder is None else "thread"
             raise LockTimeoutError(f"{self.path}: another {who} held this lock for {timeout_seconds} s", self.path)
 
     def _give_back(self, mark: Mark) -> None:

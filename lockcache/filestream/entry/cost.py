@@ -12,7 +12,7 @@ import os
 from typing import Final
 
 from lockcache.filestream.accounting import Found
-from lockcache.filestream.disk import Layout
+from lockcache.filestream.disk import Layout, opened
 from lockcache.filestream.entry.codec import HEAD_BYTES, LONG_PAYLOAD, XATTR, is_known, length_and_cost
 
 __all__ = ["Prices"]
@@ -59,12 +59,7 @@ class Prices:
 
     def _head_in_file(self, name: str) -> bytes:
         try:
-            fd = os.open(self._layout.record(name), _READ)
+            with opened(self._layout.record(name), _READ) as fd:
+                return os.read(fd, HEAD_BYTES)
         except OSError:
             return b""
-        try:
-            return os.read(fd, HEAD_BYTES)
-        except OSError:
-            return b""
-        finally:
-            os.close(fd)
