@@ -89,7 +89,7 @@ class EntryReader:
         self._layout = layout
         self._shards = _Shards(layout.entries)
         self._recency = recency
-        self._flags = _FLAGS | _NOATIME
+        self._flags = (_FLAGS | _NOATIME,)
         # A cold job misses again and again, a warm one hits. After a miss asking first is the cheaper miss: a failed
         # open builds an exception, 1.1 us of 3. After a hit it would be a call too many.
         self._asks_first = asks_first
@@ -112,7 +112,9 @@ class EntryReader:
         """The entry ``name``: its payload, verified and marked as used, and its record (head and tail, or empty)."""
         path = self._shards[name[:2]] + name[2:]
         try:
-            fd = _open(path, self._flags)
+            # Not fd = _open(...): an interrupt comes behind calls, before what they returned has a name. Here the call is
+            # map's, and behind an unpacking none comes. 0.1 us of a hit, a fifth of what an owner would be.
+            [fd] = map(_open, (path,), self._flags)
         except FileNotFoundError:
             self.expects_miss = self._asks_first
             self.misses += 1
@@ -155,8 +157,8 @@ class EntryReader:
                 is_corrupt = True  # longer than memory: a hole of a terabyte, say
                 break
             except OSError as error:
-                if error.errno == errno.EPERM and self._flags & _NOATIME:
-                    self._flags = _FLAGS  # someone else's entries
+                if error.errno == errno.EPERM and self._flags[0] & _NOATIME:
+                    self._flags = (_FLAGS,)  # someone else's entries
                 elif error.errno != errno.ESTALE:
                     break  # ELOOP, ENOTCONN, EIO, EACCES, ...: nothing that can be served
                 continue
@@ -183,7 +185,7 @@ class EntryReader:
 
     def _load_once(self, name: str, path: str) -> tuple[bytes, bytes] | None:
         """One look. ``None`` for bytes that fail their digest; :class:`OSError` for a file that cannot be read."""
-        fd = _open(path, self._flags)
+        [fd] = map(_open, (path,), self._flags)  # as in :meth:`load`
         try:
             records = find_records(fd, name, self._record_file)
             status = os.fstat(fd)
@@ -228,7 +230,7 @@ class EntryReader:
             for folder in (layout.own, layout.records, layout.record_shard(int(name[:2], 16))):
                 refuse_symlink(folder)
         try:
-            fd = _open(self._layout.record(name), _FLAGS)
+            [fd] = map(_open, (self._layout.record(name),), (_FLAGS,))
         except FileNotFoundError:
             return None
         try:
