@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import logging
 import os
-import threading
 import time
 from collections.abc import Callable
 from functools import partial
@@ -33,7 +32,6 @@ from lockcache.filestream.entry import EntryReader, GuardedReader, Record, load_
 from lockcache.filestream.repair import Repair, empty_quarantine, recount_all
 from lockcache.filestream.room import apply_cap
 from lockcache.filestream.writer import EntryWriter
-from lockcache.fork import after_fork_in_child
 from lockcache.resource import (
     CacheStats,
     Entry,
@@ -151,8 +149,7 @@ class FileStreamProgramCache(ProgramCacheResource):
         self._load = reader.load if self._implicit is None else self._implicit.load
         self._writer = EntryWriter(self._directory, timeout, fsync=fsync, use_record_files=record_files, keys=keys)
         self._held = Slot(0, 0)
-        self._counting = threading.Lock()
-        after_fork_in_child(self)
+        # Incremented without a lock, as in .entry.reader: a signal handler may count in the midst of anything.
         self._counts = dict.fromkeys(("puts", "evictions", "dropped_writes"), 0)
         self._report = CountersReport(layout, partial(_counted, self._reader, self._counts))
         report_at_end(self, self._report)
@@ -257,17 +254,16 @@ class FileStreamProgramCache(ProgramCacheResource):
         self._report.report()
         slot = self._accounted()
         reads = self._reader
-        with self._counting:
-            return CacheStats(
-                hits=reads.hits,
-                misses=reads.misses,
-                corrupt_entries=reads.corrupt_entries,
-                unverified_hits=reads.unverified_hits,
-                refused_entries=reads.refused_entries,
-                bytes=slot.bytes,
-                entries=slot.entries,
-                **self._counts,
-            )
+        return CacheStats(
+            hits=reads.hits,
+            misses=reads.misses,
+            corrupt_entries=reads.corrupt_entries,
+            unverified_hits=reads.unverified_hits,
+            refused_entries=reads.refused_entries,
+            bytes=slot.bytes,
+            entries=slot.entries,
+            **self._counts,
+        )
 
     def close(self) -> None:
         """Close the descriptors that are held open. The cache may be used again; it opens what it needs."""
@@ -279,6 +275,7 @@ class FileStreamProgramCache(ProgramCacheResource):
     def _take(self, turn: Turn, compute: Callable[[], object]) -> Entry:
         was_dropped = False
         try:
+            turn.begin()
             entry = run_compute(compute)
             code, tail, cost_ns = coerce_entry(entry)
             published = self._published_meanwhile(turn.name)
@@ -325,9 +322,8 @@ class FileStreamProgramCache(ProgramCacheResource):
         written = self._writer.store(name, code, Record(len(code), now_ns, cost_ns, tail))
         self._report.report_if_due(now_ns)
         if written.dropped is None:
-            with self._counting:
-                self._counts["puts"] += 1
-                self._counts["evictions"] += written.evicted.entries
+            self._counts["puts"] += 1
+            self._counts["evictions"] += written.evicted.entries
             return True
         self._count(evictions=written.evicted.entries)
         self._count_dropped(written.dropped)
@@ -357,12 +353,8 @@ class FileStreamProgramCache(ProgramCacheResource):
             return self._held
 
     def _count(self, **increments: int) -> None:
-        with self._counting:
-            for name, increment in increments.items():
-                self._counts[name] += increment
-
-    def _after_fork_in_child(self) -> None:
-        self._counting = threading.Lock()
+        for name, increment in increments.items():
+            self._counts[name] += increment
 
     def __reduce__(self) -> Any:
         return _reopen, (type(self), self._arguments)

@@ -102,7 +102,7 @@ class CacheDirectory:
         self.room_lock = ProcessLock(self.layout.room_lock, lock_timeout_seconds, layout=self.layout)
         self._init_lock = ProcessLock(self.layout.init_lock, lock_timeout_seconds, layout=self.layout)
         self._between_shards = between_shards
-        self._attaching = threading.Lock()
+        self._attaching = threading.RLock()  # a signal handler may ask in the midst of it
         self._usage: UsagePage | None = None
         after_fork_in_child(self)
         self._prepare()
@@ -164,7 +164,7 @@ class CacheDirectory:
             lock.close()
 
     def _after_fork_in_child(self) -> None:
-        self._attaching = threading.Lock()
+        self._attaching = threading.RLock()
         close_inherited(self.layout)
 
     def _prepare(self) -> None:
@@ -239,7 +239,7 @@ class CacheDirectory:
                 return page
             with contextlib.suppress(FileNotFoundError):
                 unlink_below(self.layout, self.layout.usage)
-            self.layout.space = probe_space(self.layout.root)
+            self.layout.space = stated_space(self.layout) or probe_space(self.layout.root)
             replace_file(self.layout, self.layout.format, encode_format(self.layout.space))
             slots = [self._measure(shard) for shard in range(SHARDS)]
             replace_file(self.layout, self.layout.usage, encode_page(slots))

@@ -27,7 +27,7 @@ from typing import Final
 
 from lockcache.filestream.accounting import UsagePage
 from lockcache.filestream.directory import CacheDirectory
-from lockcache.filestream.disk import refuse_symlink, space_of
+from lockcache.filestream.disk import Hold, refuse_symlink, space_of
 from lockcache.filestream.eviction import Evicted, evict_to_limit
 from lockcache.filestream.policy import Policy
 from lockcache.filestream.repair import reap, recount_drifted
@@ -80,39 +80,38 @@ def make_room(directory: CacheDirectory, usage: UsagePage, limit_bytes: int) -> 
 class RoomQueue:
     """One writer's place in the queue of its directory, from :meth:`wait` until :meth:`leave`."""
 
-    __slots__ = ("_directory", "_is_head", "_patience_seconds")
+    __slots__ = ("_directory", "_head", "_patience_seconds")
 
     def __init__(self, directory: CacheDirectory) -> None:
         self._directory = directory
         self._patience_seconds = _FIRST_PATIENCE_SECONDS
-        self._is_head = False
+        self._head: Hold | None = None
 
     def wait(self, deadline: float) -> None:
         """Wait until it is time to try again; not beyond ``deadline`` (monotonic seconds)."""
-        if not self._is_head:
-            self._is_head = self._become_head(deadline - time.monotonic())
-            if self._is_head:
+        if self._head is None:
+            self._head = self._become_head(deadline - time.monotonic())
+            if self._head is not None:
                 return
         left_seconds = max(0.0, deadline - time.monotonic())
         time.sleep(min(left_seconds, random.uniform(0, _LONGEST_PAUSE_SECONDS)))
 
     def leave(self) -> None:
         """Make way for the next one; nothing for who is not the head."""
-        if self._is_head:
-            self._is_head = False
-            self._directory.room_lock.release()
+        if self._head is not None:
+            self._head.release()
+            self._head = None
 
-    def _become_head(self, left_seconds: float) -> bool:
+    def _become_head(self, left_seconds: float) -> Hold | None:
         layout = self._directory.layout
         patience_seconds = max(0.0, min(self._patience_seconds, left_seconds))
         self._patience_seconds = min(self._patience_seconds * 2, _LONGEST_PATIENCE_SECONDS)
         try:
             for folder in (layout.own, layout.locks):
                 refuse_symlink(folder)  # the other members of a group may have put one there
-            self._directory.room_lock.acquire(patience_seconds)
+            return self._directory.room_lock.hold(patience_seconds)
         except OSError:
-            return False
-        return True
+            return None
 
 
 def apply_cap(directory: CacheDirectory, cap: int | None) -> Evicted:

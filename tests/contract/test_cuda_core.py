@@ -158,7 +158,7 @@ def test_a_path_backed_object_code_with_an_empty_file_is_refused(cache, tmp_path
 
     empty = tmp_path / "empty.cubin"
     empty.touch()
-    with pytest.raises(ValueError, match="no code"):
+    with pytest.raises(ValueError, match="value must hold code"):
         cache["k"] = ObjectCode.from_cubin(str(empty))
 
 

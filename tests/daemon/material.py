@@ -11,6 +11,7 @@ from typing import Any
 from lockcache.filestream.accounting.scan import measure_shard
 from lockcache.filestream.directory import CacheDirectory
 from lockcache.filestream.disk.layout import SHARDS
+from lockcache.filestream.disk.space import Space, encode_format
 from lockcache.filestream.repair.recount import recount_all
 
 __all__ = [
@@ -29,7 +30,10 @@ def fill(root: Path, entries: int, size_bytes: int, first: int = 0) -> list[Path
     """Entries by a program that never heard of lockcache: staged, renamed, not accounted for. Returns them by age."""
     made = []
     root.mkdir(mode=0o700, exist_ok=True)
-    CacheDirectory(str(root), 1.0).close()  # made here it counts in bytes (tests/conftest.py), and so do daemons
+    # As in directories that tests make by themselves (tests/conftest.py), a block is a byte.
+    (root / "lockcache").mkdir(mode=0o700, exist_ok=True)
+    if not (root / "lockcache" / "format").exists():
+        (root / "lockcache" / "format").write_bytes(encode_format(Space(1)))
     (root / "tmp").mkdir(mode=0o700, exist_ok=True)
     for number in range(first, first + entries):
         name = hashlib.sha256(b"%d" % number).hexdigest()

@@ -7,6 +7,7 @@ of them. So in the rooms that work below such a root the contract is broken by
   ``dir_fd`` (``src_dir_fd`` and ``dst_dir_fd`` to rename), where the first argument is no descriptor (``fd`` or
   ``..._fd`` by name), ``open``, and anything of ``shutil`` or ``tempfile``. :class:`lockcache.filestream.disk.below`
   and what is built on it are the way to do without;
+- the same of ``Descriptor.open``, and of ``opened``, which are built on it;
 - such a function under another name, by which its calls would not be found;
 - a lock of a file in a cache that is not told of which cache: a ``ProcessLock`` without ``layout``;
 - an exception in ``allowed`` that is named for nothing. Each has its reason beside it.
@@ -69,6 +70,8 @@ def _acts(module: str) -> Iterator[tuple[str, int, str, str]]:
             name = _name(node.func)
             if name is not None and not _is_by_descriptor(node, name):
                 yield scope, node.lineno, name, "by a path"
+            if _opens_by_path(node):
+                yield scope, node.lineno, "Descriptor.open", "by a path"
             if getattr(node.func, "id", "") == "ProcessLock" and not _has(node, "layout"):
                 yield scope, node.lineno, "ProcessLock", "without layout"
         elif isinstance(node, ast.Attribute) and id(node) not in called and _name(node) is not None:
@@ -96,6 +99,15 @@ def _name(function: ast.expr) -> str | None:
         if owner in _WHOLE_MODULES or (owner == "os" and name in _ACTS):
             return f"{owner}.{name}"
     return None
+
+
+def _opens_by_path(call: ast.Call) -> bool:
+    """Whether it is :meth:`lockcache.filestream.disk.Descriptor.open`, or ``opened``, without a ``dir_fd``."""
+    function = call.func
+    is_method = isinstance(function, ast.Attribute) and function.attr == "open" and len(call.args) > 1
+    is_os = isinstance(function, ast.Attribute) and getattr(function.value, "id", "") == "os"
+    is_opened = isinstance(function, ast.Name) and function.id == "opened" and len(call.args) > 1
+    return (is_opened or (is_method and not is_os)) and not _has(call, "dir_fd")
 
 
 def _is_by_descriptor(call: ast.Call, name: str) -> bool:

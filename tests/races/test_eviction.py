@@ -35,7 +35,7 @@ def fill(cache):
 def stop_evictor_before_removing(monkeypatch, key="a"):
     """The evictor has chosen its victim and is about to lock the victim's shard."""
     path = f"/locks/{shard_of(key.encode()):02x}"
-    return stop_before(monkeypatch, ProcessLock, "try_acquire", lambda lock: lock.path.endswith(path))
+    return stop_before(monkeypatch, ProcessLock, "try_hold", lambda lock: lock.path.endswith(path))
 
 
 def test_a_victim_that_was_read_meanwhile_survives(make, cap, monkeypatch):

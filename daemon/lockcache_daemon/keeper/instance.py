@@ -61,6 +61,7 @@ class Instance:
         """Let go of the directory, and of the status unless it may be somebody else's by now. Raises nothing."""
         with contextlib.suppress(OSError):  # a directory that is gone or stale keeps no lock
             if not self._lock.is_lost():
+                refuse_symlink(self.layout.own)  # it may stand there since, also below a private root
                 unlink_below(self.layout, self.layout.daemon_status)
         with contextlib.suppress(OSError):
             self._lock.release()

@@ -21,7 +21,6 @@ import random
 import stat
 import struct
 import sys
-import threading
 import time
 import weakref
 from collections.abc import Callable
@@ -29,7 +28,7 @@ from typing import Final, NamedTuple
 
 from filelock import lock_descriptor
 
-from lockcache.filestream.disk import Layout, open_below, open_or_create, refuse_symlink, unlink_below
+from lockcache.filestream.disk import Hold, Layout, Mark, open_below, open_or_create, refuse_symlink, unlink_below
 from lockcache.fork import after_fork_in_child
 
 __all__ = ["Counters", "CountersReport", "read_counters", "report_at_end"]
@@ -81,15 +80,10 @@ _NOTHING: Final = Counters()
 def read_counters(layout: Layout) -> Counters:
     """What the page says: zeros if nobody reported yet, or it cannot be read or understood."""
     try:
-        fd = open_below(layout, layout.counters, _READ)
+        with open_below(layout, layout.counters, _READ) as fd:
+            return _decode(os.pread(fd, _PAGE_BYTES, 0)) or _NOTHING
     except OSError:
         return _NOTHING
-    try:
-        return _decode(os.pread(fd, _PAGE_BYTES, 0)) or _NOTHING
-    except OSError:
-        return _NOTHING
-    finally:
-        os.close(fd)
 
 
 class CountersReport:
@@ -102,7 +96,7 @@ class CountersReport:
         self._counts = counts
         self._reported = _NOTHING
         self._due_ns = time.time_ns() + _INTERVAL_NS
-        self._reporting = threading.Lock()
+        self._reporting: dict[None, Mark] = {}
         #: Reports that could not be made. What they held is part of the next.
         self.failures = 0
         after_fork_in_child(self)
@@ -116,7 +110,8 @@ class CountersReport:
     def report(self, patience_seconds: float = 0.0) -> None:
         """Add what is new, unless somebody holds the page for longer than that. Raises nothing."""
         # Never waited for: this may run in the garbage collector, in the thread that holds it.
-        if not self._reporting.acquire(blocking=False):
+        mine = Hold(self._reporting, self._done)
+        if not mine.take():
             return
         try:
             now = self._counts()
@@ -129,14 +124,18 @@ class CountersReport:
         except OSError:
             self.failures += 1  # read-only, full, deleted, planted: the program has other things to do
         finally:
-            self._reporting.release()
+            mine.release()
 
     def report_patiently(self) -> None:
         """As :meth:`report`, for the end: what is not added now never is."""
         self.report(_PATIENCE_SECONDS)
 
+    def _done(self, mark: Mark) -> None:
+        if self._reporting.get(None) is mark:
+            self._reporting.pop(None)
+
     def _after_fork_in_child(self) -> None:
-        self._reporting = threading.Lock()
+        self._reporting = {}
         self._reported = self._counts()
         self.failures = 0
         _arm_children()
@@ -189,8 +188,7 @@ def _add(layout: Layout, delta: Counters, patience_seconds: float) -> bool:
     """Add ``delta`` to the page, which is made if it is missing (its directory is not). Whether that was done."""
     path = layout.counters
     refuse_symlink(layout.own)
-    fd = open_or_create(layout, path, _WRITE)
-    try:
+    with open_or_create(layout, path, _WRITE) as fd:
         if not stat.S_ISREG(os.fstat(fd).st_mode) or not _lock(fd, patience_seconds):
             return False
         status, named = os.fstat(fd), os.lstat(path)
@@ -205,8 +203,6 @@ def _add(layout: Layout, delta: Counters, patience_seconds: float) -> bool:
             return False
         os.pwrite(fd, _encode(held, delta), 0)
         return True
-    finally:
-        os.close(fd)  # and the lock falls
 
 
 def _lock(fd: int, patience_seconds: float) -> bool:

@@ -92,16 +92,13 @@ def count_shard(layout: Layout, shard: int) -> int:
     """Number of entries in one shard, without looking at each (their type is known from the directory)."""
     try:
         refuse_symlink(layout.entries)
-        fd = open_below(layout, layout.entry_shard(shard), _OPEN_DIRECTORY)
+        folder = open_below(layout, layout.entry_shard(shard), _OPEN_DIRECTORY)
     except OSError as error:
         if error.errno in _NO_DIRECTORY:
             return 0
         raise
-    try:
-        with os.scandir(fd) as found:
-            return sum(1 for file in found if is_entry_file(file.name) and file.is_file(follow_symlinks=False))
-    finally:
-        os.close(fd)
+    with folder as fd, os.scandir(fd) as found:
+        return sum(1 for file in found if is_entry_file(file.name) and file.is_file(follow_symlinks=False))
 
 
 def scan_records(layout: Layout, shard: int, between: Callable[[], object] = _nothing) -> list[str]:
@@ -173,15 +170,13 @@ def bytes_beside(layout: Layout, shard: int | None = None) -> Counter[int]:
 def staged_files(layout: Layout, shard: int | None = None) -> Iterator[StagedName]:
     """The staged writes of every process, by their names; with ``shard``, those to that one."""
     try:
-        fd = open_below(layout, layout.tmp, _OPEN_DIRECTORY)
+        folder = open_below(layout, layout.tmp, _OPEN_DIRECTORY)
     except OSError as error:
         if error.errno in _NO_DIRECTORY:
             return
         raise
-    try:
+    with folder as fd:
         files = os.listdir(fd)
-    finally:
-        os.close(fd)
     # To look at a name first is cheap, whatever others put there.
     prefix = "" if shard is None else f"{shard:02x}."
     for file in files:
@@ -193,13 +188,13 @@ def staged_files(layout: Layout, shard: int | None = None) -> Iterator[StagedNam
 def quarantined_files(layout: Layout, shard: int | None = None) -> Iterator[tuple[QuarantinedName, int]]:
     """The files in quarantine and what they count for, in no order; with ``shard``, those from that one."""
     try:
-        fd = open_below(layout, layout.quarantine, _OPEN_DIRECTORY)
+        folder = open_below(layout, layout.quarantine, _OPEN_DIRECTORY)
     except OSError as error:
         if error.errno in _NO_DIRECTORY:
             return
         raise
     of_file = space_of(layout).of_file
-    try:
+    with folder as fd:
         for file in os.listdir(fd):
             name = parse_quarantined_name(file)
             if name is not None and shard in (None, name.shard):
@@ -210,8 +205,6 @@ def quarantined_files(layout: Layout, shard: int | None = None) -> Iterator[tupl
                 if not stat.S_ISDIR(status.st_mode):
                     # What is no file was no entry, and counts for nothing.
                     yield name, of_file(status) if stat.S_ISREG(status.st_mode) else 0
-    finally:
-        os.close(fd)
 
 
 def _files(
@@ -224,24 +217,21 @@ def _files(
     """
     try:
         refuse_symlink(os.path.dirname(path))
-        fd = open_below(layout, path, _OPEN_DIRECTORY)
+        folder = open_below(layout, path, _OPEN_DIRECTORY)
     except OSError as error:
         if error.errno in _NO_DIRECTORY:
             return
         raise
-    try:
-        with os.scandir(fd) as found:
-            for number, file in enumerate(found, 1):
-                if not number % _ASK_EVERY:
-                    between()
-                try:
-                    status = file.stat(follow_symlinks=False)
-                except FileNotFoundError:
-                    continue  # evicted or replaced since the listing
-                # The cheapest question first: a sweep over a million entries asks it of each.
-                if status.st_mtime_ns > latest_ns or status.st_atime_ns > latest_ns:
-                    continue
-                if stat.S_ISREG(status.st_mode) and is_entry_file(file.name):
-                    yield file.name, status
-    finally:
-        os.close(fd)
+    with folder as fd, os.scandir(fd) as found:
+        for number, file in enumerate(found, 1):
+            if not number % _ASK_EVERY:
+                between()
+            try:
+                status = file.stat(follow_symlinks=False)
+            except FileNotFoundError:
+                continue  # evicted or replaced since the listing
+            # The cheapest question first: a sweep over a million entries asks it of each.
+            if status.st_mtime_ns > latest_ns or status.st_atime_ns > latest_ns:
+                continue
+            if stat.S_ISREG(status.st_mode) and is_entry_file(file.name):
+                yield file.name, status

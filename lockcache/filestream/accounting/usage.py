@@ -15,12 +15,11 @@ import errno
 import os
 import stat
 import struct
-import weakref
 from array import array
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
-from lockcache.filestream.disk import SHARDS
+from lockcache.filestream.disk import SHARDS, Descriptor
 
 __all__ = ["PAGE_BYTES", "Slot", "UsagePage", "encode_page", "total_of"]
 
@@ -49,12 +48,12 @@ class UsagePage:
     directory, and a closed number could by then belong to somebody else's file.
     """
 
-    __slots__ = ("__weakref__", "_fd", "_finalizer", "_identity", "_is_ours_alone")
+    __slots__ = ("__weakref__", "_fd", "_file", "_identity", "_is_ours_alone")
 
-    def __init__(self, fd: int) -> None:
-        self._fd = fd
-        self._finalizer = weakref.finalize(self, os.close, fd)
-        status = os.fstat(fd)
+    def __init__(self, file: Descriptor) -> None:
+        self._file = file
+        self._fd = file.number
+        status = os.fstat(self._fd)
         # Held open, so that no other file can get this number.
         self._is_ours_alone = stat.S_ISREG(status.st_mode) and status.st_nlink == 1
         self._identity = (status.st_dev, status.st_ino, PAGE_BYTES)

@@ -49,16 +49,14 @@ def ring(layout: Layout, path: str) -> None:
     with contextlib.suppress(OSError):
         refuse_symlink(os.path.dirname(path))
         try:
-            fd = open_below(layout, path, _RING)
+            opened = open_below(layout, path, _RING)
         except FileNotFoundError:
             return  # nobody waits
         except OSError:
             unlink_below(layout, path)  # nobody listens any more, or this is no bell
             return
-        try:
+        with opened:
             unlink_below(layout, path)  # before they wake: who goes on waiting needs a new one
-        finally:
-            os.close(fd)
 
 
 class Sleeper:

@@ -19,6 +19,7 @@ __all__ = ["CostTable"]
 _SLOT: Final = struct.Struct("<8sq")
 #: Sized for the kernels of one job (some hundred): those of them that share a slot know no cost.
 _SLOTS: Final = 1024
+_LARGEST: Final = 2**63 - 1
 _FLAGS: Final = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 
 
@@ -36,15 +37,10 @@ class CostTable:
         offset, tag = _place(name)
         try:
             refuse_symlink(os.path.dirname(self._path))
-            fd = open_below(self._layout, self._path, _FLAGS)
+            with open_below(self._layout, self._path, _FLAGS) as fd:
+                blob = os.pread(fd, _SLOT.size, offset)
         except OSError:
             return 0
-        try:
-            blob = os.pread(fd, _SLOT.size, offset)
-        except OSError:
-            return 0
-        finally:
-            os.close(fd)
         if len(blob) < _SLOT.size or blob[:8] != tag:
             return 0
         return max(0, int(_SLOT.unpack(blob)[1]))
@@ -54,18 +50,13 @@ class CostTable:
         offset, tag = _place(name)
         try:
             refuse_symlink(os.path.dirname(self._path))
-            fd = open_or_create(self._layout, self._path, _FLAGS)
+            with open_or_create(self._layout, self._path, _FLAGS) as fd:
+                if _is_ours_alone(fd):
+                    os.pwrite(fd, _SLOT.pack(tag, min(max(0, cost_ns), _LARGEST)), offset)
+                else:
+                    unlink_below(self._layout, self._path)  # only this name of it, and the next cost finds a new file
         except OSError:
             return
-        try:
-            if _is_ours_alone(fd):
-                os.pwrite(fd, _SLOT.pack(tag, cost_ns), offset)
-            else:
-                unlink_below(self._layout, self._path)  # only this name of it, and the next cost finds a new file
-        except OSError:
-            return
-        finally:
-            os.close(fd)
 
 
 def _is_ours_alone(fd: int) -> bool:

@@ -21,10 +21,12 @@ from filelock import lock_descriptor
 
 from lockcache.filestream.compile_once.bell import bell_of, ring
 from lockcache.filestream.disk import (
+    Descriptor,
     Layout,
     make_folder,
     myself,
     open_or_create,
+    opened,
     parse_json,
     read_small,
     refuse_symlink,
@@ -37,6 +39,8 @@ __all__ = ["Holder", "Lease", "holder_of", "reap_lease", "take_lease"]
 
 _FLAGS: Final = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 _LARGEST_BYTES: Final = 4096
+_PIDS: Final = 2**31
+_TIMES_NS: Final = 2**63
 
 # A holder unlinks its file; whoever had that one open looks again. More than a few times in a row is no race.
 _ATTEMPTS: Final = 5
@@ -61,63 +65,71 @@ class Holder(NamedTuple):
 class Lease:
     """A lease that this process holds. ``release`` it; dying does the same."""
 
-    __slots__ = ("__weakref__", "_fd", "_holder", "_layout", "_path", "previous")
+    __slots__ = ("__weakref__", "_file", "_holder", "_layout", "_path", "previous")
 
-    def __init__(self, fd: int, layout: Layout, path: str) -> None:
-        self._fd = fd
+    def __init__(self, layout: Layout, path: str) -> None:
         self._layout = layout
         self._path = path
         self._holder: Holder | None = None
         #: Who left the lease file behind without unlinking it: a holder that died, or whose write was dropped.
         self.previous: Holder | None = None
+        self._file = Descriptor()
         # Before it is locked: a child forked in between would share the lock and outlive us with it.
         after_fork_in_child(self)
 
     def take(self, label: str, cost_ns: int) -> bool | None:
         """Lock the file and say who we are. ``False``: somebody holds it. ``None``: it lost its name, look again."""
-        if not lock_descriptor(self._fd, blocking=False):
+        fd = self._open()
+        if not lock_descriptor(fd, blocking=False):
             return False
-        if not _is_named(self._fd, self._path):
+        if not _is_named(fd, self._path):
             return None
-        if os.fstat(self._fd).st_nlink != 1:
+        if os.fstat(fd).st_nlink != 1:
             # A file that has another name is somebody's: it is not ours to write to, only its name here to take away.
             unlink_below(self._layout, self._path)
             return None
-        self.previous = _parse(os.pread(self._fd, _LARGEST_BYTES, 0))
+        self.previous = _parse(os.pread(fd, _LARGEST_BYTES, 0))
         me = myself()
         holder = Holder(socket.gethostname(), me.host, me.pid, label[:200], time.monotonic_ns(), cost_ns)
-        _write(self._fd, holder)
+        _write(fd, holder)
         self._holder = holder
         return True
 
     def release(self, *, dropped_ns: int = 0) -> None:
         """Let the next caller in. With ``dropped_ns``, say that since then there is nothing to wait for."""
-        fd, self._fd = self._fd, -1
-        if fd < 0:
-            return
+        fd, holder = self._file.number, self._holder
         try:
-            if self._holder is None:
-                return  # it was never ours
+            if fd < 0 or holder is None:
+                return  # it was given back, or never ours
             if dropped_ns:
-                _write(fd, self._holder._replace(dropped_ns=dropped_ns))
+                _write(fd, holder._replace(dropped_ns=dropped_ns))
             elif _is_named(fd, self._path):
                 unlink_below(self._layout, self._path)
         except OSError:
             # The directory is gone or full: closing frees the lock all the same, and a left file is reaped.
             return
         finally:
-            os.close(fd)
-            if self._holder is not None:
+            self._file.close()
+            if fd >= 0 and holder is not None:
                 ring(self._layout, bell_of(self._path))
 
     def _after_fork_in_child(self) -> None:
         # The lease is the parent's alone: the child's copy of the descriptor would keep it alive past the parent.
-        fd, self._fd = self._fd, -1
-        if fd >= 0:
-            os.close(fd)
+        self._file.close()
+
+    def _open(self) -> int:
+        refuse_symlink(self._layout.own)
+        refuse_symlink(self._layout.leases)
+        try:
+            open_or_create(self._layout, self._path, _FLAGS, self._file)
+        except FileNotFoundError:
+            make_folder(self._layout, self._layout.leases)
+            open_or_create(self._layout, self._path, _FLAGS, self._file)
+        return self._file.number
 
     def __del__(self) -> None:
-        self.release()
+        if hasattr(self, "_file") and self._file.number >= 0:  # an interrupt may have cut __init__ short
+            self.release()
 
 
 def take_lease(layout: Layout, name: str, generation: int, label: str, cost_ns: int) -> Lease | None:
@@ -127,7 +139,7 @@ def take_lease(layout: Layout, name: str, generation: int, label: str, cost_ns: 
     """
     path = layout.lease(name, generation)
     for _ in range(_ATTEMPTS):
-        lease = Lease(_open(layout, path), layout, path)
+        lease = Lease(layout, path)
         taken: bool | None = False
         try:
             taken = lease.take(label, cost_ns)
@@ -153,10 +165,11 @@ def reap_lease(folder_fd: int, file: str) -> bool:
     By the open folder and a name in it, because whoever may plant a symlink chooses which files these are.
     """
     try:
-        fd = os.open(file, _FLAGS, dir_fd=folder_fd)
+        lease = opened(file, _FLAGS, dir_fd=folder_fd)
     except OSError:
         return False
     try:
+        fd = lease.number
         if not lock_descriptor(fd, blocking=False):
             return False
         if not os.path.samestat(os.stat(file, dir_fd=folder_fd, follow_symlinks=False), os.fstat(fd)):
@@ -166,17 +179,7 @@ def reap_lease(folder_fd: int, file: str) -> bool:
     except OSError:
         return False
     finally:
-        os.close(fd)
-
-
-def _open(layout: Layout, path: str) -> int:
-    refuse_symlink(layout.own)
-    refuse_symlink(layout.leases)
-    try:
-        return open_or_create(layout, path, _FLAGS)
-    except FileNotFoundError:
-        make_folder(layout, layout.leases)
-        return open_or_create(layout, path, _FLAGS)
+        lease.close()
 
 
 def _is_named(fd: int, path: str) -> bool:
@@ -200,8 +203,13 @@ def _parse(blob: bytes) -> Holder | None:
         holder = Holder(**parse_json(blob))
     except (ValueError, TypeError):
         return None
-    numbers = (holder.pid, holder.start_ns, holder.cost_ns, holder.dropped_ns)
+    times = (holder.start_ns, holder.cost_ns, holder.dropped_ns)
     texts = (holder.host, holder.token, holder.label)
-    if not all(isinstance(n, int) for n in numbers) or not all(isinstance(t, str) for t in texts):
+    if not _is_number(holder.pid, _PIDS) or not all(_is_number(n, _TIMES_NS) for n in times):
         return None
-    return holder
+    return holder if all(isinstance(t, str) for t in texts) else None
+
+
+def _is_number(found: object, below: int) -> bool:
+    """Whether what stands in a record is one that a holder may have written: arithmetic with others may overflow."""
+    return isinstance(found, int) and 0 <= found < below

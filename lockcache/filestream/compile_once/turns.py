@@ -26,7 +26,7 @@ import threading
 import time
 import weakref
 from collections.abc import Hashable
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
 from lockcache.errors import ReentrantComputeError
 from lockcache.filestream.compile_once.bell import Sleeper, bell_of
@@ -70,6 +70,8 @@ _ALONE: Final = _Pace(0.0005, 0.1, 0.06, 0.5, 0.25)
 #: Without another wish: a holder has a minute, or four times what compiling that key took the last time.
 _TIMEOUT_SECONDS: Final = 60.0
 _TIMEOUT_COSTS: Final = 4
+# Whatever the table says: others may write it, and no kernel takes a quarter of an hour.
+_LONGEST_TIMEOUT_SECONDS: Final = 3600.0
 
 _LOG_AFTER_SECONDS: Final = 2.0
 _SETTLED_SECONDS: Final = 0.05
@@ -84,18 +86,27 @@ _DROPPED_NS: Final = 10 * 10**9
 class Turn:
     """This caller's turn to compute a key. End it, in whatever way, with :meth:`end`."""
 
-    __slots__ = ("__weakref__", "_lease", "_turns", "began_ns", "name")
+    __slots__ = ("__weakref__", "_lease", "_turns", "began_ns", "has_begun", "name")
 
-    def __init__(self, turns: set[str], name: str, lease: Lease | None) -> None:
+    def __init__(self, turns: _Turns, name: str, lease: Lease | None) -> None:
         self._turns = turns
         self._lease = lease
         self.name = name
         self.began_ns = time.monotonic_ns()
-        turns.add(name)
+        #: Whether its thread is in ``compute``, so that it would wait for itself if it asked for the entry again.
+        self.has_begun = False
+        turns[name] = self
+
+    def begin(self) -> None:
+        """State that its thread is in ``compute`` from now on."""
+        self._turns[self.name] = self
+        self.has_begun = True
 
     def end(self, *, was_dropped: bool = False) -> None:
         """Let the next caller in. ``was_dropped``: nothing was stored, so the others need not wait for each other."""
-        self._turns.discard(self.name)
+        self.has_begun = False
+        if self._turns.get(self.name) is self:
+            self._turns.pop(self.name, None)
         if self._lease is not None:
             self._lease.release(dropped_ns=time.time_ns() if was_dropped else 0)
 
@@ -110,7 +121,8 @@ class CompileOnce:
         self.load = reader.load
         self._timeout_seconds = timeout_seconds
         self.costs = CostTable(layout)
-        # What each thread is computing now: asking for it again would wait for itself.
+        # What each thread is waiting for or computing now: asking for it again would wait for itself. Weak, so that it
+        # ends with the turn, wherever an interrupt comes.
         self._computing = threading.local()
         after_fork_in_child(self)
 
@@ -121,8 +133,9 @@ class CompileOnce:
         """
         turns = self._turns()
         if name in turns:
-            raise ReentrantComputeError(f"the computation of entry {name} asked for that entry itself")
+            return _turn_of_handler(turns, name)
         wait = _Wait(self, name, label)
+        turns[name] = wait
         while True:
             try:
                 lease = take_lease(self.layout, name, wait.generation, label, wait.cost_ns)
@@ -158,7 +171,7 @@ class CompileOnce:
         # client ask the server again. Elsewhere it costs 2 us of a poll.
         path = self.layout.entry(name)
         try:
-            os.close(open_below(self.layout, os.path.dirname(path), _LOOK))
+            open_below(self.layout, os.path.dirname(path), _LOOK).close()
         except OSError:
             return None  # no shard, no entry
         return self._reader.load(name) if _is_there(path) else None
@@ -183,7 +196,7 @@ class CompileOnce:
         """How long a holder is waited for."""
         if self._timeout_seconds is not None:
             return self._timeout_seconds
-        return max(_TIMEOUT_SECONDS, _TIMEOUT_COSTS * cost_ns / 1e9)
+        return max(_TIMEOUT_SECONDS, min(_TIMEOUT_COSTS * cost_ns / 1e9, _LONGEST_TIMEOUT_SECONDS))
 
     def lease_path(self, name: str, generation: int) -> str:
         return self.layout.lease(name, generation)
@@ -191,10 +204,10 @@ class CompileOnce:
     def holder(self, name: str, generation: int) -> Holder | None:
         return holder_of(self.layout, name, generation)
 
-    def _turns(self) -> set[str]:
-        found: set[str] | None = getattr(self._computing, "turns", None)
+    def _turns(self) -> _Turns:
+        found: _Turns | None = getattr(self._computing, "turns", None)
         if found is None:
-            found = self._computing.turns = set()
+            found = self._computing.turns = weakref.WeakValueDictionary()
         return found
 
     def _after_fork_in_child(self) -> None:
@@ -295,6 +308,21 @@ def _state(path: str) -> tuple[int, int, int] | None:
     return status.st_ino, status.st_mtime_ns, status.st_size
 
 
+#: Of one thread: what it waits for, and whose turn it has.
+_Turns: TypeAlias = "weakref.WeakValueDictionary[str, _Wait | Turn]"
+
+
+def _turn_of_handler(turns: _Turns, name: str) -> Turn:
+    """A turn for a signal handler in the midst of its own thread's wait for that turn: it cannot wait for itself.
+
+    Raises :class:`ReentrantComputeError` in the midst of the computation.
+    """
+    found = turns.get(name)
+    if isinstance(found, Turn) and found.has_begun:
+        raise ReentrantComputeError(f"the computation of entry {name} asked for that entry itself")
+    return Turn(turns, name, None)
+
+
 def _unless_dropped(lease: Lease) -> Lease | None:
     """``lease``, or ``None`` after giving it back, if a write of this key was dropped a moment ago."""
     dropped_ns = lease.previous.dropped_ns if lease.previous is not None else 0
@@ -312,7 +340,7 @@ class ImplicitTurns:
         self._reader = reader
         self._held = threading.local()
         self._all: weakref.WeakSet[Turn] = weakref.WeakSet()
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a signal handler may ask in the midst of it
         after_fork_in_child(self)
 
     def load(self, name: str) -> tuple[bytes, bytes] | None:
@@ -355,4 +383,4 @@ class ImplicitTurns:
         # The child's copies of the leases are closed; the turns are its parent's.
         self._held = threading.local()
         self._all = weakref.WeakSet()
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from lockcache.doors import door
 
 if TYPE_CHECKING:
+    from lockcache.filestream.disk.descriptors import *
     from lockcache.filestream.disk.files import *
     from lockcache.filestream.disk.folders import *
     from lockcache.filestream.disk.layout import *
@@ -27,6 +28,7 @@ if not TYPE_CHECKING:
     __getattr__, __dir__ = door(
         __name__,
         {
+            "descriptors": "Descriptor opened",
             "files": "naming parse_json read_json read_small replace_file write_all",
             "folders": (
                 "PlantedFolderError below create_file is_shared make_folder make_private_folder open_below open_folder "
@@ -36,7 +38,7 @@ if not TYPE_CHECKING:
                 "FORMAT_VERSION Layout QuarantinedName SHARDS StagedName entry_name is_entry_file "
                 "parse_quarantined_name parse_staged_name"
             ),
-            "locks": "ProcessLock ShardLocks",
+            "locks": "Hold Mark ProcessLock ShardLocks",
             "mounts": "Mount mount_of",
             "owners": "Owner is_alive myself next_serial",
             "permissions": (

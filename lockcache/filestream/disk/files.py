@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import json
+import math
 import os
 from collections.abc import Iterator
 from typing import Any, Final
@@ -22,6 +23,9 @@ from lockcache.filestream.disk.layout import Layout, StagedName
 from lockcache.filestream.disk.owners import myself, next_serial
 
 __all__ = ["naming", "parse_json", "read_json", "read_small", "replace_file", "write_all"]
+
+# With its sign. What is longer is an OverflowError as soon as somebody divides by it.
+_MOST_DIGITS: Final = 20
 
 _DISK_FULL: Final = (errno.ENOSPC, errno.EDQUOT)
 # O_NONBLOCK: a FIFO in a file's place is read as empty, not waited for.
@@ -33,11 +37,8 @@ def read_small(layout: Layout | None, path: str, largest_bytes: int) -> bytes:
 
     ``layout`` as for :class:`below`.
     """
-    fd = open_below(layout, path, _READ)
-    try:
+    with open_below(layout, path, _READ) as fd:
         return os.read(fd, largest_bytes)
-    finally:
-        os.close(fd)
 
 
 def read_json(layout: Layout | None, path: str, largest_bytes: int) -> dict[str, Any]:
@@ -46,14 +47,29 @@ def read_json(layout: Layout | None, path: str, largest_bytes: int) -> dict[str,
 
 
 def parse_json(text: bytes) -> dict[str, Any]:
-    """Returns a JSON object. Raises :class:`ValueError` for anything else, however it is nested."""
+    """Returns a JSON object. Raises :class:`ValueError` for anything else, however it is nested.
+
+    And for numbers that nobody can go on with: of more digits than 64 bits have, and those that are not finite.
+    """
     try:
-        body = json.loads(text)
+        body = json.loads(text, parse_int=_bounded, parse_float=_finite, parse_constant=_finite)
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
     if not isinstance(body, dict):
         raise ValueError("line 1, column 1: this is not a JSON object")
     return body
+
+
+def _bounded(digits: str) -> int:
+    if len(digits) > _MOST_DIGITS:
+        raise ValueError(f"a number of {len(digits)} digits")
+    return int(digits)
+
+
+def _finite(number: str) -> float:
+    if not math.isfinite(float(number)):
+        raise ValueError(f"{number[:20]} is no number")
+    return float(number)
 
 
 def replace_file(layout: Layout, path: str, content: bytes, *, fsync: bool = True) -> None:
@@ -69,14 +85,11 @@ def replace_file(layout: Layout, path: str, content: bytes, *, fsync: bool = Tru
         refuse_symlink(layout.tmp)
         refuse_symlink(os.path.dirname(path))
     with naming(path), below(layout, staged) as (tmp_fd, staged_name), below(layout, path) as (folder_fd, name):
-        fd = create_file(tmp_fd, staged_name, os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
         try:
-            try:
+            with create_file(tmp_fd, staged_name, os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW) as fd:
                 write_all(fd, content)
                 if fsync:
                     os.fsync(fd)
-            finally:
-                os.close(fd)
             os.rename(staged_name, name, src_dir_fd=tmp_fd, dst_dir_fd=folder_fd)
         except BaseException:
             with contextlib.suppress(OSError):  # the error that brought us here says more

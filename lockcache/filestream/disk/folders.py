@@ -24,6 +24,7 @@ from collections.abc import Iterator, Sequence
 from types import TracebackType
 from typing import Final
 
+from lockcache.filestream.disk.descriptors import Descriptor
 from lockcache.filestream.disk.layout import Layout
 
 __all__ = [
@@ -74,14 +75,14 @@ class below:  # noqa: N801 - used as a function
     symlink on the way and :class:`FileNotFoundError` for a missing folder; errors of the block name the whole path.
     """
 
-    __slots__ = ("_folder_fd", "_layout", "_name", "_path")
+    __slots__ = ("_folder", "_layout", "_name", "_path")
 
     def __init__(self, layout: Layout | None, path: str) -> None:
         """``None``: what is not below any root of ours."""
         self._layout = layout
         self._path = path
         self._name = ""
-        self._folder_fd = -1
+        self._folder: Descriptor | None = None
 
     def __enter__(self) -> tuple[int | None, str]:
         layout = self._layout
@@ -91,15 +92,15 @@ class below:  # noqa: N801 - used as a function
             raise ValueError(f"{self._path} is not below {layout.root}")
         # Not os.path.relpath, which is 5 us of a hit. A layout's paths begin with its root as it was given.
         *folders, self._name = self._path[len(layout.root) :].strip("/").split("/")
-        self._folder_fd = _open_inner(layout.root, folders)
-        return self._folder_fd, self._name
+        self._folder = _open_inner(layout.root, folders)
+        return self._folder.number, self._name
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._folder_fd < 0:
+        if self._folder is None:
             return
-        os.close(self._folder_fd)
+        self._folder.close()
         if isinstance(error, OSError) and error.filename == self._name:
             error.filename = self._path
 
@@ -149,10 +150,12 @@ def share_file(fd: int) -> None:
     os.fchmod(fd, _SHARED_FILE)
 
 
-def open_below(layout: Layout | None, path: str, flags: int) -> int:
-    """Open what is below the root, as :class:`below` reaches it. Its descriptor."""
+def open_below(layout: Layout | None, path: str, flags: int) -> Descriptor:
+    """Open what is below the root, as :class:`below` reaches it."""
+    opened = Descriptor()
     with below(layout, path) as (folder_fd, name):
-        return os.open(name, flags | os.O_NOFOLLOW, dir_fd=folder_fd)
+        opened.open(name, flags | os.O_NOFOLLOW, dir_fd=folder_fd)
+    return opened
 
 
 def rename_below(layout: Layout, source: str, path: str) -> None:
@@ -167,35 +170,38 @@ def unlink_below(layout: Layout, path: str) -> None:
         os.unlink(name, dir_fd=folder_fd)
 
 
-def create_file(folder_fd: int | None, name: str, flags: int) -> int:
-    """Make a file that is not there, under a name that only we use: staged files. Its descriptor.
+def create_file(folder_fd: int | None, name: str, flags: int, made: Descriptor | None = None) -> Descriptor:
+    """Make a file that is not there, under a name that only we use: staged files. Open, in ``made`` if that is given.
 
     Where it is, :class:`below` says; the group has it where that gave a descriptor.
     """
-    fd = os.open(name, flags | os.O_CREAT | os.O_EXCL, _PRIVATE_FILE, dir_fd=folder_fd)
-    try:
-        if folder_fd is not None:
-            share_file(fd)
-    except BaseException:
-        os.close(fd)
-        raise
-    return fd
+    made = Descriptor() if made is None else made
+    made.open(name, flags | os.O_CREAT | os.O_EXCL, _PRIVATE_FILE, dir_fd=folder_fd)
+    if folder_fd is not None:
+        share_file(made.number)
+    return made
 
 
-def open_or_create(layout: Layout | None, path: str, flags: int) -> int:
+def open_or_create(layout: Layout | None, path: str, flags: int, opened: Descriptor | None = None) -> Descriptor:
     """Open a file that several processes may want at once, making it empty if it is missing: lock files.
 
-    ``layout`` as for :class:`below`.
+    In ``opened``, if that is given, it has an owner from the start. ``layout`` as for :class:`below`.
     """
+    opened = Descriptor() if opened is None else opened
     with below(layout, path) as (folder_fd, name):
         # Without O_CREAT first: in folders with the sticky bit the kernel refuses it for files of others.
-        with contextlib.suppress(FileNotFoundError):
-            return os.open(name, flags, dir_fd=folder_fd)
+        try:
+            opened.open(name, flags, dir_fd=folder_fd)
+            return opened
+        except FileNotFoundError:
+            pass  # made below, where an interrupt finds no other exception under way
         if folder_fd is None:
-            return os.open(name, flags | os.O_CREAT, _PRIVATE_FILE)
+            opened.open(name, flags | os.O_CREAT, _PRIVATE_FILE)
+            return opened
         with contextlib.suppress(FileExistsError):
             _create_shared(folder_fd, name)
-        return os.open(name, flags, dir_fd=folder_fd)
+        opened.open(name, flags, dir_fd=folder_fd)
+    return opened
 
 
 @contextlib.contextmanager
@@ -204,11 +210,8 @@ def open_folder(root: str, *names: str) -> Iterator[int]:
 
     For whoever removes files by names that anybody may have chosen. Raises :class:`OSError`.
     """
-    fd = _open_inner(root, names)
-    try:
+    with _open_inner(root, names) as fd:
         yield fd
-    finally:
-        os.close(fd)
 
 
 def make_private_folder(path: str) -> None:
@@ -274,41 +277,38 @@ def _is_folder(parent_fd: int | None, name: str) -> bool:
         return False
 
 
-def _open_inner(root: str, names: Sequence[str]) -> int:
-    """A descriptor of the folder that ``names`` lead to, each in the one before. The root itself may be a symlink."""
+def _open_inner(root: str, names: Sequence[str]) -> Descriptor:
+    """The folder that ``names`` lead to, each in the one before, open. The root itself may be a symlink."""
     # Nobody but the root's owner decides what is in front of the first name: one call does for both.
     path = f"{root}/{names[0]}" if names else root
-    fd = -1
+    folder = Descriptor()
     try:
-        fd = os.open(path, _OPEN_FOLDER if names else _OPEN_FOLDER & ~os.O_NOFOLLOW)
+        folder.open(path, _OPEN_FOLDER if names else _OPEN_FOLDER & ~os.O_NOFOLLOW)
         for name in names[1:]:
             path = f"{path}/{name}"
-            inner = os.open(name, _OPEN_FOLDER, dir_fd=fd)
-            os.close(fd)
-            fd = inner
-    except BaseException as error:
-        if fd >= 0:
-            os.close(fd)
-        if isinstance(error, OSError):
-            error.filename = path
-            if error.errno in _NO_FOLDER:
-                raise PlantedFolderError(path) from None
+            inner = Descriptor()
+            inner.open(name, _OPEN_FOLDER, dir_fd=folder.number)
+            folder.close()
+            folder = inner
+    except OSError as error:
+        error.filename = path
+        if error.errno in _NO_FOLDER:
+            raise PlantedFolderError(path) from None
         raise
-    return fd
+    return folder
 
 
 def _create_shared(folder_fd: int, name: str) -> None:
     try:
-        fd = os.open(".", _NAMELESS, _SHARED_FILE, dir_fd=folder_fd)
-        try:
+        nameless = Descriptor()
+        nameless.open(".", _NAMELESS, _SHARED_FILE, dir_fd=folder_fd)
+        with nameless as fd:
             share_file(fd)
             # With a dir_fd Python calls linkat, which follows the link of /proc to the file without a name.
             os.link(f"/proc/self/fd/{fd}", name, dst_dir_fd=folder_fd, follow_symlinks=True)
-        finally:
-            os.close(fd)
     except FileExistsError:
         raise
     except OSError:
         # No files without a name here (NFS), or no /proc. A death between the two calls then leaves a file that the
         # others cannot open, which the error that they get names.
-        os.close(create_file(folder_fd, name, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW))
+        create_file(folder_fd, name, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW).close()

@@ -12,23 +12,27 @@ one: init, then one shard after the other. So is the lock of the queue for room 
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import random
 import resource
 import threading
 import time
+import weakref
+from collections.abc import Callable
 from types import TracebackType
-from typing import Final
+from typing import Final, TypeAlias
 
 from filelock import lock_descriptor, unlock_descriptor
 
 from lockcache.errors import LockTimeoutError
+from lockcache.filestream.disk.descriptors import Descriptor
 from lockcache.filestream.disk.folders import make_folder, open_or_create, refuse_symlink
 from lockcache.filestream.disk.layout import Layout
 from lockcache.fork import after_fork_in_child
 
-__all__ = ["ProcessLock", "ShardLocks"]
+__all__ = ["Hold", "Mark", "ProcessLock", "ShardLocks"]
 
 # For writing: NFS refuses an exclusive flock on a read-only descriptor.
 _FLAGS: Final = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
@@ -38,31 +42,130 @@ _FLAGS: Final = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 _FIRST_PAUSE_SECONDS: Final = 0.0001
 _LONGEST_PAUSE_SECONDS: Final = 0.02
 
+Mark: TypeAlias = "weakref.ref[Hold]"
+
 # Looked up once, for the write path.
 _fstat = os.fstat
 
 
+class Hold:
+    """What one thread has and no other: for as long as this lives, or until :meth:`release`."""
+
+    __slots__ = ("__weakref__", "_give_back", "_holders", "_mark", "thread")
+
+    def __init__(self, holders: dict[None, Mark], give_back: Callable[[Mark], None]) -> None:
+        """Hold nothing yet. ``holders``: who does, one or none. ``give_back`` takes a mark out, if it is in there."""
+        self._holders = holders
+        self._give_back = give_back
+        # Stands among the holders in the place of this, without keeping it alive.
+        self._mark: Mark | None = weakref.ref(self, give_back)
+        self.thread = threading.get_ident()
+
+    def take(self) -> bool:
+        """Whether nobody has it, so that from now on this has."""
+        mark = self._mark
+        # One step: whether it is ours is seen in what stands there, and not in a flag that is set afterwards.
+        return mark is not None and self._holders.setdefault(None, mark) is mark
+
+    def release(self) -> None:
+        """Give the lock back. Does nothing for one that was given back."""
+        mark = self._mark
+        if mark is not None:
+            self._give_back(mark)
+            # Last: whoever interrupts this leaves it to the mark, which calls when this object is gone. And without the
+            # mark nothing is called then, in which an interrupt could come and be lost.
+            self._mark = None
+
+
 class ProcessLock:
-    """An exclusive lock on one lock file. Not reentrant. ``with lock:`` waits up to ``timeout_seconds``.
+    """An exclusive lock on one lock file. Not reentrant.
+
+    :meth:`hold` and :meth:`try_hold` return an owner, which gives the lock back however its holder is left: that is for
+    whoever does something in between. :meth:`acquire` and :meth:`release` are for who holds it for long, as ``with
+    lock:`` is for up to ``timeout_seconds``: there this object is the owner.
 
     The lock file and its directory are made when missing, and never unlinked by us: whoever unlinks a lock file lets
     two holders in. If somebody else did (a user's ``rm -r``), the next acquisition notices that its file has no name
     any more and opens the new one.
     """
 
-    __slots__ = ("__weakref__", "_fd", "_is_to_close", "_keeps_open", "_layout", "_threads", "path", "timeout_seconds")
+    __slots__ = (
+        "__weakref__",
+        "_file",
+        "_hold",
+        "_holders",
+        "_is_to_close",
+        "_keeps_open",
+        "_layout",
+        "path",
+        "timeout_seconds",
+    )
 
     def __init__(self, path: str, timeout_seconds: float, *, layout: Layout | None = None) -> None:
         """``layout``: that of the cache in which the file is, if it is in one."""
         self.path = path
         self._layout = layout
         self.timeout_seconds = timeout_seconds
-        self._fd = -1
+        self._file = Descriptor()
         self._keeps_open = True
         self._is_to_close = False
-        # flock does not exclude threads that share a descriptor.
-        self._threads = threading.Lock()
+        # Which of our threads has it, for flock does not exclude threads that share a descriptor: one mark or none. Not
+        # a threading.Lock, whose holder is known to nobody: an interrupt between its taking and the next step would
+        # leave it taken for ever, and a signal handler that wants it would wait for the thread that it stopped.
+        self._holders: dict[None, Mark] = {}
+        self._hold: Hold | None = None
         after_fork_in_child(self)
+
+    def hold(self, timeout_seconds: float) -> Hold:
+        """Take the lock, or raise :class:`LockTimeoutError` after ``timeout_seconds``.
+
+        At once where this thread has it: that is a signal handler, in the midst of what holds it. Raises
+        :class:`FileNotFoundError` when the whole cache directory is gone, any other :class:`OSError` when the file
+        cannot be opened. A file system that refuses to lock at all is a :class:`LockTimeoutError` that says so: going
+        on without the lock would be a silent fall through.
+        """
+        hold = self.try_hold()  # nearly always, and 1 us less than to begin with a deadline
+        if hold is not None:
+            return hold
+        deadline = time.monotonic() + timeout_seconds
+        pause = _FIRST_PAUSE_SECONDS
+        while (hold := self.try_hold()) is None:
+            left = deadline - time.monotonic()
+            self._refuse_to_wait(left, timeout_seconds)
+            time.sleep(min(left, pause * (0.5 + random.random())))
+            pause = min(pause * 2, _LONGEST_PAUSE_SECONDS)
+        return hold
+
+    def try_hold(self) -> Hold | None:
+        """Take the lock if nobody holds it; never waits."""
+        hold = Hold(self._holders, self._give_back)
+        try:
+            if hold.take() and self._try_process():
+                return hold
+        except BaseException:
+            hold.release()
+            raise
+        hold.release()
+        return None
+
+    def acquire(self, timeout_seconds: float) -> None:
+        """As :meth:`hold`, until :meth:`release`."""
+        self._hold = self.hold(timeout_seconds)
+
+    def try_acquire(self) -> bool:
+        """As :meth:`try_hold`, until :meth:`release`. Whether it was had."""
+        hold = self.try_hold()
+        if hold is not None:
+            self._hold = hold
+        return hold is not None
+
+    def release(self) -> None:
+        """Requires: this lock, by :meth:`acquire` or :meth:`try_acquire`."""
+        hold = self._hold
+        if hold is None:
+            raise RuntimeError(f"{self.path}: released, but not held")
+        hold.release()
+        self._hold = None
 
     def __enter__(self) -> None:
         self.acquire(self.timeout_seconds)
@@ -72,53 +175,13 @@ class ProcessLock:
     ) -> None:
         self.release()
 
-    def acquire(self, timeout_seconds: float) -> None:
-        """Take the lock, or raise :class:`LockTimeoutError` after ``timeout_seconds``.
-
-        Raises :class:`FileNotFoundError` when the whole cache directory is gone, any other :class:`OSError` when the
-        file cannot be opened. A file system that refuses to lock at all is a :class:`LockTimeoutError` that says so:
-        going on without the lock would be a silent fall through.
-        """
-        if self.try_acquire():  # nearly always, and 1 us less than to begin with a deadline
-            return
-        deadline = time.monotonic() + timeout_seconds
-        if not self._threads.acquire(timeout=timeout_seconds):
-            raise LockTimeoutError(f"{self.path}: another thread held this lock for {timeout_seconds} s", self.path)
-        try:
-            self._wait_for_processes(timeout_seconds, deadline)
-        except BaseException:
-            self._threads.release()
-            raise
-
-    def try_acquire(self) -> bool:
-        """Take the lock if nobody holds it; never waits."""
-        if not self._threads.acquire(False):
-            return False
-        taken = False
-        try:
-            taken = self._try_process()
-        finally:
-            if not taken:
-                self._threads.release()
-        return taken
-
-    def release(self) -> None:
-        """Requires: this lock."""
-        try:
-            # Closing unlocks only where no other process has the descriptor: a fork may have come before we knew of it.
-            unlock_descriptor(self._fd)
-            if self._is_to_close or not self._keeps_open:
-                self._close_locked()
-        finally:
-            self._threads.release()
-
     def is_lost(self) -> bool:
         """Whether the lock's path no longer leads to the file that is locked: it was deleted or replaced underneath.
 
         Whoever locks that path now gets another file, and the lock besides ours. Requires: this lock.
         """
         try:
-            return not os.path.samestat(os.fstat(self._fd), os.stat(self.path, follow_symlinks=False))
+            return not os.path.samestat(os.fstat(self._file.number), os.stat(self.path, follow_symlinks=False))
         except OSError as error:
             if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ESTALE):
                 return True
@@ -127,36 +190,48 @@ class ProcessLock:
     def close(self) -> None:
         """Close the descriptor, at once or when who holds the lock releases it. The next acquisition opens it again."""
         self._is_to_close = True
-        if self._threads.acquire(blocking=False):
-            try:
-                self._close_locked()
-            finally:
-                self._threads.release()
+        hold = Hold(self._holders, self._give_back)
+        hold.take()
+        hold.release()
 
-    def _wait_for_processes(self, timeout_seconds: float, deadline: float) -> None:
-        if self._try_process():
+    def _refuse_to_wait(self, left_seconds: float, timeout_seconds: float) -> None:
+        mark = self._holders.get(None)
+        holder = None if mark is None else mark()
+        if holder is not None and holder.thread == threading.get_ident():
+            raise LockTimeoutError(f"{self.path}: this thread itself holds this lock", self.path)
+        if left_seconds <= 0:
+            who = "process" if holder is None else "thread"
+            raise LockTimeoutError(f"{self.path}: another {who} held this lock for {timeout_seconds} s", self.path)
+
+    def _give_back(self, mark: Mark) -> None:
+        """Unlock, if that is whose lock it is: for who releases it, and for who is gone without. May be done twice."""
+        if self._holders.get(None) is not mark:
             return
-        pause = _FIRST_PAUSE_SECONDS
-        while not self._try_process():
-            left = deadline - time.monotonic()
-            if left <= 0:
-                raise LockTimeoutError(
-                    f"{self.path}: another process held this lock for {timeout_seconds} s", self.path
-                )
-            time.sleep(min(left, pause * (0.5 + random.random())))
-            pause = min(pause * 2, _LONGEST_PAUSE_SECONDS)
+        # Closing unlocks only where no other process has the descriptor: a fork may have come before we knew of it. And
+        # what an interrupt left locked, or did not, is unlocked all the same.
+        fd = self._file.number
+        try:
+            if fd >= 0:
+                unlock_descriptor(fd)
+            if self._is_to_close or not self._keeps_open:
+                self._close_locked()
+        except OSError:
+            with contextlib.suppress(OSError):  # the number is gone all the same, and the lock with it
+                self._close_locked()
+        self._holders.pop(None)
 
     def _try_process(self) -> bool:
-        """Requires: the thread lock."""
+        """Requires: that this thread is the one of ours that has it."""
         refusal = "the lock file is unlinked again and again"
         for _ in range(3):
-            if self._fd < 0:
-                self._fd = self._open()
-                self._keeps_open = _is_in_lower_half(self._fd)
+            fd = self._file.number
+            if fd < 0:
+                fd = self._open()
+                self._keeps_open = _is_in_lower_half(fd)
             try:
-                if not lock_descriptor(self._fd, blocking=False):
+                if not lock_descriptor(fd, blocking=False):
                     return False
-                if _fstat(self._fd).st_nlink:
+                if _fstat(fd).st_nlink:
                     return True
             except OSError as error:
                 refusal = f"this file system refuses to lock ({error.strerror})"
@@ -166,24 +241,21 @@ class ProcessLock:
 
     def _open(self) -> int:
         try:
-            return open_or_create(self._layout, self.path, _FLAGS)
+            open_or_create(self._layout, self.path, _FLAGS, self._file)
         except FileNotFoundError:
             make_folder(self._layout, os.path.dirname(self.path))
-            return open_or_create(self._layout, self.path, _FLAGS)
+            open_or_create(self._layout, self.path, _FLAGS, self._file)
+        return self._file.number
 
     def _close_locked(self) -> None:
         self._is_to_close = False
-        fd, self._fd = self._fd, -1
-        if fd >= 0:
-            os.close(fd)
+        self._file.close()
 
     def _after_fork_in_child(self) -> None:
         # The child shares the parent's open file, so that a lock either of them takes would let the other in, and a
-        # thread of the parent may have held the thread lock. Closing here does not free the parent's lock.
-        self._threads = threading.Lock()
-        self._close_locked()
-
-    def __del__(self) -> None:
+        # thread of the parent may have had it. Closing here does not free the parent's lock.
+        self._holders = {}
+        self._hold = None
         self._close_locked()
 
 

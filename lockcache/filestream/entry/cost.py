@@ -59,12 +59,7 @@ class Prices:
 
     def _head_in_file(self, name: str) -> bytes:
         try:
-            fd = open_below(self._layout, self._layout.record(name), _READ)
+            with open_below(self._layout, self._layout.record(name), _READ) as fd:
+                return os.read(fd, HEAD_BYTES)
         except OSError:
             return b""
-        try:
-            return os.read(fd, HEAD_BYTES)
-        except OSError:
-            return b""
-        finally:
-            os.close(fd)

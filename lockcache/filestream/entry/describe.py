@@ -145,8 +145,8 @@ def read_entry(layout: Layout, name: str, keys: KeyRing | None = None) -> Read |
 
 
 def _read_once(layout: Layout, name: str, keys: KeyRing | None) -> Read:
-    fd = open_below(layout, layout.entry(name), _FLAGS | _NOATIME)
-    with open(fd, "rb") as file:
+    entry = open_below(layout, layout.entry(name), _FLAGS | _NOATIME)
+    with entry as fd, open(fd, "rb", closefd=False) as file:
         status = os.fstat(file.fileno())
         if not stat.S_ISREG(status.st_mode):
             raise OSError(errno.EINVAL, "not a regular file", layout.entry(name))
@@ -178,13 +178,13 @@ def _verify(records: list[bytes], name: str, payload: bytes, keys: KeyRing | Non
 def find_names(layout: Layout, prefix: str, at_most: int) -> list[str]:
     """Up to ``at_most`` names that begin with ``prefix``, hex digits, at least two."""
     try:
-        fd = open_below(layout, layout.entry_shard(int(prefix[:2], 16)), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        opened = open_below(
+            layout, layout.entry_shard(int(prefix[:2], 16)), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+        )
     except (FileNotFoundError, NotADirectoryError):
         return []
-    try:
+    with opened as fd:
         files = os.listdir(fd)
-    finally:
-        os.close(fd)
     rest = prefix[2:]
     return sorted(prefix[:2] + file for file in files if file.startswith(rest) and is_entry_file(file))[:at_most]
 
@@ -218,15 +218,10 @@ def _short(value: object) -> str | None:
 
 def _look_at(layout: Layout, path: str) -> Artifact:
     try:
-        fd = open_below(layout, path, _FLAGS | _NOATIME)
+        with open_below(layout, path, _FLAGS | _NOATIME) as fd:
+            return identify(os.read(fd, ARTIFACT_BYTES))
     except OSError:
         return Artifact()
-    try:
-        return identify(os.read(fd, ARTIFACT_BYTES))
-    except OSError:
-        return Artifact()
-    finally:
-        os.close(fd)
 
 
 class Statement(NamedTuple):
@@ -297,15 +292,13 @@ def _take_apart(blob: bytes, size_bytes: int) -> Statement:
 
 def _record_file(layout: Layout, name: str) -> bytes:
     try:
-        fd = open_below(layout, layout.record(name), _FLAGS)
+        opened = open_below(layout, layout.record(name), _FLAGS)
     except OSError as error:
         if error.errno not in _NOT_THERE:
             raise
         return b""
-    try:
+    with opened as fd:
         return os.read(fd, _LARGEST_RECORD_BYTES) if stat.S_ISREG(os.fstat(fd).st_mode) else b""
-    finally:
-        os.close(fd)
 
 
 def record_file_bytes(layout: Layout, name: str) -> int:

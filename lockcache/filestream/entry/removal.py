@@ -32,7 +32,7 @@ def remove_entry(directory: CacheDirectory, name: str, timeout_seconds: float) -
     try:
         lock = directory.locks[int(name[:2], 16)]
         usage = directory.usage()
-        lock.acquire(timeout_seconds)
+        hold = lock.hold(timeout_seconds)
     except OSError as error:
         if error.errno in _MISCONFIGURED:
             raise
@@ -40,7 +40,7 @@ def remove_entry(directory: CacheDirectory, name: str, timeout_seconds: float) -
     try:
         return remove_locked(directory.layout, usage, name)
     finally:
-        lock.release()
+        hold.release()
 
 
 def _remove_without_lock(layout: Layout, name: str) -> bool:

@@ -36,7 +36,7 @@ from lockcache.arguments import coerce_key_file
 from lockcache.errors import SigningKeyError
 from lockcache.filestream.disk import Layout, Recency
 from lockcache.filestream.entry.codec import HEAD_BYTES, SIGNED, TAIL_BESIDE, XATTR, Record, pack_with
-from lockcache.filestream.entry.reader import EntryReader
+from lockcache.filestream.entry.reader import EntryReader, open_in
 
 __all__ = [
     "KeyRing",
@@ -213,7 +213,8 @@ class SignedReader(EntryReader):
         """As :meth:`EntryReader.load`."""
         path = file or self._shards[name[:2]] + name[2:]
         try:
-            fd = _open(path, self._flags, dir_fd=folder_fd)
+            # As in EntryReader.load.
+            [fd] = map(_open if folder_fd is None else open_in(folder_fd), (path,), self._flags)
         except FileNotFoundError:
             self.expects_miss = self._asks_first
             self.misses += 1
@@ -242,7 +243,7 @@ class SignedReader(EntryReader):
     def _refuse(self, records: list[bytes]) -> None:
         if any(map(self._keys.knows, records)):
             return
-        self._count_refused()
+        self.refused_entries += 1
         raise OSError(errno.EKEYREJECTED, "not signed with a key of ours")
 
 

@@ -23,6 +23,8 @@ from lockcache.errors import LockTimeoutError
 from lockcache.filestream.accounting import UsagePage, folder_bytes
 from lockcache.filestream.directory import CacheDirectory
 from lockcache.filestream.disk import (
+    Descriptor,
+    Hold,
     Layout,
     Space,
     StagedName,
@@ -133,7 +135,7 @@ class StagedEntry:
     __slots__ = (
         "_deadline",
         "_directory",
-        "_fd",
+        "_file",
         "_is_reserved",
         "_lock",
         "_name",
@@ -157,7 +159,7 @@ class StagedEntry:
         # Of what is reserved, how much the entry itself will not count for.
         self._surplus = _FOLDER_BLOCKS * self.space.block_bytes if self.space.shows_blocks else 0
         self._path = self._record_path = ""
-        self._fd = -1
+        self._file = Descriptor()
         self._is_reserved = False
         #: The page that holds the reservation.
         self.usage: UsagePage = directory.attached()
@@ -166,20 +168,20 @@ class StagedEntry:
 
     def reserve(self) -> None:
         """Make the staged file and reserve its size, in one critical section."""
-        path, lock = self._staged_path(self._size), self._lock
-        self._acquire()
+        path = self._staged_path(self._size)
+        hold = self._hold()
         try:
             self._path = path  # before there is such a file: an interrupt must not leave it
             with below(self._directory.layout, path) as (folder_fd, file):
-                self._fd = fd = create_file(folder_fd, file, _STAGE)
+                fd = create_file(folder_fd, file, _STAGE, self._file).number
             # Tells reapers on other hosts, who cannot ask for our pid, that we live; it falls with us.
             lock_descriptor(fd, blocking=False)
             self.usage.add_locked(self._shard, self._size, 0)
             self._is_reserved = True
         finally:
-            lock.release()
+            hold.release()
 
-    def _acquire(self) -> None:
+    def _hold(self) -> Hold:
         """Take the shard's lock, and the page that everybody accounts on.
 
         Under the lock, because a page that is made anew is measured under it: a reservation stands on the new one, or
@@ -187,22 +189,21 @@ class StagedEntry:
         """
         lock, page = self._lock, self._directory.layout.usage
         while True:
-            lock.acquire(max(0.0, self._deadline - time.monotonic()))
+            hold = lock.hold(max(0.0, self._deadline - time.monotonic()))
             try:
-                is_current = self.usage.is_at(page)
+                if self.usage.is_at(page):
+                    return hold
             except BaseException:
-                lock.release()
+                hold.release()
                 raise
-            if is_current:
-                return
-            lock.release()
+            hold.release()
             if time.monotonic() > self._deadline:
                 raise LockTimeoutError(f"{page}: made anew again and again", page)
             self.usage = self._directory.usage()
 
     def fits_inode(self) -> bool:
         """Whether the attribute took no block. Requires: nothing written yet, and a space that shows blocks."""
-        return os.fstat(self._fd).st_blocks == 0
+        return os.fstat(self._file.number).st_blocks == 0
 
     def expect_less(self, surplus_bytes: int) -> None:
         """Give back so much more when the entry is published: it will not take it."""
@@ -213,13 +214,13 @@ class StagedEntry:
         if not attribute:
             return
         try:
-            os.setxattr(self._fd, XATTR, attribute)
+            os.setxattr(self._file.number, XATTR, attribute)
         except OSError as error:
             raise AttributeRefusedError(error, len(attribute)) from error
 
     def write(self, payload: bytes, record: bytes, *, fsync: bool) -> None:
         """Write payload and record. Requires: the reservation, and that the sum with it is under the cap."""
-        fd = self._fd
+        fd = self._file.number
         write_all(fd, payload)
         self._directory.recency.touch(fd)
         if record:
@@ -229,13 +230,13 @@ class StagedEntry:
         # Before it is published, not after: an entry that is evicted while its writer has it open still takes its bytes
         # on disk, after they were given back (seen: sixteen writers, 1.3 times the cap). And NFS reports a full disk on
         # close; an entry must not be visible by then.
-        self._close()
+        self._file.close()
 
     def publish(self, *, fsync: bool) -> None:
         """Let readers see it, in one critical section with giving back what it replaces."""
-        layout, lock = self._directory.layout, self._lock
+        layout = self._directory.layout
         path = layout.entry(self._name)
-        self._acquire()
+        hold = self._hold()
         try:
             folders = folder_bytes(layout, self._shard)
             has_records = os.access(layout.record_shard(self._shard), os.F_OK, effective_ids=True)
@@ -249,7 +250,8 @@ class StagedEntry:
             try:
                 _rename(layout, self._path, path, layout.entries)
             except OSError:
-                self._is_reserved = True
+                # A record that is in place counts, unless there is no entry for it.
+                self._is_reserved = replaced is None or not self._record_path
                 raise
             if record_bytes is not None:
                 _truncate(layout, layout.record(self._name), record_bytes)
@@ -259,21 +261,20 @@ class StagedEntry:
             growth = folder_bytes(layout, self._shard) - folders
             self.usage.add_locked(self._shard, growth - self._surplus - (replaced or 0), int(replaced is None))
         finally:
-            lock.release()
+            hold.release()
         if fsync:
             _fsync_folder_of(layout, path)
 
     def abandon(self) -> None:
         """Give everything back. Does nothing after :meth:`publish`. Raises nothing: it is on its way from an error."""
-        self._close()
-        path, self._path = self._path, ""
+        self._file.close()
         if self._record_path:
             unlink_entry_file(self._directory.layout, self._record_path)
+        path, lock = self._path, self._lock
         if not path:
             return
-        lock = self._lock
         try:
-            lock.acquire(min(lock.timeout_seconds, _ABANDON_SECONDS))
+            hold = lock.hold(min(lock.timeout_seconds, _ABANDON_SECONDS))
         except OSError:
             # Without the lock the page is not ours to change. The file goes, and a recount finds the reservation.
             unlink_entry_file(self._directory.layout, path)
@@ -283,23 +284,19 @@ class StagedEntry:
             if unlink_entry_file(self._directory.layout, path) and self._is_reserved:
                 self.usage.add_locked(self._shard, -self._size, 0)
         finally:
-            lock.release()
+            hold.release()
+        self._path = ""
 
     def _staged_path(self, size_bytes: int) -> str:
         return self._directory.layout.staged(StagedName(self._shard, size_bytes, *myself(), next_serial()))
 
     def _write_record(self, record: bytes, *, fsync: bool) -> None:
         # Under a name that reserves nothing: its bytes are reserved with the payload's.
-        path = self._staged_path(0)
-        with below(self._directory.layout, path) as (folder_fd, file):
-            fd = create_file(folder_fd, file, _STAGE)
-        self._record_path = path
-        try:
+        self._record_path = path = self._staged_path(0)
+        with below(self._directory.layout, path) as (folder_fd, file), create_file(folder_fd, file, _STAGE) as fd:
             write_all(fd, record)
             if fsync:
                 os.fsync(fd)
-        finally:
-            os.close(fd)
 
     def _publish_record_locked(self, *, has_older: bool) -> int | None:
         """Put the record file into place, the older record behind it; its own length if there was an older one.
@@ -313,8 +310,10 @@ class StagedEntry:
             self.usage.add_locked(self._shard, self.space.of_bytes(len(older)), 0)
         try:
             record_bytes = _append(layout, self._record_path, older) if older else None
+            self._is_reserved = False  # as in :meth:`publish`: the record's bytes are reserved with the payload's
             _rename(layout, self._record_path, layout.record(self._name), layout.records)
         except OSError:
+            self._is_reserved = True
             unlink_entry_file(self._directory.layout, self._record_path)
             raise
         finally:
@@ -322,41 +321,28 @@ class StagedEntry:
                 self.usage.add_locked(self._shard, -self.space.of_bytes(len(older)), 0)
         return record_bytes
 
-    def _close(self) -> None:
-        fd, self._fd = self._fd, -1
-        if fd >= 0:
-            os.close(fd)
-
 
 def _read_whole(layout: Layout, path: str) -> bytes:
     """A small file; empty for one that is not there."""
     try:
-        fd = open_below(layout, path, _READ)
+        file = open_below(layout, path, _READ)
     except FileNotFoundError:
         return b""
-    try:
+    with file as fd:
         return os.read(fd, os.fstat(fd).st_size)
-    finally:
-        os.close(fd)
 
 
 def _append(layout: Layout, path: str, blob: bytes) -> int:
     """Write ``blob`` behind what the file holds, whose length it returns."""
-    fd = open_below(layout, path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC | os.O_NONBLOCK)
-    try:
+    with open_below(layout, path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC | os.O_NONBLOCK) as fd:
         length = os.fstat(fd).st_size
         write_all(fd, blob)
-    finally:
-        os.close(fd)
     return length
 
 
 def _truncate(layout: Layout, path: str, length: int) -> None:
-    fd = open_below(layout, path, os.O_WRONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-    try:
+    with open_below(layout, path, os.O_WRONLY | os.O_CLOEXEC | os.O_NONBLOCK) as fd:
         os.ftruncate(fd, length)
-    finally:
-        os.close(fd)
 
 
 def _rename(layout: Layout, source: str, path: str, parent: str) -> None:
@@ -371,8 +357,5 @@ def _rename(layout: Layout, source: str, path: str, parent: str) -> None:
 
 
 def _fsync_folder_of(layout: Layout, path: str) -> None:
-    fd = open_below(layout, os.path.dirname(path), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
+    with open_below(layout, os.path.dirname(path), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC) as fd:
         os.fsync(fd)
-    finally:
-        os.close(fd)

@@ -136,12 +136,10 @@ def _has_whole_tail(blob: bytes) -> bool:
 
 def _read_record_file(layout: Layout, name: str) -> bytes | None:
     try:
-        fd = open_below(layout, layout.record(name), _READ)
+        opened = open_below(layout, layout.record(name), _READ)
     except (FileNotFoundError, NotADirectoryError):
         return None
-    try:
+    with opened as fd:
         status = os.fstat(fd)
         is_plausible = stat.S_ISREG(status.st_mode) and status.st_size <= _MOST_RECORD_BYTES
         return os.read(fd, status.st_size) if is_plausible else b""
-    finally:
-        os.close(fd)

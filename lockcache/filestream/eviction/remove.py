@@ -93,8 +93,8 @@ def _remove_from_shard(directory: CacheDirectory, usage: UsagePage, victims: lis
     """What was removed of these victims of one shard; ``None`` if its lock is taken."""
     layout, shard = directory.layout, int(victims[0].name[:2], 16)
     try:
-        lock = directory.locks[shard]
-        if not lock.try_acquire():
+        hold = directory.locks[shard].try_hold()
+        if hold is None:
             return None
     except PlantedFolderError:
         return Evicted()  # a symlink for a folder of the shard: nothing is removed through it
@@ -109,7 +109,7 @@ def _remove_from_shard(directory: CacheDirectory, usage: UsagePage, victims: lis
                 done += Evicted(1, victim.size_bytes)
         return done
     finally:
-        lock.release()
+        hold.release()
 
 
 def _remove_plain_locked(layout: Layout, usage: UsagePage, shard: int, victims: list[Found]) -> Evicted:

@@ -118,16 +118,13 @@ def _move_locked(layout: Layout, usage: UsagePage, name: str, wrong: str) -> str
     folders = folder_bytes(layout, moved.shard)
     make_folder(layout, layout.quarantine)
     # Held open: what is put in its place from here on changes nothing.
-    folder = open_below(layout, layout.quarantine, _OPEN_DIRECTORY)
-    try:
+    with open_below(layout, layout.quarantine, _OPEN_DIRECTORY) as folder:
         with below(layout, path) as (shard_fd, file):
             # Only what counted as an entry is counted out.
             counted = stat.S_ISREG(os.stat(file, dir_fd=shard_fd, follow_symlinks=False).st_mode)
             # The payload first: a corrupt one without a record would be served as one of cuda.core's.
             os.rename(file, str(moved), src_dir_fd=shard_fd, dst_dir_fd=folder)
         _move_record_locked(layout, usage, moved, folder)
-    finally:
-        os.close(folder)
     usage.add_locked(moved.shard, folder_bytes(layout, moved.shard) - folders, -int(counted))
     return f"{layout.quarantine}/{moved}"
 
@@ -161,20 +158,17 @@ def _drop(directory: CacheDirectory, name: QuarantinedName, *, waits: bool) -> b
     """Remove one, unless its shard is busy."""
     usage, lock = directory.usage(), directory.locks[name.shard]
     try:
-        lock.acquire(lock.timeout_seconds if waits else 0.0)
+        hold = lock.hold(lock.timeout_seconds if waits else 0.0)
     except OSError:
         return False  # busy; or no inode or descriptor left for a lock file, which is as good as busy
     try:
-        folder = open_below(directory.layout, directory.layout.quarantine, _OPEN_DIRECTORY)
-        try:
+        with open_below(directory.layout, directory.layout.quarantine, _OPEN_DIRECTORY) as folder:
             for each in (name, name._replace(is_record=True)):
                 _unlink_locked(directory.layout, usage, name.shard, str(each), folder)
-        finally:
-            os.close(folder)
     except FileNotFoundError:
         return True  # another process was faster, and removed all of it
     finally:
-        lock.release()
+        hold.release()
     return True
 
 

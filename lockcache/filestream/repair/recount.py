@@ -30,6 +30,7 @@ from lockcache.filestream.disk import (
     StagedName,
     is_alive,
     open_folder,
+    opened,
     parse_staged_name,
     unlink_below,
 )
@@ -78,7 +79,7 @@ def recount_shard(
     """
     usage = directory.usage()
     lock = directory.locks[shard]
-    lock.acquire(lock.timeout_seconds if timeout_seconds is None else timeout_seconds)
+    hold = lock.hold(lock.timeout_seconds if timeout_seconds is None else timeout_seconds)
     try:
         _reap_shard_locked(directory.layout, shard)
         _remove_orphan_records_locked(directory.layout, shard, between)
@@ -86,7 +87,7 @@ def recount_shard(
         if after != before:
             usage.set_locked(shard, after)
     finally:
-        lock.release()
+        hold.release()
     return Repair(shard, before, after)
 
 
@@ -189,16 +190,15 @@ def _is_abandoned(folder_fd: int, file: str, staged: StagedName, age_seconds: fl
 def _is_unlocked(folder_fd: int, file: str, age_seconds: float) -> bool:
     """Whether nobody holds a staged file open for writing: its writer locks it for as long as that lasts."""
     try:
-        fd = os.open(file, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=folder_fd)
+        file_of_other = opened(file, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=folder_fd)
     except OSError:
         # Another member's, who died before the file was the group's; or planted. Its age must tell.
         return age_seconds > _UNKNOWN_GRACE_SECONDS
-    try:
-        return lock_descriptor(fd, blocking=False)
-    except OSError:
-        return True  # locks cannot tell here; its age must
-    finally:
-        os.close(fd)
+    with file_of_other as fd:
+        try:
+            return lock_descriptor(fd, blocking=False)
+        except OSError:
+            return True  # locks cannot tell here; its age must
 
 
 def _remove_orphan_records_locked(layout: Layout, shard: int, between: Callable[[], object]) -> None:

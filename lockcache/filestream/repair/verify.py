@@ -23,7 +23,7 @@ from typing import Final, NamedTuple
 
 from lockcache.filestream.accounting import UsagePage
 from lockcache.filestream.directory import CacheDirectory
-from lockcache.filestream.disk import Layout, is_entry_file, open_below, refuse_symlink, space_of
+from lockcache.filestream.disk import Descriptor, Layout, is_entry_file, open_below, refuse_symlink, space_of
 from lockcache.filestream.entry import (
     WRONG,
     KeyRing,
@@ -106,13 +106,11 @@ def entry_names(layout: Layout, shard: int) -> list[str]:
     """Everything under an entry's name in one shard, whatever it is, in order. Raises :class:`OSError`."""
     refuse_symlink(layout.entries)
     try:
-        fd = open_below(layout, layout.entry_shard(shard), _OPEN_DIRECTORY)
+        opened = open_below(layout, layout.entry_shard(shard), _OPEN_DIRECTORY)
     except (FileNotFoundError, NotADirectoryError):
         return []
-    try:
+    with opened as fd:
         return sorted(f"{shard:02x}{file}" for file in os.listdir(fd) if is_entry_file(file))
-    finally:
-        os.close(fd)
 
 
 def verify_shard(
@@ -202,7 +200,7 @@ def _confirm(
     may_keep = usage is not None and make_place(directory, _bytes_of(directory.layout, found))
     lock = directory.locks[int(found.name[:2], 16)]
     try:
-        lock.acquire(lock.timeout_seconds)
+        hold = lock.hold(lock.timeout_seconds)
     except OSError as error:
         if not entry.is_as_it_was() or suspected != (entry.inode, found):
             time.sleep(_PAUSE_SECONDS)
@@ -213,7 +211,7 @@ def _confirm(
             return None
         return found if usage is None else _repair_locked(directory, usage, found, may_keep=may_keep)
     finally:
-        lock.release()
+        hold.release()
 
 
 def _repair_locked(directory: CacheDirectory, usage: UsagePage, found: Verdict, *, may_keep: bool) -> Verdict:
@@ -240,7 +238,7 @@ def _bytes_of(layout: Layout, found: Verdict) -> int:
 class _OpenEntry:
     """An entry's file, held open: its inode is nobody else's for as long."""
 
-    __slots__ = ("_error", "_fd", "_keys", "_layout", "_name", "_path", "_records", "_refusal", "_size", "inode")
+    __slots__ = ("_error", "_file", "_keys", "_layout", "_name", "_path", "_records", "_refusal", "_size", "inode")
 
     def __init__(self, layout: Layout, name: str, *, may_use: bool, keys: KeyRing | None = None) -> None:
         """Raises :class:`FileNotFoundError` if there is none, and what is no news of it."""
@@ -249,7 +247,12 @@ class _OpenEntry:
         self._error = self._refusal = ""
         self._records: list[bytes] = []
         self._size = self.inode = 0
-        self._fd = self._open(may_use)
+        self._file = self._open(may_use)
+
+    @property
+    def _fd(self) -> int:
+        """-1 where it cannot be opened."""
+        return self._file.number
 
     def look(self) -> Generator[int, None, Verdict]:
         """What it is, as far as can be told without a lock. Yields the bytes that each step read.
@@ -289,9 +292,7 @@ class _OpenEntry:
 
     def close(self) -> None:
         """Let go of it."""
-        fd, self._fd = self._fd, -1
-        if fd >= 0:
-            os.close(fd)
+        self._file.close()
 
     def _look_inside(self) -> Generator[int, None, Verdict]:
         self._records = records = read_records(self._layout, self._fd, self._name)
@@ -316,7 +317,7 @@ class _OpenEntry:
             return Verdict(self._name, CORRUPT, self._size, "digest")
         return Verdict(self._name, UNVERIFIED, self._size, "signed with a key that is not here")
 
-    def _open(self, may_use: bool) -> int:
+    def _open(self, may_use: bool) -> Descriptor:
         try:
             return open_below(self._layout, self._path, _FLAGS | _NOATIME)
         except NotADirectoryError as error:
@@ -332,13 +333,13 @@ class _OpenEntry:
         except FileNotFoundError:
             raise
         except OSError:
-            return -1
+            return Descriptor()
 
-    def _open_as_a_user(self, may_use: bool) -> int:
-        fd = open_below(self._layout, self._path, _FLAGS)
-        if not may_use and not os.fstatvfs(fd).f_flag & _STATES_NO_USES:
-            self._refusal = f"belongs to uid {os.fstat(fd).st_uid}: reading it would count as a use of it"
-        return fd
+    def _open_as_a_user(self, may_use: bool) -> Descriptor:
+        file = open_below(self._layout, self._path, _FLAGS)
+        if not may_use and not os.fstatvfs(file.number).f_flag & _STATES_NO_USES:
+            self._refusal = f"belongs to uid {os.fstat(file.number).st_uid}: reading it would count as a use of it"
+        return file
 
 
 def _why_unverified(records: list[bytes]) -> str:

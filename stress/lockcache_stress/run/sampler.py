@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from lockcache import FileStreamProgramCache
-from lockcache.filestream.disk import parse_staged_name, space_of
+from lockcache.filestream.disk import Space, parse_staged_name, space_of
 from lockcache.lowlevel import Layout
 
 __all__ = ["Peaks", "Sampler", "Samples", "bytes_on_disk", "is_stopped", "tree_bytes"]
@@ -164,8 +164,15 @@ def bytes_on_disk(directory: str) -> int:
 
 
 def _counted(directory: str, names: Iterable[str]) -> int:
-    space = space_of(Layout(directory))
+    space = _space(directory)
     return sum(tree_bytes(os.path.join(directory, name), space.of_file, space.of_folder) for name in names)
+
+
+def _space(directory: str) -> Space:
+    try:
+        return space_of(Layout(directory))
+    except FileNotFoundError:
+        return Space(1)  # deleted underneath, or not there yet: there is nothing to count
 
 
 def _staged_bytes(directory: str) -> tuple[int, int]:
@@ -174,7 +181,7 @@ def _staged_bytes(directory: str) -> tuple[int, int]:
     Of one listing: such a file is there for a moment.
     """
     staged = own = 0
-    of_file = space_of(Layout(directory)).of_file
+    of_file = _space(directory).of_file
     try:
         with os.scandir(os.path.join(directory, "tmp")) as found:
             for file in found:

@@ -12,6 +12,7 @@ from lockcache_stress.scenarios import (
     disk_full,
     distinct_keys,
     evict_rewrite,
+    interrupts,
     io_errors,
     kill,
     mixed,
@@ -69,6 +70,7 @@ TROUBLE_SCENARIOS: Final[tuple[Scenario, ...]] = (
     io_errors.SCENARIO,
     no_locks.SCENARIO,
     clock_jumps.SCENARIO,
+    interrupts.SCENARIO,
     mixed.SCENARIO,
     mpi.SCENARIO,
 )

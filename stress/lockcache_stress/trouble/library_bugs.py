@@ -148,7 +148,7 @@ def _lease_kept() -> None:
             end(self, was_dropped=was_dropped)
         else:
             kept.append(self)
-            self._turns.discard(self.name)  # else this thread itself would say at once what is wrong
+            self._turns.pop(self.name, None)  # else this thread itself would say at once what is wrong
 
     _replace(Turn, "end", end_unless_failed)
 

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from lockcache.filestream.accounting.usage import PAGE_BYTES, Slot, UsagePage, encode_page
+from lockcache.filestream.disk.descriptors import opened
 from lockcache.filestream.disk.layout import SHARDS
 from tests.unit.material import descriptors, property_test
 
@@ -24,7 +25,7 @@ def file(tmp_path):
 
 
 def open_page(path) -> UsagePage:
-    return UsagePage(os.open(path, os.O_RDWR | os.O_CLOEXEC))
+    return UsagePage(opened(path, os.O_RDWR | os.O_CLOEXEC, dir_fd=None))
 
 
 def test_the_page_is_4_kib_of_little_endian_pairs(file):

@@ -14,6 +14,7 @@ import pytest
 from lockcache import FileStreamProgramCache
 from lockcache.filestream.compile_once import turns
 from lockcache.filestream.compile_once.bell import Sleeper, bell_of, ring
+from lockcache.filestream.disk import Layout
 from tests.processes.crowd import HANG_SECONDS
 
 
@@ -23,7 +24,7 @@ def bell(tmp_path: Path) -> Path:
 
 
 def listening(bell: Path) -> Sleeper:
-    sleeper = Sleeper(str(bell))
+    sleeper = Sleeper(Layout(str(bell.parent)), str(bell))
     sleeper.listen()
     assert sleeper.has_bell
     return sleeper
@@ -36,7 +37,7 @@ def test_a_key_has_one_bell_for_all_generations_of_its_lease():
 def test_ringing_wakes_everybody_who_listens_once_and_removes_the_bell(bell: Path) -> None:
     sleepers = [listening(bell) for _ in range(3)]
     assert not sleepers[0].sleep(0)
-    ring(str(bell))
+    ring(Layout(str(bell.parent)), str(bell))
     assert [sleeper.sleep(HANG_SECONDS) for sleeper in sleepers] == [True] * 3
     assert [sleeper.sleep(0) for sleeper in sleepers] == [False] * 3
     assert not bell.exists()
@@ -44,11 +45,11 @@ def test_ringing_wakes_everybody_who_listens_once_and_removes_the_bell(bell: Pat
 
 def test_who_goes_on_waiting_listens_for_the_next_ring(bell: Path) -> None:
     sleeper = listening(bell)
-    ring(str(bell))
+    ring(Layout(str(bell.parent)), str(bell))
     assert sleeper.sleep(HANG_SECONDS)
     sleeper.listen()
     assert not sleeper.sleep(0)
-    ring(str(bell))
+    ring(Layout(str(bell.parent)), str(bell))
     assert sleeper.sleep(HANG_SECONDS)
 
 
@@ -56,15 +57,15 @@ def test_a_bell_that_was_removed_is_made_again(bell: Path) -> None:
     sleeper = listening(bell)
     bell.unlink()
     sleeper.listen()
-    ring(str(bell))
+    ring(Layout(str(bell.parent)), str(bell))
     assert sleeper.sleep(HANG_SECONDS)
 
 
 def test_ringing_where_nobody_listens_any_more_removes_the_bell(bell: Path) -> None:
     listening(bell)
     assert bell.exists()
-    ring(str(bell))
-    ring(str(bell))
+    ring(Layout(str(bell.parent)), str(bell))
+    ring(Layout(str(bell.parent)), str(bell))
     assert not bell.exists()
 
 
@@ -73,11 +74,11 @@ def test_what_is_planted_in_the_place_of_a_bell_is_not_listened_to_nor_written(b
     precious.write_text("precious")
     for plant in (bell.symlink_to, bell.hardlink_to):
         plant(precious)
-        sleeper = Sleeper(str(bell))
+        sleeper = Sleeper(Layout(str(bell.parent)), str(bell))
         sleeper.listen()
         assert not sleeper.is_woken
         assert not sleeper.sleep(0)
-        ring(str(bell))
+        ring(Layout(str(bell.parent)), str(bell))
         assert not bell.is_symlink()
         assert not bell.exists()
         assert precious.read_text() == "precious"
@@ -90,9 +91,9 @@ def test_in_a_folder_of_a_group_its_members_may_ring(bell: Path) -> None:
 
 
 def test_without_a_folder_there_is_no_bell(tmp_path: Path) -> None:
-    sleeper = Sleeper(str(tmp_path / "missing" / "key.bell"))
+    sleeper = Sleeper(Layout(str(tmp_path / "missing")), str(tmp_path / "missing" / "key.bell"))
     sleeper.listen()
-    ring(str(tmp_path / "missing" / "key.bell"))
+    ring(Layout(str(tmp_path / "missing")), str(tmp_path / "missing" / "key.bell"))
     assert (sleeper.has_bell, sleeper.sleep(0)) == (False, False)
 
 
@@ -118,7 +119,7 @@ def test_what_is_no_process_is_not_watched(bell: Path, pid: int) -> None:
 
 def test_without_pidfds_it_sleeps_all_the_same(bell: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("lockcache.filestream.compile_once.bell._pidfd_open", None)
-    sleeper = Sleeper(str(bell))
+    sleeper = Sleeper(Layout(str(bell.parent)), str(bell))
     sleeper.watch(os.getpid())
     assert not sleeper.sleep(0)
 

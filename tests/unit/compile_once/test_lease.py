@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import fcntl
+import json
 import os
 
 import pytest
+from hypothesis import example, given, settings, strategies as st
 
+from lockcache import FileStreamProgramCache
 from lockcache.filestream.compile_once.lease import Holder, Lease, holder_of, reap_lease, take_lease
 from lockcache.filestream.disk.folders import open_folder
 from lockcache.filestream.disk.layout import Layout, entry_name
 from lockcache.filestream.disk.owners import myself
 from tests.unit.forked import in_child
+from tests.unit.material import property_test
 
 NAME, OTHER = entry_name(b"k"), entry_name(b"other")
 
@@ -155,3 +160,39 @@ def test_a_lease_file_with_a_second_name_is_left_to_whoever_made_that(layout, tm
     assert lease is not None
     assert precious.read_text() == "precious"
     lease.release()
+
+
+_HOLDER = Holder("host", myself().host, 7, "saxpy", 1, 2, 3)._asdict()
+_NUMBERS = ("pid", "start_ns", "cost_ns", "dropped_ns")
+
+
+@pytest.mark.parametrize("number", ["1" * 400, "1" * 5000, str(2**63), "-1", "1e999", "NaN", "1.5"])
+@pytest.mark.parametrize("field", _NUMBERS)
+def test_a_holder_whose_numbers_no_process_wrote_is_none(layout, field, number):
+    _plant(layout, json.dumps({**_HOLDER, field: "HERE"}).replace('"HERE"', number))
+    assert holder_of(layout, NAME, 0) is None
+
+
+_numbers = st.integers() | st.integers(2**62, 2**70) | st.integers(10**308, 10**320) | st.floats() | st.none()
+
+
+@pytest.mark.slow
+@settings(property_test, max_examples=8)
+@example({"start_ns": -(10**399)})
+@given(st.dictionaries(st.sampled_from(_NUMBERS), _numbers))
+def test_whatever_numbers_are_planted_in_a_lease_get_or_compute_raises_nothing(tmp_path_factory, numbers):
+    root = tmp_path_factory.mktemp("planted") / "cache"
+    with FileStreamProgramCache(root, lease_timeout_seconds=0.06) as cache:  # so that its holder's age is asked for
+        with open(_plant(Layout(str(root)), json.dumps({**_HOLDER, **numbers})), "r+b") as held:
+            fcntl.flock(held, fcntl.LOCK_EX)
+            assert cache.get_or_compute(b"k", lambda: b"mine") == b"mine"
+        del cache[b"k"]
+        assert cache.get_or_compute(b"k", lambda: b"mine") == b"mine"  # now it is the previous holder's
+
+
+def _plant(layout, text):
+    os.makedirs(layout.leases, mode=0o700, exist_ok=True)
+    path = layout.lease(NAME, 0)
+    with open(path, "w") as file:
+        file.write(text)
+    return path

@@ -41,3 +41,12 @@ def test_the_clock_of_another_host_says_nothing_here(wait):
     wait._holder_since -= 10
     assert 10 <= wait._age_seconds(holder("0" * 16, 1000)) < 500
     assert 10 <= wait._age_seconds(None) < 500
+
+
+def test_what_a_planted_cost_says_is_waited_for_an_hour_at_most(cache_path):
+    with FileStreamProgramCache(cache_path) as cache:
+        cache._once.costs.remember(entry_name(b"k"), 2**70)
+        assert cache._once.costs.cost_ns(entry_name(b"k")) == 2**63 - 1
+        assert cache._once.timeout_seconds(2**63 - 1) == 3600
+    with FileStreamProgramCache(cache_path, lease_timeout_seconds=10_000) as cache:
+        assert cache._once.timeout_seconds(2**63 - 1) == 10_000

@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from lockcache.filestream.disk.files import read_json, read_small, replace_file, write_all
+from lockcache.filestream.disk.files import parse_json, read_json, read_small, replace_file, write_all
 from lockcache.filestream.disk.layout import Layout
 
 
@@ -109,3 +109,14 @@ def test_a_small_file_is_read_up_to_its_bound_and_never_through_a_symlink_or_fro
         read_small(None, str(tmp_path / "link"), 10)
     os.mkfifo(tmp_path / "fifo")
     assert read_small(None, str(tmp_path / "fifo"), 10) == b""
+
+
+@pytest.mark.parametrize("number", ["9" * 400, "-" + "9" * 400, "9" * 21, "1e999", "-1e999", "NaN", "Infinity"])
+def test_json_with_a_number_that_nobody_can_go_on_with_is_refused(number):
+    with pytest.raises(ValueError, match="number"):
+        parse_json(b'{"deep": [{"n": %b}]}' % number.encode())
+
+
+@pytest.mark.parametrize("number", [0, -(2**63), 2**64 - 1, 1.5, -1e300])
+def test_other_numbers_are_read_as_they_are(number):
+    assert parse_json(b'{"n": %b}' % str(number).encode()) == {"n": number}

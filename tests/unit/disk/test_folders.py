@@ -56,7 +56,7 @@ def test_a_folder_is_as_shared_as_its_parent(parent):
 
 @pytest.mark.parametrize("make", [lambda layout: open_or_create(layout, f"{layout.root}/x", OPEN), create])
 def test_a_file_is_as_shared_as_its_folder(parent, make):
-    os.close(make(Layout(str(parent))))
+    make(Layout(str(parent))).close()
     assert mode(parent / "x") == (0o660 if mode(parent) == 0o2770 else 0o600)
     assert os.lstat(parent / "x").st_nlink == 1
 
@@ -70,18 +70,17 @@ def test_a_shared_file_is_made_also_where_no_file_can_be_without_a_name(parent, 
         return real(path, flags, *arguments, **options)
 
     monkeypatch.setattr(os, "open", refuse)
-    os.close(open_or_create(Layout(str(parent)), f"{parent}/x", OPEN))
-    os.close(open_or_create(Layout(str(parent)), f"{parent}/x", OPEN))
+    open_or_create(Layout(str(parent)), f"{parent}/x", OPEN).close()
+    open_or_create(Layout(str(parent)), f"{parent}/x", OPEN).close()
     assert mode(parent / "x") == (0o660 if mode(parent) == 0o2770 else 0o600)
 
 
 def test_a_file_that_is_there_is_opened_and_left_as_it_is(parent):
     (parent / "x").write_bytes(b"content")
     (parent / "x").chmod(0o640)
-    fd = open_or_create(Layout(str(parent)), f"{parent}/x", OPEN)
-    assert os.read(fd, 10) == b"content"
+    with open_or_create(Layout(str(parent)), f"{parent}/x", OPEN) as fd:
+        assert os.read(fd, 10) == b"content"
     assert mode(parent / "x") == 0o640
-    os.close(fd)
 
 
 def test_in_a_missing_folder_nothing_is_made(parent):

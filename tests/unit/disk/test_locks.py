@@ -71,7 +71,7 @@ def test_what_is_released_is_free_though_a_child_has_the_descriptor(lock, path, 
     if way == "above the limit":
         monkeypatch.setattr(locks, "_is_in_lower_half", lambda fd: False)
     lock.acquire(30.0)
-    copy = os.dup(lock._fd)
+    copy = os.dup(lock._file.number)
     if way == "was told to close":
         lock.close()
     lock.release()
@@ -130,9 +130,20 @@ def test_waiting_ends_with_the_timeout_and_says_for_what(path, lock, holder):
 
 
 def test_waiting_for_a_thread_ends_with_the_timeout_too(path, lock):
-    with lock, pytest.raises(LockTimeoutError, match="another thread") as error:
-        lock.acquire(0.05)  # the same thread: the lock is not reentrant, and does not hang
+    with lock, ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(lock.acquire, 0.05)
+        with pytest.raises(LockTimeoutError, match="another thread") as error:
+            waiting.result(30)
     assert error.value.path == path
+
+
+def test_who_holds_it_already_is_told_so_and_does_not_wait(path, lock, monkeypatch):
+    monkeypatch.setattr("lockcache.filestream.disk.locks.time.sleep", lambda _: pytest.fail("it waited"))
+    with lock, pytest.raises(LockTimeoutError, match="this thread itself") as error:
+        lock.acquire(60.0)
+    assert error.value.path == path
+    with lock:
+        pass
 
 
 def test_a_lock_that_was_not_had_in_time_can_be_had_later(lock, holder):

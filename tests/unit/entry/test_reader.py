@@ -45,10 +45,8 @@ def test_a_read_takes_no_lock_makes_nothing_and_leaves_nothing_open(cache, mode,
     files = sorted(os.walk(cache.path))
     for name in ("mkdir", "rename", "unlink", "listdir", "scandir"):
         monkeypatch.setattr(os, name, lambda *a, name=name, **k: pytest.fail(f"{name} on a read"))
-    monkeypatch.setattr(
-        "lockcache.filestream.disk.locks.ProcessLock.acquire", lambda *a: pytest.fail("a lock on a read")
-    )
-    monkeypatch.setattr("lockcache.filestream.disk.locks.ProcessLock.try_acquire", lambda *a: pytest.fail("a lock"))
+    monkeypatch.setattr("lockcache.filestream.disk.locks.ProcessLock.hold", lambda *a: pytest.fail("a lock on a read"))
+    monkeypatch.setattr("lockcache.filestream.disk.locks.ProcessLock.try_hold", lambda *a: pytest.fail("a lock"))
     for key in ("k", "absent", "k", "absent", "absent"):
         cache.get(key), cache.get_entry(key)
     flip(entry_path(cache.path), 3)

@@ -174,8 +174,8 @@ def test_many_victims_of_one_shard_go_in_several_holds_of_its_lock(directory, mo
     for key in keys:
         put(directory, key, b"x")
     lock, holds = directory.locks[9], []
-    release = ProcessLock.release
-    monkeypatch.setattr(ProcessLock, "release", lambda self: (holds.append(self), release(self))[1])
+    try_hold = ProcessLock.try_hold
+    monkeypatch.setattr(ProcessLock, "try_hold", lambda self: (holds.append(self), try_hold(self))[1])
     assert evict_to_limit(directory, 0) == Evicted(70, 70)
     assert len(holds) == 3
     assert set(holds) == {lock}
@@ -297,18 +297,18 @@ def test_by_last_use_no_record_is_read(directory, monkeypatch):
 def test_a_sweep_tries_again_what_was_locked_and_leaves_what_stays_so(directory, monkeypatch):
     keys = fill(directory, 60)
     refused = []
-    try_acquire = ProcessLock.try_acquire
+    try_hold = ProcessLock.try_hold
 
     def refuse_first(lock):
         if lock.path not in refused:
             refused.append(lock.path)
-            return False
-        return try_acquire(lock)
+            return None
+        return try_hold(lock)
 
-    monkeypatch.setattr(ProcessLock, "try_acquire", refuse_first)
+    monkeypatch.setattr(ProcessLock, "try_hold", refuse_first)
     assert sweep(directory, Goal(3000), lambda: False) == Evicted(30, 3000)
     assert present(directory, keys) == keys[30:]
-    monkeypatch.setattr(ProcessLock, "try_acquire", lambda _: False)
+    monkeypatch.setattr(ProcessLock, "try_hold", lambda _: None)
     assert sweep(directory, Goal(2000), lambda: False) == Evicted()
 
 

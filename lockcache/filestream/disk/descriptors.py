@@ -1,0 +1,65 @@
+"""Descriptors that have an owner: closed when nobody has the owner any more, whatever an interrupt cut short.
+
+Keeps invariant 5 for interrupts: an exception that a signal handler raises between any two steps of Python leaves no
+descriptor open, and so no lock held by one. ``fd = os.open(...)`` does not: between the call and the assignment nobody
+has the number. Here it goes from the system call into its owner, and back out of it, without a step of Python in
+between in which an interrupt could come. Not promised: that this holds while somebody keeps the exception, whose
+traceback keeps the frames that had the owner.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+from types import TracebackType
+from typing import Final
+
+__all__ = ["Descriptor", "opened"]
+
+_LAST: Final = (-1,)
+
+
+class Descriptor:
+    """Owns one open descriptor, or none yet. ``with`` gives its number and closes it."""
+
+    __slots__ = ("__del__", "_numbers")
+
+    #: Not a method, in which an interrupt could come and be lost: the interpreter calls what stands in the slot.
+    __del__: Callable[[], object]
+
+    def __init__(self) -> None:
+        self._numbers: list[int] = []
+        self.__del__ = partial(deque, map(os.close, self._numbers), 0)
+
+    @property
+    def number(self) -> int:
+        """The descriptor's number; -1 while there is none."""
+        return self._numbers[-1] if self._numbers else -1
+
+    def open(self, path: str, flags: int, mode: int = 0o777, *, dir_fd: int | None = None) -> int:
+        """As :func:`os.open`. Requires: nothing is open."""
+        call = os.open if dir_fd is None else partial(os.open, dir_fd=dir_fd)
+        self._numbers.extend(map(call, (path,), (flags,), (mode,)))
+        return self._numbers[-1]
+
+    def close(self) -> None:
+        """Close it. Does nothing when it is closed."""
+        if self._numbers:
+            deque(map(os.close, map(self._numbers.pop, _LAST)), 0)
+
+    def __enter__(self) -> int:
+        return self._numbers[-1]
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def opened(name: str, flags: int, *, dir_fd: int | None) -> Descriptor:
+    """A file in an open folder, open: ``with opened(name, flags, dir_fd=folder_fd) as fd``. Raises :class:`OSError`."""
+    descriptor = Descriptor()
+    descriptor.open(name, flags, dir_fd=dir_fd)
+    return descriptor

@@ -1,0 +1,151 @@
+"""Signals interrupt workers wherever they are in a put, a get or a get_or_compute, and they go on.
+
+Each worker has an alarm of its own, whose handler raises; what it hit may have been done or not, and counts as a write
+that never returned. Proves that an interrupt is no death and no leak: after each one the worker looks at its own open
+files, of which none may be locked and none but locks and the page be open; the others are never kept waiting by it, and
+one recount makes the accounting exact.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable
+from typing import Any, Final, TypeVar, cast
+
+from lockcache import Entry, ProgramCacheResource
+from lockcache_stress.judge import make_value, stamp_metadata
+from lockcache_stress.plan import MIB, Scenario, Step
+from lockcache_stress.run import Check, Outcome, Worker
+
+__all__ = ["SCENARIO"]
+
+_KEYS = 40
+_INTERRUPTED = 0.2
+# Operations take some 100 us, more on a busy machine and with an eviction.
+_LATEST_SECONDS = 0.001
+_LEASE_SECONDS = 10.0
+_KEPT: Final = ("/lockcache/locks/", "/lockcache/usage")
+
+_T = TypeVar("_T")
+
+
+class _InterruptError(BaseException):
+    """What the handler raises. No Exception, which something on its way might take for an answer."""
+
+
+class _Interrupted:
+    """A cache whose calls an alarm interrupts, now and then."""
+
+    def __init__(self, worker: Worker) -> None:
+        self._cache, self._rng = worker.cache, worker.rng
+        self._is_inside = False
+        signal.signal(signal.SIGALRM, self._interrupt)
+
+    def get(self, key: bytes) -> bytes | None:
+        return self._run(lambda: self._cache.get(key))
+
+    def __setitem__(self, key: bytes, value: object) -> None:
+        self._run(lambda: self._cache.__setitem__(key, value))
+
+    def get_or_compute_entry(self, key: bytes, compute: Callable[[], Entry]) -> Entry:
+        return self._run(lambda: self._cache.get_or_compute_entry(key, compute))
+
+    def _run(self, call: Callable[[], _T]) -> _T:
+        if self._rng.random() >= _INTERRUPTED:
+            return call()
+        after_seconds = self._rng.uniform(1e-6, _LATEST_SECONDS)
+        try:
+            self._is_inside = True
+            signal.setitimer(signal.ITIMER_REAL, after_seconds)
+            return call()
+        finally:
+            self._is_inside = False
+
+    def _interrupt(self, number: int, frame: object) -> None:
+        if self._is_inside:
+            self._is_inside = False
+            raise _InterruptError
+
+
+def make_step(worker: Worker) -> Step:
+    """Write, read and compute, and look after each interrupt what it left open."""
+    rng = worker.rng
+    worker.cache = cast(ProgramCacheResource, _Interrupted(worker))
+
+    def step() -> bool:
+        key, roll = rng.randrange(_KEYS), rng.random()
+        if _is_interrupted(worker, key, roll):
+            worker.count("troubles")
+            _look(worker)
+        return True
+
+    return step
+
+
+def _is_interrupted(worker: Worker, key: int, roll: float) -> bool:
+    # A function of its own: what the interrupt's traceback keeps is gone when it has returned.
+    try:
+        if roll < 0.2:
+            _compute(worker, key)
+        elif roll < 0.6:
+            worker.put(key, worker.rng.choice((300, 9000, 50_000)))
+        else:
+            worker.get(key)
+    except _InterruptError:
+        return True
+    return False
+
+
+def _compute(worker: Worker, key: int) -> None:
+    stamp = worker.register.begin_write(key)
+    entry = Entry(make_value(worker.plan.token, key, stamp, 4000), stamp_metadata(stamp))
+    began = time.monotonic()
+    worker.get_or_write(key, stamp, lambda: entry, worker.key(key))
+    worker.waited(time.monotonic() - began)
+
+
+def _look(worker: Worker) -> None:
+    left = [f"{path}{': locked' if is_locked else ''}" for path, is_locked in _open_files(worker.plan.directory)]
+    if left:
+        worker.count("failures")
+        worker.report(error=f"after an interrupt this is open or locked: {', '.join(left)}")
+
+
+def _open_files(directory: str) -> list[tuple[str, bool]]:
+    """What this process has open in the cache directory and should not have, and whether it is locked."""
+    found = []
+    for number in os.listdir("/proc/self/fd"):
+        try:
+            path = os.readlink(f"/proc/self/fd/{number}")
+            with open(f"/proc/self/fdinfo/{number}") as file:
+                is_locked = "FLOCK" in file.read()
+        except OSError:
+            continue  # the listing's own
+        if path.startswith(directory) and (is_locked or not any(kept in path for kept in _KEPT)):
+            found.append((path, is_locked))
+    return found
+
+
+def _checks(outcome: Outcome) -> list[Check]:
+    total: Any = outcome.totals
+    return [
+        Check("interrupts", f"{total['troubles']:,}", "> 0", total["troubles"] > 0),
+        Check("interrupts that left something open or locked", str(total["failures"]), "0", not total["failures"]),
+    ]
+
+
+SCENARIO = Scenario(
+    "interrupts",
+    "signals interrupt the workers anywhere in their calls",
+    make_step,
+    processes=4,
+    max_size_bytes=MIB,
+    keys=_KEYS,
+    checks=_checks,
+    needs=("operations", "hits", "puts", "troubles"),
+    # What was reserved by a write that an interrupt ended in its last step stays accounted for until then.
+    mends_first=True,
+    extra={"cache": {"lease_timeout_seconds": _LEASE_SECONDS}, "longest_wait_seconds": _LEASE_SECONDS},
+)

@@ -1,0 +1,150 @@
+"""An exception in front of every single instruction of an action, and what it may leave behind.
+
+As a signal handler raises it, but anywhere: Python itself handles signals only between some of its instructions, in
+each version between others. Traced are the frames of this package, those of its clean-up too (``finally``, ``release``,
+``__exit__``), and of filelock. Not traced is only what ``__del__`` does, of a lease: the interpreter drops an object
+then, and what is raised there is lost.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from types import FrameType
+from typing import Any, Final
+
+import filelock
+
+import lockcache
+from lockcache import FileStreamProgramCache
+from tests.crash.measure import assert_accounting_is_not_too_low, assert_one_recount_mends_all
+from tests.unit.material import descriptors
+
+__all__ = ["Interrupt", "assert_nothing_is_left", "count_steps", "interrupts", "run_to"]
+
+_TRACED: Final = tuple(os.path.dirname(package.__file__) + os.sep for package in (lockcache, filelock))
+_UNTRACED: Final = "__del__"
+
+
+class Interrupt(BaseException):
+    """What a signal handler raises."""
+
+
+class _Tracer:
+    """Calls ``reached`` in front of the ``number``-th instruction; counts them all if there are fewer."""
+
+    def __init__(self, number: int, reached: Callable[[], None]) -> None:
+        self.left = number
+        self.seen = 0
+        self.where = ""
+        self._reached = reached
+
+    def __call__(self, frame: FrameType, event: str, _: object) -> Any:
+        if not frame.f_code.co_filename.startswith(_TRACED) or _is_being_dropped(frame):
+            return None
+        frame.f_trace_opcodes = True
+        frame.f_trace_lines = False
+        return self._instruction
+
+    def _instruction(self, frame: FrameType, event: str, _: object) -> Any:
+        if event == "opcode":
+            self.seen += 1
+            if self.seen == self.left:
+                self.where = f"{frame.f_code.co_qualname}:{frame.f_lineno}, byte {frame.f_lasti}"
+                self._reached()
+        return self._instruction
+
+
+def _raise() -> None:
+    raise Interrupt
+
+
+def _is_being_dropped(frame: FrameType | None) -> bool:
+    while frame is not None:
+        if frame.f_code.co_name == _UNTRACED:
+            return True
+        frame = frame.f_back
+    return False
+
+
+def count_steps(action: Callable[[], object]) -> int:
+    """How many instructions an action has."""
+    tracer = _Tracer(-1, _raise)
+    _run(action, tracer)
+    return tracer.seen
+
+
+def interrupts(prepare: Callable[[], Callable[[], object]], numbers: Iterable[int]) -> Iterator[str]:
+    """Interrupt an action in front of its ``numbers``-th instructions, one in each run: yields where.
+
+    ``prepare`` is called before each run and returns the action. A run that came through yields nothing.
+    """
+    for number in numbers:
+        tracer = _Tracer(number, _raise)
+        if _run(prepare(), tracer):
+            yield f"instruction {number}, {tracer.where}"
+
+
+def run_to(action: Callable[[], object], reached: Callable[[], None], number: int) -> str:
+    """Run an action, and ``reached`` in front of its ``number``-th instruction. Returns where that was."""
+    tracer = _Tracer(number, reached)
+    _run(action, tracer)
+    return tracer.where
+
+
+def _run(action: Callable[[], object], tracer: _Tracer) -> bool:
+    """Whether it was interrupted."""
+    before = sys.gettrace()
+    sys.settrace(tracer)
+    try:
+        action()
+    except Interrupt:
+        return True
+    finally:
+        sys.settrace(before)
+    return False
+
+
+def _assert_nothing_is_held(cache: FileStreamProgramCache) -> None:
+    """No thread and no process has to wait: to go by other open files, as other processes have them."""
+    directory = cache._directory
+    for lock in (*directory.locks.values(), directory.room_lock, directory._init_lock):
+        assert not lock._holders, f"a thread holds {lock.path}"
+    for file in Path(directory.layout.own).glob("lea*/*"):
+        assert _is_free(file), f"{file} is held"
+    for file in Path(directory.layout.locks).iterdir():
+        assert _is_free(file), f"{file} is held"
+    assert not cache._report._reporting
+
+
+def _is_free(file: Path) -> bool:
+    with file.open("r+b") as opened:
+        try:
+            fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+    return True
+
+
+def assert_nothing_is_left(cache: FileStreamProgramCache) -> None:
+    """Nothing is held or open, and nothing is there that one recount does not mend."""
+    _assert_nothing_is_open(cache)
+    _assert_nothing_is_held(cache)
+    assert_accounting_is_not_too_low(Path(cache.path))
+    assert_one_recount_mends_all(cache)
+
+
+def _assert_nothing_is_open(cache: FileStreamProgramCache) -> None:
+    """No descriptor but those that a cache keeps."""
+    opened = Counter(fd.split(" ", 1)[1] for fd in descriptors())
+    ours = {path: count for path, count in opened.items() if path.startswith(cache.path)}
+    assert all(_is_kept(path) and count == 1 for path, count in ours.items()), ours
+
+
+def _is_kept(path: str) -> bool:
+    """Whether a cache keeps such a file open: a lock, the page."""
+    return path.endswith("/lockcache/usage") or "/lockcache/locks/" in path

@@ -1,0 +1,50 @@
+"""Descriptors with an owner: open for as long as that lives, or until it closes them."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from lockcache.filestream.disk.descriptors import Descriptor, opened
+from tests.unit.material import descriptors
+
+
+def test_what_is_open_is_closed_with_its_owner(tmp_path):
+    before = descriptors()
+    owner = opened(str(tmp_path), os.O_RDONLY, dir_fd=None)
+    assert len(descriptors()) == len(before) + 1
+    os.fstat(owner.number)
+    del owner
+    assert descriptors() == before
+
+
+def test_closing_twice_is_closing_once_and_leaves_the_number_to_others(tmp_path):
+    owner = opened(str(tmp_path), os.O_RDONLY, dir_fd=None)
+    number = owner.number
+    owner.close()
+    assert owner.number == -1
+    other = opened(str(tmp_path), os.O_RDONLY, dir_fd=None)
+    assert other.number == number
+    owner.close()
+    del owner
+    os.fstat(number)
+
+
+def test_with_closes_it(tmp_path):
+    with (
+        opened(str(tmp_path), os.O_RDONLY, dir_fd=None) as folder,
+        opened("file", os.O_RDWR | os.O_CREAT, dir_fd=folder) as file,
+    ):
+        assert os.path.samestat(os.fstat(file), os.stat(tmp_path / "file"))
+    for fd in (folder, file):
+        with pytest.raises(OSError, match="Bad file descriptor"):
+            os.fstat(fd)
+
+
+def test_what_cannot_be_opened_leaves_nothing_to_close(tmp_path):
+    owner = Descriptor()
+    with pytest.raises(FileNotFoundError):
+        owner.open(str(tmp_path / "none"), os.O_RDONLY)
+    assert owner.number == -1
+    owner.close()
