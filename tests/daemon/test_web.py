@@ -130,7 +130,8 @@ def test_who_holds_all_places_keeps_nobody_out(port: int, begun: bytes) -> None:
                 one.sendall(begun)
         for _ in range(20):
             assert get(port, "/metrics")[0] == 200
-        assert held[0].recv(1) == b""  # the idlest made room
+        with contextlib.suppress(ConnectionError):
+            assert held[0].recv(1) == b""  # the idlest made room
         held[-1].sendall(b"GET /healthz HTTP/1.1\r\n"[len(begun) :] + b"\r\n")
         assert held[-1].recv(12) == b"HTTP/1.1 200"  # and who came last did not have to
 
@@ -145,7 +146,8 @@ def test_an_address_that_holds_most_places_loses_one_and_not_who_has_few(port: i
 
         few = [connect("127.0.0.2") for _ in range(4)]
         many = [connect("127.0.0.3") for _ in range(100)]
-        assert many[0].recv(1) == b""
+        with contextlib.suppress(ConnectionError):
+            assert many[0].recv(1) == b""
         for one in few:  # idle for longer than any of the others
             one.sendall(b"GET /healthz HTTP/1.1\r\n\r\n")
             assert one.recv(12) == b"HTTP/1.1 200"
