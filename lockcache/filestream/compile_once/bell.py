@@ -79,15 +79,13 @@ class Sleeper:
 
     def listen(self) -> None:
         """Listen for the bell, which is made if it is missing. Does nothing where there can be none."""
-        if self._bell is not None and os.fstat(self._bell.fileno()).st_nlink:
+        if self._bell is not None and _has_name(self._bell):
             return
         self._bell = None
-        try:
+        with contextlib.suppress(OSError):
             refuse_symlink(os.path.dirname(self._path))
             self._bell = _listen(self._layout, self._path)
-        except OSError:
-            return
-        self.has_bell = True
+            self.has_bell |= self._bell is not None
 
     def watch(self, pid: int) -> None:
         """Wake when this process dies."""
@@ -120,6 +118,13 @@ class Sleeper:
         return bool(told)
 
 
+def _has_name(bell: _Descriptor) -> bool:
+    try:
+        return os.fstat(bell.fileno()).st_nlink > 0
+    except OSError:
+        return False  # a stale handle of NFS
+
+
 def _listen(layout: Layout, path: str) -> _Descriptor | None:
     with below(layout, path) as (folder_fd, name):
         is_new = True
@@ -127,6 +132,8 @@ def _listen(layout: Layout, path: str) -> _Descriptor | None:
             os.mkfifo(name, 0o600, dir_fd=folder_fd)
         except FileExistsError:
             is_new = False
+        if not stat.S_ISFIFO(os.stat(name, dir_fd=folder_fd, follow_symlinks=False).st_mode):
+            return None  # planted; of a folder a file object cannot be made, and its descriptor would stay open
         bell = next(map(_Descriptor, map(partial(os.open, dir_fd=folder_fd), (name,), (_LISTEN,))))
         if not stat.S_ISFIFO(os.fstat(bell.fileno()).st_mode):
             return None

@@ -84,6 +84,16 @@ def test_what_is_planted_in_the_place_of_a_bell_is_not_listened_to_nor_written(b
         assert precious.read_text() == "precious"
 
 
+def test_a_folder_in_the_place_of_a_bell_costs_no_descriptors(bell: Path) -> None:
+    bell.mkdir()
+    sleeper, before = Sleeper(Layout(str(bell.parent)), str(bell)), len(os.listdir("/proc/self/fd"))
+    for _ in range(3):
+        sleeper.listen()
+    ring(Layout(str(bell.parent)), str(bell))
+    assert not sleeper.has_bell
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
 def test_in_a_folder_of_a_group_its_members_may_ring(bell: Path) -> None:
     bell.parent.chmod(0o2770)
     listening(bell)
