@@ -40,14 +40,16 @@ class Descriptor:
 
     def open(self, path: str, flags: int, mode: int = 0o777, *, dir_fd: int | None = None) -> int:
         """As :func:`os.open`. Requires: nothing is open."""
+        numbers = self._numbers
         call = os.open if dir_fd is None else partial(os.open, dir_fd=dir_fd)
-        self._numbers.extend(map(call, (path,), (flags,), (mode,)))
-        return self._numbers[-1]
+        numbers.extend(map(call, (path,), (flags,), (mode,)))
+        return numbers[0]
 
     def close(self) -> None:
         """Close it. Does nothing when it is closed."""
-        if self._numbers:
-            deque(map(os.close, map(self._numbers.pop, _LAST)), 0)
+        numbers = self._numbers
+        if numbers:
+            deque(map(os.close, map(numbers.pop, _LAST)), 0)
 
     def __enter__(self) -> int:
         return self._numbers[-1]

@@ -214,7 +214,7 @@ class SignedReader(EntryReader):
         """As :meth:`EntryReader.load`."""
         path = self._shards[name[:2]] + name[2:]
         try:
-            [fd] = map(_open, (path,), self._flags)  # as in EntryReader.load
+            [fd] = map(_open, (path,), self._flags)  # not fd = _open(...): see EntryReader.load
         except FileNotFoundError:
             self.expects_miss = self._asks_first
             self.misses += 1
