@@ -148,7 +148,7 @@ def test_thousands_of_real_signals_leave_nothing_held_and_nothing_behind(cache_p
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(60)  # which a lock that its own thread waits for would reach
+# A lock that its own thread waits for would reach the timeout.
 @pytest.mark.parametrize("most", [FEW, pytest.param(MANY, marks=[pytest.mark.long, pytest.mark.timeout(900)])])
 @pytest.mark.parametrize("action", ["a put of a known key", "get_or_compute", "stats", "an eviction", "a recount"])
 def test_a_signal_handler_may_use_the_cache_in_front_of_any_instruction(

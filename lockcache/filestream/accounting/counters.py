@@ -110,8 +110,8 @@ class CountersReport:
     def report(self, patience_seconds: float = 0.0) -> None:
         """Add what is new, unless somebody holds the page for longer than that. Raises nothing."""
         # Never waited for: this may run in the garbage collector, in the thread that holds it.
-        mine = Hold(self._reporting, self._done)
-        if not mine.take():
+        mine = Hold(self._done)
+        if self._reporting.setdefault(None, mine.mark) is not mine.mark:
             return
         try:
             now = self._counts()

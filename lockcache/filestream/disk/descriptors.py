@@ -11,14 +11,11 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from types import TracebackType
-from typing import Final
 
 __all__ = ["Descriptor", "opened"]
-
-_LAST: Final = (-1,)
 
 
 class Descriptor:
@@ -30,27 +27,32 @@ class Descriptor:
     __del__: Callable[[], object]
 
     def __init__(self) -> None:
-        self._numbers: list[int] = []
-        self.__del__ = partial(deque, map(os.close, self._numbers), 0)
+        self._numbers: Sequence[int] = ()
 
     @property
     def number(self) -> int:
         """The descriptor's number; -1 while there is none."""
-        return self._numbers[-1] if self._numbers else -1
+        return self._numbers[0] if self._numbers else -1
 
     def open(self, path: str, flags: int, mode: int = 0o777, *, dir_fd: int | None = None) -> int:
         """As :func:`os.open`. Requires: nothing is open."""
+        numbers: list[int] = []
+        self._numbers = numbers
+        self.__del__ = partial(deque, map(os.close, numbers), 0)  # closes once, however often it is called
         call = os.open if dir_fd is None else partial(os.open, dir_fd=dir_fd)
-        self._numbers.extend(map(call, (path,), (flags,), (mode,)))
-        return self._numbers[-1]
+        numbers.extend(map(call, (path,), (flags,), (mode,)))
+        return numbers[0]
 
     def close(self) -> None:
         """Close it. Does nothing when it is closed."""
         if self._numbers:
-            deque(map(os.close, map(self._numbers.pop, _LAST)), 0)
+            try:
+                self.__del__()
+            finally:
+                self._numbers = ()
 
     def __enter__(self) -> int:
-        return self._numbers[-1]
+        return self._numbers[0]
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

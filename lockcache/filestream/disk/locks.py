@@ -45,36 +45,34 @@ _LONGEST_PAUSE_SECONDS: Final = 0.02
 Mark: TypeAlias = "weakref.ref[Hold]"
 
 # Looked up once, for the write path.
-_fstat = os.fstat
+_fstat, _get_ident = os.fstat, threading.get_ident
 
 
 class Hold:
     """What one thread has and no other: for as long as this lives, or until :meth:`release`."""
 
-    __slots__ = ("__weakref__", "_give_back", "_holders", "_mark", "thread")
+    __slots__ = ("__weakref__", "_give_back", "mark", "thread")
 
-    def __init__(self, holders: dict[None, Mark], give_back: Callable[[Mark], None]) -> None:
-        """Hold nothing yet. ``holders``: who does, one or none. ``give_back`` takes a mark out, if it is in there."""
-        self._holders = holders
+    def __init__(self, give_back: Callable[[Mark], None]) -> None:
+        """Hold nothing yet: it does when its mark is the one that ``holders.setdefault(None, hold.mark)`` returns.
+
+        That is one step: whose it is is seen in what stands there, and not in a flag that is set afterwards.
+        ``give_back`` takes a mark out of there, if it is in.
+        """
         self._give_back = give_back
-        # Stands among the holders in the place of this, without keeping it alive.
-        self._mark: Mark | None = weakref.ref(self, give_back)
-        self.thread = threading.get_ident()
-
-    def take(self) -> bool:
-        """Whether nobody has it, so that from now on this has."""
-        mark = self._mark
-        # One step: whether it is ours is seen in what stands there, and not in a flag that is set afterwards.
-        return mark is not None and self._holders.setdefault(None, mark) is mark
+        #: Stands among the holders in the place of this, without keeping it alive.
+        self.mark = weakref.ref(self, give_back)
+        self.thread = _get_ident()
 
     def release(self) -> None:
         """Give the lock back. Does nothing for one that was given back."""
-        mark = self._mark
-        if mark is not None:
-            self._give_back(mark)
-            # Last: whoever interrupts this leaves it to the mark, which calls when this object is gone. And without the
-            # mark nothing is called then, in which an interrupt could come and be lost.
-            self._mark = None
+        self._give_back(self.mark)
+        # Last: whoever interrupts this leaves it to the mark, which calls when this object is gone. And without the
+        # mark nothing is called then, in which an interrupt could come and be lost.
+        self.mark = _NO_MARK
+
+
+_NO_MARK: Final[Mark] = weakref.ref(Hold(lambda _: None))
 
 
 class ProcessLock:
@@ -91,6 +89,7 @@ class ProcessLock:
 
     __slots__ = (
         "__weakref__",
+        "_fd",
         "_file",
         "_hold",
         "_holders",
@@ -107,6 +106,7 @@ class ProcessLock:
         self._layout = layout
         self.timeout_seconds = timeout_seconds
         self._file = Descriptor()
+        self._fd = -1
         self._keeps_open = True
         self._is_to_close = False
         # Which of our threads has it, for flock does not exclude threads that share a descriptor: one mark or none. Not
@@ -138,9 +138,9 @@ class ProcessLock:
 
     def try_hold(self) -> Hold | None:
         """Take the lock if nobody holds it; never waits."""
-        hold = Hold(self._holders, self._give_back)
+        hold = Hold(self._give_back)
         try:
-            if hold.take() and self._try_process():
+            if self._holders.setdefault(None, hold.mark) is hold.mark and self._try_process():
                 return hold
         except BaseException:
             hold.release()
@@ -181,7 +181,7 @@ class ProcessLock:
         Whoever locks that path now gets another file, and the lock besides ours. Requires: this lock.
         """
         try:
-            return not os.path.samestat(os.fstat(self._file.number), os.stat(self.path, follow_symlinks=False))
+            return not os.path.samestat(os.fstat(self._fd), os.stat(self.path, follow_symlinks=False))
         except OSError as error:
             if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ESTALE):
                 return True
@@ -190,8 +190,8 @@ class ProcessLock:
     def close(self) -> None:
         """Close the descriptor, at once or when who holds the lock releases it. The next acquisition opens it again."""
         self._is_to_close = True
-        hold = Hold(self._holders, self._give_back)
-        hold.take()
+        hold = Hold(self._give_back)
+        self._holders.setdefault(None, hold.mark)
         hold.release()
 
     def _refuse_to_wait(self, left_seconds: float, timeout_seconds: float) -> None:
@@ -209,7 +209,7 @@ class ProcessLock:
             return
         # Closing unlocks only where no other process has the descriptor: a fork may have come before we knew of it. And
         # what an interrupt left locked, or did not, is unlocked all the same.
-        fd = self._file.number
+        fd = self._fd
         try:
             if fd >= 0:
                 unlock_descriptor(fd)
@@ -224,9 +224,10 @@ class ProcessLock:
         """Requires: that this thread is the one of ours that has it."""
         refusal = "the lock file is unlinked again and again"
         for _ in range(3):
-            fd = self._file.number
+            fd = self._fd
             if fd < 0:
-                fd = self._open()
+                self._file.close()  # an interrupt may have come before its number was noted
+                fd = self._fd = self._open()
                 self._keeps_open = _is_in_lower_half(fd)
             try:
                 if not lock_descriptor(fd, blocking=False):
@@ -249,6 +250,7 @@ class ProcessLock:
 
     def _close_locked(self) -> None:
         self._is_to_close = False
+        self._fd = -1
         self._file.close()
 
     def _after_fork_in_child(self) -> None:

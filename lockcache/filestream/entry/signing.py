@@ -213,7 +213,7 @@ class SignedReader(EntryReader):
         """As :meth:`EntryReader.load`."""
         path = file or self._shards[name[:2]] + name[2:]
         try:
-            # As in EntryReader.load.
+            # Not fd = _open(...): see EntryReader.load.
             [fd] = map(_open if folder_fd is None else open_in(folder_fd), (path,), self._flags)
         except FileNotFoundError:
             self.expects_miss = self._asks_first

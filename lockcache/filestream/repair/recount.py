@@ -228,15 +228,16 @@ def _files_of(layout: Layout, folder: str) -> Iterator[tuple[int, list[str]]]:
 
     Reaping removes files of any name, so it must not be led elsewhere, not even by who replaces a folder meanwhile.
     """
-    with contextlib.ExitStack() as stack:
-        try:
-            fd = stack.enter_context(open_folder(layout.root, *os.path.relpath(folder, layout.root).split(os.sep)))
+    # No ExitStack: it leaves exceptions in a cycle, which keeps the folder open until the garbage is collected.
+    files: list[str] | None = None
+    try:
+        with open_folder(layout.root, *os.path.relpath(folder, layout.root).split(os.sep)) as fd:
             files = os.listdir(fd)
-        except OSError as error:
-            if error.errno not in _NO_FOLDER:
-                raise
-            fd, files = -1, []
-        yield fd, files
+            yield fd, files
+    except OSError as error:
+        if files is not None or error.errno not in _NO_FOLDER:
+            raise
+        yield -1, []
 
 
 def _remove(folder_fd: int, file: str) -> None:

@@ -71,7 +71,7 @@ def test_what_is_released_is_free_though_a_child_has_the_descriptor(lock, path, 
     if way == "above the limit":
         monkeypatch.setattr(locks, "_is_in_lower_half", lambda fd: False)
     lock.acquire(30.0)
-    copy = os.dup(lock._file.number)
+    copy = os.dup(lock._fd)
     if way == "was told to close":
         lock.close()
     lock.release()
