@@ -109,8 +109,9 @@ def _no_reservation() -> None:
 class _NoLock:
     timeout_seconds = 5.0
 
-    def acquire(self, timeout_seconds: float) -> None:
+    def hold(self, timeout_seconds: float) -> _NoLock:
         """Nobody is kept out."""
+        return self
 
     def release(self) -> None:
         """Nobody was."""

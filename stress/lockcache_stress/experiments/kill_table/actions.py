@@ -13,8 +13,9 @@ from glob import glob
 from typing import Final
 
 from lockcache import Entry, FileStreamProgramCache
+from lockcache.filestream.disk import Space, encode_format, make_private_folder
 from lockcache.filestream.eviction import evict
-from lockcache.lowlevel import CacheDirectory, Goal, sweep
+from lockcache.lowlevel import CacheDirectory, Goal, Layout, sweep
 from lockcache_stress.experiments.kill_table.death import CHANGES, die
 
 __all__ = ["ACTIONS", "KEY", "NEWER", "OLDER", "OTHERS", "Action"]
@@ -23,9 +24,8 @@ KEY: Final = b"the key"
 OLDER: Final = Entry(b"older" * 300, {"name": "older"})
 NEWER: Final = Entry(b"newer" * 700, {"name": "newer"})
 OTHERS: Final = {b"other %d" % number: Entry(b"%d" % number * 900, {"n": number}) for number in range(6)}
-# Room for all of the above and a filler; one more put and something has to go.
 _FILLER_BYTES: Final = 15_000
-_CAP_BYTES: Final = sum(len(entry.code) for entry in OTHERS.values()) + 2500 + _FILLER_BYTES
+_SPACE: Final = Space(4096)
 _LOCK_SECONDS: Final = 2.0
 
 
@@ -40,14 +40,20 @@ class Action:
     calls: tuple[str, ...] = ()
 
 
-def _fill(root: str, older: Entry | None, max_size_bytes: int | None = None) -> FileStreamProgramCache:
+def _fill(root: str, older: Entry | None) -> FileStreamProgramCache:
     # The lock files stay: making 256 anew for each step would be most of the time.
     for folder in ("entries", "tmp", "lockcache/records", "lockcache/leases"):
         shutil.rmtree(os.path.join(root, folder), ignore_errors=True)
     for path in glob(os.path.join(root, "lockcache", "*")):
         if os.path.isfile(path):
             os.unlink(path)
-    cache = FileStreamProgramCache(root, max_size_bytes=max_size_bytes, lock_timeout_seconds=_LOCK_SECONDS)
+    # As on a file system where neither folders nor attributes take blocks, so that the table is the same on all.
+    layout = Layout(root)
+    for folder in (layout.root, layout.own):
+        make_private_folder(folder)
+    with open(layout.format, "wb") as file:
+        file.write(encode_format(_SPACE))
+    cache = FileStreamProgramCache(root, lock_timeout_seconds=_LOCK_SECONDS)
     for key, entry in OTHERS.items():
         cache.put_entry(key, entry)
     if older is not None:
@@ -68,8 +74,10 @@ def _put_over(root: str) -> Callable[[], object]:
 
 
 def _evict(root: str) -> Callable[[], object]:
-    cache = _fill(root, None, _CAP_BYTES)
-    cache.put_entry(b"filler", Entry(bytes(_FILLER_BYTES)))
+    _fill(root, None).put_entry(b"filler", Entry(bytes(_FILLER_BYTES)))
+    held = CacheDirectory(root, _LOCK_SECONDS).usage().total_bytes()
+    # One more put and something has to go.
+    cache = FileStreamProgramCache(root, max_size_bytes=held, lock_timeout_seconds=_LOCK_SECONDS)
     return lambda: cache.put_entry(KEY, NEWER)
 
 
