@@ -155,12 +155,14 @@ class _Write:
                 self._retried.add(remedy)
 
     def _attempt(self, deadline: float, *, fsync: bool) -> str | None:
-        limit_bytes = self._directory.limit_bytes()
+        directory = self._directory
+        space = directory.layout.space or directory.space
+        limit_bytes = directory.policy.current().entries_limit_bytes(space)
         attribute, record = self._packed()
-        size = self._placement.reserved_bytes(self._directory.space, len(self._payload), len(attribute), len(record))
+        size = self._placement.reserved_bytes(space, len(self._payload), len(attribute), len(record))
         if limit_bytes is not None and size > limit_bytes:
             return f"{size} bytes on disk are more than the directory's cap leaves ({limit_bytes})"
-        staged = StagedEntry(self._directory, self._name, size, deadline)
+        staged = StagedEntry(directory, self._name, size, deadline)
         is_published = False
         try:
             staged.reserve()
@@ -168,11 +170,11 @@ class _Write:
                 return _NO_ROOM
             self._queue.leave()  # the room is ours; the next one need not wait until it is filled
             staged.set_attribute(attribute)
-            if self._placement.is_to_learn(staged.space, len(attribute)):
+            if space.shows_blocks and self._placement.is_to_learn(len(attribute)):
                 fits = staged.fits_inode()
                 self._placement.learn_fit(len(attribute), fits=fits)
                 if fits:
-                    staged.expect_less(staged.space.block_bytes)
+                    staged.expect_less(space.block_bytes)
             staged.write(self._payload, record, fsync=fsync)
             staged.publish(fsync=fsync)
             is_published = True

@@ -11,7 +11,6 @@ writing, rename before giving back what was replaced.
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import os
 import time
@@ -28,8 +27,7 @@ from lockcache.filestream.disk import (
     Layout,
     Space,
     StagedName,
-    below,
-    create_file,
+    create_below,
     make_folder,
     myself,
     next_serial,
@@ -95,9 +93,9 @@ class RecordPlacement:
             most += space.block_bytes * (_FOLDER_BLOCKS + (attribute_bytes > self._fits_bytes))
         return most
 
-    def is_to_learn(self, space: Space, attribute_bytes: int) -> bool:
-        """Whether it is not known if an attribute of this length fits into the inode."""
-        return space.shows_blocks and self._fits_bytes < attribute_bytes < self._leaves_bytes
+    def is_to_learn(self, attribute_bytes: int) -> bool:
+        """Whether it is not known if an attribute of this length fits into the inode. Asked where blocks show."""
+        return self._fits_bytes < attribute_bytes < self._leaves_bytes
 
     def learn_fit(self, attribute_bytes: int, *, fits: bool) -> None:
         """Remember whether an attribute of this length fitted into the inode."""
@@ -155,7 +153,7 @@ class StagedEntry:
         self._shard = shard = int(name[:2], 16)
         self._size = size_bytes
         #: How files count here.
-        self.space: Space = directory.space
+        self.space: Space = directory.layout.space or directory.space
         # Of what is reserved, how much the entry itself will not count for.
         self._surplus = _FOLDER_BLOCKS * self.space.block_bytes if self.space.shows_blocks else 0
         self._path = self._record_path = ""
@@ -172,8 +170,7 @@ class StagedEntry:
         hold = self._hold()
         try:
             self._path = path  # before there is such a file: an interrupt must not leave it
-            with below(self._directory.layout, path) as (folder_fd, file):
-                fd = create_file(folder_fd, file, _STAGE, self._file).number
+            fd = create_below(self._directory.layout, path, _STAGE, self._file)
             # Tells reapers on other hosts, who cannot ask for our pid, that we live; it falls with us.
             lock_descriptor(fd, blocking=False)
             self.usage.add_locked(self._shard, self._size, 0)
@@ -189,7 +186,8 @@ class StagedEntry:
         """
         lock, page = self._lock, self._directory.layout.usage
         while True:
-            hold = lock.hold(max(0.0, self._deadline - time.monotonic()))
+            # Nearly always at once, and 1 us less than to begin with a deadline.
+            hold = lock.try_hold() or lock.hold(max(0.0, self._deadline - time.monotonic()))
             try:
                 if self.usage.is_at(page):
                     return hold
@@ -238,7 +236,7 @@ class StagedEntry:
         path = layout.entry(self._name)
         hold = self._hold()
         try:
-            folders = folder_bytes(layout, self._shard)
+            folders = folder_bytes(layout, self._shard) if self.space.shows_blocks else 0
             has_records = os.access(layout.record_shard(self._shard), os.F_OK, effective_ids=True)
             replaced = bytes_on_disk(layout, self._name, has_records)
             # The record first, and with the older one behind it, so that whoever reads between the two renames, or
@@ -258,7 +256,7 @@ class StagedEntry:
             elif has_records and not self._record_path:
                 unlink_entry_file(layout, layout.record(self._name))
             self._path = self._record_path = ""
-            growth = folder_bytes(layout, self._shard) - folders
+            growth = folder_bytes(layout, self._shard) - folders if self.space.shows_blocks else 0
             self.usage.add_locked(self._shard, growth - self._surplus - (replaced or 0), int(replaced is None))
         finally:
             hold.release()
@@ -293,7 +291,9 @@ class StagedEntry:
     def _write_record(self, record: bytes, *, fsync: bool) -> None:
         # Under a name that reserves nothing: its bytes are reserved with the payload's.
         self._record_path = path = self._staged_path(0)
-        with below(self._directory.layout, path) as (folder_fd, file), create_file(folder_fd, file, _STAGE) as fd:
+        file = Descriptor()
+        create_below(self._directory.layout, path, _STAGE, file)
+        with file as fd:
             write_all(fd, record)
             if fsync:
                 os.fsync(fd)
@@ -348,11 +348,12 @@ def _truncate(layout: Layout, path: str, length: int) -> None:
 def _rename(layout: Layout, source: str, path: str, parent: str) -> None:
     """Rename into a shard's directory, making that (and its parent) if it is missing."""
     for _ in range(_MOST_RENAMES - 1):
-        with contextlib.suppress(FileNotFoundError):
+        try:
             rename_below(layout, source, path)
             return
-        make_folder(layout, parent)
-        make_folder(layout, os.path.dirname(path))
+        except FileNotFoundError:
+            make_folder(layout, parent)
+            make_folder(layout, os.path.dirname(path))
     rename_below(layout, source, path)
 
 
