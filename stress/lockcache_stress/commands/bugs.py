@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import click
 
 from lockcache_stress.commands.options import JSON, SECONDS, SEED, choose_seed, reporting
-from lockcache_stress.experiments import Proven, prove
+from lockcache_stress.experiments import Proven, possible_bugs, prove
 from lockcache_stress.report import (
     Files,
     Grid,
@@ -37,7 +37,8 @@ def bugs_command(
 ) -> int:
     """Break the library in a known way, run the scenario that has to find it, and fail if it does not.
 
-    NAMES are the bugs to plant; all by default. `lockcache-stress SCENARIO --plant NAME` shows one in detail.
+    NAMES are the bugs to plant; by default all whose scenario can be run here. `lockcache-stress SCENARIO --plant NAME`
+    shows one in detail.
 
     \b
     lockcache-stress bugs no-digest --seconds 2
@@ -57,7 +58,7 @@ def bugs_command(
             print_tabled(written)
 
     with finishing(make, tell, files, lambda: f"{len(proven)} bugs", as_json=as_json) as finished, showing() as show:
-        proven.extend(prove(names or tuple(BUGS), seconds, chosen, show))
+        proven.extend(prove(names or possible_bugs(), seconds, chosen, show))
     return finished.code
 
 

@@ -21,7 +21,7 @@ if not TYPE_CHECKING:
     __getattr__, __dir__ = door(
         __name__,
         {
-            "bugs": "Proven prove",
+            "bugs": "Proven possible_bugs prove",
             "file_systems": "FILE_SYSTEMS Tried try_on",
             "power_cut": "Cut KINDS cut_once why_no_power_cut",
         },

@@ -4,12 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Final
 
 from lockcache_stress.run import Options, Show, run_bytes
-from lockcache_stress.scenarios import BYTE_SCENARIOS
+from lockcache_stress.scenarios import BYTE_SCENARIOS, TROUBLE_SCENARIOS
 from lockcache_stress.trouble import BUGS, Bug
 
-__all__ = ["Proven", "prove"]
+__all__ = ["Proven", "possible_bugs", "prove"]
+
+
+_SCENARIOS: Final = {scenario.name: scenario for scenario in (*BYTE_SCENARIOS, *TROUBLE_SCENARIOS)}
+
+
+def possible_bugs() -> tuple[str, ...]:
+    """Returns the names of the bugs whose scenario can be run here: some need root."""
+    return tuple(name for name, bug in BUGS.items() if _SCENARIOS[bug.scenario].why_not() is None)
 
 
 @dataclass(frozen=True)
@@ -29,10 +38,9 @@ class Proven:
 
 def prove(names: tuple[str, ...], seconds: float, seed: int, show: Show) -> Iterator[Proven]:
     """Plant each bug in the scenario that has to find it, and run that; one after the other, as they are asked for."""
-    scenarios = {scenario.name: scenario for scenario in BYTE_SCENARIOS}
     for name in names:
         bug = BUGS[name]
-        scenario = scenarios[bug.scenario]
+        scenario = _SCENARIOS[bug.scenario]
         options = Options(scenario.processes, seconds, scenario.max_size_bytes, seed, plant=name)
         outcome = run_bytes(scenario, options, show)
         yield Proven(name, bug, [check.name for check in outcome.checks() if not check.ok])

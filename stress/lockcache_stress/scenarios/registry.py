@@ -8,6 +8,7 @@ from lockcache_stress.plan import Scenario
 from lockcache_stress.scenarios import (
     big_values,
     clock_jumps,
+    clock_step,
     deleted,
     disk_full,
     distinct_keys,
@@ -70,6 +71,7 @@ TROUBLE_SCENARIOS: Final[tuple[Scenario, ...]] = (
     io_errors.SCENARIO,
     no_locks.SCENARIO,
     clock_jumps.SCENARIO,
+    clock_step.SCENARIO,
     interrupts.SCENARIO,
     mixed.SCENARIO,
     mpi.SCENARIO,

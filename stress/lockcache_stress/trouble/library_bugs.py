@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from lockcache.filestream.compile_once import CompileOnce, Turn
-from lockcache.filestream.disk import Recency
+from lockcache.filestream.disk import Recency, myself
 from lockcache.filestream.entry import StagedEntry, reader
 from lockcache.filestream.eviction import remove
 
@@ -109,7 +109,7 @@ def _no_reservation() -> None:
 class _NoLock:
     timeout_seconds = 5.0
 
-    def hold(self, timeout_seconds: float) -> _NoLock:
+    def try_hold(self) -> _NoLock:
         """Nobody is kept out."""
         return self
 
@@ -161,6 +161,20 @@ def _waiters_poll() -> None:
         _replace(turns, name, type(pace)(_POLL_SECONDS, 1.0, _POLL_SECONDS, 1.0, _POLL_SECONDS))
 
 
+def _starts_by_the_clock() -> None:
+    import psutil
+
+    def start_seconds(pid: int) -> int | None:
+        try:
+            return int(psutil.Process(pid).create_time())
+        except psutil.Error:
+            return None
+
+    owners = sys.modules[myself.__module__]
+    _replace(owners, "_start_ticks", start_seconds)
+    myself.cache_clear()
+
+
 def _replace(owner: Any, name: str, by: object) -> None:
     if not hasattr(owner, name):
         raise AttributeError(f"{owner!r} has no {name}: the library has changed, and this bug must follow it")
@@ -200,6 +214,12 @@ BUGS: Final = {
     ),
     "lease-kept": Bug(
         "a lease is not released when compiling fails", "single-flight", ("longest wait for nobody",), _lease_kept
+    ),
+    "starts-by-the-clock": Bug(
+        "writers are told from the dead by when the wall clock says that they started",
+        "clock-step",
+        ("worker deaths", "dropped writes"),
+        _starts_by_the_clock,
     ),
     "waiters-poll": Bug(
         "who waits for a compilation asks for its lease two hundred times a second",
