@@ -27,6 +27,7 @@ import threading
 from collections.abc import Callable
 from typing import Final
 
+from lockcache.errors import LockTimeoutError
 from lockcache.filestream.accounting import Slot, UsagePage, encode_page, measure_shard
 from lockcache.filestream.disk import (
     PRIVATE,
@@ -120,9 +121,14 @@ class CacheDirectory:
         return usage
 
     def usage_if_writable(self) -> UsagePage | None:
-        """As :meth:`usage`, but ``None`` on a directory that may not be written, or has no page and a full disk."""
+        """As :meth:`usage`, but ``None`` on a directory that may not be written, or has no page and a full disk.
+
+        Also where another process is counting it for longer than a lock is waited for: what is there can be read.
+        """
         try:
             return self.usage()
+        except LockTimeoutError:
+            return None
         except OSError as error:
             if error.errno not in _NOT_WRITABLE:
                 raise
@@ -237,6 +243,7 @@ class CacheDirectory:
             page = self._open_page()
             if page is not None:
                 return page
+            check_format(self.layout)  # a newer version may have been there since we opened
             with contextlib.suppress(FileNotFoundError):
                 unlink_below(self.layout, self.layout.usage)
             self.layout.space = stated_space(self.layout) or probe_space(self.layout.root)

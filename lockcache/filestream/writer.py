@@ -23,6 +23,7 @@ from lockcache.filestream.entry import (
     StagedEntry,
     pack,
     remove_entry,
+    reserved_bytes,
 )
 from lockcache.filestream.eviction import Evicted, evict_to_limit
 from lockcache.filestream.room import RoomQueue, make_room, reap_if_possible
@@ -159,7 +160,8 @@ class _Write:
         space = directory.layout.space or directory.space
         limit_bytes = directory.policy.current().entries_limit_bytes(space)
         attribute, record = self._packed()
-        size = self._placement.reserved_bytes(space, len(self._payload), len(attribute), len(record))
+        has_block = space.has_block_of_attribute(len(self._payload)) and self._placement.may_leave_inode(len(attribute))
+        size = reserved_bytes(space, len(self._payload), len(record), has_block=has_block)
         if limit_bytes is not None and size > limit_bytes:
             return f"{size} bytes on disk are more than the directory's cap leaves ({limit_bytes})"
         staged = StagedEntry(directory, self._name, size, deadline)
@@ -170,11 +172,10 @@ class _Write:
                 return _NO_ROOM
             self._queue.leave()  # the room is ours; the next one need not wait until it is filled
             staged.set_attribute(attribute)
-            if space.shows_blocks and self._placement.is_to_learn(len(attribute)):
-                fits = staged.fits_inode()
-                self._placement.learn_fit(len(attribute), fits=fits)
-                if fits:
-                    staged.expect_less(space.block_bytes)
+            # Other threads may have learned it since; what we reserved is what we have to give back.
+            if has_block and staged.fits_inode():
+                self._placement.learn_fit(len(attribute))
+                staged.expect_less(space.block_bytes)
             staged.write(self._payload, record, fsync=fsync)
             staged.publish(fsync=fsync)
             is_published = True

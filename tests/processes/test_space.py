@@ -13,7 +13,8 @@ import pytest
 
 from lockcache import Entry, FileStreamProgramCache
 from lockcache.filestream.disk.space import Space, stated_space
-from lockcache.lowlevel import Layout, find_drift
+from lockcache.filestream.entry import StagedEntry
+from lockcache.lowlevel import CacheDirectory, Layout, entry_name, find_drift
 from tests.processes.crowd import run_all
 from tests.processes.sampler import bytes_in_use, watch_bytes_in_use
 from tests.thinning import EXHAUSTIVE
@@ -130,3 +131,70 @@ def test_all_processes_count_as_the_directory_states(cache_path: Path, monkeypat
         assert cache.stats().bytes < 1 << 20
         assert cache.recount() == []
     assert stated_space(Layout(str(cache_path))) == stated
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("record_files", [False, True])
+def test_a_small_cap_is_not_filled_by_the_folders_of_entries_that_went(
+    mount_image: Callable[..., Path], record_files: bool
+) -> None:
+    root = mount_image("ext4", 64)
+    cache = FileStreamProgramCache(root / "cache", max_size_bytes=512 * 1024, record_files=record_files)
+    for number in range(1500):
+        cache.put_entry(b"%d" % number, Entry(b"x" * 500))
+    assert cache.stats().dropped_writes == 0
+    assert len(cache) >= 20
+    assert cache.recount() == []
+
+
+def test_names_that_others_chose_cannot_stop_the_page_from_being_made_anew(cache_path: Path) -> None:
+    with FileStreamProgramCache(cache_path) as cache:
+        cache["k"] = b"v"
+        layout = Layout(cache.path)
+        for serial in range(2):
+            Path(layout.tmp, f"00.{2**63 - 1}.{'0' * 16}.1.1.{serial}").touch()
+        os.unlink(layout.usage)
+        cache["l"] = b"v"
+        assert cache.stats().entries == 2
+
+
+def test_a_running_process_leaves_the_format_of_a_newer_version_alone(cache_path: Path) -> None:
+    with FileStreamProgramCache(cache_path) as cache:
+        cache["k"] = b"v"
+        layout = Layout(cache.path)
+        Path(layout.format).write_text("3\nnew=1\n")
+        os.unlink(layout.usage)
+        cache["l"] = b"v"
+        assert cache.stats().dropped_writes == 1
+        assert Path(layout.format).read_text() == "3\nnew=1\n"
+
+
+def test_a_failed_rename_leaves_a_folder_that_is_accounted_for(
+    mount_image: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = mount_image("ext4", 64)
+    cache = FileStreamProgramCache(root / "cache")
+    real = os.rename
+
+    def fail(source: str, path: str) -> None:
+        real(source, path) if os.path.exists(path) else None
+        if os.path.isdir(os.path.dirname(path)):
+            raise OSError(5, "Input/output error")
+        raise FileNotFoundError
+
+    monkeypatch.setattr(os, "rename", fail)
+    cache[b"k"] = b"v"
+    monkeypatch.undo()
+    assert cache.stats().dropped_writes == 1
+    assert find_drift(Layout(cache.path)) == (0, 0, 0, 0)
+
+
+def test_who_abandons_a_write_gives_back_on_the_page_that_was_made_meanwhile(cache_path: Path) -> None:
+    FileStreamProgramCache(cache_path).close()
+    directory = CacheDirectory(str(cache_path), 5.0)
+    staged = StagedEntry(directory, entry_name(b"k"), 1 << 20)
+    staged.reserve()
+    os.unlink(directory.layout.usage)
+    FileStreamProgramCache(cache_path).close()
+    staged.abandon()
+    assert directory.usage().total() == (0, 0)

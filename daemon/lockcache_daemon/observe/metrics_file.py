@@ -21,7 +21,6 @@ __all__ = ["MetricsFile"]
 
 # As often as Prometheus looks by default.
 _INTERVAL_SECONDS: Final = 15.0
-_STAGE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
 # A daemon that ends waits so long for the last write.
 _PATIENCE_SECONDS: Final = 1.0
 _NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import stat
 import time
 from collections.abc import Sequence
 from typing import Final
@@ -80,8 +81,13 @@ class AliveService:
         path = self._path
         if path is not None and time.monotonic() >= self._due:
             self._due = time.monotonic() + _INTERVAL_SECONDS
-            with contextlib.suppress(OSError):  # somebody removed it; that is seen
+            try:
                 os.utime(path, follow_symlinks=False)
+            except FileNotFoundError:  # such as by a second daemon, which found us here and ended
+                with contextlib.suppress(OSError):
+                    os.close(os.open(path, _NEW, 0o644))
+            except OSError:
+                return  # somebody put something else there; that is seen
 
 
 def _make(path: str) -> str:
@@ -95,5 +101,8 @@ def _make(path: str) -> str:
 
 
 def _remove(path: str) -> None:
+    """Remove such a file: a plain one with nothing in it. Anything else is not ours."""
     with contextlib.suppress(OSError):  # there is none, or making it says why not
-        os.unlink(path)
+        status = os.lstat(path)
+        if stat.S_ISREG(status.st_mode) and not status.st_size:
+            os.unlink(path)

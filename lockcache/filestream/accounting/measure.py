@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 from lockcache.filestream.accounting.scan import bytes_beside, measure_shard, measure_shard_twice, staged_files
 from lockcache.filestream.accounting.usage import Slot, UsagePage
-from lockcache.filestream.disk import SHARDS, Layout, open_below
+from lockcache.filestream.disk import SHARDS, Layout, open_below, stated_space
 
 __all__ = ["Drift", "Spread", "accounted", "find_drift", "measured", "spread", "staged"]
 
@@ -46,6 +46,8 @@ class Drift(NamedTuple):
 def accounted(layout: Layout) -> list[Slot] | None:
     """The accounting of each shard; ``None`` where no lockcache ever wrote, or it cannot be read."""
     try:
+        if stated_space(layout) is None:
+            return None  # of format 1, which counted otherwise
         page = UsagePage(open_below(layout, layout.usage, _FLAGS))
         return page.slots() if page.is_at(layout.usage) else None
     except OSError:

@@ -99,8 +99,7 @@ class UsagePage:
 
     def set_locked(self, shard: int, slot: Slot) -> None:
         """Requires: shard lock."""
-        in_range = (min(max(0, number), _LARGEST) for number in slot)
-        os.pwrite(self._fd, _SLOT.pack(*in_range), shard * _SLOT.size)
+        os.pwrite(self._fd, _encode_slot(slot), shard * _SLOT.size)
 
     def slots(self) -> list[Slot]:
         """All slots, read at once."""
@@ -130,8 +129,12 @@ def total_of(slots: Iterable[Slot]) -> Slot:
 
 
 def encode_page(slots: list[Slot]) -> bytes:
-    """A whole page, for a directory that has none yet."""
-    return b"".join(_SLOT.pack(*slot) for slot in slots)
+    """A whole page, for a directory that has none yet. What is out of range, by names that others chose, is cut."""
+    return b"".join(map(_encode_slot, slots))
+
+
+def _encode_slot(slot: Slot) -> bytes:
+    return _SLOT.pack(*(min(max(0, number), _LARGEST) for number in slot))
 
 
 _BIG_ENDIAN: Final = struct.pack("=H", 1) != struct.pack("<H", 1)

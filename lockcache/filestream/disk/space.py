@@ -26,11 +26,16 @@ __all__ = ["Space", "encode_format", "probe_space", "space_of", "stated_space"]
 
 # statvfs of a network file system states the size of its transfers.
 _NETWORK_BLOCK_BYTES: Final = 4096
-# Of unreasonable answers: 64 MiB are more than any file system rounds to.
-_LARGEST_BLOCK_BYTES: Final = 1 << 26
+# Of unreasonable answers, and of what somebody may have put into the file.
+_LARGEST_BLOCK_BYTES: Final = 1 << 20
+_LARGEST_INODE_BYTES: Final = 4096
 _FORMAT_BYTES: Final = 256
 # Where the blocks of a file at rest are those of its length and of its attributes, and no more.
-_EXACT_KINDS: Final = ("ext2", "ext3", "ext4", "xfs", "overlay")
+# Not ext2 and ext3, which keep lists of blocks in blocks, nor what lies on top of another file system.
+_EXACT_KINDS: Final = ("ext4", "xfs")
+# Of larger files the block may be that of a tree of extents, which comes and goes with no write of ours; and one block
+# is little to them.
+_MOST_BLOCKS: Final = 256
 _UNIT_BYTES: Final = 512  # of st_blocks
 _XFS_INODE_BYTES: Final = 512
 
@@ -54,9 +59,13 @@ class Space(NamedTuple):
         """Returns what a regular file counts for."""
         block, size = self.block_bytes, status.st_size
         taken = -(-size // block) * block
-        if self.shows_blocks and status.st_blocks * _UNIT_BYTES > taken:
+        if self.shows_blocks and taken <= _MOST_BLOCKS * block and status.st_blocks * _UNIT_BYTES > taken:
             taken += block
         return taken + self.inode_bytes
+
+    def has_block_of_attribute(self, size_bytes: int) -> bool:
+        """Whether a block for the attribute of a file of this length is counted, where there is one."""
+        return self.shows_blocks and size_bytes <= _MOST_BLOCKS * self.block_bytes
 
     def of_folder(self, status: os.stat_result) -> int:
         """Returns what a folder counts for; ext4's grow by a block for some 50 names, and stay so."""
@@ -79,7 +88,11 @@ def stated_space(layout: Layout) -> Space | None:
         block, inode, shows = (int(stated[name]) for name in Space._fields)
     except (FileNotFoundError, NotADirectoryError, ValueError, KeyError):
         return None
-    if version != str(FORMAT_VERSION) or not 0 < block <= _LARGEST_BLOCK_BYTES or not 0 <= inode <= block:
+    if (
+        version != str(FORMAT_VERSION)
+        or not 0 < block <= _LARGEST_BLOCK_BYTES
+        or not 0 <= inode <= _LARGEST_INODE_BYTES
+    ):
         return None
     return Space(block, inode, bool(shows))
 

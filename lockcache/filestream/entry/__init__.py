@@ -30,9 +30,9 @@ if not TYPE_CHECKING:
             "cost": "Prices",
             "describe": "Described Read Statement describe_entry find_entry find_names read_entry read_statement",
             "reader": "EntryReader GuardedReader Loader",
-            "removal": "remove_entry remove_locked",
+            "removal": "remove_empty_folders_locked remove_entry remove_locked",
             "signing": "KeyRing encode_key is_signed load_keys make_reader new_key read_key_file",
-            "staging": "AttributeRefusedError RecordPlacement StagedEntry",
+            "staging": "AttributeRefusedError RecordPlacement StagedEntry reserved_bytes",
             "verdict": "WRONG digest_payload is_of_another_version judge_entry needs_payload read_records",
         },
     )

@@ -7,6 +7,7 @@ never too low. Not promised: that the lock is held (see :func:`remove_entry`); a
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import stat
@@ -14,9 +15,9 @@ from typing import Final
 
 from lockcache.filestream.accounting import UsagePage, folder_bytes
 from lockcache.filestream.directory import CacheDirectory
-from lockcache.filestream.disk import Layout, PlantedFolderError, refuse_symlink, space_of, unlink_below
+from lockcache.filestream.disk import Layout, PlantedFolderError, below, refuse_symlink, space_of, unlink_below
 
-__all__ = ["bytes_on_disk", "remove_entry", "remove_locked", "unlink_entry_file"]
+__all__ = ["bytes_on_disk", "remove_empty_folders_locked", "remove_entry", "remove_locked", "unlink_entry_file"]
 
 
 _MISCONFIGURED: Final = (errno.EACCES, errno.EPERM, errno.EROFS)
@@ -66,8 +67,21 @@ def remove_locked(layout: Layout, usage: UsagePage, name: str, has_records: bool
         return False
     if has_records:
         unlink_entry_file(layout, layout.record(name))
+    if folders and usage.slot(shard).entries <= 1:
+        remove_empty_folders_locked(layout, shard)
     usage.add_locked(shard, folder_bytes(layout, shard) - folders - size, -1)
     return True
+
+
+def remove_empty_folders_locked(layout: Layout, shard: int) -> None:
+    """Remove the folders of a shard that hold nothing: where they count, a small cap would be full of them.
+
+    Whoever publishes makes them again. Requires: shard lock.
+    """
+    for path in (layout.entry_shard(shard), layout.record_shard(shard)):
+        # Missing, or something is in it; or it is not to be had now, and counts as before.
+        with contextlib.suppress(OSError), below(layout, path) as (folder_fd, name):
+            os.rmdir(name, dir_fd=folder_fd)
 
 
 def bytes_on_disk(layout: Layout, name: str, has_records: bool) -> int | None:

@@ -38,15 +38,14 @@ from lockcache.filestream.disk import (
 from lockcache.filestream.entry.codec import HEAD_BYTES, XATTR
 from lockcache.filestream.entry.removal import bytes_on_disk, unlink_entry_file
 
-__all__ = ["AttributeRefusedError", "RecordPlacement", "StagedEntry"]
+__all__ = ["AttributeRefusedError", "RecordPlacement", "StagedEntry", "reserved_bytes"]
 
 # O_NONBLOCK means nothing for a plain file; with O_NOFOLLOW it is how a forked child knows what is ours (.directory).
 _STAGE: Final = os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 _READ: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 
-# By how much the folders of a shard may grow when one name is added: by a new one, or by the two blocks that ext4 takes
-# when a folder's first is full.
-_FOLDER_BLOCKS: Final = 2
+# By how much the two folders of a shard may grow when a name is added: each by two blocks, on ext4 when its first is full.
+_FOLDER_BLOCKS: Final = 4
 
 # A write that is given up has often waited its whole timeout for this lock; it does not wait that long again.
 _ABANDON_SECONDS: Final = 0.25
@@ -76,33 +75,23 @@ class RecordPlacement:
     it in a record file, where there are none (or where the user asked for files).
     """
 
-    __slots__ = ("_attribute_bytes", "_fits_bytes", "_leaves_bytes")
+    __slots__ = ("_attribute_bytes", "_fits_bytes")
 
     # 4,000 is the most that fits beside a name on ext4 with 4 KiB blocks; xfs, btrfs and tmpfs take more.
     _LARGEST_ATTRIBUTE_BYTES: Final = 3900
 
     def __init__(self, *, use_files: bool) -> None:
         self._attribute_bytes = 0 if use_files else self._LARGEST_ATTRIBUTE_BYTES
-        # The largest attribute that was seen to fit into the inode, and the smallest that did not.
-        self._fits_bytes, self._leaves_bytes = 0, self._LARGEST_ATTRIBUTE_BYTES + 1
+        # The largest attribute that was seen to fit into the inode.
+        self._fits_bytes = 0
 
-    def reserved_bytes(self, space: Space, payload_bytes: int, attribute_bytes: int, record_bytes: int) -> int:
-        """Returns the most that storing an entry may add to what the disk holds: the entry, and folders that grow."""
-        most = space.of_bytes(payload_bytes) + (space.of_bytes(record_bytes) if record_bytes else 0)
-        if space.shows_blocks:
-            most += space.block_bytes * (_FOLDER_BLOCKS + (attribute_bytes > self._fits_bytes))
-        return most
+    def may_leave_inode(self, attribute_bytes: int) -> bool:
+        """Whether an attribute of this length was not seen to fit into the inode."""
+        return attribute_bytes > self._fits_bytes
 
-    def is_to_learn(self, attribute_bytes: int) -> bool:
-        """Whether it is not known if an attribute of this length fits into the inode. Asked where blocks show."""
-        return self._fits_bytes < attribute_bytes < self._leaves_bytes
-
-    def learn_fit(self, attribute_bytes: int, *, fits: bool) -> None:
-        """Remember whether an attribute of this length fitted into the inode."""
-        if fits:
-            self._fits_bytes = max(self._fits_bytes, attribute_bytes)
-        else:
-            self._leaves_bytes = min(self._leaves_bytes, attribute_bytes)
+    def learn_fit(self, attribute_bytes: int) -> None:
+        """Remember that an attribute of this length fitted into the inode."""
+        self._fits_bytes = max(self._fits_bytes, attribute_bytes)
 
     def split(self, blob: bytes) -> tuple[bytes, bytes]:
         """A record as (attribute, record file); either may be empty."""
@@ -125,6 +114,17 @@ class RecordPlacement:
             self._attribute_bytes = error.attribute_bytes - 1
             return f"no attribute of {error.attribute_bytes} bytes here"
         return None
+
+
+def reserved_bytes(space: Space, payload_bytes: int, record_bytes: int, *, has_block: bool) -> int:
+    """Returns the most that storing an entry may add to what the disk holds: the entry, and folders that grow.
+
+    ``has_block``: a block for the attribute is among it.
+    """
+    most = space.of_bytes(payload_bytes) + (space.of_bytes(record_bytes) if record_bytes else 0)
+    if space.shows_blocks:
+        most += space.block_bytes * (_FOLDER_BLOCKS + has_block)
+    return most
 
 
 class StagedEntry:
@@ -248,8 +248,10 @@ class StagedEntry:
             try:
                 _rename(layout, self._path, path, layout.entries)
             except OSError:
-                # A record that is in place counts, unless there is no entry for it.
+                # A record that is in place counts, unless there is no entry for it. So does a folder that was made.
                 self._is_reserved = replaced is None or not self._record_path
+                if self.space.shows_blocks:
+                    self.usage.add_locked(self._shard, folder_bytes(layout, self._shard) - folders, 0)
                 raise
             if record_bytes is not None:
                 _truncate(layout, layout.record(self._name), record_bytes)
@@ -273,6 +275,11 @@ class StagedEntry:
             return
         try:
             hold = lock.hold(min(lock.timeout_seconds, _ABANDON_SECONDS))
+            if not self.usage.is_at(self._directory.layout.usage):
+                # The page was made anew, with what we had reserved: that is where it is given back.
+                hold.release()
+                self.usage = self._directory.usage()
+                hold = lock.hold(min(lock.timeout_seconds, _ABANDON_SECONDS))
         except OSError:
             # Without the lock the page is not ours to change. The file goes, and a recount finds the reservation.
             unlink_entry_file(self._directory.layout, path)

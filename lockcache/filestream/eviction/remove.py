@@ -18,7 +18,7 @@ from typing import Final
 from lockcache.filestream.accounting import Found, UsagePage, folder_bytes
 from lockcache.filestream.directory import CacheDirectory
 from lockcache.filestream.disk import Layout, PlantedFolderError, below, last_use_ns, space_of
-from lockcache.filestream.entry import remove_locked
+from lockcache.filestream.entry import remove_empty_folders_locked, remove_locked
 from lockcache.filestream.eviction.choose import Goal
 
 __all__ = ["Evicted", "remove_victims"]
@@ -133,6 +133,8 @@ def _remove_plain_locked(layout: Layout, usage: UsagePage, shard: int, victims: 
                 entries += 1
                 freed += of_file(status)
     finally:
+        if folders and usage.slot(shard).entries <= entries:
+            remove_empty_folders_locked(layout, shard)
         if entries:
             usage.add_locked(shard, folder_bytes(layout, shard) - folders - freed, -entries)
     return Evicted(entries, freed)
