@@ -101,8 +101,8 @@ def _make(path: str) -> str:
 
 
 def _remove(path: str) -> None:
-    """Remove such a file: a plain one with nothing in it. Anything else is not ours."""
+    """Remove such a file: a plain one with nothing in it, or a symlink. Anything else is not ours."""
     with contextlib.suppress(OSError):  # there is none, or making it says why not
         status = os.lstat(path)
-        if stat.S_ISREG(status.st_mode) and not status.st_size:
+        if stat.S_ISLNK(status.st_mode) or (stat.S_ISREG(status.st_mode) and not status.st_size):
             os.unlink(path)

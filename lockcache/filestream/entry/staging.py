@@ -44,7 +44,7 @@ __all__ = ["AttributeRefusedError", "RecordPlacement", "StagedEntry", "reserved_
 _STAGE: Final = os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 _READ: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 
-# By how much the two folders of a shard may grow when a name is added: each by two blocks, on ext4 when its first is full.
+# By how much the two folders of a shard may grow when a name is added: on ext4 each by two, when its first is full.
 _FOLDER_BLOCKS: Final = 4
 
 # A write that is given up has often waited its whole timeout for this lock; it does not wait that long again.

@@ -88,3 +88,21 @@ def test_one_that_cannot_be_made_ends_the_start_with_one_line(cache_path: Path, 
     assert (ended.returncode, ended.stderr.count("\n")) == (2, 1)
     ended = run_daemon("--max-size", "1M", "--alive-file", "", cache_path)
     assert (ended.returncode, "is no file; accepted: a path" in ended.stderr) == (2, True)
+
+
+def test_a_second_daemon_that_is_refused_does_not_leave_the_first_without_its_file(
+    tmp_path: Path, report: Report
+) -> None:
+    first = AliveService(settings(tmp_path / "alive"), report)
+    first.open([])
+    AliveService(settings(tmp_path / "alive"), report)  # refused before it opens: somebody keeps the directory
+    assert not (tmp_path / "alive").exists()
+    report.board.beat()
+    assert (tmp_path / "alive").exists()
+
+
+def test_a_file_with_something_in_it_is_not_removed(tmp_path: Path, report: Report) -> None:
+    (tmp_path / "alive").write_text("precious")
+    with pytest.raises(AliveFileError, match="File exists"):
+        AliveService(settings(tmp_path / "alive"), report).open([])
+    assert (tmp_path / "alive").read_text() == "precious"
