@@ -180,7 +180,7 @@ def test_a_process_that_dies_at_any_step_of_making_a_directory_leaves_one_that_t
     cache_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # All 256 shards of a new directory are empty, and looked into by the same calls: four stand for them.
-    def measure(layout: Layout, shard: int) -> Slot:
+    def measure(layout: Layout, shard: int, **options: Any) -> Slot:
         return measure_shard(layout, shard) if shard % 64 == 0 else Slot(0, 0)
 
     monkeypatch.setattr(directory, "measure_shard", measure)

@@ -220,6 +220,8 @@ def test_directories_of_different_layouts_share_a_total(tmp_path: Path) -> None:
 @pytest.mark.long
 def test_a_total_is_kept_while_strangers_write_into_all_directories(tmp_path: Path) -> None:
     paths = [tmp_path / name for name in "abc"]
+    for path in paths:
+        fill(path, 0, 0)
     with RunningDaemon("--total", "1M", "--floor", "100k", *paths, starts=3) as daemon:
         for number, path in enumerate(paths):
             fill(path, 80, 10_000, first=1000 * number)

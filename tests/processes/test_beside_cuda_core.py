@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from lockcache import FileStreamProgramCache
+from lockcache.lowlevel import Layout, measured
 from tests.processes.crowd import HANG_SECONDS, crowd, run_all
 from tests.processes.proof import prove, value_for
 
@@ -54,7 +55,7 @@ def test_both_kinds_of_cache_read_and_replace_each_others_entries_whole(cache_pa
         found = cache.get(key)
         assert found is None or prove(key, found)
     cache.recount()
-    assert cache.stats().bytes == sum(file.stat().st_size for file in (cache_path / "entries").glob("??/*"))
+    assert cache.stats().bytes == sum(slot.bytes for slot in measured(Layout(cache.path)))
     assert cache.recount() == []
 
 
