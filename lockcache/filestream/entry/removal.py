@@ -67,16 +67,14 @@ def remove_locked(layout: Layout, usage: UsagePage, name: str, has_records: bool
         return False
     if has_records:
         unlink_entry_file(layout, layout.record(name))
-    if folders and usage.slot(shard).entries <= 1:
-        remove_empty_folders_locked(layout, shard)
     usage.add_locked(shard, folder_bytes(layout, shard) - folders - size, -1)
     return True
 
 
 def remove_empty_folders_locked(layout: Layout, shard: int) -> None:
-    """Remove the folders of a shard that hold nothing: where they count, a small cap would be full of them.
+    """Remove the folders of a shard that hold nothing.
 
-    Whoever publishes makes them again. Requires: shard lock.
+    We make them again when we publish; a program of cuda.core's that is about to would fail. Requires: shard lock.
     """
     for path in (layout.entry_shard(shard), layout.record_shard(shard)):
         # Missing, or something is in it; or it is not to be had now, and counts as before.

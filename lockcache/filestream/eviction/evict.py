@@ -22,7 +22,7 @@ from lockcache.filestream.directory import CacheDirectory
 from lockcache.filestream.disk import SHARDS, Layout
 from lockcache.filestream.entry import Prices
 from lockcache.filestream.eviction.choose import Goal, Need, Oldest, choose_by_priority, choose_victims, first_enough
-from lockcache.filestream.eviction.remove import Evicted, remove_victims
+from lockcache.filestream.eviction.remove import Evicted, remove_empty_folders, remove_victims
 from lockcache.filestream.policy import Priority
 from lockcache.filestream.repair import empty_quarantine, trim_quarantine
 
@@ -77,6 +77,7 @@ def evict_to_limit(directory: CacheDirectory, limit_bytes: int) -> Evicted:
     sample = sample_entries(directory, SAMPLE_ENTRIES)
     if not sample:
         empty_quarantine(directory)  # which counts too, and an entry of nearly the whole cap must find room
+        remove_empty_folders(directory)
     needed = usage.total_bytes() - limit_bytes
     if needed <= 0:
         return Evicted()  # another process made room while we looked

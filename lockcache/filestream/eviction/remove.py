@@ -21,7 +21,7 @@ from lockcache.filestream.disk import Layout, PlantedFolderError, below, last_us
 from lockcache.filestream.entry import remove_empty_folders_locked, remove_locked
 from lockcache.filestream.eviction.choose import Goal
 
-__all__ = ["Evicted", "remove_victims"]
+__all__ = ["Evicted", "remove_empty_folders", "remove_victims"]
 
 # Victims removed under one hold of a shard lock: half a millisecond at most, also on a slow disk.
 _REMOVALS_PER_LOCK: Final = 32
@@ -83,6 +83,26 @@ def remove_victims(
     return done
 
 
+def remove_empty_folders(directory: CacheDirectory) -> None:
+    """Remove the folders of shards without entries, where folders count: the last resort of a small cap.
+
+    A cap of a megabyte is full of the folders of 256 shards alone.
+    """
+    layout, usage = directory.layout, directory.usage()
+    if not directory.space.shows_blocks:
+        return
+    for shard, slot in enumerate(usage.slots()):
+        lock = directory.locks[shard]
+        hold = None if slot.entries or not slot.bytes else lock.try_hold()
+        if hold is not None:
+            try:
+                folders = folder_bytes(layout, shard)
+                remove_empty_folders_locked(layout, shard)
+                usage.add_locked(shard, folder_bytes(layout, shard) - folders, 0)
+            finally:
+                hold.release()
+
+
 def _by_shard(victims: list[Found]) -> Iterable[list[Found]]:
     """Victims of one shard each, in their order."""
     for _, in_shard in groupby(sorted(victims, key=lambda found: found.name[:2]), key=lambda found: found.name[:2]):
@@ -133,8 +153,6 @@ def _remove_plain_locked(layout: Layout, usage: UsagePage, shard: int, victims: 
                 entries += 1
                 freed += of_file(status)
     finally:
-        if folders and usage.slot(shard).entries <= entries:
-            remove_empty_folders_locked(layout, shard)
         if entries:
             usage.add_locked(shard, folder_bytes(layout, shard) - folders - freed, -entries)
     return Evicted(entries, freed)

@@ -34,7 +34,6 @@ from lockcache.filestream.disk import (
     parse_staged_name,
     unlink_below,
 )
-from lockcache.filestream.entry import remove_empty_folders_locked
 
 __all__ = ["Repair", "reap", "recount_all", "recount_drifted", "recount_shard"]
 
@@ -84,8 +83,6 @@ def recount_shard(
     try:
         _reap_shard_locked(directory.layout, shard)
         _remove_orphan_records_locked(directory.layout, shard, between)
-        if directory.space.shows_blocks and not usage.slot(shard).entries:
-            remove_empty_folders_locked(directory.layout, shard)
         before, after = usage.slot(shard), measure_shard(directory.layout, shard, between=between)
         if after != before:
             usage.set_locked(shard, after)
