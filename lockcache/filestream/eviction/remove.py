@@ -92,15 +92,20 @@ def remove_empty_folders(directory: CacheDirectory) -> None:
     if not directory.space.shows_blocks:
         return
     for shard, slot in enumerate(usage.slots()):
-        lock = directory.locks[shard]
-        hold = None if slot.entries or not slot.bytes else lock.try_hold()
-        if hold is not None:
-            try:
-                folders = folder_bytes(layout, shard)
-                remove_empty_folders_locked(layout, shard)
-                usage.add_locked(shard, folder_bytes(layout, shard) - folders, 0)
-            finally:
-                hold.release()
+        if slot.entries or not slot.bytes:
+            continue
+        try:
+            hold = directory.locks[shard].try_hold()
+        except OSError:
+            continue  # a symlink for a folder; no inode or descriptor left for a lock file: as good as busy
+        if hold is None:
+            continue
+        try:
+            folders = folder_bytes(layout, shard)
+            remove_empty_folders_locked(layout, shard)
+            usage.add_locked(shard, folder_bytes(layout, shard) - folders, 0)
+        finally:
+            hold.release()
 
 
 def _by_shard(victims: list[Found]) -> Iterable[list[Found]]:

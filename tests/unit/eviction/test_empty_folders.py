@@ -1,0 +1,48 @@
+"""Empty folders of shards: removed where they count, and never in the way of an eviction."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from lockcache.filestream.disk import Space
+from lockcache.filestream.eviction.remove import remove_empty_folders
+from tests.unit.material import open_directory
+
+
+@pytest.fixture
+def shard_folder(cache_path: Path) -> Path:
+    """Where no entry is, in a directory whose folders count."""
+    folder = cache_path / "entries" / "ab"
+    folder.mkdir(parents=True, mode=0o700)
+    (cache_path / "lockcache").mkdir(mode=0o700)
+    cache_path.chmod(0o700)
+    (cache_path / "entries").chmod(0o700)
+    return folder
+
+
+def _opened(cache_path: Path):
+    directory = open_directory(cache_path)
+    directory.layout.space = Space(1, 0, True)
+    directory.usage().set_locked(0xAB, directory.usage().slot(0xAB)._replace(bytes=4096))
+    return directory
+
+
+def test_a_folder_without_entries_goes(cache_path: Path, shard_folder: Path) -> None:
+    remove_empty_folders(_opened(cache_path))
+    assert not shard_folder.exists()
+
+
+def test_a_folder_with_something_in_it_stays(cache_path: Path, shard_folder: Path) -> None:
+    (shard_folder / ("0" * 62)).write_bytes(b"of a program that does not account")
+    remove_empty_folders(_opened(cache_path))
+    assert os.listdir(shard_folder)
+
+
+def test_a_lock_file_that_cannot_be_made_is_a_busy_shard(cache_path: Path, shard_folder: Path) -> None:
+    directory = _opened(cache_path)
+    (cache_path / "lockcache" / "locks" / "ab").mkdir()
+    remove_empty_folders(directory)
+    assert shard_folder.exists()
