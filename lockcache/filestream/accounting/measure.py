@@ -11,7 +11,7 @@ import statistics
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from lockcache.filestream.accounting.scan import bytes_beside, measure_shard, measure_shard_twice, staged_files
+from lockcache.filestream.accounting.scan import bytes_beside, measure_shard, measure_shard_in_full, staged_files
 from lockcache.filestream.accounting.usage import Slot, UsagePage
 from lockcache.filestream.disk import SHARDS, Layout, open_below, stated_space
 
@@ -67,7 +67,7 @@ def measured(
     """
     slots, beside = [], bytes_beside(layout)
     for shard in range(SHARDS):
-        slot, stored_bytes = measure_shard_twice(layout, shard, beside[shard], between)
+        slot, stored_bytes = measure_shard_in_full(layout, shard, beside[shard], between)
         slots.append(slot)
         after_shard(stored_bytes)
     return slots
@@ -97,7 +97,7 @@ def find_drift(layout: Layout, after_shard: Callable[[int], object] = lambda sto
     slots, beside = accounted(layout), bytes_beside(layout)
     for shard, slot in enumerate(slots or ()):
         # Most shards are as they were a moment ago; the others are measured again, each by itself.
-        held, stored_bytes = measure_shard_twice(layout, shard, beside[shard])
+        held, stored_bytes = measure_shard_in_full(layout, shard, beside[shard])
         is_right = held == slot
         found = Slot(0, 0) if is_right else _drift_of(layout, shard)
         if found is None:

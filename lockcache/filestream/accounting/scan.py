@@ -36,7 +36,7 @@ __all__ = [
     "count_shard",
     "folder_bytes",
     "measure_shard",
-    "measure_shard_twice",
+    "measure_shard_in_full",
     "quarantined_files",
     "scan_records",
     "scan_shard",
@@ -114,10 +114,10 @@ def measure_shard(
     ``beside_bytes``: the latter two, from :func:`bytes_beside`, which lists their folders once for all shards.
     ``between``: as for :func:`scan_shard`.
     """
-    return measure_shard_twice(layout, shard, beside_bytes, between)[0]
+    return measure_shard_in_full(layout, shard, beside_bytes, between)[0]
 
 
-def measure_shard_twice(
+def measure_shard_in_full(
     layout: Layout, shard: int, beside_bytes: int | None = None, between: Callable[[], object] = _nothing
 ) -> tuple[Slot, int]:
     """As :func:`measure_shard`, and the bytes that are stored in the entries: the lengths of their files."""

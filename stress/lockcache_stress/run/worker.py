@@ -18,7 +18,18 @@ from typing import Any, Final
 
 from lockcache import Entry, FileStreamProgramCache, ProgramCacheResource
 from lockcache_stress.errors import ComputeFailedError
-from lockcache_stress.judge import ByteJudge, History, Judge, Register, Snapshot, Stamp, Verdict, is_stamped, make_value
+from lockcache_stress.judge import (
+    ByteJudge,
+    History,
+    Judge,
+    Register,
+    Snapshot,
+    Stamp,
+    Verdict,
+    is_stamped,
+    make_value,
+    stamp_metadata,
+)
 from lockcache_stress.plan import Plan, now_us
 from lockcache_stress.processes import die_with_parent
 from lockcache_stress.run.counters import Counters
@@ -108,6 +119,14 @@ class Worker:
             self.count("kept_older")
         else:
             self.register.end_write(index, stamp)
+
+    def compute(self, index: int, size_bytes: int) -> None:
+        """Ask compile-once for a key, with a value that is at hand, and note how long that took."""
+        stamp = self.register.begin_write(index)
+        entry = Entry(make_value(self.plan.token, index, stamp, size_bytes), stamp_metadata(stamp))
+        began = time.monotonic()
+        self.get_or_write(index, stamp, lambda: entry, self.key(index))
+        self.waited(time.monotonic() - began)
 
     def get_or_write(self, index: int, stamp: Stamp, compute: Callable[[], Entry], key: bytes) -> None:
         """Read a key and judge what came, or store what belongs to ``stamp``: whichever compile-once decides.

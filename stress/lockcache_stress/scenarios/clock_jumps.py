@@ -10,9 +10,7 @@ from __future__ import annotations
 
 import time
 
-from lockcache import Entry
 from lockcache.filestream.disk import recency
-from lockcache_stress.judge import make_value, stamp_metadata
 from lockcache_stress.plan import MIB, Scenario, Step
 from lockcache_stress.run import Check, Outcome, Worker
 
@@ -23,6 +21,7 @@ _FARTHEST_NS = 48 * 3600 * 10**9
 _JUMPS = 0.02
 _RECOUNTS = 0.002
 _LEASE_SECONDS = 10.0
+_COMPUTED_BYTES = 4000
 
 
 class _Clock:
@@ -60,7 +59,7 @@ def make_step(worker: Worker) -> Step:
             worker.recount()
         key, roll = rng.randrange(_KEYS), rng.random()
         if roll < 0.1:
-            _compute(worker, key)
+            worker.compute(key, _COMPUTED_BYTES)
         elif roll < 0.5:
             worker.put(key, rng.choice((300, 9000, 50_000)))
         else:
@@ -68,14 +67,6 @@ def make_step(worker: Worker) -> Step:
         return True
 
     return step
-
-
-def _compute(worker: Worker, key: int) -> None:
-    stamp = worker.register.begin_write(key)
-    entry = Entry(make_value(worker.plan.token, key, stamp, 4000), stamp_metadata(stamp))
-    began = time.monotonic()
-    worker.get_or_write(key, stamp, lambda: entry, worker.key(key))
-    worker.waited(time.monotonic() - began)
 
 
 def _checks(outcome: Outcome) -> list[Check]:

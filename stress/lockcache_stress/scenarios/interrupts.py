@@ -10,12 +10,10 @@ from __future__ import annotations
 
 import os
 import signal
-import time
 from collections.abc import Callable
 from typing import Any, Final, TypeVar, cast
 
 from lockcache import Entry, ProgramCacheResource
-from lockcache_stress.judge import make_value, stamp_metadata
 from lockcache_stress.plan import MIB, Scenario, Step
 from lockcache_stress.run import Check, Outcome, Worker
 
@@ -26,6 +24,7 @@ _INTERRUPTED = 0.2
 # Operations take some 100 us, more on a busy machine and with an eviction.
 _LATEST_SECONDS = 0.001
 _LEASE_SECONDS = 10.0
+_COMPUTED_BYTES = 4000
 _KEPT: Final = ("/lockcache/locks/", "/lockcache/usage")
 
 _T = TypeVar("_T")
@@ -88,7 +87,7 @@ def _is_interrupted(worker: Worker, key: int, roll: float) -> bool:
     # A function of its own: what the interrupt's traceback keeps is gone when it has returned.
     try:
         if roll < 0.2:
-            _compute(worker, key)
+            worker.compute(key, _COMPUTED_BYTES)
         elif roll < 0.6:
             worker.put(key, worker.rng.choice((300, 9000, 50_000)))
         else:
@@ -96,14 +95,6 @@ def _is_interrupted(worker: Worker, key: int, roll: float) -> bool:
     except _InterruptError:
         return True
     return False
-
-
-def _compute(worker: Worker, key: int) -> None:
-    stamp = worker.register.begin_write(key)
-    entry = Entry(make_value(worker.plan.token, key, stamp, 4000), stamp_metadata(stamp))
-    began = time.monotonic()
-    worker.get_or_write(key, stamp, lambda: entry, worker.key(key))
-    worker.waited(time.monotonic() - began)
 
 
 def _look(worker: Worker) -> None:
