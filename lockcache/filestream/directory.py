@@ -155,9 +155,12 @@ class CacheDirectory:
         check_format(self.layout)
 
     def remake(self) -> None:
-        """Open everything anew, making what was deleted, so that a write which failed on it can be tried once more."""
-        self.close()
+        """Make what was deleted, so that a write which failed on it can be tried once more.
+
+        Page and locks see for themselves whether they are still at their paths; another thread may have looked already.
+        """
         self._make()
+        self.usage()
 
     def close(self) -> None:
         """Close every descriptor. The next use opens them again."""

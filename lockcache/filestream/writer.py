@@ -200,6 +200,8 @@ class _Write:
             if learned is not None:
                 return learned
         if isinstance(error, FileNotFoundError) or error.errno == errno.ESTALE:
+            if error.errno == errno.ESTALE:  # what is open leads nowhere, and looks as if it did
+                self._directory.close()
             self._directory.remake()
             return "remade the directory"
         if error.errno in _DISK_FULL:

@@ -134,6 +134,7 @@ class ShardStore:
         """Nothing: a sweep accounts for what it removes."""
 
     def remake(self) -> None:
+        self.directory.close()
         self.directory.remake()
 
     def close(self) -> None:
