@@ -4,14 +4,17 @@ Keeps invariant 3 (hard cap) for writers: a write goes on only after it has seen
 its own reservation included, at or under the cap. A program's ``max_size_bytes`` becomes the directory's when it opens
 it (:func:`apply_cap`), unless an operator set one, and what is over it is evicted before anything else is done. Keeps
 invariant 5 (death is free) without a daemon: what killed writers left reserved is reclaimed before anything is evicted
-for it. Keeps invariant 4 (nobody hangs) where writes in progress together exceed the cap, by a queue: its head tries
-again, the others wait. Writers whose reservations exclude each other, and who all come again, meet again: of 64 writers
-of a third of the cap each on two cores hardly any got through within a minute. One at a time, all of them do, in
-seconds. Keeps invariant 7: a disk that is too full for a new policy is a warning, not an error.
+for it. Keeps invariant 4 (nobody hangs): every wait and every pass ends at the write's deadline. Keeps invariant 7: a
+disk that is too full for a new policy is a warning, not an error.
+
+Where many write into a full cache, one at a time evicts, the head, for all who have reserved by then and a batch for
+those who come next. The others sleep and are woken one after the other. All of them looking for victims at once, and
+looking on again and again, took sixty-four writers a minute where this takes seconds. Writes in progress that together
+exceed the cap exclude each other: then all but the head give their reservations back, and come again one at a time.
 
 Not promised: that the queue excludes anybody, or the order. The head decides when to try, never whether there is room.
-So where no lock can be had (a network mount without them, a full disk), where the head is stopped, or where what it
-wants is not to be had for long, the others try all the same.
+So where no lock can be had (a network mount without them, a full disk), or the head is stopped, the others try all the
+same, once nothing was accounted for by anybody for a while.
 
 Lock order: the queue's lock is taken without a shard lock held, and kept while taking one shard lock at a time.
 """
@@ -25,93 +28,177 @@ import time
 from dataclasses import replace
 from typing import Final
 
-from lockcache.filestream.accounting import UsagePage
+from lockcache.filestream.accounting import Slot, UsagePage, bytes_beside
 from lockcache.filestream.directory import CacheDirectory
-from lockcache.filestream.disk import Hold, refuse_symlink, space_of
+from lockcache.filestream.disk import Hold, Queue, refuse_symlink, space_of, wake_next
 from lockcache.filestream.eviction import Evicted, evict_to_limit
 from lockcache.filestream.policy import Policy
 from lockcache.filestream.repair import reap, recount_drifted
 
-__all__ = ["RoomQueue", "apply_cap", "make_room", "reap_if_possible"]
+__all__ = ["Room", "apply_cap", "reap_if_possible"]
 
 _log = logging.getLogger("lockcache")
 
 
-# Each round evicts what it can; more than one is only needed while others fill what was freed, or hold shard locks.
-_ROUNDS: Final = 8
-
 _SUSPICIOUS_SHARE: Final = 8
 
-# Between two tries: about what writing a few MiB takes, at random, so that those who met do not meet again.
-_LONGEST_PAUSE_SECONDS: Final = 0.02
+# Evicted beyond what is needed: so many times what others have on its way, but no more than this share of the cap.
+_BATCH_FACTOR: Final = 4
+_LARGEST_BATCH_SHARE: Final = 4
 
-# How long a writer waits to become the head before it tries without; each further time twice as long, up to a limit. A
-# head needs milliseconds: this is met where it is stopped or wants much, or a hundred are in front.
-_FIRST_PATIENCE_SECONDS: Final = 0.25
-_LONGEST_PATIENCE_SECONDS: Final = 1.0
+# Between two looks at the sum by the head, where nothing is left to evict: about what writing a MiB takes.
+_HEAD_LOOKS_SECONDS: Final = (0.0005, 0.003)
+
+# By the others, who are woken: for what wakes nobody.
+_OTHERS_LOOK_SECONDS: Final = (0.1, 0.3)
+
+# Where nothing was reserved, published or removed for so long, the head is stopped: others try without their turn.
+_PATIENCE_SECONDS: Final = 0.25
+
+# Who waits with so small a share of the cap reserved is in nobody's way, and has its room made by the head.
+_SMALL_SHARE: Final = 64
+
+# How long a reservation waits for room before it makes way for others.
+_LONGEST_IN_THE_WAY_SECONDS: Final = 1.0
 
 
-def make_room(directory: CacheDirectory, usage: UsagePage, limit_bytes: int) -> tuple[bool, Evicted]:
-    """Evict until all that is accounted for is at most ``limit_bytes``. Whether it is, and what was evicted.
+class Room:
+    """One write's way to room in its directory, from its first :meth:`make` until :meth:`leave`.
 
-    Requires: the caller's reservation stands in ``usage``, and no lock is held. ``False`` means that what is left
-    belongs to other writers' reservations: the caller gives its own back, queues and comes again, or all of them would
-    wait for ever.
+    Of those who find none one at a time, the head, evicts: for all who have reserved by then, who look on and go on
+    once there is room. What all of them together reserve may be more than the cap: then all but the head give their
+    reservations back, and come again one after the other.
     """
-    done = Evicted()
-    if usage.total_bytes() <= limit_bytes:
-        return True, done
-    reap(directory)
-    # Writers in flight, or a cap just lowered, account for some excess. This much may also be damage or drift, and to
-    # look first costs less than to evict for it.
-    if usage.total_bytes() - limit_bytes > limit_bytes // _SUSPICIOUS_SHARE:
-        recount_drifted(directory)
-    for _ in range(_ROUNDS):
-        if usage.total_bytes() <= limit_bytes:
-            return True, done
-        evicted = evict_to_limit(directory, limit_bytes)
-        done += evicted
-        # Nothing to evict: reservations, or a drift, which would otherwise keep a small cache shut for ever.
-        if not evicted.entries and not recount_drifted(directory):
-            break
-    return usage.total_bytes() <= limit_bytes, done
 
+    __slots__ = ("_deadline", "_directory", "_has_evicted", "_head", "_is_recounted", "_progress", "_queue", "evicted")
 
-class RoomQueue:
-    """One writer's place in the queue of its directory, from :meth:`wait` until :meth:`leave`."""
-
-    __slots__ = ("_directory", "_head", "_patience_seconds")
-
-    def __init__(self, directory: CacheDirectory) -> None:
+    def __init__(self, directory: CacheDirectory, deadline: float) -> None:
+        """``deadline``: no wait and no pass goes on for longer (monotonic seconds)."""
         self._directory = directory
-        self._patience_seconds = _FIRST_PATIENCE_SECONDS
+        self._deadline = deadline
+        self._progress = _Progress()
         self._head: Hold | None = None
+        self._queue: Queue | None = None
+        self._has_evicted = self._is_recounted = False
+        #: What was evicted for this write.
+        self.evicted = Evicted()
 
-    def wait(self, deadline: float) -> None:
-        """Wait until it is time to try again; not beyond ``deadline`` (monotonic seconds)."""
-        if self._head is None:
-            self._head = self._become_head(deadline - time.monotonic())
-            if self._head is not None:
+    def make(self, limit_bytes: int, reserved_bytes: int) -> bool:
+        """Have all that is accounted for at most ``limit_bytes``. Whether it is.
+
+        Requires: the write's reservation, of so many bytes, stands, and no shard lock is held. ``False`` means that it
+        is in the way of other writers': the caller gives it back, waits and comes again, or all would wait for ever.
+        """
+        is_small = reserved_bytes * _SMALL_SHARE <= limit_bytes
+        give_way_at = min(self._deadline, time.monotonic() + _LONGEST_IN_THE_WAY_SECONDS)
+        while (total := (usage := self._directory.usage()).total()).bytes > limit_bytes:
+            is_stuck = self._progress.is_stuck(usage)
+            if self._is_head() or is_stuck:
+                # Once even if there are no entries: for what is left of the dead, or in quarantine.
+                if (total.entries or not self._has_evicted) and self._evict(total, limit_bytes, reserved_bytes):
+                    continue
+            elif not is_small or not total.entries:
+                return False
+            if is_stuck or time.monotonic() >= give_way_at:
+                return False
+            self._sleep()
+        return True
+
+    def wait(self) -> None:
+        """Wait until it is time to reserve again; not beyond the deadline. Requires: nothing reserved."""
+        if self._head is not None:  # what it wants is not to be had for now: the others may try
+            self._sleep()
+            return
+        while not self._is_overdue() and not self._is_head():
+            if self._progress.is_stuck(self._directory.usage()):
                 return
-        left_seconds = max(0.0, deadline - time.monotonic())
-        time.sleep(min(left_seconds, random.uniform(0, _LONGEST_PAUSE_SECONDS)))
+            self._sleep()
 
     def leave(self) -> None:
-        """Make way for the next one; nothing for who is not the head."""
+        """Make way for the next one; nothing for who had not to wait."""
+        if self._head is None and self._queue is None:
+            return
         if self._head is not None:
             self._head.release()
             self._head = None
+        self._queue = None
+        self._wake_next()
 
-    def _become_head(self, left_seconds: float) -> Hold | None:
-        layout = self._directory.layout
-        patience_seconds = max(0.0, min(self._patience_seconds, left_seconds))
-        self._patience_seconds = min(self._patience_seconds * 2, _LONGEST_PATIENCE_SECONDS)
-        try:
-            for folder in (layout.own, layout.locks):
-                refuse_symlink(folder)  # the other members of a group may have put one there
-            return self._directory.room_lock.hold(patience_seconds)
-        except OSError:
-            return None
+    def _wake_next(self) -> None:
+        wake_next(self._directory.layout, self._directory.layout.room_queue)
+
+    def _sleep(self) -> None:
+        left_seconds = max(0.0, self._deadline - time.monotonic())
+        if self._head is not None:  # it waits for writes that are under way
+            time.sleep(min(left_seconds, random.uniform(*_HEAD_LOOKS_SECONDS)))
+            return
+        if self._queue is None:
+            self._queue = Queue(self._directory.layout, self._directory.layout.room_queue)
+        self._queue.sleep(min(left_seconds, random.uniform(*_OTHERS_LOOK_SECONDS)))
+
+    def _is_head(self) -> bool:
+        """Whether it is, or is now."""
+        if self._head is None:
+            layout = self._directory.layout
+            try:
+                for folder in (layout.own, layout.locks):
+                    refuse_symlink(folder)  # the other members of a group may have put one there
+                self._head = self._directory.room_lock.try_hold()
+            except OSError:
+                return False
+        return self._head is not None
+
+    def _evict(self, total: Slot, limit_bytes: int, reserved_bytes: int) -> bool:
+        """Take back what the dead hold, and evict. Whether there was anything. ``total``: as it was a moment ago."""
+        directory = self._directory
+        self._has_evicted = True
+        reap(directory)
+        staged_bytes = sum(bytes_beside(directory.layout).values())
+        held_bytes = total.bytes - staged_bytes
+        # A cap just lowered accounts for some excess. This much may also be damage or drift, and to look first costs
+        # less than to evict for it.
+        if held_bytes - limit_bytes > limit_bytes // _SUSPICIOUS_SHARE and self._recount():
+            return True
+        # Others that write now write again: as much more as they have on its way, some times over.
+        others_bytes = max(0, staged_bytes - reserved_bytes)
+        ahead = min(others_bytes * _BATCH_FACTOR, limit_bytes // _LARGEST_BATCH_SHARE)
+        evicted = evict_to_limit(
+            directory, limit_bytes, ahead_bytes=ahead, when_enough=self._wake_next, should_stop=self._is_overdue
+        )
+        self.evicted += evicted
+        if evicted.entries or directory.usage().total_bytes() <= limit_bytes:
+            return True
+        # What cannot be evicted is reserved; or a drift, which would otherwise keep a small cache shut for ever.
+        return held_bytes > 0 and self._recount()
+
+    def _recount(self) -> bool:
+        """Whether the accounting said more than the disk holds; it does not for as long as a write lasts."""
+        if self._is_recounted:
+            return False
+        self._is_recounted = True
+        return recount_drifted(self._directory) > 0
+
+    def _is_overdue(self) -> bool:
+        return time.monotonic() >= self._deadline
+
+
+class _Progress:
+    """Whether anything was done in a directory of late, to go by its accounting."""
+
+    __slots__ = ("_changed_at", "_image")
+
+    def __init__(self) -> None:
+        self._image = b""
+        self._changed_at = 0.0
+
+    def is_stuck(self, usage: UsagePage) -> bool:
+        """Whether nobody accounted for anything for a while. Begins anew then."""
+        image, now = usage.image(), time.monotonic()
+        is_same = image == self._image
+        if is_same and now - self._changed_at < _PATIENCE_SECONDS:
+            return False
+        self._image, self._changed_at = image, now
+        return is_same
 
 
 def apply_cap(directory: CacheDirectory, cap: int | None) -> Evicted:

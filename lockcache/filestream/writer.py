@@ -13,7 +13,6 @@ import os
 import time
 from typing import Final, NamedTuple, Protocol
 
-from lockcache.filestream.accounting import UsagePage
 from lockcache.filestream.directory import CacheDirectory
 from lockcache.filestream.entry import (
     AttributeRefusedError,
@@ -26,7 +25,7 @@ from lockcache.filestream.entry import (
     reserved_bytes,
 )
 from lockcache.filestream.eviction import Evicted, evict_to_limit
-from lockcache.filestream.room import RoomQueue, make_room, reap_if_possible
+from lockcache.filestream.room import Room, reap_if_possible
 
 __all__ = ["EntryWriter", "Written"]
 
@@ -79,9 +78,9 @@ class EntryWriter:
 
         Raises :class:`PermissionError`, or :class:`OSError` with EROFS, where the directory may not be written.
         """
-        write = _Write(self._directory, self._placement, self._pack, name, payload, record)
+        write = _Write(self._directory, self._placement, self._pack, name, payload, record, self._timeout_seconds)
         try:
-            dropped = write.run(self._timeout_seconds, fsync=self._fsync)
+            dropped = write.run(fsync=self._fsync)
         except OSError as error:
             if error.errno in _MISCONFIGURED:
                 raise
@@ -120,6 +119,7 @@ class _Write:
         name: str,
         payload: bytes,
         record: Record,
+        timeout_seconds: float,
     ) -> None:
         self._directory = directory
         self._pack = pack
@@ -127,35 +127,44 @@ class _Write:
         self._name = name
         self._payload = payload
         self._record = record
-        self._queue = RoomQueue(directory)
+        self._timeout_seconds = timeout_seconds
+        self._deadline = time.monotonic() + timeout_seconds
+        self._room = Room(directory, self._deadline)
+        # Of all attempts: its digest is most of what a large value costs.
+        self._blob: bytes | None = None
+        self._is_tail_beside = False
         self._retried: set[str] = set()
         self._evictions = 0
-        self.evicted = _NOTHING
+        self._evicted = _NOTHING
 
-    def run(self, timeout_seconds: float, *, fsync: bool) -> str | None:
+    @property
+    def evicted(self) -> Evicted:
+        """What had to go for it."""
+        return self._evicted + self._room.evicted
+
+    def run(self, *, fsync: bool) -> str | None:
         """Try until it is stored (``None``) or there is a reason to drop it."""
-        deadline = time.monotonic() + timeout_seconds
         try:
-            while (outcome := self._store(deadline, fsync=fsync)) is _NO_ROOM:
-                if time.monotonic() >= deadline:
-                    return f"other writers held all of the cap for {timeout_seconds} s"
-                self._queue.wait(deadline)
+            while (outcome := self._store(fsync=fsync)) is _NO_ROOM:
+                if time.monotonic() >= self._deadline:
+                    return f"other writers held all of the cap for {self._timeout_seconds} s"
+                self._room.wait()
         finally:
-            self._queue.leave()
+            self._room.leave()
         return outcome
 
-    def _store(self, deadline: float, *, fsync: bool) -> str | None:
-        """As :meth:`run`, but without waiting for room."""
+    def _store(self, *, fsync: bool) -> str | None:
+        """As :meth:`run`, but without waiting for others' reservations to end."""
         while True:
             try:
-                return self._attempt(deadline, fsync=fsync)
+                return self._attempt(fsync=fsync)
             except OSError as error:
                 remedy = self._remedy(error)
                 if remedy is None or remedy in self._retried:
                     raise
                 self._retried.add(remedy)
 
-    def _attempt(self, deadline: float, *, fsync: bool) -> str | None:
+    def _attempt(self, *, fsync: bool) -> str | None:
         directory = self._directory
         space = directory.layout.space or directory.space
         limit_bytes = directory.policy.current().entries_limit_bytes(space)
@@ -164,13 +173,14 @@ class _Write:
         size = reserved_bytes(space, len(self._payload), len(record), has_block=has_block)
         if limit_bytes is not None and size > limit_bytes:
             return f"{size} bytes on disk are more than the directory's cap leaves ({limit_bytes})"
-        staged = StagedEntry(directory, self._name, size, deadline)
+        staged = StagedEntry(directory, self._name, size, self._deadline)
         is_published = False
         try:
             staged.reserve()
-            if limit_bytes is not None and not self._make_room(staged.usage, limit_bytes):
-                return _NO_ROOM
-            self._queue.leave()  # the room is ours; the next one need not wait until it is filled
+            if limit_bytes is not None:
+                if staged.usage.total_bytes() > limit_bytes and not self._room.make(limit_bytes, size):
+                    return _NO_ROOM
+                self._room.leave()  # it is ours; the next one need not wait until it is filled
             staged.set_attribute(attribute)
             # Other threads may have learned it since; what we reserved is what we have to give back.
             if has_block and staged.fits_inode():
@@ -185,13 +195,11 @@ class _Write:
         return None
 
     def _packed(self) -> tuple[bytes, bytes]:
-        beside = self._placement.tail_is_beside(len(self._record.tail))
-        return self._placement.split(self._pack(self._name, self._payload, self._record, beside=beside))
-
-    def _make_room(self, usage: UsagePage, limit_bytes: int) -> bool:
-        has_room, evicted = make_room(self._directory, usage, limit_bytes)
-        self.evicted += evicted
-        return has_room
+        is_beside = self._placement.tail_is_beside(len(self._record.tail))
+        if self._blob is None or is_beside != self._is_tail_beside:
+            self._is_tail_beside = is_beside
+            self._blob = self._pack(self._name, self._payload, self._record, beside=is_beside)
+        return self._placement.split(self._blob)
 
     def _remedy(self, error: OSError) -> str | None:
         """Do what may help against ``error``; its name, so that it is done once, or ``None``."""
@@ -216,7 +224,7 @@ class _Write:
         if self._evictions > _MOST_EVICTIONS or disk.f_bavail * disk.f_frsize + total < len(self._payload):
             return None  # nor would it fit if every entry went for it
         evicted = evict_to_limit(self._directory, max(0, total - needed))
-        self.evicted += evicted
+        self._evicted += evicted
         return f"evicted {self._evictions} times for a full disk" if evicted.entries else None
 
 

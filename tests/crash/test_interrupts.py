@@ -85,7 +85,7 @@ ACTIONS: dict[str, tuple[Prepare, dict[str, Any]]] = {
     "a recount": (_recount, {}),
 }
 # How many instructions are tried, spread evenly: of an eviction, which goes through 256 shards, never all.
-FEW, MANY = 40, 4000
+FEW, MANY = 40, 2000
 # How long an action takes, about: the signals come anywhere in it.
 SPREAD_SECONDS = 0.002
 

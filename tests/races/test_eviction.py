@@ -8,7 +8,6 @@ import threading
 import pytest
 
 from lockcache import FileStreamProgramCache
-from lockcache.filestream import writer
 from lockcache.filestream.disk.layout import Layout, entry_name
 from lockcache.filestream.disk.locks import ProcessLock
 from lockcache.filestream.entry.staging import StagedEntry
@@ -93,19 +92,19 @@ def test_of_two_writers_that_reserve_together_and_overshoot_at_least_one_sees_it
     caches = [make(max_size_bytes=cap), make()]
     size = cap * 2 // 3
     both_reserved, first = threading.Barrier(2), threading.local()
-    make_room, write, peaks = writer.make_room, StagedEntry.write, []
+    reserve, write, peaks = StagedEntry.reserve, StagedEntry.write, []
 
-    def meet(*arguments):
+    def meet(staged):
+        reserve(staged)
         if not getattr(first, "is_over", False):
             first.is_over = True
             both_reserved.wait(60)
-        return make_room(*arguments)
 
     def look(staged, *arguments, **keywords):
         write(staged, *arguments, **keywords)
         peaks.append(bytes_under(caches[0].path))
 
-    monkeypatch.setattr(writer, "make_room", meet)
+    monkeypatch.setattr(StagedEntry, "reserve", meet)
     monkeypatch.setattr(StagedEntry, "write", look)
     with beside(caches[0].__setitem__, "x", b"x" * (size - 44)):
         caches[1]["y"] = b"y" * (size - 44)

@@ -17,21 +17,23 @@ from typing import Final, NamedTuple
 
 from lockcache.filestream.accounting.usage import Slot
 from lockcache.filestream.disk import (
+    Descriptor,
     Layout,
     QuarantinedName,
     StagedName,
     is_entry_file,
     last_use_ns,
     open_below,
+    opened,
     parse_quarantined_name,
     parse_staged_name,
-    refuse_symlink,
     space_of,
 )
 
 __all__ = [
     "ANY_TIME_NS",
     "Found",
+    "ShardFolders",
     "bytes_beside",
     "count_shard",
     "folder_bytes",
@@ -70,6 +72,45 @@ class Found(NamedTuple):
     stored_bytes: int = 0
 
 
+class ShardFolders:
+    """The folders of a directory's shards, for who looks into many: what is above them is opened once.
+
+    As it was then: who waits long before a look opens them anew.
+    """
+
+    __slots__ = ("_entries", "_layout", "_of_file", "_records")
+
+    def __init__(self, layout: Layout) -> None:
+        self._layout = layout
+        self._of_file = space_of(layout).of_file
+        self._entries = _open_folder(layout, layout.entries)
+        # Mostly there are no record files, and asking is cheaper than an exception. A dangling symlink leads nowhere.
+        has_records = os.access(layout.records, os.F_OK, effective_ids=True)
+        self._records = _open_folder(layout, layout.records) if has_records else None
+
+    def scan(
+        self, shard: int, latest_ns: int = ANY_TIME_NS, between: Callable[[], object] = _nothing
+    ) -> Iterator[Found]:
+        """As :func:`scan_shard`."""
+        of_file = self._of_file
+        prefix = f"{shard:02x}"
+        records = dict(self.records(shard, between))
+        for file, status in _files(self._entries, prefix, latest_ns, between):
+            size, stored = of_file(status), status.st_size
+            if records and file in records:
+                size += of_file(records[file])
+                stored += records[file].st_size
+            yield Found(last_use_ns(status), prefix + file, size, status.st_ino, stored)
+
+    def entries(self, shard: int, between: Callable[[], object]) -> Iterator[tuple[str, os.stat_result]]:
+        """The files of entries, by their names in the shard's folder."""
+        return _files(self._entries, f"{shard:02x}", between=between)
+
+    def records(self, shard: int, between: Callable[[], object]) -> Iterator[tuple[str, os.stat_result]]:
+        """The record files, likewise."""
+        return _files(self._records, f"{shard:02x}", between=between)
+
+
 def scan_shard(
     layout: Layout, shard: int, latest_ns: int = ANY_TIME_NS, between: Callable[[], object] = _nothing
 ) -> Iterator[Found]:
@@ -77,33 +118,21 @@ def scan_shard(
 
     ``between`` is called after every thousand files, and may raise to give up: a shard may be of any size.
     """
-    of_file = space_of(layout).of_file
-    records = dict(_files(layout, layout.record_shard(shard), between=between))
-    prefix = f"{shard:02x}"
-    for file, status in _files(layout, layout.entry_shard(shard), latest_ns, between):
-        size, stored = of_file(status), status.st_size
-        if records and file in records:
-            size += of_file(records[file])
-            stored += records[file].st_size
-        yield Found(last_use_ns(status), prefix + file, size, status.st_ino, stored)
+    return ShardFolders(layout).scan(shard, latest_ns, between)
 
 
 def count_shard(layout: Layout, shard: int) -> int:
     """Number of entries in one shard, without looking at each (their type is known from the directory)."""
-    try:
-        refuse_symlink(layout.entries)
-        folder = open_below(layout, layout.entry_shard(shard), _OPEN_DIRECTORY)
-    except OSError as error:
-        if error.errno in _NO_DIRECTORY:
-            return 0
-        raise
+    folder = _open_inside(_open_folder(layout, layout.entries), f"{shard:02x}")
+    if folder is None:
+        return 0
     with folder as fd, os.scandir(fd) as found:
         return sum(1 for file in found if is_entry_file(file.name) and file.is_file(follow_symlinks=False))
 
 
 def scan_records(layout: Layout, shard: int, between: Callable[[], object] = _nothing) -> list[str]:
     """Names of the entries that have a record file in this shard. ``between``: as for :func:`scan_shard`."""
-    return [f"{shard:02x}{file}" for file, _ in _files(layout, layout.record_shard(shard), between=between)]
+    return [f"{shard:02x}{file}" for file, _ in ShardFolders(layout).records(shard, between)]
 
 
 def measure_shard(
@@ -122,14 +151,14 @@ def measure_shard_in_full(
 ) -> tuple[Slot, int]:
     """As :func:`measure_shard`, and the bytes that are stored in the entries: the lengths of their files."""
     # Not by scan_shard, which costs half as much again: the daemon measures all day.
-    of_file = space_of(layout).of_file
+    folders, of_file = ShardFolders(layout), space_of(layout).of_file
     taken = stored = 0
     names = set()
-    for file, status in _files(layout, layout.entry_shard(shard), between=between):
+    for file, status in folders.entries(shard, between):
         names.add(file)
         taken += of_file(status)
         stored += status.st_size
-    for file, status in _files(layout, layout.record_shard(shard), between=between):
+    for file, status in folders.records(shard, between):
         if file in names:
             taken += of_file(status)
             stored += status.st_size
@@ -169,12 +198,9 @@ def bytes_beside(layout: Layout, shard: int | None = None) -> Counter[int]:
 
 def staged_files(layout: Layout, shard: int | None = None) -> Iterator[StagedName]:
     """The staged writes of every process, by their names; with ``shard``, those to that one."""
-    try:
-        folder = open_below(layout, layout.tmp, _OPEN_DIRECTORY)
-    except OSError as error:
-        if error.errno in _NO_DIRECTORY:
-            return
-        raise
+    folder = _open_folder(layout, layout.tmp)
+    if folder is None:
+        return
     with folder as fd:
         files = os.listdir(fd)
     # To look at a name first is cheap, whatever others put there.
@@ -187,12 +213,9 @@ def staged_files(layout: Layout, shard: int | None = None) -> Iterator[StagedNam
 
 def quarantined_files(layout: Layout, shard: int | None = None) -> Iterator[tuple[QuarantinedName, int]]:
     """The files in quarantine and what they count for, in no order; with ``shard``, those from that one."""
-    try:
-        folder = open_below(layout, layout.quarantine, _OPEN_DIRECTORY)
-    except OSError as error:
-        if error.errno in _NO_DIRECTORY:
-            return
-        raise
+    folder = _open_folder(layout, layout.quarantine)
+    if folder is None:
+        return
     of_file = space_of(layout).of_file
     with folder as fd:
         for file in os.listdir(fd):
@@ -207,21 +230,42 @@ def quarantined_files(layout: Layout, shard: int | None = None) -> Iterator[tupl
                     yield name, of_file(status) if stat.S_ISREG(status.st_mode) else 0
 
 
-def _files(
-    layout: Layout, path: str, latest_ns: int = ANY_TIME_NS, between: Callable[[], object] = _nothing
-) -> Iterator[tuple[str, os.stat_result]]:
-    """Regular files under entry names in one directory, last used by ``latest_ns``; none if it is no directory.
+def _open_folder(layout: Layout, path: str) -> Descriptor | None:
+    """A folder below the root, or ``None`` where there is none, or a symlink.
 
-    Any other error is raised: a shard that cannot be read now (EIO, ESTALE, no descriptors left) is not an empty one,
-    and a recount that took it for one would let the directory grow past its cap by as much.
+    Any other error is raised, here and below: a folder that cannot be read now (EIO, ESTALE, no descriptors left) is
+    not an empty one, and a recount that took it for one would let the directory grow past its cap by as much.
     """
     try:
-        refuse_symlink(os.path.dirname(path))
-        folder = open_below(layout, path, _OPEN_DIRECTORY)
+        return open_below(layout, path, _OPEN_DIRECTORY)
     except OSError as error:
         if error.errno in _NO_DIRECTORY:
-            return
+            return None
         raise
+
+
+def _open_inside(parent: Descriptor | None, name: str) -> Descriptor | None:
+    """As :func:`_open_folder`, inside of one that is open, or of none."""
+    if parent is None:
+        return None
+    try:
+        return opened(name, _OPEN_DIRECTORY, dir_fd=parent.number)
+    except OSError as error:
+        if error.errno in _NO_DIRECTORY:
+            return None
+        raise
+
+
+def _files(
+    parent: Descriptor | None,
+    name: str,
+    latest_ns: int = ANY_TIME_NS,
+    between: Callable[[], object] = _nothing,
+) -> Iterator[tuple[str, os.stat_result]]:
+    """Regular files under entry names in one folder, last used by ``latest_ns``; none if there is no such folder."""
+    folder = _open_inside(parent, name)
+    if folder is None:
+        return
     with folder as fd, os.scandir(fd) as found:
         for number, file in enumerate(found, 1):
             if not number % _ASK_EVERY:

@@ -19,10 +19,10 @@ from typing import Final, NamedTuple
 
 from filelock import lock_descriptor
 
-from lockcache.filestream.compile_once.bell import bell_of, ring
 from lockcache.filestream.disk import (
     Descriptor,
     Layout,
+    bell_of,
     make_folder,
     myself,
     open_or_create,
@@ -30,6 +30,7 @@ from lockcache.filestream.disk import (
     parse_json,
     read_small,
     refuse_symlink,
+    ring,
     unlink_below,
     write_all,
 )

@@ -29,10 +29,9 @@ from collections.abc import Hashable
 from typing import Final, NamedTuple, TypeAlias
 
 from lockcache.errors import ReentrantComputeError
-from lockcache.filestream.compile_once.bell import Sleeper, bell_of
 from lockcache.filestream.compile_once.costs import CostTable
 from lockcache.filestream.compile_once.lease import Holder, Lease, holder_of, take_lease
-from lockcache.filestream.disk import Layout, myself, open_below, unlink_below
+from lockcache.filestream.disk import Layout, Sleeper, bell_of, myself, open_below, unlink_below
 from lockcache.filestream.entry import Loader
 from lockcache.fork import after_fork_in_child
 

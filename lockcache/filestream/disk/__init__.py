@@ -1,4 +1,4 @@
-"""Linux, and nothing of caches: names, files, folders, locks, owners, mounts, permissions.
+"""Linux, and nothing of caches: names, files, folders, locks, waiters, owners, mounts, permissions.
 
 Promises that every name in a cache directory is made and parsed in one place (:class:`Layout`), that what is made has a
 safe mode and follows no symlink, that a lock is waited for only so long, and that the living are told from the dead.
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from lockcache.doors import door
 
 if TYPE_CHECKING:
+    from lockcache.filestream.disk.bell import *
     from lockcache.filestream.disk.descriptors import *
     from lockcache.filestream.disk.files import *
     from lockcache.filestream.disk.folders import *
@@ -28,6 +29,7 @@ if not TYPE_CHECKING:
     __getattr__, __dir__ = door(
         __name__,
         {
+            "bell": "Queue Sleeper bell_of ring wake_next",
             "descriptors": "Descriptor opened",
             "files": "naming parse_json read_json read_small replace_file write_all",
             "folders": (

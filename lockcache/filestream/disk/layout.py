@@ -138,6 +138,7 @@ class Layout:
         "quarantine",
         "records",
         "room_lock",
+        "room_queue",
         "root",
         "scrub",
         "space",
@@ -166,6 +167,7 @@ class Layout:
         self.usage = os.path.join(self.own, "usage")
         self.init_lock = os.path.join(self.locks, "init")
         self.room_lock = os.path.join(self.locks, "room")
+        self.room_queue = os.path.join(self.locks, "room.queue")
         self.daemon_lock = os.path.join(self.own, "daemon.lock")
         self.daemon_status = os.path.join(self.own, "daemon.json")
 

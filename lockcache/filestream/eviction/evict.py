@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from operator import attrgetter
 from typing import Final
 
-from lockcache.filestream.accounting import ANY_TIME_NS, Found, scan_shard
+from lockcache.filestream.accounting import ANY_TIME_NS, Found, ShardFolders
 from lockcache.filestream.directory import CacheDirectory
 from lockcache.filestream.disk import SHARDS, Layout
 from lockcache.filestream.entry import Prices
@@ -66,25 +66,41 @@ _GUESSED_MORE: Final = 1.2
 _name = attrgetter("name")
 
 
-def evict_to_limit(directory: CacheDirectory, limit_bytes: int) -> Evicted:
-    """Remove entries until all that is accounted for is at most ``limit_bytes``, plus a batch.
+def evict_to_limit(
+    directory: CacheDirectory,
+    limit_bytes: int,
+    *,
+    ahead_bytes: int = 0,
+    when_enough: Callable[[], object] = lambda: None,
+    should_stop: Callable[[], bool] = lambda: False,
+) -> Evicted:
+    """Remove entries until all that is accounted for is at most ``limit_bytes``; then a batch of ``ahead_bytes``.
 
-    Which go first the directory's policy says. May remove less: entries in busy shards stay, and what is reserved by
-    others' writes cannot be evicted.
+    The batch is at least a sixteenth of the entries looked at, and ``when_enough`` is called in front of it. Which go
+    first the directory's policy says. May remove less: entries in busy shards stay, what is reserved by others' writes
+    cannot be evicted, and ``should_stop`` is asked as by :func:`sweep`.
     """
     usage = directory.usage()
     trim_quarantine(directory, limit_bytes)
-    sample = sample_entries(directory, SAMPLE_ENTRIES)
+    try:
+        sample = sample_entries(directory, SAMPLE_ENTRIES, _raising(should_stop))
+    except _StoppedError:
+        return Evicted()
     if not sample:
         empty_quarantine(directory)  # which counts too, and an entry of nearly the whole cap must find room
         remove_empty_folders(directory)
     needed = usage.total_bytes() - limit_bytes
     if needed <= 0:
         return Evicted()  # another process made room while we looked
-    need = need_of_writer(needed, len(sample))
+    need = need_of_writer(needed + ahead_bytes, len(sample))
     priority = directory.policy.current().priority
     victims, batch_bytes = choose_by_priority(sample, need, priority, Prices(directory.layout).cost_ns, time.time_ns())
-    return remove_victims(directory, victims, Goal(limit_bytes - batch_bytes))
+    enough = first_enough(victims, Need(needed))[0]
+    done = remove_victims(directory, enough, Goal(limit_bytes), should_stop=should_stop)
+    if done.entries:
+        when_enough()
+    goal = Goal(limit_bytes - ahead_bytes - batch_bytes)
+    return done + remove_victims(directory, victims[len(enough) :], goal, should_stop=should_stop)
 
 
 def need_of_writer(needed_bytes: int, sample_entries: int) -> Need:
@@ -164,7 +180,8 @@ def _guess_latest_ns(layout: Layout, need: Need, at_least: int, between: Callabl
 
     What it spares is making something of each entry, a third of a sweep's time.
     """
-    few = [found for shard in range(_GUESSED_FROM_SHARDS) for found in scan_shard(layout, shard, between=between)]
+    folders = ShardFolders(layout)
+    few = [found for shard in range(_GUESSED_FROM_SHARDS) for found in folders.scan(shard, between=between)]
     if len(few) < _GUESSED_FROM_ENTRIES:
         return ANY_TIME_NS
     part = _GUESSED_FROM_SHARDS / SHARDS * _GUESSED_MORE
@@ -175,30 +192,34 @@ def _guess_latest_ns(layout: Layout, need: Need, at_least: int, between: Callabl
 
 
 def _show(layout: Layout, oldest: Oldest, between: Callable[[], object]) -> None:
+    folders = ShardFolders(layout)
     for shard in range(SHARDS):
         between()
-        oldest.add(scan_shard(layout, shard, oldest.latest_ns, between))
+        oldest.add(folders.scan(shard, oldest.latest_ns, between))
 
 
 def all_entries(layout: Layout, should_stop: Callable[[], bool] = lambda: False) -> Iterator[Found]:
     """Every entry, shard by shard, also those that the accounting does not know of. Ends early if told to."""
-    between = _raising(should_stop)
+    between, folders = _raising(should_stop), ShardFolders(layout)
     try:
         for shard in range(SHARDS):
             between()
-            yield from scan_shard(layout, shard, between=between)
+            yield from folders.scan(shard, between=between)
     except _StoppedError:
         return
 
 
-def sample_entries(directory: CacheDirectory, at_least: int) -> list[Found]:
-    """Entries of whole shards, from a random one on, until there are ``at_least``."""
-    slots = directory.usage().slots()
+def sample_entries(
+    directory: CacheDirectory, at_least: int, between: Callable[[], object] = lambda: None
+) -> list[Found]:
+    """Entries of whole shards, from a random one on, until there are ``at_least``. ``between`` may raise to give up."""
+    slots, folders = directory.usage().slots(), ShardFolders(directory.layout)
     start = random.randrange(SHARDS)
     sample: list[Found] = []
     for shard in (*range(start, SHARDS), *range(start)):
         if slots[shard] != (0, 0):
-            sample.extend(scan_shard(directory.layout, shard))
+            between()
+            sample.extend(folders.scan(shard, between=between))
         if len(sample) >= at_least:
             break
     return sample

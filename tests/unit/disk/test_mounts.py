@@ -1,27 +1,28 @@
 """Which mount a path is on, where several are stacked, and whether it is a network file system.
 
-The table of mounts is made up: a network file system cannot be mounted here.
+Most tables of mounts are made up: a network file system cannot be mounted here.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 
 import psutil
 import pytest
 
+from lockcache.filestream.disk import mounts
 from lockcache.filestream.disk.mounts import is_network, mount_of
 
 
 @pytest.fixture
-def mounted(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+def mounted(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., None]:
     """Has these (kind, point) be mounted, in this order."""
 
     def mount(*pairs: tuple[str, str]) -> None:
-        table = [SimpleNamespace(fstype=kind, device="x", mountpoint=point, opts="rw") for kind, point in pairs]
-        monkeypatch.setattr(psutil, "disk_partitions", lambda **_: table)
+        table = tmp_path / "mounts"
+        table.write_text("".join(f"x {point.replace(' ', chr(92) + '040')} {kind} rw 0 0\n" for kind, point in pairs))
+        monkeypatch.setattr(mounts, "_TABLE", str(table))
 
     return mount
 
@@ -47,10 +48,29 @@ def test_of_several_mounts_at_one_point_the_last_counts(
     assert is_network(f"{point}/below") is network
 
 
-def test_where_the_table_cannot_be_read_nothing_is_a_network_file_system(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(all: bool) -> None:  # noqa: A002 - psutil's name
-        raise PermissionError
+def test_a_point_may_have_blanks_in_it(mounted: Callable[..., None], tmp_path: Path) -> None:
+    point = tmp_path / "a point"
+    point.mkdir()
+    mounted(("ext4", "/"), ("nfs", str(point)))
+    assert is_network(str(point / "below"))
 
-    monkeypatch.setattr(psutil, "disk_partitions", refuse)
+
+def test_where_the_table_cannot_be_read_nothing_is_a_network_file_system(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(mounts, "_TABLE", str(tmp_path))
     assert mount_of("/") is None
     assert not is_network("/")
+
+
+def test_without_a_table_of_the_kernel_psutil_tells_the_same(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(mounts, "_TABLE", str(tmp_path / "none"))
+    by_psutil = mount_of("/proc")
+    monkeypatch.undo()
+    assert by_psutil is not None
+    assert mount_of("/proc") == by_psutil
+
+
+def test_every_mount_of_this_machine_is_told_as_psutil_tells_it() -> None:
+    theirs = [(part.fstype, part.device, part.mountpoint, part.opts) for part in psutil.disk_partitions(all=True)]
+    assert [tuple(mount) for mount in mounts._mounts()] == theirs

@@ -81,8 +81,6 @@ def test_an_unreadable_entry_is_a_miss(cache, mode, tmp_path):
         os.chmod(parent, os.stat(parent).st_mode | 0o011)
 
     def as_nobody():
-        import psutil  # noqa: F401 - while it can still be found
-
         os.setgroups([])
         os.setgid(65534)
         os.setuid(65534)

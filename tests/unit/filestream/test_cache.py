@@ -91,7 +91,7 @@ def test_a_directory_that_may_only_be_read_serves_hits_and_refuses_writes(cache_
         os.chmod(parent, os.stat(parent).st_mode | 0o011)
 
     def as_nobody():
-        import psutil  # noqa: F401 - while it can still be found
+        import lockcache.filestream.accounting.measure  # noqa: F401 - while it can still be found
 
         os.setgroups([])
         os.setgid(65534)

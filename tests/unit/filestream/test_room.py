@@ -6,13 +6,15 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 
 import pytest
 
 from lockcache import FileStreamProgramCache
 from lockcache.filestream.disk.layout import Layout, entry_name
 from lockcache.filestream.entry.staging import StagedEntry
-from lockcache.filestream.room import make_room
+from lockcache.filestream.eviction import Evicted
+from lockcache.filestream.room import Room
 from tests.unit.material import on_disk, open_directory, put, set_last_use
 
 # Reserves 900 bytes and dies without a word.
@@ -21,6 +23,7 @@ import os, sys
 from lockcache.filestream.directory import CacheDirectory
 from lockcache.filestream.disk.layout import entry_name
 from lockcache.filestream.entry.staging import StagedEntry
+from lockcache.filestream.eviction import Evicted
 staged = StagedEntry(CacheDirectory(sys.argv[1], 5.0), entry_name(b"of the dead"), 900)
 staged.reserve()
 os.kill(os.getpid(), 9)
@@ -34,9 +37,13 @@ def directory(cache_path):
     directory.close()
 
 
+def room(directory, seconds=30.0):
+    return Room(directory, time.monotonic() + seconds)
+
+
 def test_where_there_is_room_nothing_is_touched(directory):
     put(directory, b"a", b"x" * 100)
-    assert make_room(directory, directory.usage(), 100)[0] is True
+    assert room(directory).make(100, 0) is True
     assert directory.usage().total() == (100, 1)
 
 
@@ -45,10 +52,26 @@ def test_entries_make_way_for_a_reservation(directory):
         put(directory, b"%d" % number, b"x" * 100)
     staged = StagedEntry(directory, "ab" + "0" * 62, 200)
     staged.reserve()
-    has_room, evicted = make_room(directory, staged.usage, 500)
-    assert (has_room, evicted.entries, evicted.bytes) == (True, 2, 200)
+    mine = room(directory)
+    assert mine.make(500, 200) is True
+    assert mine.evicted == Evicted(2, 200)
     assert directory.usage().total() == (500, 3)
     staged.abandon()
+
+
+def test_while_others_write_more_makes_way_than_is_needed(directory):
+    """For who comes next: a quarter of the cap at most."""
+    for number in range(10):
+        put(directory, b"%d" % number, b"x" * 100)
+    staged = [StagedEntry(directory, f"{number:02x}" + "0" * 62, 100) for number in range(2)]
+    for each in staged:
+        each.reserve()
+    mine = room(directory)
+    assert mine.make(1000, 100) is True
+    assert mine.evicted == Evicted(5, 500)
+    assert directory.usage().total() == (700, 5)
+    for each in staged:
+        each.abandon()
 
 
 def test_where_all_that_is_left_is_reserved_by_the_living_it_gives_way(directory):
@@ -56,10 +79,10 @@ def test_where_all_that_is_left_is_reserved_by_the_living_it_gives_way(directory
     theirs, mine = StagedEntry(directory, "ab" + "0" * 62, 400), StagedEntry(directory, "cd" + "0" * 62, 400)
     theirs.reserve()
     mine.reserve()
-    assert make_room(directory, mine.usage, 500)[0] is False
+    assert room(directory).make(500, 0) is False
     assert directory.usage().total() == (800, 0)
     theirs.abandon()
-    assert make_room(directory, mine.usage, 500)[0] is True
+    assert room(directory).make(500, 0) is True
     mine.abandon()
 
 
@@ -68,7 +91,7 @@ def test_where_all_that_is_left_cannot_be_evicted_it_gives_way(directory):
     mine = StagedEntry(directory, "cd" + "0" * 62, 400)
     mine.reserve()
     with directory.locks[int(entry_name(b"a")[:2], 16)]:
-        assert make_room(directory, mine.usage, 500)[0] is False
+        assert room(directory, 0.1).make(500, 0) is False
     assert directory.usage().total() == (800, 1)
     mine.abandon()
 

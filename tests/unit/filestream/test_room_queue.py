@@ -1,30 +1,33 @@
-"""The queue of writers that found no room: one tries at a time, and nobody waits for one who never will."""
+"""Writers that found no room: one tries at a time, the others are woken, and nobody waits for one who never will."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 
 import pytest
 
 from lockcache import FileStreamProgramCache
+from lockcache.filestream.disk import PlantedFolderError, Queue, wake_next
 from lockcache.filestream.disk.layout import Layout, entry_name
 from lockcache.filestream.disk.locks import ProcessLock
 from lockcache.filestream.entry.staging import StagedEntry
-from lockcache.filestream.room import RoomQueue
+from lockcache.filestream.room import Room
 from tests.unit.material import open_directory, put
 
 # A writer that is the head of the queue, says so, and never tries.
 HEAD = """
 import sys, time
 from lockcache.filestream.directory import CacheDirectory
-from lockcache.filestream.room import RoomQueue
-queue = RoomQueue(CacheDirectory(sys.argv[1], 5.0))
-queue.wait(time.monotonic() + 30)
+from lockcache.filestream.room import Room
+room = Room(CacheDirectory(sys.argv[1], 5.0), time.monotonic() + 30)
+room.wait()
 print("head", flush=True)
 sys.stdin.readline()
 """
@@ -56,8 +59,20 @@ def head(directory):
         process.kill()
 
 
-def soon() -> float:
-    return time.monotonic() + 30
+def room_in(directory, seconds=30.0):
+    return Room(directory, time.monotonic() + seconds)
+
+
+def wait_until(is_so, seconds=30.0):
+    deadline = time.monotonic() + seconds
+    while not is_so():
+        assert time.monotonic() < deadline, "it did not come true"
+        time.sleep(0.001)
+
+
+def wait_until_asleep(thread):
+    """In a system call that waits: the queue's."""
+    wait_until(lambda: "poll" in Path(f"/proc/self/task/{thread.native_id}/wchan").read_text())
 
 
 def has_a_head(directory) -> bool:
@@ -71,21 +86,72 @@ def has_a_head(directory) -> bool:
 
 
 def test_who_waits_is_the_head_until_it_leaves(directory, other):
-    first, second = RoomQueue(directory), RoomQueue(other)
+    first, second = room_in(directory), room_in(other)
     assert not has_a_head(directory)
-    first.wait(soon())
+    first.wait()
     assert has_a_head(directory)
-    second.wait(soon())  # its patience ends
+    second.wait()  # nothing happens for a while: it is to try without
     second.leave()
     assert has_a_head(directory), "the second has never been it"
-    first.wait(soon())
+    first.wait()
     first.leave()
     assert not has_a_head(directory)
-    second.wait(soon())
+    second.wait()
     assert has_a_head(directory)
     second.leave()
     second.leave()
     assert not has_a_head(directory)
+    assert not os.path.lexists(directory.layout.room_queue), "the last one removes it"
+
+
+def test_who_waits_is_woken_when_the_head_leaves(directory, other, monkeypatch):
+    """Not by looking for itself: it would only after an hour."""
+    monkeypatch.setattr("lockcache.filestream.room._OTHERS_LOOK_SECONDS", (3600.0, 3600.0))
+    monkeypatch.setattr("lockcache.filestream.room._PATIENCE_SECONDS", 3600.0)
+    first, second = room_in(directory), room_in(other, 10_000)
+    first.wait()
+    waiting = threading.Thread(target=second.wait)
+    waiting.start()
+    wait_until(lambda: os.path.lexists(directory.layout.room_queue))
+    wait_until(lambda: second._queue is not None and second._queue._poll is not None)
+    first.leave()
+    waiting.join(30)
+    assert not waiting.is_alive()
+    assert has_a_head(directory)
+    second.leave()
+
+
+def test_they_are_woken_one_at_a_time_in_the_order_in_which_they_came(directory):
+    layout, woken = directory.layout, []
+
+    def wait(number):
+        if Queue(layout, layout.room_queue).sleep(60):
+            woken.append(number)
+
+    sleepers = [threading.Thread(target=wait, args=(number,)) for number in range(4)]
+    for sleeper in sleepers:
+        sleeper.start()
+        wait_until_asleep(sleeper)
+    for number, sleeper in enumerate(sleepers):
+        wake_next(layout, layout.room_queue)
+        sleeper.join(30)
+        assert woken == list(range(number + 1))
+    wake_next(layout, layout.room_queue)
+    assert not os.path.lexists(layout.room_queue)
+
+
+def test_room_that_the_head_makes_is_for_all_who_have_reserved(directory, other):
+    for number in range(10):
+        put(directory, b"%d" % number, b"x" * 100)
+    staged = [StagedEntry(directory, f"{number:02x}" + "0" * 62, 100) for number in range(3)]
+    for each in staged:
+        each.reserve()
+    head, beside = room_in(directory), room_in(other)
+    assert head.make(1000, 0) is True
+    assert beside.make(1000, 0) is True
+    assert beside.evicted.entries == 0
+    for each in staged:
+        each.abandon()
 
 
 @pytest.mark.parametrize("shared", [True, False], ids=["threads-of-one-cache", "a-directory-each"])
@@ -94,9 +160,9 @@ def test_one_is_the_head_at_a_time(directory, shared):
 
     def work(number):
         mine = directory if shared else open_directory(directory.layout.root)
-        queue = RoomQueue(mine)
+        queue = room_in(mine)
         while queue._head is None:  # for a loaded machine: patience may end
-            queue.wait(soon())
+            queue.wait()
         heads.append(number)
         met.append(len(heads))
         os.listdir(directory.layout.root)  # lets another thread run, if the queue does
@@ -117,12 +183,12 @@ def test_one_is_the_head_at_a_time(directory, shared):
 
 
 def test_it_is_not_waited_for_beyond_the_deadline(directory, head):
-    queue = RoomQueue(directory)
+    room = room_in(directory, 0.0)
     begin = time.monotonic()
-    for _ in range(50):  # each would wait for its patience, a second in the end
-        queue.wait(begin)
+    for _ in range(100):  # each would wait for a quarter of a second
+        room.wait()
     assert time.monotonic() - begin < 20
-    queue.leave()
+    room.leave()
 
 
 @pytest.mark.slow
@@ -158,8 +224,8 @@ def test_whose_room_is_reserved_is_the_head_no_longer_while_it_writes(directory,
         theirs.reserve()
         seen = []
 
-        def wait(queue, deadline, wait=RoomQueue.wait):
-            wait(queue, deadline)
+        def wait(room, wait=Room.wait):
+            wait(room)
             seen.append(has_a_head(directory))
             theirs.abandon()
 
@@ -167,7 +233,7 @@ def test_whose_room_is_reserved_is_the_head_no_longer_while_it_writes(directory,
             seen.append(has_a_head(directory))
             write(staged, *arguments, **options)
 
-        monkeypatch.setattr(RoomQueue, "wait", wait)
+        monkeypatch.setattr(Room, "wait", wait)
         monkeypatch.setattr(StagedEntry, "write", write)
         cache["k"] = b"x" * 500
         assert seen == [True, False]
@@ -201,9 +267,10 @@ def test_without_a_lock_everybody_tries_and_nothing_is_made_elsewhere(directory,
             open(layout.locks, "x").close()
         else:
             os.symlink(elsewhere / "locks", layout.locks)
-    first, second = RoomQueue(directory), RoomQueue(other)
-    first.wait(soon())
-    second.wait(soon())
+    first, second = room_in(directory), room_in(other)
+    for room in (first, second):
+        with contextlib.suppress(PlantedFolderError):  # of a symlink: then the write is dropped
+            room.wait()
     first.leave()
     second.leave()
     assert os.listdir(elsewhere / "locks") == []

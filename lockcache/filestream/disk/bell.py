@@ -1,13 +1,18 @@
-"""What wakes waiters: a bell, which the holder of a lease rings when it gives it back, and the death of the holder.
+"""What wakes waiters: a bell that all hear, the death of a process, and a queue, of which each wakes the next.
 
 A waiter that polls pays for waking up (70 us), and two hundred of them take the processors from the compiler they wait
-for. So they sleep in the kernel. The bell is a FIFO beside the lease file. Waiters make and open it for reading; who
-releases the lease opens it for writing, removes its name and closes it, which tells every reader at once. Where nobody
-waits that is one call which finds nothing. Death rings no bell: the kernel tells it of a process on this host, by a
-pidfd.
+for. So they sleep in the kernel, at a FIFO that waiters make and open.
 
-Not promised: either. A FIFO joins processes of one kernel only, there may be no FIFOs or no pidfds here, and whoever
-may write to the directory may remove or ring a bell. So whoever sleeps also looks for itself, only less often.
+The bell is beside a lease file. Who releases the lease opens it for writing, removes its name and closes it, which
+tells every reader at once. Where nobody waits that is one call which finds nothing. Death rings no bell: the kernel
+tells it of a process on this host, by a pidfd.
+
+The queue is for what only one can have at a time, or only a few: to wake two hundred for each of them would cost as
+much as to poll. Each byte that is written wakes one, who came first.
+
+Not promised: any of it. A FIFO joins processes of one kernel only, there may be no FIFOs or no pidfds here, whoever may
+write to the directory may remove or ring a bell, and who was woken may die of it. So whoever sleeps also looks for
+itself, only less often.
 """
 
 from __future__ import annotations
@@ -22,11 +27,14 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
-from lockcache.filestream.disk import Layout, below, open_below, refuse_symlink, share_file, unlink_below
+from lockcache.filestream.disk.folders import below, open_below, refuse_symlink, share_file, unlink_below
+from lockcache.filestream.disk.layout import Layout
 
-__all__ = ["Sleeper", "bell_of", "ring"]
+__all__ = ["Queue", "Sleeper", "bell_of", "ring", "wake_next"]
 
 _LISTEN: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+# For writing too: with nobody who writes, the kernel would say again and again that the last one is gone.
+_QUEUE_UP: Final = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 _RING: Final = os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 
 _pidfd_open: Final[Callable[[int], int] | None] = getattr(os, "pidfd_open", None)
@@ -59,6 +67,63 @@ def ring(layout: Layout, path: str) -> None:
             unlink_below(layout, path)  # before they wake: who goes on waiting needs a new one
 
 
+def wake_next(layout: Layout, path: str) -> None:
+    """Wake the first of a :class:`Queue`; where there is none, remove its file. Raises nothing, as :func:`ring`."""
+    with contextlib.suppress(OSError):
+        refuse_symlink(os.path.dirname(path))
+        try:
+            opened = open_below(layout, path, _RING)
+        except FileNotFoundError:
+            return  # nobody waits
+        except OSError:
+            unlink_below(layout, path)  # nobody waits any more, or this is no queue
+            return
+        with opened as fd:
+            if stat.S_ISFIFO(os.fstat(fd).st_mode):  # planted: not ours to write to
+                os.write(fd, b".")
+
+
+class Queue:
+    """A place among those who wait for the same: in the order in which they came, one at a time is woken.
+
+    Whoever is woken, and has what it waited for or no longer wants it, wakes the next.
+    """
+
+    __slots__ = ("_fifo", "_layout", "_path", "_poll")
+
+    def __init__(self, layout: Layout, path: str) -> None:
+        self._layout = layout
+        self._path = path
+        self._fifo: _Descriptor | None = None
+        self._poll: select.epoll | None = None
+
+    def sleep(self, seconds: float) -> bool:
+        """Sleep for so long, or until it is woken. Whether it was."""
+        self._queue_up()
+        if self._poll is None or self._fifo is None:
+            time.sleep(seconds)
+            return False
+        if not self._poll.poll(seconds, 1):
+            return False
+        return self._fifo.read(1) is not None  # or somebody else was quicker
+
+    def _queue_up(self) -> None:
+        """Take a place at the end, unless it has one. Does nothing where there can be no queue."""
+        if self._fifo is not None and _has_name(self._fifo):
+            return
+        self._fifo = self._poll = None
+        if not hasattr(select, "epoll"):
+            return
+        with contextlib.suppress(OSError):
+            refuse_symlink(os.path.dirname(self._path))
+            fifo = _open_fifo(self._layout, self._path, _QUEUE_UP)
+            if fifo is not None:
+                poll = select.epoll()
+                # The kernel wakes one of those who ask for that, and begins with who asked first.
+                poll.register(fifo, select.EPOLLIN | select.EPOLLEXCLUSIVE)
+                self._fifo, self._poll = fifo, poll
+
+
 class Sleeper:
     """Sleeps until the bell rings, a process dies, or time is up."""
 
@@ -84,7 +149,7 @@ class Sleeper:
         self._bell = None
         with contextlib.suppress(OSError):
             refuse_symlink(os.path.dirname(self._path))
-            self._bell = _listen(self._layout, self._path)
+            self._bell = _open_fifo(self._layout, self._path, _LISTEN)
             self.has_bell |= self._bell is not None
 
     def watch(self, pid: int) -> None:
@@ -125,7 +190,8 @@ def _has_name(bell: _Descriptor) -> bool:
         return False  # a stale handle of NFS
 
 
-def _listen(layout: Layout, path: str) -> _Descriptor | None:
+def _open_fifo(layout: Layout, path: str, flags: int) -> _Descriptor | None:
+    """Make it if it is missing; ``None`` where something else stands in its place."""
     with below(layout, path) as (folder_fd, name):
         is_new = True
         try:
@@ -134,7 +200,7 @@ def _listen(layout: Layout, path: str) -> _Descriptor | None:
             is_new = False
         if not stat.S_ISFIFO(os.stat(name, dir_fd=folder_fd, follow_symlinks=False).st_mode):
             return None  # planted; of a folder a file object cannot be made, and its descriptor would stay open
-        bell = next(map(_Descriptor, map(partial(os.open, dir_fd=folder_fd), (name,), (_LISTEN,))))
+        bell = next(map(_Descriptor, map(partial(os.open, dir_fd=folder_fd), (name,), (flags,))))
         if not stat.S_ISFIFO(os.fstat(bell.fileno()).st_mode):
             return None
         if is_new and folder_fd is not None:

@@ -13,8 +13,8 @@ import pytest
 
 from lockcache import FileStreamProgramCache
 from lockcache.filestream.compile_once import turns
-from lockcache.filestream.compile_once.bell import Sleeper, bell_of, ring
 from lockcache.filestream.disk import Layout
+from lockcache.filestream.disk.bell import Sleeper, bell_of, ring
 from tests.processes.crowd import HANG_SECONDS
 
 
@@ -128,7 +128,7 @@ def test_what_is_no_process_is_not_watched(bell: Path, pid: int) -> None:
 
 
 def test_without_pidfds_it_sleeps_all_the_same(bell: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lockcache.filestream.compile_once.bell._pidfd_open", None)
+    monkeypatch.setattr("lockcache.filestream.disk.bell._pidfd_open", None)
     sleeper = Sleeper(Layout(str(bell.parent)), str(bell))
     sleeper.watch(os.getpid())
     assert not sleeper.sleep(0)

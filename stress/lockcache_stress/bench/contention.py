@@ -1,0 +1,182 @@
+"""Many processes that put into a full cache at once: how long all of them take, and how evenly they wait.
+
+Each puts 100 values of 64 KiB into a cap of 10 MiB, on a tmpfs of its own where one may be mounted, beside cuda.core's
+cache, which does not keep the cap meanwhile. All begin at a barrier: what starting takes is not measured. Then 200
+processes with values of a third of a cap of 12 MiB, of which two fit at a time: none may be dropped.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from multiprocessing.connection import Connection
+from multiprocessing.synchronize import Barrier
+from statistics import fmean
+from typing import Final, NamedTuple
+
+from lockcache_stress.bench.bars import Bar
+from lockcache_stress.bench.base import Bench, Line, open_ours, open_theirs
+from lockcache_stress.bench.peers import OURS, THEIRS
+from lockcache_stress.processes import interrupts_blocked
+from lockcache_stress.trouble import can_mount, mounted_tmpfs
+
+__all__ = ["crowd", "measure"]
+
+_TIME: Final = Bar(">=", 1, "x")
+_EVEN: Final = Bar("<=", 5, "x")
+_VALUE_BYTES: Final = 64 << 10
+_CAP_BYTES: Final = 10 << 20
+_LARGE_CAP_BYTES: Final = 12 << 20
+_LIMIT_SECONDS: Final = 300.0
+
+
+class Crowd(NamedTuple):
+    """What many processes took together."""
+
+    #: From the common start to the last end.
+    seconds: float
+    #: Of each put of each process, in ascending order.
+    put_seconds: list[float]
+    dropped: int
+
+    @property
+    def p99_over_mean(self) -> float:
+        return self.put_seconds[int(len(self.put_seconds) * 0.99)] / fmean(self.put_seconds)
+
+
+def measure(bench: Bench) -> list[Line]:
+    """No slower than cuda.core's, evenly, and nothing dropped."""
+    lines = []
+    for processes in (8, 32, 64) if not bench.quick else (3,):
+        lines += _beside_theirs(bench, processes, bench.pick(100, 20))
+    return [*lines, _large_values(bench, bench.pick(200, 4))]
+
+
+def _beside_theirs(bench: Bench, processes: int, puts: int) -> list[Line]:
+    ours = _in_own_mount(bench, OURS.name, processes, puts, _VALUE_BYTES, _CAP_BYTES)
+    theirs = None
+    if THEIRS.is_installed():
+        theirs = _in_own_mount(bench, THEIRS.name, processes, puts, _VALUE_BYTES, _CAP_BYTES)
+    ratio = None if theirs is None else theirs.seconds / ours.seconds
+    name = f"{processes} processes x {puts} x 64 KiB into {_CAP_BYTES >> 20} MiB"
+    return [
+        Line(
+            name,
+            f"{ours.seconds:.2f} s",
+            theirs="" if theirs is None else f"{theirs.seconds:.2f} s",
+            ratio="" if ratio is None else f"{_TIME.show(ratio)} faster",
+            bar="" if ratio is None else str(_TIME),
+            ok=(ratio is None or _TIME.holds(ratio)),
+            is_time=True,
+            numbers=_numbers(ours, theirs),
+        ),
+        Line(
+            "the same, p99 of a put",
+            f"{ours.put_seconds[int(len(ours.put_seconds) * 0.99)] * 1000:,.0f} ms",
+            theirs="" if theirs is None else f"{theirs.p99_over_mean:.1f}x its mean",
+            ratio=f"{_EVEN.show(ours.p99_over_mean)} its mean",
+            bar=str(_EVEN),
+            ok=_EVEN.holds(ours.p99_over_mean),
+            is_time=True,
+        ),
+        Line("the same, dropped", str(ours.dropped), bar="0", ok=not ours.dropped),
+    ]
+
+
+def _large_values(bench: Bench, processes: int) -> Line:
+    found = _in_own_mount(bench, OURS.name, processes, 2, _LARGE_CAP_BYTES // 3, _LARGE_CAP_BYTES)
+    return Line(
+        f"{processes} processes x 2 x a third of {_LARGE_CAP_BYTES >> 20} MiB, dropped",
+        str(found.dropped),
+        ratio=f"{found.seconds:.1f} s",
+        bar="0",
+        ok=not found.dropped,
+        numbers=_numbers(found, None),
+    )
+
+
+def _numbers(ours: Crowd, theirs: Crowd | None) -> dict[str, float | int | None]:
+    return {
+        "ours_seconds": ours.seconds,
+        "theirs_seconds": None if theirs is None else theirs.seconds,
+        "mean_seconds": fmean(ours.put_seconds),
+        "p99_over_mean": ours.p99_over_mean,
+        "theirs_p99_over_mean": None if theirs is None else theirs.p99_over_mean,
+        "dropped": ours.dropped,
+    }
+
+
+def _in_own_mount(bench: Bench, name: str, processes: int, puts: int, value_bytes: int, cap: int) -> Crowd:
+    path = bench.directory(f"contention-{name}")
+    with ExitStack() as stack:
+        if can_mount():
+            stack.enter_context(mounted_tmpfs(path))
+        if name == OURS.name:
+            stack.enter_context(bench.attending(path, cap))
+        return crowd(path, name, processes, puts, value_bytes, cap, bench.show)
+
+
+def crowd(
+    path: str,
+    name: str,
+    processes: int,
+    puts: int,
+    value_bytes: int,
+    cap: int,
+    show: Callable[[float, str], None] = lambda share, words: None,
+) -> Crowd:
+    """Let so many processes put, from a common start."""
+    # Forked from one process that has imported what they need: two hundred would import for minutes.
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([__name__, "cuda.core.utils"] if name == THEIRS.name else [__name__])
+    barrier = context.Barrier(processes + 1)
+    pipes, workers = [], []
+    try:
+        with interrupts_blocked():
+            for number in range(processes):
+                mine, theirs = context.Pipe(duplex=False)
+                arguments = (path, name, number, puts, value_bytes, cap, barrier, theirs)
+                worker = context.Process(target=_put_many, args=arguments, daemon=True)
+                worker.start()
+                theirs.close()
+                pipes.append(mine)
+                workers.append(worker)
+                show(number / processes / 2, f"{name}: {number + 1} of {processes} started")
+        barrier.wait(_LIMIT_SECONDS)
+        began = time.monotonic()
+        told = [_receive(pipe) for pipe in pipes]
+        return Crowd(
+            max(ended for ended, _, _ in told) - began,
+            sorted(each for _, seconds, _ in told for each in seconds),
+            sum(dropped for _, _, dropped in told),
+        )
+    finally:
+        for worker in workers:
+            worker.kill()
+            worker.join()
+
+
+def _receive(pipe: Connection) -> tuple[float, list[float], int]:
+    if not pipe.poll(_LIMIT_SECONDS):
+        raise RuntimeError(f"a writer did not end within {_LIMIT_SECONDS:.0f} s")
+    found: tuple[float, list[float], int] = pipe.recv()
+    return found
+
+
+def _put_many(
+    path: str, name: str, number: int, puts: int, value_bytes: int, cap: int, barrier: Barrier, told: Connection
+) -> None:
+    cache = open_ours(path, cap) if name == OURS.name else open_theirs(path, cap)
+    values = [os.urandom(value_bytes) for _ in range(2)]
+    seconds = []
+    barrier.wait(_LIMIT_SECONDS)
+    for serial in range(puts):
+        began = time.monotonic()
+        cache[b"%d/%d" % (number, serial)] = values[serial % 2]
+        seconds.append(time.monotonic() - began)
+    ended = time.monotonic()
+    told.send((ended, seconds, cache.stats().dropped_writes if name == OURS.name else 0))
+    cache.close()
