@@ -24,25 +24,35 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final
 
-from lockcache.filestream.disk import ProcessLock, ReadRecency, make_folder, make_private_folder, write_all
+from lockcache.filestream.disk import (
+    Descriptor,
+    ProcessLock,
+    ReadRecency,
+    create_below,
+    make_folder,
+    make_private_folder,
+    rename_below,
+    unlink_below,
+    write_all,
+)
 from lockcache.integrations.pyptx_kept import (
     Place,
     forget_kept,
     keep_locked,
     kept_names,
     kept_place,
+    remove_files,
     settle_locked,
-    unlink_if_there,
 )
-from lockcache.integrations.pyptx_read import Loaded, load_with, opened, read_opened, read_part
-from lockcache.integrations.pyptx_scan import SUFFIXES, changed_ns, look, scan
+from lockcache.integrations.pyptx_read import Loaded, load_with, opened_part, read_opened, read_part
+from lockcache.integrations.pyptx_scan import changed_ns, look, scan
 from lockcache.integrations.pyptx_sidecar import File, pack
 from lockcache.integrations.pyptx_staged import reap_staged, staged_bytes, staged_name
 from lockcache.lowlevel import Found, Layout, check_directory
 
 __all__ = ["PyptxFiles", "guest_layout"]
 
-_STAGE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
+_STAGE: Final = os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW
 
 # A reader looks again when a writer was at work between its first file and its last, 20 us later. Beside writers that
 # rewrite its key without a pause that is one look in ten; as often as this, and it is a miss.
@@ -58,7 +68,7 @@ _LEFT_SECONDS: Final = 60.0
 
 def guest_layout(root: str) -> Layout:
     """The paths of ours in a directory that is pyptx's: all of them below ``lockcache/``."""
-    layout = Layout(root, is_shared=False)  # one that is shared is refused
+    layout = Layout(root, is_shared=False, is_guest=True)  # one that is shared is refused
     layout.tmp = os.path.join(layout.own, "staged")
     return layout
 
@@ -82,7 +92,7 @@ class PyptxFiles:
         """
         self.root = root
         self.layout = layout = guest_layout(root)
-        self._main, self._kept = self._places = Place(root), kept_place(layout.tmp)
+        self._main, self._kept = self._places = Place(root), kept_place(layout)
         self._recency = ReadRecency(root)
         self._locks = {
             digit: ProcessLock(f"{layout.locks}/{digit}", lock_timeout_seconds, layout=layout) for digit in _DIGITS
@@ -113,7 +123,7 @@ class PyptxFiles:
 
     def _look(self, name: str, key: Mapping[str, Any]) -> Loaded | _Finding:
         for place in self._places:
-            with opened(place.path(name, "json")) as fd:
+            with opened_part(place, name, "json") as fd:
                 sidecar = read_opened(fd)
                 if sidecar is None:
                     continue
@@ -121,12 +131,12 @@ class PyptxFiles:
                 if loaded is not None:
                     self._recency.touch(fd)
                     return loaded
-                return self._why_not(fd, sidecar, place.path(name, "json"))
+                return self._why_not(fd, sidecar, place, name)
         return _Finding.MISSING
 
-    def _why_not(self, fd: int, sidecar: File, path: str) -> _Finding:
+    def _why_not(self, fd: int, sidecar: File, place: Place, name: str) -> _Finding:
         """Whether a writer was at work: one of ours takes the json away, pyptx's writes over it."""
-        with opened(path) as now:
+        with opened_part(place, name, "json") as now:
             is_same = now >= 0 and os.path.samestat(os.fstat(now), os.fstat(fd))
             found = read_opened(now)
         if is_same and found is not None and found.content == sidecar.content:
@@ -154,7 +164,7 @@ class PyptxFiles:
     def discard(self, name: str) -> None:
         """Make an entry one no more: remove its json, and what is kept of it. Raises :class:`OSError`."""
         forget_kept(self._kept, name)
-        unlink_if_there(self._main.path(name, "json"))
+        remove_files(self._main, name, ("json",))
 
     def remove(self, name: str) -> None:
         """Remove an entry with all its files. Raises :class:`OSError`."""
@@ -190,7 +200,7 @@ class PyptxFiles:
 
     def staged_bytes(self) -> int:
         """Bytes of what writers have staged. Raises :class:`OSError`."""
-        return staged_bytes(self.layout.tmp)
+        return staged_bytes(self.layout)
 
     def names(self) -> dict[str, int]:
         """The entries (a json and a PTX), and the bytes of each with all its files."""
@@ -200,7 +210,7 @@ class PyptxFiles:
         """Remove every entry, and what is left of any. Safe beside writers. Raises :class:`OSError`."""
         for found in self.scan():
             self.remove(found.name)
-        for name in kept_names(reap_staged(self.layout.tmp)):
+        for name in kept_names(reap_staged(self.layout)):
             self.remove(name)
 
     def prepare(self) -> None:
@@ -223,7 +233,7 @@ class PyptxFiles:
 
     def _reap_staged(self) -> None:
         """Raises nothing and waits for nobody: the next write tries again."""
-        for name in kept_names(reap_staged(self.layout.tmp)):
+        for name in kept_names(reap_staged(self.layout)):
             lock = self._locks[name[0]]
             with contextlib.suppress(OSError):
                 if self._is_kept_for_long(name) and lock.try_acquire():
@@ -245,7 +255,7 @@ class PyptxFiles:
                 self._replace_locked(name, staged)
         finally:
             for path in staged.values():
-                unlink_if_there(path)
+                _unlink_if_there(self.layout, path)
         self._reap_staged()
 
     def _replace_locked(self, name: str, staged: dict[str, str]) -> None:
@@ -256,7 +266,7 @@ class PyptxFiles:
         # onto another file (measured: 100 us instead of 20 onto a free name, milliseconds on a busy disk).
         self._remove_parts_locked(name)
         for suffix in list(staged):
-            os.rename(staged[suffix], self._main.path(name, suffix))
+            rename_below(self.layout, staged[suffix], self._main.path(name, suffix))
             del staged[suffix]
         forget_kept(self._kept, name)
 
@@ -265,25 +275,29 @@ class PyptxFiles:
         self._remove_parts_locked(name)
 
     def _remove_parts_locked(self, name: str) -> None:
-        for suffix in SUFFIXES:
-            unlink_if_there(self._main.path(name, suffix))
+        remove_files(self._main, name)
 
     def _stage(self, name: str, suffix: str, content: bytes) -> str:
         path = f"{self.layout.tmp}/{staged_name(name, suffix)}"
-        fd = os.open(path, _STAGE, 0o600)
+        made = Descriptor()
+        create_below(self.layout, path, _STAGE, made)
         try:
-            write_all(fd, content)
+            with made as fd:
+                write_all(fd, content)
         except BaseException:
-            unlink_if_there(path)
+            _unlink_if_there(self.layout, path)
             raise
-        finally:
-            os.close(fd)
         return path
 
     def _make_root(self) -> None:
         if not os.path.isdir(self.root):
             os.makedirs(os.path.dirname(self.root), exist_ok=True)
             make_private_folder(self.root)
+
+
+def _unlink_if_there(layout: Layout, path: str) -> None:
+    with contextlib.suppress(FileNotFoundError):
+        unlink_below(layout, path)
 
 
 _DIGITS: Final = "0123456789abcdef"
