@@ -140,15 +140,17 @@ def _is_trap(path: Path) -> bool:
 
 
 @contextlib.contextmanager
-def replacing_new_files(folder: Path, ending: str, target: Path, uid: int = BOB) -> Iterator[Callable[[], None]]:
-    """Each new file in ``folder`` with this ending is moved away, and a symlink to ``target`` left in its place."""
+def replacing_new_files(
+    folder: Path, ending: str, traps: Path, target: Path, uid: int = BOB
+) -> Iterator[Callable[[], None]]:
+    """Each new file in ``folder`` with this ending is moved to ``traps``, and a symlink to ``target`` left for it."""
 
     def swap() -> None:
         for name in os.listdir(folder):
             if name.endswith(ending):
                 with contextlib.suppress(OSError):
-                    os.rename(folder / name, folder / f"{name}.away")
-                    os.symlink(target, folder / name)
+                    os.rename(f"{folder}/{name}", f"{traps}/away")
+                    os.symlink(target, f"{folder}/{name}")
 
     with _again_and_again(swap, uid) as begin:
         yield begin

@@ -41,7 +41,7 @@ from tests.access.racing import leading_out, replacing_new_files, untouched
 
 pytestmark = [pytest.mark.root, pytest.mark.slow]
 
-ROUNDS = 60
+ROUNDS = 150
 WRITES = 600
 
 _OPEN_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
@@ -149,10 +149,11 @@ def _fill(root: Path, files: Mapping[str, bytes]) -> None:
 
 
 def _make(folder_fd: int, folders: str, name: str, content: bytes) -> None:
+    mode = 0o700 if folders.startswith("lockcache") else 0o770  # else what is ours would be refused
     try:
         for part in folders.split("/") if folders else ():
             with contextlib.suppress(FileExistsError):
-                os.mkdir(part, 0o770, dir_fd=folder_fd)
+                os.mkdir(part, mode, dir_fd=folder_fd)
             inner_fd = os.open(part, _OPEN_FOLDER, dir_fd=folder_fd)
             os.close(folder_fd)
             folder_fd = inner_fd
@@ -173,6 +174,7 @@ def _outside_of(case: Case, outside: Path) -> None:
 
 def _keep(root: Path, case: Case, begin: Callable[[], object], after_opening: Callable[[], object]) -> int:
     """A daemon's work on the directory, again and again; how many entries it evicted."""
+    _fill(root, FILES[case.layout])  # here, where the umask lets the group have it
     with StopSignals() as stop:
         opening = Opening(str(root), Rules(settle_seconds=0.0), stop, 1.0)
         store = store_of(case.layout)(opening)
@@ -196,6 +198,7 @@ def _keep_once(root: Path, case: Case, store: WalkedStore) -> int:
     def scrub() -> None:
         if isinstance(store.files, PyptxFiles):
             Scrub(scrubbed.PyptxEntries(store.files), 1, 1.0, 1.0).complete(lambda: None, lambda: None)
+            store.files.close()  # so that lock files are opened again
 
     acts = (scrub, store.begin, sweep, *store.steps(), store.begin, store.files.glance, store.remake,
             lambda: Instance(store.layout).publish({}), lambda: store.policy.replace(Policy(5000)))  # fmt: skip
@@ -216,7 +219,6 @@ def _share(root: Path) -> None:
 
 
 def _race(root: Path, case: Case, target: Path | None, traps: Path, after_opening: Callable[[], object]) -> None:
-    _fill(root, FILES[case.layout])
     with leading_out(root / case.place, traps, target) as begin:
         evicted = run_as(0, lambda: _keep(root, case, begin, after_opening), umask=0o007)
     assert evicted > 0
@@ -280,10 +282,11 @@ def test_metrics_are_not_written_through_what_is_put_in_the_files_place(target, 
         assert run_as(0, lambda: _write(file, begin)) > 0
 
 
-def test_nor_through_what_replaces_the_staged_one(metrics_folder, outside):
+def test_nor_through_what_replaces_the_staged_one(metrics_folder, outside, traps):
     _fill(outside, {"lockcache.prom": b"private"})
     file = _metrics_file(metrics_folder)
-    with untouched(outside), replacing_new_files(metrics_folder, ".tmp", outside / "lockcache.prom") as begin:
+    private = outside / "lockcache.prom"
+    with untouched(outside), replacing_new_files(metrics_folder, ".tmp", traps, private) as begin:
         assert run_as(0, lambda: _write(file, begin)) > 0
 
 
