@@ -162,6 +162,8 @@ def test_a_new_folder_that_is_swapped_before_it_is_shared_shares_nothing_else(sh
 
 
 SCRUBS = 25
+#: A tick ends at each shard that cannot be listed, and there are 256.
+TICKS = 300
 SCRUBBED = [*FOLDERS[:3], "lockcache/records", "lockcache/quarantine", FOLDERS[-2], "lockcache/scrub",
             f"entries/{entry_name(KEYS[1])[:2]}/{entry_name(KEYS[1])[2:]}"]  # fmt: skip
 
@@ -179,8 +181,8 @@ def _scrub(shared: Path, begin: Callable[[], None]) -> int:
                     cache.put_entry(key, Entry(b"y" * 300, {"label": "y"}))
                     _damage(cache, entry_name(key))
             scrub = Scrub(Entries(cache._directory), 1 << 40, 1e6, 1e6)
-            with passed:
-                for _ in range(200):
+            for _ in range(TICKS):
+                with passed:  # what fails is passed over by the next tick
                     if scrub.tick(lambda: False):
                         break
             scrub.close()
