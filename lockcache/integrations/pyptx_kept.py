@@ -16,28 +16,48 @@ import contextlib
 import os
 import re
 from collections.abc import Iterable
+from contextlib import AbstractContextManager
 from typing import Final, NamedTuple
 
+from lockcache.filestream.disk import open_folder
 from lockcache.integrations.pyptx_scan import SUFFIXES
+from lockcache.lowlevel import Layout
 
-__all__ = ["Place", "forget_kept", "keep_locked", "kept_names", "kept_place", "settle_locked", "unlink_if_there"]
+__all__ = ["Place", "forget_kept", "keep_locked", "kept_names", "kept_place", "remove_files", "settle_locked"]
 
 _KEPT: Final = re.compile(r"([0-9a-f]{32})\.(?:ptx|cubin|json)\.kept", re.ASCII)
 
 
 class Place(NamedTuple):
-    """Where the three files of entries lie."""
+    """Where the three files of entries lie: in the root, or in a folder below it."""
 
-    folder: str
+    root: str
+    #: The folders on the way from the root, each in the one before.
+    folders: tuple[str, ...] = ()
     ending: str = ""
 
+    @property
+    def folder(self) -> str:
+        return "/".join((self.root, *self.folders))
+
+    def file(self, name: str, suffix: str) -> str:
+        """The file's name in its folder."""
+        return f"{name}.{suffix}{self.ending}"
+
     def path(self, name: str, suffix: str) -> str:
-        return f"{self.folder}/{name}.{suffix}{self.ending}"
+        return f"{self.folder}/{self.file(name, suffix)}"
+
+    def opened(self) -> AbstractContextManager[int]:
+        """A descriptor of the folder, for a ``with`` block: no symlink below the root is followed.
+
+        Raises :class:`OSError`.
+        """
+        return open_folder(self.root, *self.folders)
 
 
-def kept_place(staged_folder: str) -> Place:
+def kept_place(layout: Layout) -> Place:
     """Returns where entries that are being replaced are kept."""
-    return Place(staged_folder, ".kept")
+    return Place(layout.root, tuple(os.path.relpath(layout.tmp, layout.root).split("/")), ".kept")
 
 
 def kept_names(files: Iterable[str]) -> set[str]:
@@ -71,25 +91,27 @@ def settle_locked(main: Place, kept: Place, name: str) -> None:
     Raises :class:`OSError`; the next call goes on.
     """
     if os.path.lexists(kept.path(name, "json")) and not os.path.lexists(main.path(name, "json")):
-        for suffix in ("cubin", "ptx"):
-            unlink_if_there(main.path(name, suffix))
+        remove_files(main, name, ("cubin", "ptx"))
         _link(kept, main, name)
     forget_kept(kept, name)
 
 
 def forget_kept(kept: Place, name: str) -> None:
     """Remove what is kept of a name, its json first: no reader begins with what is no longer whole."""
-    for suffix in SUFFIXES:
-        unlink_if_there(kept.path(name, suffix))
+    remove_files(kept, name)
 
 
-def unlink_if_there(path: str) -> None:
-    """Remove a file. Raises :class:`OSError`, but not for one that is missing."""
-    with contextlib.suppress(FileNotFoundError):
-        os.unlink(path)
+def remove_files(place: Place, name: str, suffixes: Iterable[str] = SUFFIXES) -> None:
+    """Remove files of an entry, in this order. Raises :class:`OSError`, but not for what is missing."""
+    with contextlib.suppress(FileNotFoundError), place.opened() as folder_fd:
+        for suffix in suffixes:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(place.file(name, suffix), dir_fd=folder_fd)
 
 
 def _link(source: Place, target: Place, name: str) -> None:
-    for suffix in reversed(SUFFIXES):  # the json last: by then all of it is there
-        with contextlib.suppress(FileNotFoundError) if suffix == "cubin" else contextlib.nullcontext():
-            os.link(source.path(name, suffix), target.path(name, suffix), follow_symlinks=False)
+    with source.opened() as source_fd, target.opened() as target_fd:
+        for suffix in reversed(SUFFIXES):  # the json last: by then all of it is there
+            old, new = source.file(name, suffix), target.file(name, suffix)
+            with contextlib.suppress(FileNotFoundError) if suffix == "cubin" else contextlib.nullcontext():
+                os.link(old, new, src_dir_fd=source_fd, dst_dir_fd=target_fd, follow_symlinks=False)

@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple
 from lockcache.integrations.pyptx_kept import Place
 from lockcache.integrations.pyptx_sidecar import File, has_digest, is_plausible, is_whole, normalized, unpack
 
-__all__ = ["READ", "Loaded", "load_with", "opened", "read_opened", "read_part"]
+__all__ = ["READ", "Loaded", "load_with", "opened_part", "read_opened", "read_part"]
 
 #: What one of the files is opened with: nothing that somebody put in its place is followed or waited for.
 READ: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
@@ -36,7 +36,7 @@ class Loaded(NamedTuple):
 
 def load_with(place: Place, sidecar: File, name: str, key: Mapping[str, Any]) -> Loaded | None:
     """The entry of ``key`` to which this json file belongs, or ``None``."""
-    with opened(place.path(name, "ptx")) as ptx_fd, opened(place.path(name, "cubin")) as cubin_fd:
+    with opened_part(place, name, "ptx") as ptx_fd, opened_part(place, name, "cubin") as cubin_fd:
         ptx, cubin = read_opened(ptx_fd), read_opened(cubin_fd)
     if ptx is None:
         return None
@@ -57,10 +57,10 @@ def load_with(place: Place, sidecar: File, name: str, key: Mapping[str, Any]) ->
 
 
 @contextlib.contextmanager
-def opened(path: str) -> Iterator[int]:
+def opened_part(place: Place, name: str, suffix: str) -> Iterator[int]:
     """A file's descriptor meanwhile, or -1 for whatever cannot be served."""
     try:
-        fd = os.open(path, READ)
+        fd = _open(place, name, suffix)
     except OSError:
         fd = -1  # missing, a symbolic link, not ours to read, a stale handle: nothing that can be served
     try:
@@ -70,8 +70,15 @@ def opened(path: str) -> Iterator[int]:
             os.close(fd)
 
 
+def _open(place: Place, name: str, suffix: str) -> int:
+    if not place.folders:  # a hit: nothing but the root's owner decides what is in front of the file's name
+        return os.open(place.path(name, suffix), READ)
+    with place.opened() as folder_fd:
+        return os.open(place.file(name, suffix), READ, dir_fd=folder_fd)
+
+
 def read_opened(fd: int) -> File | None:
-    """What :func:`opened` gave, as it stands; ``None`` for whatever cannot be served."""
+    """What :func:`opened_part` gave, as it stands; ``None`` for whatever cannot be served."""
     try:
         status = os.fstat(fd)
         if not stat.S_ISREG(status.st_mode):
@@ -84,7 +91,7 @@ def read_opened(fd: int) -> File | None:
 
 def read_part(place: Place, name: str, suffix: str) -> File | None:
     """One file as it stands; ``None`` for whatever cannot be served."""
-    with opened(place.path(name, suffix)) as fd:
+    with opened_part(place, name, suffix) as fd:
         return read_opened(fd)
 
 

@@ -13,9 +13,12 @@ import re
 import time
 from typing import Final
 
-from lockcache.filestream.disk import Owner, is_alive, myself, next_serial, parse_staged_name
+from lockcache.filestream.disk import Owner, is_alive, myself, next_serial, open_below, parse_staged_name
+from lockcache.lowlevel import Layout
 
 __all__ = ["reap_staged", "staged_bytes", "staged_name"]
+
+_OPEN_FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
 # Asking whether an owner lives takes 0.1 ms; who writes beside others does not ask for each of them at each write.
 _YOUNG_SECONDS: Final = 1.0
@@ -31,25 +34,26 @@ def staged_name(name: str, suffix: str) -> str:
     return f"{name}.{suffix}.{owner.host}.{owner.pid}.{owner.start_ticks}.{next_serial():x}"
 
 
-def reap_staged(folder: str) -> list[str]:
+def reap_staged(layout: Layout) -> list[str]:
     """Remove what dead writers left staged; returns all that lay there. Raises nothing: the next write tries again."""
     files: list[str] = []
-    with contextlib.suppress(OSError):
-        files = os.listdir(folder)
+    with contextlib.suppress(OSError), open_below(layout, layout.tmp, _OPEN_FOLDER) as fd:
+        files = os.listdir(fd)
         for file in files:
             with contextlib.suppress(FileNotFoundError):
-                if _is_abandoned(folder, file):
-                    os.unlink(f"{folder}/{file}")
+                if _is_abandoned(fd, file):
+                    os.unlink(file, dir_fd=fd)
     return files
 
 
-def staged_bytes(folder: str) -> int:
+def staged_bytes(layout: Layout) -> int:
     """Bytes of all that is staged. Raises :class:`OSError`."""
     total = 0
     try:
-        for file in os.listdir(folder):
-            with contextlib.suppress(FileNotFoundError):
-                total += os.lstat(f"{folder}/{file}").st_size
+        with open_below(layout, layout.tmp, _OPEN_FOLDER) as fd:
+            for file in os.listdir(fd):
+                with contextlib.suppress(FileNotFoundError):
+                    total += os.stat(file, dir_fd=fd, follow_symlinks=False).st_size
     except FileNotFoundError:
         return 0
     return total
@@ -63,9 +67,9 @@ def _owner(file: str) -> Owner | None:
     return None if other is None else Owner(other.host, other.pid, other.start_ticks)
 
 
-def _is_abandoned(folder: str, file: str) -> bool:
+def _is_abandoned(folder_fd: int, file: str) -> bool:
     owner = _owner(file)
-    age_seconds = time.time() - os.lstat(f"{folder}/{file}").st_mtime
+    age_seconds = time.time() - os.stat(file, dir_fd=folder_fd, follow_symlinks=False).st_mtime
     if owner is None or age_seconds < _YOUNG_SECONDS:
         return False
     lives = is_alive(owner)

@@ -12,7 +12,7 @@ import pytest
 
 from lockcache import FileStreamProgramCache
 from tests.access.keys import OLD, write_keys
-from tests.access.members import ALICE, GROUP
+from tests.access.members import ALICE, BOB, GROUP
 
 
 @pytest.fixture
@@ -32,6 +32,15 @@ def shared(home: Path) -> Path:
     path.mkdir()
     os.chown(path, ALICE, GROUP)
     path.chmod(0o2770)
+    return path
+
+
+@pytest.fixture
+def traps(home: Path) -> Path:
+    """A folder of Bob's beside ``shared``, on the same file system."""
+    path = home / "traps"
+    path.mkdir(mode=0o700)
+    os.chown(path, BOB, BOB)
     return path
 
 

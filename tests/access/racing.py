@@ -5,19 +5,26 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import hashlib
+import itertools
 import os
 import random
 import signal
+import stat
+import struct
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
 from tests.access.members import BOB, become
 
-__all__ = ["exchanging", "picture", "swapping_new_folders"]
+__all__ = ["exchanging", "leading_out", "picture", "replacing_new_files", "swapping_new_folders", "untouched"]
 
 _AT_FDCWD: Final = -100
 _RENAME_EXCHANGE: Final = 2
+_IN_ALL_EVENTS: Final = 0xFFF
+_IN_DONT_FOLLOW: Final = 0x02000000
+_EVENT: Final = struct.Struct("iIII")
+_EVENTS_BYTES: Final = 1 << 20
 _libc: Final = ctypes.CDLL(None, use_errno=True)
 
 # How long a swap stays, in turns of an empty loop: from less than a system call to some of them.
@@ -30,7 +37,48 @@ def picture(root: Path) -> dict[str, tuple[Any, ...]]:
     for path in sorted([root, *root.rglob("*")]):
         status = path.lstat()
         content = hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() and not path.is_symlink() else ""
-        seen[str(path)] = (oct(status.st_mode), status.st_uid, status.st_gid, status.st_nlink, content)
+        owners = (status.st_uid, status.st_gid)
+        seen[str(path)] = (oct(status.st_mode), *owners, status.st_nlink, status.st_mtime_ns, content)
+    return seen
+
+
+@contextlib.contextmanager
+def untouched(root: Path) -> Iterator[None]:
+    """Nothing below ``root`` is opened, read, made, changed or removed in the block, by anybody.
+
+    The kernel reports it (inotify), so also what leaves no trace is seen: a FIFO or a device that was only opened.
+    """
+    before = picture(root)
+    fd = _libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        paths = [root, *root.rglob("*")]  # listed before anything is watched, which listing would be seen as
+        watched = {_watch(fd, path): path for path in paths}
+        yield
+        touched = _events(fd, watched)
+    finally:
+        os.close(fd)
+    assert touched == set()
+    assert picture(root) == before
+
+
+def _watch(fd: int, path: Path) -> int:
+    watch = _libc.inotify_add_watch(fd, os.fsencode(path), _IN_ALL_EVENTS | _IN_DONT_FOLLOW)
+    assert watch >= 0, os.strerror(ctypes.get_errno())
+    return int(watch)
+
+
+def _events(fd: int, watched: dict[int, Path]) -> set[tuple[str, str]]:
+    """What happened, and where: the bits of the event in hex, and the path."""
+    seen: set[tuple[str, str]] = set()
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            events, at = os.read(fd, _EVENTS_BYTES), 0
+            while at < len(events):
+                watch, mask, _, name_bytes = _EVENT.unpack_from(events, at)
+                at += _EVENT.size
+                name = os.fsdecode(events[at : at + name_bytes].rstrip(b"\0"))
+                at += name_bytes
+                seen.add((hex(mask), str(watched.get(watch, Path("too many events")) / name)))
     return seen
 
 
@@ -56,6 +104,59 @@ def exchanging(root: Path, folder: str, target: Path, uid: int = BOB) -> Iterato
 
 
 @contextlib.contextmanager
+def leading_out(place: Path, traps: Path, target: Path | None, uid: int = BOB) -> Iterator[Callable[[], None]]:
+    """``place`` and a symlink to ``target`` (``None``: a FIFO) swap places, also where it is removed and made again.
+
+    ``traps`` is a folder of that user's on the same file system, in which what was swapped out stands.
+    """
+    trap = traps / "trap"
+    numbers = itertools.count()
+
+    def swap() -> None:
+        with contextlib.suppress(FileNotFoundError):
+            if _is_trap(trap):
+                os.unlink(trap)
+            else:
+                os.rename(trap, traps / str(next(numbers)))
+        if target is None:
+            os.mkfifo(trap)
+        else:
+            os.symlink(target, trap)
+        if _exchange(place, trap):
+            for _ in range(random.randrange(_LONGEST_STAY)):
+                pass
+            _exchange(place, trap)
+        if not _is_trap(trap):
+            with contextlib.suppress(OSError):  # the symlink was removed: what it stood for goes back
+                os.rename(trap, place)
+
+    with _again_and_again(swap, uid) as begin:
+        yield begin
+
+
+def _is_trap(path: Path) -> bool:
+    mode = path.lstat().st_mode
+    return stat.S_ISLNK(mode) or stat.S_ISFIFO(mode)
+
+
+@contextlib.contextmanager
+def replacing_new_files(
+    folder: Path, ending: str, traps: Path, target: Path, uid: int = BOB
+) -> Iterator[Callable[[], None]]:
+    """Each new file in ``folder`` with this ending is moved to ``traps``, and a symlink to ``target`` left for it."""
+
+    def swap() -> None:
+        for name in os.listdir(folder):
+            if name.endswith(ending):
+                with contextlib.suppress(OSError):
+                    os.rename(f"{folder}/{name}", f"{traps}/away")
+                    os.symlink(target, f"{folder}/{name}")
+
+    with _again_and_again(swap, uid) as begin:
+        yield begin
+
+
+@contextlib.contextmanager
 def swapping_new_folders(parent: Path, target: Path, uid: int = BOB) -> Iterator[Callable[[], None]]:
     """Each new folder that is made in ``parent`` beside its place is moved away, and a symlink left in its place."""
 
@@ -70,8 +171,9 @@ def swapping_new_folders(parent: Path, target: Path, uid: int = BOB) -> Iterator
         yield begin
 
 
-def _exchange(one: Path, other: Path) -> None:
-    _libc.renameat2(_AT_FDCWD, os.fsencode(one), _AT_FDCWD, os.fsencode(other), _RENAME_EXCHANGE)
+def _exchange(one: Path, other: Path) -> bool:
+    failed = _libc.renameat2(_AT_FDCWD, os.fsencode(one), _AT_FDCWD, os.fsencode(other), _RENAME_EXCHANGE)
+    return not failed
 
 
 @contextlib.contextmanager

@@ -20,11 +20,14 @@ from lockcache.filestream.disk.folders import make_folder, open_folder
 from lockcache.filestream.disk.layout import Layout, StagedName, entry_name
 from lockcache.filestream.disk.owners import myself
 from lockcache.filestream.policy import Policy
+from lockcache.filestream.repair.quarantine import empty_quarantine, measure_quarantine
 from lockcache.filestream.repair.recount import reap, recount_shard
 from lockcache.filestream.repair.verify import verify_entry
 from lockcache_daemon.keeper.instance import Instance
+from lockcache_daemon.scrub.entries import Entries
+from lockcache_daemon.scrub.scrub import Scrub
 from tests.access.members import ALICE, as_member, run_as
-from tests.access.racing import exchanging, picture, swapping_new_folders
+from tests.access.racing import exchanging, leading_out, picture, swapping_new_folders, untouched
 
 pytestmark = [pytest.mark.root, pytest.mark.long]
 
@@ -71,7 +74,7 @@ def _fill(cache: FileStreamProgramCache) -> None:
 
 def _damage(cache: FileStreamProgramCache, name: str) -> None:
     with open_folder(cache.path, "entries", name[:2]) as folder:
-        fd = os.open(name[2:], os.O_WRONLY | os.O_NOFOLLOW, dir_fd=folder)
+        fd = os.open(name[2:], os.O_WRONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=folder)
         os.pwrite(fd, b"?", 0)
         os.close(fd)
 
@@ -108,8 +111,8 @@ def _work(shared: Path, begin: Callable[[], None]) -> int:
     return done
 
 
-def _open(shared: Path) -> FileStreamProgramCache:
-    arguments = {"record_files": True, "max_size_bytes": 5000, "lock_timeout_seconds": 0.02}
+def _open(shared: Path, max_size_bytes: int = 5000) -> FileStreamProgramCache:
+    arguments = {"record_files": True, "max_size_bytes": max_size_bytes, "lock_timeout_seconds": 0.02}
     return FileStreamProgramCache(shared, group=True, **arguments)
 
 
@@ -156,3 +159,50 @@ def test_a_new_folder_that_is_swapped_before_it_is_shared_shares_nothing_else(sh
     with swapping_new_folders(shared / "lockcache" / "records", outside) as begin:
         assert run_as(ALICE, lambda: store(begin)) > ROUNDS
     assert picture(outside) == before
+
+
+SCRUBS = 25
+#: A sixteenth of it may be in quarantine: some entries, so that each round drops old ones for new ones.
+SCRUBBED_BYTES = 16 * 8000
+#: A tick ends at each shard that cannot be listed, and there are 256.
+TICKS = 300
+SCRUBBED = [*FOLDERS[:3], "lockcache/records", "lockcache/quarantine", FOLDERS[-2], "lockcache/scrub",
+            f"entries/{entry_name(KEYS[1])[:2]}/{entry_name(KEYS[1])[2:]}"]  # fmt: skip
+
+
+def _scrub(shared: Path, begin: Callable[[], None]) -> int:
+    """Round after round of a scrub that finds damage each time; how many entries it judged."""
+    passed = contextlib.suppress(OSError, LockcacheError)
+    judged = 0
+    with _open(shared, SCRUBBED_BYTES) as cache:
+        begin()
+        for number in range(SCRUBS):
+            for key in KEYS[:4]:
+                with passed:
+                    cache.put_entry(key, Entry(b"y" * 300, {"label": "y"}))
+                    _damage(cache, entry_name(key))
+            scrub = Scrub(Entries(cache._directory), 1 << 40, 1e6, 1e6)
+            for _ in range(TICKS):
+                with passed:  # what fails is passed over by the next tick
+                    if scrub.tick(lambda: False):
+                        break
+            scrub.close()
+            judged += scrub.total.entries
+            with passed:
+                measure_quarantine(cache._directory.layout)
+            if number % 5 == 4:
+                with passed:
+                    empty_quarantine(cache._directory)
+    return judged
+
+
+@pytest.mark.parametrize("place", SCRUBBED)
+def test_nor_does_a_scrub_that_finds_damage_each_time(shared, outside, traps, place):
+    """As root, the one who may open what is private to others. Nothing outside may even be opened."""
+    with untouched(outside), leading_out(shared / place, traps, outside / place) as begin:
+        assert run_as(0, lambda: _scrub(shared, begin)) > 0
+
+
+def test_a_scrub_does_not_wait_for_a_fifo_in_an_entrys_place(shared, outside, traps):
+    with leading_out(shared / SCRUBBED[-1], traps, None) as begin:
+        assert run_as(0, lambda: _scrub(shared, begin)) > 0

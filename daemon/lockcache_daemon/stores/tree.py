@@ -76,7 +76,7 @@ class TreeFiles:
 
     def staged_bytes(self) -> int:
         """Bytes of what we ourselves are writing. Raises :class:`OSError`."""
-        return staged_bytes(self.layout.tmp)
+        return staged_bytes(self.layout)
 
     def evict(self, found: Found) -> bool:
         """Remove an entry that is as it was found and at rest; whether it is.
@@ -100,7 +100,7 @@ class TreeFiles:
 
     def reap(self, names: Iterable[str]) -> None:
         """Remove what dead daemons left staged. Of what is no entry nothing is ours to remove."""
-        reap_staged(self.layout.tmp)
+        reap_staged(self.layout)
 
     def close(self) -> None:
         """Close the root."""

@@ -23,14 +23,14 @@ Death between any two steps leaves an entry, or none and a name in ``condemned/`
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager
 from typing import Final
 
-from lockcache.filestream.disk import make_folder
+from lockcache.filestream.disk import make_folder, open_folder
 from lockcache.integrations.pyptx_staged import reap_staged, staged_bytes
 from lockcache.lowlevel import Found, Layout
 from lockcache_daemon.stores.openat import NOT_A_FOLDER, folder, open_root, status_in, unlink_in
@@ -52,6 +52,9 @@ _TICK_NS: Final = 50_000_000
 
 _MARK: Final = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 
+#: Where the marks of condemned keys are.
+_CONDEMNED: Final = "lockcache/condemned"
+
 # Directories in which a compiler may be at work: those in which something may come without the root's mtime telling.
 _MOST_WATCHED: Final = 256
 
@@ -64,7 +67,6 @@ class TritonFiles:
         self.root = root
         self.layout: Layout = open_guest(root)
         self.settle_seconds = settle_seconds
-        self._condemned = os.path.join(self.layout.own, "condemned")
         self._root_fd = open_root(root)
         # When each condemned key was first seen, on our own clock: that of a file server may differ from ours.
         self._seen: dict[str, float] = {}
@@ -77,12 +79,13 @@ class TritonFiles:
 
     def prepare(self) -> None:
         """Make what is missing of our own directories, and find what a dead daemon had condemned."""
-        for path in (self.layout.own, self.layout.tmp, self._condemned):
+        for path in (self.layout.own, self.layout.tmp, f"{self.layout.root}/{_CONDEMNED}"):
             make_folder(self.layout, path)
         leave_name(self.layout, "triton")
-        for name in os.listdir(self._condemned):
-            if is_key(name):
-                self._seen.setdefault(name, time.monotonic())
+        with self._condemned() as condemned_fd:
+            for name in os.listdir(condemned_fd):
+                if is_key(name):
+                    self._seen.setdefault(name, time.monotonic())
 
     def glance(self) -> object:
         """What differs where something changed, as far as one can tell without a walk."""
@@ -103,22 +106,22 @@ class TritonFiles:
 
     def staged_bytes(self) -> int:
         """Bytes of what we ourselves are writing. Raises :class:`OSError`."""
-        return staged_bytes(self.layout.tmp)
+        return staged_bytes(self.layout)
 
     def evict(self, found: Found) -> bool:
         """Step 1, for an entry that is as it was found and at rest; whether it is."""
         key = look(self._root_fd, found.name)
         if key is None or key.found != found or not self._is_at_rest(key):
             return False
-        with folder(self._root_fd, found.name) as fd:
+        with folder(self._root_fd, found.name) as fd, self._condemned() as condemned_fd:
             if fd is None:
                 return False
             # What stands alone has no group file and nothing to rename: an empty file is its mark.
             if not key.groups:
-                os.close(os.open(self._mark(found.name), _MARK, 0o600))
+                os.close(os.open(found.name, _MARK, 0o600, dir_fd=condemned_fd))
             for group in key.groups:
                 try:
-                    os.rename(group, self._mark(found.name), src_dir_fd=fd)
+                    os.rename(group, found.name, src_dir_fd=fd, dst_dir_fd=condemned_fd)
                 except FileNotFoundError:
                     return False  # the directory, or its group file, was removed by somebody else
         self._seen[found.name] = time.monotonic()
@@ -144,7 +147,7 @@ class TritonFiles:
 
     def reap(self, names: Iterable[str]) -> None:
         """Remove what dead daemons left staged, and of ``names`` what compilers left that are long dead."""
-        reap_staged(self.layout.tmp)
+        reap_staged(self.layout)
         for name in names:
             key = look(self._root_fd, name)
             if key is not None and not key.is_entry and name not in self._seen and self._is_at_rest(key):
@@ -161,17 +164,14 @@ class TritonFiles:
         return time.time() - key.changed_ns / 1e9 >= wanted
 
     def _finish(self, name: str) -> None:
-        mark = self._mark(name)
         key = look(self._root_fd, name)
-        if key is not None:
-            try:
-                condemned_ns = os.lstat(mark).st_ctime_ns
-            except FileNotFoundError:
+        with self._condemned() as condemned_fd:
+            mark = status_in(condemned_fd, name)
+            if mark is None:
                 return  # somebody emptied our folder: it is no entry any more, and is reaped as what the dead left
-            if not key.groups and not key.staged and key.folder_mtime_ns <= condemned_ns + _TICK_NS:
+            if key is not None and _is_left_alone(key, mark.st_ctime_ns):
                 self._remove(key)
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(mark)
+            unlink_in(condemned_fd, name)
 
     def _remove(self, key: KeyFolder) -> None:
         """Remove what was seen in a key's directory, and the directory if nothing else is in it by now."""
@@ -186,8 +186,9 @@ class TritonFiles:
                     unlink_in(fd, name)
         _remove_empty(self._root_fd, key.found.name)
 
-    def _mark(self, name: str) -> str:
-        return f"{self._condemned}/{name}"
+    def _condemned(self) -> AbstractContextManager[int]:
+        """A descriptor of the folder of condemned keys, for a ``with`` block. Raises :class:`OSError`."""
+        return open_folder(self.root, *_CONDEMNED.split("/"))
 
 
 def view_entries(root: str, between: Callable[[], object]) -> Iterator[Found]:
@@ -198,6 +199,11 @@ def view_entries(root: str, between: Callable[[], object]) -> Iterator[Found]:
             yield key.found
     finally:
         os.close(fd)
+
+
+def _is_left_alone(key: KeyFolder, condemned_ns: int) -> bool:
+    """Whether no compiler came back to a key since it was condemned."""
+    return not key.groups and not key.staged and key.folder_mtime_ns <= condemned_ns + _TICK_NS
 
 
 def _remove_staged(folder_fd: int, name: str) -> None:

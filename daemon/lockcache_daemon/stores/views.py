@@ -73,7 +73,7 @@ def _view_guest(root: str, entries: Callable[[], Iterable[Found]]) -> Seen:
     layout = guest_layout(root)
     return Seen(
         layout,
-        lambda: measure(entries(), staged_bytes(layout.tmp)).slot,
+        lambda: measure(entries(), staged_bytes(layout)).slot,
         # Whatever the priority: nobody records there what compiling cost.
         lambda need, _: choose_victims(_whole(entries()), need.bytes, 0, need.entries)[0],
         lambda: _whole(entries()),

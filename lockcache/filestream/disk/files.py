@@ -30,6 +30,7 @@ _MOST_DIGITS: Final = 20
 _DISK_FULL: Final = (errno.ENOSPC, errno.EDQUOT)
 # O_NONBLOCK: a FIFO in a file's place is read as empty, not waited for.
 _READ: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+_NEW: Final = os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW
 
 
 def read_small(layout: Layout | None, path: str, largest_bytes: int) -> bytes:
@@ -81,12 +82,12 @@ def replace_file(layout: Layout, path: str, content: bytes, *, fsync: bool = Tru
     # Named like a staged write that reserves nothing, so that every recount can tell whose it is and whether they live.
     me = myself()
     staged = layout.staged(StagedName(0, 0, me.host, me.pid, me.start_ticks, next_serial()))
-    if not layout.is_shared:
+    if not layout.is_by_descriptors:
         refuse_symlink(layout.tmp)
         refuse_symlink(os.path.dirname(path))
     with naming(path), below(layout, staged) as (tmp_fd, staged_name), below(layout, path) as (folder_fd, name):
         try:
-            with create_file(tmp_fd, staged_name, os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW) as fd:
+            with create_file(tmp_fd, staged_name, _NEW, is_shared=layout.is_shared) as fd:
                 write_all(fd, content)
                 if fsync:
                     os.fsync(fd)

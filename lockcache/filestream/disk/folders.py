@@ -9,8 +9,9 @@ so a death in between leaves no lock file or folder that only the dead could use
 
 Keeps members of a group from leading each other's processes out of their directory: below a root that others may write
 to, whatever is opened, made, renamed, removed or given a mode is reached by descriptors (:class:`below`), from the root
-on, through no symlink, so that a folder that is swapped for one between two calls leads nowhere. Below a private root
-nobody else can plant one, and paths do, for no call more.
+on, through no symlink, so that a folder that is swapped for one between two calls leads nowhere. So it is below another
+program's root, which its owner may share at any moment. Below a private root of lockcache's nobody else can plant one,
+and paths do, for no call more.
 """
 
 from __future__ import annotations
@@ -71,9 +72,10 @@ class PlantedFolderError(NotADirectoryError):
 class below:  # noqa: N801 - used as a function
     """``with below(layout, path) as (folder_fd, name):`` how to name what is below the root in a call of :mod:`os`.
 
-    In a directory that a group shares: its folder, opened from the root on without following a symlink, and its name in
-    that. In a private one ``None`` and the path itself, for no system call. Raises :class:`PlantedFolderError` for a
-    symlink on the way and :class:`FileNotFoundError` for a missing folder; errors of the block name the whole path.
+    In a directory that a group shares, and in another program's: its folder, opened from the root on without following
+    a symlink, and its name in that. In a private one of lockcache's ``None`` and the path itself, for no system call.
+    Raises :class:`PlantedFolderError` for a symlink on the way and :class:`FileNotFoundError` for a missing folder;
+    errors of the block name the whole path.
     """
 
     __slots__ = ("_folder", "_layout", "_name", "_path")
@@ -87,7 +89,7 @@ class below:  # noqa: N801 - used as a function
 
     def __enter__(self) -> tuple[int | None, str]:
         layout = self._layout
-        if layout is None or not layout.is_shared:
+        if layout is None or not layout.is_by_descriptors:
             return None, self._path
         if not self._path.startswith(layout.root):
             raise ValueError(f"{self._path} is not below {layout.root}")
@@ -128,7 +130,10 @@ def make_folder(layout: Layout | None, path: str) -> None:
             if parent_fd is None:
                 os.mkdir(path, _PRIVATE_FOLDER)
             elif not _is_folder(parent_fd, name):
-                _make_shared_at(parent_fd, name)
+                if layout is not None and layout.is_shared:
+                    _make_shared_at(parent_fd, name)
+                else:
+                    os.mkdir(name, _PRIVATE_FOLDER, dir_fd=parent_fd)
         except FileExistsError:
             if not _is_folder(parent_fd, name):
                 raise PlantedFolderError(path) from None
@@ -161,7 +166,7 @@ def open_below(layout: Layout | None, path: str, flags: int) -> Descriptor:
 
 def rename_below(layout: Layout, source: str, path: str) -> None:
     """Rename what is below the root, as :class:`below` reaches it."""
-    if not layout.is_shared:  # written out, in each put: by way of two objects it is 4 us more
+    if not layout.is_by_descriptors:  # written out, in each put: by way of two objects it is 4 us more
         os.rename(source, path)
         return
     with below(layout, source) as (source_fd, old), below(layout, path) as (folder_fd, new):
@@ -176,20 +181,22 @@ def unlink_below(layout: Layout, path: str) -> None:
 
 def create_below(layout: Layout, path: str, flags: int, made: Descriptor) -> int:
     """Make a file below the root, as :func:`create_file` in the place that :class:`below` says. Its descriptor."""
-    if not layout.is_shared:  # written out, in each put
+    if not layout.is_by_descriptors:  # written out, in each put
         return made.open(path, flags | os.O_CREAT | os.O_EXCL, _PRIVATE_FILE)
     with below(layout, path) as (folder_fd, name):
-        return create_file(folder_fd, name, flags, made).number
+        return create_file(folder_fd, name, flags, made, is_shared=layout.is_shared).number
 
 
-def create_file(folder_fd: int | None, name: str, flags: int, made: Descriptor | None = None) -> Descriptor:
+def create_file(
+    folder_fd: int | None, name: str, flags: int, made: Descriptor | None = None, *, is_shared: bool = True
+) -> Descriptor:
     """Make a file that is not there, under a name that only we use: staged files. Open, in ``made`` if that is given.
 
-    Where it is, :class:`below` says; the group has it where that gave a descriptor.
+    Where it is, :class:`below` says; the group has it where that gave a descriptor, unless not ``is_shared``.
     """
     made = Descriptor() if made is None else made
     made.open(name, flags | os.O_CREAT | os.O_EXCL, _PRIVATE_FILE, dir_fd=folder_fd)
-    if folder_fd is not None:
+    if folder_fd is not None and is_shared:
         share_file(made.number)
     return made
 
@@ -207,8 +214,8 @@ def open_or_create(layout: Layout | None, path: str, flags: int, opened: Descrip
             return opened
         except FileNotFoundError:
             pass  # made below, where an interrupt finds no other exception under way
-        if folder_fd is None:
-            opened.open(name, flags | os.O_CREAT, _PRIVATE_FILE)
+        if folder_fd is None or layout is None or not layout.is_shared:
+            opened.open(name, flags | os.O_CREAT, _PRIVATE_FILE, dir_fd=folder_fd)
             return opened
         with contextlib.suppress(FileExistsError):
             _create_shared(folder_fd, name)

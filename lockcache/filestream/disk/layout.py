@@ -131,6 +131,7 @@ class Layout:
         "entries",
         "format",
         "init_lock",
+        "is_guest",
         "leases",
         "locks",
         "own",
@@ -146,9 +147,11 @@ class Layout:
         "usage",
     )
 
-    def __init__(self, root: str, *, is_shared: bool | None = None) -> None:
+    def __init__(self, root: str, *, is_shared: bool | None = None, is_guest: bool = False) -> None:
         """``is_shared``: what its opener knows of :attr:`is_shared`; else the root is asked each time."""
         self._is_shared = is_shared
+        #: Whether the directory is another program's, and ours only ``lockcache/`` in it.
+        self.is_guest = is_guest
         self.root = root
         #: How the directory counts, once that was asked: :func:`.space.space_of`.
         self.space: Space | None = None
@@ -177,6 +180,15 @@ class Layout:
         if self._is_shared is None:
             return bool(os.stat(self.root).st_mode & stat.S_IWGRP)
         return self._is_shared
+
+    @property
+    def is_by_descriptors(self) -> bool:
+        """Whether what is below the root is reached by descriptors, through no symlink.
+
+        Also in another program's directory: it is refused where others may write to it, but whoever has it to himself
+        may give it to a group at any moment, and a pass over all of it takes minutes.
+        """
+        return self.is_guest or self.is_shared
 
     def directories(self) -> tuple[str, ...]:
         """All directories that must exist before a first write, parents first."""
