@@ -24,7 +24,8 @@ class _Flight:
     __slots__ = ("lock", "owner", "threads")
 
     def __init__(self) -> None:
-        self.lock = threading.Lock()
+        # Reentrant: between taking it and noting the owner a signal handler may ask for the same key.
+        self.lock = threading.RLock()
         self.owner = 0
         self.threads = 0
 
@@ -37,7 +38,7 @@ class _Flights:
         after_fork_in_child(self)
 
     def _after_fork_in_child(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a signal handler may ask in the midst of it
         self._by_cache: weakref.WeakKeyDictionary[object, dict[bytes, _Flight]] = weakref.WeakKeyDictionary()
 
     def join(self, cache: object, key: bytes) -> _Flight:

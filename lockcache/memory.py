@@ -3,6 +3,9 @@
 Keeps invariants 1 to 3 for one process: every operation is one critical section of one lock, so none can be seen half
 done. Relied on as the fast tier in front of a shared one. Not promised: anything across processes; a forked child has
 its own copy from the moment of the fork.
+
+A signal handler may use the cache in the midst of an operation, in the same thread: the lock is reentrant, and an
+operation that was disturbed counts the bytes again when it is done.
 """
 
 from __future__ import annotations
@@ -40,7 +43,8 @@ class InMemoryProgramCache(ProgramCacheResource):
 
     def __init__(self, *, max_size_bytes: int | None = None) -> None:
         self._max_size_bytes = coerce_max_size_bytes(max_size_bytes)
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
+        self._changes = 0
         after_fork_in_child(self)
         self._entries: OrderedDict[bytes, _Stored] = OrderedDict()
         self._bytes = 0
@@ -67,16 +71,21 @@ class InMemoryProgramCache(ProgramCacheResource):
     def __delitem__(self, key: bytes | str) -> None:
         name = coerce_key(key)
         with self._lock:
-            if not self._remove_locked(name):
-                raise KeyError(key)
+            changes = self._changes = self._changes + 1
+            is_removed = self._remove_locked(name)
+            self._settle_locked(changes)
+        if not is_removed:
+            raise KeyError(key)
 
     def __len__(self) -> int:
         return len(self._entries)
 
     def clear(self) -> None:
         with self._lock:
+            changes = self._changes = self._changes + 1
             self._entries.clear()
             self._bytes = 0
+            self._settle_locked(changes)
 
     def stats(self) -> CacheStats:
         with self._lock:
@@ -88,21 +97,27 @@ class InMemoryProgramCache(ProgramCacheResource):
             if stored is None:
                 self._counts["misses"] += 1
                 return None
-            self._entries.move_to_end(name)
+            try:
+                self._entries.move_to_end(name)
+            except KeyError:
+                pass  # a signal handler removed it just now
             self._counts["hits"] += 1
             return stored
 
     def _write(self, name: bytes, stored: _Stored) -> None:
         size = len(stored[0])
         with self._lock:
+            changes = self._changes = self._changes + 1
             self._remove_locked(name)
             if self._max_size_bytes is not None and size > self._max_size_bytes:
                 self._counts["dropped_writes"] += 1
+                self._settle_locked(changes)
                 return
             self._entries[name] = stored
             self._bytes += size
             self._counts["puts"] += 1
             self._evict_locked()
+            self._settle_locked(changes)
 
     def _remove_locked(self, name: bytes) -> bool:
         """Requires: the lock."""
@@ -114,13 +129,21 @@ class InMemoryProgramCache(ProgramCacheResource):
 
     def _evict_locked(self) -> None:
         """Requires: the lock."""
-        while self._max_size_bytes is not None and self._bytes > self._max_size_bytes:
+        while self._max_size_bytes is not None and self._bytes > self._max_size_bytes and self._entries:
             _, oldest = self._entries.popitem(last=False)
             self._bytes -= len(oldest[0])
             self._counts["evictions"] += 1
 
+    def _settle_locked(self, changes: int) -> None:
+        """Count the bytes again if a signal handler changed entries since this thread did. Requires: the lock."""
+        while self._changes != changes:
+            changes = self._changes
+            # A list, made in one step: another handler may come while it is gone through.
+            self._bytes = sum(len(stored[0]) for stored in list(self._entries.values()))
+            self._evict_locked()
+
     def _after_fork_in_child(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         # A thread that the child does not have may have been between an entry and its bytes.
         self._bytes = sum(len(stored[0]) for stored in self._entries.values())
 

@@ -18,6 +18,9 @@ Asking again is what tells the last tier, too, that its hottest entries are in u
 read of each only, and evict them first.
 
 Keeps invariant 7: an upper tier that takes no copy makes no read fail; that key is read from below from then on.
+A signal handler may use the cache in the midst of a write, in the same thread, and waits for nobody: locks are
+reentrant, and a write that finds the version changed when it is done leaves the key to the last tier.
+
 Compile-once is the last tier's, since that is where the others look. Lock order: a stripe is held while tiers take
 their own locks, never the reverse; only :meth:`~TieredProgramCache.clear` holds several, in their order.
 """
@@ -145,9 +148,13 @@ class TieredProgramCache(ProgramCacheResource):
         """Remove the entry from every tier; :class:`KeyError` only if none had it."""
         name = coerce_key(key)
         with self._writing(name):
+            version = self._version(name)
             # Not any() over a generator: every tier must be asked. The copies first: a reader between finds the truth.
             found = [_remove(tier, name) for tier in self._tiers]
-            self._times.pop(name, None)
+            if self._version(name) == version:
+                self._times.pop(name, None)
+            else:
+                self._set_time(name, _SUSPECT)
         if not any(found):
             raise KeyError(key)
 
@@ -159,8 +166,12 @@ class TieredProgramCache(ProgramCacheResource):
         with contextlib.ExitStack() as stack:
             for stripe in range(_STRIPES):
                 stack.enter_context(self._writing_stripe(stripe))
+            versions = list(self._versions)
             for tier in self._tiers:
                 tier.clear()
+            if self._versions != versions:
+                self._forgot_times = True
+                self._times.clear()
 
     def stats(self) -> CacheStats:
         """Hits and misses of this object; damage that any tier met; all else as the last tier counts it.
@@ -237,11 +248,12 @@ class TieredProgramCache(ProgramCacheResource):
         if not uppers or not lock.acquire(blocking=False):
             return  # whoever writes now writes what is newer
         try:
-            if self._version(name) != version:
+            # Busy, though the lock is ours: we are a signal handler in the midst of a write of this thread.
+            if self._busy[hash(name) % _STRIPES] or self._version(name) != version:
                 return
             self._versions[hash(name) % _STRIPES] += 1
             taken = [_copy(tier, name, entry) for tier in uppers]
-            if not all(taken):
+            if not all(taken) or self._version(name) != version + 1:
                 self._set_time(name, _SUSPECT)
             elif entry is None:
                 self._times.pop(name, None)
@@ -254,6 +266,7 @@ class TieredProgramCache(ProgramCacheResource):
         with self._writing(name):
             # From here to the end readers go below: they may see the new value early, but never the old one after it.
             self._set_time(name, _SUSPECT)
+            version = self._version(name)
             _put(self._last, name, entry)
             try:
                 for tier in reversed(self._uppers):
@@ -262,7 +275,7 @@ class TieredProgramCache(ProgramCacheResource):
                 for tier in self._uppers:
                     _copy(tier, name, None)  # for the next process, which knows of no suspicion
                 raise
-            self._set_time(name, time.monotonic())
+            self._set_time(name, time.monotonic() if self._version(name) == version else _SUSPECT)
 
     def _set_time(self, name: bytes, when: float) -> None:
         self._limit_times()
@@ -287,9 +300,12 @@ class TieredProgramCache(ProgramCacheResource):
     def _writing_stripe(self, stripe: int) -> Iterator[None]:
         with self._locks[stripe]:
             self._versions[stripe] += 1
+            was_busy = self._busy[stripe]
+            self._busy[stripe] = True
             try:
                 yield
             finally:
+                self._busy[stripe] = was_busy
                 # Again: a reader that took the version in between may have read what was there before.
                 self._versions[stripe] += 1
 
@@ -299,9 +315,10 @@ class TieredProgramCache(ProgramCacheResource):
             self._misses += not is_hit
 
     def _after_fork_in_child(self) -> None:
-        self._counting = threading.Lock()
-        self._locks = [threading.Lock() for _ in range(_STRIPES)]
+        self._counting = threading.RLock()
+        self._locks = [threading.RLock() for _ in range(_STRIPES)]
         self._versions = [0] * _STRIPES
+        self._busy = [False] * _STRIPES
 
     def __reduce__(self) -> Any:
         return _remake, (type(self), self._tiers, self._recheck_seconds)

@@ -14,7 +14,15 @@ from typing import Final
 from lockcache.doctor.findings import DEGRADED, GOOD, NOTE, UNUSABLE, Finding, Subject
 from lockcache.doctor.probe_dir import PREFIX
 from lockcache.errors import LockcacheError, PolicyError
-from lockcache.filestream.disk import FORMAT_VERSION, Owner, is_alive, parse_staged_name
+from lockcache.filestream.disk import (
+    FORMAT_VERSION,
+    Owner,
+    Space,
+    is_alive,
+    parse_staged_name,
+    probe_space,
+    stated_space,
+)
 from lockcache.lowlevel import (
     SHARDS,
     Layout,
@@ -88,10 +96,31 @@ def daemon(subject: Subject) -> list[Finding]:
 
 
 def accounting(subject: Subject) -> list[Finding]:
-    """What is accounted for, against what the disk holds."""
+    """What is accounted for, against what the disk holds, and in which blocks."""
     layout = Layout(subject.root)
     if subject.kind != "cache" or not os.path.lexists(layout.usage):
         return []
+    return [*_drift(subject, layout), *_blocks(layout)]
+
+
+def _blocks(layout: Layout) -> list[Finding]:
+    """A finding where the directory counts in other blocks than its file system has: it was copied here, mostly."""
+    stated, real = stated_space(layout), probe_space(layout.root)
+    if stated is None or stated == real:
+        return []
+    found = f"{layout.format} states {_numbers(stated)}; this file system has {_numbers(real)}"
+    means = "all count as the directory states, so the cap holds in other blocks than the disk's: it was copied, say"
+    advice = f"stop who uses it, then rm {shlex.quote(layout.format)} {shlex.quote(layout.usage)}: it is counted again"
+    return [Finding("blocks", NOTE, found, means, advice, {"stated": stated._asdict(), "real": real._asdict()})]
+
+
+def _numbers(space: Space) -> str:
+    more = f" and {space.inode_bytes} for each file" if space.inode_bytes else ""
+    folders = "" if space.shows_blocks else ", folders not counted"
+    return f"blocks of {space.block_bytes} bytes{more}{folders}"
+
+
+def _drift(subject: Subject, layout: Layout) -> list[Finding]:
     if accounted(layout) is None:
         found, means = "the page cannot be read, or is damaged", "the cap holds only once it can be read again"
         return [Finding("accounting", DEGRADED, found, means, f"lockcache recount {shlex.quote(subject.root)}")]

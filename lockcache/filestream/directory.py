@@ -38,6 +38,7 @@ from lockcache.filestream.disk import (
     ShardLocks,
     Sharing,
     Space,
+    StagedName,
     check_directory,
     check_folders,
     check_format,
@@ -46,8 +47,11 @@ from lockcache.filestream.disk import (
     is_shared,
     make_folder,
     make_shared_root,
+    myself,
+    next_serial,
     open_below,
     probe_space,
+    rename_below,
     replace_file,
     resolve_sharing,
     space_of,
@@ -240,6 +244,9 @@ class CacheDirectory:
         Also where the page was lost or is of an older format. Writers may be about that have an older page attached:
         from its removal on they find out, each under a shard's lock, before they account for anything, and wait for
         the new one. So the new page has every reservation that stands.
+
+        Other threads of this process wait in :meth:`_attach` meanwhile, a second for some 300,000 entries, whatever
+        their deadline: there is nothing that they could account on. Readers do not come here.
         """
         self._make()
         with self._init_lock:
@@ -247,16 +254,39 @@ class CacheDirectory:
             if page is not None:
                 return page
             check_format(self.layout)  # a newer version may have been there since we opened
-            with contextlib.suppress(FileNotFoundError):
-                unlink_below(self.layout, self.layout.usage)
-            self.layout.space = stated_space(self.layout) or probe_space(self.layout.root)
-            replace_file(self.layout, self.layout.format, encode_format(self.layout.space))
-            slots = [self._measure(shard) for shard in range(SHARDS)]
-            replace_file(self.layout, self.layout.usage, encode_page(slots))
+            self._replace_page_locked()
             page = self._open_page()
         if page is None:
             raise FileNotFoundError(errno.ENOENT, "the directory is being deleted underneath", self.layout.usage)
         return page
+
+    def _replace_page_locked(self) -> None:
+        """Replace the page, and the format of an older version. Requires: init lock.
+
+        The older page is taken away from its name first, which tells its writers, and back to it if the disk is too
+        full for the new format: nobody has accounted for anything meanwhile, and a directory of format 1 stays one.
+        Only then is it removed, last, so that the new page finds its block on a full disk.
+        """
+        layout = self.layout
+        aside = layout.staged(StagedName(0, 0, *myself(), next_serial()))
+        with contextlib.suppress(FileNotFoundError):
+            rename_below(layout, layout.usage, aside)
+        try:
+            space = stated_space(layout)
+            if space is None:
+                space = probe_space(layout.root)
+                replace_file(layout, layout.format, encode_format(space))
+            layout.space = space
+        except BaseException:
+            with contextlib.suppress(OSError):  # what brought us here says more
+                rename_below(layout, aside, layout.usage)
+            raise
+        try:
+            slots = [self._measure(shard) for shard in range(SHARDS)]
+        finally:
+            with contextlib.suppress(FileNotFoundError):
+                unlink_below(layout, aside)
+        replace_file(layout, layout.usage, encode_page(slots))
 
 
 def _make_root(path: str, sharing: Sharing = PRIVATE) -> None:

@@ -80,7 +80,7 @@ class _Closures:
 
     def _after_fork_in_child(self) -> None:
         # A thread of the parent may have held the lock, and been between the two lines that keep the count.
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._facts = sum(closure.facts.weight for closure in self._known.values())
 
 

@@ -159,7 +159,7 @@ class _Contents:
         self._known.clear()
 
     def _after_fork_in_child(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
 
 
 _contents = _Contents()

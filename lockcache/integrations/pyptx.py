@@ -196,7 +196,7 @@ class CubinCache:
                 self._counts[name] += increment
 
     def _after_fork_in_child(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
 
 
 class _Global:
@@ -208,7 +208,7 @@ class _Global:
         after_fork_in_child(self)
 
     def _after_fork_in_child(self) -> None:
-        self.lock = threading.Lock()
+        self.lock = threading.RLock()
 
 
 _global = _Global()

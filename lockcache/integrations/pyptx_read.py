@@ -16,10 +16,12 @@ from typing import Any, Final, NamedTuple
 from lockcache.integrations.pyptx_kept import Place
 from lockcache.integrations.pyptx_sidecar import File, has_digest, is_plausible, is_whole, normalized, unpack
 
-__all__ = ["READ", "Loaded", "load_with", "opened_part", "read_opened", "read_part"]
+__all__ = ["LARGEST_FILE_BYTES", "READ", "Loaded", "load_with", "opened_part", "read_opened", "read_part"]
 
 #: What one of the files is opened with: nothing that somebody put in its place is followed or waited for.
 READ: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+#: What is longer is not read: somebody may have made a hole of a terabyte of it. A cubin of 10 MB is a large one.
+LARGEST_FILE_BYTES: Final = 1 << 30
 
 
 class Loaded(NamedTuple):
@@ -81,7 +83,7 @@ def read_opened(fd: int) -> File | None:
     """What :func:`opened_part` gave, as it stands; ``None`` for whatever cannot be served."""
     try:
         status = os.fstat(fd)
-        if not stat.S_ISREG(status.st_mode):
+        if not stat.S_ISREG(status.st_mode) or status.st_size > LARGEST_FILE_BYTES:
             return None
         content = os.read(fd, status.st_size)
         return File(content, status.st_mtime_ns) if len(content) == status.st_size else None

@@ -80,7 +80,7 @@ class SQLiteProgramCache(ProgramCacheResource):
 
         self._rows = rows
         self._store = Store(resolve_path(path, FILE_NAME), self._wait_seconds)
-        self._counting = threading.Lock()
+        self._counting = threading.RLock()
         after_fork_in_child(self)
         names = ("hits", "misses", "puts", "evictions", "dropped_writes", "corrupt_entries")
         self._counts = dict.fromkeys(names, 0)
@@ -208,7 +208,7 @@ class SQLiteProgramCache(ProgramCacheResource):
                 self._counts[name] += increment
 
     def _after_fork_in_child(self) -> None:
-        self._counting = threading.Lock()
+        self._counting = threading.RLock()
 
     def __reduce__(self) -> Any:
         return _reopen, (type(self), self.path, self._max_size_bytes, self._wait_seconds)

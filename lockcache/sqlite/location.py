@@ -35,7 +35,7 @@ WAL_SUFFIX: Final = "-wal"
 _SIDE_SUFFIXES: Final = (WAL_SUFFIX, "-shm", "-journal")
 
 # Two threads that find the same ruin must not set the second's new file aside for it.
-_setting_aside = threading.Lock()
+_setting_aside = threading.RLock()
 
 
 class Identity(NamedTuple):

@@ -48,8 +48,11 @@ class Store:
         self._wait_seconds = wait_seconds
         self._reader = Link(path, _READ_WAIT_SECONDS)
         self._writer = Link(path, wait_seconds)
-        self._reading = threading.Lock()
-        self._writing = threading.Lock()
+        # Reentrant, for signal handlers that use the cache in the midst of a use: a read between two statements of
+        # another is sound, a transaction within another is not.
+        self._reading = threading.RLock()
+        self._writing = threading.RLock()
+        self._is_writing = False
         # Both guarded by the reading lock. Keys in order of use, the latest last; keys whose rows must not be read.
         self._uses: dict[bytes, None] = {}
         self._superseded: set[bytes] = set()
@@ -98,7 +101,13 @@ class Store:
         if not self._writing.acquire(timeout=wait):
             raise LockTimeoutError(f"{self.path}: another thread was writing for {wait} s", self.path)
         try:
-            return self._change_locked(action, deadline)
+            if self._is_writing:
+                raise LockTimeoutError(f"{self.path}: this thread itself is writing", self.path)
+            self._is_writing = True
+            try:
+                return self._change_locked(action, deadline)
+            finally:
+                self._is_writing = False
         finally:
             self._writing.release()
 
@@ -111,19 +120,25 @@ class Store:
     def shrink(self) -> None:
         """Give free pages and the log back to the file system, as far as nobody is using them."""
         with self._writing:
+            if self._is_writing:
+                return  # a signal handler in the midst of a write of its own thread
+            self._is_writing = True
             try:
                 connection = self._writer.connection()
                 connection.executescript("PRAGMA incremental_vacuum")  # a page a step, and execute() steps once
                 connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
             except FAILURES:
                 return  # locked, say; they are used again anyway
+            finally:
+                self._is_writing = False
 
     def close(self) -> None:
         """Write what is noted, close the connections. The next use opens them again."""
         if self._uses or self._superseded:
             self._try_change(_nothing)
         with self._writing:
-            self._writer.close()
+            if not self._is_writing:
+                self._writer.close()
         with self._reading:
             self._reader.close()
 
@@ -180,7 +195,7 @@ class Store:
 
     def _note_again(self, uses: dict[bytes, None]) -> None:
         with self._reading:
-            for key in self._uses:
+            for key in list(self._uses):
                 uses.pop(key, None)
             self._uses = {**uses, **self._uses}
 
@@ -196,6 +211,9 @@ class Store:
         longest = min(self._wait_seconds + _FORK_GRACE_SECONDS, threading.TIMEOUT_MAX)
         if not self._writing.acquire(timeout=longest):
             return False
+        if self._is_writing:  # in a signal handler
+            self._writing.release()
+            return False
         if not self._reading.acquire(timeout=_READ_WAIT_SECONDS + _FORK_GRACE_SECONDS):
             self._writing.release()
             return False
@@ -208,7 +226,8 @@ class Store:
         self._writing.release()
 
     def _after_fork_in_child(self) -> None:
-        self._reading, self._writing = threading.Lock(), threading.Lock()
+        self._reading, self._writing = threading.RLock(), threading.RLock()
+        self._is_writing = False
         _abandoned.extend([self._reader.abandon(), self._writer.abandon()])
 
     def __del__(self) -> None:
@@ -244,13 +263,13 @@ class _Fork:
     def after_in_child(self) -> None:
         global _living
         self._one_at_a_time = threading.Lock()
-        _living = threading.Lock()
+        _living = threading.RLock()
         for store in _live:
             store._after_fork_in_child()
 
 
 _live: weakref.WeakSet[Store] = weakref.WeakSet()
-_living = threading.Lock()
+_living = threading.RLock()
 # Connections of a parent that could not be closed in time, kept from being closed in its child.
 _abandoned: list[sqlite3.Connection | None] = []
 _fork: Final = _Fork()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 from collections.abc import Callable
@@ -30,6 +31,7 @@ def filled(cache_path: Path) -> Path:
     return cache_path
 
 
+@pytest.mark.usefixtures("real_blocks")
 def test_a_cache_in_order_on_a_good_disk_is_good_and_unchanged(filled: Path) -> None:
     before = everything_in(filled)
     code, checks = examined(filled)
@@ -143,6 +145,24 @@ def test_drift_is_degraded_and_named_to_the_byte(sign: int, filled: Path) -> Non
     assert checks["accounting"]["measured"] == {"drift_bytes": -sign * 300, "drift_shards": 1, "entries": 20}
     assert run("recount", filled).returncode == 0
     assert examined(filled)[0] == 0
+
+
+@pytest.mark.root
+@pytest.mark.usefixtures("real_blocks")
+def test_a_directory_that_was_copied_to_a_disk_of_other_blocks_is_told(
+    filled: Path, mount_image: Callable[..., Path]
+) -> None:
+    disk = mount_image("ext4", 16, "-b", "1024", "-m", "0")
+    copied = shutil.copytree(filled, disk / "cache")
+    checks = examined(copied)[1]
+    assert checks["blocks"]["verdict"] == NOTE
+    assert checks["blocks"]["measured"]["real"]["block_bytes"] == 1024
+    for name in ("format", "usage"):
+        (copied / "lockcache" / name).unlink()
+    FileStreamProgramCache(copied).close()
+    checks = examined(copied)[1]
+    assert "blocks" not in checks
+    assert checks["accounting"]["verdict"] == GOOD
 
 
 def test_two_shards_that_are_wrong_by_as_much_are_not_taken_for_none(filled: Path) -> None:

@@ -24,7 +24,7 @@ from lockcache import FileStreamProgramCache
 from tests.crash.measure import assert_accounting_is_not_too_low, assert_one_recount_mends_all
 from tests.unit.material import descriptors
 
-__all__ = ["Interrupt", "assert_nothing_is_left", "count_steps", "interrupts", "run_to"]
+__all__ = ["Interrupt", "assert_nothing_is_left", "count_steps", "interrupt_at", "interrupts", "run_to"]
 
 _TRACED: Final = tuple(os.path.dirname(package.__file__) + os.sep for package in (lockcache, filelock))
 _UNTRACED: Final = "__del__"
@@ -87,6 +87,22 @@ def interrupts(prepare: Callable[[], Callable[[], object]], numbers: Iterable[in
         tracer = _Tracer(number, _raise)
         if _run(prepare(), tracer):
             yield f"instruction {number}, {tracer.where}"
+
+
+def interrupt_at(action: Callable[[], object], number: int) -> list[Interrupt]:
+    """Interrupt an action in front of its ``number``-th instruction. Returns what was raised, if it came that far.
+
+    With it live the frames that it ended, and all that only they have: those go when it goes.
+    """
+    before, raised = sys.gettrace(), list[Interrupt]()
+    sys.settrace(_Tracer(number, _raise))
+    try:
+        action()
+    except Interrupt as error:
+        raised.append(error)
+    finally:
+        sys.settrace(before)
+    return raised
 
 
 def run_to(action: Callable[[], object], reached: Callable[[], None], number: int) -> str:

@@ -13,6 +13,8 @@ from typing import Any
 import pytest
 
 from lockcache import Entry, FileStreamProgramCache
+from lockcache.filestream.disk.layout import Layout
+from lockcache.filestream.disk.space import stated_space
 from tests.crash.measure import assert_accounting_is_not_too_low, assert_one_recount_mends_all
 from tests.processes.crowd import run_all
 from tests.processes.proof import Proof, prove, value_for
@@ -138,3 +140,28 @@ def test_many_writers_on_a_full_disk_all_go_on_and_nothing_is_torn(mount_tmpfs: 
     cache = FileStreamProgramCache(path)
     assert_accounting_is_not_too_low(path)
     assert_one_recount_mends_all(cache)
+
+
+@pytest.mark.parametrize("free_blocks", [0, 1])
+def test_a_full_disk_leaves_an_older_format_its_accounting_or_gives_it_the_new_one(
+    mount_tmpfs: Callable[..., Path], real_blocks: None, free_blocks: int
+) -> None:
+    disk = mount_tmpfs("size=8m")
+    with FileStreamProgramCache(disk / "cache") as cache:
+        cache["k"] = b"code"
+    layout = Layout(str(disk / "cache"))
+    Path(layout.format).write_text("1\n")
+    older = os.stat(layout.usage)
+    _fill_up(disk)
+    os.truncate(disk / "ballast", os.path.getsize(disk / "ballast") - free_blocks * os.statvfs(disk).f_frsize)
+    with FileStreamProgramCache(disk / "cache") as cache:
+        assert cache["k"] == b"code"
+    assert os.listdir(layout.tmp) == []
+    if not free_blocks:
+        assert Path(layout.format).read_text() == "1\n"
+        assert os.path.samestat(os.stat(layout.usage), older)
+        (disk / "ballast").unlink()
+    with FileStreamProgramCache(disk / "cache") as cache:
+        assert stated_space(layout) is not None
+        assert not os.path.samestat(os.stat(layout.usage), older)
+        assert cache.recount() == []

@@ -15,7 +15,7 @@ from typing import Final, Protocol
 from lockcache.errors import LockTimeoutError
 from lockcache.filestream.repair import CORRUPT, PASSED_OVER, UNREADABLE, UNVERIFIED, WHOLE, entry_names
 from lockcache.integrations.pyptx_files import PyptxFiles
-from lockcache.integrations.pyptx_read import READ
+from lockcache.integrations.pyptx_read import LARGEST_FILE_BYTES, READ
 from lockcache.integrations.pyptx_scan import changed_ns, look, parse_name
 from lockcache.integrations.pyptx_sidecar import has_digest, is_whole
 from lockcache.lowlevel import CacheDirectory, Found, Layout, Verdict, verify_in_steps
@@ -114,13 +114,14 @@ class PyptxEntries:
 
 
 def _read(path: str) -> bytes | None:
-    """A file as it stands; ``None`` if there is none. Raises :class:`OSError`."""
+    """Returns a file, empty for one that nobody reads; ``None`` if there is none. Raises :class:`OSError`."""
     try:
         fd = os.open(path, READ | _NOATIME)
     except FileNotFoundError:
         return None
     try:
         status = os.fstat(fd)
-        return os.read(fd, status.st_size) if stat.S_ISREG(status.st_mode) else b""
+        is_plausible = stat.S_ISREG(status.st_mode) and status.st_size <= LARGEST_FILE_BYTES
+        return os.read(fd, status.st_size) if is_plausible else b""
     finally:
         os.close(fd)

@@ -110,7 +110,7 @@ class CountersReport:
     def report(self, patience_seconds: float = 0.0) -> None:
         """Add what is new, unless somebody holds the page for longer than that. Raises nothing."""
         # Never waited for: this may run in the garbage collector, in the thread that holds it.
-        mine = Hold(self._done)
+        mine = Hold(self)
         if self._reporting.setdefault(None, mine.mark) is not mine.mark:
             return
         try:
@@ -130,9 +130,12 @@ class CountersReport:
         """As :meth:`report`, for the end: what is not added now never is."""
         self.report(_PATIENCE_SECONDS)
 
-    def _done(self, mark: Mark) -> None:
+    def give_back(self, mark: Mark) -> None:
+        """As :class:`.disk.locks.Lockable` has it."""
         if self._reporting.get(None) is mark:
             self._reporting.pop(None)
+
+    recover = give_back
 
     def _after_fork_in_child(self) -> None:
         self._reporting = {}

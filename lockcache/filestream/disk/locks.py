@@ -20,9 +20,8 @@ import resource
 import threading
 import time
 import weakref
-from collections.abc import Callable
 from types import TracebackType
-from typing import Final, TypeAlias
+from typing import Final, Protocol, TypeAlias
 
 from filelock import lock_descriptor, unlock_descriptor
 
@@ -48,31 +47,55 @@ Mark: TypeAlias = "weakref.ref[Hold]"
 _fstat, _get_ident = os.fstat, threading.get_ident
 
 
+class Lockable(Protocol):
+    """What can be held. Keeps the mark of its holder under ``None`` in a dict."""
+
+    def give_back(self, mark: Mark) -> None:
+        """Take a mark out of the dict, if it is in: for who releases it."""
+
+    def recover(self, mark: Mark) -> None:
+        """Do the same for a holder that is gone without. The interpreter calls this: what is raised in it is lost."""
+
+
 class Hold:
     """What one thread has and no other: for as long as this lives, or until :meth:`release`."""
 
-    __slots__ = ("__weakref__", "_give_back", "mark", "thread")
+    __slots__ = ("__weakref__", "_lock", "mark", "thread")
 
-    def __init__(self, give_back: Callable[[Mark], None]) -> None:
+    def __init__(self, lock: Lockable) -> None:
         """Hold nothing yet: it does when its mark is the one that ``holders.setdefault(None, hold.mark)`` returns.
 
         That is one step: whose it is is seen in what stands there, and not in a flag that is set afterwards.
-        ``give_back`` takes a mark out of there, if it is in.
         """
-        self._give_back = give_back
+        self._lock = lock
         #: Stands among the holders in the place of this, without keeping it alive.
-        self.mark = weakref.ref(self, give_back)
+        self.mark = weakref.ref(self, lock.recover)
         self.thread = _get_ident()
 
     def release(self) -> None:
         """Give the lock back. Does nothing for one that was given back."""
-        self._give_back(self.mark)
+        self._lock.give_back(self.mark)
         # Last: whoever interrupts this leaves it to the mark, which calls when this object is gone. And without the
         # mark nothing is called then, in which an interrupt could come and be lost.
         self.mark = _NO_MARK
 
 
-_NO_MARK: Final[Mark] = weakref.ref(Hold(lambda _: None))
+class _Nothing:
+    def give_back(self, mark: Mark) -> None:
+        pass
+
+    recover = give_back
+
+
+_NO_MARK: Final[Mark] = weakref.ref(Hold(_Nothing()))
+
+
+def _is_left(mark: Mark | None) -> bool:
+    """Whether the holder of a mark is gone, or has nothing more to do with it."""
+    if mark is None:
+        return False
+    holder = mark()
+    return holder is None or holder.mark is not mark
 
 
 class ProcessLock:
@@ -91,6 +114,7 @@ class ProcessLock:
         "__weakref__",
         "_fd",
         "_file",
+        "_heirs",
         "_hold",
         "_holders",
         "_is_to_close",
@@ -113,6 +137,9 @@ class ProcessLock:
         # a threading.Lock, whose holder is known to nobody: an interrupt between its taking and the next step would
         # leave it taken for ever, and a signal handler that wants it would wait for the thread that it stopped.
         self._holders: dict[None, Mark] = {}
+        # Who takes over from a holder that is gone and did not give back, see :meth:`_succeed`: by the number of the
+        # one's mark, that mark (so that no other object gets its number) and the other's.
+        self._heirs: dict[int, tuple[Mark, Mark]] = {}
         self._hold: Hold | None = None
         after_fork_in_child(self)
 
@@ -138,9 +165,10 @@ class ProcessLock:
 
     def try_hold(self) -> Hold | None:
         """Take the lock if nobody holds it; never waits."""
-        hold = Hold(self._give_back)
+        hold = Hold(self)
         try:
-            if self._holders.setdefault(None, hold.mark) is hold.mark and self._try_process():
+            is_first = self._holders.setdefault(None, hold.mark) is hold.mark
+            if (is_first or self._succeed(hold)) and self._try_process():
                 return hold
         except BaseException:
             hold.release()
@@ -189,10 +217,9 @@ class ProcessLock:
 
     def close(self) -> None:
         """Close the descriptor, at once or when who holds the lock releases it. The next acquisition opens it again."""
+        # First: who has the lock and looks at this after giving it back closes, if we come before that.
         self._is_to_close = True
-        hold = Hold(self._give_back)
-        self._holders.setdefault(None, hold.mark)
-        hold.release()
+        self._close_if_free()
 
     def _refuse_to_wait(self, left_seconds: float, timeout_seconds: float) -> None:
         mark = self._holders.get(None)
@@ -203,22 +230,65 @@ class ProcessLock:
             who = "process" if holder is None else "thread"
             raise LockTimeoutError(f"{self.path}: another {who} held this lock for {timeout_seconds} s", self.path)
 
-    def _give_back(self, mark: Mark) -> None:
-        """Unlock, if that is whose lock it is: for who releases it, and for who is gone without. May be done twice."""
+    def give_back(self, mark: Mark) -> None:
+        """Unlock, if this is whose lock it is. May be done twice. Requires: the holder of the mark lives."""
         if self._holders.get(None) is not mark:
             return
         # Closing unlocks only where no other process has the descriptor: a fork may have come before we knew of it. And
         # what an interrupt left locked, or did not, is unlocked all the same.
-        fd = self._fd
         try:
-            if fd >= 0:
-                unlock_descriptor(fd)
-            if self._is_to_close or not self._keeps_open:
-                self._close_locked()
-        except OSError:
+            unlock_descriptor(self._fd)
+        except (OSError, ValueError):  # -1 is a ValueError: nothing was opened, or its number was not noted
             with contextlib.suppress(OSError):  # the number is gone all the same, and the lock with it
                 self._close_locked()
         self._holders.pop(None)
+        # Last: whoever asks us to close while we have the lock does so before this look at it.
+        if self._is_to_close or not self._keeps_open:
+            self._close_if_free()
+
+    def _close_if_free(self) -> None:
+        """Close the descriptor, unless somebody holds the lock, who does it afterwards."""
+        hold = Hold(self)
+        try:
+            if self._holders.setdefault(None, hold.mark) is hold.mark or self._succeed(hold):
+                self._is_to_close, self._keeps_open = False, True
+                with contextlib.suppress(OSError):  # the number is gone all the same
+                    self._close_locked()
+        finally:
+            hold.release()
+
+    def recover(self, _: Mark) -> None:
+        """Give back for a holder that is gone without: the interpreter calls this when it drops one.
+
+        An exception in here is lost, and what was begun is left to the next one: to the callback of our own hold, or
+        to whoever next wants the lock.
+        """
+        if _is_left(self._holders.get(None)):
+            hold = Hold(self)
+            try:
+                self._succeed(hold)
+            finally:
+                hold.release()
+
+    def _succeed(self, hold: Hold) -> bool:
+        """Take over from a holder that is gone and did not give back; whether ``hold`` has the lock now.
+
+        Several may want to: the callback of the holder that is gone, in whatever thread dropped it, and all who want
+        the lock. Each of them may itself be interrupted anywhere. So a mark that is left has one heir, the first to
+        come (``setdefault`` is one step), and if that one is left too, it has one. Who is last in this line has the
+        lock, once the first mark is replaced by its own. Nobody else can do that: nobody is behind the last one, and
+        of who was too slow, and became heir of a mark after it was dealt with, the first mark is not there any more.
+        """
+        first = mark = self._holders.get(None)
+        while mark is not hold.mark:
+            if mark is None or not _is_left(mark):
+                return False
+            mark = self._heirs.setdefault(id(mark), (mark, hold.mark))[1]
+        if self._holders.get(None) is not first:
+            return False
+        self._holders[None] = hold.mark
+        self._heirs.clear()  # while the lock is ours: no line leads anywhere
+        return True
 
     def _try_process(self) -> bool:
         """Requires: that this thread is the one of ours that has it."""
@@ -249,15 +319,15 @@ class ProcessLock:
         return self._file.number
 
     def _close_locked(self) -> None:
-        self._is_to_close = False
         self._fd = -1
         self._file.close()
 
     def _after_fork_in_child(self) -> None:
         # The child shares the parent's open file, so that a lock either of them takes would let the other in, and a
         # thread of the parent may have had it. Closing here does not free the parent's lock.
-        self._holders = {}
+        self._holders, self._heirs = {}, {}
         self._hold = None
+        self._is_to_close = False
         self._close_locked()
 
 

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from lockcache.filestream.entry.codec import *
     from lockcache.filestream.entry.cost import *
     from lockcache.filestream.entry.describe import *
+    from lockcache.filestream.entry.locate import *
     from lockcache.filestream.entry.reader import *
     from lockcache.filestream.entry.removal import *
     from lockcache.filestream.entry.signing import *
@@ -29,10 +30,11 @@ if not TYPE_CHECKING:
             "codec": "HEAD_BYTES Record XATTR is_understood is_whole pack unpack",
             "cost": "Prices",
             "describe": "Described Read Statement describe_entry find_entry find_names read_entry read_statement",
+            "locate": "find_records",
             "reader": "EntryReader GuardedReader Loader",
             "removal": "remove_empty_folders_locked remove_entry remove_locked",
             "signing": "KeyRing encode_key is_signed load_keys make_reader new_key read_key_file",
             "staging": "AttributeRefusedError RecordPlacement StagedEntry reserved_bytes",
-            "verdict": "WRONG digest_payload is_of_another_version judge_entry needs_payload read_records",
+            "verdict": "WRONG digest_payload is_of_another_version judge_entry needs_payload",
         },
     )

@@ -34,6 +34,7 @@ from xxhash import xxh3_128_digest
 
 __all__ = [
     "HEAD_BYTES",
+    "LARGEST_RECORD_BYTES",
     "ORDINARY",
     "SIGNED",
     "TAIL_BESIDE",
@@ -43,6 +44,7 @@ __all__ = [
     "is_understood",
     "is_whole",
     "length_and_cost",
+    "may_have",
     "pack",
     "pack_with",
     "split_records",
@@ -52,6 +54,8 @@ __all__ = [
 #: The extended attribute that holds a record.
 XATTR: Final = "user.lockcache"
 HEAD_BYTES: Final = 44
+#: The longest record, head and tail, that is stored. A symbol mapping of a thousand templates is some 200 KB.
+LARGEST_RECORD_BYTES: Final = 16 * 1024 * 1024
 #: A payload of at least this length is stated as this; the reader asks fstat.
 LONG_PAYLOAD: Final = 2**32 - 1
 #: Flag in the algorithm byte: the tail is not in the attribute but in the record file.
@@ -115,6 +119,11 @@ def is_known(blob: bytes) -> bool:
 def payload_bytes(blob: bytes) -> int:
     """The payload's length as stated in the head. Requires: :func:`is_understood`."""
     return int.from_bytes(blob[8:12], "little")
+
+
+def may_have(blob: bytes, size_bytes: int) -> bool:
+    """Whether a record states a payload of this length, as far as it is a record."""
+    return len(blob) >= HEAD_BYTES and payload_bytes(blob) == min(size_bytes, LONG_PAYLOAD)
 
 
 #: The payload's length as stated, and the cost, of a head. Requires: :func:`is_known`.

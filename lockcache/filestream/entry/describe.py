@@ -33,9 +33,9 @@ from lockcache.filestream.entry.codec import (
     split_records,
     unpack,
 )
-from lockcache.filestream.entry.locate import NO_ATTRIBUTE, is_tail_beside, with_tails
+from lockcache.filestream.entry.locate import NO_ATTRIBUTE, find_records, is_tail_beside, read_record_file, with_tails
 from lockcache.filestream.entry.signing import KeyRing, is_signed
-from lockcache.filestream.entry.verdict import is_of_another_version, judge_entry, read_records
+from lockcache.filestream.entry.verdict import is_of_another_version, judge_entry
 
 __all__ = [
     "Described",
@@ -52,11 +52,8 @@ __all__ = [
 _FLAGS: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 _NOATIME: Final[int] = getattr(os, "O_NOATIME", 0)
 _LONGEST_NAME: Final = 80
-# ENXIO: a socket.
-_NOT_THERE: Final = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENXIO)
-# Of a record file. A symbol mapping of a thousand templates is some 200 KB.
-_LARGEST_RECORD_BYTES: Final = 16 * 1024 * 1024
-
+# What stands in a record file's place and is not a file: a symlink, a socket.
+_NOT_THERE: Final = (errno.ELOOP, errno.ENXIO)
 
 # An entry can be replaced between the listing and the look at its record.
 _ATTEMPTS: Final = 3
@@ -150,7 +147,7 @@ def _read_once(layout: Layout, name: str, keys: KeyRing | None) -> Read:
         status = os.fstat(file.fileno())
         if not stat.S_ISREG(status.st_mode):
             raise OSError(errno.EINVAL, "not a regular file", layout.entry(name))
-        records = read_records(layout, file.fileno(), name)
+        records = find_records(layout, file.fileno(), name)
         payload = file.read()
     is_verified, why = _verify(records, name, payload, keys)
     digests = [blob[28:HEAD_BYTES] for blob in records if is_known(blob)]
@@ -240,8 +237,9 @@ def read_statement(layout: Layout, found: Found) -> Statement:
         blob, beside = _raw_record(layout, found.name)
     except OSError:
         return Statement("unreadable")
-    if not blob and not beside:
+    if not blob and beside is None:
         return Statement("none")
+    beside = beside or b""
     found_records = _candidates(blob, beside)
     # A record file may be there and not be this entry's record: left from before it was written anew.
     for file_bytes in (len(beside), record_file_bytes(layout, found.name)):
@@ -252,15 +250,24 @@ def read_statement(layout: Layout, found: Found) -> Statement:
     return Statement("damaged")
 
 
-def _raw_record(layout: Layout, name: str) -> tuple[bytes, bytes]:
-    """The attribute, and the record file where that belongs to it; each may be empty."""
+def _raw_record(layout: Layout, name: str) -> tuple[bytes, bytes | None]:
+    """The attribute, empty where there is none; and the record file where there is one that belongs to it."""
     try:
         blob = os.getxattr(layout.entry(name), XATTR, follow_symlinks=False)
     except OSError as error:
         if error.errno not in NO_ATTRIBUTE:
             raise
         return b"", _record_file(layout, name)
-    return blob, _record_file(layout, name) if is_tail_beside(blob) else b""
+    return blob, _record_file(layout, name) if is_tail_beside(blob) else None
+
+
+def _record_file(layout: Layout, name: str) -> bytes | None:
+    try:
+        return read_record_file(layout, name)
+    except OSError as error:
+        if error.errno not in _NOT_THERE:
+            raise
+        return None
 
 
 def _candidates(blob: bytes, beside: bytes) -> list[bytes]:
@@ -288,17 +295,6 @@ def _take_apart(blob: bytes, size_bytes: int) -> Statement:
     return Statement(
         "whole", record.created_ns if record.created_ns > 0 else None, max(0, record.cost_ns) or None, known
     )
-
-
-def _record_file(layout: Layout, name: str) -> bytes:
-    try:
-        opened = open_below(layout, layout.record(name), _FLAGS)
-    except OSError as error:
-        if error.errno not in _NOT_THERE:
-            raise
-        return b""
-    with opened as fd:
-        return os.read(fd, _LARGEST_RECORD_BYTES) if stat.S_ISREG(os.fstat(fd).st_mode) else b""
 
 
 def record_file_bytes(layout: Layout, name: str) -> int:

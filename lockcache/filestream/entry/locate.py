@@ -1,45 +1,67 @@
-"""Where an open entry's record is: in its attribute, in a file beside it, or half in each.
+"""Where an open entry's record is: in its attribute, in a file next to it, or half in each.
 
-One place for what the reader, whoever verifies and whoever only looks have to agree on. What is found here is not
-proven: invariant 1 is kept by whoever looks at the digest. How a record file is opened is each one's own: a reader may
-find other people's files there, and a daemon holes of a terabyte.
+One place for what readers, writers, whoever verifies and whoever only inspects have to agree on. What is found here is
+not proven: invariant 1 is kept by whoever compares the digest. In a directory that a group shares, another member may
+put anything in a record file's place, a hole of a terabyte for one: :func:`read_record_file` reads no more than a
+record file can hold.
 """
 
 from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable
+import stat
 from typing import Final
 
-from lockcache.filestream.entry.codec import HEAD_BYTES, TAIL_BESIDE, XATTR, split_records
+from lockcache.filestream.disk import Layout, open_below
+from lockcache.filestream.entry.codec import HEAD_BYTES, LARGEST_RECORD_BYTES, TAIL_BESIDE, XATTR, split_records
 
-__all__ = ["NO_ATTRIBUTE", "find_records", "is_tail_beside", "with_tails"]
+__all__ = ["NO_ATTRIBUTE", "find_records", "is_tail_beside", "read_record_file", "with_tails"]
 
 #: What a file system answers where there is no attribute, or where there are none at all. Anything else says nothing of
 #: the entry, which must not pass for one without a record.
 NO_ATTRIBUTE: Final = (errno.ENODATA, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EPERM)
 
-# Looked up once: with record files this is in each hit.
-_getxattr = os.getxattr
+_READ: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+# During a publish a record file holds two records, the new one and the one that it replaces.
+_LARGEST_FILE_BYTES: Final = 2 * LARGEST_RECORD_BYTES
+
+# Looked up once: with record files these are in each hit.
+_getxattr, _fstat, _read = os.getxattr, os.fstat, os.read
 
 
-def find_records(fd: int, name: str, record_file: Callable[[str], bytes | None]) -> list[bytes]:
+def find_records(layout: Layout, fd: int, name: str) -> list[bytes]:
     """What may be the record of an open entry, head and tail; none if it has none.
 
-    One, or in the middle of a publish several, of which at most one is whole with the payload. ``record_file(name)`` is
-    asked for the record file only where that is needed, and gives ``None`` where there is none.
+    One, or in the middle of a publish several, of which at most one is whole with the payload. A record file is opened
+    only where it is needed. Raises :class:`OSError`.
     """
     try:
         head = _getxattr(fd, XATTR)
     except OSError as error:
         if error.errno not in NO_ATTRIBUTE:
             raise
-        file = record_file(name)
+        file = read_record_file(layout, name)
         return [] if file is None else split_records(file)
     if is_tail_beside(head):
-        return with_tails(head, record_file(name) or b"")
+        return with_tails(head, read_record_file(layout, name) or b"")
     return [head]
+
+
+def read_record_file(layout: Layout, name: str) -> bytes | None:
+    """Returns a record file, or ``None`` where there is none.
+
+    What is not a plain file, or longer than a record file can be, is damage, and empty. Raises :class:`OSError`, also
+    for a symlink.
+    """
+    try:
+        file = open_below(layout, layout.record(name), _READ)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    with file as fd:
+        status = _fstat(fd)
+        is_plausible = stat.S_ISREG(status.st_mode) and status.st_size <= _LARGEST_FILE_BYTES
+        return _read(fd, status.st_size) if is_plausible else b""
 
 
 def is_tail_beside(head: bytes) -> bool:

@@ -24,8 +24,8 @@ from typing import Final, Protocol
 
 from xxhash import xxh3_128_digest
 
-from lockcache.filestream.disk import Layout, Recency, below, open_below
-from lockcache.filestream.entry.codec import HEAD_BYTES, ORDINARY, XATTR, is_known, is_understood, is_whole
+from lockcache.filestream.disk import Layout, Recency, below
+from lockcache.filestream.entry.codec import HEAD_BYTES, ORDINARY, XATTR, is_known, is_understood, is_whole, may_have
 from lockcache.filestream.entry.locate import find_records
 
 __all__ = ["EntryReader", "GuardedReader", "Loader"]
@@ -193,7 +193,7 @@ class EntryReader:
         # As in :meth:`load`: behind an unpacking none comes either.
         [fd] = map(_open if folder_fd is None else open_in(folder_fd), (path,), self._flags)
         try:
-            records = find_records(fd, name, self._record_file)
+            records = find_records(self._layout, fd, name)
             status = os.fstat(fd)
             if not stat.S_ISREG(status.st_mode):
                 raise OSError(errno.EINVAL, "not a regular file")
@@ -203,8 +203,10 @@ class EntryReader:
                 # Neither we nor cuda.core give an entry two names: somebody planted this one, whatever it leads to.
                 raise OSError(errno.EMLINK, "a hard link without a record")
             self._refuse(records)
-            payload = _read_exactly(fd, status.st_size)
-            for blob in records:
+            # Not where its very length is wrong: another member may have made a hole of a terabyte of it.
+            fitting = [blob for blob in records if may_have(blob, status.st_size)]
+            payload = _read_exactly(fd, status.st_size) if fitting or not records else b""
+            for blob in fitting:
                 if self._vouches(blob, name, payload):
                     self._recency.touch(fd)
                     return payload, blob
@@ -229,18 +231,6 @@ class EntryReader:
         if records and all(is_known(blob) and not is_understood(blob) for blob in records):
             self.refused_entries += 1
             raise OSError(errno.EKEYREJECTED, "signed, and there is no key here")
-
-    def _record_file(self, name: str) -> bytes | None:
-        layout = self._layout
-        try:
-            file = open_below(layout, layout.record(name), _FLAGS)
-        except FileNotFoundError:
-            return None
-        with file as fd:
-            status = os.fstat(fd)
-            if not stat.S_ISREG(status.st_mode):
-                raise OSError(errno.EINVAL, "not a regular file")
-            return _read_exactly(fd, status.st_size)
 
 
 class _Shards(dict[str, str]):

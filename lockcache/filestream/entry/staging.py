@@ -35,14 +35,14 @@ from lockcache.filestream.disk import (
     rename_below,
     write_all,
 )
-from lockcache.filestream.entry.codec import HEAD_BYTES, XATTR
+from lockcache.filestream.entry.codec import HEAD_BYTES, LARGEST_RECORD_BYTES, XATTR
+from lockcache.filestream.entry.locate import read_record_file
 from lockcache.filestream.entry.removal import bytes_on_disk, unlink_entry_file
 
 __all__ = ["AttributeRefusedError", "RecordPlacement", "StagedEntry", "reserved_bytes"]
 
 # O_NONBLOCK means nothing for a plain file; with O_NOFOLLOW it is how a forked child knows what is ours (.directory).
 _STAGE: Final = os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
-_READ: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 
 # By how much the two folders of a shard may grow when a name is added: on ext4 each by two, when its first is full.
 _FOLDER_BLOCKS: Final = 4
@@ -94,7 +94,13 @@ class RecordPlacement:
         self._fits_bytes = max(self._fits_bytes, attribute_bytes)
 
     def split(self, blob: bytes) -> tuple[bytes, bytes]:
-        """A record as (attribute, record file); either may be empty."""
+        """A record as (attribute, record file); either may be empty.
+
+        Raises :class:`OSError` (EFBIG) for one that is longer than readers accept.
+        """
+        if len(blob) > LARGEST_RECORD_BYTES:
+            what = f"a record of {len(blob)} bytes, most of it metadata, is longer than {LARGEST_RECORD_BYTES}"
+            raise OSError(errno.EFBIG, what)
         if len(blob) <= self._attribute_bytes:
             return blob, b""
         if self._attribute_bytes >= HEAD_BYTES:
@@ -311,7 +317,9 @@ class StagedEntry:
         Requires: shard lock.
         """
         layout = self._directory.layout
-        older = _read_whole(layout, layout.record(self._name)) if has_older else b""
+        older = (read_record_file(layout, self._name) or b"") if has_older else b""
+        if len(older) > LARGEST_RECORD_BYTES:
+            older = b""  # one that two publishes were cut off in; with ours in front it would pass for damage
         # Until the rename both files hold the older record.
         if older:
             self.usage.add_locked(self._shard, self.space.of_bytes(len(older)), 0)
@@ -327,16 +335,6 @@ class StagedEntry:
             if older:
                 self.usage.add_locked(self._shard, -self.space.of_bytes(len(older)), 0)
         return record_bytes
-
-
-def _read_whole(layout: Layout, path: str) -> bytes:
-    """A small file; empty for one that is not there."""
-    try:
-        file = open_below(layout, path, _READ)
-    except FileNotFoundError:
-        return b""
-    with file as fd:
-        return os.read(fd, os.fstat(fd).st_size)
 
 
 def _append(layout: Layout, path: str, blob: bytes) -> int:

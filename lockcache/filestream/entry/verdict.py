@@ -9,25 +9,21 @@ from __future__ import annotations
 
 import errno
 import os
-import stat
 from collections.abc import Callable, Generator
-from functools import partial
 from typing import Final, Protocol
 
 from xxhash import xxh3_128, xxh3_128_digest
 
-from lockcache.filestream.disk import Layout, open_below
 from lockcache.filestream.entry.codec import (
     HEAD_BYTES,
-    LONG_PAYLOAD,
     ORDINARY,
     TAIL_BESIDE,
     is_understood,
+    may_have,
     payload_bytes,
 )
-from lockcache.filestream.entry.locate import find_records
 
-__all__ = ["WRONG", "digest_payload", "is_of_another_version", "judge_entry", "needs_payload", "read_records"]
+__all__ = ["WRONG", "digest_payload", "is_of_another_version", "judge_entry", "needs_payload"]
 
 #: What can be wrong with an entry: a word for names and programs, and a sentence for people.
 WRONG: Final = {
@@ -40,22 +36,14 @@ WRONG: Final = {
     "foreign": "not a plain file",
 }
 
-_READ: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 # Long enough that a call costs nothing beside it (0.3 ms), short enough for a rate to be kept.
 _CHUNK_BYTES: Final = 1 << 20
-# Metadata and compile logs. A hole of a terabyte is no record.
-_MOST_RECORD_BYTES: Final = 1 << 30
 _MAGIC: Final = ORDINARY[:2]
-
-
-def read_records(layout: Layout, fd: int, name: str) -> list[bytes]:
-    """What may be the record of an open entry, as :func:`.find_records`."""
-    return find_records(fd, name, partial(_read_record_file, layout))
 
 
 def needs_payload(records: list[bytes], size_bytes: int) -> bool:
     """Whether reading the payload can make a difference: not where its very length is wrong. It may be a terabyte."""
-    return not records or any(_may_have(blob, size_bytes) for blob in records)
+    return not records or any(may_have(blob, size_bytes) for blob in records)
 
 
 class Hasher(Protocol):
@@ -94,9 +82,9 @@ def judge_entry(records: list[bytes], name: str, size_bytes: int, payload_digest
         return "" if size_bytes else "empty"
     # What stands in the head is settled by the version; only the digest needs an algorithm that is known here.
     known = [blob for blob in records if len(blob) >= HEAD_BYTES and blob[:3] == ORDINARY[:3]]
-    if known and not any(_may_have(blob, size_bytes) for blob in known):
+    if known and not any(may_have(blob, size_bytes) for blob in known):
         return _wrong_length(payload_bytes(known[0]), size_bytes)
-    fitting = [blob for blob in known if is_understood(blob) and _may_have(blob, size_bytes)]
+    fitting = [blob for blob in known if is_understood(blob) and may_have(blob, size_bytes)]
     if not fitting:
         return "record"
     if any(_binds(blob, name, payload_digest) for blob in fitting):
@@ -120,11 +108,6 @@ def is_of_another_version(records: list[bytes], name: str, payload_digest: bytes
     return not any(_binds(head + blob[4:], name, payload_digest) for blob in unknown for head in ours)
 
 
-def _may_have(blob: bytes, size_bytes: int) -> bool:
-    """Whether a record states this length, as far as it is one."""
-    return len(blob) >= HEAD_BYTES and payload_bytes(blob) == min(size_bytes, LONG_PAYLOAD)
-
-
 def _binds(blob: bytes, name: str, payload_digest: bytes) -> bool:
     """As :func:`.codec.is_whole`, of a payload that was digested piece by piece."""
     return blob[28:44] == xxh3_128_digest(blob[:28] + name.encode() + blob[44:] + payload_digest)
@@ -132,14 +115,3 @@ def _binds(blob: bytes, name: str, payload_digest: bytes) -> bool:
 
 def _has_whole_tail(blob: bytes) -> bool:
     return len(blob) == HEAD_BYTES + int.from_bytes(blob[4:8], "little")
-
-
-def _read_record_file(layout: Layout, name: str) -> bytes | None:
-    try:
-        opened = open_below(layout, layout.record(name), _READ)
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    with opened as fd:
-        status = os.fstat(fd)
-        is_plausible = stat.S_ISREG(status.st_mode) and status.st_size <= _MOST_RECORD_BYTES
-        return os.read(fd, status.st_size) if is_plausible else b""

@@ -28,11 +28,11 @@ from lockcache.filestream.entry import (
     WRONG,
     KeyRing,
     digest_payload,
+    find_records,
     is_of_another_version,
     is_signed,
     judge_entry,
     needs_payload,
-    read_records,
     remove_locked,
 )
 from lockcache.filestream.repair.quarantine import make_place, quarantine_locked
@@ -284,7 +284,7 @@ class _OpenEntry:
             now, here = os.lstat(self._path), os.fstat(self._fd)
             if not os.path.samestat(now, here) or here.st_size != self._size:
                 return False
-            return not self._records or read_records(self._layout, self._fd, self._name) == self._records
+            return not self._records or find_records(self._layout, self._fd, self._name) == self._records
         except OSError as error:
             if error.errno in _GONE:
                 return False
@@ -295,7 +295,7 @@ class _OpenEntry:
         self._file.close()
 
     def _look_inside(self) -> Generator[int, None, Verdict]:
-        self._records = records = read_records(self._layout, self._fd, self._name)
+        self._records = records = find_records(self._layout, self._fd, self._name)
         if self._keys is not None and any(map(is_signed, records)):
             return (yield from self._look_at_signature(self._keys))
         digest = b""
@@ -310,7 +310,9 @@ class _OpenEntry:
         return Verdict(self._name, CORRUPT, self._size, wrong)
 
     def _look_at_signature(self, keys: KeyRing) -> Generator[int, None, Verdict]:
-        digest = yield from digest_payload(self._fd, self._size, sha256)
+        digest = b""
+        if needs_payload(self._records, self._size):
+            digest = yield from digest_payload(self._fd, self._size, sha256)
         if any(keys.binds(blob, self._name, digest) for blob in self._records):
             return Verdict(self._name, WHOLE, self._size)
         if any(map(keys.knows, self._records)):

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import shutil
+import tracemalloc
 
 import pytest
 
 from lockcache import Entry, FileStreamProgramCache
-from lockcache.filestream.entry.codec import HEAD_BYTES, XATTR
+from lockcache.filestream.disk.layout import Layout, entry_name
+from lockcache.filestream.entry.codec import HEAD_BYTES, LARGEST_RECORD_BYTES, XATTR
+from lockcache.filestream.entry.describe import describe_entry, find_entry, read_entry
 from tests.unit.entry.material import (
     CODE,
     WITH_ATTRIBUTE,
@@ -167,3 +171,64 @@ def test_an_entry_that_stays_damaged_is_said_once_at_warning_and_then_quietly(ca
     levels = [record.levelno for record in caplog.records if "not what a writer stored" in record.message]
     assert levels == [logging.WARNING, logging.DEBUG, logging.WARNING, logging.DEBUG]
     assert cache.stats().corrupt_entries == 4
+
+
+#: What another member may put in a file's place and costs no disk. Of a terabyte no system gives the memory.
+HOLES = pytest.mark.parametrize("size_bytes", [64 << 20, 1 << 40], ids=["64-MiB", "1-TiB"])
+
+_LITTLE_MEMORY_BYTES = 4 << 20
+
+
+@contextlib.contextmanager
+def little_memory():
+    """Fails where more than a little memory is taken meanwhile."""
+    tracemalloc.start()
+    try:
+        yield
+        assert tracemalloc.get_traced_memory()[1] < _LITTLE_MEMORY_BYTES
+    finally:
+        tracemalloc.stop()
+
+
+@HOLES
+@WITH_RECORD_FILE
+def test_a_hole_in_a_record_files_place_is_replaced_by_a_put(cache, mode, size_bytes):
+    put(cache, mode)
+    os.truncate(record_path(cache.path), size_bytes)
+    with little_memory():
+        put(cache, mode, code=b"newer" * 20)
+    assert cache.get("k") == b"newer" * 20
+    assert os.path.getsize(record_path(cache.path)) < 10_000
+    assert cache.stats().dropped_writes == 0
+
+
+@HOLES
+@WITH_RECORD_FILE
+def test_a_hole_in_a_record_files_place_is_damage_to_all_who_read(cache, mode, size_bytes):
+    path = put(cache, mode)
+    os.truncate(record_path(cache.path), size_bytes)
+    layout, name = Layout(cache.path), entry_name(b"k")
+    with little_memory():
+        expect_corrupt_miss(cache)
+        assert describe_entry(layout, find_entry(layout, name)).record == "damaged"
+        assert read_entry(layout, name).is_verified is False
+    assert os.path.exists(path)
+
+
+@HOLES
+def test_a_payload_that_became_a_hole_is_a_corrupt_miss_and_takes_no_memory(cache, mode, size_bytes):
+    os.truncate(put(cache, mode), size_bytes)
+    with little_memory():
+        # With the record in the attribute, what it vouches for is all that is read, and there still.
+        if mode == "attribute":
+            assert cache.get("k") == CODE
+        else:
+            expect_corrupt_miss(cache)
+
+
+def test_a_record_that_no_reader_would_take_is_not_stored(cache, mode):
+    put(cache, mode)
+    cache.put_entry("k", Entry(CODE, {"blob": b"m" * LARGEST_RECORD_BYTES}))
+    assert cache.get("k") is None, "the older value goes with a write that is dropped"
+    assert cache.stats().dropped_writes == 1
+    assert cache.stats().corrupt_entries == 0

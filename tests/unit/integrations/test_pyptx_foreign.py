@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
@@ -167,3 +168,12 @@ def test_ptx_that_pyptx_puts_over_an_entry_of_ours_before_it_dies_is_a_miss(
     cache.put(ENTRY)
     file(directory, "ptx").write_text("theirs")
     assert fresh().get(KEY) is None
+
+
+@pytest.mark.parametrize("suffix", ["json", "ptx", "cubin"])
+def test_a_file_that_became_a_hole_of_a_terabyte_is_a_miss(cache: CubinCache, directory: Path, suffix: str) -> None:
+    cache.put(ENTRY)
+    os.truncate(directory / f"{NAME}.{suffix}", 1 << 40)
+    assert CubinCache(directory).get(KEY) is None
+    cache.put(ENTRY)
+    assert cache.get(KEY) == ENTRY

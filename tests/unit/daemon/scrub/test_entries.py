@@ -63,6 +63,11 @@ def test_a_corrupt_entry_goes_with_all_of_its_files(files: PyptxGuest, damage: s
     assert not list(Path(files.root).glob(f"{path.stem}.*"))
 
 
+def test_a_file_that_became_a_hole_of_a_terabyte_is_damage(files: PyptxGuest) -> None:
+    os.truncate(a_file(files, "ptx"), 1 << 40)
+    assert run_a_round(files) == {"whole": COUNT - 1, "corrupt": 1}
+
+
 def test_looking_is_no_use(files: PyptxGuest) -> None:
     for path in Path(files.root).glob("*.*"):
         os.utime(path, (1000, 1000))

@@ -1,0 +1,213 @@
+"""Shard locks under interrupts that come again while the first one is dealt with, and closed at any moment of a use."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lockcache.filestream.disk.locks import Hold, ProcessLock
+from tests.crash.interrupted import Interrupt, count_steps, interrupt_at, interrupts, run_to
+from tests.unit.material import descriptors
+
+# A process that sends signals to another one, a few in each system call's time.
+STORM = """
+import os, random, signal, sys
+while True:
+    os.kill(int(sys.argv[1]), signal.SIGUSR1)
+    for _ in range(random.randrange(400)):
+        pass
+"""
+
+
+@pytest.fixture(autouse=True)
+def _lose_what_is_raised_in_callbacks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As Python does after printing it; pytest keeps it, and with it the frames that had the hold."""
+    monkeypatch.setattr(sys, "unraisablehook", lambda _: None)
+
+
+@pytest.fixture
+def lock(tmp_path: Path) -> Iterator[ProcessLock]:
+    lock = ProcessLock(str(tmp_path / "lock"), 30.0)
+    with lock:
+        pass  # opened
+    yield lock
+    lock.close()
+
+
+def hold_and_release(lock: ProcessLock) -> None:
+    hold = lock.try_hold()
+    assert hold is not None
+    hold.release()
+
+
+def assert_free(lock: ProcessLock) -> None:
+    """For this process and, when it is done with it, for others."""
+    hold_and_release(lock)
+    other = ProcessLock(lock.path, 0.0)
+    hold_and_release(other)
+    other.close()
+
+
+def drop(left: list[Hold]) -> Callable[[], None]:
+    """What an interrupt does to a hold: nobody has it any more."""
+    return left.clear
+
+
+def test_an_interrupt_while_the_lock_of_a_hold_that_is_gone_is_given_back_leaves_it_free(lock: ProcessLock) -> None:
+    def prepare() -> Callable[[], None]:
+        hold = lock.try_hold()
+        assert hold is not None
+        return drop([hold])
+
+    steps = count_steps(prepare())
+    assert steps > 50, "the callback is among what is traced"
+    for number in range(1, steps + 1):
+        list(interrupts(prepare, [number]))
+        assert_free(lock)
+    # What was left of a line of heirs goes with the next one.
+    left = [lock.try_hold()]
+    interrupt_at(left.clear, 5)
+    hold_and_release(lock)
+    assert not lock._heirs
+
+
+@pytest.mark.slow
+def test_two_interrupts_anywhere_in_a_use_and_in_its_clean_up_leave_the_lock_free(lock: ProcessLock) -> None:
+    before = descriptors()
+    for first in range(1, count_steps(lambda: hold_and_release(lock)) + 1):
+        for second in random.Random(first).sample(range(1, 120), 12):
+            # The second one comes when the first one's frames go, which had the hold.
+            raised = interrupt_at(lambda: hold_and_release(lock), first)
+            interrupt_at(raised.clear, second)
+            assert_free(lock)
+    assert {name.split()[1] for name in descriptors()} == {name.split()[1] for name in before}
+
+
+@pytest.mark.slow
+def test_signals_that_come_faster_than_they_are_dealt_with_leave_the_lock_free(lock: ProcessLock) -> None:
+    left = [0]  # so many of them still raise
+
+    def handler(number: int, frame: Any) -> None:
+        if left[0]:
+            left[0] -= 1
+            raise Interrupt
+
+    def use_until_interrupted() -> None:
+        left[0] = 2
+        while True:
+            lock.hold(1.0).release()
+
+    before = signal.signal(signal.SIGUSR1, handler)
+    storm = subprocess.Popen([sys.executable, "-c", STORM, str(os.getpid())])
+    try:
+        for _ in range(2000):
+            try:
+                with contextlib.suppress(Interrupt):
+                    use_until_interrupted()
+                lock.hold(1.0).release()  # nobody has the exception any more, and with it the hold
+                left[0] = 0
+            except Interrupt:
+                pass
+            lock.hold(1.0).release()
+    finally:
+        storm.kill()
+        storm.wait()
+        signal.signal(signal.SIGUSR1, before if before is not signal.SIG_DFL else signal.SIG_IGN)
+    assert_free(lock)
+
+
+@pytest.mark.slow
+def test_threads_that_are_interrupted_twice_exclude_each_other(lock: ProcessLock) -> None:
+    inside: list[int] = []
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+
+    def use(number: int) -> None:
+        hold = lock.hold(30.0)
+        inside.append(number)
+        assert inside == [number]
+        os.stat(lock.path)  # lets another thread run, if the lock does
+        inside.remove(number)
+        hold.release()
+
+    def work(number: int) -> None:
+        choose = random.Random(number)
+        for _ in range(300):
+            raised = interrupt_at(lambda: use(number), choose.randrange(1, 250))
+            interrupt_at(raised.clear, choose.randrange(1, 120))
+
+    try:
+        with ThreadPoolExecutor(4) as pool:
+            for future in [pool.submit(work, number) for number in range(4)]:
+                future.result(100)
+    finally:
+        sys.setswitchinterval(before)
+    assert_free(lock)
+
+
+def test_a_lock_that_is_closed_at_any_step_of_a_use_is_open_to_its_user_and_closed_afterwards(
+    lock: ProcessLock,
+) -> None:
+    def use() -> None:
+        hold = lock.try_hold()
+        assert hold is not None
+        assert os.path.samestat(os.fstat(lock._fd), os.stat(lock.path))
+        hold.release()
+
+    def close() -> None:
+        thread = threading.Thread(target=lock.close)
+        thread.start()
+        thread.join(30)
+
+    # From the first step in which the lock is held: one that is closed before that is opened again.
+    for number in range(30, count_steps(use) + 1):
+        held = []
+        where = run_to(use, lambda: (held.append(bool(lock._holders)), close()), number)  # noqa: B023
+        if held == [True]:
+            assert lock._fd == lock._file.number == -1, where
+        assert_free(lock)
+
+
+@pytest.mark.slow
+def test_no_descriptor_is_closed_under_a_thread_that_uses_it(lock: ProcessLock) -> None:
+    others = ProcessLock(lock.path, 30.0)
+    count, ended = [0], threading.Event()
+
+    def use(mine: ProcessLock) -> None:
+        for _ in range(300):
+            with mine:
+                found = os.fstat(mine._fd)
+                seen = count[0]
+                assert os.path.samestat(found, os.stat(lock.path))
+                count[0] = seen + 1
+                assert os.path.samestat(found, os.fstat(mine._fd))
+
+    def close() -> None:
+        while not ended.is_set():
+            lock.close()
+            others.close()
+
+    with ThreadPoolExecutor(5) as pool:
+        closing = pool.submit(close)
+        using = [pool.submit(use, mine) for mine in (lock, lock, others, others)]
+        try:
+            for future in using:
+                future.result(100)
+        finally:
+            ended.set()
+        closing.result(100)
+    assert count == [1200]
+    others.close()
+    lock.close()
+    assert lock._fd == others._fd == -1
