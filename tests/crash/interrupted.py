@@ -14,7 +14,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from types import FrameType
+from types import CodeType, FrameType
 from typing import Any, Final
 
 import filelock
@@ -24,7 +24,7 @@ from lockcache import FileStreamProgramCache
 from tests.crash.measure import assert_accounting_is_not_too_low, assert_one_recount_mends_all
 from tests.unit.material import descriptors
 
-__all__ = ["Interrupt", "assert_nothing_is_left", "count_steps", "interrupt_at", "interrupts", "run_to"]
+__all__ = ["Interrupt", "assert_nothing_is_left", "count_steps", "interrupt_at", "interrupts", "run_to", "steps_of"]
 
 _TRACED: Final = tuple(os.path.dirname(package.__file__) + os.sep for package in (lockcache, filelock))
 _UNTRACED: Final = "__del__"
@@ -40,6 +40,8 @@ class _Tracer:
     def __init__(self, number: int, reached: Callable[[], None]) -> None:
         self.left = number
         self.seen = 0
+        #: Of each instruction, when it came first and when it came last.
+        self.instructions: dict[tuple[CodeType, int], tuple[int, int]] = {}
         self.where = ""
         self._reached = reached
 
@@ -53,6 +55,8 @@ class _Tracer:
     def _instruction(self, frame: FrameType, event: str, _: object) -> Any:
         if event == "opcode":
             self.seen += 1
+            place = frame.f_code, frame.f_lasti
+            self.instructions[place] = self.instructions.get(place, (self.seen, 0))[0], self.seen
             if self.seen == self.left:
                 self.where = f"{frame.f_code.co_qualname}:{frame.f_lineno}, byte {frame.f_lasti}"
                 self._reached()
@@ -76,6 +80,17 @@ def count_steps(action: Callable[[], object]) -> int:
     tracer = _Tracer(-1, _raise)
     _run(action, tracer)
     return tracer.seen
+
+
+def steps_of(action: Callable[[], object], most: int) -> list[int]:
+    """Where to interrupt an action: in front of each of its instructions, the first and the last time that it comes.
+
+    Of more than ``most`` so many of them, spread evenly.
+    """
+    tracer = _Tracer(-1, _raise)
+    _run(action, tracer)
+    steps = sorted({number for both in tracer.instructions.values() for number in both})
+    return steps[:: max(1, len(steps) // most)]
 
 
 def interrupts(prepare: Callable[[], Callable[[], object]], numbers: Iterable[int]) -> Iterator[str]:

@@ -19,9 +19,9 @@ from lockcache.filestream.repair import recount_shard
 from tests.crash.interrupted import (
     Interrupt,
     assert_nothing_is_left,
-    count_steps,
     interrupts,
     run_to,
+    steps_of,
 )
 
 KEY = b"the key"
@@ -84,15 +84,15 @@ ACTIONS: dict[str, tuple[Prepare, dict[str, Any]]] = {
     "an eviction of entries with record files": (_evict, FILES),
     "a recount": (_recount, {}),
 }
-# How many instructions are tried, spread evenly: of an eviction, which goes through 256 shards, never all.
-FEW, MANY = 40, 2000
+# How many instructions are tried: a few, spread evenly, or each one.
+FEW, ALL = 40, 10**6
 # How long an action takes, about: the signals come anywhere in it.
 SPREAD_SECONDS = 0.002
 
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:unclosed scandir:ResourceWarning")  # which closes itself, as it says
-@pytest.mark.parametrize("most", [FEW, pytest.param(MANY, marks=[pytest.mark.long, pytest.mark.timeout(900)])])
+@pytest.mark.parametrize("most", [FEW, pytest.param(ALL, marks=[pytest.mark.long, pytest.mark.timeout(900)])])
 @pytest.mark.parametrize("action", ACTIONS)
 def test_an_interrupt_in_front_of_any_instruction_leaves_nothing_held_and_nothing_behind(
     cache_path: Path, action: str, most: int
@@ -101,8 +101,8 @@ def test_an_interrupt_in_front_of_any_instruction_leaves_nothing_held_and_nothin
     seen = 0
     with FileStreamProgramCache(cache_path, lock_timeout_seconds=0.05, **options) as cache:
         prepare(cache)()
-        steps = count_steps(prepare(cache))
-        for where in interrupts(lambda: prepare(cache), range(1, steps + 1, max(1, steps // most))):
+        steps = steps_of(prepare(cache), most)
+        for where in interrupts(lambda: prepare(cache), steps):
             seen += 1
             try:
                 assert_nothing_is_left(cache)
@@ -110,7 +110,7 @@ def test_an_interrupt_in_front_of_any_instruction_leaves_nothing_held_and_nothin
                 assert cache.stats().dropped_writes == 0
             except Exception as error:
                 raise AssertionError(f"interrupted in front of {where}: {error}") from error
-    assert seen >= min(most, steps) * 0.9
+    assert seen >= len(steps) * 0.9
 
 
 @pytest.mark.slow
@@ -149,7 +149,7 @@ def test_thousands_of_real_signals_leave_nothing_held_and_nothing_behind(cache_p
 
 @pytest.mark.slow
 # A lock that its own thread waits for would reach the timeout.
-@pytest.mark.parametrize("most", [FEW, pytest.param(MANY, marks=[pytest.mark.long, pytest.mark.timeout(900)])])
+@pytest.mark.parametrize("most", [FEW, pytest.param(ALL, marks=[pytest.mark.long, pytest.mark.timeout(900)])])
 @pytest.mark.parametrize("action", ["a put of a known key", "get_or_compute", "stats", "an eviction", "a recount"])
 def test_a_signal_handler_may_use_the_cache_in_front_of_any_instruction(
     cache_path: Path, action: str, most: int
@@ -168,12 +168,12 @@ def test_a_signal_handler_may_use_the_cache_in_front_of_any_instruction(
                 handled.append(cache.get_or_compute(KEY, lambda: b"handled"))
 
         prepare(cache)()
-        steps = count_steps(prepare(cache))
-        for number in range(1, steps + 1, max(1, steps // most)):
+        steps = steps_of(prepare(cache), most)
+        for number in steps:
             where = run_to(prepare(cache), handle, number)
             try:
                 assert_nothing_is_left(cache)
             except AssertionError as error:
                 raise AssertionError(f"handled in front of {where}: {error}") from error
         assert set(handled) <= {OLD.code, NEW.code, b"computed", b"handled"}
-        assert len(handled) >= min(most, steps) / 2
+        assert len(handled) >= len(steps) / 2

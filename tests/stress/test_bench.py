@@ -35,6 +35,7 @@ _NAMES = [
     "put-full",
     "open",
     "overshoot",
+    "contention",
     "herd",
     "import",
     "damage",

@@ -10,6 +10,7 @@ from typing import Final
 
 from lockcache_stress.bench import (
     big_values,
+    contention,
     curves,
     daemon_idle,
     daemon_million,
@@ -42,6 +43,7 @@ MEASUREMENTS: Final[dict[str, Callable[[Bench], list[Line]]]] = {
     "put-full": put_full.measure,
     "open": opening.measure,
     "overshoot": overshoot.measure,
+    "contention": contention.measure,
     "herd": herd.measure,
     "import": importing.measure,
     "damage": damage.measure,
