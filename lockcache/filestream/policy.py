@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Final, Literal, get_args
 
 from lockcache.errors import PolicyError
-from lockcache.filestream.disk import Layout, Space, parse_json, read_small, refuse_symlink, replace_file
+from lockcache.filestream.disk import SHARDS, Layout, Space, parse_json, read_small, refuse_symlink, replace_file
 
 __all__ = ["PRIORITIES", "Policy", "PolicyFile", "Priority"]
 
@@ -33,6 +33,9 @@ PRIORITIES: Final[tuple[Priority, ...]] = get_args(Priority)
 # against caps of which it is a small part, so that du and statvfs agree that the directory is under its cap; against a
 # cap of a few kilobytes it would be all of it.
 _OWN_BLOCKS: Final = 32
+# Where inodes count (xfs), those that no entry counts for: a lock file and two folders for each shard. The folders of
+# records are mostly missing; xfs makes inodes by 64 in each allocation group, and these make up for the unused ones.
+_OWN_INODES: Final = 3 * SHARDS
 # A policy is some 60 bytes.
 _LARGEST_BYTES: Final = 4096
 
@@ -58,7 +61,7 @@ class Policy:
         cap, block = self.max_size_bytes, space.block_bytes
         if cap is None or cap < max(_SMALLEST_CHARGED_CAP, _SMALLEST_CHARGED_BLOCKS * block):
             return cap
-        return cap - _OWN_BLOCKS * (block + space.inode_bytes)
+        return cap - _OWN_BLOCKS * (block + space.inode_bytes) - _OWN_INODES * space.inode_bytes
 
 
 class PolicyFile:

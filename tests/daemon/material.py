@@ -20,20 +20,28 @@ __all__ = [
     "fill",
     "grow",
     "is_accounted_for",
+    "make_directory",
     "names_on_disk",
     "photograph",
     "stage_and_hang",
 ]
 
 
-def fill(root: Path, entries: int, size_bytes: int, first: int = 0) -> list[Path]:
-    """Entries by a program that never heard of lockcache: staged, renamed, not accounted for. Returns them by age."""
-    made = []
+def make_directory(root: Path) -> None:
+    """Make a directory in which a block is a byte, unless there is one.
+
+    As in those that tests make by themselves (tests/conftest.py). A daemon that makes it has it count in blocks.
+    """
     root.mkdir(mode=0o700, exist_ok=True)
-    # As in directories that tests make by themselves (tests/conftest.py), a block is a byte.
     (root / "lockcache").mkdir(mode=0o700, exist_ok=True)
     if not (root / "lockcache" / "format").exists():
         (root / "lockcache" / "format").write_bytes(encode_format(Space(1)))
+
+
+def fill(root: Path, entries: int, size_bytes: int, first: int = 0) -> list[Path]:
+    """Entries by a program that never heard of lockcache: staged, renamed, not accounted for. Returns them by age."""
+    made = []
+    make_directory(root)
     (root / "tmp").mkdir(mode=0o700, exist_ok=True)
     for number in range(first, first + entries):
         name = hashlib.sha256(b"%d" % number).hexdigest()

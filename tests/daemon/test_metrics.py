@@ -16,7 +16,7 @@ import pytest
 
 from lockcache import FileStreamProgramCache
 from tests.daemon.asking import Watched, get
-from tests.daemon.material import fill
+from tests.daemon.material import fill, make_directory
 from tests.daemon.running import HANG_SECONDS, run_daemon, until
 
 
@@ -81,6 +81,7 @@ def test_a_sweep_is_counted_and_timed(cache_path: Path) -> None:
 
 @pytest.mark.long
 def test_entries_of_programs_that_do_not_account_are_repaired_drift(cache_path: Path) -> None:
+    make_directory(cache_path)
     with Watched("--max-size", "1G", cache_path) as daemon:
         fill(cache_path, 30, 10_000)
         root = str(cache_path)

@@ -10,7 +10,7 @@ import pytest
 from lockcache import Entry, FileStreamProgramCache
 from lockcache.filestream.disk.layout import Layout
 from lockcache.filestream.policy import Policy, PolicyFile
-from tests.daemon.material import accounting_is_exact, bytes_on_disk
+from tests.daemon.material import accounting_is_exact, bytes_on_disk, make_directory
 from tests.daemon.running import RunningDaemon, run_daemon, until
 from tests.processes.crowd import crowd
 
@@ -51,6 +51,7 @@ def read(root: Path, keys: list[str]) -> list[str]:
 def test_entries_that_were_dear_to_compile_outlive_cheap_ones_that_were_used_later(
     cache_path: Path, policy: str, survivors: int
 ) -> None:
+    make_directory(cache_path)
     with RunningDaemon("--max-size", "1M", "--policy", policy, cache_path) as daemon:
         keys = put_dear(cache_path)
         with crowd("spawn", put_cheap, [(str(cache_path), number) for number in range(3)]) as writers:
@@ -64,6 +65,7 @@ def test_entries_that_were_dear_to_compile_outlive_cheap_ones_that_were_used_lat
 
 @pytest.mark.long
 def test_writers_evict_by_the_policy_that_a_daemon_left(cache_path: Path) -> None:
+    make_directory(cache_path)
     assert run_daemon("--max-size", "1M", "--policy", "cost", "--once", cache_path).returncode == 0
     keys = put_dear(cache_path)
     put_cheap(str(cache_path), 0)
@@ -77,6 +79,7 @@ def test_writers_evict_by_the_policy_that_a_daemon_left(cache_path: Path) -> Non
 
 @pytest.mark.long
 def test_a_running_daemon_follows_an_operator_who_changes_the_policy(cache_path: Path) -> None:
+    make_directory(cache_path)
     with RunningDaemon("--max-size", "1M", cache_path) as daemon:
         PolicyFile(Layout(str(cache_path))).replace(Policy(1_000_000, by_operator=True, priority="cost"))
         assert daemon.wait_for("cap")["policy"] == "cost"

@@ -14,7 +14,7 @@ import pytest
 
 from lockcache import FileStreamProgramCache
 from tests.daemon.asking import Watched, get
-from tests.daemon.material import bytes_on_disk, fill
+from tests.daemon.material import bytes_on_disk, fill, make_directory
 from tests.daemon.running import HANG_SECONDS, SCRIPT, RunningDaemon, run_daemon, until
 
 
@@ -63,6 +63,7 @@ def write_one(process: subprocess.Popen[str]) -> tuple[int, int]:
 
 
 def test_a_changed_cap_reaches_a_running_process_at_its_next_write(config: Path, cache_path: Path) -> None:
+    make_directory(cache_path)
     config.write_text(table(cache_path, max_size="2M"))
     with RunningDaemon("--config", config, starts=1) as daemon, writer(cache_path) as process:
         assert all(write_one(process)[0] == 2_000_000 for _ in range(150))
@@ -164,6 +165,7 @@ def test_a_cap_that_is_taken_out_of_the_file_is_taken_from_the_directory(config:
 
 
 def test_a_cap_that_did_not_change_leaves_what_an_operator_set_meanwhile(config: Path, cache_path: Path) -> None:
+    make_directory(cache_path)
     config.write_text(table(cache_path, max_size="1M"))
     with RunningDaemon("--config", config) as daemon:
         staged = cache_path / "lockcache" / "staged"

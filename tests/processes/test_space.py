@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import multiprocessing
 import os
 import subprocess
@@ -12,9 +13,9 @@ from typing import Any
 import pytest
 
 from lockcache import Entry, FileStreamProgramCache
-from lockcache.filestream.disk.space import Space, stated_space
+from lockcache.filestream.disk.space import Space, space_of, stated_space
 from lockcache.filestream.entry import StagedEntry
-from lockcache.lowlevel import CacheDirectory, Layout, entry_name, find_drift
+from lockcache.lowlevel import CacheDirectory, Layout, Policy, entry_name, find_drift
 from tests.daemon.running import until
 from tests.processes.crowd import run_all
 from tests.processes.sampler import bytes_in_use, watch_bytes_in_use
@@ -37,6 +38,17 @@ def _fill(path: str, writer: int, numbers: range, size: int, metadata: dict[str,
     for number in numbers:
         cache.put_entry(b"%d %d" % (writer, number), entry)
     return cache.stats().dropped_writes
+
+
+def _fill_to_the_brim(cache: FileStreamProgramCache, cap: int, entry: Entry) -> None:
+    """Put until the next put would have to evict."""
+    limit = Policy(cap).entries_limit_bytes(space_of(Layout(cache.path)))
+    assert limit is not None
+    most = 2 * len(entry.code) + 16 * 4096
+    for number in itertools.count():
+        if cache.stats().bytes > limit - most:
+            return
+        cache.put_entry(b"brim %d" % number, entry)
 
 
 def _du(path: Path) -> int:
@@ -80,6 +92,8 @@ def test_statvfs_and_du_never_exceed_the_cap(
             numbers = range(serial * values, (serial + 1) * values)
             arguments = [(cache.path, n, numbers, size, METADATA[metadata], start) for n in range(PROCESSES)]
             dropped += sum(run_all("fork", _fill, arguments))
+        # How far below its limit the last batch of evictions left it is chance.
+        _fill_to_the_brim(cache, cap, Entry(os.urandom(size), METADATA[metadata]))
         peak, samples = finish()
     os.sync()
     assert samples > 100

@@ -140,7 +140,8 @@ def test_the_real_daemon_is_watched_while_idle_and_timed_by_its_own_log(run_path
     idle, sweep = report["lines"]
     assert 0 <= idle["numbers"]["core_percent"] < 100
     assert idle["numbers"]["rss_bytes"] > 1_000_000
-    assert sweep["numbers"]["evicted_entries"] == 200
+    # A tenth, and a tenth of the folders where those count, which stay.
+    assert 200 <= sweep["numbers"]["evicted_entries"] <= 230
     assert sweep["numbers"]["milliseconds"] > 0
 
 

@@ -16,7 +16,7 @@ from statistics import median
 from typing import Final
 
 from lockcache_stress.bench.base import Bench, Line
-from lockcache_stress.bench.full_directories import ENTRY_BYTES, cap_for, lacking_room
+from lockcache_stress.bench.full_directories import ENTRY_BYTES, cap_of_full, lacking_room
 from lockcache_stress.bench.overshoot import peak_bytes
 from lockcache_stress.bench.peers import OURS, Peer, Store, installed, opened
 
@@ -89,10 +89,10 @@ def _times_us(bench: Bench, peer: Peer, path: str, entries: int) -> dict[str, fl
 
 def _open_us(peer: Peer, path: str, entries: int) -> float:
     """With a cap, which nothing reaches: many caches look at what they hold only for its sake."""
-    times = []
+    times, unreached = [], 2 * entries * max(ENTRY_BYTES, os.statvfs(path).f_frsize) + _ROOM_BYTES
     for _ in range(_OPENINGS):
         began = time.perf_counter_ns()
-        store = peer.open(path, 2 * entries * ENTRY_BYTES + _ROOM_BYTES)
+        store = peer.open(path, unreached)
         times.append((time.perf_counter_ns() - began) / 1000)
         store.close()
     return median(times)
@@ -105,8 +105,7 @@ def _put_at_cap_us(bench: Bench, peer: Peer, path: str, entries: int, value: byt
     def put(store: Store) -> Callable[[], None]:
         return lambda: store.put(b"full-%d-%d" % (entries, next(new)), value)
 
-    held = entries * ENTRY_BYTES
-    with opened(peer, path, cap_for(held) if peer is OURS else held) as store:
+    with opened(peer, path, cap_of_full(path) if peer is OURS else entries * ENTRY_BYTES) as store:
         put(store)()
         return _mean_us(bench, put(store))
 

@@ -10,7 +10,7 @@ import psutil
 from lockcache_stress.bench.bars import Bar
 from lockcache_stress.bench.base import Bench, Line, open_ours
 from lockcache_stress.bench.daemon import WatchedDaemon, why_not
-from lockcache_stress.bench.full_directories import fill_theirs
+from lockcache_stress.bench.full_directories import fill_theirs, held_bytes
 
 __all__ = ["cpu_seconds", "idle_percent", "measure", "settle"]
 
@@ -29,8 +29,8 @@ def measure(bench: Bench) -> list[Line]:
     reason = why_not(bench, entries)
     if reason:
         return [Line(name, skipped=reason)]
-    path, held = fill_theirs(bench, entries)
-    with WatchedDaemon(path, bench.directory("log"), 10 * held) as daemon:
+    path, _ = fill_theirs(bench, entries)
+    with WatchedDaemon(path, bench.directory("log"), 10 * held_bytes(path)) as daemon:
         process = daemon.process()
         bench.show(0.0, "letting it settle")
         settle(process, path, entries)

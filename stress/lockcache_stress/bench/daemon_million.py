@@ -18,6 +18,7 @@ from multiprocessing.sharedctypes import Synchronized
 from typing import Any, Final
 
 from lockcache.filestream import PRIORITIES
+from lockcache.filestream.disk import space_of
 from lockcache.lowlevel import SHARDS, Layout, Policy, PolicyFile, Priority
 from lockcache_stress.bench.bars import Bar
 from lockcache_stress.bench.base import Bench, Line, open_ours
@@ -70,7 +71,8 @@ def _measure(bench: Bench, root: str, entries: int, priority: Priority) -> list[
         percent = idle_percent(bench, process, seconds) if priority == "lru" else None
         with _writers(root) as puts:
             before = cpu_seconds(process)
-            PolicyFile(Layout(root)).replace(Policy(_cap(held.bytes, entries), by_operator=True, priority=priority))
+            cap = _cap(root, held.bytes, entries)
+            PolicyFile(Layout(root)).replace(Policy(cap, by_operator=True, priority=priority))
             bench.show(0.5, f"sweeping by {priority}")
             sweep, written = _first_sweep(daemon, puts)
             worked = cpu_seconds(process) - before if daemon.is_alive() else 0.0
@@ -81,10 +83,10 @@ def _measure(bench: Bench, root: str, entries: int, priority: Priority) -> list[
     return [*lines, _sweep_line(priority, entries, sweep, written, worked, trouble)]
 
 
-def _cap(held_bytes: int, entries: int) -> int:
+def _cap(root: str, held_bytes: int, entries: int) -> int:
     """What is a tenth of the entries too little at the low watermark, and a few dozen for what is rounded."""
     evicted = _EVICTED_SHARE * entries + 64
-    return int((held_bytes - evicted * ENTRY_BYTES) / _LOW_SHARE)
+    return int((held_bytes - evicted * space_of(Layout(root)).of_bytes(ENTRY_BYTES)) / _LOW_SHARE)
 
 
 def _first_sweep(daemon: WatchedDaemon, puts: Synchronized[int]) -> tuple[dict[str, Any] | None, int]:

@@ -5,15 +5,15 @@ from __future__ import annotations
 import hashlib
 import os
 
+from lockcache.filestream.disk import space_of
+from lockcache.lowlevel import Layout, Policy
 from lockcache_stress.bench.base import Bench, open_ours
 from lockcache_stress.bench.peers import Peer, opened
 
-__all__ = ["ENTRY_BYTES", "cap_for", "fill_other", "fill_ours", "fill_theirs", "lacking_room"]
+__all__ = ["ENTRY_BYTES", "cap_of_full", "fill_other", "fill_ours", "fill_theirs", "held_bytes", "lacking_room"]
 
 #: Small, so that 50,000 are made in seconds: what is measured is the cost of many entries, not of many bytes.
 ENTRY_BYTES = 1024
-# What our cache sets aside of a cap for its own files.
-_OWN_BYTES = 40 * 1024
 
 
 def fill_ours(bench: Bench, entries: int) -> tuple[str, int]:
@@ -24,20 +24,29 @@ def fill_ours(bench: Bench, entries: int) -> tuple[str, int]:
         cache[b"old-%d" % number] = value
         if number % 1000 == 0:
             bench.show(0.0, f"filling: {number:,} of {entries:,}")
-    cap = cap_for(cache.stats().bytes)
+    cap = cap_of_full(path)
     bench.attend(path, cap)
     return path, cap
 
 
-def cap_for(held_bytes: int) -> int:
-    """The cap at which a directory of ours that holds so much is full."""
-    return held_bytes if held_bytes < 4 << 20 else held_bytes + _OWN_BYTES
+def cap_of_full(path: str) -> int:
+    """The cap at which a directory of ours is full with what it holds."""
+    held = held_bytes(path)
+    limit = Policy(held).entries_limit_bytes(space_of(Layout(path)))
+    own = 0 if limit is None else held - limit  # which is the same for all caps but the smallest
+    return held + own
+
+
+def held_bytes(path: str) -> int:
+    """What a directory of ours holds by its own accounting: in blocks, and entries of cuda.core's too."""
+    with open_ours(path) as cache:
+        return cache.stats().bytes
 
 
 def fill_theirs(bench: Bench, entries: int) -> tuple[str, int]:
     """The same for cuda.core's cache, written as plain files under its names: its own puts would take minutes.
 
-    Our daemon keeps such a directory too.
+    Our daemon keeps such a directory too, and counts more of it than the lengths that are returned.
     """
     path, value = bench.directory(f"theirs-{entries}"), os.urandom(ENTRY_BYTES)
     for number in range(entries):

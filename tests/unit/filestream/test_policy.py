@@ -10,6 +10,7 @@ import pytest
 
 from lockcache import FileStreamProgramCache, PolicyError
 from lockcache.filestream.disk.layout import Layout
+from lockcache.filestream.disk.space import Space
 from lockcache.filestream.policy import Policy, PolicyFile
 from tests.unit.material import on_disk
 
@@ -204,6 +205,11 @@ def test_small_caps_are_the_entries_alone(cap):
 @pytest.mark.parametrize("cap", [4 * 2**20, 10**9, 2**63 - 1])
 def test_of_larger_caps_the_directorys_own_files_take_a_small_part(cap):
     assert 0.96 * cap < Policy(cap).entries_limit_bytes() < cap
+
+
+def test_where_inodes_count_those_of_lock_files_and_folders_are_set_aside():
+    limit, usual = (Policy(64 * 2**20).entries_limit_bytes(Space(4096, inode, True)) for inode in (512, 0))
+    assert usual - limit >= (257 + 256) * 512
 
 
 def test_the_ordinary_priority_is_not_written_wherever_its_name_comes_from(make):
