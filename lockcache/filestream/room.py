@@ -8,8 +8,10 @@ for it. Keeps invariant 4 (nobody hangs): every wait and every pass ends at the 
 disk that is too full for a new policy is a warning, not an error.
 
 Where many write into a full cache, one at a time evicts, the head, for all who have reserved by then and a batch for
-those who come next. The others sleep and are woken one after the other. All of them looking for victims at once, and
-looking on again and again, took sixty-four writers a minute where this takes seconds. Writes in progress that together
+those who come next. The others sleep. All of them looking for victims at once, and looking on again and again, took
+sixty-four writers a minute where this takes seconds. That there is room the head sees for all who wait (a sum with all
+of their reservations in it is the same whoever looks), and they go on without a look of their own, by when others may
+have come and filled it. Writes in progress that together
 exceed the cap exclude each other: then all but the head give their reservations back, and come again one at a time.
 
 Not promised: that the queue excludes anybody, or the order. The head decides when to try, never whether there is room.
@@ -26,11 +28,12 @@ import logging
 import random
 import time
 from dataclasses import replace
+from functools import partial
 from typing import Final
 
 from lockcache.filestream.accounting import Slot, UsagePage, bytes_beside
 from lockcache.filestream.directory import CacheDirectory
-from lockcache.filestream.disk import Hold, Queue, refuse_symlink, space_of, wake_next
+from lockcache.filestream.disk import Hold, Queue, Woken, grant, refuse_symlink, space_of, wake_next
 from lockcache.filestream.eviction import Evicted, evict_to_limit
 from lockcache.filestream.policy import Policy
 from lockcache.filestream.repair import reap, recount_drifted
@@ -65,12 +68,22 @@ _LONGEST_IN_THE_WAY_SECONDS: Final = 1.0
 class Room:
     """One write's way to room in its directory, from its first :meth:`make` until :meth:`leave`.
 
-    Of those who find none one at a time, the head, evicts: for all who have reserved by then, who look on and go on
+    Of those who find none one at a time, the head, evicts: for all who have reserved by then, whom it tells to go on
     once there is room. What all of them together reserve may be more than the cap: then all but the head give their
     reservations back, and come again one after the other.
     """
 
-    __slots__ = ("_deadline", "_directory", "_has_evicted", "_head", "_is_recounted", "_progress", "_queue", "evicted")
+    __slots__ = (
+        "_deadline",
+        "_directory",
+        "_has_evicted",
+        "_has_turn",
+        "_head",
+        "_is_recounted",
+        "_progress",
+        "_queue",
+        "evicted",
+    )
 
     def __init__(self, directory: CacheDirectory, deadline: float) -> None:
         """``deadline``: no wait and no pass goes on for longer (monotonic seconds)."""
@@ -79,7 +92,7 @@ class Room:
         self._progress = _Progress()
         self._head: Hold | None = None
         self._queue: Queue | None = None
-        self._has_evicted = self._is_recounted = False
+        self._has_turn = self._has_evicted = self._is_recounted = False
         #: What was evicted for this write.
         self.evicted = Evicted()
 
@@ -101,7 +114,8 @@ class Room:
                 return False
             if is_stuck or time.monotonic() >= give_way_at:
                 return False
-            self._sleep()
+            if self._sleep() is Woken.BY_GRANT:
+                return True  # the head saw for us that there is room, with our reservation
         return True
 
     def wait(self) -> None:
@@ -109,32 +123,36 @@ class Room:
         if self._head is not None:  # what it wants is not to be had for now: the others may try
             self._sleep()
             return
+        self._queue = None  # nothing is reserved, and nothing can be granted
         while not self._is_overdue() and not self._is_head():
             if self._progress.is_stuck(self._directory.usage()):
                 return
-            self._sleep()
+            self._sleep(is_granted_too=False)
 
     def leave(self) -> None:
         """Make way for the next one; nothing for who had not to wait."""
-        if self._head is None and self._queue is None:
-            return
+        self._queue = None
         if self._head is not None:
             self._head.release()
             self._head = None
-        self._queue = None
-        self._wake_next()
+            self._has_turn = True
+        if self._has_turn:
+            self._has_turn = False
+            wake_next(self._directory.layout, self._directory.layout.room_queue)
 
-    def _wake_next(self) -> None:
-        wake_next(self._directory.layout, self._directory.layout.room_queue)
-
-    def _sleep(self) -> None:
+    def _sleep(self, *, is_granted_too: bool = True) -> Woken:
         left_seconds = max(0.0, self._deadline - time.monotonic())
         if self._head is not None:  # it waits for writes that are under way
             time.sleep(min(left_seconds, random.uniform(*_HEAD_LOOKS_SECONDS)))
-            return
+            return Woken.BY_NOBODY
+        layout = self._directory.layout
         if self._queue is None:
-            self._queue = Queue(self._directory.layout, self._directory.layout.room_queue)
-        self._queue.sleep(min(left_seconds, random.uniform(*_OTHERS_LOOK_SECONDS)))
+            self._queue = Queue(layout, layout.room_queue, layout.room_bell if is_granted_too else "")
+        if self._queue.join():
+            return Woken.BY_NOBODY
+        woken = self._queue.sleep(min(left_seconds, random.uniform(*_OTHERS_LOOK_SECONDS)))
+        self._has_turn |= woken is Woken.IN_TURN
+        return woken
 
     def _is_head(self) -> bool:
         """Whether it is, or is now."""
@@ -163,13 +181,22 @@ class Room:
         others_bytes = max(0, staged_bytes - reserved_bytes)
         ahead = min(others_bytes * _BATCH_FACTOR, limit_bytes // _LARGEST_BATCH_SHARE)
         evicted = evict_to_limit(
-            directory, limit_bytes, ahead_bytes=ahead, when_enough=self._wake_next, should_stop=self._is_overdue
+            directory,
+            limit_bytes,
+            ahead_bytes=ahead,
+            when_enough=partial(self._grant, limit_bytes),
+            should_stop=self._is_overdue,
         )
         self.evicted += evicted
         if evicted.entries or directory.usage().total_bytes() <= limit_bytes:
             return True
         # What cannot be evicted is reserved; or a drift, which would otherwise keep a small cache shut for ever.
         return held_bytes > 0 and self._recount()
+
+    def _grant(self, limit_bytes: int) -> None:
+        usage = self._directory.usage()
+        layout = self._directory.layout
+        grant(layout, layout.room_bell, lambda: usage.total_bytes() <= limit_bytes and usage.is_at(layout.usage))
 
     def _recount(self) -> bool:
         """Whether the accounting said more than the disk holds; it does not for as long as a write lasts."""

@@ -29,7 +29,7 @@ if not TYPE_CHECKING:
     __getattr__, __dir__ = door(
         __name__,
         {
-            "bell": "Queue Sleeper bell_of ring wake_next",
+            "bell": "Queue Sleeper Woken bell_of grant ring wake_next",
             "descriptors": "Descriptor opened",
             "files": "naming parse_json read_json read_small replace_file write_all",
             "folders": (

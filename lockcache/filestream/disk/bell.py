@@ -1,4 +1,4 @@
-"""What wakes waiters: a bell that all hear, the death of a process, and a queue, of which each wakes the next.
+"""What wakes waiters: a bell that all hear, the death of a process, and a queue.
 
 A waiter that polls pays for waking up (70 us), and two hundred of them take the processors from the compiler they wait
 for. So they sleep in the kernel, at a FIFO that waiters make and open.
@@ -8,7 +8,9 @@ tells every reader at once. Where nobody waits that is one call which finds noth
 tells it of a process on this host, by a pidfd.
 
 The queue is for what only one can have at a time, or only a few: to wake two hundred for each of them would cost as
-much as to poll. Each byte that is written wakes one, who came first.
+much as to poll. Each byte that is written wakes one, who came first. Where there is enough for all who wait, it can be
+granted to them at once, by a bell of their own: whoever is told so need not look again, by when others may have taken
+it.
 
 Not promised: any of it. A FIFO joins processes of one kernel only, there may be no FIFOs or no pidfds here, whoever may
 write to the directory may remove or ring a bell, and who was woken may die of it. So whoever sleeps also looks for
@@ -24,13 +26,14 @@ import select
 import stat
 import time
 from collections.abc import Callable
+from enum import Enum, auto
 from functools import partial
 from typing import Final
 
 from lockcache.filestream.disk.folders import below, open_below, refuse_symlink, share_file, unlink_below
 from lockcache.filestream.disk.layout import Layout
 
-__all__ = ["Queue", "Sleeper", "bell_of", "ring", "wake_next"]
+__all__ = ["Queue", "Sleeper", "Woken", "bell_of", "grant", "ring", "wake_next"]
 
 _LISTEN: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 # For writing too: with nobody who writes, the kernel would say again and again that the last one is gone.
@@ -83,35 +86,78 @@ def wake_next(layout: Layout, path: str) -> None:
                 os.write(fd, b".")
 
 
-class Queue:
-    """A place among those who wait for the same: in the order in which they came, one at a time is woken.
+def grant(layout: Layout, path: str, may_go_on: Callable[[], bool]) -> None:
+    """Tell all who wait for it in a :class:`Queue` to go on, if they may. Raises nothing, as :func:`ring`.
 
-    Whoever is woken, and has what it waited for or no longer wants it, wakes the next.
+    ``may_go_on`` is asked when nobody can join them any more: what is true then is true for each of them.
     """
+    with contextlib.suppress(OSError):
+        refuse_symlink(os.path.dirname(path))
+        try:
+            opened = open_below(layout, path, _RING)
+        except FileNotFoundError:
+            return  # nobody waits
+        except OSError:
+            unlink_below(layout, path)  # nobody waits any more, or this is no bell
+            return
+        with opened as fd:
+            unlink_below(layout, path)
+            # A byte that nobody takes out is seen by all of them. Who dies in front of this grants nothing.
+            if may_go_on() and stat.S_ISFIFO(os.fstat(fd).st_mode):
+                os.write(fd, b".")
 
-    __slots__ = ("_fifo", "_layout", "_path", "_poll")
 
-    def __init__(self, layout: Layout, path: str) -> None:
+class Woken(Enum):
+    """What ended a sleep in a :class:`Queue`."""
+
+    BY_NOBODY = auto()
+    #: It is the first of those who wait, and wakes the next one when it has, or no longer wants, what they wait for.
+    IN_TURN = auto()
+    #: What it waits for was granted to all who waited.
+    BY_GRANT = auto()
+
+
+class Queue:
+    """A place among those who wait for the same: in the order in which they came, one at a time is woken."""
+
+    __slots__ = ("_bell", "_bell_path", "_fifo", "_layout", "_path", "_poll")
+
+    def __init__(self, layout: Layout, path: str, bell_path: str = "") -> None:
+        """``bell_path``: at which :func:`grant` is heard too."""
         self._layout = layout
         self._path = path
+        self._bell_path = bell_path
         self._fifo: _Descriptor | None = None
+        self._bell: _Descriptor | None = None
         self._poll: select.epoll | None = None
 
-    def sleep(self, seconds: float) -> bool:
-        """Sleep for so long, or until it is woken. Whether it was."""
+    def join(self) -> bool:
+        """Take a place, unless it has one. Whether it had none: then what it waits for may have come meanwhile."""
+        had_none = self._poll is None
         self._queue_up()
+        self._listen()
+        return had_none
+
+    def sleep(self, seconds: float) -> Woken:
+        """Sleep for so long, or until it is woken. Requires: :meth:`join`."""
         if self._poll is None or self._fifo is None:
             time.sleep(seconds)
-            return False
-        if not self._poll.poll(seconds, 1):
-            return False
-        return self._fifo.read(1) is not None  # or somebody else was quicker
+            return Woken.BY_NOBODY
+        events = dict(self._poll.poll(seconds))
+        if self._bell is not None:
+            event = events.get(self._bell.fileno(), 0)
+            if event & select.EPOLLIN:
+                return Woken.BY_GRANT
+            if event:  # whoever would have granted it did not
+                self._bell = None
+        # Or somebody else was quicker.
+        return Woken.IN_TURN if self._fifo.fileno() in events and self._fifo.read(1) else Woken.BY_NOBODY
 
     def _queue_up(self) -> None:
-        """Take a place at the end, unless it has one. Does nothing where there can be no queue."""
+        """At the end. Does nothing where there can be no queue."""
         if self._fifo is not None and _has_name(self._fifo):
             return
-        self._fifo = self._poll = None
+        self._fifo = self._bell = self._poll = None
         if not hasattr(select, "epoll"):
             return
         with contextlib.suppress(OSError):
@@ -122,6 +168,15 @@ class Queue:
                 # The kernel wakes one of those who ask for that, and begins with who asked first.
                 poll.register(fifo, select.EPOLLIN | select.EPOLLEXCLUSIVE)
                 self._fifo, self._poll = fifo, poll
+
+    def _listen(self) -> None:
+        if self._poll is None or self._bell is not None or not self._bell_path:
+            return
+        with contextlib.suppress(OSError):
+            bell = _open_fifo(self._layout, self._bell_path, _LISTEN)
+            if bell is not None:
+                self._poll.register(bell, select.EPOLLIN)
+                self._bell = bell
 
 
 class Sleeper:

@@ -138,6 +138,7 @@ class Layout:
         "policy",
         "quarantine",
         "records",
+        "room_bell",
         "room_lock",
         "room_queue",
         "root",
@@ -171,6 +172,7 @@ class Layout:
         self.init_lock = os.path.join(self.locks, "init")
         self.room_lock = os.path.join(self.locks, "room")
         self.room_queue = os.path.join(self.locks, "room.queue")
+        self.room_bell = os.path.join(self.locks, "room.bell")
         self.daemon_lock = os.path.join(self.own, "daemon.lock")
         self.daemon_status = os.path.join(self.own, "daemon.json")
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from lockcache import FileStreamProgramCache
-from lockcache.filestream.disk import PlantedFolderError, Queue, wake_next
+from lockcache.filestream.disk import PlantedFolderError, Queue, Woken, grant, wake_next
 from lockcache.filestream.disk.layout import Layout, entry_name
 from lockcache.filestream.disk.locks import ProcessLock
 from lockcache.filestream.entry.staging import StagedEntry
@@ -125,7 +125,9 @@ def test_they_are_woken_one_at_a_time_in_the_order_in_which_they_came(directory)
     layout, woken = directory.layout, []
 
     def wait(number):
-        if Queue(layout, layout.room_queue).sleep(60):
+        place = Queue(layout, layout.room_queue)
+        assert place.join()
+        if place.sleep(60) is Woken.IN_TURN:
             woken.append(number)
 
     sleepers = [threading.Thread(target=wait, args=(number,)) for number in range(4)]
@@ -138,6 +140,84 @@ def test_they_are_woken_one_at_a_time_in_the_order_in_which_they_came(directory)
         assert woken == list(range(number + 1))
     wake_next(layout, layout.room_queue)
     assert not os.path.lexists(layout.room_queue)
+
+
+def test_what_is_granted_is_granted_to_all_who_had_joined_and_to_nobody_else(directory):
+    layout = directory.layout
+    early, late = ([Queue(layout, layout.room_queue, layout.room_bell) for _ in range(2)] for _ in range(2))
+    for place in early:
+        assert place.join()
+        assert not place.join()
+
+    def look():
+        for place in late:
+            assert place.join()
+        return True
+
+    grant(layout, layout.room_bell, look)
+    assert [place.sleep(60) for place in early] == [Woken.BY_GRANT] * 2
+    assert [place.sleep(0) for place in late] == [Woken.BY_NOBODY] * 2
+    grant(layout, layout.room_bell, lambda: False)
+    assert [place.sleep(60) for place in late] == [Woken.BY_NOBODY] * 2
+    del early[:], late[:], place
+    grant(layout, layout.room_bell, lambda: True)
+    assert not os.path.lexists(layout.room_bell)
+
+
+def test_the_death_of_a_head_grants_nothing(directory):
+    layout = directory.layout
+    place = Queue(layout, layout.room_queue, layout.room_bell)
+    assert place.join()
+    dies = "import os, sys; fd = os.open(sys.argv[1], os.O_WRONLY); os.unlink(sys.argv[1]); os.kill(os.getpid(), 9)"
+    subprocess.run([sys.executable, "-c", dies, layout.room_bell], check=False)
+    assert place.sleep(60) is Woken.BY_NOBODY
+
+
+@pytest.mark.parametrize("planted", ["file", "folder", "symlink"])
+def test_what_is_planted_in_a_bells_place_is_not_written_to(directory, tmp_path, planted):
+    layout, victim = directory.layout, tmp_path / "victim"
+    victim.write_bytes(b"")
+    for path in (layout.room_bell, layout.room_queue):
+        if planted == "file":
+            os.link(victim, path)
+        elif planted == "folder":
+            os.mkdir(path)
+        else:
+            os.symlink(victim, path)
+    place = Queue(layout, layout.room_queue, layout.room_bell)
+    place.join()
+    assert place.sleep(0) is Woken.BY_NOBODY
+    grant(layout, layout.room_bell, lambda: True)
+    wake_next(layout, layout.room_queue)
+    assert victim.read_bytes() == b""
+
+
+def test_who_waits_with_room_granted_goes_on_though_others_came_and_filled_it(directory, other, monkeypatch):
+    """Its reservation was in the sum that the head saw at or under the cap."""
+    monkeypatch.setattr("lockcache.filestream.room._OTHERS_LOOK_SECONDS", (3600.0, 3600.0))
+    for number in range(10):
+        put(directory, b"%d" % number, b"x" * 100)
+    mine, later = (StagedEntry(directory, f"{number:02x}" + "0" * 62, 10) for number in (1, 2))
+    mine.reserve()
+    head, beside = room_in(directory), room_in(other, 10_000)
+    assert head._is_head()
+    going_on = []
+    waiting = threading.Thread(target=lambda: going_on.append(beside.make(1000, 10)))
+    waiting.start()
+    wait_until_asleep(waiting)
+
+    def fill(layout, path, may_go_on):
+        grant(layout, path, lambda: may_go_on() and later.reserve() is None)
+
+    monkeypatch.setattr("lockcache.filestream.room.grant", fill)
+    assert head.make(1000, 0) is True
+    waiting.join(30)
+    assert going_on == [True]
+    assert beside.evicted.entries == 0
+    head.leave()
+    beside.leave()
+    for each in (mine, later):
+        each.abandon()
 
 
 def test_room_that_the_head_makes_is_for_all_who_have_reserved(directory, other):
