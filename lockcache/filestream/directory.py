@@ -5,10 +5,10 @@ deleted underneath a live cache: what is attached is replaced as a whole, and th
 the old page until they are done with it.
 
 Keeps invariants 3 and 5 across fork (:func:`close_inherited`): a child that kept the descriptor of an entry would keep
-its blocks on disk after its eviction, for as long as it lives (seen: 80 children, 11 times the cap), and that of a
-staged file its lock, by which others take the writer for alive. Such descriptors are found in the process's own table,
-because a thread of the parent may have been anywhere in ``open`` when the fork came. Where there is no such table (not
-Linux), nothing is closed.
+its blocks on disk after its eviction, for as long as it lives (seen: 80 children, 11 times the cap), that of a staged
+file its lock, by which others take the writer for alive, and that of a queue a place in it. Such descriptors are found
+in the process's own table, because a thread of the parent may have been anywhere in ``open`` when the fork came. Where
+there is no such table (not Linux), nothing is closed.
 
 Decides for all who only inspect whether a path is a cache (:func:`is_cache`): a folder that is called ``lockcache``, as
 a checkout of this project has one, makes no cache, nor do the directories of other programs that a daemon keeps, where
@@ -331,7 +331,7 @@ def close_inherited(layout: Layout) -> None:
 
 
 def _is_ours(layout: Layout, fd: int, path: str) -> bool:
-    if not path.startswith((f"{layout.entries}/", f"{layout.records}/", f"{layout.tmp}/")):
+    if not path.startswith((f"{layout.entries}/", f"{layout.records}/", f"{layout.tmp}/", f"{layout.room_lock}.")):
         return False
     return fcntl.fcntl(fd, fcntl.F_GETFL) & _OURS == _OURS
 

@@ -4,15 +4,15 @@ Keeps invariant 3 (hard cap) for writers: a write goes on only after it has seen
 its own reservation included, at or under the cap. A program's ``max_size_bytes`` becomes the directory's when it opens
 it (:func:`apply_cap`), unless an operator set one, and what is over it is evicted before anything else is done. Keeps
 invariant 5 (death is free) without a daemon: what killed writers left reserved is reclaimed before anything is evicted
-for it. Keeps invariant 4 (nobody hangs): every wait and every pass ends at the write's deadline. Keeps invariant 7: a
-disk that is too full for a new policy is a warning, not an error.
+for it. Keeps invariant 4 (nobody hangs): every wait ends at the write's deadline, every pass too, but for one of a
+second at most. Keeps invariant 7: a disk that is too full for a new policy is a warning, not an error.
 
 Where many write into a full cache, one at a time evicts, the head, for all who have reserved by then and a batch for
 those who come next. The others sleep. All of them looking for victims at once, and looking on again and again, took
 sixty-four writers a minute where this takes seconds. That there is room the head sees for all who wait (a sum with all
 of their reservations in it is the same whoever looks), and they go on without a look of their own, by when others may
-have come and filled it. Writes in progress that together
-exceed the cap exclude each other: then all but the head give their reservations back, and come again one at a time.
+have come and filled it. Writes in progress that together exceed the cap exclude each other: then all but the head give
+their reservations back, and come again one at a time.
 
 Not promised: that the queue excludes anybody, or the order. The head decides when to try, never whether there is room.
 So where no lock can be had (a network mount without them, a full disk), or the head is stopped, the others try all the
@@ -28,7 +28,6 @@ import logging
 import random
 import time
 from dataclasses import replace
-from functools import partial
 from typing import Final
 
 from lockcache.filestream.accounting import Slot, UsagePage, bytes_beside
@@ -48,6 +47,13 @@ _SUSPICIOUS_SHARE: Final = 8
 # Evicted beyond what is needed: so many times what others have on its way, but no more than this share of the cap.
 _BATCH_FACTOR: Final = 4
 _LARGEST_BATCH_SHARE: Final = 4
+
+# For one look for victims and what is removed then, whatever the write's timeout: of a million entries some ms.
+_LEAST_PASS_SECONDS: Final = 1.0
+
+# Between two looks for victims while nothing seems to have changed: all in busy shards, or killed writers' files that
+# are still too young to be taken for that.
+_BETWEEN_PASSES_SECONDS: Final = 0.1
 
 # Between two looks at the sum by the head, where nothing is left to evict: about what writing a MiB takes.
 _HEAD_LOOKS_SECONDS: Final = (0.0005, 0.003)
@@ -76,12 +82,16 @@ class Room:
     __slots__ = (
         "_deadline",
         "_directory",
-        "_has_evicted",
         "_has_turn",
         "_head",
+        "_in_vain",
+        "_is_given_up",
         "_is_recounted",
+        "_limit_bytes",
+        "_next_pass_at",
         "_progress",
         "_queue",
+        "_reserved_bytes",
         "evicted",
     )
 
@@ -92,7 +102,13 @@ class Room:
         self._progress = _Progress()
         self._head: Hold | None = None
         self._queue: Queue | None = None
-        self._has_turn = self._has_evicted = self._is_recounted = False
+        self._has_turn = self._is_recounted = False
+        # To try without a turn next time.
+        self._is_given_up = False
+        self._limit_bytes = self._reserved_bytes = 0
+        # The last look for victims that found none, and when to look again.
+        self._in_vain: Slot | None = None
+        self._next_pass_at = 0.0
         #: What was evicted for this write.
         self.evicted = Evicted()
 
@@ -102,13 +118,15 @@ class Room:
         Requires: the write's reservation, of so many bytes, stands, and no shard lock is held. ``False`` means that it
         is in the way of other writers': the caller gives it back, waits and comes again, or all would wait for ever.
         """
+        self._queue = None  # what is granted there is for an older reservation
+        self._limit_bytes, self._reserved_bytes = limit_bytes, reserved_bytes
         is_small = reserved_bytes * _SMALL_SHARE <= limit_bytes
         give_way_at = min(self._deadline, time.monotonic() + _LONGEST_IN_THE_WAY_SECONDS)
+        is_given_up, self._is_given_up = self._is_given_up, False
         while (total := (usage := self._directory.usage()).total()).bytes > limit_bytes:
-            is_stuck = self._progress.is_stuck(usage)
+            is_stuck = is_given_up or self._progress.is_stuck(usage)
             if self._is_head() or is_stuck:
-                # Once even if there are no entries: for what is left of the dead, or in quarantine.
-                if (total.entries or not self._has_evicted) and self._evict(total, limit_bytes, reserved_bytes):
+                if self._is_worth_a_pass(total) and self._evict(total):
                     continue
             elif not is_small or not total.entries:
                 return False
@@ -125,9 +143,14 @@ class Room:
             return
         self._queue = None  # nothing is reserved, and nothing can be granted
         while not self._is_overdue() and not self._is_head():
-            if self._progress.is_stuck(self._directory.usage()):
+            usage = self._directory.usage()
+            if self._progress.is_stuck(usage):
+                self._is_given_up = True
                 return
-            self._sleep(is_granted_too=False)
+            woken = self._sleep(is_granted_too=False)
+            # There is room, and nobody said so: the head is stopped, or on another host.
+            if woken is Woken.BY_NOBODY and usage.total_bytes() + self._reserved_bytes <= self._limit_bytes:
+                return
 
     def leave(self) -> None:
         """Make way for the next one; nothing for who had not to wait."""
@@ -166,44 +189,56 @@ class Room:
                 return False
         return self._head is not None
 
-    def _evict(self, total: Slot, limit_bytes: int, reserved_bytes: int) -> bool:
+    def _is_worth_a_pass(self, total: Slot) -> bool:
+        """Whether to look for victims, after a look that found none: where there may be others, or after a while."""
+        return (total.entries > 0 and total != self._in_vain) or time.monotonic() >= self._next_pass_at
+
+    def _evict(self, total: Slot) -> bool:
         """Take back what the dead hold, and evict. Whether there was anything. ``total``: as it was a moment ago."""
-        directory = self._directory
-        self._has_evicted = True
+        directory, limit_bytes = self._directory, self._limit_bytes
         reap(directory)
-        staged_bytes = sum(bytes_beside(directory.layout).values())
+        slots, beside = directory.usage().slots(), bytes_beside(directory.layout)
+        # What a name says and nobody accounts for is not reserved: others may write names.
+        staged_bytes = sum(min(size, slots[shard].bytes) for shard, size in beside.items())
         held_bytes = total.bytes - staged_bytes
         # A cap just lowered accounts for some excess. This much may also be damage or drift, and to look first costs
         # less than to evict for it.
         if held_bytes - limit_bytes > limit_bytes // _SUSPICIOUS_SHARE and self._recount():
             return True
         # Others that write now write again: as much more as they have on its way, some times over.
-        others_bytes = max(0, staged_bytes - reserved_bytes)
-        ahead = min(others_bytes * _BATCH_FACTOR, limit_bytes // _LARGEST_BATCH_SHARE)
+        others_bytes = max(0, staged_bytes - self._reserved_bytes)
+        # One pass there is, however little time was given: or a full cache stayed full.
+        until = max(self._deadline, time.monotonic() + _LEAST_PASS_SECONDS)
         evicted = evict_to_limit(
             directory,
             limit_bytes,
-            ahead_bytes=ahead,
-            when_enough=partial(self._grant, limit_bytes),
-            should_stop=self._is_overdue,
+            ahead_bytes=min(others_bytes * _BATCH_FACTOR, limit_bytes // _LARGEST_BATCH_SHARE),
+            when_enough=self._grant,
+            should_stop=lambda: time.monotonic() >= until,
         )
         self.evicted += evicted
         if evicted.entries or directory.usage().total_bytes() <= limit_bytes:
             return True
+        self._in_vain, self._next_pass_at = total, time.monotonic() + _BETWEEN_PASSES_SECONDS
         # What cannot be evicted is reserved; or a drift, which would otherwise keep a small cache shut for ever.
         return held_bytes > 0 and self._recount()
 
-    def _grant(self, limit_bytes: int) -> None:
-        usage = self._directory.usage()
+    def _grant(self) -> None:
+        """Tell all small writes that wait to go on, if there is room for each that has reserved by then."""
         layout = self._directory.layout
-        grant(layout, layout.room_bell, lambda: usage.total_bytes() <= limit_bytes and usage.is_at(layout.usage))
+        grant(layout, layout.room_bell, self._has_room_for_all)
+
+    def _has_room_for_all(self) -> bool:
+        # By the cap in force now, which may be lower than ours.
+        limit_bytes = self._directory.limit_bytes()
+        return limit_bytes is None or self._directory.usage().total_bytes() <= limit_bytes
 
     def _recount(self) -> bool:
         """Whether the accounting said more than the disk holds; it does not for as long as a write lasts."""
         if self._is_recounted:
             return False
         self._is_recounted = True
-        return recount_drifted(self._directory) > 0
+        return recount_drifted(self._directory, self._is_overdue) > 0
 
     def _is_overdue(self) -> bool:
         return time.monotonic() >= self._deadline

@@ -20,10 +20,13 @@ itself, only less often.
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import io
 import os
 import select
 import stat
+import sys
+import termios
 import time
 from collections.abc import Callable
 from enum import Enum, auto
@@ -39,6 +42,9 @@ _LISTEN: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 # For writing too: with nobody who writes, the kernel would say again and again that the last one is gone.
 _QUEUE_UP: Final = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 _RING: Final = os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+
+# Who is woken reads its byte at once.
+_MOST_WOKEN: Final = 16
 
 _pidfd_open: Final[Callable[[int], int] | None] = getattr(os, "pidfd_open", None)
 
@@ -82,8 +88,14 @@ def wake_next(layout: Layout, path: str) -> None:
             unlink_below(layout, path)  # nobody waits any more, or this is no queue
             return
         with opened as fd:
-            if stat.S_ISFIFO(os.fstat(fd).st_mode):  # planted: not ours to write to
+            # Something planted is not ours to write to. And where so many were woken that did not wake up yet, they are
+            # stopped, or nobody is left who reads.
+            if stat.S_ISFIFO(os.fstat(fd).st_mode) and _unread_bytes(fd) < _MOST_WOKEN:
                 os.write(fd, b".")
+
+
+def _unread_bytes(fd: int) -> int:
+    return int.from_bytes(fcntl.ioctl(fd, termios.FIONREAD, bytes(4)), sys.byteorder)
 
 
 def grant(layout: Layout, path: str, may_go_on: Callable[[], bool]) -> None:
@@ -132,11 +144,11 @@ class Queue:
         self._poll: select.epoll | None = None
 
     def join(self) -> bool:
-        """Take a place, unless it has one. Whether it had none: then what it waits for may have come meanwhile."""
-        had_none = self._poll is None
+        """Take a place, unless it has one. Whether it is a new one: what it waits for may have come meanwhile."""
+        before = self._fifo, self._bell
         self._queue_up()
         self._listen()
-        return had_none
+        return (self._fifo, self._bell) != before
 
     def sleep(self, seconds: float) -> Woken:
         """Sleep for so long, or until it is woken. Requires: :meth:`join`."""
@@ -148,7 +160,8 @@ class Queue:
             event = events.get(self._bell.fileno(), 0)
             if event & select.EPOLLIN:
                 return Woken.BY_GRANT
-            if event:  # whoever would have granted it did not
+            if event or not _has_name(self._bell):  # whoever would have granted it did not, or never will
+                self._poll.unregister(self._bell)  # a forked child may have it open too
                 self._bell = None
         # Or somebody else was quicker.
         return Woken.IN_TURN if self._fifo.fileno() in events and self._fifo.read(1) else Woken.BY_NOBODY

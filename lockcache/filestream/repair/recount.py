@@ -120,11 +120,16 @@ def _used_shards(directory: CacheDirectory) -> list[int]:
     ]
 
 
-def recount_drifted(directory: CacheDirectory) -> int:
-    """Recount the shards whose accounting, at a glance, is not what their disk holds. Returns how many changed."""
+def recount_drifted(directory: CacheDirectory, should_stop: Callable[[], bool] = lambda: False) -> int:
+    """Recount the shards whose accounting, at a glance, is not what their disk holds. Returns how many changed.
+
+    ``should_stop`` is asked between shards.
+    """
     drifted = 0
     slots, beside = directory.usage().slots(), bytes_beside(directory.layout)
     for shard, slot in enumerate(slots):
+        if should_stop():
+            break
         if slot != (0, 0) and measure_shard(directory.layout, shard, beside[shard]) != slot:
             drifted += _recount_unless_busy(directory, shard)
     return drifted

@@ -33,6 +33,16 @@ sys.stdin.readline()
 """
 
 
+# Goes on from the first lines of that.
+RESERVE = """
+from lockcache.filestream.entry.staging import StagedEntry
+staged = StagedEntry(CacheDirectory(sys.argv[1], 5.0), "ab" + "0" * 62, 900)
+staged.reserve()
+print("reserved", flush=True)
+sys.stdin.readline()
+"""
+
+
 @pytest.fixture
 def directory(cache_path):
     directory = open_directory(cache_path)
@@ -108,6 +118,7 @@ def test_who_waits_is_woken_when_the_head_leaves(directory, other, monkeypatch):
     """Not by looking for itself: it would only after an hour."""
     monkeypatch.setattr("lockcache.filestream.room._OTHERS_LOOK_SECONDS", (3600.0, 3600.0))
     monkeypatch.setattr("lockcache.filestream.room._PATIENCE_SECONDS", 3600.0)
+    put(directory, b"k", b"x")  # or there would be room for all
     first, second = room_in(directory), room_in(other, 10_000)
     first.wait()
     waiting = threading.Thread(target=second.wait)
@@ -169,8 +180,11 @@ def test_the_death_of_a_head_grants_nothing(directory):
     place = Queue(layout, layout.room_queue, layout.room_bell)
     assert place.join()
     dies = "import os, sys; fd = os.open(sys.argv[1], os.O_WRONLY); os.unlink(sys.argv[1]); os.kill(os.getpid(), 9)"
-    subprocess.run([sys.executable, "-c", dies, layout.room_bell], check=False)
+    assert subprocess.run([sys.executable, "-c", dies, layout.room_bell], check=False).returncode == -signal.SIGKILL
+    begin = time.monotonic()
     assert place.sleep(60) is Woken.BY_NOBODY
+    assert time.monotonic() - begin < 30
+    assert place.join(), "it listens for the next grant, and looks before it sleeps"
 
 
 @pytest.mark.parametrize("planted", ["file", "folder", "symlink"])
@@ -197,7 +211,7 @@ def test_who_waits_with_room_granted_goes_on_though_others_came_and_filled_it(di
     monkeypatch.setattr("lockcache.filestream.room._OTHERS_LOOK_SECONDS", (3600.0, 3600.0))
     for number in range(10):
         put(directory, b"%d" % number, b"x" * 100)
-    mine, later = (StagedEntry(directory, f"{number:02x}" + "0" * 62, 10) for number in (1, 2))
+    mine, later = (StagedEntry(directory, f"{number:02x}" + "0" * 62, size) for number, size in ((1, 10), (2, 2000)))
     mine.reserve()
     head, beside = room_in(directory), room_in(other, 10_000)
     assert head._is_head()
@@ -210,7 +224,7 @@ def test_who_waits_with_room_granted_goes_on_though_others_came_and_filled_it(di
         grant(layout, path, lambda: may_go_on() and later.reserve() is None)
 
     monkeypatch.setattr("lockcache.filestream.room.grant", fill)
-    assert head.make(1000, 0) is True
+    assert head.make(1000, 0) is False
     waiting.join(30)
     assert going_on == [True]
     assert beside.evicted.entries == 0
@@ -220,18 +234,88 @@ def test_who_waits_with_room_granted_goes_on_though_others_came_and_filled_it(di
         each.abandon()
 
 
-def test_room_that_the_head_makes_is_for_all_who_have_reserved(directory, other):
+@pytest.mark.parametrize("queue", ["none", "planted"])
+def test_without_a_queue_who_waits_sleeps_and_looks_for_itself(directory, other, monkeypatch, queue):
+    if queue == "none":
+        monkeypatch.delattr("select.epoll")
+    else:
+        os.mkdir(directory.layout.room_queue)
+    put(directory, b"k", b"x")  # or there would be room for all
+    first, second = room_in(directory), room_in(other)
+    assert first._is_head()
+    slept, sleep = [], time.sleep
+
+    def note(seconds):
+        slept.append(seconds)
+        if len(slept) == 2:
+            first.leave()
+        sleep(min(seconds, 0.001))
+
+    monkeypatch.setattr(time, "sleep", note)
+    second.wait()
+    assert len(slept) == 2
+    assert has_a_head(directory)
+    second.leave()
+
+
+def test_a_writer_that_dies_while_the_head_waits_for_it_is_taken_for_dead(directory):
+    """Its file is too young for that at first, and nothing else changes."""
+    with FileStreamProgramCache(directory.layout.root, max_size_bytes=1000, lock_timeout_seconds=30.0) as cache:
+        program = HEAD[: HEAD.index("room = ")] + RESERVE
+        command = [sys.executable, "-c", program, directory.layout.root]
+        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as writer:
+            assert writer.stdout.readline() == "reserved\n"
+            writer.kill()
+        cache["k"] = b"x" * 500
+        assert cache["k"] == b"x" * 500
+        assert cache.stats().dropped_writes == 0
+
+
+def test_a_full_cache_makes_room_however_short_the_timeout(directory):
+    with FileStreamProgramCache(directory.layout.root, max_size_bytes=1000, lock_timeout_seconds=0.0) as cache:
+        for number in range(20):
+            cache[b"%d" % number] = b"x" * 100
+        assert cache.stats().dropped_writes == 0
+
+
+def test_a_grant_is_not_for_the_next_reservation_of_a_write(directory, other):
+    """The first was given back: the sum that the head sees is without the second."""
     for number in range(10):
         put(directory, b"%d" % number, b"x" * 100)
-    staged = [StagedEntry(directory, f"{number:02x}" + "0" * 62, 100) for number in range(3)]
-    for each in staged:
-        each.reserve()
-    head, beside = room_in(directory), room_in(other)
-    assert head.make(1000, 0) is True
-    assert beside.make(1000, 0) is True
-    assert beside.evicted.entries == 0
-    for each in staged:
-        each.abandon()
+    staged = StagedEntry(directory, "01" + "0" * 62, 10)
+    staged.reserve()
+    head, room = room_in(directory), room_in(other, 0.2)
+    assert head._is_head()
+    assert room.make(1000, 10) is False  # its deadline
+    grant(directory.layout, directory.layout.room_bell, lambda: True)
+    assert room.make(1000, 10) is False
+    staged.abandon()
+    head.leave()
+
+
+def test_where_there_is_room_who_waits_behind_a_stopped_head_goes_on(directory, other, head):
+    """Though others are at work: the page never stands still."""
+    room = room_in(other)
+    theirs = StagedEntry(directory, "ab" + "0" * 62, 800)
+    theirs.reserve()
+    assert room.make(1000, 500) in (True, False)
+    theirs.abandon()
+    ended = threading.Event()
+
+    def work():
+        number = 0
+        while not ended.is_set():
+            number += 1
+            put(directory, b"%d" % (number % 3), b"x" * (number % 100))
+
+    worker = threading.Thread(target=work)
+    worker.start()
+    begin = time.monotonic()
+    room.wait()
+    ended.set()
+    worker.join(30)
+    assert time.monotonic() - begin < 15
+    room.leave()
 
 
 @pytest.mark.parametrize("shared", [True, False], ids=["threads-of-one-cache", "a-directory-each"])
