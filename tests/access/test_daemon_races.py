@@ -231,6 +231,7 @@ def test_what_is_swapped_in_an_open_folder_leads_no_sweep_out(case, root, outsid
         _race(root, case, outside / case.place, traps, lambda: None)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("case", ANY_FOLDERS, ids=_id)
 def test_one_that_is_shared_in_the_middle_of_a_sweep_leads_no_sweep_out(case, root, outside, traps):
     _outside_of(case, outside)

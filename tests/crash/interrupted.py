@@ -85,12 +85,12 @@ def count_steps(action: Callable[[], object]) -> int:
 def steps_of(action: Callable[[], object], most: int) -> list[int]:
     """Where to interrupt an action: in front of each of its instructions, the first and the last time that it comes.
 
-    Of more than ``most`` so many of them, spread evenly.
+    Of more than ``most`` no more than so many of them, spread evenly.
     """
     tracer = _Tracer(-1, _raise)
     _run(action, tracer)
     steps = sorted({number for both in tracer.instructions.values() for number in both})
-    return steps[:: max(1, len(steps) // most)]
+    return steps[:: -(-len(steps) // most)]
 
 
 def interrupts(prepare: Callable[[], Callable[[], object]], numbers: Iterable[int]) -> Iterator[str]:

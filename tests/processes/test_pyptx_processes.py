@@ -196,7 +196,8 @@ def count(event, arguments):
     global seen
     if not armed or event not in ("open", "os.remove", "os.rename", "os.mkdir", "os.link"):
         return
-    if not any(isinstance(each, str) and each.startswith(directory) for each in arguments):
+    # By its path, or by a name in a folder that is open.
+    if not any(isinstance(each, str) and (each.startswith(directory) or "/" not in each) for each in arguments):
         return
     if event == "open" and not arguments[2] & (os.O_WRONLY | os.O_RDWR):
         return

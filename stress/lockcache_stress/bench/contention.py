@@ -61,7 +61,7 @@ def _beside_theirs(bench: Bench, processes: int, puts: int) -> list[Line]:
     if THEIRS.is_installed():
         theirs = _in_own_mount(bench, THEIRS.name, processes, puts, _VALUE_BYTES, _CAP_BYTES)
     ratio = None if theirs is None else theirs.seconds / ours.seconds
-    name = f"{processes} processes x {puts} x 64 KiB into {_CAP_BYTES >> 20} MiB"
+    name = f"{processes} writers at once x {puts} x 64 KiB into {_CAP_BYTES >> 20} MiB"
     return [
         Line(
             name,
@@ -89,7 +89,7 @@ def _beside_theirs(bench: Bench, processes: int, puts: int) -> list[Line]:
 def _large_values(bench: Bench, processes: int) -> Line:
     found = _in_own_mount(bench, OURS.name, processes, 2, _LARGE_CAP_BYTES // 3, _LARGE_CAP_BYTES)
     return Line(
-        f"{processes} processes x 2 x a third of {_LARGE_CAP_BYTES >> 20} MiB, dropped",
+        f"{processes} writers at once x 2 x a third of {_LARGE_CAP_BYTES >> 20} MiB, dropped",
         str(found.dropped),
         ratio=f"{found.seconds:.1f} s",
         bar="0",

@@ -122,6 +122,8 @@ def _count_hits(worker: Worker) -> None:
         hits, passed = counters.total("hits") - before, time.monotonic() - began
         if (passed > _STOP_SECONDS and hits >= _HITS) or passed > _MOST_SECONDS:
             break
+        if counters.total("finished"):
+            return  # the run is over, and nobody is left to hit
         time.sleep(0.005)
     worker.count("troubles")
     worker.count("hits_in_trouble", hits)

@@ -111,7 +111,7 @@ def test_signals_that_come_faster_than_they_are_dealt_with_leave_the_lock_free(l
     before = signal.signal(signal.SIGUSR1, handler)
     storm = subprocess.Popen([sys.executable, "-c", STORM, str(os.getpid())])
     try:
-        for _ in range(2000):
+        for _ in range(500):
             try:
                 with contextlib.suppress(Interrupt):
                     use_until_interrupted()
