@@ -161,7 +161,8 @@ class CacheDirectory:
     def remake(self) -> None:
         """Make what was deleted, so that a write which failed on it can be tried once more.
 
-        Page and locks see for themselves whether they are still at their paths; another thread may have looked already.
+        The page and the locks check by themselves whether they are still at their paths. They are not closed here:
+        another thread may have opened them again already.
         """
         self._make()
         self.usage()

@@ -13,6 +13,7 @@ import os
 import time
 from typing import Final, NamedTuple, Protocol
 
+from lockcache.filestream.accounting import UsagePage
 from lockcache.filestream.directory import CacheDirectory
 from lockcache.filestream.entry import (
     AttributeRefusedError,
@@ -129,8 +130,9 @@ class _Write:
         self._record = record
         self._timeout_seconds = timeout_seconds
         self._deadline = time.monotonic() + timeout_seconds
-        self._room = Room(directory, self._deadline)
-        # Of all attempts: its digest is most of what a large value costs.
+        # Made when it is needed: that is 2 us of a put.
+        self._room: Room | None = None
+        # Kept between attempts: the digest in it is most of what a large value costs.
         self._blob: bytes | None = None
         self._is_tail_beside = False
         self._retried: set[str] = set()
@@ -139,8 +141,8 @@ class _Write:
 
     @property
     def evicted(self) -> Evicted:
-        """What had to go for it."""
-        return self._evicted + self._room.evicted
+        """The entries evicted for this write."""
+        return self._evicted if self._room is None else self._evicted + self._room.evicted
 
     def run(self, *, fsync: bool) -> str | None:
         """Try until it is stored (``None``) or there is a reason to drop it."""
@@ -148,9 +150,10 @@ class _Write:
             while (outcome := self._store(fsync=fsync)) is _NO_ROOM:
                 if time.monotonic() >= self._deadline:
                     return f"other writers held all of the cap for {self._timeout_seconds} s"
-                self._room.wait()
+                if self._room is not None:
+                    self._room.wait()
         finally:
-            self._room.leave()
+            self._leave_queue()
         return outcome
 
     def _store(self, *, fsync: bool) -> str | None:
@@ -177,10 +180,8 @@ class _Write:
         is_published = False
         try:
             staged.reserve()
-            if limit_bytes is not None:
-                if staged.usage.total_bytes() > limit_bytes and not self._room.make(limit_bytes, size):
-                    return _NO_ROOM
-                self._room.leave()  # it is ours; the next one need not wait until it is filled
+            if limit_bytes is not None and not self._has_room(staged.usage, limit_bytes, size):
+                return _NO_ROOM
             staged.set_attribute(attribute)
             # Other threads may have learned it since; what we reserved is what we have to give back.
             if has_block and staged.fits_inode():
@@ -193,6 +194,19 @@ class _Write:
             if not is_published:
                 staged.abandon()
         return None
+
+    def _has_room(self, usage: UsagePage, limit_bytes: int, size_bytes: int) -> bool:
+        if usage.total_bytes() > limit_bytes:
+            if self._room is None:
+                self._room = Room(self._directory, self._deadline)
+            if not self._room.make(limit_bytes, size_bytes):
+                return False
+        self._leave_queue()  # before the write: the next writer need not wait until it is done
+        return True
+
+    def _leave_queue(self) -> None:
+        if self._room is not None:
+            self._room.leave()
 
     def _packed(self) -> tuple[bytes, bytes]:
         is_beside = self._placement.tail_is_beside(len(self._record.tail))
@@ -208,7 +222,7 @@ class _Write:
             if learned is not None:
                 return learned
         if isinstance(error, FileNotFoundError) or error.errno == errno.ESTALE:
-            if error.errno == errno.ESTALE:  # what is open leads nowhere, and looks as if it did
+            if error.errno == errno.ESTALE:  # open descriptors are stale, though their paths look right
                 self._directory.close()
             self._directory.remake()
             return "remade the directory"

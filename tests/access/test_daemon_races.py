@@ -123,14 +123,17 @@ def nothing_is_too_young(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scrubbed, "_SETTLED_SECONDS", 0.0)
 
 
+def _folder_of_group(path: Path, mode: int) -> Path:
+    path.mkdir()
+    os.chown(path, 0, GROUP)
+    path.chmod(mode)
+    return path
+
+
 @pytest.fixture
 def root(home: Path) -> Path:
     """A directory of root's, through which the group may pass."""
-    path = home / "cache"
-    path.mkdir()
-    os.chown(path, 0, GROUP)
-    path.chmod(0o2750)
-    return path
+    return _folder_of_group(home / "cache", 0o2750)
 
 
 @pytest.fixture
@@ -250,11 +253,7 @@ def test_a_fifo_in_a_files_place_is_not_waited_for(case, root, traps):
 @pytest.fixture
 def metrics_folder(home: Path) -> Path:
     """A folder that the group shares, for a daemon of root's to write metrics to."""
-    path = home / "metrics"
-    path.mkdir()
-    os.chown(path, 0, GROUP)
-    path.chmod(0o2770)
-    return path
+    return _folder_of_group(home / "metrics", 0o2770)
 
 
 def _write(file: MetricsFile, begin: Callable[[], object]) -> int:

@@ -93,3 +93,8 @@ def until(condition: Callable[[], bool]) -> None:
     while not condition():
         assert time.monotonic() < deadline, "it did not come true"
         time.sleep(0.005)
+
+
+def until_asleep(thread: threading.Thread) -> None:
+    """Wait until a thread sleeps in ``poll`` or one of its kind."""
+    until(lambda: "poll" in Path(f"/proc/self/task/{thread.native_id}/wchan").read_text())

@@ -73,9 +73,9 @@ class Found(NamedTuple):
 
 
 class ShardFolders:
-    """The folders of a directory's shards, for who looks into many: what is above them is opened once.
+    """The folders of a directory's shards, for listing many of them: the folders above them are opened once.
 
-    As it was then: who waits long before a look opens them anew.
+    Make a new one after a wait: a folder that was deleted and made again meanwhile looks empty in this one.
     """
 
     __slots__ = ("_entries", "_layout", "_of_file", "_records")
@@ -107,7 +107,7 @@ class ShardFolders:
         return _files(self._entries, f"{shard:02x}", between=between)
 
     def records(self, shard: int, between: Callable[[], object]) -> Iterator[tuple[str, os.stat_result]]:
-        """The record files, likewise."""
+        """The record files, by the same names."""
         return _files(self._records, f"{shard:02x}", between=between)
 
 

@@ -107,7 +107,7 @@ class UsagePage:
         return list(map(Slot._make, zip(numbers[::2], numbers[1::2], strict=True)))
 
     def image(self) -> bytes:
-        """The page as it stands: who sees the same again knows that nobody accounted for anything."""
+        """Returns the page's bytes. As long as they are the same, nothing was accounted for."""
         return os.pread(self._fd, PAGE_BYTES, 0)
 
     def total_bytes(self) -> int:

@@ -1,20 +1,20 @@
-"""What wakes waiters: a bell that all hear, the death of a process, and a queue.
+"""Wake-ups between processes: a bell that all waiters hear, the death of a process, and a queue.
 
-A waiter that polls pays for waking up (70 us), and two hundred of them take the processors from the compiler they wait
-for. So they sleep in the kernel, at a FIFO that waiters make and open.
+A waiter that polls pays 70 us for each wake-up, and two hundred of them take the processors from the compiler that they
+wait for. So waiters sleep in the kernel, at a FIFO that they make and open.
 
-The bell is beside a lease file. Who releases the lease opens it for writing, removes its name and closes it, which
-tells every reader at once. Where nobody waits that is one call which finds nothing. Death rings no bell: the kernel
-tells it of a process on this host, by a pidfd.
+A bell is a FIFO next to a lease file. The holder that releases the lease opens the FIFO for writing, removes its name
+and closes it, which wakes every reader at once. Where nobody waits, this is one call that finds no file. A death rings
+no bell: the kernel reports the death of a process on this host through a pidfd.
 
-The queue is for what only one can have at a time, or only a few: to wake two hundred for each of them would cost as
-much as to poll. Each byte that is written wakes one, who came first. Where there is enough for all who wait, it can be
-granted to them at once, by a bell of their own: whoever is told so need not look again, by when others may have taken
-it.
+A queue is for what only one waiter, or a few, can have at a time: to wake two hundred for each of them would cost as
+much as to poll. Each byte that is written to the queue's FIFO wakes one waiter, the one that came first. Where there is
+enough for all waiters, it is granted to all of them at once, by a bell of the queue. A waiter that was granted it need
+not check again, when processes that came later may have taken it.
 
-Not promised: any of it. A FIFO joins processes of one kernel only, there may be no FIFOs or no pidfds here, whoever may
-write to the directory may remove or ring a bell, and who was woken may die of it. So whoever sleeps also looks for
-itself, only less often.
+Not promised: any wake-up. A FIFO joins processes of one kernel only, a file system may have no FIFOs and a kernel no
+pidfds, any process that may write to the directory may remove or ring a bell, and a process may die of the signal that
+woke it. So each waiter also checks by itself, less often.
 """
 
 from __future__ import annotations
@@ -33,18 +33,19 @@ from enum import Enum, auto
 from functools import partial
 from typing import Final
 
+from lockcache.filestream.disk.descriptors import Descriptor
 from lockcache.filestream.disk.folders import below, open_below, refuse_symlink, share_file, unlink_below
 from lockcache.filestream.disk.layout import Layout
 
 __all__ = ["Queue", "Sleeper", "Woken", "bell_of", "grant", "ring", "wake_next"]
 
 _LISTEN: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
-# For writing too: with nobody who writes, the kernel would say again and again that the last one is gone.
+# For writing too: else the kernel reports a hang-up whenever the last writer has closed the FIFO.
 _QUEUE_UP: Final = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
-_RING: Final = os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+_WAKE: Final = os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 
-# Who is woken reads its byte at once.
-_MOST_WOKEN: Final = 16
+# A waiter reads its byte as soon as it is woken.
+_MOST_UNREAD_BYTES: Final = 16
 
 _pidfd_open: Final[Callable[[int], int] | None] = getattr(os, "pidfd_open", None)
 
@@ -62,80 +63,80 @@ def bell_of(lease_path: str) -> str:
 
 
 def ring(layout: Layout, path: str) -> None:
-    """Wake whoever listens, and remove the bell. Raises nothing: who is not woken looks for itself."""
+    """Wake all listeners, and remove the bell. Raises nothing: a listener that is not woken checks by itself."""
     with contextlib.suppress(OSError):
-        refuse_symlink(os.path.dirname(path))
-        try:
-            opened = open_below(layout, path, _RING)
-        except FileNotFoundError:
-            return  # nobody waits
-        except OSError:
-            unlink_below(layout, path)  # nobody listens any more, or this is no bell
-            return
-        with opened:
-            unlink_below(layout, path)  # before they wake: who goes on waiting needs a new one
+        bell = _open_to_wake(layout, path)
+        if bell is not None:
+            with bell:
+                unlink_below(layout, path)  # before they wake: a listener that goes on waiting needs a new one
 
 
 def wake_next(layout: Layout, path: str) -> None:
-    """Wake the first of a :class:`Queue`; where there is none, remove its file. Raises nothing, as :func:`ring`."""
+    """Wake the first waiter of a :class:`Queue`. Raises nothing: a waiter that is not woken checks by itself."""
     with contextlib.suppress(OSError):
-        refuse_symlink(os.path.dirname(path))
-        try:
-            opened = open_below(layout, path, _RING)
-        except FileNotFoundError:
-            return  # nobody waits
-        except OSError:
-            unlink_below(layout, path)  # nobody waits any more, or this is no queue
-            return
-        with opened as fd:
-            # Something planted is not ours to write to. And where so many were woken that did not wake up yet, they are
-            # stopped, or nobody is left who reads.
-            if stat.S_ISFIFO(os.fstat(fd).st_mode) and _unread_bytes(fd) < _MOST_WOKEN:
-                os.write(fd, b".")
+        queue = _open_to_wake(layout, path)
+        if queue is not None:
+            with queue as fd:
+                # Unread bytes are of waiters that were woken and are stopped, or gone.
+                if _is_fifo(fd) and _unread_bytes(fd) < _MOST_UNREAD_BYTES:
+                    os.write(fd, b".")
+
+
+def grant(layout: Layout, path: str, may_go_on: Callable[[], bool]) -> None:
+    """Let all waiters that listen to this bell of a :class:`Queue` go on, if ``may_go_on()``. Raises nothing.
+
+    ``may_go_on`` is called when no more waiters can join them, so its answer holds for each of them.
+    """
+    with contextlib.suppress(OSError):
+        bell = _open_to_wake(layout, path)
+        if bell is not None:
+            with bell as fd:
+                unlink_below(layout, path)
+                # No waiter reads the byte, so all of them see it. A process that dies before this line grants nothing.
+                if may_go_on() and _is_fifo(fd):
+                    os.write(fd, b".")
+
+
+def _open_to_wake(layout: Layout, path: str) -> Descriptor | None:
+    """Returns a FIFO that is open for writing; ``None`` where nobody waits, and then removes the file.
+
+    It may be a file of another kind, which somebody planted. Raises :class:`OSError`.
+    """
+    refuse_symlink(os.path.dirname(path))
+    try:
+        return open_below(layout, path, _WAKE)
+    except FileNotFoundError:
+        return None
+    except OSError:
+        unlink_below(layout, path)
+        return None
+
+
+def _is_fifo(fd: int) -> bool:
+    return stat.S_ISFIFO(os.fstat(fd).st_mode)
 
 
 def _unread_bytes(fd: int) -> int:
     return int.from_bytes(fcntl.ioctl(fd, termios.FIONREAD, bytes(4)), sys.byteorder)
 
 
-def grant(layout: Layout, path: str, may_go_on: Callable[[], bool]) -> None:
-    """Tell all who wait for it in a :class:`Queue` to go on, if they may. Raises nothing, as :func:`ring`.
-
-    ``may_go_on`` is asked when nobody can join them any more: what is true then is true for each of them.
-    """
-    with contextlib.suppress(OSError):
-        refuse_symlink(os.path.dirname(path))
-        try:
-            opened = open_below(layout, path, _RING)
-        except FileNotFoundError:
-            return  # nobody waits
-        except OSError:
-            unlink_below(layout, path)  # nobody waits any more, or this is no bell
-            return
-        with opened as fd:
-            unlink_below(layout, path)
-            # A byte that nobody takes out is seen by all of them. Who dies in front of this grants nothing.
-            if may_go_on() and stat.S_ISFIFO(os.fstat(fd).st_mode):
-                os.write(fd, b".")
-
-
 class Woken(Enum):
-    """What ended a sleep in a :class:`Queue`."""
+    """The end of a sleep in a :class:`Queue`."""
 
     BY_NOBODY = auto()
-    #: It is the first of those who wait, and wakes the next one when it has, or no longer wants, what they wait for.
+    #: The waiter is the first in the queue. It wakes the next one as soon as it has what they wait for, or gives up.
     IN_TURN = auto()
-    #: What it waits for was granted to all who waited.
+    #: All who listened were granted what they wait for.
     BY_GRANT = auto()
 
 
 class Queue:
-    """A place among those who wait for the same: in the order in which they came, one at a time is woken."""
+    """A place among processes that wait for the same: they are woken one at a time, in the order in which they came."""
 
     __slots__ = ("_bell", "_bell_path", "_fifo", "_layout", "_path", "_poll")
 
     def __init__(self, layout: Layout, path: str, bell_path: str = "") -> None:
-        """``bell_path``: at which :func:`grant` is heard too."""
+        """``bell_path``: the bell of :func:`grant`; empty for a waiter that cannot be granted anything."""
         self._layout = layout
         self._path = path
         self._bell_path = bell_path
@@ -144,14 +145,14 @@ class Queue:
         self._poll: select.epoll | None = None
 
     def join(self) -> bool:
-        """Take a place, unless it has one. Whether it is a new one: what it waits for may have come meanwhile."""
+        """Take a place, unless this has one. Returns whether it is a new one: check once more before sleeping."""
         before = self._fifo, self._bell
         self._queue_up()
         self._listen()
         return (self._fifo, self._bell) != before
 
     def sleep(self, seconds: float) -> Woken:
-        """Sleep for so long, or until it is woken. Requires: :meth:`join`."""
+        """Sleep for ``seconds``, or until woken. Requires: :meth:`join`."""
         if self._poll is None or self._fifo is None:
             time.sleep(seconds)
             return Woken.BY_NOBODY
@@ -160,14 +161,15 @@ class Queue:
             event = events.get(self._bell.fileno(), 0)
             if event & select.EPOLLIN:
                 return Woken.BY_GRANT
-            if event or not _has_name(self._bell):  # whoever would have granted it did not, or never will
-                self._poll.unregister(self._bell)  # a forked child may have it open too
+            if event or not _has_name(self._bell):  # the granter refused, or died, or never saw this bell
+                with contextlib.suppress(OSError):
+                    self._poll.unregister(self._bell)  # closing does not do it where a forked child has it open too
                 self._bell = None
-        # Or somebody else was quicker.
+        # Another waiter may have read the byte first.
         return Woken.IN_TURN if self._fifo.fileno() in events and self._fifo.read(1) else Woken.BY_NOBODY
 
     def _queue_up(self) -> None:
-        """At the end. Does nothing where there can be no queue."""
+        """Take a place at the end. Does nothing where there is no epoll, or no FIFO can be made."""
         if self._fifo is not None and _has_name(self._fifo):
             return
         self._fifo = self._bell = self._poll = None
@@ -178,7 +180,7 @@ class Queue:
             fifo = _open_fifo(self._layout, self._path, _QUEUE_UP)
             if fifo is not None:
                 poll = select.epoll()
-                # The kernel wakes one of those who ask for that, and begins with who asked first.
+                # The kernel wakes one of the exclusive waiters, and begins with the one that registered first.
                 poll.register(fifo, select.EPOLLIN | select.EPOLLEXCLUSIVE)
                 self._fifo, self._poll = fifo, poll
 
@@ -259,7 +261,7 @@ def _has_name(bell: _Descriptor) -> bool:
 
 
 def _open_fifo(layout: Layout, path: str, flags: int) -> _Descriptor | None:
-    """Make it if it is missing; ``None`` where something else stands in its place."""
+    """Open a FIFO, and make it if it is missing. Returns ``None`` where a file of another kind stands in its place."""
     with below(layout, path) as (folder_fd, name):
         is_new = True
         try:

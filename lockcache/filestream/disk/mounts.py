@@ -1,7 +1,7 @@
 """Mounts: which file system a path is on, and whether it is a network file system.
 
-Each process that puts or hits asks once for each directory, so it is the kernel's table that is read (0.1 ms); psutil,
-which takes 15 ms to load, where there is none (macOS). Not promised: an answer in a bare chroot or sandbox.
+Reads the kernel's table (0.1 ms), because each process that puts or hits needs it once for each directory. Where there
+is no such table (macOS), psutil has it, which takes 15 ms to load. Not promised: an answer in a bare chroot or sandbox.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def _mounts() -> Iterator[Mount]:
 
 
 def _plain(field: str) -> str:
-    """A field of the table, in which blanks and backslashes are octal numbers."""
+    """Returns a field of the table with its octal escapes resolved: of blanks, tabs, line ends and backslashes."""
     return _ESCAPED.sub(lambda found: chr(int(found[1], 8)), field)
 
 

@@ -76,9 +76,9 @@ def evict_to_limit(
 ) -> Evicted:
     """Remove entries until all that is accounted for is at most ``limit_bytes``; then a batch of ``ahead_bytes``.
 
-    The batch is at least a sixteenth of the entries looked at, and ``when_enough`` is called in front of it. Which go
-    first the directory's policy says. May remove less: entries in busy shards stay, what is reserved by others' writes
-    cannot be evicted, and ``should_stop`` is asked as by :func:`sweep`.
+    The batch is at least a sixteenth of the sampled entries, and ``when_enough`` is called before it. The directory's
+    policy says which entries go first. May remove less: entries in busy shards stay, reservations of other writes
+    cannot be evicted, and ``should_stop`` is called as by :func:`sweep`.
     """
     usage = directory.usage()
     trim_quarantine(directory, limit_bytes)

@@ -123,7 +123,7 @@ def _used_shards(directory: CacheDirectory) -> list[int]:
 def recount_drifted(directory: CacheDirectory, should_stop: Callable[[], bool] = lambda: False) -> int:
     """Recount the shards whose accounting, at a glance, is not what their disk holds. Returns how many changed.
 
-    ``should_stop`` is asked between shards.
+    ``should_stop`` is called between shards.
     """
     drifted = 0
     slots, beside = directory.usage().slots(), bytes_beside(directory.layout)

@@ -1,10 +1,10 @@
-"""Many processes that put into a full cache at once: how long all of them take, and how evenly they wait.
+"""Contention: many processes put into a full cache at once. Measures their time, and how evenly they wait.
 
-Each puts 100 values of 64 KiB into a cap of 10 MiB, on a tmpfs of its own where one may be mounted, all from a barrier:
-what starting takes is not measured. cuda.core's cache is told beside and not compared with, since in this run it never
-evicts: each process counts what it wrote itself, which stays under the cap. With eight writers most puts need not wait,
-so that the few that do are far above the mean; there it is told. Then 200 processes with values of a third of a cap of
-12 MiB, of which two fit at a time: none may be dropped.
+Each process puts 100 values of 64 KiB into a cap of 10 MiB, on a tmpfs of its own where one may be mounted. They start
+at a barrier, so that start-up is not measured. cuda.core's cache is measured in the same run and has no bar: there it
+never evicts, because each process counts only its own bytes, which stay under the cap. With eight writers most puts do
+not wait, and the few that do are far above the mean; there p99 has no bar. Then 200 processes put values of a third of
+a cap of 12 MiB, of which two fit at a time: none may be dropped.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _LIMIT_SECONDS: Final = 300.0
 
 
 class Crowd(NamedTuple):
-    """What many processes took together."""
+    """The times of many processes that put at once."""
 
     #: From the common start to the last end.
     seconds: float
@@ -125,30 +125,30 @@ def crowd(
     cap: int,
     show: Callable[[float, str], None] = lambda share, words: None,
 ) -> Crowd:
-    """Let so many processes put, from a common start."""
-    # Forked from one process that has imported what they need: two hundred would import for minutes.
+    """Start ``processes``, and have them put from a common start."""
+    # Forked from one process that has imported everything: 200 processes would import for minutes.
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload([__name__, "cuda.core.utils"] if name == THEIRS.name else [__name__])
+    context.set_forkserver_preload([__name__, *(["cuda.core.utils"] if THEIRS.is_installed() else [])])
     barrier = context.Barrier(processes + 1)
     pipes, workers = [], []
     try:
         with interrupts_blocked():
             for number in range(processes):
-                mine, theirs = context.Pipe(duplex=False)
-                arguments = (path, name, number, puts, value_bytes, cap, barrier, theirs)
+                receiver, sender = context.Pipe(duplex=False)
+                arguments = (path, name, number, puts, value_bytes, cap, barrier, sender)
                 worker = context.Process(target=_put_many, args=arguments, daemon=True)
                 worker.start()
-                theirs.close()
-                pipes.append(mine)
+                sender.close()
+                pipes.append(receiver)
                 workers.append(worker)
                 show(number / processes / 2, f"{name}: {number + 1} of {processes} started")
         barrier.wait(_LIMIT_SECONDS)
         began = time.monotonic()
-        told = [_receive(pipe) for pipe in pipes]
+        results = [_receive(pipe) for pipe in pipes]
         return Crowd(
-            max(ended for ended, _, _ in told) - began,
-            sorted(each for _, seconds, _ in told for each in seconds),
-            sum(dropped for _, _, dropped in told),
+            max(ended for ended, _, _ in results) - began,
+            sorted(each for _, seconds, _ in results for each in seconds),
+            sum(dropped for _, _, dropped in results),
         )
     finally:
         for worker in workers:
@@ -159,12 +159,15 @@ def crowd(
 def _receive(pipe: Connection) -> tuple[float, list[float], int]:
     if not pipe.poll(_LIMIT_SECONDS):
         raise RuntimeError(f"a writer did not end within {_LIMIT_SECONDS:.0f} s")
-    found: tuple[float, list[float], int] = pipe.recv()
+    try:
+        found: tuple[float, list[float], int] = pipe.recv()
+    except EOFError:
+        raise RuntimeError("a writer died") from None
     return found
 
 
 def _put_many(
-    path: str, name: str, number: int, puts: int, value_bytes: int, cap: int, barrier: Barrier, told: Connection
+    path: str, name: str, number: int, puts: int, value_bytes: int, cap: int, barrier: Barrier, sender: Connection
 ) -> None:
     cache = open_ours(path, cap) if name == OURS.name else open_theirs(path, cap)
     values = [os.urandom(value_bytes) for _ in range(2)]
@@ -175,5 +178,5 @@ def _put_many(
         cache[b"%d/%d" % (number, serial)] = values[serial % 2]
         seconds.append(time.monotonic() - began)
     ended = time.monotonic()
-    told.send((ended, seconds, cache.stats().dropped_writes if name == OURS.name else 0))
+    sender.send((ended, seconds, cache.stats().dropped_writes if name == OURS.name else 0))
     cache.close()

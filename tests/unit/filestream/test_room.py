@@ -132,3 +132,42 @@ def test_writers_of_values_of_a_good_part_of_the_cap_all_get_through(cache_path,
     assert on_disk(cache_path).bytes <= 1000
     with FileStreamProgramCache(cache_path) as cache:
         assert (cache.stats().bytes, cache.stats().entries) == on_disk(cache_path)
+
+
+def test_a_full_cache_makes_room_however_short_the_timeout(directory):
+    with FileStreamProgramCache(directory.layout.root, max_size_bytes=1000, lock_timeout_seconds=0.0) as cache:
+        for number in range(20):
+            cache[b"%d" % number] = b"x" * 100
+        assert cache.stats().dropped_writes == 0
+
+
+def test_an_interrupt_while_a_file_is_staged_leaves_none(directory, monkeypatch):
+    """What it reserves by its name would keep others out for as long as this process lives."""
+
+    def open_and_interrupt(path, flags, mode=0o777, *, os_open=os.open, **options):
+        fd = os_open(path, flags, mode, **options)
+        if str(path).startswith(directory.layout.tmp):
+            os.close(fd)
+            raise KeyboardInterrupt
+        return fd
+
+    with FileStreamProgramCache(directory.layout.root, max_size_bytes=1000) as cache:
+        with monkeypatch.context() as patched:
+            patched.setattr(os, "open", open_and_interrupt)
+            with pytest.raises(KeyboardInterrupt):
+                cache["k"] = b"x" * 600
+        assert os.listdir(Layout(directory.layout.root).tmp) == []
+        cache["k"] = b"y" * 600
+        assert cache["k"] == b"y" * 600
+        assert directory.usage().total() == (600, 1)
+
+
+def test_names_that_nobody_accounts_for_keep_nobody_out(directory):
+    """Planted, or of a writer on another host that died before it had reserved."""
+    shard = int(entry_name(b"k")[:2], 16)
+    name = f"{shard:02x}.{2**62}.{'0' * 16}.1.1.1"
+    open(os.path.join(directory.layout.tmp, name), "x").close()
+    with FileStreamProgramCache(directory.layout.root, max_size_bytes=1000, lock_timeout_seconds=0.3) as cache:
+        for number in range(10):
+            cache[b"%d" % number] = b"x" * 300
+        assert cache.stats().dropped_writes == 0

@@ -9,16 +9,17 @@ import subprocess
 import sys
 import threading
 import time
-from pathlib import Path
 
 import pytest
 
 from lockcache import FileStreamProgramCache
-from lockcache.filestream.disk import PlantedFolderError, Queue, Woken, grant, wake_next
-from lockcache.filestream.disk.layout import Layout, entry_name
+from lockcache.filestream.disk import PlantedFolderError, Queue, Woken, grant
 from lockcache.filestream.disk.locks import ProcessLock
 from lockcache.filestream.entry.staging import StagedEntry
+from lockcache.filestream.eviction import evict_to_limit
+from lockcache.filestream.policy import Policy
 from lockcache.filestream.room import Room
+from tests.daemon.running import until, until_asleep
 from tests.unit.material import open_directory, put
 
 # A writer that is the head of the queue, says so, and never tries.
@@ -73,18 +74,6 @@ def room_in(directory, seconds=30.0):
     return Room(directory, time.monotonic() + seconds)
 
 
-def wait_until(is_so, seconds=30.0):
-    deadline = time.monotonic() + seconds
-    while not is_so():
-        assert time.monotonic() < deadline, "it did not come true"
-        time.sleep(0.001)
-
-
-def wait_until_asleep(thread):
-    """In a system call that waits: the queue's."""
-    wait_until(lambda: "poll" in Path(f"/proc/self/task/{thread.native_id}/wchan").read_text())
-
-
 def has_a_head(directory) -> bool:
     """To go by the lock, as any other program would see it."""
     probe = ProcessLock(directory.layout.room_lock, 0.0)
@@ -116,15 +105,15 @@ def test_who_waits_is_the_head_until_it_leaves(directory, other):
 
 def test_who_waits_is_woken_when_the_head_leaves(directory, other, monkeypatch):
     """Not by looking for itself: it would only after an hour."""
-    monkeypatch.setattr("lockcache.filestream.room._OTHERS_LOOK_SECONDS", (3600.0, 3600.0))
+    monkeypatch.setattr("lockcache.filestream.room._WAITERS_CHECK_SECONDS", (3600.0, 3600.0))
     monkeypatch.setattr("lockcache.filestream.room._PATIENCE_SECONDS", 3600.0)
     put(directory, b"k", b"x")  # or there would be room for all
     first, second = room_in(directory), room_in(other, 10_000)
     first.wait()
     waiting = threading.Thread(target=second.wait)
     waiting.start()
-    wait_until(lambda: os.path.lexists(directory.layout.room_queue))
-    wait_until(lambda: second._queue is not None and second._queue._poll is not None)
+    until(lambda: os.path.lexists(directory.layout.room_queue))
+    until(lambda: second._queue is not None and second._queue._poll is not None)
     first.leave()
     waiting.join(30)
     assert not waiting.is_alive()
@@ -132,83 +121,9 @@ def test_who_waits_is_woken_when_the_head_leaves(directory, other, monkeypatch):
     second.leave()
 
 
-def test_they_are_woken_one_at_a_time_in_the_order_in_which_they_came(directory):
-    layout, woken = directory.layout, []
-
-    def wait(number):
-        place = Queue(layout, layout.room_queue)
-        assert place.join()
-        if place.sleep(60) is Woken.IN_TURN:
-            woken.append(number)
-
-    sleepers = [threading.Thread(target=wait, args=(number,)) for number in range(4)]
-    for sleeper in sleepers:
-        sleeper.start()
-        wait_until_asleep(sleeper)
-    for number, sleeper in enumerate(sleepers):
-        wake_next(layout, layout.room_queue)
-        sleeper.join(30)
-        assert woken == list(range(number + 1))
-    wake_next(layout, layout.room_queue)
-    assert not os.path.lexists(layout.room_queue)
-
-
-def test_what_is_granted_is_granted_to_all_who_had_joined_and_to_nobody_else(directory):
-    layout = directory.layout
-    early, late = ([Queue(layout, layout.room_queue, layout.room_bell) for _ in range(2)] for _ in range(2))
-    for place in early:
-        assert place.join()
-        assert not place.join()
-
-    def look():
-        for place in late:
-            assert place.join()
-        return True
-
-    grant(layout, layout.room_bell, look)
-    assert [place.sleep(60) for place in early] == [Woken.BY_GRANT] * 2
-    assert [place.sleep(0) for place in late] == [Woken.BY_NOBODY] * 2
-    grant(layout, layout.room_bell, lambda: False)
-    assert [place.sleep(60) for place in late] == [Woken.BY_NOBODY] * 2
-    del early[:], late[:], place
-    grant(layout, layout.room_bell, lambda: True)
-    assert not os.path.lexists(layout.room_bell)
-
-
-def test_the_death_of_a_head_grants_nothing(directory):
-    layout = directory.layout
-    place = Queue(layout, layout.room_queue, layout.room_bell)
-    assert place.join()
-    dies = "import os, sys; fd = os.open(sys.argv[1], os.O_WRONLY); os.unlink(sys.argv[1]); os.kill(os.getpid(), 9)"
-    assert subprocess.run([sys.executable, "-c", dies, layout.room_bell], check=False).returncode == -signal.SIGKILL
-    begin = time.monotonic()
-    assert place.sleep(60) is Woken.BY_NOBODY
-    assert time.monotonic() - begin < 30
-    assert place.join(), "it listens for the next grant, and looks before it sleeps"
-
-
-@pytest.mark.parametrize("planted", ["file", "folder", "symlink"])
-def test_what_is_planted_in_a_bells_place_is_not_written_to(directory, tmp_path, planted):
-    layout, victim = directory.layout, tmp_path / "victim"
-    victim.write_bytes(b"")
-    for path in (layout.room_bell, layout.room_queue):
-        if planted == "file":
-            os.link(victim, path)
-        elif planted == "folder":
-            os.mkdir(path)
-        else:
-            os.symlink(victim, path)
-    place = Queue(layout, layout.room_queue, layout.room_bell)
-    place.join()
-    assert place.sleep(0) is Woken.BY_NOBODY
-    grant(layout, layout.room_bell, lambda: True)
-    wake_next(layout, layout.room_queue)
-    assert victim.read_bytes() == b""
-
-
 def test_who_waits_with_room_granted_goes_on_though_others_came_and_filled_it(directory, other, monkeypatch):
     """Its reservation was in the sum that the head saw at or under the cap."""
-    monkeypatch.setattr("lockcache.filestream.room._OTHERS_LOOK_SECONDS", (3600.0, 3600.0))
+    monkeypatch.setattr("lockcache.filestream.room._WAITERS_CHECK_SECONDS", (3600.0, 3600.0))
     for number in range(10):
         put(directory, b"%d" % number, b"x" * 100)
     mine, later = (StagedEntry(directory, f"{number:02x}" + "0" * 62, size) for number, size in ((1, 10), (2, 2000)))
@@ -218,7 +133,7 @@ def test_who_waits_with_room_granted_goes_on_though_others_came_and_filled_it(di
     going_on = []
     waiting = threading.Thread(target=lambda: going_on.append(beside.make(1000, 10)))
     waiting.start()
-    wait_until_asleep(waiting)
+    until_asleep(waiting)
 
     def fill(layout, path, may_go_on):
         grant(layout, path, lambda: may_go_on() and later.reserve() is None)
@@ -268,13 +183,6 @@ def test_a_writer_that_dies_while_the_head_waits_for_it_is_taken_for_dead(direct
             writer.kill()
         cache["k"] = b"x" * 500
         assert cache["k"] == b"x" * 500
-        assert cache.stats().dropped_writes == 0
-
-
-def test_a_full_cache_makes_room_however_short_the_timeout(directory):
-    with FileStreamProgramCache(directory.layout.root, max_size_bytes=1000, lock_timeout_seconds=0.0) as cache:
-        for number in range(20):
-            cache[b"%d" % number] = b"x" * 100
         assert cache.stats().dropped_writes == 0
 
 
@@ -440,33 +348,38 @@ def test_without_a_lock_everybody_tries_and_nothing_is_made_elsewhere(directory,
     assert os.listdir(elsewhere / "locks") == []
 
 
-def test_an_interrupt_while_a_file_is_staged_leaves_none(directory, monkeypatch):
-    """What it reserves by its name would keep others out for as long as this process lives."""
-
-    def open_and_interrupt(path, flags, mode=0o777, *, os_open=os.open, **options):
-        fd = os_open(path, flags, mode, **options)
-        if str(path).startswith(directory.layout.tmp):
-            os.close(fd)
-            raise KeyboardInterrupt
-        return fd
-
-    with FileStreamProgramCache(directory.layout.root, max_size_bytes=1000) as cache:
-        with monkeypatch.context() as patched:
-            patched.setattr(os, "open", open_and_interrupt)
-            with pytest.raises(KeyboardInterrupt):
-                cache["k"] = b"x" * 600
-        assert os.listdir(Layout(directory.layout.root).tmp) == []
-        cache["k"] = b"y" * 600
-        assert cache["k"] == b"y" * 600
-        assert directory.usage().total() == (600, 1)
+def test_what_is_granted_goes_by_the_cap_in_force_now(directory):
+    """An operator lowered it since the head began."""
+    put(directory, b"k", b"x" * 800)
+    layout = directory.layout
+    place = Queue(layout, layout.room_queue, layout.room_bell)
+    assert place.join()
+    head = room_in(directory)
+    assert head.make(1000, 0)
+    directory.policy.replace(Policy(500, by_operator=True))
+    head._grant()
+    assert place.sleep(30) is Woken.BY_NOBODY
+    assert place.join()
+    directory.policy.replace(Policy(800, by_operator=True))
+    head._grant()
+    assert place.sleep(30) is Woken.BY_GRANT
 
 
-def test_names_that_nobody_accounts_for_keep_nobody_out(directory):
-    """Planted, or of a writer on another host that died before it had reserved."""
-    shard = int(entry_name(b"k")[:2], 16)
-    name = f"{shard:02x}.{2**62}.{'0' * 16}.1.1.1"
-    open(os.path.join(directory.layout.tmp, name), "x").close()
-    with FileStreamProgramCache(directory.layout.root, max_size_bytes=1000, lock_timeout_seconds=0.3) as cache:
-        for number in range(10):
-            cache[b"%d" % number] = b"x" * 300
-        assert cache.stats().dropped_writes == 0
+def test_past_its_deadline_a_head_ends_though_it_finds_more_to_evict(directory, monkeypatch):
+    """Writers that come all the while fill what it frees: each of its passes finds something."""
+    for number in range(20):
+        put(directory, b"%d" % number, b"x" * 100)
+    staged = StagedEntry(directory, "01" + "0" * 62, 2000)
+    staged.reserve()
+    passes = []
+
+    def evict_one(directory, limit_bytes, **options):
+        passes.append(limit_bytes)
+        return evict_to_limit(directory, directory.usage().total_bytes() - 1, should_stop=options["should_stop"])
+
+    monkeypatch.setattr("lockcache.filestream.room.evict_to_limit", evict_one)
+    room = room_in(directory, 0.0)
+    assert room.make(1000, 2000) is False
+    assert len(passes) == 1
+    room.leave()
+    staged.abandon()
