@@ -123,7 +123,7 @@ def _count_hits(worker: Worker) -> None:
         if (passed > _STOP_SECONDS and hits >= _HITS) or passed > _MOST_SECONDS:
             break
         if counters.total("finished"):
-            return  # the run is over, and nobody is left to hit
+            return  # the run is over: no reader is left that could hit
         time.sleep(0.005)
     worker.count("troubles")
     worker.count("hits_in_trouble", hits)
