@@ -22,7 +22,7 @@ class Unused(Recency):
         super().__init__(root)
         self.touch = self._leave
 
-    def _leave(self, fd: int) -> None:
+    def _leave(self, fd: int, _: os.stat_result | None = None) -> None:
         pass
 
 
@@ -36,7 +36,7 @@ class StatedUse(Recency):
         self.last_use_ns = 0
         self.touch = self._state
 
-    def _state(self, fd: int) -> None:
+    def _state(self, fd: int, _: os.stat_result | None = None) -> None:
         try:
             os.utime(fd, ns=(self.last_use_ns, self.last_use_ns))
         except OSError:

@@ -28,7 +28,16 @@ from lockcache.filestream.accounting import (
 from lockcache.filestream.compile_once import CompileOnce, ImplicitTurns, Turn
 from lockcache.filestream.directory import CacheDirectory
 from lockcache.filestream.disk import SHARDS, entry_name
-from lockcache.filestream.entry import EntryReader, GuardedReader, Record, load_keys, make_reader, unpack
+from lockcache.filestream.entry import (
+    EntryReader,
+    GuardedReader,
+    Loader,
+    NetworkReader,
+    Record,
+    load_keys,
+    make_reader,
+    unpack,
+)
 from lockcache.filestream.repair import Repair, empty_quarantine, recount_all
 from lockcache.filestream.room import apply_cap
 from lockcache.filestream.writer import EntryWriter
@@ -139,10 +148,14 @@ class FileStreamProgramCache(ProgramCacheResource):
             keys,
             verified_only=verified_only,
             # A miss has more to do there than to be counted, and folders are looked at before anything in them.
-            asks_first=not compile_once and not is_shared and _is_asked_as_who_opens(),
+            asks_first=not compile_once and not is_shared and not layout.is_network and _is_asked_as_who_opens(),
         )
         self._entries = f"{layout.entries}/"
-        reader = GuardedReader(layout, self._reader) if is_shared else self._reader
+        reader: Loader = self._reader
+        if is_shared:  # opens the folders as it goes, so that it is also a network file system's reader
+            reader = GuardedReader(layout, self._reader)
+        elif layout.is_network:
+            reader = NetworkReader(layout, self._reader)
         self._once = CompileOnce(layout, reader, lease_timeout_seconds)
         self._implicit = ImplicitTurns(self._once, reader) if compile_once else None
         # Bound once: a hit spares the choice.

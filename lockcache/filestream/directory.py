@@ -67,6 +67,7 @@ _READ_ONLY: Final = (errno.EACCES, errno.EPERM, errno.EROFS)
 # A full disk does not take the job down (invariant 7): what is there can be read.
 _NOT_WRITABLE: Final = (*_READ_ONLY, errno.ENOSPC, errno.EDQUOT)
 _OPEN_PAGE: Final = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+_DIRECT: Final[int] = getattr(os, "O_DIRECT", 0)
 _SHARD: Final = re.compile(r"[0-9a-f]{2}", re.ASCII)
 
 
@@ -100,7 +101,6 @@ class CacheDirectory:
         #: Whether a group shares it, so that files must be made for all of its members.
         self.is_shared = self._sharing.is_shared
         self.policy = PolicyFile(self.layout, is_shared=self.is_shared)
-        self.recency = Recency(root)
         #: The shard locks, by shard number.
         self.locks = ShardLocks(self.layout, lock_timeout_seconds, is_shared=self.is_shared)
         #: Of the head of the queue for room.
@@ -111,6 +111,7 @@ class CacheDirectory:
         self._usage: UsagePage | None = None
         after_fork_in_child(self)
         self._prepare()
+        self.recency = Recency(root, self.layout.is_network)  # a root that was just made
         self.policy.load()
         self.usage_if_writable()
 
@@ -218,10 +219,20 @@ class CacheDirectory:
             if space is None:
                 return None  # of format 1, which counted otherwise
             self.layout.space = space
-            page = UsagePage(open_below(self.layout, self.layout.usage, _OPEN_PAGE))
+            page = self._opened_page()
         except FileNotFoundError:
             return None
         return page if page.is_at(self.layout.usage) and page.is_ours_alone() else None
+
+    def _opened_page(self) -> UsagePage:
+        layout = self.layout
+        if layout.is_network:
+            # Its client keeps what it read from an open file, and what it wrote to it, whoever locks another file.
+            with contextlib.suppress(OSError):
+                page = UsagePage(open_below(layout, layout.usage, _OPEN_PAGE | _DIRECT))
+                page.slot(1)  # refused where only whole blocks can be read so
+                return page
+        return UsagePage(open_below(layout, layout.usage, _OPEN_PAGE))
 
     def _measure(self, shard: int) -> Slot:
         """Measure a shard while nobody is between a file of it and its accounting."""

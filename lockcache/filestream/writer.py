@@ -13,7 +13,6 @@ import os
 import time
 from typing import Final, NamedTuple, Protocol
 
-from lockcache.filestream.accounting import UsagePage
 from lockcache.filestream.directory import CacheDirectory
 from lockcache.filestream.entry import (
     AttributeRefusedError,
@@ -180,7 +179,7 @@ class _Write:
         is_published = False
         try:
             staged.reserve()
-            if limit_bytes is not None and not self._has_room(staged.usage, limit_bytes, size):
+            if limit_bytes is not None and not self._has_room(staged, limit_bytes, size):
                 return _NO_ROOM
             staged.set_attribute(attribute)
             # Other threads may have learned it since; what we reserved is what we have to give back.
@@ -195,8 +194,9 @@ class _Write:
                 staged.abandon()
         return None
 
-    def _has_room(self, usage: UsagePage, limit_bytes: int, size_bytes: int) -> bool:
-        if usage.total_bytes() > limit_bytes:
+    def _has_room(self, staged: StagedEntry, limit_bytes: int, size_bytes: int) -> bool:
+        if staged.usage.total_bytes() > limit_bytes:
+            staged.give_way()
             if self._room is None:
                 self._room = Room(self._directory, self._deadline)
             if not self._room.make(limit_bytes, size_bytes):

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from lockcache import FileStreamProgramCache, InMemoryProgramCache, SQLiteProgramCache, TieredProgramCache
 from lockcache.filestream.entry.codec import HEAD_BYTES
 
@@ -27,6 +29,8 @@ class BackEnd:
     is_shared: bool = False
     #: Whether a read may be answered by a copy in front of the store, whose order of use and accounting then differ.
     has_copies: bool = False
+    #: Whether each read counts as a use at once: not where a copy answers it, nor on a network file system.
+    counts_each_use: bool = True
     #: Whether it can be pickled where it is shared: a memory tier cannot.
     is_picklable: bool = True
     #: Arguments with which no write is dropped for waiting long, however busy the machine is.
@@ -63,6 +67,12 @@ def _signed(path: Path, kind: type = FileStreamProgramCache, **arguments: Any) -
     return kind(path, signing_key_file=keys, **arguments)
 
 
+def _network(path: Path, kind: type = FileStreamProgramCache, **arguments: Any) -> Any:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("lockcache.filestream.disk.layout.is_network", lambda root: True)
+        return kind(path, **arguments)
+
+
 def _sqlite(path: Path, kind: type = SQLiteProgramCache, **arguments: Any) -> Any:
     return kind(path / "programs.sqlite3", **arguments)
 
@@ -96,8 +106,9 @@ BACK_ENDS = [
     BackEnd("filestream", _filestream, is_shared=True, patience=_PATIENT),
     BackEnd("filestream-record-files", _record_files, overhead_bytes=HEAD_BYTES, is_shared=True, patience=_PATIENT),
     BackEnd("filestream-signed", _signed, is_shared=True, patience=_PATIENT),
+    BackEnd("filestream-network", _network, is_shared=True, counts_each_use=False, patience=_PATIENT),
     BackEnd("sqlite", _sqlite, is_shared=True, patience=_PATIENT),
-    BackEnd("tiered", _tiered, has_copies=True, patience=_PATIENT),
+    BackEnd("tiered", _tiered, has_copies=True, counts_each_use=False, patience=_PATIENT),
     BackEnd("tiered-rechecking", _tiered_rechecking, is_shared=True, is_picklable=False, patience=_PATIENT),
 ]
 

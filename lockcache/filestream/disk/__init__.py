@@ -34,7 +34,7 @@ if not TYPE_CHECKING:
             "files": "naming parse_json read_json read_small replace_file write_all",
             "folders": (
                 "PlantedFolderError below create_below is_shared make_folder make_private_folder open_below "
-                "open_folder open_or_create refuse_symlink rename_below share_file unlink_below"
+                "open_folder open_or_create refuse_symlink rename_below revalidate share_file unlink_below"
             ),
             "layout": (
                 "FORMAT_VERSION Layout QuarantinedName SHARDS StagedName entry_name is_entry_file "

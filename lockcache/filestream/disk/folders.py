@@ -42,6 +42,7 @@ __all__ = [
     "open_or_create",
     "refuse_symlink",
     "rename_below",
+    "revalidate",
     "share_file",
     "share_folder",
     "unlink_below",
@@ -162,6 +163,27 @@ def open_below(layout: Layout | None, path: str, flags: int) -> Descriptor:
     with below(layout, path) as (folder_fd, name):
         opened.open(name, flags | os.O_NOFOLLOW, dir_fd=folder_fd)
     return opened
+
+
+def revalidate(layout: Layout, path: str) -> bool:
+    """Have this host see what other hosts have put into a folder, and removed. Returns whether the folder is there.
+
+    A client of a network file system remembers names, missing ones too, for up to a minute. Opening the folder makes it
+    ask the server. A folder that was missing is itself such a name, of its parent. On a local file system this does
+    nothing, and the answer is ``True``.
+    """
+    if not layout.is_network:
+        return True
+    for each in (path, os.path.dirname(path), path):
+        try:
+            open_below(layout, each, _OPEN_FOLDER).close()
+        except FileNotFoundError:
+            continue
+        except OSError:
+            return False
+        if each is path:
+            return True
+    return False
 
 
 def rename_below(layout: Layout, source: str, path: str) -> None:

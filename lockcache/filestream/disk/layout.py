@@ -13,6 +13,8 @@ import re
 import stat
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from lockcache.filestream.disk.mounts import is_network
+
 if TYPE_CHECKING:
     from lockcache.filestream.disk.space import Space
 
@@ -123,6 +125,7 @@ class Layout:
     """The paths of one cache directory, as plain strings: the read path builds one with a single format expression."""
 
     __slots__ = (
+        "_is_network",
         "_is_shared",
         "costs",
         "counters",
@@ -151,6 +154,7 @@ class Layout:
     def __init__(self, root: str, *, is_shared: bool | None = None, is_guest: bool = False) -> None:
         """``is_shared``: what its opener knows of :attr:`is_shared`; else the root is asked each time."""
         self._is_shared = is_shared
+        self._is_network: bool | None = None
         #: Whether the directory is another program's, and ours only ``lockcache/`` in it.
         self.is_guest = is_guest
         self.root = root
@@ -182,6 +186,13 @@ class Layout:
         if self._is_shared is None:
             return bool(os.stat(self.root).st_mode & stat.S_IWGRP)
         return self._is_shared
+
+    @property
+    def is_network(self) -> bool:
+        """Whether other hosts may change the directory, and this one's kernel remembers what it saw there before."""
+        if self._is_network is None:
+            self._is_network = is_network(self.root)
+        return self._is_network
 
     @property
     def is_by_descriptors(self) -> bool:

@@ -33,24 +33,32 @@ def last_use_ns(status: os.stat_result) -> int:
 
 
 class Recency:
-    """States the use of entries under one directory. ``touch(fd)`` says that the open entry was used now."""
+    """States the use of entries under one directory. ``touch(fd)`` says that the open entry was used now.
 
-    __slots__ = ("_root", "failures", "is_exact", "touch")
+    ``touch(fd, status)`` spares a round trip on a network file system, where ``status`` is from before the read: a read
+    makes the client forget the file's times.
+    """
 
-    def __init__(self, root: str) -> None:
+    __slots__ = ("_is_network", "_root", "failures", "is_exact", "touch")
+
+    def __init__(self, root: str, is_network: bool | None = None) -> None:
+        """``is_network``: whether the root is on a network file system; ``None``: to be found out at the first use."""
         self._root = root
+        self._is_network = is_network
         #: Uses that could not be stated.
         self.failures = 0
         #: Whether uses are stated by our clock, and the last one was taken: a reader may then do so itself.
         self.is_exact = False
         #: Never raises. Bound to what this file system takes, as learned from the first calls.
-        self.touch: Callable[[int], None] = self._touch_first
+        self.touch: Callable[..., None] = self._touch_first
 
-    def _touch_first(self, fd: int) -> None:
-        self.touch = self._touch_seldom if is_network(self._root) else self._touch_exactly
-        self.touch(fd)
+    def _touch_first(self, fd: int, status: os.stat_result | None = None) -> None:
+        if self._is_network is None:
+            self._is_network = is_network(self._root)
+        self.touch = self._touch_seldom if self._is_network else self._touch_exactly
+        self.touch(fd, status)
 
-    def _touch_exactly(self, fd: int) -> None:
+    def _touch_exactly(self, fd: int, _: os.stat_result | None = None) -> None:
         now = _time()
         try:
             _utime(fd, (now, now))
@@ -63,15 +71,15 @@ class Recency:
             else:
                 self.failures += 1
 
-    def _touch_now(self, fd: int) -> None:
+    def _touch_now(self, fd: int, _: os.stat_result | None = None) -> None:
         try:
             _utime(fd)
         except OSError:
             self.failures += 1
 
-    def _touch_seldom(self, fd: int) -> None:
+    def _touch_seldom(self, fd: int, status: os.stat_result | None = None) -> None:
         try:
-            recent = _time_ns() - last_use_ns(os.fstat(fd)) < _NETWORK_INTERVAL_NS
+            recent = _time_ns() - last_use_ns(status or os.fstat(fd)) < _NETWORK_INTERVAL_NS
         except OSError:
             self.failures += 1
             return
@@ -88,7 +96,7 @@ class ReadRecency(Recency):
 
     __slots__ = ()
 
-    def _touch_exactly(self, fd: int) -> None:
+    def _touch_exactly(self, fd: int, _: os.stat_result | None = None) -> None:
         try:
             _utime(fd, ns=(_time_ns(), os.fstat(fd).st_mtime_ns))
         except OSError:

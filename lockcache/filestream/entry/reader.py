@@ -8,6 +8,10 @@ A hit is open, fgetxattr, read, utime, close; a miss is one failed open, or one 
 
 :class:`GuardedReader` reads directories that a group shares: it opens the folders on the way to an entry, so that no
 symlink below the root is followed though somebody swaps them meanwhile, for four more calls a read.
+
+:class:`NetworkReader` reads directories on network file systems, where the kernel remembers names. It opens the shard's
+folder first, for one call to the server: else a client that has an entry's older file open, or the host that replaced
+it, would be served that older one for as long as it stays open (seen: 19 s), and what was once missing stays missing.
 """
 
 from __future__ import annotations
@@ -24,11 +28,11 @@ from typing import Final, Protocol
 
 from xxhash import xxh3_128_digest
 
-from lockcache.filestream.disk import Layout, Recency, below
+from lockcache.filestream.disk import Layout, Recency, below, revalidate
 from lockcache.filestream.entry.codec import HEAD_BYTES, ORDINARY, XATTR, is_known, is_understood, is_whole, may_have
 from lockcache.filestream.entry.locate import find_records
 
-__all__ = ["EntryReader", "GuardedReader", "Loader"]
+__all__ = ["EntryReader", "GuardedReader", "Loader", "NetworkReader"]
 
 _log = logging.getLogger("lockcache")
 
@@ -40,6 +44,9 @@ _NOATIME: Final[int] = getattr(os, "O_NOATIME", 0)
 # A payload can be replaced between opening it and opening its record file; ESTALE means that the name was looked up
 # before and replaced on the server since. Both are over by the next look, or are no race.
 _ATTEMPTS: Final = 3
+
+# How long a folder of a network file system, once looked at, is taken for known.
+_LOOKED_SECONDS: Final = 1.0
 
 # Names of damaged entries that are remembered, 100 KB.
 _MOST_TOLD: Final = 1000
@@ -125,7 +132,7 @@ class EntryReader:
             self.misses += 1
             return None
         except OSError:
-            return self._load_carefully(name, path, folder_fd)
+            return self.load_carefully(name, path, folder_fd)
         self.expects_miss = False
         try:
             blob = _getxattr(fd, _XATTR)
@@ -148,9 +155,9 @@ class EntryReader:
             pass
         finally:
             _close(fd)
-        return self._load_carefully(name, path, folder_fd)
+        return self.load_carefully(name, path, folder_fd)
 
-    def _load_carefully(self, name: str, path: str, folder_fd: int | None) -> tuple[bytes, bytes] | None:
+    def load_carefully(self, name: str, path: str, folder_fd: int | None = None) -> tuple[bytes, bytes] | None:
         """As :meth:`load`, for whatever is not an ordinary hit or miss: record files, no record, damage, ESTALE."""
         is_corrupt = False
         for _ in range(_ATTEMPTS):
@@ -208,7 +215,7 @@ class EntryReader:
             payload = _read_exactly(fd, status.st_size) if fitting or not records else b""
             for blob in fitting:
                 if self._vouches(blob, name, payload):
-                    self._recency.touch(fd)
+                    self._recency.touch(fd, status)
                     return payload, blob
             if not os.fstat(fd).st_nlink:
                 # Replaced or removed since it was opened, and the record file with it: no damage, look again.
@@ -217,7 +224,7 @@ class EntryReader:
             # of ours has a record; one without was emptied.
             if records or not payload or len(payload) != status.st_size:
                 return None
-            self._recency.touch(fd)
+            self._recency.touch(fd, status)
             return payload, b""
         finally:
             _close(fd)
@@ -268,6 +275,32 @@ class Loader(Protocol):
         """Its payload, verified and marked as used, and its record; or ``None``."""
 
 
+class NetworkReader:
+    """Reads as ``reader`` does, after a look at what the server has."""
+
+    __slots__ = ("_layout", "_looked", "_reader")
+
+    def __init__(self, layout: Layout, reader: EntryReader) -> None:
+        self._layout = layout
+        self._reader = reader
+        # When each shard's folder was last looked at, by the two digits, in monotonic seconds.
+        self._looked: dict[str, float] = {}
+
+    def load(self, name: str) -> tuple[bytes, bytes] | None:
+        """As :meth:`EntryReader.load`. What is missing is looked for on the server again after a second."""
+        path, digits, now = self._layout.entry(name), name[:2], time.monotonic()
+        is_known_missing = now - self._looked.get(digits, -_LOOKED_SECONDS) < _LOOKED_SECONDS and not os.access(
+            path, os.F_OK, effective_ids=True
+        )
+        if not is_known_missing:
+            self._looked[digits] = now
+            # By the careful path: it takes the times before it reads, and a read makes the client forget them.
+            if revalidate(self._layout, os.path.dirname(path)):
+                return self._reader.load_carefully(name, path)
+        self._reader.misses += 1
+        return None
+
+
 class GuardedReader:
     """Reads as ``reader`` does, through folders that it opens on the way."""
 
@@ -276,7 +309,7 @@ class GuardedReader:
     def __init__(self, layout: Layout, reader: EntryReader) -> None:
         self._layout = layout
         self._reader = reader
-        self._load = reader.load
+        self._load = reader.load_carefully if layout.is_network else reader.load  # see NetworkReader
 
     def load(self, name: str) -> tuple[bytes, bytes] | None:
         """As :meth:`EntryReader.load`; a miss where a symlink stands for a folder."""

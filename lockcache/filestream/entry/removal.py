@@ -15,9 +15,24 @@ from typing import Final
 
 from lockcache.filestream.accounting import UsagePage, folder_bytes
 from lockcache.filestream.directory import CacheDirectory
-from lockcache.filestream.disk import Layout, PlantedFolderError, below, refuse_symlink, space_of, unlink_below
+from lockcache.filestream.disk import (
+    Layout,
+    PlantedFolderError,
+    below,
+    refuse_symlink,
+    revalidate,
+    space_of,
+    unlink_below,
+)
 
-__all__ = ["bytes_on_disk", "remove_empty_folders_locked", "remove_entry", "remove_locked", "unlink_entry_file"]
+__all__ = [
+    "bytes_on_disk",
+    "remove_empty_folders_locked",
+    "remove_entry",
+    "remove_locked",
+    "revalidate_shard_locked",
+    "unlink_entry_file",
+]
 
 
 _MISCONFIGURED: Final = (errno.EACCES, errno.EPERM, errno.EROFS)
@@ -61,7 +76,9 @@ def _remove_without_lock(layout: Layout, name: str) -> bool:
 
 def remove_locked(layout: Layout, usage: UsagePage, name: str, has_records: bool = True) -> bool:
     """As :func:`remove_entry`. Requires: shard lock."""
-    shard, size = int(name[:2], 16), _bytes_of_entry(layout, name, has_records)
+    shard = int(name[:2], 16)
+    revalidate_shard_locked(layout, shard)
+    size = _bytes_of_entry(layout, name, has_records)
     folders = folder_bytes(layout, shard)
     if size is None or not unlink_entry_file(layout, layout.entry(name)):
         return False
@@ -69,6 +86,14 @@ def remove_locked(layout: Layout, usage: UsagePage, name: str, has_records: bool
         unlink_entry_file(layout, layout.record(name))
     usage.add_locked(shard, folder_bytes(layout, shard) - folders - size, -1)
     return True
+
+
+def revalidate_shard_locked(layout: Layout, shard: int) -> None:
+    """See what other hosts did to a shard: what is accounted for here must be what is there. Requires: shard lock."""
+    if layout.is_network:
+        revalidate(layout, layout.entry_shard(shard))
+        if os.access(layout.records, os.F_OK, effective_ids=True):
+            revalidate(layout, layout.record_shard(shard))
 
 
 def remove_empty_folders_locked(layout: Layout, shard: int) -> None:

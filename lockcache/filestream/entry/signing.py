@@ -220,7 +220,7 @@ class SignedReader(EntryReader):
             self.misses += 1
             return None
         except OSError:
-            return self._load_carefully(name, path, folder_fd)
+            return self.load_carefully(name, path, folder_fd)
         self.expects_miss = False
         try:
             blob = _getxattr(fd, _XATTR)
@@ -235,7 +235,7 @@ class SignedReader(EntryReader):
             pass
         finally:
             _close(fd)
-        return self._load_carefully(name, path, folder_fd)
+        return self.load_carefully(name, path, folder_fd)
 
     def _vouches(self, blob: bytes, name: str, payload: bytes) -> bool:
         return self._keys.is_whole(blob, name, payload)

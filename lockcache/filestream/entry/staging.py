@@ -37,7 +37,7 @@ from lockcache.filestream.disk import (
 )
 from lockcache.filestream.entry.codec import HEAD_BYTES, LARGEST_RECORD_BYTES, XATTR
 from lockcache.filestream.entry.locate import read_record_file
-from lockcache.filestream.entry.removal import bytes_on_disk, unlink_entry_file
+from lockcache.filestream.entry.removal import bytes_on_disk, revalidate_shard_locked, unlink_entry_file
 
 __all__ = ["AttributeRefusedError", "RecordPlacement", "StagedEntry", "reserved_bytes"]
 
@@ -46,6 +46,9 @@ _STAGE: Final = os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 
 # By how much the two folders of a shard may grow when a name is added: on ext4 each by two, when its first is full.
 _FOLDER_BLOCKS: Final = 4
+
+# Written within one hold of the shard's lock on a network file system: some 10 ms on a slow one.
+_MOST_KEPT_BYTES: Final = 1 << 20
 
 # A write that is given up has often waited its whole timeout for this lock; it does not wait that long again.
 _ABANDON_SECONDS: Final = 0.25
@@ -141,6 +144,7 @@ class StagedEntry:
         "_directory",
         "_file",
         "_is_reserved",
+        "_kept",
         "_lock",
         "_name",
         "_path",
@@ -165,24 +169,42 @@ class StagedEntry:
         self._path = self._record_path = ""
         self._file = Descriptor()
         self._is_reserved = False
+        # The shard's lock, from the reservation on, see :meth:`reserve`.
+        self._kept: Hold | None = None
         #: The page that holds the reservation.
         self.usage: UsagePage = directory.attached()
         self._lock = lock = directory.locks[shard]
         self._deadline = time.monotonic() + lock.timeout_seconds if deadline is None else deadline
 
     def reserve(self) -> None:
-        """Make the staged file and reserve its size, in one critical section."""
-        path = self._staged_path(self._size)
+        """Make the staged file and reserve its size, in one critical section.
+
+        On a network file system that section lasts until the entry is published, unless it is a large one: giving the
+        lock back and taking it again is eight calls to the server of twenty. See :meth:`give_way`.
+        """
+        layout, path = self._directory.layout, self._staged_path(self._size)
         hold = self._hold()
         try:
             self._path = path  # before there is such a file: an interrupt must not leave it
-            fd = create_below(self._directory.layout, path, _STAGE, self._file)
-            # Tells reapers on other hosts, who cannot ask for our pid, that we live; it falls with us.
-            lock_descriptor(fd, blocking=False)
+            fd = create_below(layout, path, _STAGE, self._file)
+            if layout.is_network and self._size <= _MOST_KEPT_BYTES:
+                self._kept = hold
+            else:
+                _state_life(fd)
             self.usage.add_locked(self._shard, self._size, 0)
             self._is_reserved = True
         finally:
-            hold.release()
+            if self._kept is None:
+                hold.release()
+
+    def give_way(self) -> None:
+        """Let other processes have the shard's lock, before a wait. Requires: nothing written yet."""
+        hold, self._kept = self._kept, None
+        if hold is not None:
+            try:
+                _state_life(self._file.number)
+            finally:
+                hold.release()
 
     def _hold(self) -> Hold:
         """Take the shard's lock, and the page that everybody accounts on.
@@ -225,8 +247,10 @@ class StagedEntry:
     def write(self, payload: bytes, record: bytes, *, fsync: bool) -> None:
         """Write payload and record. Requires: the reservation, and that the sum with it is under the cap."""
         fd = self._file.number
+        # On a network file system the client has the new file's times now; after the write it would have to ask.
+        status = os.fstat(fd) if self._directory.layout.is_network else None
         write_all(fd, payload)
-        self._directory.recency.touch(fd)
+        self._directory.recency.touch(fd, status)
         if record:
             self._write_record(record, fsync=fsync)
         if fsync:
@@ -240,8 +264,9 @@ class StagedEntry:
         """Let readers see it, in one critical section with giving back what it replaces."""
         layout = self._directory.layout
         path = layout.entry(self._name)
-        hold = self._hold()
+        hold, self._kept = self._kept or self._hold(), None
         try:
+            revalidate_shard_locked(layout, self._shard)
             folders = folder_bytes(layout, self._shard) if self.space.shows_blocks else 0
             has_records = os.access(layout.record_shard(self._shard), os.F_OK, effective_ids=True)
             replaced = bytes_on_disk(layout, self._name, has_records)
@@ -277,6 +302,9 @@ class StagedEntry:
         if self._record_path:
             unlink_entry_file(self._directory.layout, self._record_path)
         path, lock = self._path, self._lock
+        kept, self._kept = self._kept, None
+        if kept is not None:
+            kept.release()
         if not path:
             return
         try:
@@ -335,6 +363,11 @@ class StagedEntry:
             if older:
                 self.usage.add_locked(self._shard, -self.space.of_bytes(len(older)), 0)
         return record_bytes
+
+
+def _state_life(fd: int) -> None:
+    """Tell reapers on other hosts, which cannot look for our pid, that the writer of a staged file lives."""
+    lock_descriptor(fd, blocking=False)  # it is given up by closing, and by death
 
 
 def _append(layout: Layout, path: str, blob: bytes) -> int:

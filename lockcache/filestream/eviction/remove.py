@@ -18,7 +18,7 @@ from typing import Final
 from lockcache.filestream.accounting import Found, UsagePage, folder_bytes
 from lockcache.filestream.directory import CacheDirectory
 from lockcache.filestream.disk import Layout, PlantedFolderError, below, last_use_ns, space_of
-from lockcache.filestream.entry import remove_empty_folders_locked, remove_locked
+from lockcache.filestream.entry import remove_empty_folders_locked, remove_locked, revalidate_shard_locked
 from lockcache.filestream.eviction.choose import Goal
 
 __all__ = ["Evicted", "remove_empty_folders", "remove_victims"]
@@ -126,6 +126,7 @@ def _remove_from_shard(directory: CacheDirectory, usage: UsagePage, victims: lis
     except OSError:
         return None  # no inode or descriptor left for a lock file that is not there yet: as good as busy
     try:
+        revalidate_shard_locked(layout, shard)
         if not os.path.exists(layout.record_shard(shard)):
             return _remove_plain_locked(layout, usage, shard, victims)
         done = Evicted()

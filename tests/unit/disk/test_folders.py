@@ -19,6 +19,7 @@ from lockcache.filestream.disk.folders import (
     open_folder,
     open_or_create,
     refuse_symlink,
+    revalidate,
     unlink_below,
 )
 from lockcache.filestream.disk.layout import Layout
@@ -181,3 +182,42 @@ def test_below_a_shared_root_errors_name_the_whole_path_and_a_private_one_costs_
 def test_a_planted_folder_error_can_be_pickled():
     error = pickle.loads(pickle.dumps(PlantedFolderError("/x")))
     assert (error.filename, str(error)) == ("/x", str(PlantedFolderError("/x")))
+
+
+@pytest.fixture
+def opened_folders(monkeypatch):
+    """The folders that are opened, in order."""
+    paths = []
+    real = os.open
+
+    def note(path, flags, *args, **kwargs):
+        if flags & os.O_DIRECTORY:
+            paths.append(path)
+        return real(path, flags, *args, **kwargs)
+
+    monkeypatch.setattr(os, "open", note)
+    return paths
+
+
+def test_on_a_network_file_system_a_folder_is_looked_at_and_its_parent_where_it_is_missing(
+    tmp_path, monkeypatch, opened_folders
+):
+    tmp_path.chmod(0o700)
+    layout = Layout(str(tmp_path))
+    monkeypatch.setattr("lockcache.filestream.disk.layout.is_network", lambda root: True)
+    shard = f"{layout.entries}/ab"
+    os.makedirs(shard)
+    assert revalidate(layout, shard)
+    assert opened_folders == [shard]
+    os.rmdir(shard)
+    opened_folders.clear()
+    assert not revalidate(layout, shard)
+    assert opened_folders == [shard, layout.entries, shard]
+    os.symlink("/", shard)
+    assert not revalidate(layout, shard)
+
+
+def test_on_a_local_file_system_no_folder_is_looked_at(tmp_path, monkeypatch, opened_folders):
+    monkeypatch.setattr("lockcache.filestream.disk.layout.is_network", lambda root: False)
+    assert revalidate(Layout(str(tmp_path)), f"{tmp_path}/entries/ab")
+    assert not opened_folders

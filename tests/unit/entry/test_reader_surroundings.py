@@ -15,7 +15,7 @@ from lockcache.filestream.entry import locate, reader
 from lockcache.filestream.entry.codec import XATTR
 from tests.unit.entry.material import CODE, WITH_RECORD_FILE, metadata, put
 from tests.unit.forked import in_child
-from tests.unit.material import record_path
+from tests.unit.material import entry_path, record_path
 
 
 def plant_symlink(path, tmp_path):
@@ -166,3 +166,25 @@ assert cache.get("k") is None
 """
     done = subprocess.run([sys.executable, "-c", code, str(cache_path)], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+def test_on_a_network_file_system_each_hit_looks_at_the_folder_and_a_miss_once_a_second(cache_path, monkeypatch):
+    monkeypatch.setattr("lockcache.filestream.disk.layout.is_network", lambda root: True)
+    looked = []
+    now = [1000.0]
+    with FileStreamProgramCache(cache_path) as cache:
+        cache["k"] = b"v"
+        monkeypatch.setattr(
+            "lockcache.filestream.entry.reader.revalidate", lambda layout, path: looked.append(path) or True
+        )
+        monkeypatch.setattr("lockcache.filestream.entry.reader.time.monotonic", lambda: now[0])
+        folder = os.path.dirname(entry_path(cache.path))
+        assert [cache.get("k"), cache.get("k")] == [b"v", b"v"]
+        assert looked == [folder] * 2
+        os.unlink(entry_path(cache.path))
+        assert cache.get("k") is None
+        assert looked == [folder] * 2  # just looked at, and this client knows of its removal
+        now[0] += 1.0
+        assert cache.get("k") is None
+        assert looked == [folder] * 3
+        assert cache.stats().misses == 2

@@ -18,8 +18,10 @@ from tests.unit.material import descriptors, entry_path, on_disk, open_directory
 NAME = entry_name(b"k")
 
 
-@pytest.fixture
-def directory(cache_path):
+@pytest.fixture(params=["local", "network"])
+def directory(cache_path, request, monkeypatch):
+    if request.param == "network":
+        monkeypatch.setattr("lockcache.filestream.disk.layout.is_network", lambda root: True)
     directory = open_directory(cache_path)
     yield directory
     directory.close()
@@ -125,6 +127,7 @@ def test_a_failed_publish_can_be_abandoned(directory):
 def test_a_staged_file_holds_a_lock_that_tells_other_hosts_that_its_writer_lives(directory):
     staged = StagedEntry(directory, NAME, 10)
     staged.reserve()
+    staged.give_way()  # until then the shard's lock tells
     [name] = os.listdir(directory.layout.tmp)
     probe = ProcessLock(f"{directory.layout.tmp}/{name}", 0.0)
     assert not probe.try_acquire()
@@ -211,3 +214,42 @@ def test_what_an_attribute_holds_is_on_the_inode_of_the_payload(directory):
     put(directory, b"k", b"payload", tail=b"tail")
     blob = os.getxattr(entry_path(directory.layout.root), XATTR)
     assert (len(blob), blob[HEAD_BYTES:]) == (HEAD_BYTES + 4, b"tail")
+
+
+@pytest.mark.parametrize("directory", ["network"], indirect=True)
+def test_on_a_network_file_system_the_lock_is_kept_until_publishing_or_a_wait(directory):
+    lock = ProcessLock(directory.layout.lock(shard_of(b"k")), 0.0)  # as another process has it
+
+    def is_free() -> bool:
+        hold = lock.try_hold()
+        if hold is not None:
+            hold.release()
+        return hold is not None
+
+    staged = stage(directory)
+    assert not is_free()
+    staged.publish(fsync=False)
+    assert is_free()
+
+    staged = StagedEntry(directory, NAME, 1)
+    staged.reserve()
+    assert not is_free()
+    staged.give_way()
+    assert is_free()
+    staged.write(b"x", b"", fsync=False)
+    staged.publish(fsync=False)
+
+    stage(directory).abandon()
+    assert is_free()
+    accounted(directory)
+    lock.close()
+
+
+@pytest.mark.parametrize("directory", ["network"], indirect=True)
+def test_on_a_network_file_system_a_large_write_does_not_keep_the_lock(directory):
+    staged = StagedEntry(directory, NAME, (1 << 20) + 1)
+    staged.reserve()
+    hold = ProcessLock(directory.layout.lock(shard_of(b"k")), 0.0).try_hold()
+    assert hold is not None
+    hold.release()
+    staged.abandon()
