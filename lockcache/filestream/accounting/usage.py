@@ -3,7 +3,9 @@
 Keeps invariant 3's arithmetic: one file of 4 KiB, 256 slots of (bytes, entries), int64 little-endian. A shard's bytes
 are its entries plus what is reserved for staged writes. A slot is changed under its shard's lock only; the sum of all
 is read without one, and each writer reads it after its own reservation stands, so of two who overshoot together at
-least one sees it. ``pread`` and ``pwrite``, no ``mmap``: NFS and FUSE keep those coherent.
+least one sees it. ``pread`` and ``pwrite``, no ``mmap``, and on network file systems past the client's cache
+(:meth:`.CacheDirectory.usage`): an NFS client caches reads and writes of a file that stays open, and a lock on another
+file changes nothing of that (seen: 1.9 times the cap with two hosts).
 
 Not promised: exactness where locks exclude nobody, or after a process died between a rename and its give-back. Both
 leave a drift; the second kind only ever counts too much. :mod:`.repair.recount` sets a slot right.
@@ -80,15 +82,17 @@ class UsagePage:
         blob = os.pread(self._fd, _SLOT.size, shard * _SLOT.size)
         return Slot(*_SLOT.unpack(blob)) if len(blob) == _SLOT.size else Slot(0, 0)
 
-    def add_locked(self, shard: int, bytes_: int, entries: int) -> None:
-        """Change a slot by so much. Never out of range: what would be is drift, or damage, that a recount mends.
+    def add_locked(self, shard: int, bytes_: int, entries: int, known: Slot | None = None) -> Slot:
+        """Change a slot by so much. Never out of range: what would be is drift, or damage, that a recount repairs.
 
+        Returns what the slot is now. ``known``: what it was, from an earlier call under the same hold of the lock.
         Requires: shard lock.
         """
         # Written out, twice in every put: by way of slot() and set_locked() it is 2 us more.
         offset = shard * _SLOT_BYTES
-        blob = _pread(self._fd, _SLOT_BYTES, offset)
-        if len(blob) == _SLOT_BYTES:
+        if known is not None:
+            bytes_, entries = bytes_ + known[0], entries + known[1]
+        elif len(blob := _pread(self._fd, _SLOT_BYTES, offset)) == _SLOT_BYTES:
             old_bytes, old_entries = _unpack(blob)
             bytes_ += old_bytes
             entries += old_entries
@@ -96,6 +100,7 @@ class UsagePage:
             _pwrite(self._fd, _pack(bytes_, entries), offset)
         else:
             self.set_locked(shard, Slot(bytes_, entries))
+        return Slot(bytes_, entries)
 
     def set_locked(self, shard: int, slot: Slot) -> None:
         """Requires: shard lock."""

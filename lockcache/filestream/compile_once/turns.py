@@ -172,9 +172,11 @@ class CompileOnce:
     def news(self, name: str, generation: int) -> Hashable:
         """Returns whether the entry is there, and the state of the lease file: two calls, so that many may poll them.
 
-        The file goes when its holder gives up, and is written when somebody takes it or drops a write.
+        The file goes when its holder gives up, and is written when somebody takes it or drops a write. On a network
+        file system, where each of the two is a call to the server, to ask for the lease must do.
         """
-        return self._is_published(name), _state(self.layout.lease(name, generation))
+        is_published = self._is_published(name)
+        return is_published, None if self.layout.is_network else _state(self.layout.lease(name, generation))
 
     def _is_published(self, name: str) -> bool:
         path = self.layout.entry(name)

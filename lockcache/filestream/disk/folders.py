@@ -204,7 +204,9 @@ def unlink_below(layout: Layout, path: str) -> None:
 def create_below(layout: Layout, path: str, flags: int, made: Descriptor) -> int:
     """Make a file below the root, as :func:`create_file` in the place that :class:`below` says. Its descriptor."""
     if not layout.is_by_descriptors:  # written out, in each put
-        return made.open(path, flags | os.O_CREAT | os.O_EXCL, _PRIVATE_FILE)
+        # To make a file exclusively is a call more to an NFS server, and nobody else has this name.
+        is_exclusive = 0 if layout.is_network else os.O_EXCL
+        return made.open(path, flags | os.O_CREAT | is_exclusive, _PRIVATE_FILE)
     with below(layout, path) as (folder_fd, name):
         return create_file(folder_fd, name, flags, made, is_shared=layout.is_shared).number
 

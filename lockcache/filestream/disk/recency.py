@@ -52,6 +52,11 @@ class Recency:
         #: Never raises. Bound to what this file system takes, as learned from the first calls.
         self.touch: Callable[..., None] = self._touch_first
 
+    def touch_new(self, fd: int) -> None:
+        """State the use of a file that was just made. On a network file system its server has done so."""
+        if not self._is_network:
+            self.touch(fd)
+
     def _touch_first(self, fd: int, status: os.stat_result | None = None) -> None:
         if self._is_network is None:
             self._is_network = is_network(self._root)

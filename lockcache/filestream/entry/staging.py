@@ -19,7 +19,7 @@ from typing import Final
 from filelock import lock_descriptor
 
 from lockcache.errors import LockTimeoutError
-from lockcache.filestream.accounting import UsagePage, folder_bytes
+from lockcache.filestream.accounting import Slot, UsagePage, folder_bytes
 from lockcache.filestream.directory import CacheDirectory
 from lockcache.filestream.disk import (
     Descriptor,
@@ -151,6 +151,7 @@ class StagedEntry:
         "_record_path",
         "_shard",
         "_size",
+        "_slot",
         "_surplus",
         "space",
         "usage",
@@ -171,6 +172,8 @@ class StagedEntry:
         self._is_reserved = False
         # The shard's lock, from the reservation on, see :meth:`reserve`.
         self._kept: Hold | None = None
+        # What the shard's slot is, as long as that lock is kept.
+        self._slot: Slot | None = None
         #: The page that holds the reservation.
         self.usage: UsagePage = directory.attached()
         self._lock = lock = directory.locks[shard]
@@ -191,7 +194,7 @@ class StagedEntry:
                 self._kept = hold
             else:
                 _state_life(fd)
-            self.usage.add_locked(self._shard, self._size, 0)
+            self._add_locked(self._size, 0)
             self._is_reserved = True
         finally:
             if self._kept is None:
@@ -200,11 +203,17 @@ class StagedEntry:
     def give_way(self) -> None:
         """Let other processes have the shard's lock, before a wait. Requires: nothing written yet."""
         hold, self._kept = self._kept, None
+        self._slot = None
         if hold is not None:
             try:
                 _state_life(self._file.number)
             finally:
                 hold.release()
+
+    def _add_locked(self, bytes_: int, entries: int) -> None:
+        """Account for so much more. Requires: shard lock."""
+        slot = self.usage.add_locked(self._shard, bytes_, entries, self._slot)
+        self._slot = slot if self._kept is not None else None
 
     def _hold(self) -> Hold:
         """Take the shard's lock, and the page that everybody accounts on.
@@ -247,10 +256,8 @@ class StagedEntry:
     def write(self, payload: bytes, record: bytes, *, fsync: bool) -> None:
         """Write payload and record. Requires: the reservation, and that the sum with it is under the cap."""
         fd = self._file.number
-        # On a network file system the client has the new file's times now; after the write it would have to ask.
-        status = os.fstat(fd) if self._directory.layout.is_network else None
         write_all(fd, payload)
-        self._directory.recency.touch(fd, status)
+        self._directory.recency.touch_new(fd)
         if record:
             self._write_record(record, fsync=fsync)
         if fsync:
@@ -282,7 +289,7 @@ class StagedEntry:
                 # A record that is in place counts, unless there is no entry for it. So does a folder that was made.
                 self._is_reserved = replaced is None or not self._record_path
                 if self.space.shows_blocks:
-                    self.usage.add_locked(self._shard, folder_bytes(layout, self._shard) - folders, 0)
+                    self._add_locked(folder_bytes(layout, self._shard) - folders, 0)
                 raise
             if record_bytes is not None:
                 _truncate(layout, layout.record(self._name), record_bytes)
@@ -290,7 +297,7 @@ class StagedEntry:
                 unlink_entry_file(layout, layout.record(self._name))
             self._path = self._record_path = ""
             growth = folder_bytes(layout, self._shard) - folders if self.space.shows_blocks else 0
-            self.usage.add_locked(self._shard, growth - self._surplus - (replaced or 0), int(replaced is None))
+            self._add_locked(growth - self._surplus - (replaced or 0), int(replaced is None))
         finally:
             hold.release()
         if fsync:
@@ -303,6 +310,7 @@ class StagedEntry:
             unlink_entry_file(self._directory.layout, self._record_path)
         path, lock = self._path, self._lock
         kept, self._kept = self._kept, None
+        self._slot = None
         if kept is not None:
             kept.release()
         if not path:
@@ -321,7 +329,7 @@ class StagedEntry:
         try:
             # A file that is gone was taken for a dead owner's, and what it reserved was given back with it.
             if unlink_entry_file(self._directory.layout, path) and self._is_reserved:
-                self.usage.add_locked(self._shard, -self._size, 0)
+                self._add_locked(-self._size, 0)
         finally:
             hold.release()
         self._path = ""
@@ -350,7 +358,7 @@ class StagedEntry:
             older = b""  # one that two publishes were cut off in; with ours in front it would pass for damage
         # Until the rename both files hold the older record.
         if older:
-            self.usage.add_locked(self._shard, self.space.of_bytes(len(older)), 0)
+            self._add_locked(self.space.of_bytes(len(older)), 0)
         try:
             record_bytes = _append(layout, self._record_path, older) if older else None
             self._is_reserved = False  # as in :meth:`publish`: the record's bytes are reserved with the payload's
@@ -361,7 +369,7 @@ class StagedEntry:
             raise
         finally:
             if older:
-                self.usage.add_locked(self._shard, -self.space.of_bytes(len(older)), 0)
+                self._add_locked(-self.space.of_bytes(len(older)), 0)
         return record_bytes
 
 
