@@ -39,9 +39,6 @@ _OWN_INODES: Final = 3 * SHARDS
 # A policy is some 60 bytes.
 _LARGEST_BYTES: Final = 4096
 
-# For who only wants to stay well below.
-_USUAL: Final = Space(4096)
-
 _SMALLEST_CHARGED_CAP: Final = 4 << 20
 _SMALLEST_CHARGED_BLOCKS: Final = 1024
 
@@ -56,8 +53,12 @@ class Policy:
     #: Which entries go first when room is needed.
     priority: Priority = "lru"
 
-    def entries_limit_bytes(self, space: Space = _USUAL) -> int | None:
-        """Returns what entries and reservations may add up to, or ``None`` for no limit."""
+    def entries_limit_bytes(self, space: Space) -> int | None:
+        """Returns what entries and reservations may add up to, or ``None`` for no limit.
+
+        ``space`` is that of the directory, and has no default: a daemon that sweeps by another limit than the one that
+        writers keep to never sweeps a directory with a small cap on xfs.
+        """
         cap, block = self.max_size_bytes, space.block_bytes
         if cap is None or cap < max(_SMALLEST_CHARGED_CAP, _SMALLEST_CHARGED_BLOCKS * block):
             return cap

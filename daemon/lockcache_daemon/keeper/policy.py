@@ -15,7 +15,7 @@ from lockcache.lowlevel import Layout, Policy, PolicyFile, check_directory
 from lockcache.sizes import format_size
 from lockcache_daemon.keeper.instance import Instance
 from lockcache_daemon.observe import Report
-from lockcache_daemon.settings import Rules, Watermarks
+from lockcache_daemon.settings import Rules
 
 __all__ = ["Cap", "read_policy", "repair_policy"]
 
@@ -30,11 +30,6 @@ class Cap:
         self._is_news = self._is_known = False
         self._replaced: Policy | None = None
         self.policy = Policy()
-
-    @property
-    def marks(self) -> Watermarks | None:
-        """Where sweeps begin and end now; ``None`` without a cap."""
-        return self._rules.watermarks(self.policy)
 
     def forget(self) -> None:
         self.policy = Policy()
