@@ -16,7 +16,7 @@ from typing import Final
 from lockcache.filestream.disk import Owner, is_alive, myself, next_serial, open_below, parse_staged_name
 from lockcache.lowlevel import Layout
 
-__all__ = ["reap_staged", "staged_bytes", "staged_name"]
+__all__ = ["reap_staged", "reap_staged_in", "staged_bytes", "staged_name"]
 
 _OPEN_FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
@@ -36,13 +36,20 @@ def staged_name(name: str, suffix: str) -> str:
 
 def reap_staged(layout: Layout) -> list[str]:
     """Remove what dead writers left staged; returns all that lay there. Raises nothing: the next write tries again."""
-    files: list[str] = []
     with contextlib.suppress(OSError), open_below(layout, layout.tmp, _OPEN_FOLDER) as fd:
-        files = os.listdir(fd)
+        return reap_staged_in(fd)
+    return []
+
+
+def reap_staged_in(folder_fd: int) -> list[str]:
+    """As :func:`reap_staged`, for whoever has that folder open."""
+    files: list[str] = []
+    with contextlib.suppress(OSError):
+        files = os.listdir(folder_fd)
         for file in files:
             with contextlib.suppress(FileNotFoundError):
-                if _is_abandoned(fd, file):
-                    os.unlink(file, dir_fd=fd)
+                if _is_abandoned(folder_fd, file):
+                    os.unlink(file, dir_fd=folder_fd)
     return files
 
 
