@@ -28,10 +28,10 @@ _log = logging.getLogger("lockcache")
 Priority = Literal["lru", "cost"]
 PRIORITIES: Final[tuple[Priority, ...]] = get_args(Priority)
 
-# What the directory holds besides entries, in blocks: format, policy, usage, counters, daemon.json, what the daemon
-# remembers and one of these being replaced, the table of costs (16 KiB); a dozen folders; and some leases. Charged
-# against caps of which it is a small part, so that du and statvfs agree that the directory is under its cap; against a
-# cap of a few kilobytes it would be all of it.
+# What the directory holds in addition to entries, in blocks: format, policy, usage, counters, daemon.json, what the
+# daemon remembers and one of these being replaced, the table of costs (16 KiB); a dozen folders; and some leases.
+# Charged against caps of which it is a small part, so that du and statvfs agree that the directory is under its cap;
+# against a cap of a few kilobytes it would be all of it.
 _OWN_BLOCKS: Final = 32
 # Where inodes count (xfs), those that no entry counts for: a lock file and two folders for each shard. The folders of
 # records are mostly missing; xfs makes inodes by 64 in each allocation group, and these make up for the unused ones.
@@ -107,7 +107,7 @@ class PolicyFile:
         replace_file(self._layout, self._path, json.dumps(body).encode() + b"\n")
 
     def restore(self) -> None:
-        """Publish the policy read last, if the directory has none any more: it was deleted underneath and made anew."""
+        """Publish the policy read last, if the directory has none any more: it was deleted and made again."""
         if self._policy != Policy() and not os.path.lexists(self._path):
             self.replace(self._policy)
 
@@ -132,7 +132,7 @@ class PolicyFile:
             priority = body.get("priority", Policy.priority)
         except (ValueError, KeyError) as error:
             raise PolicyError(
-                f"{self._path} is no policy ({_why(error)}); remove it or set it anew", self._path
+                f"{self._path} is not a policy ({_why(error)}); remove it or set it again", self._path
             ) from None
         if cap is not None and (isinstance(cap, bool) or not isinstance(cap, int) or not 0 < cap < 2**63):
             where = f"{self._path}, {_place_of(raw, 'max_size_bytes')}"

@@ -7,9 +7,9 @@ leaves one of the two (invariant 5), and what the dead had staged goes with the 
 verify nothing and see no entry meanwhile, the json is removed first and published last: never a mixed one. Locks only
 keep writers from undoing each other's work (invariant 6).
 
-Beside the files there is one directory, ``lockcache/``, which pyptx passes over: locks, staged files, a daemon's files.
-Whoever removes an entry takes the lock of its first hex digit, removes the json, then the others. A daemon finds the
-names with :meth:`PyptxFiles.scan` and evicts with :meth:`PyptxFiles.evict`, which looks again under the lock.
+Next to the files there is one directory, ``lockcache/``, which pyptx passes over: locks, staged files, a daemon's
+files. Removing an entry takes the lock of its first hex digit, and removes the json, then the others. A daemon finds
+the names with :meth:`PyptxFiles.scan` and evicts with :meth:`PyptxFiles.evict`, which looks again under the lock.
 
 Not promised: that one of pyptx's own readers, which look for the json first and the cubin last, gets the cubin of an
 entry that is removed between the two; it gets PTX and metadata, which are whole.
@@ -44,7 +44,7 @@ __all__ = ["PyptxFiles", "guest_layout"]
 
 _STAGE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
 
-# A reader looks again when a writer was at work between its first file and its last, 20 us later. Beside writers that
+# A reader looks again when a writer was at work between its first file and its last, 20 us later. Next to writers that
 # rewrite its key without a pause that is one look in ten; as often as this, and it is a miss.
 _LOOKS: Final = 64
 # An entry that is replaced has its json here or there at every instant, but a look at both takes two. So what was in
@@ -57,7 +57,7 @@ _LEFT_SECONDS: Final = 60.0
 
 
 def guest_layout(root: str) -> Layout:
-    """The paths of ours in a directory that is pyptx's: all of them below ``lockcache/``."""
+    """lockcache's paths in a directory that is pyptx's: all of them below ``lockcache/``."""
     layout = Layout(root, is_shared=False, is_guest=True)  # one that is shared is refused
     layout.tmp = os.path.join(layout.own, "staged")
     return layout
@@ -125,7 +125,7 @@ class PyptxFiles:
         return _Finding.MISSING
 
     def _why_not(self, fd: int, sidecar: File, place: Place, name: str) -> _Finding:
-        """Whether a writer was at work: one of ours takes the json away, pyptx's writes over it."""
+        """Whether a writer was at work: one of lockcache's takes the json away, pyptx's writes over it."""
         with opened_part(place, name, "json") as now:
             is_same = now >= 0 and os.path.samestat(os.fstat(now), os.fstat(fd))
             found = read_opened(now)
@@ -197,7 +197,7 @@ class PyptxFiles:
         return {found.name: found.size_bytes for found in self.scan() if found.inode}
 
     def clear(self) -> None:
-        """Remove every entry, and what is left of any. Safe beside writers. Raises :class:`OSError`."""
+        """Remove every entry, and what is left of any. Safe while others write. Raises :class:`OSError`."""
         for found in self.scan():
             self.remove(found.name)
         for name in kept_names(reap_staged(self.layout)):

@@ -154,7 +154,7 @@ def _fill(root: Path, files: Mapping[str, bytes]) -> None:
 
 
 def _make(folder_fd: int, folders: str, name: str, content: bytes) -> None:
-    mode = 0o700 if folders.startswith("lockcache") else 0o770  # else what is ours would be refused
+    mode = 0o700 if folders.startswith("lockcache") else 0o770  # else what lockcache made would be refused
     try:
         for part in folders.split("/") if folders else ():
             with contextlib.suppress(FileExistsError):

@@ -172,7 +172,7 @@ def _remove(shared: Path, begin: Callable[[], None]) -> int:
 
 
 def test_a_new_folder_that_is_swapped_before_it_is_shared_shares_nothing_else(shared, outside):
-    """Each of 256 shards is made beside its place first; whoever sees it there may put a symlink under its name."""
+    """Each of 256 shards is made next to its place first; a member who sees it may put a symlink under its name."""
     layout = Layout(str(shared))
     before = picture(outside)
 

@@ -100,7 +100,7 @@ def test_several_directories_are_kept_by_one_daemon(tmp_path: Path) -> None:
 def test_a_directory_deleted_underneath_is_made_anew_and_kept_on(cache_path: Path) -> None:
     fill(cache_path, 10, 1000)
     with RunningDaemon("--max-size", "1M", cache_path) as daemon:
-        # Again until all of it is gone: the daemon may be making it anew meanwhile.
+        # Again until all of it is gone: the daemon may be making it again meanwhile.
         until(lambda: os.system(f"rm -r {cache_path} 2>/dev/null") == 0)
         daemon.wait_for("start")
         until((cache_path / "lockcache" / "daemon.json").exists)

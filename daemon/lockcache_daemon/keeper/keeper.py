@@ -1,8 +1,8 @@
 """Keeping one directory within its budgets, tick by tick, whatever its layout.
 
-Keeps invariant 3 where writers alone cannot: beside programs that do not account, after deaths and under locks that
+Keeps invariant 3 where writers alone cannot: with programs that do not account, after deaths and under locks that
 exclude nobody; and keeps room below the cap, so that writers seldom evict. Keeps invariant 7 for itself: each step of a
-tick stands alone, one that fails is said once and tried again at the next tick, and what was deleted is made anew.
+tick stands alone, one that fails is said once and tried again at the next tick, and what was deleted is made again.
 
 Not promised: a bound between two ticks for writers that do not account, or for budgets other than the cap.
 """
@@ -260,7 +260,7 @@ class Keeper:
         self._now.store.check()
 
     def _reattach(self) -> None:
-        """Open anew what was deleted or replaced underneath, and whatever an error may have left half usable."""
+        """Open again what was deleted or replaced underneath, and what an error may have left half usable."""
         if self._open is not None:
             self._open.footing.check()
             if self._open.instance.is_lost():

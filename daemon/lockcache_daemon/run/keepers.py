@@ -49,7 +49,7 @@ class Crew:
         """Put other settings in force. What cannot be opened yet is tried again at every tick, and said once.
 
         ``busy`` ones go on as they are, so that one in which a step hangs keeps no reload from the others: as long as
-        there are any that should not, :attr:`is_behind`, this is to be called again.
+        there are any that should not, :attr:`is_behind`, this must be called again.
 
         Raises nothing: what is wrong with a directory that was added, also of what layout it is, shows as it is opened.
         """

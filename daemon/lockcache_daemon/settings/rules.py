@@ -35,7 +35,7 @@ class Bite(NamedTuple):
 
 @dataclass(frozen=True)
 class Rules:
-    """What one daemon was told of one directory. ``None``: no such budget."""
+    """The settings of one daemon for one directory. ``None``: no such budget."""
 
     max_size_bytes: int | None = None
     #: Of what entries may add up to, where a sweep ends.

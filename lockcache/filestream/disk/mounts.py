@@ -40,7 +40,7 @@ class Mount(NamedTuple):
 
 
 def mount_of(path: str) -> Mount | None:
-    """The mount that ``path`` is on; ``None`` where that cannot be told (no /proc)."""
+    """The mount that ``path`` is on; ``None`` where that is not known (no /proc)."""
     real = os.path.realpath(path) + "/"
     try:
         mounts = list(_mounts())
@@ -70,7 +70,7 @@ def _plain(field: str) -> str:
 
 
 def is_network(path: str) -> bool:
-    """Whether each use of a file below ``path`` is a round trip to a server; ``False`` where that cannot be told."""
+    """Whether each use of a file below ``path`` is a round trip to a server; ``False`` where that is not known."""
     mount = mount_of(path)
     return mount is not None and is_network_mount(mount)  # None without /proc: a bare chroot or sandbox
 

@@ -148,7 +148,7 @@ def test_a_policy_damaged_later_leaves_the_last_good_one_in_force(make, caplog, 
         cache[key] = b"x" * 100
     assert cache.max_size_bytes == 250
     assert on_disk(cache.path).bytes <= 250
-    assert len([record for record in caplog.records if "policy" in record.message]) == 1  # told once, not per write
+    assert len([record for record in caplog.records if "policy" in record.message]) == 1  # logged once, not per write
 
 
 def test_a_policy_deleted_later_leaves_the_last_good_one_in_force(make):
