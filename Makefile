@@ -116,7 +116,7 @@ $(STRESS_TARGETS): stress-%: $(STAMP) | build/stress
 build/stress build/bench:
 	@mkdir -p $@
 
-bench: $(STAMP) | build/bench ## this cache beside others, as ratios; ARGS=--curve for curves (minutes)
+bench: $(STAMP) | build/bench ## this cache next to others, as ratios; ARGS=--curve for curves (minutes)
 	$(BIN)/lockcache-stress bench --report $|/bench.html --json-file $|/bench.json --png $|/bench.png $(ARGS)
 
 venv: $(STAMP) ## only make .venv

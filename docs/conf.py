@@ -18,7 +18,7 @@ exclude_patterns = ["_build"]
 
 # Each heading can be linked to as page.md#its-text.
 myst_heading_anchors = 3
-# What a docstring refers to must be in the API reference, if it is ours; nothing is fetched to know the others.
+# What a docstring refers to must be in the API reference, if it is lockcache's; nothing is fetched to know the others.
 nitpicky = True
 nitpick_ignore_regex = [
     (r"py:.*", r"(?!lockcache).*"),

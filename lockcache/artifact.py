@@ -39,7 +39,7 @@ _PTX_TARGET: Final = re.compile(rb"^[ \t]{0,80}\.target[ \t]{1,80}(sm_[0-9]{2,4}
 
 
 class Artifact(NamedTuple):
-    """What a payload is; ``None`` for what cannot be told."""
+    """What a payload is; ``None`` for what is not recognized."""
 
     #: ``cubin``, ``ptx``, ``ltoir``, ``fatbin``, ``llvm-bitcode`` or ``elf`` (of another machine).
     kind: str | None = None

@@ -49,7 +49,7 @@ class Program(cuda.core.Program):  # type: ignore[misc] # cuda.core is untyped
 
     NVRTC 13.5 goes on as with ``restrict=True`` after the first program compiled so in a process. What is compiled
     without it from then on is returned and not stored: other processes would get code that is wrong where pointers
-    alias. Compile programs with ``restrict`` in a process of their own if the others are to be cached. What NVRTC was
+    alias. Compile programs with ``restrict`` in a process of their own if the others should be cached. What NVRTC was
     asked for past this class (by ``cuda.core.Program``, say) is not known here.
     """
 

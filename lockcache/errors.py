@@ -52,7 +52,7 @@ class _PathError(LockcacheError):
 
 
 class UnsafeCacheDirError(_PathError, PermissionError):
-    """The cache directory could be written by someone else; the message holds the command that mends it."""
+    """The cache directory could be written by someone else; the message holds the command that fixes it."""
 
 
 class FormatError(_PathError, OSError):
@@ -64,7 +64,7 @@ class PolicyError(_PathError, ValueError):
 
 
 class SigningKeyError(_PathError, ValueError):
-    """A file of signing keys cannot be used; the message says which line, or which command mends it."""
+    """A file of signing keys cannot be used; the message says which line, or which command fixes it."""
 
 
 class LockTimeoutError(_PathError, TimeoutError):

@@ -38,7 +38,7 @@ class _Flights:
         after_fork_in_child(self)
 
     def _after_fork_in_child(self) -> None:
-        self._lock = threading.RLock()  # a signal handler may ask in the midst of it
+        self._lock = threading.RLock()  # a signal handler may ask during it
         self._by_cache: weakref.WeakKeyDictionary[object, dict[bytes, _Flight]] = weakref.WeakKeyDictionary()
 
     def join(self, cache: object, key: bytes) -> _Flight:

@@ -4,7 +4,7 @@ Keeps invariants 1 to 3 for one process: every operation is one critical section
 done. Relied on as the fast tier in front of a shared one. Not promised: anything across processes; a forked child has
 its own copy from the moment of the fork.
 
-A signal handler may use the cache in the midst of an operation, in the same thread: the lock is reentrant, and an
+A signal handler may use the cache during an operation, in the same thread: the lock is reentrant, and an
 operation that was disturbed counts the bytes again when it is done.
 """
 
@@ -36,7 +36,7 @@ _Stored = tuple[bytes, bytes, int]
 class InMemoryProgramCache(ProgramCacheResource):
     """A thread-safe LRU cache of compiled programs in memory.
 
-    ``max_size_bytes`` bounds the bytes of code (metadata, small beside it, is not counted); ``None`` means no bound.
+    ``max_size_bytes`` bounds the bytes of code (metadata, which is small, is not counted); ``None`` means no bound.
     Reading an entry makes it the most recently used. An entry larger than the cap is not stored and evicts nothing, and
     an older value under its key is removed.
     """

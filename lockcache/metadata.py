@@ -1,11 +1,11 @@
-"""What travels beside a payload: a small mapping, encoded so that it comes back as it went in.
+"""The metadata of a payload: a small mapping, encoded so that it comes back as it went in.
 
 Keeps invariant 1 for metadata: what is read is what was stored, types included. JSON alone turns tuples into lists
 and knows no bytes, and a cache of PTX and symbol mappings needs both, so those are tagged. Pickle is refused: a
 cache directory is input that others may have written, and unpickling runs it.
 
 Relied on by every back end (one codec, so that an entry moves between them unchanged). Not promised: a stable
-encoding across versions; whoever compares metadata compares the decoded mapping.
+encoding across versions; callers that compare metadata compare the decoded mapping.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ __all__ = ["COMPILE_COST", "FIELDS", "decode", "encode"]
 #: Nanoseconds that the compilation took. The one item with a place of its own in the record's fixed head.
 COMPILE_COST = "compile_cost_ns"
 
-#: Names that may stand beside the mapping in a record, so that versions which know them and versions which do not read
+#: Names that may stand next to the mapping in a record, so that versions which know them and versions which do not read
 #: each other's entries: the key's namespace, a label for people, what the key was made of, and names and lengths of the
 #: files that make up the payload.
 FIELDS = ("namespace", "label", "parts", "files")
@@ -51,7 +51,7 @@ def encode(metadata: Mapping[str, Any]) -> bytes:
 def decode(blob: bytes) -> dict[str, Any]:
     """The mapping that :func:`encode` was given. Raises :class:`ValueError` for anything else.
 
-    What may stand beside it in a record, :data:`FIELDS`, is passed over.
+    What may stand next to it in a record, :data:`FIELDS`, is passed over.
     """
     if not blob:
         return {}

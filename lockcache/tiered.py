@@ -11,14 +11,14 @@ tiers before it (the upper ones) hold copies.
   older than the last tier by that much and no more, counted from when this object first met the copy. An upper tier
   that outlives the process (a directory on a local disk) may hold a copy that was older when it was met.
 - **Why that is enough for programs**: a key from ``make_program_cache_key`` is a digest of all that the program depends
-  on, so two values under one key are both right. Whoever stores other things under keys of his own, and must not see an
-  old one, passes ``recheck_seconds=0``: then every read asks the last tier.
+  on, so two values under one key are both right. A program that stores other things under its own keys, and must not
+  see an old one, passes ``recheck_seconds=0``: then every read asks the last tier.
 
 Asking again is what tells the last tier, too, that its hottest entries are in use; without that it would see the first
 read of each only, and evict them first.
 
 Keeps invariant 7: an upper tier that takes no copy makes no read fail; that key is read from below from then on.
-A signal handler may use the cache in the midst of a write, in the same thread, and waits for nobody: locks are
+A signal handler may use the cache during a write, in the same thread, and waits for nobody: locks are
 reentrant, and a write that finds the version changed when it is done leaves the key to the last tier.
 
 Compile-once is the last tier's, since that is where the others look. Lock order: a stripe is held while tiers take
@@ -246,9 +246,9 @@ class TieredProgramCache(ProgramCacheResource):
         """Put a copy into ``uppers``, or remove it; unless anybody wrote the key, or filled it, since ``version``."""
         lock = self._locks[hash(name) % _STRIPES]
         if not uppers or not lock.acquire(blocking=False):
-            return  # whoever writes now writes what is newer
+            return  # a write that is under way writes what is newer
         try:
-            # Busy, though the lock is ours: we are a signal handler in the midst of a write of this thread.
+            # Busy, though the lock is this thread's: we are a signal handler during a write of this thread.
             if self._busy[hash(name) % _STRIPES] or self._version(name) != version:
                 return
             self._versions[hash(name) % _STRIPES] += 1

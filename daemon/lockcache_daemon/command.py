@@ -45,7 +45,7 @@ At least one must be given. Writers obey --max-size at every moment; the others 
 
 DIR: directories of lockcache's, of cuda.core's FileStreamProgramCache, of pyptx's or of Triton's; made if missing.
 Default: those of the --config file, else $LOCKCACHE_DIR, else lockcache in the user cache directory. A DIR that is
-deleted meanwhile is made anew; one that is unmounted, or opened to others, is left alone until that is mended. A
+deleted meanwhile is made again; one that is unmounted, or opened to others, is left alone until that is fixed. A
 policy that is damaged, removed or set to none is replaced by --max-size, and the log says so; another cap counts.
 Run as root it refuses a DIR that a group shares or that another user owns, and names the line that starts it as one of
 them.
@@ -58,7 +58,7 @@ the system's directories.
 
 With --standby a second daemon waits for DIRs that another one keeps, and takes each over within a second of its death.
 
-Settings come from the flags, else from the variables named beside them, else from the --config file, else from the
+Settings come from the flags, else from the variables named next to them, else from the --config file, else from the
 defaults. A flag or variable holds for every DIR.
 
 \b
@@ -71,7 +71,7 @@ Examples:
   lockcache-daemon --max-size 10G
   lockcache-daemon --max-size 10G ~/.cache/cuda-python/program-cache
   lockcache-daemon --max-size 10G --layout pyptx ~/.cache/pyptx
-  lockcache-daemon --max-size 10G --policy cost    (keep what is dear to compile)
+  lockcache-daemon --max-size 10G --policy cost    (keep what is expensive to compile)
   lockcache-daemon --max-size 5G ~/.triton/cache
   lockcache-daemon --max-size 1G --layout files ~/.cupy/kernel_cache
   lockcache-daemon --max-size 10G --standby /shared/kernels
@@ -156,7 +156,7 @@ def _command(
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Run with these arguments; the exit code. What an operator can mend is one line on stderr.
+    """Run with these arguments; the exit code. An error that an operator can fix is one line on stderr.
 
     With ``--json`` it is an event on stdout as well: who reads the log has to find it there.
     """
@@ -181,7 +181,7 @@ class _RefusedError(Exception):
 
 
 def _wants_json(arguments: Sequence[str]) -> bool:
-    """As far as can be told when the settings may be what is wrong."""
+    """As far as is known when the settings may be what is wrong."""
     return "--json" in arguments or os.environ.get(variable_of("json"), "").lower() in ("true", "yes", "on", "1")
 
 
@@ -196,7 +196,7 @@ def _run(arguments: Sequence[str]) -> int:
         raise _RefusedError([str(error)], _ALREADY_SERVED) from error
     except (OSError, LockcacheError) as error:
         raise _RefusedError([describe(error) + _hint(error)], _BAD_OPTION) from error
-    except click.Abort:  # Ctrl-C before signals were ours
+    except click.Abort:  # Ctrl-C before signals were handled
         return 128 + signal.SIGINT
     return result if isinstance(result, int) else 0
 

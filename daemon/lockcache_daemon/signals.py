@@ -1,8 +1,8 @@
 """Signals that end the daemon: noted at once, acted on at the next safe point.
 
 Keeps invariant 5's polite half: SIGTERM, SIGINT and SIGHUP end the daemon within a second and leave nothing half done.
-A handler only notes the signal; whoever works asks between shards and between lock holds, and whoever waits is woken
-through a socket, so that an idle daemon sleeps in the kernel and wakes for its ticks alone.
+A handler only notes the signal; a step that works asks between shards and between lock holds, and a step that waits is
+woken through a socket, so that an idle daemon sleeps in the kernel and wakes for its ticks alone.
 
 For the main thread. Not promised: an end within a second while the kernel itself hangs in a dead mount.
 """

@@ -4,7 +4,7 @@ An archive is a zstd frame with a checksum, in it a tar: first the manifest, the
 first, so that what a small cap drops is the oldest. Each entry is a file under its own name in ``entries/``; its record
 and its last use stand in its PAX header, where other tools have attributes and times too.
 
-Keeps the promise that nothing in an archive is trusted. Whoever reads one may have it from anywhere, so
+Keeps the promise that nothing in an archive is trusted. It may come from anywhere, so
 :class:`Members` understands plain files under entry names and nothing else that tar knows: no links, no devices, no
 long names, no sparse files, no size that a second header states. What it reads into memory is bounded before it is
 read. Not promised: protection against who makes digests that fit; that is what signing is for.
@@ -39,7 +39,8 @@ _SECONDS: Final = re.compile(rb"([0-9]{1,10})(?:\.([0-9]{1,9}))?")
 _LARGEST_MANIFEST_BYTES: Final = 1 << 20
 # A record is 44 bytes and what users added: some have compiler logs there. As much as is read of a record file.
 _LARGEST_HEADER_BYTES: Final = 16 << 20
-# Ours has two records, GNU tar's a dozen. Millions of them in one header would be a way to fill memory.
+# An archive of lockcache's has two records, GNU tar's a dozen. Millions of them in one header would be a way to fill
+# memory.
 _MOST_RECORDS: Final = 64
 # Read at once of what is passed over, and is not kept.
 _CHUNK_BYTES: Final = 1 << 20
@@ -125,7 +126,8 @@ def end_of_archive() -> bytes:
 
 
 def _header(name: str, size_bytes: int, seconds: int, stated: dict[str, str]) -> bytes:
-    # Owner, group and mode say nothing of an entry: the same content makes the same archive, whoever packs it.
+    # Owner, group and mode say nothing of an entry: the same content makes the same archive for every user who packs
+    # it.
     header = tarfile.TarInfo(name)
     header.size, header.mtime, header.mode, header.pax_headers = size_bytes, seconds, 0o600, stated
     return header.tobuf(tarfile.PAX_FORMAT, "utf-8", "surrogateescape")
@@ -287,7 +289,7 @@ def _problem(header: tarfile.TarInfo, stated: dict[bytes, bytes]) -> str | None:
     if header.type not in (tarfile.REGTYPE, tarfile.AREGTYPE):
         return f"of a type ({header.type!r}) that entries do not have"
     if any(name.startswith(_RESTATED) for name in stated):
-        return "with a second header that states its name or size anew"
+        return "with a second header that states its name or size again"
     return None
 
 

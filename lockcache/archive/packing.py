@@ -128,7 +128,7 @@ class _Packing:
                 stream.write(padding(len(payload)))
                 packed_entries += 1
                 packed_bytes += len(payload)
-                del payload  # or the next one is read beside it
+                del payload  # else two are in memory while the next one is read
             stream.write(end_of_archive())
         damaged = sum(each.why == "damaged" for each in self._left_out)
         return Packed(
@@ -163,7 +163,7 @@ class _Packing:
                 for name, counted in _COUNTED.items():
                     if isinstance(metadata.get(name), str):
                         counts[counted][metadata[name]] += 1
-            del loaded, payload  # or the next one is read beside it
+            del loaded, payload  # else two are in memory while the next one is read
         total = sum(size for _, size in chosen)
         kinds, arches, compilers = (dict(counts[name]) for name in ("kinds", "arches", "compilers"))
         return chosen, Manifest(len(chosen), total, kinds=kinds, arches=arches, compilers=compilers)

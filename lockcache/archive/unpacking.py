@@ -3,8 +3,8 @@
 Keeps invariants 1 to 5 by going through the directory's own writer: each entry is verified on the way in, room is
 reserved before a byte of it is on disk, it appears whole or not at all, and a death leaves nothing that anybody waits
 for. Nothing in an archive decides where something is written but 64 hex digits. Memory is bounded by the largest entry
-that is accepted: it is there once, and not beside the one that it would replace. Time is bounded by what the archive
-takes: what compresses to next to nothing is no list of entries.
+that is accepted: it is there once, and the one that it would replace is not held too. Time is bounded by what the
+archive takes: what compresses to next to nothing is no list of entries.
 
 The last use of an entry is what it was where it was packed (but never in the future, which would keep it for ever), so
 that of old and unpacked entries the cap keeps those that were used last.
@@ -29,7 +29,7 @@ from lockcache.lowlevel import CacheDirectory, Evicted, load_keys
 
 __all__ = ["LARGEST_ENTRY_BYTES", "Acceptance", "Unpacked", "unpack_archive"]
 
-#: The largest entry that is accepted unless told otherwise: it has to fit into memory, and no known kernel is a tenth.
+#: The largest entry that is accepted by default: it has to fit into memory, and no known kernel is a tenth.
 LARGEST_ENTRY_BYTES: Final = 1 << 30
 
 # What `zstd -22` needs and `zstd -d` allows: 128 MiB. More is a way to fill memory.
@@ -39,7 +39,7 @@ _LARGEST_WINDOW_BYTES: Final = 1 << 27
 _LEAST_MEMBER_BYTES: Final = 32
 _ALWAYS_ALLOWED: Final = 1000
 
-# Problems that are told one by one; all are counted.
+# Problems that are reported one by one; all are counted.
 _MOST_TOLD: Final = 20
 
 

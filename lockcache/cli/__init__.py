@@ -11,7 +11,7 @@ from typing import Final
 
 __all__ = ["main"]
 
-# Where a stream is closed (`>&-`): one that fails when it is used, but stderr, where nobody can be told.
+# Where a stream is closed (`>&-`): one that fails when it is used, but stderr, where nothing can be reported.
 _CLOSED: Final = (("stdin", "r", os.O_WRONLY), ("stdout", "w", os.O_RDONLY), ("stderr", "w", os.O_WRONLY))
 
 # What `pip install lockcache[cli]` brings. Anything else that is missing is a broken install, and worth a traceback.

@@ -66,7 +66,7 @@ def refuse_other_things(layout: Layout) -> None:
 
 @contextlib.contextmanager
 def recounted_when_interrupted(opened: Sequence[CacheDirectory]) -> Iterator[None]:
-    """Ctrl-C can come between a change and its accounting. Whoever is killed there leaves that to others; we need not.
+    """Ctrl-C can come between a change and its accounting. Only a killed process leaves it to others.
 
     ``opened`` is looked at when it has come.
     """

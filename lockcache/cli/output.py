@@ -1,7 +1,7 @@
 """How the commands print: tables for people, JSON for programs, and nothing that a terminal would obey.
 
 Keeps one promise: what comes from a cache directory (names, metadata, error texts) reaches a terminal as plain text,
-without control characters, whoever wrote it there.
+without control characters.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """The command group: which commands there are, and what becomes of an error.
 
-Decides that whatever an operator can mend is one line on stderr which names it, and the exit code. Loads a command's
-module when that command is wanted: completing a word at a prompt must not wait for tables and validators (0.2 s).
+Decides that an error which an operator can fix is one line on stderr which names it, and the exit code. Loads a
+command's module when that command is wanted: completing a word at a prompt must not wait for tables and validators (0.2
+s).
 
 To add a command: a module in :mod:`lockcache.cli.commands` whose ``command`` is a click command, and its name below.
 """
@@ -48,7 +49,7 @@ _FAILED: Final = 1
 _BAD_INPUT: Final = 2
 
 # What the system answers to a path that is mistyped, forbidden or in the way. Anything else (EIO, ENOSPC, a lock that
-# hangs) is no mistake of whoever typed the command.
+# hangs) is not a mistake of the user.
 _MISTAKES: Final = (
     errno.EACCES,
     errno.EEXIST,
@@ -103,7 +104,7 @@ def cli() -> None:
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Run with these arguments; the exit code. What an operator can mend is one line on stderr."""
+    """Run with these arguments; the exit code. An error that an operator can fix is one line on stderr."""
     try:
         result = cli.main(list(arguments), prog_name="lockcache", standalone_mode=False)
         sys.stdout.flush()  # here, where a reader who went away can still be answered
@@ -111,7 +112,7 @@ def run(arguments: Sequence[str]) -> int:
         return 128 + signal.SIGINT if isinstance(abort.__cause__, KeyboardInterrupt) else _FAILED
     except click.ClickException as error:
         return _refuse_usage(error)
-    except BrokenPipeError:  # `lockcache ls | head -1`: whoever reads has read enough
+    except BrokenPipeError:  # `lockcache ls | head -1`: the reader has read enough
         give_up_stdout()
         return _FAILED  # which is what click makes of it in the middle of the output
     except (LockcacheError, OSError, ValueError) as error:
@@ -122,7 +123,7 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _judge(error: Exception) -> tuple[str, int]:
-    """An error in words, and whether it is a mistake of whoever typed the command."""
+    """An error in words, and whether it is a mistake of the user."""
     if isinstance(error, LockTimeoutError):
         return str(error), _FAILED
     if isinstance(error, LockcacheError) or not isinstance(error, OSError):

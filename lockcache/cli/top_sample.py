@@ -116,7 +116,7 @@ class Watch:
         now_ns, before = time.monotonic_ns(), self._counts
         seconds = (now_ns - self._counted_ns) / 1e9
         self._counts, self._counted_ns = counts, now_ns
-        # Less than before: the page was made anew, or another daemon counts.
+        # Less than before: the page was made again, or another daemon counts.
         return {name: max(0, count - before[name]) / seconds for name, count in counts.items()} if before else {}
 
     def _walk_some(self, slots: list[Slot]) -> None:

@@ -60,7 +60,7 @@ def safety(subject: Subject) -> list[Finding]:
     try:
         check_directory(Layout(subject.root))
     except (LockcacheError, OSError) as error:
-        # What mends a cache would ruin a directory that others use too: /tmp, say.
+        # What fixes a cache would ruin a directory that others use too: /tmp, say.
         found, _, mend = str(error).partition(". ")
         advice = mend if subject.kind != "other" else "use a directory of your own below it"
         means = "programs refuse to open it"

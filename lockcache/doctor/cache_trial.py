@@ -67,7 +67,7 @@ def _timed_us(act: Callable[[], object]) -> float:
 
 
 class _Heard(logging.Handler):
-    """Keeps the last warning: why a write was dropped is only told there."""
+    """Keeps the last warning: why a write was dropped is only said there."""
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)

@@ -1,6 +1,6 @@
 """Processes that do what may hang, and answer in lines of JSON.
 
-Keeps one promise: whoever asks gets an answer, or learns within the given time that there is none. A system call on a
+Keeps one promise: the caller gets an answer, or learns within the given time that there is none. A system call on a
 dead network mount may never return, and not even SIGKILL ends the process that made it; so such calls are made in a
 process that can be left behind. Each is the head of a process group of its own: Ctrl-C reaches only who asks.
 """
@@ -108,7 +108,7 @@ class Child:
                 [sys.executable, "-m", self._module],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL,  # one that is stuck would keep a pipe of ours open, and its reader waiting
+                stderr=subprocess.DEVNULL,  # one that is stuck would keep our pipe open, and its reader waiting
                 cwd="/",
                 env={**os.environ, "PYTHONPATH": path},
                 start_new_session=self._own_group,
@@ -117,7 +117,7 @@ class Child:
 
 
 def serve(do: Callable[[dict[str, Any]], Any]) -> None:
-    """What a child does: answer each line of stdin, until whoever asks is gone."""
+    """What a child does: answer each line of stdin, until the process that asks is gone."""
     for line in sys.stdin.buffer:
         answer = json.dumps(do(json.loads(line))).encode() + b"\n"
         try:

@@ -1,4 +1,4 @@
-"""The first process: does one check at a time, at the request of whoever examines, who gives it up when it hangs."""
+"""The first process: does one check at a time, for the examining process, which gives it up when it hangs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from lockcache.doctor.probe_dir import held, kind_of, make_probe, not_writable, 
 
 __all__ = ["LOOKING", "TRYING", "main"]
 
-#: Checks that only look, in the order in which they are told.
+#: Checks that only look, in the order in which they are reported.
 LOOKING: Final[dict[str, Callable[[Subject], list[Finding]]]] = {
     "file system": mounts.file_system,
     "safety": cache_state.safety,
@@ -43,7 +43,7 @@ _made: dict[str, Subject] = {}
 
 
 def main() -> None:
-    """Serve until whoever examines is gone, then remove what was made."""
+    """Serve until the examining process is gone, then remove what was made."""
     logging.getLogger("lockcache").addHandler(logging.NullHandler())  # not on the stderr of an operator's command
     try:
         serve(_answer)

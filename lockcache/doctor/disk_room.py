@@ -70,7 +70,7 @@ def _cap(subject: Subject) -> int | None:
     try:
         return PolicyFile(Layout(subject.root)).load().max_size_bytes
     except (LockcacheError, OSError):
-        return None  # told by the policy's own check
+        return None  # reported by the policy's own check
 
 
 def _held(subject: Subject) -> tuple[int, int]:

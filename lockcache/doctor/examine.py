@@ -1,7 +1,7 @@
 """The examination: one check after the other, each given up when it takes too long, and nothing left behind.
 
 Keeps the promise that it never hangs: this process makes no system call on the directory itself. A check that hangs is
-told as one, and after two of them the file system is taken to be dead.
+reported as one, and after two of them the file system is taken to be dead.
 """
 
 from __future__ import annotations

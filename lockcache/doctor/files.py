@@ -41,7 +41,7 @@ def attributes(subject: Subject) -> list[Finding]:
         return [Finding("attributes", DEGRADED, found, means, advice, measured)]
     if largest < _ORDINARY_RECORD_BYTES:
         found = f"at most {largest} bytes; a record has {HEAD_BYTES} and its metadata"
-        means = "metadata that does not fit go into a file beside: a second file for hits and writes of such entries"
+        means = "metadata that does not fit go into a separate file: a second file for hits and writes of such entries"
         return [
             Finding("attributes", DEGRADED, found, means, "use ext4 with 4 KiB blocks, xfs, btrfs or tmpfs", measured)
         ]
@@ -86,7 +86,7 @@ def times(subject: Subject) -> list[Finding]:
 
 
 def clock(subject: Subject) -> list[Finding]:
-    """How far the clock that stamps files is from ours."""
+    """How far the clock that stamps files is from this machine's."""
     path = _make(subject, "clock")
     before = time.time_ns()
     os.utime(path)

@@ -26,11 +26,11 @@ class _Known(NamedTuple):
 
 
 _LOCKS_STAY: Final = (
-    "locks exclude only processes of this machine: beside other machines the cap is approximate, and each compiles for "
+    "locks exclude only processes of this machine: with several machines the cap is approximate, and each compiles for "
     "itself; entries stay whole"
 )
 _NO_RENAME: Final = (
-    "renames are copies: reads beside writes are misses, writes are slow, two machines may undo each other"
+    "renames are copies: reads during writes are misses, writes are slow, two machines may undo each other"
 )
 _LOCAL_FIRST: Final = "use a local directory, in front of it (TieredProgramCache) or instead"
 
@@ -147,7 +147,7 @@ def file_system(subject: Subject) -> list[Finding]:
     """Name the file system, and say what is known of its kind."""
     mount = mount_of(subject.place)
     if mount is None:
-        return [Finding("file system", UNTESTED, "cannot be told here: no /proc")]
+        return [Finding("file system", UNTESTED, "not known here: no /proc")]
     return [judge(mount)]
 
 

@@ -1,8 +1,8 @@
 """Where things are tried out: one private directory, made for it and removed with all that is in it.
 
 Keeps the promise that an examination changes nothing: in a cache it works below ``lockcache/``, where no entry is
-looked for; elsewhere beside what is there, so that a directory of other things does not become a cache. Its name is
-chosen by whoever examines, so that it is found and removed whoever of the processes was killed, and when.
+looked for; elsewhere next to what is there, so that a directory of other things does not become a cache. Its name is
+chosen by the examining process, so that it is found and removed whichever process was killed, and when.
 
 Keeps who examines a directory that others may write to from being led out of it: made, used and removed by descriptors,
 so that a symlink in its place, or in that of ``lockcache/``, leads nowhere.
@@ -76,7 +76,7 @@ def remove_probe(subject: Subject) -> None:
 
 @contextlib.contextmanager
 def _parent_of(subject: Subject, path: str) -> Iterator[tuple[int, str]]:
-    """The folder in which the probe is to be, open, and its name in that."""
+    """The folder for the probe, open, and its name in that."""
     parent, name = os.path.split(path)
     is_own = parent == Layout(subject.root).own
     with open_folder(*(subject.root, "lockcache") if is_own else (parent,)) as parent_fd:

@@ -18,7 +18,7 @@ from lockcache.filestream.disk import ProcessLock
 
 __all__ = ["exclusive_creation", "locks", "new_names", "rename"]
 
-#: Asking the peer. It shares the fate of whoever asks: a worker that waits for it is itself given up in time.
+#: Asking the peer. It shares the fate of the process that asks: a worker that waits for it is itself given up in time.
 _PEER_SECONDS: Final = 60.0
 _ROUNDS: Final = 20
 _RACES: Final = 200
@@ -111,7 +111,7 @@ def rename(subject: Subject) -> list[Finding]:
         return [Finding("rename", UNUSABLE, found, "a write may be followed by a read of the older value", _LOCAL)]
     if torn:
         found = f"in {len(torn)} of {_ROUNDS} renames who had the old file open read: {torn[0]}"
-        means = "reads beside writes are misses, and programs compile again"
+        means = "reads during writes are misses, and programs compile again"
         return [Finding("rename", DEGRADED, found, means, _LOCAL)]
     return [
         Finding("rename", GOOD, f"{_ROUNDS} over an open file: the reader keeps the old bytes, the next has the new")

@@ -107,7 +107,7 @@ class CacheDirectory:
         self.room_lock = ProcessLock(self.layout.room_lock, lock_timeout_seconds, layout=self.layout)
         self._init_lock = ProcessLock(self.layout.init_lock, lock_timeout_seconds, layout=self.layout)
         self._between_shards = between_shards
-        self._attaching = threading.RLock()  # a signal handler may ask in the midst of it
+        self._attaching = threading.RLock()  # a signal handler may ask during it
         self._usage: UsagePage | None = None
         after_fork_in_child(self)
         self._prepare()
@@ -116,7 +116,7 @@ class CacheDirectory:
         self.usage_if_writable()
 
     def usage(self) -> UsagePage:
-        """The accounting page, attached anew if the directory was deleted or replaced underneath.
+        """The accounting page, attached again if the directory was deleted or replaced underneath.
 
         Raises :class:`OSError` where it cannot be: on a read-only directory, EROFS or EACCES.
         """
@@ -149,7 +149,7 @@ class CacheDirectory:
         return self.policy.current().entries_limit_bytes(self.space)
 
     def attached(self) -> UsagePage:
-        """As :meth:`usage`, but a page that is attached is not looked at: whoever writes to it does, under a lock."""
+        """As :meth:`usage`, but a page that is attached is not looked at: a writer checks it under a lock."""
         usage = self._usage
         return self.usage() if usage is None else usage
 
@@ -186,7 +186,7 @@ class CacheDirectory:
         root = self.layout.root
         _make_root(root, self._sharing)
         check_root(root, self._sharing)  # before anything is made in it
-        if self.is_shared:  # made anew later, it is for the same group
+        if self.is_shared:  # made again later, it is for the same group
             self._sharing = Sharing(True, os.stat(root).st_gid)
         missing = check_folders(self.layout, self._sharing)
         try:
@@ -238,7 +238,7 @@ class CacheDirectory:
         """Measure a shard while nobody is between a file of it and its accounting."""
         self._between_shards()
         if not os.path.exists(self.layout.lock(shard)):
-            # Nobody accounted for it yet, and whoever comes now waits for us.
+            # Nobody accounted for it yet, and a writer that comes now waits for us.
             return measure_shard(self.layout, shard, between=self._between_shards)
         try:
             lock = self.locks[shard]

@@ -28,19 +28,16 @@ _log = logging.getLogger("lockcache")
 Priority = Literal["lru", "cost"]
 PRIORITIES: Final[tuple[Priority, ...]] = get_args(Priority)
 
-# What the directory holds besides entries, in blocks: format, policy, usage, counters, daemon.json, what the daemon
-# remembers and one of these being replaced, the table of costs (16 KiB); a dozen folders; and some leases. Charged
-# against caps of which it is a small part, so that du and statvfs agree that the directory is under its cap; against a
-# cap of a few kilobytes it would be all of it.
+# What the directory holds in addition to entries, in blocks: format, policy, usage, counters, daemon.json, what the
+# daemon remembers and one of these being replaced, the table of costs (16 KiB); a dozen folders; and some leases.
+# Charged against caps of which it is a small part, so that du and statvfs agree that the directory is under its cap;
+# against a cap of a few kilobytes it would be all of it.
 _OWN_BLOCKS: Final = 32
 # Where inodes count (xfs), those that no entry counts for: a lock file and two folders for each shard. The folders of
 # records are mostly missing; xfs makes inodes by 64 in each allocation group, and these make up for the unused ones.
 _OWN_INODES: Final = 3 * SHARDS
 # A policy is some 60 bytes.
 _LARGEST_BYTES: Final = 4096
-
-# For who only wants to stay well below.
-_USUAL: Final = Space(4096)
 
 _SMALLEST_CHARGED_CAP: Final = 4 << 20
 _SMALLEST_CHARGED_BLOCKS: Final = 1024
@@ -56,8 +53,12 @@ class Policy:
     #: Which entries go first when room is needed.
     priority: Priority = "lru"
 
-    def entries_limit_bytes(self, space: Space = _USUAL) -> int | None:
-        """Returns what entries and reservations may add up to, or ``None`` for no limit."""
+    def entries_limit_bytes(self, space: Space) -> int | None:
+        """Returns what entries and reservations may add up to, or ``None`` for no limit.
+
+        ``space`` is that of the directory, and has no default: a daemon that sweeps by another limit than the one that
+        writers keep to never sweeps a directory with a small cap on xfs.
+        """
         cap, block = self.max_size_bytes, space.block_bytes
         if cap is None or cap < max(_SMALLEST_CHARGED_CAP, _SMALLEST_CHARGED_BLOCKS * block):
             return cap
@@ -106,7 +107,7 @@ class PolicyFile:
         replace_file(self._layout, self._path, json.dumps(body).encode() + b"\n")
 
     def restore(self) -> None:
-        """Publish the policy read last, if the directory has none any more: it was deleted underneath and made anew."""
+        """Publish the policy read last, if the directory has none any more: it was deleted and made again."""
         if self._policy != Policy() and not os.path.lexists(self._path):
             self.replace(self._policy)
 
@@ -131,7 +132,7 @@ class PolicyFile:
             priority = body.get("priority", Policy.priority)
         except (ValueError, KeyError) as error:
             raise PolicyError(
-                f"{self._path} is no policy ({_why(error)}); remove it or set it anew", self._path
+                f"{self._path} is not a policy ({_why(error)}); remove it or set it again", self._path
             ) from None
         if cap is not None and (isinstance(cap, bool) or not isinstance(cap, int) or not 0 < cap < 2**63):
             where = f"{self._path}, {_place_of(raw, 'max_size_bytes')}"

@@ -98,7 +98,7 @@ class EntryWriter:
 
     def _remove_older(self, name: str) -> str:
         """Remove what must no longer be served; what to add to the reason if that cannot be done."""
-        # Without waiting: whoever held the lock for the whole timeout would be waited for a second time.
+        # Without waiting: a holder that outlasted the timeout would be waited for a second time.
         try:
             remove_entry(self._directory, name, 0.0)
         except FileNotFoundError:

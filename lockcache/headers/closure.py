@@ -6,13 +6,13 @@ found, so a file that newly shadows another changes it.
 
 The order, found by watching NVRTC 13.5 open files:
 
-- ``"x.h"``: beside the file that names it (of the source: the directory part of its name, from the working directory;
-  not with ``no_source_include``), then ``include_path`` in order. Only beside that file, not beside those above it.
+- ``"x.h"``: next to the file that names it (of the source: the directory part of its name, from the working directory;
+  not with ``no_source_include``), then ``include_path`` in order. Only next to that file, not next to those above it.
 - ``<x.h>``: ``include_path`` in order. An absolute name: nowhere else, in both forms.
 - ``pre_include``: the working directory, whatever the source's name and even with ``no_source_include``, then
   ``include_path``.
 - A name whose last part has no dot is tried with ``.stdh`` in the same directory before the next directory.
-- Only regular files count; ``..`` is the file system's, through links too; "beside" is where the name as spelled lies,
+- Only regular files count; ``..`` is the file system's, through links too; "next to" is where the name as spelled lies,
   not where a link leads.
 - ``#include_next`` goes on behind the directory of the file it is in: here every place of the search counts.
 - Two names of one inode are one file to ``#pragma once``, so the digest says which are (two copies are two).
@@ -77,7 +77,7 @@ class _Walk:
         self._queue: deque[Node] = deque()
         self._nodes: list[Node] = []
         #: Files by the directory that holds them and their name in it: however a path winds its way there through
-        #: links and dots, what is beside the file is the same. So a header that includes "./itself.h" ends.
+        #: links and dots, what is next to the file is the same. So a header that includes "./itself.h" ends.
         self._numbers: dict[tuple[Identity | bytes, bytes], int] = {}
         self._aliases: dict[Identity, int] = {}
         self._homes: dict[Identity | bytes, int] = {}
@@ -113,7 +113,7 @@ class _Walk:
             self._description.append((node.number, self._follow(node.source.operands, node)))
 
     def _follow(self, operands: Sequence[Operand], node: Node) -> list[tuple[_Outcome, ...]]:
-        # What is not looked for beside anything leads to the same place from everywhere: no need to search again.
+        # What is not looked for next to anything leads to the same place from everywhere: no need to search again.
         beside = node.directory if self._request.beside else b""
         return [self._resolve(operand, beside if operand.quoted else b"") for operand in operands]
 

@@ -65,7 +65,7 @@ class Widening:
         computed = [node for node in nodes if node.source.computed]
         probing = [node for node in nodes if node.source.computed_probe]
         if computed or probing:
-            # A macro that asks __has_include("x.h") looks beside whichever file uses it.
+            # A macro that asks __has_include("x.h") looks next to whichever file uses it.
             beside = [node.directory for node in (nodes if probing else computed) if self._beside]
             for root in list(dict.fromkeys([*self._include_path, *beside])):
                 if os.path.isdir(root) and self._observer.identity(root) not in self._taken:

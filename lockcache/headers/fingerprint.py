@@ -34,7 +34,7 @@ def fingerprint(
 ) -> bytes:
     """Digest of all files that NVRTC may read to compile ``code``: 32 bytes, for ``extra_digest``.
 
-    The arguments are those of ``cuda.core.ProgramOptions``, with :class:`os.PathLike` beside str. With
+    The arguments are those of ``cuda.core.ProgramOptions``, with :class:`os.PathLike` as well as str. With
     ``use_bundled_headers``, cuda.core has NVRTC search the directory in which NVRTC installed its headers, and ``cccl``
     in it, before ``include_path``: put both in front.
 

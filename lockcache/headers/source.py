@@ -37,7 +37,7 @@ class Operand(NamedTuple):
 
     #: INCLUDE, NEXT or PROBE.
     verb: str
-    #: ``"x.h"``, so looked for beside the file that names it, too; else ``<x.h>``.
+    #: ``"x.h"``, so looked for next to the file that names it, too; else ``<x.h>``.
     quoted: bool
     name: bytes
 

@@ -1,12 +1,12 @@
 """The names of ``pyptx.cache``, with entries that many processes can share: replace the import, keep the rest.
 
 Same directory, same three files for an entry, same hash, so that each reads what the other wrote. Keeps, beyond pyptx,
-invariant 1 (the three files are one entry for a reader, whoever else writes or dies; a damaged file is a miss) and 2:
-what this process holds in memory is served only while the entry on disk is the one that it was stored with or read from
-(one small read), or is not there any more (evicted: memory is what is left of it). As in pyptx, a disk that cannot be
-written does not fail a ``put``: memory has the entry, and the drop is counted and logged.
+invariant 1 (the three files are one entry for a reader, also while others write or die; a damaged file is a miss) and
+2: what this process holds in memory is served only while the entry on disk is the one that it was stored with or read
+from (one small read), or is not there any more (evicted: memory is what is left of it). As in pyptx, a disk that cannot
+be written does not fail a ``put``: memory has the entry, and the drop is counted and logged.
 
-Not promised: anything about who compiles. What pyptx itself writes beside us is served if it may be one entry
+Not promised: anything about who compiles. What pyptx itself writes there is served if it may be one entry
 (:func:`.pyptx_sidecar.is_plausible`), and pyptx verifies nothing of what it reads.
 """
 
@@ -115,7 +115,7 @@ class CubinCache:
             if self._held.get(name) is held:  # else another thread has put a newer one
                 self._hold_locked(name, entry, loaded)
         if is_corrupt:
-            _log.warning("%s/%s.json and the files beside it are not one entry: a miss", self._files.root, name)
+            _log.warning("%s/%s.json and the files next to it are not one entry: a miss", self._files.root, name)
         self._count(
             hits=entry is not None,
             misses=entry is None,

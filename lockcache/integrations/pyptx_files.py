@@ -7,9 +7,9 @@ leaves one of the two (invariant 5), and what the dead had staged goes with the 
 verify nothing and see no entry meanwhile, the json is removed first and published last: never a mixed one. Locks only
 keep writers from undoing each other's work (invariant 6).
 
-Beside the files there is one directory, ``lockcache/``, which pyptx passes over: locks, staged files, a daemon's files.
-Whoever removes an entry takes the lock of its first hex digit, removes the json, then the others. A daemon finds the
-names with :meth:`PyptxFiles.scan` and evicts with :meth:`PyptxFiles.evict`, which looks again under the lock.
+Next to the files there is one directory, ``lockcache/``, which pyptx passes over: locks, staged files, a daemon's
+files. Removing an entry takes the lock of its first hex digit, and removes the json, then the others. A daemon finds
+the names with :meth:`PyptxFiles.scan` and evicts with :meth:`PyptxFiles.evict`, which looks again under the lock.
 
 Not promised: that one of pyptx's own readers, which look for the json first and the cubin last, gets the cubin of an
 entry that is removed between the two; it gets PTX and metadata, which are whole.
@@ -37,14 +37,14 @@ from lockcache.integrations.pyptx_kept import (
 from lockcache.integrations.pyptx_read import Loaded, load_with, opened_part, read_opened, read_part
 from lockcache.integrations.pyptx_scan import changed_ns, look, scan
 from lockcache.integrations.pyptx_sidecar import File, pack
-from lockcache.integrations.pyptx_staged import reap_staged, staged_bytes, staged_name
+from lockcache.integrations.pyptx_staged import reap_staged, reap_staged_in, staged_bytes, staged_name
 from lockcache.lowlevel import Found, Layout, check_directory
 
 __all__ = ["PyptxFiles", "guest_layout"]
 
 _STAGE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
 
-# A reader looks again when a writer was at work between its first file and its last, 20 us later. Beside writers that
+# A reader looks again when a writer was at work between its first file and its last, 20 us later. Next to writers that
 # rewrite its key without a pause that is one look in ten; as often as this, and it is a miss.
 _LOOKS: Final = 64
 # An entry that is replaced has its json here or there at every instant, but a look at both takes two. So what was in
@@ -57,7 +57,7 @@ _LEFT_SECONDS: Final = 60.0
 
 
 def guest_layout(root: str) -> Layout:
-    """The paths of ours in a directory that is pyptx's: all of them below ``lockcache/``."""
+    """lockcache's paths in a directory that is pyptx's: all of them below ``lockcache/``."""
     layout = Layout(root, is_shared=False, is_guest=True)  # one that is shared is refused
     layout.tmp = os.path.join(layout.own, "staged")
     return layout
@@ -125,7 +125,7 @@ class PyptxFiles:
         return _Finding.MISSING
 
     def _why_not(self, fd: int, sidecar: File, place: Place, name: str) -> _Finding:
-        """Whether a writer was at work: one of ours takes the json away, pyptx's writes over it."""
+        """Whether a writer was at work: one of lockcache's takes the json away, pyptx's writes over it."""
         with opened_part(place, name, "json") as now:
             is_same = now >= 0 and os.path.samestat(os.fstat(now), os.fstat(fd))
             found = read_opened(now)
@@ -177,7 +177,7 @@ class PyptxFiles:
 
         An entry that one of them was replacing is an entry again.
         """
-        self._reap_staged()
+        self._settle(reap_staged(self.layout))
         for name in names:
             if self._is_left(name):
                 with self._locks[name[0]]:
@@ -197,7 +197,7 @@ class PyptxFiles:
         return {found.name: found.size_bytes for found in self.scan() if found.inode}
 
     def clear(self) -> None:
-        """Remove every entry, and what is left of any. Safe beside writers. Raises :class:`OSError`."""
+        """Remove every entry, and what is left of any. Safe while others write. Raises :class:`OSError`."""
         for found in self.scan():
             self.remove(found.name)
         for name in kept_names(reap_staged(self.layout)):
@@ -221,9 +221,12 @@ class PyptxFiles:
             return False
         return time.time() - changed_ns(self.root, name) / 1e9 >= _LEFT_SECONDS
 
-    def _reap_staged(self) -> None:
-        """Raises nothing and waits for nobody: the next write tries again."""
-        for name in kept_names(reap_staged(self.layout)):
+    def _settle(self, files: Iterable[str]) -> None:
+        """End what dead writers had begun, of whom these files are. Raises nothing and waits for nobody.
+
+        The next write tries again.
+        """
+        for name in kept_names(files):
             lock = self._locks[name[0]]
             with contextlib.suppress(OSError):
                 if self._is_kept_for_long(name) and lock.try_acquire():
@@ -238,44 +241,44 @@ class PyptxFiles:
     def _publish(self, name: str, parts: dict[str, bytes]) -> None:
         staged: dict[str, str] = {}
         self.prepare()
-        with self._kept.opened() as staged_fd:  # once for all of it: each opening is 10 us of a put
+        with self._main.held_open() as main, self._kept.held_open() as kept:
             try:
                 for suffix, content in parts.items():
                     staged[suffix] = staged_name(name, suffix)
-                    _stage(staged_fd, staged[suffix], content)
+                    _stage(kept.fd, staged[suffix], content)
                 with self._locks[name[0]]:
-                    self._replace_locked(name, staged, staged_fd)
+                    _replace_locked(main, kept, name, staged)
             finally:
                 for file in staged.values():
                     with contextlib.suppress(FileNotFoundError):
-                        os.unlink(file, dir_fd=staged_fd)
-        self._reap_staged()
-
-    def _replace_locked(self, name: str, staged: dict[str, str], staged_fd: int) -> None:
-        """Requires: the lock of the name's first digit, for the sake of other writers; see the module."""
-        # The older one is read from there until the json, the last of them, is in place.
-        keep_locked(self._main, self._kept, name)
-        # All of it first: without the json there is no entry for pyptx, and ext4 writes out at once what is renamed
-        # onto another file (measured: 100 us instead of 20 onto a free name, milliseconds on a busy disk).
-        self._remove_parts_locked(name)
-        with self._main.opened() as root_fd:
-            for suffix in list(staged):
-                file = self._main.file(name, suffix)
-                os.rename(staged[suffix], file, src_dir_fd=staged_fd, dst_dir_fd=root_fd)
-                del staged[suffix]
-        forget_kept(self._kept, name)
+                        os.unlink(file, dir_fd=kept.fd)
+            files = reap_staged_in(kept.fd)
+        self._settle(files)
 
     def _remove_locked(self, name: str) -> None:
         forget_kept(self._kept, name)  # first, or else it would be the entry
-        self._remove_parts_locked(name)
-
-    def _remove_parts_locked(self, name: str) -> None:
         remove_files(self._main, name)
 
     def _make_root(self) -> None:
         if not os.path.isdir(self.root):
             os.makedirs(os.path.dirname(self.root), exist_ok=True)
             make_private_folder(self.root)
+
+
+def _replace_locked(main: Place, kept: Place, name: str, staged: dict[str, str]) -> None:
+    """Requires: both held open, and the lock of the name's first digit, for the sake of other writers; see the module.
+
+    ``staged``: the names of the files, by suffix; those that have their place are taken out.
+    """
+    # The older one is read from there until the json, the last of them, is in place.
+    keep_locked(main, kept, name)
+    # All of it first: without the json there is no entry for pyptx, and ext4 writes out at once what is renamed onto
+    # another file (measured: 100 us instead of 20 onto a free name, milliseconds on a busy disk).
+    remove_files(main, name)
+    for suffix in list(staged):
+        os.rename(staged[suffix], main.file(name, suffix), src_dir_fd=kept.fd, dst_dir_fd=main.fd)
+        del staged[suffix]
+    forget_kept(kept, name)
 
 
 def _stage(folder_fd: int, file: str, content: bytes) -> None:

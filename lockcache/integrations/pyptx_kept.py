@@ -15,7 +15,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager
 from typing import Final, NamedTuple
 
@@ -35,6 +35,8 @@ class Place(NamedTuple):
     #: The folders on the way from the root, each in the one before.
     folders: tuple[str, ...] = ()
     ending: str = ""
+    #: Of the folder, while it is open for several steps; else -1.
+    fd: int = -1
 
     @property
     def folder(self) -> str:
@@ -52,7 +54,16 @@ class Place(NamedTuple):
 
         Raises :class:`OSError`.
         """
-        return open_folder(self.root, *self.folders)
+        return open_folder(self.root, *self.folders) if self.fd < 0 else contextlib.nullcontext(self.fd)
+
+    @contextlib.contextmanager
+    def held_open(self) -> Iterator[Place]:
+        """The same place, whose folder :meth:`opened` opens no more in the block: each opening is 10 us of a put.
+
+        Raises :class:`OSError`.
+        """
+        with self.opened() as fd:
+            yield self._replace(fd=fd)
 
 
 def kept_place(layout: Layout) -> Place:

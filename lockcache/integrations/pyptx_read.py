@@ -1,8 +1,8 @@
 """Reading one entry of a pyptx directory: three files, and whether they are one entry.
 
 Keeps invariant 1 with :mod:`.pyptx_sidecar`, and takes no lock: files of two writers are not bound by the digest, and
-where there is no digest the json, which a writer of ours removes first, must be there still after all was read. All
-three are opened before PTX and cubin are read: what is open stays as it is, whoever replaces it.
+where there is no digest the json, which lockcache's writer removes first, must be there still after all was read. All
+three are opened before PTX and cubin are read: what is open stays as it is when it is replaced.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def opened_part(place: Place, name: str, suffix: str) -> Iterator[int]:
     try:
         fd = _open(place, name, suffix)
     except OSError:
-        fd = -1  # missing, a symbolic link, not ours to read, a stale handle: nothing that can be served
+        fd = -1  # missing, a symbolic link, not readable for us, a stale handle: nothing that can be served
     try:
         yield fd
     finally:
@@ -118,7 +118,7 @@ class _Found(NamedTuple):
 def _bound(sidecar: bytes, name: str, ptx: bytes, cubin: bytes | None) -> _Found | None:
     if is_whole(sidecar, name, ptx, cubin):
         return _Found(cubin, is_verified=True)
-    # An entry without a cubin, beside one that somebody else left there.
+    # An entry without a cubin, next to one that another program left there.
     if cubin is not None and is_whole(sidecar, name, ptx, None):
         return _Found(None, is_verified=True)
     return None

@@ -1,8 +1,8 @@
 """What lies in a pyptx directory: the three files of a name as one, with their bytes and their last use.
 
 Decides what counts: every file with an entry's name, also of a name that lacks its json or its PTX and so is no entry
-(a writer is at it, or died of it). Its bytes fill the disk all the same, and whoever bounds the directory must know.
-Not promised: a consistent picture while writers go on; who needs one looks again under the lock of the name.
+(a writer is at it, or died of it). Its bytes fill the disk all the same, and a program that bounds the directory must
+know. Not promised: a consistent picture while writers go on; who needs one looks again under the lock of the name.
 """
 
 from __future__ import annotations

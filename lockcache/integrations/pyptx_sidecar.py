@@ -21,7 +21,7 @@ from lockcache import metadata as _metadata
 
 __all__ = ["File", "has_digest", "is_plausible", "is_whole", "normalized", "pack", "unpack"]
 
-# Ours beside pyptx's members: metadata as lockcache encodes it, since JSON turns tuples into lists.
+# Added to pyptx's members: metadata as lockcache encodes it, since JSON turns tuples into lists.
 _OWN: Final = "lockcache"
 _MARK: Final = b', "lockcache_digest": "'
 _DIGEST_BYTES: Final = 32
@@ -55,7 +55,7 @@ def pack(name: str, key: Mapping[str, Any], metadata: Mapping[str, Any], ptx: by
 
 
 def has_digest(sidecar: bytes) -> bool:
-    """Whether this is a json file of ours; if not, pyptx wrote it."""
+    """Whether lockcache wrote this json file; if not, pyptx did."""
     return sidecar[-_SUFFIX_BYTES : -_SUFFIX_BYTES + len(_MARK)] == _MARK and sidecar.endswith(b'"}')
 
 
@@ -93,8 +93,8 @@ def is_plausible(sidecar: File, ptx: File, cubin: File | None) -> bool:
 
     pyptx writes PTX, cubin, json, in this order and in place. So a json older than one of the others is that of an
     earlier entry, whose successor was not written to its end: no entry. (A copy that does not keep times, ``cp -r``,
-    can look like that; ``cp -a`` keeps them.) A cubin of which the end is missing is no entry either. What cannot be
-    told: a PTX cut short before it was complete for the first time, and two writers within one tick of the clock.
+    can look like that; ``cp -a`` keeps them.) A cubin of which the end is missing is no entry either. What is not
+    known: a PTX cut short before it was complete for the first time, and two writers within one tick of the clock.
     """
     parts = [part for part in (ptx, cubin) if part is not None]
     if any(not part.content or part.mtime_ns > sidecar.mtime_ns for part in parts):

@@ -1,7 +1,7 @@
 """Staged files of a pyptx directory, ``lockcache/staged/``: their names, and when they are a dead writer's.
 
 Keeps invariant 5: a name says who stages, so what a killed writer left goes as soon as somebody looks. Here too lie,
-under the names that :mod:`lockcache.filestream.disk.layout` gives them, small files of ours that are being replaced,
+under the names that :mod:`lockcache.filestream.disk.layout` gives them, small files that are being replaced,
 and what :mod:`.pyptx_kept` puts aside, which is nobody's stage.
 """
 
@@ -16,11 +16,11 @@ from typing import Final
 from lockcache.filestream.disk import Owner, is_alive, myself, next_serial, open_below, parse_staged_name
 from lockcache.lowlevel import Layout
 
-__all__ = ["reap_staged", "staged_bytes", "staged_name"]
+__all__ = ["reap_staged", "reap_staged_in", "staged_bytes", "staged_name"]
 
 _OPEN_FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
-# Asking whether an owner lives takes 0.1 ms; who writes beside others does not ask for each of them at each write.
+# Asking whether an owner lives takes 0.1 ms; a writer next to others does not ask for each of them at each write.
 _YOUNG_SECONDS: Final = 1.0
 # For staged files of other hosts, whose processes we cannot ask for. Writing takes milliseconds.
 _FOREIGN_GRACE_SECONDS: Final = 60.0
@@ -36,13 +36,20 @@ def staged_name(name: str, suffix: str) -> str:
 
 def reap_staged(layout: Layout) -> list[str]:
     """Remove what dead writers left staged; returns all that lay there. Raises nothing: the next write tries again."""
-    files: list[str] = []
     with contextlib.suppress(OSError), open_below(layout, layout.tmp, _OPEN_FOLDER) as fd:
-        files = os.listdir(fd)
+        return reap_staged_in(fd)
+    return []
+
+
+def reap_staged_in(folder_fd: int) -> list[str]:
+    """As :func:`reap_staged`, for a caller that has that folder open."""
+    files: list[str] = []
+    with contextlib.suppress(OSError):
+        files = os.listdir(folder_fd)
         for file in files:
             with contextlib.suppress(FileNotFoundError):
-                if _is_abandoned(fd, file):
-                    os.unlink(file, dir_fd=fd)
+                if _is_abandoned(folder_fd, file):
+                    os.unlink(file, dir_fd=folder_fd)
     return files
 
 

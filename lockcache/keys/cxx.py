@@ -9,7 +9,7 @@ Files that NVRTC opens are external content, whichever way they are named: by an
 ``options.name``, or by the code itself. NVRTC looks for ``#include "x.h"`` in the working directory, and for
 ``</usr/x.h>`` where it says; with no ``include_path``, ``<x.h>`` reaches nothing but the headers that NVRTC brings
 along (``use_bundled_headers``). Those are the one exception: they come out of NVRTC's own library, whose build is in
-the key, so they need no extra_digest. Whoever edits them in the user's cache directory must pass one.
+the key, so they need no extra_digest. A user who edits them in the cache directory must pass one.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ _VARIABLES = {
 def variables(target_type: str) -> list[object]:
     """Names and values of the set variables that change this kind of output.
 
-    Read anew at each call: a program may set them between two compilations.
+    Read again at each call: a program may set them between two compilations.
     """
     get = os.environ.get
     return [[name, value] for name in _VARIABLES[target_type] if (value := get(name)) is not None]

@@ -50,7 +50,7 @@ def make_program_cache_key(
             names to look up in the compiled object. Only C++ has them; the other two ignore them, as the compilers do.
         extra_digest: A digest of what the key cannot see, such as header files
             (:func:`lockcache.headers.fingerprint`). Given one, the caller vouches for everything that the compilation
-            reads beside its arguments.
+            reads in addition to its arguments.
 
     What goes in: the code, the options as the compiler sees them, ``options.name``, the target, the name expressions,
     the version and build of NVRTC, NVVM or nvJitLink (of the driver where the driver links), the environment variables

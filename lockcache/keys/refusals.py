@@ -1,7 +1,7 @@
 """Refusing a key: the words, and the refusals that more than one compiler path shares.
 
 Keeps the contract's rule that what cannot be cached is refused with one error that says what, all of it, why, and what
-to do: who unset one option and was then told of the next would ask once for each.
+to do: a user who learns of one option at a time would ask once for each.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Refusal(NamedTuple):
 
 
 def refuse(found: list[Refusal]) -> None:
-    """Raise one UncacheableError for all that was found; nothing for nothing."""
+    """Raise one UncacheableError for all that was found; nothing if nothing was."""
     if found:
         reasons = "; nor with ".join(f"{each.what}: {each.why}" for each in found)
         remedies = ". ".join(_remedy(remedy, found) for remedy in dict.fromkeys(each.remedy for each in found))

@@ -72,7 +72,8 @@ def _coerce_choice(argument: str, value: object, accepted: tuple[str, ...]) -> s
 
 
 def _check_options(options: Any) -> None:
-    # Whoever holds a ProgramOptions has imported cuda.core: no need to import it to tell that something is not one.
+    # A caller that holds a ProgramOptions has imported cuda.core: no need to import it to tell that something is not
+    # one.
     core = sys.modules.get("cuda.core")
     if core is None or not isinstance(options, core.ProgramOptions):
         raise TypeError(f"options must be a cuda.core.ProgramOptions, got {type(options).__name__}")

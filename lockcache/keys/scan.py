@@ -24,7 +24,7 @@ class Reads(NamedTuple):
     clock: str
     #: A path that may lead anywhere: absolute, with ``..``, or hidden behind a macro.
     file: str
-    #: ``"x.h"``: looked for beside the source.
+    #: ``"x.h"``: looked for next to the source.
     beside: str
 
 
@@ -76,7 +76,7 @@ _PASTED = re.compile(rb"__has_?i?n?c?l?u?d?\b")
 
 
 def scan(code: bytes) -> Reads:
-    """What the code can make NVRTC read beside itself."""
+    """What the code can make NVRTC read in addition to itself."""
     text = code
     if b"\\" in code or b"??/" in code:
         # Both texts: joined lines show a word that was cut in two, the original what joining pulled into a comment.

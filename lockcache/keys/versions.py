@@ -29,7 +29,7 @@ _END_BYTES = 64 * 1024
 
 @functools.lru_cache(maxsize=1)
 def nvrtc() -> bytes:
-    """NVRTC, and the library beside it that holds its device functions and bundled headers."""
+    """NVRTC, and the library next to it that holds its device functions and bundled headers."""
     return _known("NVRTC", "install nvidia-cuda-nvrtc", _nvrtc)
 
 

@@ -16,9 +16,9 @@ are built on, by the action that it is for:
   ``evict_selected``, ``Evicted``
 - **verify** and **repair**: ``verify_in_steps``, ``Verdict``, ``recount_shard``, ``recount_all``, ``reap``, ``Repair``
 
-Keeps the invariants of ``docs/design.md``, whoever calls: what is removed here is removed under its shard's lock, after
-a second look, and accounted for. Not promised yet: that names and signatures stay as they are from one minor version to
-the next; CHANGELOG says what changes.
+Keeps the invariants of ``docs/design.md`` for every caller: what is removed here is removed under its shard's lock,
+after a second look, and accounted for. Not promised yet: that names and signatures stay as they are from one minor
+version to the next; CHANGELOG says what changes.
 """
 
 from __future__ import annotations

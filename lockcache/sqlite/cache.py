@@ -51,7 +51,7 @@ class SQLiteProgramCache(ProgramCacheResource):
         path: The file; made with mode 0600 if missing, its directory with 0700. ``None``: ``programs.sqlite3`` in
             ``$LOCKCACHE_DIR``, else in ``lockcache`` in the user cache directory.
         max_size_bytes: Bound for the bytes of code and metadata, for what this object writes; ``None`` means no bound.
-            The file is a few per cent larger, and its log (``-wal``) takes up to 4 MiB or the largest entry beside it.
+            The file is a few per cent larger, and its log (``-wal``) takes up to 4 MiB or the largest entry next to it.
             An entry larger than the cap is not stored and evicts nothing, and an older value under its key is removed.
         lock_timeout_seconds: How long a write waits for another process that has the database locked before it is
             dropped. Reads wait for a quarter of a second at most, then miss.
@@ -197,7 +197,7 @@ class SQLiteProgramCache(ProgramCacheResource):
         self._say("a write was dropped, the program goes on without it", reason)
 
     def _say(self, what: str, why: object) -> None:
-        # The first time is news, a disk that stays full is not.
+        # The first time is logged, a disk that stays full is not.
         level = logging.DEBUG if what in self._said else logging.WARNING
         self._said.add(what)
         _log.log(level, "%s: %s: %s", self.path, what, why)

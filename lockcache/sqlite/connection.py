@@ -1,4 +1,4 @@
-"""One connection to the database: opened when it is first needed, and anew when its path leads to another file.
+"""One connection to the database: opened when it is first needed, and again when its path leads to another file.
 
 Decides how SQLite is set up, and what its errors mean. Keeps invariant 7: :func:`as_os_error` turns whatever SQLite
 says into the error that a plain file would have given. Relied on by :mod:`.store`, which holds a lock for each
@@ -102,8 +102,8 @@ class Link:
     def _mode(self) -> str:
         if self.is_writable:
             return "mode=rw"
-        # SQLite wants its side files even for reading, and where it may not make them reads only what it is told will
-        # not change. A log with content would be passed over by that: what it holds is newer than the database.
+        # SQLite wants its side files even for reading, and where it may not make them reads only what it is promised
+        # will not change. A log with content would be passed over by that: what it holds is newer than the database.
         log = _state(self._path + WAL_SUFFIX)
         return "mode=ro" if log is not None and log[2] else "mode=ro&immutable=1"
 

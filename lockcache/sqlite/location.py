@@ -1,7 +1,7 @@
 """Where the database is, whether it is safe to open, and how a ruined one is put out of the way.
 
 Decides which files are refused. A cache is code that will run on a GPU, so a database that somebody else owns, may
-write to, or may replace is an error that says how to mend it (the other half of invariant 7: what is misconfigured is
+write to, or may replace is an error that says how to fix it (the other half of invariant 7: what is misconfigured is
 a clear error at opening). Relied on by :mod:`.connection`. Not promised: safety from somebody who changes owners or
 modes between this look and SQLite's.
 
@@ -31,7 +31,7 @@ _log = logging.getLogger("lockcache")
 #: The database in a directory that nobody named.
 FILE_NAME: Final = "programs.sqlite3"
 WAL_SUFFIX: Final = "-wal"
-# What SQLite keeps beside the database. A planted one would be read as a part of it.
+# What SQLite keeps next to the database. A planted one would be read as a part of it.
 _SIDE_SUFFIXES: Final = (WAL_SUFFIX, "-shm", "-journal")
 
 # Two threads that find the same ruin must not set the second's new file aside for it.
@@ -72,7 +72,7 @@ def identify(path: str) -> Identity | None:
 
 
 def is_writable(path: str) -> bool:
-    """Whether a database here can be written: the file, and its directory for the files beside it."""
+    """Whether a database here can be written: the file, and its directory for the files next to it."""
     return os.access(path, os.W_OK) and os.access(os.path.dirname(path), os.W_OK)
 
 
@@ -84,7 +84,7 @@ def denied(path: str) -> OSError:
 
 
 def set_aside(path: str, seen: Identity | None) -> None:
-    """Rename the ruined database ``seen``, and the files beside it, to a name that nothing else has.
+    """Rename the ruined database ``seen``, and the files next to it, to a name that nothing else has.
 
     Does nothing if ``path`` leads to another file by now: somebody else has begun a new one. Raises :class:`OSError`.
     """
@@ -94,7 +94,7 @@ def set_aside(path: str, seen: Identity | None) -> None:
         when = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
         aside = f"{path}.corrupt-{when}-{secrets.token_hex(4)}"
         os.rename(path, aside)
-        # The database first: SQLite discards a log that it finds beside a new, empty database.
+        # The database first: SQLite discards a log that it finds next to a new, empty database.
         for suffix in _SIDE_SUFFIXES:
             with contextlib.suppress(FileNotFoundError):
                 os.rename(path + suffix, aside + suffix)

@@ -4,6 +4,6 @@ from __future__ import annotations
 
 from lockcache_stress.cli import main
 
-# Spawned workers import the main module anew, under another name, and must not start a run of their own.
+# Spawned workers import the main module again, under another name, and must not start a run of their own.
 if __name__ == "__main__":
     main()

@@ -34,7 +34,7 @@ class Plan:
     max_size_bytes: int
     #: The cache under test.
     directory: str
-    #: What the processes share beside it: register, counters, findings, references.
+    #: What the processes share next to it: register, counters, findings, references.
     control: str
     keys: int
     #: Legal contents per key; 1 where each value proves by itself which write it is.
@@ -51,7 +51,7 @@ class Plan:
     fail_fast: bool = False
     #: Whether workers are stopped now and then to count the bytes on the disk.
     samples: bool = True
-    #: Names of checks that are only told here, since the trouble that this scenario makes breaks what they rest on.
+    #: Names of checks that are only reported here, since the trouble that this scenario makes breaks what they rest on.
     excused: tuple[str, ...] = ()
     #: What has to have been counted at all, or the run proved nothing: it goes on a while for that past its time.
     needs: tuple[str, ...] = ("operations", "hits", "puts")
@@ -106,7 +106,7 @@ class Scenario:
     ends_by_itself: bool = False
     #: Whether to mount a tmpfs for the directory (root only), so that statvfs sees every byte at once.
     wants_own_mount: bool = False
-    #: Writer numbers for each process, for threads and children that write beside it.
+    #: Writer numbers for each process, for threads and children that write next to it.
     writers_each: int = 0
     #: Makes the place that the scenario needs (a small disk, a mount that fails), given a path and the seed, for as
     #: long as the block lasts; raises :class:`UnusableError` where that cannot be had.

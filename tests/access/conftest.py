@@ -17,7 +17,7 @@ from tests.access.members import ALICE, BOB, GROUP
 
 @pytest.fixture
 def home() -> Iterator[Path]:
-    """A folder of Alice's that others may pass through. Not pytest's, which is root's alone, whoever makes it else."""
+    """A folder of Alice's that others may pass through. Not pytest's, which is root's alone."""
     path = Path(tempfile.mkdtemp(prefix="lockcache-test-"))
     os.chown(path, ALICE, ALICE)
     path.chmod(0o711)
@@ -37,7 +37,7 @@ def shared(home: Path) -> Path:
 
 @pytest.fixture
 def traps(home: Path) -> Path:
-    """A folder of Bob's beside ``shared``, on the same file system."""
+    """A folder of Bob's next to ``shared``, on the same file system."""
     path = home / "traps"
     path.mkdir(mode=0o700)
     os.chown(path, BOB, BOB)

@@ -66,7 +66,7 @@ READABLE: Final = ("format", "layout", "policy", "usage", "costs", "record", "sc
 
 
 class Outside:
-    """A directory of the user's own beside the cache: a whole cache directory of forged entries, and private files."""
+    """A directory of the user's own next to the cache: a whole cache directory of forged entries, and private files."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -109,7 +109,7 @@ class Outside:
         if ages:
             for path in paths:
                 os.utime(path, (_OLD_SECONDS, _OLD_SECONDS))
-        # rglob reads directories, so that their access times say nothing; a listing of ours leaves no other trace.
+        # rglob reads directories, so that their access times say nothing; a listing by the cache leaves no other trace.
         seen = {}
         for path in paths:
             status = path.lstat()

@@ -158,7 +158,7 @@ def replacing_new_files(
 
 @contextlib.contextmanager
 def swapping_new_folders(parent: Path, target: Path, uid: int = BOB) -> Iterator[Callable[[], None]]:
-    """Each new folder that is made in ``parent`` beside its place is moved away, and a symlink left in its place."""
+    """Each new folder that is made in ``parent`` next to its place is moved away, and a symlink left in its place."""
 
     def swap() -> None:
         for name in os.listdir(parent):

@@ -298,7 +298,7 @@ def test_the_operators_commands_share_as_the_environment_says(shared, arguments,
 
 
 def test_a_lock_file_never_stands_there_unusable_for_the_others(shared, monkeypatch):
-    """Made without a name, given its mode, then linked: whoever dies in between leaves nothing."""
+    """Made without a name, given its mode, then linked: a death in between leaves nothing."""
     run_as(ALICE, as_member(shared, lambda cache: None))
 
     def die_before_the_mode_is_set():

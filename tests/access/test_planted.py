@@ -1,6 +1,6 @@
 """Whatever is planted in a cache directory, wherever: no use of the cache reads it, follows it or hangs on it.
 
-A matrix of what is planted, where, and what is done; beside the cache stands a directory that would pass for a part of
+A matrix of what is planted, where, and what is done; next to the cache stands a directory that would pass for a part of
 it, and of which nothing may be made, changed, removed or read.
 """
 
@@ -98,7 +98,7 @@ def queue(cache: FileStreamProgramCache) -> None:
 
 
 def recount(cache: FileStreamProgramCache) -> None:
-    # Whoever asks for a repair may be told that it cannot be made.
+    # A repair may report that it cannot be made.
     with contextlib.suppress(OSError):
         cache.recount()
 

@@ -27,7 +27,7 @@ HOW = ["--once", "--dry-run", "--interval=1s"]
 
 
 def account() -> pwd.struct_passwd:
-    """Some account of this system beside root's."""
+    """Some account of this system other than root's."""
     return next(each for each in pwd.getpwall() if each.pw_uid and each.pw_gid)
 
 
@@ -104,7 +104,7 @@ def test_one_that_a_group_may_write_to_by_accident_is_mended_by_the_command_that
     cache_path.chmod(0o775)
     arguments = ["--max-size", "1M", "--once", str(cache_path)]
     said = refused(arguments, monkeypatch, capfd)
-    subprocess.run(said.partition("mend that: ")[2].partition(")")[0], shell=True, check=True)
+    subprocess.run(said.partition("fix that: ")[2].partition(")")[0], shell=True, check=True)
     assert run(arguments) == 0
 
 

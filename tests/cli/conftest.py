@@ -1,4 +1,4 @@
-"""What tests of the operator's command may ask for besides."""
+"""What tests of the operator's command may ask for in addition."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A FUSE file system that passes everything on to a directory, but for the faults that it is told to have.
+"""A FUSE file system that passes everything on to a directory, but for the faults that it is given.
 
 ``python faulty_disk.py BACKING MOUNT FAULT...``; what each fault stands for is said where it is made.
 """

@@ -61,6 +61,6 @@ class OnTerminal:
         return self.process.wait(_HANG_SECONDS)
 
     def signal_command(self, number: int) -> None:
-        """Signal the command itself: setsid waits beside it."""
+        """Signal the command itself: setsid waits next to it."""
         [child] = psutil.Process(self.process.pid).children() or [psutil.Process(self.process.pid)]
         child.send_signal(number)

@@ -105,7 +105,7 @@ def test_looking_at_a_cache_over_its_cap_evicts_nothing(command: str, filled: Pa
 
 def test_setting_a_policy_repairs_a_damaged_one(filled: Path) -> None:
     (filled / "lockcache" / "policy.json").write_text("{")
-    assert "set it anew" in run("stats", str(filled)).stderr
+    assert "set it again" in run("stats", str(filled)).stderr
     ended = run("policy", "set", "--max-size", "1M", str(filled))
     assert (ended.returncode, ended.stderr) == (0, "")
     assert json.loads(run("policy", "get", "--json", str(filled)).stdout)["max_size_bytes"] == 1_000_000

@@ -116,7 +116,7 @@ def test_an_entry_that_may_not_be_read_is_unreadable_and_not_damaged(open_path: 
     with FileStreamProgramCache(open_path / "cache") as cache:
         cache["a"] = PTX
         cache["b"] = PTX
-        cache.put_entry("c", Entry(PTX, {"log": "x" * 70_000}))  # beside it, in a file
+        cache.put_entry("c", Entry(PTX, {"log": "x" * 70_000}))  # in a separate file
     give_to_somebody(open_path)
     path_of(open_path / "cache", b"a").chmod(0)
     record = path_of(open_path / "cache", b"c")

@@ -1,4 +1,4 @@
-"""What an operator can mend is one line on stderr that names it, exit code 2, and nothing made or changed."""
+"""Errors that an operator can fix: one line on stderr that names it, exit code 2, and nothing made or changed."""
 
 from __future__ import annotations
 
@@ -220,7 +220,7 @@ def test_an_archive_is_neither_written_to_a_terminal_nor_read_from_one(command: 
 @pytest.mark.long
 def test_a_lock_that_hangs_is_no_mistake_of_who_typed_the_command(filled: Path) -> None:
     layout = Layout(str(filled))
-    os.unlink(layout.usage)  # so that whoever comes has to make it, under the lock
+    os.unlink(layout.usage)  # so that the next process has to make it, under the lock
     busy = ProcessLock(layout.init_lock, 1.0)
     with busy:
         ended = run("recount", filled)

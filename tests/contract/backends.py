@@ -23,7 +23,7 @@ class BackEnd:
     #: ``make(path, **arguments)``: two calls with one path are two caches over one store, if it is shared at all.
     #: ``kind=`` makes one of a subclass.
     make: Callable[..., Any]
-    #: What each entry without metadata counts for beside its payload.
+    #: What each entry without metadata counts for in addition to its payload.
     overhead_bytes: int = 0
     #: Whether other objects, and other processes, see what one stores.
     is_shared: bool = False
@@ -57,7 +57,7 @@ def _record_files(path: Path, kind: type = FileStreamProgramCache, **arguments: 
 
 
 def _signed(path: Path, kind: type = FileStreamProgramCache, **arguments: Any) -> Any:
-    # Beside the cache, and made by whoever comes first.
+    # Next to the cache, and made by the first process.
     keys = path.with_name(f"{path.name}.keys")
     with (
         contextlib.suppress(FileExistsError),

@@ -1,4 +1,4 @@
-"""Fixtures of the contract suite: ``cache`` and friends are ours, ``dropin`` and friends also cuda.core's own."""
+"""Fixtures of this suite: ``cache`` and friends are lockcache's, ``dropin`` and friends also cuda.core's own."""
 
 from __future__ import annotations
 

@@ -162,7 +162,7 @@ def _is_free(file: Path) -> bool:
 
 
 def assert_nothing_is_left(cache: FileStreamProgramCache) -> None:
-    """Nothing is held or open, and nothing is there that one recount does not mend."""
+    """Nothing is held or open, and nothing is there that one recount does not correct."""
     _assert_nothing_is_open(cache)
     _assert_nothing_is_held(cache)
     assert_accounting_is_not_too_low(Path(cache.path))

@@ -64,7 +64,7 @@ def accounted(root: Path) -> Shards:
 def assert_accounting_is_not_too_low(root: Path) -> None:
     """In no shard does the page say less than is there: what is too low lets writers overshoot the cap."""
     if not os.path.exists(root / "lockcache/usage"):
-        return  # died before the first attach was complete: whoever comes next counts
+        return  # died before the first attach was complete: the next process counts
     said = accounted(root)
     for shard, (bytes_, _) in on_disk(root).items():
         assert said.get(shard, (0, 0))[0] >= bytes_, f"shard {shard:02x} says {said.get(shard)}, has {bytes_} bytes"

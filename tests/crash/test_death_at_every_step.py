@@ -21,7 +21,7 @@ from tests.thinning import EXHAUSTIVE, all_but
 
 OLD = Entry(b"old" * 500, {"name": "old", "symbols": {b"f": b"_Z1fv"}})
 NEW = Entry(b"newer" * 700, {"name": "new", "symbols": {b"g": b"_Z1gv"}})
-# A tail that fits into no attribute of ext4, so that it travels beside: head in the attribute, tail in a file.
+# A tail that fits into no attribute of ext4, so that it is separate: head in the attribute, tail in a file.
 LONG_OLD, LONG_NEW = (Entry(e.code, {**e.metadata, "log": e.code.decode() * 4}) for e in (OLD, NEW))
 KEY = b"the key"
 OTHERS = {b"other %d" % n: Entry(b"%d" % n * 900, {"n": n}) for n in range(6)}
@@ -39,7 +39,7 @@ def _fill(root: Path, *, before: Entry | None, options: dict[str, Any]) -> FileS
 
 
 def _empty(root: Path) -> None:
-    # The 256 lock files stay: making them anew for each step would be most of the time.
+    # The 256 lock files stay: making them again for each step would be most of the time.
     for folder in (root / "entries", root / "tmp", root / "lockcache/records"):
         shutil.rmtree(folder, ignore_errors=True)
     for file in (root / "lockcache").glob("*"):

@@ -41,7 +41,7 @@ for serial in range(1, 10**6):
 
 
 def _write_and_cut(disk: Path, *options: str) -> dict[bytes, int]:
-    """What the writer had been told was stored, by key, when the power went."""
+    """What the writer knew to be stored, by key, when the power went."""
     root = str(Path(__file__).parents[2])
     command = [sys.executable, "-c", WRITER, str(disk / "cache"), *options, root]
     returned: dict[bytes, int] = {}

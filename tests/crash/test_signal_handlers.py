@@ -1,4 +1,4 @@
-"""Signal handlers that use a cache in the midst of its own use wait for nobody, and leave it in order."""
+"""Signal handlers that use a cache during its own use wait for nobody, and leave it in order."""
 
 from __future__ import annotations
 

@@ -291,7 +291,7 @@ def test_a_kernel_that_uses_cccl_is_a_few_milliseconds_when_warm() -> None:
     facts = next(reversed(closure_cache._closures._known.values())).facts
     print(f"\n{len(facts.files)} headers: cold {cold * 1e3:.0f} ms, warm {warm * 1e3:.2f} ms, {facts.weight} facts")
     assert len(facts.files) >= 300
-    # Beside the files their directories, and the places where one might appear.
+    # With the files their directories, and the places where one might appear.
     assert facts.weight < 2 * len(facts.files)
 
 

@@ -95,7 +95,7 @@ def is_accounted_for(root: Path) -> bool:
 
 
 def accounting_is_exact(root: Path) -> bool:
-    """As :func:`is_accounted_for`, and a recount agrees. That mends what it finds, so it is for the end."""
+    """As :func:`is_accounted_for`, and a recount agrees. That corrects what it finds, so it is for the end."""
     was_exact = is_accounted_for(root)
     directory = CacheDirectory(str(root), 1.0)
     try:

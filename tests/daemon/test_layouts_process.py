@@ -1,4 +1,4 @@
-"""The daemon over directories of other programs: one pass, a dry run, what is refused, life beside Triton's steps."""
+"""The daemon over directories of other programs: one pass, a dry run, what is refused, life next to Triton's steps."""
 
 from __future__ import annotations
 

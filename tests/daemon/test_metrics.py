@@ -1,4 +1,4 @@
-"""What Prometheus is told, by a real daemon, and whether Prometheus's own tool likes it."""
+"""Metrics for Prometheus from a real daemon, and whether Prometheus's own tool likes it."""
 
 from __future__ import annotations
 

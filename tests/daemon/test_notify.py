@@ -1,4 +1,4 @@
-"""What the service manager is told, on a real datagram socket, by a real daemon."""
+"""Notifications of the service manager, on a real datagram socket, by a real daemon."""
 
 from __future__ import annotations
 

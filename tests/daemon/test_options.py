@@ -84,7 +84,7 @@ def test_a_damaged_policy_is_replaced_at_start_by_the_daemons_own_and_the_log_sa
     with RunningDaemon("--max-size", "1M", damaged, starts=0) as daemon:
         said = daemon.wait_for("policy")
         assert said["max_size_bytes"] == 1_000_000
-        assert "policy.json is no policy" in said["error"]["message"]
+        assert "policy.json is not a policy" in said["error"]["message"]
         assert daemon.wait_for("start")["max_size_bytes"] == 1_000_000
         policy = json.loads((damaged / "lockcache" / "policy.json").read_bytes())
         assert policy == {"max_size_bytes": 1_000_000, "by_operator": True}
@@ -103,7 +103,7 @@ def test_a_second_daemon_leaves_a_damaged_policy_to_the_one_that_keeps_the_direc
 def test_a_dry_run_says_that_a_policy_is_damaged_and_leaves_it(damaged: Path) -> None:
     done = run_daemon("--max-size", "1M", "--dry-run", damaged)
     assert done.returncode == 0
-    assert "policy.json is no policy" in done.stderr
+    assert "policy.json is not a policy" in done.stderr
     assert (damaged / "lockcache" / "policy.json").read_bytes() == b"{"
 
 

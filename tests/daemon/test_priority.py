@@ -1,4 +1,4 @@
-"""``--policy cost``: what is dear to rebuild outlives what is cheap, with a real daemon and real writers."""
+"""``--policy cost``: what is expensive to rebuild outlives what is cheap, with a real daemon and real writers."""
 
 from __future__ import annotations
 

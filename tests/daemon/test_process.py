@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import signal
@@ -14,7 +15,10 @@ import pytest
 
 from lockcache import FileStreamProgramCache
 from lockcache.filestream.directory import CacheDirectory
-from lockcache.filestream.disk.layout import SHARDS
+from lockcache.filestream.disk.layout import SHARDS, Layout
+from lockcache.filestream.disk.space import space_of
+from lockcache.filestream.policy import Policy
+from lockcache.sizes import parse_size
 from tests.daemon.material import (
     accounting_is_exact,
     bytes_on_disk,
@@ -96,7 +100,7 @@ def test_several_directories_are_kept_by_one_daemon(tmp_path: Path) -> None:
 def test_a_directory_deleted_underneath_is_made_anew_and_kept_on(cache_path: Path) -> None:
     fill(cache_path, 10, 1000)
     with RunningDaemon("--max-size", "1M", cache_path) as daemon:
-        # Again until all of it is gone: the daemon may be making it anew meanwhile.
+        # Again until all of it is gone: the daemon may be making it again meanwhile.
         until(lambda: os.system(f"rm -r {cache_path} 2>/dev/null") == 0)
         daemon.wait_for("start")
         until((cache_path / "lockcache" / "daemon.json").exists)
@@ -164,6 +168,27 @@ def test_a_dry_run_changes_nothing_and_says_what_would_go(cache_path: Path) -> N
     assert (said["event"], said["entries"], said["evicted_entries"]) == ("dry-run", len(made) + 1, 111)
     assert run_daemon("--max-size", "1M", "--once", cache_path).returncode == 0
     assert len(names_on_disk(cache_path)) == 201 - 111
+
+
+@pytest.mark.root
+@pytest.mark.slow
+@pytest.mark.usefixtures("real_blocks")
+@pytest.mark.parametrize("cap", ["4MiB", "8MiB"])
+def test_a_small_cap_on_xfs_is_swept_below_what_writers_leave_for_entries(
+    mount_image: Callable[..., Path], cap: str
+) -> None:
+    root = mount_image("xfs", 320) / "cache"
+    with FileStreamProgramCache(root, max_size_bytes=parse_size(cap)) as cache:
+        limit = Policy(parse_size(cap)).entries_limit_bytes(space_of(Layout(cache.path)))
+        assert limit is not None
+        for number in itertools.count():
+            if cache.stats().bytes > 0.97 * limit:  # a few more, and a write has to evict
+                break
+            cache[b"%d" % number] = bytes(5000)
+        dry = json.loads(run_daemon("--max-size", cap, "--dry-run", "--json", root).stdout)
+        assert run_daemon("--max-size", cap, "--once", root).returncode == 0
+        assert 0.85 * limit < cache.stats().bytes <= 0.9 * limit
+        assert min(dry["evicted_entries"], number - len(cache)) > 0
 
 
 @pytest.mark.long

@@ -77,7 +77,7 @@ def test_a_layout_that_is_plainly_wrong_or_unknown_is_one_line_and_exit_code_2(
 @pytest.mark.long
 def test_an_empty_directory_is_pyptxs_if_the_operator_says_so_and_from_then_on(cache_path: Path) -> None:
     assert run_daemon("--max-size", CAP, "--once", "--layout", "pyptx", cache_path).returncode == 0
-    assert sorted(os.listdir(cache_path)) == ["lockcache"]  # nothing of ours outside it
+    assert sorted(os.listdir(cache_path)) == ["lockcache"]  # nothing of lockcache's outside it
     assert choose_layout(str(cache_path), "auto", no_warning) == "pyptx"
 
 

@@ -1,4 +1,4 @@
-"""A pyptx directory under the daemon over time: tick by tick, beside the dead and the living."""
+"""A pyptx directory under the daemon over time: tick by tick, next to the dead and the living."""
 
 from __future__ import annotations
 
@@ -226,7 +226,7 @@ def test_a_second_daemon_exits_3_whatever_layout_it_is_told(cache_path: Path) ->
 def test_a_directory_deleted_underneath_is_made_anew_and_kept_on(cache_path: Path) -> None:
     store(cache_path, range(5))
     with RunningDaemon("--max-size", CAP, cache_path) as daemon:
-        # Again until all of it is gone: the daemon may be making it anew meanwhile.
+        # Again until all of it is gone: the daemon may be making it again meanwhile.
         until(lambda: os.system(f"rm -r {cache_path} 2>/dev/null") == 0)
         daemon.wait_for("start")
         store(cache_path, range(150))

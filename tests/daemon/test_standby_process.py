@@ -113,7 +113,7 @@ def test_one_that_lost_its_directory_to_another_stands_by_for_it(cache_path: Pat
     another.acquire()
     with standby(cache_path) as first:
         first.wait_for("start")
-        first.process.send_signal(signal.SIGSTOP)  # or it might make the directory anew in between
+        first.process.send_signal(signal.SIGSTOP)  # or it might make the directory again in between
         cache_path.rename(tmp_path / "old")
         (tmp_path / "other").rename(cache_path)
         first.process.send_signal(signal.SIGCONT)

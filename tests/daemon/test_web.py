@@ -232,7 +232,7 @@ def test_a_daemon_whose_ticks_stay_away_is_not_healthy(
     monkeypatch.setattr(state, "_LATE_SECONDS", -1.0)
     status, _, body = get(port, "/healthz")
     assert status == 503
-    assert "the daemon: no sign of life for" in json.loads(body)["problems"][0]
+    assert "the daemon: no progress for" in json.loads(body)["problems"][0]
 
 
 def test_a_directory_whose_step_hangs_is_not_up_while_the_others_are(
@@ -244,7 +244,7 @@ def test_a_directory_whose_step_hangs_is_not_up_while_the_others_are(
         monkeypatch.setattr(state, "_LATE_SECONDS", -1.0)
         said = json.loads(get(port, "/healthz")[2])
         assert said["directories"] == [{"directory": "/a", "state": "problem"}, {"directory": "/b", "state": "kept"}]
-        assert "/a: no sign of life for" in said["problems"][0]
+        assert "/a: no progress for" in said["problems"][0]
         metrics = get(port, "/metrics")[2]
         assert b'lockcache_directory_up{directory="/a"} 0.0\n' in metrics
         assert b'lockcache_directory_up{directory="/b"} 1.0\n' in metrics

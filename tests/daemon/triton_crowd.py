@@ -1,4 +1,4 @@
-"""A process that compiles kernels with Triton itself, for a GPU that need not be there. Imports nothing of ours.
+"""A process that compiles kernels with Triton itself, for a GPU that need not be there. Imports nothing of lockcache.
 
 ``python triton_crowd.py SEED SECONDS``: prints how many it took from the cache and how many it compiled; any error of
 Triton's ends it.

@@ -62,7 +62,7 @@ def test_what_an_example_leaves_running_is_ended(console: Console, tmp_path: Pat
     process = Path("/proc", (tmp_path / "work/pid").read_text().strip())
     assert process.exists()
     console.close()
-    # Nobody of ours waits for it: as a zombie it is as good as gone.
+    # No process of this test waits for it: as a zombie it is as good as gone.
     while process.exists() and process.joinpath("stat").read_text().split()[2] != "Z":
         pass
 

@@ -1,6 +1,6 @@
 """The contract "descriptors" of ``make layers``: what others could swap for a symlink is reached by descriptors.
 
-A path is looked up anew by each call, and whoever may write to a folder on the way may put a symlink there between two
+A path is looked up again by each call, and a user who may write to a folder above may put a symlink there between two
 of them. So in the rooms that work below such a root the contract is broken by
 
 - a call that opens, makes, renames, removes or changes a file or folder by a path: ``os.open`` and its like without
@@ -9,8 +9,8 @@ of them. So in the rooms that work below such a root the contract is broken by
   and what is built on it are the way to do without;
 - the same of ``Descriptor.open``, and of ``opened``, which are built on it;
 - such a function under another name, by which its calls would not be found;
-- a lock of a file in a cache that is not told of which cache: a ``ProcessLock`` without ``layout``;
-- an exception in ``allowed`` that is named for nothing. Each has its reason beside it.
+- a lock of a file in a cache that does not know of which cache: a ``ProcessLock`` without ``layout``;
+- an exception in ``allowed`` that is named needlessly. Each has its reason next to it.
 
 Questions (``stat``, ``access``) may be asked of a path: what they say is no reason to do anything by it.
 """

@@ -6,7 +6,7 @@ A room is a subpackage of a house (``lockcache.filestream``, ``lockcache_daemon`
 - an import of a module in a room from outside of it, where it should be of the room; imports that a planted fault needs
   stand in ``ignore_imports``;
 - an import of a room's own door from inside of it, which hides a circle;
-- a docstring without "Promises" and "May use", or a use that "May use" does not name, or that it names for nothing;
+- a docstring without "Promises" and "May use", or a use that "May use" does not name, or that it names needlessly;
 - a door that imports a module of its room at once;
 - a name that a door promises and its module does not have in ``__all__``, or that is a module of the room too, so that
   the import system may put the module in its place; an import of a name that a door does not promise, which type

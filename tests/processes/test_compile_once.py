@@ -96,7 +96,7 @@ def test_a_killed_holder_frees_its_waiters(child_too: bool, cache_path: Path) ->
 
 
 def _kill_orphans() -> None:
-    """End the children that a killed holder left behind: they are ours by now only in name."""
+    """End the children that a killed holder left behind: they are this test's by now only in name."""
     import psutil
 
     for process in psutil.process_iter(["cmdline", "ppid"]):

@@ -1,4 +1,4 @@
-"""Directories that are moved, deleted, made anew, damaged or inherited by a fork under a live cache."""
+"""Directories that are moved, deleted, made again, damaged or inherited by a fork under a live cache."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_a_cap_survives_a_deletion_after_which_somebody_without_one_was_first(ca
 
 
 def _snapshot(path: Path) -> None:
-    """A second name for the accounting page, as ``cp -al`` makes one: who opens the directory next makes it anew."""
+    """A second name for the accounting page, as ``cp -al`` makes one: the next to open the directory makes it again."""
     os.link(Layout(str(path)).usage, path.with_name("snapshot"))
 
 

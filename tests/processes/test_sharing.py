@@ -105,7 +105,7 @@ def test_a_writer_stopped_between_reserving_and_publishing_takes_no_others_lock_
             assert cache.stats().bytes <= 20_000
         os.kill(process.pid, signal.SIGCONT)
         writer.results()
-    # Last write wins: its write ended after ours.
+    # Last write wins: its write ended after this process's.
     assert prove(KEY, cache[KEY]) == Proof(7, 7)
     assert cache.recount() == []
 

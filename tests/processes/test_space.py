@@ -23,7 +23,7 @@ from tests.thinning import EXHAUSTIVE
 
 MIB = 1 << 20
 PROCESSES = 4
-# Of writers that begin anew: a loaded machine takes a minute for all of it.
+# Of writers that begin again: a loaded machine takes a minute for all of it.
 ROUNDS = 4
 SIZES = (500, 3300, 5100, 20_000)
 METADATA = {"bare": {}, "with metadata": {"log": "l" * 300}}

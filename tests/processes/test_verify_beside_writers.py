@@ -1,4 +1,4 @@
-"""Verifying beside processes that replace, delete and evict what is being verified: never a false alarm."""
+"""Verifying next to processes that replace, delete and evict what is being verified: never a false alarm."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.processes.crowd import crowd
 
 KEY = b"one key"
 LOOKS, WRITES = 1000, 1000
-# From an attribute to a record file to a tail beside and back: every way in which a publish is more than one rename.
+# From an attribute to a record file to a separate tail and back: every way in which a publish is more than one rename.
 STYLES: list[tuple[dict[str, Any], dict[str, Any]]] = [
     ({}, {}),
     ({"record_files": True}, {}),
@@ -29,7 +29,7 @@ STYLES: list[tuple[dict[str, Any], dict[str, Any]]] = [
 
 
 def _replace(path: str, style: int, done: Any, writes: Any) -> None:
-    """Write the key in one style, as fast as can be, until told to stop."""
+    """Write the key in one style, as fast as can be, until asked to stop."""
     options, metadata = STYLES[style]
     serial = 0
     with FileStreamProgramCache(path, lock_timeout_seconds=30, **options) as cache:

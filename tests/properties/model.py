@@ -1,4 +1,4 @@
-"""A cache beside a plain dict: what any sequence of calls may give, on every back end, with and without a cap.
+"""A cache next to a plain dict: what any sequence of calls may give, on every back end, with and without a cap.
 
 Without a cap the two agree on everything. With one, a read may miss what the dict holds, but what it gives is what the
 dict holds, and neither the accounting nor the disk ever says more than the cap.

@@ -1,6 +1,6 @@
-"""Which headers a source reaches: ``lockcache.headers`` beside a real preprocessor, over random trees of headers.
+"""Which headers a source reaches: ``lockcache.headers`` next to a real preprocessor, over random trees of headers.
 
-The preprocessor (GCC's) searches as NVRTC does in all that these trees have: quotes beside the including file and then
+The preprocessor (GCC's) searches as NVRTC does in all that these trees have: quotes next to the including file and then
 along the include path, angle brackets along the path alone, the first one found wins.
 """
 
@@ -64,9 +64,9 @@ def tree_of(files: dict[str, list[tuple[str, bool, bool]]]) -> Iterator[Path]:
 
 def reached(source: str, search: list[str]) -> set[str]:
     """What the preprocessor read for it, below the working directory."""
-    # All paths are absolute, so that the names which it did not find, and gives as they are, can be told.
+    # All paths are absolute, so that the names which it did not find, and gives as they are, can be recognized.
     here = os.getcwd()
-    # The last one is empty, and nothing is beside it: with no directory to search a missing name is an error.
+    # The last one is empty, and nothing is next to it: with no directory to search a missing name is an error.
     folders = [f"-I{here}/{folder}" for folder in [*search, "far/empty"]]
     command = [str(_CPP), "-x", "c++", "-nostdinc", "-M", "-MG", *folders, f"{here}/{source}"]
     rule = subprocess.run(command, capture_output=True, text=True, check=True).stdout

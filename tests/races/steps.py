@@ -77,7 +77,7 @@ def beside(work: Callable[..., Any], *arguments: Any) -> Iterator[Future[Any]]:
             yield future
         except BaseException:
             for stop in _stops:
-                stop.go_on()  # the test has failed: it shall not hang besides
+                stop.go_on()  # the test has failed: it shall not hang too
             raise
         future.result(_HANG_SECONDS)
 

@@ -1,4 +1,4 @@
-"""Evictors beside readers and writers, and writers that reserve at the same moment."""
+"""Evictors next to readers and writers, and writers that reserve at the same moment."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Writers of one key beside each other and beside readers, in every order of their steps."""
+"""Writers of one key next to each other and next to readers, in every order of their steps."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The benchmark runs, prints what must hold beside what is, and fails where it does not hold."""
+"""The benchmark runs, prints what must hold next to what is, and fails where it does not hold."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``make stress``: all parts run whatever one of them finds, each is told, and one that fails is make's exit code.
+"""``make stress``: all parts run whatever one of them finds, each is reported, and one that fails is make's exit code.
 
 The program is a fake that writes a page and ends as the test says: the real one takes a quarter of an hour. That the
 real one knows the words that it is given is looked at with its ``--help``.

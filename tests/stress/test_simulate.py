@@ -17,7 +17,7 @@ from lockcache_stress.experiments.simulate.trace import Request, make_trace
 from tests.stress.support import stress, stress_json
 from tests.unit.material import property_test
 
-#: Half of them dear and small.
+#: Half of them expensive and small.
 PROGRAMS = [Program(f"p{n}", 10**9 if n % 2 else 10**7, 10_000 if n % 2 else 100_000) for n in range(40)]
 
 

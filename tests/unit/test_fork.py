@@ -1,4 +1,4 @@
-"""What is told to a forked child, and to whom."""
+"""The calls in a forked child, and which objects get them."""
 
 from __future__ import annotations
 

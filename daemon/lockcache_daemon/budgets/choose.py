@@ -49,7 +49,7 @@ def total_surplus(total_bytes: int, low_share: float, members: Sequence[tuple[in
 def free_shortage(wanted: Free, room: Room, low_share: float) -> Slot:
     """Bytes and inodes that have to be freed; none while enough is free.
 
-    As for other budgets there is a margin, as large beside what is wanted as below a cap; it begins within half of it.
+    As for other budgets there is a margin, as large above what is wanted as below a cap; it begins within half of it.
     """
     if wanted.share is None:
         return Slot(_lacking(wanted.bytes or 0, room.free_bytes, low_share), 0)

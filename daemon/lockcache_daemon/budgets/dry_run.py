@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from lockcache.errors import PolicyError
+from lockcache.filestream.disk import space_of
 from lockcache.filestream.eviction import Need, first_enough
 from lockcache.lowlevel import Evicted, Found, Policy, PolicyFile, Slot, check_directory
 from lockcache_daemon.budgets.choose import Member, free_shortage, share_out, total_surplus
@@ -65,7 +66,7 @@ class Rehearsal:
 
     def apply_own(self) -> None:
         """Its own budgets."""
-        bite = self.rules.bite(self._policy, self.held)
+        bite = self.rules.bite(self._policy, space_of(self._seen.layout), self.held)
         if bite is not None:
             self.apply(bite)
         if self.rules.max_age_seconds is not None:

@@ -1,4 +1,4 @@
-"""One daemon for each directory, and its status, ``daemon.json``, for whoever asks.
+"""One daemon for each directory, and its status, ``daemon.json``, for other programs.
 
 Keeps invariant 5 (death is free) for daemons: the lock is a flock on ``lockcache/daemon.lock``, so a killed daemon
 holds nothing and needs no cleaning up. ``daemon.json`` only informs; that it exists proves nothing. A status goes to
@@ -80,7 +80,7 @@ class Status:
         self.more: dict[str, Any] = {}
 
     def count(self, sweep: Sweep) -> None:
-        """Add a sweep. It is to be published at once."""
+        """Add a sweep. It is published at once."""
         self._totals["sweeps"] += 1
         self._totals["evicted_entries"] += sweep.evicted_entries
         self._totals["evicted_bytes"] += sweep.evicted_bytes
@@ -102,7 +102,7 @@ class Status:
             body = {"role": "active", "layout": layout, "standbys": read_standbys(instance.layout)}
             body |= self._render(policy, marks, held())
             if at_once or self._is_news(body):
-                self._due = 0.0  # if it fails, it is tried at the next tick, not taken for mended until it is due
+                self._due = 0.0  # if it fails, it is tried at the next tick, not taken for written until it is due
                 instance.publish(body)
                 self._published = body
                 self._due = time.monotonic() + _INTERVAL_SECONDS

@@ -1,8 +1,8 @@
 """Keeping one directory within its budgets, tick by tick, whatever its layout.
 
-Keeps invariant 3 where writers alone cannot: beside programs that do not account, after deaths and under locks that
+Keeps invariant 3 where writers alone cannot: with programs that do not account, after deaths and under locks that
 exclude nobody; and keeps room below the cap, so that writers seldom evict. Keeps invariant 7 for itself: each step of a
-tick stands alone, one that fails is said once and tried again at the next tick, and what was deleted is made anew.
+tick stands alone, one that fails is said once and tried again at the next tick, and what was deleted is made again.
 
 Not promised: a bound between two ticks for writers that do not account, or for budgets other than the cap.
 """
@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 
 from lockcache.errors import PolicyError
+from lockcache.filestream.disk import space_of
 from lockcache.lowlevel import Evicted, Found, Layout, Slot
 from lockcache_daemon.errors import AlreadyServedError
 from lockcache_daemon.keeper.instance import Instance, Status
@@ -24,7 +25,7 @@ from lockcache_daemon.keeper.standby import Standby
 from lockcache_daemon.keeper.steps import Attempts
 from lockcache_daemon.keeper.still_safe import Footing, Ground
 from lockcache_daemon.observe import Report, Summary, Sweep, Tidings
-from lockcache_daemon.settings import Bite, Rules
+from lockcache_daemon.settings import Bite, Rules, Watermarks
 from lockcache_daemon.signals import StopSignals
 from lockcache_daemon.stores import Kept, MakePart, Opening, OpenStore, Part, Step, Store, Telling, open_shards
 
@@ -124,7 +125,7 @@ class Keeper:
         self._attempts.take(self._obey_policy)
         self._attempts.take(store.begin)
         self._attempts.take(lambda: self._publish(at_once=True))
-        self._report.started(self.root, self.layout, self._cap.policy, self._cap.marks, store.held())
+        self._report.started(self.root, self.layout, self._cap.policy, self._marks(), store.held())
 
     def open_or_stand_by(self) -> None:
         """As :meth:`open`, but where another daemon keeps the directory, and :attr:`may_stand_by`, wait for it."""
@@ -249,13 +250,17 @@ class Keeper:
             raise ValueError(f"{self.root} is not open")
         return self._open
 
+    def _marks(self) -> Watermarks | None:
+        """Returns where sweeps begin and end now; ``None`` without a cap. Raises :class:`OSError`. Requires: open."""
+        return self.rules.watermarks(self._cap.policy, space_of(self._now.store.layout))
+
     def _refuse(self) -> None:
         """Raise what opening it now would raise. Requires: open."""
         refuse_as_root(self.root, self.rules.group)
         self._now.store.check()
 
     def _reattach(self) -> None:
-        """Open anew what was deleted or replaced underneath, and whatever an error may have left half usable."""
+        """Open again what was deleted or replaced underneath, and what an error may have left half usable."""
         if self._open is not None:
             self._open.footing.check()
             if self._open.instance.is_lost():
@@ -273,7 +278,8 @@ class Keeper:
             store.policy_changed()
 
     def _sweep(self) -> Evicted:
-        bite = self.rules.bite(self._cap.policy, self._now.store.held())
+        store = self._now.store
+        bite = self.rules.bite(self._cap.policy, space_of(store.layout), store.held())
         return Evicted() if bite is None else self._evict(bite.budget, lambda store: store.sweep(bite.goal))
 
     def _remove_aged(self) -> Evicted:
@@ -298,12 +304,12 @@ class Keeper:
 
     def _publish(self, *, at_once: bool = False) -> None:
         now = self._now
-        cap = self._cap
+        policy = self._cap.policy
         self._status.more = {"repairs": now.store.repairs._asdict()}
         for part in now.parts:
             if isinstance(part, Telling):
                 self._status.more |= part.tell()
-        self._status.publish(now.instance, self.layout, cap.policy, cap.marks, now.store.held, at_once=at_once)
+        self._status.publish(now.instance, self.layout, policy, self._marks(), now.store.held, at_once=at_once)
 
 
 class _Open:

@@ -16,7 +16,7 @@ from lockcache_daemon.pace import Pace
 
 __all__ = ["Ageing"]
 
-# Of one core, for all directories together: beside what counting may cost an idle daemon stays below 1 %.
+# Of one core, for all directories together: with what counting may cost an idle daemon stays below 1 %.
 _DUTY: Final = 0.002
 
 # Three thousand entries. Asked after each so many: a clock costs a twentieth of a stat.
@@ -45,13 +45,13 @@ class Ageing:
         self._next_walk = 0.0
 
     def change(self, tick_seconds: float, share_of_duty: float) -> None:
-        """Other settings are in force: walk anew."""
+        """Other settings are in force: walk again."""
         self._pace.change(_DUTY * share_of_duty, tick_seconds)
         self._walk = None
         self._next_walk = 0.0
 
     def due(self, max_age_seconds: float) -> list[Found]:
-        """Entries that are too old, of the slice whose time has come. Raises :class:`OSError`: the walk begins anew."""
+        """Entries that are too old, of the slice that is due. Raises :class:`OSError`: the walk begins again."""
         now = self._clock()
         if self._walk is None and now < self._next_walk:
             return []

@@ -15,13 +15,13 @@ from lockcache.lowlevel import Layout, Policy, PolicyFile, check_directory
 from lockcache.sizes import format_size
 from lockcache_daemon.keeper.instance import Instance
 from lockcache_daemon.observe import Report
-from lockcache_daemon.settings import Rules, Watermarks
+from lockcache_daemon.settings import Rules
 
 __all__ = ["Cap", "read_policy", "repair_policy"]
 
 
 class Cap:
-    """Made with the keeper of a directory; :meth:`forget` when the directory is opened anew."""
+    """Made with the keeper of a directory; :meth:`forget` when the directory is opened again."""
 
     def __init__(self, root: str, rules: Rules, report: Report) -> None:
         self._root = root
@@ -30,11 +30,6 @@ class Cap:
         self._is_news = self._is_known = False
         self._replaced: Policy | None = None
         self.policy = Policy()
-
-    @property
-    def marks(self) -> Watermarks | None:
-        """Where sweeps begin and end now; ``None`` without a cap."""
-        return self._rules.watermarks(self.policy)
 
     def forget(self) -> None:
         self.policy = Policy()
@@ -61,7 +56,7 @@ class Cap:
     def _announce(self, file: PolicyFile, found: Policy) -> None:
         wanted = self._rules.policy
         if wanted.max_size_bytes is None and found != self._replaced:
-            wanted = found  # ours was replaced already; somebody else's is not for us to take away
+            wanted = found  # the daemon's was replaced already; another one is not the daemon's to remove
         self.policy = wanted
         if found != wanted:
             file.replace(wanted)
@@ -84,7 +79,7 @@ class Cap:
         else:
             self.policy = wanted  # also if it cannot be written: a full disk needs its sweeps most of all
             file.replace(wanted)
-            if was.by_operator:  # else it is the first time, of which the start is told
+            if was.by_operator:  # else it is the first time, which the start reports
                 self._report.cap_restored(self._root, wanted, why)
 
 

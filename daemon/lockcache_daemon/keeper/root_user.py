@@ -1,7 +1,7 @@
 """What a daemon that runs as root does not keep: a directory that a group shares, or that another user owns.
 
-Decides that, in this one place, for every layout and every way of looking. Whoever may write to a directory may
-exchange its folders between a look and what is done then. Of a daemon of theirs that gains them nothing; of root's,
+Decides that, in this one place, for every layout and every way of looking. A user who may write to a directory may
+exchange its folders between a look and what is done then. Of a daemon of their own that gains them nothing; of root's,
 whatever they can make it overwrite. It is refused when it is opened, and left alone from the tick on at which it became
 one.
 
@@ -45,7 +45,7 @@ def refuse_as_root(root: str, group: bool | str) -> None:
         raise _error(root, why, status.st_uid, gid if is_shared else None)
     # What everybody may write to is nobody's to keep; opening it says so.
     if is_shared and not status.st_mode & stat.S_IWOTH:
-        mend = f"if not on purpose, mend that: chmod -R g-w {shlex.quote(root)}"
+        mend = f"if not on purpose, fix that: chmod -R g-w {shlex.quote(root)}"
         raise _error(root, f"is shared with group {_group(status.st_gid) or status.st_gid} ({mend})", 0, gid)
     if wanted.is_shared:
         raise _error(root, "is to be shared with a group", 0, gid)

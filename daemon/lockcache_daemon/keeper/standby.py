@@ -1,9 +1,9 @@
 """Standing by: waiting for the daemon that keeps a directory to die, and being seen to wait.
 
-Keeps invariant 5 across daemons: the lock of a killed one falls with it, so whoever asks for it next gets it; nobody
-has to find out whether the holder lives. Asks without waiting, a few times a second (:data:`LOOK_SECONDS`; 2 us each,
-on a file server one round trip): a thread in a blocking flock would learn of a death at once, and could neither be
-stopped by a signal nor notice that the directory was replaced underneath.
+Keeps invariant 5 across daemons: the lock of a killed one falls with it, so the next daemon that asks for it gets it;
+nobody has to find out whether the holder lives. Asks without waiting, a few times a second (:data:`LOOK_SECONDS`; 2 us
+each, on a file server one round trip): a thread in a blocking flock would learn of a death at once, and could neither
+be stopped by a signal nor notice that the directory was replaced underneath.
 
 Being free is only a reason to try: who opens the directory takes the lock for good, or finds that another was faster.
 So two never keep a directory at once, however many stand by.
@@ -13,7 +13,7 @@ group can put anything there, so it is reached by descriptors, without following
 plain files with our names, as many as a status has room for; and what is written is a new file.
 
 Not promised (invariant 6): that daemons exclude each other where locks do not reach other hosts. Nor that who waits is
-listed beside a thousand files that somebody planted.
+listed next to a thousand files that somebody planted.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class Standby:
         self._due = 0.0
 
     def is_due(self) -> bool:
-        """Say that we wait, and whether that has an end. Raises :class:`OSError` where that cannot be told."""
+        """Say that we wait, and whether that has an end. Raises :class:`OSError` where that is not known."""
         is_free = self.is_free()
         if not is_free:
             with contextlib.suppress(OSError):  # a full disk keeps nobody from waiting, only from being seen to
@@ -83,10 +83,10 @@ class Standby:
         return is_free
 
     def is_free(self) -> bool:
-        """Whether nobody keeps the directory now. Raises :class:`OSError` where that cannot be told."""
+        """Whether nobody keeps the directory now. Raises :class:`OSError` where that is not known."""
         refuse_symlink(self._layout.own)  # else the lock would be made, and taken, wherever it leads
         if not os.path.isdir(self._layout.own):
-            return True  # deleted underneath; opening makes it anew
+            return True  # deleted underneath; opening makes it again
         if not self._lock.try_acquire():
             return False
         is_lost = self._lock.is_lost()

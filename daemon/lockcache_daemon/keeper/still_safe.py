@@ -1,17 +1,17 @@
 """Whether a directory is still what was opened: as safe as then, and where it was mounted.
 
 Keeps the promise of :mod:`lockcache.filestream.disk.permissions` over time: a daemon runs for months, and a directory
-that somebody opens to others meanwhile (chmod, chown) is not swept, counted or verified until that is mended. What is
+that somebody opens to others meanwhile (chmod, chown) is not swept, counted or verified until that is fixed. What is
 looked at is the root and the folders that are checked at an opening, by their modes and owners: five stats a tick, 10
 us.
 
-One that is deleted is made anew, because programs make it anew too and need the cap. One whose file system was
+One that is deleted is made again, because programs make it again too and need the cap. One whose file system was
 unmounted underneath (``umount -l``: an ordinary one is refused while we have files open there) looks the same from
-inside, and must not be: what is below a mount point is another disk, most often the system's. The two are told apart by
-the mount table: on a deleted directory's path the same mount is on top as before.
+inside, and must not be: what is below a mount point is another disk, most often the system's. The two are distinguished
+by the mount table: on a deleted directory's path the same mount is on top as before.
 
 Not promised: that a shard's own folder is looked at, which is out of others' reach below a private root; nor that
-nothing was planted between two looks. What is there is verified before it is served, as ever.
+nothing was planted between two looks. What is there is verified before it is served, as always.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class Ground:
         mount = mount_of(self._root) if self._point else None
         # Whatever was mounted there since will do: a file server that came back may have another number.
         if mount is not None and len(mount.point) < len(self._point) and not self._leads_elsewhere():
-            why = f"was unmounted from {self._point} and is not made below it; mount it again, or start the daemon anew"
+            why = f"was unmounted from {self._point} and is not made below it; mount it again, or restart the daemon"
             raise OSError(errno.ENODEV, why, self._root)
 
     def _leads_elsewhere(self) -> bool:

@@ -7,7 +7,7 @@ the number of its threads. Answers are made from the board, in memory, at most o
 asks without end costs no more than one that asks now and then. Nothing of a request but its path and its ``Accept``
 header is read, and on loopback its ``Host``; nothing of it reaches a disk.
 
-Keeps a place for everybody: when all are taken, whoever comes next gets one, and of the address that has most the
+Keeps a place for everybody: when all are taken, the next client gets one, and of the address that has most the
 connection that has been idle longest is closed, before one that is being answered. So no address keeps the others out,
 and on loopback, where all users share one, nobody does by holding connections.
 
@@ -15,7 +15,7 @@ Keeps a browser from being used as a way in: on loopback a request has to name t
 host. A page from elsewhere whose name was made to lead here (DNS rebinding) names its own.
 
 Not promised: that requests come through while somebody makes connections faster than they are served. Nor secrecy:
-unless it is on loopback it says what directories are called and what is in them to whoever reaches it.
+unless it is on loopback it says what directories are called and what is in them to everybody who reaches it.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ _HEADERS: Final = (
 class WebServer:
     """Serves ``board`` on ``listening``, which it closes, from :meth:`start` to :meth:`close`. Neither raises.
 
-    ``note`` is told of the first thing that went wrong in here and should not have, from the server's own thread.
+    ``note`` is called with the first thing that went wrong in here and should not have, from the server's own thread.
     ``names``: what else than its address clients may call it.
     """
 

@@ -1,4 +1,4 @@
-"""What Prometheus is told: the board, as metrics.
+"""Metrics for Prometheus, made from the board.
 
 Decides names, units and types, by Prometheus's conventions (base units, ``_total`` for what only grows; ``promtool
 check metrics`` finds nothing). Reads the board and nothing else, so that a scrape never waits for a disk or for the
@@ -140,7 +140,7 @@ class _BoardCollector(Collector):
         yield InfoMetricFamily("lockcache_build", "The daemon that is running.", value={"version": __version__})
         yield GaugeMetricFamily("lockcache_up", "0 once the daemon is about to end.", value=not board.is_stopping)
         yield GaugeMetricFamily(
-            "lockcache_last_tick_age_seconds", "How long ago the daemon last gave a sign of life.", board.silent_seconds
+            "lockcache_last_tick_age_seconds", "How long ago the daemon last reported progress.", board.silent_seconds
         )
         yield CounterMetricFamily("lockcache_warnings", "Warnings that were logged.", value=board.warnings)
         gauges = (_family(GaugeMetricFamily, value, views) for value in _GAUGES)

@@ -29,7 +29,7 @@ _NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLO
 class MetricsFile:
     """Keeps ``path`` up to date with what ``render`` gives, from :meth:`start` to :meth:`close`.
 
-    ``note`` is told the first error after a write that worked.
+    ``note`` is called with the first error after a write that worked.
     """
 
     def __init__(self, path: str, render: Callable[[], bytes], note: Callable[[OSError], object]) -> None:

@@ -1,6 +1,6 @@
 """How far the accounting was off when it was set right, and when that is worth a line in the log.
 
-Keeps drift from being repaired in silence, and a log readable beside programs that do not account (cuda.core's own
+Keeps drift from being repaired in silence, and a log readable next to programs that do not account (cuda.core's own
 cache), where there is drift at every tick: lines come a minute apart at first, and an hour apart after a while.
 """
 

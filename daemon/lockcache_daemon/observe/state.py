@@ -1,6 +1,6 @@
 """What the daemon knows of itself and its directories: written by the thread that works, read by any other.
 
-Keeps whoever looks (a scrape, the status page, a metrics file) from ever holding up the work: what is read is immutable
+Keeps readers (a scrape, the status page, a metrics file) from ever holding up the work: what is read is immutable
 and replaced as a whole, readers take no lock, and nothing here touches the disk. Keeps memory bounded: an hour of
 samples for each directory, and no list that grows with the entries.
 
@@ -26,7 +26,7 @@ __all__ = ["SWEEP_BUCKETS_SECONDS", "Board", "DirectoryView", "Limits", "shown"]
 #: Upper bounds of the sweep duration histogram. A sweep of 10,000 entries takes a second, one of a million a minute.
 SWEEP_BUCKETS_SECONDS: Final = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0)
 
-# Without a sign of life for so long something hangs. Signs come with every tick, every few seconds between ticks that
+# Without progress for so long something hangs. It is reported at every tick, every few seconds between ticks that
 # are far apart, and from between shards and lock holds: a long sweep or a first count is no reason.
 _LATE_SECONDS: Final = 60.0
 
@@ -85,23 +85,23 @@ class Board:
     """All of it. Writers may be several threads (warnings come from any); what is read is never half of an update."""
 
     def __init__(self) -> None:
-        #: Called with every sign of life, by whatever thread gave it.
+        #: Called whenever progress is reported, by the thread that reports it.
         self.on_beat: Callable[[], object] = _nothing
         self.pid = os.getpid()
         self.started = time.time()
         self._views: dict[str, DirectoryView] = {}
         self._writing = threading.Lock()
         self._alive = time.monotonic()
-        # Directories of which a step is being taken, with their last sign of life (a list of one).
+        # Directories of which a step is being taken, with the time of their last progress (a list of one).
         self._working: dict[str, list[float]] = {}
         self.warnings = 0
         #: Set once the daemon is about to end.
         self.is_stopping = False
 
-    # ---- for whoever works ------------------------------------------------------------------------------------------
+    # ---- for those who work -----------------------------------------------------------------------------------------
 
     def beat(self) -> None:
-        """A sign of life (0.1 us)."""
+        """Report progress (0.1 us)."""
         self._alive = time.monotonic()
         self.on_beat()
 
@@ -119,7 +119,7 @@ class Board:
                 self._working[root] = outer
 
     def beat_of(self, root: str) -> None:
-        """A sign of life of the work on one directory: the others may go on while it hangs."""
+        """Report progress of the work on one directory: the others may go on while it hangs."""
         working = self._working.get(root)
         if working is not None:
             working[0] = time.monotonic()  # also by a thread that comes late: the step is over, and nobody looks at it
@@ -182,7 +182,7 @@ class Board:
         with self._writing:
             self._views[root] = change(self._views.get(root) or DirectoryView(root))
 
-    # ---- for whoever looks ------------------------------------------------------------------------------------------
+    # ---- for those who look -----------------------------------------------------------------------------------------
 
     @property
     def directories(self) -> list[DirectoryView]:
@@ -193,7 +193,7 @@ class Board:
 
     @property
     def silent_seconds(self) -> float:
-        """How long ago the last sign of life was."""
+        """How long ago progress was last reported."""
         return time.monotonic() - self._alive
 
     def problems(self) -> list[str]:
@@ -212,7 +212,7 @@ def _as_of(view: DirectoryView, silent_seconds: float | None) -> DirectoryView:
 
 
 def _hangs(silent_seconds: float) -> str:
-    return f"no sign of life for {silent_seconds:.0f} s, a step hangs"
+    return f"no progress for {silent_seconds:.0f} s, a step hangs"
 
 
 def _sample(view: DirectoryView) -> Sample:

@@ -1,6 +1,6 @@
 """The status page: HTML made from the board, whole and without scripts, pictures or anything else to load.
 
-Keeps whoever names a directory or a program from writing the page: every text from outside is escaped, in one place
+Keeps the names of directories and programs from writing the page: every text from outside is escaped, in one place
 (:func:`_text`). Reads the board and nothing else. Its one style sheet, for light and for dark, is in the page itself.
 """
 

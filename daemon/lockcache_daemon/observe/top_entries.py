@@ -32,8 +32,8 @@ LISTED: Final = 10
 # Shares of one core; see Counting for the others, with which this stays below 0.8 %.
 _DUTY: Final = 0.001
 _SLICE_SECONDS: Final = 0.002
-# Lists are made anew so often, 1 ms each, and at a round's end: a round over a million entries takes two hours, and its
-# beginning is worth a look.
+# Lists are made again so often, 1 ms each, and at a round's end: a round over a million entries takes two hours, and
+# its beginning is worth a look.
 _JOIN_SECONDS: Final = 5.0
 # Between two looks at the clock.
 _STEP_ENTRIES: Final = 32

@@ -1,6 +1,6 @@
-"""A file that is touched for as long as the daemon is at work: for probes that run a command beside it.
+"""A file that is touched for as long as the daemon is at work: for probes that run a command next to it.
 
-Promises that its age says what the service manager's watchdog would be told: signs of life come from between the steps
+Promises that its age says what the service manager's watchdog would see: progress is reported between the steps
 of the work, so who hangs lets it grow old, and who ended leaves none. It is there once the directories are kept. So a
 probe of liveness needs no port, which others can reach.
 """
@@ -101,7 +101,7 @@ def _make(path: str) -> str:
 
 
 def _remove(path: str) -> None:
-    """Remove such a file: a plain one with nothing in it, or a symlink. Anything else is not ours."""
+    """Remove such a file: a plain one with nothing in it, or a symlink. Anything else is left alone."""
     with contextlib.suppress(OSError):  # there is none, or making it says why not
         status = os.lstat(path)
         if stat.S_ISLNK(status.st_mode) or (stat.S_ISREG(status.st_mode) and not status.st_size):

@@ -15,6 +15,7 @@ from collections.abc import Collection, Iterator, Sequence
 from functools import partial
 from typing import Final
 
+from lockcache.filestream.disk import space_of
 from lockcache.lowlevel import read_counters
 from lockcache_daemon.keeper import Keeper, refuse_as_root
 from lockcache_daemon.observe import Board, Limits, Repairs, Report, Standouts, in_shards, in_walks
@@ -48,7 +49,7 @@ class Crew:
         """Put other settings in force. What cannot be opened yet is tried again at every tick, and said once.
 
         ``busy`` ones go on as they are, so that one in which a step hangs keeps no reload from the others: as long as
-        there are any that should not, :attr:`is_behind`, this is to be called again.
+        there are any that should not, :attr:`is_behind`, this must be called again.
 
         Raises nothing: what is wrong with a directory that was added, also of what layout it is, shows as it is opened.
         """
@@ -185,7 +186,8 @@ class Watching:
             board.repaired(kept.root, new.shards, new.drift_bytes)
 
     def _limits(self) -> Limits:
-        policy, rules = self._kept.store.policy.current(), self._kept.rules
-        marks = rules.watermarks(policy)
+        store, rules = self._kept.store, self._kept.rules
+        policy = store.policy.current()
+        marks = rules.watermarks(policy, space_of(store.layout))
         low, high = (None, None) if marks is None else marks
         return Limits(policy.max_size_bytes, rules.max_entries, low, high)

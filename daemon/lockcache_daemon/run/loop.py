@@ -28,7 +28,7 @@ from lockcache_daemon.signals import Stopped, StopSignals
 
 __all__ = ["pass_once", "serve"]
 
-# What a start waits out, tick by tick, since it is no mistake of whoever started us: a file system that is not well
+# What a start waits out, tick by tick, since it is not a mistake of the user: a file system that is not well
 # yet, a full disk. All other errors of opening end the start.
 _PASSING: Final = (
     errno.EIO,
@@ -116,7 +116,7 @@ def _take_turns(crew: Crew, keepers: Sequence[Keeper], turns: Turns) -> None:
 
 
 def _pause(crew: Crew, turns: Turns, stop: StopSignals) -> None:
-    """Sleep until the next tick. Keepers that stand by have theirs more often: a takeover is due within a second."""
+    """Sleep until the next tick. Keepers that stand by have ticks more often: a takeover is due within a second."""
     until = time.monotonic() + crew.settings.interval
     while not stop.is_set() and (left := until - time.monotonic()) > 0:
         standing_by = [keeper for keeper in crew.keepers if keeper.is_standing_by]

@@ -42,7 +42,7 @@ class Service(Protocol):
 
 def services_for(settings: Settings, report: Report, notifier: Notifier) -> list[Service]:
     """In the order in which they have their turn; closed in reverse."""
-    # The service manager last: it is told that all is ready when all is.
+    # The service manager last: it is notified that all is ready when all is.
     return [
         WebService(settings, report),
         FilingService(settings, report),
@@ -142,7 +142,7 @@ class FilingService:
 
 
 class NotifyingService:
-    """What the service manager is told. As :class:`.services.Service`."""
+    """Notifications for the service manager. As :class:`.services.Service`."""
 
     def __init__(self, report: Report, notifier: Notifier) -> None:
         self._board = report.board

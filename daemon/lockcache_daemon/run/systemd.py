@@ -34,7 +34,7 @@ class Notifier:
     def __init__(self, environment: Mapping[str, str] | None = None) -> None:
         environment = os.environ if environment is None else environment
         self._socket = _connect(environment.get("NOTIFY_SOCKET", ""))
-        #: How often a sign of life is due, half of what the manager waits for; ``None``: it waits for none.
+        #: How often progress must be reported, half of what the manager waits for; ``None``: it waits for none.
         self.alive_seconds = _alive_seconds(environment) if self._socket is not None else None
         self._alive_due = 0.0
         self._status = ""
@@ -76,7 +76,7 @@ class Notifier:
             self._send(self._put_status(status))
 
     def alive(self) -> None:
-        """A sign of life, if one is due: to be called between steps, as often as one likes (0.1 us)."""
+        """Report progress, if that is due: called between steps, as often as one likes (0.1 us)."""
         if self.alive_seconds is not None and time.monotonic() >= self._alive_due:
             self._alive_due = time.monotonic() + self.alive_seconds
             self._send("WATCHDOG=1")

@@ -23,7 +23,7 @@ from lockcache.lowlevel import CacheDirectory, Found, Layout, Verdict, verify_in
 __all__ = ["Entries", "PyptxEntries", "Verifiable"]
 
 _NOATIME: Final[int] = getattr(os, "O_NOATIME", 0)
-# pyptx's own writers take no lock and write in place. What changed so recently may be theirs.
+# pyptx's own writers take no lock and write in place. What changed so recently may be pyptx's.
 _SETTLED_SECONDS: Final = 60.0
 
 
@@ -40,7 +40,7 @@ class Verifiable(Protocol):
     def verify(self, name: str) -> Generator[int, None, Verdict | None]:
         """The verdict on one, ``None`` if it is gone; what is corrupt is put out of the way.
 
-        Yields the bytes that each step read. Raises :class:`OSError` for what is no news of the entry.
+        Yields the bytes that each step read. Raises :class:`OSError` for what says nothing of the entry.
         """
 
 
@@ -64,7 +64,7 @@ class Entries:
 class PyptxEntries:
     """pyptx's layout: what lockcache's adapter stored has a digest over its three files. Corrupt ones are removed.
 
-    Not into quarantine: nobody accounts here, so nothing could be kept beside the files within the cap.
+    Not into quarantine: nobody accounts here, so nothing could be kept next to the files within the cap.
     """
 
     def __init__(self, files: PyptxFiles) -> None:

@@ -26,7 +26,7 @@ from lockcache_daemon.scrub.entries import Verifiable
 
 __all__ = ["Scrub", "Scrubbed", "as_fields"]
 
-# A share of one core, for all directories together, beside counting's (see counting.py), so that an idle daemon stays
+# A share of one core, for all directories together, next to counting's (see counting.py), so that an idle daemon stays
 # under 1 %. An entry of 16 KiB costs some 25 us, so it is 80 of them a second, a million in three and a half hours.
 _DUTY: Final = 0.002
 # One piece of work. Long enough for Pace to measure, short enough for a tick: a megabyte takes 0.3 ms of it.
@@ -208,7 +208,7 @@ class Scrub:
 
 
 def _load(layout: Layout) -> str:
-    """Where the last one was; the beginning if that cannot be told."""
+    """Where the last one was; the beginning if that is not known."""
     try:
         behind = read_json(layout, layout.scrub, _LARGEST_POSITION_BYTES)["behind"]
     except (OSError, ValueError, KeyError):

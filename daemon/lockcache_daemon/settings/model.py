@@ -38,8 +38,8 @@ __all__ = ["LAYOUTS", "SETTLE_SECONDS", "DirectorySettings", "Settings", "distin
 #: The layouts that can be named; see :mod:`.stores.layouts`.
 LAYOUTS: Final = ("lockcache", "cuda.core", "pyptx", "triton", "files")
 
-#: Of the layouts whose writers take no lock. A compiler is done with its last file in less, and whoever needs all of a
-#: cap for what was written within a minute has a cap that is too small.
+#: Of the layouts whose writers take no lock. A compiler is done with its last file in less, and a program that needs
+#: all of a cap for what was written within a minute has a cap that is too small.
 SETTLE_SECONDS: Final = 60.0
 
 
@@ -122,7 +122,7 @@ class Settings(_Model):
     alive_file: Annotated[
         str | None,
         FilePath,
-        Setting("FILE", "Touch it every 10 s while the daemon is at work, for probes that run a command beside it."),
+        Setting("FILE", "Touch it every 10 s while the daemon is at work, for probes that run a command."),
     ] = None
     standby: Annotated[
         bool, Switch, Setting("", "Wait for DIRs that another daemon keeps, and take each over when that one dies.")

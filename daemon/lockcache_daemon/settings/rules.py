@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from lockcache.filestream.disk import Space
 from lockcache.lowlevel import Goal, Policy, Priority, Slot
 from lockcache_daemon.settings.model import SETTLE_SECONDS, DirectorySettings, Settings
 from lockcache_daemon.settings.values import Free
@@ -34,7 +35,7 @@ class Bite(NamedTuple):
 
 @dataclass(frozen=True)
 class Rules:
-    """What one daemon was told of one directory. ``None``: no such budget."""
+    """The settings of one daemon for one directory. ``None``: no such budget."""
 
     max_size_bytes: int | None = None
     #: Of what entries may add up to, where a sweep ends.
@@ -58,9 +59,9 @@ class Rules:
         """What goes into the directory. An operator's word, so that no program's ``max_size_bytes`` replaces it."""
         return Policy(self.max_size_bytes, by_operator=self.max_size_bytes is not None, priority=self.priority)
 
-    def watermarks(self, policy: Policy) -> Watermarks | None:
-        """Where sweeps begin and end under ``policy``; ``None`` where it sets no cap."""
-        limit = policy.entries_limit_bytes()
+    def watermarks(self, policy: Policy, space: Space) -> Watermarks | None:
+        """Returns where sweeps of a directory that counts so begin and end; ``None`` where its policy sets no cap."""
+        limit = policy.entries_limit_bytes(space)
         return None if limit is None else Watermarks(*self.marks(limit))
 
     def marks(self, limit: int) -> tuple[int, int]:
@@ -68,10 +69,10 @@ class Rules:
         low = int(limit * self.low_share)
         return low, (low + limit) // 2
 
-    def bite(self, policy: Policy, held: Slot) -> Bite | None:
+    def bite(self, policy: Policy, space: Space, held: Slot) -> Bite | None:
         """Which budget of the directory's own is exceeded, if one is; both names if both are."""
         budgets, limit_bytes, limit_entries = [], None, None
-        marks = self.watermarks(policy)
+        marks = self.watermarks(policy, space)
         if marks is not None and held.bytes > marks.high_bytes:
             budgets.append(self.cap_budget)
             limit_bytes = marks.low_bytes

@@ -2,7 +2,7 @@
 
 Keeps one promise for flags, variables and files alike: the same text means the same everywhere, and what is not
 understood is a :class:`ValueError` that names it and says what is accepted. Keeps the daemon off the network unless it
-is told to be on it: an address without a host is loopback. What is wrong with an address is one line: that it cannot be
+is set to be on it: an address without a host is loopback. What is wrong with an address is one line: that it cannot be
 understood, a name that leads nowhere, a port in use.
 """
 
@@ -174,7 +174,7 @@ def _parse_switch(text: str) -> bool:
     raise ValueError(f"{text!r} is neither yes nor no; accepted: true, yes, on, 1, false, no, off, 0")
 
 
-def Choice(*accepted: str) -> BeforeValidator:  # noqa: N802 (reads as a kind of value, beside Size and Share)
+def Choice(*accepted: str) -> BeforeValidator:  # noqa: N802 (reads as a kind of value, like Size and Share)
     """One of these words."""
 
     def parse(text: str) -> str:

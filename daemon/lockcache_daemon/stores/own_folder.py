@@ -1,8 +1,8 @@
 """Keeping house in another program's directory: our own files go into one folder, ``lockcache/``, and nowhere else.
 
-Decides where they are, and that such a directory is refused where ours would be: if somebody else owns it or may write
-to it. The name of the layout is left in ``lockcache/layout``, so that a directory from which all was evicted is still
-known for what it is, and one that an operator named is never taken for something else.
+Decides where they are, and that such a directory is refused where lockcache's own would be: if somebody else owns it or
+may write to it. The name of the layout is left in ``lockcache/layout``, so that a directory from which all was evicted
+is still known for what it is, and one that an operator named is never taken for something else.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _NAME: Final = "layout"
 
 
 def open_guest(root: str) -> Layout:
-    """The paths of ours in ``root``, which is made (mode 0700) if it is missing.
+    """lockcache's paths in ``root``, which is made (mode 0700) if it is missing.
 
     Raises :class:`UnsafeCacheDirError` if somebody else owns it or may write to it, or the plain :class:`OSError`.
     """
@@ -38,7 +38,7 @@ def open_guest(root: str) -> Layout:
 
 
 def read_name(root: str) -> str:
-    """The layout under which ``root`` was kept before; empty if it never was, or if that cannot be told."""
+    """The layout under which ``root`` was kept before; empty if it never was, or if that is not known."""
     try:
         # Before anything was checked: the directory may turn out to be one that others write to.
         with open_folder(root, _OWN) as folder_fd:

@@ -2,7 +2,7 @@
 
 Decides only where that is clear; :class:`WrongLayoutError` where it is not, which names what was seen. ``files`` is
 never recognised, only asked for by name: everything is a file. The directories that somebody lives in are refused
-before anything is made or read in them, whoever asks (:func:`refuse_unsafe_tree`). What lies deeper is refused by
+before anything is made or read in them, for every caller (:func:`refuse_unsafe_tree`). What lies deeper is refused by
 :mod:`.tree_scan`.
 """
 
@@ -53,7 +53,7 @@ def recognise(root: str) -> tuple[str, list[str]]:
         return _whose_entries(root), guests
     if len(guests) > 1:
         raise WrongLayoutError(
-            f"{root} holds files of {' and of '.join(guests)}; say with --layout which of them are to be kept"
+            f"{root} holds files of {' and of '.join(guests)}; say with --layout which of them to keep"
         )
     if guests:
         return guests[0], []
@@ -125,7 +125,7 @@ def _refuse_strangers(root: str) -> None:
         if name not in (*_MEANS_NOTHING, "entries") and not name.startswith(_MEANS_NOTHING_PREFIX):
             raise WrongLayoutError(
                 f"{root} holds {name}, which is of no layout that is known here; if that is right, say with --layout "
-                "how the directory is to be kept (lockcache: in folders of its own beside what is there)"
+                "how to keep the directory (lockcache: in folders of its own next to what is there)"
             )
 
 

@@ -56,7 +56,7 @@ _BUSY_IN_A_ROW: Final = 32
 
 
 class Counting:
-    """The recounting of one directory. Made anew when the directory is."""
+    """The recounting of one directory. Made again when the directory is."""
 
     def __init__(
         self,
@@ -119,8 +119,9 @@ class Counting:
             changes = self._watch.look(self._directory.usage().slots())
         self._at_once.update(dict.fromkeys(changes.unaccounted))
         self._soon.update(dict.fromkeys(changes.uncertain))
-        # Beside strangers a coarse mtime hides them for as long as its shard waits. Else it hides nobody but a stranger
-        # who came within the same 2 s as a writer that accounts, on a file system of that kind, and was never seen.
+        # Next to strangers a coarse mtime hides them for as long as its shard waits. Else it hides nobody but a
+        # stranger who came within the same 2 s as a writer that accounts, on a file system of that kind, and was never
+        # seen.
         waiting = self._soon if self._are_strangers_about else self._some_day
         waiting.update(dict.fromkeys(changes.coarse))
 
@@ -153,7 +154,7 @@ class Counting:
         except LockTimeoutError:
             self._busy_in_a_row += 1
             if self._busy_in_a_row % _BUSY_IN_A_ROW == 0:
-                raise  # hung holders, or a file system that refuses to lock: news
+                raise  # hung holders, or a file system that refuses to lock: this is reported
             return  # it stays due
         self._busy_in_a_row = 0
         was_alarm = shard in self._at_once

@@ -103,7 +103,7 @@ class ShardStore:
         return evicted
 
     def _priority(self) -> Priority:
-        """The directory's, as an operator may have set it since; ours, where we put no policy there."""
+        """The directory's, as an operator may have set it since; the settings' where the daemon put no policy there."""
         policy = self.directory.policy.current()
         is_ours = self._rules.max_size_bytes is not None and policy.by_operator
         return policy.priority if is_ours else self._rules.priority

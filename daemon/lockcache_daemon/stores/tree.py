@@ -99,7 +99,7 @@ class TreeFiles:
         return False
 
     def reap(self, names: Iterable[str]) -> None:
-        """Remove what dead daemons left staged. Of what is no entry nothing is ours to remove."""
+        """Remove what dead daemons left staged. What is not an entry is left alone."""
         reap_staged(self.layout)
 
     def close(self) -> None:

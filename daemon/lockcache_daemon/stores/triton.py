@@ -68,7 +68,7 @@ class TritonFiles:
         self.layout: Layout = open_guest(root)
         self.settle_seconds = settle_seconds
         self._root_fd = open_root(root)
-        # When each condemned key was first seen, on our own clock: that of a file server may differ from ours.
+        # When each condemned key was first seen, on our own clock: that of a file server may differ.
         self._seen: dict[str, float] = {}
         self._watched: list[str] = []
 

@@ -79,7 +79,8 @@ def scan(root_fd: int, between: Callable[[], object] = lambda: None) -> Iterator
 def look(root_fd: int, name: str) -> KeyFolder | None:
     """One key's directory as it stands now; ``None`` if there is none, or one that Triton never made.
 
-    Triton makes no folders there but those in which it stages: another one is somebody's, and so is all beside it.
+    Triton makes no folders there but those in which it stages: another one is somebody's, and so is all that is next to
+    it.
     """
     with folder(root_fd, name) as fd:
         if fd is None:

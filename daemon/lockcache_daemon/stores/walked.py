@@ -178,7 +178,7 @@ class WalkedStore:
         return self._is_changed
 
     def _evict(self, victims: list[Found]) -> Evicted:
-        """Evict what is still as it was chosen; one that cannot be removed keeps no other. Ends early if told to."""
+        """Evict what is still as it was chosen; one that cannot be removed keeps no other. Ends early if asked to."""
         evicted, self.failure = Evicted(), None
         self._busy_locks.clear()
         for victim in victims:

@@ -23,7 +23,7 @@ _STYLES: Final = {GOOD: "green", NOTE: "cyan", DEGRADED: "yellow", UNUSABLE: "bo
 _SUMMARIES: Final = {
     GOOD: "good: nothing is lost here",
     DEGRADED: "degraded: a cache works here, with the losses named above",
-    UNUSABLE: "unusable: mend what is named above first",
+    UNUSABLE: "unusable: fix what is named above first",
 }
 
 

@@ -103,7 +103,7 @@ def _set_policy(layout: Layout, max_size: int | str | None, priority: Priority |
         file = CacheDirectory(layout.root, LOCK_TIMEOUT_SECONDS).policy
         was = file.current()
     except PolicyError:
-        # Damaged, which is what setting it anew is for. All else of the directory was made and found in order.
+        # Damaged, which is what setting it again is for. All else of the directory was made and found in order.
         check_directory(layout)
         file = PolicyFile(layout)
     policy = replace(was, priority=priority or was.priority)

@@ -46,7 +46,7 @@ def command(directory: str | None, no_measure: bool, as_json: bool) -> None:
 
     Hits and misses are those that programs reported: with a put, when they end, and when they ask for their own
     statistics. The cap counts what entries take on disk, in whole blocks. Drift is what the accounting has too much or
-    too little; 'lockcache recount' mends it. Changes nothing.
+    too little; 'lockcache recount' corrects it. Changes nothing.
 
     \b
     Examples:

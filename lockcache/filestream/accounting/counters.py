@@ -11,7 +11,8 @@ also among those. Not promised: what a killed process, or one that ends by ``os.
 exact numbers where locks exclude nobody (invariant 6). Nothing but people and dashboards may rely on these numbers.
 
 The page, little-endian: ``LCcount`` and a version byte, then as int64 the fields of :class:`Counters` in their order,
-then zeros up to 128 bytes. A file that is something else is removed (its name is ours), one of a newer version left.
+then zeros up to 128 bytes. A file that is something else is removed (its name is reserved), one of a newer version
+left.
 """
 
 from __future__ import annotations
@@ -196,7 +197,7 @@ def _add(layout: Layout, delta: Counters, patience_seconds: float) -> bool:
             return False
         status, named = os.fstat(fd), os.lstat(path)
         if (status.st_dev, status.st_ino) != (named.st_dev, named.st_ino):
-            return False  # deleted underneath, and perhaps made anew
+            return False  # deleted underneath, and perhaps made again
         blob = os.pread(fd, _PAGE_BYTES, 0)
         held = _decode(blob)
         if held is None or status.st_nlink != 1:

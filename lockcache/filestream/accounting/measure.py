@@ -1,6 +1,6 @@
 """A directory as a whole: what is accounted for, how it is spread, and how far that is from what the disk holds.
 
-For those who look (``lockcache stats``, ``top``): makes no file and takes no lock, so it works beside any writer, on
+For those who look (``lockcache stats``, ``top``): makes no file and takes no lock, so it works while others write, on
 directories that may only be read, and does not make again one that was deleted. Not promised: one moment's picture.
 """
 
@@ -61,9 +61,9 @@ def measured(
 ) -> list[Slot]:
     """Returns what the disk holds of each shard, by measuring it: 3 s for a million entries.
 
-    ``after_shard`` is told, 256 times, the bytes stored in the shard's entries: the lengths of their files. ``between``
-    is called after every thousand files, and may raise to give up.
-    A write that is published meanwhile may count twice, as staged and as an entry.
+    ``after_shard`` is called, 256 times, with the bytes stored in the shard's entries: the lengths of their files.
+    ``between`` is called after every thousand files, and may raise to give up. A write that is published meanwhile may
+    count twice, as staged and as an entry.
     """
     slots, beside = [], bytes_beside(layout)
     for shard in range(SHARDS):

@@ -226,7 +226,7 @@ def quarantined_files(layout: Layout, shard: int | None = None) -> Iterator[tupl
                 except FileNotFoundError:
                     continue  # dropped since the listing
                 if not stat.S_ISDIR(status.st_mode):
-                    # What is no file was no entry, and counts for nothing.
+                    # What is not a file was not an entry, and counts zero.
                     yield name, of_file(status) if stat.S_ISREG(status.st_mode) else 0
 
 

@@ -1,7 +1,8 @@
 """Linux, and nothing of caches: names, files, folders, locks, wake-ups, owners, mounts, permissions.
 
 Promises that every name in a cache directory is made and parsed in one place (:class:`Layout`), that what is made has a
-safe mode and follows no symlink, that a lock is waited for only so long, and that the living are told from the dead.
+safe mode and follows no symlink, that a lock is waited for only so long, and that live owners are distinguished from
+dead ones.
 
 May use: nothing else of the package.
 """

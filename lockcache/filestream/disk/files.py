@@ -1,4 +1,4 @@
-"""Small files of ours: replaced as one unit, and read with a bound. Policy, accounting page, format, daemon status.
+"""Small files: replaced as one unit, and read with a bound. Policy, accounting page, format, daemon status.
 
 Keeps invariant 1's half of the work for files that are no entries: a reader finds the old bytes or the new, never a
 part. Staged in ``tmp/`` like entries, so that what a killed writer leaves there is found and removed by the same rule.

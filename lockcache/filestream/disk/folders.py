@@ -1,4 +1,4 @@
-"""Folders and files of ours on disk: how they are made, private or shared, and that a folder is one and no symlink.
+"""Folders and files on disk: made private or shared, and opened without following a symlink.
 
 Decides one rule for modes: what is made is as shared as the folder that it is put into. Below a private root that is
 0700 and 0600 whatever the umask; below one that a group may write to (made so on purpose, :mod:`.permissions`) it is
@@ -61,7 +61,7 @@ _NO_FOLDER: Final = (errno.ENOTDIR, errno.ELOOP)
 
 
 class PlantedFolderError(NotADirectoryError):
-    """Something that is no folder stands where one of ours belongs, and is not followed."""
+    """Something other than a folder stands where a cache's folder belongs, and is not followed."""
 
     def __init__(self, path: str) -> None:
         super().__init__(errno.ENOTDIR, "in the way of a cache directory", path)
@@ -82,7 +82,7 @@ class below:  # noqa: N801 - used as a function
     __slots__ = ("_folder", "_layout", "_name", "_path")
 
     def __init__(self, layout: Layout | None, path: str) -> None:
-        """``None``: what is not below any root of ours."""
+        """``None``: what is not below the root of a cache."""
         self._layout = layout
         self._path = path
         self._name = ""
@@ -141,7 +141,7 @@ def make_folder(layout: Layout | None, path: str) -> None:
 
 
 def share_folder(path: str, gid: int | None = None) -> None:
-    """Let a group (``None``: the folder's) have an empty folder of ours: a root.
+    """Let a group (``None``: the folder's) have an empty folder: a root.
 
     Raises :class:`PermissionError` to a non-member, and for a folder that is somebody else's or is not empty.
     """
@@ -153,7 +153,7 @@ def share_folder(path: str, gid: int | None = None) -> None:
 
 
 def share_file(fd: int) -> None:
-    """Let the group have a file of ours that was just made, whatever the umask."""
+    """Let the group have a file that was just made, whatever the umask."""
     os.fchmod(fd, _SHARED_FILE)
 
 
@@ -251,7 +251,7 @@ def open_or_create(layout: Layout | None, path: str, flags: int, opened: Descrip
 def open_folder(root: str, *names: str) -> Iterator[int]:
     """A descriptor of a folder below ``root``, for use as ``dir_fd``: no symlink on the way, not even for a moment.
 
-    For whoever removes files by names that anybody may have chosen. Raises :class:`OSError`.
+    For removing files by names that others may have chosen. Raises :class:`OSError`.
     """
     with _open_inner(root, names) as fd:
         yield fd
@@ -282,8 +282,8 @@ def make_shared_folder(path: str, gid: int | None = None) -> None:
 def _make_shared_at(parent_fd: int, name: str, gid: int | None = None) -> None:
     """As a unit, also for who comes after its maker's death: a folder that only the dead could use is in the way.
 
-    Therefore beside its place first, under a name that nobody can foresee and by a descriptor: who may write to the
-    parent may put a symlink to any folder of ours under the name, and would have that given to the group.
+    Therefore next to its place first, under a name that nobody can foresee and by a descriptor: who may write to the
+    parent may put a symlink to another folder under the name, and would have that given to the group.
     """
     staged = f"{name}.new-{secrets.token_hex(8)}"
     os.mkdir(staged, _PRIVATE_FOLDER, dir_fd=parent_fd)
@@ -297,7 +297,7 @@ def _make_shared_at(parent_fd: int, name: str, gid: int | None = None) -> None:
         # by who could have put it under the new name too.
         os.rename(staged, name, src_dir_fd=parent_fd, dst_dir_fd=parent_fd)
     except OSError as error:
-        with contextlib.suppress(OSError):  # swapped: no folder of ours, and not ours to remove
+        with contextlib.suppress(OSError):  # swapped: it is not the folder that was made here, and is left alone
             os.rmdir(staged, dir_fd=parent_fd)
         if error.errno in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), name) from None

@@ -83,7 +83,7 @@ class StagedName(NamedTuple):
 
 
 def parse_staged_name(file_name: str) -> StagedName | None:
-    """The inverse of ``str(StagedName)``; ``None`` for a file that is not ours (cuda.core stages there too)."""
+    """The inverse of ``str(StagedName)``; ``None`` for any other file (cuda.core stages there too)."""
     match = _STAGED_FILE.fullmatch(file_name)
     if match is None:
         return None
@@ -113,7 +113,7 @@ class QuarantinedName(NamedTuple):
 
 
 def parse_quarantined_name(file_name: str) -> QuarantinedName | None:
-    """The inverse of ``str(QuarantinedName)``; ``None`` for a file that is not ours."""
+    """The inverse of ``str(QuarantinedName)``; ``None`` for any other file."""
     match = _QUARANTINED_FILE.fullmatch(file_name)
     if match is None:
         return None
@@ -155,7 +155,7 @@ class Layout:
         """``is_shared``: what its opener knows of :attr:`is_shared`; else the root is asked each time."""
         self._is_shared = is_shared
         self._is_network: bool | None = None
-        #: Whether the directory is another program's, and ours only ``lockcache/`` in it.
+        #: Whether the directory is another program's, and only ``lockcache/`` in it is lockcache's.
         self.is_guest = is_guest
         self.root = root
         #: How the directory counts, once that was asked: :func:`.space.space_of`.
@@ -198,7 +198,7 @@ class Layout:
     def is_by_descriptors(self) -> bool:
         """Whether what is below the root is reached by descriptors, through no symlink.
 
-        Also in another program's directory: it is refused where others may write to it, but whoever has it to himself
+        Also in another program's directory: it is refused where others may write to it, but its owner
         may give it to a group at any moment, and a pass over all of it takes minutes.
         """
         return self.is_guest or self.is_shared

@@ -41,7 +41,7 @@ class Mount(NamedTuple):
 
 
 def mount_of(path: str) -> Mount | None:
-    """The mount that ``path`` is on; ``None`` where that cannot be told (no /proc)."""
+    """The mount that ``path`` is on; ``None`` where that is not known (no /proc)."""
     real = os.path.realpath(path) + "/"
     try:
         mounts = list(_mounts())

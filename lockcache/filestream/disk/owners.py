@@ -50,7 +50,7 @@ def myself() -> Owner:
 
 
 def is_alive(owner: Owner) -> bool | None:
-    """Whether the owner runs; ``None`` if it cannot be told from here (another host, boot or container)."""
+    """Whether the owner runs; ``None`` if that is not known here (another host, boot or container)."""
     if owner.host != myself().host:
         return None
     if owner == myself() or not _exists(owner.pid):
@@ -74,7 +74,7 @@ def _exists(pid: int) -> bool:
 
 
 def _start_ticks(pid: int) -> int | None:
-    """When the process started, ``_ZOMBIE`` if it has ended, ``None`` if that cannot be told (no /proc, no access)."""
+    """When the process started, ``_ZOMBIE`` if it has ended, ``None`` if that is not known (no /proc, no access)."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             # A program may call itself anything, also ") Z 1"; what follows the last parenthesis is the kernel's.

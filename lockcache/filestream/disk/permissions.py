@@ -1,9 +1,9 @@
 """Which cache directories are refused, because somebody else could put a program into them or because they are newer.
 
 A cache directory is code that will run on a GPU. So by default it is its owner's alone: one that somebody else owns or
-may write to is an error that says how to mend it. A group shares one only where both sides say so: the directory by its
-mode (setgid and writable by the group, 2770), and whoever opens it by ``group=`` or ``LOCKCACHE_GROUP``. Then files may
-belong to any member, and must be of the directory's group; others are refused as ever.
+may write to is an error that says how to fix it. A group shares one only where both sides say so: the directory by its
+mode (setgid and writable by the group, 2770), and the program by ``group=`` or ``LOCKCACHE_GROUP``. Then files may
+belong to any member, and must be of the directory's group; others are refused as usual.
 
 Keeps invariant 7's other half: what is misconfigured is a clear error at opening.
 """
@@ -182,7 +182,7 @@ def _check(
 
 
 def _wrong(path: str, status: os.stat_result) -> str:
-    """What is wrong with a folder that is to be private, and the command that mends it."""
+    """What is wrong with a folder that must be private, and the command that fixes it."""
     me, mode, quoted = os.geteuid(), status.st_mode, shlex.quote(path)
     # root may put anything anywhere already; trusting its directories adds nobody, and read-only caches are its.
     if status.st_uid not in (me, 0):
@@ -207,7 +207,7 @@ def _wrong(path: str, status: os.stat_result) -> str:
 
 
 def _wrong_with_shared(path: str, status: os.stat_result, sharing: Sharing, is_shard: bool) -> str:
-    """What is wrong with a folder that a group is to share, and the command that mends it."""
+    """What is wrong with a folder that a group shares, and the command that fixes it."""
     mode, gid, quoted = status.st_mode, status.st_gid, shlex.quote(path)
     what = f"(mode {stat.S_IMODE(mode):04o}, group {_name_of(gid)})"
     if mode & stat.S_IWOTH:

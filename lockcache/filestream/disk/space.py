@@ -33,7 +33,7 @@ _FORMAT_BYTES: Final = 256
 # Where the blocks of a file at rest are those of its length and of its attributes, and no more.
 # Not ext2 and ext3, which keep lists of blocks in blocks, nor what lies on top of another file system.
 _EXACT_KINDS: Final = ("ext4", "xfs")
-# Of larger files the block may be that of a tree of extents, which comes and goes with no write of ours; and one block
+# Of larger files the block may be that of a tree of extents, which comes and goes without a write; and one block
 # is little to them.
 _MOST_BLOCKS: Final = 256
 _UNIT_BYTES: Final = 512  # of st_blocks
@@ -45,7 +45,7 @@ class Space(NamedTuple):
 
     #: A file's bytes are rounded up to this.
     block_bytes: int
-    #: What each file takes besides.
+    #: What each file takes in addition.
     inode_bytes: int = 0
     #: Whether ``st_blocks`` shows attributes that left the inode, and what folders take.
     shows_blocks: bool = False

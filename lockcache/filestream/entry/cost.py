@@ -1,4 +1,4 @@
-"""What compiling an entry cost, by its record: read without the payload, for whoever ranks many entries.
+"""What compiling an entry cost, by its record: read without the payload, for ranking many entries.
 
 Keeps invariant 1's caution for numbers: a record that is damaged as far as can be seen without the payload (it is not
 understood, or is of a payload of another length), or that says what no compilation takes, says nothing. So the worst

@@ -60,7 +60,7 @@ _ATTEMPTS: Final = 3
 
 
 class Described(NamedTuple):
-    """One entry, as far as it can be told without reading it."""
+    """One entry, as far as it is known without reading it."""
 
     name: str
     #: The lengths of payload and record file.
@@ -222,7 +222,7 @@ def _look_at(layout: Layout, path: str) -> Artifact:
 
 
 class Statement(NamedTuple):
-    """What a record says. ``state`` is ``whole`` (as far as it can be told), ``none``, ``damaged``, ``newer`` than this
+    """What a record says. ``state`` is ``whole`` (as far as it is known), ``none``, ``damaged``, ``newer`` than this
     version knows, or ``unreadable`` (EACCES, EIO; also one that is gone: the caller looks)."""
 
     state: str
@@ -241,7 +241,7 @@ def read_statement(layout: Layout, found: Found) -> Statement:
         return Statement("none")
     beside = beside or b""
     found_records = _candidates(blob, beside)
-    # A record file may be there and not be this entry's record: left from before it was written anew.
+    # A record file may be there and not be this entry's record: left from before it was written again.
     for file_bytes in (len(beside), record_file_bytes(layout, found.name)):
         for candidate in found_records:
             read = _take_apart(candidate, found.stored_bytes - file_bytes)

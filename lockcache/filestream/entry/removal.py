@@ -42,7 +42,7 @@ def remove_entry(directory: CacheDirectory, name: str, timeout_seconds: float) -
     """Remove an entry and give back its bytes. Whether there was one.
 
     Removing is what makes a dropped write safe (invariant 2), so it does not depend on the lock: where that cannot be
-    had in time, or no file be opened (no descriptors left), the entry goes all the same, and a recount mends the
+    had in time, or no file be opened (no descriptors left), the entry goes all the same, and a recount corrects the
     accounting.
     """
     try:
@@ -69,7 +69,7 @@ def _remove_without_lock(layout: Layout, name: str) -> bool:
             refuse_symlink(folder)
         unlink_entry_file(layout, layout.record(name))
     except PlantedFolderError:
-        # What is behind a symlink is no entry, is served to nobody who looks, and is not ours to remove.
+        # What is behind a symlink is no entry, is served to nobody who looks, and is left alone.
         return False
     return removed
 
@@ -118,7 +118,7 @@ def bytes_on_disk(layout: Layout, name: str, has_records: bool) -> int | None:
 def _bytes_of_entry(layout: Layout, name: str, has_records: bool) -> int | None:
     """What an entry counts for, or ``None`` if there is none: nothing, or what :mod:`.accounting.scan` passes over too.
 
-    Raises :class:`OSError` where that is not known: what was to be removed must not be taken for absent, and served.
+    Raises :class:`OSError` where that is not known: what should be removed must not be taken for absent, and served.
     """
     path = layout.entry(name)
     try:
@@ -145,7 +145,7 @@ def unlink_entry_file(layout: Layout, path: str) -> bool:
     try:
         unlink_below(layout, path)
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
-        return False  # planted directories are no entries, and served by nobody; what is behind a symlink is not ours
+        return False  # a planted directory is not an entry; what is behind a symlink is not the cache's
     except OSError as error:
         if error.errno != errno.ELOOP:
             raise

@@ -1,14 +1,14 @@
 """Signatures: who may write to a directory but lacks the key cannot make a program that is served.
 
 Decides the signature and where keys come from. A signed record is a record whose digest is a key's id and a MAC instead
-of a checksum; all else of it, and of the directory, is as ever. The MAC binds what the checksum binds (invariant 1):
-name, record and payload, so a signed file under another name, or beside another record, is none.
+of a checksum; all else of it, and of the directory, is unchanged. The MAC binds what the checksum binds (invariant 1):
+name, record and payload, so a signed file under another name, or next to another record, is not valid.
 
 ``signature = id(2) + HMAC-SHA256(key, head[0:28] + id + name + tail + sha256(payload))[:14]``
 
 HMAC-SHA256 rather than keyed BLAKE2b: 9.6 us of 16 KiB against 12.5 on processors that compute SHA-256 themselves, and
 FIPS systems allow it. 112 bits, the strength that NIST asks for, and an id, so that with several keys one is tried, and
-an entry of a key that was retired is told from one that was tampered with.
+an entry of a key that was retired is distinguished from one that was tampered with.
 
 :class:`SignedReader` is a class of its own, so that a hit of a cache without keys asks nothing about them.
 
@@ -231,7 +231,7 @@ class SignedReader(EntryReader):
                     self.hits += 1
                     return payload, blob
         except (OSError, MemoryError, struct.error):
-            # As there: nothing is decided here, the careful path looks anew.
+            # As there: nothing is decided here, the careful path looks again.
             pass
         finally:
             _close(fd)
@@ -244,7 +244,7 @@ class SignedReader(EntryReader):
         if any(map(self._keys.knows, records)):
             return
         self.refused_entries += 1
-        raise OSError(errno.EKEYREJECTED, "not signed with a key of ours")
+        raise OSError(errno.EKEYREJECTED, "not signed with one of the given keys")
 
 
 def make_reader(

@@ -41,7 +41,8 @@ from lockcache.filestream.entry.removal import bytes_on_disk, revalidate_shard_l
 
 __all__ = ["AttributeRefusedError", "RecordPlacement", "StagedEntry", "reserved_bytes"]
 
-# O_NONBLOCK means nothing for a plain file; with O_NOFOLLOW it is how a forked child knows what is ours (.directory).
+# O_NONBLOCK means nothing for a plain file; with O_NOFOLLOW it is how a forked child recognizes these files
+# (.directory).
 _STAGE: Final = os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 
 # By how much the two folders of a shard may grow when a name is added: on ext4 each by two, when its first is full.
@@ -80,7 +81,7 @@ class RecordPlacement:
 
     __slots__ = ("_attribute_bytes", "_fits_bytes")
 
-    # 4,000 is the most that fits beside a name on ext4 with 4 KiB blocks; xfs, btrfs and tmpfs take more.
+    # 4,000 is the most that fits next to a name on ext4 with 4 KiB blocks; xfs, btrfs and tmpfs take more.
     _LARGEST_ATTRIBUTE_BYTES: Final = 3900
 
     def __init__(self, *, use_files: bool) -> None:
@@ -218,7 +219,7 @@ class StagedEntry:
     def _hold(self) -> Hold:
         """Take the shard's lock, and the page that everybody accounts on.
 
-        Under the lock, because a page that is made anew is measured under it: a reservation stands on the new one, or
+        Under the lock, because a page that is replaced is measured under it: a reservation stands on the new one, or
         it was measured.
         """
         lock, page = self._lock, self._directory.layout.usage
@@ -233,7 +234,7 @@ class StagedEntry:
                 raise
             hold.release()
             if time.monotonic() > self._deadline:
-                raise LockTimeoutError(f"{page}: made anew again and again", page)
+                raise LockTimeoutError(f"{page}: replaced again and again", page)
             self.usage = self._directory.usage()
 
     def fits_inode(self) -> bool:
@@ -277,7 +278,7 @@ class StagedEntry:
             folders = folder_bytes(layout, self._shard) if self.space.shows_blocks else 0
             has_records = os.access(layout.record_shard(self._shard), os.F_OK, effective_ids=True)
             replaced = bytes_on_disk(layout, self._name, has_records)
-            # The record first, and with the older one behind it, so that whoever reads between the two renames, or
+            # The record first, and with the older one behind it, so that a reader between the two renames, or
             # after a death there, finds the record of either payload. The other order would leave a payload without a
             # record, which is served unverified.
             record_bytes = self._publish_record_locked(has_older=replaced is not None) if self._record_path else None
@@ -318,12 +319,12 @@ class StagedEntry:
         try:
             hold = lock.hold(min(lock.timeout_seconds, _ABANDON_SECONDS))
             if not self.usage.is_at(self._directory.layout.usage):
-                # The page was made anew, with what we had reserved: that is where it is given back.
+                # The page was replaced, with what we had reserved: that is where it is given back.
                 hold.release()
                 self.usage = self._directory.usage()
                 hold = lock.hold(min(lock.timeout_seconds, _ABANDON_SECONDS))
         except OSError:
-            # Without the lock the page is not ours to change. The file goes, and a recount finds the reservation.
+            # Without the lock the page must not be changed. The file goes, and a recount finds the reservation.
             unlink_entry_file(self._directory.layout, path)
             return
         try:
@@ -355,7 +356,7 @@ class StagedEntry:
         layout = self._directory.layout
         older = (read_record_file(layout, self._name) or b"") if has_older else b""
         if len(older) > LARGEST_RECORD_BYTES:
-            older = b""  # one that two publishes were cut off in; with ours in front it would pass for damage
+            older = b""  # one that two publishes were cut off in; with the new one in front it would pass for damage
         # Until the rename both files hold the older record.
         if older:
             self._add_locked(self.space.of_bytes(len(older)), 0)

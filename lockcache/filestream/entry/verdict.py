@@ -36,7 +36,7 @@ WRONG: Final = {
     "foreign": "not a plain file",
 }
 
-# Long enough that a call costs nothing beside it (0.3 ms), short enough for a rate to be kept.
+# Long enough that the cost of a call is small against it (0.3 ms), short enough for a rate to be kept.
 _CHUNK_BYTES: Final = 1 << 20
 _MAGIC: Final = ORDINARY[:2]
 
@@ -99,11 +99,11 @@ def _wrong_length(stated_bytes: int, size_bytes: int) -> str:
 
 
 def is_of_another_version(records: list[bytes], name: str, payload_digest: bytes) -> bool:
-    """Whether the records are of a version or algorithm unknown here, rather than damaged ones of ours."""
+    """Whether the records are of a version or algorithm unknown here, rather than damaged ones of known versions."""
     unknown = [blob for blob in records if len(blob) >= HEAD_BYTES and blob[:2] == _MAGIC and not is_understood(blob)]
     if not unknown or len(unknown) < len(records):
         return False
-    # A flip in just these two bytes makes a record of ours look so; then it is whole with them put right.
+    # A flip in just these two bytes makes a known record look so; then it is whole with them put right.
     ours = (ORDINARY, ORDINARY[:3] + bytes([ORDINARY[3] | TAIL_BESIDE]))
     return not any(_binds(head + blob[4:], name, payload_digest) for blob in unknown for head in ours)
 

@@ -147,7 +147,7 @@ def choose_of_all(
 
 
 class _StoppedError(Exception):
-    """Whoever asked for this wants no more of it."""
+    """The caller asked to stop."""
 
 
 def _raising(should_stop: Callable[[], bool]) -> Callable[[], None]:
@@ -199,7 +199,7 @@ def _show(layout: Layout, oldest: Oldest, between: Callable[[], object]) -> None
 
 
 def all_entries(layout: Layout, should_stop: Callable[[], bool] = lambda: False) -> Iterator[Found]:
-    """Every entry, shard by shard, also those that the accounting does not know of. Ends early if told to."""
+    """Every entry, shard by shard, also those that the accounting does not know of. Ends early if asked to."""
     between, folders = _raising(should_stop), ShardFolders(layout)
     try:
         for shard in range(SHARDS):

@@ -52,7 +52,7 @@ class Selection:
         return (self.kind, self.arch, self.compiler) != (None, None, None)
 
     def admits(self, found: Found, now_ns: int) -> bool:
-        """What can be told from size and times alone."""
+        """What is known from size and times alone."""
         return self.unused_seconds is None or now_ns - found.last_use_ns > self.unused_seconds * 1e9
 
     def matches(self, described: Described) -> bool:
@@ -92,8 +92,8 @@ def evict_selected(
 ) -> Evicted:
     """Remove ``victims`` that nobody used since they were chosen, until ``goal`` is met.
 
-    ``progress`` is told how many were dealt with since the last time. ``should_stop`` is asked between lock holds, some
-    milliseconds; after it said so once it must go on saying so.
+    ``progress`` is called with how many were dealt with since the last time. ``should_stop`` is asked between lock
+    holds, some milliseconds; after it said so once it must go on saying so.
     """
     done, left = Evicted(), victims
     for attempt in range(_ROUNDS):

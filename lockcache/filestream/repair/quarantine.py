@@ -177,7 +177,7 @@ def _unlink_locked(layout: Layout, usage: UsagePage, shard: int, path: str, fold
         status = os.stat(path, dir_fd=folder, follow_symlinks=False)
         os.unlink(path, dir_fd=folder)
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
-        return  # another process was faster; or somebody's directory, which is none of ours
+        return  # another process was faster; or somebody's directory, which is left alone
     if stat.S_ISREG(status.st_mode):
         usage.add_locked(shard, -space_of(layout).of_file(status), 0)
 

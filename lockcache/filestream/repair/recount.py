@@ -1,8 +1,8 @@
 """Setting right what death, foreign writers and weak locks leave behind: reap and recount.
 
 Keeps invariant 5: staged files of dead owners go, and with them their reservations; and the repair half of 3: one
-recount makes a shard's slot equal to what its disk holds. Idempotent, and safe beside live writers: a recount holds the
-shard's lock, in which nobody can be between a file and its accounting.
+recount makes a shard's slot equal to what its disk holds. Idempotent, and safe while others write: a recount holds
+the shard's lock, in which nobody can be between a file and its accounting.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _YOUNG_SECONDS: Final = 1.0
 _FOREIGN_GRACE_SECONDS: Final = 60.0
 # A lease file without a holder may say that a write was dropped, which counts for ten seconds.
 _LEASE_GRACE_SECONDS: Final = 60.0
-# Staged files that are not ours: cuda.core gives its own an hour too.
+# Staged files of other programs: cuda.core gives its own an hour too.
 _UNKNOWN_GRACE_SECONDS: Final = 3600.0
 
 # ELOOP: a symlink, which is not followed (Linux says ENOTDIR where a directory is asked for).
@@ -106,7 +106,7 @@ def recount_all(directory: CacheDirectory) -> list[Repair]:
 
 
 def _used_shards(directory: CacheDirectory) -> list[int]:
-    """The shards that there is anything of: for the others, lock files would be made for nothing.
+    """The shards that there is anything of: for the others, lock files would be made needlessly.
 
     250 of them may be more than a disk has inodes left.
     """

@@ -74,7 +74,7 @@ _ATTEMPTS: Final = 5
 # A publish takes some 100 us, so a second look after this long meets another state.
 _PAUSE_SECONDS: Final = 0.01
 
-# Ours, and no news of the entry.
+# This process's, and says nothing of the entry.
 _OUT_OF_RESOURCES: Final = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 # Replaced or removed while we look, or a shard that is.
 _GONE: Final = (errno.ESTALE, errno.ENOENT, errno.ENOTDIR)
@@ -140,7 +140,7 @@ def verify_entry(
 
     With ``repair`` a corrupt one is moved into quarantine. With ``keys`` signatures are verified; without, entries that
     are signed are not. With ``may_use`` entries of others are read even where that
-    counts as a use. Raises :class:`OSError` only for what is no news of the entry (no descriptors left).
+    counts as a use. Raises :class:`OSError` only for what says nothing of the entry (no descriptors left).
     """
     steps = verify_in_steps(directory, name, repair=repair, may_use=may_use, keys=keys)
     while True:
@@ -159,7 +159,7 @@ def verify_in_steps(
     may_use: bool = False,
     keys: KeyRing | None = None,
 ) -> Generator[int, None, Verdict | None]:
-    """As :func:`verify_entry`, for whoever has a rate to keep: yields the bytes that each step read.
+    """As :func:`verify_entry`, for callers that keep a rate: yields the bytes that each step read.
 
     May be closed, or left alone for a while, between steps: no lock is held then, only the entry is open.
     """
@@ -241,7 +241,7 @@ class _OpenEntry:
     __slots__ = ("_error", "_file", "_keys", "_layout", "_name", "_path", "_records", "_refusal", "_size", "inode")
 
     def __init__(self, layout: Layout, name: str, *, may_use: bool, keys: KeyRing | None = None) -> None:
-        """Raises :class:`FileNotFoundError` if there is none, and what is no news of it."""
+        """Raises :class:`FileNotFoundError` if there is none, and what says nothing of it."""
         self._keys = keys
         self._layout, self._name, self._path = layout, name, layout.entry(name)
         self._error = self._refusal = ""
@@ -255,9 +255,9 @@ class _OpenEntry:
         return self._file.number
 
     def look(self) -> Generator[int, None, Verdict]:
-        """What it is, as far as can be told without a lock. Yields the bytes that each step read.
+        """What it is, as far as is known without a lock. Yields the bytes that each step read.
 
-        Raises :class:`OSError` for what calls for another look (ESTALE), and what is no news of it.
+        Raises :class:`OSError` for what calls for another look (ESTALE), and what says nothing of it.
         """
         if self._fd < 0:
             return Verdict(self._name, UNREADABLE, why=self._error)
@@ -331,7 +331,7 @@ class _OpenEntry:
                 return self._open_as_a_user(may_use)
             self._error = str(error.strerror)
         try:
-            return open_below(self._layout, self._path, _NAME_ONLY)  # a symlink, say; or nothing can be told of it
+            return open_below(self._layout, self._path, _NAME_ONLY)  # a symlink, say; or nothing is known of it
         except FileNotFoundError:
             raise
         except OSError:

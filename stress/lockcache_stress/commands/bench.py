@@ -17,16 +17,16 @@ __all__ = ["bench_command"]
 _FILE: Final = click.Path(dir_okay=False)
 
 
-@click.command("bench", short_help="this cache beside others, as ratios and curves")
+@click.command("bench", short_help="this cache next to others, as ratios and curves")
 @click.argument("names", nargs=-1, type=click.Choice(list(MEASUREMENTS)))
 @click.option("--directory", type=click.Path(file_okay=False), help="Measure on this file system. [temporary]")
 @click.option("--quick", is_flag=True, help="Few repetitions: to see it run, not to believe the numbers.")
-@click.option("--with-daemon", is_flag=True, help="Run lockcache-daemon on every directory of ours meanwhile.")
+@click.option("--with-daemon", is_flag=True, help="Run lockcache-daemon on every directory of lockcache's meanwhile.")
 @click.option("--curve", is_flag=True, help="Also against 1,000 to 200,000 entries and 1 to 32 processes; minutes.")
 @click.option("--keep", is_flag=True, help="Leave daemon-million's entries under --directory, for the next run.")
 @click.option("--no-fail", is_flag=True, help="Exit 0 also if something does not hold.")
 @JSON
-@click.option("--json-file", type=_FILE, metavar="FILE.json", help="Leave the JSON there, beside what is printed.")
+@click.option("--json-file", type=_FILE, metavar="FILE.json", help="Leave the JSON there, too.")
 @click.option("--png", type=_FILE, metavar="FILE.png", help="Leave a picture of times and curves.")
 @reporting
 def bench_command(

@@ -36,7 +36,7 @@ def kill_table_command(
     """Die in front of every call to the operating system, one death after the other, and look at what is left.
 
     NAMES are the actions; all by default. Exit code 1 if after any death something torn is served, the accounting is
-    too low, the next process is hindered, or one recount does not mend all.
+    too low, the next process is hindered, or one recount does not correct all.
 
     \b
     lockcache-stress kill-table put evict

@@ -48,7 +48,7 @@ def run_command_line() -> int:
     """Parse ``sys.argv``, run, print; the exit code."""
     try:
         code = cli.main(prog_name="lockcache-stress", standalone_mode=False)
-        print(end="", flush=True)  # here, where a full disk can still be told; nothing where stdout is closed
+        print(end="", flush=True)  # here, where a full disk can still be reported; nothing where stdout is closed
     except click.ClickException as error:
         print(f"lockcache-stress: {error.format_message()}", file=sys.stderr)
         return 2
@@ -59,7 +59,7 @@ def run_command_line() -> int:
         return 2
     except OSError as error:
         if error.errno not in _DISK_FULL:
-            raise  # nobody's mistake, so all of it is told
+            raise  # nobody's mistake, so all of it is shown
         where = "stdout, or the disk that it works on" if error.filename is None else os.fsdecode(error.filename)
         print(f"lockcache-stress: {error.strerror}: {where}", file=sys.stderr)
         give_up_stdout()

@@ -37,7 +37,7 @@ class Judged:
 def judge_histories(
     histories: Mapping[int, list[Operation]], progress: Callable[[float], object] = lambda share: None
 ) -> Judged:
-    """Check every key. ``progress`` is told the share that is done."""
+    """Check every key. ``progress`` is called with the share that is done."""
     judged = Judged(operations=sum(map(len, histories.values())))
     found: dict[int, Checked] = {}
     for number, (key, operations) in enumerate(sorted(histories.items())):

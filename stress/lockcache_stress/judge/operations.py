@@ -96,7 +96,7 @@ class Recorder:
         )
 
     def begin(self, kind: Kind, name: bytes, key: int = _NO_NUMBER, value: Value | None = None) -> int:
-        """Before the cache is called; gives the number by which :meth:`end` is told which operation ended.
+        """Before the cache is called; gives the number by which :meth:`end` knows which operation ended.
 
         ``name``: 32 bytes, the entry's.
         """

@@ -57,13 +57,13 @@ class History:
 
     @contextmanager
     def read(self, index: int, key: bytes) -> Iterator[Recorded]:
-        """Around a read: a miss, unless a hit is told."""
+        """Around a read: a miss, unless a hit is reported."""
         with self._record(index, key, Kind.READ, Recorded(Kind.MISS, None)) as recorded:
             yield recorded
 
     @contextmanager
     def write(self, index: int, key: bytes, stamp: Stamp) -> Iterator[Recorded]:
-        """Around a write. That the cache gave it up is seen without being told."""
+        """Around a write. That the cache gave it up is seen without a report."""
         with self._record(index, key, Kind.PUT, Recorded(Kind.PUT, _value(stamp))) as recorded:
             yield recorded
             if recorded.kind is Kind.PUT and self._watch.was_dropped:
@@ -73,7 +73,7 @@ class History:
 
     @contextmanager
     def delete(self, index: int, key: bytes) -> Iterator[Recorded]:
-        """Around a delete. What it removes is watched where it is removed; here is told if there was nothing."""
+        """Around a delete. What it removes is watched where it is removed; here it is noted if there was nothing."""
         with self._record(index, key, Kind.READ, Recorded(Kind.NOTHING, None)) as recorded:
             yield recorded
 

@@ -51,7 +51,7 @@ class Life:
 
 @dataclass
 class TenureVerdict:
-    """What is wrong, in words; and what is only told."""
+    """What is wrong, in words; and what is only reported."""
 
     wrong: list[str] = field(default_factory=list)
     tenures: int = 0

@@ -23,7 +23,7 @@ _DIGEST_BYTES = 16
 #: A value cannot be smaller than its proof.
 SMALLEST_BYTES = _HEAD.size + _DIGEST_BYTES
 
-# Bodies are windows of one random pool: making 64 KiB anew for each write would take longer than the write.
+# Bodies are windows of one random pool: making 64 KiB again for each write would take longer than the write.
 _POOL = random.Random(0).randbytes(1 << 20)
 
 

@@ -18,7 +18,7 @@ __all__ = ["draw_outcome"]
 
 
 def draw_outcome(outcome: Told, number: int) -> list[Markup]:
-    """Returns all that is to be drawn of the page's run ``number``."""
+    """Returns all that is drawn of the page's run ``number``."""
     return [Markup(as_svg(draw, f"plot-{number}-{each}")) for each, draw in enumerate(_draws(outcome))]
 
 

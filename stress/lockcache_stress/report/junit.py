@@ -1,7 +1,7 @@
 """``--junit FILE.xml``: a test suite for each scenario, a test case for each check, for CI to read.
 
 In the dialect that Jenkins, GitLab and the actions for GitHub agree on (the schema of Jenkins's xUnit plugin). What is
-only told, and need not be anything, stands in the suite's properties.
+only reported, and need not be anything, stands in the suite's properties.
 """
 
 from __future__ import annotations

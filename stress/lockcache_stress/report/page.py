@@ -1,4 +1,4 @@
-"""``--report FILE.html``: one page that needs nothing beside it: verdicts, numbers, plots, and how to replay.
+"""``--report FILE.html``: one page that needs no other file: verdicts, numbers, plots, and how to replay.
 
 Every text from outside (names of directories, findings of workers) is escaped by the template's own rule; only what is
 drawn here is passed as markup. The outcome as JSON is in the page too, in the element ``outcome``.

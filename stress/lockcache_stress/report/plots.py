@@ -36,7 +36,7 @@ __all__ = [
     "latencies",
 ]
 
-#: Told apart by those who see no red or green, and readable on white and on black.
+#: Distinguished by those who see no red or green, and readable on white and on black.
 BLUE: Final = "#3b82f6"
 ORANGE: Final = "#d97706"
 GREEN: Final = "#059669"

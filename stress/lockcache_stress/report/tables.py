@@ -1,4 +1,4 @@
-"""What the commands beside the scenarios found: checks as every run has them, and tables where a list is not enough."""
+"""What commands other than scenarios found: checks as every run has them, and tables where a list is not enough."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ class Grid:
 
 @dataclass
 class Tabled:
-    """What can be told like the outcome of a scenario."""
+    """What can be reported like the outcome of a scenario."""
 
     name: str
     title: str
     lines: Sequence[Check]
-    #: For ``--json``, beside name, verdict and checks.
+    #: For ``--json``, in addition to name, verdict and checks.
     numbers: Mapping[str, Any]
     #: How much was done, and what else of a scenario's summary there is.
     counts: Sequence[str]

@@ -89,7 +89,7 @@ def print_summary(outcomes: Sequence[Told], skipped: Sequence[tuple[str, str]]) 
 
 
 def print_tabled(written: Written) -> None:
-    """The tables of a command beside the scenarios, what was skipped, and of each run that failed what was found."""
+    """The tables of a command other than a scenario, what was skipped, and of each run that failed what was found."""
     for grid in [*written.grids, *(grid for ran in written.runs for grid in _grids(ran.outcome))]:
         _print_grid(grid)
     console = _console()
@@ -124,7 +124,7 @@ def _print_grid(grid: Grid) -> None:
 
 def print_bench(machine: Mapping[str, str], lines: Sequence[Line]) -> None:
     """What was measured, and on what. Readable at 80 columns."""
-    title = "lockcache beside cuda.core's FileStreamProgramCache"
+    title = "lockcache next to cuda.core's FileStreamProgramCache"
     table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, pad_edge=False, padding=0, show_edge=False)
     table.add_column("what")
     for column in ("lockcache", "cuda.core", "ratio", "must be"):

@@ -47,7 +47,7 @@ class Written:
     cut_short: str = ""
     #: Tables about all of the runs.
     grids: Sequence[Grid] = ()
-    #: What the JSON has beside the verdict, where it is more than what each run says.
+    #: What the JSON has in addition to the verdict, where it is more than what each run says.
     numbers: Mapping[str, Any] | None = None
 
     @property

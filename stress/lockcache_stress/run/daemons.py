@@ -38,7 +38,7 @@ _LONGEST_PAUSE_SECONDS: Final = 0.8
 # On a busy machine a daemon needs longer than that for its start: most deaths wait until somebody can take over.
 _AT_REST_SHARE: Final = 0.7
 _REST_SECONDS: Final = 10.0
-# Whoever ticks often takes over at a tick; the others have to look in between.
+# A daemon that ticks often takes over at a tick; the others have to look in between.
 _INTERVALS: Final = ("20ms", "1s")
 _FIRST_SECONDS: Final = 60.0
 
@@ -61,7 +61,7 @@ class DaemonProcess:
         history: str | None = None,
         layout: str | None = None,
     ) -> None:
-        """``history``: the folder in which what it removes is recorded. ``layout``: of a directory that is not ours."""
+        """``history``: the folder in which what it removes is recorded. ``layout``: of another program's directory."""
         self._directory = directory
         self._history = history
         self._log = os.path.join(control, "daemon.log")
@@ -75,7 +75,7 @@ class DaemonProcess:
     def __enter__(self) -> DaemonProcess:
         program = find_daemon()
         if program is None:
-            raise UnusableError("lockcache-daemon is not installed beside this interpreter: pip install lockcache[cli]")
+            raise UnusableError("lockcache-daemon is missing next to this interpreter: pip install lockcache[cli]")
         command = program
         if self._history is not None:  # the same program, but that what it removes is in the histories
             command = recorded_command(self._history)
@@ -163,7 +163,7 @@ class Relay:
     ) -> None:
         program = find_daemon()
         if command is None and program is None:
-            raise UnusableError("lockcache-daemon is not installed beside this interpreter: pip install lockcache[cli]")
+            raise UnusableError("lockcache-daemon is missing next to this interpreter: pip install lockcache[cli]")
         options = ["--max-size", str(max_size_bytes), "--json", "--standby", directory]
         self._command = [*(command or program or ()), *options]
         self._control = control
@@ -213,7 +213,7 @@ class Relay:
         ]
 
     def findings(self) -> list[dict[str, Any]]:
-        """What was wrong, for whoever has to find out why."""
+        """What was wrong, to find out why."""
         return [{"error": text} for text in (*self.verdict.wrong, *self._complaints)]
 
     def _replace_at_random(self) -> None:

@@ -22,7 +22,7 @@ _GRACE_SECONDS: Final = 30.0
 
 
 def find_mpiexec() -> str | None:
-    """The program beside this interpreter, where a wheel puts it, or on the path."""
+    """The program next to this interpreter, where a wheel puts it, or on the path."""
     beside = os.path.join(os.path.dirname(sys.executable), "mpiexec")
     return beside if os.access(beside, os.X_OK) else shutil.which("mpiexec")
 

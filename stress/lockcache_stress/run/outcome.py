@@ -24,7 +24,7 @@ class Check:
 
     name: str
     value: str
-    #: What it must be, in words; empty for what is only told.
+    #: What it must be, in words; empty for what is only reported.
     must: str = ""
     ok: bool = True
 

@@ -28,7 +28,7 @@ __all__ = ["ROUND_SECONDS", "Round", "Rounds", "Show", "cut", "run_rounds"]
 #: at 10,000 a second a round takes 80 MB, 270 MB and 9 s.
 ROUND_SECONDS: Final = 60.0
 
-#: Told what is going on: a stage's name, the share of it that is done, and a few words.
+#: Called with what is going on: a stage's name, the share of it that is done, and a few words.
 Show = Callable[[str, float, str], None]
 
 _NUMBER: Final = re.compile(r"-?\d[\d,]*(?:\.\d+)?")
@@ -74,7 +74,7 @@ def run_rounds(
     """Run them one after the other; with ``fail_fast`` none after the first in which something is wrong.
 
     One that cannot be run, after another could, fails the run and ends it: what was found until then is worth telling.
-    ``begun`` is given the outcome after the first of several, for whoever is interrupted; the others are put to it.
+    ``begun`` is given the outcome after the first of several, for a run that is interrupted; the others are put to it.
     """
     if len(rounds) == 1:
         return run_one(rounds[0], show)

@@ -6,7 +6,7 @@ walked, and they go on. Nobody else adds bytes, so what is counted was there whe
 accounting page must say at least what is on the disk: every order in which it is changed is chosen for that.
 
 What happens between two samples is not seen. Where the directory is a mount of its own, statvfs is asked much more
-often: one atomic number, whoever is in the middle of what. For a plot :class:`Samples` keeps a bounded number of them,
+often: one atomic number, whatever is under way. For a plot :class:`Samples` keeps a bounded number of them,
 however long the run, and never drops the peak.
 """
 

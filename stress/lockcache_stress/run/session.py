@@ -45,7 +45,7 @@ class Options:
     histories: str | None = None
     #: No round is longer.
     round_seconds: float = ROUND_SECONDS
-    #: Given what a run in rounds comes to when its first round is over, for whoever is interrupted.
+    #: Given what a run in rounds comes to when its first round is over, for a run that is interrupted.
     begun: Callable[[Outcome], object] = lambda outcome: None
 
 
@@ -203,7 +203,7 @@ def _run(plan: Plan, space: Workspace, options: Options, show: Show, kills: int 
 
 
 def _find_archs(gpu: str) -> tuple[tuple[str, ...], str | None]:
-    """What to compile for, and what the GPU is, if it is to be used."""
+    """What to compile for, and what the GPU is, if it is used."""
     try:
         archs = supported_archs()
     except (ImportError, RuntimeError, OSError) as error:

@@ -238,7 +238,7 @@ def run_worker(plan: Plan, writer: int, index: int, epoch_us: int) -> None:
     if plan.plant in BUGS:
         plant_bug(plan.plant)
     if plan.extra.get("damages"):
-        logging.getLogger("lockcache").setLevel(logging.ERROR)  # each damaged entry is a warning, and here no news
+        logging.getLogger("lockcache").setLevel(logging.ERROR)  # each damaged entry is a warning, and here expected
     worker = Worker(plan, writer, index, epoch_us)
     try:
         _work(worker)

@@ -2,7 +2,7 @@
 
 The first process deletes again and again, the others write and read. Proves that no process dies of it, that a write
 afterwards is read afterwards, and that nothing deleted comes back: what is deleted is a removal in its key's history.
-Deleting ``lockcache/`` takes cap and accounting along, so those are only told; one recount makes them right.
+Deleting ``lockcache/`` takes cap and accounting along, so those are only reported; one recount makes them right.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def _delete(worker: Worker) -> Step:
 
 
 def _remove(path: str) -> None:
-    """As ``rm -rf``, file by file: each entry's is seen by the history. Others make files anew meanwhile."""
+    """As ``rm -rf``, file by file: each entry's is seen by the history. Others make files again meanwhile."""
     with contextlib.suppress(FileNotFoundError):
         if not os.path.isdir(path):
             os.unlink(path)

@@ -3,7 +3,7 @@
 The first process is that somebody, the others write and read. Proves invariant 7 for ENOSPC: no process dies, writes
 find room by evicting or are dropped, nothing torn or stale is read. ``quota`` is the same with EDQUOT: a limited
 subvolume of a btrfs that has room. There removing needs room too, so that now and then a dropped write cannot remove
-the older value: it says so in the log, which is told here and not judged.
+the older value: it says so in the log, which is reported here and not judged.
 """
 
 from __future__ import annotations

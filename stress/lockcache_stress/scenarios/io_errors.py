@@ -1,7 +1,7 @@
 """The disk answers EIO, ESTALE, EINTR and ENOSPC to random calls, in bursts: a FUSE file system that fails on purpose.
 
 The first process sets how often it fails, the others write, read and delete. Proves invariant 7: no process dies or
-hangs of it; and 1 and 2 beside: what is read is whole and not stale. A miss may mean that the disk did not answer and
+hangs of it; and also 1 and 2: what is read is whole and not stale. A miss may mean that the disk did not answer and
 proves nothing. Where an older value could not be removed because every try of that failed too, the library says so in
 its log; then it may be read, and is not judged.
 """
@@ -39,7 +39,7 @@ def _use(worker: Worker) -> Step:
             try:
                 worker.delete(key)
             except OSError:
-                worker.count("refused")  # whoever deletes has to know that it was not done
+                worker.count("refused")  # the deleter has to know that it was not done
         else:
             worker.get(key)
         return True

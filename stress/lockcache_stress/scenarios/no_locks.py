@@ -1,7 +1,7 @@
 """Locks that exclude nobody: each process has lock files of its own, as on mounts whose ``flock`` stays on its node.
 
 Proves invariant 6: nothing torn or stale is read (1 and 2 rest on no lock). The cap and the accounting rest on locks:
-they are only told while the scenario runs, and one recount at the end must make the accounting exact.
+they are only reported while the scenario runs, and one recount at the end must make the accounting exact.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""As same-key, with the records in files beside the entries: payload and record are then two renames, and one unit.
+"""As same-key, with the records in separate files: payload and record are then two renames, and one unit.
 
 Proves invariants 1 and 2 where the file system has no extended attributes.
 """

@@ -43,7 +43,7 @@ def _use(worker: Worker) -> Step:
 
 def _damage(worker: Worker) -> Step:
     rng, layout = worker.rng, Layout(worker.plan.directory)
-    # A second flip could mend the first. A number that is used again for a new file is one chance less, and no harm.
+    # A second flip could undo the first. A number that is used again for a new file is one chance less, and no harm.
     damaged: set[int] = set()
 
     def step() -> bool:
@@ -58,7 +58,7 @@ def _damage(worker: Worker) -> Step:
                 damaged.add(inode)
             else:
                 recorded.nothing()
-        worker.get(other)  # so that the damager is not much ahead of those who mend
+        worker.get(other)  # so that the damager is not much ahead of those who repair
         return True
 
     return step

@@ -1,7 +1,7 @@
 """Many processes want the same few keys computed, and computing often fails: nobody waits for who has given up.
 
 Proves the half of compile-once that the herd does not: a computation that raises frees its lease at once, so that the
-next in line tries. Whoever waits longer than the lease's timeout waited for nobody.
+next in line tries. A process that waits longer than the lease's timeout waited for nobody.
 """
 
 from __future__ import annotations

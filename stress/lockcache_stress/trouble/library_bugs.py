@@ -81,7 +81,7 @@ def _no_second_look() -> None:
 
 
 class _Mute:
-    """An accounting page that forgets what it is told."""
+    """An accounting page that forgets what it is given."""
 
     def __init__(self, real: Any) -> None:
         self._real = real
@@ -216,7 +216,7 @@ BUGS: Final = {
         "a lease is not released when compiling fails", "single-flight", ("longest wait for nobody",), _lease_kept
     ),
     "starts-by-the-clock": Bug(
-        "writers are told from the dead by when the wall clock says that they started",
+        "live writers are distinguished from dead ones by when the wall clock says that they started",
         "clock-step",
         ("worker deaths", "dropped writes"),
         _starts_by_the_clock,

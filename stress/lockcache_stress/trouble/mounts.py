@@ -129,7 +129,7 @@ def view_of(path: str) -> str:
 
 @contextmanager
 def read_only_view(path: str, seed: int = 0) -> Iterator[None]:
-    """A tmpfs, and beside it a read-only mount of the same, to be put on top of it (``mount --bind VIEW PATH``).
+    """A tmpfs, and next to it a read-only mount of the same, to put on top of it (``mount --bind VIEW PATH``).
 
     Remounting read-only is refused by the kernel while anybody has a file open for writing; a mount on top is not.
     """

@@ -73,7 +73,7 @@ def mounted_tmpfs(path: str, size: str = "1g") -> Iterator[bool]:
 
 @contextmanager
 def _refusing(directory: str | None) -> Iterator[None]:
-    """A directory in which nothing can be made is a mistake of whoever named it."""
+    """A directory in which nothing can be made is a mistake of the user."""
     try:
         yield
     except OSError as error:

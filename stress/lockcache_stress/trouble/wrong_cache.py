@@ -39,7 +39,7 @@ _AT_WRITES: Final = ("crash", "overshoot")
 
 
 def plant(plan: Plan, writer: int, cache: FileStreamProgramCache) -> ProgramCacheResource:
-    """``cache``, or what is to be used in its place."""
+    """``cache``, or what is used in its place."""
     if plan.plant not in FAULTS:
         return cache  # none, or one that is planted in the library itself
     return _Faulty(cache, plan, writer)

@@ -1,4 +1,4 @@
-"""A directory as a whole, looked at without a lock, beside writers, and without making anything."""
+"""A directory as a whole, looked at without a lock, next to writers, and without making anything."""
 
 from __future__ import annotations
 

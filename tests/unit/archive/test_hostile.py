@@ -61,7 +61,7 @@ def good() -> list[bytes]:
 
 
 def outside(root: Path) -> list[str]:
-    """Every path beside a cache directory, and everything in it that is no plain file or directory."""
+    """Every path next to a cache directory, and everything in it that is no plain file or directory."""
     found = [str(path) for path in root.parent.iterdir() if path != root]
     return found + [str(path) for path in root.rglob("*") if path.is_symlink() or not (path.is_file() or path.is_dir())]
 

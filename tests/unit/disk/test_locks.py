@@ -18,7 +18,7 @@ from lockcache.filestream.disk.locks import ProcessLock, ShardLocks, _is_in_lowe
 from tests.unit.forked import in_child
 from tests.unit.material import descriptors
 
-# A process that takes the lock, says so, and keeps it until it is told to end.
+# A process that takes the lock, says so, and keeps it until it is asked to end.
 HOLD = """
 import sys
 from lockcache.filestream.disk.locks import ProcessLock

@@ -1,4 +1,4 @@
-"""The order by cost: what is dear to rebuild stays, what nobody uses goes, and damage moves nothing."""
+"""The order by cost: what is expensive to rebuild stays, what nobody uses goes, and damage moves nothing."""
 
 from __future__ import annotations
 

@@ -247,7 +247,7 @@ def price(directory, key, cost_ns, used_seconds):
 
 
 def half_dear(directory, count):
-    """Of so many entries, all used at the same time, every second was dear; keys of the dear and of the others."""
+    """Of so many entries, all used at the same time, every second was expensive; keys of these and of the others."""
     used_seconds = time.time() - 1000
     keys = [b"%d" % number for number in range(count)]
     for number, key in enumerate(keys):

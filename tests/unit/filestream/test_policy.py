@@ -148,7 +148,7 @@ def test_a_policy_damaged_later_leaves_the_last_good_one_in_force(make, caplog, 
         cache[key] = b"x" * 100
     assert cache.max_size_bytes == 250
     assert on_disk(cache.path).bytes <= 250
-    assert len([record for record in caplog.records if "policy" in record.message]) == 1  # told once, not per write
+    assert len([record for record in caplog.records if "policy" in record.message]) == 1  # logged once, not per write
 
 
 def test_a_policy_deleted_later_leaves_the_last_good_one_in_force(make):
@@ -199,17 +199,22 @@ def test_fields_of_a_later_version_are_passed_over(make):
 
 @pytest.mark.parametrize("cap", [None, 1, 100_000, 4 * 2**20 - 1])
 def test_small_caps_are_the_entries_alone(cap):
-    assert Policy(cap).entries_limit_bytes() == cap
+    assert Policy(cap).entries_limit_bytes(Space(4096)) == cap
 
 
 @pytest.mark.parametrize("cap", [4 * 2**20, 10**9, 2**63 - 1])
 def test_of_larger_caps_the_directorys_own_files_take_a_small_part(cap):
-    assert 0.96 * cap < Policy(cap).entries_limit_bytes() < cap
+    assert 0.96 * cap < Policy(cap).entries_limit_bytes(Space(4096)) < cap
 
 
 def test_where_inodes_count_those_of_lock_files_and_folders_are_set_aside():
     limit, usual = (Policy(64 * 2**20).entries_limit_bytes(Space(4096, inode, True)) for inode in (512, 0))
     assert usual - limit >= (257 + 256) * 512
+
+
+def test_no_limit_is_given_to_a_caller_that_does_not_say_how_the_directory_counts():
+    with pytest.raises(TypeError, match="space"):
+        Policy(64 * 2**20).entries_limit_bytes()
 
 
 def test_the_ordinary_priority_is_not_written_wherever_its_name_comes_from(make):

@@ -85,7 +85,7 @@ def test_a_change_that_leaves_size_and_mtime_alone_is_seen(tree: Tree, settled: 
 
 
 def test_a_link_turned_to_another_directory_is_seen(tree: Tree, settled: None) -> None:
-    """Also where the file itself is the same inode: what lies beside it is not."""
+    """Also where the file itself is the same inode: what lies next to it is not."""
     tree({"one/h.h": '#include "i.h"', "one/i.h": "1", "two/i.h": "2", "cuda": "->one"})
     os.link("one/h.h", "two/h.h")
 
@@ -119,7 +119,7 @@ def test_a_removed_working_directory_is_no_error(tree: Tree, tmp_path: Path) -> 
         (98, 98, True),
         (200, 98, True),  # out of an archive that has the future in it
         (0, 99, False),
-        (0, 101, False),  # a server's clock, ahead of ours
+        (0, 101, False),  # a server's clock, ahead of this one
         (99, 0, False),  # a file system without ctime
     ],
 )

@@ -54,6 +54,23 @@ def test_an_entry_is_three_private_files_in_pyptxs_format(cache: CubinCache, dir
     assert sidecar["metadata"] == {"smem": 49152, "cluster": [2, [1, 1]], "blob": str(b"\xff")}
 
 
+def test_a_put_opens_each_folder_on_its_way_once(
+    cache: CubinCache, directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cache.put(ENTRY)
+    opened: list[str] = []
+    real = os.open
+
+    def note(path: str, flags: int, *arguments: Any, **keywords: Any) -> int:
+        if flags & os.O_DIRECTORY:
+            opened.append(os.path.basename(path))
+        return real(path, flags, *arguments, **keywords)
+
+    monkeypatch.setattr(os, "open", note)
+    cache.put(ENTRY)
+    assert opened == [directory.name, "lockcache", "staged"]
+
+
 def test_a_put_leaves_nothing_staged(cache: CubinCache, directory: Path) -> None:
     cache.put(ENTRY)
     cache.put(ENTRY)

@@ -1,4 +1,4 @@
-"""lockcache.integrations.pyptx beside pyptx: each reads what the other wrote, and what may be no entry is none."""
+"""lockcache.integrations.pyptx next to pyptx: each reads what the other wrote, and what may be no entry is none."""
 
 from __future__ import annotations
 

@@ -122,7 +122,7 @@ def test_damage_in_any_tier_is_counted_and_the_next_tier_answers(
         entry.write(b"K")
     assert cache["k"] == b"code"
     assert cache.stats().corrupt_entries == 1
-    assert upper["k"] == b"code"  # mended
+    assert upper["k"] == b"code"  # repaired
 
 
 def test_a_memory_tier_that_cannot_be_pickled_says_so_and_others_are(

@@ -1,7 +1,7 @@
 """Row ``eviction``: modules that hits gave stay loaded while the directory is evicted to nothing, and launch as before.
 
 Round by round: every process holds what it got (without a GPU: the bytes), everything is evicted, what is held is
-launched and compared, and all of it is asked for again, which compiles each program once and loads it anew.
+launched and compared, and all of it is asked for again, which compiles each program once and loads it again.
 """
 
 from __future__ import annotations

@@ -83,7 +83,7 @@ class Row:
 
     name: str
     help: str
-    #: How much of the time it gets, beside the others.
+    #: How much of the time it gets, next to the others.
     weight: int
     run: Callable[[Kit], Found]
     #: Why it cannot be run here, given the GPU's architecture; ``None`` if it can.

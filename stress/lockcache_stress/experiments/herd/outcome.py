@@ -66,7 +66,7 @@ class HerdOutcome:
 
     plan: HerdPlan
     phases: list[Phase] = field(default_factory=list)
-    #: One process compiling every kernel, with no cache and nobody beside it.
+    #: One process compiling every kernel, with no cache and no other process.
     alone_seconds: float = 0.0
     #: How members ended that should not have.
     deaths: list[str] = field(default_factory=list)

@@ -11,7 +11,7 @@ __all__ = ["PHASES", "UNCACHED", "HerdOptions", "HerdPlan"]
 
 #: Cold, and again after one header has changed.
 PHASES: Final = ("cold", "changed")
-#: All kernels once more, by each process for itself: what the cache saves is told against it.
+#: All kernels once more, by each process for itself: what the cache saves is compared with it.
 UNCACHED: Final = "uncached"
 
 

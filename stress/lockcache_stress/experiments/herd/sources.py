@@ -1,6 +1,6 @@
 """Templated CUDA C++ with headers that include each other: what cuda.core's own caching refuses.
 
-A source reaches four headers: by ``include_path``, by quotes beside the including header, upwards out of a folder, and
+A source reaches four headers: by ``include_path``, by quotes next to the including header, upwards out of a folder, and
 by a macro of ``config.h`` that decides what every kernel computes. Changing that one digit changes all code.
 """
 

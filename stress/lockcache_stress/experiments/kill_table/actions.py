@@ -1,6 +1,6 @@
-"""What dies: a put, an eviction, a recount, a lease, a sweep, each prepared anew before every death.
+"""What dies: a put, an eviction, a recount, a lease, a sweep, each prepared again before every death.
 
-All of them work on one key among a few others, in one directory, so that what is left can be told in a line.
+All of them work on one key among a few others, in one directory, so that what is left can be described in a line.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Action:
 
 
 def _fill(root: str, older: Entry | None) -> FileStreamProgramCache:
-    # The lock files stay: making 256 anew for each step would be most of the time.
+    # The lock files stay: making 256 again for each step would be most of the time.
     for folder in ("entries", "tmp", "lockcache/records", "lockcache/leases"):
         shutil.rmtree(os.path.join(root, folder), ignore_errors=True)
     for path in glob(os.path.join(root, "lockcache", "*")):
@@ -58,7 +58,7 @@ def _fill(root: str, older: Entry | None) -> FileStreamProgramCache:
         cache.put_entry(key, entry)
     if older is not None:
         cache.put_entry(KEY, older)
-    # Its counts are told here and not when it is collected: what Ctrl-C raises in a finalizer is lost.
+    # Its counts are reported here and not when it is collected: what Ctrl-C raises in a finalizer is lost.
     cache.stats()
     return cache
 

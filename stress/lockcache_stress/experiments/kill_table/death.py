@@ -71,7 +71,7 @@ def deaths(prepare: Callable[[], Callable[[], object]], calls: Sequence[str] = (
 def die(action: Callable[[], object], number: int, calls: Sequence[str] = ()) -> str | None:
     """Run ``action`` in a child that dies in front of its ``number``-th call; which that was, ``None`` if none.
 
-    Told as the call and the files it is about, descriptors by what they are open on: ``rename(/a, /b)``.
+    Described as the call and the files it is about, descriptors by what they are open on: ``rename(/a, /b)``.
     """
     receiver, sender = os.pipe()
     child = 0

@@ -62,7 +62,7 @@ def survey(root: str) -> Survey:
 
 
 def _go_on(cache: FileStreamProgramCache, root: str) -> list[str]:
-    """The next process: compile-once and a put must not be hindered, and one recount mends all."""
+    """The next process: compile-once and a put must not be hindered, and one recount corrects all."""
     wrong = []
     cache.get_or_compute_entry(KEY, lambda: _NEXT)
     cache.put_entry(KEY, _NEXT)

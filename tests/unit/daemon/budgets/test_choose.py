@@ -7,6 +7,7 @@ from hypothesis import given, strategies as st
 
 from lockcache.filestream.accounting.scan import Found
 from lockcache.filestream.accounting.usage import Slot
+from lockcache.filestream.disk.space import Space
 from lockcache.filestream.eviction.choose import Goal
 from lockcache.filestream.policy import Policy
 from lockcache_daemon.budgets.choose import Member, Room, free_shortage, share_out, total_surplus
@@ -37,11 +38,20 @@ def test_whichever_budget_bites_is_named_and_only_that_is_got_down_to(
     held: Slot, bite: tuple[str, Goal] | None
 ) -> None:
     rules = Rules(1000, max_entries=100)
-    assert rules.bite(rules.policy, held) == bite
+    assert rules.bite(rules.policy, Space(4096), held) == bite
 
 
 def test_a_cap_that_an_operator_set_meanwhile_counts() -> None:
-    assert Rules().bite(Policy(100), Slot(99, 1)) == ("max-size", Goal(90, None))
+    assert Rules().bite(Policy(100), Space(4096), Slot(99, 1)) == ("max-size", Goal(90, None))
+
+
+@pytest.mark.parametrize("space", [Space(1), Space(4096), Space(4096, 512, shows_blocks=True), Space(1 << 16)])
+@pytest.mark.parametrize("cap", [4 << 20, 8 << 20, 1 << 30])
+def test_watermarks_are_shares_of_what_writers_leave_for_entries(cap: int, space: Space) -> None:
+    limit = Policy(cap).entries_limit_bytes(space)
+    assert limit is not None
+    assert Rules().watermarks(Policy(cap), space) == (low := int(0.9 * limit), (low + limit) // 2)
+    assert Rules().bite(Policy(cap), space, Slot(limit, 1)) == ("max-size", Goal(low, None))
 
 
 # ---- free space ------------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""When entries are looked at for their age, told in walks and not by a clock."""
+"""When entries are looked at for their age, counted in walks and not by a clock."""
 
 from __future__ import annotations
 

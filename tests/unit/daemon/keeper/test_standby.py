@@ -112,7 +112,7 @@ def test_what_somebody_planted_among_them_is_passed_over(layout: Layout, tmp_pat
 
 
 def forge(folder: Path, number: int) -> Path:
-    """Where one that waits on another host would say so: whether it lives cannot be told."""
+    """Where one that waits on another host would say so: whether it lives is not known."""
     return folder / f"{'f' * 16}.{number}.0"
 
 

@@ -1,4 +1,4 @@
-"""A directory that somebody opens to others while it is kept is left alone until that is mended."""
+"""A directory that somebody opens to others while it is kept is left alone until that is fixed."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def test_a_symlink_in_the_place_of_a_folder_is_seen_at_the_next_tick(
     kept.keeper.tick()
     assert "in the way of a cache directory" in str(kept.said("error")[0]["error"])
     (cache_path / "entries").unlink()
-    for _ in range(2):  # the first makes the folder anew
+    for _ in range(2):  # the first makes the folder again
         kept.keeper.tick()
     assert kept.keeper.is_well
 

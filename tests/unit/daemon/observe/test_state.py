@@ -123,5 +123,5 @@ def test_a_directory_whose_step_hangs_is_a_problem_though_the_others_go_on(monke
             clock[0] += 30
             board.beat()
             board.beat_of("/well")
-        assert board.problems() == ["/hangs: no sign of life for 90 s, a step hangs"]
+        assert board.problems() == ["/hangs: no progress for 90 s, a step hangs"]
     assert board.problems() == []

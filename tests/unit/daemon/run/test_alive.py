@@ -1,4 +1,4 @@
-"""The file that says that the daemon is at work: made once directories are kept, as old as the last sign of life."""
+"""The file that says that the daemon is at work: made once directories are kept, as old as the last progress."""
 
 from __future__ import annotations
 

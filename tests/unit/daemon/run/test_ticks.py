@@ -23,7 +23,7 @@ from tests.daemon.running import HANG_SECONDS, until
 
 
 class Blocking:
-    """A part whose tick takes as long as it is told to."""
+    """A part whose tick takes as long as it is asked to."""
 
     def __init__(self) -> None:
         self.may_go_on = threading.Event()

@@ -1,4 +1,4 @@
-"""Whose directory it is: told by what is in it, and not guessed where that is unclear."""
+"""Whose directory it is: known by what is in it, and not guessed where that is unclear."""
 
 from __future__ import annotations
 

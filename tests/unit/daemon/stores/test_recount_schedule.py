@@ -1,4 +1,4 @@
-"""What recounting costs where nobody writes, told in recounts and not by a clock."""
+"""What recounting costs where nobody writes, counted in recounts and not by a clock."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_freshly_filled_shards_are_recounted_once_at_the_start_and_then_one_a_ti
     fill(cache_path, 2000, 1)
     watched = watch()
     assert set(watched.ticks(1)) == set(range(SHARDS))
-    watched.now += 10  # by when each of them is to be looked at once more
+    watched.now += 10  # by when each of them is due once more
     assert len(watched.ticks(TICKS)) <= TICKS
 
 
