@@ -69,7 +69,7 @@ def owner_of(body: Mapping[str, Any]) -> Owner:
 
 def judge_hosts(first: Card, second: Card) -> Finding:
     """Whether the two are two hosts, as far as the file system can tell them apart."""
-    names = f"{first.host} and {second.host}"
+    names = first.host if first.host == second.host else f"{first.host} and {second.host}"
     is_one_machine = first.boot == second.boot and (first.boot != "" or first.host == second.host)
     measured = {
         "hosts": [first.host, second.host],
@@ -77,23 +77,24 @@ def judge_hosts(first: Card, second: Card) -> Finding:
         "same_machine": is_one_machine,
     }
     if is_one_machine and first.device == second.device:
-        found = f"both run on one machine ({names if first.host != second.host else first.host}), in one mount"
+        found = f"both run on one machine ({names}), in one mount"
         means = "nothing of this is certified for two hosts: it is what one kernel does"
         advice = "run it on two: mpiexec -n 2 -ppn 1, srun -N 2 --ntasks-per-node 1, or by hand on each"
         return Finding("two hosts", UNTESTED, found, means, advice, measured)
     kinds = first.kind if first.kind == second.kind else f"{first.kind} and {second.kind}"
-    found = f"{names}, each with a mount of its own ({kinds or 'kind unknown'})"
-    if first.host == second.host:
-        return _judge_equal_names(first, second, measured)
+    found = f"{names}, in two mounts ({kinds or 'kind unknown'})"
+    goes_by_name = any(card.kind.startswith("nfs") for card in (first, second))
+    if first.host == second.host and (goes_by_name or not is_one_machine):
+        return _judge_equal_names(first.host, goes_by_name, measured)
     if is_one_machine:
         means = "two clients to a file server, but one clock and one kernel"
         return Finding("two hosts", NOTE, f"{found}; on one machine", means, measured=measured)
     return Finding("two hosts", GOOD, found, measured=measured)
 
 
-def _judge_equal_names(first: Card, second: Card, measured: dict[str, Any]) -> Finding:
-    found = f"two hosts, and both are called {first.host}"
-    if not any(card.kind.startswith("nfs") for card in (first, second)):
+def _judge_equal_names(host: str, goes_by_name: bool, measured: dict[str, Any]) -> Finding:
+    found = f"two clients, and both are called {host}"
+    if not goes_by_name:
         return Finding("two hosts", NOTE, found, "lockcache tells them apart; people do not", measured=measured)
     means = "an NFS 4 server takes two clients of one name for one that was restarted: they lose their locks"
     advice = "give each host a name of its own, or set nfs4_unique_id of the module nfs"

@@ -21,7 +21,6 @@ from lockcache.filestream.disk import (
     create_below,
     read_json,
     rename_below,
-    unlink_below,
     write_all,
 )
 
@@ -157,10 +156,8 @@ class Link:
 
 
 def put_file(layout: Layout, path: str, content: bytes) -> None:
-    """Write a file that is there in whole or not at all. Raises :class:`OSError`."""
+    """Write a new file that is there in whole or not at all. Raises :class:`OSError`."""
     staged = f"{path}.new"
-    with contextlib.suppress(FileNotFoundError):
-        unlink_below(layout, staged)
     made = Descriptor()
     create_below(layout, staged, os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW, made)
     with made as fd:

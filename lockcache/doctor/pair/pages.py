@@ -68,6 +68,7 @@ def _content(number: int) -> bytes:
 
 def _write(side: Side) -> Numbers:
     side.put("page", _content(0))
+    side.put("lock", b"")  # before both come to make it
     side.sync()
     with contextlib.closing(_Page(side)) as page:
         for number, way in enumerate(_ways_of_both(side, page), 1):

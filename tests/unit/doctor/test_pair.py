@@ -243,7 +243,7 @@ def card(**more: Any) -> Card:
     [
         (card(), UNTESTED, "both run on one machine"),
         (card(host="beta"), UNTESTED, "alpha and beta"),
-        (card(host="beta", boot="another"), GOOD, "each with a mount of its own (nfs4)"),
+        (card(host="beta", boot="another"), GOOD, "in two mounts (nfs4)"),
         (card(host="beta", device=2), NOTE, "on one machine"),
         (card(boot="another"), DEGRADED, "both are called alpha"),
         (card(boot="another", kind="lustre"), DEGRADED, "both are called alpha"),
