@@ -10,13 +10,14 @@ from typing import Any, Final
 from lockcache.doctor import cache_state, cache_trial, disk_room, files, mounts, sharing
 from lockcache.doctor.checks_process import ChildDiedError, ChildHungError, serve
 from lockcache.doctor.findings import UNTESTED, UNUSABLE, Finding, Subject
-from lockcache.doctor.probe_dir import held, kind_of, make_probe, not_writable, remove_probe, writable
+from lockcache.doctor.probe_dir import clean, held, kind_of, make_probe, not_writable, writable
 
 __all__ = ["LOOKING", "TRYING", "main"]
 
 #: Checks that only look, in the order in which they are reported.
 LOOKING: Final[dict[str, Callable[[Subject], list[Finding]]]] = {
     "file system": mounts.file_system,
+    "other hosts": mounts.other_hosts,
     "safety": cache_state.safety,
     "policy": cache_state.policy,
     "daemon": cache_state.daemon,
@@ -49,7 +50,7 @@ def main() -> None:
         serve(_answer)
     finally:
         for subject in list(_made.values()):
-            _clean(subject)
+            clean(subject)
 
 
 def _answer(request: dict[str, Any]) -> dict[str, Any]:
@@ -63,7 +64,9 @@ def _answer(request: dict[str, Any]) -> dict[str, Any]:
         elif check == "writing":
             subject, findings = _write(subject)
         elif check == "clean":
-            findings = _clean(subject)
+            findings = clean(subject)
+            if not findings:
+                _made.pop(subject.probe, None)
         else:
             findings = _try(check, subject) if check in TRYING else LOOKING[check](subject)
     except OSError as error:
@@ -94,15 +97,6 @@ def _try(check: str, subject: Subject) -> list[Finding]:
     with held(subject) as tried:
         # Nobody can do anything with the path by which it was reached.
         return [replace(each, found=each.found.replace(tried.probe, subject.probe)) for each in TRYING[check](tried)]
-
-
-def _clean(subject: Subject) -> list[Finding]:
-    try:
-        remove_probe(subject)
-    except OSError as error:
-        return [Finding("cleaning up", UNTESTED, f"{subject.probe} is left: {error}", advice=f"rm -r {subject.probe}")]
-    _made.pop(subject.probe, None)
-    return []
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """The examination: one check after the other, each given up when it takes too long, and nothing left behind.
 
 Keeps the promise that it never hangs: this process makes no system call on the directory itself. A check that hangs is
-reported as one, and after two of them the file system is taken to be dead.
+reported as one, and after two of them the file system is taken to be dead. :mod:`.pair` examines by the same rules.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from lockcache.doctor.checks_worker import LOOKING, TRYING
 from lockcache.doctor.findings import UNTESTED, UNUSABLE, Finding, Report, Subject
 from lockcache.doctor.probe_dir import PREFIX
 
-__all__ = ["CHECKS", "TIMEOUT_SECONDS", "examine"]
+__all__ = ["CHECKS", "TIMEOUT_SECONDS", "Examination", "examine"]
 
 #: How long a check may take. The slowest takes a second on a busy machine; a network mount may be fifty times as slow.
 TIMEOUT_SECONDS: Final = 15.0
@@ -38,61 +38,55 @@ def examine(
 
     Whatever ends it (an exception, Ctrl-C), what it made is removed, as far as the file system lets it.
     """
-    return _Examination(root, timeout_seconds).run(progress)
+    return _OneHost(root, timeout_seconds).run(progress)
 
 
-class _Examination:
-    def __init__(self, root: str, timeout_seconds: float) -> None:
-        self._timeout_seconds = timeout_seconds
-        self._worker = Child("lockcache.doctor.checks_worker", own_group=True)
-        self._subject = Subject(root, token=secrets.token_hex(8))
+class Examination:
+    """Checks that a worker does, in a directory of its own, which is removed whatever ends the examination."""
+
+    def __init__(self, root: str, worker: str, token: str) -> None:
+        self._worker = Child(worker, own_group=True)
+        self._subject = Subject(root, token=token)
         self._may_have_written = False
         self._findings: list[Finding] = []
         self._hangs = 0
+        #: What the worker is told with each check.
+        self._options: dict[str, Any] = {}
 
     def run(self, progress: Callable[[str, int, int], object]) -> Report:
+        """Do all checks."""
         try:
-            for number, check in enumerate(CHECKS):
-                progress(check, number, len(CHECKS))
-                if self._is_hopeless():
-                    break
-                if check not in TRYING or self._subject.probe:
-                    self._do(check)
-            else:
-                self._tell_untried()
+            self._do_all(progress)
         except BaseException:
             self._worker.end()  # it may be in the middle of something
             raise
         finally:
             self._clean_up()
             self._worker.close()
+        return self._report()
+
+    def _do_all(self, progress: Callable[[str, int, int], object]) -> None:
+        raise NotImplementedError
+
+    def _report(self) -> Report:
         return Report(self._subject.root, self._findings)
 
-    def _do(self, check: str) -> None:
-        self._may_have_written |= check == "writing"
-        factor = _COUNTING_FACTOR if check in _COUNTING else 1
+    def _do(self, check: str, limit_seconds: float) -> dict[str, Any] | None:
+        """Returns what the worker answers, with its findings noted; ``None`` where there is no answer."""
         try:
-            answer = self._ask(check, self._timeout_seconds * factor)
+            answer: dict[str, Any] = self._ask(check, limit_seconds)
         except ChildHungError:
             self._hangs += 1
-            found = f"no answer for {self._timeout_seconds * factor:g} s: the file system hangs"
+            found = f"no answer for {limit_seconds:g} s: the file system hangs"
             means = "programs that use it hang too"
             self._findings.append(Finding(check, UNUSABLE, found, means, "see to the server or the mount first"))
-            return
+            return None
         except ChildDiedError:
             self._findings.append(Finding(check, UNTESTED, "the process that tried it ended"))
-            return
+            return None
         self._subject = Subject(*answer["subject"])
         self._findings += [Finding(**finding) for finding in answer["findings"]]
-
-    def _is_hopeless(self) -> bool:
-        """Whether there is nothing to learn any more: it hangs again and again, or may not even be looked at."""
-        return self._hangs >= _MOST_HANGS or bool(self._findings and not self._subject.kind)
-
-    def _tell_untried(self) -> None:
-        if not self._subject.probe:
-            found = f"{', '.join(TRYING)}: nothing can be written here"
-            self._findings.append(Finding("the rest", UNTESTED, found))
+        return answer
 
     def _clean_up(self) -> None:
         if not self._may_have_written:
@@ -106,5 +100,29 @@ class _Examination:
                 Finding("cleaning up", UNTESTED, found, advice="remove it when the file system answers")
             )
 
-    def _ask(self, check: str, timeout_seconds: float) -> Any:
-        return self._worker.ask({"check": check, "subject": self._subject}, timeout_seconds)
+    def _ask(self, check: str, limit_seconds: float) -> Any:
+        return self._worker.ask({"check": check, "subject": self._subject, **self._options}, limit_seconds)
+
+
+class _OneHost(Examination):
+    """What one host can find out."""
+
+    def __init__(self, root: str, timeout_seconds: float) -> None:
+        super().__init__(root, "lockcache.doctor.checks_worker", secrets.token_hex(8))
+        self._timeout_seconds = timeout_seconds
+
+    def _do_all(self, progress: Callable[[str, int, int], object]) -> None:
+        for number, check in enumerate(CHECKS):
+            progress(check, number, len(CHECKS))
+            if self._is_hopeless():
+                return
+            if check not in TRYING or self._subject.probe:
+                self._may_have_written |= check == "writing"
+                self._do(check, self._timeout_seconds * (_COUNTING_FACTOR if check in _COUNTING else 1))
+        if not self._subject.probe:
+            found = f"{', '.join(TRYING)}: nothing can be written here"
+            self._findings.append(Finding("the rest", UNTESTED, found))
+
+    def _is_hopeless(self) -> bool:
+        """Whether there is nothing to learn any more: it hangs again and again, or may not even be looked at."""
+        return self._hangs >= _MOST_HANGS or bool(self._findings and not self._subject.kind)

@@ -12,7 +12,7 @@ from typing import Any, Final
 from lockcache.doctor.findings import DEGRADED, GOOD, UNTESTED, Finding, Subject
 from lockcache.filestream.entry import HEAD_BYTES, XATTR
 
-__all__ = ["attributes", "clock", "group_member", "syncing", "times"]
+__all__ = ["SKEW_SECONDS", "attributes", "clock", "group_member", "syncing", "times"]
 
 # More than any file system gives to one attribute of a user.
 _LARGEST_ATTRIBUTE_BYTES: Final = 64 * 1024
@@ -23,7 +23,7 @@ _ORDINARY_RECORD_BYTES: Final = 1024
 _TICKS_NS: Final = (2 * 10**9, 10**9, 10**8, 10**7, 10**6, 10**5, 10**4, 1000, 100, 10, 1)
 _COARSE_TICK_NS: Final = 10**8
 
-_SKEW_SECONDS: Final = 2.0
+SKEW_SECONDS: Final = 2.0
 
 # Nobody's, as far as anybody can tell; only numbers matter.
 _A_USER, _A_GROUP = 65534, 64321
@@ -94,7 +94,7 @@ def clock(subject: Subject) -> list[Finding]:
     stamped = os.stat(path).st_mtime_ns
     skew_seconds = (stamped - min(max(stamped, before), after)) / 1e9
     measured = {"skew_seconds": round(skew_seconds, 6)}
-    if abs(skew_seconds) <= _SKEW_SECONDS:
+    if abs(skew_seconds) <= SKEW_SECONDS:
         return [Finding("clock", GOOD, f"files are stamped {skew_seconds:+.3f} s off this machine", measured=measured)]
     found = f"files are stamped {skew_seconds:+.1f} s off this machine"
     means = "--max-age, --newer-than and the age of abandoned files are judged wrongly by as much"

@@ -1,18 +1,19 @@
 """Which file system a path is on, and what is known of its kind.
 
 What is known comes from trying, with two mounts of each, and from what their makers say of locks. It tells what no
-trial on one machine can: whether another machine's locks count.
+trial on one machine can: whether another machine's locks count. Two machines can try it: :mod:`.pair`.
 """
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from lockcache.doctor.findings import DEGRADED, GOOD, NOTE, UNTESTED, Finding, Subject
-from lockcache.filestream.disk import Mount, mount_of
+from lockcache.filestream.disk import Mount, is_network_mount, mount_of
 
-__all__ = ["file_system", "judge"]
+__all__ = ["file_system", "judge", "other_hosts"]
 
 
 class _Known(NamedTuple):
@@ -49,7 +50,7 @@ _KNOWN: Final = (
         ("nfs",),
         _always,
         NOTE,
-        "a use is stated once a minute, and machines that looked for a name see it late; both are allowed for",
+        "a use is stated once a minute; what another machine stored, replaced or removed may be seen late",
         "each machine needs a host name of its own: two clients with one name lose their locks",
     ),
     _Known(
@@ -137,7 +138,7 @@ _KNOWN: Final = (
         ("fuse", "9p", "virtiofs", "gpfs", "ceph", "gluster", "afs", "orangefs", "pvfs", "wekafs", "panfs"),
         _always,
         NOTE,
-        "a use is stated once a minute; whether locks exclude other machines cannot be tried from one",
+        "a use is stated once a minute",
         "",
     ),
 )
@@ -149,6 +150,20 @@ def file_system(subject: Subject) -> list[Finding]:
     if mount is None:
         return [Finding("file system", UNTESTED, "not known here: no /proc")]
     return [judge(mount)]
+
+
+def other_hosts(subject: Subject) -> list[Finding]:
+    """What this host alone cannot know, and how two can, where the directory may be on several."""
+    mount = mount_of(subject.place)
+    if mount is None or not is_network_mount(mount):
+        return []
+    found = (
+        "not tried: whether locks exclude them, how late they see what was stored, replaced or removed, their clocks"
+    )
+    means = "all else here is what processes of this host see of each other"
+    pair = f"lockcache doctor --pair {shlex.quote(subject.root)}"
+    advice = f"run on two hosts at once: {pair}; or mpiexec -n 2 -ppn 1 {pair}; or srun -N 2 {pair}"
+    return [Finding("other hosts", NOTE, found, means, advice)]
 
 
 def judge(mount: Mount) -> Finding:

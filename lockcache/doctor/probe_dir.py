@@ -17,11 +17,11 @@ import shutil
 import stat
 from collections.abc import Iterator
 
-from lockcache.doctor.findings import DEGRADED, GOOD, UNUSABLE, Finding, Subject
+from lockcache.doctor.findings import DEGRADED, GOOD, UNTESTED, UNUSABLE, Finding, Subject
 from lockcache.filestream.disk import open_folder
 from lockcache.lowlevel import Layout, is_cache
 
-__all__ = ["PREFIX", "held", "kind_of", "make_probe", "not_writable", "remove_probe", "writable"]
+__all__ = ["PREFIX", "clean", "held", "kind_of", "make_probe", "not_writable", "remove_probe", "writable"]
 
 #: How the directory's name begins, wherever it is.
 PREFIX = ".lockcache-doctor-"
@@ -72,6 +72,15 @@ def remove_probe(subject: Subject) -> None:
     with contextlib.suppress(FileNotFoundError), _parent_of(subject, path) as (parent_fd, name):
         # Itself it follows no symlink, however things are swapped; before Python 3.11 it takes no descriptor.
         shutil.rmtree(f"/proc/self/fd/{parent_fd}/{name}" if os.path.isdir("/proc/self/fd") else path)
+
+
+def clean(subject: Subject) -> list[Finding]:
+    """Remove it; a finding if that fails."""
+    try:
+        remove_probe(subject)
+    except OSError as error:
+        return [Finding("cleaning up", UNTESTED, f"{subject.probe} is left: {error}", advice=f"rm -r {subject.probe}")]
+    return []
 
 
 @contextlib.contextmanager

@@ -16,7 +16,19 @@ from lockcache.doctor.second_process import create_each
 from lockcache.errors import LockTimeoutError
 from lockcache.filestream.disk import ProcessLock
 
-__all__ = ["exclusive_creation", "locks", "new_names", "rename"]
+__all__ = [
+    "DROPPED_WRITES",
+    "LOCAL_DIRECTORY",
+    "MEETING_FILES",
+    "MOUNT_WITH_LOCKS",
+    "SHARED_LOCKS",
+    "STUCK_LOCKS",
+    "WITHOUT_LOCKS",
+    "exclusive_creation",
+    "locks",
+    "new_names",
+    "rename",
+]
 
 #: Asking the peer. It shares the fate of the process that asks: a worker that waits for it is itself given up in time.
 _PEER_SECONDS: Final = 60.0
@@ -25,10 +37,19 @@ _RACES: Final = 200
 _FREED_SECONDS: Final = 2.0
 
 _EXCLUDE_NOBODY: Final = "two processes hold the same exclusive lock"
-_WITHOUT_LOCKS: Final = (
+# What is lost without, and what to do: also where it is another host that is not kept out.
+WITHOUT_LOCKS: Final = (
     "entries stay whole, but the cap is only approximate, and the same kernel may be compiled by several processes"
 )
-_STUCK_LOCKS: Final = "each write waits for such a lock until its timeout, and is dropped; what is there can be read"
+STUCK_LOCKS: Final = "each write waits for such a lock until its timeout, and is dropped; what is there can be read"
+DROPPED_WRITES: Final = "every write is dropped: what is there can be read, and nothing is added"
+MOUNT_WITH_LOCKS: Final = "mount with flock (Lustre: -o flock), or use a directory on a local disk"
+SHARED_LOCKS: Final = (
+    "mount with locks that all nodes share (NFS without nolock and local_lock, Lustre with flock), or run "
+    "lockcache-daemon on one node, which repairs the accounting"
+)
+MEETING_FILES: Final = "staged writes and leases of two processes may meet in one file: misses, and double compilations"
+LOCAL_DIRECTORY: Final = "use a file system with POSIX rename: a local disk, NFS, Lustre, CephFS"
 
 
 def locks(subject: Subject) -> list[Finding]:
@@ -40,23 +61,17 @@ def locks(subject: Subject) -> list[Finding]:
         problem = _lock_twice(mine, peer, path)
         freed_ms = _kill_holder(mine, peer) if problem is None else 0.0
     except LockTimeoutError as error:
-        means = "every write is dropped: what is there can be read, and nothing is added"
-        advice = "mount with flock (Lustre: -o flock), or use a directory on a local disk"
-        return [Finding("locks", UNUSABLE, str(error), means, advice)]
+        return [Finding("locks", UNUSABLE, str(error), DROPPED_WRITES, MOUNT_WITH_LOCKS)]
     finally:
         mine.close()
         peer.end()
     if freed_ms is None:
         problem = f"the lock of a killed process is not free after {_FREED_SECONDS:.0f} s"
     if problem == _EXCLUDE_NOBODY:
-        advice = (
-            "mount with locks that all nodes share (NFS without nolock and local_lock, Lustre with flock), or run "
-            "lockcache-daemon on one node, which repairs the accounting"
-        )
-        return [Finding("locks", DEGRADED, problem, _WITHOUT_LOCKS, advice)]
+        return [Finding("locks", DEGRADED, problem, WITHOUT_LOCKS, SHARED_LOCKS)]
     if problem is not None:
         advice = "see to the lock server, or use a directory on a local disk"
-        return [Finding("locks", DEGRADED, problem, _STUCK_LOCKS, advice)]
+        return [Finding("locks", DEGRADED, problem, STUCK_LOCKS, advice)]
     found = f"exclude another process; a killed holder's lock is free after {freed_ms:.0f} ms"
     return [Finding("locks", GOOD, found, measured={"freed_ms": freed_ms})]
 
@@ -108,17 +123,16 @@ def rename(subject: Subject) -> list[Finding]:
         peer.close()
     if stale:
         found = f"after {len(stale)} of {_ROUNDS} renames another process read: {stale[0]}"
-        return [Finding("rename", UNUSABLE, found, "a write may be followed by a read of the older value", _LOCAL)]
+        return [
+            Finding("rename", UNUSABLE, found, "a write may be followed by a read of the older value", LOCAL_DIRECTORY)
+        ]
     if torn:
         found = f"in {len(torn)} of {_ROUNDS} renames who had the old file open read: {torn[0]}"
         means = "reads during writes are misses, and programs compile again"
-        return [Finding("rename", DEGRADED, found, means, _LOCAL)]
+        return [Finding("rename", DEGRADED, found, means, LOCAL_DIRECTORY)]
     return [
         Finding("rename", GOOD, f"{_ROUNDS} over an open file: the reader keeps the old bytes, the next has the new")
     ]
-
-
-_LOCAL: Final = "use a file system with POSIX rename: a local disk, NFS, Lustre, CephFS"
 
 
 def exclusive_creation(subject: Subject) -> list[Finding]:
@@ -139,11 +153,10 @@ def exclusive_creation(subject: Subject) -> list[Finding]:
     if wrong:
         who = "both" if "made" in wrong[0] else "neither"
         found = f"{len(wrong)} of {_RACES} files were made by {who} of two processes"
-        means = "staged writes and leases of two processes may meet in one file: misses, and double compilations"
-        return [Finding("exclusive creation", DEGRADED, found, means, _LOCAL)]
+        return [Finding("exclusive creation", DEGRADED, found, MEETING_FILES, LOCAL_DIRECTORY)]
     if other:
         found = f"a file that is there answers {', '.join(other)} instead of EEXIST"
-        return [Finding("exclusive creation", DEGRADED, found, "writes that meet may be dropped", _LOCAL)]
+        return [Finding("exclusive creation", DEGRADED, found, "writes that meet may be dropped", LOCAL_DIRECTORY)]
     return [Finding("exclusive creation", GOOD, f"{_RACES} races of two processes, one winner each")]
 
 

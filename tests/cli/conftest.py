@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+
+from tests.cli.examining import until
 
 
 @pytest.fixture
@@ -15,3 +20,33 @@ def open_path() -> Iterator[Path]:
     with tempfile.TemporaryDirectory(prefix="lockcache-test-") as folder:
         Path(folder).chmod(0o755)
         yield Path(folder)
+
+
+@pytest.fixture
+def mount_faulty(tmp_path: Path) -> Iterator[Callable[..., Path]]:
+    """Mounts a FUSE file system with the given faults: ``server`` is the module of it, ``backing`` what it shows."""
+    servers: list[tuple[subprocess.Popen[bytes], Path]] = []
+
+    def mount(*faults: str, server: str = "faulty_disk.py", backing: Path | None = None) -> Path:
+        try:
+            import mfusepy
+        except OSError:
+            pytest.skip("needs libfuse and fusermount (Debian: fuse3)")
+        shown, path = backing or tmp_path / f"backing{len(servers)}", tmp_path / f"faulty{len(servers)}"
+        shown.mkdir(mode=0o700, exist_ok=True)
+        path.mkdir(mode=0o700)
+        process = subprocess.Popen(
+            [sys.executable, Path(__file__).with_name(server), shown, path, *faults], stderr=subprocess.DEVNULL
+        )
+        servers.append((process, path))
+        assert mfusepy
+        until(lambda: os.path.ismount(path) or process.poll() is not None)
+        if process.poll() is not None:
+            pytest.skip("this machine lets nobody mount FUSE")
+        return path
+
+    yield mount
+    for process, path in servers:
+        process.kill()
+        process.wait()
+        subprocess.run(["umount", "-l", path], check=False, capture_output=True)

@@ -3,46 +3,12 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tests.cli.examining import DEGRADED, UNTESTED, UNUSABLE, examined, until, verdicts
-
-
-@pytest.fixture
-def mount_faulty(tmp_path: Path) -> Iterator[Callable[..., Path]]:
-    """Mounts a FUSE file system with the given faults."""
-    servers: list[tuple[subprocess.Popen[bytes], Path]] = []
-
-    def mount(*faults: str) -> Path:
-        try:
-            import mfusepy
-        except OSError:
-            pytest.skip("needs libfuse and fusermount (Debian: fuse3)")
-        backing, path = tmp_path / f"backing{len(servers)}", tmp_path / f"faulty{len(servers)}"
-        backing.mkdir(mode=0o700)
-        path.mkdir(mode=0o700)
-        server = subprocess.Popen(
-            [sys.executable, Path(__file__).with_name("faulty_disk.py"), backing, path, *faults],
-            stderr=subprocess.DEVNULL,
-        )
-        servers.append((server, path))
-        assert mfusepy
-        until(lambda: os.path.ismount(path) or server.poll() is not None)
-        if server.poll() is not None:
-            pytest.skip("this machine lets nobody mount FUSE")
-        return path
-
-    yield mount
-    for server, path in servers:
-        server.kill()
-        server.wait()
-        subprocess.run(["umount", "-l", path], check=False, capture_output=True)
-
+from tests.cli.examining import DEGRADED, UNTESTED, UNUSABLE, examined, verdicts
 
 FAULTS = {
     "none": ({}, "passthrough"),

@@ -42,7 +42,7 @@ if not TYPE_CHECKING:
                 "parse_quarantined_name parse_staged_name"
             ),
             "locks": "Hold Mark ProcessLock ShardLocks",
-            "mounts": "Mount mount_of",
+            "mounts": "Mount is_network_mount mount_of",
             "owners": "Owner is_alive myself next_serial",
             "permissions": (
                 "PRIVATE Sharing check_directory check_folders check_format check_root make_shared_root resolve_sharing"

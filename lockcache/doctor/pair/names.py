@@ -1,0 +1,163 @@
+"""Names: how soon the other host sees that a file is new, was replaced, or was removed.
+
+A client of a network file system may remember what it once saw of a name, and that there was none. Whoever opens the
+folder first asks the server; so each of these is tried without that, and where it is late, with it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Any, Final
+
+from lockcache.doctor.findings import DEGRADED, GOOD, Finding
+from lockcache.doctor.pair.link import Numbers
+from lockcache.doctor.pair.trial import Side, Trial, each_when, is_late, worst
+from lockcache.filestream.disk import make_folder, open_below, unlink_below
+
+__all__ = ["NEW", "REMOVED", "REPLACED"]
+
+_OPEN: Final = os.O_RDONLY | os.O_CLOEXEC
+_OLD, _NEW = b"0" * 4096, b"1" * 4096
+# A kernel is compiled in no less.
+_SOON_US: Final = 2_000_000
+
+# ---- new names: one in a folder that is there, and one in a folder that is new as well -------------------------------
+
+_NEW_NAMES: Final = {"name": "folder/name", "folder": "new folder/name"}
+_NEW_WORDS: Final = {"name": "in a folder that was there:", "folder": "in a folder that was missing too:"}
+
+
+def _create(side: Side) -> Numbers:
+    make_folder(None, side.at("folder"))
+    side.sync()
+    side.sync()  # the other host saw both missing
+    make_folder(None, side.at("new folder"))
+    for path in _NEW_NAMES.values():
+        side.put(path, _NEW)
+    side.sync()
+    return {}
+
+
+def _see_created(side: Side) -> Numbers:
+    side.sync()
+    for path in _NEW_NAMES.values():
+        side.is_there(path)
+    side.sync()
+    side.sync()
+    return _watch(side, {name: (path, partial(side.is_there, path)) for name, path in _NEW_NAMES.items()})
+
+
+def _judge_new(seen: list[Numbers]) -> Finding:
+    found = f"a name that was seen missing is seen, {each_when(seen, _NEW_WORDS)}"
+    times = [worst(seen, name) for name in _NEW_NAMES]
+    measured = _measured(seen, _NEW_NAMES)
+    if min(times) >= 0 and max(times) <= _SOON_US:
+        return Finding("new names", GOOD, found, measured=measured)
+    means = "a key that a host missed stays missing there for so long after another stored it, and is compiled again"
+    advice = "look a key up by get_or_compute, which opens the folder; mount with lookupcache=positive (NFS)"
+    return Finding("new names", DEGRADED, found, means, advice, measured)
+
+
+# ---- replaced files: that nobody has open, that somebody who looks has, that somebody where it is replaced has -------
+
+_REPLACED: Final = {
+    "idle": "open nowhere:",
+    "reading": "open where it is read:",
+    "writing": "open where it is replaced:",
+}
+
+
+def _replace(side: Side) -> Numbers:
+    for name in _REPLACED:
+        side.put(name, _OLD)
+    with open_below(None, side.at("writing"), _OPEN):
+        side.sync()
+        side.sync()  # the other host read them all, and has one open
+        for name in _REPLACED:
+            side.put(name, _NEW)
+        side.sync()
+        side.sync()  # the other host has looked
+    return {}
+
+
+def _see_replaced(side: Side) -> Numbers:
+    side.sync()
+    with open_below(None, side.at("reading"), _OPEN):
+        for name in _REPLACED:
+            side.holds(name, _OLD)
+        side.sync()
+        side.sync()
+        seen = _watch(side, {name: (name, partial(side.holds, name, _NEW)) for name in _REPLACED})
+        side.sync()
+    return seen
+
+
+def _judge_replaced(seen: list[Numbers]) -> Finding:
+    found = f"the new one is read, the old one being {each_when(seen, _REPLACED)}"
+    measured = _measured(seen, _REPLACED)
+    if not any(is_late(seen, name) for name in _REPLACED):
+        return Finding("replaced files", GOOD, found, measured=measured)
+    means = "a hit may give a value that another host has replaced; keys that are digests are never replaced"
+    advice = "use keys that say all that the value depends on, as make_key does; a node-local directory otherwise"
+    return Finding("replaced files", DEGRADED, found, means, advice, measured)
+
+
+# ---- removed files ---------------------------------------------------------------------------------------------------
+
+_REMOVED: Final = {"idle": "open nowhere:", "writing": "open where it is removed:"}
+
+
+def _remove(side: Side) -> Numbers:
+    for name in _REMOVED:
+        side.put(name, _OLD)
+    with open_below(None, side.at("writing"), _OPEN):
+        side.sync()
+        side.sync()
+        for name in _REMOVED:
+            unlink_below(side.layout, side.at(name))
+        side.sync()
+        side.sync()
+    return {}
+
+
+def _see_removed(side: Side) -> Numbers:
+    side.sync()
+    for name in _REMOVED:
+        side.holds(name, _OLD)
+    side.sync()
+    side.sync()
+    seen = _watch(side, {name: (name, partial(side.is_gone, name)) for name in _REMOVED})
+    side.sync()
+    return seen
+
+
+def _judge_removed(seen: list[Numbers]) -> Finding:
+    found = f"seen to be gone, being {each_when(seen, _REMOVED)}"
+    measured = _measured(seen, _REMOVED)
+    if all(0 <= worst(seen, name) <= _SOON_US for name in _REMOVED):
+        return Finding("removed files", GOOD, found, measured=measured)
+    means = (
+        "an entry that was deleted or cleared is served on other hosts for so long; one that was evicted does no harm"
+    )
+    advice = "wait so long after `lockcache clear` before you rely on it elsewhere"
+    return Finding("removed files", DEGRADED, found, means, advice, measured)
+
+
+NEW: Final = Trial(_create, _see_created, _judge_new)
+REPLACED: Final = Trial(_replace, _see_replaced, _judge_replaced)
+REMOVED: Final = Trial(_remove, _see_removed, _judge_removed)
+
+
+def _watch(side: Side, looks: dict[str, tuple[str, Callable[[], bool]]]) -> Numbers:
+    """As :meth:`Side.watch`; and whether what was not seen is seen once the folders were opened again."""
+    seen = side.watch(**{name: look for name, (_, look) in looks.items()})
+    for name, (path, look) in looks.items():
+        if seen[f"{name}_us"] < 0:
+            seen[f"{name}_fresh"] = side.freshly(path, look)
+    return seen
+
+
+def _measured(seen: list[Numbers], names: Iterable[str]) -> dict[str, Any]:
+    return {f"{name}_us": worst(seen, name) for name in names}

@@ -1,0 +1,90 @@
+"""The doctor of two hosts, over two mounts of one directory that show one fault each: it notices that and no other."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.cli.examining import DEGRADED, GOOD, NOTE, UNUSABLE, verdicts
+from tests.cli.pairing import certified, start_half
+
+FAULTS = {
+    "none": ({}, ""),
+    "locks exclude nobody": ({"locks": DEGRADED}, "both hosts hold the same exclusive lock"),
+    "locks outlive their holder": (
+        {"locks": DEGRADED},
+        "of a killed process is not free for the other host after 1.0 s",
+    ),
+    "creation excludes nobody": ({"exclusive creation": DEGRADED}, "of 96 files 96 were made by both hosts"),
+    "missing names are remembered": (
+        {"new names": DEGRADED},
+        "not within 1.0 s, but at once when its folder is opened",
+    ),
+    "old files are remembered": (
+        {"replaced files": DEGRADED},
+        "not within 1.0 s, but at once when its folder is opened",
+    ),
+    "removed files are remembered": ({"removed files": DEGRADED}, "not within 1.0 s, but at once when its folder is"),
+    "rename copies": ({"rename": DEGRADED}, "torn or mixed"),
+    "pages are remembered": ({"open pages": DEGRADED}, "under a lock: not within 1.0 s"),
+}
+
+
+# Those that no other fault can be seen beside are tried alone; the others all at once too.
+ALONE = ("locks outlive their holder", "rename copies")
+
+
+@pytest.mark.root
+@pytest.mark.parametrize(
+    "fault", [pytest.param(fault, marks=pytest.mark.slow if fault in ALONE else pytest.mark.long) for fault in FAULTS]
+)
+def test_each_fault_between_two_hosts_is_noticed_and_no_other(
+    fault: str, mount_faulty: Callable[..., Path], tmp_path: Path
+) -> None:
+    expected, said = FAULTS[fault]
+    mounts = [mount_faulty(fault, server="faulty_client.py", backing=tmp_path / "server") for _ in range(2)]
+    code, checks = certified(*(start_half(mount, "--json") for mount in mounts))
+    assert verdicts(checks) == expected, {name: checks[name]["found"] for name in verdicts(checks)}
+    assert code == (1 if expected else 0)
+    assert said in checks[next(iter(expected), "two hosts")]["found"]
+    assert checks["two hosts"]["verdict"] == checks["wake-ups"]["verdict"] == NOTE
+    assert os.listdir(tmp_path / "server") == []
+
+
+@pytest.mark.root
+@pytest.mark.slow
+def test_all_faults_at_once_are_each_noticed(mount_faulty: Callable[..., Path], tmp_path: Path) -> None:
+    faults = [fault for fault in FAULTS if fault not in ALONE]
+    mounts = [mount_faulty(*faults, server="faulty_client.py", backing=tmp_path / "server") for _ in range(2)]
+    code, checks = certified(*(start_half(mount, "--json") for mount in mounts))
+    assert verdicts(checks) == {name: DEGRADED for fault in faults for name in FAULTS[fault][0]}
+    assert code == 1
+
+
+@pytest.mark.root
+@pytest.mark.long
+def test_attributes_that_one_host_lacks_are_degraded_and_that_both_lack_are_not(
+    mount_faulty: Callable[..., Path], tmp_path: Path
+) -> None:
+    has, lacks, lacks_too = (
+        mount_faulty(*faults, server="faulty_client.py", backing=tmp_path / "server")
+        for faults in ([], ["no attributes"], ["no attributes"])
+    )
+    code, checks = certified(start_half(has, "--json"), start_half(lacks, "--json"))
+    assert (code, verdicts(checks)) == (1, {"attributes": DEGRADED})
+    code, checks = certified(start_half(lacks_too, "--json"), start_half(lacks, "--json"))
+    assert (code, checks["attributes"]["verdict"]) == (0, NOTE)
+
+
+@pytest.mark.root
+@pytest.mark.slow
+def test_a_file_system_that_refuses_to_lock_is_unusable_on_both(
+    mount_faulty: Callable[..., Path], tmp_path: Path
+) -> None:
+    mounts = [mount_faulty("locks refuse", server="faulty_client.py", backing=tmp_path / "server") for _ in range(2)]
+    code, checks = certified(*(start_half(mount, "--json") for mount in mounts))
+    assert (code, checks["locks"]["verdict"]) == (2, UNUSABLE)
+    assert checks["new names"]["verdict"] == GOOD, "the rest is tried all the same"
