@@ -63,7 +63,7 @@ GOOD: dict[str, dict[str, Any]] = {
         "staged": {"left": 1, "young": 1, "after_a_minute": 0},
     },
     "bytes": {"one key": TRAFFIC, "many keys": TRAFFIC},
-    "cap": {"runs": [{**TRAFFIC, "peak_bytes": 16_000, "cap_bytes": 16_000, "samples": 9}]},
+    "cap": {"runs": [{**TRAFFIC, "peak_bytes": 16_000, "cap_bytes": 16_000, "samples": 9, "evictions": 3}]},
     "cut": {
         "cut_seconds": 22.0,
         "computed": {"what": "compute", "has_code": True, "computed": True},
@@ -104,11 +104,13 @@ BAD: list[tuple[str, tuple[Any, ...], Any]] = [
     ("cap", ("runs", 0, "peak_bytes"), 0),
     ("cap", ("runs", 0, "accounted_bytes"), 8999),
     ("cap", ("runs", 0, "repaired_shards"), 1),
+    ("cap", ("runs", 0, "evictions"), 0),
     ("cut", ("computed", "has_code"), False),
     ("cut", ("computed", "raised"), "OSError: [Errno 5]"),
     ("cut", ("wrote", "raised"), "OSError: [Errno 5]"),
     ("restart", ("illegal_histories",), 1),
     ("restart", ("foreign",), 1),
+    ("restart", ("accounted_bytes",), 8999),
     ("restart", ("deaths",), ["worker 1 ended with 1"]),
     ("neighbour", ("wrong",), 1),
     ("neighbour", ("disk_bytes",), 401),
@@ -151,6 +153,13 @@ def test_a_trial_that_raised_has_failed_by_its_last_line() -> None:
     tried = parse_result(line)
     assert not tried.ok
     assert [check.value for check in tried.checks] == ["ValueError: no"]
+
+
+def test_what_a_dropped_put_leaves_accounted_is_excused_where_the_server_went_away_and_nowhere_else() -> None:
+    too_much = {**TRAFFIC, "accounted_bytes": 9500, "repaired_shards": 1}
+    assert parse_result(result_of("restart", too_much)).ok
+    assert not parse_result(result_of("restart", {**too_much, "dropped": 0})).ok
+    assert not parse_result(result_of("bytes", {"one key": too_much})).ok
 
 
 def test_cuda_core_that_cannot_be_imported_fails_nothing() -> None:

@@ -9,7 +9,7 @@ import click
 
 from lockcache_stress.commands.options import IF_POSSIBLE, JSON, SEED, choose_seed, reporting
 from lockcache_stress.errors import UnusableError
-from lockcache_stress.hosts import TRIALS, HostsOptions, Tried, run_hosts, why_no_hosts
+from lockcache_stress.hosts import TRIALS, Boot, HostsOptions, Tried, prepare_guest, run_hosts, why_no_hosts
 from lockcache_stress.report import (
     Files,
     Grid,
@@ -22,6 +22,7 @@ from lockcache_stress.report import (
     print_tabled,
     showing,
 )
+from lockcache_stress.run import Show
 
 __all__ = ["hosts_command"]
 
@@ -80,8 +81,7 @@ def hosts_command(
     files = Files(report, junit, numbers=json_file)
     options = HostsOptions(scenarios, nfs_version, lock_manager, choose_seed(seed), out, checkout)
     tried: list[Tried] = []
-    why = why_no_hosts(lock_manager=nfs_version == "3" and lock_manager)
-    make = _Making(tried, options, why)
+    make = _Making(tried, options)
 
     def tell(written: Written) -> None:
         if as_json:
@@ -90,18 +90,32 @@ def hosts_command(
             print_tabled(written)
 
     with finishing(make, tell, files, lambda: f"{len(tried)} trials", as_json=as_json) as finished, showing() as show:
-        if why is None:
-            tried.extend(run_hosts(options, show))
-    if why is not None and not if_possible:
-        raise UnusableError(f"hosts cannot be run here: {why}")
+        boot, make.skipped = _prepare(options, show)
+        if boot is not None:
+            tried.extend(run_hosts(boot, options, show))
+    if make.skipped is not None and not if_possible:
+        raise UnusableError(f"hosts cannot be run here: {make.skipped}")
     return finished.code
+
+
+def _prepare(options: HostsOptions, show: Show) -> tuple[Boot | None, str | None]:
+    """Returns what a guest boots from, or why it cannot be had."""
+    why = why_no_hosts(lock_manager=options.nfs_version == "3" and options.lock_manager)
+    if why is not None:
+        return None, why
+    try:
+        return prepare_guest(show), None
+    except UnusableError as error:
+        return None, str(error)
 
 
 class _Making:
     """Makes what is written of what has ended by then."""
 
-    def __init__(self, tried: Sequence[Tried], options: HostsOptions, why: str | None) -> None:
-        self._tried, self._options, self._why = tried, options, why
+    def __init__(self, tried: Sequence[Tried], options: HostsOptions) -> None:
+        self._tried, self._options = tried, options
+        #: Why nothing was run.
+        self.skipped: str | None = None
 
     @property
     def place(self) -> str:
@@ -112,7 +126,7 @@ class _Making:
 
     def __call__(self) -> Written:
         runs = [Ran(_told(each, self.place), self._replay([each.name])) for each in self._tried]
-        skipped = [] if self._why is None else [("hosts", self._why)]
+        skipped = [] if self.skipped is None else [("hosts", self.skipped)]
         grids = [self._grid()] if runs else []
         return Written(f"lockcache-stress hosts: {self.place}", runs, {}, skipped, grids=grids, numbers=self.as_json())
 
@@ -122,7 +136,7 @@ class _Making:
             "ok": all(each.ok for each in self._tried),
             "file_system": self.place,
             "seed": self._options.seed,
-            "skipped": self._why,
+            "skipped": self.skipped,
             "trials": [each.as_json() for each in self._tried],
             "replay": self._replay(self._options.trials),
         }

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from lockcache.doors import door
 
 if TYPE_CHECKING:
+    from lockcache_stress.hosts.initramfs import *
     from lockcache_stress.hosts.needs import *
     from lockcache_stress.hosts.running import *
     from lockcache_stress.hosts.verdicts import *
@@ -21,8 +22,9 @@ if not TYPE_CHECKING:
     __getattr__, __dir__ = door(
         __name__,
         {
+            "initramfs": "Boot",
             "needs": "why_no_hosts",
-            "running": "HostsOptions run_hosts",
+            "running": "HostsOptions prepare_guest run_hosts",
             "verdicts": "TRIALS Tried",
         },
     )

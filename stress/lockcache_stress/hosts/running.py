@@ -19,12 +19,12 @@ from typing import Final
 import platformdirs
 
 from lockcache_stress.errors import UnusableError
-from lockcache_stress.hosts.initramfs import prepare
+from lockcache_stress.hosts.initramfs import Boot, prepare
 from lockcache_stress.hosts.machine import Guest, find_accelerator
 from lockcache_stress.hosts.verdicts import Tried, parse_result
 from lockcache_stress.run import Show
 
-__all__ = ["HostsOptions", "run_hosts"]
+__all__ = ["HostsOptions", "prepare_guest", "run_hosts"]
 
 #: What a line of the guest's console begins with that says how far it is.
 _MARK: Final = "@lockcache "
@@ -53,9 +53,13 @@ class HostsOptions:
     checkout: str | None = None
 
 
-def run_hosts(options: HostsOptions, show: Show) -> Iterator[Tried]:
+def prepare_guest(show: Show) -> Boot:
+    """Returns what a guest boots from. Raises :class:`UnusableError` where that cannot be had."""
+    return prepare(platformdirs.user_cache_path("lockcache-stress"), lambda words: show("preparing", 0.0, words))
+
+
+def run_hosts(boot: Boot, options: HostsOptions, show: Show) -> Iterator[Tried]:
     """Boot a guest and give what each trial found as it ends. Raises :class:`UnusableError` if the guest fails."""
-    boot = prepare(platformdirs.user_cache_path("lockcache-stress"), lambda words: show("preparing", 0.0, words))
     show("preparing", 0.5, "is there KVM?")
     accelerator = find_accelerator(boot)
     with tempfile.TemporaryDirectory(prefix="lockcache-stress-") as folder:

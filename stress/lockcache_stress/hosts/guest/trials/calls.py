@@ -17,8 +17,9 @@ __all__ = ["calls"]
 
 # What is there before, over 256 shards: most puts find their shard's folder, some make it.
 _STORED: Final = 200
-_PUTS: Final = 100
-_COMPUTED: Final = 60
+_READ: Final = 150
+_PUTS: Final = 60
+_COMPUTED: Final = 40
 _VALUE: Final = os.urandom(4000)
 _CAP_BYTES: Final = 1 << 30
 # A waiter may ask often in its first second.
@@ -57,10 +58,10 @@ def _without_cap(site: Site, second: Client, counted: _Counted) -> None:
         counted.skip()
         rank.call("open", second.at(name))
         counted.take("open", 1)
-        hits = rank.call("get_each", _keys("stored", _STORED))
+        hits = rank.call("get_each", _keys("stored", _READ))
         counted.take("cold hit", hits)
-        rank.call("get_each", _keys("stored", _STORED))
-        counted.take("hit again", _STORED)
+        rank.call("get_each", _keys("stored", _READ))
+        counted.take("hit again", _READ)
         rank.call("put_each", _keys("new", _PUTS), _VALUE)
         counted.take("put", _PUTS)
         rank.call("compute_each", _keys("computed", _COMPUTED), _VALUE)
