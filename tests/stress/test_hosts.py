@@ -63,20 +63,22 @@ GOOD: dict[str, dict[str, Any]] = {
         "staged": {"left": 1, "young": 1, "after_a_minute": 0},
     },
     "bytes": {"one key": TRAFFIC, "many keys": TRAFFIC},
-    "cap": {"runs": [{**TRAFFIC, "peak_bytes": 16_000, "cap_bytes": 16_000, "samples": 9, "evictions": 3}]},
+    "cap": {"run 1": {**TRAFFIC, "peak_bytes": 16_000, "cap_bytes": 16_000, "samples": 9, "evictions": 3}},
     "cut": {
         "cut_seconds": 22.0,
         "computed": {"what": "compute", "has_code": True, "computed": True},
         "wrote": {"what": "write", "gave": 3},
     },
-    "restart": TRAFFIC,
+    "restart": {"traffic": TRAFFIC},
     "neighbour": {
-        "hits": 9,
-        "wrong": 0,
-        "put_bytes": 900,
-        "disk_bytes": 400,
-        "cap_bytes": 400,
-        "daemon_lives": True,
+        "traded": {
+            "hits": 9,
+            "wrong": 0,
+            "put_bytes": 900,
+            "disk_bytes": 400,
+            "cap_bytes": 400,
+            "daemon_lives": True,
+        }
     },
 }
 #: One number of each kind that breaks a promise: trial, where it stands, and the number.
@@ -100,22 +102,78 @@ BAD: list[tuple[str, tuple[Any, ...], Any]] = [
     ("bytes", ("many keys", "torn"), 1),
     ("bytes", ("one key", "stale"), 1),
     ("bytes", ("one key", "hits"), 0),
-    ("cap", ("runs", 0, "peak_bytes"), 16_001),
-    ("cap", ("runs", 0, "peak_bytes"), 0),
-    ("cap", ("runs", 0, "accounted_bytes"), 8999),
-    ("cap", ("runs", 0, "repaired_shards"), 1),
-    ("cap", ("runs", 0, "evictions"), 0),
+    ("cap", ("run 1", "peak_bytes"), 16_001),
+    ("cap", ("run 1", "peak_bytes"), 0),
+    ("cap", ("run 1", "accounted_bytes"), 8999),
+    ("cap", ("run 1", "repaired_shards"), 1),
+    ("cap", ("run 1", "evictions"), 0),
     ("cut", ("computed", "has_code"), False),
     ("cut", ("computed", "raised"), "OSError: [Errno 5]"),
     ("cut", ("wrote", "raised"), "OSError: [Errno 5]"),
-    ("restart", ("illegal_histories",), 1),
-    ("restart", ("foreign",), 1),
-    ("restart", ("accounted_bytes",), 8999),
-    ("restart", ("deaths",), ["worker 1 ended with 1"]),
-    ("neighbour", ("wrong",), 1),
-    ("neighbour", ("disk_bytes",), 401),
-    ("neighbour", ("put_bytes",), 800),
-    ("neighbour", ("daemon_lives",), False),
+    (
+        "restart",
+        (
+            "traffic",
+            "illegal_histories",
+        ),
+        1,
+    ),
+    (
+        "restart",
+        (
+            "traffic",
+            "foreign",
+        ),
+        1,
+    ),
+    (
+        "restart",
+        (
+            "traffic",
+            "accounted_bytes",
+        ),
+        8999,
+    ),
+    (
+        "restart",
+        (
+            "traffic",
+            "deaths",
+        ),
+        ["worker 1 ended with 1"],
+    ),
+    (
+        "neighbour",
+        (
+            "traded",
+            "wrong",
+        ),
+        1,
+    ),
+    (
+        "neighbour",
+        (
+            "traded",
+            "disk_bytes",
+        ),
+        401,
+    ),
+    (
+        "neighbour",
+        (
+            "traded",
+            "put_bytes",
+        ),
+        800,
+    ),
+    (
+        "neighbour",
+        (
+            "traded",
+            "daemon_lives",
+        ),
+        False,
+    ),
 ]
 
 
@@ -157,8 +215,8 @@ def test_a_trial_that_raised_has_failed_by_its_last_line() -> None:
 
 def test_what_a_dropped_put_leaves_accounted_is_excused_where_the_server_went_away_and_nowhere_else() -> None:
     too_much = {**TRAFFIC, "accounted_bytes": 9500, "repaired_shards": 1}
-    assert parse_result(result_of("restart", too_much)).ok
-    assert not parse_result(result_of("restart", {**too_much, "dropped": 0})).ok
+    assert parse_result(result_of("restart", {"traffic": too_much})).ok
+    assert not parse_result(result_of("restart", {"traffic": {**too_much, "dropped": 0}})).ok
     assert not parse_result(result_of("bytes", {"one key": too_much})).ok
 
 
@@ -169,7 +227,7 @@ def test_cuda_core_that_cannot_be_imported_fails_nothing() -> None:
 def test_a_line_that_is_still_being_written_is_left_for_the_next_look(tmp_path: Path) -> None:
     path = tmp_path / "results.jsonl"
     assert _results(path) == []
-    whole = result_of("restart", TRAFFIC) + "\n"
+    whole = result_of("restart", {"traffic": TRAFFIC}) + "\n"
     path.write_text(whole + whole[:20])
     assert len(_results(path)) == 1
 

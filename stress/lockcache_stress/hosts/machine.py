@@ -20,7 +20,7 @@ from lockcache_stress.processes import die_with_parent
 
 __all__ = ["Guest", "find_accelerator"]
 
-# A trial is given up by the guest itself a minute earlier, and the others go on.
+# Each part of a trial is given up by the guest itself a minute earlier, and the others go on.
 _SILENT_SECONDS: Final = 360.0
 # A kernel that KVM runs has said so in two; where it only pretends, waiting longer changes nothing.
 _PROBE_SECONDS: Final = 15.0

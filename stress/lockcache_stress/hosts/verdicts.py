@@ -121,13 +121,13 @@ def _bytes(numbers: _Numbers) -> list[Check]:
 
 def _cap(numbers: _Numbers) -> list[Check]:
     lines = []
-    for number, found in enumerate(numbers["runs"], 1):
+    for run, found in numbers.items():
         peak, most = found["peak_bytes"], found["cap_bytes"]
         share = f"{peak:,} bytes, {peak / most - 1:+.1%}, {found['puts']} puts, {found['samples']} samples"
-        lines.append(Check(f"run {number}: peak on the server's disk", share, f"<= {most:,}", 0 < peak <= most))
+        lines.append(Check(f"{run}: peak on the server's disk", share, f"<= {most:,}", 0 < peak <= most))
         pressed = f"{found['evictions']:,}"
-        lines.append(Check(f"run {number}: evictions, without which it proves nothing", pressed, "> 0", pressed != "0"))
-        lines += _traffic(found, f"run {number}: ")
+        lines.append(Check(f"{run}: evictions, without which it proves nothing", pressed, "> 0", pressed != "0"))
+        lines += _traffic(found, f"{run}: ")
     return lines
 
 
@@ -147,7 +147,7 @@ def _cut(numbers: _Numbers) -> list[Check]:
 
 
 def _restart(numbers: _Numbers) -> list[Check]:
-    return _traffic(numbers, "", excuses_dropped=True)
+    return _traffic(numbers["traffic"], "", excuses_dropped=True)
 
 
 def _traffic(found: _Numbers, prefix: str, *, excuses_dropped: bool = False) -> list[Check]:
@@ -174,13 +174,13 @@ def _traffic(found: _Numbers, prefix: str, *, excuses_dropped: bool = False) -> 
 def _neighbour(numbers: _Numbers) -> list[Check]:
     if "skipped" in numbers:
         return [Check("cuda.core in the same directory", f"skipped: {numbers['skipped']}")]
-    disk, most = numbers["disk_bytes"], numbers["cap_bytes"]
-    has_pressed = numbers["put_bytes"] > 2 * most
+    found = numbers["traded"]
+    disk, most, put = found["disk_bytes"], found["cap_bytes"], found["put_bytes"]
     return [
-        Check("reads", f"{numbers['hits']:,} hits, {numbers['wrong']} not whole", "0", not numbers["wrong"]),
-        Check("written in all", f"{numbers['put_bytes']:,} bytes", f"> {2 * most:,}", has_pressed),
+        Check("reads", f"{found['hits']:,} hits, {found['wrong']} not whole", "0", not found["wrong"]),
+        Check("written in all", f"{put:,} bytes", f"> {2 * most:,}", put > 2 * most),
         Check("on the disk in the end", f"{disk:,} bytes", f"<= {most:,}", disk <= most),
-        Check("the daemon", "lives" if numbers["daemon_lives"] else "died", "lives", numbers["daemon_lives"]),
+        Check("the daemon", "lives" if found["daemon_lives"] else "died", "lives", found["daemon_lives"]),
     ]
 
 

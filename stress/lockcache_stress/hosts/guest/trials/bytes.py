@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, Final
 
 from lockcache_stress.hosts.guest.site import Site
@@ -17,9 +18,8 @@ _CAP_BYTES: Final = 8_000_000
 _KEYS: Final = {"one key": 1, "many keys": 64}
 
 
-def shared_bytes(site: Site, seed: int) -> dict[str, Any]:
-    """Returns for one key and for many what was read, and what was accounted in the end."""
-    found = {}
+def shared_bytes(site: Site, seed: int) -> Iterator[tuple[str, Any]]:
+    """Give for one key and for many what was read, and what was accounted in the end."""
     for number, (kind, keys) in enumerate(_KEYS.items()):
         name = f"bytes-{number}"
         counted = run_traffic(
@@ -32,5 +32,4 @@ def shared_bytes(site: Site, seed: int) -> dict[str, Any]:
             seconds=_SECONDS,
             seed=seed,
         )
-        found[kind] = {**counted, **settle(site, name)}
-    return found
+        yield kind, {**counted, **settle(site, name)}

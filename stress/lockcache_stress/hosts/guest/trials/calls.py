@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from lockcache_stress.hosts.guest.ranks import Rank
@@ -27,10 +27,12 @@ _SETTLE_SECONDS: Final = 1.5
 _WAIT_SECONDS: Final = 8.0
 
 
-def calls(site: Site) -> dict[str, Any]:
-    """Returns requests for each operation, and by kind."""
+def calls(site: Site) -> Iterator[tuple[str, Any]]:
+    """Give requests for each operation, and by kind."""
     first, second = site.clients
     counted = _Counted(second)
+    yield "each", counted.each
+    yield "kinds", counted.kinds
     _without_cap(site, second, counted)
     name = _filled(site, "calls-cap")
     with Rank(second) as rank:
@@ -39,7 +41,6 @@ def calls(site: Site) -> dict[str, Any]:
         rank.call("put_each", _keys("new", _PUTS), _VALUE)
         counted.take("put with a cap", _PUTS)
     _wait_for_another(site, first, second, counted)
-    return {"each": counted.each, "kinds": counted.kinds}
 
 
 def _filled(site: Site, name: str) -> str:

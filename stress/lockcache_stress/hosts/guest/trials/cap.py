@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, Final
 
 from lockcache_stress.hosts.guest.site import Site
@@ -21,9 +22,10 @@ _LARGEST_BYTES: Final = 192_000
 _SECONDS: Final = 60.0
 
 
-def cap(site: Site, seed: int) -> dict[str, Any]:
-    """Returns for each run the peak on the server's disk, and what was accounted in the end."""
-    return {"runs": [_run(site, f"cap-{number}", seed + number) for number in range(1, _RUNS + 1)]}
+def cap(site: Site, seed: int) -> Iterator[tuple[str, Any]]:
+    """Give for each run the peak on the server's disk, and what was accounted in the end."""
+    for number in range(1, _RUNS + 1):
+        yield f"run {number}", _run(site, f"cap-{number}", seed + number)
 
 
 def _run(site: Site, name: str, seed: int) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Iterator
 from typing import Any, Final
 
 from lockcache_stress.hosts.guest.ranks import Rank, RankFailedError
@@ -21,8 +22,8 @@ _CODE: Final = b"the code of the host that was cut off"
 _CUT_SECONDS: Final = 2.2 * GRACE_SECONDS
 
 
-def cut(site: Site) -> dict[str, Any]:
-    """Returns how each of the processes ended that were cut off, and the other host's that waited for one of them."""
+def cut(site: Site) -> Iterator[tuple[str, Any]]:
+    """Give how each of the processes ended that were cut off, and the other host's that waited for one of them."""
     first, second = site.clients
     name = site.make("cut")
     with Rank(first) as late, Rank(first) as early, Rank(first) as writer, Rank(second) as waiter:
@@ -42,15 +43,13 @@ def cut(site: Site) -> dict[str, Any]:
         first.heal()
         late.gate.set()
         writer.gate.set()
-        return {
-            "cut_seconds": round(time.monotonic() - began, 1),
-            "taken_over_meanwhile": took_over,
-            "computed before the network was back": _ended(early, "compute"),
-            "computed after it was back": _ended(late, "compute"),
-            "wrote all along": _ended(writer, "write"),
-            "waited on the other host": _ended(waiter, "compute"),
-            "reads afterwards": _ended(late, "read", "late"),
-        }
+        yield "cut_seconds", round(time.monotonic() - began, 1)
+        yield "taken_over_meanwhile", took_over
+        yield "computed before the network was back", _ended(early, "compute")
+        yield "computed after it was back", _ended(late, "compute")
+        yield "wrote all along", _ended(writer, "write")
+        yield "waited on the other host", _ended(waiter, "compute")
+        yield "reads afterwards", _ended(late, "read", "late")
 
 
 def _ended(rank: Rank, what: str, key: str = "") -> dict[str, Any]:

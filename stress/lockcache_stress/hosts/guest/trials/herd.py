@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+from collections.abc import Iterator
 from contextlib import ExitStack
 from typing import Any, Final
 
@@ -19,15 +20,13 @@ _VALUE: Final = os.urandom(20_000)
 _COMPUTE_SECONDS: Final = 0.3
 
 
-def herd(site: Site, seed: int) -> dict[str, Any]:
-    """Returns computations, wrong codes and keys: in equal order, in random order, and after a look at every key."""
-    return {
-        "keys": len(_KEYS),
-        "processes": _EACH * len(site.clients),
-        "equal order": _run(site, "herd-equal", None, has_looked=False),
-        "random order": _run(site, "herd-random", seed, has_looked=False),
-        "looked up before": _run(site, "herd-looked", None, has_looked=True),
-    }
+def herd(site: Site, seed: int) -> Iterator[tuple[str, Any]]:
+    """Give computations, wrong codes and keys: in equal order, in random order, and after a look at every key."""
+    yield "keys", len(_KEYS)
+    yield "processes", _EACH * len(site.clients)
+    yield "equal order", _run(site, "herd-equal", None, has_looked=False)
+    yield "random order", _run(site, "herd-random", seed, has_looked=False)
+    yield "looked up before", _run(site, "herd-looked", None, has_looked=True)
 
 
 def _run(site: Site, name: str, seed: int | None, *, has_looked: bool) -> dict[str, int]:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Iterator
 from typing import Any, Final
 
+from lockcache.lowlevel import Layout
 from lockcache_stress.hosts.guest.ranks import Rank
 from lockcache_stress.hosts.guest.site import Site
 from lockcache_stress.hosts.guest.trials.leases import wait_for_lease
@@ -19,9 +21,10 @@ _BACK_SECONDS: Final = 70.0
 _TRIES: Final = 5
 
 
-def kill(site: Site) -> dict[str, Any]:
-    """Returns how the holder was taken over, and what became of the staged file."""
-    return {"takeover": _take_over(site), "staged": _reap(site)}
+def kill(site: Site) -> Iterator[tuple[str, Any]]:
+    """Give how the holder was taken over, and what became of the staged file."""
+    yield "takeover", _take_over(site)
+    yield "staged", _reap(site)
 
 
 def _take_over(site: Site) -> dict[str, Any]:
@@ -43,21 +46,22 @@ def _take_over(site: Site) -> dict[str, Any]:
     return {"waited": has_waited, "taken_over": is_right, "seconds": round(seconds, 2)}
 
 
-def _reap(site: Site) -> dict[str, int]:
+def _reap(site: Site) -> dict[str, Any]:
     second = site.clients[1]
     name = site.make("kill-staged")
-    staged = os.path.join(site.at(name), "tmp")
+    staged = Layout(site.at(name)).tmp
     with Rank(second) as reaper:
         reaper.call("open", second.at(name))
         left = _leave_staged(site, name, staged)
+        names = os.listdir(staged)
         reaper.call("recount")
         young = len(os.listdir(staged))
         then = time.time() - _BACK_SECONDS
         # By the reaper's own mount: it need not ask the server again for what it has just seen.
         for file in os.listdir(staged):
-            os.utime(os.path.join(second.at(name), "tmp", file), (then, then))
+            os.utime(os.path.join(Layout(second.at(name)).tmp, file), (then, then))
         reaper.call("recount")
-        return {"left": left, "young": young, "after_a_minute": len(os.listdir(staged))}
+        return {"left": left, "young": young, "after_a_minute": len(os.listdir(staged)), "names": names}
 
 
 def _leave_staged(site: Site, name: str, staged: str) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Iterator
 from typing import Any, Final
 
 from lockcache_stress.hosts.guest.ranks import Rank
@@ -18,13 +19,14 @@ _SECONDS: Final = 20.0
 _SETTLE_SECONDS: Final = 20.0
 
 
-def neighbour(site: Site) -> dict[str, Any]:
-    """Returns reads and writes of both, what was not whole, and the bytes on the disk when the daemon had looked."""
+def neighbour(site: Site) -> Iterator[tuple[str, Any]]:
+    """Give reads and writes of both, what was not whole, and the bytes on the disk when the daemon had looked."""
     first, second = site.clients
     name = site.make("neighbour")
     with Rank(first) as theirs, Rank(second) as ours:
         if not theirs.call("has_cuda_core"):
-            return {"skipped": "cuda.core cannot be imported"}
+            yield "skipped", "cuda.core cannot be imported"
+            return
         ours.call("open", second.at(name))
         theirs.call("open_cuda_core", first.at(name))
         words = [sys.executable, "-m", "lockcache_daemon", "--max-size", str(_CAP_BYTES), "--interval", "1s"]
@@ -39,4 +41,4 @@ def neighbour(site: Site) -> dict[str, Any]:
             disk, is_alive = bytes_on_disk(site.at(name)), daemon.poll() is None
     sums = {each: sum(found.get(each, 0) for found in traded) for each in ("puts", "put_bytes", "hits", "wrong")}
     seconds = round(time.monotonic() - began, 1)
-    return {**sums, "disk_bytes": disk, "cap_bytes": _CAP_BYTES, "daemon_lives": is_alive, "seconds": seconds}
+    yield "traded", {**sums, "disk_bytes": disk, "cap_bytes": _CAP_BYTES, "daemon_lives": is_alive, "seconds": seconds}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
 from lockcache_stress.hosts.guest.site import Site
@@ -19,8 +19,8 @@ from lockcache_stress.hosts.guest.trials.visible import visible
 
 __all__ = ["RUNS"]
 
-#: Given the site and the run's seed.
-RUNS: Final[Mapping[str, Callable[[Site, int], dict[str, Any]]]] = {
+#: Given the site and the run's seed; gives numbers as they come.
+RUNS: Final[Mapping[str, Callable[[Site, int], Iterator[tuple[str, Any]]]]] = {
     "calls": lambda site, seed: calls(site),
     "visible": lambda site, seed: visible(site),
     "replaced": lambda site, seed: replaced(site),

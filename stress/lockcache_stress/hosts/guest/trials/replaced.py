@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
-import os
+from collections.abc import Iterator
 from contextlib import ExitStack
 from typing import Any, Final
 
+from lockcache.lowlevel import Layout, entry_name
 from lockcache_stress.hosts.guest.ranks import Rank
 from lockcache_stress.hosts.guest.site import Client, Site
 
@@ -19,20 +19,18 @@ _OLD: Final = b"old " * 500
 _NEW: Final = b"new " * 500
 
 
-def replaced(site: Site) -> dict[str, Any]:
-    """Returns for each holder how many reads that began after the put's return gave the old value, and until when."""
+def replaced(site: Site) -> Iterator[tuple[str, Any]]:
+    """Give for each holder how many reads that began after the put's return gave the old value, and until when."""
     first, second = site.clients
     holders: dict[str, Client | None] = {"nobody": None, "a process on the reader's host": second}
     holders["a process on the writer's host"] = first
     name = site.make("replaced")
-    found: dict[str, Any] = {}
     with Rank(first) as writer, Rank(second) as reader:
         writer.call("open", first.at(name))
         reader.call("open", second.at(name))
         for number, (held_by, client) in enumerate(holders.items()):
             keys = [f"{number}/{each}" for each in range(_KEYS)]
-            found[held_by] = _replace_each(writer, reader, client, name, keys)
-    return found
+            yield held_by, _replace_each(writer, reader, client, name, keys)
 
 
 def _replace_each(writer: Rank, reader: Rank, holder: Client | None, name: str, keys: list[str]) -> dict[str, Any]:
@@ -45,15 +43,10 @@ def _replace_each(writer: Rank, reader: Rank, holder: Client | None, name: str, 
                 raise RuntimeError(f"{key} was never seen on the reader's host")
             if holder is not None:
                 keeper = stack.enter_context(Rank(holder))
-                keeper.call("hold", os.path.join(holder.at(name), _entry(key)))
+                keeper.call("hold", Layout(holder.at(name)).entry(entry_name(key.encode())))
             returned = writer.call("put", key, _NEW)
             seen = reader.call("poll", key, _NEW, _SECONDS, _PAUSE_SECONDS)
             late = [began - returned for began, what in seen if what == "other"]
             old, reads = old + len(late), reads + len(seen)
             until = max([until, *late])
     return {"old": old, "reads": reads, "until_seconds": round(until, 2)}
-
-
-def _entry(key: str) -> str:
-    name = hashlib.sha256(key.encode()).hexdigest()
-    return os.path.join("entries", name[:2], name[2:])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, Final
 
 from lockcache_stress.hosts.guest.site import Site
@@ -20,8 +21,8 @@ _START_SECONDS: Final = 9.0
 _SECONDS: Final = 35.0
 
 
-def restart(site: Site, seed: int) -> dict[str, Any]:
-    """Returns what was read and raised, and what was accounted in the end."""
+def restart(site: Site, seed: int) -> Iterator[tuple[str, Any]]:
+    """Give what was read and raised, and what was accounted in the end."""
     actions = [(_STOP_SECONDS, site.stop_server), (_START_SECONDS, site.start_server)]
     counted = run_traffic(
         site,
@@ -34,7 +35,7 @@ def restart(site: Site, seed: int) -> dict[str, Any]:
         seed=seed,
         actions=actions,
     )
-    return {**counted, **settle(site, "restart")}
+    yield "traffic", {**counted, **settle(site, "restart")}
 
 
 def make_mixed_step(worker: Worker) -> Step:
