@@ -34,7 +34,7 @@ if not TYPE_CHECKING:
             "mpi_workers": "why_no_mpi",
             "outcome": "Check Outcome Told",
             "rounds": "Show",
-            "sampler": "Peaks Sampler bytes_on_disk is_stopped tree_bytes",
+            "sampler": "Peaks bytes_on_disk is_stopped tree_bytes",
             "session": "Options run_bytes run_nvrtc",
             "worker": "Worker run_worker",
         },

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import multiprocessing
 import os
+import signal
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
@@ -22,7 +23,7 @@ from lockcache_stress.hosts.guest.ranks import Rank, enter
 from lockcache_stress.hosts.guest.site import Client, Site
 from lockcache_stress.judge import as_text, judge_histories, load_histories
 from lockcache_stress.plan import Plan, Step, now_us
-from lockcache_stress.run import Counters, Sampler, Worker, bytes_on_disk, run_worker
+from lockcache_stress.run import Counters, Worker, bytes_on_disk, is_stopped, run_worker
 
 __all__ = ["Action", "run_traffic", "settle"]
 
@@ -33,6 +34,7 @@ _FORK: Final = multiprocessing.get_context("fork")
 _CONTROL: Final = "/run/control"
 _READY_SECONDS: Final = 60.0
 _TICK_SECONDS: Final = 0.05
+_PAUSE_FACTOR: Final = 8
 _COUNTED: Final = ("operations", "hits", "misses", "puts", "torn", "stale", "foreign", "dropped", "evictions")
 _MOST_FINDINGS: Final = 5
 
@@ -62,9 +64,9 @@ def run_traffic(
     plan = replace(plan, misses_tell_nothing=True)
     with _Workers(plan, [client for client in site.clients for _ in range(each)]) as workers:
         workers.wait_until_ready()
-        sampler = Sampler(site.at(name), is_own_mount=False)
-        workers.run(sampler if samples else None, list(actions))
-    sampler.sample_final()
+        peak = _Peak(site.at(name))
+        workers.run(peak if samples else None, list(actions))
+    peak.look()
     judged = judge_histories(load_histories(control))
     findings = [{"error": as_text(judged.smallest[1])}] if judged.smallest else []
     return {
@@ -73,8 +75,8 @@ def run_traffic(
         "illegal_histories": len(judged.illegal),
         "recorded": judged.operations,
         "cap_bytes": max_size_bytes,
-        "peak_bytes": sampler.peaks.disk_bytes,
-        "samples": sampler.peaks.samples,
+        "peak_bytes": peak.bytes,
+        "samples": peak.samples,
         "findings": [*findings, *_findings(control)][:_MOST_FINDINGS],
     }
 
@@ -87,6 +89,38 @@ def settle(site: Site, name: str) -> dict[str, int]:
         accounted = rank.call("accounted_bytes")
         disk = bytes_on_disk(site.at(name))
         return {"accounted_bytes": accounted, "disk_bytes": disk, "repaired_shards": rank.call("recount")}
+
+
+class _Peak:
+    """The most that the server's disk held at any sample, with all writers stopped; no cache is opened for it there.
+
+    The suite's sampler reads the accounting too, as a process on the server: a third host, which is not what is tried.
+    """
+
+    def __init__(self, directory: str) -> None:
+        self._directory = directory
+        self._next = 0.0
+        self.bytes = 0
+        self.samples = 0
+
+    def sample(self, pids: Sequence[int]) -> None:
+        """Look, if it is time: a walk must not become the load."""
+        began = time.monotonic()
+        if began < self._next:
+            return
+        try:
+            for pid in pids:
+                os.kill(pid, signal.SIGSTOP)
+            if all(is_stopped(pid) for pid in pids):
+                self.look()
+        finally:
+            for pid in pids:
+                os.kill(pid, signal.SIGCONT)
+        self._next = time.monotonic() + _PAUSE_FACTOR * (time.monotonic() - began)
+
+    def look(self) -> None:
+        self.bytes = max(self.bytes, bytes_on_disk(self._directory))
+        self.samples += 1
 
 
 class _Workers:
@@ -121,15 +155,15 @@ class _Workers:
             if self.deaths or time.monotonic() > deadline:
                 raise TimeoutError(f"the workers did not open the cache: {self.deaths} {_findings(self._plan.control)}")
 
-    def run(self, sampler: Sampler | None, actions: list[Action]) -> None:
+    def run(self, peak: _Peak | None, actions: list[Action]) -> None:
         began = time.monotonic()
         self.counters.start(now_us(), self._plan.latest_stop_us())
         stops = began + self._plan.seconds
         while self._running:
             if actions and time.monotonic() - began > actions[0][0]:
                 actions.pop(0)[1]()
-            if sampler is not None:
-                sampler.sample([process.pid or 0 for process in self._running.values()])
+            if peak is not None:
+                peak.sample([process.pid for process in self._running.values() if process.pid])
             if time.monotonic() > stops and not actions:
                 self.counters.stop()
             self._reap(_TICK_SECONDS)
