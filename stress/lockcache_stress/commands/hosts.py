@@ -100,7 +100,7 @@ def hosts_command(
 
 def _prepare(options: HostsOptions, show: Show) -> tuple[Boot | None, str | None]:
     """Returns what a guest boots from, or why it cannot be had."""
-    why = why_no_hosts(lock_manager=options.nfs_version == "3" and options.lock_manager)
+    why = why_no_hosts(options.nfs_version)
     if why is not None:
         return None, why
     try:

@@ -27,15 +27,15 @@ PROGRAMS: Final = {
     "nsenter": "util-linux",
     "unshare": "util-linux",
 }
-#: NFS 3 knows no locks: its lock manager is these.
-LOCK_MANAGER: Final = {"rpcbind": "rpcbind", "rpc.statd": "nfs-common"}
+#: NFS 3 finds its parts by the first, and has its locks from the second.
+NFS_3: Final = {"rpcbind": "rpcbind", "rpc.statd": "nfs-common"}
 # A program that wants an interpreter has its path in the first page.
 _ELF_START_BYTES: Final = 4096
 
 
-def why_no_hosts(*, lock_manager: bool = False) -> str | None:
+def why_no_hosts(nfs_version: str = "4.2") -> str | None:
     """Returns why no guest can be had here, with the packages that are missing; ``None`` if one can."""
-    wanted = {**PROGRAMS, **(LOCK_MANAGER if lock_manager else {})}
+    wanted = {**PROGRAMS, **(NFS_3 if nfs_version == "3" else {})}
     missing = [name for name in wanted if shutil.which(name) is None]
     if missing:
         packages = sorted({wanted[name] for name in missing})

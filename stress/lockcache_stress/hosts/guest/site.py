@@ -22,7 +22,7 @@ GRACE_SECONDS: Final = 10
 _IMAGE_MIB: Final = 1024
 # What nfsd, mountd and statd keep, which the host's root must not lend.
 _STATE: Final = Path("/var/lib/nfs")
-_LOCK_MANAGER: Final = "mount -t tmpfs run /run && rpcbind -w && rpc.statd --no-notify"
+_LOCK_MANAGER: Final = "mount -t tmpfs run /run && rpcbind && rpc.statd --no-notify"
 
 
 @dataclass(frozen=True)
@@ -119,8 +119,9 @@ class Site:
         for name in ("nfsv4gracetime", "nfsv4leasetime"):
             Path("/proc/fs/nfsd", name).write_text(str(GRACE_SECONDS))
         if self._is_3:
-            _run("rpcbind", "-w")
-            _run("rpc.statd", "--no-notify")
+            _run("rpcbind")
+            if self._lock_manager:
+                _run("rpc.statd", "--no-notify")
         _run("exportfs", "-o", "rw,no_root_squash,sync,no_subtree_check,fsid=0", f"*:{EXPORT}")
         _run("rpc.mountd", *([] if self._is_3 else ["-N", "3", "-N", "2"]))
         self.start_server()

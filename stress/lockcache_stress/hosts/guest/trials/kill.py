@@ -19,6 +19,7 @@ _WAITING_SECONDS: Final = 2.0
 # The minute is not waited for: the files are set back by more than it.
 _BACK_SECONDS: Final = 70.0
 _TRIES: Final = 5
+_UNDER_WAY_SECONDS: Final = 1.0
 
 
 def kill(site: Site) -> Iterator[tuple[str, Any]]:
@@ -75,6 +76,7 @@ def _leave_staged(site: Site, name: str, staged: str) -> int:
             while not os.listdir(staged) and time.monotonic() < deadline:
                 time.sleep(0.001)
             writer.kill()
+        time.sleep(_UNDER_WAY_SECONDS)  # for what it had asked the server for, a rename maybe
         if left := len(os.listdir(staged)):
             return left
     return 0
