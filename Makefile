@@ -87,15 +87,16 @@ docs: $(DOCS_STAMP) ## the documents as pages, in build/docs; every warning is a
 	@echo "build/docs/index.html"
 
 # Each part leaves a page and a JUnit file in build/stress, whatever the others find. What only root can do is skipped.
-STRESS_PARTS := kill-table power-cut filesystems takeover bugs all
+STRESS_PARTS := kill-table power-cut filesystems hosts takeover bugs all
 WORDS_power-cut := --if-possible --seconds 60
 WORDS_filesystems = --if-possible --seconds $(STRESS_SECONDS)
+WORDS_hosts := --nfs --if-possible
 WORDS_takeover := --seconds 60
 WORDS_all = --seconds $(STRESS_SECONDS) $(ARGS)
 STRESS_TARGETS := $(STRESS_PARTS:%=stress-%)
 .PHONY: $(STRESS_TARGETS)
 
-stress: $(STAMP) ## death at every step, power cuts, file systems, daemons that die, planted bugs, all scenarios (an hour)
+stress: $(STAMP) ## death at every step, power cuts, file systems, two hosts, daemons that die, planted bugs, all scenarios (an hour)
 	@rm -f $(STRESS_PARTS:%=build/stress/%.html) $(STRESS_PARTS:%=build/stress/%.xml)
 	@failed=" "; \
 	for part in $(STRESS_PARTS); do $(MAKE) --no-print-directory stress-$$part || failed="$$failed$$part "; done; \

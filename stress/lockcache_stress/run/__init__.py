@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from lockcache.doors import door
 
 if TYPE_CHECKING:
+    from lockcache_stress.run.counters import *
     from lockcache_stress.run.daemons import *
     from lockcache_stress.run.group import *
     from lockcache_stress.run.latency import *
@@ -26,6 +27,7 @@ if not TYPE_CHECKING:
     __getattr__, __dir__ = door(
         __name__,
         {
+            "counters": "Counters",
             "daemons": "DaemonProcess find_daemon",
             "group": "Group start_process wait_for_gate",
             "latency": "Latencies",
@@ -34,6 +36,6 @@ if not TYPE_CHECKING:
             "rounds": "Show",
             "sampler": "Peaks bytes_on_disk is_stopped tree_bytes",
             "session": "Options run_bytes run_nvrtc",
-            "worker": "Worker",
+            "worker": "Worker run_worker",
         },
     )

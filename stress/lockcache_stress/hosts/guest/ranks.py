@@ -1,0 +1,257 @@
+"""Ranks: processes on one of the clients, which do what the trial asks of them, one call after another.
+
+They are forked from the trial's process, which has never opened a cache, and enter their client's namespaces first:
+under translation a new interpreter takes seconds to import what is here already.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import multiprocessing
+import os
+import random
+import time
+import traceback
+from collections import Counter
+from multiprocessing.connection import Connection, wait
+from multiprocessing.synchronize import Event
+from typing import Any, Final
+
+from lockcache import FileStreamProgramCache
+from lockcache_stress.hosts.guest.site import Client
+from lockcache_stress.judge import Stamp, make_value, parse_value
+from lockcache_stress.processes import die_with_parent
+
+__all__ = ["Rank", "RankFailedError"]
+
+_FORK: Final = multiprocessing.get_context("fork")
+_CALL_SECONDS: Final = 150.0
+# Of values that both caches write: what proves that a value is whole, and its key's.
+_TOKEN: Final = b"neighbor"
+_TRADED_KEYS: Final = 64
+
+
+class RankFailedError(Exception):
+    """A call raised in the rank, or the rank died of it; the message is its traceback."""
+
+
+class Rank:
+    """A process on a client; ends with its ``with`` block."""
+
+    def __init__(self, client: Client) -> None:
+        self.client = client
+        #: What its computations wait for, where they are told to.
+        self.gate: Event = _FORK.Event()
+        self._ours, theirs = _FORK.Pipe()
+        self._process = _FORK.Process(target=_serve, args=(client, theirs, self.gate), daemon=True)
+        self._process.start()
+        theirs.close()
+
+    def __enter__(self) -> Rank:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.kill()
+
+    @property
+    def pid(self) -> int:
+        """Returns its process's number."""
+        return self._process.pid or 0
+
+    def kill(self) -> None:
+        """SIGKILL, and wait for its end."""
+        self._process.kill()
+        self._process.join()
+        self._ours.close()
+
+    def call(self, name: str, *arguments: Any, **options: Any) -> Any:
+        """Have it do something, and returns the result."""
+        self.begin(name, *arguments, **options)
+        return self.result()
+
+    def begin(self, name: str, *arguments: Any, **options: Any) -> None:
+        """Have it do something, and go on meanwhile."""
+        self._ours.send((name, arguments, options))
+
+    def result(self, seconds: float = _CALL_SECONDS) -> Any:
+        """Wait for what was begun. Raises :class:`RankFailedError` if it raised, and if it takes too long."""
+        if not wait([self._ours, self._process.sentinel], timeout=seconds):
+            raise RankFailedError(f"a rank on {self.client.name} did not answer in {seconds:.0f} s")
+        try:
+            is_well, result = self._ours.recv()
+        except EOFError:
+            raise RankFailedError(f"a rank on {self.client.name} died") from None
+        if not is_well:
+            raise RankFailedError(result)
+        return result
+
+    def has_answered(self) -> bool:
+        """Whether what was begun has ended."""
+        return self._ours.poll()
+
+
+class _Served:
+    """What a rank can be asked for; one cache object, as a program has it."""
+
+    def __init__(self, gate: Event) -> None:
+        self._gate = gate
+        self._held: list[int] = []
+        self._cache: FileStreamProgramCache | None = None
+
+    @property
+    def cache(self) -> FileStreamProgramCache:
+        if self._cache is None:
+            raise RuntimeError("nothing was opened")
+        return self._cache
+
+    def open(self, directory: str, **options: Any) -> None:
+        self._cache = FileStreamProgramCache(directory, **options)
+
+    def close(self) -> None:
+        self.cache.close()
+
+    def put(self, key: str, value: bytes) -> float:
+        """Returns when it had returned, on the clock that both hosts share."""
+        self.cache[key] = value
+        return time.monotonic()
+
+    def put_each(self, keys: list[str], value: bytes) -> None:
+        for key in keys:
+            self.cache[key] = value
+
+    def put_until_gate(self, prefix: str, value: bytes) -> int:
+        """Write keys without a pause; returns how many there were."""
+        count = 0
+        while not self._gate.is_set():
+            self.cache[f"{prefix}/{count}"] = value
+            count += 1
+        return count
+
+    def get(self, key: str) -> bytes | None:
+        return self.cache.get(key)
+
+    def get_each(self, keys: list[str]) -> int:
+        """Returns the number of hits."""
+        return sum(self.cache.get(key) is not None for key in keys)
+
+    def poll(self, key: str, wanted: bytes, seconds: float, pause: float) -> list[tuple[float, str]]:
+        """Read a key until it has this value; returns when each read began, and what it gave."""
+        seen: list[tuple[float, str]] = []
+        deadline = time.monotonic() + seconds
+        while True:
+            began = time.monotonic()
+            found = self.cache.get(key)
+            seen.append((began, "miss" if found is None else "wanted" if found == wanted else "other"))
+            if found == wanted or began > deadline:
+                return seen
+            time.sleep(pause)
+
+    def compute(self, key: str, value: bytes, *, at_gate: bool = False, seconds: float = 0.0) -> tuple[bytes, bool]:
+        """Ask compile-once for a key; returns the code, and whether it was computed here."""
+        computed = False
+
+        def work() -> bytes:
+            nonlocal computed
+            computed = True
+            if at_gate:
+                self._gate.wait()
+            time.sleep(seconds)  # a compiler's work
+            return value
+
+        return self.cache.get_or_compute(key, work), computed
+
+    def compute_each(self, keys: list[str], value: bytes, seconds: float = 0.0) -> tuple[int, int]:
+        """Returns how many of them were computed here, and how many codes were not what they have to be."""
+        results = [self.compute(key, value + key.encode(), seconds=seconds) for key in keys]
+        wrong = sum(code != value + key.encode() for key, (code, _) in zip(keys, results, strict=True))
+        return sum(computed for _, computed in results), wrong
+
+    def has_cuda_core(self) -> bool:
+        return _cuda_core_cache() is not None
+
+    def open_cuda_core(self, directory: str) -> None:
+        """cuda.core's own cache instead of ours."""
+        kind = _cuda_core_cache()
+        if kind is None:
+            raise RuntimeError("cuda.core cannot be imported")
+        self._cache = kind(directory)
+
+    def trade(self, writer: int, seconds: float) -> dict[str, int]:
+        """Write and read keys that others write too; returns how often, and how many reads were not whole."""
+        rng, counted = random.Random(writer), Counter[str]()
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            key = rng.randrange(_TRADED_KEYS)
+            if rng.random() < 0.5:
+                stamp = Stamp(writer, 0, counted["puts"] + 1, 0)
+                value = make_value(_TOKEN, key, stamp, rng.randrange(1000, 200_000))
+                self.cache[b"traded/%d" % key] = value
+                counted += Counter(puts=1, put_bytes=len(value))
+            elif (found := self.cache.get(b"traded/%d" % key)) is not None:
+                proof = parse_value(found)
+                counted += Counter(hits=1, wrong=int(proof is None or (proof.token, proof.key) != (_TOKEN, key)))
+        return dict(counted)
+
+    def hold(self, path: str) -> None:
+        """Open a file and keep it open."""
+        self._held.append(os.open(path, os.O_RDONLY))
+
+    def release(self) -> None:
+        while self._held:
+            os.close(self._held.pop())
+
+    def open_locks(self) -> int:
+        """Returns how many lock files it has open."""
+        names = [os.readlink(f"/proc/self/fd/{fd}") for fd in _descriptors()]
+        return sum("/locks/" in name for name in names)
+
+    def accounted_bytes(self) -> int:
+        return self.cache.stats().bytes
+
+    def recount(self) -> int:
+        """Returns how many shards it had to set right."""
+        return len(self.cache.recount())
+
+
+def _cuda_core_cache() -> Any:
+    try:
+        from cuda.core.utils import FileStreamProgramCache as CudaCoreCache
+    except (ImportError, OSError, RuntimeError):
+        return None
+    return CudaCoreCache
+
+
+def _descriptors() -> list[int]:
+    found = []
+    for fd in map(int, os.listdir("/proc/self/fd")):
+        try:
+            os.fstat(fd)
+        except OSError:  # the listing's own
+            continue
+        found.append(fd)
+    return found
+
+
+def _serve(client: Client, asked: Connection, gate: Event) -> None:
+    die_with_parent()
+    enter(client)
+    served = _Served(gate)
+    while True:
+        name, arguments, options = asked.recv()
+        try:
+            answer = True, getattr(served, name)(*arguments, **options)
+        except Exception:  # noqa: BLE001 - whatever it is, the trial has to hear of it
+            answer = False, traceback.format_exc(limit=-6)
+        asked.send(answer)
+
+
+def enter(client: Client) -> None:
+    """Make this process one of the client's: its network, and its host name."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    for kind in ("netns", "uts"):
+        fd = os.open(f"/run/{kind}/{client.name}", os.O_RDONLY)
+        try:
+            if libc.setns(fd, 0):
+                raise OSError(ctypes.get_errno(), f"setns {kind}", client.name)
+        finally:
+            os.close(fd)

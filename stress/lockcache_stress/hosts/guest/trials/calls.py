@@ -1,0 +1,124 @@
+"""Requests to the server, operation by operation, counted on the second client."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from lockcache.lowlevel import entry_name
+from lockcache_stress.hosts.guest.ranks import Rank
+from lockcache_stress.hosts.guest.rpc import Requests
+from lockcache_stress.hosts.guest.site import Client, Site
+from lockcache_stress.hosts.guest.trials.leases import wait_for_lease
+
+__all__ = ["calls"]
+
+# As 200 keys over all 256 shards, in a third of the time: most puts find their shard's folder, some make it; most open
+# their shard's lock, some have it open.
+_SHARDS: Final = 77
+_STORED: Final = 60
+_PUTS: Final = 60
+_COMPUTED: Final = 40
+_VALUE: Final = os.urandom(4000)
+_CAP_BYTES: Final = 1 << 30
+# A waiter may ask often in its first second.
+_SETTLE_SECONDS: Final = 1.5
+_WAIT_SECONDS: Final = 8.0
+
+
+def calls(site: Site) -> Iterator[tuple[str, Any]]:
+    """Give requests for each operation, and by kind."""
+    first, second = site.clients
+    counted = _Counted(second)
+    _without_cap(site, second, counted)
+    yield "without a cap", counted.each.copy()
+    with Rank(second) as rank:
+        rank.call("open", second.at("calls"), max_size_bytes=_CAP_BYTES)
+        counted.skip()
+        rank.call("put_each", _keys("capped", _PUTS), _VALUE)
+        counted.take("put with a cap", _PUTS)
+    yield "with a cap", counted.each.copy()
+    _wait_for_another(site, first, second, counted)
+    yield "each", counted.each
+    yield "kinds", counted.kinds
+
+
+def _filled(site: Site, name: str) -> str:
+    """Make a directory that the first host has used: the server gives delegations of what only one ever opened."""
+    site.make(name)
+    first = site.clients[0]
+    with Rank(first) as rank:
+        rank.call("open", first.at(name))
+        rank.call("put_each", _keys("stored", _STORED), _VALUE)
+        rank.call("close")
+    return name
+
+
+def _without_cap(site: Site, second: Client, counted: _Counted) -> None:
+    name = _filled(site, "calls")
+    with Rank(second) as rank:
+        counted.skip()
+        rank.call("open", second.at(name))
+        counted.take("open", 1)
+        hits = rank.call("get_each", _keys("stored", _STORED))
+        counted.take("cold hit", hits)
+        rank.call("get_each", _keys("stored", _STORED))
+        counted.take("hit again", _STORED)
+        rank.call("put_each", _keys("new", _PUTS), _VALUE)
+        counted.take("put", _PUTS)
+        rank.call("compute_each", _keys("computed", _COMPUTED), _VALUE)
+        counted.take("get_or_compute that computes", _COMPUTED)
+        locks = rank.call("open_locks")
+        rank.call("close")
+        counted.take("close", 1, locks=locks)
+
+
+def _wait_for_another(site: Site, first: Client, second: Client, counted: _Counted) -> None:
+    name = site.make("calls-wait")
+    with Rank(first) as holder, Rank(second) as waiter:
+        holder.call("open", first.at(name))
+        waiter.call("open", second.at(name))
+        holder.begin("compute", "waited for", _VALUE, at_gate=True)
+        wait_for_lease(site.at(name))
+        waiter.begin("compute", "waited for", _VALUE)
+        time.sleep(_SETTLE_SECONDS)
+        counted.skip()
+        began = time.monotonic()
+        time.sleep(_WAIT_SECONDS)  # what is measured: waiting
+        counted.take("a waiter's second", time.monotonic() - began)
+        holder.gate.set()
+        holder.result()
+        waiter.result()
+
+
+def _keys(kind: str, count: int) -> list[str]:
+    """Returns so many keys of the first shards."""
+    names = (f"{kind}/{number}" for number in itertools.count())
+    return list(itertools.islice((name for name in names if int(entry_name(name.encode())[:2], 16) < _SHARDS), count))
+
+
+class _Counted:
+    """Requests of one client, by operation of the cache."""
+
+    def __init__(self, client: Client) -> None:
+        self._requests = Requests(client.mount)
+        #: How many each took, and of what kinds they were.
+        self.each: dict[str, float] = {}
+        self.kinds: dict[str, Mapping[str, float]] = {}
+
+    def skip(self) -> None:
+        """What came until now belongs to nothing that is counted."""
+        self._requests.since()
+
+    def take(self, name: str, times: float, locks: int = 0) -> None:
+        """What came since the last look is of so many calls; that lock files were closed too is not counted."""
+        found: Counter[str] = self._requests.since()
+        each = max(times, 1e-9)
+        # Of a file that no other client has open the server lends a delegation, which goes back with it.
+        of_locks = sum(min(found[kind], locks) for kind in ("CLOSE", "DELEGRETURN"))
+        self.each[name] = round((sum(found.values()) - of_locks) / each, 2)
+        self.kinds[name] = {kind: round(count / each, 2) for kind, count in found.most_common()}

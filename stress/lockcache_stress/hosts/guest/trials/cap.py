@@ -1,0 +1,58 @@
+"""Four writers on each host, and two and a half times as much as fits: is the server's disk ever above the cap?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+from lockcache_stress.hosts.guest.site import Site
+from lockcache_stress.hosts.guest.traffic import run_traffic, settle
+from lockcache_stress.plan import Step
+from lockcache_stress.run import Worker
+
+__all__ = ["cap"]
+
+_RUNS: Final = 3
+_EACH: Final = 4
+_CAP_BYTES: Final = 16_000_000
+_PUTS: Final = 40
+_KEYS_EACH: Final = 32
+_SMALLEST_BYTES: Final = 64_000
+_LARGEST_BYTES: Final = 192_000
+_SECONDS: Final = 60.0
+
+
+def cap(site: Site, seed: int) -> Iterator[tuple[str, Any]]:
+    """Give for each run the peak on the server's disk, and what was accounted in the end."""
+    for number in range(1, _RUNS + 1):
+        yield f"run {number}", _run(site, f"cap-{number}", seed + number)
+
+
+def _run(site: Site, name: str, seed: int) -> dict[str, Any]:
+    counted = run_traffic(
+        site,
+        name,
+        _make_step,
+        each=_EACH,
+        keys=2 * _EACH * _KEYS_EACH,
+        max_size_bytes=_CAP_BYTES,
+        seconds=_SECONDS,
+        seed=seed,
+        samples=True,
+    )
+    return {**counted, **settle(site, name)}
+
+
+def _make_step(worker: Worker) -> Step:
+    """A write of an own key, and a read of anybody's; done after so many."""
+    rng, left = worker.rng, _PUTS
+    first = worker.index * _KEYS_EACH
+
+    def step() -> bool:
+        nonlocal left
+        worker.put(first + rng.randrange(_KEYS_EACH), rng.randrange(_SMALLEST_BYTES, _LARGEST_BYTES))
+        worker.get(rng.randrange(worker.plan.keys))
+        left -= 1
+        return left > 0
+
+    return step

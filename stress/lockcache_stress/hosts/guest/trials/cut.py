@@ -1,0 +1,63 @@
+"""A client without network for longer than the server's lease, while it computes and while it writes.
+
+The server gives its opens and locks away meanwhile. What its processes were doing must come to an end all the same: the
+caller has its code, and nothing raises.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from typing import Any, Final
+
+from lockcache_stress.hosts.guest.ranks import Rank, RankFailedError
+from lockcache_stress.hosts.guest.site import GRACE_SECONDS, Site
+from lockcache_stress.hosts.guest.trials.leases import wait_for_lease
+
+__all__ = ["cut"]
+
+_VALUE: Final = os.urandom(200_000)
+_CODE: Final = b"the code of the host that was cut off"
+_CUT_SECONDS: Final = 2.2 * GRACE_SECONDS
+
+
+def cut(site: Site) -> Iterator[tuple[str, Any]]:
+    """Give how each of the processes ended that were cut off, and the other host's that waited for one of them."""
+    first, second = site.clients
+    name = site.make("cut")
+    with Rank(first) as late, Rank(first) as early, Rank(first) as writer, Rank(second) as waiter:
+        for rank in (late, early, writer, waiter):
+            rank.call("open", rank.client.at(name))
+        early.begin("compute", "early", _CODE, at_gate=True)
+        wait_for_lease(site.at(name))
+        late.begin("compute", "late", _CODE, at_gate=True)
+        writer.begin("put_until_gate", "written", _VALUE)
+        time.sleep(2)  # the lease of the second is taken, the first writes are under way
+        waiter.begin("compute", "late", b"the other host's")
+        first.cut()
+        began = time.monotonic()
+        early.gate.set()
+        time.sleep(_CUT_SECONDS)  # what is tried: silence
+        took_over = waiter.has_answered()
+        first.heal()
+        late.gate.set()
+        writer.gate.set()
+        yield "cut_seconds", round(time.monotonic() - began, 1)
+        yield "taken_over_meanwhile", took_over
+        yield "computed before the network was back", _ended(early, "compute")
+        yield "computed after it was back", _ended(late, "compute")
+        yield "wrote all along", _ended(writer, "write")
+        yield "waited on the other host", _ended(waiter, "compute")
+        yield "reads afterwards", _ended(late, "read", "late")
+
+
+def _ended(rank: Rank, what: str, key: str = "") -> dict[str, Any]:
+    """Returns what was asked of a rank and how that ended, an exception by its last line."""
+    try:
+        answer = rank.call("get", key) if what == "read" else rank.result()
+    except RankFailedError as error:
+        return {"what": what, "raised": str(error).strip().splitlines()[-1], "traceback": str(error)}
+    if what == "compute":
+        return {"what": what, "has_code": answer[0] in (_CODE, b"the other host's"), "computed": answer[1]}
+    return {"what": what, "gave": len(answer or b"") if what == "read" else answer}

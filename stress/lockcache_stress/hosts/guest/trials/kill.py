@@ -1,0 +1,82 @@
+"""SIGKILL on one host: the other takes its turn over, and its staged files go with the first reap after a minute."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from typing import Any, Final
+
+from lockcache.lowlevel import Layout
+from lockcache_stress.hosts.guest.ranks import Rank
+from lockcache_stress.hosts.guest.site import Site
+from lockcache_stress.hosts.guest.trials.leases import wait_for_lease
+
+__all__ = ["kill"]
+
+_VALUE: Final = os.urandom(8_000_000)
+_WAITING_SECONDS: Final = 2.0
+# The minute is not waited for: the files are set back by more than it.
+_BACK_SECONDS: Final = 70.0
+_TRIES: Final = 5
+_UNDER_WAY_SECONDS: Final = 1.0
+
+
+def kill(site: Site) -> Iterator[tuple[str, Any]]:
+    """Give how the holder was taken over, and what became of the staged file."""
+    yield "takeover", _take_over(site)
+    yield "staged", _reap(site)
+
+
+def _take_over(site: Site) -> dict[str, Any]:
+    first, second = site.clients
+    name = site.make("kill")
+    with Rank(first) as holder, Rank(second) as waiter:
+        holder.call("open", first.at(name))
+        waiter.call("open", second.at(name))
+        holder.begin("compute", "taken over", b"the dead host's", at_gate=True)
+        wait_for_lease(site.at(name))
+        waiter.begin("compute", "taken over", b"the living host's")
+        time.sleep(_WAITING_SECONDS)  # that it waits by then is the point
+        has_waited = not waiter.has_answered()
+        holder.kill()
+        killed = time.monotonic()
+        code, computed = waiter.result()
+        seconds = time.monotonic() - killed
+    is_right = computed and code == b"the living host's"
+    return {"waited": has_waited, "taken_over": is_right, "seconds": round(seconds, 2)}
+
+
+def _reap(site: Site) -> dict[str, Any]:
+    second = site.clients[1]
+    name = site.make("kill-staged")
+    staged = Layout(site.at(name)).tmp
+    with Rank(second) as reaper:
+        reaper.call("open", second.at(name))
+        left = _leave_staged(site, name, staged)
+        names = os.listdir(staged)
+        reaper.call("recount")
+        young = len(os.listdir(staged))
+        then = time.time() - _BACK_SECONDS
+        # By the reaper's own mount: it need not ask the server again for what it has just seen.
+        for file in os.listdir(staged):
+            os.utime(os.path.join(Layout(second.at(name)).tmp, file), (then, then))
+        reaper.call("recount")
+        return {"left": left, "young": young, "after_a_minute": len(os.listdir(staged)), "names": names}
+
+
+def _leave_staged(site: Site, name: str, staged: str) -> int:
+    """SIGKILL writers on the first host in the middle of a write; returns how many staged files that left."""
+    client = site.clients[0]
+    for _ in range(_TRIES):
+        with Rank(client) as writer:
+            writer.call("open", client.at(name))
+            writer.begin("put_until_gate", "killed", _VALUE)
+            deadline = time.monotonic() + 60
+            while not os.listdir(staged) and time.monotonic() < deadline:
+                time.sleep(0.001)
+            writer.kill()
+        time.sleep(_UNDER_WAY_SECONDS)  # for what it had asked the server for, a rename maybe
+        if left := len(os.listdir(staged)):
+            return left
+    return 0

@@ -1,0 +1,44 @@
+"""cuda.core's own cache on one host, lockcache on the other, one directory, and a daemon on it."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator
+from typing import Any, Final
+
+from lockcache_stress.hosts.guest.ranks import Rank
+from lockcache_stress.hosts.guest.site import Site
+from lockcache_stress.run import bytes_on_disk
+
+__all__ = ["neighbour"]
+
+_CAP_BYTES: Final = 4_000_000
+_SECONDS: Final = 20.0
+# The daemon looks at what others write this often; until then they may be above the cap, by as much as they write.
+_SETTLE_SECONDS: Final = 20.0
+
+
+def neighbour(site: Site) -> Iterator[tuple[str, Any]]:
+    """Give reads and writes of both, what was not whole, and the bytes on the disk when the daemon had looked."""
+    first, second = site.clients
+    name = site.make("neighbour")
+    with Rank(first) as theirs, Rank(second) as ours:
+        if not theirs.call("has_cuda_core"):
+            yield "skipped", "cuda.core cannot be imported"
+            return
+        ours.call("open", second.at(name))
+        theirs.call("open_cuda_core", first.at(name))
+        words = [sys.executable, "-m", "lockcache_daemon", "--max-size", str(_CAP_BYTES), "--interval", "1s"]
+        with second.running([*words, second.at(name)]) as daemon:
+            began = time.monotonic()
+            theirs.begin("trade", 1, _SECONDS)
+            ours.begin("trade", 2, _SECONDS)
+            traded = [theirs.result(), ours.result()]
+            deadline = time.monotonic() + _SETTLE_SECONDS
+            while bytes_on_disk(site.at(name)) > _CAP_BYTES and time.monotonic() < deadline:
+                time.sleep(0.2)
+            disk, is_alive = bytes_on_disk(site.at(name)), daemon.poll() is None
+    sums = {each: sum(found.get(each, 0) for found in traded) for each in ("puts", "put_bytes", "hits", "wrong")}
+    seconds = round(time.monotonic() - began, 1)
+    yield "traded", {**sums, "disk_bytes": disk, "cap_bytes": _CAP_BYTES, "daemon_lives": is_alive, "seconds": seconds}

@@ -1,0 +1,55 @@
+"""What one host stores while the other has looked for it already: from when on does a plain ``get`` see it?
+
+Only the begin of each read counts, on the clock that both share, so that a slow machine changes nothing: a read that
+begins later than the promise after the put had returned, and still misses, is what breaks it.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from typing import Any, Final
+
+from lockcache.lowlevel import entry_name
+from lockcache_stress.hosts.guest.ranks import Rank
+from lockcache_stress.hosts.guest.site import Site
+
+__all__ = ["visible"]
+
+_KEYS: Final = 3
+_SECONDS: Final = 6.0
+_PAUSE_SECONDS: Final = 0.1
+
+
+def visible(site: Site) -> Iterator[tuple[str, Any]]:
+    """Give for each kind of key how long after the put's return the last read began that missed."""
+    first, second = site.clients
+    name = site.make("visible")
+    with Rank(first) as writer, Rank(second) as reader:
+        writer.call("open", first.at(name))
+        reader.call("open", second.at(name))
+        yield "the shard is new", [_latest(writer, reader, f"new/{number}") for number in range(_KEYS)]
+        old = []
+        for number in range(_KEYS):
+            key = f"known/{number}"
+            writer.call("put", _neighbour(key), b"another entry of the shard")
+            reader.call("get", _neighbour(key))
+            old.append(_latest(writer, reader, key))
+        yield "the shard is known", old
+
+
+def _latest(writer: Rank, reader: Rank, key: str) -> dict[str, Any]:
+    value = b"stored: " + key.encode()
+    if reader.call("get", key) is not None:
+        raise RuntimeError(f"{key} is there before it was stored")
+    returned = writer.call("put", key, value)
+    seen = reader.call("poll", key, value, _SECONDS, _PAUSE_SECONDS)
+    missed = [began for began, what in seen if what != "wanted"]
+    return {"late_seconds": round(missed[-1] - returned, 2) if missed else None, "reads": len(seen)}
+
+
+def _neighbour(key: str) -> str:
+    """Returns a key whose entry is in the same shard."""
+    shard = entry_name(key.encode())[:2]
+    names = (f"{key}/beside/{number}" for number in itertools.count())
+    return next(name for name in names if entry_name(name.encode())[:2] == shard)

@@ -1,0 +1,120 @@
+"""One guest: qemu, its console, and the share through which it is told what to do and brings back what it found.
+
+A guest that says nothing for some minutes is ended, and its last lines are the error: a hang is never waited for.
+"""
+
+from __future__ import annotations
+
+import queue
+import subprocess
+import tempfile
+import threading
+from collections import deque
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Final
+
+from lockcache_stress.errors import UnusableError
+from lockcache_stress.hosts.initramfs import Boot
+from lockcache_stress.processes import die_with_parent
+
+__all__ = ["Guest", "find_accelerator"]
+
+# Each part of a trial is given up by the guest itself a minute earlier, and the others go on.
+_SILENT_SECONDS: Final = 360.0
+# A kernel that KVM runs has said so in two; where it only pretends, waiting longer changes nothing.
+_PROBE_SECONDS: Final = 15.0
+_LAST_LINES: Final = 15
+_MEMORY: Final = "3072"
+
+
+class Guest:
+    """Runs for as long as its ``with`` block."""
+
+    def __init__(self, boot: Boot, accelerator: Sequence[str], share: Path | None, console: Path) -> None:
+        self._words = _command(boot, accelerator, share)
+        self._console = console
+        self._lines: queue.Queue[str | None] = queue.Queue()
+        self._last: deque[str] = deque(maxlen=_LAST_LINES)
+        self._process: subprocess.Popen[str] | None = None
+        self._reader = threading.Thread(target=self._read, name="console")
+
+    def __enter__(self) -> Guest:
+        # A session of its own: Ctrl-C is for us to act on. It dies with us all the same.
+        self._process = subprocess.Popen(
+            self._words,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            start_new_session=True,
+            preexec_fn=die_with_parent,  # noqa: PLW1509 - one call of C, and no thread of ours holds a lock
+        )
+        self._reader.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._process is not None and self._process.stdout is not None:
+            self._process.kill()
+            self._process.wait()
+            self._reader.join()
+            self._process.stdout.close()
+
+    def lines(self, silent_seconds: float = _SILENT_SECONDS) -> Iterator[str]:
+        """Give each line of the console until the guest ends. Raises :class:`UnusableError` if it falls silent."""
+        while True:
+            try:
+                line = self._lines.get(timeout=silent_seconds)
+            except queue.Empty:
+                raise UnusableError(f"the guest said nothing for {silent_seconds:.0f} s: {self.last()}") from None
+            if line is None:
+                return
+            yield line
+
+    def last(self) -> str:
+        """Returns what the console said last."""
+        return " | ".join(self._last) or "it never said anything"
+
+    def _read(self) -> None:
+        if self._process is None or self._process.stdout is None:
+            return
+        with self._console.open("w") as log:
+            for line in self._process.stdout:
+                log.write(line)
+                log.flush()
+                if text := line.strip():
+                    self._last.append(text)
+                    self._lines.put(text)
+        self._lines.put(None)
+
+
+def find_accelerator(boot: Boot) -> list[str]:
+    """Returns qemu's options: KVM where a guest was seen to come up under it, translation otherwise."""
+    kvm = ["-accel", "kvm", "-cpu", "host"]
+    if Path("/dev/kvm").exists() and _comes_up(boot, kvm):
+        return kvm
+    return ["-accel", "tcg,thread=multi", "-cpu", "max"]
+
+
+def _comes_up(boot: Boot, accelerator: Sequence[str]) -> bool:
+    """Whether a guest says its first word: /dev/kvm can be there, and opened, where no guest ever runs."""
+    with (
+        tempfile.NamedTemporaryFile(prefix="lockcache-stress-") as console,
+        Guest(boot, accelerator, None, Path(console.name)) as guest,
+    ):
+        try:
+            return any("guest: probed" in line for line in guest.lines(_PROBE_SECONDS))
+        except UnusableError:
+            return False
+
+
+def _command(boot: Boot, accelerator: Sequence[str], share: Path | None) -> list[str]:
+    words = ["qemu-system-x86_64", *accelerator, "-smp", "2", "-m", _MEMORY, "-nic", "none", "-nographic", "-no-reboot"]
+    words += ["-kernel", str(boot.kernel), "-initrd", str(boot.initramfs)]
+    kernel = "console=ttyS0 quiet panic=-1"
+    if share is None:
+        return [*words, "-append", f"{kernel} lockcache.probe"]
+    root = "local,path=/,mount_tag=root,security_model=none,readonly=on,multidevs=remap"
+    back = f"local,path={str(share).replace(',', ',,')},mount_tag=share,security_model=none"
+    return [*words, "-append", kernel, "-virtfs", root, "-virtfs", back]

@@ -1,0 +1,140 @@
+"""A run on two hosts: the guest is prepared and booted, and what it finds is given trial by trial."""
+
+from __future__ import annotations
+
+import compileall
+import json
+import os
+import shlex
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from py_compile import PycInvalidationMode
+from typing import Final
+
+import platformdirs
+
+from lockcache_stress.errors import UnusableError
+from lockcache_stress.hosts.initramfs import Boot, prepare
+from lockcache_stress.hosts.machine import Guest, find_accelerator
+from lockcache_stress.hosts.verdicts import Tried, parse_result
+from lockcache_stress.run import Show
+
+__all__ = ["HostsOptions", "prepare_guest", "run_hosts"]
+
+#: What a line of the guest's console begins with that says how far it is.
+_MARK: Final = "@lockcache "
+# The code that runs in the guest: the first two are under test, and may be another checkout's.
+_UNDER_TEST: Final = (("lockcache", "."), ("lockcache_daemon", "daemon"))
+_HARNESS: Final = "lockcache_stress"
+_START: Final = """\
+export PATH={path} PYTHONDONTWRITEBYTECODE=1 PYTHONPATH=/run/code HOME=/run/home
+mkdir -p /run/home /run/code
+tar -xf /run/share/code.tar -C /run/code
+exec {python} -u -m lockcache_stress.hosts.guest /run/share 2>&1
+"""
+
+
+@dataclass(frozen=True)
+class HostsOptions:
+    """What the command line says about a run."""
+
+    trials: Sequence[str]
+    nfs_version: str = "4.2"
+    lock_manager: bool = True
+    seed: int = 0
+    #: Where to leave the console and the results as they came.
+    out: str | None = None
+    #: Whose code is under test, if it is not this program's own.
+    checkout: str | None = None
+
+
+def prepare_guest(show: Show) -> Boot:
+    """Returns what a guest boots from. Raises :class:`UnusableError` where that cannot be had."""
+    return prepare(platformdirs.user_cache_path("lockcache-stress"), lambda words: show("preparing", 0.0, words))
+
+
+def run_hosts(boot: Boot, options: HostsOptions, show: Show) -> Iterator[Tried]:
+    """Boot a guest and give what each trial found as it ends. Raises :class:`UnusableError` if the guest fails."""
+    show("preparing", 0.5, "is there KVM?")
+    accelerator = find_accelerator(boot)
+    with tempfile.TemporaryDirectory(prefix="lockcache-stress-") as folder:
+        share, console = Path(folder, "share"), Path(folder, "console.log")
+        _fill(share, options)
+        try:
+            show("booting", 0.0, f"{boot.release}, {accelerator[1]}")
+            with Guest(boot, accelerator, share, console) as guest:
+                yield from _follow(guest, share / "results.jsonl", len(options.trials), show)
+        finally:
+            _keep(options.out, [console, share / "results.jsonl"])
+
+
+def _follow(guest: Guest, results: Path, wanted: int, show: Show) -> Iterator[Tried]:
+    done = 0
+    for line in guest.lines():
+        for each in _results(results)[done:]:
+            done += 1
+            yield each
+        if _MARK in line:
+            show("hosts", done / wanted, line.partition(_MARK)[2])
+    rest = _results(results)[done:]
+    yield from rest
+    if done + len(rest) < wanted:
+        raise UnusableError(f"the guest ended after {done + len(rest)} of {wanted} trials: {guest.last()}")
+
+
+def _results(path: Path) -> list[Tried]:
+    """Returns what is there by now; a last line that is still being written is left for the next look."""
+    if not path.exists():
+        return []
+    return [parse_result(line) for line in path.read_text().splitlines(keepends=True) if line.endswith("\n")]
+
+
+def _fill(share: Path, options: HostsOptions) -> None:
+    """Put there what the guest reads: a copy of the code, which an editor does not change under it, and the job."""
+    share.mkdir()
+    code = share.with_name("code")
+    code.mkdir()
+    for name, place in _UNDER_TEST:
+        source = Path(options.checkout, place, name) if options.checkout else _installed(name)
+        if not (source / "__init__.py").is_file():
+            raise UnusableError(f"{source} is not there: --checkout names a checkout of lockcache")
+        _copy(source, code / name)
+    _copy(_installed(_HARNESS), code / _HARNESS)
+    # By translation, compiling in the guest takes longer than all trials.
+    compileall.compile_dir(code, quiet=2, invalidation_mode=PycInvalidationMode.UNCHECKED_HASH)
+    # One file: each that is opened through 9p costs the guest milliseconds.
+    shutil.make_archive(str(share / "code"), "tar", code)
+    job = {
+        "trials": list(options.trials),
+        "nfs_version": options.nfs_version,
+        "lock_manager": options.lock_manager,
+        "seed": options.seed,
+    }
+    (share / "job.json").write_text(json.dumps(job))
+    path = os.pathsep.join([os.environ.get("PATH", os.defpath), "/usr/local/sbin:/usr/sbin:/sbin"])
+    (share / "start.sh").write_text(_START.format(path=shlex.quote(path), python=shlex.quote(sys.executable)))
+
+
+def _installed(package: str) -> Path:
+    spec = find_spec(package)
+    if spec is None or not spec.submodule_search_locations:
+        raise UnusableError(f"{package} is not installed beside this interpreter: pip install lockcache[cli]")
+    return Path(spec.submodule_search_locations[0])
+
+
+def _copy(source: Path, target: Path) -> None:
+    shutil.copytree(source, target, ignore=shutil.ignore_patterns("__pycache__"))
+
+
+def _keep(folder: str | None, files: Sequence[Path]) -> None:
+    if folder is None:
+        return
+    os.makedirs(folder, exist_ok=True)
+    for path in files:
+        if path.exists():
+            shutil.copy(path, folder)

@@ -1,0 +1,199 @@
+"""Verdicts on what the trials counted in the guest: pure, from a line of JSON to the lines of a table."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from lockcache_stress.run import Check
+
+__all__ = ["TRIALS", "Tried", "parse_result"]
+
+_Numbers = Mapping[str, Any]
+
+# Requests that each may take on NFS. Plain files take three for a cold hit; the rest is what a put locks, publishes and
+# accounts for, and what a computation does beside that.
+_MOST_CALLS: Final[Mapping[str, float]] = {
+    "open": 10,
+    "cold hit": 6.5,  # 5.5, and one for seeing what another host has replaced
+    "put": 14,
+    "put with a cap": 20,
+    "get_or_compute that computes": 32,
+    "close": 8,
+    "a waiter's second": 4,
+}
+#: From when on a read sees what another host stored.
+_VISIBLE_SECONDS: Final = 2.0
+
+
+@dataclass(frozen=True)
+class Tried:
+    """One trial, as it came from the guest, and the verdict on it."""
+
+    name: str
+    seconds: float
+    checks: list[Check]
+    numbers: _Numbers = field(default_factory=dict)
+    #: Why it has no numbers.
+    error: str = ""
+
+    @property
+    def ok(self) -> bool:
+        """Whether every line is as it must be."""
+        return all(check.ok for check in self.checks)
+
+    def as_json(self) -> dict[str, Any]:
+        """As plain values."""
+        checks = [vars(check) for check in self.checks]
+        plain = {"trial": self.name, "ok": self.ok, "seconds": self.seconds, "checks": checks, "numbers": self.numbers}
+        return {**plain, "error": self.error} if self.error else plain
+
+
+def parse_result(line: str) -> Tried:
+    """Returns the verdict on a line that the guest wrote. A trial that raised has failed."""
+    told = json.loads(line)
+    name, seconds = str(told["trial"]), float(told["seconds"])
+    numbers, error = told.get("numbers", {}), str(told.get("error", ""))
+    if error:
+        last = error.strip().splitlines()[-1]
+        return Tried(name, seconds, [Check(name, last, "it comes to its end", ok=False)], numbers, error)
+    return Tried(name, seconds, TRIALS[name](numbers), numbers)
+
+
+def _calls(numbers: _Numbers) -> list[Check]:
+    each = numbers["each"]
+    lines = []
+    for name, most in _MOST_CALLS.items():
+        lines.append(Check(f"requests: {name}", f"{each[name]:g}", f"<= {most:g}", each[name] <= most))
+    return [*lines, Check("requests: hit again", f"{each['hit again']:g}")]
+
+
+def _visible(numbers: _Numbers) -> list[Check]:
+    lines = []
+    for kind, found in numbers.items():
+        late = max((each["late_seconds"] or 0.0) for each in found)
+        # A read that began within the promise may miss, however long it took.
+        value = f"the last read that missed began {late:.2f} s after the put" if late else "no read missed"
+        must = f"<= {_VISIBLE_SECONDS:g} s"
+        lines.append(Check(f"another host's put, {kind}", value, must, late <= _VISIBLE_SECONDS))
+    return lines
+
+
+def _replaced(numbers: _Numbers) -> list[Check]:
+    return [
+        Check(
+            f"replaced while {who} has the old file open",
+            f"{found['old']} of {found['reads']} reads old, until {found['until_seconds']:g} s",
+            "0 old",
+            found["old"] == 0,
+        )
+        for who, found in numbers.items()
+    ]
+
+
+def _herd(numbers: _Numbers) -> list[Check]:
+    keys = numbers["keys"]
+    lines = []
+    for order in ("equal order", "random order", "looked up before"):
+        found = numbers[order]
+        value = f"{found['computes']} computes, {found['wrong']} wrong"
+        ok = found["computes"] == keys and not found["wrong"]
+        lines.append(Check(f"{numbers['processes']} processes, {order}", value, f"{keys} computes, 0 wrong", ok))
+    return lines
+
+
+def _kill(numbers: _Numbers) -> list[Check]:
+    taken, staged = numbers["takeover"], numbers["staged"]
+    how = f"{'taken over' if taken['taken_over'] else 'not taken over'} after {taken['seconds']:g} s"
+    reaped = f"{staged['left']} left, {staged['young']} of them after a reap, {staged['after_a_minute']} a minute later"
+    is_reaped = staged["left"] > 0 and staged["young"] == staged["left"] and not staged["after_a_minute"]
+    return [
+        Check("a holder that is killed on the other host", how, "taken over", taken["waited"] and taken["taken_over"]),
+        Check("staged files of a writer that was killed", reaped, "> 0, then all, then 0", is_reaped),
+    ]
+
+
+def _bytes(numbers: _Numbers) -> list[Check]:
+    return [line for kind, found in numbers.items() for line in _traffic(found, f"{kind}: ")]
+
+
+def _cap(numbers: _Numbers) -> list[Check]:
+    lines = []
+    for run, found in numbers.items():
+        peak, most = found["peak_bytes"], found["cap_bytes"]
+        share = f"{peak:,} bytes, {peak / most - 1:+.1%}, {found['puts']} puts, {found['samples']} samples"
+        lines.append(Check(f"{run}: peak on the server's disk", share, f"<= {most:,}", 0 < peak <= most))
+        pressed = f"{found['evictions']:,}"
+        lines.append(Check(f"{run}: evictions, without which it proves nothing", pressed, "> 0", pressed != "0"))
+        lines += _traffic(found, f"{run}: ")
+    return lines
+
+
+def _cut(numbers: _Numbers) -> list[Check]:
+    seconds = f"cut off for {numbers['cut_seconds']:g} s"
+    lines = [Check("time without network", seconds)]
+    for who, found in numbers.items():
+        if not isinstance(found, dict):
+            continue
+        if "raised" in found:
+            lines.append(Check(who, f"raised {found['raised']}", "nothing raised", ok=False))
+        elif found["what"] == "compute":
+            lines.append(Check(who, "has its code" if found["has_code"] else "another", "its code", found["has_code"]))
+        else:
+            lines.append(Check(who, f"{found['what']}: {found['gave']:,}", "nothing raised"))
+    return lines
+
+
+def _restart(numbers: _Numbers) -> list[Check]:
+    return _traffic(numbers["traffic"], "", excuses_dropped=True)
+
+
+def _traffic(found: _Numbers, prefix: str, *, excuses_dropped: bool = False) -> list[Check]:
+    """Returns what must hold of all traffic: nothing wrong was read, nobody died, the accounting says what is there.
+
+    A put that is dropped for want of a lock removes the older value and leaves it accounted for, by design.
+    """
+    wrong = {each: found[each] for each in ("torn", "foreign", "stale", "illegal_histories")}
+    read = ", ".join(f"{count} {name.replace('_', ' ')}" for name, count in wrong.items())
+    told = f"{found['hits']:,} hits, {found['recorded']:,} operations recorded: {read}"
+    is_read = found["hits"] > 0 and not any(wrong.values())
+    drift = found["accounted_bytes"] - found["disk_bytes"]
+    accounted = f"{drift:+,} of {found['disk_bytes']:,} bytes, {found['repaired_shards']} shards set right by a recount"
+    is_exact = drift == 0 and found["repaired_shards"] == 0
+    is_excused = excuses_dropped and found["dropped"] > 0 and drift > 0
+    deaths = "; ".join(found["deaths"]) or f"none, {found['dropped']:,} of {found['puts']:,} puts dropped"
+    return [
+        Check(f"{prefix}reads", told, "> 0 hits, nothing wrong", is_read),
+        Check(f"{prefix}workers that died", deaths, "none", not found["deaths"]),
+        Check(f"{prefix}accounting", accounted, "+0, 0 shards", is_exact or is_excused),
+    ]
+
+
+def _neighbour(numbers: _Numbers) -> list[Check]:
+    if "skipped" in numbers:
+        return [Check("cuda.core in the same directory", f"skipped: {numbers['skipped']}")]
+    found = numbers["traded"]
+    disk, most, put = found["disk_bytes"], found["cap_bytes"], found["put_bytes"]
+    return [
+        Check("reads", f"{found['hits']:,} hits, {found['wrong']} not whole", "0", not found["wrong"]),
+        Check("written in all", f"{put:,} bytes", f"> {2 * most:,}", put > 2 * most),
+        Check("on the disk in the end", f"{disk:,} bytes", f"<= {most:,}", disk <= most),
+        Check("the daemon", "lives" if found["daemon_lives"] else "died", "lives", found["daemon_lives"]),
+    ]
+
+
+#: How each trial is judged, in the order in which all are run.
+TRIALS: Final[Mapping[str, Callable[[_Numbers], list[Check]]]] = {
+    "calls": _calls,
+    "visible": _visible,
+    "replaced": _replaced,
+    "herd": _herd,
+    "kill": _kill,
+    "bytes": _bytes,
+    "cap": _cap,
+    "cut": _cut,
+    "restart": _restart,
+    "neighbour": _neighbour,
+}

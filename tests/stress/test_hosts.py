@@ -1,0 +1,333 @@
+"""``lockcache-stress hosts``: what it needs, what becomes of a guest that hangs, verdicts; once, a real guest."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lockcache_stress.errors import UnusableError
+from lockcache_stress.hosts.guest.rpc import parse_mountstats
+from lockcache_stress.hosts.initramfs import Boot, archive
+from lockcache_stress.hosts.kernel import Package, parse_record
+from lockcache_stress.hosts.machine import Guest
+from lockcache_stress.hosts.needs import why_no_hosts
+from lockcache_stress.hosts.running import _results
+from lockcache_stress.hosts.verdicts import TRIALS, parse_result
+from tests.stress.support import PROGRAM, environment, stress, stress_json
+
+TRAFFIC: dict[str, Any] = {
+    "hits": 40,
+    "puts": 30,
+    "dropped": 1,
+    "recorded": 70,
+    "torn": 0,
+    "foreign": 0,
+    "stale": 0,
+    "illegal_histories": 0,
+    "deaths": [],
+    "accounted_bytes": 9000,
+    "disk_bytes": 9000,
+    "repaired_shards": 0,
+}
+#: What each trial gives where all is as it must be.
+GOOD: dict[str, dict[str, Any]] = {
+    "calls": {
+        "each": {
+            "open": 10,
+            "cold hit": 6.5,
+            "hit again": 0,
+            "put": 14,
+            "put with a cap": 20,
+            "get_or_compute that computes": 32,
+            "close": 8,
+            "a waiter's second": 4,
+        }
+    },
+    "visible": {"the shard is new": [{"late_seconds": 2.0, "reads": 20}, {"late_seconds": None, "reads": 1}]},
+    "replaced": {"nobody": {"old": 0, "reads": 3, "until_seconds": 0.0}},
+    "herd": {
+        "keys": 8,
+        "processes": 16,
+        **{order: {"computes": 8, "wrong": 0} for order in ("equal order", "random order", "looked up before")},
+    },
+    "kill": {
+        "takeover": {"waited": True, "taken_over": True, "seconds": 0.5},
+        "staged": {"left": 1, "young": 1, "after_a_minute": 0},
+    },
+    "bytes": {"one key": TRAFFIC, "many keys": TRAFFIC},
+    "cap": {"run 1": {**TRAFFIC, "peak_bytes": 16_000, "cap_bytes": 16_000, "samples": 9, "evictions": 3}},
+    "cut": {
+        "cut_seconds": 22.0,
+        "computed": {"what": "compute", "has_code": True, "computed": True},
+        "wrote": {"what": "write", "gave": 3},
+    },
+    "restart": {"traffic": TRAFFIC},
+    "neighbour": {
+        "traded": {
+            "hits": 9,
+            "wrong": 0,
+            "put_bytes": 900,
+            "disk_bytes": 400,
+            "cap_bytes": 400,
+            "daemon_lives": True,
+        }
+    },
+}
+#: One number of each kind that breaks a promise: trial, where it stands, and the number.
+BAD: list[tuple[str, tuple[Any, ...], Any]] = [
+    ("calls", ("each", "open"), 11),
+    ("calls", ("each", "cold hit"), 6.6),
+    ("calls", ("each", "put"), 14.1),
+    ("calls", ("each", "put with a cap"), 21),
+    ("calls", ("each", "get_or_compute that computes"), 33),
+    ("calls", ("each", "close"), 9),
+    ("calls", ("each", "a waiter's second"), 4.1),
+    ("visible", ("the shard is new", 1, "late_seconds"), 2.01),
+    ("replaced", ("nobody", "old"), 1),
+    ("herd", ("random order", "computes"), 9),
+    ("herd", ("looked up before", "wrong"), 1),
+    ("kill", ("takeover", "taken_over"), False),
+    ("kill", ("takeover", "waited"), False),
+    ("kill", ("staged", "left"), 0),
+    ("kill", ("staged", "young"), 0),
+    ("kill", ("staged", "after_a_minute"), 1),
+    ("bytes", ("many keys", "torn"), 1),
+    ("bytes", ("one key", "stale"), 1),
+    ("bytes", ("one key", "hits"), 0),
+    ("cap", ("run 1", "peak_bytes"), 16_001),
+    ("cap", ("run 1", "peak_bytes"), 0),
+    ("cap", ("run 1", "accounted_bytes"), 8999),
+    ("cap", ("run 1", "repaired_shards"), 1),
+    ("cap", ("run 1", "evictions"), 0),
+    ("cut", ("computed", "has_code"), False),
+    ("cut", ("computed", "raised"), "OSError: [Errno 5]"),
+    ("cut", ("wrote", "raised"), "OSError: [Errno 5]"),
+    (
+        "restart",
+        (
+            "traffic",
+            "illegal_histories",
+        ),
+        1,
+    ),
+    (
+        "restart",
+        (
+            "traffic",
+            "foreign",
+        ),
+        1,
+    ),
+    (
+        "restart",
+        (
+            "traffic",
+            "accounted_bytes",
+        ),
+        8999,
+    ),
+    (
+        "restart",
+        (
+            "traffic",
+            "deaths",
+        ),
+        ["worker 1 ended with 1"],
+    ),
+    (
+        "neighbour",
+        (
+            "traded",
+            "wrong",
+        ),
+        1,
+    ),
+    (
+        "neighbour",
+        (
+            "traded",
+            "disk_bytes",
+        ),
+        401,
+    ),
+    (
+        "neighbour",
+        (
+            "traded",
+            "put_bytes",
+        ),
+        800,
+    ),
+    (
+        "neighbour",
+        (
+            "traded",
+            "daemon_lives",
+        ),
+        False,
+    ),
+]
+
+
+def result_of(trial: str, numbers: dict[str, Any]) -> str:
+    return json.dumps({"trial": trial, "seconds": 1.5, "numbers": numbers})
+
+
+@pytest.mark.parametrize("trial", TRIALS)
+def test_numbers_that_keep_every_promise_are_ok(trial: str) -> None:
+    tried = parse_result(result_of(trial, GOOD[trial]))
+    assert tried.ok
+    assert tried.checks
+    assert tried.as_json()["numbers"] == GOOD[trial]
+
+
+@pytest.mark.parametrize("trial, where, number", BAD)
+def test_one_number_that_breaks_a_promise_fails_one_line(trial: str, where: tuple[Any, ...], number: Any) -> None:
+    numbers = json.loads(json.dumps(GOOD[trial]))
+    place = numbers
+    for name in where[:-1]:
+        place = place[name]
+    place[where[-1]] = number
+    assert [check.ok for check in parse_result(result_of(trial, numbers)).checks].count(False) == 1
+
+
+def test_every_trial_is_judged_and_has_a_run_in_the_guest() -> None:
+    from lockcache_stress.hosts.guest.trials import RUNS
+
+    assert list(RUNS) == list(TRIALS)
+    assert {trial for trial, _, _ in BAD} == set(TRIALS)
+
+
+def test_a_trial_that_raised_has_failed_by_its_last_line() -> None:
+    line = json.dumps({"trial": "cap", "seconds": 3, "error": "Traceback\n  somewhere\nValueError: no\n"})
+    tried = parse_result(line)
+    assert not tried.ok
+    assert [check.value for check in tried.checks] == ["ValueError: no"]
+
+
+def test_what_a_dropped_put_leaves_accounted_is_excused_where_the_server_went_away_and_nowhere_else() -> None:
+    too_much = {**TRAFFIC, "accounted_bytes": 9500, "repaired_shards": 1}
+    assert parse_result(result_of("restart", {"traffic": too_much})).ok
+    assert not parse_result(result_of("restart", {"traffic": {**too_much, "dropped": 0}})).ok
+    assert not parse_result(result_of("bytes", {"one key": too_much})).ok
+
+
+def test_cuda_core_that_cannot_be_imported_fails_nothing() -> None:
+    assert parse_result(result_of("neighbour", {"skipped": "cuda.core cannot be imported"})).ok
+
+
+def test_a_line_that_is_still_being_written_is_left_for_the_next_look(tmp_path: Path) -> None:
+    path = tmp_path / "results.jsonl"
+    assert _results(path) == []
+    whole = result_of("restart", {"traffic": TRAFFIC}) + "\n"
+    path.write_text(whole + whole[:20])
+    assert len(_results(path)) == 1
+
+
+def test_requests_are_counted_for_one_mount_and_without_the_clients_own() -> None:
+    text = (
+        "device rootfs mounted on / with fstype rootfs\n"
+        "device 10.98.1.1:/ mounted on /mnt/host-1 with fstype nfs4 statvers=1.1\n"
+        "\tper-op statistics\n\t        READ: 7 7 0 1 1 1 1 1 0\n"
+        "device 10.98.2.1:/ mounted on /mnt/host-2 with fstype nfs4 statvers=1.1\n"
+        "\topts:\trw,vers=4.2\n\tbytes:\t1 2 3\n\tper-op statistics\n"
+        "\t        NULL: 1 1 0 44 24 0 0 0 0\n\t        READ: 2 2 0 1 1 1 1 1 0\n"
+        "\t        OPEN_NOATTR: 3 3 0 1 1 1 1 1 0\n\t    SEQUENCE: 9 9 0 1 1 1 1 1 0\n"
+    )
+    assert parse_mountstats(text, "/mnt/host-2") == {"READ": 2, "OPEN_NOATTR": 3}
+
+
+def test_a_package_is_taken_only_with_the_digest_that_apt_knows(tmp_path: Path) -> None:
+    content = b"a package"
+    record = f"Package: linux-image-6\nVersion: 6.1-1\nSHA256: {hashlib.sha256(content).hexdigest()}\n"
+    package = parse_record(record)
+    assert package == Package("linux-image-6", "6.1-1", hashlib.sha256(content).hexdigest())
+    assert parse_record("Package: linux-image-6\nVersion: 6.1-1\n") is None
+    (tmp_path / "kept.deb").write_bytes(content)
+    assert package.is_in(tmp_path / "kept.deb")
+    (tmp_path / "kept.deb").write_bytes(content + b"!")
+    assert not package.is_in(tmp_path / "kept.deb")
+
+
+@pytest.mark.skipif(shutil.which("cpio") is None, reason="cpio is not installed")
+def test_the_archive_is_one_that_cpio_unpacks(tmp_path: Path) -> None:
+    files = {"bin": None, "bin/tool": b"#!/bin/sh\n", "odd": b"12345"}
+    subprocess.run(["cpio", "-idm", "--quiet"], cwd=tmp_path, input=archive(files), check=True)
+    assert (tmp_path / "bin").is_dir()
+    assert (tmp_path / "odd").read_bytes() == b"12345"
+    assert os.access(tmp_path / "bin" / "tool", os.X_OK)
+
+
+@pytest.fixture
+def silent_guest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Guest]:
+    """A program in qemu's place, since no real guest hangs on demand: it says two lines and then nothing."""
+    program = tmp_path / "qemu-system-x86_64"
+    program.write_text("#!/bin/sh\necho one\necho two\nexec sleep 1000\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    with Guest(Boot(tmp_path, tmp_path, ""), [], None, tmp_path / "console") as guest:
+        yield guest
+
+
+def test_a_guest_that_falls_silent_is_an_error_with_its_last_lines(silent_guest: Guest) -> None:
+    lines = silent_guest.lines(silent_seconds=1.0)
+    assert [next(lines), next(lines)] == ["one", "two"]
+    with pytest.raises(UnusableError, match=r"for 1 s: one \| two"):
+        next(lines)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "words, named",
+    [
+        ((), "--nfs"),
+        (("--nfs", "--nfs-version", "2"), "2"),
+        (("--nfs", "--scenarios", "herd,roses"), "roses"),
+        (("--nfs", "--scenarios", ""), "''"),
+        (("--nfs", "--checkout", "/no/such"), "/no/such"),
+    ],
+)
+def test_a_mistake_is_one_line_and_exit_code_2(words: tuple[str, ...], named: str, run_path: Path) -> None:
+    ran = stress("hosts", *words, run_path=run_path)
+    assert (ran.returncode, ran.stdout) == (2, "")
+    assert len(ran.stderr.splitlines()) == 1, ran.stderr
+    assert named in ran.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("words, code", [((), 2), (("--if-possible",), 0)])
+def test_without_qemu_it_is_skipped_and_says_what_to_install(words: tuple[str, ...], code: int, run_path: Path) -> None:
+    ran = subprocess.run(
+        [PROGRAM, "hosts", "--nfs", "--json", *words],
+        env={**environment(run_path), "PATH": str(run_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ran.returncode == code, ran.stderr
+    told = json.loads(ran.stdout)
+    assert told["trials"] == []
+    for package in ("qemu-system-x86", "busybox-static", "nfs-kernel-server"):
+        assert package in told["skipped"]
+        assert (package in ran.stderr) == (code == 2)
+
+
+@pytest.mark.long
+@pytest.mark.root
+@pytest.mark.timeout(600)
+@pytest.mark.skipif(why_no_hosts() is not None, reason=f"no guest: {why_no_hosts()}")
+def test_a_holder_that_is_killed_on_one_host_is_taken_over_on_the_other(run_path: Path) -> None:
+    report = stress_json("hosts", "--nfs", "--scenarios", "kill", "--out", str(run_path / "out"), run_path=run_path)
+    assert report["ok"]
+    assert [tried["trial"] for tried in report["trials"]] == ["kill"]
+    assert report["trials"][0]["numbers"]["takeover"]["taken_over"]
+    assert sorted(os.listdir(run_path / "out")) == ["console.log", "results.jsonl"]
+    assert os.listdir(run_path) == ["out"]
