@@ -16,7 +16,7 @@ import os
 import socket
 from typing import NamedTuple
 
-__all__ = ["Owner", "is_alive", "myself", "next_serial"]
+__all__ = ["Owner", "forget_given_up", "give_up", "is_alive", "is_given_up", "myself", "next_serial"]
 
 # In place of a start: where there is no /proc a process cannot say its own, and its pid must do.
 _UNKNOWN_START = 0
@@ -26,6 +26,7 @@ _STATE, _START = 0, 19
 _ENDED = (b"Z", b"X")
 
 _serials = itertools.count()
+_given_up: set[str] = set()
 
 
 class Owner(NamedTuple):
@@ -41,6 +42,24 @@ class Owner(NamedTuple):
 def next_serial() -> int:
     """A number that no other staged file of this process has."""
     return next(_serials)
+
+
+def give_up(file: str) -> None:
+    """State that this process is done with a staged file of its own that the disk did not let it remove.
+
+    To whoever reaps in this process it is a dead owner's; to the others it is once this process has ended.
+    """
+    _given_up.add(file)
+
+
+def is_given_up(file: str) -> bool:
+    """Whether this process gave a staged file up."""
+    return file in _given_up
+
+
+def forget_given_up(file: str) -> None:
+    """State that a file is gone, whoever's it was."""
+    _given_up.discard(file)
 
 
 @functools.cache
