@@ -43,6 +43,7 @@ from lockcache.filestream.disk import (
     check_folders,
     check_format,
     check_root,
+    close_quietly,
     encode_format,
     is_shared,
     make_folder,
@@ -321,7 +322,7 @@ def _make_directory(path: str, mode: int) -> None:
     # Parents may be read by all, as mkdir -p has it, but whatever the umask not be written: who may write to a parent
     # may put another directory in the root's place.
     parent = os.path.dirname(path)
-    if parent and not os.path.isdir(parent):
+    if parent not in ("", path) and not os.path.isdir(parent):  # a disk without an answer denies the root too
         _make_directory(parent, 0o755)
     try:
         os.mkdir(path, mode)
@@ -339,7 +340,7 @@ def close_inherited(layout: Layout) -> None:
     for number in numbers:
         with contextlib.suppress(OSError):  # the listing's own descriptor, and others that are gone by now
             if _is_ours(layout, int(number), os.readlink(f"{_TABLE}/{number}")):
-                os.close(int(number))
+                close_quietly(int(number))
 
 
 def _is_ours(layout: Layout, fd: int, path: str) -> bool:

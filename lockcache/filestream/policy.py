@@ -90,7 +90,8 @@ class PolicyFile:
         except (OSError, PolicyError) as error:
             if str(error) != self._told:
                 self._told = str(error)
-                _log.warning("%s; the policy read before stays in force", error)
+                # Its text: who keeps the record would keep the frames of the error, and what is open in them.
+                _log.warning("%s; the policy read before stays in force", self._told)
         return self._policy
 
     def load(self) -> Policy:

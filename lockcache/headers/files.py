@@ -103,7 +103,7 @@ def _load(path: bytes) -> tuple[Signature, Content, bool]:
         data = _read(descriptor, status, path)
         settled = _is_settled(found, now_ns) and signature(os.fstat(descriptor)) == found
     finally:
-        os.close(descriptor)
+        os.closerange(descriptor, descriptor + 1)  # what was read was read, whatever closing says
     content = Content(hashlib.sha256(data, usedforsecurity=False).digest(), scan(data))
     if settled:
         _contents.put(found, content)

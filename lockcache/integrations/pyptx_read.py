@@ -69,7 +69,7 @@ def opened_part(place: Place, name: str, suffix: str) -> Iterator[int]:
         yield fd
     finally:
         if fd >= 0:
-            os.close(fd)
+            os.closerange(fd, fd + 1)  # what was read was read, whatever closing says
 
 
 def _open(place: Place, name: str, suffix: str) -> int:

@@ -66,7 +66,8 @@ def full(request: pytest.FixtureRequest) -> Iterator[tuple[Path, int]]:
 def test_a_hit_is_five_system_calls_and_no_lock(cache_path: Path, tmp_path: Path) -> None:
     _filled(cache_path, 10).close()
     [hit] = _calls('cache.get(b"0"); mark(); cache.get(b"0"); mark()', cache_path, tmp_path / "log")
-    assert hit == ["openat", "fgetxattr", "read", "utimensat", "close"]
+    assert hit[:-1] == ["openat", "fgetxattr", "read", "utimensat"]
+    assert hit[-1] in ("close", "close_range")  # by how old the kernel and the C library are
 
 
 def test_a_miss_is_one_system_call_that_fails(cache_path: Path, tmp_path: Path) -> None:

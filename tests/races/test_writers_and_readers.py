@@ -70,7 +70,7 @@ def test_whoever_reads_at_any_rename_of_a_publish_gets_old_or_new_and_never_a_mi
 
 
 @pytest.mark.parametrize("change", ["replaced", "deleted", "deleted and written"])
-@pytest.mark.parametrize("call", ["_getxattr", "_read_fd", "_close"])
+@pytest.mark.parametrize("call", ["_getxattr", "_read_fd", "_closerange"])
 def test_a_reader_that_has_the_entry_open_while_it_changes_gets_a_whole_entry_or_none(
     one, other, monkeypatch, change, call
 ):

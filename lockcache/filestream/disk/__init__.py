@@ -31,7 +31,7 @@ if not TYPE_CHECKING:
         __name__,
         {
             "bell": "Queue Sleeper Woken bell_of grant ring wake_next",
-            "descriptors": "Descriptor opened",
+            "descriptors": "Descriptor close_quietly opened",
             "files": "naming parse_json read_json read_small replace_file write_all",
             "folders": (
                 "PlantedFolderError below create_below is_shared make_folder make_private_folder open_below "
@@ -43,7 +43,7 @@ if not TYPE_CHECKING:
             ),
             "locks": "Hold Mark ProcessLock ShardLocks",
             "mounts": "Mount is_network_mount mount_of",
-            "owners": "Owner is_alive myself next_serial",
+            "owners": "Owner forget_given_up give_up is_alive is_given_up myself next_serial",
             "permissions": (
                 "PRIVATE Sharing check_directory check_folders check_format check_root make_shared_root resolve_sharing"
             ),

@@ -5,29 +5,40 @@ descriptor open, and so no lock held by one. ``fd = os.open(...)`` does not: bet
 has the number. Here it goes from the system call into its owner, and back out of it, without a step of Python in
 between in which an interrupt could come. Not promised: that this holds while somebody keeps the exception, whose
 traceback keeps the frames that had the owner.
+
+Keeps invariant 7 (never take the job down) for ``close``, with one rule. The kernel frees the number and the lock
+whatever it answers, so an error (EIO on NFS, once the server gave the lease away) says only that something written
+through the descriptor may not have arrived. Who is about to publish that needs to know: :meth:`Descriptor.end_writing`
+raises. For all others there is nothing to do about it, and a caller's code is not lost over it: every other close is
+:meth:`Descriptor.close` or :func:`close_quietly`, by ``closerange``, which reports no errors.
 """
 
 from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from types import TracebackType
+from typing import Final
 
-__all__ = ["Descriptor", "opened"]
+__all__ = ["Descriptor", "close_quietly", "opened"]
+
+_NEXT: Final = (1).__add__
 
 
 class Descriptor:
     """Owns one open descriptor, or none yet. ``with`` gives its number and closes it."""
 
-    __slots__ = ("__del__", "_numbers")
+    __slots__ = ("__del__", "_left", "_numbers")
 
     #: Not a method, in which an interrupt could come and be lost: the interpreter calls what stands in the slot.
     __del__: Callable[[], object]
 
     def __init__(self) -> None:
         self._numbers: Sequence[int] = ()
+        # The number again, until somebody takes it to close it: so that it is closed once, however often one asks.
+        self._left: Iterator[int] = iter(())
 
     @property
     def number(self) -> int:
@@ -38,18 +49,26 @@ class Descriptor:
         """As :func:`os.open`. Requires: nothing is open."""
         numbers: list[int] = []
         self._numbers = numbers
-        self.__del__ = partial(deque, map(os.close, numbers), 0)  # closes once, however often it is called
+        self._left = left = iter(numbers)
+        self.__del__ = partial(deque, map(os.closerange, left, map(_NEXT, numbers)), 0)
         call = os.open if dir_fd is None else partial(os.open, dir_fd=dir_fd)
         numbers.extend(map(call, (path,), (flags,), (mode,)))
         return numbers[0]
 
     def close(self) -> None:
-        """Close it. Does nothing when it is closed."""
+        """Close it. Does nothing when it is closed. Raises nothing."""
         if self._numbers:
             try:
                 self.__del__()
             finally:
                 self._numbers = ()
+
+    def end_writing(self) -> None:
+        """As :meth:`close`, but raise :class:`OSError` where something written may not have arrived."""
+        try:
+            deque(map(os.close, self._left), 0)
+        finally:
+            self._numbers = ()
 
     def __enter__(self) -> int:
         return self._numbers[0]
@@ -60,8 +79,13 @@ class Descriptor:
         self.close()
 
 
-def opened(name: str, flags: int, *, dir_fd: int | None) -> Descriptor:
-    """A file in an open folder, open: ``with opened(name, flags, dir_fd=folder_fd) as fd``. Raises :class:`OSError`."""
+def opened(name: str, flags: int, *, dir_fd: int | None = None) -> Descriptor:
+    """A file, open: ``with opened(name, flags, dir_fd=folder_fd) as fd``. Raises :class:`OSError`."""
     descriptor = Descriptor()
     descriptor.open(name, flags, dir_fd=dir_fd)
     return descriptor
+
+
+def close_quietly(fd: int) -> None:
+    """Close a descriptor that has no owner. Raises nothing."""
+    os.closerange(fd, fd + 1)

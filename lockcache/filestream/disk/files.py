@@ -20,7 +20,7 @@ from typing import Any, Final
 
 from lockcache.filestream.disk.folders import below, create_file, open_below, refuse_symlink
 from lockcache.filestream.disk.layout import Layout, StagedName
-from lockcache.filestream.disk.owners import myself, next_serial
+from lockcache.filestream.disk.owners import give_up, myself, next_serial
 
 __all__ = ["naming", "parse_json", "read_json", "read_small", "replace_file", "write_all"]
 
@@ -87,14 +87,18 @@ def replace_file(layout: Layout, path: str, content: bytes, *, fsync: bool = Tru
         refuse_symlink(os.path.dirname(path))
     with naming(path), below(layout, staged) as (tmp_fd, staged_name), below(layout, path) as (folder_fd, name):
         try:
-            with create_file(tmp_fd, staged_name, _NEW, is_shared=layout.is_shared) as fd:
+            file = create_file(tmp_fd, staged_name, _NEW, is_shared=layout.is_shared)
+            with file as fd:
                 write_all(fd, content)
                 if fsync:
                     os.fsync(fd)
+                file.end_writing()
             os.rename(staged_name, name, src_dir_fd=tmp_fd, dst_dir_fd=folder_fd)
         except BaseException:
-            with contextlib.suppress(OSError):  # the error that brought us here says more
+            try:
                 os.unlink(staged_name, dir_fd=tmp_fd)
+            except OSError:  # the error that brought us here says more
+                give_up(os.path.basename(staged))
             raise
 
 

@@ -25,7 +25,7 @@ from collections.abc import Iterator, Sequence
 from types import TracebackType
 from typing import Final
 
-from lockcache.filestream.disk.descriptors import Descriptor
+from lockcache.filestream.disk.descriptors import Descriptor, opened
 from lockcache.filestream.disk.layout import Layout
 
 __all__ = [
@@ -145,11 +145,8 @@ def share_folder(path: str, gid: int | None = None) -> None:
 
     Raises :class:`PermissionError` to a non-member, and for a folder that is somebody else's or is not empty.
     """
-    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
+    with opened(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC) as fd:
         _share_new(fd, path, gid)
-    finally:
-        os.close(fd)
 
 
 def share_file(fd: int) -> None:
@@ -159,10 +156,10 @@ def share_file(fd: int) -> None:
 
 def open_below(layout: Layout | None, path: str, flags: int) -> Descriptor:
     """Open what is below the root, as :class:`below` reaches it."""
-    opened = Descriptor()
+    descriptor = Descriptor()
     with below(layout, path) as (folder_fd, name):
-        opened.open(name, flags | os.O_NOFOLLOW, dir_fd=folder_fd)
-    return opened
+        descriptor.open(name, flags | os.O_NOFOLLOW, dir_fd=folder_fd)
+    return descriptor
 
 
 def revalidate(layout: Layout, path: str) -> bool:
@@ -225,26 +222,26 @@ def create_file(
     return made
 
 
-def open_or_create(layout: Layout | None, path: str, flags: int, opened: Descriptor | None = None) -> Descriptor:
+def open_or_create(layout: Layout | None, path: str, flags: int, file: Descriptor | None = None) -> Descriptor:
     """Open a file that several processes may want at once, making it empty if it is missing: lock files.
 
-    In ``opened``, if that is given, it has an owner from the start. ``layout`` as for :class:`below`.
+    In ``file``, if that is given, it has an owner from the start. ``layout`` as for :class:`below`.
     """
-    opened = Descriptor() if opened is None else opened
+    file = Descriptor() if file is None else file
     with below(layout, path) as (folder_fd, name):
         # Without O_CREAT first: in folders with the sticky bit the kernel refuses it for files of others.
         try:
-            opened.open(name, flags, dir_fd=folder_fd)
-            return opened
+            file.open(name, flags, dir_fd=folder_fd)
+            return file
         except FileNotFoundError:
             pass  # made below, where an interrupt finds no other exception under way
         if folder_fd is None or layout is None or not layout.is_shared:
-            opened.open(name, flags | os.O_CREAT, _PRIVATE_FILE, dir_fd=folder_fd)
-            return opened
+            file.open(name, flags | os.O_CREAT, _PRIVATE_FILE, dir_fd=folder_fd)
+            return file
         with contextlib.suppress(FileExistsError):
             _create_shared(folder_fd, name)
-        opened.open(name, flags, dir_fd=folder_fd)
-    return opened
+        file.open(name, flags, dir_fd=folder_fd)
+    return file
 
 
 @contextlib.contextmanager
@@ -272,11 +269,8 @@ def make_shared_folder(path: str, gid: int | None = None) -> None:
     The parents of a root may be reached through symlinks: that is its owner's choice.
     """
     parent, name = os.path.split(path)
-    parent_fd = os.open(parent or ".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
+    with opened(parent or ".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC) as parent_fd:
         _make_shared_at(parent_fd, name, gid)
-    finally:
-        os.close(parent_fd)
 
 
 def _make_shared_at(parent_fd: int, name: str, gid: int | None = None) -> None:
@@ -288,11 +282,8 @@ def _make_shared_at(parent_fd: int, name: str, gid: int | None = None) -> None:
     staged = f"{name}.new-{secrets.token_hex(8)}"
     os.mkdir(staged, _PRIVATE_FOLDER, dir_fd=parent_fd)
     try:
-        fd = os.open(staged, _OPEN_FOLDER, dir_fd=parent_fd)
-        try:
+        with opened(staged, _OPEN_FOLDER, dir_fd=parent_fd) as fd:
             _share_new(fd, name, gid)
-        finally:
-            os.close(fd)
         # Onto nothing, or onto an empty folder, which is as good. Whatever it is by now that is renamed was put there
         # by who could have put it under the new name too.
         os.rename(staged, name, src_dir_fd=parent_fd, dst_dir_fd=parent_fd)

@@ -12,7 +12,6 @@ one: init, then one shard after the other. So is the lock of the queue for room 
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import os
 import random
@@ -239,8 +238,7 @@ class ProcessLock:
         try:
             unlock_descriptor(self._fd)
         except (OSError, ValueError):  # -1 is a ValueError: nothing was opened, or its number was not noted
-            with contextlib.suppress(OSError):  # the number is gone all the same, and the lock with it
-                self._close_locked()
+            self._close_locked()  # and the lock is gone with the number
         self._holders.pop(None)
         # Last: whoever asks us to close while we have the lock does so before this look at it.
         if self._is_to_close or not self._keeps_open:
@@ -252,8 +250,7 @@ class ProcessLock:
         try:
             if self._holders.setdefault(None, hold.mark) is hold.mark or self._succeed(hold):
                 self._is_to_close, self._keeps_open = False, True
-                with contextlib.suppress(OSError):  # the number is gone all the same
-                    self._close_locked()
+                self._close_locked()
         finally:
             hold.release()
 

@@ -3,8 +3,15 @@
 Keeps invariant 5: what a killed process left behind is recognised at once on its own host. A pid means something only
 within one host, boot and pid namespace (containers that share a directory each have their own pid 7), so a name
 carries a token of all three, and a pid is judged only under our own token. A start is counted in ticks since the boot,
-which no step of the wall clock changes. Not promised: the life of processes on other hosts; :mod:`.repair.recount`
-judges their files by lock and age.
+which no step of the wall clock changes.
+
+The rule, for everything that a process can leave behind: who lives is never taken for dead. Under our own token the
+kernel is asked, and the dead are known at once. Under any other (another host, also of the same name; another boot;
+another container, also with the same pid) nothing is known of the process: its locks and leases are the kernel's and
+fall with it, or with the file server's lease where its host died; its staged file goes at the first reap that finds it
+a minute old and locked by nobody. A host that does not tell its boot or its pid namespace shares a token with nobody
+but its own forked children: two of one name may each have a living pid 7. Not promised: the life of processes on other
+hosts; nor of virtual machines that were copied while they ran, which agree in all that the kernel tells.
 """
 
 from __future__ import annotations
@@ -13,10 +20,11 @@ import functools
 import hashlib
 import itertools
 import os
+import secrets
 import socket
 from typing import NamedTuple
 
-__all__ = ["Owner", "is_alive", "myself", "next_serial"]
+__all__ = ["Owner", "forget_given_up", "give_up", "is_alive", "is_given_up", "myself", "next_serial"]
 
 # In place of a start: where there is no /proc a process cannot say its own, and its pid must do.
 _UNKNOWN_START = 0
@@ -25,7 +33,11 @@ _ZOMBIE = -1
 _STATE, _START = 0, 19
 _ENDED = (b"Z", b"X")
 
+# In place of what a host does not tell. Of the time namespace that says that there are none (Linux 5.5 and older).
+_OF_THIS_PROCESS = secrets.token_hex(8)
+
 _serials = itertools.count()
+_given_up: set[str] = set()
 
 
 class Owner(NamedTuple):
@@ -41,6 +53,24 @@ class Owner(NamedTuple):
 def next_serial() -> int:
     """A number that no other staged file of this process has."""
     return next(_serials)
+
+
+def give_up(file: str) -> None:
+    """State that this process is done with a staged file of its own that the disk did not let it remove.
+
+    To whoever reaps in this process it is a dead owner's; to the others it is once this process has ended.
+    """
+    _given_up.add(file)
+
+
+def is_given_up(file: str) -> bool:
+    """Whether this process gave a staged file up."""
+    return file in _given_up
+
+
+def forget_given_up(file: str) -> None:
+    """State that a file is gone, whoever's it was."""
+    _given_up.discard(file)
 
 
 @functools.cache
@@ -86,11 +116,11 @@ def _start_ticks(pid: int) -> int | None:
 
 def _host_token() -> str:
     parts = [socket.gethostname()]
-    for read in (_boot_id, _pid_namespace, _time_namespace):
+    for read, otherwise in ((_boot_id, _OF_THIS_PROCESS), (_pid_namespace, _OF_THIS_PROCESS), (_time_namespace, "")):
         try:
             parts.append(read())
         except OSError:
-            parts.append("")  # not Linux: the host name alone must do
+            parts.append(otherwise)
     return hashlib.sha256("\0".join(parts).encode(), usedforsecurity=False).hexdigest()[:16]
 
 

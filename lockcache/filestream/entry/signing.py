@@ -34,7 +34,7 @@ from typing import Final
 
 from lockcache.arguments import coerce_key_file
 from lockcache.errors import SigningKeyError
-from lockcache.filestream.disk import Layout, Recency
+from lockcache.filestream.disk import Layout, Recency, opened
 from lockcache.filestream.entry.codec import HEAD_BYTES, SIGNED, TAIL_BESIDE, XATTR, Record, pack_with
 from lockcache.filestream.entry.reader import EntryReader, open_in
 
@@ -64,7 +64,7 @@ _XATTR: Final = XATTR.encode()
 _payload_bytes = struct.Struct("<I").unpack_from
 
 # Looked up once, as in .reader.
-_open, _close, _read_fd, _getxattr = os.open, os.close, os.read, os.getxattr
+_open, _closerange, _read_fd, _getxattr = os.open, os.closerange, os.read, os.getxattr
 
 
 class KeyRing:
@@ -124,15 +124,12 @@ def load_keys(key_file: str | os.PathLike[str] | bool | None) -> KeyRing | None:
 def read_key_file(path: str) -> list[bytes]:
     """The keys of a file, after a look at who else could know or change them. Errors as :func:`load_keys`."""
     # A symlink may lead to it, as Kubernetes has its secrets. O_NONBLOCK: a FIFO is refused, not waited for.
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-    try:
+    with opened(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK) as fd:
         status = os.fstat(fd)
         wrong = _wrong(path, status)
         if wrong:
             raise SigningKeyError(f"{path} {wrong}", path)
         text = os.read(fd, _LARGEST_FILE_BYTES + 1)
-    finally:
-        os.close(fd)
     return parse_keys(path, text)
 
 
@@ -234,7 +231,7 @@ class SignedReader(EntryReader):
             # As there: nothing is decided here, the careful path looks again.
             pass
         finally:
-            _close(fd)
+            _closerange(fd, fd + 1)
         return self.load_carefully(name, path, folder_fd)
 
     def _vouches(self, blob: bytes, name: str, payload: bytes) -> bool:

@@ -11,6 +11,7 @@ writing, rename before giving back what was replaced.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import time
@@ -28,6 +29,7 @@ from lockcache.filestream.disk import (
     Space,
     StagedName,
     create_below,
+    give_up,
     make_folder,
     myself,
     next_serial,
@@ -266,7 +268,7 @@ class StagedEntry:
         # Before it is published, not after: an entry that is evicted while its writer has it open still takes its bytes
         # on disk, after they were given back (seen: sixteen writers, 1.3 times the cap). And NFS reports a full disk on
         # close; an entry must not be visible by then.
-        self._file.close()
+        self._file.end_writing()
 
     def publish(self, *, fsync: bool) -> None:
         """Let readers see it, in one critical section with giving back what it replaces."""
@@ -308,7 +310,7 @@ class StagedEntry:
         """Give everything back. Does nothing after :meth:`publish`. Raises nothing: it is on its way from an error."""
         self._file.close()
         if self._record_path:
-            unlink_entry_file(self._directory.layout, self._record_path)
+            _discard(self._directory.layout, self._record_path)
         path, lock = self._path, self._lock
         kept, self._kept = self._kept, None
         self._slot = None
@@ -324,13 +326,14 @@ class StagedEntry:
                 self.usage = self._directory.usage()
                 hold = lock.hold(min(lock.timeout_seconds, _ABANDON_SECONDS))
         except OSError:
-            # Without the lock the page must not be changed. The file goes, and a recount finds the reservation.
-            unlink_entry_file(self._directory.layout, path)
+            # Without the lock the page is not to be changed. The file goes, and a recount finds the reservation.
+            _discard(self._directory.layout, path)
             return
         try:
             # A file that is gone was taken for a dead owner's, and what it reserved was given back with it.
-            if unlink_entry_file(self._directory.layout, path) and self._is_reserved:
-                self._add_locked(-self._size, 0)
+            if _discard(self._directory.layout, path) and self._is_reserved:
+                with contextlib.suppress(OSError):  # too much is accounted for, until a recount
+                    self._add_locked(-self._size, 0)
         finally:
             hold.release()
         self._path = ""
@@ -347,6 +350,7 @@ class StagedEntry:
             write_all(fd, record)
             if fsync:
                 os.fsync(fd)
+            file.end_writing()
 
     def _publish_record_locked(self, *, has_older: bool) -> int | None:
         """Put the record file into place, the older record behind it; its own length if there was an older one.
@@ -366,7 +370,7 @@ class StagedEntry:
             _rename(layout, self._record_path, layout.record(self._name), layout.records)
         except OSError:
             self._is_reserved = True
-            unlink_entry_file(self._directory.layout, self._record_path)
+            _discard(self._directory.layout, self._record_path)
             raise
         finally:
             if older:
@@ -379,11 +383,22 @@ def _state_life(fd: int) -> None:
     lock_descriptor(fd, blocking=False)  # it is given up by closing, and by death
 
 
+def _discard(layout: Layout, path: str) -> bool:
+    """Remove a staged file, and leave it to the next reap where the disk does not let us. Whether it was removed."""
+    try:
+        return unlink_entry_file(layout, path)
+    except OSError:
+        give_up(os.path.basename(path))
+        return False
+
+
 def _append(layout: Layout, path: str, blob: bytes) -> int:
     """Write ``blob`` behind what the file holds, whose length it returns."""
-    with open_below(layout, path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC | os.O_NONBLOCK) as fd:
+    file = open_below(layout, path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC | os.O_NONBLOCK)
+    with file as fd:
         length = os.fstat(fd).st_size
         write_all(fd, blob)
+        file.end_writing()
     return length
 
 

@@ -78,7 +78,8 @@ def evict_to_limit(
 
     The batch is at least a sixteenth of the sampled entries, and ``when_enough`` is called before it. The directory's
     policy says which entries go first. May remove less: entries in busy shards stay, reservations of other writes
-    cannot be evicted, and ``should_stop`` is called as by :func:`sweep`.
+    cannot be evicted, and ``should_stop`` is called as by :func:`sweep`. Raises :class:`OSError` where the disk gives
+    no answer; what was removed by then is accounted for.
     """
     usage = directory.usage()
     trim_quarantine(directory, limit_bytes)

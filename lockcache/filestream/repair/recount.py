@@ -28,7 +28,9 @@ from lockcache.filestream.disk import (
     Owner,
     PlantedFolderError,
     StagedName,
+    forget_given_up,
     is_alive,
+    is_given_up,
     open_folder,
     opened,
     parse_staged_name,
@@ -186,6 +188,8 @@ def _reap_shard_locked(layout: Layout, shard: int) -> None:
 
 
 def _is_abandoned(folder_fd: int, file: str, staged: StagedName, age_seconds: float) -> bool:
+    if is_given_up(file):
+        return True
     alive = is_alive(Owner(staged.host, staged.pid, staged.start_ticks))
     if alive is None:
         return age_seconds > _FOREIGN_GRACE_SECONDS and _is_unlocked(folder_fd, file, age_seconds)
@@ -248,3 +252,4 @@ def _files_of(layout: Layout, folder: str) -> Iterator[tuple[int, list[str]]]:
 def _remove(folder_fd: int, file: str) -> None:
     with contextlib.suppress(FileNotFoundError, IsADirectoryError):
         os.unlink(file, dir_fd=folder_fd)
+    forget_given_up(file)

@@ -1,4 +1,4 @@
-"""The disk answers EIO, ESTALE, EINTR and ENOSPC to random calls, in bursts: a FUSE file system that fails on purpose.
+"""The disk answers random calls with errors, in bursts: a FUSE file system that fails on purpose, ``close`` included.
 
 The first process sets how often it fails, the others write, read and delete. Proves invariant 7: no process dies or
 hangs of it; and also 1 and 2: what is read is whole and not stale. A miss may mean that the disk did not answer and
@@ -8,13 +8,11 @@ its log; then it may be read, and is not judged.
 
 from __future__ import annotations
 
-import json
-import os
 import time
 
-from lockcache_stress.plan import MIB, Plan, Scenario, Step
+from lockcache_stress.plan import MIB, Scenario, Step
 from lockcache_stress.run import Check, Outcome, Worker
-from lockcache_stress.trouble import control_of, mount_failing_disk, why_no_failing_disk
+from lockcache_stress.trouble import mount_failing_disk, set_failures, why_no_failing_disk
 
 __all__ = ["SCENARIO"]
 
@@ -51,22 +49,15 @@ def _fail(worker: Worker) -> Step:
     rng, plan = worker.rng, worker.plan
 
     def step() -> bool:
-        _set_share(plan, rng.choice(_SHARES))
+        set_failures(plan.directory, share=rng.choice(_SHARES))
         time.sleep(rng.uniform(0.05, _LONGEST_SECONDS))
-        _set_share(plan, 0.0)
+        set_failures(plan.directory, share=0)
         worker.count("troubles")
         worker.recount()  # as a daemon does: what could not be given back holds room that nobody uses
         time.sleep(rng.uniform(0.05, _LONGEST_SECONDS))
         return True
 
     return step
-
-
-def _set_share(plan: Plan, share: float) -> None:
-    path = control_of(plan.directory)
-    with open(f"{path}.new", "w") as file:
-        json.dump({"share": share}, file)
-    os.replace(f"{path}.new", path)
 
 
 def _checks(outcome: Outcome) -> list[Check]:

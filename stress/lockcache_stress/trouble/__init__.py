@@ -22,7 +22,7 @@ if not TYPE_CHECKING:
     __getattr__, __dir__ = door(
         __name__,
         {
-            "failing_disk": "control_of mount_failing_disk why_no_failing_disk",
+            "failing_disk": "has_failed mount_failing_disk set_failures why_no_failing_disk",
             "library_bugs": "BUGS Bug plant_bug",
             "mounts": "copy_sparse mounted_image needs_mounts quota read_only_view run_quietly small_disk view_of",
             "workspace": "Workspace can_mount mounted_tmpfs open_workspace",

@@ -1,12 +1,16 @@
 """A file system that fails: ``python -m lockcache_stress.trouble.failing_disk BACKING MOUNT CONTROL SEED``.
 
-FUSE, passing everything through to a directory. CONTROL is a JSON file, read again when it changes: ``{"share": 0.05}``
-of all calls fail before they do anything, each with one of :data:`ERRORS`; a rename out of ``tmp/`` may also fail after
-it was done, as when a server's answer is lost. Locks are the kernel's own. For root, or whom fusermount3 lets mount.
+FUSE, passing everything through to a directory. CONTROL is a JSON file, read again when it is replaced: ``{"share":
+0.05}`` of all calls fail before they do anything, each with one of :data:`_ERRORS`; a rename out of ``tmp/`` may also
+fail after it was done, as when a server's answer is lost. ``{"call": "flush", "left": 3, "error": 5}``: the call of
+this name after three others, and with ``"goes_on": true`` all that follow; then there is a file CONTROL.failed.
+``flush`` is what ``close`` asks for: it fails, and the file is closed all the same. Locks are the kernel's own. For
+root, or whom fusermount3 lets mount.
 """
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
 import os
@@ -22,16 +26,16 @@ from typing import Any, Final
 from lockcache_stress.errors import UnusableError
 from lockcache_stress.trouble.fuse import MOUNT_OPTIONS, Passthrough
 
-__all__ = ["ERRORS", "control_of", "mount_failing_disk", "why_no_failing_disk"]
+__all__ = ["has_failed", "mount_failing_disk", "set_failures", "why_no_failing_disk"]
 
-ERRORS: Final = (errno.EIO, errno.ESTALE, errno.EINTR, errno.ENOSPC)
+_ERRORS: Final = (errno.EIO, errno.ESTALE, errno.ENOTCONN, errno.EINTR, errno.ENOSPC)
 # fmt: off
 _OPERATIONS: Final = (
     "getattr", "readdir", "open", "create", "read", "write", "fsync", "truncate", "rename", "unlink", "mkdir", "rmdir",
-    "chmod", "utimens", "getxattr", "setxattr",
+    "chmod", "utimens", "getxattr", "setxattr", "flush",
 )
 # fmt: on
-_NEVER_FAIL: Final = ("flush", "release", "statfs", "listxattr", "chown", "fsyncdir", "removexattr")
+_NEVER_FAIL: Final = ("release", "statfs", "listxattr", "chown", "fsyncdir", "removexattr")
 _START_SECONDS: Final = 30.0
 
 
@@ -46,9 +50,27 @@ def why_no_failing_disk() -> str | None:
     return None
 
 
-def control_of(path: str) -> str:
-    """The control file of the failing disk at ``path``."""
+def set_failures(path: str, **said: Any) -> None:
+    """Tell the failing disk at ``path`` what fails from now on, in the words of a control file."""
+    control = _control_of(path)
+    with open(f"{control}.new", "w") as file:
+        json.dump(said, file)
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(_failed_of(control))
+    os.replace(f"{control}.new", control)
+
+
+def has_failed(path: str) -> bool:
+    """Whether the call came that was to fail since the last :func:`set_failures`."""
+    return os.path.exists(_failed_of(_control_of(path)))
+
+
+def _control_of(path: str) -> str:
     return f"{path}-control.json"
+
+
+def _failed_of(control: str) -> str:
+    return f"{control}.failed"
 
 
 @contextmanager
@@ -56,7 +78,7 @@ def mount_failing_disk(path: str, seed: int) -> Iterator[None]:
     """One that is mounted at ``path``, and fails nothing until its control file says so."""
     backing = f"{path}-backing"
     os.mkdir(backing, 0o700)
-    command = [sys.executable, "-m", __name__, backing, path, control_of(path), str(seed)]
+    command = [sys.executable, "-m", __name__, backing, path, _control_of(path), str(seed)]
     process = subprocess.Popen(command, stdin=subprocess.DEVNULL, start_new_session=True)
     try:
         deadline = time.monotonic() + _START_SECONDS
@@ -79,8 +101,9 @@ class _Disk(Passthrough):
         self._control = control
         self._rng = random.Random(seed)
         self._guard = threading.Lock()
-        self._read_ns = -1
+        self._read = (-1, -1)
         self._share = 0.0
+        self._call, self._left, self._error, self._goes_on = "", 0, 0, False
 
     def call(self, operation: str, path: str | None, *arguments: Any, **options: Any) -> Any:
         """Do it, or fail."""
@@ -98,20 +121,33 @@ class _Disk(Passthrough):
             return 0, False
         with self._guard:
             self._read_control()
+            if operation == self._call:
+                return self._count(), False
             if self._rng.random() >= self._share:
                 return 0, False
             may_be_late = operation == "rename" and path.startswith("/tmp/")
-            return self._rng.choice(ERRORS), may_be_late and self._rng.random() < 0.5
+            return self._rng.choice(_ERRORS), may_be_late and self._rng.random() < 0.5
+
+    def _count(self) -> int:
+        """The error of a call that may be the one to fail, 0 if it is not."""
+        self._left -= 1
+        if self._left >= 0 or (self._left < -1 and not self._goes_on):
+            return 0
+        open(_failed_of(self._control), "w").close()
+        return self._error
 
     def _read_control(self) -> None:
         try:
-            changed_ns = os.stat(self._control).st_mtime_ns
+            found = os.stat(self._control)
         except FileNotFoundError:
             return
-        if changed_ns != self._read_ns:
+        if (found.st_ino, found.st_mtime_ns) != self._read:
             with open(self._control) as file:
-                self._share = json.load(file)["share"]
-            self._read_ns = changed_ns
+                said = json.load(file)
+            self._share = said.get("share", 0.0)
+            self._call, self._left = said.get("call", ""), said.get("left", 0)
+            self._error, self._goes_on = said.get("error", 0), said.get("goes_on", False)
+            self._read = found.st_ino, found.st_mtime_ns
 
 
 def _calling(disk: _Disk, name: str) -> Callable[..., Any]:

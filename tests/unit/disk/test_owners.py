@@ -78,6 +78,30 @@ def test_a_step_of_the_clock_kills_nobody(other, tmp_path):
     assert subprocess.run(command, check=True, capture_output=True, text=True).stdout == "True\n"
 
 
+@pytest.mark.root
+@pytest.mark.slow
+def test_of_a_host_that_does_not_tell_its_boot_nobody_is_taken_for_dead(tmp_path):
+    # Two of one name may be two hosts, each of which has its own processes. A child knows its parent.
+    script = 'mount -t tmpfs none /proc/sys/kernel/random && exec "$@"'
+    code = (
+        "import os; from lockcache.filestream.disk.owners import is_alive, myself; me = myself(); "
+        "print(*me, flush=True); child = os.fork(); child or print(is_alive(me), flush=True); child and os.wait()"
+    )
+    said = [
+        subprocess.run(
+            ["unshare", "--mount", "sh", "-c", script, "sh", sys.executable, "-c", code],
+            check=True,
+            capture_output=True,
+            text=True,
+        ).stdout.split()
+        for _ in range(2)
+    ]
+    assert [words[3] for words in said] == ["True", "True"]
+    owners = [Owner(words[0], int(words[1]), int(words[2])) for words in said]
+    assert len({owner.host for owner in owners}) == 2
+    assert [is_alive(owner) for owner in owners] == [None, None]
+
+
 def test_of_another_host_nothing_can_be_told():
     assert is_alive(Owner("0" * 16, os.getpid(), myself().start_ticks)) is None
     assert is_alive(Owner("0" * 16, 2**22 - 1, 0)) is None

@@ -1,0 +1,127 @@
+"""Calls of the operating system that fail, in this process: at the n-th of a kind, or from there on.
+
+Exactly where one wants it and for no mount, which a sweep over each call of each operation needs. The real thing is in
+:mod:`test_failing_file_system`: what is answered here is answered by a stand-in for the function of :mod:`os`. A
+``close`` that fails has closed all the same, as in Linux.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from types import FrameType, ModuleType
+from typing import Any, Final
+
+import pytest
+
+__all__ = ["KINDS", "FailingCalls", "failing_calls"]
+
+#: The functions of each kind of call. Looking up a name that is wrong (``access``) says only no.
+KINDS: Final[dict[str, tuple[str, ...]]] = {
+    "open": ("open", "mkfifo"),
+    "read": ("read", "pread"),
+    "write": ("write", "pwrite", "ftruncate"),
+    "fsync": ("fsync",),
+    "close": ("close",),
+    "unlink": ("unlink", "rmdir"),
+    "rename": ("rename",),
+    "stat": ("fstat", "stat", "lstat", "statvfs"),
+    "list": ("listdir", "scandir"),
+    "mkdir": ("mkdir",),
+    "attribute": ("getxattr", "setxattr", "utime"),
+    "lock": ("flock",),
+}
+_PACKAGES: Final = ("lockcache.", "filelock.")
+
+
+class FailingCalls:
+    """Decides which call fails. Only those of the thread that armed it count."""
+
+    def __init__(self) -> None:
+        self._thread = 0
+        self._kind = ""
+        self._fails: Callable[[], bool] = lambda: False
+        self._number = 0
+
+    def sites(self, action: Callable[[], object], kind: str) -> list[int]:
+        """Returns which calls of an action to fail: of each place in the code the first and the last that come."""
+        seen: dict[tuple[object, ...], tuple[int, int]] = {}
+        count = 0
+
+        def look() -> bool:
+            nonlocal count
+            place = tuple(_places(sys._getframe(3)))
+            seen[place] = seen.get(place, (count, 0))[0], count
+            count += 1
+            return False
+
+        with self._armed(kind, look):
+            action()
+        return sorted({number for both in seen.values() for number in both})
+
+    @contextlib.contextmanager
+    def failing(self, kind: str, left: int, number: int, *, goes_on: bool) -> Iterator[None]:
+        """Within the block, the call of this kind that comes after ``left`` others fails with an errno.
+
+        And all after it, if it ``goes_on``.
+        """
+        count = -1
+
+        def fail() -> bool:
+            nonlocal count
+            count += 1
+            return count == left or (goes_on and count > left)
+
+        self._number = number
+        with self._armed(kind, fail):
+            yield
+
+    def instead_of(self, kind: str, call: Callable[..., Any]) -> Callable[..., Any]:
+        """Returns what is called in the place of a function."""
+
+        def called(*arguments: Any, **options: Any) -> Any:
+            if kind != self._kind or self._thread != threading.get_ident() or not self._fails():
+                return call(*arguments, **options)
+            if kind == "close":
+                call(*arguments, **options)
+            raise OSError(self._number, os.strerror(self._number))
+
+        return called
+
+    @contextlib.contextmanager
+    def _armed(self, kind: str, fails: Callable[[], bool]) -> Iterator[None]:
+        self._kind, self._fails, self._thread = kind, fails, threading.get_ident()
+        try:
+            yield
+        finally:
+            self._thread = 0
+
+
+def _places(frame: FrameType | None) -> Iterator[tuple[str, int]]:
+    """The frames of the package that lead to a call."""
+    while frame is not None:
+        if frame.f_globals.get("__name__", "").startswith(_PACKAGES):
+            yield frame.f_code.co_qualname, frame.f_lineno
+        frame = frame.f_back
+
+
+@pytest.fixture
+def failing_calls(monkeypatch: pytest.MonkeyPatch) -> FailingCalls:
+    """Stand-ins for the functions, in every module that has looked one up."""
+    calls = FailingCalls()
+    instead: dict[int, Callable[..., Any]] = {}
+    for kind, names in KINDS.items():
+        for name in names:
+            module: ModuleType = fcntl if name == "flock" else os
+            call = getattr(module, name)
+            instead[id(call)] = called = calls.instead_of(kind, call)
+            monkeypatch.setattr(module, name, called)
+    for found in [found for name, found in sys.modules.items() if name.startswith(_PACKAGES)]:
+        for name, value in list(vars(found).items()):
+            if id(value) in instead:
+                monkeypatch.setattr(found, name, instead[id(value)])
+    return calls
