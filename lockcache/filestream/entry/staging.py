@@ -55,6 +55,8 @@ _MOST_KEPT_BYTES: Final = 1 << 20
 
 # A write that is given up has often waited its whole timeout for this lock; it does not wait that long again.
 _ABANDON_SECONDS: Final = 0.25
+# The same on a network file system, where each step of whoever has the lock is a call to the server.
+_REMOTE_ABANDON_SECONDS: Final = 2.0
 
 
 # What a file system answers for an attribute that is too big for it (ext4 says ENOSPC), and for none at all.
@@ -318,13 +320,15 @@ class StagedEntry:
             kept.release()
         if not path:
             return
+        longest_seconds = _REMOTE_ABANDON_SECONDS if self._directory.layout.is_network else _ABANDON_SECONDS
+        patience_seconds = min(lock.timeout_seconds, longest_seconds)
         try:
-            hold = lock.hold(min(lock.timeout_seconds, _ABANDON_SECONDS))
+            hold = lock.hold(patience_seconds)
             if not self.usage.is_at(self._directory.layout.usage):
                 # The page was replaced, with what we had reserved: that is where it is given back.
                 hold.release()
                 self.usage = self._directory.usage()
-                hold = lock.hold(min(lock.timeout_seconds, _ABANDON_SECONDS))
+                hold = lock.hold(patience_seconds)
         except OSError:
             # Without the lock the page is not to be changed. The file goes, and a recount finds the reservation.
             _discard(self._directory.layout, path)
