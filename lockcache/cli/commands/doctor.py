@@ -39,9 +39,9 @@ def command(context: click.Context, directory: str | None, as_json: bool, timeou
 
     Locks, renames over an open file, exclusive creation, new names, attributes and their size, times and clock, uses by
     a group member (as root), syncing, room against the cap; owner and modes, format, policy, daemon, accounting, what
-    killed writers left. Says what is lost and what to change. A directory that is not there, is empty or is no cache is
-    examined too, and does not become one: all is tried in a private directory, which is removed. Never hangs, not even
-    on a dead mount.
+    killed writers left. Says what is lost and what to change. A directory that is not there, is empty or is not a cache
+    is examined too, and does not become one: all is tried in a private directory, which is removed. Never hangs, not
+    even on a dead mount.
 
     \b
     Exit codes: 0 nothing is lost; 1 a cache works, with losses; 2 it cannot be used, or a mistake in what was asked
