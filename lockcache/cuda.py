@@ -32,7 +32,7 @@ _WRAP: Final[dict[str, Callable[..., ObjectCode]]] = {
     "ltoir": ObjectCode.from_ltoir,
 }
 
-# PTX is left to whichever linker cuda.core picks, which is no name to tell entries by.
+# PTX is left to whichever linker cuda.core picks, which is not a name to tell entries by.
 _COMPILERS: Final = {"c++": "nvrtc", "nvvm": "nvvm"}
 
 _BUNDLED: Final = b"--use-bundled-headers="

@@ -1,9 +1,9 @@
 """Sizes, shares and durations as people write them: "10G", "90%", "0.5s". For programs only.
 
-Keeps one promise for every program: the same text means the same number everywhere, and what is no size is refused with
-a ``ValueError`` that names the text and says what is accepted. K, M, G, T, P and E are powers of 1000, as for ccache,
-Kubernetes and disk makers; Ki, Mi, Gi, ... (or KiB, MiB, GiB, ...) are powers of 1024. So a cap of 10G is never larger
-than what somebody expects who reads it as 2**30.
+Keeps one promise for every program: the same text means the same number everywhere, and what is not a size is refused
+with a ``ValueError`` that names the text and says what is accepted. K, M, G, T, P and E are powers of 1000, as for
+ccache, Kubernetes and disk makers; Ki, Mi, Gi, ... (or KiB, MiB, GiB, ...) are powers of 1024. So a cap of 10G is never
+larger than what somebody expects who reads it as 2**30.
 
 Not promised: that reading them works in a plain install. It needs pydantic and durationpy, the extra ``cli``, which are
 loaded when they are wanted: a command that only prints sizes does not wait for them (0.1 s).

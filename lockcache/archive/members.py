@@ -88,7 +88,7 @@ class Member(NamedTuple):
     last_use_ns: int
     #: Empty if it has none.
     record: bytes
-    #: Why this is no entry, or ``None``.
+    #: Why this is not an entry, or ``None``.
     problem: str | None
 
 
@@ -134,7 +134,7 @@ def _header(name: str, size_bytes: int, seconds: int, stated: dict[str, str]) ->
 
 
 class Members:
-    """Reads the members of an archive, one after the other. Raises :class:`ArchiveError` for what is no archive."""
+    """Reads the members of an archive, one after the other. Raises :class:`ArchiveError` for what is not an archive."""
 
     def __init__(self, source: Source) -> None:
         self._source = source
@@ -161,7 +161,7 @@ class Members:
     def _read_manifest(self) -> Manifest:
         header = self._header()
         if header is None or header.name != _MANIFEST or header.type != tarfile.REGTYPE:
-            raise ArchiveError("this is no archive of `lockcache pack`: it does not begin with a manifest")
+            raise ArchiveError("this is not an archive of `lockcache pack`: it does not begin with a manifest")
         if not 0 <= header.size <= _LARGEST_MANIFEST_BYTES:
             raise ArchiveError(f"the manifest is {header.size} bytes long, which none is")
         self._begin(header.size)
@@ -249,7 +249,7 @@ def _parse_manifest(body: bytes) -> Manifest:
 
 def _natural(value: Any) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 2**63:
-        raise ValueError(f"{value!r} is no count")
+        raise ValueError(f"{value!r} is not a count")
     return value
 
 

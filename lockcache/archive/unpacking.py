@@ -4,7 +4,7 @@ Keeps invariants 1 to 5 by going through the directory's own writer: each entry 
 reserved before a byte of it is on disk, it appears whole or not at all, and a death leaves nothing that anybody waits
 for. Nothing in an archive decides where something is written but 64 hex digits. Memory is bounded by the largest entry
 that is accepted: it is there once, and the one that it would replace is not held too. Time is bounded by what the
-archive takes: what compresses to next to nothing is no list of entries.
+archive takes: what compresses to next to nothing is not a list of entries.
 
 The last use of an entry is what it was where it was packed (but never in the future, which would keep it for ever), so
 that of old and unpacked entries the cap keeps those that were used last.
@@ -96,8 +96,8 @@ def unpack_archive(
 
     The directory is opened, which may make it, when the file has proven to be an archive.
 
-    Raises :class:`ArchiveError` for a file that is no archive, is damaged or cut off (what came before stays, whole),
-    and the :class:`OSError` of a directory that may not be written.
+    Raises :class:`ArchiveError` for a file that is not an archive, is damaged or cut off (what came before stays,
+    whole), and the :class:`OSError` of a directory that may not be written.
     """
     packed = _Counting(file)
     unpacker = zstandard.ZstdDecompressor(max_window_size=_LARGEST_WINDOW_BYTES)
@@ -105,7 +105,7 @@ def unpack_archive(
     try:
         members = Members(source)
     except zstandard.ZstdError as error:
-        raise ArchiveError(f"this is no archive of `lockcache pack`: {error}") from error
+        raise ArchiveError(f"this is not an archive of `lockcache pack`: {error}") from error
     unpacking = _Unpacking(open_directory(), acceptance or Acceptance())
     done_bytes = 0
     progress(done_bytes, members.manifest)

@@ -58,4 +58,4 @@ def _bytes(text: str) -> bytes:
     try:
         return bytes.fromhex(text.removeprefix("hex:"))
     except ValueError:
-        raise click.BadParameter(f"{text!r} is no key in hex; accepted: hex:00ff01", param_hint="KEY") from None
+        raise click.BadParameter(f"{text!r} is not a key in hex; accepted: hex:00ff01", param_hint="KEY") from None

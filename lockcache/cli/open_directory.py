@@ -1,7 +1,7 @@
 """Opening a directory for a command.
 
 Keeps looking from changing anything: what only shows or recounts opens no :class:`FileStreamProgramCache`, which evicts
-from a directory over its cap, and refuses a directory that is no cache, which opening would make one.
+from a directory over its cap, and refuses a directory that is not a cache, which opening would make one.
 """
 
 from __future__ import annotations

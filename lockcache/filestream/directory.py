@@ -95,7 +95,7 @@ class CacheDirectory:
         counted (3 s for a million entries), and may raise to give up; nothing is half done then.
 
         Raises :class:`UnsafeCacheDirError`, :class:`FormatError`, :class:`PolicyError`, or the plain :class:`OSError`
-        of a path that cannot be made or is no directory. A directory that can be read and not written opens.
+        of a path that cannot be made or is not a directory. A directory that can be read and not written opens.
         """
         self._sharing = resolve_sharing(group)
         self.layout = Layout(root, is_shared=self._sharing.is_shared)

@@ -28,7 +28,7 @@ class _Rest(NamedTuple):
     """What stands behind a comment that a macro leaves open, up to the macro's end."""
 
     leads_out: bool
-    #: The first character that is no blank, or nothing.
+    #: The first character that is not a blank, or nothing.
     begins: bytes
 
 

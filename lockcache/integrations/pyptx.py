@@ -87,7 +87,7 @@ class CubinCache:
 
     Raises:
         UnsafeCacheDirError: Somebody else owns the directory, or may write to it.
-        OSError: It cannot be made, or is no directory.
+        OSError: It cannot be made, or is not a directory.
     """
 
     def __init__(self, cache_dir: str | os.PathLike[str] | None = None, enable_disk: bool = True) -> None:

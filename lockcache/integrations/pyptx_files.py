@@ -173,7 +173,7 @@ class PyptxFiles:
         return is_unchanged
 
     def reap(self, names: Iterable[str]) -> None:
-        """Remove what dead writers left: staged, and of those of ``names`` that are no entries. Raises as remove.
+        """Remove what dead writers left: staged, and of those of ``names`` that are not entries. Raises as remove.
 
         An entry that one of them was replacing is an entry again.
         """

@@ -1,8 +1,8 @@
 """What lies in a pyptx directory: the three files of a name as one, with their bytes and their last use.
 
-Decides what counts: every file with an entry's name, also of a name that lacks its json or its PTX and so is no entry
-(a writer is at it, or died of it). Its bytes fill the disk all the same, and a program that bounds the directory must
-know. Not promised: a consistent picture while writers go on; who needs one looks again under the lock of the name.
+Decides what counts: every file with an entry's name, also of a name that lacks its json or its PTX and so is not an
+entry (a writer is at it, or died of it). Its bytes fill the disk all the same, and a program that bounds the directory
+must know. Not promised: a consistent picture while writers go on; who needs one looks again under the lock of the name.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ def parse_name(file_name: str) -> tuple[str, str] | None:
 def scan(root: str, between: Callable[[], object] = lambda: None) -> Iterator[Found]:
     """Every name, in no order: bytes of all its files, and the newest of their times.
 
-    The inode is the json's, or 0 where the name is no entry. ``between`` is called after each file, and may raise to
-    give up. Raises :class:`OSError`: a directory that cannot be read now is not an empty one.
+    The inode is the json's, or 0 where the name is not an entry. ``between`` is called after each file, and may raise
+    to give up. Raises :class:`OSError`: a directory that cannot be read now is not an empty one.
     """
     names: dict[str, dict[str, os.stat_result]] = {}
     try:

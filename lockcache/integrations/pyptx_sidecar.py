@@ -5,7 +5,7 @@ together. The digest is the last member of the object and covers every byte befo
 of it; pyptx passes over members that it does not know.
 
 What pyptx wrote by itself has no digest. :func:`is_plausible` says of such files what can be said: see there. Not
-promised: protection against somebody who may write to the directory (xxh3 is no signature).
+promised: protection against somebody who may write to the directory (xxh3 is not a signature).
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def unpack(sidecar: bytes) -> tuple[str, dict[str, Any]]:
     except (TypeError, KeyError, AttributeError, RecursionError) as error:
         raise ValueError(f"no json file of pyptx: {error!r}") from error
     if not isinstance(metadata, dict):
-        raise ValueError("no json file of pyptx: metadata is no object")
+        raise ValueError("no json file of pyptx: metadata is not an object")
     return key, metadata
 
 
@@ -93,7 +93,7 @@ def is_plausible(sidecar: File, ptx: File, cubin: File | None) -> bool:
 
     pyptx writes PTX, cubin, json, in this order and in place. So a json older than one of the others is that of an
     earlier entry, whose successor was not written to its end: no entry. (A copy that does not keep times, ``cp -r``,
-    can look like that; ``cp -a`` keeps them.) A cubin of which the end is missing is no entry either. What is not
+    can look like that; ``cp -a`` keeps them.) A cubin of which the end is missing is not an entry either. What is not
     known: a PTX cut short before it was complete for the first time, and two writers within one tick of the clock.
     """
     parts = [part for part in (ptx, cubin) if part is not None]

@@ -110,7 +110,7 @@ def unreadable_fields(options: Any) -> list[tuple[str, str]]:
 
 
 def unwritable_field(options: Any) -> str:
-    """The name of the first field with text that is no UTF-8."""
+    """The name of the first field with text that is not UTF-8."""
     for field in dataclasses.fields(options):
         try:
             hashing.encode(getattr(options, field.name))

@@ -3,7 +3,7 @@
 Keeps the contract's rule for code_type "ptx". cuda.core has no public rendering of ProgramOptions for a linker, so this
 module takes the fields themselves, in the meaning that the linker gives them. Not in the key, tried field by field: the
 options of C++ (cuda.core does not pass them on, ``device_code_optimize`` among them), name expressions, and the working
-directory (line information names the files that the PTX names). For the same reason headers and PCH are no external
+directory (line information names the files that the PTX names). For the same reason headers and PCH are not external
 content here, and ``time`` no side effect: the linker only writes it to its log.
 """
 

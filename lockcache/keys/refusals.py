@@ -60,7 +60,7 @@ def side_effect(field: str) -> Refusal:
 
 
 def unusable(options: Any) -> list[Refusal]:
-    """What no path can make a key with: no architecture, and newer options whose values are no plain ones."""
+    """What no path can make a key with: no architecture, and newer options whose values are not plain."""
     found = [
         Refusal(
             f"options.{name}", f"it is newer than this lockcache, which does not know what it changes: {why}", _UNSET

@@ -1,7 +1,7 @@
 """What one call asks for, checked: types, the known code and target types, and the pairs that can be compiled.
 
 Keeps the rule that a wrong argument is an error that names it, never a key: cuda.core 1.2.2 takes ``extra_digest=5``
-for five zero bytes, ``name_expressions="abc"`` for three names, and overlooks an ``include_path`` that is no string.
+for five zero bytes, ``name_expressions="abc"`` for three names, and overlooks an ``include_path`` that is not a string.
 """
 
 from __future__ import annotations

@@ -44,7 +44,7 @@ class SQLiteProgramCache(ProgramCacheResource):
     """Compiled programs in one SQLite file (WAL mode) on a local disk, for the threads of one process.
 
     Reading an entry makes it the most recently used; eviction is strictly least recently used. A read never waits for a
-    write. A row that is not what was stored is a miss and is removed; a file that is no sound database is set aside
+    write. A row that is not what was stored is a miss and is removed; a file that is not a sound database is set aside
     under another name, with a logged warning, and a new one begun.
 
     Args:
@@ -59,7 +59,7 @@ class SQLiteProgramCache(ProgramCacheResource):
     Raises:
         UnsafeCacheDirError: Somebody else owns the file or may write to it, or it is a symbolic link.
         FormatError: The file is of a newer lockcache, or a database of another program.
-        OSError: It cannot be made, or is no file.
+        OSError: It cannot be made, or is not a file.
 
     A file that may only be read opens: hits work, writes raise. Objects can be pickled (the copy opens the same file)
     and survive ``fork``.

@@ -90,7 +90,7 @@ class Link:
             isolation_level=None,
             check_same_thread=False,
         )
-        # What damage made a text of must not be decoded: that it is no blob is enough.
+        # What damage made a text of must not be decoded: that it is not a blob is enough.
         connection.text_factory = bytes
         try:
             self._set_up(connection)

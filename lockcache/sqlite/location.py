@@ -53,7 +53,7 @@ def prepare(path: str) -> None:
     directory = os.path.dirname(path)
     if not os.path.isdir(directory):
         os.makedirs(os.path.dirname(directory), exist_ok=True)
-        with contextlib.suppress(FileExistsError):  # another process was faster; if it is no directory, stat says so
+        with contextlib.suppress(FileExistsError):  # another process was faster; if it is not a directory, stat says so
             os.mkdir(directory, 0o700)
     _check_directory(directory)
     for file in (path, *(path + suffix for suffix in _SIDE_SUFFIXES)):

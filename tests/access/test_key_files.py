@@ -32,7 +32,7 @@ def test_keys_are_hex_or_base64(tmp_path, encode, length):
     [
         ("", "holds no key"),
         ("# only this\n", "holds no key"),
-        ("secret password", "line 1 is no key"),
+        ("secret password", "line 1 is not a key"),
         (f"{OLD.hex()}\n{OLD.hex()[:-1]}", "line 2"),
         (OLD.hex()[:62], "line 1 is a key of 31 bytes"),
         ("x" * 70_000, "longer than"),
@@ -70,7 +70,7 @@ def test_what_is_no_file_is_refused_and_no_hang(tmp_path):
     os.mkfifo(tmp_path / "fifo", 0o600)
     (tmp_path / "folder").mkdir(0o700)
     for name in ("fifo", "folder"):
-        with pytest.raises(SigningKeyError, match="no plain file"):
+        with pytest.raises(SigningKeyError, match="not a plain file"):
             load_keys(tmp_path / name)
     with pytest.raises(FileNotFoundError):
         load_keys(tmp_path / "missing")

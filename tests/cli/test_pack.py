@@ -154,7 +154,7 @@ def test_what_is_no_archive_makes_no_cache(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("no archive")
     ended = run("unpack", tmp_path / "file", tmp_path / "other")
     assert ended.returncode == 2
-    assert "no archive" in ended.stderr
+    assert "not an archive" in ended.stderr
     assert str(tmp_path / "file") in ended.stderr
     assert not (tmp_path / "other").exists()
 

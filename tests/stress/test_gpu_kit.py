@@ -139,7 +139,7 @@ def test_an_interrupted_run_leaves_the_rows_that_were_over(tmp_path: Path, monke
     "words, named",
     [
         (("roses",), "roses"),
-        (("--seconds", "nan"), "'nan' is no number"),
+        (("--seconds", "nan"), "'nan' is not a number"),
         (("--processes", "0"), "0"),
         (("--plant", "roses"), "roses"),
         (("--out", "/proc/no-such"), "--out /proc/no-such"),

@@ -53,7 +53,7 @@ def test_an_entry_that_is_served_torn_and_a_page_that_is_too_low_are_wrong(tmp_p
     os.truncate(path, 9)
     left = survey.survey(root)
     assert left.entry == "torn"
-    assert any("no whole entry" in each for each in left.wrong)
+    assert any("not a whole entry" in each for each in left.wrong)
     shutil.rmtree(root)
     ACTIONS["put"].prepare(root)()
     with open(Layout(root).usage, "r+b") as file:

@@ -250,7 +250,7 @@ def readable(text: str) -> str:
 
 
 def _as_text(value: Any) -> Any:
-    """With names as the page and the metrics have them: half of a surrogate pair is no JSON to strict readers."""
+    """With names as the page and the metrics have them: half of a surrogate pair is not JSON to strict readers."""
     if isinstance(value, str):
         return shown(value)
     if isinstance(value, Mapping):

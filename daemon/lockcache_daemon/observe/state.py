@@ -27,7 +27,7 @@ __all__ = ["SWEEP_BUCKETS_SECONDS", "Board", "DirectoryView", "Limits", "shown"]
 SWEEP_BUCKETS_SECONDS: Final = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0)
 
 # Without progress for so long something hangs. It is reported at every tick, every few seconds between ticks that
-# are far apart, and from between shards and lock holds: a long sweep or a first count is no reason.
+# are far apart, and from between shards and lock holds: a long sweep or a first count is not a reason.
 _LATE_SECONDS: Final = 60.0
 
 

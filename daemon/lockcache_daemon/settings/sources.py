@@ -150,7 +150,7 @@ class _Loading:
         if not isinstance(given.value, list) or not all(isinstance(each, dict) for each in given.value):
             where = self._document.where(_TABLES)
             self._errors.append(
-                f"{where}: {_TABLES}: {given.value!r} is no table; accepted: [[directory]], once for each"
+                f"{where}: {_TABLES}: {given.value!r} is not a table; accepted: [[directory]], once for each"
             )
             return {}
         tables: dict[str, _Values] = {}

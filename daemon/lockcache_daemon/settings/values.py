@@ -133,8 +133,8 @@ def _parse_free(text: str) -> Free:
     except ValueError:
         pass
     raise ValueError(
-        f"{text!r} is no amount of free space; accepted: a percentage of the file system from 1% to 99%, such as 5%, "
-        f"or a size: {SIZES_IN_WORDS}"
+        f"{text!r} is not an amount of free space; accepted: a percentage of the file system from 1% to 99%, such as 5%"
+        f", or a size: {SIZES_IN_WORDS}"
     )
 
 
@@ -147,7 +147,7 @@ def _parse_metrics_path(text: str) -> str:
 
 def _parse_path(text: str) -> str:
     if not text.strip() or "\0" in text or text.endswith("/"):
-        raise ValueError(f"{text!r} is no file; accepted: a path, such as /run/lockcache/alive")
+        raise ValueError(f"{text!r} is not a file; accepted: a path, such as /run/lockcache/alive")
     return os.path.abspath(os.path.expanduser(text))
 
 
@@ -158,7 +158,7 @@ def _parse_rate(text: str) -> int:
         return parse_size(text)
     except ValueError:
         raise ValueError(
-            f"{text!r} is no rate; accepted: bytes per second, such as {SIZES_IN_WORDS}; 0 or off for none"
+            f"{text!r} is not a rate; accepted: bytes per second, such as {SIZES_IN_WORDS}; 0 or off for none"
         ) from None
 
 

@@ -67,7 +67,7 @@ def unlink_in(folder_fd: int, name: str) -> None:
 
 def _open_part(folder_fd: int, part: str) -> int | None:
     if part in ("", ".", ".."):
-        raise ValueError(f"{part!r} is no name of a folder")
+        raise ValueError(f"{part!r} is not a name of a folder")
     try:
         return os.open(part, _FLAGS | os.O_NOFOLLOW, dir_fd=folder_fd)
     except OSError as error:

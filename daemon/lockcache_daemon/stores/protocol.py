@@ -145,7 +145,7 @@ MakePart = Callable[[Kept], Part]
 
 
 class Files(Protocol):
-    """What a layout has to offer. ``inode`` is 0 in a :class:`Found` that is no whole entry."""
+    """What a layout has to offer. ``inode`` is 0 in a :class:`Found` that is not a whole entry."""
 
     #: What changed so recently may not be evicted.
     settle_seconds: float
@@ -177,7 +177,7 @@ class Files(Protocol):
         """Go on with what :meth:`evict` began; whether anything was removed. Raises :class:`OSError`."""
 
     def reap(self, names: Iterable[str]) -> None:
-        """Remove what dead writers left staged, and of these names, if they are no entries."""
+        """Remove what dead writers left staged, and of these names, if they are not entries."""
 
     def close(self) -> None:
         """Close what is open."""
@@ -188,7 +188,7 @@ class Held(NamedTuple):
 
     #: Bytes of everything, and the number of whole entries.
     slot: Slot
-    #: Names that are no whole entries.
+    #: Names that are not whole entries.
     halves: list[str]
 
 

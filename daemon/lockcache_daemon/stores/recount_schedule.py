@@ -51,7 +51,7 @@ _FALSE_ALARMS: Final = 256
 
 # Waited for a shard that a writer holds, some 20 us each time. A shard that stays busy has its turn in the next tick.
 _PATIENCE_SECONDS: Final = 0.02
-# More busy shards than that in a row are no coincidence; and the wait for them is as long as a tick may be late.
+# More busy shards than that in a row are not a coincidence; and the wait for them is as long as a tick may be late.
 _BUSY_IN_A_ROW: Final = 32
 
 

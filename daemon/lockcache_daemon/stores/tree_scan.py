@@ -102,8 +102,8 @@ def _list(fd: int, root: str, path: str, between: Callable[[], object]) -> tuple
             between()
             if each.name in PRECIOUS:
                 raise NotACacheError(
-                    f"{root} holds {_join(path, each.name)}: that is no cache, and no file of it is evicted. Name the "
-                    "directory that a program keeps for nothing but its cache"
+                    f"{root} holds {_join(path, each.name)}: that is not a cache, and no file of it is evicted. Name "
+                    "the directory that a program keeps only for its cache"
                 )
             if each.is_dir(follow_symlinks=False):
                 below.append(each.name)

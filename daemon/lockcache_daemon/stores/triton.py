@@ -96,7 +96,7 @@ class TritonFiles:
         return mtimes
 
     def scan(self, between: Callable[[], object] = lambda: None) -> Iterator[Found]:
-        """Every key's directory. The inode is 0 in what is no entry: unfinished, or condemned."""
+        """Every key's directory. The inode is 0 in what is not an entry: unfinished, or condemned."""
         watched: list[tuple[int, str]] = []
         for key in scan(self._root_fd, between):
             if key.is_unfinished:
@@ -168,7 +168,7 @@ class TritonFiles:
         with self._condemned() as condemned_fd:
             mark = status_in(condemned_fd, name)
             if mark is None:
-                return  # somebody emptied our folder: it is no entry any more, and is reaped as what the dead left
+                return  # somebody emptied our folder: it is not an entry any more, and is reaped as what the dead left
             if key is not None and _is_left_alone(key, mark.st_ctime_ns):
                 self._remove(key)
             unlink_in(condemned_fd, name)

@@ -1,9 +1,9 @@
 """What lies in a Triton cache: one directory per key, and of each what it is, how large, and when it was used.
 
 Decides what counts as an entry. A compiled kernel is one once its ``__grp__*.json``, which Triton writes last and reads
-first, is there and no other file is younger. What holds compiler stages without it is no entry: a compiler is at it,
-for as long as ptxas takes, or died of it. All other files (launchers, results of the autotuner, what a back end of its
-own keeps) stand alone and are entries as they are. Only names are looked at: what is in the files is Triton's.
+first, is there and no other file is younger. What holds compiler stages without it is not an entry: a compiler is at
+it, for as long as ptxas takes, or died of it. All other files (launchers, results of the autotuner, what a back end of
+its own keeps) stand alone and are entries as they are. Only names are looked at: what is in the files is Triton's.
 
 Not promised: a consistent picture while Triton goes on; who needs one looks again.
 """

@@ -65,7 +65,7 @@ def view_triton(root: str, stop: StopSignals) -> Seen:
 
 
 def view_files(root: str, stop: StopSignals) -> Seen:
-    """Any tree of files. Looking raises :class:`NotACacheError` for one that is no cache."""
+    """Any tree of files. Looking raises :class:`NotACacheError` for one that is not a cache."""
     return _view_guest(root, lambda: tree.view_entries(root, stop.raise_if_set))
 
 

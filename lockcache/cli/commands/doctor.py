@@ -48,9 +48,9 @@ def command(context: click.Context, directory: str | None, as_json: bool, pair: 
 
     Locks, renames over an open file, exclusive creation, new names, attributes and their size, times and clock, uses by
     a group member (as root), syncing, room against the cap; owner and modes, format, policy, daemon, accounting, what
-    killed writers left. Says what is lost and what to change. A directory that is not there, is empty or is no cache is
-    examined too, and does not become one: all is tried in a private directory, which is removed. Never hangs, not even
-    on a dead mount.
+    killed writers left. Says what is lost and what to change. A directory that is not there, is empty or is not a cache
+    is examined too, and does not become one: all is tried in a private directory, which is removed. Never hangs, not
+    even on a dead mount.
 
     With --pair, run on two hosts at once, the two find each other through the directory alone and try on each other
     what one host cannot know: whether locks and exclusive creation exclude the other host and a killed holder's lock

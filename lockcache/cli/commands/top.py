@@ -43,7 +43,7 @@ def _parse_interval(text: str) -> float:
     callback=options.by(_parse_interval),
     help="Between two looks: 100ms to 1h.",
 )
-@click.option("--once", is_flag=True, help="One look, printed; as where the output is no terminal.")
+@click.option("--once", is_flag=True, help="One look, printed; as where the output is not a terminal.")
 @click.option("--json", "as_json", is_flag=True, help="One look, one JSON object for each DIR.")
 def command(directories: tuple[str, ...], interval: float, once: bool, as_json: bool) -> None:
     """Watch directories: bytes against the cap, rates, writes under way, what was used last. 'q' or Ctrl-C ends it.

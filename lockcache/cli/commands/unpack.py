@@ -48,11 +48,11 @@ def command(
 
     Each entry is verified on the way in, and stored as any program stores one: safe while others use the cache, under
     its cap (the least recently used go first), whole or not at all when interrupted. Entries that are there are kept.
-    Damaged entries and whatever is no entry (links, devices, paths that lead elsewhere) are counted and left out.
+    Damaged entries and whatever is not an entry (links, devices, paths that lead elsewhere) are counted and left out.
 
     \b
     Exit codes: 0 all is there, or gave way to the cap; 1 something was damaged, refused or could not be stored;
-    2 FILE is no archive, or another mistake in what was asked for.
+    2 FILE is not an archive, or another mistake in what was asked for.
 
     \b
     Examples:

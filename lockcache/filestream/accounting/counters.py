@@ -230,7 +230,7 @@ def _encode(held: Counters, delta: Counters) -> bytes:
 
 
 def _decode(blob: bytes) -> Counters | None:
-    """``None`` for what is no page. An empty one, or what a power cut may leave of it, holds nothing yet."""
+    """``None`` for what is not a page. An empty one, or what a power cut may leave of it, holds nothing yet."""
     if not blob.strip(b"\0"):
         return _NOTHING
     if len(blob) != _PAGE_BYTES or blob[:8] != _MAGIC + bytes([_VERSION]):

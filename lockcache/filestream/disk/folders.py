@@ -264,7 +264,7 @@ def make_private_folder(path: str) -> None:
 
 
 def make_shared_folder(path: str, gid: int | None = None) -> None:
-    """Make a root for a group. Raises :class:`FileExistsError`, and :class:`PermissionError` to who is no member.
+    """Make a root for a group. Raises :class:`FileExistsError`, and :class:`PermissionError` to who is not a member.
 
     The parents of a root may be reached through symlinks: that is its owner's choice.
     """

@@ -75,7 +75,7 @@ class StagedName(NamedTuple):
 
     @property
     def is_own_file(self) -> bool:
-        """Whether it is no entry but a policy, a page or a status being replaced (or a record in shard 0, as small)."""
+        """Whether this is a policy, a page or a status being replaced (or a record in shard 0, as small)."""
         return self.shard == 0 and self.size_bytes == 0
 
     def __str__(self) -> str:

@@ -125,7 +125,7 @@ def check_format(layout: Layout) -> None:
 def _read_format(layout: Layout) -> bytes:
     # Looked at first: opening a device can do things.
     if not stat.S_ISREG(os.lstat(layout.format).st_mode):
-        raise FormatError(f"{layout.format} is no plain file; remove it", layout.format)
+        raise FormatError(f"{layout.format} is not a plain file; remove it", layout.format)
     with open_below(layout, layout.format, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK) as fd:
         return os.read(fd, 64)
 

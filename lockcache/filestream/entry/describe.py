@@ -6,9 +6,9 @@ O_NOATIME, and where that is refused (an entry of somebody else's) they are not 
 
 :func:`describe_entry` reads no payload, so it verifies no digest: it says what :func:`read_statement` takes from the
 record. Nothing is trusted: a record that is cut short, that does not fit its payload's length, or whose metadata cannot
-be decoded, is ``damaged`` and says nothing; one that the system does not give is ``unreadable``, which is no damage.
+be decoded, is ``damaged`` and says nothing; one that the system does not give is ``unreadable``, which is not damage.
 Whether the payload is what was stored only its digest tells, see :func:`read_entry`. A kind, architecture or compiler
-that is no short text is left out. Not promised: that an entry is still there when the caller comes to it.
+that is not a short text is left out. Not promised: that an entry is still there when the caller comes to it.
 """
 
 from __future__ import annotations

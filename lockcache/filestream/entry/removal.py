@@ -69,7 +69,7 @@ def _remove_without_lock(layout: Layout, name: str) -> bool:
             refuse_symlink(folder)
         unlink_entry_file(layout, layout.record(name))
     except PlantedFolderError:
-        # What is behind a symlink is no entry, is served to nobody who looks, and is left alone.
+        # What is behind a symlink is not an entry, is served to nobody who looks, and is left alone.
         return False
     return removed
 

@@ -136,7 +136,7 @@ def read_key_file(path: str) -> list[bytes]:
 def parse_keys(path: str, text: bytes) -> list[bytes]:
     """The keys in a file's text: one a line, in hex or base64; empty lines and ``#`` lines say nothing."""
     if len(text) > _LARGEST_FILE_BYTES:
-        raise SigningKeyError(f"{path} is longer than {_LARGEST_FILE_BYTES} bytes: this is no file of keys", path)
+        raise SigningKeyError(f"{path} is longer than {_LARGEST_FILE_BYTES} bytes: this is not a file of keys", path)
     keys = []
     for number, line in enumerate(text.decode("utf-8", "replace").splitlines(), 1):
         words = line.strip()
@@ -163,7 +163,7 @@ def _parse_key(where: str, path: str, words: str) -> bytes:
     try:
         key = bytes.fromhex(words) if _HEX.fullmatch(words) else base64.b64decode(words, validate=True)
     except (ValueError, binascii.Error):
-        raise SigningKeyError(f"{where} is no key; {accepted}", path) from None
+        raise SigningKeyError(f"{where} is not a key; {accepted}", path) from None
     if len(key) < LEAST_KEY_BYTES:
         raise SigningKeyError(f"{where} is a key of {len(key)} bytes; {accepted}", path)
     return key
@@ -172,7 +172,7 @@ def _parse_key(where: str, path: str, words: str) -> bytes:
 def _wrong(path: str, status: os.stat_result) -> str:
     mode, quoted = stat.S_IMODE(status.st_mode), shlex.quote(path)
     if not stat.S_ISREG(status.st_mode):
-        return "is no plain file, so it holds no keys"
+        return "is not a plain file, so it holds no keys"
     if status.st_uid not in (os.geteuid(), 0):
         return f"belongs to uid {status.st_uid}, not to you or root, who could know or change the keys in it"
     # A group may read it: the members of one that shares a directory share its keys.

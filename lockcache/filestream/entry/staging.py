@@ -120,7 +120,7 @@ class RecordPlacement:
         return HEAD_BYTES <= self._attribute_bytes < HEAD_BYTES + tail_bytes
 
     def learn_from(self, error: AttributeRefusedError) -> str | None:
-        """Put records elsewhere from now on; a name for what was learned, or ``None`` if that was no reason to."""
+        """Put records elsewhere from now on; a name for what was learned, or ``None`` if that was not a reason to."""
         if error.errno in _NO_XATTRS:
             self._attribute_bytes = 0
             return "no attributes here"

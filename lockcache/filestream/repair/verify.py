@@ -69,7 +69,8 @@ _NAME_ONLY: Final[int] = getattr(os, "O_PATH", 0) | os.O_CLOEXEC | os.O_NOFOLLOW
 _OPEN_DIRECTORY: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW
 _STATES_NO_USES: Final[int] = getattr(os, "ST_NOATIME", 0) | os.ST_RDONLY
 
-# A writer in a loop replaces an entry every 100 us; to be caught in the middle of a publish that often is no accident.
+# A writer in a loop replaces an entry every 100 us; to be caught in the middle of a publish that often is not an
+# accident.
 _ATTEMPTS: Final = 5
 # A publish takes some 100 us, so a second look after this long meets another state.
 _PAUSE_SECONDS: Final = 0.01

@@ -44,7 +44,7 @@ def make_value(token: bytes, key: int, stamp: Stamp, size_bytes: int) -> bytes:
 
 
 def parse_value(value: bytes) -> Proof | None:
-    """What ``value`` proves, or ``None`` if it is no whole value of anybody."""
+    """What ``value`` proves, or ``None`` if it is not a whole value of anybody."""
     if len(value) < SMALLEST_BYTES:
         return None
     head, body = value[: _HEAD.size], memoryview(value)[SMALLEST_BYTES:]

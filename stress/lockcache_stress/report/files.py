@@ -132,7 +132,7 @@ def _free(path: str, option: str) -> str:
     whole = os.path.abspath(path)
     try:
         if not _may_be_replaced(whole):
-            raise UnusableError(f"{option} {path}: is no regular file; name a file that may be replaced")
+            raise UnusableError(f"{option} {path}: is not a regular file; name a file that may be replaced")
         with tempfile.TemporaryFile(dir=os.path.dirname(whole)):
             return whole
     except OSError as error:

@@ -30,7 +30,7 @@ _WIDEST_CELL = 12
 
 @contextmanager
 def showing() -> Iterator[Show]:
-    """A progress bar on stderr, one line per stage; nothing where stderr is no terminal."""
+    """A progress bar on stderr, one line per stage; nothing where stderr is not a terminal."""
     console = Console(stderr=True)
     tasks: dict[str, TaskID] = {}
     columns = (

@@ -123,7 +123,7 @@ class DaemonProcess:
 
 
 def _read_log(path: str) -> dict[str, Any]:
-    """Sweeps, evictions and complaints, from its JSON lines. A line that is no JSON is a complaint (a traceback)."""
+    """Sweeps, evictions and complaints, from its JSON lines. A line that is not JSON is a complaint (a traceback)."""
     sweeps, complaints = [], []
     with open(path) as file:
         for line in file:

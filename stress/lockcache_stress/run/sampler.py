@@ -176,7 +176,7 @@ def _space(directory: str) -> Space:
 
 
 def _staged_bytes(directory: str) -> tuple[int, int]:
-    """What staged files take, and how much of it is no entry (a policy or a status being replaced), not accounted.
+    """What staged files take, and how much of it is not an entry (a policy or a status being replaced), not accounted.
 
     Of one listing: such a file is there for a moment.
     """

@@ -1,7 +1,7 @@
 """Signals interrupt workers wherever they are in a put, a get or a get_or_compute, and they go on.
 
 Each worker has an alarm of its own, whose handler raises; what it hit may have been done or not, and counts as a write
-that never returned. Proves that an interrupt is no death and no leak: after each one the worker looks at its own open
+that never returned. Proves that an interrupt is no death or leak: after each one the worker looks at its own open
 files, of which none may be locked and none but locks and the page be open; the others are never kept waiting by it, and
 one recount makes the accounting exact.
 """

@@ -61,7 +61,7 @@ def good() -> list[bytes]:
 
 
 def outside(root: Path) -> list[str]:
-    """Every path next to a cache directory, and everything in it that is no plain file or directory."""
+    """Every path next to a cache directory, and everything in it that is not a plain file or directory."""
     found = [str(path) for path in root.parent.iterdir() if path != root]
     return found + [str(path) for path in root.rglob("*") if path.is_symlink() or not (path.is_file() or path.is_dir())]
 
@@ -217,12 +217,12 @@ NO_ARCHIVES = {
     "a huge manifest": (compress(member(MANIFEST, size=1 << 32)), "manifest is"),
     "a deep manifest": (compress(member(MANIFEST, body=b"[" * 10_000)), "cannot be understood"),
     "another manifest": (compress(member(MANIFEST, body=b"[]")), "cannot be understood"),
-    "negative counts": (compress(member(MANIFEST, body=b'{"format": 1, "entries": -1, "bytes": 0}')), "is no count"),
+    "negative counts": (compress(member(MANIFEST, body=b'{"format": 1, "entries": -1, "bytes": 0}')), "is not a count"),
     "a newer format": (compress(member(MANIFEST, body=b'{"format": 2, "made_by": "later"}')), "upgrade lockcache"),
     "an empty frame": (compress(b""), "cut off"),
     "an empty file": (b"", "cut off"),
-    "another file": (b"PK\3\4 no zstd", "no archive"),
-    "a window of a gigabyte": (_frame(30), "no archive"),
+    "another file": (b"PK\3\4 no zstd", "not an archive"),
+    "a window of a gigabyte": (_frame(30), "not an archive"),
     "a frame cut off": (archive_of(*good())[:-9], "cut off|decompress"),
 }
 

@@ -52,7 +52,7 @@ def survey(root: str) -> Survey:
     found = cache.get_entry(KEY)
     entry = "none" if found is None else _ENTRIES.get((found.code, found.metadata.get("name")), "torn")
     if entry == "torn":
-        wrong.append("what is served under the key is no whole entry that anybody stored")
+        wrong.append("what is served under the key is not a whole entry that anybody stored")
     seen = {key: cache.get_entry(key) for key in OTHERS}
     if any(each not in (None, OTHERS[key]) for key, each in seen.items()):
         wrong.append("another entry is not what was stored")

@@ -54,7 +54,9 @@ def load_trace(path: str, programs: int) -> list[Request]:
         raise UnusableError(f"{path}: at least one request is wanted")
     for request in trace:
         if not all(type(number) is int and 0 <= number < _LARGEST for number in request):
-            raise UnusableError(f"{path}: {list(request)} is no request; wanted: two integers, a program and a version")
+            raise UnusableError(
+                f"{path}: {list(request)} is not a request; wanted: two integers, a program and a version"
+            )
         if request.program >= programs:
             raise UnusableError(f"{path} asks for program {request.program}, and there are costs of {programs} only")
     return trace

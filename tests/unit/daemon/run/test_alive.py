@@ -87,7 +87,7 @@ def test_one_that_cannot_be_made_ends_the_start_with_one_line(cache_path: Path, 
     ended = run_daemon("--max-size", "1M", "--alive-file", tmp_path / "nowhere" / "alive", cache_path)
     assert (ended.returncode, ended.stderr.count("\n")) == (2, 1)
     ended = run_daemon("--max-size", "1M", "--alive-file", "", cache_path)
-    assert (ended.returncode, "is no file; accepted: a path" in ended.stderr) == (2, True)
+    assert (ended.returncode, "is not a file; accepted: a path" in ended.stderr) == (2, True)
 
 
 def test_a_second_daemon_that_is_refused_does_not_leave_the_first_without_its_file(
