@@ -44,12 +44,14 @@ def examine(
 class Examination:
     """Checks that a worker does, in a directory of its own, which is removed whatever ends the examination."""
 
-    def __init__(self, root: str, worker: str, token: str) -> None:
+    def __init__(self, root: str, timeout_seconds: float, worker: str, token: str) -> None:
+        self._timeout_seconds = timeout_seconds
         self._worker = Child(worker, own_group=True)
         self._subject = Subject(root, token=token)
         self._may_have_written = False
         self._findings: list[Finding] = []
         self._hangs = 0
+        self._is_interrupted = False
         #: What the worker is told with each check.
         self._options: dict[str, Any] = {}
 
@@ -58,6 +60,7 @@ class Examination:
         try:
             self._do_all(progress)
         except BaseException:
+            self._is_interrupted = True
             self._worker.end()  # it may be in the middle of something
             raise
         finally:
@@ -92,7 +95,11 @@ class Examination:
         if not self._may_have_written:
             return
         try:
-            answer = self._ask("clean", _CLEANING_SECONDS)
+            # Whoever interrupts does not want to wait, and what hangs goes on hanging; else it may be slow.
+            is_short = self._is_interrupted or self._hangs
+            answer = self._ask(
+                "clean", _CLEANING_SECONDS if is_short else max(_CLEANING_SECONDS, self._timeout_seconds)
+            )
             self._findings += [Finding(**finding) for finding in answer["findings"]]
         except (ChildHungError, ChildDiedError):
             found = f"a directory {PREFIX}{self._subject.token} may be left: removing it hangs"
@@ -108,8 +115,7 @@ class _OneHost(Examination):
     """What one host can find out."""
 
     def __init__(self, root: str, timeout_seconds: float) -> None:
-        super().__init__(root, "lockcache.doctor.checks_worker", secrets.token_hex(8))
-        self._timeout_seconds = timeout_seconds
+        super().__init__(root, timeout_seconds, "lockcache.doctor.checks_worker", secrets.token_hex(8))
 
     def _do_all(self, progress: Callable[[str, int, int], object]) -> None:
         for number, check in enumerate(CHECKS):

@@ -15,7 +15,7 @@ from tests.processes.crowd import HANG_SECONDS
 __all__ = ["TIMEOUT", "certified", "start_half"]
 
 #: Something is late after a twelfth of it.
-TIMEOUT = "12s"
+TIMEOUT = "24s"
 
 
 def start_half(path: Path, *options: str, before: Sequence[str] = (), **environment: str) -> subprocess.Popen[str]:

@@ -120,14 +120,14 @@ def test_one_is_interrupted_while_it_waits_and_nothing_is_left(tmp_path: Path) -
 
 @pytest.mark.slow
 def test_one_is_killed_with_all_its_processes_and_the_next_run_removes_what_it_left(tmp_path: Path) -> None:
-    dies, stays = start_half(tmp_path, "--json"), start_half(tmp_path, "--json", "--timeout", "3s")
+    dies, stays = start_half(tmp_path, "--json"), start_half(tmp_path, "--json", "--timeout", "8s")
     until(lambda: has_begun(tmp_path))
     workers = psutil.Process(dies.pid).children(recursive=True)
     for process in (dies, *workers):
         process.send_signal(signal.SIGKILL)
     dies.communicate(timeout=HANG_SECONDS)
     report = json.loads(stays.communicate(timeout=HANG_SECONDS)[0])
-    assert (stays.returncode, report["checks"][-1]["found"]) == (2, "the other host did not answer for 3 s")
+    assert (stays.returncode, report["checks"][-1]["found"]) == (2, "the other host did not answer for 8 s")
     left = rendezvous(tmp_path)
     assert len(left) == 1
     start_half(tmp_path, "--timeout", "1s").communicate(timeout=HANG_SECONDS)

@@ -16,20 +16,20 @@ FAULTS = {
     "locks exclude nobody": ({"locks": DEGRADED}, "both hosts hold the same exclusive lock"),
     "locks outlive their holder": (
         {"locks": DEGRADED},
-        "of a killed process is not free for the other host after 1.0 s",
+        "of a killed process is not free for the other host after 2.0 s",
     ),
     "creation excludes nobody": ({"exclusive creation": DEGRADED}, "of 96 files 96 were made by both hosts"),
     "missing names are remembered": (
         {"new names": DEGRADED},
-        "not within 1.0 s, but at once when its folder is opened",
+        "not within 2.0 s, but at once when its folder is opened",
     ),
     "old files are remembered": (
         {"replaced files": DEGRADED},
-        "not within 1.0 s, but at once when its folder is opened",
+        "not within 2.0 s, but at once when its folder is opened",
     ),
-    "removed files are remembered": ({"removed files": DEGRADED}, "not within 1.0 s, but at once when its folder is"),
+    "removed files are remembered": ({"removed files": DEGRADED}, "not within 2.0 s, but at once when its folder is"),
     "rename copies": ({"rename": DEGRADED}, "torn or mixed"),
-    "pages are remembered": ({"open pages": DEGRADED}, "under a lock: not within 1.0 s"),
+    "pages are remembered": ({"open pages": DEGRADED}, "under a lock: not within 2.0 s"),
 }
 
 

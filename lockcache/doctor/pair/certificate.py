@@ -65,8 +65,7 @@ def certify(
 
 class _Certification(Examination):
     def __init__(self, root: str, timeout_seconds: float) -> None:
-        super().__init__(root, "lockcache.doctor.pair.worker", TOKEN_PREFIX + secrets.token_hex(8))
-        self._timeout_seconds = timeout_seconds
+        super().__init__(root, timeout_seconds, "lockcache.doctor.pair.worker", TOKEN_PREFIX + secrets.token_hex(8))
         self._options = {"timeout_seconds": timeout_seconds, "slice_seconds": min(_SLICE_SECONDS, timeout_seconds)}
         self._is_complete = False
 

@@ -66,7 +66,8 @@ class Link:
         self._layout = layout
         self._mine = mine
         self._theirs = theirs
-        self._timeout_seconds = timeout_seconds
+        #: How long one check may take.
+        self.timeout_seconds = timeout_seconds
         self._pause = pause
         self._check = 0
         self._number = 0
@@ -75,7 +76,7 @@ class Link:
     def begin(self, check: int) -> None:
         """Begin the check with this number: what follows has to be done within the timeout."""
         self._check, self._number = check, 0
-        self._deadline = time.monotonic() + self._timeout_seconds
+        self._deadline = time.monotonic() + self.timeout_seconds
 
     def exchange(self, numbers: Mapping[str, int] | None = None) -> Numbers:
         """Send numbers, and wait for those of the other host, which comes to the same line of the same check.
@@ -135,7 +136,7 @@ class Link:
             if received is not None:
                 return received
             if time.monotonic() > self._deadline:
-                raise LostError(f"the other host did not answer for {self._timeout_seconds:g} s")
+                raise LostError(f"the other host did not answer for {self.timeout_seconds:g} s")
             self._pause(pause_seconds)
             pause_seconds = min(pause_seconds * 1.5, _LONGEST_PAUSE_SECONDS)
 

@@ -27,8 +27,6 @@ from lockcache.filestream.disk import make_folder
 
 __all__ = ["CREATION", "LOCKS"]
 
-_PROCESS_SECONDS: Final = 30.0
-
 # ---- locks -----------------------------------------------------------------------------------------------------------
 
 
@@ -37,10 +35,15 @@ class _Process:
 
     def __init__(self, side: Side) -> None:
         self._child = Child("lockcache.doctor.second_process", own_group=False)
-        self._path = side.at("lock")
+        self._folder, self._path = side.path, side.at("lock")
+        self._limit_seconds = side.link.timeout_seconds
         self._has_it = False
         #: Whether the file system refused to lock at all.
         self.is_refused = False
+
+    def start(self) -> None:
+        """Start now, while the other host starts its own. Without a look at the lock, which is not made yet."""
+        self._ask("is there", self._folder)
 
     def take(self) -> bool:
         answer = self._ask("lock")
@@ -62,8 +65,8 @@ class _Process:
     def kill(self) -> None:
         self._child.end()
 
-    def _ask(self, do: str) -> Any:
-        return self._child.ask({"do": do, "path": self._path}, _PROCESS_SECONDS)
+    def _ask(self, do: str, path: str = "") -> Any:
+        return self._child.ask({"do": do, "path": path or self._path}, self._limit_seconds)
 
 
 @contextlib.contextmanager
@@ -93,6 +96,7 @@ def _hold(side: Side) -> Numbers:
 
 def _contend(side: Side) -> Numbers:
     with _process(side) as contender:
+        contender.start()
         side.sync()
         excluded = not contender.try_once()
         side.sync()
