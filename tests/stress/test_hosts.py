@@ -7,20 +7,23 @@ import json
 import os
 import shutil
 import subprocess
+import xml.etree.ElementTree as ET
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from lockcache_stress.commands.hosts import _Making
 from lockcache_stress.errors import UnusableError
 from lockcache_stress.hosts.guest.rpc import parse_mountstats
 from lockcache_stress.hosts.initramfs import Boot, archive
 from lockcache_stress.hosts.kernel import Package, parse_record
 from lockcache_stress.hosts.machine import Guest
 from lockcache_stress.hosts.needs import why_no_hosts
-from lockcache_stress.hosts.running import _results
+from lockcache_stress.hosts.running import HostsOptions, _results
 from lockcache_stress.hosts.verdicts import TRIALS, parse_result
+from lockcache_stress.report import Files
 from tests.stress.support import PROGRAM, environment, stress, stress_json
 
 TRAFFIC: dict[str, Any] = {
@@ -204,6 +207,30 @@ def test_every_trial_is_judged_and_has_a_run_in_the_guest() -> None:
 
     assert list(RUNS) == list(TRIALS)
     assert {trial for trial, _, _ in BAD} == set(TRIALS)
+
+
+def test_the_files_have_a_suite_for_each_trial_and_its_replay(tmp_path: Path) -> None:
+    bad = {"nobody": {"old": 1, "reads": 3, "until_seconds": 0.5}}
+    tried = [parse_result(result_of("kill", GOOD["kill"])), parse_result(result_of("replaced", bad))]
+    page, results, numbers = (str(tmp_path / name) for name in ("page.html", "results.xml", "numbers.json"))
+    making = _Making(tried, HostsOptions(("kill", "replaced"), "3", lock_manager=False, seed=7))
+    Files(page, results, numbers=numbers).write(making())
+    document = ET.parse(results).getroot()
+    assert [suite.get("name") for suite in document] == ["kill", "replaced"]
+    assert [suite.get("failures") for suite in document] == ["0", "1"]
+    assert "1 of 3 reads old" in Path(page).read_text()
+    told = json.loads(Path(numbers).read_text())
+    assert not told["ok"]
+    assert told["file_system"] == "NFS 3 without a lock manager"
+    assert told["replay"][3:] == [
+        "--nfs-version",
+        "3",
+        "--no-lock-manager",
+        "--scenarios",
+        "kill,replaced",
+        "--seed",
+        "7",
+    ]
 
 
 def test_a_trial_that_raised_has_failed_by_its_last_line() -> None:

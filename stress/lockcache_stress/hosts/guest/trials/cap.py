@@ -15,11 +15,11 @@ __all__ = ["cap"]
 _RUNS: Final = 3
 _EACH: Final = 4
 _CAP_BYTES: Final = 16_000_000
-_PUTS: Final = 40
-_KEYS_EACH: Final = 32
-_SMALLEST_BYTES: Final = 64_000
-_LARGEST_BYTES: Final = 192_000
-_SECONDS: Final = 60.0
+_PUTS: Final = 16
+_KEYS_EACH: Final = 12
+_SMALLEST_BYTES: Final = 200_000
+_LARGEST_BYTES: Final = 440_000
+_SECONDS: Final = 120.0
 
 
 def cap(site: Site, seed: int) -> Iterator[tuple[str, Any]]:
