@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 import subprocess
+import tarfile
 import xml.etree.ElementTree as ET
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,7 +22,7 @@ from lockcache_stress.hosts.initramfs import Boot, archive
 from lockcache_stress.hosts.kernel import Package, parse_record
 from lockcache_stress.hosts.machine import Guest
 from lockcache_stress.hosts.needs import why_no_hosts
-from lockcache_stress.hosts.running import HostsOptions, _results
+from lockcache_stress.hosts.running import HostsOptions, _fill, _results
 from lockcache_stress.hosts.verdicts import TRIALS, parse_result
 from lockcache_stress.report import Files
 from tests.stress.support import PROGRAM, environment, stress, stress_json
@@ -249,6 +250,27 @@ def test_what_a_dropped_put_leaves_accounted_is_excused_where_the_server_went_aw
 
 def test_cuda_core_that_cannot_be_imported_fails_nothing() -> None:
     assert parse_result(result_of("neighbour", {"skipped": "cuda.core cannot be imported"})).ok
+
+
+@pytest.mark.slow
+def test_the_guest_gets_a_copy_of_the_checkout_and_none_that_does_not_compile(tmp_path: Path) -> None:
+    checkout = tmp_path / "checkout"
+    for package in ("lockcache", "daemon/lockcache_daemon"):
+        (checkout / package).mkdir(parents=True)
+        (checkout / package / "__init__.py").write_text("THIS = 'checkout'\n")
+    options = HostsOptions(("herd",), seed=3, checkout=str(checkout))
+    (tmp_path / "whole").mkdir()
+    _fill(tmp_path / "whole" / "share", options)
+    with tarfile.open(tmp_path / "whole" / "share" / "code.tar") as code:
+        content = code.extractfile("./lockcache/__init__.py")
+        assert content is not None
+        assert b"checkout" in content.read()
+        assert "./lockcache_stress/hosts/init.sh" in code.getnames()
+    assert json.loads((tmp_path / "whole" / "share" / "job.json").read_text())["trials"] == ["herd"]
+    (checkout / "lockcache" / "cut.py").write_text("<<<<<<< HEAD\n")
+    (tmp_path / "broken").mkdir()
+    with pytest.raises(UnusableError, match="does not compile"):
+        _fill(tmp_path / "broken" / "share", options)
 
 
 def test_a_line_that_is_still_being_written_is_left_for_the_next_look(tmp_path: Path) -> None:
