@@ -120,8 +120,8 @@ class Site:
         for name in ("nfsv4gracetime", "nfsv4leasetime"):
             Path("/proc/fs/nfsd", name).write_text(str(GRACE_SECONDS))
         if self._is_3:
-            # The kernel registers its lock managers with the rpcbind whose socket it finds, which is the server's for all
-            # three networks. The last one's port stands there, so all have the same.
+            # The kernel registers its lock managers with the rpcbind whose socket it finds, which is the server's in
+            # all three networks. The last one's port stands there, so all have the same.
             for name in ("nlm_tcpport", "nlm_udpport"):
                 Path("/proc/sys/fs/nfs", name).write_text(str(_LOCK_PORT))
             _run("rpcbind")
