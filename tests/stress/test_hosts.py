@@ -67,7 +67,9 @@ GOOD: dict[str, dict[str, Any]] = {
         "staged": {"left": 1, "young": 1, "after_a_minute": 0},
     },
     "bytes": {"one key": TRAFFIC, "many keys": TRAFFIC},
-    "cap": {"run 1": {**TRAFFIC, "peak_bytes": 16_000, "cap_bytes": 16_000, "samples": 9, "evictions": 3}},
+    "cap": {
+        "run 1": {**TRAFFIC, "peak_bytes": 16_000, "cap_bytes": 16_000, "samples": 9, "least_stored_bytes": 16_001}
+    },
     "cut": {
         "cut_seconds": 22.0,
         "computed": {"what": "compute", "has_code": True, "computed": True},
@@ -110,7 +112,7 @@ BAD: list[tuple[str, tuple[Any, ...], Any]] = [
     ("cap", ("run 1", "peak_bytes"), 0),
     ("cap", ("run 1", "accounted_bytes"), 8999),
     ("cap", ("run 1", "repaired_shards"), 1),
-    ("cap", ("run 1", "evictions"), 0),
+    ("cap", ("run 1", "least_stored_bytes"), 16_000),
     ("cut", ("computed", "has_code"), False),
     ("cut", ("computed", "raised"), "OSError: [Errno 5]"),
     ("cut", ("wrote", "raised"), "OSError: [Errno 5]"),

@@ -39,7 +39,8 @@ def _run(site: Site, name: str, seed: int) -> dict[str, Any]:
         seed=seed,
         samples=True,
     )
-    return {**counted, **settle(site, name)}
+    stored = (counted["puts"] - counted["dropped"]) * _SMALLEST_BYTES
+    return {**counted, **settle(site, name), "least_stored_bytes": stored}
 
 
 def _make_step(worker: Worker) -> Step:
