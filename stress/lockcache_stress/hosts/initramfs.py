@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from filelock import FileLock
+
 from lockcache_stress.errors import UnusableError
 from lockcache_stress.hosts.kernel import find_package, modules_for, unpack
 
@@ -42,6 +44,11 @@ class Boot:
 def prepare(cache: Path, show: Callable[[str], object]) -> Boot:
     """Returns kernel and initramfs, made from Debian's package unless an earlier run of the same left them."""
     cache.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with FileLock(cache / "lock"):  # another run may be at it
+        return _prepare(cache, show)
+
+
+def _prepare(cache: Path, show: Callable[[str], object]) -> Boot:
     package = find_package()
     show(f"{package.name} {package.version}")
     deb = package.fetch(cache)

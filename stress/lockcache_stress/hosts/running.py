@@ -60,11 +60,11 @@ def prepare_guest(show: Show) -> Boot:
 
 def run_hosts(boot: Boot, options: HostsOptions, show: Show) -> Iterator[Tried]:
     """Boot a guest and give what each trial found as it ends. Raises :class:`UnusableError` if the guest fails."""
-    show("preparing", 0.5, "is there KVM?")
-    accelerator = find_accelerator(boot)
     with tempfile.TemporaryDirectory(prefix="lockcache-stress-") as folder:
         share, console = Path(folder, "share"), Path(folder, "console.log")
         _fill(share, options)
+        show("preparing", 0.5, "is there KVM?")
+        accelerator = find_accelerator(boot)
         try:
             show("booting", 0.0, f"{boot.release}, {accelerator[1]}")
             with Guest(boot, accelerator, share, console) as guest:
@@ -106,7 +106,8 @@ def _fill(share: Path, options: HostsOptions) -> None:
         _copy(source, code / name)
     _copy(_installed(_HARNESS), code / _HARNESS)
     # By translation, compiling in the guest takes longer than all trials.
-    compileall.compile_dir(code, quiet=2, invalidation_mode=PycInvalidationMode.UNCHECKED_HASH)
+    if not compileall.compile_dir(code, quiet=2, invalidation_mode=PycInvalidationMode.UNCHECKED_HASH):
+        raise UnusableError(f"{options.checkout or 'what is installed'} does not compile: nothing was booted for it")
     # One file: each that is opened through 9p costs the guest milliseconds.
     shutil.make_archive(str(share / "code"), "tar", code)
     job = {

@@ -42,6 +42,7 @@ def _run(name: str, site: Site, seed: int) -> dict[str, Any]:
         for what, found in RUNS[name](site, seed):
             numbers[what] = found
             _say(f"{name}: {what}")
+            print(json.dumps(found), flush=True)  # in the console's log, if the guest does not come to its end
             signal.alarm(_STEP_SECONDS)
     except Exception:  # noqa: BLE001 - the others are run all the same
         result["error"] = traceback.format_exc(limit=-8)

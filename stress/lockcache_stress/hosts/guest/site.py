@@ -20,6 +20,7 @@ EXPORT: Final = "/srv/x"
 #: Lease and grace of the server; Linux has 90 s, which no trial could wait for.
 GRACE_SECONDS: Final = 10
 _IMAGE_MIB: Final = 1024
+_LOCK_PORT: Final = 32803
 # What nfsd, mountd and statd keep, which the host's root must not lend.
 _STATE: Final = Path("/var/lib/nfs")
 _LOCK_MANAGER: Final = "mount -t tmpfs run /run && rpcbind && rpc.statd --no-notify"
@@ -119,6 +120,10 @@ class Site:
         for name in ("nfsv4gracetime", "nfsv4leasetime"):
             Path("/proc/fs/nfsd", name).write_text(str(GRACE_SECONDS))
         if self._is_3:
+            # The kernel registers its lock managers with the rpcbind whose socket it finds, which is the server's in
+            # all three networks. The last one's port stands there, so all have the same.
+            for name in ("nlm_tcpport", "nlm_udpport"):
+                Path("/proc/sys/fs/nfs", name).write_text(str(_LOCK_PORT))
             _run("rpcbind")
             if self._lock_manager:
                 _run("rpc.statd", "--no-notify")

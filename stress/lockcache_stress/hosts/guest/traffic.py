@@ -32,7 +32,7 @@ Action = tuple[float, Callable[[], object]]
 
 _FORK: Final = multiprocessing.get_context("fork")
 _CONTROL: Final = "/run/control"
-_READY_SECONDS: Final = 60.0
+_READY_SECONDS: Final = 180.0
 _TICK_SECONDS: Final = 0.05
 _PAUSE_FACTOR: Final = 8
 _COUNTED: Final = ("operations", "hits", "misses", "puts", "torn", "stale", "foreign", "dropped", "evictions")
