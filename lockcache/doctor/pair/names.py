@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any, Final
 
-from lockcache.doctor.findings import DEGRADED, GOOD, Finding
+from lockcache.doctor.findings import DEGRADED, GOOD, NOTE, Finding
 from lockcache.doctor.pair.link import Numbers
 from lockcache.doctor.pair.trial import Side, Trial, each_when, is_late, worst
 from lockcache.filestream.disk import make_folder, open_below, unlink_below
@@ -22,6 +22,9 @@ _OPEN: Final = os.O_RDONLY | os.O_CLOEXEC
 _OLD, _NEW = b"0" * 4096, b"1" * 4096
 # A kernel is compiled in no less.
 _SOON_US: Final = 2_000_000
+
+# What it costs where it is late, and not once the folder was opened.
+_AFRESH: Final = "each read opens the folder first: a call to the server more"
 
 # ---- new names: one in a folder that is there, and one in a folder that is new as well -------------------------------
 
@@ -55,6 +58,8 @@ def _judge_new(seen: list[Numbers]) -> Finding:
     measured = _measured(seen, _NEW_NAMES)
     if min(times) >= 0 and max(times) <= _SOON_US:
         return Finding("new names", GOOD, found, measured=measured)
+    if _is_seen_afresh(seen, _NEW_NAMES):
+        return Finding("new names", NOTE, found, _AFRESH, "", measured)
     means = "a key that a host missed stays missing there for so long after another stored it, and is compiled again"
     advice = "look a key up by get_or_compute, which opens the folder; mount with lookupcache=positive (NFS)"
     return Finding("new names", DEGRADED, found, means, advice, measured)
@@ -99,6 +104,8 @@ def _judge_replaced(seen: list[Numbers]) -> Finding:
     measured = _measured(seen, _REPLACED)
     if not any(is_late(seen, name) for name in _REPLACED):
         return Finding("replaced files", GOOD, found, measured=measured)
+    if _is_seen_afresh(seen, _REPLACED):
+        return Finding("replaced files", NOTE, found, _AFRESH, "", measured)
     means = "a hit may give a value that another host has replaced; keys that are digests are never replaced"
     advice = "use keys that say all that the value depends on, as make_key does; a node-local directory otherwise"
     return Finding("replaced files", DEGRADED, found, means, advice, measured)
@@ -138,6 +145,8 @@ def _judge_removed(seen: list[Numbers]) -> Finding:
     measured = _measured(seen, _REMOVED)
     if all(0 <= worst(seen, name) <= _SOON_US for name in _REMOVED):
         return Finding("removed files", GOOD, found, measured=measured)
+    if _is_seen_afresh(seen, _REMOVED):
+        return Finding("removed files", NOTE, found, _AFRESH, "", measured)
     means = (
         "an entry that was deleted or cleared is served on other hosts for so long; one that was evicted does no harm"
     )
@@ -157,6 +166,13 @@ def _watch(side: Side, looks: dict[str, tuple[str, Callable[[], bool]]]) -> Numb
         if seen[f"{name}_us"] < 0:
             seen[f"{name}_fresh"] = side.freshly(path, look)
     return seen
+
+
+def _is_seen_afresh(seen: list[Numbers], names: Iterable[str]) -> bool:
+    """Returns whether both hosts see each of these soon, or at least after they opened its folder."""
+    return all(
+        0 <= numbers[f"{name}_us"] <= _SOON_US or numbers.get(f"{name}_fresh") for numbers in seen for name in names
+    )
 
 
 def _measured(seen: list[Numbers], names: Iterable[str]) -> dict[str, Any]:

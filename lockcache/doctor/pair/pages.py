@@ -8,7 +8,7 @@ import os
 from functools import partial
 from typing import Final
 
-from lockcache.doctor.findings import DEGRADED, GOOD, Finding
+from lockcache.doctor.findings import DEGRADED, GOOD, NOTE, Finding
 from lockcache.doctor.pair.link import Numbers
 from lockcache.doctor.pair.trial import Side, Trial, each_when, is_late, worst
 from lockcache.errors import LockTimeoutError
@@ -103,6 +103,8 @@ def _judge(seen: list[Numbers]) -> Finding:
     measured = {f"{way}_us": worst(seen, way) for way in ways}
     if not is_late(seen, "locked" if "locked" in ways else "plain"):
         return Finding("open pages", GOOD, found, measured=measured)
+    if "direct" in ways and not is_late(seen, "direct"):
+        return Finding("open pages", NOTE, found, "accounting goes past the client's cache (O_DIRECT)", "", measured)
     means = "a host does not count what others store: the cap may be exceeded, once more for each host that writes"
     advice = "let programs of one host write and all others read, or give each host a directory of its own"
     return Finding("open pages", DEGRADED, found, means, advice, measured)
