@@ -135,7 +135,7 @@ def test_a_tree_that_turns_out_to_hold_a_repository_loses_no_file_more(cache_pat
     with RunningDaemon("--max-size", "1M", *AT_ONCE, "--layout", "files", cache_path) as daemon:
         (cache_path / "0" / ".git").mkdir()
         grow(cache_path, range(10, 200))
-        while "no cache" not in daemon.wait_for("error")["error"]["message"]:
+        while "not a cache" not in daemon.wait_for("error")["error"]["message"]:
             pass
         left = len(list(cache_path.rglob("*.cubin")))
         assert daemon.end(signal.SIGTERM) == 0

@@ -215,7 +215,7 @@ def test_a_tree_with_what_no_cache_holds_is_refused_before_anything_goes(
 ) -> None:
     write(root / "a.cubin")
     (root / name).mkdir(parents=True)
-    with pytest.raises(NotACacheError, match="no cache"):
+    with pytest.raises(NotACacheError, match="not a cache"):
         list(open_files().scan())
 
 
