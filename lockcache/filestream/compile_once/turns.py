@@ -63,9 +63,9 @@ class _Pace(NamedTuple):
 _WOKEN: Final = _Pace(0.05, 0.5, 0.5, 1.0, 2.0)
 # One that nothing wakes, since its holder is on another host or in another container, must find all of it by itself.
 _ALONE: Final = _Pace(0.0005, 0.1, 0.06, 0.5, 0.25)
-# The same on a network file system, where a look is one or two calls to the server, which a thousand ranks may share,
-# and asking for the lease three: two calls a second after the first ones.
-_REMOTE: Final = _Pace(0.005, 0.5, 1.0, 1.0, 3.0)
+# The same on a network file system, where a look is two calls to a server that a thousand ranks may share, and asking
+# for the lease six: less than four calls a second after the first second.
+_REMOTE: Final = _Pace(0.005, 0.5, 1.5, 1.0, 3.0)
 
 #: Without another wish: a holder has a minute, or four times what compiling that key took the last time.
 _TIMEOUT_SECONDS: Final = 60.0

@@ -5,10 +5,10 @@ from __future__ import annotations
 import errno
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import click
 
@@ -25,14 +25,17 @@ from lockcache_stress.commands.power_cut import power_cut_command
 from lockcache_stress.commands.simulate import simulate_command
 from lockcache_stress.errors import UnusableError
 from lockcache_stress.experiments.herd import HerdOptions, run_herd
+from lockcache_stress.experiments.mpi_hosts import HostsOptions, run_on_hosts
 from lockcache_stress.gpu import has_nvrtc
 from lockcache_stress.plan import Scenario
-from lockcache_stress.report import Files, Finished, finish_all, finish_one, replay_line, showing
+from lockcache_stress.report import Files, Finished, Tabled, finish_all, finish_one, replay_line, showing
 from lockcache_stress.run import Options, Show, Told, run_bytes, run_nvrtc
 from lockcache_stress.scenarios import BYTE_SCENARIOS, NVRTC_STEP, TROUBLE_SCENARIOS
 from lockcache_stress.trouble import HERD_FAULTS
 
 __all__ = ["run_command_line"]
+
+_Command = TypeVar("_Command", bound=Callable[..., Any])
 
 _DISK_FULL: Final = (errno.ENOSPC, errno.EDQUOT)
 _NVRTC_CAP_BYTES: Final = 24_000_000
@@ -125,16 +128,43 @@ def herd_command(as_json: bool, seed: int | None, report: str | None, junit: str
     return finished.code
 
 
+def _hosts_of(scenario: Scenario) -> Callable[[_Command], _Command]:
+    if scenario.name != "mpi":
+        return lambda command: command
+    return click.option(
+        "--hosts",
+        type=click.IntRange(1, 16),
+        default=1,
+        show_default=True,
+        help="More than one: --processes ranks on each of so many hosts, made of namespaces (root only), compile 8 "
+        "kernels cold and warm; then ranks are killed in their turn. Takes as long as it takes.",
+    )
+
+
 def _add_byte_command(scenario: Scenario) -> None:
     @cli.command(scenario.name, short_help=scenario.help, help=_long_help(scenario))
     @common(scenario.processes, scenario.max_size_bytes)
-    def command(as_json: bool, **given: Any) -> int:
+    @_hosts_of(scenario)
+    def command(as_json: bool, hosts: int = 1, **given: Any) -> int:
         options, files = _options(given), Files(given["report"], given["junit"])
+        if hosts > 1:
+            return _run_hosts(HostsOptions(hosts, options.processes, options.seed, options.directory), files, as_json)
         told: list[Told] = []
         options = replace(options, begun=told.append)
         with _finish(told, options, files, as_json) as finished, showing() as show:
             told[:] = [run_bytes(scenario, options, show)]
         return finished.code
+
+
+def _run_hosts(options: HostsOptions, files: Files, as_json: bool) -> int:
+    words = ["lockcache-stress", "mpi", "--hosts", str(options.hosts), "--processes", str(options.ranks)]
+    words += ["--seed", str(options.seed)] + (["--directory", options.directory] if options.directory else [])
+    told: list[Told] = []
+    with finish_one(told, lambda _: words, files, as_json=as_json) as finished, showing() as show:
+        found = run_on_hosts(options, show)
+        title = f"mpi: {options.hosts} hosts x {options.ranks} ranks, seed {options.seed}"
+        told.append(Tabled("mpi", title, found.checks(), found.numbers(), [f"{found.answers:,}"]))
+    return finished.code
 
 
 def _long_help(scenario: Scenario) -> str:

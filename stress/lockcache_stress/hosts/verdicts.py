@@ -16,12 +16,12 @@ _Numbers = Mapping[str, Any]
 # Requests that each may take on NFS. Plain files take three for a cold hit; the rest is what a put locks, publishes and
 # accounts for, and what a computation does beside that.
 _MOST_CALLS: Final[Mapping[str, float]] = {
-    "open": 10,
+    "open": 24,
     "cold hit": 6.5,  # 5.5, and one for seeing what another host has replaced
-    "put": 14,
+    "put": 18,
     "put with a cap": 20,
-    "get_or_compute that computes": 32,
-    "close": 8,
+    "get_or_compute that computes": 42,
+    "close": 9,
     "a waiter's second": 4,
 }
 #: From when on a read sees what another host stored.

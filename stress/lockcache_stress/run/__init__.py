@@ -31,7 +31,7 @@ if not TYPE_CHECKING:
             "daemons": "DaemonProcess find_daemon",
             "group": "Group start_process wait_for_gate",
             "latency": "Latencies",
-            "mpi_workers": "why_no_mpi",
+            "mpi_workers": "find_mpiexec why_no_mpi",
             "outcome": "Check Outcome Told",
             "rounds": "Show",
             "sampler": "Peaks bytes_on_disk is_stopped tree_bytes",

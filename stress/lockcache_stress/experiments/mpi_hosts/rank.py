@@ -1,0 +1,91 @@
+"""One rank of the job: ``python -m lockcache_stress.experiments.mpi_hosts.rank PLAN PHASE``.
+
+In the phases ``cold`` and ``warm`` it compiles every kernel, each rank beginning with another. In those that begin with
+``killed`` whoever has the turn first waits in ``compute`` to be killed; who takes over says when it begins.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import signal
+import socket
+import sys
+import time
+from collections.abc import Callable
+
+from lockcache import FileStreamProgramCache
+from lockcache_stress.gpu import Slot, compile_cubin, make_slots, program_key
+from lockcache_stress.processes import die_with_parent
+
+__all__ = ["KILLED", "main"]
+
+#: How the phases begin in which a rank is killed. Its proxy must not take the others along, nor they end with it.
+KILLED = "killed"
+
+
+def main() -> None:
+    """A rank from start to end."""
+    from mpi4py import MPI
+
+    with open(sys.argv[1]) as file:
+        plan = json.load(file)
+    phase, rank = sys.argv[2], MPI.COMM_WORLD.Get_rank()
+    if not phase.startswith(KILLED):
+        die_with_parent()
+    with FileStreamProgramCache(plan["directory"]) as cache:
+        MPI.COMM_WORLD.Barrier()
+        if phase.startswith(KILLED):
+            _take_over(cache, plan, phase, rank)
+        else:
+            answers = _compile_all(cache, plan, phase, rank)
+            _say(plan, f"{phase}-answer-{rank}", host=socket.gethostname(), digests=answers)
+    if phase.startswith(KILLED):
+        # MPI knows ranks that are dead by now, and would wait for them.
+        os._exit(0)
+
+
+def _compile_all(cache: FileStreamProgramCache, plan: dict[str, object], phase: str, rank: int) -> list[str]:
+    slots = make_slots(int(str(plan["kernels"])), int(str(plan["seed"])), ("sm_90",))
+    digests = [""] * len(slots)
+    for step in range(len(slots)):
+        number = (step + rank) % len(slots)
+        code = cache.get_or_compute(program_key(slots[number], b""), _compiling(plan, phase, rank, slots[number]))
+        digests[number] = hashlib.sha256(code).hexdigest()
+    return digests
+
+
+def _compiling(plan: dict[str, object], phase: str, rank: int, slot: Slot) -> Callable[[], bytes]:
+    def compute() -> bytes:
+        _say(plan, f"{phase}-compile-{rank}-{time.monotonic_ns()}")
+        return compile_cubin(slot, 0)
+
+    return compute
+
+
+def _take_over(cache: FileStreamProgramCache, plan: dict[str, object], phase: str, rank: int) -> None:
+    _say(plan, f"{phase}-asks-{rank}", pid=os.getpid())
+    cache.get_or_compute(phase, lambda: _hold(plan, phase))
+
+
+def _hold(plan: dict[str, object], phase: str) -> bytes:
+    began_ns = time.monotonic_ns()
+    if os.path.exists(os.path.join(str(plan["control"]), f"{phase}-holds.json")):
+        _say(plan, f"{phase}-took", began_ns=began_ns)
+        return b"computed"
+    _say(plan, f"{phase}-holds", pid=os.getpid())
+    while True:
+        signal.pause()
+
+
+def _say(plan: dict[str, object], name: str, **said: object) -> None:
+    """Leave a file, whole, for who started us."""
+    path = os.path.join(str(plan["control"]), name)
+    with open(f"{path}.new", "w") as file:
+        json.dump(said, file)
+    os.replace(f"{path}.new", f"{path}.json")
+
+
+if __name__ == "__main__":
+    main()
