@@ -172,7 +172,7 @@ ROWS = [pytest.param(place, False, id=place) for place in PLACES]
 ROWS += [pytest.param(place, True, id=f"{place} with record files") for place in RECORD_PLACES]
 
 
-@pytest.mark.parametrize("place, record_files, kind", diagonals(ROWS, KINDS, 8))
+@pytest.mark.parametrize("place, record_files, kind", diagonals(ROWS, KINDS, 10))
 def test_no_use_reads_follows_or_hangs_on_what_another_member_plants_under_it(tmp_path, kind, place, record_files):
     """In a directory of a group: in a private one only its owner could plant, and only once does a process look."""
     wrong = []
@@ -190,7 +190,7 @@ def test_no_use_reads_follows_or_hangs_on_what_another_member_plants_under_it(tm
     assert not wrong, wrong
 
 
-@pytest.mark.parametrize("place, kind", diagonals(PLACES, KINDS, 8))
+@pytest.mark.parametrize("place, kind", diagonals(PLACES, KINDS, 10))
 def test_nobody_who_opens_it_later_reads_follows_or_hangs_on_it(tmp_path, kind, place, capfd):
     wrong = []
     for name, use in FRESH.items():

@@ -118,7 +118,7 @@ def test_one_is_interrupted_while_it_waits_and_nothing_is_left(tmp_path: Path) -
     assert os.listdir(tmp_path) == []
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_one_is_killed_with_all_its_processes_and_the_next_run_removes_what_it_left(tmp_path: Path) -> None:
     dies, stays = start_half(tmp_path, "--json"), start_half(tmp_path, "--json", "--timeout", "8s")
     until(lambda: has_begun(tmp_path))
@@ -160,7 +160,7 @@ def test_a_directory_that_cannot_be_written_is_not_certified(mount_tmpfs: Callab
 
 
 @pytest.mark.root
-@pytest.mark.slow
+@pytest.mark.long
 def test_two_mounts_on_two_hosts_of_one_kernel_are_certified_under_their_names(
     mount_faulty: Callable[..., Path], tmp_path: Path
 ) -> None:

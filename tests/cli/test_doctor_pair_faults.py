@@ -10,6 +10,7 @@ import pytest
 
 from tests.cli.examining import DEGRADED, GOOD, NOTE, UNUSABLE, verdicts
 from tests.cli.pairing import certified, start_half
+from tests.thinning import all_but
 
 FAULTS = {
     "none": ({}, ""),
@@ -38,7 +39,7 @@ ALONE = ("locks outlive their holder", "rename copies")
 
 
 @pytest.mark.root
-@pytest.mark.parametrize("fault", [pytest.param(fault, marks=pytest.mark.long) for fault in FAULTS])
+@pytest.mark.parametrize("fault", all_but(["pages are remembered"], FAULTS))
 def test_each_fault_between_two_hosts_is_noticed_and_no_other(
     fault: str, mount_faulty: Callable[..., Path], tmp_path: Path
 ) -> None:
@@ -55,7 +56,7 @@ def test_each_fault_between_two_hosts_is_noticed_and_no_other(
 
 
 @pytest.mark.root
-@pytest.mark.slow
+@pytest.mark.long
 def test_all_faults_at_once_are_each_noticed(mount_faulty: Callable[..., Path], tmp_path: Path) -> None:
     faults = [fault for fault in FAULTS if fault not in ALONE]
     mounts = [mount_faulty(*faults, server="faulty_client.py", backing=tmp_path / "server") for _ in range(2)]

@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from lockcache import FileStreamProgramCache
 from lockcache.cli.program import run
-from lockcache.filestream.accounting.usage import UsagePage
+from lockcache.filestream.accounting.usage import Slot, UsagePage
 from tests.unit.material import entry_path
 
 
@@ -21,10 +22,10 @@ def interrupt(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
     def arm(number: int) -> None:
         changes, change = iter(range(1, number + 1)), UsagePage.add_locked
 
-        def add_locked(self: UsagePage, shard: int, delta_bytes: int, delta_entries: int) -> None:
+        def add_locked(self: UsagePage, *arguments: Any) -> Slot:
             if next(changes, None) == number:
                 raise KeyboardInterrupt
-            change(self, shard, delta_bytes, delta_entries)
+            return change(self, *arguments)
 
         monkeypatch.setattr(UsagePage, "add_locked", add_locked)
 

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from tests.contract.backends import BACK_ENDS
+from tests.thinning import EXHAUSTIVE
 
 PAYLOAD = 100
 
@@ -117,7 +118,15 @@ def test_deleted_entries_make_room(make, back_end):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("back_end", [each for each in BACK_ENDS if not each.has_copies], ids=str)
+@pytest.mark.parametrize(
+    "back_end",
+    [
+        pytest.param(each, marks=[EXHAUSTIVE] * each.name.startswith("filestream-"))
+        for each in BACK_ENDS
+        if not each.has_copies
+    ],
+    ids=str,
+)
 @settings(max_examples=25, deadline=None, database=None)
 @given(
     operations=st.lists(

@@ -103,5 +103,6 @@ def test_opening_a_capped_cache_walks_nothing_however_full_it_is(full: tuple[Pat
     path, _ = full
     program = "mark(); again = FileStreamProgramCache(path, max_size_bytes=cache.max_size_bytes); mark()"
     [opening] = _calls(program, path, tmp_path / "log")
-    assert len(opening) < 70, "the format and the policy are read, and what the dead left is looked for"
+    # In memory, as on a network file system, the table of mounts is read too.
+    assert len(opening) < 90, "the format and the policy are read, and what the dead left is looked for"
     assert opening.count("getdents64") <= 4, "of tmp and of leases, until the end of each"

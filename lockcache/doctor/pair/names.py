@@ -171,7 +171,9 @@ def _watch(side: Side, looks: dict[str, tuple[str, Callable[[], bool]]]) -> Numb
 def _is_seen_afresh(seen: list[Numbers], names: Iterable[str]) -> bool:
     """Returns whether both hosts see each of these soon, or at least after they opened its folder."""
     return all(
-        0 <= numbers[f"{name}_us"] <= _SOON_US or numbers.get(f"{name}_fresh") for numbers in seen for name in names
+        0 <= numbers.get(f"{name}_us", -1) <= _SOON_US or numbers.get(f"{name}_fresh")
+        for numbers in seen
+        for name in names
     )
 
 
