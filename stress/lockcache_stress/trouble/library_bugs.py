@@ -86,7 +86,7 @@ class _Mute:
     def __init__(self, real: Any) -> None:
         self._real = real
 
-    def add_locked(self, shard: int, bytes_: int, entries: int) -> None:
+    def add_locked(self, *_: Any) -> None:
         """Nothing."""
 
     def __getattr__(self, name: str) -> Any:
@@ -132,7 +132,7 @@ def _no_lock_in_publish() -> None:
 
 def _no_recency() -> None:
     _replace(reader, "_utime", lambda *_: None)
-    _replace(Recency, "_touch_exactly", lambda self, fd: None)
+    _replace(Recency, "_touch_exactly", lambda self, fd, status=None: None)
 
 
 def _record_apart() -> None:
