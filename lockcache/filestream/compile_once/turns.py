@@ -252,7 +252,7 @@ class _Wait:
         self._sleeper.listen()
         pace = _WOKEN if self._sleeper.is_woken else _REMOTE if self._once.layout.is_network else _ALONE
         now = time.monotonic()
-        ask = now + max(min(pace.ask_after(now - self._began), self._left_seconds), pace.shortest_seconds)
+        ask = now + max(min(pace.ask_after(now - self._began), self._left_seconds), _ALONE.shortest_seconds)
         while now < ask:
             older, self._news = self._news, self._once.news(self._name, self.generation)
             if self._news != older:
