@@ -7,6 +7,7 @@ reported as one, and after two of them the file system is taken to be dead. :mod
 from __future__ import annotations
 
 import secrets
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -41,7 +42,7 @@ def examine(
     return _OneHost(root, timeout_seconds).run(progress)
 
 
-class Examination:
+class Examination(ABC):
     """Checks that a worker does, in a directory of its own, which is removed whatever ends the examination."""
 
     def __init__(self, root: str, timeout_seconds: float, worker: str, token: str) -> None:
@@ -52,7 +53,7 @@ class Examination:
         self._findings: list[Finding] = []
         self._hangs = 0
         self._is_interrupted = False
-        #: What the worker is told with each check.
+        #: Arguments that the worker gets with each check.
         self._options: dict[str, Any] = {}
 
     def run(self, progress: Callable[[str, int, int], object]) -> Report:
@@ -68,8 +69,9 @@ class Examination:
             self._worker.close()
         return self._report()
 
+    @abstractmethod
     def _do_all(self, progress: Callable[[str, int, int], object]) -> None:
-        raise NotImplementedError
+        """Do each check in turn. ``progress`` as for :meth:`run`."""
 
     def _report(self) -> Report:
         return Report(self._subject.root, self._findings)

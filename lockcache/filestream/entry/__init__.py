@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from lockcache.filestream.entry.cost import *
     from lockcache.filestream.entry.describe import *
     from lockcache.filestream.entry.locate import *
+    from lockcache.filestream.entry.placement import *
     from lockcache.filestream.entry.reader import *
     from lockcache.filestream.entry.removal import *
     from lockcache.filestream.entry.signing import *
@@ -31,10 +32,11 @@ if not TYPE_CHECKING:
             "cost": "Prices",
             "describe": "Described Read Statement describe_entry find_entry find_names read_entry read_statement",
             "locate": "find_records",
+            "placement": "AttributeRefusedError RecordPlacement",
             "reader": "EntryReader GuardedReader Loader NetworkReader",
             "removal": "remove_empty_folders_locked remove_entry remove_locked revalidate_shard_locked",
             "signing": "KeyRing encode_key is_signed load_keys make_reader new_key read_key_file",
-            "staging": "AttributeRefusedError RecordPlacement StagedEntry reserved_bytes",
+            "staging": "StagedEntry reserved_bytes",
             "verdict": "WRONG digest_payload is_of_another_version judge_entry needs_payload",
         },
     )

@@ -11,8 +11,9 @@ from lockcache.filestream.disk.layout import StagedName, entry_name, parse_stage
 from lockcache.filestream.disk.locks import ProcessLock
 from lockcache.filestream.disk.owners import myself
 from lockcache.filestream.entry.codec import HEAD_BYTES, XATTR, Record, pack
+from lockcache.filestream.entry.placement import AttributeRefusedError, RecordPlacement
 from lockcache.filestream.entry.removal import remove_entry
-from lockcache.filestream.entry.staging import AttributeRefusedError, RecordPlacement, StagedEntry
+from lockcache.filestream.entry.staging import StagedEntry
 from tests.unit.material import descriptors, entry_path, on_disk, open_directory, put, record_path, shard_of
 
 NAME = entry_name(b"k")
