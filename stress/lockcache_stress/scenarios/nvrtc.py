@@ -23,7 +23,7 @@ __all__ = ["make_step"]
 
 _DELETES = 0.002
 _OVERWRITES = 0.02
-_LAUNCHES = 0.05
+_LAUNCHES = 0.5
 _COMPILED_ONCE = 0.5
 
 
