@@ -110,6 +110,8 @@ class CacheDirectory:
         self._between_shards = between_shards
         self._attaching = threading.RLock()  # a signal handler may ask during it
         self._usage: UsagePage | None = None
+        # What the format file says, as it was read at opening, until the page is attached.
+        self._stated: Space | None = None
         after_fork_in_child(self)
         self._prepare()
         self.recency = Recency(root, self.layout.is_network)  # a root that was just made
@@ -196,7 +198,7 @@ class CacheDirectory:
         except OSError as error:
             if error.errno not in _NOT_WRITABLE:
                 raise
-        check_format(self.layout)
+        self._stated = check_format(self.layout)
 
     def _make(self) -> None:
         root, *below = self.layout.directories()
@@ -216,7 +218,7 @@ class CacheDirectory:
 
     def _open_page(self) -> UsagePage | None:
         try:
-            space = stated_space(self.layout)
+            space, self._stated = self._stated or stated_space(self.layout), None
             if space is None:
                 return None  # of format 1, which counted otherwise
             self.layout.space = space

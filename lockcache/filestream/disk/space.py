@@ -22,14 +22,15 @@ from lockcache.filestream.disk.files import read_small
 from lockcache.filestream.disk.layout import FORMAT_VERSION, Layout
 from lockcache.filestream.disk.mounts import Mount, is_network_mount, mount_of
 
-__all__ = ["Space", "encode_format", "probe_space", "space_of", "stated_space"]
+__all__ = ["FORMAT_BYTES", "Space", "encode_format", "parse_format", "probe_space", "space_of", "stated_space"]
 
 # statvfs of a network file system states the size of its transfers.
 _NETWORK_BLOCK_BYTES: Final = 4096
 # Of unreasonable answers, and of what somebody may have put into the file.
 _LARGEST_BLOCK_BYTES: Final = 1 << 20
 _LARGEST_INODE_BYTES: Final = 4096
-_FORMAT_BYTES: Final = 256
+#: The format file is shorter.
+FORMAT_BYTES: Final = 256
 # Where the blocks of a file at rest are those of its length and of its attributes, and no more.
 # Not ext2 and ext3, which keep lists of blocks in blocks, nor what lies on top of another file system.
 _EXACT_KINDS: Final = ("ext4", "xfs")
@@ -83,10 +84,18 @@ def space_of(layout: Layout) -> Space:
 def stated_space(layout: Layout) -> Space | None:
     """Returns what a directory of this format states; ``None`` for one of format 1, or none yet."""
     try:
-        version, *lines = read_small(layout, layout.format, _FORMAT_BYTES).decode("ascii", "replace").splitlines()
+        return parse_format(read_small(layout, layout.format, FORMAT_BYTES))
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+
+
+def parse_format(content: bytes) -> Space | None:
+    """Returns what the file ``lockcache/format`` states: the inverse of :func:`encode_format`, ``None`` for another."""
+    try:
+        version, *lines = content.decode("ascii", "replace").splitlines()
         stated = dict(line.split("=", 1) for line in lines)
         block, inode, shows = (int(stated[name]) for name in Space._fields)
-    except (FileNotFoundError, NotADirectoryError, ValueError, KeyError):
+    except (ValueError, KeyError):
         return None
     if (
         version != str(FORMAT_VERSION)
