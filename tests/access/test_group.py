@@ -125,7 +125,7 @@ def test_a_member_who_waits_takes_over_from_a_killed_one(shared):
 
     def take():
         FileStreamProgramCache(shared, group=True).close()
-        leases.append(take_lease(Layout(str(shared)), entry_name(b"k"), 0, "", 0))
+        leases.append(take_lease(Layout(str(shared)), entry_name(b"k"), 0, ""))
         assert leases[0] is not None
 
     with start_as(ALICE, take):

@@ -295,7 +295,7 @@ def test_what_a_dead_holder_left_behind_makes_nobody_compile_twice(cache_path: P
     keys, log = 60, tmp_path / "compiles"
     layout = FileStreamProgramCache(cache_path)._directory.layout
     os.makedirs(layout.leases, mode=0o700)
-    dead = Holder("host", myself().host, 1, "", -(10**12), 0)
+    dead = Holder("host", myself().host, 1, "", -(10**12))
     for number in range(keys):
         Path(layout.lease(entry_name(b"%d" % number), 0)).write_text(json.dumps(dead._asdict()))
     run_all("fork", _want, [(str(cache_path), keys, str(log))] * 8)

@@ -36,7 +36,7 @@ root, shard = sys.argv[1:]
 directory = CacheDirectory(root, 5.0)
 staged = StagedEntry(directory, shard * 32, 1000)
 staged.reserve()
-lease = take_lease(directory.layout, shard * 32, 0, "", 0)
+lease = take_lease(directory.layout, shard * 32, 0, "")
 assert lease is not None
 directory.locks[int(shard, 16)].acquire(5.0)
 print(*myself(), flush=True)

@@ -57,8 +57,6 @@ class Holder(NamedTuple):
     label: str
     #: On the monotonic clock, which all processes with this token share.
     start_ns: int
-    #: What compiling this key cost the last time; 0 if not known.
-    cost_ns: int
     #: When the holder's write was dropped, so that there was nothing to wait for; else 0.
     dropped_ns: int = 0
 
@@ -78,21 +76,24 @@ class Lease:
         # Before it is locked: a child forked in between would share the lock and outlive us with it.
         after_fork_in_child(self)
 
-    def take(self, label: str, cost_ns: int) -> bool | None:
+    def take(self, label: str) -> bool | None:
         """Lock the file and say who we are. ``False``: somebody holds it. ``None``: it lost its name, look again."""
         fd = self._open()
         if not lock_descriptor(fd, blocking=False):
             return False
-        if not _is_named(fd, self._path):
+        status = os.fstat(fd)
+        if not _is_at(status, self._path):
             return None
-        if os.fstat(fd).st_nlink != 1:
+        if status.st_nlink != 1:
             # A file that has another name is somebody's: it is not ours to write to, only its name here to take away.
             unlink_below(self._layout, self._path)
             return None
-        self.previous = _parse(os.pread(fd, _LARGEST_BYTES, 0))
+        if status.st_size:
+            self.previous = _parse(os.pread(fd, _LARGEST_BYTES, 0))
+            os.ftruncate(fd, 0)
         me = myself()
-        holder = Holder(socket.gethostname(), me.host, me.pid, label[:200], time.monotonic_ns(), cost_ns)
-        _write(fd, holder)
+        holder = Holder(socket.gethostname(), me.host, me.pid, label[:200], time.monotonic_ns())
+        write_all(fd, _encode(holder))
         self._holder = holder
         return True
 
@@ -103,8 +104,9 @@ class Lease:
             if fd < 0 or holder is None:
                 return  # it was given back, or never ours
             if dropped_ns:
-                _write(fd, holder._replace(dropped_ns=dropped_ns))
-            elif _is_named(fd, self._path):
+                os.ftruncate(fd, 0)
+                os.pwrite(fd, _encode(holder._replace(dropped_ns=dropped_ns)), 0)
+            elif _is_at(os.fstat(fd), self._path):
                 unlink_below(self._layout, self._path)
         except OSError:
             # The directory is gone or full: closing frees the lock all the same, and a left file is reaped.
@@ -133,7 +135,7 @@ class Lease:
             self.release()
 
 
-def take_lease(layout: Layout, name: str, generation: int, label: str, cost_ns: int) -> Lease | None:
+def take_lease(layout: Layout, name: str, generation: int, label: str) -> Lease | None:
     """The lease of ``name``, or ``None`` if somebody holds it. Never waits.
 
     Raises :class:`OSError` where leases cannot be had (a read-only directory, a file system without locks).
@@ -143,7 +145,7 @@ def take_lease(layout: Layout, name: str, generation: int, label: str, cost_ns: 
         lease = Lease(layout, path)
         taken: bool | None = False
         try:
-            taken = lease.take(label, cost_ns)
+            taken = lease.take(label)
         finally:
             if not taken:
                 lease.release()
@@ -183,20 +185,16 @@ def reap_lease(folder_fd: int, file: str) -> bool:
         lease.close()
 
 
-def _is_named(fd: int, path: str) -> bool:
-    """Whether the open file is the one under ``path``. By inode: NFS keeps a link to what is unlinked while open."""
+def _is_at(status: os.stat_result, path: str) -> bool:
+    """Whether an open file is the one under ``path``. By inode: NFS keeps a link to what is unlinked while open."""
     try:
-        named = os.lstat(path)
+        return os.path.samestat(os.lstat(path), status)
     except FileNotFoundError:
         return False
-    return os.path.samestat(named, os.fstat(fd))
 
 
-def _write(fd: int, holder: Holder) -> None:
-    body = json.dumps(holder._asdict()).encode()
-    os.ftruncate(fd, 0)
-    os.lseek(fd, 0, os.SEEK_SET)
-    write_all(fd, body)
+def _encode(holder: Holder) -> bytes:
+    return json.dumps(holder._asdict()).encode()
 
 
 def _parse(blob: bytes) -> Holder | None:
@@ -204,7 +202,7 @@ def _parse(blob: bytes) -> Holder | None:
         holder = Holder(**parse_json(blob))
     except (ValueError, TypeError):
         return None
-    times = (holder.start_ns, holder.cost_ns, holder.dropped_ns)
+    times = (holder.start_ns, holder.dropped_ns)
     texts = (holder.host, holder.token, holder.label)
     if not _is_number(holder.pid, _PIDS) or not all(_is_number(n, _TIMES_NS) for n in times):
         return None

@@ -19,6 +19,7 @@ process ends, when the cache is closed, or when the others have waited for the l
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
 import os
 import random
@@ -138,7 +139,7 @@ class CompileOnce:
         turns[name] = wait
         while True:
             try:
-                lease = take_lease(self.layout, name, wait.generation, label, wait.cost_ns)
+                lease = take_lease(self.layout, name, wait.generation, label)
             except OSError as error:
                 _log.debug("%s: no leases here (%s): every process compiles for itself", self.layout.root, error)
                 wait.end()
@@ -221,7 +222,6 @@ class _Wait:
         self._once = once
         self._name = name
         self._label = label
-        self.cost_ns = once.costs.cost_ns(name)
         self.generation = 0
         self._began = self._holder_since = time.monotonic()
         self._holder: tuple[str, int, int] | None = None
@@ -231,12 +231,17 @@ class _Wait:
         self._sleeper = Sleeper(once.layout, bell_of(once.lease_path(name, 0)))
         self._has_logged = False
 
+    @functools.cached_property
+    def _cost_ns(self) -> int:
+        """What compiling the key took the last time: read once it is clear that somebody else compiles."""
+        return self._once.costs.cost_ns(self._name)
+
     def is_over(self) -> bool:
         """Look at the holder; whether even the last generation had its time."""
         holder = self._once.holder(self._name, self.generation)
         if holder is not None:
             self._see(holder)
-        self._left_seconds = self._once.timeout_seconds(self.cost_ns) - self._age_seconds(holder)
+        self._left_seconds = self._once.timeout_seconds(self._cost_ns) - self._age_seconds(holder)
         if self._left_seconds < 0:
             self.go_on()
         return self.generation >= _GENERATIONS
@@ -289,7 +294,7 @@ class _Wait:
         return max(waited, (time.monotonic_ns() - holder.start_ns) / 1e9)
 
     def _told(self, holder: Holder) -> str:
-        last = f"it took {holder.cost_ns / 1e9:.1f} s the last time" if holder.cost_ns else "for the first time"
+        last = f"it took {self._cost_ns / 1e9:.1f} s the last time" if self._cost_ns else "for the first time"
         what = f" ({holder.label})" if holder.label else ""
         return f"waiting for process {holder.pid} on {holder.host} to compile {self._name[:16]}{what}: {last}"
 

@@ -52,7 +52,14 @@ class Descriptor:
         self._left = left = iter(numbers)
         self.__del__ = partial(deque, map(os.closerange, left, map(_NEXT, numbers)), 0)
         call = os.open if dir_fd is None else partial(os.open, dir_fd=dir_fd)
-        numbers.extend(map(call, (path,), (flags,), (mode,)))
+        try:
+            numbers.extend(map(call, (path,), (flags,), (mode,)))
+        except BlockingIOError:
+            # Somebody has a lease on the file, as an NFS server has for its client, and gives it up now: 45 s at most,
+            # by the kernel's clock. For reading and writing, because such an open of a planted FIFO waits for nobody.
+            if flags & os.O_ACCMODE != os.O_RDWR:
+                raise
+            numbers.extend(map(call, (path,), (flags & ~os.O_NONBLOCK,), (mode,)))
         return numbers[0]
 
     def close(self) -> None:

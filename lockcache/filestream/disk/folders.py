@@ -229,15 +229,15 @@ def open_or_create(layout: Layout | None, path: str, flags: int, file: Descripto
     """
     file = Descriptor() if file is None else file
     with below(layout, path) as (folder_fd, name):
+        if folder_fd is None or layout is None or not layout.is_shared:
+            file.open(name, flags | os.O_CREAT, _PRIVATE_FILE, dir_fd=folder_fd)
+            return file
         # Without O_CREAT first: in folders with the sticky bit the kernel refuses it for files of others.
         try:
             file.open(name, flags, dir_fd=folder_fd)
             return file
         except FileNotFoundError:
             pass  # made below, where an interrupt finds no other exception under way
-        if folder_fd is None or layout is None or not layout.is_shared:
-            file.open(name, flags | os.O_CREAT, _PRIVATE_FILE, dir_fd=folder_fd)
-            return file
         with contextlib.suppress(FileExistsError):
             _create_shared(folder_fd, name)
         file.open(name, flags, dir_fd=folder_fd)

@@ -28,7 +28,7 @@ def layout(cache_path):
 
 
 def take(layout, name=NAME, generation=0) -> Lease | None:
-    return take_lease(layout, name, generation, "saxpy", 7)
+    return take_lease(layout, name, generation, "saxpy")
 
 
 def test_a_lease_excludes_a_second_taker_of_the_same_key_only(layout):
@@ -49,7 +49,7 @@ def test_a_lease_excludes_a_second_taker_of_the_same_key_only(layout):
 def test_the_file_says_who_holds_the_lease(layout):
     lease = take(layout)
     holder = holder_of(layout, NAME, 0)
-    assert (holder.token, holder.pid, holder.label, holder.cost_ns) == (myself().host, os.getpid(), "saxpy", 7)
+    assert (holder.token, holder.pid, holder.label) == (myself().host, os.getpid(), "saxpy")
     assert holder.start_ns > 0
     lease.release()
     assert holder_of(layout, NAME, 0) is None
@@ -132,7 +132,7 @@ def test_a_planted_symlink_is_not_followed(layout, tmp_path):
 
 def test_a_holder_of_wrong_types_is_no_holder(layout):
     os.makedirs(layout.leases)
-    body = Holder("h", "t", 1, "l", 2, 3)._replace(pid="one")
+    body = Holder("h", "t", 1, "l", 2)._replace(pid="one")
     import json
 
     with open(layout.lease(NAME, 0), "w") as file:
@@ -162,7 +162,7 @@ def test_a_lease_file_with_a_second_name_is_left_to_whoever_made_that(layout, tm
     lease.release()
 
 
-_HOLDER = Holder("host", myself().host, 7, "saxpy", 1, 2, 3)._asdict()
+_HOLDER = Holder("host", myself().host, 7, "saxpy", 1, 2)._asdict()
 _NUMBERS = ("pid", "start_ns", "cost_ns", "dropped_ns")
 
 

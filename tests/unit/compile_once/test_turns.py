@@ -22,7 +22,7 @@ def wait(cache_path):
 
 
 def holder(token: str, age_seconds: float) -> Holder:
-    return Holder("somewhere", token, 1, "saxpy", time.monotonic_ns() - int(age_seconds * SECOND_NS), 0)
+    return Holder("somewhere", token, 1, "saxpy", time.monotonic_ns() - int(age_seconds * SECOND_NS))
 
 
 def test_a_wait_begins_with_the_first_generation(wait):
