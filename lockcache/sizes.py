@@ -19,10 +19,12 @@ __all__ = ["SIZES_IN_WORDS", "format_size", "parse_duration", "parse_share", "pa
 
 #: For ``--help``.
 SIZES_IN_WORDS: Final = (
-    "512M, 10G, 1.5T (powers of 1000), 512MiB, 10GiB, 1.5TiB (powers of 1024), or a plain number of bytes"
+    "512M, 10G, 1.5T (powers of 1000), 512MiB, 10GiB, 1.5TiB (powers of 1024), or a number of bytes, with a B below a million"
 )
 
 _LARGEST_BYTES: Final = 2**63 - 1
+# A smaller number without a unit is a forgotten one: 10 bytes as a cap empty a directory.
+_SMALLEST_BARE_BYTES: Final = 1_000_000
 _ACCEPTED_SIZES: Final = f"accepted: {SIZES_IN_WORDS}; at least 1 byte, less than 2**63"
 _ACCEPTED_SHARES: Final = "accepted: a percentage from 1% to 100%, such as 90%"
 _ACCEPTED_DURATIONS: Final = "accepted: a positive number with a unit, such as 500ms, 0.5s, 2m or 1h30m"
@@ -49,6 +51,8 @@ def parse_size(text: str) -> int:
         size = int(TypeAdapter(ByteSize).validate_python(stripped))
     except ValidationError as error:
         raise ValueError(f"{text!r} is not a size; {_ACCEPTED_SIZES}") from error
+    if 0 < size < _SMALLEST_BARE_BYTES and stripped[-1].isdigit():
+        raise ValueError(f"{text!r} has no unit: write {stripped}G or {stripped}M, or {stripped}B if you mean bytes")
     if not 0 < size <= _LARGEST_BYTES:
         raise ValueError(f"{text!r} is too {'large' if size > 0 else 'small'} for a size; {_ACCEPTED_SIZES}")
     return size

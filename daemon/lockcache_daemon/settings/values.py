@@ -124,6 +124,8 @@ def _parse_count(text: str) -> int:
 
 
 def _parse_free(text: str) -> Free:
+    if text.strip().isdecimal() and len(text.strip()) < 3:
+        raise ValueError(f"{text!r} has no unit: write {text.strip()}% or {text.strip()}G")
     try:
         if not text.strip().endswith("%"):
             return Free(bytes=parse_size(text))

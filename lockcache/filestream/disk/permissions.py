@@ -79,11 +79,6 @@ def check_folders(layout: Layout, sharing: Sharing) -> list[str]:
     """
     if sharing.is_shared and sharing.gid is None:
         sharing = Sharing(True, _gid_at(layout.root))
-    if layout.is_network:
-        # A listing brings what is asked of each name below, and of the files that opening reads: two requests to the
-        # server in place of ten.
-        for folder in (layout.root, layout.own):
-            _listdir(folder)
     missing = _check(layout.directories()[1:], _look, sharing)
     _check([layout.records, layout.leases], _look_for_symlink, sharing)
     _check(_shards(layout), _look_for_symlink, sharing, is_shard=True)

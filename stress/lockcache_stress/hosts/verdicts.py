@@ -20,7 +20,7 @@ _MOST_CALLS: Final[Mapping[str, float]] = {
     "cold hit": 6.5,  # 5.5, and one for seeing what another host has replaced
     "put": 18,
     "put with a cap": 20,
-    "get_or_compute that computes": 42,
+    "get_or_compute that computes": 38,
     "close": 9,
     "a waiter's second": 4,
 }
