@@ -8,8 +8,43 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Mapping, Sequence
+from typing import TypeVar
 
-__all__ = ["coerce_group", "coerce_key_file", "coerce_seconds", "coerce_switch", "default_path", "resolve_path"]
+_T = TypeVar("_T")
+
+__all__ = [
+    "DEFAULT_CAP_BYTES",
+    "VARIABLES",
+    "coerce_choice",
+    "coerce_group",
+    "coerce_key_file",
+    "coerce_seconds",
+    "coerce_switch",
+    "configured_cap",
+    "default_path",
+    "is_path_named",
+    "resolve_path",
+    "unknown_variables",
+]
+
+#: What the default directory has for a cap from its making on, until a program or an operator states one.
+DEFAULT_CAP_BYTES = 10 * 10**9
+
+#: The variables that programs obey, and what each states.
+VARIABLES = {
+    "LOCKCACHE_DIR": "the directory of who names none; default: lockcache in the user cache directory",
+    "LOCKCACHE_MAX_SIZE": "the cap of who states none, such as 10G; an operator's counts over it",
+    "LOCKCACHE_POLICY": "what is evicted first, lru or cost, where the directory does not say",
+    "LOCKCACHE_GROUP": "the group that shares the directory: a name or number, or 1 for the directory's own",
+    "LOCKCACHE_SIGNING_KEY_FILE": "the file of keys to sign and verify with",
+}
+# Of the daemon in addition, which has a variable for each of its settings.
+_OTHERS = tuple(
+    f"LOCKCACHE_{name}"
+    for name in ("ALIVE_FILE", "FLOOR", "INTERVAL", "JSON", "LAYOUT", "LOW_WATERMARK", "MAX_AGE", "MAX_ENTRIES",
+                 "METRICS", "METRICS_FILE", "MIN_FREE", "SCRUB_RATE", "SETTLE", "STANDBY", "TOTAL")
+)  # fmt: skip
 
 _GROUP_WORDS = {"": False, "0": False, "no": False, "off": False, "false": False,
                 "1": True, "yes": True, "on": True, "true": True}  # fmt: skip
@@ -25,10 +60,52 @@ def default_path() -> str:
     return platformdirs.user_cache_dir("lockcache", appauthor=False)
 
 
+def unknown_variables(environment: Mapping[str, str]) -> dict[str, str]:
+    """Returns the variables named ``LOCKCACHE_...`` that nothing obeys, each with the likeliest one meant."""
+    import difflib  # for operators' commands only
+
+    known = [*VARIABLES, *_OTHERS]
+    unknown = sorted(name for name in environment if name.startswith("LOCKCACHE_") and name not in known)
+    return {name: (difflib.get_close_matches(name, known, 1) or [""])[0] for name in unknown}
+
+
+def is_path_named(path: object) -> bool:
+    """Whether anybody named a directory: the caller, by ``path``, or ``$LOCKCACHE_DIR``."""
+    return path is not None or bool(os.environ.get("LOCKCACHE_DIR"))
+
+
+def configured_cap() -> int | None:
+    """Returns the cap in ``$LOCKCACHE_MAX_SIZE``, or ``None``. Raises :class:`ValueError` naming the variable."""
+    text = os.environ.get("LOCKCACHE_MAX_SIZE")
+    if not text:
+        return None
+    from lockcache.sizes import parse_size  # 3 ms, which a program that states its cap must not wait for
+
+    try:
+        return parse_size(text)
+    except ValueError as error:
+        raise ValueError(f"LOCKCACHE_MAX_SIZE: {error}") from None
+
+
+def coerce_choice(variable: str, accepted: Sequence[_T]) -> _T | None:
+    """Returns which of the ``accepted`` words ``$variable`` has, or ``None`` where it is not set or empty.
+
+    Raises :class:`ValueError` naming the variable.
+    """
+    text = os.environ.get(variable)
+    if not text:
+        return None
+    for word in accepted:
+        if text == word:
+            return word
+    raise ValueError(f"{variable}: {text!r} is not {' or '.join(map(str, accepted))}")
+
+
 def resolve_path(path: str | os.PathLike[str] | None, file_name: str = "") -> str:
     """An absolute path for what a caller gave; for ``None`` the default, and in it ``file_name`` if there is one.
 
-    ``~`` is not expanded, as in ``open``. Raises :class:`TypeError` or :class:`ValueError` naming the value.
+    A leading ``~`` or ``~user`` is that user's home: nothing else expands it in a unit file, a Kubernetes ``env:`` or
+    Python. Raises :class:`TypeError` or :class:`ValueError` naming the value.
     """
     given: object = os.path.join(default_path(), file_name) if path is None else path
     text = os.fspath(given) if isinstance(given, (str, os.PathLike)) else given
@@ -37,7 +114,14 @@ def resolve_path(path: str | os.PathLike[str] | None, file_name: str = "") -> st
         raise TypeError(f"path must be a str, an os.PathLike of str, or None, got {what}")
     if not text or "\0" in text:
         raise ValueError(f"path must not be empty or contain NUL, got {text!r}")
-    return os.path.abspath(text)
+    return _expand(text)
+
+
+def _expand(path: str) -> str:
+    expanded = os.path.expanduser(path)
+    if expanded.startswith("~"):
+        raise ValueError(f"path {path!r} begins with ~ and names no user's home; for such a name write ./{path}")
+    return os.path.abspath(expanded)
 
 
 def coerce_seconds(name: str, seconds: object) -> float:
@@ -67,7 +151,7 @@ def coerce_key_file(key_file: object) -> str:
             # Not as if it were not set: in a job script the variable that should have filled it is missing, and the
             # job would be served what nobody signed.
             raise ValueError("LOCKCACHE_SIGNING_KEY_FILE must not be empty: name a file of keys, or unset it for none")
-        return configured or ""
+        return _expand(configured) if configured else ""
     if key_file is False:
         return ""
     text = os.fspath(key_file) if isinstance(key_file, (str, os.PathLike)) else key_file
@@ -75,7 +159,7 @@ def coerce_key_file(key_file: object) -> str:
         raise TypeError(f"signing_key_file must be a str, an os.PathLike of str, False or None, got {key_file!r}")
     if not text or "\0" in text:
         raise ValueError(f"signing_key_file must not be empty or contain NUL, got {text!r}")
-    return os.path.abspath(text)
+    return _expand(text)
 
 
 def coerce_group(group: object) -> bool | str:

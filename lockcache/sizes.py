@@ -5,8 +5,7 @@ with a ``ValueError`` that names the text and says what is accepted. K, M, G, T,
 ccache, Kubernetes and disk makers; Ki, Mi, Gi, ... (or KiB, MiB, GiB, ...) are powers of 1024. So a cap of 10G is never
 larger than what somebody expects who reads it as 2**30.
 
-Not promised: that reading them works in a plain install. It needs pydantic and durationpy, the extra ``cli``, which are
-loaded when they are wanted: a command that only prints sizes does not wait for them (0.1 s).
+Not promised: that reading durations works in a plain install. It needs durationpy, of the extra ``cli``.
 """
 
 from __future__ import annotations
@@ -19,7 +18,8 @@ __all__ = ["SIZES_IN_WORDS", "format_size", "parse_duration", "parse_share", "pa
 
 #: For ``--help``.
 SIZES_IN_WORDS: Final = (
-    "512M, 10G, 1.5T (powers of 1000), 512MiB, 10GiB, 1.5TiB (powers of 1024), or a number of bytes, with a B below a million"
+    "512M, 10G, 1.5T (powers of 1000), 512MiB, 10GiB, 1.5TiB (powers of 1024), 500B, or a plain number of bytes from a "
+    "million on"
 )
 
 _LARGEST_BYTES: Final = 2**63 - 1
@@ -29,28 +29,24 @@ _ACCEPTED_SIZES: Final = f"accepted: {SIZES_IN_WORDS}; at least 1 byte, less tha
 _ACCEPTED_SHARES: Final = "accepted: a percentage from 1% to 100%, such as 90%"
 _ACCEPTED_DURATIONS: Final = "accepted: a positive number with a unit, such as 500ms, 0.5s, 2m or 1h30m"
 
-# What ByteSize would take beyond sizes is refused first: bits ("10Gbit"), "1_000", what follows a size ("10G!").
 _SIZE: Final = re.compile(r"([0-9]{1,40}|[0-9]{0,40}\.[0-9]{1,40}) ?([kmgtpe]?)(i?)b?", re.ASCII | re.IGNORECASE)
 _SHARE: Final = re.compile(r"([0-9]{1,3}(?:\.[0-9]{1,6})?) ?%", re.ASCII)
 _DURATION: Final = re.compile(r"(?:[0-9]{1,12}(?:\.[0-9]{1,9})?(?:ns|us|ms|s|m|h|d))+", re.ASCII)
 
+_PREFIXES: Final = ("", "k", "m", "g", "t", "p", "e")
 _UNITS: Final = ("B", "kB", "MB", "GB", "TB", "PB", "EB")
 
 
 def parse_size(text: str) -> int:
     """Bytes for "10G" and the like: at least 1, less than 2**63. Raises :class:`ValueError` naming ``text``."""
-    from pydantic import ByteSize, TypeAdapter, ValidationError
-
     stripped = text.strip()
     match = _SIZE.fullmatch(stripped)
     if match is None or (match[3] and not match[2]):
         raise ValueError(f"{text!r} is not a size; {_ACCEPTED_SIZES}")
-    if match[3] and not stripped.lower().endswith("b"):
-        stripped += "B"  # ByteSize knows GiB, and not the Gi of Kubernetes
-    try:
-        size = int(TypeAdapter(ByteSize).validate_python(stripped))
-    except ValidationError as error:
-        raise ValueError(f"{text!r} is not a size; {_ACCEPTED_SIZES}") from error
+    number, prefix, is_binary = match.groups()
+    whole, _, fraction = number.partition(".")
+    unit_bytes: int = (1024 if is_binary else 1000) ** _PREFIXES.index(prefix.lower())
+    size: int = int(whole + fraction) * unit_bytes // 10 ** len(fraction)
     if 0 < size < _SMALLEST_BARE_BYTES and stripped[-1].isdigit():
         raise ValueError(f"{text!r} has no unit: write {stripped}G or {stripped}M, or {stripped}B if you mean bytes")
     if not 0 < size <= _LARGEST_BYTES:

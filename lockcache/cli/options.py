@@ -11,6 +11,8 @@ from typing import Any, TypeVar
 
 import click
 
+from lockcache.sizes import parse_size
+
 __all__ = ["as_json", "by", "directory", "duration", "size", "yes"]
 
 _F = TypeVar("_F", bound=Callable[..., Any])
@@ -28,12 +30,6 @@ def by(parse: Callable[[str], Any]) -> Callable[[click.Context, click.Parameter,
     return convert
 
 
-def _parse_size(text: str) -> int:
-    from lockcache.sizes import parse_size  # pydantic, 0.1 s, which completing a word must not wait for
-
-    return parse_size(text)
-
-
 def _parse_duration(text: str) -> float:
     from lockcache.sizes import parse_duration
 
@@ -41,7 +37,7 @@ def _parse_duration(text: str) -> float:
 
 
 #: For ``callback=``: bytes, from "10G" and the like.
-size = by(_parse_size)
+size = by(parse_size)
 #: For ``callback=``: seconds, from "30d" and the like.
 duration = by(_parse_duration)
 

@@ -9,6 +9,7 @@ To add a command: a module in :mod:`lockcache.cli.commands` whose ``command`` is
 
 from __future__ import annotations
 
+import difflib
 import errno
 import importlib
 import os
@@ -30,6 +31,7 @@ __all__ = ["COMMANDS", "cli", "run"]
 COMMANDS: Final = (
     "clear",
     "completion",
+    "config",
     "doctor",
     "evict",
     "inspect",
@@ -39,6 +41,7 @@ COMMANDS: Final = (
     "path",
     "policy",
     "recount",
+    "rm",
     "stats",
     "top",
     "unpack",
@@ -82,6 +85,16 @@ class _Commands(click.Group):
             return None
         command: click.Command = importlib.import_module(f"lockcache.cli.commands.{cmd_name}").command
         return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name = args[0]
+        if name not in COMMANDS and not name.startswith("-") and not ctx.resilient_parsing:
+            close = difflib.get_close_matches(name, COMMANDS, 1)
+            hint = f" (did you mean {close[0]}?)" if close else ""
+            raise click.UsageError(f"No such command {name!r}{hint}", ctx)
+        return super().resolve_command(ctx, args)
 
 
 @click.group(

@@ -80,7 +80,7 @@ def policy(subject: Subject) -> list[Finding]:
         advice = f"lockcache policy set --max-size SIZE {shlex.quote(subject.root)}"
         return [Finding("policy", UNUSABLE, str(error), "programs refuse to open it", advice)]
     cap = "no cap" if now.max_size_bytes is None else f"cap {format_size(now.max_size_bytes)}"
-    by = ", set by an operator" if now.by_operator else ""
+    by = ", set by an operator" if now.by_operator else ", the default" if now.is_default else ""
     return [Finding("policy", GOOD, cap + by, measured=asdict(now))]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 
+from lockcache.arguments import unknown_variables
 from lockcache.doctor.findings import NOTE, Finding
 
 __all__ = ["origin"]
@@ -24,7 +25,12 @@ def origin(given: str | None, root: str) -> Finding:
     environment = _environment(os.environ)
     shown = ", ".join(f"{name}={value}" for name, value in environment.items() if name not in _OTHERS)
     found = f"{root} ({source}); {shown or 'no LOCKCACHE_ variable is set'}"
-    return Finding("path", NOTE, found, measured={"source": source, "environment": environment})
+    unknown = unknown_variables(os.environ)
+    meant = ", ".join(f"{name} (did you mean {meant}?)" if meant else name for name, meant in unknown.items())
+    means = f"nothing obeys {meant}" if unknown else ""
+    advice = "lockcache config" if unknown else ""
+    measured = {"source": source, "environment": environment, "unknown_variables": unknown}
+    return Finding("path", NOTE, found, means, advice, measured)
 
 
 def _environment(variables: Mapping[str, str]) -> dict[str, str]:

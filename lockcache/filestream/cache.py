@@ -15,7 +15,17 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Final, TypeVar, overload
 
-from lockcache.arguments import coerce_group, coerce_key_file, coerce_seconds, coerce_switch, resolve_path
+from lockcache.arguments import (
+    DEFAULT_CAP_BYTES,
+    coerce_choice,
+    coerce_group,
+    coerce_key_file,
+    coerce_seconds,
+    coerce_switch,
+    configured_cap,
+    is_path_named,
+    resolve_path,
+)
 from lockcache.filestream.accounting import (
     Counters,
     CountersReport,
@@ -38,8 +48,9 @@ from lockcache.filestream.entry import (
     make_reader,
     unpack,
 )
+from lockcache.filestream.policy import PRIORITIES
 from lockcache.filestream.repair import Repair, empty_quarantine, recount_all
-from lockcache.filestream.room import apply_cap
+from lockcache.filestream.room import apply_policy
 from lockcache.filestream.writer import EntryWriter
 from lockcache.resource import (
     CacheStats,
@@ -75,8 +86,10 @@ class FileStreamProgramCache(ProgramCacheResource):
     Args:
         path: The directory; made with mode 0700 if missing. ``None``: ``$LOCKCACHE_DIR``, else ``lockcache`` in the
             user cache directory. A directory that cuda.core's own ``FileStreamProgramCache`` filled is a valid one.
-        max_size_bytes: The directory's cap in bytes, for every process that uses it. ``None`` leaves the cap that it
-            has. A cap that an operator set (the daemon, ``lockcache policy``) is not replaced.
+        max_size_bytes: The directory's cap in bytes, for every process that uses it. ``None``: ``$LOCKCACHE_MAX_SIZE``,
+            else the cap that it has; the default directory, when it is made, gets one of 10 GB. A cap that an operator
+            set (the daemon, ``lockcache policy``) is not replaced. Likewise ``$LOCKCACHE_POLICY``, ``lru`` or ``cost``:
+            what is evicted first.
         lock_timeout_seconds: How long a write waits for a lock or for room before it is dropped.
         fsync: Sync each entry to disk before it is published, for entries that must survive a power cut. Without it a
             power cut can lose recent entries, but what it leaves half written is a miss, never a result.
@@ -122,7 +135,8 @@ class FileStreamProgramCache(ProgramCacheResource):
         group: bool | str | None = None,
         signing_key_file: str | os.PathLike[str] | bool | None = None,
     ) -> None:
-        cap = coerce_max_size_bytes(max_size_bytes)
+        cap = coerce_max_size_bytes(max_size_bytes) or configured_cap()
+        priority = coerce_choice("LOCKCACHE_POLICY", PRIORITIES)
         timeout = coerce_seconds("lock_timeout_seconds", lock_timeout_seconds)
         if lease_timeout_seconds is not None:
             lease_timeout_seconds = coerce_seconds("lease_timeout_seconds", lease_timeout_seconds)
@@ -138,7 +152,8 @@ class FileStreamProgramCache(ProgramCacheResource):
             "group": coerce_group(group),
             "signing_key_file": coerce_key_file(signing_key_file) or False,
         }
-        self._directory = CacheDirectory(resolve_path(path), timeout, group=group)
+        first_cap = None if is_path_named(path) else DEFAULT_CAP_BYTES
+        self._directory = CacheDirectory(resolve_path(path), timeout, group=group, first_cap_bytes=first_cap)
         layout = self._directory.layout
         is_shared = self._directory.is_shared
         keys = load_keys(signing_key_file)
@@ -166,7 +181,7 @@ class FileStreamProgramCache(ProgramCacheResource):
         self._counts = dict.fromkeys(("puts", "evictions", "dropped_writes"), 0)
         self._report = CountersReport(layout, partial(_counted, self._reader, self._counts))
         report_at_end(self, self._report)
-        self._count(evictions=apply_cap(self._directory, cap).entries)
+        self._count(evictions=apply_policy(self._directory, cap, priority).entries)
 
     @property
     def path(self) -> str:

@@ -88,8 +88,11 @@ class CacheDirectory:
         between_shards: Callable[[], object] = lambda: None,
         *,
         group: bool | str | None = None,
+        first_cap_bytes: int | None = None,
     ) -> None:
         """Open ``root``, making it (mode 0700; 2770 for a ``group``) if it is missing.
+
+        ``first_cap_bytes`` is the cap of a directory that is made or empty, where nobody states one.
 
         ``between_shards`` is called again and again, also within a shard, while a directory without accounting is
         counted (3 s for a million entries), and may raise to give up; nothing is half done then.
@@ -108,6 +111,7 @@ class CacheDirectory:
         self.room_lock = ProcessLock(self.layout.room_lock, lock_timeout_seconds, layout=self.layout)
         self._init_lock = ProcessLock(self.layout.init_lock, lock_timeout_seconds, layout=self.layout)
         self._between_shards = between_shards
+        self._first_cap_bytes = first_cap_bytes
         self._attaching = threading.RLock()  # a signal handler may ask during it
         self._usage: UsagePage | None = None
         # What the format file says, as it was read at opening, until the page is attached.
@@ -301,6 +305,8 @@ class CacheDirectory:
         finally:
             with contextlib.suppress(FileNotFoundError):
                 unlink_below(layout, aside)
+        if self._first_cap_bytes is not None and not any(slot.bytes for slot in slots):
+            self.policy.begin_with(self._first_cap_bytes)
         replace_file(layout, layout.usage, encode_page(slots))
 
 

@@ -52,6 +52,8 @@ class Policy:
     by_operator: bool = False
     #: Which entries go first when room is needed.
     priority: Priority = "lru"
+    #: Whether nobody stated the cap: the default directory got it when it was made.
+    is_default: bool = False
 
     def entries_limit_bytes(self, space: Space) -> int | None:
         """Returns what entries and reservations may add up to, or ``None`` for no limit.
@@ -105,7 +107,14 @@ class PolicyFile:
         body: dict[str, object] = {"max_size_bytes": policy.max_size_bytes, "by_operator": policy.by_operator}
         if policy.priority != Policy.priority:
             body["priority"] = policy.priority
+        if policy.is_default:
+            body["is_default"] = True
         replace_file(self._layout, self._path, json.dumps(body).encode() + b"\n")
+
+    def begin_with(self, cap_bytes: int) -> None:
+        """Publish a cap that nobody stated, unless there is a policy."""
+        if not os.path.lexists(self._path):
+            self.replace(Policy(cap_bytes, is_default=True))
 
     def restore(self) -> None:
         """Publish the policy read last, if the directory has none any more: it was deleted and made again."""
@@ -142,7 +151,7 @@ class PolicyFile:
             accepted = " or ".join(PRIORITIES)
             where = f"{self._path}, {_place_of(raw, 'priority')}"
             raise PolicyError(f"{where}: priority must be {accepted}, got {priority!r}", self._path)
-        return Policy(cap, bool(by_operator), priority)
+        return Policy(cap, bool(by_operator), priority, bool(body.get("is_default", False)))
 
 
 def _place_of(text: bytes, key: str) -> str:

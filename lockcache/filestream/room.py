@@ -2,7 +2,7 @@
 
 Keeps invariant 3 (hard cap) for writers: a write goes on only after the sum of everything accounted for, with the
 reservation of this write in it, was at or under the cap. A program's ``max_size_bytes`` becomes the directory's when
-the program opens it (:func:`apply_cap`), unless an operator set one, and entries over it are evicted before anything
+the program opens it (:func:`apply_policy`), unless an operator set one, and entries over it are evicted before anything
 else is done. Keeps invariant 5 (death is free) without a daemon: reservations of killed writers are reclaimed before
 anything is evicted. Keeps invariant 4 (nobody hangs): every wait ends at the write's deadline. A pass of eviction ends
 there too, but the first one may last a second. Keeps invariant 7 (the cache never takes the job down): a disk that is
@@ -35,10 +35,10 @@ from lockcache.filestream.accounting import Slot, UsagePage, bytes_beside
 from lockcache.filestream.directory import CacheDirectory
 from lockcache.filestream.disk import Hold, Queue, Woken, grant, refuse_symlink, space_of, wake_next
 from lockcache.filestream.eviction import Evicted, evict_to_limit
-from lockcache.filestream.policy import Policy
+from lockcache.filestream.policy import Policy, Priority
 from lockcache.filestream.repair import reap, recount_drifted
 
-__all__ = ["Room", "apply_cap", "reap_if_possible"]
+__all__ = ["Room", "apply_policy", "reap_if_possible"]
 
 _log = logging.getLogger("lockcache")
 
@@ -269,19 +269,28 @@ class _Progress:
         return is_same
 
 
-def apply_cap(directory: CacheDirectory, cap: int | None) -> Evicted:
-    """Make ``cap`` the directory's (``None``: leave it), and evict down to the cap in force. What was evicted."""
+def apply_policy(directory: CacheDirectory, cap: int | None, priority: Priority | None = None) -> Evicted:
+    """Make these the directory's (``None``: leave it), and evict down to the cap in force. Returns what was evicted.
+
+    A program's ``priority`` counts where the directory has the usual one: programs that differ do not take turns.
+    """
     policy, root = directory.policy.current(), directory.layout.root
     done = Evicted()
-    if directory.usage_if_writable() is not None:
+    is_writable = directory.usage_if_writable() is not None
+    if is_writable:
         reap_if_possible(directory)
-    if cap is not None and cap != policy.max_size_bytes and directory.usage_if_writable() is not None:
-        if policy.by_operator:
+    wanted = policy
+    if priority is not None and policy.priority == Policy.priority:
+        wanted = replace(wanted, priority=priority)
+    if cap is not None:
+        wanted = replace(wanted, max_size_bytes=cap, is_default=False)
+    if wanted != policy and is_writable:
+        if not policy.by_operator:
+            done += _replace_policy(directory, wanted)
+        elif cap is not None and cap != policy.max_size_bytes:
             _log.warning(
-                "%s: max_size_bytes=%d is not applied, an operator set it to %s", root, cap, policy.max_size_bytes
+                "%s: max_size_bytes=%s is not applied, an operator set it to %s", root, cap, policy.max_size_bytes
             )
-        else:
-            done += _replace_policy(directory, replace(policy, max_size_bytes=cap))
     return done + _evict_to(directory, directory.policy.current())
 
 

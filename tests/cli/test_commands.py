@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from lockcache import FileStreamProgramCache
+from lockcache.lowlevel import entry_name
 from tests.cli.running import run
 from tests.daemon.running import RunningDaemon
 
@@ -43,7 +44,13 @@ def test_a_policy_set_by_the_operator_is_not_replaced_by_a_program(filled: Path)
     with FileStreamProgramCache(filled, max_size_bytes=5_000_000) as cache:
         assert cache.max_size_bytes == 1_000_000
     found = json.loads(run("policy", "get", "--json", str(filled)).stdout)
-    assert found == {"path": str(filled), "max_size_bytes": 1_000_000, "by_operator": True, "priority": "lru"}
+    assert found == {
+        "path": str(filled),
+        "max_size_bytes": 1_000_000,
+        "by_operator": True,
+        "priority": "lru",
+        "is_default": False,
+    }
 
 
 @pytest.mark.long
@@ -68,7 +75,13 @@ def test_a_policy_of_none_lets_programs_choose_again(filled: Path) -> None:
 @pytest.mark.long
 def test_clear_and_policy_set_tell_programs_what_they_did(filled: Path) -> None:
     found = json.loads(run("policy", "set", "--json", "--max-size", "1M", filled).stdout)
-    assert found == {"path": str(filled), "max_size_bytes": 1_000_000, "by_operator": True, "priority": "lru"}
+    assert found == {
+        "path": str(filled),
+        "max_size_bytes": 1_000_000,
+        "by_operator": True,
+        "priority": "lru",
+        "is_default": False,
+    }
     assert json.loads(run("policy", "set", "--json", "--policy", "cost", filled).stdout) == {
         **found,
         "priority": "cost",
@@ -165,3 +178,30 @@ def test_an_unsafe_directory_is_refused_with_the_command_that_mends_it(filled: P
 
 def test_help_shows_examples() -> None:
     assert "lockcache policy set --max-size 10G" in run("--help").stdout
+
+
+def test_rm_removes_the_entries_that_are_named_and_accounts_for_them(filled: Path) -> None:
+    with FileStreamProgramCache(filled) as cache:
+        cache["kept"] = b"value"
+        cache["by key"] = b"value"
+        cache[b"\x00\xff"] = b"value"
+        cache["by hash"] = b"value"
+        ended = run("rm", "by key", "hex:00ff", entry_name(b"by hash")[:12], "by key", "--json", "--dir", filled)
+        assert len(json.loads(ended.stdout)["removed"]) == 3
+        assert [cache.get(key) for key in ("kept", "by key", b"\x00\xff", "by hash")] == [b"value", None, None, None]
+        assert not cache.recount()
+
+
+def test_rm_removes_nothing_if_one_of_the_entries_is_not_there(filled: Path) -> None:
+    with FileStreamProgramCache(filled) as cache:
+        cache["there"] = b"value"
+        ended = run("rm", "there", "not there", "--dir", filled)
+        assert (ended.returncode, ended.stderr.count("\n")) == (2, 1)
+        assert "there is no entry 'not there'" in ended.stderr
+        assert cache["there"] == b"value"
+
+
+@pytest.mark.parametrize("typed, meant", [("stat", "stats"), ("polcy", "policy"), ("remove", "")])
+def test_a_mistyped_command_is_answered_with_the_one_that_was_meant(typed: str, meant: str) -> None:
+    hint = f" (did you mean {meant}?)" if meant else ""
+    assert run(typed).stderr == f"lockcache: No such command '{typed}'{hint}; see lockcache --help\n"

@@ -80,7 +80,7 @@ def test_a_cache_that_triton_filled_is_recognised_bounded_and_still_served(cache
     with ExitStack() as stack:
         results(crowd(stack, cache_path, 2, 8.0))
     before = bytes_of(cache_path)
-    with RunningDaemon("--max-size", str(before * 3 // 4), "--settle", "1ms", cache_path, starts=0) as daemon:
+    with RunningDaemon("--max-size", f"{before * 3 // 4}B", "--settle", "1ms", cache_path, starts=0) as daemon:
         assert daemon.wait_for("start")["layout"] == "triton"
         daemon.wait_for("sweep")
         assert daemon.end(signal.SIGTERM) == 0

@@ -100,5 +100,5 @@ def test_histories_are_left_where_the_user_wants_them_and_an_illegal_one_is_draw
 @pytest.mark.long
 def test_nothing_but_zero_operations_is_a_failure_too(run_path: Path) -> None:
     """The cap leaves no room for a single value: every write is dropped, nothing is ever hit."""
-    words = ("same-key", "--processes", "1", "--seconds", "0.5", "--max-size", "10")
+    words = ("same-key", "--processes", "1", "--seconds", "0.5", "--max-size", "10B")
     assert "hits" in failed_checks(stress_json(*words, run_path=run_path, code=1))

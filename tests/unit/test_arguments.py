@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from lockcache import FileStreamProgramCache
-from lockcache.arguments import coerce_group, default_path, resolve_path
+from lockcache.arguments import coerce_group, coerce_key_file, configured_cap, default_path, resolve_path
 
 
 def test_the_environment_variable_comes_first(monkeypatch, tmp_path):
@@ -40,9 +40,31 @@ def test_paths_may_be_str_or_pathlike(given):
     assert resolve_path(given) == "/a/b"
 
 
-def test_a_tilde_is_a_name_like_any_other(tmp_path, in_directory):
+def test_a_tilde_is_a_home_wherever_the_path_comes_from(tmp_path, monkeypatch, in_directory):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("LOCKCACHE_DIR", "~/kernels")
+    assert resolve_path("~/x") == resolve_path(Path("~/x")) == str(tmp_path / "x")
+    assert resolve_path(None) == str(tmp_path / "kernels")
+    assert coerce_key_file("~/keys") == str(tmp_path / "keys")
+    monkeypatch.setenv("LOCKCACHE_SIGNING_KEY_FILE", "~/keys")
+    assert coerce_key_file(None) == str(tmp_path / "keys")
     with in_directory(tmp_path):
-        assert resolve_path("~/x") == str(tmp_path / "~" / "x")
+        assert resolve_path("./~/x") == str(tmp_path / "~" / "x")
+
+
+def test_the_home_of_a_user_who_is_not_there_is_refused_by_name():
+    with pytest.raises(ValueError, match=r"path '~nobody-here/x' begins with ~"):
+        resolve_path("~nobody-here/x")
+
+
+def test_the_cap_of_the_environment_is_a_size_or_an_error_that_names_the_variable(monkeypatch):
+    for text, cap in (("", None), ("10G", 10**10), ("512MiB", 2**29)):
+        monkeypatch.setenv("LOCKCACHE_MAX_SIZE", text)
+        assert configured_cap() == cap
+    for text in ("10", "ten", "-1"):
+        monkeypatch.setenv("LOCKCACHE_MAX_SIZE", text)
+        with pytest.raises(ValueError, match=rf"^LOCKCACHE_MAX_SIZE: '{text}'"):
+            configured_cap()
 
 
 class OfBytes:

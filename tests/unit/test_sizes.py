@@ -11,9 +11,10 @@ from lockcache.sizes import format_size, parse_duration, parse_share, parse_size
 @pytest.mark.parametrize(
     "text, size_bytes",
     [
-        ("1", 1),
-        ("4096", 4096),
-        ("7B", 7),
+        ("1B", 1),
+        ("4096B", 4096),
+        ("1000000", 10**6),
+        ("7b", 7),
         ("10k", 10_000),
         ("512M", 512 * 10**6),
         ("10G", 10 * 10**9),
@@ -47,6 +48,13 @@ def test_what_is_no_size_is_refused_by_name_and_with_what_is_accepted(text: str)
         parse_size(text)
     assert repr(text) in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("text", ["1", "10", " 10 ", "4096", "999999", "0.5", "10."])
+def test_a_small_number_without_a_unit_is_a_forgotten_one(text: str) -> None:
+    with pytest.raises(ValueError, match=r"has no unit|10GiB") as caught:
+        parse_size(text)
+    assert repr(text) in str(caught.value)
 
 
 @given(st.text(max_size=30))

@@ -9,11 +9,12 @@ import click
 
 from lockcache.arguments import resolve_path
 from lockcache.cli import options
-from lockcache.cli.open_directory import LOCK_TIMEOUT_SECONDS, no_cache, open_directory, refuse_other_things
-from lockcache.cli.output import cap_in_words, print_facts, print_json
+from lockcache.cli.open_directory import LOCK_TIMEOUT_SECONDS, held, no_cache, open_directory, refuse_other_things
+from lockcache.cli.output import cap_in_words, print_facts, size_in_words
 from lockcache.errors import PolicyError
 from lockcache.filestream import PRIORITIES
 from lockcache.lowlevel import CacheDirectory, Layout, Policy, PolicyFile, Priority, check_directory, keeper_of
+from lockcache.sizes import parse_size
 
 __all__ = ["command"]
 
@@ -48,8 +49,6 @@ def policy_get(directory: str | None, as_json: bool) -> None:
 
 def _parse_cap(text: str) -> int | str:
     # Not None: to click that is an option which was not given.
-    from lockcache.sizes import parse_size
-
     return text if text == "none" else parse_size(text)
 
 
@@ -72,6 +71,8 @@ def _parse_cap(text: str) -> int | str:
 def policy_set(directory: str | None, max_size: int | str | None, priority: Priority | None, as_json: bool) -> None:
     """Set the rules. Running processes obey from their next write; a program's own max_size_bytes replaces no such cap.
 
+    Prints them, what the directory holds, and what of it the next write evicts.
+
     \b
     G means 10^9 bytes and GiB 2^30.
 
@@ -90,11 +91,21 @@ def policy_set(directory: str | None, max_size: int | str | None, priority: Prio
     check_directory(layout)
     keeper = keeper_of(layout)  # before: afterwards it may have answered already
     policy = _set_policy(layout, max_size, priority)
-    if as_json:
-        print_json({"path": layout.root, **asdict(policy)})
+    found = {"path": layout.root, **asdict(policy), **_what_follows(layout, policy)}
+    shown = {"max_size_bytes": cap_in_words(policy.max_size_bytes)}
+    shown |= {name: size_in_words(found[name]) for name in ("held_bytes", "evicts_bytes")}
+    print_facts(found, as_json, shown)
     if keeper is not None and max_size is not None:
         will = "obey this cap until it is started again" if policy.by_operator else "put its own back; stop it first"
         click.echo(f"lockcache: a lockcache-daemon ({keeper}) keeps this directory, and will {will}", err=True)
+
+
+def _what_follows(layout: Layout, policy: Policy) -> dict[str, int]:
+    """Returns what the directory holds, and what of it the next write evicts."""
+    opened = CacheDirectory(layout.root, LOCK_TIMEOUT_SECONDS)
+    slot, limit_bytes = held(opened), policy.entries_limit_bytes(opened.space)
+    evicts_bytes = 0 if limit_bytes is None else max(0, slot.bytes - limit_bytes)
+    return {"held_bytes": slot.bytes, "held_entries": slot.entries, "evicts_bytes": evicts_bytes}
 
 
 def _set_policy(layout: Layout, max_size: int | str | None, priority: Priority | None) -> Policy:
@@ -109,6 +120,6 @@ def _set_policy(layout: Layout, max_size: int | str | None, priority: Priority |
     policy = replace(was, priority=priority or was.priority)
     if max_size is not None:
         cap = None if isinstance(max_size, str) else max_size
-        policy = replace(policy, max_size_bytes=cap, by_operator=cap is not None)
+        policy = replace(policy, max_size_bytes=cap, by_operator=cap is not None, is_default=False)
     file.replace(policy)
     return policy

@@ -141,7 +141,7 @@ def _replay_herd(options: HerdOptions) -> list[str]:
 def _replay_run(outcome: Outcome, directory: str | None, more: Sequence[str]) -> list[str]:
     plan = outcome.plan
     words = ["lockcache-stress", plan.scenario, "--processes", str(plan.processes), "--seconds", f"{plan.seconds:g}"]
-    words += ["--max-size", str(plan.max_size_bytes), "--seed", str(plan.seed), *more]
+    words += ["--max-size", f"{plan.max_size_bytes}B", "--seed", str(plan.seed), *more]
     if plan.plant:
         words += ["--plant", plan.plant]
     if directory:

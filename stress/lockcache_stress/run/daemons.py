@@ -79,7 +79,7 @@ class DaemonProcess:
         command = program
         if self._history is not None:  # the same program, but that what it removes is in the histories
             command = recorded_command(self._history)
-        command = [*command, "--max-size", str(self._max_size_bytes), "--interval", "0.5s", "--json"]
+        command = [*command, "--max-size", f"{self._max_size_bytes}B", "--interval", "0.5s", "--json"]
         command += [*self._options, self._directory]
         self._output = open(self._log, "wb")
         self._process = subprocess.Popen(command, stdout=self._output, stderr=subprocess.STDOUT, start_new_session=True)
@@ -164,7 +164,7 @@ class Relay:
         program = find_daemon()
         if command is None and program is None:
             raise UnusableError("lockcache-daemon is missing next to this interpreter: pip install lockcache[cli]")
-        options = ["--max-size", str(max_size_bytes), "--json", "--standby", directory]
+        options = ["--max-size", f"{max_size_bytes}B", "--json", "--standby", directory]
         self._command = [*(command or program or ()), *options]
         self._control = control
         self._count = count

@@ -233,3 +233,56 @@ def test_a_policy_is_restored_where_there_is_none_and_none_is_overwritten(make):
     Path(layout.policy).unlink()
     mine.restore()
     assert PolicyFile(layout).load() == Policy(700)
+
+
+def test_the_environment_states_the_cap_for_a_program_that_states_none(make, monkeypatch):
+    monkeypatch.setenv("LOCKCACHE_MAX_SIZE", "50M")
+    monkeypatch.setenv("LOCKCACHE_POLICY", "cost")
+    assert make().max_size_bytes == 50_000_000
+    assert policy_file(make()).load() == Policy(50_000_000, priority="cost")
+    assert make(70_000_000).max_size_bytes == 70_000_000
+    policy_file(make()).replace(Policy(20_000_000, by_operator=True))
+    assert policy_file(make()).load() == Policy(20_000_000, by_operator=True)
+
+
+def test_a_program_does_not_change_back_what_is_evicted_first(make, monkeypatch):
+    policy_file(make()).replace(Policy(priority="cost"))
+    monkeypatch.setenv("LOCKCACHE_POLICY", "lru")
+    assert policy_file(make()).load().priority == "cost"
+
+
+@pytest.mark.parametrize("variable", ["LOCKCACHE_MAX_SIZE", "LOCKCACHE_POLICY"])
+def test_a_mistake_in_the_environment_is_an_error_that_names_the_variable(make, monkeypatch, variable):
+    monkeypatch.setenv(variable, "cots")
+    with pytest.raises(ValueError, match=rf"^{variable}: 'cots' is not"):
+        make()
+
+
+@pytest.fixture
+def default_path(tmp_path, monkeypatch) -> Path:
+    monkeypatch.delenv("LOCKCACHE_DIR", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    return tmp_path / "lockcache"
+
+
+def test_the_default_directory_has_a_cap_from_its_making_on(default_path):
+    with FileStreamProgramCache() as cache:
+        assert policy_file(cache).load() == Policy(10 * 10**9, is_default=True)
+    with FileStreamProgramCache(default_path, max_size_bytes=5_000_000) as cache:
+        assert policy_file(cache).load() == Policy(5_000_000)
+
+
+def test_a_default_directory_that_is_there_keeps_what_it_has(default_path):
+    with FileStreamProgramCache(default_path) as cache:
+        cache[b"key"] = b"value"
+    os.unlink(default_path / "lockcache" / "usage")  # it is counted again
+    with FileStreamProgramCache() as cache:
+        assert cache.max_size_bytes is None
+
+
+def test_a_cap_that_a_program_stated_stands_when_the_default_directory_is_emptied(default_path):
+    with FileStreamProgramCache(max_size_bytes=5_000_000):
+        pass
+    os.unlink(default_path / "lockcache" / "usage")
+    with FileStreamProgramCache() as cache:
+        assert cache.max_size_bytes == 5_000_000

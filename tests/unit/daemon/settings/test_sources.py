@@ -35,7 +35,7 @@ def mistakes(config: Path | None, flags: dict[str, object] | None = None, *dirs:
 def test_a_flag_counts_over_a_variable_over_a_directorys_table_over_the_file_over_the_default(config: Path) -> None:
     config.write_text(
         'max_size = "1G"\nmax_age = "1d"\nmin_free = "5%"\n'
-        '[[directory]]\npath = "/a"\nmax_size = "2G"\nmax_age = "2d"\nfloor = 7\n'
+        '[[directory]]\npath = "/a"\nmax_size = "2G"\nmax_age = "2d"\nfloor = "7B"\n'
         '[[directory]]\npath = "/b"\n'
     )
     a, b = load(config, {"max_size": "4G", "total": "9G"}, LOCKCACHE_MAX_SIZE="3G", LOCKCACHE_MAX_AGE="3d").directories
@@ -47,10 +47,10 @@ def test_a_flag_counts_over_a_variable_over_a_directorys_table_over_the_file_ove
 
 
 def test_numbers_and_booleans_of_the_file_mean_what_their_text_means(config: Path) -> None:
-    config.write_text('json = true\nmax_size = 10_000\nmax_entries = 1_000\n[[directory]]\npath = "/a"\n')
+    config.write_text('json = true\nmax_size = 10_000_000\nmax_entries = 1_000\n[[directory]]\npath = "/a"\n')
     settings = load(config)
     (directory,) = settings.directories
-    assert (settings.as_json, directory.max_size, directory.max_entries) == (True, 10_000, 1000)
+    assert (settings.as_json, directory.max_size, directory.max_entries) == (True, 10_000_000, 1000)
 
 
 def test_directories_of_the_command_line_are_kept_instead_of_the_files_with_their_tables(

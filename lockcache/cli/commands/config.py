@@ -1,0 +1,104 @@
+"""``lockcache config``: which settings are in force for a directory, and where each comes from."""
+
+from __future__ import annotations
+
+import os
+from typing import NamedTuple
+
+import click
+
+from lockcache.arguments import (
+    DEFAULT_CAP_BYTES,
+    VARIABLES,
+    coerce_group,
+    coerce_key_file,
+    configured_cap,
+    is_path_named,
+    resolve_path,
+    unknown_variables,
+)
+from lockcache.cli import options
+from lockcache.cli.output import cap_in_words, plain, print_json, print_table, size_in_words
+from lockcache.lowlevel import Layout, Policy, PolicyFile
+
+__all__ = ["command"]
+
+
+class _Setting(NamedTuple):
+    name: str
+    #: As a program reads it.
+    value: str | int | bool | None
+    #: For people.
+    shown: str
+    origin: str
+
+
+@click.command("config")
+@options.directory
+@options.as_json
+def command(directory: str | None, as_json: bool) -> None:
+    """Show the settings of a program that uses a directory and states none, and where each comes from.
+
+    An argument of the program counts over a variable, and a cap that an operator set over both. The daemon's own
+    settings: lockcache-daemon --dry-run.
+
+    \b
+    Examples:
+      lockcache config
+      LOCKCACHE_MAX_SIZE=20G lockcache config /scratch/kernels
+    """
+    layout = Layout(resolve_path(directory))
+    settings = [_directory(directory, layout), *_rules(directory, layout), *_sharing()]
+    unknown = unknown_variables(os.environ)
+    if as_json:
+        found = {each.name: {"value": each.value, "origin": each.origin} for each in settings}
+        print_json({**found, "unknown_variables": unknown})
+        return
+    print_table("settings", ("setting", "value", "from"), [(each.name, each.shown, each.origin) for each in settings])
+    print_table("variables", ("variable", "states"), [(f"${name}", states) for name, states in VARIABLES.items()])
+    for name, meant in unknown.items():
+        hint = f"; did you mean {meant}?" if meant else ""
+        click.echo(f"lockcache: {plain(name)} is not a variable of lockcache's{hint}", err=True)
+
+
+def _directory(given: str | None, layout: Layout) -> _Setting:
+    origin = _variable("LOCKCACHE_DIR") or "the default, in the user cache directory"
+    return _Setting("directory", layout.root, layout.root, "as given" if given is not None else origin)
+
+
+def _rules(given: str | None, layout: Layout) -> list[_Setting]:
+    policy, cap = PolicyFile(layout).load(), configured_cap()
+    if not is_path_named(given) and not os.path.isdir(layout.root):
+        policy = Policy(DEFAULT_CAP_BYTES, is_default=True)  # as it will be made
+    stated = "of an operator" if policy.by_operator else "the default" if policy.is_default else "of a program"
+    origin = f"{stated}, in policy.json" if policy.max_size_bytes is not None else "stated by nobody"
+    size_bytes = policy.max_size_bytes
+    if cap is not None and not policy.by_operator:
+        size_bytes, origin = cap, "$LOCKCACHE_MAX_SIZE"
+    elif cap is not None:
+        origin += f"; $LOCKCACHE_MAX_SIZE={size_in_words(cap)} does not count"
+    priority: str = policy.priority
+    from_file = "the default" if priority == "lru" else "policy.json"
+    variable = _variable("LOCKCACHE_POLICY") if priority == "lru" and not policy.by_operator else ""
+    if variable:
+        priority = os.environ["LOCKCACHE_POLICY"]
+    return [
+        _Setting("max_size_bytes", size_bytes, cap_in_words(size_bytes), origin),
+        _Setting("policy", priority, priority, variable or from_file),
+    ]
+
+
+def _sharing() -> list[_Setting]:
+    group, key_file = coerce_group(None), coerce_key_file(None)
+    shared = "none" if group is False else "the directory's" if group is True else group
+    default = "the default"
+    return [
+        _Setting("group", group, shared, _variable("LOCKCACHE_GROUP") or default),
+        _Setting(
+            "signing_key_file", key_file or None, key_file or "none", _variable("LOCKCACHE_SIGNING_KEY_FILE") or default
+        ),
+    ]
+
+
+def _variable(name: str) -> str:
+    return f"${name}" if os.environ.get(name) else ""

@@ -1,0 +1,38 @@
+"""``lockcache rm``: remove single entries."""
+
+from __future__ import annotations
+
+import click
+
+from lockcache.cli import options
+from lockcache.cli.key_argument import complete_name, resolve_name
+from lockcache.cli.open_directory import LOCK_TIMEOUT_SECONDS, open_directory, recounted_when_interrupted
+from lockcache.cli.output import print_json
+from lockcache.filestream.entry import remove_entry
+
+__all__ = ["command"]
+
+
+@click.command("rm")
+@click.argument("keys", metavar="KEY...", nargs=-1, required=True, shell_complete=complete_name)
+@click.option("--dir", "directory", metavar="DIR", type=click.Path(file_okay=False), help="The cache directory.")
+@options.as_json
+def command(keys: tuple[str, ...], directory: str | None, as_json: bool) -> int:
+    """Remove entries by key. Safe while others use them: they miss, and compile again.
+
+    KEY is the key as text, hex: and the key's bytes in hex, or the start of the entry's hash as 'lockcache ls' prints
+    it. If one of them is not there, none is removed. By age, kind or architecture: lockcache evict.
+
+    \b
+    Examples:
+      lockcache rm 3f2a9c41
+      lockcache rm my-kernel hex:00ff10 --dir /scratch/kernels
+    """
+    opened = open_directory(directory)
+    names = list(dict.fromkeys(resolve_name(opened.layout, key) for key in keys))
+    opened.usage()  # a directory that may only be read is an error before anything is removed
+    with recounted_when_interrupted([opened]):
+        removed = [name for name in names if remove_entry(opened, name, LOCK_TIMEOUT_SECONDS)]
+    if as_json:
+        print_json({"path": opened.layout.root, "removed": removed})
+    return 0

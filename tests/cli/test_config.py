@@ -1,0 +1,71 @@
+"""``lockcache config``: what is in force, where it comes from, and variables that nothing obeys."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from lockcache import FileStreamProgramCache
+from lockcache.arguments import VARIABLES, unknown_variables
+from lockcache.lowlevel import Layout, Policy, PolicyFile
+from lockcache_daemon.settings.model import DirectorySettings, Settings
+from lockcache_daemon.settings.sources import keys_of, variable_of
+from tests.cli.running import run
+
+
+def config(*words: str, **variables: str) -> dict[str, object]:
+    return json.loads(run("config", "--json", *words, **variables).stdout)
+
+
+def test_each_setting_says_where_it_comes_from(cache_path: Path) -> None:
+    FileStreamProgramCache(cache_path).close()
+    found = config(LOCKCACHE_DIR=str(cache_path), LOCKCACHE_MAX_SIZE="20G", LOCKCACHE_POLICY="cost")
+    assert found["directory"] == {"value": str(cache_path), "origin": "$LOCKCACHE_DIR"}
+    assert found["max_size_bytes"] == {"value": 20 * 10**9, "origin": "$LOCKCACHE_MAX_SIZE"}
+    assert found["policy"] == {"value": "cost", "origin": "$LOCKCACHE_POLICY"}
+    assert found["signing_key_file"] == {"value": None, "origin": "the default"}
+    with FileStreamProgramCache(cache_path, max_size_bytes=10**7):
+        assert config(str(cache_path))["max_size_bytes"] == {"value": 10**7, "origin": "of a program, in policy.json"}
+
+
+def test_an_operators_cap_counts_over_the_variable_and_says_so(cache_path: Path) -> None:
+    FileStreamProgramCache(cache_path).close()
+    PolicyFile(Layout(str(cache_path))).replace(Policy(10**7, by_operator=True))
+    found = config(str(cache_path), LOCKCACHE_MAX_SIZE="20G")["max_size_bytes"]
+    assert found["value"] == 10**7
+    assert found["origin"].startswith("of an operator, in policy.json; $LOCKCACHE_MAX_SIZE=20.0 GB")
+
+
+def test_the_default_directory_is_shown_with_the_cap_that_it_will_have(tmp_path: Path) -> None:
+    found = config(XDG_CACHE_HOME=str(tmp_path), LOCKCACHE_DIR="")
+    assert found["directory"]["value"] == str(tmp_path / "lockcache")
+    assert found["max_size_bytes"] == {"value": 10 * 10**9, "origin": "the default, in policy.json"}
+    assert not (tmp_path / "lockcache").exists()
+
+
+def test_a_variable_that_nothing_obeys_is_named_with_what_was_meant(cache_path: Path) -> None:
+    ended = run("config", str(cache_path), LOCKCACHE_MAXSIZE="1G")
+    assert ended.returncode == 0
+    assert "LOCKCACHE_MAXSIZE is not a variable of lockcache's; did you mean LOCKCACHE_MAX_SIZE?" in ended.stderr
+    ended = run("doctor", "--json", str(cache_path), LOCKCACHE_DIRR="x")
+    assert '"unknown_variables": {"LOCKCACHE_DIRR": "LOCKCACHE_DIR"}' in ended.stdout
+
+
+def test_a_mistake_in_a_variable_is_one_line(cache_path: Path) -> None:
+    ended = run("config", str(cache_path), LOCKCACHE_MAX_SIZE="10")
+    assert (ended.returncode, ended.stderr.count("\n")) == (2, 1)
+    assert "LOCKCACHE_MAX_SIZE: '10' has no unit: write 10G" in ended.stderr
+
+
+def test_the_documents_have_each_variable() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "operations" / "settings.md").read_text()
+    assert re.findall(r"^\| `(LOCKCACHE_\w+)` \|", text, re.MULTILINE) == list(VARIABLES)
+
+
+@pytest.mark.parametrize("name", [*map(variable_of, (*keys_of(Settings), *keys_of(DirectorySettings))), *VARIABLES])
+def test_no_variable_of_the_daemon_or_of_programs_is_taken_for_a_mistake(name: str) -> None:
+    assert not unknown_variables({name: "1"})
+    assert unknown_variables({f"{name}_X": "1"}) == {f"{name}_X": name}
