@@ -17,7 +17,7 @@ DOCS_STAMP := $(VENV)/stamp-docs
 PACKAGES := lockcache daemon/lockcache_daemon stress/lockcache_stress
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo quick test test-rest test-all properties coverage mutants check docs format format-check lint types layers deps stress bench clean distclean FORCE
+.PHONY: help venv demo quick test test-rest test-all properties coverage mutants check docs format format-check lint words types layers deps stress bench clean distclean FORCE
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -61,13 +61,16 @@ mutants: $(STAMP) ## small faults in lockcache/filestream, one at a time: how ma
 	$(PY) -m pip install --quiet --disable-pip-version-check --group mutants
 	$(PY) tests/mutants/score.py $(ARGS)
 
-check: format-check lint types layers deps ## all that follows here and does not run code
+check: format-check lint words types layers deps ## all that follows here and does not run code
 
 format-check: $(STAMP) ## is everything formatted?
 	$(BIN)/ruff format --check .
 
 lint: $(STAMP) ## ruff's rules
 	$(BIN)/ruff check .
+
+words: $(STAMP) ## plain words: the mechanical rules, in code and documents
+	$(PY) tests/layers/words.py
 
 types: $(STAMP) ## mypy, strict
 	$(BIN)/mypy

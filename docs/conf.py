@@ -1,4 +1,4 @@
-"""How Sphinx builds these pages: `make docs`. Every warning is an error there."""
+"""Settings of Sphinx, which builds these pages: `make docs`. Every warning is an error there."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What back ends, programs and the daemon are given, and what they accept of it.
+"""Arguments of back ends, programs and the daemon: the default path, and which values are accepted.
 
 Decides the default path, once, for all of them (``$LOCKCACHE_DIR``, else the user cache directory), and which values
 are refused: each by an error that names the value.

@@ -1,4 +1,4 @@
-"""What a payload is, as far as its first bytes tell: kind, architecture, compiler.
+"""Kind, architecture and compiler of a payload, as far as its first bytes tell.
 
 For what nobody recorded: entries of cuda.core's own cache, and values that were stored as plain bytes. Keeps one
 promise: any bytes at all give an answer in time linear in their number, never an error; what is not recognised is

@@ -5,7 +5,7 @@
     LockcacheError
     ├── UnsafeCacheDirError (PermissionError)   opening: someone else owns the directory, or may write to it
     ├── FormatError (OSError)                   opening: the directory was made by a newer lockcache
-    ├── SigningKeyError (ValueError)            opening: a file of keys that is no such, or that others could know
+    ├── SigningKeyError (ValueError)            opening: not a file of keys, or one that others could know
     ├── PolicyError (ValueError)                opening: policy.json says what no version understands
     ├── LockTimeoutError (TimeoutError)         a shard lock was not free in time (internal: becomes a dropped write)
     ├── ArchiveError (ValueError)               a file is not an archive of `lockcache pack`, or is damaged
@@ -13,8 +13,8 @@
     └── UncacheableError (ValueError)           a key was asked for a compilation that must not be cached
 
 Each keeps the built-in base that callers of plain Python code already catch. At run time a cache raises
-none of these for what its caller cannot help (invariant 7): a hung lock or a full disk is a counted, logged
-miss or dropped write. What is misconfigured raises when the cache is opened.
+none of these for what its caller cannot help (invariant 7, never take the job down): a hung lock or a full disk is a
+counted, logged miss or dropped write. What is misconfigured raises when the cache is opened.
 """
 
 from __future__ import annotations

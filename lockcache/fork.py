@@ -1,7 +1,8 @@
-"""What a forked child must set right: locks that a thread of its parent held, descriptors shared with it.
+"""After a fork: what the child must set right, locks that a thread of its parent held, descriptors shared with it.
 
-Keeps invariant 5 for fork: a child never waits for a thread that it does not have, and never shares a lock with its
-parent. One registry for the whole package, because the interpreter's own has no way to take an entry back.
+Keeps invariant 5 (death is free) for fork: a child never waits for a thread that it does not have, and never shares a
+lock with its parent. One registry for the whole package, because the interpreter's own has no way to take an entry
+back.
 """
 
 from __future__ import annotations

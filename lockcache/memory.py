@@ -1,8 +1,8 @@
 """InMemoryProgramCache: entries in this process only, least recently used first out.
 
-Keeps invariants 1 to 3 for one process: every operation is one critical section of one lock, so none can be seen half
-done. Relied on as the fast tier in front of a shared one. Not promised: anything across processes; a forked child has
-its own copy from the moment of the fork.
+Keeps invariants 1 (a hit is whole), 2 (last write wins) and 3 (hard cap) for one process: every operation is one
+critical section of one lock, so none can be seen half done. Relied on as the fast tier in front of a shared one. Not
+promised: anything across processes; a forked child has its own copy from the moment of the fork.
 
 A signal handler may use the cache during an operation, in the same thread: the lock is reentrant, and an
 operation that was disturbed counts the bytes again when it is done.

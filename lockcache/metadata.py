@@ -1,8 +1,8 @@
 """The metadata of a payload: a small mapping, encoded so that it comes back as it went in.
 
-Keeps invariant 1 for metadata: what is read is what was stored, types included. JSON alone turns tuples into lists
-and knows no bytes, and a cache of PTX and symbol mappings needs both, so those are tagged. Pickle is refused: a
-cache directory is input that others may have written, and unpickling runs it.
+Keeps invariant 1 (a hit is whole) for metadata: what is read is what was stored, types included. JSON alone turns
+tuples into lists and knows no bytes, and a cache of PTX and symbol mappings needs both, so those are tagged. Pickle is
+refused: a cache directory is input that others may have written, and unpickling runs it.
 
 Relied on by every back end (one codec, so that an entry moves between them unchanged). Not promised: a stable
 encoding across versions; callers that compare metadata compare the decoded mapping.

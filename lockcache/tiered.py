@@ -1,7 +1,7 @@
 """TieredProgramCache: fast caches in front of a shared one.
 
-Keeps invariant 2 as far as an object in one process can, and says exactly how far. The last tier is the truth; the
-tiers before it (the upper ones) hold copies.
+Keeps invariant 2 (last write wins) as far as an object in one process can, and says exactly how far. The last tier is
+the truth; the tiers before it (the upper ones) hold copies.
 
 - **Through one object**, whatever its threads do at once: once a write, delete or clear has returned, no read gives
   what was there before. A read that found an older value below and fills the upper tiers with it too late would break
@@ -17,9 +17,9 @@ tiers before it (the upper ones) hold copies.
 Asking again is what tells the last tier, too, that its hottest entries are in use; without that it would see the first
 read of each only, and evict them first.
 
-Keeps invariant 7: an upper tier that takes no copy makes no read fail; that key is read from below from then on.
-A signal handler may use the cache during a write, in the same thread, and waits for nobody: locks are
-reentrant, and a write that finds the version changed when it is done leaves the key to the last tier.
+Keeps invariant 7 (never take the job down): an upper tier that takes no copy makes no read fail; that key is read from
+below from then on. A signal handler may use the cache during a write, in the same thread, and waits for nobody: locks
+are reentrant, and a write that finds the version changed when it is done leaves the key to the last tier.
 
 Compile-once is the last tier's, since that is where the others look. Lock order: a stripe is held while tiers take
 their own locks, never the reverse; only :meth:`~TieredProgramCache.clear` holds several, in their order.

@@ -181,7 +181,7 @@ class _RefusedError(Exception):
 
 
 def _wants_json(arguments: Sequence[str]) -> bool:
-    """As far as is known when the settings may be what is wrong."""
+    """Whether to report in JSON, as far as is known when the settings may be what is wrong."""
     return "--json" in arguments or os.environ.get(variable_of("json"), "").lower() in ("true", "yes", "on", "1")
 
 

@@ -1,4 +1,4 @@
-"""How often work in the background may run, from what it was seen to cost.
+"""Pace of work in the background: how often it may run, from what it was seen to cost.
 
 Keeps an idle daemon's cost bounded, whatever the size of the directory and the speed of its file system: after work
 that took c seconds the next is due c / duty later. The cheaper of the last two times counts: a slow file system is slow

@@ -1,8 +1,9 @@
 """Signals that end the daemon: noted at once, acted on at the next safe point.
 
-Keeps invariant 5's polite half: SIGTERM, SIGINT and SIGHUP end the daemon within a second and leave nothing half done.
-A handler only notes the signal; a step that works asks between shards and between lock holds, and a step that waits is
-woken through a socket, so that an idle daemon sleeps in the kernel and wakes for its ticks alone.
+Keeps the polite half of invariant 5 (death is free): SIGTERM, SIGINT and SIGHUP end the daemon within a second and
+leave nothing half done. A handler only notes the signal; a step that works asks between shards and between lock holds,
+and a step that waits is woken through a socket, so that an idle daemon sleeps in the kernel and wakes for its ticks
+alone.
 
 For the main thread. Not promised: an end within a second while the kernel itself hangs in a dead mount.
 """
@@ -21,7 +22,7 @@ from typing import Any, Final
 
 __all__ = ["StopSignals", "Stopped"]
 
-# At the most between two signs of life while waiting.
+# At the most between two reports of progress while waiting.
 _SILENCE_SECONDS: Final = 10.0
 
 _SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
@@ -42,28 +43,28 @@ class _Came:
 class StopSignals:
     """Catches the signals to stop for a ``with`` block. With ``hangup_reloads`` SIGHUP is none of them.
 
-    ``on_sign_of_life`` is called whenever work asks whether it is to stop, from whatever thread, and now and then while
+    ``on_progress`` is called whenever work asks whether it is to stop, from whatever thread, and now and then while
     waiting: as long as these come, nothing hangs. It must be cheap, and raise nothing.
     """
 
-    def __init__(self, *, hangup_reloads: bool = False, on_sign_of_life: Callable[[], object] = lambda: None) -> None:
-        self._on_sign_of_life = on_sign_of_life
-        #: Signs of life come at least this often while waiting.
+    def __init__(self, *, hangup_reloads: bool = False, on_progress: Callable[[], object] = lambda: None) -> None:
+        self._on_progress = on_progress
+        #: Progress is reported at least this often while waiting.
         self.silence_seconds = _SILENCE_SECONDS
         self._came = _Came()
         self._hangup_reloads = hangup_reloads
         self._before: dict[int, Any] = {}
         self._wakes, self._waker = socket.socketpair()
 
-    def beside(self, on_sign_of_life: Callable[[], object]) -> StopSignals:
-        """The same signals, for a part of the work: what asks these calls ``on_sign_of_life`` as well."""
-        whole, part = self._on_sign_of_life, copy.copy(self)
+    def with_progress(self, on_progress: Callable[[], object]) -> StopSignals:
+        """The same signals, for a part of the work: what asks these calls ``on_progress`` as well."""
+        whole, part = self._on_progress, copy.copy(self)
 
         def both() -> None:
             whole()
-            on_sign_of_life()
+            on_progress()
 
-        part._on_sign_of_life = both
+        part._on_progress = both
         return part
 
     @property
@@ -96,11 +97,11 @@ class StopSignals:
         self._waker.close()
 
     def is_set(self) -> bool:
-        self._on_sign_of_life()
+        self._on_progress()
         return self.number is not None
 
     def raise_if_set(self) -> None:
-        self._on_sign_of_life()
+        self._on_progress()
         if self.number is not None:
             raise Stopped(signal.Signals(self.number).name)
 
@@ -126,7 +127,7 @@ class StopSignals:
             poll.register(self._wakes, select.POLLIN)
             deadline = time.monotonic() + seconds
             while not poll.poll(min(seconds, self.silence_seconds) * 1000):
-                self._on_sign_of_life()
+                self._on_progress()
                 seconds = deadline - time.monotonic()
                 if seconds <= 0:
                     break

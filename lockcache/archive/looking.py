@@ -1,7 +1,7 @@
 """Reading entries of a directory without using them.
 
-Keeps invariant 1 as any reader does; in a directory that a group shares, where others may put a symlink in a folder's
-place at any time, through folders that it opens on the way to each entry.
+Keeps invariant 1 (a hit is whole) as any reader does; in a directory that a group shares, where others may put a
+symlink in a folder's place at any time, through folders that it opens on the way to each entry.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What an archive holds, member by member, and how each is written and read.
+"""Members of an archive: each one written and read.
 
 An archive is a zstd frame with a checksum, in it a tar: first the manifest, then the entries, the least recently used
 first, so that what a small cap drops is the oldest. Each entry is a file under its own name in ``entries/``; its record

@@ -1,7 +1,7 @@
 """Where an archive goes: a file that appears whole or not at all.
 
-Keeps invariant 5 for archives: a death, a full disk or Ctrl-C leaves the file that was there before, and at most a
-hidden file next to it that says in its name what it was.
+Keeps invariant 5 (death is free) for archives: a death, a full disk or Ctrl-C leaves the file that was there before,
+and at most a hidden file next to it that says in its name what it was.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Packing: the verified entries of a directory, into one file.
 
-Keeps invariant 1 for what is shipped (an entry that fails its digest is left out and counted) and leaves the directory
-as it was: an entry that is packed was not used, so its place among the least recently used stays. Takes no lock;
-writers and evictors go on, and what they remove meanwhile is left out.
+Keeps invariant 1 (a hit is whole) for what is shipped (an entry that fails its digest is left out and counted) and
+leaves the directory as it was: an entry that is packed was not used, so its place among the least recently used stays.
+Takes no lock; writers and evictors go on, and what they remove meanwhile is left out.
 
 The same entries, with the same last uses, give the same bytes: on any file system, for any owner, at any time (with one
 release of libzstd and of lockcache).

@@ -1,6 +1,6 @@
 """Last uses that are not now: entries that are looked at, and entries that come with a last use of their own.
 
-Each stands in for the directory's own :class:`Recency`. Keeps the order of uses as it was: packing is no use of an
+Each stands in for the directory's own :class:`Recency`. Keeps the order of uses as it was: packing is not a use of an
 entry, and what is unpacked was last used where it was packed.
 """
 

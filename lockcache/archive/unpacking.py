@@ -1,10 +1,10 @@
 """Unpacking: entries from an archive into a directory that others may be using.
 
-Keeps invariants 1 to 5 by going through the directory's own writer: each entry is verified on the way in, room is
-reserved before a byte of it is on disk, it appears whole or not at all, and a death leaves nothing that anybody waits
-for. Nothing in an archive decides where something is written but 64 hex digits. Memory is bounded by the largest entry
-that is accepted: it is there once, and the one that it would replace is not held too. Time is bounded by what the
-archive takes: what compresses to next to nothing is not a list of entries.
+Keeps invariants 1 (a hit is whole) to 5 (death is free) by going through the directory's own writer: each entry is
+verified on the way in, room is reserved before a byte of it is on disk, it appears whole or not at all, and a death
+leaves nothing that anybody waits for. Nothing in an archive decides where something is written but 64 hex digits.
+Memory is bounded by the largest entry that is accepted: it is there once, and the one that it would replace is not held
+too. Time is bounded by what the archive takes: what compresses to next to nothing is not a list of entries.
 
 The last use of an entry is what it was where it was packed (but never in the future, which would keep it for ever), so
 that of old and unpacked entries the cap keeps those that were used last.
@@ -68,7 +68,7 @@ class Unpacked:
     kept: int = 0
     #: Failed their digest.
     damaged: int = 0
-    #: Were no entries: links, devices, names that lead elsewhere, sizes beyond what is accepted.
+    #: Members that are not entries: links, devices, names that lead elsewhere, sizes beyond what is accepted.
     refused: int = 0
     #: Have no record, and were not asked for.
     unverified: int = 0

@@ -1,4 +1,4 @@
-"""What is in a cubin, by its ELF tables: kernels, their sizes, registers and memory.
+"""Contents of a cubin, by its ELF tables: kernels, their sizes, registers and memory.
 
 Keeps one promise: any bytes at all give tables or a :class:`ValueError` that says what is wrong, in bounded time and
 memory. What may be large in a hostile file is bounded before it is read: sections, symbols, kernels, each name, and all

@@ -1,7 +1,7 @@
-"""Which entry an operator means: by its key, or by the start of its hash as ``ls`` prints it.
+"""The entry that an operator means: by its key, or by the start of its hash as ``ls`` prints it.
 
 Decides the order: a key that is stored under this very text, else a hash. ``hex:...`` is a key in bytes, for keys that
-are no text (those of ``make_program_cache_key``).
+are not text (those of ``make_program_cache_key``).
 """
 
 from __future__ import annotations

@@ -50,6 +50,6 @@ def wait_for_quit(seconds: float) -> bool:
             return False
         # Not sys.stdin.read: what it buffers, select does not see. Nothing: the terminal went away.
         pressed = os.read(sys.stdin.fileno(), 64)
-        # Of several at once, typed while the view was made, each counts; F2 is ESC O Q, and is no Q.
+        # Of several at once, typed while the view was made, each counts; F2 is ESC O Q, and is not a Q.
         if not pressed or b"q" in _ESCAPES.sub(b"", pressed).lower():
             return True

@@ -1,4 +1,4 @@
-"""What several commands take: the directory, ``--json``, ``--yes``, and values that our own parsers read.
+"""Options of several commands: the directory, ``--json``, ``--yes``, and values that our own parsers read.
 
 Decides the words, so that an option means the same everywhere. A value that a parser refuses is refused in the parser's
 words, which name it.

@@ -1,4 +1,4 @@
-"""How the commands print: tables for people, JSON for programs, and nothing that a terminal would obey.
+"""Output of the commands: tables for people, JSON for programs, and nothing that a terminal would obey.
 
 Keeps one promise: what comes from a cache directory (names, metadata, error texts) reaches a terminal as plain text,
 without control characters.

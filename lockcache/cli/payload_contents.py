@@ -1,4 +1,4 @@
-"""What code a payload holds, in tables: kernels of a cubin, entry functions of PTX, the kind of all else.
+"""The code in a payload, in tables: kernels of a cubin, entry functions of PTX, the kind of all else.
 
 Keeps the promise of :mod:`.cubin`: any bytes give an answer, in time and memory that grow with their number and no
 faster. Damage is part of it (``error``), not an exception.

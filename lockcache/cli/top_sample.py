@@ -1,4 +1,4 @@
-"""What ``lockcache top`` shows of a directory, taken again and again at a cost that does not grow with it.
+"""Samples of a directory for ``lockcache top``, taken again and again at a cost that does not grow with it.
 
 A look reads the accounting page, the counters, the policy and the daemon's status, lists ``tmp/``, and walks a few
 shards: those whose accounting changed since the last look, else the next ones in turn. A shard of a million entries is

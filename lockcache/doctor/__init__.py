@@ -1,1 +1,1 @@
-"""What a file system really does, tried out by two processes, and whether a cache directory on it is in order."""
+"""The doctor: tries out with two processes what a file system really does, and looks at the cache directory on it."""

@@ -1,4 +1,4 @@
-"""Whether a cache directory is in order: safe, of a format we know, its policy understood, its accounting true.
+"""The state of a cache directory: safe or not, its format, its policy, its accounting.
 
 Only looks: takes no shard's lock, makes no file, repairs nothing; what repairs is named in the advice.
 """

@@ -1,4 +1,4 @@
-"""What surrounds a cache: room on its disk, and what this process may open."""
+"""Surroundings of a cache: room on its disk, and what this process may open."""
 
 from __future__ import annotations
 

@@ -97,7 +97,7 @@ class Examination(ABC):
         if not self._may_have_written:
             return
         try:
-            # Whoever interrupts does not want to wait, and what hangs goes on hanging; else it may be slow.
+            # A user who interrupts does not want to wait, and what hangs goes on hanging; else it may be slow.
             is_short = self._is_interrupted or self._hangs
             answer = self._ask(
                 "clean", _CLEANING_SECONDS if is_short else max(_CLEANING_SECONDS, self._timeout_seconds)

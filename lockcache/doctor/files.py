@@ -1,4 +1,4 @@
-"""What one file can carry: attributes, times, syncs; and whether its times can be set by a member of its group."""
+"""Abilities of one file: attributes, times, syncs; and whether its times can be set by a member of its group."""
 
 from __future__ import annotations
 

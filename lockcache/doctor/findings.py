@@ -1,4 +1,4 @@
-"""What an examination finds: a verdict for each check, what it means for a cache, and what to do about it."""
+"""Findings of an examination: a verdict for each check, what it means for a cache, and what to do about it."""
 
 from __future__ import annotations
 

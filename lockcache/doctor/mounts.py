@@ -1,4 +1,4 @@
-"""Which file system a path is on, and what is known of its kind.
+"""The file system that a path is on, and what is known of its kind.
 
 What is known comes from trying, with two mounts of each, and from what their makers say of locks. It tells what no
 trial on one machine can: whether another machine's locks count. Two machines can try it: :mod:`.pair`.

@@ -1,7 +1,7 @@
-"""What two processes see of each other: locks, renames, exclusive creation, new names.
+"""Two processes and what they see of each other: locks, renames, exclusive creation, new names.
 
-Tries, on files of its own, what invariants 1, 2, 3 and compile-once rest on. Not promised: what processes on two
-machines see of each other; that takes two machines.
+Tries, on files of its own, what invariants 1 (a hit is whole), 2 (last write wins) and 3 (hard cap), and compile-once,
+rest on. Not promised: what processes on two machines see of each other; that takes two machines.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """FileStreamProgramCache: a directory of programs that many processes share.
 
-Joins the parts of this package into the mapping API and decides nothing else. Keeps invariant 7 at the edge: what a
-caller cannot help (a full disk, a hung lock, a stale handle) is a counted, logged miss or dropped write; a
-PermissionError and EROFS on a write are configuration and do raise.
+Joins the parts of this package into the mapping API and decides nothing else. Keeps invariant 7 (never take the job
+down) at the edge: what a caller cannot help (a full disk, a hung lock, a stale handle) is a counted, logged miss or
+dropped write; a PermissionError and EROFS on a write are configuration and do raise.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class FileStreamProgramCache(ProgramCacheResource):
 
     A read takes no lock and returns only bytes that some writer stored under that key, proven by a digest. Once a write
     has returned, no later read in any process gives an older value. With a cap, entries and writes in progress never
-    exceed it, whoever writes. A killed process leaves nothing that anybody waits for.
+    exceed it, whichever process writes. A killed process leaves nothing that anybody waits for.
 
     Args:
         path: The directory; made with mode 0700 if missing. ``None``: ``$LOCKCACHE_DIR``, else ``lockcache`` in the
@@ -99,7 +99,7 @@ class FileStreamProgramCache(ProgramCacheResource):
             others waiting until it looks up something else. ``get_or_compute`` needs no such switch.
         lease_timeout_seconds: How long a compiling process is waited for. ``None``: a minute, or four times what
             compiling that key took the last time, whichever is longer. Then one waiter takes over.
-        record_files: Keep records in files beside the entries even where the file system has extended attributes, for
+        record_files: Keep records in files next to the entries even where the file system has extended attributes, for
             directories that are copied by tools which drop those.
         verified_only: Entries without a record are misses. By default they are served, unverified, and counted: that is
             how cuda.core's own cache leaves them, but also how a copy that dropped its attributes looks.
@@ -115,7 +115,7 @@ class FileStreamProgramCache(ProgramCacheResource):
         FormatError: The directory was made by a newer lockcache.
         SigningKeyError: The file of keys holds none, or others could know them.
         PolicyError: Its ``policy.json`` cannot be understood.
-        OSError: It cannot be made, or is no directory.
+        OSError: It cannot be made, or is not a directory.
 
     A directory that may only be read opens: hits work, writes raise. Objects can be pickled (the copy opens the same
     directory) and survive ``fork``.
@@ -190,7 +190,7 @@ class FileStreamProgramCache(ProgramCacheResource):
 
     @property
     def max_size_bytes(self) -> int | None:
-        """The cap in force now, whoever set it."""
+        """The cap in force now, whichever program set it."""
         return self._directory.policy.current().max_size_bytes
 
     def __getitem__(self, key: bytes | str) -> bytes:
@@ -256,7 +256,7 @@ class FileStreamProgramCache(ProgramCacheResource):
         return sum(count_shard(self._directory.layout, shard) for shard in range(SHARDS))
 
     def clear(self) -> None:
-        """Remove every entry, quarantined ones too. Safe beside writers.
+        """Remove every entry, quarantined ones too. Safe next to writers.
 
         What they publish meanwhile stays or goes, none of them fails.
         """
@@ -321,7 +321,7 @@ class FileStreamProgramCache(ProgramCacheResource):
             turn.end(was_dropped=was_dropped)
 
     def _published_meanwhile(self, name: str) -> Entry | None:
-        """What somebody published while we computed: we were overdue, and whoever took over was first."""
+        """What somebody published while we computed: we were overdue, and the process that took over was first."""
         loaded = self._once.look(name)
         return None if loaded is None else self._entry(*loaded)
 
@@ -332,7 +332,8 @@ class FileStreamProgramCache(ProgramCacheResource):
         try:
             return Entry(payload, join_metadata(record.tail, record.cost_ns))
         except ValueError as error:
-            # Whole, and stored by a version that knows more: half of an entry is none (invariant 7).
+            # Whole, and stored by a version that knows more: half of an entry is none (invariant 7, never take the job
+            # down).
             _log.warning("%s: the metadata of an entry cannot be read here: %s", self.path, error)
             return None
 
@@ -358,7 +359,7 @@ class FileStreamProgramCache(ProgramCacheResource):
         return False
 
     def _count_dropped(self, reason: str) -> None:
-        # The first drop is news, a disk that stays full is not.
+        # The first drop is a warning, a disk that stays full is not.
         level = logging.DEBUG if self._counts["dropped_writes"] else logging.WARNING
         self._count(dropped_writes=1)
         _log.log(level, "%s: a write was dropped, the program goes on without it: %s", self.path, reason)
@@ -377,7 +378,7 @@ class FileStreamProgramCache(ProgramCacheResource):
             return total_of(measured(self._directory.layout))
         except OSError as error:
             # What fills a graph must not take the job down.
-            _log.debug("%s: the disk gives no answer, so what it held when last asked is told: %s", self.path, error)
+            _log.debug("%s: the disk gives no answer, so stats are those of before: %s", self.path, error)
             return self._held
 
     def _count(self, **increments: int) -> None:

@@ -1,4 +1,4 @@
-"""Whether a daemon keeps a directory, and who it is: for telling an operator what it will make of a new policy.
+"""The daemon that keeps a directory, if one does: for telling an operator what it will make of a new policy.
 
 The daemon's lock is the proof, for ``daemon.json`` outlives a daemon that was killed. Not promised: that it still holds
 when the caller prints it.

@@ -1,14 +1,14 @@
 """Opening a cache directory: make it, check it (:mod:`.disk.permissions`), and attach to its accounting.
 
-Keeps invariant 7's other half (what is misconfigured is a clear error at opening) and carries on when the directory is
-deleted underneath a live cache: what is attached is replaced as a whole, and threads in the middle of an operation keep
-the old page until they are done with it.
+Keeps the other half of invariant 7 (never take the job down), that what is misconfigured is a clear error at opening,
+and carries on when the directory is deleted underneath a live cache: what is attached is replaced as a whole, and
+threads in the middle of an operation keep the old page until they are done with it.
 
-Keeps invariants 3 and 5 across fork (:func:`close_inherited`): a child that kept the descriptor of an entry would keep
-its blocks on disk after its eviction, for as long as it lives (seen: 80 children, 11 times the cap), that of a staged
-file its lock, by which others take the writer for alive, and that of a queue a place in it. Such descriptors are found
-in the process's own table, because a thread of the parent may have been anywhere in ``open`` when the fork came. Where
-there is no such table (not Linux), nothing is closed.
+Keeps invariants 3 (hard cap) and 5 (death is free) across fork (:func:`close_inherited`): a child that kept the
+descriptor of an entry would keep its blocks on disk after its eviction, for as long as it lives (seen: 80 children, 11
+times the cap), that of a staged file its lock, by which others take the writer for alive, and that of a queue a place
+in it. Such descriptors are found in the process's own table, because a thread of the parent may have been anywhere in
+``open`` when the fork came. Where there is no such table (not Linux), nothing is closed.
 
 Decides for all who only inspect whether a path is a cache (:func:`is_cache`): a folder that is called ``lockcache``, as
 a checkout of this project has one, makes no cache, nor do the directories of other programs that a daemon keeps, where
@@ -65,7 +65,7 @@ from lockcache.fork import after_fork_in_child
 __all__ = ["CacheDirectory", "check_directory", "close_inherited", "is_cache"]
 
 _READ_ONLY: Final = (errno.EACCES, errno.EPERM, errno.EROFS)
-# A full disk does not take the job down (invariant 7): what is there can be read.
+# Invariant 7 (never take the job down): on a full disk what is there can be read.
 _NOT_WRITABLE: Final = (*_READ_ONLY, errno.ENOSPC, errno.EDQUOT)
 _OPEN_PAGE: Final = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 _DIRECT: Final[int] = getattr(os, "O_DIRECT", 0)
@@ -234,7 +234,7 @@ class CacheDirectory:
     def _opened_page(self) -> UsagePage:
         layout = self.layout
         if layout.is_network:
-            # Its client keeps what it read from an open file, and what it wrote to it, whoever locks another file.
+            # Its client keeps what it read from an open file, and what it wrote to it, also if another file is locked.
             with contextlib.suppress(OSError):
                 page = UsagePage(open_below(layout, layout.usage, _OPEN_PAGE | _DIRECT))
                 page.slot(1)  # refused where only whole blocks can be read so

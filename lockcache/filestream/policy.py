@@ -4,8 +4,8 @@ Decides whose cap counts. The file's, for every process; it is read again at eve
 running processes at their next one. Who may change it: the operator (the daemon, ``lockcache policy set``) always; a
 program that opens the cache with ``max_size_bytes`` only where no operator has spoken.
 
-Keeps invariant 3 across changes, and invariant 7: a policy file that is damaged or deleted while the cache is open
-leaves the last good one in force.
+Keeps invariant 3 (hard cap) across changes, and invariant 7 (never take the job down): a policy file that is damaged or
+deleted while the cache is open leaves the last good one in force.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class PolicyFile:
         """The policy in force now. Read each time: an equal mtime proves nothing where clocks tick in seconds."""
         try:
             raw = self._read()
-            # No file is no new policy: a directory deleted underneath keeps its cap, see :meth:`restore`.
+            # No file does not mean a new policy: a directory deleted underneath keeps its cap, see :meth:`restore`.
             if raw and raw != self._raw:
                 self._raw = raw
                 self._policy = self._parse(raw)

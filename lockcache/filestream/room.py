@@ -4,9 +4,9 @@ Keeps invariant 3 (hard cap) for writers: a write goes on only after the sum of 
 reservation of this write in it, was at or under the cap. A program's ``max_size_bytes`` becomes the directory's when
 the program opens it (:func:`apply_policy`), unless an operator set one, and entries over it are evicted before anything
 else is done. Keeps invariant 5 (death is free) without a daemon: reservations of killed writers are reclaimed before
-anything is evicted. Keeps invariant 4 (nobody hangs): every wait ends at the write's deadline. A pass of eviction ends
-there too, but the first one may last a second. Keeps invariant 7 (the cache never takes the job down): a disk that is
-too full for a new policy is a warning, not an error.
+anything is evicted. Keeps invariant 4 (readers never wait): every wait ends at the write's deadline. A
+pass of eviction ends there too, but the first one may last a second. Keeps invariant 7 (never take the job down):
+a disk that is too full for a new policy is a warning, not an error.
 
 Where many processes write into a full cache, one at a time evicts, the head, for all writers that have reserved by then
 and a batch for the next ones. The others sleep. Before, all of them searched for victims at once, and sixty-four

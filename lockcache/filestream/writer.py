@@ -2,8 +2,8 @@
 
 Decides which failures are tried again (a directory deleted underneath and a record that did not fit where it was put,
 once; a full disk, after each of a few evictions; room that others hold, until the timeout) and which end as a dropped
-write. Keeps invariant 2 for those: a dropped write removes the older value under its key. Keeps invariant 7: nothing
-here raises for what the caller cannot help.
+write. Keeps invariant 2 (last write wins) for those: a dropped write removes the older value under its key. Keeps
+invariant 7 (never take the job down): nothing here raises for what the caller cannot help.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """From one file to the next, as NVRTC searches: the closure and its digest.
 
-Keeps invariant 1: whatever file could change what NVRTC sees changes the digest. Both branches of each conditional
-count. What was not there counts as much as what was: the digest says at which place of the search order each name was
-found, so a file that newly shadows another changes it.
+Keeps invariant 1 (a hit is whole): whatever file could change what NVRTC sees changes the digest. Both branches of each
+conditional count. What was not there counts as much as what was: the digest says at which place of the search order
+each name was found, so a file that newly shadows another changes it.
 
 The order, found by watching NVRTC 13.5 open files:
 

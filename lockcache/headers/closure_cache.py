@@ -1,8 +1,8 @@
 """Closures remembered, each for as long as the facts on which it rests hold.
 
-Keeps invariant 1: a remembered digest is given only after every file, every miss and every directory was looked at
-again. Safe for threads, which walk at the same time rather than wait for each other, and for fork: a child keeps what
-its parent knew. Not promised: to see a change that happens between the look and the compilation.
+Keeps invariant 1 (a hit is whole): a remembered digest is given only after every file, every miss and every directory
+was looked at again. Safe for threads, which walk at the same time rather than wait for each other, and for fork: a
+child keeps what its parent knew. Not promised: to see a change that happens between the look and the compilation.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """Computed names, ``#include MACRO`` and ``__has_include(MACRO)``: all that they might mean.
 
-Keeps invariant 1 where macros decide: they are not expanded, so every file below each directory that would be searched
-counts as included, and is followed like one. A name that leads out of those directories has to be written somewhere:
-strings in macros that do are followed, and what could only be composed to one is refused. Stated in the log, because
-such a fingerprint takes half a second for a whole toolkit, and 8 ms when nothing changed; bounded, because one of the
-directories is the source's, which may be anything.
+Keeps invariant 1 (a hit is whole) where macros decide: they are not expanded, so every file below each directory that
+would be searched counts as included, and is followed like one. A name that leads out of those directories has to be
+written somewhere: strings in macros that do are followed, and what could only be composed to one is refused. Stated in
+the log, because such a fingerprint takes half a second for a whole toolkit, and 8 ms when nothing changed; bounded,
+because one of the directories is the source's, which may be anything.
 
 Not promised: to see a ``..`` that is composed of single dots.
 """

@@ -1,10 +1,10 @@
 """Files as the walk sees them: one stat, one read, and whether the two can be trusted next time.
 
-Keeps invariant 1 for the memo: content is taken as unchanged only where device, inode, size, mtime and ctime are what
-they were, and only if the file had been left alone for two seconds when it was read. A change in the same tick of the
-clock leaves all five as they are, and ticks of a whole second are seen on network file systems. ctime is what cannot be
-set back; mtime is for file systems that keep no ctime. Not promised: a server whose clock is behind this machine's by
-more than two seconds and which ticks coarsely can hide a change that falls into the tick of our read.
+Keeps invariant 1 (a hit is whole) for the memo: content is taken as unchanged only where device, inode, size, mtime and
+ctime are what they were, and only if the file had been left alone for two seconds when it was read. A change in the
+same tick of the clock leaves all five as they are, and ticks of a whole second are seen on network file systems. ctime
+is what cannot be set back; mtime is for file systems that keep no ctime. Not promised: a server whose clock is behind
+this machine's by more than two seconds and which ticks coarsely can hide a change that falls into the tick of our read.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""What a walk saw of the file system, and whether it is still so.
+"""Facts that a walk saw of the file system, and whether they still hold.
 
-Keeps invariant 1 for the memo: a digest rests on facts, and while all of them hold, walking again would see the same.
-That a name is missing is a fact like any other. Facts are about paths as they are spelled, so that a link which is
-turned to another toolkit is seen.
+Keeps invariant 1 (a hit is whole) for the memo: a digest rests on facts, and while all of them hold, walking again
+would see the same. That a name is missing is a fact like any other. Facts are about paths as they are spelled, so that
+a link which is turned to another toolkit is seen.
 
 A fact costs one ``stat`` (a file, a directory) or one ``access`` (a miss), about 2 us each in a deep directory. Nothing
 is opened, but the directories that computed names made count are listed again.

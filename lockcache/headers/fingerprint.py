@@ -1,7 +1,7 @@
 """The digest of the headers that a source can reach: what callers call.
 
-Keeps invariant 1 for programs with headers: as ``extra_digest`` of a key, it makes any changed, added, removed or newly
-shadowing header a miss. Relied on by :mod:`lockcache.cuda`. Imports nothing of CUDA.
+Keeps invariant 1 (a hit is whole) for programs with headers: as ``extra_digest`` of a key, it makes any changed, added,
+removed or newly shadowing header a miss. Relied on by :mod:`lockcache.cuda`. Imports nothing of CUDA.
 """
 
 from __future__ import annotations

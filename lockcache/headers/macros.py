@@ -1,8 +1,9 @@
-"""What the macros of one text could make of a computed name: strings and pieces that lead out of what is searched.
+"""Macros of one text, and what they could make of a computed name: strings and pieces that lead out of what is
+searched.
 
-Keeps invariant 1 together with :mod:`.source`: finds too much sooner than too little. Reads each line once for each
-macro that begins in it, if the line is short, and once altogether if it is not; and what stands behind a comment that
-macros leave open once, however many do.
+Keeps invariant 1 (a hit is whole) together with :mod:`.source`: finds too much sooner than too little. Reads each line
+once for each macro that begins in it, if the line is short, and once altogether if it is not; and what stands behind a
+comment that macros leave open once, however many do.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ _HEAD: Final = re.compile(rb"\w+(?:\([^)\n]*\))?")
 _STRING: Final = re.compile(rb"\"([^\"\n]*)\"")
 # An open comment goes to the end, so that nothing is searched for its end twice.
 _REMARK: Final = re.compile(rb"/\*.*?(?:\*/|\Z)|//[^\n]*", re.DOTALL)
-# ".." that is no "...", or a slash with nothing before it: the beginnings of a path that leads out.
+# ".." that is not "...", or a slash with nothing before it: the beginnings of a path that leads out.
 _OUTWARD: Final = re.compile(rb"(?<!\.)\.\.(?!\.)|(?:^|<)[ \t]*/")
 # Macros that begin in one line are parts of each other. Nobody writes longer lines with several.
 _LONG_LINE_BYTES: Final = 512

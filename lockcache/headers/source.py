@@ -1,9 +1,9 @@
-r"""What one text of C++ may include: the operands of its directives. Finds too much sooner than too little.
+r"""The includes of one text of C++: the operands of its directives. Finds too much sooner than too little.
 
-Keeps invariant 1 for the digest of headers: no ``#include`` that NVRTC would follow is overlooked. Conditionals,
-strings and most comments are not understood: a directive under ``#if 0`` counts, and so does one in a raw string. A
-directive is taken wherever ``#`` begins a line or follows ``*/``, so that ``// #include`` and `` * #include``, which
-the documentation in headers is full of, do not count.
+Keeps invariant 1 (a hit is whole) for the digest of headers: no ``#include`` that NVRTC would follow is overlooked.
+Conditionals, strings and most comments are not understood: a directive under ``#if 0`` counts, and so does one in a raw
+string. A directive is taken wherever ``#`` begins a line or follows ``*/``, so that ``// #include`` and `` *
+#include``, which the documentation in headers is full of, do not count.
 
 How NVRTC 13.5 reads was tried, not looked up: it joins lines at ``\``-newline and not at ``\``-blank-newline; a lone
 carriage return ends no line; ``??/`` and ``??=`` mean something up to C++14 only, so both readings count; ``%:`` is

@@ -1,10 +1,11 @@
 """The names of ``pyptx.cache``, with entries that many processes can share: replace the import, keep the rest.
 
 Same directory, same three files for an entry, same hash, so that each reads what the other wrote. Keeps, beyond pyptx,
-invariant 1 (the three files are one entry for a reader, also while others write or die; a damaged file is a miss) and
-2: what this process holds in memory is served only while the entry on disk is the one that it was stored with or read
-from (one small read), or is not there any more (evicted: memory is what is left of it). As in pyptx, a disk that cannot
-be written does not fail a ``put``: memory has the entry, and the drop is counted and logged.
+invariant 1 (a hit is whole: the three files are one entry for a reader, also while others write or die; a damaged file
+is a miss) and 2 (last write wins): what this process holds in memory is served only while the entry on disk is the one
+that it was stored with or read from (one small read), or is not there any more (evicted: memory is what is left of it).
+As in pyptx, a disk that cannot be written does not fail a ``put``: memory has the entry, and the drop is counted and
+logged.
 
 Not promised: anything about who compiles. What pyptx itself writes there is served if it may be one entry
 (:func:`.pyptx_sidecar.is_plausible`), and pyptx verifies nothing of what it reads.

@@ -1,11 +1,11 @@
 """A pyptx directory, as many processes use it: ``<hash>.ptx``, ``<hash>.cubin`` and ``<hash>.json`` as one entry.
 
-Keeps invariant 1 with :mod:`.pyptx_sidecar`: reads take no lock, and a reader that meets files of two writers finds
-that the digest does not bind them, and looks again. It finds the old entry or the new one at every instant, never
-neither: the old one is kept (:mod:`.pyptx_kept`) until the new one is whole. Death between any two steps therefore
-leaves one of the two (invariant 5), and what the dead had staged goes with the next write. For pyptx's own readers, who
-verify nothing and see no entry meanwhile, the json is removed first and published last: never a mixed one. Locks only
-keep writers from undoing each other's work (invariant 6).
+Keeps invariant 1 (a hit is whole) with :mod:`.pyptx_sidecar`: reads take no lock, and a reader that meets files of two
+writers finds that the digest does not bind them, and looks again. It finds the old entry or the new one at every
+instant, never neither: the old one is kept (:mod:`.pyptx_kept`) until the new one is whole. Death between any two steps
+therefore leaves one of the two (invariant 5, death is free), and what the dead had staged goes with the next write. For
+pyptx's own readers, who verify nothing and see no entry meanwhile, the json is removed first and published last: never
+a mixed one. Locks only keep writers from undoing each other's work (invariant 6, locks coordinate).
 
 Next to the files there is one directory, ``lockcache/``, which pyptx passes over: locks, staged files, a daemon's
 files. Removing an entry takes the lock of its first hex digit, and removes the json, then the others. A daemon finds
@@ -185,7 +185,7 @@ class PyptxFiles:
                         self._remove_locked(name)
 
     def scan(self, between: Callable[[], object] = lambda: None) -> Iterator[Found]:
-        """As :func:`.pyptx_scan.scan`."""
+        """The entries of the directory: see :func:`.pyptx_scan.scan`."""
         return scan(self.root, between)
 
     def staged_bytes(self) -> int:

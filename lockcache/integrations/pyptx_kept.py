@@ -1,9 +1,10 @@
 """The entry of a pyptx directory that is being replaced, put aside until the next one is whole.
 
-Three files cannot be replaced at once. So that a reader finds the old entry or the new one at every instant (invariant
-1), also when the writer dies in between (invariant 5), hard links to the old files lie in ``lockcache/staged/`` from
-before the first of them goes until the last of the new ones is in place: at every instant the json file of a whole
-entry is here or in its own place. Links: they cost no bytes, and the old entry is never half here and half there.
+Three files cannot be replaced at once. So that a reader finds the old entry or the new one at every instant
+(invariant 1, a hit is whole), also when the writer dies in between (invariant 5, death is free), hard links to the old
+files lie in ``lockcache/staged/`` from before the first of them goes until the last of the new ones is in place: at
+every instant the json file of a whole entry is here or in its own place. Links: they cost no bytes, and the old entry
+is never half here and half there.
 
 What a writer that died left here is still read; it goes back where the new entry did not get its json, else it is
 removed (:func:`settle_locked`). Not promised on file systems without hard links (FAT): there the old entry just goes.

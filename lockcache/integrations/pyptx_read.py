@@ -1,8 +1,8 @@
 """Reading one entry of a pyptx directory: three files, and whether they are one entry.
 
-Keeps invariant 1 with :mod:`.pyptx_sidecar`, and takes no lock: files of two writers are not bound by the digest, and
-where there is no digest the json, which lockcache's writer removes first, must be there still after all was read. All
-three are opened before PTX and cubin are read: what is open stays as it is when it is replaced.
+Keeps invariant 1 (a hit is whole) with :mod:`.pyptx_sidecar`, and takes no lock: files of two writers are not bound by
+the digest, and where there is no digest the json, which lockcache's writer removes first, must be there still after all
+was read. All three are opened before PTX and cubin are read: what is open stays as it is when it is replaced.
 """
 
 from __future__ import annotations

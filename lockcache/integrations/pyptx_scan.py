@@ -1,4 +1,4 @@
-"""What lies in a pyptx directory: the three files of a name as one, with their bytes and their last use.
+"""Scan of a pyptx directory: the three files of a name as one, with their bytes and their last use.
 
 Decides what counts: every file with an entry's name, also of a name that lacks its json or its PTX and so is not an
 entry (a writer is at it, or died of it). Its bytes fill the disk all the same, and a program that bounds the directory

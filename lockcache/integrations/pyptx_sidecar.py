@@ -1,8 +1,8 @@
 """The json file of a pyptx entry: what pyptx wants there, and a digest that binds all three files into one entry.
 
-Keeps invariant 1: an entry with our digest is served only if key, metadata, PTX and cubin are those that one writer put
-together. The digest is the last member of the object and covers every byte before it, so nothing in the file is outside
-of it; pyptx passes over members that it does not know.
+Keeps invariant 1 (a hit is whole): an entry with our digest is served only if key, metadata, PTX and cubin are those
+that one writer put together. The digest is the last member of the object and covers every byte before it, so nothing in
+the file is outside of it; pyptx passes over members that it does not know.
 
 What pyptx wrote by itself has no digest. :func:`is_plausible` says of such files what can be said: see there. Not
 promised: protection against somebody who may write to the directory (xxh3 is not a signature).

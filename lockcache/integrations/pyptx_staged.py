@@ -1,8 +1,8 @@
 """Staged files of a pyptx directory, ``lockcache/staged/``: their names, and when they are a dead writer's.
 
-Keeps invariant 5: a name says who stages, so what a killed writer left goes as soon as somebody looks. Here too lie,
-under the names that :mod:`lockcache.filestream.disk.layout` gives them, small files that are being replaced,
-and what :mod:`.pyptx_kept` puts aside, which is nobody's stage.
+Keeps invariant 5 (death is free): a name says who stages, so what a killed writer left goes as soon as somebody looks.
+Here too lie, under the names that :mod:`lockcache.filestream.disk.layout` gives them, small files that are being
+replaced, and what :mod:`.pyptx_kept` puts aside, which is nobody's stage.
 """
 
 from __future__ import annotations

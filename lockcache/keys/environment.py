@@ -1,4 +1,4 @@
-"""What the compilers take from the process and not from their arguments: environment variables, working directory.
+"""Inputs of the compilers that are not arguments: environment variables, working directory.
 
 Keeps the contract's rule that what can change the output changes the key. Found by watching ``getenv`` and ``getcwd``
 under NVRTC, NVVM and nvJitLink 13.5 and compiling with each variable set. Those that only choose where temporary files

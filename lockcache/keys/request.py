@@ -1,4 +1,4 @@
-"""What one call asks for, checked: types, the known code and target types, and the pairs that can be compiled.
+"""The request of one call, checked: types, the known code and target types, and the pairs that can be compiled.
 
 Keeps the rule that a wrong argument is an error that names it, never a key: cuda.core 1.2.2 takes ``extra_digest=5``
 for five zero bytes, ``name_expressions="abc"`` for three names, and overlooks an ``include_path`` that is not a string.

@@ -1,4 +1,5 @@
-r"""Which files, and whether the clock, C++ source can make NVRTC read. Finds too much sooner than too little.
+r"""The files that C++ source can make NVRTC read, and whether it can read the clock. Finds too much sooner than too
+little.
 
 Keeps the contract's rule that external content needs an extra_digest, for what the code itself names. It does not
 follow includes, macros or conditionals: a directive under ``#if 0`` counts, one in a ``//`` comment does not, one in a

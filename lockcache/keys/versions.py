@@ -1,4 +1,4 @@
-"""Which compiler: version and build of NVRTC, NVVM, nvJitLink, and of the driver where the driver links.
+"""Compiler versions: version and build of NVRTC, NVVM, nvJitLink, and of the driver where the driver links.
 
 Keeps the rule that an upgraded compiler never serves what the old one made. The version that a library reports is
 major.minor only (13.5 for every 13.5.x), so a fingerprint of the library file goes with it. The file's content decides,

@@ -1,8 +1,9 @@
 """SQLiteProgramCache: the programs of one process in one file, least recently used first out.
 
-Joins the parts of this package into the mapping API. Keeps invariant 7 at the edge: what a caller cannot help (a full
-disk, a locked or damaged database) is a counted, logged miss or dropped write; a PermissionError and EROFS on a write
-are configuration and do raise. Relied on by programs that want their cache to outlive them and share it with nobody.
+Joins the parts of this package into the mapping API. Keeps invariant 7 (never take the job down) at the edge: what a
+caller cannot help (a full disk, a locked or damaged database) is a counted, logged miss or dropped write; a
+PermissionError and EROFS on a write are configuration and do raise. Relied on by programs that want their cache to
+outlive them and share it with nobody.
 
 Not promised: compile-once among processes; :class:`~lockcache.FileStreamProgramCache` is for those. A second process
 is not refused, though: what either reads is whole and the latest, and a write that meets the other's lock for too long

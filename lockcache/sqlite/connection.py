@@ -1,8 +1,8 @@
 """One connection to the database: opened when it is first needed, and again when its path leads to another file.
 
-Decides how SQLite is set up, and what its errors mean. Keeps invariant 7: :func:`as_os_error` turns whatever SQLite
-says into the error that a plain file would have given. Relied on by :mod:`.store`, which holds a lock for each
-connection; nothing here takes one.
+Decides how SQLite is set up, and what its errors mean. Keeps invariant 7 (never take the job down): :func:`as_os_error`
+turns whatever SQLite says into the error that a plain file would have given. Relied on by :mod:`.store`, which holds a
+lock for each connection; nothing here takes one.
 
 WAL mode, so that a read never waits for a write. ``synchronous=NORMAL``: a power cut may undo the last writes but
 leaves a sound database (OFF writes twice as fast and may leave a ruined one).

@@ -1,9 +1,9 @@
 """Where the database is, whether it is safe to open, and how a ruined one is put out of the way.
 
 Decides which files are refused. A cache is code that will run on a GPU, so a database that somebody else owns, may
-write to, or may replace is an error that says how to fix it (the other half of invariant 7: what is misconfigured is
-a clear error at opening). Relied on by :mod:`.connection`. Not promised: safety from somebody who changes owners or
-modes between this look and SQLite's.
+write to, or may replace is an error that says how to fix it (the other half of invariant 7, never take the job down:
+what is misconfigured is a clear error at opening). Relied on by :mod:`.connection`. Not promised: safety from somebody
+who changes owners or modes between this look and SQLite's.
 
 Nothing here opens an existing database, not even to ask whether it may be written: when a process closes any descriptor
 of a file, the kernel drops all its POSIX locks on that file, those of SQLite's connections among them.

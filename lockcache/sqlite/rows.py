@@ -1,9 +1,10 @@
 """The tables, every statement on them, and the digest of a row.
 
-Keeps invariant 1: a program is returned only if its digest, over key, metadata, cost and code, is what the row's bytes
-give. Keeps invariant 3 inside each transaction: what is evicted goes before what is stored comes, and triggers keep the
-totals equal to the rows, whichever process removes one. Requires: all but :func:`load` and :func:`totals` run in a
-write transaction. Not promised: protection against somebody who may write to the file (xxh3 is not a signature).
+Keeps invariant 1 (a hit is whole): a program is returned only if its digest, over key, metadata, cost and code, is what
+the row's bytes give. Keeps invariant 3 (hard cap) inside each transaction: what is evicted goes before what is stored
+comes, and triggers keep the totals equal to the rows, whichever process removes one. Requires: all but :func:`load` and
+:func:`totals` run in a write transaction. Not promised: protection against somebody who may write to the file (xxh3 is
+not a signature).
 
 Two tables, because the order of use changes at every read: it is a narrow row next to the program, not a part of it, so
 that a use rewrites 50 bytes and not 300 KB.

@@ -1,9 +1,10 @@
 """The threads of one process at one database: a connection for reads, one for writes, a lock for each.
 
-Keeps invariant 4 within the process: a read never waits for a write, nor for another process that has the database
-locked. Keeps invariant 2 where a write had to be dropped: the older value that could not be removed is not read any
-more through this object, and goes with the next write that succeeds. Keeps invariant 5 for fork: SQLite forbids that a
-child so much as closes its parent's connection, so all are closed before a fork and both sides open their own.
+Keeps invariant 4 (readers never wait) within the process: a read never waits for a write, nor for another process that
+has the database locked. Keeps invariant 2 (last write wins) where a write had to be dropped: the older value that could
+not be removed is not read any more through this object, and goes with the next write that succeeds. Keeps invariant 5
+(death is free) for fork: SQLite forbids that a child so much as closes its parent's connection, so all are closed
+before a fork and both sides open their own.
 
 The order of use: a read notes its key in memory, and the notes are written with the next write, before it evicts, or
 when there are :data:`_NOTES` of them. So the order is exact for users of one object, and off by that many reads

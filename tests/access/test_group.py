@@ -242,7 +242,7 @@ def test_a_shared_directory_that_is_deleted_underneath_is_made_for_the_same_grou
 
 def test_only_a_member_can_make_a_directory_for_a_group(home):
     os.chown(home, MALLORY, MALLORY)
-    with pytest.raises(PermissionError, match="no member of group"):
+    with pytest.raises(PermissionError, match="not a member of group"):
         run_as(MALLORY, lambda: FileStreamProgramCache(home / "new", group=str(GROUP)))
     assert os.listdir(home) == []
 

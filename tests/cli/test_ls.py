@@ -19,7 +19,7 @@ PTX = b"// Cuda compilation tools, release 12.4, V12.4.1\n.version 8.4\n.target 
 
 @pytest.fixture
 def filled(cache_path: Path) -> Path:
-    """a: oldest, dearest. b: largest. c: only its bytes tell what it is."""
+    """a: oldest, most expensive. b: largest. c: only its bytes tell what it is."""
     with FileStreamProgramCache(cache_path) as cache:
         cache.put_entry("a", Entry(b"x" * 10, {"kind": "cubin", "arch": "sm_90", "compile_cost_ns": 2 * 10**9}))
         cache.put_entry("b", Entry(b"x" * 5000, {"kind": "ltoir", "arch": "sm_100a", "compiler": "nvrtc 13.5"}))

@@ -170,7 +170,7 @@ def test_signs_of_life_are_due_at_half_of_what_the_manager_waits(
 
 def test_work_that_asks_whether_to_stop_and_waiting_give_signs_of_life() -> None:
     signs: list[int] = []
-    with StopSignals(on_sign_of_life=lambda: signs.append(1)) as stop:
+    with StopSignals(on_progress=lambda: signs.append(1)) as stop:
         assert not stop.is_set()
         stop.raise_if_set()
         assert len(signs) == 2
@@ -182,8 +182,8 @@ def test_work_that_asks_whether_to_stop_and_waiting_give_signs_of_life() -> None
 def test_the_part_of_one_directory_hears_the_same_signals_and_gives_signs_of_its_own() -> None:
     whole_signs: list[int] = []
     part_signs: list[int] = []
-    with StopSignals(on_sign_of_life=lambda: whole_signs.append(1)) as whole:
-        part = whole.beside(lambda: part_signs.append(1))
+    with StopSignals(on_progress=lambda: whole_signs.append(1)) as whole:
+        part = whole.with_progress(lambda: part_signs.append(1))
         assert not part.is_set()
         assert not whole.is_set()
         assert (len(whole_signs), len(part_signs)) == (2, 1)

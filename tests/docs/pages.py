@@ -21,7 +21,8 @@ from typing import Final
 __all__ = ["PAGES", "PROJECT", "Block", "blocks", "name"]
 
 PROJECT: Final = Path(__file__).parents[2]
-PAGES: Final = sorted([PROJECT / "README.md", PROJECT / "CONTRIBUTING.md", *(PROJECT / "docs").rglob("*.md")])
+_AT_THE_TOP: Final = ("README.md", "CONTRIBUTING.md", "SECURITY.md")
+PAGES: Final = sorted([*(PROJECT / page for page in _AT_THE_TOP), *(PROJECT / "docs").rglob("*.md")])
 
 _BLOCK: Final = re.compile(
     r"^(?P<indent> *)(?P<fence>```+)(?P<language>[^\n]*)\n(?P<text>.*?)^(?P=indent)(?P=fence) *$"

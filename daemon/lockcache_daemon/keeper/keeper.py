@@ -1,8 +1,9 @@
 """Keeping one directory within its budgets, tick by tick, whatever its layout.
 
-Keeps invariant 3 where writers alone cannot: with programs that do not account, after deaths and under locks that
-exclude nobody; and keeps room below the cap, so that writers seldom evict. Keeps invariant 7 for itself: each step of a
-tick stands alone, one that fails is said once and tried again at the next tick, and what was deleted is made again.
+Keeps invariant 3 (hard cap) where writers alone cannot: with programs that do not account, after deaths and under locks
+that exclude nobody; and keeps room below the cap, so that writers seldom evict. Keeps invariant 7 (never take the job
+down) for itself: each step of a tick stands alone, one that fails is said once and tried again at the next tick, and
+what was deleted is made again.
 
 Not promised: a bound between two ticks for writers that do not account, or for budgets other than the cap.
 """
@@ -24,7 +25,7 @@ from lockcache_daemon.keeper.root_user import refuse_as_root
 from lockcache_daemon.keeper.standby import Standby
 from lockcache_daemon.keeper.steps import Attempts
 from lockcache_daemon.keeper.still_safe import Footing, Ground
-from lockcache_daemon.observe import Report, Summary, Sweep, Tidings
+from lockcache_daemon.observe import Report, Summary, Sweep, UnreportedRepairs
 from lockcache_daemon.settings import Bite, Rules, Watermarks
 from lockcache_daemon.signals import StopSignals
 from lockcache_daemon.stores import Kept, MakePart, Opening, OpenStore, Part, Step, Store, Telling, open_shards
@@ -171,7 +172,7 @@ class Keeper:
         """A tick, in order."""
         now = self._now
         parts = (part.tick for part in now.parts)
-        looks = (self._obey_policy, *now.store.steps(), self._tell_repairs)
+        looks = (self._obey_policy, *now.store.steps(), self._report_repairs)
         return (*looks, self._sweep, self._remove_aged, *parts, self._publish)
 
     def complete_pass(self, advance: Callable[[], None]) -> Summary:
@@ -296,11 +297,11 @@ class Keeper:
         old = [found for found in self._now.store.entries() if found.last_use_ns < before_ns]
         return self._evict("max-age", lambda store: store.remove(old)) if old else Evicted()
 
-    def _tell_repairs(self) -> None:
+    def _report_repairs(self) -> None:
         now = self._now
-        news = now.tidings.take(now.store.repairs)
-        if news is not None:
-            self._report.drifted(self.root, news)
+        repairs = now.unreported.take(now.store.repairs)
+        if repairs is not None:
+            self._report.drifted(self.root, repairs)
 
     def _publish(self, *, at_once: bool = False) -> None:
         now = self._now
@@ -321,4 +322,4 @@ class _Open:
         self.instance = instance
         self.ageing = ageing
         self.parts = parts
-        self.tidings = Tidings()
+        self.unreported = UnreportedRepairs()

@@ -1,4 +1,4 @@
-"""What a daemon that runs as root does not keep: a directory that a group shares, or that another user owns.
+"""Refusals of a daemon that runs as root: a directory that a group shares, or that another user owns.
 
 Decides that, in this one place, for every layout and every way of looking. A user who may write to a directory may
 exchange its folders between a look and what is done then. Of a daemon of their own that gains them nothing; of root's,

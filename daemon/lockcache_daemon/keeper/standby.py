@@ -1,9 +1,9 @@
 """Standing by: waiting for the daemon that keeps a directory to die, and being seen to wait.
 
-Keeps invariant 5 across daemons: the lock of a killed one falls with it, so the next daemon that asks for it gets it;
-nobody has to find out whether the holder lives. Asks without waiting, a few times a second (:data:`LOOK_SECONDS`; 2 us
-each, on a file server one round trip): a thread in a blocking flock would learn of a death at once, and could neither
-be stopped by a signal nor notice that the directory was replaced underneath.
+Keeps invariant 5 (death is free) across daemons: the lock of a killed one falls with it, so the next daemon that asks
+for it gets it; nobody has to find out whether the holder lives. Asks without waiting, a few times a second
+(:data:`LOOK_SECONDS`; 2 us each, on a file server one round trip): a thread in a blocking flock would learn of a death
+at once, and could neither be stopped by a signal nor notice that the directory was replaced underneath.
 
 Being free is only a reason to try: who opens the directory takes the lock for good, or finds that another was faster.
 So two never keep a directory at once, however many stand by.
@@ -12,8 +12,8 @@ Each one that waits says so in a file of its own under ``lockcache/standby/``, w
 group can put anything there, so it is reached by descriptors, without following anything; what is read and removed are
 plain files with our names, as many as a status has room for; and what is written is a new file.
 
-Not promised (invariant 6): that daemons exclude each other where locks do not reach other hosts. Nor that who waits is
-listed next to a thousand files that somebody planted.
+Not promised (invariant 6, locks coordinate): that daemons exclude each other where locks do not reach other hosts. Nor
+that who waits is listed next to a thousand files that somebody planted.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ LOOK_SECONDS: Final = 0.25
 
 # How often one that waits says that it still does, and after how long of silence one of another host is taken to be
 # dead. Those of this host are asked for by their process.
-_SIGN_OF_LIFE_SECONDS: Final = 20.0
+_HEARTBEAT_SECONDS: Final = 20.0
 _SILENT_SECONDS: Final = 90.0
 
 _FILE: Final = re.compile(r"([0-9a-f]{16})\.([0-9]{1,10})\.([0-9]{1,12})", re.ASCII)
@@ -103,7 +103,7 @@ class Standby:
         make_folder(self._layout, _path(self._layout))
         with _opened(self._layout) as folder_fd:
             _write(folder_fd, self._name, json.dumps(body).encode() + b"\n")
-        self._due = time.monotonic() + _SIGN_OF_LIFE_SECONDS
+        self._due = time.monotonic() + _HEARTBEAT_SECONDS
 
     def close(self) -> None:
         """Wait no longer. Raises nothing."""
@@ -158,7 +158,7 @@ def _read(folder_fd: int, name: str) -> dict[str, Any]:
 
 
 def _write(folder_fd: int, name: str, content: bytes) -> None:
-    """As a new file: what stands under its name may be one of somebody else's under another name too."""
+    """Write a new file: what stands under its name may be one of somebody else's under another name too."""
     with contextlib.suppress(FileNotFoundError):
         os.unlink(name, dir_fd=folder_fd)
     fd = os.open(name, _NEW, 0o600, dir_fd=folder_fd)

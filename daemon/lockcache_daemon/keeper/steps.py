@@ -1,6 +1,6 @@
 """Steps that stand alone: one that fails is said once, and tried again at the next tick.
 
-Keeps invariant 7 for the daemon itself, whatever it keeps.
+Keeps invariant 7 (never take the job down) for the daemon itself, whatever it keeps.
 """
 
 from __future__ import annotations

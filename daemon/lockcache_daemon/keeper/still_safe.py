@@ -1,4 +1,4 @@
-"""Whether a directory is still what was opened: as safe as then, and where it was mounted.
+"""Checks that a directory is still what was opened: as safe as then, and where it was mounted.
 
 Keeps the promise of :mod:`lockcache.filestream.disk.permissions` over time: a daemon runs for months, and a directory
 that somebody opens to others meanwhile (chmod, chown) is not swept, counted or verified until that is fixed. What is

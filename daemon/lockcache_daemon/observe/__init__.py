@@ -28,7 +28,7 @@ if not TYPE_CHECKING:
             "log": "LogToReport Report Summary Sweep describe readable",
             "metrics": "Metrics",
             "metrics_file": "MetricsFile",
-            "repairs": "Repairs Tidings",
+            "repairs": "Repairs UnreportedRepairs",
             "state": "Board Limits shown",
             "top_entries": "Standouts in_shards in_walks",
         },

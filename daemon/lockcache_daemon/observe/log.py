@@ -1,4 +1,4 @@
-"""What the daemon says: a line for people, or a JSON object for programs, per event.
+"""The daemon's log: a line for people, or a JSON object for programs, per event.
 
 Decides the words, and that nobody who reads them can stop the daemon: a closed pipe or a full disk under its log costs
 lines, which are counted, and nothing else. Errors go to stderr in lines for people; with ``--json`` all is on stdout.

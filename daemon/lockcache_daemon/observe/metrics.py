@@ -4,7 +4,7 @@ Decides names, units and types, by Prometheus's conventions (base units, ``_tota
 check metrics`` finds nothing). Reads the board and nothing else, so that a scrape never waits for a disk or for the
 work.
 
-Needs the extra ``metrics``. Label values are paths as the operator gave them; bytes that are no UTF-8 are escaped.
+Needs the extra ``metrics``. Label values are paths as the operator gave them; bytes that are not UTF-8 are escaped.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ class Metrics:
         """In the format that a client's ``Accept`` header asks for, and its content type."""
         try:
             encode, content_type = choose_encoder(accept)
-        except (TypeError, ValueError, LookupError):  # a version of letters; what is no wish is not heard
+        except (TypeError, ValueError, LookupError):  # a version of letters; what cannot be understood is passed over
             encode, content_type = choose_encoder("")
         return encode(self._registry), content_type
 

@@ -1,4 +1,4 @@
-"""How far the accounting was off when it was set right, and when that is worth a line in the log.
+"""Repairs of the accounting: how far it was off, and when that is worth a line in the log.
 
 Keeps drift from being repaired in silence, and a log readable next to programs that do not account (cuda.core's own
 cache), where there is drift at every tick: lines come a minute apart at first, and an hour apart after a while.
@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 from lockcache.lowlevel import Repair
 
-__all__ = ["Repairs", "Tidings"]
+__all__ = ["Repairs", "UnreportedRepairs"]
 
 _FIRST_PAUSE_SECONDS: Final = 60.0
 _LONGEST_PAUSE_SECONDS: Final = 3600.0
@@ -41,8 +41,8 @@ class Repairs(NamedTuple):
         return Repairs(*(now - then for now, then in zip(self, before, strict=True)))
 
 
-class Tidings:
-    """What of the repairs has not been said yet."""
+class UnreportedRepairs:
+    """Repairs that have not been reported yet."""
 
     def __init__(self) -> None:
         self._said = Repairs()
@@ -50,11 +50,11 @@ class Tidings:
         self._due = 0.0
 
     def take(self, repairs: Repairs) -> Repairs | None:
-        """What to say now, if there is something and it is time."""
-        news = repairs.since(self._said)
-        if not news.shards or time.monotonic() < self._due:
+        """Returns what to report now, or ``None`` if there is nothing, or it is too early."""
+        unreported = repairs.since(self._said)
+        if not unreported.shards or time.monotonic() < self._due:
             return None
         self._said = repairs
         self._due = time.monotonic() + self._pause
         self._pause = min(self._pause * 2, _LONGEST_PAUSE_SECONDS)
-        return news
+        return unreported

@@ -1,4 +1,4 @@
-"""What the daemon knows of itself and its directories: written by the thread that works, read by any other.
+"""State of the daemon and its directories: written by the thread that works, read by any other.
 
 Keeps readers (a scrape, the status page, a metrics file) from ever holding up the work: what is read is immutable
 and replaced as a whole, readers take no lock, and nothing here touches the disk. Keeps memory bounded: an hour of
@@ -107,7 +107,7 @@ class Board:
 
     @contextmanager
     def at_work(self, root: str) -> Iterator[None]:
-        """Around a step for one directory: from now on its signs of life are expected too."""
+        """Around a step for one directory: from now on its progress is expected too."""
         outer, self._working[root] = self._working.get(root), [time.monotonic()]
         try:
             yield
@@ -229,7 +229,7 @@ def _sample(view: DirectoryView) -> Sample:
 
 
 def _nothing() -> None:
-    """Nobody else wants signs of life."""
+    """Nobody else wants to hear of progress."""
 
 
 def _started(view: DirectoryView, fields: Mapping[str, Any]) -> DirectoryView:

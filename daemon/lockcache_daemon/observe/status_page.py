@@ -137,7 +137,7 @@ def _lists(seen: StandoutsSeen, now: float) -> str:
     tables = (
         _table("largest", seen.largest, "size", lambda each: format_size(each.size_bytes), now),
         _table("longest unused", seen.oldest, "last use", lambda each: ago(now - each.last_use_ns / 1e9), now),
-        _table("dearest to compile", seen.dearest, "compiled in", lambda each: took(each.cost_ns / 1e9), now),
+        _table("most expensive to compile", seen.dearest, "compiled in", lambda each: took(each.cost_ns / 1e9), now),
     )
     return f'<div class="lists">{"".join(tables)}</div>{so_far}'
 

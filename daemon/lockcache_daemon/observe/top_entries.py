@@ -1,4 +1,4 @@
-"""The largest, oldest and dearest entries of a directory, found a few at a time.
+"""The largest, oldest and most expensive entries of a directory, found a few at a time.
 
 Keeps an idle daemon's cost bounded whatever the size of the directory: a rotation over the shards, in slices of some
 2 ms and for a thousandth of a core (a round takes a minute at 10,000 entries, under two hours at a million); each

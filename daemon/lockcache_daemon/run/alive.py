@@ -21,7 +21,7 @@ from lockcache_daemon.settings import Settings
 
 __all__ = ["AliveService"]
 
-# Signs of life come at least that often; see StopSignals.
+# Progress is reported at least that often; see StopSignals.
 _INTERVAL_SECONDS: Final = 10.0
 _NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
 
@@ -55,7 +55,7 @@ class AliveService:
         board.on_beat = both
 
     def tick(self) -> None:
-        """Nothing: signs of life come from the work itself."""
+        """Nothing: progress is reported by the work itself."""
 
     def change(self, settings: Settings, keepers: Sequence[Keeper]) -> None:
         """A file that cannot be made leaves the one before it in use."""

@@ -118,7 +118,7 @@ class Crew:
             directory.path,
             rules_for(settings, directory),
             self._report,
-            self._stop.beside(lambda: self._report.board.beat_of(directory.path)),
+            self._stop.with_progress(lambda: self._report.board.beat_of(directory.path)),
             1 / len(settings.directories),
             open_store,
             parts_for(settings, directory),
@@ -150,7 +150,7 @@ _INTERVAL_SECONDS: Final = 2.0
 
 
 class Watching:
-    """As :class:`.stores.protocol.Part`."""
+    """Keeps the board up to date: clients, repairs, standouts (a :class:`.stores.protocol.Part`)."""
 
     def __init__(self, kept: Kept, *, seeks_standouts: bool) -> None:
         self._kept = kept

@@ -1,4 +1,4 @@
-"""What ``lockcache-daemon`` does with its settings: a dry run, one pass, or serving and reloading.
+"""The work of ``lockcache-daemon``, by its settings: a dry run, one pass, or serving and reloading.
 
 One complete pass has a progress bar, only on a terminal, so that logs stay free of it.
 """
@@ -59,7 +59,7 @@ def carry_out(request: Request) -> int:
     gc.set_threshold(_OBJECTS_BETWEEN_COLLECTIONS)
     is_serving = not (request.is_dry_run or request.is_once)
     hangup_reloads = is_serving and request.sources.config is not None
-    with StopSignals(hangup_reloads=hangup_reloads, on_sign_of_life=report.board.beat) as stop:
+    with StopSignals(hangup_reloads=hangup_reloads, on_progress=report.board.beat) as stop:
         if request.is_dry_run:
             return _until_stopped(stop, lambda: _rehearse(settings, report, stop))
         crew = Crew(settings, report, stop)

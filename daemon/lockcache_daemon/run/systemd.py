@@ -1,8 +1,8 @@
 """Telling the service manager how we are: ready, reloading, alive, stopping (the protocol of ``sd_notify(3)``).
 
 Keeps the promise that a daemon which hangs is restarted: ``WATCHDOG=1`` is sent by the thread that does the work, from
-between its steps, and by nobody else. Keeps invariant 7 for the daemon: a service manager that is gone or busy costs
-messages, which are counted, and nothing else; a send never waits.
+between its steps, and by nobody else. Keeps invariant 7 (never take the job down) for the daemon: a service manager
+that is gone or busy costs messages, which are counted, and nothing else; a send never waits.
 
 Not by a package: those for this protocol on PyPI are unmaintained, and it is one datagram. Without ``NOTIFY_SOCKET``
 all of this does nothing.

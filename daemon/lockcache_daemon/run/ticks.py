@@ -1,9 +1,9 @@
 """Turns: each directory's ticks run next to those of the others, so that none of them holds up the rest.
 
-Keeps invariant 4's spirit for the daemon: a sweep of a million entries, a first count, or a file server that hangs
-costs its own directory's ticks and no other's. With several directories each tick runs in a thread, which is waited for
-a moment: nearly all are done by then, one after the other, as if there were no threads. One that takes longer goes on
-next to the others; until it is done its keeper is nobody else's, see :attr:`Turns.busy`.
+Keeps the daemon to the spirit of invariant 4 (readers never wait): a sweep of a million entries, a first count, or a
+file server that hangs costs its own directory's ticks and no other's. With several directories each tick runs in a
+thread, which is waited for a moment: nearly all are done by then, one after the other, as if there were no threads. One
+that takes longer goes on next to the others; until it is done its keeper is nobody else's, see :attr:`Turns.busy`.
 
 Not promised: that the daemon ends while the kernel hangs in a dead mount, as before.
 """

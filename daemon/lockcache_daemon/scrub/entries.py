@@ -1,6 +1,7 @@
-"""What a scrub goes through: the entries of a layout whose files say what they should be.
+"""Entries that a scrub goes through: those of a layout whose files say what they should be.
 
-Keeps invariant 1 for each layout by its own digest, and looking apart from using: files are opened with O_NOATIME.
+Keeps invariant 1 (a hit is whole) for each layout by its own digest, and looking apart from using: files are opened
+with O_NOATIME.
 """
 
 from __future__ import annotations

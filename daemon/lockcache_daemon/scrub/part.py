@@ -57,7 +57,7 @@ def _verifiable(store: Store) -> Verifiable | None:
 
 
 class Scrubber:
-    """As :class:`.stores.protocol.Part`."""
+    """Scrubs one directory, a little at each tick (a :class:`.stores.protocol.Part`)."""
 
     def __init__(self, kept: Kept, entries: Verifiable, rate_bytes: int) -> None:
         self._kept = kept

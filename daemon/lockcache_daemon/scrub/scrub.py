@@ -1,8 +1,8 @@
 """Scrubbing: every entry's bytes against its record, round after round, before anybody reads it.
 
-Keeps invariant 1 ahead of its readers at a bounded cost: bytes per second as the operator says, and a share of a core
-whatever the number of entries. Where it was is remembered on disk, so that daemons which are started every day get
-round too. What is corrupt goes into quarantine.
+Keeps invariant 1 (a hit is whole) ahead of its readers at a bounded cost: bytes per second as the operator says, and a
+share of a core whatever the number of entries. Where it was is remembered on disk, so that daemons which are started
+every day get round too. What is corrupt goes into quarantine.
 
 Not promised: that a round ends while entries are added faster than the rate allows.
 """

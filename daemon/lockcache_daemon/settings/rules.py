@@ -1,4 +1,4 @@
-"""What the operator asked for of one directory, and the watermarks that follow from it. Pure.
+"""Rules of one directory, as the operator set them, and the watermarks that follow from them. Pure.
 
 A sweep begins above the high watermark and ends at the low one. The high one lies halfway between the low one and the
 limit: writers that fill the upper half of that span within one tick are rare, and they make room for themselves; and

@@ -1,4 +1,4 @@
-"""Which settings are in force: flags over variables over the file over defaults.
+"""Sources of the settings that are in force: flags over variables over the file over defaults.
 
 Keeps one promise: every mistake, wherever it stands, is one line that names the place (a flag, a variable, or file and
 line), the key, the value, and what is accepted; and all of them are named at once.
@@ -174,7 +174,7 @@ class _Loading:
         expanded = os.path.expanduser(path) if isinstance(path, str) else ""
         why = ""
         if not os.path.isabs(expanded) or "\0" in expanded:
-            why = f"{path!r} is no such path; accepted: an absolute path, or one that begins with ~"
+            why = f"{path!r} is not a usable path; accepted: an absolute path, or one that begins with ~"
         elif len(distinct_paths([expanded, *others])) <= len(others):
             why = f"{path!r} has a table already; accepted: one for each directory"
         if why:

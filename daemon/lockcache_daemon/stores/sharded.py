@@ -1,6 +1,7 @@
 """lockcache's own layout, and cuda.core's, as the daemon keeps it: shards that writers account for.
 
-Keeps invariant 3's repair half through :mod:`.recount_schedule`, and invariant 5's through reaping.
+Keeps the repair half of invariant 3 (hard cap) through :mod:`.recount_schedule`, and that of 5 (death is free) through
+reaping.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ _FRUITLESS_DUTY: Final = 0.25
 
 
 class ShardStore:
-    """As :class:`.protocol.Store`."""
+    """A directory of lockcache's or cuda.core's, open (a :class:`.protocol.Store`)."""
 
     def __init__(self, opening: Opening) -> None:
         """Raises what :class:`CacheDirectory` raises, and :class:`Stopped`."""

@@ -68,7 +68,7 @@ class TreeFiles:
         return [self._mtime_ns(path) for path in self._watched]
 
     def scan(self, between: Callable[[], object] = lambda: None) -> Iterator[Found]:
-        """As :func:`.tree_scan.scan`."""
+        """The entries of the tree: see :func:`.tree_scan.scan`."""
         folders: list[Tree] = []
         yield from scan(self._root_fd, self.root, folders, between)
         latest = sorted(folders, key=lambda each: each.mtime_ns, reverse=True)

@@ -1,4 +1,4 @@
-"""What lies in any tree of files: each regular file is an entry, whatever program it belongs to.
+"""Scan of any tree of files: each regular file is an entry, whatever program it belongs to.
 
 Decides what is one: not a lock file (who unlinks one lets two holders in), nor an empty file (a mark or a lock of some
 kind; nothing is won by it). ``NAME-cache`` and ``NAME-atime`` are one entry: JAX's cache keeps the time of last use in

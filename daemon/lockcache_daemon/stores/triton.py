@@ -17,7 +17,7 @@ Nothing is evicted that changed in the last ``settle_seconds``, and nothing that
 process may still compile a key that the first one has published, and reads back all that it wrote at its end).
 
 Death between any two steps leaves an entry, or none and a name in ``condemned/`` that the next daemon finishes
-(invariant 5). Not promised: that Triton survives on a file system where a reader needs longer than
+(invariant 5, death is free). Not promised: that Triton survives on a file system where a reader needs longer than
 ``_READING_SECONDS`` for the files of one kernel, or a compiler, after its last file, longer than ``settle_seconds``.
 """
 

@@ -1,4 +1,4 @@
-"""What lies in a Triton cache: one directory per key, and of each what it is, how large, and when it was used.
+"""Scan of a Triton cache: one directory per key, and of each what it is, how large, and when it was used.
 
 Decides what counts as an entry. A compiled kernel is one once its ``__grp__*.json``, which Triton writes last and reads
 first, is there and no other file is younger. What holds compiler stages without it is not an entry: a compiler is at

@@ -1,9 +1,9 @@
 """Keeping a directory of another program's: nobody accounts there, so its size is known by walking.
 
-Keeps invariant 3 as far as that goes: what is past a high watermark at a walk is evicted down to the low one, least
-recently used first, whole entries only, each by the layout's own locked removal. Walks when the directory changed, for
-a bounded share of a core, and now and then for what changes no directory (a file that grows in place). Widens to
-another layout with one more :class:`.protocol.Files`.
+Keeps invariant 3 (hard cap) as far as that goes: what is past a high watermark at a walk is evicted down to the low
+one, least recently used first, whole entries only, each by the layout's own locked removal. Walks when the directory
+changed, for a bounded share of a core, and now and then for what changes no directory (a file that grows in place).
+Widens to another layout with one more :class:`.protocol.Files`.
 
 Not promised: a bound between walks.
 """

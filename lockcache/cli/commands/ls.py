@@ -24,7 +24,7 @@ from lockcache.sizes import format_size
 
 __all__ = ["command"]
 
-# Ascending; each gives what people ask for first: the largest, the latest, the oldest, the dearest.
+# Ascending; each gives what people ask for first: the largest, the latest, the oldest, the most expensive.
 _BY_LISTING: Final[dict[str, Callable[[Found], Any]]] = {
     "last-use": lambda found: (-found.last_use_ns, found.name),
     "size": lambda found: (-found.size_bytes, found.name),

@@ -62,9 +62,9 @@ def command(
 ) -> int:
     """Pack a cache into FILE, a zstd-compressed tar, to ship it warm: in an image, to another cluster, to CI.
 
-    Only entries that pass their digest are packed, with their metadata and when they were last used; packing is no use
-    of them. Safe while others use the cache. FILE appears whole or not at all; "-" is stdout. The same entries give the
-    same bytes.
+    Only entries that pass their digest are packed, with their metadata and when they were last used; packing is not a
+    use of them. Safe while others use the cache. FILE appears whole or not at all; "-" is stdout. The same entries give
+    the same bytes.
 
     \b
     Exit codes: 0 all is there that programs would be served; 1 something was damaged or could not be read, so FILE

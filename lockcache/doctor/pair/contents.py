@@ -70,7 +70,7 @@ def _judge_replacing(seen: list[Numbers]) -> Finding:
         f"contents: {total['torn']} torn or mixed, {total['missing']} times missing, {total['errors']} errors"
     )
     if total["torn"] or total["missing"]:
-        means = "reads beside writes are misses, and programs compile again; nothing torn is served"
+        means = "reads next to writes are misses, and programs compile again; nothing torn is served"
         advice = "use a file system with POSIX rename: NFS, Lustre, CephFS; a node-local directory otherwise"
         return Finding("rename", DEGRADED, found, means, advice, total)
     if total["errors"]:

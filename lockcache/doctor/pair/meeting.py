@@ -2,8 +2,8 @@
 
 Each has a folder with a random token in its name, writes in that only, and reads those of others. What a killed run
 left looks like one that waits, so nobody is believed to be there before a *beat* of it was seen to change. Then the
-larger token offers (``to-TOKEN``) and the smaller accepts (``yes-TOKEN``): whoever has an offer out accepts none, so
-of any number of hosts each is in one pair at most. Nothing here rests on locks or on exclusive creation, which are
+larger token offers (``to-TOKEN``) and the smaller accepts (``yes-TOKEN``): a host that has an offer out accepts none,
+so of any number of hosts each is in one pair at most. Nothing here rests on locks or on exclusive creation, which are
 about to be tried.
 
 Keeps the promise that a killed run leaves nothing for long: who comes later removes a folder whose owner is known to be

@@ -1,7 +1,7 @@
 """Names: how soon the other host sees that a file is new, was replaced, or was removed.
 
-A client of a network file system may remember what it once saw of a name, and that there was none. Whoever opens the
-folder first asks the server; so each of these is tried without that, and where it is late, with it.
+A client of a network file system may remember what it once saw of a name, and that there was none. A process that opens
+the folder first asks the server; so each of these is tried without that, and where it is late, with it.
 """
 
 from __future__ import annotations

@@ -133,7 +133,7 @@ def worst(seen: list[Numbers], name: str) -> int:
 
 
 def is_late(seen: list[Numbers], name: str) -> bool:
-    """Whether somebody who looked after he was told still saw what was before."""
+    """Whether a host that looked after it was informed still saw what was before."""
     return any(numbers.get(f"{name}_stale", 1) > 0 for numbers in seen)
 
 

@@ -1,7 +1,8 @@
-"""One host's process: meets the other host and does its part in each trial, at the request of whoever certifies.
+"""One host's process: meets the other host and does its part in each trial, at the request of the process that
+certifies.
 
-Keeps the promise that nothing is left: whoever asks is gone when stdin is at its end, which is looked at in every
-pause; then, as after any other end, this removes what it made.
+Keeps the promise that nothing is left: the process that asks is gone when stdin is at its end, which is looked at in
+every pause; then, as after any other end, this removes what it made.
 """
 
 from __future__ import annotations
@@ -146,7 +147,7 @@ class _Host:
 
 
 def main() -> None:
-    """Serve until whoever certifies is gone, then remove what was made."""
+    """Serve until the process that certifies is gone, then remove what was made."""
     logging.getLogger("lockcache").addHandler(logging.NullHandler())  # not on the stderr of an operator's command
     host = _Host()
     try:
@@ -156,7 +157,7 @@ def main() -> None:
 
 
 def _pause(seconds: float) -> None:
-    """Wait; end this process if whoever asks is gone. Nothing else comes before the answer is given."""
+    """Wait; end this process if the process that asks is gone. Nothing else comes before the answer is given."""
     if select.select([sys.stdin], [], [], seconds)[0]:
         raise SystemExit
 

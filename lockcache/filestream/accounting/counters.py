@@ -1,14 +1,16 @@
-"""How often the programs that share a directory hit and missed, all together: one small page that they add to.
+"""Counters of all programs that share a directory, hits, misses and the like: one small page that they add to.
 
-Keeps invariant 7 and the cost of a hit: nothing here is on the path of a hit or a miss, nothing raises, nothing waits
-but at a process's end, and then not long. An object counts for itself as it always did, and adds what came since the
-last time: on ``stats()`` and ``close()``, when it is collected, at the interpreter's exit, and with a put once ten
-seconds have passed. So a program that runs for days and only hits is seen when it ends, or calls ``stats()``.
+Keeps invariant 7 (never take the job down) and the cost of a hit: nothing here is on the path of a hit or a miss,
+nothing raises, nothing waits but at a process's end, and then not long. An object counts for itself as it always did,
+and adds what came since the last time: on ``stats()`` and ``close()``, when it is collected, at the interpreter's exit,
+and with a put once ten seconds have passed. So a program that runs for days and only hits is seen when it ends, or
+calls ``stats()``.
 
 Kept true across fork: a child begins with nothing to add, so that what its parent counted is added by the parent alone.
 Children of :mod:`multiprocessing` end by ``os._exit``, which runs no exit handlers but multiprocessing's own, so it is
 also among those. Not promised: what a killed process, or one that ends by ``os._exit`` itself, had not added yet; nor
-exact numbers where locks exclude nobody (invariant 6). Nothing but people and dashboards may rely on these numbers.
+exact numbers where locks exclude nobody (invariant 6, locks coordinate). Nothing but people and dashboards may rely on
+these numbers.
 
 The page, little-endian: ``LCcount`` and a version byte, then as int64 the fields of :class:`Counters` in their order,
 then zeros up to 128 bytes. A file that is something else is removed (its name is reserved), one of a newer version
@@ -132,7 +134,7 @@ class CountersReport:
         self.report(_PATIENCE_SECONDS)
 
     def give_back(self, mark: Mark) -> None:
-        """As :class:`.disk.locks.Lockable` has it."""
+        """Take a mark out, if it is in: see :class:`.disk.locks.Lockable`."""
         if self._reporting.get(None) is mark:
             self._reporting.pop(None)
 

@@ -91,7 +91,7 @@ class ShardFolders:
     def scan(
         self, shard: int, latest_ns: int = ANY_TIME_NS, between: Callable[[], object] = _nothing
     ) -> Iterator[Found]:
-        """As :func:`scan_shard`."""
+        """The entries of one shard: see :func:`scan_shard`."""
         of_file = self._of_file
         prefix = f"{shard:02x}"
         records = dict(self.records(shard, between))

@@ -1,11 +1,11 @@
 """The accounting page: how many bytes and entries each shard holds, for all processes.
 
-Keeps invariant 3's arithmetic: one file of 4 KiB, 256 slots of (bytes, entries), int64 little-endian. A shard's bytes
-are its entries plus what is reserved for staged writes. A slot is changed under its shard's lock only; the sum of all
-is read without one, and each writer reads it after its own reservation stands, so of two who overshoot together at
-least one sees it. ``pread`` and ``pwrite``, no ``mmap``, and on network file systems past the client's cache
-(:meth:`.CacheDirectory.usage`): an NFS client caches reads and writes of a file that stays open, and a lock on another
-file changes nothing of that (seen: 1.9 times the cap with two hosts).
+Keeps the arithmetic of invariant 3 (hard cap): one file of 4 KiB, 256 slots of (bytes, entries), int64 little-endian. A
+shard's bytes are its entries plus what is reserved for staged writes. A slot is changed under its shard's lock only;
+the sum of all is read without one, and each writer reads it after its own reservation stands, so of two who overshoot
+together at least one sees it. ``pread`` and ``pwrite``, no ``mmap``, and on network file systems past the client's
+cache (:meth:`.CacheDirectory.usage`): an NFS client caches reads and writes of a file that stays open, and a lock on
+another file changes nothing of that (seen: 1.9 times the cap with two hosts).
 
 Not promised: exactness where locks exclude nobody, or after a process died between a rename and its give-back. Both
 leave a drift; the second kind only ever counts too much. :mod:`.repair.recount` sets a slot right.
@@ -63,8 +63,8 @@ class UsagePage:
     def is_at(self, path: str) -> bool:
         """Whether ``path`` leads to this page, and it has the size that it must have.
 
-        If not, the directory was deleted, moved away or made anew underneath, and everybody else accounts elsewhere; or
-        the page was damaged, and what is missing would count for nothing.
+        If not, the directory was deleted, moved away or made again underneath, and everybody else accounts elsewhere;
+        or the page was damaged, and what is missing would count for nothing.
         """
         try:
             status = _lstat(path)
@@ -75,7 +75,7 @@ class UsagePage:
         return (status.st_dev, status.st_ino, status.st_size) == self._identity
 
     def is_ours_alone(self) -> bool:
-        """Whether it was, when opened, a plain file without another name: a planted link is not ours to write to."""
+        """Whether it was, when opened, a plain file without another name: a planted link must not be written to."""
         return self._is_ours_alone
 
     def slot(self, shard: int) -> Slot:

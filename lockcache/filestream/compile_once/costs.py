@@ -1,4 +1,4 @@
-"""What compiling a key cost the last time, remembered past the entry's eviction.
+"""The table of costs: what compiling a key took the last time, remembered past the entry's eviction.
 
 Decides how long a waiter gives a lease holder, and what it tells its user. Advice, so a small table that forgets will
 do: one file of 16 KiB, 1,024 slots of (tag, cost), the key's hash choosing the slot and later keys replacing earlier
@@ -60,7 +60,7 @@ class CostTable:
 
 
 def _is_ours_alone(fd: int) -> bool:
-    """Whether a file is plain and has no other name: what somebody planted is not ours to write to."""
+    """Whether a file is plain and has no other name: what somebody planted must not be written to."""
     status = os.fstat(fd)
     return stat.S_ISREG(status.st_mode) and status.st_nlink == 1
 

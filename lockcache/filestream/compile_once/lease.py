@@ -1,10 +1,10 @@
 """Leases: which of the processes that miss a key compiles it.
 
-A lease is a kernel lock on a file of its own that says who holds it. Keeps invariant 5: the kernel frees it the moment
-its holder dies, also while the holder's children live (a forked child closes its copy). The file is unlinked by whoever
-releases it, while it still holds the lock, and a lock on a file without its name counts for nothing: so lease files do
-not pile up and no two hold one lease. Not promised (invariant 6): that a lease excludes anybody; where it does not,
-more than one compiles, and all of them get right results.
+A lease is a kernel lock on a file of its own that says who holds it. Keeps invariant 5 (death is free): the kernel
+frees it the moment its holder dies, also while the holder's children live (a forked child closes its copy). The file is
+unlinked by the process that releases it, while it still holds the lock, and a lock on a file without its name counts
+for nothing: so lease files do not pile up and no two hold one lease. Not promised (invariant 6, locks coordinate): that
+a lease excludes anybody; where it does not, more than one compiles, and all of them get right results.
 
 Lock order: a lease is held across ``compute``, with no shard lock; shard locks are taken inside it, by the store.
 """
@@ -43,7 +43,7 @@ _LARGEST_BYTES: Final = 4096
 _PIDS: Final = 2**31
 _TIMES_NS: Final = 2**63
 
-# A holder unlinks its file; whoever had that one open looks again. More than a few times in a row is no race.
+# A holder unlinks its file; a process that had it open looks again. More than a few times in a row is not a race.
 _ATTEMPTS: Final = 5
 
 
@@ -85,7 +85,7 @@ class Lease:
         if not _is_at(status, self._path):
             return None
         if status.st_nlink != 1:
-            # A file that has another name is somebody's: it is not ours to write to, only its name here to take away.
+            # A file that has another name is somebody's: it must not be written to, only its name here is taken away.
             unlink_below(self._layout, self._path)
             return None
         if status.st_size:
@@ -102,7 +102,7 @@ class Lease:
         fd, holder = self._file.number, self._holder
         try:
             if fd < 0 or holder is None:
-                return  # it was given back, or never ours
+                return  # it was given back, or never taken
             if dropped_ns:
                 os.ftruncate(fd, 0)
                 os.pwrite(fd, _encode(holder._replace(dropped_ns=dropped_ns)), 0)
@@ -165,7 +165,7 @@ def holder_of(layout: Layout, name: str, generation: int) -> Holder | None:
 def reap_lease(folder_fd: int, file: str) -> bool:
     """Remove a lease file that nobody holds: its holder died. Whether it was one.
 
-    By the open folder and a name in it, because whoever may plant a symlink chooses which files these are.
+    By the open folder and a name in it, because a user who may plant a symlink chooses which files these are.
     """
     try:
         lease = opened(file, _FLAGS, dir_fd=folder_fd)

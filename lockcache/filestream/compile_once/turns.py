@@ -6,9 +6,9 @@ invariant 4 (readers never wait for locks: waiters poll the entry without a lock
 (never take the job down: where leases cannot be had, everybody computes).
 
 Different keys never wait for each other: each has a lease of its own. A takeover is a lease of the next generation of
-the same key; whoever finishes after somebody else published takes what is published. An overdue holder that raises
-frees its own lease, and whoever takes that meets the takeover's and waits for it. Not promised: that a takeover which
-begins in the very moment in which the overdue holder raises is seen; then both of two callers compute.
+the same key; a process that finishes after another one published takes what is published. An overdue holder that raises
+frees its own lease, and a process that takes that meets the takeover's and waits for it. Not promised: that a takeover
+which begins in the very moment in which the overdue holder raises is seen; then both of two callers compute.
 
 :class:`ImplicitTurns` is for callers that only look up and store (``FileStreamProgramCache(..., compile_once=True)``).
 A lookup that misses takes the key's turn and returns the miss; lookups of that key by others wait for the store. The
@@ -304,7 +304,7 @@ def _is_there(path: str) -> bool:
 
 
 def _state(path: str) -> tuple[int, int, int] | None:
-    """Something that is another once a lease file was made anew or written; ``None`` where there is none."""
+    """Something that is another once a lease file was made again or written; ``None`` where there is none."""
     try:
         status = os.lstat(path)
     except OSError:
@@ -348,7 +348,7 @@ class ImplicitTurns:
         after_fork_in_child(self)
 
     def load(self, name: str) -> tuple[bytes, bytes] | None:
-        """As :meth:`Loader.load`; on a miss, waits for whoever computes the entry, or takes the turn to."""
+        """As :meth:`Loader.load`; on a miss, waits for the process that computes the entry, or takes the turn to."""
         self.end_mine()
         loaded = self._reader.load(name)
         if loaded is not None:

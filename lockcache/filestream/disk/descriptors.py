@@ -1,10 +1,10 @@
 """Descriptors that have an owner: closed when nobody has the owner any more, whatever an interrupt cut short.
 
-Keeps invariant 5 for interrupts: an exception that a signal handler raises between any two steps of Python leaves no
-descriptor open, and so no lock held by one. ``fd = os.open(...)`` does not: between the call and the assignment nobody
-has the number. Here it goes from the system call into its owner, and back out of it, without a step of Python in
-between in which an interrupt could come. Not promised: that this holds while somebody keeps the exception, whose
-traceback keeps the frames that had the owner.
+Keeps invariant 5 (death is free) for interrupts: an exception that a signal handler raises between any two steps of
+Python leaves no descriptor open, and so no lock held by one. ``fd = os.open(...)`` does not: between the call and the
+assignment nobody has the number. Here it goes from the system call into its owner, and back out of it, without a step
+of Python in between in which an interrupt could come. Not promised: that this holds while somebody keeps the exception,
+whose traceback keeps the frames that had the owner.
 
 Keeps invariant 7 (never take the job down) for ``close``, with one rule. The kernel frees the number and the lock
 whatever it answers, so an error (EIO on NFS, once the server gave the lease away) says only that something written

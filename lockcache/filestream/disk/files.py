@@ -1,6 +1,6 @@
 """Small files: replaced as one unit, and read with a bound. Policy, accounting page, format, daemon status.
 
-Keeps invariant 1's half of the work for files that are not entries: a reader finds the old bytes or the new, never a
+Keeps invariant 1 (a hit is whole) for files that are not entries: a reader finds the old bytes or the new, never a
 part. Staged in ``tmp/`` like entries, so that what a killed writer leaves there is found and removed by the same rule.
 
 Keeps invariant 7 (never take the job down) for readers: what others could write is read up to a stated length, never

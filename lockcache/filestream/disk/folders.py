@@ -4,8 +4,8 @@ Decides one rule for modes: what is made is as shared as the folder that it is p
 0700 and 0600 whatever the umask; below one that a group may write to (made so on purpose, :mod:`.permissions`) it is
 2770 and 0660 whatever the umask, of that folder's group. So the root's own mode is the only record of who shares it.
 
-Keeps invariant 5 for sharing: nothing stands under its name before it has the mode that the others of the group need,
-so a death in between leaves no lock file or folder that only the dead could use.
+Keeps invariant 5 (death is free) for sharing: nothing stands under its name before it has the mode that the others of
+the group need, so a death in between leaves no lock file or folder that only the dead could use.
 
 Keeps members of a group from leading each other's processes out of their directory: below a root that others may write
 to, whatever is opened, made, renamed, removed or given a mode is reached by descriptors (:class:`below`), from the root

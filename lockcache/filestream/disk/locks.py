@@ -1,10 +1,10 @@
 """Shard locks: exclude threads and processes, survive fork, give up after a timeout.
 
-Keeps invariant 4 (work under a lock is short, every wait is bounded, nobody waits for a second lock while holding one)
-and 5 (a killed holder's lock falls: the kernel frees it). Built on ``filelock.lock_descriptor`` over a descriptor that
-stays open: a pair costs 1 to 2 us, a ``FileLock`` object 67 us, and both contend on the same file. Not promised
-(invariant 6): that a lock excludes anybody. On some network mounts it does not, and nothing but the exact cap and the
-accounting may rest on it.
+Keeps invariant 4 (readers never wait: work under a lock is short, every wait is bounded, nobody waits for a second
+lock while holding one) and 5 (death is free: the kernel frees a killed holder's lock). Built on
+``filelock.lock_descriptor`` over a descriptor that stays open: a pair costs 1 to 2 us, a ``FileLock`` object 67 us, and
+both contend on the same file. Not promised (invariant 6, locks coordinate): that a lock excludes anybody. On some
+network mounts it does not, and nothing but the exact cap and the accounting may rest on it.
 
 Lock order: a thread holds at most one shard lock at a time. The init lock is held without any shard lock, or outside
 one: init, then one shard after the other. So is the lock of the queue for room (:mod:`.room`), which nobody needs.
@@ -74,7 +74,7 @@ class Hold:
     def release(self) -> None:
         """Give the lock back. Does nothing for one that was given back."""
         self._lock.give_back(self.mark)
-        # Last: whoever interrupts this leaves it to the mark, which calls when this object is gone. And without the
+        # Last: what interrupts this leaves it to the mark, which calls when this object is gone. And without the
         # mark nothing is called then, in which an interrupt could come and be lost.
         self.mark = _NO_MARK
 
@@ -101,12 +101,12 @@ class ProcessLock:
     """An exclusive lock on one lock file. Not reentrant.
 
     :meth:`hold` and :meth:`try_hold` return an owner, which gives the lock back however its holder is left: that is for
-    whoever does something in between. :meth:`acquire` and :meth:`release` are for who holds it for long, as ``with
-    lock:`` is for up to ``timeout_seconds``: there this object is the owner.
+    a caller that does something in between. :meth:`acquire` and :meth:`release` are for who holds it for long, as
+    ``with lock:`` is for up to ``timeout_seconds``: there this object is the owner.
 
-    The lock file and its directory are made when missing, and never unlinked by us: whoever unlinks a lock file lets
-    two holders in. If somebody else did (a user's ``rm -r``), the next acquisition notices that its file has no name
-    any more and opens the new one.
+    The lock file and its directory are made when missing, and never unlinked by us: a process that unlinks a lock file
+    lets two holders in. If somebody else did (a user's ``rm -r``), the next acquisition notices that its file has no
+    name any more and opens the new one.
     """
 
     __slots__ = (
@@ -205,7 +205,7 @@ class ProcessLock:
     def is_lost(self) -> bool:
         """Whether the lock's path no longer leads to the file that is locked: it was deleted or replaced underneath.
 
-        Whoever locks that path now gets another file, and the lock besides ours. Requires: this lock.
+        A process that locks that path now gets another file, and the lock as well. Requires: this lock.
         """
         try:
             return not os.path.samestat(os.fstat(self._fd), os.stat(self.path, follow_symlinks=False))
@@ -240,7 +240,7 @@ class ProcessLock:
         except (OSError, ValueError):  # -1 is a ValueError: nothing was opened, or its number was not noted
             self._close_locked()  # and the lock is gone with the number
         self._holders.pop(None)
-        # Last: whoever asks us to close while we have the lock does so before this look at it.
+        # Last: a thread that asks us to close while we have the lock does so before this look at it.
         if self._is_to_close or not self._keeps_open:
             self._close_if_free()
 
@@ -258,7 +258,7 @@ class ProcessLock:
         """Give back for a holder that is gone without: the interpreter calls this when it drops one.
 
         An exception in here is lost, and what was begun is left to the next one: to the callback of our own hold, or
-        to whoever next wants the lock.
+        to the next one that wants the lock.
         """
         if _is_left(self._holders.get(None)):
             hold = Hold(self)
@@ -284,11 +284,11 @@ class ProcessLock:
         if self._holders.get(None) is not first:
             return False
         self._holders[None] = hold.mark
-        self._heirs.clear()  # while the lock is ours: no line leads anywhere
+        self._heirs.clear()  # while we have the lock: no line leads anywhere
         return True
 
     def _try_process(self) -> bool:
-        """Requires: that this thread is the one of ours that has it."""
+        """Requires: that this thread is the one of this process that has it."""
         refusal = "the lock file is unlinked again and again"
         for _ in range(3):
             fd = self._fd
@@ -338,7 +338,7 @@ def _is_in_lower_half(fd: int) -> bool:
 class _SharedShardLock(ProcessLock):
     """The lock of a shard whose folders the other members of a group may replace at any time.
 
-    Who asks for it has looked at them, and is told of a symlink before anything is begun. It may come in the next
+    Who asks for it has looked at them, and is refused a symlink before anything is begun. It may come in the next
     microsecond all the same: what is done under the lock goes by descriptors (:class:`.folders.below`).
     """
 

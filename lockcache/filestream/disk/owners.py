@@ -1,9 +1,9 @@
-"""Who owns a staged file, and whether that process still lives.
+"""Owners of staged files: which process one is, and whether it still lives.
 
-Keeps invariant 5: what a killed process left behind is recognised at once on its own host. A pid means something only
-within one host, boot and pid namespace (containers that share a directory each have their own pid 7), so a name
-carries a token of all three, and a pid is judged only under our own token. A start is counted in ticks since the boot,
-which no step of the wall clock changes.
+Keeps invariant 5 (death is free): what a killed process left behind is recognised at once on its own host. A pid means
+something only within one host, boot and pid namespace (containers that share a directory each have their own pid 7), so
+a name carries a token of all three, and a pid is judged only under our own token. A start is counted in ticks since the
+boot, which no step of the wall clock changes.
 
 The rule, for everything that a process can leave behind: who lives is never taken for dead. Under our own token the
 kernel is asked, and the dead are known at once. Under any other (another host, also of the same name; another boot;
@@ -58,7 +58,7 @@ def next_serial() -> int:
 def give_up(file: str) -> None:
     """State that this process is done with a staged file of its own that the disk did not let it remove.
 
-    To whoever reaps in this process it is a dead owner's; to the others it is once this process has ended.
+    To a reap in this process it is a dead owner's; to the others it is once this process has ended.
     """
     _given_up.add(file)
 
@@ -69,7 +69,7 @@ def is_given_up(file: str) -> bool:
 
 
 def forget_given_up(file: str) -> None:
-    """State that a file is gone, whoever's it was."""
+    """State that a file is gone, whichever process owned it."""
     _given_up.discard(file)
 
 

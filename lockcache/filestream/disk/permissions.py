@@ -1,11 +1,11 @@
-"""Which cache directories are refused, because somebody else could put a program into them or because they are newer.
+"""Permissions: refuses directories into which somebody else could put a program, and those of a newer format.
 
 A cache directory is code that will run on a GPU. So by default it is its owner's alone: one that somebody else owns or
 may write to is an error that says how to fix it. A group shares one only where both sides say so: the directory by its
 mode (setgid and writable by the group, 2770), and the program by ``group=`` or ``LOCKCACHE_GROUP``. Then files may
 belong to any member, and must be of the directory's group; others are refused as usual.
 
-Keeps invariant 7's other half: what is misconfigured is a clear error at opening.
+Keeps the other half of invariant 7 (never take the job down): what is misconfigured is a clear error at opening.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ def make_shared_root(root: str, sharing: Sharing) -> None:
 def _membership(sharing: Sharing) -> str:
     if sharing.gid is None or os.geteuid() == 0 or sharing.gid in (os.getegid(), *os.getgroups()):
         return ""
-    return f" (you are no member of group {_name_of(sharing.gid)}: only one can make a directory for it)"
+    return f" (you are not a member of group {_name_of(sharing.gid)}: only one can make a directory for it)"
 
 
 def check_format(layout: Layout) -> Space | None:

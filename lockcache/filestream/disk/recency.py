@@ -6,7 +6,8 @@ steps are 0.24 us in this century: a hit takes thirty of them, and integers of n
 Where that is refused (setting a time needs ownership; a group member may only say "now"), and on network file systems
 (one server clock for all clients), the plain "now"; there at most once a minute per entry, a round trip each.
 
-Keeps invariant 7: a read-only mount or someone else's file is a hit like any other, only without recency.
+Keeps invariant 7 (never take the job down): a read-only mount or someone else's file is a hit like any other, only
+without recency.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""What travels with a payload: the record, and the digest that binds it to payload and key.
+"""The record that travels with a payload, and the digest that binds it to payload and key.
 
-Keeps invariant 1: a payload is served only if its record's digest, over the entry's name, the record and the payload,
-is what the bytes in hand give. A torn, truncated, altered or misplaced payload, or one paired with another entry's
-record, fails it. Not promised: protection against someone who may write to the directory (xxh3 is not a signature).
+Keeps invariant 1 (a hit is whole): a payload is served only if its record's digest, over the entry's name, the record
+and the payload, is what the bytes in hand give. A torn, truncated, altered or misplaced payload, or one paired with
+another entry's record, fails it. Not promised: protection against someone who may write to the directory (xxh3 is not a
+signature).
 
 The record's bytes, little-endian, are a fixed head of 44 bytes and a tail:
 

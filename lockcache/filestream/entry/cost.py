@@ -1,9 +1,9 @@
-"""What compiling an entry cost, by its record: read without the payload, for ranking many entries.
+"""Compile costs of entries, by their records: read without the payload, for ranking many entries.
 
-Keeps invariant 1's caution for numbers: a record that is damaged as far as can be seen without the payload (it is not
-understood, or is of a payload of another length), or that says what no compilation takes, says nothing. So the worst
-that a bit can do is to move one entry in an order. One ``getxattr`` an entry, by path and following no symlink; a
-record file is opened only where there are any.
+Keeps the caution of invariant 1 (a hit is whole) for numbers: a record that is damaged as far as can be seen without
+the payload (it is not understood, or is of a payload of another length), or that says what no compilation takes, says
+nothing. So the worst that a bit can do is to move one entry in an order. One ``getxattr`` an entry, by path and
+following no symlink; a record file is opened only where there are any.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Where an open entry's record is: in its attribute, in a file next to it, or half in each.
 
 One place for what readers, writers, verification and inspection have to agree on. What is found here is
-not proven: invariant 1 is kept by the code that compares the digest. In a directory that a group shares, another member
-may put anything in a record file's place, a hole of a terabyte for one: :func:`read_record_file` reads no more than a
-record file can hold.
+not proven: invariant 1 (a hit is whole) is kept by the code that compares the digest. In a directory that a group
+shares, another member may put anything in a record file's place, a hole of a terabyte for one: :func:`read_record_file`
+reads no more than a record file can hold.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Reading one entry: lock-free, verified, five system calls.
 
-Keeps invariants 1 and 4: what is returned passed its record's digest (or carries no record at all, and is counted), and
-no lock is taken, no directory walked. Keeps invariant 7: whatever a shared file system answers, the worst is a miss.
+Keeps invariants 1 (a hit is whole) and 4 (readers never wait): what is returned passed its record's digest (or carries
+no record at all, and is counted), and no lock is taken, no directory walked. Keeps invariant 7 (never take the job
+down): whatever a shared file system answers, the worst is a miss.
 
 A hit is open, fgetxattr, read, utime, close; a miss is one failed open, or one access in
 :meth:`.cache.FileStreamProgramCache.get`.
@@ -42,7 +43,7 @@ _FLAGS: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 _NOATIME: Final[int] = getattr(os, "O_NOATIME", 0)
 
 # A payload can be replaced between opening it and opening its record file; ESTALE means that the name was looked up
-# before and replaced on the server since. Both are over by the next look, or are no race.
+# before and replaced on the server since. Both are over by the next look, or are not races.
 _ATTEMPTS: Final = 3
 
 # How long a folder of a network file system, once looked at, is taken for known.
@@ -151,7 +152,7 @@ class EntryReader:
                 return payload, blob
         except (OSError, MemoryError, struct.error):
             # No attribute or a short one, no plain file, a damaged length of gigabytes, a time that may not be set:
-            # nothing is decided here, the careful path looks anew.
+            # nothing is decided here, the careful path looks again.
             pass
         finally:
             _closerange(fd, fd + 1)
@@ -221,7 +222,7 @@ class EntryReader:
                 # Replaced or removed since it was opened, and the record file with it: no damage, look again.
                 raise OSError(errno.ESTALE, "replaced while it was read")
             # Empty files under final names are what a power cut leaves of writes that were not synced. An empty value
-            # of ours has a record; one without was emptied.
+            # of lockcache's has a record; one without was emptied.
             if records or not payload or len(payload) != status.st_size:
                 return None
             self._recency.touch(fd, status)

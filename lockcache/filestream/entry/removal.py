@@ -41,9 +41,9 @@ _MISCONFIGURED: Final = (errno.EACCES, errno.EPERM, errno.EROFS)
 def remove_entry(directory: CacheDirectory, name: str, timeout_seconds: float) -> bool:
     """Remove an entry and give back its bytes. Whether there was one.
 
-    Removing is what makes a dropped write safe (invariant 2), so it does not depend on the lock: where that cannot be
-    had in time, or no file be opened (no descriptors left), the entry goes all the same, and a recount corrects the
-    accounting.
+    Removing is what makes a dropped write safe (invariant 2, last write wins), so it does not depend on the lock: where
+    that cannot be had in time, or no file be opened (no descriptors left), the entry goes all the same, and a recount
+    corrects the accounting.
     """
     try:
         lock = directory.locks[int(name[:2], 16)]

@@ -1,8 +1,8 @@
 """Signatures: who may write to a directory but lacks the key cannot make a program that is served.
 
 Decides the signature and where keys come from. A signed record is a record whose digest is a key's id and a MAC instead
-of a checksum; all else of it, and of the directory, is unchanged. The MAC binds what the checksum binds (invariant 1):
-name, record and payload, so a signed file under another name, or next to another record, is not valid.
+of a checksum; all else of it, and of the directory, is unchanged. The MAC binds what the checksum binds (invariant 1, a
+hit is whole): name, record and payload, so a signed file under another name, or next to another record, is not valid.
 
 ``signature = id(2) + HMAC-SHA256(key, head[0:28] + id + name + tail + sha256(payload))[:14]``
 
@@ -153,7 +153,7 @@ def new_key() -> bytes:
 
 
 def encode_key(key: bytes) -> str:
-    """As it stands in a file."""
+    """Returns the key as text, for a file."""
     return key.hex()
 
 
@@ -207,7 +207,7 @@ class SignedReader(EntryReader):
         self._keys = keys
 
     def load(self, name: str, file: str = "", folder_fd: int | None = None) -> tuple[bytes, bytes] | None:
-        """As :meth:`EntryReader.load`."""
+        """The entry ``name``, if its signature holds: see :meth:`EntryReader.load`."""
         path = file or self._shards[name[:2]] + name[2:]
         try:
             # Not fd = _open(...): see EntryReader.load.

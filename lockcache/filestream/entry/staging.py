@@ -55,7 +55,7 @@ _MOST_KEPT_BYTES: Final = 1 << 20
 
 # A write that is given up has often waited its whole timeout for this lock; it does not wait that long again.
 _ABANDON_SECONDS: Final = 0.25
-# The same on a network file system, where each step of whoever has the lock is a call to the server.
+# The same on a network file system, where each step of the process that has the lock is a call to the server.
 _REMOTE_ABANDON_SECONDS: Final = 2.0
 
 

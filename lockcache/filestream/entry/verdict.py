@@ -1,8 +1,8 @@
-"""What an open entry is, by all of its bytes: whole, without a record, or wrong in some way.
+"""Verdict on an open entry, by all of its bytes: whole, without a record, or wrong in some way.
 
-Keeps invariant 1 for :mod:`.repair.verify`, by the same digest as :mod:`.reader` and with other means: a payload is
-digested in pieces, so that one of gigabytes takes a megabyte of memory and can be left half-way. Knows nothing of
-names, locks and races: what it says is true of the file and of the records that it was given.
+Keeps invariant 1 (a hit is whole) for :mod:`.repair.verify`, by the same digest as :mod:`.reader` and with other means:
+a payload is digested in pieces, so that one of gigabytes takes a megabyte of memory and can be left half-way. Knows
+nothing of names, locks and races: what it says is true of the file and of the records that it was given.
 """
 
 from __future__ import annotations

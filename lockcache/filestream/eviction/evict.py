@@ -1,8 +1,9 @@
 """Eviction: which entries go when room is needed, and removing them.
 
-Keeps invariant 3 (room is made before bytes are written, and no more than asked for plus one small batch, however
-many processes evict at once: all of them stop at the same sum of one shared page) and invariant 4 (it holds one shard
-lock at a time, passes over busy ones, and looks again under the lock before it removes).
+Keeps invariant 3 (hard cap: room is made before bytes are written, and no more than asked for plus one small batch,
+however many processes evict at once: all of them stop at the same sum of one shared page) and invariant 4 (readers
+never wait: it holds one shard lock at a time, passes over busy ones, and looks again under the lock before it
+removes).
 
 Up to ``SAMPLE_ENTRIES`` entries it is exact; in larger caches the first to go of a sample of whole shards, so that the
 cost of a put does not grow with the cache. First to go are the least recently used, or what is worth least

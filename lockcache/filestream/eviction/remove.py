@@ -1,8 +1,9 @@
 """Removing victims: under their shards' locks, after a second look, each accounted for.
 
-Keeps invariant 4 (one shard lock at a time, busy ones are passed over) and the evictor's half of 3: all evicting
-processes stop at the same sum of one shared page. Keeps invariant 5: what is unlinked is given back after it is gone, a
-lock hold at once, so that a death in between leaves too much accounted for, by at most that many entries.
+Keeps invariant 4 (readers never wait: one shard lock at a time, busy ones are passed over) and the evictor's half of
+3 (hard cap): all evicting processes stop at the same sum of one shared page. Keeps invariant 5 (death is free): what is
+unlinked is given back after it is gone, a lock hold at once, so that a death in between leaves too much accounted for,
+by at most that many entries.
 """
 
 from __future__ import annotations

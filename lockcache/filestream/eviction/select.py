@@ -1,9 +1,9 @@
-"""Which entries an operator means, and removing exactly those.
+"""Selection of the entries that an operator means, and removing exactly those.
 
 Decides what a filter means, once for all who show and who remove: all that are given must hold, and an entry of which
-something is not known matches no filter on it but ``unknown``. Removing keeps invariants 3 and 4 by
-:func:`.remove.remove_victims`: under the shard's lock, after a second look, so that an entry which was used or
-rewritten since it was chosen stays, and the accounting is exact afterwards.
+something is not known matches no filter on it but ``unknown``. Removing keeps invariants 3 (hard cap) and 4 (readers
+never wait) by :func:`.remove.remove_victims`: under the shard's lock, after a second look, so that an entry which was
+used or rewritten since it was chosen stays, and the accounting is exact afterwards.
 """
 
 from __future__ import annotations

@@ -1,13 +1,14 @@
 """Quarantine: where what is corrupt goes, so that an operator can look at what happened.
 
-Keeps invariant 1 (what is here is served by nobody, and no payload is ever left without its record: the payload moves
-first) and invariant 3: a quarantined entry goes on counting in its shard's slot, byte for byte, so moving one changes
-no sum and no cap is exceeded by it. What that costs the cache is bounded: a sixteenth of the cap, 256 MiB and 64
-entries, whichever is least; the oldest go first. An evictor that finds no entry left empties it.
+Keeps invariant 1 (a hit is whole: what is here is served by nobody, and no payload is ever left without its record:
+the payload moves first) and invariant 3 (hard cap): a quarantined entry goes on counting in its shard's slot, byte for
+byte, so moving one changes no sum and no cap is exceeded by it. What that costs the cache is bounded: a sixteenth of
+the cap, 256 MiB and 64 entries, whichever is least; the oldest go first. An evictor that finds no entry left empties
+it.
 
-Keeps invariant 5: a death at any step leaves too much accounted for, never too little, and nothing that a recount does
-not set right. Not promised: that a corrupt entry is kept. One that is too large, or for which the disk has no room, is
-removed.
+Keeps invariant 5 (death is free): a death at any step leaves too much accounted for, never too little, and nothing that
+a recount does not set right. Not promised: that a corrupt entry is kept. One that is too large, or for which the disk
+has no room, is removed.
 """
 
 from __future__ import annotations

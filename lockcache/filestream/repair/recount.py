@@ -1,8 +1,8 @@
 """Setting right what death, foreign writers and weak locks leave behind: reap and recount.
 
-Keeps invariant 5: staged files of dead owners go, and with them their reservations; and the repair half of 3: one
-recount makes a shard's slot equal to what its disk holds. Idempotent, and safe while others write: a recount holds
-the shard's lock, in which nobody can be between a file and its accounting.
+Keeps invariant 5 (death is free): staged files of dead owners go, and with them their reservations; and the repair half
+of 3 (hard cap): one recount makes a shard's slot equal to what its disk holds. Idempotent, and safe while others write:
+a recount holds the shard's lock, in which nobody can be between a file and its accounting.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Verifying what is on disk: every byte of an entry against its record, without anybody having asked for it.
 
-Keeps invariant 1 ahead of its readers: what is corrupt is found before a job misses it, and, with ``repair``, moved
-into :mod:`.quarantine`. Looking is no use of an entry: it is opened with O_NOATIME. Where that is refused (an entry of
-another owner, and we are not root) reading it would count as a use, so it is passed over, unless its file system states
-no uses or the caller allows it.
+Keeps invariant 1 (a hit is whole) ahead of its readers: what is corrupt is found before a job misses it, and, with
+``repair``, moved into :mod:`.quarantine`. Looking is not a use of an entry: it is opened with O_NOATIME. Where that is
+refused (an entry of another owner, and we are not root) reading it would count as a use, so it is passed over, unless
+its file system states no uses or the caller allows it.
 
 No false alarm: bytes are read without a lock, piece by piece, and that an entry is corrupt counts only if, under its
 shard's lock, the file that was read is still the one under that name and its record is still the one that was read. An

@@ -1,0 +1,188 @@
+"""The mechanical rules of plain language, which ``make words`` checks: in comments, docstrings, messages and documents.
+
+- A module's docstring begins with what it provides, not with What, Which, Whether, How or Who.
+- No docstring is only "As X.": it says in what it differs.
+- "is not a", never "is no"; "there is no" is ordinary English.
+- An invariant is named next to its number: "invariant 3 (hard cap)".
+- None of :data:`BANNED`, words that only the authors of this project understand at once.
+
+Code in the text (between backticks, or in a block) is not prose, and does not count. How many files a folder may have
+is the contract "doors" (:mod:`tests.layers.doors`).
+"""
+
+from __future__ import annotations
+
+import ast
+import io
+import re
+import sys
+import tokenize
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final, NamedTuple
+
+PROJECT: Final = Path(__file__).parents[2]
+
+#: What is checked. Not yet: stress/, tests/.
+CHECKED: Final = ("lockcache", "daemon", "docs", "README.md", "CONTRIBUTING.md", "SECURITY.md")
+
+#: Faults that may stand, as (file, what is said of it): each with its reason behind it. None is needed now.
+ALLOWED: Final[frozenset[tuple[str, str]]] = frozenset()
+
+#: What to write instead.
+BANNED: Final = {
+    r"whoever": "a process that, the one that",
+    r"told|tidings|news": "reported, informed",
+    r"mend(?:s|ed|ing)?": "fix, repair",
+    r"anew": "again",
+    r"beside": "next to",
+    r"dear(?:er|est)?": "expensive",
+    r"ours|theirs": "its owner's name",
+    r"signs? of life": "heartbeat, progress",
+}
+
+INVARIANTS: Final = {
+    1: "a hit is whole",
+    2: "last write wins",
+    3: "hard cap",
+    4: "readers never wait",
+    5: "death is free",
+    6: "locks coordinate",
+    7: "never take the job down",
+}
+
+_FIRST_WORD: Final = re.compile(r"(What|Which|Whether|How|Who)\b")
+_ONLY_AS: Final = re.compile(r"As (?:[^.,;]|\.(?=\S))*\.")
+_IS_NO: Final = re.compile(
+    r"\b(?:is|are|was|were)\s+no\s+(?!longer\b|more\b|other\b|better\b|less\b|larger\b|younger\b)", re.IGNORECASE
+)
+_NUMBER: Final = re.compile(r"\binvariants?\s+(\d)\b", re.IGNORECASE)
+# In a list: the number behind a name in parentheses.
+_NEXT_NUMBER: Final = re.compile(r"\binvariants?\s+\d \([^()]*\),?\s+(?:and|to)\s+(\d)\b", re.IGNORECASE)
+_BANNED: Final = [(re.compile(rf"\b(?:{pattern})\b", re.IGNORECASE), instead) for pattern, instead in BANNED.items()]
+
+_CODE: Final = re.compile(r"``.*?``|:\w+:`.*?`|`[^`\n]*`", re.DOTALL)
+_FENCE: Final = re.compile(r"^ *(```+)[^\n]*\n.*?^ *\1 *$", re.MULTILINE | re.DOTALL)
+
+
+class Fault(NamedTuple):
+    """One sentence to write again."""
+
+    file: str
+    line: int
+    why: str
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}: {self.why}"
+
+
+class Prose(NamedTuple):
+    """Text for people: where it begins, and whether it is a docstring, or a module's."""
+
+    line: int
+    text: str
+    kind: str = ""
+
+
+def faults_in(path: Path, file: str) -> Iterator[Fault]:
+    """Every fault of a module or a page."""
+    text = path.read_text()
+    found = _of_page(text) if path.suffix == ".md" else _of_module(text)
+    for prose in found:
+        for offset, why in _faults(prose):
+            yield Fault(file, prose.line + prose.text.count("\n", 0, offset), why)
+
+
+def _faults(prose: Prose) -> Iterator[tuple[int, str]]:
+    if prose.kind == "module" and (first := _FIRST_WORD.match(prose.text)):
+        yield 0, f"a module's docstring begins with what it provides, not with {first[1]}"
+    if prose.kind and _ONLY_AS.fullmatch(prose.text.strip()):
+        yield 0, 'a docstring that is only "As X."'
+    text = _without_code(prose.text)
+    for match in _IS_NO.finditer(text):
+        if text[: match.start()].rstrip().lower().endswith("there"):
+            continue
+        yield match.start(), f'"{" ".join(match[0].split())}": write "is not a"'
+    for match in (*_NUMBER.finditer(text), *_NEXT_NUMBER.finditer(text)):
+        name = INVARIANTS.get(int(match[1]), "")
+        if not re.match(rf"(?:'s)?[\s:,(]+{name.replace(' ', chr(92) + 's+')}", text[match.end() :]):
+            yield match.start(), f'"{" ".join(match[0].split())}" without its name: "invariant {match[1]} ({name})"'
+    for pattern, instead in _BANNED:
+        for match in pattern.finditer(text):
+            yield match.start(), f'"{match[0]}": write {instead}'
+
+
+def _without_code(text: str) -> str:
+    """The text with blanks for its code, so that places stay what they are."""
+    return _CODE.sub(lambda code: re.sub(r"[^\n]", " ", code[0]), text)
+
+
+def _of_page(text: str) -> Iterator[Prose]:
+    yield Prose(1, _FENCE.sub(lambda block: re.sub(r"[^\n]", " ", block[0]), text))
+
+
+def _of_module(text: str) -> Iterator[Prose]:
+    tree = ast.parse(text)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) and node.body:
+            first = node.body[0]
+            if (
+                isinstance(first, ast.Expr)
+                and isinstance(first.value, ast.Constant)
+                and isinstance(first.value.value, str)
+            ):
+                yield Prose(first.lineno, first.value.value, "module" if isinstance(node, ast.Module) else "docstring")
+    yield from _comments(text)
+    yield from _messages(tree)
+
+
+def _comments(text: str) -> Iterator[Prose]:
+    """Comments, those on lines that follow each other as one."""
+    begin, lines = 0, list[str]()
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type != tokenize.COMMENT:
+            continue
+        if lines and token.start[0] != begin + len(lines):
+            yield Prose(begin, "\n".join(lines))
+            lines = []
+        if not lines:
+            begin = token.start[0]
+        lines.append(token.string.lstrip("#: "))
+    if lines:
+        yield Prose(begin, "\n".join(lines))
+
+
+def _messages(tree: ast.AST) -> Iterator[Prose]:
+    """Texts of more than one word that are not docstrings: a statement of its own is one."""
+    docstrings = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    for node in ast.walk(tree):
+        if (
+            isinstance(node, ast.Constant)
+            and isinstance(node.value, str)
+            and " " in node.value
+            and id(node) not in docstrings
+        ):
+            yield Prose(node.lineno, node.value)
+
+
+def checked_files() -> Iterator[Path]:
+    """All that is checked."""
+    for name in CHECKED:
+        place = PROJECT / name
+        yield from (
+            [place] if place.is_file() else sorted(path for path in place.rglob("*") if path.suffix in (".py", ".md"))
+        )
+
+
+def main() -> int:
+    """Print every fault; 1 if there is any."""
+    found = [fault for path in checked_files() for fault in faults_in(path, path.relative_to(PROJECT).as_posix())]
+    faults: list[object] = [fault for fault in found if (fault.file, fault.why) not in ALLOWED]
+    faults += [f"{file}: {why} is allowed and not there" for file, why in ALLOWED - {(f.file, f.why) for f in found}]
+    print(*faults, sep="\n", end="\n" if faults else "")
+    print(f"words: {len(faults)} to write again" if faults else "words: in order")
+    return bool(faults)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
