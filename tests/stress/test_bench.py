@@ -19,7 +19,7 @@ from lockcache.filestream.eviction.evict import all_entries
 from lockcache_stress.bench import measurements as bench, million, peers
 from lockcache_stress.bench.bars import Bar
 from lockcache_stress.bench.base import Bench, Line, ratio_line
-from lockcache_stress.bench.daemon_beside import Daemons
+from lockcache_stress.bench.daemon import Daemons
 from lockcache_stress.bench.full_directories import lacking_room
 from lockcache_stress.commands import scenarios
 from lockcache_stress.commands.bench import _chosen

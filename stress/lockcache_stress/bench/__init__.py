@@ -2,7 +2,7 @@
 
 Promises ratios of the same work in the same run, with what is compared named in each line.
 
-May use: errors, processes, run, scenarios, trouble.
+May use: errors, gpu, plan, processes, run, scenarios, trouble.
 """
 
 from __future__ import annotations

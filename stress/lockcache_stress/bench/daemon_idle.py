@@ -1,20 +1,24 @@
-"""What the daemon costs while nothing happens: its share of one core over 100,000 entries, after its first count."""
+"""The daemon while nothing happens: its share of one core over 100,000 entries, after its first count."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from typing import Final
 
 import psutil
 
 from lockcache_stress.bench.bars import Bar
 from lockcache_stress.bench.base import Bench, Line, open_ours
-from lockcache_stress.bench.daemon import WatchedDaemon, why_not
-from lockcache_stress.bench.full_directories import fill_theirs, held_bytes
+from lockcache_stress.bench.daemon import named, why_not
+from lockcache_stress.bench.full_directories import fill, held_bytes
+from lockcache_stress.bench.peers import THEIRS
+from lockcache_stress.run import DaemonProcess
 
-__all__ = ["cpu_seconds", "idle_percent", "measure", "settle"]
+__all__ = ["cpu_seconds", "idle_line", "idle_percent", "measure", "settle"]
 
 _BAR: Final = Bar("<", 1, " %")
+_NAME: Final = "idle daemon over {:,} entries, of a core"
 
 # It counts every shard once after its start. It has settled when all entries are accounted for and a second passed in
 # which it used less than a tenth of one; one that never does is measured all the same, and misses the bar.
@@ -25,12 +29,11 @@ _MOST_SETTLING_SECONDS: Final = 30.0
 def measure(bench: Bench) -> list[Line]:
     """Under 1 % of a core."""
     entries, seconds = bench.pick(100_000, 1000), bench.pick(20, 3)
-    name = f"idle daemon over {entries:,} entries, of a core"
     reason = why_not(bench, entries)
     if reason:
-        return [Line(name, skipped=reason)]
-    path, _ = fill_theirs(bench, entries)
-    with WatchedDaemon(path, bench.directory("log"), 10 * held_bytes(path)) as daemon:
+        return [Line(_NAME.format(entries), skipped=reason)]
+    path, _ = fill(bench, THEIRS, entries)
+    with DaemonProcess(path, bench.directory("log"), 10 * held_bytes(path)) as daemon:
         process = daemon.process()
         bench.show(0.0, "letting it settle")
         settle(process, path, entries)
@@ -38,17 +41,20 @@ def measure(bench: Bench) -> list[Line]:
         rss_bytes = process.memory_info().rss if daemon.is_alive() else 0
     # The dead use no core either.
     trouble = daemon.trouble()
-    return [
-        Line(
-            f"{name}; {trouble}" if trouble else name,
-            _BAR.show(percent),
-            ratio=f"{rss_bytes / (1 << 20):.0f} MiB RSS",
-            bar=str(_BAR),
-            ok=_BAR.holds(percent) and not trouble,
-            is_time=not trouble,
-            numbers={"core_percent": percent, "seconds": seconds, "rss_bytes": rss_bytes, "entries": entries},
-        )
-    ]
+    return [idle_line(entries, percent, trouble, {"seconds": seconds, "rss_bytes": rss_bytes})]
+
+
+def idle_line(entries: int, percent: float, trouble: str, more: Mapping[str, float]) -> Line:
+    """Returns the line of an idle daemon: of its memory too, if ``more`` has it."""
+    return Line(
+        named(_NAME.format(entries), trouble),
+        _BAR.show(percent),
+        ratio=f"{more['rss_bytes'] / (1 << 20):.0f} MiB RSS" if "rss_bytes" in more else "",
+        bar=str(_BAR),
+        ok=_BAR.holds(percent) and not trouble,
+        is_time=not trouble,
+        numbers={"core_percent": percent, **more, "entries": entries},
+    )
 
 
 def settle(process: psutil.Process, path: str, entries: int) -> None:
@@ -63,19 +69,15 @@ def settle(process: psutil.Process, path: str, entries: int) -> None:
 
 
 def idle_percent(bench: Bench, process: psutil.Process, seconds: int) -> float:
-    """What share of one core a process uses in the next so many seconds."""
-    return 100 * _used_seconds(bench, process, seconds) / seconds
-
-
-def _used_seconds(bench: Bench, process: psutil.Process, seconds: int) -> float:
+    """Returns what share of one core a process uses in the next so many seconds."""
     before, began = cpu_seconds(process), time.monotonic()
     while (passed := time.monotonic() - began) < seconds:
         bench.show(passed / seconds, "watching it do nothing")
         time.sleep(min(0.5, seconds - passed))
-    return cpu_seconds(process) - before
+    return 100 * (cpu_seconds(process) - before) / seconds
 
 
 def cpu_seconds(process: psutil.Process) -> float:
-    """In user and kernel mode; the kernel tells them in steps of 10 ms: a twentieth of a percent of 20 s."""
+    """In user and kernel mode; the kernel counts them in steps of 10 ms: a twentieth of a percent of 20 s."""
     times = process.cpu_times()
     return float(times.user + times.system)

@@ -1,4 +1,4 @@
-"""``lockcache-stress bench``: this cache beside others, in one run, and what must hold."""
+"""``lockcache-stress bench``: this cache next to others, in one run, and what must hold."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from functools import partial
 from typing import Final
 
 from lockcache_stress.bench import (
-    big_values,
+    by_scenario,
     contention,
     curves,
     daemon_idle,
@@ -19,7 +19,6 @@ from lockcache_stress.bench import (
     herd,
     hit,
     importing,
-    kills,
     miss,
     opening,
     overshoot,
@@ -29,7 +28,7 @@ from lockcache_stress.bench import (
     syscalls,
 )
 from lockcache_stress.bench.base import Bench, Line
-from lockcache_stress.bench.daemon_beside import Daemons
+from lockcache_stress.bench.daemon import Daemons
 from lockcache_stress.trouble import open_workspace
 
 __all__ = ["CURVES", "MEASUREMENTS", "run_bench"]
@@ -48,10 +47,10 @@ MEASUREMENTS: Final[dict[str, Callable[[Bench], list[Line]]]] = {
     "import": importing.measure,
     "damage": damage.measure,
     "syscalls": syscalls.measure,
-    "big-values": big_values.measure,
+    "big-values": by_scenario.measure_big_values,
     "daemon-idle": daemon_idle.measure,
     "daemon-sweep": daemon_sweep.measure,
-    "kills": kills.measure,
+    "kills": by_scenario.measure_kills,
     "daemon-million": daemon_million.measure,
     "curve-entries": curves.measure_entries,
     "curve-processes": curves.measure_processes,

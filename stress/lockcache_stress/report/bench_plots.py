@@ -11,7 +11,7 @@ from matplotlib.ticker import NullLocator
 
 from lockcache_stress.bench import BenchOutcome, Line
 from lockcache_stress.report.plots import BLUE, GREEN, GREY, ORANGE, PURPLE, RED, Draw, add_legend, as_png
-from lockcache_stress.run import Told
+from lockcache_stress.run import Reportable
 
 __all__ = ["draws", "picture"]
 
@@ -30,7 +30,7 @@ def draws(lines: Sequence[Line]) -> list[Draw]:
     return [*found, *map(_curve, curves)]
 
 
-def picture(outcomes: Sequence[Told]) -> bytes:
+def picture(outcomes: Sequence[Reportable]) -> bytes:
     """All of it as one PNG."""
     lines = [line for outcome in outcomes if isinstance(outcome, BenchOutcome) for line in outcome.lines]
     return as_png(draws(lines) or [_nothing])

@@ -12,17 +12,17 @@ from markupsafe import Markup
 from lockcache_stress.bench import BenchOutcome
 from lockcache_stress.report.bench_plots import draws as draw_bench
 from lockcache_stress.report.plots import Draw, as_svg, bytes_over_time, latencies
-from lockcache_stress.run import Outcome, Told
+from lockcache_stress.run import Outcome, Reportable
 
 __all__ = ["draw_outcome"]
 
 
-def draw_outcome(outcome: Told, number: int) -> list[Markup]:
+def draw_outcome(outcome: Reportable, number: int) -> list[Markup]:
     """Returns all that is drawn of the page's run ``number``."""
     return [Markup(as_svg(draw, f"plot-{number}-{each}")) for each, draw in enumerate(_draws(outcome))]
 
 
-def _draws(outcome: Told) -> Sequence[Draw]:
+def _draws(outcome: Reportable) -> Sequence[Draw]:
     if isinstance(outcome, Outcome):
         held = bytes_over_time(outcome.peaks, outcome.plan.max_size_bytes)
         return [held, latencies([("hit", outcome.gets), ("put", outcome.puts)])]

@@ -19,14 +19,13 @@ from markupsafe import Markup
 from lockcache import __version__
 from lockcache_stress.bench import BenchOutcome, Line
 from lockcache_stress.judge import as_svg as draw_timeline, explain
-from lockcache_stress.report.tables import Grid, Tabled
-from lockcache_stress.report.written import Ran, Written, printable
-from lockcache_stress.run import Check, Outcome, Told
+from lockcache_stress.report.written import Ran, Written, printable, words_of
+from lockcache_stress.run import Check, Grid, Outcome, Reportable, Tabled
 
 __all__ = ["render_page"]
 
 #: Draws a run, given its number on the page.
-Draw = Callable[[Told, int], Sequence[Markup]]
+Draw = Callable[[Reportable, int], Sequence[Markup]]
 
 _MOST_FINDINGS: Final = 20
 
@@ -98,7 +97,7 @@ def _section(number: int, ran: Ran, draw: Draw) -> _Section:
         drawings=draw(outcome, number),
         illegal=_illegal(outcome) if isinstance(outcome, Outcome) else None,
         deaths=outcome.deaths,
-        findings=[str(each.get("error") or json.dumps(each)) for each in found[:_MOST_FINDINGS]],
+        findings=[words_of(each) for each in found[:_MOST_FINDINGS]],
         findings_left_out=max(0, len(found) - _MOST_FINDINGS),
         replay=shlex.join(ran.replay),
     )

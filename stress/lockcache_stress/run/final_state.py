@@ -12,7 +12,7 @@ from typing import Any
 from lockcache import FileStreamProgramCache
 from lockcache_stress.judge import parse_value
 from lockcache_stress.plan import Plan
-from lockcache_stress.run.outcome import Check, Outcome
+from lockcache_stress.run.outcome import Check, Outcome, some, zero
 from lockcache_stress.run.sampler import bytes_on_disk
 
 __all__ = ["inspect"]
@@ -21,13 +21,13 @@ __all__ = ["inspect"]
 def inspect(outcome: Outcome) -> list[Check]:
     """The checks of the directory that a run has left."""
     plan = outcome.plan
-    checks = [_drift(outcome)] if not plan.mends_first else []
+    checks = [_drift(outcome)] if not plan.recounts_first else []
     if outcome.kills:
-        checks.append(_kills(outcome))
-    if plan.mends_first:
+        checks.append(some("SIGKILLs", outcome.kills))
+    if plan.recounts_first:
         drift = _accounted(plan) - bytes_on_disk(plan.directory)
         checks.append(Check("accounting drift before a recount", f"{drift:,} bytes"))
-    if outcome.kills or plan.mends_first:
+    if outcome.kills or plan.recounts_first:
         checks.append(_drift_after_recount(plan))
     if plan.variants == 1 and not plan.extra.get("damages"):
         checks.append(_unreadable(plan))
@@ -42,10 +42,6 @@ def _drift(outcome: Outcome) -> Check:
         return Check("accounting drift after kills", f"{drift:,} bytes", ">= 0", drift >= 0)
     is_excused = outcome.totals["dropped"] > 0 and drift > 0
     return Check("accounting drift", f"{drift:,} bytes", "0", drift == 0 or is_excused)
-
-
-def _kills(outcome: Outcome) -> Check:
-    return Check("SIGKILLs", str(outcome.kills), "> 0", outcome.kills > 0)
 
 
 def _drift_after_recount(plan: Plan) -> Check:
@@ -80,6 +76,6 @@ def _daemon(found: dict[str, Any]) -> list[Check]:
     return [
         Check("daemon sweeps", str(found["sweeps"])),
         Check("evictions by the daemon", f"{found['evicted_entries']:,} ({found['evicted_bytes']:,} bytes)"),
-        Check("daemon errors and warnings", str(len(found["complaints"])), "0", not found["complaints"]),
+        zero("daemon errors and warnings", len(found["complaints"])),
         Check("daemon lived and ended when asked", text, "yes", ended),
     ]

@@ -28,17 +28,7 @@ def make_step(worker: Worker) -> Step:
 
 
 def _use(worker: Worker) -> Step:
-    rng = worker.rng
-
-    def step() -> bool:
-        key = rng.randrange(_KEYS)
-        if rng.random() < _WRITES:
-            worker.put(key, _BYTES)
-        else:
-            worker.get(key)
-        return True
-
-    return step
+    return lambda: worker.use(worker.rng.randrange(_KEYS), (_BYTES,), writes=_WRITES)
 
 
 def _damage(worker: Worker) -> Step:

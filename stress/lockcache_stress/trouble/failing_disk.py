@@ -25,6 +25,7 @@ from typing import Any, Final
 
 from lockcache_stress.errors import UnusableError
 from lockcache_stress.trouble.fuse import MOUNT_OPTIONS, Passthrough
+from lockcache_stress.trouble.workspace import unmount
 
 __all__ = ["has_failed", "mount_failing_disk", "set_failures", "why_no_failing_disk"]
 
@@ -88,7 +89,7 @@ def mount_failing_disk(path: str, seed: int) -> Iterator[None]:
             time.sleep(0.01)
         yield
     finally:
-        subprocess.run(["umount", "-l", path], check=False, capture_output=True)
+        unmount(path)
         process.kill()
         process.wait()
 

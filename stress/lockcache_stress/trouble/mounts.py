@@ -1,4 +1,6 @@
-"""Places that scenarios need: a small disk, a quota, a read-only view of one. Real mounts, made as root and unmounted.
+"""Places that scenarios need: a small disk, a quota, a read-only view of one, a file system of another kind.
+
+Real mounts, made as root and unmounted.
 
 Each is a context manager that takes the path at which the place has to be, and the run's seed, which these do not need.
 """
@@ -14,7 +16,7 @@ from contextlib import contextmanager
 from typing import Final
 
 from lockcache_stress.errors import UnusableError
-from lockcache_stress.trouble.workspace import can_mount, mounted_tmpfs
+from lockcache_stress.trouble.workspace import can_mount, mounted_tmpfs, unmount
 
 __all__ = [
     "copy_sparse",
@@ -51,9 +53,9 @@ def run_quietly(*command: str) -> None:
 
 
 @contextmanager
-def small_disk(path: str, seed: int = 0) -> Iterator[None]:
-    """A tmpfs of 8 MiB."""
-    with mounted_tmpfs(path, _SMALL) as is_mounted:
+def small_disk(path: str, seed: int = 0, size: str = _SMALL) -> Iterator[None]:
+    """A tmpfs, of 8 MiB by default. Raises :class:`UnusableError` where none can be mounted."""
+    with mounted_tmpfs(path, size) as is_mounted:
         if not is_mounted:
             raise UnusableError("a tmpfs cannot be mounted here")
         yield
@@ -75,7 +77,7 @@ def mounted_image(path: str, kind: str, size_mib: int, *options: str, image: str
         yield image
     finally:
         if os.path.ismount(path):  # Ctrl-C may come when the kernel has mounted it and we do not know yet
-            subprocess.run(["umount", "-l", path], check=False, capture_output=True)
+            unmount(path)
         if os.path.exists(image):
             os.unlink(image)
 
@@ -117,7 +119,7 @@ def quota(path: str, seed: int = 0) -> Iterator[None]:
                 os.chmod(path, 0o700)
                 yield
             finally:
-                subprocess.run(["umount", "-l", path], check=False, capture_output=True)
+                unmount(path)
     finally:
         os.rmdir(disk)
 
@@ -136,9 +138,7 @@ def read_only_view(path: str, seed: int = 0) -> Iterator[None]:
     view = view_of(path)
     os.mkdir(view)
     try:
-        with mounted_tmpfs(path, "64m") as is_mounted:
-            if not is_mounted:
-                raise UnusableError("a tmpfs cannot be mounted here")
+        with small_disk(path, size="64m"):
             run_quietly("mount", "--make-private", path)
             run_quietly("mount", "--bind", path, view)
             try:
@@ -146,7 +146,7 @@ def read_only_view(path: str, seed: int = 0) -> Iterator[None]:
                 run_quietly("mount", "-o", "remount,bind,ro", view)
                 yield
             finally:
-                subprocess.run(["umount", "-l", view], check=False, capture_output=True)
+                unmount(view)
                 while _mounts_at(path) > 1:
                     run_quietly("umount", "-l", path)
     finally:

@@ -22,7 +22,7 @@ from lockcache_stress.errors import UnusableError
 from lockcache_stress.experiments.mpi_hosts.networks import Host, hosts, why_no_hosts, write_launcher
 from lockcache_stress.experiments.mpi_hosts.rank import KILLED
 from lockcache_stress.gpu import has_nvrtc
-from lockcache_stress.run import Check, find_mpiexec
+from lockcache_stress.run import Check, equal, find_mpiexec
 from lockcache_stress.trouble import open_workspace
 
 __all__ = ["HostsFound", "HostsOptions", "run_on_hosts"]
@@ -74,12 +74,12 @@ class HostsFound:
         wanted = 2 * _KERNELS * options.all_ranks
         median = statistics.median(self.takeovers_ms) if self.takeovers_ms else float("inf")
         return [
-            _equal("hosts that ranks ran on", len(self.host_names), options.hosts),
-            _equal("cold: compiles == kernels", self.compiles["cold"], _KERNELS),
-            _equal("warm: compiles", self.compiles["warm"], 0),
-            _equal("programs got", self.answers, wanted),
-            _equal("programs that differ between ranks", self.differing, 0),
-            _equal("ranks killed in their turn, each replaced", len(self.takeovers_ms), _DEATHS),
+            equal("hosts that ranks ran on", len(self.host_names), options.hosts),
+            equal("cold: compiles == kernels", self.compiles["cold"], _KERNELS),
+            equal("warm: compiles", self.compiles["warm"], 0),
+            equal("programs got", self.answers, wanted),
+            equal("programs that differ between ranks", self.differing, 0),
+            equal("ranks killed in their turn, each replaced", len(self.takeovers_ms), _DEATHS),
             Check(
                 "takeover, median", f"{median:.0f} ms", f"<= {_MOST_TAKEOVER_MS:.0f} ms", median <= _MOST_TAKEOVER_MS
             ),
@@ -202,7 +202,3 @@ def _wait(process: subprocess.Popen[bytes]) -> None:
         process.wait(_JOB_SECONDS)
     except subprocess.TimeoutExpired:
         raise UnusableError(f"the job did not end within {_JOB_SECONDS:.0f} s") from None
-
-
-def _equal(name: str, found: int, wanted: int) -> Check:
-    return Check(name, f"{found:,}", f"{wanted:,}", found == wanted)

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
 from lockcache_stress.errors import UnusableError
-from lockcache_stress.gpu import compile_cubin, make_slots, supported_archs
+from lockcache_stress.gpu import compile_cubin, compile_uncached, make_slots, need_archs
 
 __all__ = ["Program", "load_programs", "measure_programs", "save_programs"]
 
@@ -56,13 +56,7 @@ def measure_programs(kernels: int, seed: int, progress: Callable[[int, int], Non
 
     Raises :class:`UnusableError` where there is no NVRTC.
     """
-    try:
-        archs = supported_archs()
-    except (ImportError, RuntimeError, OSError) as error:
-        raise UnusableError(
-            f"compile costs are measured with cuda.core and NVRTC ({error}): pip install lockcache[cuda], "
-            "or give those of an earlier run with --costs"
-        ) from error
+    archs = need_archs("compile costs are measured with", ", or give those of an earlier run with --costs")
     slots = make_slots(kernels, seed, archs)
     sources = _with_headers(-(-kernels // _PLAIN_FOR_EACH_WITH_HEADERS), seed)
     programs: list[Program] = []
@@ -116,11 +110,7 @@ def _with_headers(count: int, seed: int) -> dict[str, str]:
 
 
 def _compile_with_headers(source: str, arch: str) -> bytes:
-    from cuda.core import Program as Compiled, ProgramOptions
+    from cuda.core import ProgramOptions
 
     options: Any = ProgramOptions(arch=arch, std="c++17", use_bundled_headers=True)
-    program = Compiled(source, "c++", options)
-    try:
-        return bytes(program.compile("cubin").code)
-    finally:
-        program.close()
+    return bytes(compile_uncached(source, options).code)
