@@ -5,11 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from lockcache import FileStreamProgramCache
 from lockcache_stress.bench.bars import Bar
 from lockcache_stress.bench.base import Bench, Line
 from lockcache_stress.plan import Scenario
-from lockcache_stress.run import Options, Outcome, bytes_on_disk, run_bytes
+from lockcache_stress.run import Options, Outcome, drift_bytes, run_bytes
 from lockcache_stress.scenarios import BIG_VALUES, KILL
 
 __all__ = ["measure_big_values", "measure_kills"]
@@ -78,11 +77,11 @@ def _whole(outcome: Outcome, wanted: int) -> Line:
 
 def _drift(directory: str) -> Line:
     """The scenario ended with one recount; here its result is only read."""
-    drift_bytes = FileStreamProgramCache(directory).stats().bytes - bytes_on_disk(directory)
+    drift = drift_bytes(directory)
     return Line(
         "the same, drift after one recount",
-        f"{drift_bytes:,} bytes",
+        f"{drift:,} bytes",
         bar="0",
-        ok=drift_bytes == 0,
-        numbers={"drift_bytes": drift_bytes},
+        ok=drift == 0,
+        numbers={"drift_bytes": drift},
     )

@@ -14,7 +14,7 @@ from typing import Final
 from lockcache_stress.bench.bars import Bar
 from lockcache_stress.bench.base import Bench, Line, shown
 from lockcache_stress.bench.peers import OURS, THEIRS, Peer, installed, opened, peer_of
-from lockcache_stress.run import Group, take_turn, tree_bytes
+from lockcache_stress.run import Group, take_turn, tree_bytes, used_bytes
 from lockcache_stress.trouble import can_mount, mounted_tmpfs
 
 __all__ = ["measure", "peak_bytes"]
@@ -64,18 +64,13 @@ def _peak(path: str, cap: int, processes: int, puts: int, name: str, *, by_statv
 
     def look() -> None:
         nonlocal peak
-        peak = max(peak, _used(path) if by_statvfs else tree_bytes(path))
+        peak = max(peak, used_bytes(path) if by_statvfs else tree_bytes(path))
 
     # All open the empty directory before any writes: a cache that counts at opening must not profit from latecomers.
     with Group(_put_many, (path, cap, puts, name), processes, 1, _LIMIT_SECONDS) as group:
         group.run_phase(0, look, every_seconds=0.001)
         look()
     return peak
-
-
-def _used(path: str) -> int:
-    status = os.statvfs(path)
-    return (status.f_blocks - status.f_bfree) * status.f_frsize
 
 
 def _put_many(

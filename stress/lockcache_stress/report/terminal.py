@@ -124,10 +124,7 @@ def _print_grid(grid: Grid) -> None:
 def print_bench(machine: Mapping[str, str], lines: Sequence[Line]) -> None:
     """What was measured, and on what. Readable at 80 columns."""
     title = "lockcache next to cuda.core's FileStreamProgramCache"
-    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, pad_edge=False, padding=0, show_edge=False)
-    table.add_column("what")
-    for column in ("lockcache", "cuda.core", "ratio", "must be"):
-        table.add_column(column, justify="right", max_width=_WIDEST_CELL)
+    table = _bench_table(title, "lockcache", "cuda.core", "ratio", "must be")
     table.add_column("", no_wrap=True)
     for line in lines:
         table.add_row(_what(line), line.ours, line.theirs, line.ratio, line.bar, _bench_verdict(line))
@@ -142,15 +139,18 @@ def print_bench(machine: Mapping[str, str], lines: Sequence[Line]) -> None:
 def _side_by_side(lines: Sequence[Line]) -> Table:
     """All caches, also those that no bar compares with."""
     others = list(dict.fromkeys(name for line in lines for name in line.others))
-    table = Table(
-        title="side by side", title_justify="left", box=SIMPLE_HEAD, pad_edge=False, padding=0, show_edge=False
-    )
-    table.add_column("what")
-    for column in ("lockcache", "cuda.core", *others, "plain files"):
-        table.add_column(column, justify="right", max_width=_WIDEST_CELL)
+    table = _bench_table("side by side", "lockcache", "cuda.core", *others, "plain files")
     for line in lines:
-        beside = [line.others.get(name, "") for name in others]
-        table.add_row(escape(line.name), line.ours, line.theirs, *beside, line.floor)
+        others_cells = [line.others.get(name, "") for name in others]
+        table.add_row(escape(line.name), line.ours, line.theirs, *others_cells, line.floor)
+    return table
+
+
+def _bench_table(title: str, *columns: str) -> Table:
+    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, pad_edge=False, padding=0, show_edge=False)
+    table.add_column("what")
+    for column in columns:
+        table.add_column(column, justify="right", max_width=_WIDEST_CELL)
     return table
 
 

@@ -35,7 +35,7 @@ if not TYPE_CHECKING:
             "mpi_workers": "find_mpiexec why_no_mpi",
             "outcome": "Check Outcome Reportable equal some zero",
             "rounds": "Show",
-            "sampler": "Peaks bytes_on_disk is_stopped tree_bytes",
+            "sampler": "Peaks bytes_on_disk drift_bytes is_stopped tree_bytes used_bytes",
             "session": "Options run_bytes run_nvrtc",
             "tables": "Grid GridRow Tabled",
             "worker": "Worker run_worker",

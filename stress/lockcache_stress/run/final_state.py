@@ -1,4 +1,4 @@
-"""What must be true when all workers have ended: accounting equals the disk, and every entry left is whole.
+"""The final state: when all workers have ended, accounting equals the disk, and every entry left is whole.
 
 After SIGKILLs that holds one ``recount()`` later (invariant 5); without them it holds at once. A write that was dropped
 for want of a lock removes the older value without accounting for it, by design: then the page may say too much.
@@ -13,7 +13,7 @@ from lockcache import FileStreamProgramCache
 from lockcache_stress.judge import parse_value
 from lockcache_stress.plan import Plan
 from lockcache_stress.run.outcome import Check, Outcome, some, zero
-from lockcache_stress.run.sampler import bytes_on_disk
+from lockcache_stress.run.sampler import drift_bytes
 
 __all__ = ["inspect"]
 
@@ -25,8 +25,7 @@ def inspect(outcome: Outcome) -> list[Check]:
     if outcome.kills:
         checks.append(some("SIGKILLs", outcome.kills))
     if plan.recounts_first:
-        drift = _accounted(plan) - bytes_on_disk(plan.directory)
-        checks.append(Check("accounting drift before a recount", f"{drift:,} bytes"))
+        checks.append(Check("accounting drift before a recount", f"{drift_bytes(plan.directory):,} bytes"))
     if outcome.kills or plan.recounts_first:
         checks.append(_drift_after_recount(plan))
     if plan.variants == 1 and not plan.extra.get("damages"):
@@ -37,7 +36,7 @@ def inspect(outcome: Outcome) -> list[Check]:
 
 
 def _drift(outcome: Outcome) -> Check:
-    drift = _accounted(outcome.plan) - bytes_on_disk(outcome.plan.directory)
+    drift = drift_bytes(outcome.plan.directory)
     if outcome.kills:
         return Check("accounting drift after kills", f"{drift:,} bytes", ">= 0", drift >= 0)
     is_excused = outcome.totals["dropped"] > 0 and drift > 0
@@ -46,7 +45,7 @@ def _drift(outcome: Outcome) -> Check:
 
 def _drift_after_recount(plan: Plan) -> Check:
     FileStreamProgramCache(plan.directory).recount()
-    drift = _accounted(plan) - bytes_on_disk(plan.directory)
+    drift = drift_bytes(plan.directory)
     staged = len(os.listdir(os.path.join(plan.directory, "tmp")))
     value = f"{drift:,} bytes, {staged} staged files left"
     return Check("after one recount", value, "0 and 0", drift == 0 and staged == 0)
@@ -64,10 +63,6 @@ def _unreadable(plan: Plan) -> Check:
             wrong += proof is None or proof.key != index or proof.token != plan.token
     wrong += cache.stats().corrupt_entries
     return Check("entries left, not whole", f"{wrong} of {found}", "0", wrong == 0)
-
-
-def _accounted(plan: Plan) -> int:
-    return FileStreamProgramCache(plan.directory).stats().bytes
 
 
 def _daemon(found: dict[str, Any]) -> list[Check]:
