@@ -18,11 +18,20 @@ from click.testing import CliRunner
 
 from lockcache_stress.commands import gpu
 from lockcache_stress.errors import UnusableError
-from lockcache_stress.experiments.gpu_kit import Found, evicted, linking, member, rows, templates, timing
+from lockcache_stress.experiments.gpu_kit import (
+    Found,
+    evicted,
+    framework_rows as running,
+    frameworks as framework,
+    linking,
+    member,
+    rows,
+    templates,
+    timing,
+)
 from lockcache_stress.experiments.gpu_kit.crowd import Crowd
-from lockcache_stress.experiments.gpu_kit.frameworks import framework, running
-from lockcache_stress.experiments.gpu_kit.frameworks.framework import ELEMENTS, KERNELS, Framework, expected
-from lockcache_stress.experiments.gpu_kit.frameworks.user import Use, Used, _use_until
+from lockcache_stress.experiments.gpu_kit.framework_user import Use, Used, _use_until
+from lockcache_stress.experiments.gpu_kit.frameworks import ELEMENTS, KERNELS, Framework, expected
 from lockcache_stress.experiments.gpu_kit.member import Answer
 from lockcache_stress.experiments.gpu_kit.plan import Kit, KitOptions, NotRunError, Row, measured
 from lockcache_stress.experiments.gpu_kit.rows import _share, run_rows

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -12,6 +11,7 @@ from typing import Any, Final
 
 from lockcache_stress.bench.base import Bench, Line
 from lockcache_stress.bench.full_directories import lacking_room
+from lockcache_stress.processes import wait_until
 from lockcache_stress.run import DaemonProcess, find_daemon
 
 __all__ = ["Daemons", "first_sweep", "named", "why_no_daemon", "why_not"]
@@ -80,13 +80,9 @@ def why_no_daemon() -> str:
 
 def first_sweep(daemon: DaemonProcess, count: Callable[[], int] = lambda: 0) -> tuple[dict[str, Any] | None, int]:
     """Returns the first sweep of its log, ``None`` if there is none, and how much ``count`` grew meanwhile."""
-    before, deadline = count(), time.monotonic() + _LIMIT_SECONDS
-    while daemon.is_alive() and time.monotonic() < deadline:
-        sweeps = daemon.events("sweep")
-        if sweeps:
-            return sweeps[0], count() - before
-        time.sleep(0.05)
-    return None, count() - before
+    before = count()
+    wait_until(lambda: daemon.events("sweep") or not daemon.is_alive(), _LIMIT_SECONDS, every_seconds=0.05)
+    return next(iter(daemon.events("sweep")), None), count() - before
 
 
 def named(name: str, trouble: str) -> str:

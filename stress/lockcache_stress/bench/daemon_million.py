@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+from dataclasses import replace
 from multiprocessing.connection import Connection
 from multiprocessing.sharedctypes import Synchronized
 from typing import Any, Final
@@ -21,7 +22,7 @@ from lockcache.lowlevel import SHARDS, Layout, Policy, PolicyFile, Priority
 from lockcache_stress.bench.bars import Bar
 from lockcache_stress.bench.base import Bench, Line, open_ours
 from lockcache_stress.bench.daemon import first_sweep, named, why_no_daemon
-from lockcache_stress.bench.daemon_idle import cpu_seconds, idle_line, idle_percent, settle
+from lockcache_stress.bench.daemon_alone import cpu_seconds, idle_line, idle_percent, settle, sweep_line
 from lockcache_stress.bench.full_directories import lacking_room
 from lockcache_stress.bench.million import BYTES_ON_DISK, ENTRY_BYTES, make_entries
 from lockcache_stress.run import DaemonProcess, Group, take_turn
@@ -127,23 +128,11 @@ def _sweep_line(
     priority: Priority, entries: int, sweep: dict[str, Any] | None, written: int, worked: float, trouble: str
 ) -> Line:
     if sweep is None:
-        return Line(named(f"its sweep by {priority}", trouble), "none seen", bar=str(_SWEEP), ok=False, is_time=True)
-    evicted, milliseconds = sweep["evicted_entries"], sweep["milliseconds"]
-    return Line(
-        named(f"its sweep of {evicted:,} evictions by {priority}, {_WRITERS} writers beside it", trouble),
-        _SWEEP.show(milliseconds),
-        # What it would take on an idle core tells a slow sweep from a busy machine.
-        ratio=f"{worked:.1f} s of a core; {written:,} puts",
-        bar=str(_SWEEP),
-        # One that stopped half-way, or next to which nobody wrote, would be quick for the wrong reason.
-        ok=_SWEEP.holds(milliseconds) and evicted >= entries * _EVICTED_SHARE and written > 0 and not trouble,
-        is_time=not trouble,
-        numbers={
-            "milliseconds": milliseconds,
-            "evicted_entries": evicted,
-            "entries": entries,
-            "policy": priority,
-            "puts_meanwhile": written,
-            "core_seconds": worked,
-        },
-    )
+        return sweep_line(f"its sweep by {priority}", None, 0, _SWEEP, trouble)
+    name = f"its sweep of {sweep['evicted_entries']:,} evictions by {priority}, {_WRITERS} writers beside it"
+    # What it would take on an idle core tells a slow sweep from a busy machine.
+    ratio = f"{worked:.1f} s of a core; {written:,} puts"
+    more = {"entries": entries, "policy": priority, "puts_meanwhile": written, "core_seconds": worked}
+    line = sweep_line(name, sweep, entries * _EVICTED_SHARE, _SWEEP, trouble, ratio, more)
+    # One next to which nobody wrote would be quick for the wrong reason.
+    return replace(line, ok=line.ok and written > 0)

@@ -228,13 +228,6 @@ def _run(
 
 
 def _options(given: dict[str, Any]) -> Options:
-    return Options(
-        processes=given["processes"],
-        seconds=given["seconds"],
-        max_size_bytes=given["max_size"],
-        seed=choose_seed(given["seed"]),
-        directory=given["directory"],
-        plant=given["plant"],
-        fail_fast=given["fail_fast"],
-        histories=given["histories"],
-    )
+    named = ("processes", "seconds", "directory", "plant", "fail_fast", "histories")
+    same = {name: given[name] for name in named}
+    return Options(max_size_bytes=given["max_size"], seed=choose_seed(given["seed"]), **same)

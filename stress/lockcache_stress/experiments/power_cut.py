@@ -15,14 +15,15 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
 
 from lockcache import FileStreamProgramCache
 from lockcache_stress.errors import UnusableError
 from lockcache_stress.judge import Stamp, make_value, parse_value
-from lockcache_stress.processes import die_with_parent
+from lockcache_stress.processes import die_with_parent, wait_until
 from lockcache_stress.trouble import copy_sparse, mounted_image, needs_mounts, run_quietly
 
 __all__ = ["KINDS", "Cut", "cut_once", "why_no_power_cut"]
@@ -69,32 +70,35 @@ def why_no_power_cut(kind: str) -> str | None:
     reason = needs_mounts(f"mkfs.{kind}")
     if reason is not None:
         return reason
-    with tempfile.TemporaryDirectory(prefix="lockcache-stress-") as parent:
-        disk = os.path.join(parent, "disk")
-        os.mkdir(disk)
-        try:
-            with mounted_image(disk, kind, KINDS[kind]):
-                return None
-        except UnusableError as error:
-            return str(error)
+    try:
+        with _new_disk(kind):
+            return None
+    except UnusableError as error:
+        return str(error)
 
 
 def cut_once(kind: str, *, fsync: bool, writers: int, seconds: float) -> Cut:
     """Write for so long on a new file system of this kind, cut, mount it again and read everything."""
     found = Cut(kind, fsync, writers)
+    with _new_disk(kind) as (parent, disk, image):
+        last = _write_and_cut(disk, parent, found, seconds)
+        run_quietly("umount", disk)
+        # A copy: who made a mount namespace meanwhile (a container) has the dead file system mounted in it still,
+        # and the image itself would be that one again.
+        copy_sparse(image, f"{image}.after")
+        run_quietly("mount", "-o", "loop", f"{image}.after", disk)
+        _read(os.path.join(disk, "cache"), last, found)
+    return found
+
+
+@contextmanager
+def _new_disk(kind: str) -> Iterator[tuple[str, str, str]]:
+    """A folder, a new file system that is mounted in it, and its image."""
     with tempfile.TemporaryDirectory(prefix="lockcache-stress-") as parent:
         disk = os.path.join(parent, "disk")
         os.mkdir(disk)
         with mounted_image(disk, kind, KINDS[kind]) as image:
-            cache = os.path.join(disk, "cache")
-            last = _write_and_cut(disk, parent, found, seconds)
-            run_quietly("umount", disk)
-            # A copy: who made a mount namespace meanwhile (a container) has the dead file system mounted in it still,
-            # and the image itself would be that one again.
-            copy_sparse(image, f"{image}.after")
-            run_quietly("mount", "-o", "loop", f"{image}.after", disk)
-            _read(cache, last, found)
-    return found
+            yield parent, disk, image
 
 
 def _write_and_cut(disk: str, parent: str, found: Cut, seconds: float) -> dict[tuple[int, int], int]:
@@ -105,11 +109,8 @@ def _write_and_cut(disk: str, parent: str, found: Cut, seconds: float) -> dict[t
         subprocess.Popen([*command, str(number), log], stderr=subprocess.DEVNULL) for number, log in enumerate(logs)
     ]
     try:
-        deadline = time.monotonic() + _START_SECONDS
-        while not all(os.path.exists(log) and os.path.getsize(log) for log in logs):
-            if time.monotonic() > deadline:
-                raise UnusableError("the writers did not start")
-            time.sleep(0.01)
+        if not wait_until(lambda: all(os.path.exists(log) and os.path.getsize(log) for log in logs), _START_SECONDS):
+            raise UnusableError("the writers did not start")
         time.sleep(seconds)
         _commit_journal(disk)
         fd = os.open(disk, os.O_RDONLY | os.O_CLOEXEC)

@@ -34,7 +34,7 @@ if not TYPE_CHECKING:
             "operations": "load_histories",
             "reads": "ByteJudge Judge ProgramJudge Verdict is_stamped stamp_metadata",
             "recording": "History",
-            "register": "Register Snapshot Stamp",
+            "register": "Register Snapshot Stamp attach",
             "removals": "recorded_command",
             "tenures": "Life TenureVerdict judge_tenures",
             "timeline": "as_html as_svg as_text explain",

@@ -32,7 +32,7 @@ if not TYPE_CHECKING:
             "daemons": "DaemonProcess find_daemon",
             "group": "Group take_turn",
             "latency": "Latencies",
-            "mpi_workers": "find_mpiexec why_no_mpi",
+            "mpi_workers": "find_mpiexec started_job why_no_mpi",
             "outcome": "Check Outcome Reportable equal some zero",
             "rounds": "Show",
             "sampler": "Peaks bytes_on_disk drift_bytes is_stopped tree_bytes used_bytes",

@@ -25,6 +25,7 @@ import psutil
 from lockcache import FileStreamProgramCache
 from lockcache_stress.errors import UnusableError
 from lockcache_stress.judge import Life, TenureVerdict, judge_tenures, recorded_command
+from lockcache_stress.processes import wait_until
 from lockcache_stress.run.outcome import Check, some, zero
 
 __all__ = ["DaemonProcess", "Relay", "find_daemon"]
@@ -131,11 +132,12 @@ class DaemonProcess:
         return f"the daemon complained: {json.dumps(complaints[0])}" if complaints else ""
 
     def _wait_until_in_force(self, daemon: _Daemon, cache: FileStreamProgramCache | None) -> None:
-        deadline = time.monotonic() + _START_SECONDS
-        while not (daemon.has_said("start") if cache is None else cache.max_size_bytes == self._max_size_bytes):
-            if not daemon.is_alive() or time.monotonic() > deadline:
-                raise UnusableError(f"lockcache-daemon did not start: {daemon.last_words()}")
-            time.sleep(0.02)
+        def is_in_force() -> bool:
+            return daemon.has_said("start") if cache is None else cache.max_size_bytes == self._max_size_bytes
+
+        wait_until(lambda: is_in_force() or not daemon.is_alive(), _START_SECONDS)
+        if not is_in_force():
+            raise UnusableError(f"lockcache-daemon did not start: {daemon.last_words()}")
 
 
 class Relay:
@@ -247,12 +249,10 @@ class Relay:
 
     def _wait_for_first(self) -> None:
         """Until one keeps the directory: workers that come before it would find no cap."""
-        deadline = time.monotonic() + _FIRST_SECONDS
-        while not self.keeping():
-            if time.monotonic() > deadline or not any(daemon.is_alive() for daemon in self._running):
-                said = " | ".join(daemon.last_words() for daemon in self._running)
-                raise UnusableError(f"no lockcache-daemon started: {said[-500:]}")
-            time.sleep(0.02)
+        wait_until(lambda: self.keeping() or not any(each.is_alive() for each in self._running), _FIRST_SECONDS)
+        if not self.keeping():
+            said = " | ".join(daemon.last_words() for daemon in self._running)
+            raise UnusableError(f"no lockcache-daemon started: {said[-500:]}")
 
     def _end_all(self) -> None:
         for daemon in self._running:

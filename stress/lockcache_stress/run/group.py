@@ -16,7 +16,7 @@ from multiprocessing.process import BaseProcess
 from typing import Any, Final
 
 from lockcache_stress.plan import Plan, now_us
-from lockcache_stress.processes import interrupts_blocked
+from lockcache_stress.processes import interrupts_blocked, wait_until
 from lockcache_stress.run.counters import Counters
 
 __all__ = ["Group", "Workers", "start_process", "take_turn"]
@@ -185,11 +185,12 @@ class Workers(ABC):
 
     def wait_until_ready(self) -> None:
         """Wait until every worker has imported what it needs and opened the cache."""
-        deadline = time.monotonic() + _READY_SECONDS
-        while self.counters.total("ready") < self._plan.processes and self.is_working() and not self.deaths:
-            if time.monotonic() > deadline:
-                raise TimeoutError(f"the workers did not start within {_READY_SECONDS:.0f} s")
-            time.sleep(0.01)
+
+        def are_ready() -> bool:
+            return self.counters.total("ready") >= self._plan.processes or not self.is_working() or bool(self.deaths)
+
+        if not wait_until(are_ready, _READY_SECONDS):
+            raise TimeoutError(f"the workers did not start within {_READY_SECONDS:.0f} s")
 
     def go(self) -> None:
         """Let them begin."""
@@ -198,7 +199,5 @@ class Workers(ABC):
     def finish(self) -> None:
         """Have them end, and wait for it; who does not end in time is a death, and is ended with the block."""
         self.counters.stop()
-        deadline = time.monotonic() + _GRACE_SECONDS
-        while self.is_working() and time.monotonic() < deadline:
-            time.sleep(0.01)
+        wait_until(lambda: not self.is_working(), _GRACE_SECONDS)
         self.deaths += [f"{name} still hung {_GRACE_SECONDS:.0f} s after its time" for name in self.hung()]

@@ -8,11 +8,13 @@ import shutil
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 
 from lockcache_stress.plan import Plan, now_us
 from lockcache_stress.run.group import Workers
 
-__all__ = ["Ranks", "find_mpiexec", "why_no_mpi"]
+__all__ = ["Ranks", "find_mpiexec", "started_job", "why_no_mpi"]
 
 
 def find_mpiexec() -> str | None:
@@ -32,25 +34,36 @@ def why_no_mpi() -> str | None:
     return None
 
 
+@contextmanager
+def started_job(command: Sequence[str]) -> Iterator[subprocess.Popen[bytes]]:
+    """A job in a session of its own; all of it is ended with the block."""
+    process = subprocess.Popen(command, stdin=subprocess.DEVNULL, start_new_session=True)
+    try:
+        yield process
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
 class Ranks(Workers):
     """The job. No rank is killed on the way, since MPI would end the others, or stopped: its proxies would see that."""
 
     def __init__(self, plan: Plan) -> None:
         super().__init__(plan)
         self._process: subprocess.Popen[bytes] | None = None
+        self._job = ExitStack()
 
     def __enter__(self) -> Ranks:
         path = os.path.join(self._plan.control, "plan.pickle")
         with open(path, "wb") as file:
             pickle.dump((self._plan, now_us()), file)
         command = [str(find_mpiexec()), "-n", str(self._plan.processes), sys.executable, "-m", __name__, path]
-        self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, start_new_session=True)
+        self._process = self._job.enter_context(started_job(command))
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._process is not None and self._process.poll() is None:
-            os.killpg(self._process.pid, signal.SIGKILL)
-            self._process.wait()
+        self._job.close()
 
     def is_working(self) -> bool:
         code = None if self._process is None else self._process.poll()

@@ -167,18 +167,9 @@ def _run_nvrtc(
 
 
 def _plan(name: str, options: Options, space: Workspace) -> Plan:
-    return Plan(
-        scenario=name,
-        processes=options.processes,
-        seconds=options.seconds,
-        seed=options.seed,
-        max_size_bytes=options.max_size_bytes,
-        directory=space.cache,
-        control=space.control,
-        keys=0,
-        plant=options.plant,
-        fail_fast=options.fail_fast,
-    )
+    named = ("processes", "seconds", "seed", "max_size_bytes", "plant", "fail_fast")
+    same = {name: getattr(options, name) for name in named}
+    return Plan(scenario=name, directory=space.cache, control=space.control, keys=0, **same)
 
 
 def _run(plan: Plan, space: Workspace, options: Options, show: Show, kills: int = 0) -> Outcome:

@@ -41,6 +41,7 @@ __all__ = ["Worker", "run_worker"]
 # Statistics of the cache object are copied into shared memory this often, so that a SIGKILL loses few of them.
 _OPERATIONS_PER_FLUSH: Final = 64
 _POLL_SECONDS: Final = 0.005
+_COMPUTED_BYTES: Final = 4000
 # A few say what is wrong; a million fill the disk.
 _MOST_FINDINGS: Final = 20
 
@@ -120,15 +121,19 @@ class Worker:
         else:
             self.register.end_write(index, stamp)
 
-    def use(self, index: int, sizes: Sequence[int], *, writes: float, deletes: float = 0.0) -> bool:
-        """Delete, write or read a key, as often as these shares say; a write has one of ``sizes``.
+    def use(
+        self, index: int, sizes: Sequence[int], *, writes: float, deletes: float = 0.0, computes: float = 0.0
+    ) -> bool:
+        """Delete, compute, write or read a key, as often as these shares say; a write has one of ``sizes``.
 
         Returns that there is more to do: all that most steps are.
         """
         roll = self.rng.random()
         if roll < deletes:
             self.delete(index)
-        elif roll < deletes + writes:
+        elif roll < deletes + computes:
+            self.compute(index, _COMPUTED_BYTES)
+        elif roll < deletes + computes + writes:
             self.put(index, self.rng.choice(sizes))
         else:
             self.get(index)

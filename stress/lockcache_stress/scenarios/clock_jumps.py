@@ -21,7 +21,6 @@ _FARTHEST_NS = 48 * 3600 * 10**9
 _JUMPS = 0.02
 _RECOUNTS = 0.002
 _LEASE_SECONDS = 10.0
-_COMPUTED_BYTES = 4000
 
 
 class _Clock:
@@ -57,14 +56,7 @@ def make_step(worker: Worker) -> Step:
             worker.count("troubles")
         if rng.random() < _RECOUNTS:
             worker.recount()
-        key, roll = rng.randrange(_KEYS), rng.random()
-        if roll < 0.1:
-            worker.compute(key, _COMPUTED_BYTES)
-        elif roll < 0.5:
-            worker.put(key, rng.choice((300, 9000, 50_000)))
-        else:
-            worker.get(key)
-        return True
+        return worker.use(rng.randrange(_KEYS), (300, 9000, 50_000), writes=0.4, computes=0.1)
 
     return step
 

@@ -25,10 +25,8 @@ _LONGEST_PAUSE_SECONDS = 0.1
 
 def make_step(worker: Worker) -> Step:
     """The first process deletes, the others write and read."""
-    return _delete(worker) if worker.index == 0 else _use(worker)
-
-
-def _use(worker: Worker) -> Step:
+    if worker.index == 0:
+        return _delete(worker)
     return lambda: worker.use(worker.rng.randrange(_KEYS), (200, 10_000, 100_000), writes=0.4)
 
 

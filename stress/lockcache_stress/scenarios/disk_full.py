@@ -27,10 +27,8 @@ _LONGEST_PAUSE_SECONDS = 0.05
 
 def make_step(worker: Worker) -> Step:
     """The first process fills the disk, the others write and read."""
-    return _fill(worker) if worker.index == 0 else _use(worker)
-
-
-def _use(worker: Worker) -> Step:
+    if worker.index == 0:
+        return _fill(worker)
     zipf = Zipf(worker.rng, worker.plan.keys, 0.7)
     return lambda: worker.use(zipf.draw(), (200, 20_000, 120_000, 700_000), writes=0.5)
 

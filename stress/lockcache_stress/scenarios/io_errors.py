@@ -30,16 +30,13 @@ def _use(worker: Worker) -> Step:
     rng = worker.rng
 
     def step() -> bool:
-        key, roll = rng.randrange(_KEYS), rng.random()
-        if roll < 0.4:
-            worker.put(key, rng.choice((200, 5000, 60_000)))
-        elif roll < 0.43:
-            try:
-                worker.delete(key)
-            except OSError:
-                worker.count("refused")  # the deleter has to know that it was not done
-        else:
-            worker.get(key)
+        key = rng.randrange(_KEYS)
+        if rng.random() >= 0.03:
+            return worker.use(key, (200, 5000, 60_000), writes=0.41)
+        try:
+            worker.delete(key)
+        except OSError:
+            worker.count("refused")  # the deleter has to know that it was not done
         return True
 
     return step

@@ -24,10 +24,8 @@ _WRITES = 0.3
 
 def make_step(worker: Worker) -> Step:
     """The first process damages, the others write and read."""
-    return _damage(worker) if worker.index == 0 else _use(worker)
-
-
-def _use(worker: Worker) -> Step:
+    if worker.index == 0:
+        return _damage(worker)
     return lambda: worker.use(worker.rng.randrange(_KEYS), (_BYTES,), writes=_WRITES)
 
 

@@ -2,7 +2,7 @@
 
 Promises that all of it is undone when its ``with`` block ends.
 
-May use: errors, judge, plan.
+May use: errors, judge, plan, processes.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from functools import partial
 from typing import Final
 
 from lockcache_stress.experiments.gpu_kit.evicted import run_eviction
-from lockcache_stress.experiments.gpu_kit.frameworks import FRAMEWORKS, run_framework
+from lockcache_stress.experiments.gpu_kit.framework_rows import FRAMEWORKS, run_framework
 from lockcache_stress.experiments.gpu_kit.linking import run_linking
 from lockcache_stress.experiments.gpu_kit.plan import Found, Kit, KitOptions, NotRunError, Row, measured
 from lockcache_stress.experiments.gpu_kit.templates import run_templates

@@ -10,13 +10,15 @@ from __future__ import annotations
 import json
 import random
 import time
-from collections.abc import Callable
-from typing import Any, Final, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, Final, NamedTuple, TypeVar
 
 from lockcache_stress.errors import UnusableError
 from lockcache_stress.gpu import compile_cubin, compile_uncached, make_slots, need_archs
 
-__all__ = ["Program", "load_programs", "measure_programs", "save_programs"]
+__all__ = ["Program", "load", "load_programs", "measure_programs", "save", "save_programs"]
+
+_Item = TypeVar("_Item")
 
 # One kernel of eight includes headers: that makes them a tenth of the programs and two thirds of the compile time.
 _PLAIN_FOR_EACH_WITH_HEADERS: Final = 8
@@ -73,24 +75,35 @@ def measure_programs(kernels: int, seed: int, progress: Callable[[int, int], Non
 
 def save_programs(path: str, programs: list[Program]) -> None:
     """Write them for ``--costs``. Raises :class:`OSError`."""
-    with open(path, "w") as file:
-        json.dump({"programs": [program._asdict() for program in programs]}, file, indent=1)
-        file.write("\n")
+    save(path, "programs", [program._asdict() for program in programs], indent=1)
 
 
 def load_programs(path: str) -> list[Program]:
-    """What :func:`save_programs` wrote. Raises :class:`UnusableError` naming what is wrong, and :class:`OSError`."""
-    try:
-        with open(path) as file:
-            found = [Program(**item) for item in json.load(file)["programs"]]
-    except (ValueError, TypeError, KeyError) as error:
-        raise UnusableError(f"{path} holds no compile costs ({error!r}); --save-costs writes such a file") from error
+    """Read what :func:`save_programs` wrote. Raises :class:`UnusableError` with what is wrong, and :class:`OSError`."""
+    found = load(path, "programs", lambda item: Program(**item), "compile costs")
     for program in found:
         if not all(type(number) is int and number > 0 for number in program[1:]):
             raise UnusableError(f"{path}: cost_ns and size_bytes must be positive integers, got {program}")
     if len({program.name for program in found}) < max(2, len(found)):
         raise UnusableError(f"{path}: at least two programs are wanted, each with a name of its own")
     return found
+
+
+def save(path: str, name: str, items: Sequence[object], *, indent: int | None = None) -> None:
+    """Write a list for a later run."""
+    with open(path, "w") as file:
+        json.dump({name: items}, file, indent=indent)
+        file.write("\n")
+
+
+def load(path: str, name: str, make: Callable[[Any], _Item], what: str) -> list[_Item]:
+    """Read such a list. Raises :class:`UnusableError` where there is no such thing."""
+    try:
+        with open(path) as file:
+            return [make(item) for item in json.load(file)[name]]
+    except (ValueError, TypeError, KeyError) as error:
+        option = f"--save-{what.rsplit(maxsplit=1)[-1]}"
+        raise UnusableError(f"{path} holds no {what} ({error!r}); {option} writes such a file") from error
 
 
 def _measured(name: str, compile_it: Callable[[], bytes]) -> Program:

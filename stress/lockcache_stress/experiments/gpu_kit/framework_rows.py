@@ -9,15 +9,21 @@ they are done, and that no kernel computed anything else.
 from __future__ import annotations
 
 import os
-import time
 from collections import Counter
 from collections.abc import Sequence
 from typing import Final
 
-from lockcache_stress.experiments.gpu_kit.frameworks.framework import KERNELS, ON_GPU, Framework
-from lockcache_stress.experiments.gpu_kit.frameworks.kernels import CupyKernels, JaxKernels, TritonKernels
-from lockcache_stress.experiments.gpu_kit.frameworks.user import Use, Used, run_user
+from lockcache_stress.experiments.gpu_kit.framework_user import Use, Used, run_user
+from lockcache_stress.experiments.gpu_kit.frameworks import (
+    KERNELS,
+    ON_GPU,
+    CupyKernels,
+    Framework,
+    JaxKernels,
+    TritonKernels,
+)
 from lockcache_stress.experiments.gpu_kit.plan import Found, Kit, NotRunError, measured
+from lockcache_stress.processes import wait_until
 from lockcache_stress.run import Check, DaemonProcess, Group, some, tree_bytes, zero
 from lockcache_stress.trouble import open_workspace
 
@@ -59,10 +65,8 @@ class _Watch:
 
     def settle(self, cap_bytes: int) -> int:
         """Returns the bytes that are left when the daemon has had time to get under the cap."""
-        deadline = time.monotonic() + _LAST_SWEEP_SECONDS
-        while (found := self.look()) > cap_bytes and time.monotonic() < deadline:
-            time.sleep(0.05)
-        return found
+        wait_until(lambda: self.look() <= cap_bytes, _LAST_SWEEP_SECONDS, every_seconds=0.05)
+        return self.look()
 
 
 def run_framework(kit: Kit, framework: Framework) -> Found:

@@ -1,14 +1,38 @@
-"""CuPy, Triton and JAX: their kernels through the cache that each keeps in a directory of its own."""
+"""Frameworks: how the kernels of each are run through the cache that it keeps in a directory of its own.
+
+CuPy, Triton and JAX; which of them are rows, and when each cannot be had, is said in :mod:`.framework_rows`.
+Kernel number k computes ``i * (k + 3) + 1009 * k`` for i in 0 to 63: small numbers, so that every integer type does.
+"""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
+from dataclasses import dataclass
 from importlib import import_module
-from typing import Any, Final
+from importlib.util import find_spec
+from typing import Any, Final, Protocol
 
-from lockcache_stress.experiments.gpu_kit.frameworks.framework import ELEMENTS, ON_GPU, factor_and_salt
+from lockcache_stress.gpu import find_version, is_older
 
-__all__ = ["CupyKernels", "JaxKernels", "TritonKernels"]
+__all__ = [
+    "ELEMENTS",
+    "KERNELS",
+    "ON_GPU",
+    "CupyKernels",
+    "Framework",
+    "JaxKernels",
+    "Kernels",
+    "TritonKernels",
+    "expected",
+]
+
+#: Kernels that the directory is filled with; the cap is half of what they take.
+KERNELS: Final = 24
+#: Elements that each computes.
+ELEMENTS: Final = 64
+#: The place of what is launched.
+ON_GPU: Final = "the GPU"
 
 _CUPY_SOURCE: Final = """
 extern "C" __global__ void run(unsigned* out, unsigned n) {{
@@ -17,7 +41,68 @@ extern "C" __global__ void run(unsigned* out, unsigned n) {{
 }}
 """
 # Imports Triton at its top, as a source that Triton reads has to.
-_TRITON_SOURCE: Final = "lockcache_stress.experiments.gpu_kit.frameworks.triton_source"
+_TRITON_SOURCE: Final = "lockcache_stress.experiments.gpu_kit.triton_source"
+
+
+class Kernels(Protocol):
+    """A framework in one process, with its cache in the directory that it was opened for."""
+
+    #: On what it computes.
+    place: str
+
+    def forget(self) -> None:
+        """Drops what the process remembers, so that the next use asks the directory."""
+        ...
+
+    def run(self, number: int) -> list[int]:
+        """Returns what the kernel ``number`` computed."""
+        ...
+
+
+@dataclass(frozen=True)
+class Framework:
+    """One framework."""
+
+    name: str
+    #: Of ``lockcache-daemon --layout``.
+    layout: str
+    #: What is imported.
+    modules: tuple[str, ...]
+    #: Older ones do not do what is relied on here.
+    least: tuple[int, int]
+    needs_gpu: bool
+    #: Opens it for a directory, in a process that uses it.
+    open: Callable[[str], Kernels]
+    #: Names of errors that it is known to raise when an entry goes while it is being read; others must not be.
+    may_raise: tuple[str, ...] = ()
+
+    @property
+    def row(self) -> str:
+        """The name of its row."""
+        return self.name.lower()
+
+    def why_not(self, gpu_arch: str | None) -> str | None:
+        """Why it cannot be run here; ``None`` if it can."""
+        version = find_version(self.name)
+        if version is None:
+            return f"{self.name} is not installed"
+        if is_older(version, self.least):
+            return f"{self.name} {version} is too old: {'.'.join(map(str, self.least))} is needed"
+        missing = [module for module in self.modules if find_spec(module) is None]
+        if missing:
+            return f"{self.name} needs {', '.join(missing)} here, which is not installed"
+        return "no GPU" if self.needs_gpu and gpu_arch is None else None
+
+
+def _factor_and_salt(number: int) -> tuple[int, int]:
+    """Returns what makes kernel ``number`` another than the others."""
+    return number + 3, 1009 * number
+
+
+def expected(number: int) -> list[int]:
+    """Returns what kernel ``number`` computes."""
+    factor, salt = _factor_and_salt(number)
+    return [i * factor + salt for i in range(ELEMENTS)]
 
 
 class CupyKernels:
@@ -36,7 +121,7 @@ class CupyKernels:
 
     def run(self, number: int) -> list[int]:
         """A fresh kernel object: CuPy asks its directory."""
-        factor, salt = factor_and_salt(number)
+        factor, salt = _factor_and_salt(number)
         kernel = self._cupy.RawKernel(_CUPY_SOURCE.format(factor=factor, salt=salt), "run")
         self._out.data.memset(0xA5, self._out.nbytes)  # not fill(), which is a kernel in the same directory
         kernel((1,), (ELEMENTS,), (self._out, self._cupy.uint32(ELEMENTS)))
@@ -60,7 +145,7 @@ class TritonKernels:
 
     def run(self, number: int) -> list[int]:
         """A fresh function object: Triton asks its directory."""
-        factor, salt = factor_and_salt(number)
+        factor, salt = _factor_and_salt(number)
         self._out.fill_(-1)
         fresh = self._triton.jit(self._function)
         fresh[(1,)](self._out, ELEMENTS, FACTOR=factor, SALT=salt, SIZE=ELEMENTS)
@@ -95,6 +180,6 @@ class JaxKernels:
 
     def run(self, number: int) -> list[int]:
         """A fresh function: JAX asks its directory."""
-        factor, salt = factor_and_salt(number)
+        factor, salt = _factor_and_salt(number)
         compute = self._jax.jit(lambda x: x * self._numpy.uint32(factor) + self._numpy.uint32(salt))
         return list(map(int, self._numpy.asarray(compute(self._input))))

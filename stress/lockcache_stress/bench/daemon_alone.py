@@ -1,23 +1,29 @@
-"""The daemon while nothing happens: its share of one core over 100,000 entries, after its first count."""
+"""The daemon over 100,000 entries: its share of one core while nothing happens, and one sweep by its own log.
+
+It is idle after its first count. For the sweep the directory is exactly full by its own accounting, so that the first
+tick sweeps it down to the low watermark, 90 %. Folders count and stay (ext4, xfs), for which some more entries go. What
+is timed is the whole sweep: looking at all entries, choosing the least recently used, removing them.
+"""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from typing import Final
+from typing import Any, Final
 
 import psutil
 
 from lockcache_stress.bench.bars import Bar
 from lockcache_stress.bench.base import Bench, Line, open_ours
-from lockcache_stress.bench.daemon import named, why_not
-from lockcache_stress.bench.full_directories import fill, held_bytes
+from lockcache_stress.bench.daemon import first_sweep, named, why_not
+from lockcache_stress.bench.full_directories import cap_of_full, fill, held_bytes
 from lockcache_stress.bench.peers import THEIRS
 from lockcache_stress.run import DaemonProcess
 
-__all__ = ["cpu_seconds", "idle_line", "idle_percent", "measure", "settle"]
+__all__ = ["cpu_seconds", "idle_line", "idle_percent", "measure_idle", "measure_sweep", "settle", "sweep_line"]
 
 _BAR: Final = Bar("<", 1, " %")
+_SWEEP: Final = Bar("<", 2000, " ms")
 _NAME: Final = "idle daemon over {:,} entries, of a core"
 
 # It counts every shard once after its start. It has settled when all entries are accounted for and a second passed in
@@ -26,7 +32,7 @@ _SETTLED_SECONDS: Final = 0.1
 _MOST_SETTLING_SECONDS: Final = 30.0
 
 
-def measure(bench: Bench) -> list[Line]:
+def measure_idle(bench: Bench) -> list[Line]:
     """Under 1 % of a core."""
     entries, seconds = bench.pick(100_000, 1000), bench.pick(20, 3)
     reason = why_not(bench, entries)
@@ -54,6 +60,47 @@ def idle_line(entries: int, percent: float, trouble: str, more: Mapping[str, flo
         ok=_BAR.holds(percent) and not trouble,
         is_time=not trouble,
         numbers={"core_percent": percent, **more, "entries": entries},
+    )
+
+
+def measure_sweep(bench: Bench) -> list[Line]:
+    """10,000 evictions in under 2 s."""
+    entries = bench.pick(100_000, 2000)
+    reason = why_not(bench, entries)
+    if reason:
+        return [Line(f"daemon's sweep of {entries // 10:,} evictions", skipped=reason)]
+    path, _ = fill(bench, THEIRS, entries)
+    bench.show(0.5, "sweeping")
+    with DaemonProcess(path, bench.directory("log"), cap_of_full(path)) as daemon:
+        sweep, _ = first_sweep(daemon)
+    trouble = daemon.trouble()
+    if sweep is None:
+        return [sweep_line("daemon's sweep", None, entries // 10, _SWEEP, trouble)]
+    name, ratio = f"daemon's sweep of {sweep['evicted_entries']:,} evictions", f"of {entries:,} entries"
+    return [sweep_line(name, sweep, entries // 10, _SWEEP, trouble, ratio, {"entries": entries})]
+
+
+def sweep_line(
+    name: str,
+    sweep: Mapping[str, Any] | None,
+    least: float,
+    bar: Bar,
+    trouble: str,
+    ratio: str = "",
+    more: Mapping[str, Any] | None = None,
+) -> Line:
+    """Returns the line of a sweep, which has to have evicted so many: one that stopped half-way would be quick."""
+    if sweep is None:
+        return Line(named(name, trouble), "none seen", bar=str(bar), ok=False, is_time=True)
+    evicted, milliseconds = sweep["evicted_entries"], sweep["milliseconds"]
+    return Line(
+        named(name, trouble),
+        bar.show(milliseconds),
+        ratio=ratio,
+        bar=str(bar),
+        ok=bar.holds(milliseconds) and evicted >= least and not trouble,
+        is_time=not trouble,
+        numbers={"milliseconds": milliseconds, "evicted_entries": evicted, **(more or {})},
     )
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from typing import Final
 
-from lockcache_stress.experiments.gpu_kit.frameworks.framework import KERNELS, Framework, Kernels, expected
+from lockcache_stress.experiments.gpu_kit.frameworks import KERNELS, Framework, Kernels, expected
 from lockcache_stress.processes import die_with_parent
 from lockcache_stress.run import take_turn
 from lockcache_stress.zipf import Zipf
