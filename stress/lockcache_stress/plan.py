@@ -9,22 +9,47 @@ import hashlib
 import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, fields
+from typing import Any, Final
 
-__all__ = ["MIB", "OVERTIME_SECONDS", "Plan", "Scenario", "Step", "now_us"]
+__all__ = ["ALWAYS_NEEDED", "MIB", "OVERTIME_SECONDS", "Plan", "Scenario", "Step", "now_us"]
 
 MIB = 1024 * 1024
 
 #: How much longer a run may take on a machine that is too slow, or too busy, for it to prove anything in its time.
 OVERTIME_SECONDS = 10.0
 
+#: What every run has to have counted, or it proved nothing.
+ALWAYS_NEEDED: Final = ("operations", "hits", "puts")
+
 #: One operation of a worker; ``False`` when it has nothing more to do.
 Step = Callable[[], bool]
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Conditions:
+    """What a scenario says of each of its runs."""
+
+    #: Whether workers are stopped now and then to count the bytes on the disk.
+    samples: bool = True
+    #: Names of checks that are only reported here, since the trouble that this scenario makes breaks what they rest on.
+    excused: tuple[str, ...] = ()
+    #: Counters that must not be zero, and how the verdict calls each. A run goes on a while past its time for them.
+    must_happen: Mapping[str, str] = field(default_factory=dict)
+    #: The same for counters that have checks of their own, or none.
+    needs: tuple[str, ...] = ()
+    #: Whether one ``recount()`` has to come before the accounting is compared with the disk.
+    recounts_first: bool = False
+    #: Whether a miss may mean that the disk gave no answer: then it proves nothing about what was there.
+    misses_tell_nothing: bool = False
+    #: What only this scenario knows. ``cache``: options of the cache that every worker opens; ``damages``: whether
+    #: entries are damaged on purpose; ``hot_keys``: how many of the first keys are in use all the time;
+    #: ``longest_wait_seconds``: what no caller may wait for others; ``mpi``: whether the workers are ranks.
+    extra: Mapping[str, Any] = field(default_factory=dict)
+
+
 @dataclass(frozen=True)
-class Plan:
+class Plan(_Conditions):
     """One run of one scenario."""
 
     scenario: str
@@ -49,20 +74,6 @@ class Plan:
     plant: str | None = None
     #: Whether to end at the first thing that is wrong.
     fail_fast: bool = False
-    #: Whether workers are stopped now and then to count the bytes on the disk.
-    samples: bool = True
-    #: Names of checks that are only reported here, since the trouble that this scenario makes breaks what they rest on.
-    excused: tuple[str, ...] = ()
-    #: What has to have been counted at all, or the run proved nothing: it goes on a while for that past its time.
-    needs: tuple[str, ...] = ("operations", "hits", "puts")
-    #: Whether one ``recount()`` has to come before the accounting is compared with the disk.
-    mends_first: bool = False
-    #: Whether a miss may mean that the disk gave no answer: then it proves nothing about what was there.
-    misses_tell_nothing: bool = False
-    #: What only this scenario knows. ``cache``: options of the cache that every worker opens; ``damages``: whether
-    #: entries are damaged on purpose; ``hot_keys``: how many of the first keys are in use all the time;
-    #: ``longest_wait_seconds``: what no caller may wait for others.
-    extra: dict[str, Any] = field(default_factory=dict)
 
     @property
     def columns(self) -> int:
@@ -85,7 +96,7 @@ class Plan:
 
 
 @dataclass(frozen=True)
-class Scenario:
+class Scenario(_Conditions):
     """What a scenario module offers to the command line and to ``all``."""
 
     name: str
@@ -114,16 +125,11 @@ class Scenario:
     #: Why it cannot be run here; ``None`` if it can.
     why_not: Callable[[], str | None] = lambda: None
     #: What this scenario asks of its outcome, beyond what all do.
-    checks: Callable[[Any], list[Any]] | None = None
-    #: See :class:`Plan`.
-    samples: bool = True
-    excused: tuple[str, ...] = ()
-    mends_first: bool = False
-    misses_tell_nothing: bool = False
-    #: On top of what every plan needs.
-    needs: tuple[str, ...] = ()
-    #: Goes into the plan's ``extra``. ``cache``: options of the cache that every worker opens.
-    extra: Mapping[str, Any] = field(default_factory=dict)
+    checks: Callable[[Any], list[Any]] = lambda outcome: []
+
+    def conditions(self) -> dict[str, Any]:
+        """Returns what it says of each of its runs, by the names that a :class:`Plan` has for it."""
+        return {each.name: getattr(self, each.name) for each in fields(_Conditions)}
 
 
 def now_us() -> int:

@@ -6,14 +6,17 @@ Children that died by themselves would count as crashes, print tracebacks of the
 from __future__ import annotations
 
 import ctypes
+import multiprocessing
 import signal
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from multiprocessing import resource_tracker
+from multiprocessing.pool import Pool
 from typing import Final
 
-__all__ = ["die_with_parent", "interrupts_blocked"]
+__all__ = ["die_with_parent", "interrupts_blocked", "start_pool", "wait_until"]
 
 _PR_SET_PDEATHSIG: Final = 1
 
@@ -31,6 +34,22 @@ def interrupts_blocked() -> Iterator[None]:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def start_pool(processes: int) -> Pool:
+    """Returns a pool of spawned processes that Ctrl-C does not reach: for a ``with`` block."""
+    with interrupts_blocked():
+        return multiprocessing.get_context("spawn").Pool(processes)
+
+
+def wait_until(condition: Callable[[], object], seconds: float, *, every_seconds: float = 0.01) -> bool:
+    """Wait for what another process does, at most so long; whether it came true."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(every_seconds)
+    return True
 
 
 def die_with_parent() -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import os
 import shutil
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from types import ModuleType
 
 import psutil
 import pytest
@@ -19,7 +19,7 @@ from lockcache.filestream.eviction.evict import all_entries
 from lockcache_stress.bench import measurements as bench, million, peers
 from lockcache_stress.bench.bars import Bar
 from lockcache_stress.bench.base import Bench, Line, ratio_line
-from lockcache_stress.bench.daemon_beside import Daemons
+from lockcache_stress.bench.daemon import Daemons
 from lockcache_stress.bench.full_directories import lacking_room
 from lockcache_stress.commands import scenarios
 from lockcache_stress.commands.bench import _chosen
@@ -198,17 +198,20 @@ def test_a_daemon_that_dies_is_not_an_idle_one(run_path: Path) -> None:
                 if child.status() != psutil.STATUS_ZOMBIE and "lockcache_daemon" in child.cmdline():
                     child.kill()
 
-    [line] = bench.daemon_idle.measure(Bench(str(run_path), True, kill_it))
+    [line] = bench.daemon_alone.measure_idle(Bench(str(run_path), True, kill_it))
     assert not line.ok
     assert "the daemon died, exit code -9" in line.name
 
 
-@pytest.mark.parametrize("module", [bench.daemon_idle, bench.daemon_sweep])
+@pytest.mark.parametrize("measure", [bench.daemon_alone.measure_idle, bench.daemon_alone.measure_sweep])
 def test_without_the_daemon_or_room_its_measurements_are_skipped_with_a_reason(
-    module: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    measure: Callable[[Bench], list[Line]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setattr("lockcache_stress.bench.daemon.find_daemon", lambda: None)
-    [line] = module.measure(Bench(str(tmp_path), True, lambda share, words: None))
+    [line] = measure(Bench(str(tmp_path), True, lambda share, words: None))
     assert (line.ok, line.bar) == (True, "")
     assert "not installed" in line.skipped
     print_bench({}, [line])

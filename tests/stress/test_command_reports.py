@@ -15,8 +15,8 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from lockcache_stress.commands.file_systems import _Making
-from lockcache_stress.commands.kill_table import _told
-from lockcache_stress.commands.power_cut import _told as tell_cuts
+from lockcache_stress.commands.kill_table import _tabulate
+from lockcache_stress.commands.power_cut import _tabulate as tabulate_cuts
 from lockcache_stress.experiments.file_systems import Tried
 from lockcache_stress.experiments.kill_table.survey import Survey
 from lockcache_stress.experiments.kill_table.table import Row
@@ -61,7 +61,7 @@ def test_a_death_that_leaves_something_wrong_is_a_failure_that_says_which(tmp_pa
         Row("put", 1, "open(x)", Survey("older", 6, 0, 0, 0, ())),
         Row("put", 2, "write(<x>)", Survey("torn", 6, 0, 0, -5, ("all is lost",))),
     ]
-    Files(str(tmp_path / "report.html"), str(tmp_path / "j.xml")).write(Written("t", [Ran(_told(rows), ["x"])], {}))
+    Files(str(tmp_path / "report.html"), str(tmp_path / "j.xml")).write(Written("t", [Ran(_tabulate(rows), ["x"])], {}))
     page, document = Page((tmp_path / "report.html").read_text()), ET.parse(tmp_path / "j.xml").getroot()
     assert_is_junit(document)
     assert verdict(tmp_path) == "FAILED"
@@ -113,7 +113,7 @@ def test_power_cuts_are_judged_by_file_system_and_by_fsync(run_path: Path) -> No
 
 def test_a_cut_that_tears_or_loses_what_was_synced_fails_as_that() -> None:
     cuts = [Cut("xfs", fsync=True, writers=1, writes=5, torn=1, lost=2), Cut("xfs", fsync=True, writers=1, writes=5)]
-    outcome = tell_cuts(cuts, 1)
+    outcome = tabulate_cuts(cuts, 1)
     assert failed_checks(outcome.as_json()) == {"xfs, with fsync: torn", "xfs, with fsync: writes lost"}
     assert [each["error"] for each in outcome.findings] == [
         "cut 1 (xfs, with fsync): 1 torn, 2 lost, 5 writes before it"

@@ -18,18 +18,28 @@ from click.testing import CliRunner
 
 from lockcache_stress.commands import gpu
 from lockcache_stress.errors import UnusableError
-from lockcache_stress.experiments.gpu_kit import Found, evicted, linking, member, rows, templates, timing
+from lockcache_stress.experiments.gpu_kit import (
+    Found,
+    evicted,
+    framework_rows as running,
+    frameworks as framework,
+    linking,
+    member,
+    rows,
+    templates,
+    timing,
+)
 from lockcache_stress.experiments.gpu_kit.crowd import Crowd
-from lockcache_stress.experiments.gpu_kit.frameworks import framework, running
-from lockcache_stress.experiments.gpu_kit.frameworks.framework import ELEMENTS, KERNELS, Framework, expected
-from lockcache_stress.experiments.gpu_kit.frameworks.user import Use, Used, _use_until
+from lockcache_stress.experiments.gpu_kit.framework_user import Use, Used, _use_until
+from lockcache_stress.experiments.gpu_kit.frameworks import ELEMENTS, KERNELS, Framework, expected
 from lockcache_stress.experiments.gpu_kit.member import Answer
-from lockcache_stress.experiments.gpu_kit.plan import Kit, KitOptions, Measured, NotRunError, Row, zero
+from lockcache_stress.experiments.gpu_kit.plan import Kit, KitOptions, NotRunError, Row, measured
 from lockcache_stress.experiments.gpu_kit.rows import _share, run_rows
 from lockcache_stress.gpu import machine
 from lockcache_stress.gpu.kernels import LAUNCHED
 from lockcache_stress.gpu.programs import make_pairs, make_templates
 from lockcache_stress.run.daemons import DaemonProcess
+from lockcache_stress.run.outcome import zero
 from tests.stress.reports import Page, assert_is_junit
 from tests.stress.support import PROGRAM, environment, failed_checks, wait_until
 
@@ -123,7 +133,7 @@ def _is_group(number: int) -> bool:
 def test_an_interrupted_run_leaves_the_rows_that_were_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def run_one(options: KitOptions, skipped: list[tuple[str, str]], show: object) -> Iterator[Found]:
         skipped.append(("cupy", "CuPy is not installed"))
-        yield Found("much", Measured("timing", "timing", [zero("wrong", 0)], {}), row="timing")
+        yield Found("much", measured("timing", "timing", [zero("wrong", 0)], {}), row="timing")
         raise KeyboardInterrupt
 
     monkeypatch.setattr(gpu, "run_rows", run_one)
@@ -246,7 +256,7 @@ def _failed(used: Used, fake: Framework, final: int = 10) -> set[str]:
     daemon = DaemonProcess("", "", 10)
     daemon.result = {"evicted_entries": 5, "complaints": []}
     bytes_ = {"cap": 10, "filled": 20, "peak": 12, "final": final}
-    found = running._tell(fake, Kit(_OPTIONS, "sm_90", 1.0, lambda *_: None), [used], bytes_, daemon, [])
+    found = running._find(fake, Kit(_OPTIONS, "sm_90", 1.0, lambda *_: None), [used], bytes_, daemon, [])
     assert (found.launches, found.wrong) == (used.uses, used.wrong)
     return {check.name for check in found.outcome.checks() if not check.ok}
 

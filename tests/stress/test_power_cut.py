@@ -10,8 +10,7 @@ import pytest
 
 from lockcache import FileStreamProgramCache
 from lockcache_stress.experiments import power_cut
-from lockcache_stress.experiments.power_cut import Cut
-from lockcache_stress.experiments.power_writer import KEYS, TOKEN, key_of
+from lockcache_stress.experiments.power_cut import _KEYS as KEYS, _TOKEN as TOKEN, Cut, _key_of as key_of
 from lockcache_stress.judge.register import Stamp
 from lockcache_stress.judge.values import make_value
 from tests.stress.support import stress, stress_json

@@ -2,7 +2,7 @@
 
 Promises ratios of the same work in the same run, with what is compared named in each line.
 
-May use: errors, processes, run, scenarios, trouble.
+May use: errors, gpu, plan, processes, run, scenarios, trouble.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from lockcache_stress.bench.daemon import *
     from lockcache_stress.bench.machine import *
     from lockcache_stress.bench.measurements import *
-    from lockcache_stress.bench.outcome import *
 
 if not TYPE_CHECKING:
     __getattr__, __dir__ = door(
@@ -25,7 +24,6 @@ if not TYPE_CHECKING:
             "base": "Line",
             "daemon": "why_no_daemon",
             "machine": "describe_machine",
-            "measurements": "CURVES MEASUREMENTS run_bench",
-            "outcome": "BenchOutcome",
+            "measurements": "BenchOutcome CURVES MEASUREMENTS run_bench",
         },
     )

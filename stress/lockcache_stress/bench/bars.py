@@ -1,14 +1,14 @@
-"""What must hold, as a number with a side: decides, says it in words, and shows what was measured beside it.
+"""Bars: what must hold, as a number with a side. Decides, says it in words, and shows what was measured next to it.
 
 A shown number never contradicts its verdict: it is rounded so that it falls on the same side of the limit as what was
-measured. Rounded to the nearest, 2.46 would stand as "2.5x" beside ">= 2.5x" and NO.
+measured. Rounded to the nearest, 2.46 would stand as "2.5x" next to ">= 2.5x" and NO.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 __all__ = ["Bar"]
 
@@ -33,6 +33,14 @@ class Bar:
         if self.side == ">=":
             return value >= self.limit
         return value < self.limit if self.side == "<" else value <= self.limit
+
+    def judged(self, value: float | None) -> dict[str, Any]:
+        """Returns a line's bar and verdict; nothing where there is no value to compare with."""
+        return {} if value is None else {"bar": str(self), "ok": self.holds(value)}
+
+    def in_ratio(self, ratio: float | None, words: str = "") -> dict[str, Any]:
+        """Returns the same of a ratio, which is shown too, with ``words`` behind it."""
+        return {} if ratio is None else {"ratio": f"{self.show(ratio)}{words}", **self.judged(ratio)}
 
     def show(self, value: float, decimals: int = 2) -> str:
         """``value`` with its unit, rounded so that it holds exactly if ``value`` does."""

@@ -1,7 +1,7 @@
-"""What all measurements share: where they work, two caches side by side, interleaved timing, a line of the result.
+"""Base of all measurements: where they work, two caches side by side, interleaved timing, a line of the result.
 
-Timings are taken in turns (A B A B ...), so that a machine that is busy for a while is busy for both, and are told as
-medians; what must hold is a ratio of two of them. Proven is only what the machine did while it was measured.
+Timings are taken in turns (A B A B ...), so that a machine that is busy for a while is busy for both, and medians are
+reported; what must hold is a ratio of two of them. Proven is only what the machine did while it was measured.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ __all__ = [
     "Bench",
     "Line",
     "interleaved",
+    "median_us",
     "open_ours",
-    "open_theirs",
     "ratio_line",
-    "theirs_is_installed",
+    "shown",
 ]
 
 #: A small cubin.
@@ -42,7 +42,7 @@ class Line:
     floor: str = ""
     #: Ours against what the bar compares with.
     ratio: str = ""
-    #: What must hold; empty for what is only told.
+    #: What must hold; empty for what is only reported.
     bar: str = ""
     ok: bool = True
     #: The same as numbers, for ``--json``.
@@ -58,7 +58,7 @@ class Line:
 
 
 class Attending(Protocol):
-    """What puts daemons on directories, see :mod:`.daemon_beside`."""
+    """What puts daemons on directories, see :class:`~.daemon.Daemons`."""
 
     def attend(self, path: str, max_size_bytes: int | None) -> None: ...
     def attending(self, path: str, max_size_bytes: int | None) -> AbstractContextManager[None]: ...
@@ -70,7 +70,7 @@ class Bench:
 
     root: str
     quick: bool
-    #: Told what goes on.
+    #: Called with what goes on.
     show: Callable[[float, str], None]
     #: Where what takes long to make is kept for the next run; nowhere by default.
     keep: str | None = None
@@ -113,30 +113,25 @@ class Bench:
         return quick if self.quick else full
 
 
-def theirs_is_installed() -> bool:
-    """Whether cuda.core's own cache can be measured beside ours."""
-    try:
-        open_theirs_class()
-    except ImportError:
-        return False
-    return True
-
-
-def open_theirs_class() -> Any:
-    """cuda.core's ``FileStreamProgramCache``."""
-    from cuda.core.utils import FileStreamProgramCache as Theirs
-
-    return Theirs
-
-
 def open_ours(path: str, max_size_bytes: int | None = None) -> FileStreamProgramCache:
-    """Our cache."""
+    """Open our cache."""
     return FileStreamProgramCache(path, max_size_bytes=max_size_bytes)
 
 
-def open_theirs(path: str, max_size_bytes: int | None = None) -> Any:
-    """cuda.core's cache, or ``None`` where it is not installed."""
-    return open_theirs_class()(path, max_size_bytes=max_size_bytes) if theirs_is_installed() else None
+def shown(value: object, form: str) -> str:
+    """Returns a cell: ``value`` in this format, nothing where nothing was measured."""
+    return "" if value is None else form.format(value)
+
+
+def median_us(rounds: int, action: Callable[[], Any], after: Callable[[Any], object] = lambda result: None) -> float:
+    """Returns the median of what one call takes; ``after`` is given what it returned, and not timed."""
+    times = []
+    for _ in range(rounds):
+        began = time.perf_counter_ns()
+        result = action()
+        times.append((time.perf_counter_ns() - began) / 1000)
+        after(result)
+    return median(times)
 
 
 def interleaved(
@@ -157,20 +152,18 @@ def ratio_line(
 ) -> Line:
     """A line from the times of "ours", "theirs" and "floor".
 
-    Its bar is how many times faster than cuda.core we must be; ``None`` for one that is only told.
+    Its bar is how many times faster than cuda.core we must be; ``None`` for one that is only reported.
     """
     others_us = others_us or {}
     ours, theirs, floor = times_us["ours"], times_us.get("theirs"), times_us.get("floor")
     ratio = None if theirs is None else theirs / ours
-    bar = Bar(">=", at_least or 0.0, "x")
+    judged = Bar(">=", at_least or 0.0, "x").in_ratio(ratio, " faster")
     return Line(
         name,
         ours=f"{ours:,.1f} us",
-        theirs="" if theirs is None else f"{theirs:,.1f} us",
-        floor="" if floor is None else f"{floor:,.1f} us",
-        ratio="" if ratio is None else f"{bar.show(ratio)} faster",
-        bar="" if ratio is None or at_least is None else str(bar),
-        ok=ratio is None or bar.holds(ratio),
+        theirs=shown(theirs, "{:,.1f} us"),
+        floor=shown(floor, "{:,.1f} us"),
+        **(judged if at_least is not None else {**judged, "bar": ""}),
         is_time=True,
         others={each: f"{taken:,.1f} us" for each, taken in others_us.items()},
         numbers={

@@ -1,8 +1,8 @@
 """Contention: many processes put into a full cache at once. Measures their time, and how evenly they wait.
 
-Each process puts 100 values of 64 KiB into a cap of 10 MiB, on a tmpfs of its own where one may be mounted. They start
-at a barrier, so that start-up is not measured. The cache is full when they open it: then cuda.core's evicts too, and in
-the same run ours may not be slower. Beside it stands the run from an empty cache, without a bar. There cuda.core's
+Each process puts 100 values of 64 KiB into a cap of 10 MiB, on a tmpfs of its own where one may be mounted. They begin
+together, so that start-up is not measured. The cache is full when they open it: then cuda.core's evicts too, and in
+the same run ours may not be slower. Next to it stands the run from an empty cache, without a bar. There cuda.core's
 never evicts, because each process counts only its own bytes, which stay under the cap. With eight writers most puts do
 not wait, and the few that do are far above the mean; there p99 has no bar. Then 200 processes put values of a third of
 a cap of 12 MiB, of which two fit at a time: none may be dropped.
@@ -10,20 +10,17 @@ a cap of 12 MiB, of which two fit at a time: none may be dropped.
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import time
-from collections.abc import Callable
 from contextlib import ExitStack
 from multiprocessing.connection import Connection
-from multiprocessing.synchronize import Barrier
 from statistics import fmean
 from typing import Any, Final, NamedTuple
 
 from lockcache_stress.bench.bars import Bar
-from lockcache_stress.bench.base import Bench, Line, open_ours, open_theirs
-from lockcache_stress.bench.peers import OURS, THEIRS, Peer
-from lockcache_stress.processes import interrupts_blocked
+from lockcache_stress.bench.base import Bench, Line, shown
+from lockcache_stress.bench.peers import OURS, THEIRS, Peer, opened, peer_of
+from lockcache_stress.run import Group, take_turn
 from lockcache_stress.trouble import can_mount, mounted_tmpfs
 
 __all__ = ["crowd", "measure"]
@@ -73,20 +70,17 @@ def _into_full(bench: Bench, name: str, processes: int, puts: int) -> list[Line]
         Line(
             f"{name} into a full {_CAP_BYTES >> 20} MiB",
             f"{ours.seconds:.2f} s",
-            theirs="" if theirs is None else f"{theirs.seconds:.2f} s",
-            ratio="" if ratio is None else _NO_SLOWER.show(ratio),
-            bar="" if ratio is None else str(_NO_SLOWER),
-            ok=ratio is None or _NO_SLOWER.holds(ratio),
+            theirs=shown(theirs and theirs.seconds, "{:.2f} s"),
+            **_NO_SLOWER.in_ratio(ratio),
             numbers=_numbers(ours, theirs),
             is_time=True,
         ),
         Line(
             "the same, p99 of a put",
             f"{ours.p99_seconds * 1000:,.0f} ms",
-            theirs="" if theirs is None else f"{theirs.p99_seconds * 1000:,.0f} ms",
+            theirs=shown(theirs and theirs.p99_seconds * 1000, "{:,.0f} ms"),
             ratio=f"{_EVEN.show(ours.p99_over_mean)} its mean",
-            bar=str(_EVEN) if processes >= _MANY else "",
-            ok=processes < _MANY or _EVEN.holds(ours.p99_over_mean),
+            **_EVEN.judged(ours.p99_over_mean if processes >= _MANY else None),
             is_time=True,
         ),
         Line("the same, dropped", str(ours.dropped), bar="0", ok=not ours.dropped),
@@ -98,20 +92,20 @@ def _into_empty(bench: Bench, name: str, processes: int, puts: int) -> Line:
     return Line(
         f"{name} into an empty {_CAP_BYTES >> 20} MiB",
         f"{ours.seconds:.2f} s",
-        theirs="" if theirs is None else f"{theirs.seconds:.2f} s, evicts nothing",
+        theirs=shown(theirs and theirs.seconds, "{:.2f} s, evicts nothing"),
         numbers=_numbers(ours, theirs),
     )
 
 
 def _side_by_side(bench: Bench, processes: int, puts: int, *, is_full: bool) -> tuple[Crowd, Crowd | None]:
     def run(peer: Peer) -> Crowd:
-        return _in_own_mount(bench, peer.name, processes, puts, _VALUE_BYTES, _CAP_BYTES, is_full=is_full)
+        return _in_own_mount(bench, peer, processes, puts, _VALUE_BYTES, _CAP_BYTES, is_full=is_full)
 
     return run(OURS), run(THEIRS) if THEIRS.is_installed() else None
 
 
 def _large_values(bench: Bench, processes: int) -> Line:
-    found = _in_own_mount(bench, OURS.name, processes, 2, _LARGE_CAP_BYTES // 3, _LARGE_CAP_BYTES)
+    found = _in_own_mount(bench, OURS, processes, 2, _LARGE_CAP_BYTES // 3, _LARGE_CAP_BYTES)
     return Line(
         f"{processes} writers at once x 2 x a third of {_LARGE_CAP_BYTES >> 20} MiB, dropped",
         str(found.dropped),
@@ -134,92 +128,56 @@ def _numbers(ours: Crowd, theirs: Crowd | None) -> dict[str, float | int | None]
 
 
 def _in_own_mount(
-    bench: Bench, name: str, processes: int, puts: int, value_bytes: int, cap: int, *, is_full: bool = False
+    bench: Bench, peer: Peer, processes: int, puts: int, value_bytes: int, cap: int, *, is_full: bool = False
 ) -> Crowd:
-    path = bench.directory(f"contention-{name}")
+    path = bench.directory(f"contention-{peer.name}")
     with ExitStack() as stack:
         if can_mount():
             stack.enter_context(mounted_tmpfs(path))
-        if name == OURS.name:
+        if peer is OURS:
             stack.enter_context(bench.attending(path, cap))
         if is_full:
-            _fill(path, name, value_bytes, cap)
-        return crowd(path, name, processes, puts, value_bytes, cap, bench.show)
+            with opened(peer, path, cap) as store:
+                value = os.urandom(value_bytes)
+                for number in range(cap // value_bytes + 1):
+                    store.put(b"older %d" % number, value)
+        bench.show(0.0, f"{peer.name}: {processes} processes")
+        return crowd(path, peer.name, processes, puts, value_bytes, cap)
 
 
-def _fill(path: str, name: str, value_bytes: int, cap: int) -> None:
-    cache = _opened(path, name, cap)
-    value = os.urandom(value_bytes)
-    for number in range(cap // value_bytes + 1):
-        cache[b"older %d" % number] = value
-    cache.close()
-
-
-def _opened(path: str, name: str, cap: int) -> Any:
-    return open_ours(path, cap) if name == OURS.name else open_theirs(path, cap)
-
-
-def crowd(
-    path: str,
-    name: str,
-    processes: int,
-    puts: int,
-    value_bytes: int,
-    cap: int,
-    show: Callable[[float, str], None] = lambda share, words: None,
-) -> Crowd:
+def crowd(path: str, name: str, processes: int, puts: int, value_bytes: int, cap: int) -> Crowd:
     """Start ``processes``, and have them put from a common start."""
     # Forked from one process that has imported everything: 200 processes would import for minutes.
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload([__name__, *(["cuda.core.utils"] if THEIRS.is_installed() else [])])
-    barrier = context.Barrier(processes + 1)
-    pipes, workers = [], []
-    try:
-        with interrupts_blocked():
-            for number in range(processes):
-                receiver, sender = context.Pipe(duplex=False)
-                arguments = (path, name, number, puts, value_bytes, cap, barrier, sender)
-                worker = context.Process(target=_put_many, args=arguments, daemon=True)
-                worker.start()
-                sender.close()
-                pipes.append(receiver)
-                workers.append(worker)
-                show(number / processes / 2, f"{name}: {number + 1} of {processes} started")
-        barrier.wait(_LIMIT_SECONDS)
-        began = time.monotonic()
-        results = [_receive(pipe) for pipe in pipes]
-        return Crowd(
-            max(ended for ended, _, _ in results) - began,
-            sorted(each for _, seconds, _ in results for each in seconds),
-            sum(dropped for _, _, dropped in results),
-        )
-    finally:
-        for worker in workers:
-            worker.kill()
-            worker.join()
-
-
-def _receive(pipe: Connection) -> tuple[float, list[float], int]:
-    if not pipe.poll(_LIMIT_SECONDS):
-        raise RuntimeError(f"a writer did not end within {_LIMIT_SECONDS:.0f} s")
-    try:
-        found: tuple[float, list[float], int] = pipe.recv()
-    except EOFError:
-        raise RuntimeError("a writer died") from None
-    return found
+    preload = [__name__, *(["cuda.core.utils"] if THEIRS.is_installed() else [])]
+    given = (path, name, puts, value_bytes, cap)
+    with Group(_put_many, given, processes, 1, _LIMIT_SECONDS, preload=preload) as group:
+        results = group.run_phase(0)
+    return Crowd(
+        max(ended for _, ended, _, _ in results) - min(began for began, _, _, _ in results),
+        sorted(each for _, _, seconds, _ in results for each in seconds),
+        sum(dropped for _, _, _, dropped in results),
+    )
 
 
 def _put_many(
-    path: str, name: str, number: int, puts: int, value_bytes: int, cap: int, barrier: Barrier, sender: Connection
+    path: str,
+    name: str,
+    puts: int,
+    value_bytes: int,
+    cap: int,
+    number: int,
+    parent: Connection,
+    gates: list[Connection],
 ) -> None:
-    cache = _opened(path, name, cap)
+    store: Any = peer_of(name).open(path, cap)
     values = [os.urandom(value_bytes) for _ in range(2)]
     seconds = []
-    barrier.wait(_LIMIT_SECONDS)
+    take_turn(parent, gates[0])
+    first = time.monotonic()
     for serial in range(puts):
         began = time.monotonic()
-        cache[b"%d/%d" % (number, serial)] = values[serial % 2]
+        store.put(b"%d/%d" % (number, serial), values[serial % 2])
         seconds.append(time.monotonic() - began)
     ended = time.monotonic()
-    sender.send((ended, seconds, cache.stats().dropped_writes if name == OURS.name else 0))
-    cache.close()
+    parent.send((first, ended, seconds, store.cache.stats().dropped_writes if name == OURS.name else 0))
+    store.close()

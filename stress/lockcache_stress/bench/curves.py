@@ -1,8 +1,8 @@
-"""How it goes on: every operation against the number of entries, and the peak against the number of processes.
+"""Curves: every operation against the number of entries, and the peak against the number of processes.
 
 Only on request (``--curve``): to make 200,000 entries for each kind of cache takes minutes, and a cache that walks its
-directory at every put takes seconds for each. Told, not judged; a point is a mean over as many calls as fit in half a
-second, and of opening a median.
+directory at every put takes seconds for each. Reported, not judged; a point is a mean over as many calls as fit in half
+a second, and of opening a median.
 """
 
 from __future__ import annotations
@@ -12,13 +12,12 @@ import random
 import time
 from collections.abc import Callable, Mapping
 from itertools import count
-from statistics import median
 from typing import Final
 
-from lockcache_stress.bench.base import Bench, Line
-from lockcache_stress.bench.full_directories import ENTRY_BYTES, cap_of_full, lacking_room
+from lockcache_stress.bench.base import Bench, Line, median_us
+from lockcache_stress.bench.full_directories import ENTRY_BYTES, full_cap, lacking_room
 from lockcache_stress.bench.overshoot import peak_bytes
-from lockcache_stress.bench.peers import OURS, Peer, Store, installed, opened
+from lockcache_stress.bench.peers import Peer, Store, installed, opened
 
 __all__ = ["measure_entries", "measure_processes"]
 
@@ -31,7 +30,7 @@ _OPERATIONS: Final = ("hit", "miss", "put", "put at cap", "open")
 _MOMENT_SECONDS: Final = 0.5
 _FEWEST_CALLS: Final = 3
 _OPENINGS: Final = 5
-# More than any of them takes beside its values.
+# More than any of them takes on top of its values.
 _ROOM_BYTES: Final = 64 << 20
 _CAP_BYTES: Final = 10 << 20
 _PUTS_IN_ALL: Final = 3200
@@ -89,23 +88,18 @@ def _times_us(bench: Bench, peer: Peer, path: str, entries: int) -> dict[str, fl
 
 def _open_us(peer: Peer, path: str, entries: int) -> float:
     """With a cap, which nothing reaches: many caches look at what they hold only for its sake."""
-    times, unreached = [], 2 * entries * max(ENTRY_BYTES, os.statvfs(path).f_frsize) + _ROOM_BYTES
-    for _ in range(_OPENINGS):
-        began = time.perf_counter_ns()
-        store = peer.open(path, unreached)
-        times.append((time.perf_counter_ns() - began) / 1000)
-        store.close()
-    return median(times)
+    unreached = 2 * entries * max(ENTRY_BYTES, os.statvfs(path).f_frsize) + _ROOM_BYTES
+    return median_us(_OPENINGS, lambda: peer.open(path, unreached), lambda store: store.close())
 
 
 def _put_at_cap_us(bench: Bench, peer: Peer, path: str, entries: int, value: bytes) -> float:
     """The directory is full already when it is opened, so the first put evicts what is above, and is not counted."""
     new = count()
 
-    def put(store: Store) -> Callable[[], None]:
+    def put(store: Store) -> Callable[[], object]:
         return lambda: store.put(b"full-%d-%d" % (entries, next(new)), value)
 
-    with opened(peer, path, cap_of_full(path) if peer is OURS else entries * ENTRY_BYTES) as store:
+    with opened(peer, path, full_cap(peer, path, entries)) as store:
         put(store)()
         return _mean_us(bench, put(store))
 
@@ -128,13 +122,13 @@ def _mean_us(bench: Bench, action: Callable[[], object], most_calls: int = 10**6
 
 def _line(what: str, points: Mapping[str, list[tuple[int, float]]], over: str, unit: str) -> Line:
     first, last = (f"{next(iter(points.values()))[index][0]:,}" for index in (0, -1))
-    told = {name: _text(each, unit) for name, each in points.items()}
+    cells = {name: _text(each, unit) for name, each in points.items()}
     return Line(
         f"{what}, at {first} and at {last} {over}",
-        told.pop("lockcache"),
-        theirs=told.pop("cuda.core", ""),
-        floor=told.pop("plain files", ""),
-        others=told,
+        cells.pop("lockcache"),
+        theirs=cells.pop("cuda.core", ""),
+        floor=cells.pop("plain files", ""),
+        others=cells,
         numbers={"curve": {"what": what, "over": over, "unit": unit, "points": dict(points)}},
     )
 

@@ -1,51 +1,71 @@
-"""The real ``lockcache-daemon`` over a directory of many small entries, and what it says of itself."""
+"""The real ``lockcache-daemon``: next to what is measured, all of which must hold with it too, and by itself."""
 
 from __future__ import annotations
 
-import json
-from typing import Any
+import os
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any, Final
 
-import psutil
-
-from lockcache_stress.bench.base import Bench, open_ours
+from lockcache_stress.bench.base import Bench, Line
 from lockcache_stress.bench.full_directories import lacking_room
+from lockcache_stress.processes import wait_until
 from lockcache_stress.run import DaemonProcess, find_daemon
 
-__all__ = ["WatchedDaemon", "why_no_daemon", "why_not"]
+__all__ = ["Daemons", "first_sweep", "named", "why_no_daemon", "why_not"]
+
+_LIMIT_SECONDS: Final = 120.0
+# A daemon wants a budget; where nothing is to be evicted, one that nothing reaches.
+_PLENTY_BYTES: Final = 1 << 50
 
 
-class WatchedDaemon(DaemonProcess):
-    """A daemon whose use of the machine and whose log can be read while it runs."""
+@dataclass
+class Daemons:
+    """One ``lockcache-daemon`` for each directory that is given to it."""
 
-    def __enter__(self) -> WatchedDaemon:
-        # The first count of 100,000 files takes longer than the daemon waits for a lock. Whoever asks it for its cap
-        # opens the directory too, and it would complain of that in half of the runs.
-        open_ours(self._directory).close()
-        super().__enter__()
+    #: Where their logs go.
+    logs: str
+    attended: int = 0
+    #: What was wrong with them: that one died, or complained.
+    troubles: list[str] = field(default_factory=list)
+    _stack: ExitStack = field(default_factory=ExitStack)
+
+    def __enter__(self) -> Daemons:
         return self
 
-    def process(self) -> psutil.Process:
-        """Raises :class:`psutil.NoSuchProcess` if it died. Requires: within the ``with`` block."""
-        if self._process is None:
-            raise ValueError("the daemon is not running: use it in its with block")
-        return psutil.Process(self._process.pid)
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stack.__exit__(kind, error, trace)
 
-    def is_alive(self) -> bool:
-        """Whether it runs; one that ended and was not waited for yet does not."""
-        return self._process is not None and self._process.poll() is None
+    @contextmanager
+    def attending(self, path: str, max_size_bytes: int | None) -> Iterator[None]:
+        """A daemon keeps ``path`` under this cap, or under none that matters, for as long as the block lasts."""
+        self.attended += 1
+        logs = os.path.join(self.logs, f"daemon-{self.attended}")
+        os.mkdir(logs, 0o700)
+        daemon = DaemonProcess(path, logs, max_size_bytes or _PLENTY_BYTES)
+        with daemon:
+            yield
+        trouble = daemon.trouble()
+        if trouble:
+            self.troubles.append(trouble)
 
-    def trouble(self) -> str:
-        """That it died, or the first thing of which it complained; empty if all was well. Requires: after the block."""
-        if not self.result["ended_when_asked"]:
-            return f"the daemon died, exit code {self.result['exit_code']}"
-        complaints = self.result["complaints"]
-        return f"the daemon complained: {json.dumps(complaints[0])}" if complaints else ""
+    def attend(self, path: str, max_size_bytes: int | None) -> None:
+        """The same, until these daemons' own block ends."""
+        self._stack.enter_context(self.attending(path, max_size_bytes))
 
-    def events(self, kind: str) -> list[dict[str, Any]]:
-        """What its log says so far of one kind of event; a line that is not whole yet is left for the next time."""
-        with open(self._log) as file:
-            lines = [line for line in file if line.startswith("{") and line.endswith("\n")]
-        return [event for event in map(json.loads, lines) if event["event"] == kind]
+    def line(self, name: str) -> Line:
+        """How they fared. Requires: after the block."""
+        return Line(
+            f"daemons beside {name}, dead or complaining" + "".join(f"; {each}" for each in self.troubles),
+            f"{len(self.troubles)} of {self.attended}",
+            bar="0",
+            ok=not self.troubles,
+            numbers={"attended": self.attended, "troubles": list(self.troubles)},
+        )
 
 
 def why_not(bench: Bench, entries: int) -> str:
@@ -55,4 +75,16 @@ def why_not(bench: Bench, entries: int) -> str:
 
 def why_no_daemon() -> str:
     """Why no daemon can be run here; empty if one can."""
-    return "" if find_daemon() else "lockcache-daemon is not installed beside this interpreter"
+    return "" if find_daemon() else "lockcache-daemon is not installed next to this interpreter"
+
+
+def first_sweep(daemon: DaemonProcess, count: Callable[[], int] = lambda: 0) -> tuple[dict[str, Any] | None, int]:
+    """Returns the first sweep of its log, ``None`` if there is none, and how much ``count`` grew meanwhile."""
+    before = count()
+    wait_until(lambda: daemon.events("sweep") or not daemon.is_alive(), _LIMIT_SECONDS, every_seconds=0.05)
+    return next(iter(daemon.events("sweep")), None), count() - before
+
+
+def named(name: str, trouble: str) -> str:
+    """Returns the name of a line, with what went wrong."""
+    return f"{name}; {trouble}" if trouble else name

@@ -11,9 +11,8 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from dataclasses import replace
+from multiprocessing.connection import Connection
 from multiprocessing.sharedctypes import Synchronized
 from typing import Any, Final
 
@@ -22,14 +21,14 @@ from lockcache.filestream.disk import space_of
 from lockcache.lowlevel import SHARDS, Layout, Policy, PolicyFile, Priority
 from lockcache_stress.bench.bars import Bar
 from lockcache_stress.bench.base import Bench, Line, open_ours
-from lockcache_stress.bench.daemon import WatchedDaemon, why_no_daemon
-from lockcache_stress.bench.daemon_idle import cpu_seconds, idle_percent, settle
-from lockcache_stress.bench.million import ENTRY_BYTES, lacking_inodes, make_entries
-from lockcache_stress.processes import interrupts_blocked
+from lockcache_stress.bench.daemon import first_sweep, named, why_no_daemon
+from lockcache_stress.bench.daemon_alone import cpu_seconds, idle_line, idle_percent, settle, sweep_line
+from lockcache_stress.bench.full_directories import lacking_room
+from lockcache_stress.bench.million import BYTES_ON_DISK, ENTRY_BYTES, make_entries
+from lockcache_stress.run import DaemonProcess, Group, take_turn
 
 __all__ = ["measure"]
 
-_IDLE: Final = Bar("<", 1, " %")
 _MEMORY: Final = Bar("<", 300, " MB")
 _SWEEP: Final = Bar("<", 10_000, " ms")
 
@@ -50,7 +49,9 @@ def measure(bench: Bench) -> list[Line]:
     entries = bench.pick(1_000_000, 10_000) // SHARDS * SHARDS
     name = f"daemon over {entries:,} entries"
     root = bench.kept_directory("million")
-    reason = why_no_daemon() or ("" if os.path.exists(Layout(root).usage) else lacking_inodes(root, entries))
+    reason = why_no_daemon() or (
+        "" if os.path.exists(Layout(root).usage) else lacking_room(root, entries, BYTES_ON_DISK)
+    )
     if reason:
         return [Line(name, skipped=reason)]
     lines = []
@@ -64,21 +65,26 @@ def _measure(bench: Bench, root: str, entries: int, priority: Priority) -> list[
     seconds = bench.pick(20, 3)
     held = open_ours(root).stats()
     options = ("--policy", priority, "--low-watermark", f"{_LOW_SHARE:.0%}")
-    with WatchedDaemon(root, bench.directory("log"), 10 * held.bytes, options) as daemon:
+    with DaemonProcess(root, bench.directory("log"), 10 * held.bytes, options) as daemon:
         process = daemon.process()
         bench.show(0.0, "letting it settle")
         settle(process, root, held.entries)
         percent = idle_percent(bench, process, seconds) if priority == "lru" else None
-        with _writers(root) as puts:
+        puts: Synchronized[int] = multiprocessing.get_context("spawn").Value("q", 0)
+        with Group(_write, (root, puts), _WRITERS, 2, _LIMIT_SECONDS) as writers:
+            writers.gather_all()
+            writers.open_gate(0)
             before = cpu_seconds(process)
             cap = _cap(root, held.bytes, entries)
             PolicyFile(Layout(root)).replace(Policy(cap, by_operator=True, priority=priority))
             bench.show(0.5, f"sweeping by {priority}")
-            sweep, written = _first_sweep(daemon, puts)
+            sweep, written = first_sweep(daemon, lambda: puts.value)
             worked = cpu_seconds(process) - before if daemon.is_alive() else 0.0
+            writers.open_gate(1)
+            writers.gather_all()
         peak_mb = _peak_bytes(process.pid) / 1e6 if daemon.is_alive() else 0.0
     trouble = daemon.trouble()
-    lines = [] if percent is None else [_idle_line(entries, percent, trouble)]
+    lines = [] if percent is None else [idle_line(entries, percent, trouble, {})]
     lines.append(_memory_line(priority, peak_mb, trouble))
     return [*lines, _sweep_line(priority, entries, sweep, written, worked, trouble)]
 
@@ -89,47 +95,16 @@ def _cap(root: str, held_bytes: int, entries: int) -> int:
     return int((held_bytes - evicted * space_of(Layout(root)).of_bytes(ENTRY_BYTES)) / _LOW_SHARE)
 
 
-def _first_sweep(daemon: WatchedDaemon, puts: Synchronized[int]) -> tuple[dict[str, Any] | None, int]:
-    """The first sweep of the log, and how many puts there were from now to its end."""
-    before, deadline = puts.value, time.monotonic() + _LIMIT_SECONDS
-    while daemon.is_alive() and time.monotonic() < deadline:
-        sweeps = daemon.events("sweep")
-        if sweeps:
-            return sweeps[0], puts.value - before
-        time.sleep(0.05)
-    return None, puts.value - before
-
-
-@contextmanager
-def _writers(root: str) -> Iterator[Synchronized[int]]:
-    """Eight processes that put; how many puts they did so far."""
-    context = multiprocessing.get_context("spawn")
-    puts, ready, stop = context.Value("q", 0), context.Barrier(_WRITERS + 1), context.Event()
-    with interrupts_blocked():
-        processes = [
-            context.Process(target=_write, args=(root, number, puts, ready, stop)) for number in range(_WRITERS)
-        ]
-        for process in processes:
-            process.start()
-    try:
-        ready.wait(_LIMIT_SECONDS)
-        yield puts
-    finally:
-        stop.set()
-        for process in processes:
-            process.join(_LIMIT_SECONDS)
-            process.kill()
-
-
-def _write(root: str, number: int, puts: Synchronized[int], ready: Any, stop: Any) -> None:
+def _write(root: str, puts: Synchronized[int], number: int, parent: Connection, gates: list[Connection]) -> None:
+    """One writer: puts until the second gate opens."""
     cache, value, done = open_ours(root), os.urandom(ENTRY_BYTES), 0
-    ready.wait(_LIMIT_SECONDS)
-    while not stop.is_set():
+    take_turn(parent, gates[0])
+    while not gates[1].poll(_PAUSE_SECONDS):
         cache[b"writer %d, %d" % (number, done % _KEYS_EACH)] = value
         done += 1
         with puts.get_lock():
             puts.value += 1
-        stop.wait(_PAUSE_SECONDS)
+    parent.send(None)
 
 
 def _peak_bytes(pid: int) -> int:
@@ -139,20 +114,9 @@ def _peak_bytes(pid: int) -> int:
     return int(kilobytes) * 1024
 
 
-def _idle_line(entries: int, percent: float, trouble: str) -> Line:
-    return Line(
-        _named(f"idle daemon over {entries:,} entries, of a core", trouble),
-        _IDLE.show(percent),
-        bar=str(_IDLE),
-        ok=_IDLE.holds(percent) and not trouble,
-        is_time=not trouble,
-        numbers={"core_percent": percent, "entries": entries},
-    )
-
-
 def _memory_line(priority: Priority, megabytes: float, trouble: str) -> Line:
     return Line(
-        _named(f"its memory at the most, a sweep by {priority} included", trouble),
+        named(f"its memory at the most, a sweep by {priority} included", trouble),
         _MEMORY.show(megabytes, 0),
         bar=str(_MEMORY),
         ok=_MEMORY.holds(megabytes) and not trouble,
@@ -164,27 +128,11 @@ def _sweep_line(
     priority: Priority, entries: int, sweep: dict[str, Any] | None, written: int, worked: float, trouble: str
 ) -> Line:
     if sweep is None:
-        return Line(_named(f"its sweep by {priority}", trouble), "none seen", bar=str(_SWEEP), ok=False, is_time=True)
-    evicted, milliseconds = sweep["evicted_entries"], sweep["milliseconds"]
-    return Line(
-        _named(f"its sweep of {evicted:,} evictions by {priority}, {_WRITERS} writers beside it", trouble),
-        _SWEEP.show(milliseconds),
-        # What it would take on an idle core tells a slow sweep from a busy machine.
-        ratio=f"{worked:.1f} s of a core; {written:,} puts",
-        bar=str(_SWEEP),
-        # One that stopped half-way, or that nobody wrote beside, would be quick for the wrong reason.
-        ok=_SWEEP.holds(milliseconds) and evicted >= entries * _EVICTED_SHARE and written > 0 and not trouble,
-        is_time=not trouble,
-        numbers={
-            "milliseconds": milliseconds,
-            "evicted_entries": evicted,
-            "entries": entries,
-            "policy": priority,
-            "puts_meanwhile": written,
-            "core_seconds": worked,
-        },
-    )
-
-
-def _named(name: str, trouble: str) -> str:
-    return f"{name}; {trouble}" if trouble else name
+        return sweep_line(f"its sweep by {priority}", None, 0, _SWEEP, trouble)
+    name = f"its sweep of {sweep['evicted_entries']:,} evictions by {priority}, {_WRITERS} writers beside it"
+    # What it would take on an idle core tells a slow sweep from a busy machine.
+    ratio = f"{worked:.1f} s of a core; {written:,} puts"
+    more = {"entries": entries, "policy": priority, "puts_meanwhile": written, "core_seconds": worked}
+    line = sweep_line(name, sweep, entries * _EVICTED_SHARE, _SWEEP, trouble, ratio, more)
+    # One next to which nobody wrote would be quick for the wrong reason.
+    return replace(line, ok=line.ok and written > 0)

@@ -2,22 +2,21 @@
 
 With ours through ``get_or_compute``; with cuda.core's by what its ``Program.compile(cache=...)`` does: get, compile,
 store; JAX does the same with its own. With diskcache under a lock of its own for each key, as its recipes say. The
-compilation is a fake that sleeps: 16 real ones beside each other would measure the machine's cores.
+compilation is a fake that sleeps: 16 real ones next to each other would measure the machine's cores.
 """
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import time
 from contextlib import nullcontext
-from multiprocessing.synchronize import Barrier
+from multiprocessing.connection import Connection
 
 from lockcache_stress.bench.base import VALUE_BYTES, Bench, Line
 from lockcache_stress.bench.peers import OURS, THEIRS, installed, opened, peer_of
-from lockcache_stress.processes import interrupts_blocked
+from lockcache_stress.run import Group, take_turn
 
-__all__ = ["measure", "stampede", "want_all"]
+__all__ = ["measure"]
 
 _COMPUTE_SECONDS = 0.2
 # Importing cuda.core 16 times takes a quarter of a minute on two busy cores.
@@ -34,7 +33,7 @@ def measure(bench: Bench) -> list[Line]:
         bench.show(done / len(peers), peer.name)
         path = bench.directory(f"herd-{peer.name}")
         with bench.attending(_cache(path)) if peer is OURS else nullcontext():
-            found[peer.name] = stampede(path, processes, keys, peer.name)
+            found[peer.name] = _stampede(path, processes, keys, peer.name)
     computes, seconds = found.pop(OURS.name)
     theirs, their_seconds = found.pop(THEIRS.name, (None, None))
     return [
@@ -57,30 +56,13 @@ def measure(bench: Bench) -> list[Line]:
     ]
 
 
-def stampede(path: str, processes: int, keys: int, name: str) -> tuple[int, float]:
-    """How many were computed, and the seconds from the common start to the last end."""
-    context = multiprocessing.get_context("spawn")
-    barrier = context.Barrier(processes + 1)
-    workers = [
-        context.Process(target=want_all, args=(path, keys, name, barrier), daemon=True) for _ in range(processes)
-    ]
-    try:
-        with interrupts_blocked():
-            for worker in workers:
-                worker.start()
-        barrier.wait(_LIMIT_SECONDS)
+def _stampede(path: str, processes: int, keys: int, name: str) -> tuple[int, float]:
+    """Returns how many were computed, and the seconds from the common start to the last end."""
+    with Group(_want_all, (path, keys, name), processes, 1, _LIMIT_SECONDS) as group:
+        group.gather_all()
         began = time.monotonic()
-        for worker in workers:
-            worker.join(_LIMIT_SECONDS)
-        seconds = time.monotonic() - began
-    finally:
-        for worker in workers:
-            if worker.pid is not None:
-                worker.kill()
-                worker.join()
-    failed = [worker.exitcode for worker in workers if worker.exitcode != 0]
-    if failed:
-        raise RuntimeError(f"{len(failed)} of {processes} processes did not end well: {failed[:4]}")
+        group.open_gate(0)
+        seconds = max(group.gather_all()) - began
     return os.path.getsize(os.path.join(path, _COMPUTED)), seconds
 
 
@@ -88,7 +70,7 @@ def _cache(path: str) -> str:
     return os.path.join(path, "cache")
 
 
-def want_all(path: str, keys: int, name: str, barrier: Barrier) -> None:
+def _want_all(path: str, keys: int, name: str, index: int, parent: Connection, gates: list[Connection]) -> None:
     """One process: wants every key, in the same order as all others."""
 
     def compute() -> bytes:
@@ -99,6 +81,7 @@ def want_all(path: str, keys: int, name: str, barrier: Barrier) -> None:
         return bytes(VALUE_BYTES)
 
     with opened(peer_of(name), _cache(path)) as store:
-        barrier.wait(_LIMIT_SECONDS)
+        take_turn(parent, gates[0])
         for number in range(keys):
             store.want(b"herd-%d" % number, compute)
+        parent.send(time.monotonic())

@@ -1,4 +1,4 @@
-"""What ``import lockcache`` costs on top of its two largest dependencies, each time in a new interpreter."""
+"""The time of ``import lockcache`` on top of its two largest dependencies, each time in a new interpreter."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from statistics import median
 from typing import Final
 
 from lockcache_stress.bench.bars import Bar
-from lockcache_stress.bench.base import Bench, Line, theirs_is_installed
+from lockcache_stress.bench.base import Bench, Line, shown
+from lockcache_stress.bench.peers import THEIRS
 
 __all__ = ["measure"]
 
@@ -25,7 +26,7 @@ def measure(bench: Bench) -> list[Line]:
     theirs: list[float] = []
     for number in range(rounds):
         ours.append(_import_ms(_OURS))
-        if theirs_is_installed():
+        if THEIRS.is_installed():
             theirs.append(_import_ms(_THEIRS))
         bench.show((number + 1) / rounds, "")
     ours_ms, theirs_ms = median(ours), median(theirs) if theirs else None
@@ -33,9 +34,8 @@ def measure(bench: Bench) -> list[Line]:
         Line(
             "import, over filelock and psutil",
             _BAR.show(ours_ms, 1),
-            theirs="" if theirs_ms is None else f"{theirs_ms:.1f} ms",
-            bar=str(_BAR),
-            ok=_BAR.holds(ours_ms),
+            theirs=shown(theirs_ms, "{:.1f} ms"),
+            **_BAR.judged(ours_ms),
             is_time=True,
             numbers={"ours_ms": ours_ms, "theirs_ms": theirs_ms},
         )

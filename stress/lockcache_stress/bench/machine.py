@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import platform
-from importlib import metadata
 
 from lockcache import __version__
 from lockcache.filestream.disk import mount_of
+from lockcache_stress.gpu import NOT_INSTALLED, find_version
 
 __all__ = ["describe_machine"]
 
@@ -20,7 +20,7 @@ def describe_machine(directory: str) -> dict[str, str]:
         "python": f"{platform.python_implementation()} {platform.python_version()}",
         "file system": _file_system(directory),
         "lockcache": __version__,
-        "cuda-core": _version("cuda-core"),
+        "cuda-core": find_version("cuda-core") or NOT_INSTALLED,
         "load": "{:.1f} {:.1f} {:.1f}".format(*os.getloadavg()),
     }
 
@@ -37,10 +37,3 @@ def _cpu_model() -> str:
 def _file_system(directory: str) -> str:
     mount = mount_of(directory)
     return "unknown" if mount is None else mount.kind
-
-
-def _version(package: str) -> str:
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return "not installed"

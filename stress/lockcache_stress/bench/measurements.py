@@ -1,25 +1,23 @@
-"""``lockcache-stress bench``: this cache beside others, in one run, and what must hold."""
+"""``lockcache-stress bench``: this cache next to others, in one run, and what must hold."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 from lockcache_stress.bench import (
-    big_values,
+    by_scenario,
     contention,
     curves,
-    daemon_idle,
+    daemon_alone,
     daemon_million,
-    daemon_sweep,
     damage,
     herd,
     hit,
     importing,
-    kills,
     miss,
     opening,
     overshoot,
@@ -29,10 +27,13 @@ from lockcache_stress.bench import (
     syscalls,
 )
 from lockcache_stress.bench.base import Bench, Line
-from lockcache_stress.bench.daemon_beside import Daemons
+from lockcache_stress.bench.daemon import Daemons
+from lockcache_stress.run import Check
 from lockcache_stress.trouble import open_workspace
 
-__all__ = ["CURVES", "MEASUREMENTS", "run_bench"]
+__all__ = ["CURVES", "MEASUREMENTS", "BenchOutcome", "run_bench"]
+
+_NOT_MEASURED: Final = "not measured"
 
 #: By the names that the command line takes, in the order in which they run.
 MEASUREMENTS: Final[dict[str, Callable[[Bench], list[Line]]]] = {
@@ -48,10 +49,10 @@ MEASUREMENTS: Final[dict[str, Callable[[Bench], list[Line]]]] = {
     "import": importing.measure,
     "damage": damage.measure,
     "syscalls": syscalls.measure,
-    "big-values": big_values.measure,
-    "daemon-idle": daemon_idle.measure,
-    "daemon-sweep": daemon_sweep.measure,
-    "kills": kills.measure,
+    "big-values": by_scenario.measure_big_values,
+    "daemon-idle": daemon_alone.measure_idle,
+    "daemon-sweep": daemon_alone.measure_sweep,
+    "kills": by_scenario.measure_kills,
     "daemon-million": daemon_million.measure,
     "curve-entries": curves.measure_entries,
     "curve-processes": curves.measure_processes,
@@ -98,3 +99,46 @@ def run_bench(
 def _with_load(line: Line) -> Line:
     """A bar of time that was missed says how busy the machine was: it may not be our doing."""
     return replace(line, load=os.getloadavg()[0]) if line.is_time and not line.ok else line
+
+
+@dataclass
+class BenchOutcome:
+    """What was measured, and on what."""
+
+    lines: Sequence[Line]
+    machine: Mapping[str, str]
+    quick: bool = False
+    name: str = "bench"
+    deaths: list[str] = field(default_factory=list)
+    findings: list[dict[str, Any]] = field(default_factory=list)
+
+    @property
+    def title(self) -> str:
+        """What was run."""
+        few = ", few repetitions: to see it run, not to believe the numbers" if self.quick else ""
+        return f"bench: {len(self.lines)} lines{few}"
+
+    @property
+    def ok(self) -> bool:
+        """Whether every bar holds."""
+        return all(line.ok for line in self.lines)
+
+    def checks(self) -> list[Check]:
+        """A bar's check says the ratio that it is about, where there is one."""
+        return [Check(line.name, _value(line), line.bar, line.ok) for line in self.lines]
+
+    def summary(self) -> Sequence[str]:
+        """As many cells as a scenario has: lines, and nothing of the others."""
+        return [f"{len(self.lines):,}", *[""] * 6]
+
+    def as_json(self) -> dict[str, Any]:
+        """For ``--json``."""
+        lines = [vars(line) for line in self.lines]
+        return {"machine": dict(self.machine), "quick": self.quick, "ok": self.ok, "lines": lines}
+
+
+def _value(line: Line) -> str:
+    if line.skipped:
+        return f"{_NOT_MEASURED}: {line.skipped}"
+    busy = "" if line.load is None else f", at a load of {line.load:.1f}"
+    return f"{line.ours} ({line.ratio}){busy}" if line.ratio else f"{line.ours}{busy}"

@@ -11,7 +11,6 @@ earlier run left are kept, and only those that it evicted are made again.
 from __future__ import annotations
 
 import hashlib
-import multiprocessing
 import os
 import random
 import time
@@ -21,17 +20,17 @@ from typing import Final
 
 from lockcache.filestream.entry import XATTR, Record, pack
 from lockcache.lowlevel import SHARDS, CacheDirectory, Layout
-from lockcache_stress.processes import interrupts_blocked
+from lockcache_stress.processes import start_pool
 
-__all__ = ["ENTRY_BYTES", "lacking_inodes", "make_entries"]
+__all__ = ["BYTES_ON_DISK", "ENTRY_BYTES", "make_entries"]
 
 ENTRY_BYTES: Final = 1024
-# An inode with its attribute, and a name, on any file system.
-_BYTES_ON_DISK: Final = 1024
+#: What each takes on any file system: an inode with its attribute, and a name.
+BYTES_ON_DISK: Final = 1024
 
 _PAYLOAD: Final = bytes(ENTRY_BYTES)
 _CHEAPEST_NS: Final = 20_000_000
-_DEAREST_OVER_CHEAPEST: Final = 100
+_MOST_EXPENSIVE_OVER_CHEAPEST: Final = 100
 _OLDEST_NS: Final = 30 * 24 * 3600 * 10**9
 
 
@@ -39,10 +38,7 @@ def make_entries(root: str, entries: int, show: Callable[[float, str], None]) ->
     """Make what is missing of ``entries`` entries (a multiple of 256), and the accounting say so."""
     os.makedirs(root, mode=0o700, exist_ok=True)
     CacheDirectory(root, 5.0).close()
-    context = multiprocessing.get_context("spawn")
-    with interrupts_blocked():
-        pool = context.Pool(min(8, os.cpu_count() or 1))
-    with pool:
+    with start_pool(min(8, os.cpu_count() or 1)) as pool:
         for done, _ in enumerate(pool.imap_unordered(partial(_fill_shard, root, entries // SHARDS), range(SHARDS)), 1):
             show(done / SHARDS, f"making entries: {done * entries // SHARDS:,} of {entries:,}")
     directory = CacheDirectory(root, 5.0)
@@ -51,16 +47,6 @@ def make_entries(root: str, entries: int, show: Callable[[float, str], None]) ->
         directory.usage()
     finally:
         directory.close()
-
-
-def lacking_inodes(path: str, entries: int) -> str:
-    """What the file system has too little of for so many entries; empty if it has enough."""
-    status = os.statvfs(path)
-    if status.f_files and status.f_favail < entries:  # some file systems have no fixed number, and say 0
-        return f"{entries:,} entries need as many inodes, and {path} has {status.f_favail:,} (--directory)"
-    if status.f_bavail * status.f_frsize < entries * _BYTES_ON_DISK:
-        return f"{entries:,} entries need {entries * _BYTES_ON_DISK >> 20:,} MiB, and {path} has less (--directory)"
-    return ""
 
 
 def _fill_shard(root: str, entries: int, shard: int) -> None:
@@ -76,7 +62,7 @@ def _fill_shard(root: str, entries: int, shard: int) -> None:
 
 def _make_entry(path: str, name: str, now_ns: int) -> None:
     rng = random.Random(name)
-    cost_ns = int(_CHEAPEST_NS * _DEAREST_OVER_CHEAPEST ** rng.random())
+    cost_ns = int(_CHEAPEST_NS * _MOST_EXPENSIVE_OVER_CHEAPEST ** rng.random())
     used_ns = now_ns - int(_OLDEST_NS * rng.random())
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:

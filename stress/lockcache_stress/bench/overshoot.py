@@ -1,24 +1,20 @@
 """Bytes in use while 32 processes put 100 values of 64 KiB each into a cap of 10 MiB, with no daemon.
 
 By statvfs of a tmpfs of its own where one may be mounted (one atomic number), else by adding up files while writers go
-on, which is no instant: then it is only told.
+on, which is not an instant: then it is only reported.
 """
 
 from __future__ import annotations
 
-import multiprocessing
 import os
-import time
 from contextlib import ExitStack
-from multiprocessing.context import SpawnProcess
-from multiprocessing.synchronize import Barrier
+from multiprocessing.connection import Connection
 from typing import Final
 
 from lockcache_stress.bench.bars import Bar
-from lockcache_stress.bench.base import Bench, Line
+from lockcache_stress.bench.base import Bench, Line, shown
 from lockcache_stress.bench.peers import OURS, THEIRS, Peer, installed, opened, peer_of
-from lockcache_stress.processes import interrupts_blocked
-from lockcache_stress.run import tree_bytes
+from lockcache_stress.run import Group, take_turn, tree_bytes, used_bytes
 from lockcache_stress.trouble import can_mount, mounted_tmpfs
 
 __all__ = ["measure", "peak_bytes"]
@@ -44,11 +40,10 @@ def measure(bench: Bench) -> list[Line]:
         Line(
             f"{processes} processes x {puts} x 64 KiB into {cap >> 20} MiB, peak",
             _BAR.show(ours, 3),
-            theirs="" if theirs is None else f"{theirs:.2f} x cap",
+            theirs=shown(theirs, "{:.2f} x cap"),
             others={name: f"{peak:.2f} x cap" for name, peak in peaks.items()},
             ratio="by statvfs" if exact else "by walking",
-            bar=str(_BAR) if exact else "",
-            ok=not exact or _BAR.holds(ours),
+            **_BAR.judged(ours if exact else None),
             numbers={"ours_over_cap": ours, "theirs_over_cap": theirs, "by_statvfs": exact, "others_over_cap": peaks},
         )
     ]
@@ -65,44 +60,25 @@ def peak_bytes(bench: Bench, peer: Peer, cap: int, processes: int, puts: int) ->
 
 
 def _peak(path: str, cap: int, processes: int, puts: int, name: str, *, by_statvfs: bool) -> int:
-    context = multiprocessing.get_context("spawn")
+    peak = 0
+
+    def look() -> None:
+        nonlocal peak
+        peak = max(peak, used_bytes(path) if by_statvfs else tree_bytes(path))
+
     # All open the empty directory before any writes: a cache that counts at opening must not profit from latecomers.
-    barrier = context.Barrier(processes)
-    workers = [
-        context.Process(target=put_many, args=(path, cap, number, puts, name, barrier), daemon=True)
-        for number in range(processes)
-    ]
-    try:
-        with interrupts_blocked():
-            for worker in workers:
-                worker.start()
-        return _watch(path, workers, by_statvfs=by_statvfs)
-    finally:
-        for worker in workers:
-            if worker.pid is not None:
-                worker.kill()
-                worker.join()
+    with Group(_put_many, (path, cap, puts, name), processes, 1, _LIMIT_SECONDS) as group:
+        group.run_phase(0, look, every_seconds=0.001)
+        look()
+    return peak
 
 
-def _watch(path: str, workers: list[SpawnProcess], *, by_statvfs: bool) -> int:
-    peak, deadline = 0, time.monotonic() + _LIMIT_SECONDS
-    while any(worker.is_alive() for worker in workers) and time.monotonic() < deadline:
-        peak = max(peak, _used(path) if by_statvfs else tree_bytes(path))
-        time.sleep(0.001)
-    failed = [worker.exitcode for worker in workers if worker.exitcode != 0]
-    if failed:
-        raise RuntimeError(f"{len(failed)} of {len(workers)} writers did not end well: {failed[:4]}")
-    return max(peak, _used(path) if by_statvfs else tree_bytes(path))
-
-
-def _used(path: str) -> int:
-    status = os.statvfs(path)
-    return (status.f_blocks - status.f_bfree) * status.f_frsize
-
-
-def put_many(path: str, cap: int, number: int, puts: int, name: str, barrier: Barrier) -> None:
+def _put_many(
+    path: str, cap: int, puts: int, name: str, number: int, parent: Connection, gates: list[Connection]
+) -> None:
     """One writer process."""
     with opened(peer_of(name), path, cap) as store:
-        barrier.wait(_LIMIT_SECONDS)
+        take_turn(parent, gates[0])
         for serial in range(puts):
             store.put(b"%d/%d" % (number, serial), os.urandom(_VALUE_BYTES))
+    parent.send(None)

@@ -1,4 +1,4 @@
-"""What stands beside our cache and cuda.core's, where it is installed: diskcache, JAX's LRU cache, and plain files.
+"""The caches that are compared, as far as they are installed: ours, cuda.core's, diskcache, JAX's LRU, plain files.
 
 Each as its own documents say that it is used, with last uses recorded where it can: a cache that forgets them is
 quicker and evicts what is needed. None of them is imported before it is measured, nor needed.
@@ -9,12 +9,12 @@ from __future__ import annotations
 import hashlib
 import importlib
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
-from lockcache_stress.bench.base import Bench, interleaved, open_ours, open_theirs, theirs_is_installed
+from lockcache_stress.bench.base import Bench, Line, interleaved, open_ours, ratio_line
 
 __all__ = [
     "FILES",
@@ -23,11 +23,12 @@ __all__ = [
     "THEIRS",
     "Peer",
     "Store",
+    "compare",
+    "compared",
+    "fill_as_theirs",
     "installed",
     "opened",
-    "others",
     "peer_of",
-    "time_others",
 ]
 
 # diskcache has no "no limit".
@@ -36,18 +37,24 @@ _NO_LIMIT: Final = 1 << 60
 _LOCK_SECONDS: Final = 120.0
 
 
-class Store(Protocol):
+class Store:
     """One opened cache."""
 
-    def get(self, key: bytes) -> bytes | None: ...
-    def put(self, key: bytes, value: bytes) -> None: ...
+    get: Callable[[bytes], bytes | None]
+    put: Callable[[bytes, bytes], object]
+
     def fill(self, first: int, last: int, value: bytes) -> None:
         """Entries ``old-FIRST`` up to ``old-LAST`` (without it), by the quickest way that leaves what puts would."""
+        for number in range(first, last):
+            self.put(b"old-%d" % number, value)
 
     def want(self, key: bytes, compute: Callable[[], bytes]) -> None:
-        """Get it; where it is missing, compute and put it, as its users are told to."""
+        """Get it; where it is missing, compute and put it, as users of this cache are to do."""
+        if self.get(key) is None:
+            self.put(key, compute())
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Let go of it."""
 
 
 @dataclass(frozen=True)
@@ -71,71 +78,58 @@ class Peer:
         return True
 
 
-class _Mapping:
+class _Mapping(Store):
     """A cache of the same interface as ours."""
 
     def __init__(self, cache: Any) -> None:
-        self._cache = cache
-        self.get: Callable[[bytes], bytes | None] = cache.get
-        self.put: Callable[[bytes, bytes], None] = cache.__setitem__
-
-    def fill(self, first: int, last: int, value: bytes) -> None:
-        for number in range(first, last):
-            self.put(b"old-%d" % number, value)
-
-    def want(self, key: bytes, compute: Callable[[], bytes]) -> None:
-        _get_or_put(self, key, compute)
-
-    def close(self) -> None:
-        self._cache.close()
-
-
-class _Ours(_Mapping):
-    def __init__(self, path: str, cap_bytes: int | None) -> None:
-        cache = open_ours(path, cap_bytes)
-        super().__init__(cache)
-        self._get_or_compute = cache.get_or_compute
-
-    def want(self, key: bytes, compute: Callable[[], bytes]) -> None:
-        self._get_or_compute(key, compute)
-
-
-class _CudaCore(_Mapping):
-    def __init__(self, path: str, cap_bytes: int | None) -> None:
-        super().__init__(open_theirs(path, cap_bytes))
-        self._path = path
-
-    def fill(self, first: int, last: int, value: bytes) -> None:
-        # As plain files under its names: below a cap its own puts would take hours.
-        for number in range(first, last):
-            name = hashlib.sha256(b"old-%d" % number).hexdigest()
-            _write(os.path.join(self._path, "entries", name[:2]), name[2:], value)
-
-
-class _DiskCache:
-    def __init__(self, path: str, cap_bytes: int | None) -> None:
-        self._module = importlib.import_module("diskcache")
-        self.cache = self._module.Cache(
-            path, size_limit=cap_bytes or _NO_LIMIT, eviction_policy="least-recently-used", timeout=_LOCK_SECONDS
-        )
-        self.get: Callable[[bytes], bytes | None] = self.cache.get
-        self.put: Callable[[bytes, bytes], None] = self.cache.set
-
-    def fill(self, first: int, last: int, value: bytes) -> None:
-        with self.cache.transact():
-            for number in range(first, last):
-                self.cache.set(b"old-%d" % number, value)
-
-    def want(self, key: bytes, compute: Callable[[], bytes]) -> None:
-        # Its recipe against stampedes: a lock of its own in the cache, here one for each key.
-        with self._module.Lock(self.cache, b"lock of " + key):
-            _get_or_put(self, key, compute)
+        self.cache = cache
+        self.get = cache.get
+        self.put = cache.__setitem__
 
     def close(self) -> None:
         self.cache.close()
 
 
-class _Jax:
+class _Ours(_Mapping):
+    def __init__(self, path: str, cap_bytes: int | None) -> None:
+        super().__init__(open_ours(path, cap_bytes))
+
+    def want(self, key: bytes, compute: Callable[[], bytes]) -> None:
+        self.cache.get_or_compute(key, compute)
+
+
+class _CudaCore(_Mapping):
+    def __init__(self, path: str, cap_bytes: int | None) -> None:
+        super().__init__(_their_class()(path, max_size_bytes=cap_bytes))
+        self._path = path
+
+    def fill(self, first: int, last: int, value: bytes) -> None:
+        fill_as_theirs(self._path, first, last, value)
+
+
+class _DiskCache(Store):
+    def __init__(self, path: str, cap_bytes: int | None) -> None:
+        self._module = importlib.import_module("diskcache")
+        self.cache = self._module.Cache(
+            path, size_limit=cap_bytes or _NO_LIMIT, eviction_policy="least-recently-used", timeout=_LOCK_SECONDS
+        )
+        self.get = self.cache.get
+        self.put = self.cache.set
+
+    def fill(self, first: int, last: int, value: bytes) -> None:
+        with self.cache.transact():
+            super().fill(first, last, value)
+
+    def want(self, key: bytes, compute: Callable[[], bytes]) -> None:
+        # Its recipe against stampedes: a lock of its own in the cache, here one for each key.
+        with self._module.Lock(self.cache, b"lock of " + key):
+            super().want(key, compute)
+
+    def close(self) -> None:
+        self.cache.close()
+
+
+class _Jax(Store):
     def __init__(self, path: str, cap_bytes: int | None) -> None:
         module = importlib.import_module("jax._src.lru_cache")
         limit = -1 if cap_bytes is None else cap_bytes
@@ -158,16 +152,13 @@ class _Jax:
             _write(self._path, f"{name}-cache", value)
             _write(self._path, f"{name}-atime", number.to_bytes(8, "little"))
 
-    def want(self, key: bytes, compute: Callable[[], bytes]) -> None:
-        _get_or_put(self, key, compute)
-
     def close(self) -> None:
         # What is put without a cap has no time of its last use, and once there is a cap, the first put fails on it.
         for name in self._timeless or ():
             _write(self._path, f"{name}-atime", bytes(8))
 
 
-class _Files:
+class _Files(Store):
     """What a file system takes for the same bytes: nothing verified, nothing bounded, nothing recorded."""
 
     def __init__(self, path: str, cap_bytes: int | None) -> None:
@@ -194,20 +185,22 @@ class _Files:
         for number in range(first, last):
             _write(self._path, f"old-{number}", value)
 
-    def want(self, key: bytes, compute: Callable[[], bytes]) -> None:
-        _get_or_put(self, key, compute)
 
-    def close(self) -> None:
-        return None
+def _their_class() -> Any:
+    from cuda.core.utils import FileStreamProgramCache
+
+    return FileStreamProgramCache
 
 
-def _find_theirs() -> None:
-    if not theirs_is_installed():
-        raise ImportError("cuda.core")
+def fill_as_theirs(path: str, first: int, last: int, value: bytes) -> None:
+    """Write entries as cuda.core's cache has them, as plain files under its names: its own puts would take minutes."""
+    for number in range(first, last):
+        name = hashlib.sha256(b"old-%d" % number).hexdigest()
+        _write(os.path.join(path, "entries", name[:2]), name[2:], value)
 
 
 OURS: Final = Peer("lockcache", _Ours)
-THEIRS: Final = Peer("cuda.core", _CudaCore, _find_theirs)
+THEIRS: Final = Peer("cuda.core", _CudaCore, _their_class)
 FILES: Final = Peer("plain files", _Files, has_cap=False)
 #: In the order of a table's columns.
 PEERS: Final = (
@@ -229,9 +222,9 @@ def peer_of(name: str) -> Peer:
     return next(peer for peer in PEERS if peer.name == name)
 
 
-def others() -> list[Peer]:
-    """Those that no bar compares with."""
-    return [peer for peer in installed() if peer not in (OURS, THEIRS, FILES)]
+def compared() -> list[Peer]:
+    """Those that ours is compared with: cuda.core's, if it is installed, and those that no bar compares with."""
+    return [peer for peer in installed() if peer not in (OURS, FILES)]
 
 
 @contextmanager
@@ -244,25 +237,40 @@ def opened(peer: Peer, path: str, cap_bytes: int | None = None) -> Iterator[Stor
         store.close()
 
 
-def time_others(
-    bench: Bench, name: str, make: Callable[[Store], Callable[[], object]], rounds: int, calls: int
-) -> dict[str, float]:
-    """Microseconds per call of what ``make`` makes of an empty cache of each of them.
+def compare(
+    bench: Bench,
+    name: str,
+    make: Callable[[Store, int], Callable[[], object]],
+    floor: Callable[[], object] | None,
+    at_least: float | None,
+    pace: tuple[int, int],
+    others_pace: tuple[int, int] | None,
+) -> Line:
+    """Returns the line of an operation, which ``make`` makes of an empty cache of each peer and the number of calls.
 
-    In turns among themselves, and apart from ours and cuda.core's: what a bar compares must not stand in the traces
-    that a database leaves in the processor's caches.
+    A pace is rounds, and calls in each. Without a ``floor`` it is what plain files take for the same. The others are
+    timed in turns among themselves, or not at all: what a bar compares must not stand in the traces that a database
+    leaves in the processor's caches. See :func:`ratio_line`.
     """
+    pair = [peer for peer in (OURS, THEIRS, *([] if floor else [FILES])) if peer.is_installed()]
+    with _opened_each(bench, name, pair) as stores:
+        actions = {each: make(store, pace[0] * pace[1]) for each, store in stores.items()}
+        named = {"ours": actions[OURS.name], "theirs": actions.get(THEIRS.name), "floor": floor or actions[FILES.name]}
+        times_us = interleaved(named, *pace, bench.show)
+    if others_pace is None:
+        return ratio_line(name, times_us, at_least)
+    with _opened_each(bench, name, [peer for peer in compared() if peer is not THEIRS]) as stores:
+        actions = {each: make(store, others_pace[0] * others_pace[1]) for each, store in stores.items()}
+        return ratio_line(name, times_us, at_least, interleaved(actions, *others_pace, bench.show))
+
+
+@contextmanager
+def _opened_each(bench: Bench, name: str, peers: Sequence[Peer]) -> Iterator[dict[str, Store]]:
     with ExitStack() as stack:
-        found = others()
-        stores = {
-            each.name: stack.enter_context(opened(each, bench.directory(f"{name}-{each.name}"))) for each in found
-        }
-        return interleaved({each: make(store) for each, store in stores.items()}, rounds, calls, bench.show)
-
-
-def _get_or_put(store: Store, key: bytes, compute: Callable[[], bytes]) -> None:
-    if store.get(key) is None:
-        store.put(key, compute())
+        paths = {peer: bench.directory(f"{name.partition(',')[0]}-{peer.name}") for peer in peers}
+        if OURS in paths:
+            stack.enter_context(bench.attending(paths[OURS]))
+        yield {peer.name: stack.enter_context(opened(peer, path)) for peer, path in paths.items()}
 
 
 def _write(folder: str, name: str, value: bytes) -> None:

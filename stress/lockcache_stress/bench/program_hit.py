@@ -1,4 +1,4 @@
-"""A hit through ``lockcache.cuda.Program``, beside ``cuda.core.Program`` with cuda.core's own cache: ``compile`` alone.
+"""A hit through ``lockcache.cuda.Program``, and ``cuda.core.Program`` with cuda.core's own cache: ``compile`` alone.
 
 Ours fingerprints headers, verifies what it reads and restores the symbol mapping. Programs with templates or headers
 have no row of cuda.core's: it refuses to cache them.
@@ -9,13 +9,15 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
-from lockcache_stress.bench.base import Bench, Line, interleaved, open_ours, open_theirs, theirs_is_installed
+from lockcache_stress.bench.bars import Bar
+from lockcache_stress.bench.base import Bench, Line, interleaved, open_ours
+from lockcache_stress.bench.peers import THEIRS, opened
 
 __all__ = ["measure"]
 
-_MOST = 1.5
+_BAR: Final = Bar("<=", 1.5, "x")
 _ARCH = "sm_80"
 _PLAIN = 'extern "C" __global__ void run(unsigned* out) { out[threadIdx.x] = threadIdx.x; }'
 _TEMPLATE = "template<unsigned N> __global__ void run(unsigned* out) { out[threadIdx.x] = N; }"
@@ -26,51 +28,43 @@ _SETTLED_SECONDS = 3
 
 def measure(bench: Bench) -> list[Line]:
     """Ours takes at most one and a half times as long."""
-    if not theirs_is_installed():
+    if not THEIRS.is_installed():
         return []
+    from cuda.core import Program as TheirProgram
+
+    from lockcache.cuda import Program
+
     include = _write_headers(bench.directory("headers"))
     cache = open_ours(bench.ours("program-hit"))
     nested = f'#include "header-0.h"\n{_TEMPLATE}'
-    actions = {
-        "ours": _compiler(_ours(), _PLAIN, cache),
-        "theirs": _compiler(_theirs(), _PLAIN, open_theirs(bench.directory("program-hit"))),
-        "template": _compiler(_ours(), _TEMPLATE, cache, names=_NAMES),
-        "headers": _compiler(_ours(), nested, cache, names=_NAMES, include=include),
-    }
-    # Headers that were changed a moment ago are read again at every fingerprint: that is not what a job meets.
-    time.sleep(bench.pick(_SETTLED_SECONDS, 0))
-    times_us = interleaved(actions, bench.pick(101, 3), bench.pick(50, 10), bench.show)
+    with opened(THEIRS, bench.directory("program-hit")) as store:
+        theirs: Any = store
+        actions = {
+            "ours": _compiler(Program, _PLAIN, cache),
+            "theirs": _compiler(TheirProgram, _PLAIN, theirs.cache),
+            "template": _compiler(Program, _TEMPLATE, cache, names=_NAMES),
+            "headers": _compiler(Program, nested, cache, names=_NAMES, include=include),
+        }
+        # Headers that were changed a moment ago are read again at every fingerprint: that is not what a job meets.
+        time.sleep(bench.pick(_SETTLED_SECONDS, 0))
+        times_us = interleaved(actions, bench.pick(101, 3), bench.pick(50, 10), bench.show)
     slower = times_us["ours"] / times_us["theirs"]
     return [
         Line(
             "program hit, compile() alone",
             f"{times_us['ours']:,.1f} us",
             theirs=f"{times_us['theirs']:,.1f} us",
-            ratio=f"{slower:.2f}x as long",
-            bar=f"<= {_MOST:g}x",
-            ok=slower <= _MOST,
+            **_BAR.in_ratio(slower, " as long"),
             is_time=True,
             numbers={"ours_us": times_us["ours"], "theirs_us": times_us["theirs"], "ratio": slower},
         ),
-        _told("program hit, template", times_us["template"]),
-        _told(f"program hit, template and {_HEADERS} headers", times_us["headers"]),
+        _reported("program hit, template", times_us["template"]),
+        _reported(f"program hit, template and {_HEADERS} headers", times_us["headers"]),
     ]
 
 
-def _told(name: str, microseconds: float) -> Line:
+def _reported(name: str, microseconds: float) -> Line:
     return Line(name, f"{microseconds:,.1f} us", theirs="refuses", numbers={"ours_us": microseconds})
-
-
-def _ours() -> Any:
-    from lockcache.cuda import Program
-
-    return Program
-
-
-def _theirs() -> Any:
-    from cuda.core import Program
-
-    return Program
 
 
 def _compiler(

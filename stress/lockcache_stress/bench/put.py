@@ -2,8 +2,8 @@
 
 What is judged is a new ext4, mounted for this by root from an image, unless a directory was named: what a disk takes to
 make a file depends on what was deleted there before. An ext4 without a journal, as many virtual machines have, gives no
-inode anew within minutes after it was freed and looks at each such whenever a file is made: up to 1 ms, whoever makes
-it. What the same takes in the directory is told beside it, and judged where nothing can be mounted.
+inode again within minutes after it was freed and looks at each such whenever a file is made: up to 1 ms, for each
+program. What the same takes in the directory is reported next to it, and judged where nothing can be mounted.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from itertools import count, repeat
-from typing import Any, Final
+from typing import Final
 
-from lockcache_stress.bench.base import VALUE_BYTES, Bench, Line, interleaved, open_ours, open_theirs, ratio_line
-from lockcache_stress.bench.peers import time_others
+from lockcache_stress.bench.base import VALUE_BYTES, Bench, Line
+from lockcache_stress.bench.peers import Store, compare
 from lockcache_stress.errors import UnusableError
 from lockcache_stress.trouble import mounted_image, needs_mounts
 
@@ -58,38 +58,10 @@ def _new_disk(bench: Bench) -> Iterator[str | None]:
 
 def _measure(bench: Bench, name: str, times_faster: float | None, *, with_others: bool) -> Line:
     value = os.urandom(VALUE_BYTES)
-    path = bench.directory("put")
-    others_us: dict[str, float] = {}
-    with bench.attending(path):
-        ours, theirs = open_ours(path), open_theirs(bench.directory("put"))
-        plain = _plain(bench.directory("plain"), value)
-        actions = {"ours": _putter(ours, value), "theirs": _putter(theirs, value), "floor": plain}
-        times_us = interleaved(actions, bench.pick(101, 3), bench.pick(24, 10), bench.show)
-        ours.close()  # its descriptors would keep the disk after it is unmounted
-    if with_others:
-        rounds, calls = bench.pick(51, 2), bench.pick(12, 5)
-        others_us = time_others(bench, "put", lambda store: _caller(store.put, value), rounds, calls)
-    return ratio_line(name, times_us, times_faster, others_us)
 
+    def make(store: Store, calls: int) -> Callable[[], object]:
+        return map(store.put, map(b"new-%d".__mod__, count()), repeat(value)).__next__
 
-def _putter(cache: Any, value: bytes) -> Callable[[], object] | None:
-    if cache is None:
-        return None
-    return _caller(cache.__setitem__, value)
-
-
-def _caller(put: Callable[[bytes, bytes], object], value: bytes) -> Callable[[], object]:
-    return map(put, map(b"new-%d".__mod__, count()), repeat(value)).__next__
-
-
-def _plain(directory: str, value: bytes) -> Callable[[], object]:
-    numbers = count()
-
-    def write() -> None:
-        path = f"{directory}/{next(numbers)}"
-        fd = os.open(path + ".new", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        os.write(fd, value)
-        os.close(fd)
-        os.rename(path + ".new", path)
-
-    return write
+    others_pace = (bench.pick(51, 2), bench.pick(12, 5)) if with_others else None
+    pace = bench.pick(101, 3), bench.pick(24, 10)
+    return compare(bench, name, make, None, times_faster, pace, others_pace)

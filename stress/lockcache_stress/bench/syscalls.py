@@ -1,4 +1,4 @@
-"""System calls of a hit, a miss and a put, counted by strace in a process of its own. Told, not judged."""
+"""System calls of a hit, a miss and a put, counted by strace in a process of its own. Reported, not judged."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ import shutil
 import subprocess
 import sys
 
-from lockcache_stress.bench.base import VALUE_BYTES, Bench, Line, theirs_is_installed
+from lockcache_stress.bench.base import VALUE_BYTES, Bench, Line, shown
+from lockcache_stress.bench.peers import THEIRS
 
 __all__ = ["measure"]
 
@@ -43,7 +44,7 @@ def measure(bench: Bench) -> list[Line]:
     if strace is None:
         return [Line("system calls", skipped="strace is not installed")]
     ours = _count(bench, strace, "lockcache", bench.ours("syscalls"))
-    theirs = _count(bench, strace, "cuda.core.utils", bench.directory("syscalls")) if theirs_is_installed() else {}
+    theirs = _count(bench, strace, "cuda.core.utils", bench.directory("syscalls")) if THEIRS.is_installed() else {}
     if not ours:
         return [Line("system calls", skipped="strace may not trace here")]
     return [_line(kind, ours[kind], theirs.get(kind)) for kind in _KINDS]
@@ -53,7 +54,7 @@ def _line(kind: str, ours: float, theirs: float | None) -> Line:
     return Line(
         f"system calls of a {kind}",
         f"{ours:.1f}",
-        theirs="" if theirs is None else f"{theirs:.1f}",
+        theirs=shown(theirs, "{:.1f}"),
         numbers={"ours": ours, "theirs": theirs},
     )
 

@@ -6,21 +6,10 @@ from collections.abc import Sequence
 
 import click
 
-from lockcache_stress.commands.options import JSON, SECONDS, SEED, choose_seed, reporting
+from lockcache_stress.commands.options import SECONDS
+from lockcache_stress.commands.shell import Shell, with_shell
 from lockcache_stress.experiments import Proven, possible_bugs, prove
-from lockcache_stress.report import (
-    Files,
-    Grid,
-    GridRow,
-    Ran,
-    Tabled,
-    Written,
-    finishing,
-    print_json,
-    print_tabled,
-    showing,
-)
-from lockcache_stress.run import Check
+from lockcache_stress.run import Check, Grid, GridRow, Tabled
 from lockcache_stress.trouble import BUGS
 
 __all__ = ["bugs_command"]
@@ -29,12 +18,8 @@ __all__ = ["bugs_command"]
 @click.command("bugs", short_help="plants bugs in the library: is each of them found?")
 @click.argument("names", nargs=-1, type=click.Choice(list(BUGS)))
 @click.option("--seconds", type=SECONDS, default=5.0, show_default=True, help="For each of them.")
-@SEED
-@JSON
-@reporting
-def bugs_command(
-    names: tuple[str, ...], seconds: float, seed: int | None, as_json: bool, report: str | None, junit: str | None
-) -> int:
+@with_shell("bugs")
+def bugs_command(shell: Shell, names: tuple[str, ...], seconds: float) -> int:
     """Break the library in a known way, run the scenario that has to find it, and fail if it does not.
 
     NAMES are the bugs to plant; by default all whose scenario can be run here. `lockcache-stress SCENARIO --plant NAME`
@@ -44,32 +29,23 @@ def bugs_command(
     lockcache-stress bugs no-digest --seconds 2
     lockcache-stress bugs --report bugs.html --junit bugs.xml
     """
-    files, chosen = Files(report, junit), choose_seed(seed)
     proven: list[Proven] = []
-    replay = ["lockcache-stress", "bugs", *names, "--seconds", f"{seconds:g}", "--seed", str(chosen)]
-
-    def make() -> Written:
-        return Written("lockcache-stress bugs", [Ran(_told(proven, chosen), replay)] if proven else [], {})
-
-    def tell(written: Written) -> None:
-        if as_json:
-            print_json([_as_json(each) for each in proven])
-        else:
-            print_tabled(written)
-
-    with finishing(make, tell, files, lambda: f"{len(proven)} bugs", as_json=as_json) as finished, showing() as show:
-        proven.extend(prove(names or possible_bugs(), seconds, chosen, show))
-    return finished.code
+    replay = shell.replay(*names, "--seconds", f"{seconds:g}")
+    with shell.finding(
+        proven, "bugs", lambda: _tabulate(proven, shell.seed), replay, lambda _: [each.as_json() for each in proven]
+    ) as show:
+        proven.extend(prove(names or possible_bugs(), seconds, shell.seed, show))
+    return shell.code
 
 
-def _told(proven: Sequence[Proven], seed: int) -> Tabled:
+def _tabulate(proven: Sequence[Proven], seed: int) -> Tabled:
     columns = ("bug", "what it is", "scenario", "checks that failed")
     rows = [GridRow([each.name, each.bug.help, each.bug.scenario, _failed(each)], each.is_found) for each in proven]
     return Tabled(
         name="bugs",
         title=f"bugs: {len(proven)} planted, seed {seed}",
         lines=[_check(each) for each in proven],
-        numbers={"seed": seed, "bugs": [_as_json(each) for each in proven]},
+        numbers={"seed": seed, "bugs": [each.as_json() for each in proven]},
         counts=[f"{len(proven):,}"],
         grids=[Grid("planted bugs", columns, rows)],
         findings=[{"error": _words(each)} for each in proven if not each.is_found],
@@ -86,7 +62,3 @@ def _check(each: Proven) -> Check:
 
 def _failed(each: Proven) -> str:
     return ", ".join(each.failed) or "none"
-
-
-def _as_json(each: Proven) -> dict[str, object]:
-    return {"bug": each.name, "found": each.is_found, "failed_checks": each.failed}

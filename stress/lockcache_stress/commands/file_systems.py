@@ -7,22 +7,12 @@ from typing import Final
 
 import click
 
-from lockcache_stress.commands.options import IF_POSSIBLE, JSON, SECONDS, SEED, choose_seed, reporting
+from lockcache_stress.commands.options import IF_POSSIBLE, SECONDS
+from lockcache_stress.commands.shell import Shell, with_shell
 from lockcache_stress.errors import UnusableError
 from lockcache_stress.experiments import FILE_SYSTEMS, Tried, try_on
-from lockcache_stress.report import (
-    Files,
-    Grid,
-    GridRow,
-    Ran,
-    Tabled,
-    Written,
-    finishing,
-    print_json,
-    print_tabled,
-    showing,
-)
-from lockcache_stress.run import Check, Outcome
+from lockcache_stress.report import Ran, Written
+from lockcache_stress.run import Check, Grid, GridRow, Outcome, Tabled
 from lockcache_stress.scenarios import BYTE_SCENARIOS
 
 __all__ = ["filesystems_command"]
@@ -36,18 +26,9 @@ _COUNTED: Final = ("operations", "hits", "torn", "stale", "foreign")
 @click.option("--scenario", "chosen", multiple=True, type=click.Choice(list(_SCENARIOS)), help="Only this. [all]")
 @click.option("--seconds", type=SECONDS, default=60.0, show_default=True, help="For all of them.")
 @IF_POSSIBLE
-@SEED
-@JSON
-@reporting
+@with_shell("filesystems")
 def filesystems_command(
-    names: tuple[str, ...],
-    chosen: tuple[str, ...],
-    seconds: float,
-    if_possible: bool,
-    seed: int | None,
-    as_json: bool,
-    report: str | None,
-    junit: str | None,
+    shell: Shell, names: tuple[str, ...], chosen: tuple[str, ...], seconds: float, if_possible: bool
 ) -> int:
     """Mount each file system from an image of its own (root only) and run the byte scenarios on it, sharing --seconds.
 
@@ -57,28 +38,24 @@ def filesystems_command(
     lockcache-stress filesystems xfs --scenario same-key --seconds 10
     lockcache-stress filesystems --seconds 600 --report disks.html --junit disks.xml
     """
-    files, seed = Files(report, junit), choose_seed(seed)
     wanted, scenarios = list(dict.fromkeys(names)) or list(FILE_SYSTEMS), list(dict.fromkeys(chosen)) or [*_SCENARIOS]
     each_seconds = seconds / len(wanted) / len(scenarios)
     tried: dict[str, Tried] = {}
 
-    def tell(written: Written) -> None:
-        if as_json:
-            print_json({"ok": written.ok, "file_systems": {name: each.as_json() for name, each in tried.items()}})
-        else:
-            print_tabled(written)
+    def as_json(written: Written) -> dict[str, object]:
+        return {"ok": written.ok, "file_systems": {name: each.as_json() for name, each in tried.items()}}
 
     def done() -> str:
         return f"{sum(len(each.outcomes) for each in tried.values())} scenarios"
 
-    make = _Making(tried, scenarios, each_seconds, seed)
-    with finishing(make, tell, files, done, as_json=as_json) as finished, showing() as show:
+    make = _Making(tried, scenarios, each_seconds, shell.seed)
+    with shell.running(make, as_json, done) as show:
         for name in wanted:
             tried[name] = Tried()
-            try_on(name, [_SCENARIOS[each] for each in scenarios], each_seconds, seed, tried[name], show)
+            try_on(name, [_SCENARIOS[each] for each in scenarios], each_seconds, shell.seed, tried[name], show)
     if not make().runs and not if_possible:
         raise UnusableError(f"filesystems cannot be run here: {tried[wanted[0]].skipped}")
-    return finished.code
+    return shell.code
 
 
 class _Making:
@@ -92,7 +69,7 @@ class _Making:
         runs = []
         for name, each in self._tried.items():
             if each.outcomes:
-                runs.append(Ran(_told(name, each, self._seed), self._replay(name, self._scenarios)))
+                runs.append(Ran(_tabulate(name, each, self._seed), self._replay(name, self._scenarios)))
             runs += [
                 Ran(found, self._replay(name, [found.name]), place=name) for found in each.outcomes if not found.ok
             ]
@@ -116,7 +93,7 @@ class _Making:
         return Grid(title, ["scenario", *self._tried], rows, judges_rows=False)
 
 
-def _told(name: str, tried: Tried, seed: int) -> Tabled:
+def _tabulate(name: str, tried: Tried, seed: int) -> Tabled:
     found = tried.outcomes
     sums = [f"{sum(outcome.totals[counted] for outcome in found):,}" for counted in _COUNTED]
     deaths = sum(len(outcome.deaths) for outcome in found)

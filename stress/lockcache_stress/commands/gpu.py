@@ -11,22 +11,14 @@ from typing import Any, Final
 import click
 
 from lockcache_stress.bench import describe_machine
-from lockcache_stress.commands.options import JSON, MOST_PROCESSES, SECONDS, SEED, choose_seed
+from lockcache_stress.commands.options import MOST_PROCESSES, SECONDS
+from lockcache_stress.commands.shell import Shell, with_shell
 from lockcache_stress.errors import UnusableError
 from lockcache_stress.experiments.gpu_kit import ROWS, Found, KitOptions, run_rows
 from lockcache_stress.gpu import NOT_INSTALLED, describe_gpu, describe_versions, find_arch
-from lockcache_stress.report import (
-    Files,
-    Grid,
-    GridRow,
-    Ran,
-    Written,
-    finishing,
-    print_json,
-    print_tabled,
-    showing,
-)
-from lockcache_stress.trouble import FAULTS, HERD_FAULTS
+from lockcache_stress.report import Files, Ran, Written, print_tabled
+from lockcache_stress.run import Grid, GridRow
+from lockcache_stress.trouble import CACHE_FAULTS, HERD_FAULTS
 
 __all__ = ["gpu_command"]
 
@@ -52,18 +44,13 @@ _NO_GPU: Final = "no GPU: nothing was launched"
     help="Leave gpu.txt, gpu.json, gpu.html and gpu.xml (JUnit) there.",
 )
 @click.option(
-    "--plant", type=click.Choice(sorted({*FAULTS, *HERD_FAULTS})), help="Plant this fault, to see that it is found."
+    "--plant",
+    type=click.Choice(sorted({*CACHE_FAULTS, *HERD_FAULTS})),
+    help="Plant this fault, to see that it is found.",
 )
-@SEED
-@JSON
+@with_shell(_NAME, files=lambda given: Files(out=(given["out"], _NAME)))
 def gpu_command(
-    names: tuple[str, ...],
-    seconds: float,
-    processes: int,
-    out: str,
-    plant: str | None,
-    seed: int | None,
-    as_json: bool,
+    shell: Shell, names: tuple[str, ...], seconds: float, processes: int, out: str, plant: str | None
 ) -> int:
     """Compile, hit, load, launch and check on the first GPU, a row for each promise, and leave a report.
 
@@ -76,23 +63,22 @@ def gpu_command(
     lockcache-stress gpu timing lto-ir --seconds 20 --out /tmp/report
     PYTHONPATH=.:daemon:stress python -m lockcache_stress gpu --seconds 300 --out report
     """
-    files = Files(out=(out, _NAME))
-    options = KitOptions(seconds, processes, choose_seed(seed), tuple(dict.fromkeys(names)), plant)
+    options = KitOptions(seconds, processes, shell.seed, tuple(dict.fromkeys(names)), plant)
     rows: list[Found] = []
     skipped: list[tuple[str, str]] = []
     make = _Making(options, os.path.abspath(out), rows, skipped)
 
-    def tell(written: Written) -> None:
-        if as_json:
-            print_json({"ok": written.ok, **(written.numbers or {})})
-        else:
-            print_tabled(replace(written, skipped=()))  # they stand in the table
+    def as_json(written: Written) -> dict[str, Any]:
+        return {"ok": written.ok, **(written.numbers or {})}
 
-    with finishing(make, tell, files, lambda: f"{len(rows)} rows", as_json=as_json) as finished, showing() as show:
+    def show_text(written: Written) -> None:
+        print_tabled(replace(written, skipped=()))  # they stand in the table
+
+    with shell.running(make, as_json, lambda: f"{len(rows)} rows", show_text=show_text) as show:
         rows.extend(run_rows(options, skipped, show))
     if not rows:
         raise UnusableError(f"gpu cannot be run here: {'; '.join(f'{name}: {reason}' for name, reason in skipped)}")
-    return finished.code
+    return shell.code
 
 
 class _Making:

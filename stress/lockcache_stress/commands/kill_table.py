@@ -6,21 +6,10 @@ from collections.abc import Sequence
 
 import click
 
-from lockcache_stress.commands.options import JSON, reporting
+from lockcache_stress.commands.shell import Shell, with_shell
 from lockcache_stress.experiments.kill_table import ACTIONS, OTHERS, Row, as_markdown, make_rows
-from lockcache_stress.report import (
-    Files,
-    Grid,
-    GridRow,
-    Ran,
-    Tabled,
-    Written,
-    finishing,
-    print_json,
-    print_tabled,
-    showing,
-)
-from lockcache_stress.run import Check
+from lockcache_stress.report import Written, print_tabled
+from lockcache_stress.run import Check, Grid, GridRow, Tabled
 
 __all__ = ["kill_table_command"]
 
@@ -28,11 +17,8 @@ __all__ = ["kill_table_command"]
 @click.command("kill-table", short_help="SIGKILL at every step of put, evict, recount, lease, sweep: what survives?")
 @click.argument("names", nargs=-1, type=click.Choice(list(ACTIONS)))
 @click.option("--markdown", "as_text", is_flag=True, help="Print the page that is in the documents.")
-@JSON
-@reporting
-def kill_table_command(
-    names: tuple[str, ...], as_text: bool, as_json: bool, report: str | None, junit: str | None
-) -> int:
+@with_shell("kill-table", is_seeded=False)
+def kill_table_command(shell: Shell, names: tuple[str, ...], as_text: bool) -> int:
     """Die in front of every call to the operating system, one death after the other, and look at what is left.
 
     NAMES are the actions; all by default. Exit code 1 if after any death something torn is served, the accounting is
@@ -43,30 +29,30 @@ def kill_table_command(
     lockcache-stress kill-table --report deaths.html --junit deaths.xml
     lockcache-stress kill-table --markdown > docs/kill-table.md
     """
-    if as_text and as_json:
+    if as_text and shell.as_json:
         raise click.UsageError("--markdown and --json exclude each other")
-    files = Files(report, junit)
     rows: list[Row] = []
-    replay = ["lockcache-stress", "kill-table", *names]
 
-    def make() -> Written:
-        return Written("lockcache-stress kill-table", [Ran(_told(rows), replay)] if rows else [], {})
-
-    def tell(written: Written) -> None:
-        if as_json:
-            print_json([row.as_json() for row in rows])
-        elif as_text:
+    def show_text(written: Written) -> None:
+        if as_text:
             print(as_markdown(rows), end="")
         else:
             print_tabled(written)
 
-    quiet = as_json or as_text
-    with finishing(make, tell, files, lambda: f"{len(rows)} deaths", as_json=quiet) as finished, showing() as show:
+    with shell.finding(
+        rows,
+        "deaths",
+        lambda: _tabulate(rows),
+        ["lockcache-stress", "kill-table", *names],
+        lambda _: [row.as_json() for row in rows],
+        show_text=show_text,
+        is_quiet=as_text,
+    ) as show:
         rows.extend(make_rows(names or tuple(ACTIONS), lambda name, done: show(name, 0.0, f"{done} deaths")))
-    return finished.code
+    return shell.code
 
 
-def _told(rows: Sequence[Row]) -> Tabled:
+def _tabulate(rows: Sequence[Row]) -> Tabled:
     """The deaths as a verdict: two checks for each action, and a table of all."""
     lines = []
     for action in dict.fromkeys(row.action for row in rows):

@@ -10,7 +10,7 @@ from typing import Any, Final, TypeVar
 import click
 
 from lockcache.sizes import SIZES_IN_WORDS, parse_size
-from lockcache_stress.trouble import BUGS, FAULTS
+from lockcache_stress.trouble import FAULTS
 
 __all__ = [
     "IF_POSSIBLE",
@@ -85,7 +85,7 @@ def common(processes: int | None, max_size_bytes: int | None) -> Callable[[_Comm
             ),
             click.option(
                 "--plant",
-                type=click.Choice(sorted([*FAULTS, *BUGS])),
+                type=click.Choice(sorted(FAULTS)),
                 help="Plant this fault, to see that it is found.",
             ),
             click.option(

@@ -7,27 +7,18 @@ import random
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
+from functools import partial
 from itertools import cycle
 from typing import Final
 
 import click
 
-from lockcache_stress.commands.options import IF_POSSIBLE, JSON, SECONDS, SEED, choose_seed, reporting
+from lockcache_stress.commands.options import IF_POSSIBLE, SECONDS
+from lockcache_stress.commands.shell import Shell, with_shell
 from lockcache_stress.errors import UnusableError
 from lockcache_stress.experiments import KINDS, Cut, cut_once, why_no_power_cut
-from lockcache_stress.report import (
-    Files,
-    Grid,
-    GridRow,
-    Ran,
-    Tabled,
-    Written,
-    finishing,
-    print_json,
-    print_tabled,
-    showing,
-)
-from lockcache_stress.run import Check, Show
+from lockcache_stress.report import Written
+from lockcache_stress.run import Check, Grid, GridRow, Show, Tabled, some, zero
 
 __all__ = ["power_cut_command"]
 
@@ -39,18 +30,8 @@ _SUMS: Final = ("writes", "served", "hollow", "lost", "torn")
 @click.option("--seconds", type=SECONDS, default=10.0, show_default=True, help="Cuts begin in it.")
 @click.option("--writers", type=click.IntRange(1, 64), default=3, show_default=True)
 @IF_POSSIBLE
-@SEED
-@JSON
-@reporting
-def power_cut_command(
-    seconds: float,
-    writers: int,
-    if_possible: bool,
-    seed: int | None,
-    as_json: bool,
-    report: str | None,
-    junit: str | None,
-) -> int:
+@with_shell("power-cut")
+def power_cut_command(shell: Shell, seconds: float, writers: int, if_possible: bool) -> int:
     """Cut the power of an ext4 and an xfs, in turns with and without fsync, again and again (root only).
 
     Each cut has a file system of its own. At least one of each kind is made, however short the time. A kind that
@@ -59,30 +40,22 @@ def power_cut_command(
     \b
     lockcache-stress power-cut --seconds 60 --report cuts.html --junit cuts.xml
     """
-    files, chosen = Files(report, junit), choose_seed(seed)
     skipped = [(kind, why) for kind in KINDS if (why := why_no_power_cut(kind)) is not None]
     kinds = [kind for kind in KINDS if kind not in dict(skipped)]
     cuts: list[Cut] = []
-    replay = ["lockcache-stress", "power-cut", "--seconds", f"{seconds:g}", "--writers", str(writers)]
-    replay += ["--seed", str(chosen)]
+    replay = shell.replay("--seconds", f"{seconds:g}", "--writers", str(writers))
 
-    def make() -> Written:
-        runs = [Ran(_told(cuts, chosen), replay)] if cuts else []
-        return Written("lockcache-stress power-cut", runs, {}, skipped)
-
-    def tell(written: Written) -> None:
-        if as_json:
-            found = [asdict(cut) for cut in cuts]
-            print_json({"ok": written.ok, "seed": chosen, "cuts": found, "skipped": dict(skipped), "replay": replay})
-        else:
-            print_tabled(written)
+    def as_json(written: Written) -> dict[str, object]:
+        found = {"ok": written.ok, "seed": shell.seed, "cuts": [asdict(cut) for cut in cuts]}
+        return {**found, "skipped": dict(skipped), "replay": replay}
 
     logging.getLogger("lockcache").setLevel(logging.ERROR)  # each hollow entry is a warning, and counted here
-    with finishing(make, tell, files, lambda: f"{len(cuts)} cuts", as_json=as_json) as finished, showing() as show:
-        cuts.extend(_cut_in_turns(kinds, writers, seconds, chosen, show))
+    tabulate = partial(_tabulate, cuts, shell.seed)
+    with shell.finding(cuts, "cuts", tabulate, replay, as_json, skipped=skipped) as show:
+        cuts.extend(_cut_in_turns(kinds, writers, seconds, shell.seed, show))
     if not cuts and not if_possible:
         raise UnusableError(f"power-cut cannot be run here: {skipped[0][1]}")
-    return finished.code
+    return shell.code
 
 
 def _cut_in_turns(kinds: Sequence[str], writers: int, seconds: float, seed: int, show: Show) -> Iterator[Cut]:
@@ -97,7 +70,7 @@ def _cut_in_turns(kinds: Sequence[str], writers: int, seconds: float, seed: int,
         yield cut_once(kind, fsync=fsync, writers=writers, seconds=pause)
 
 
-def _told(cuts: Sequence[Cut], seed: int) -> Tabled:
+def _tabulate(cuts: Sequence[Cut], seed: int) -> Tabled:
     columns = ("disk", "fsync", "cuts", "writes before", "served", "refused", "lost", "torn")
     lines: list[Check] = []
     rows = []
@@ -122,16 +95,14 @@ def _told(cuts: Sequence[Cut], seed: int) -> Tabled:
 def _checks(cuts: Sequence[Cut]) -> list[Check]:
     """Of cuts of one kind; fails if one of them does."""
     way = f"{cuts[0].kind}, {'with' if cuts[0].fsync else 'without'} fsync"
-    idle = sum(not cut.writes for cut in cuts)
-    torn, lost = sum(cut.torn for cut in cuts), sum(cut.lost for cut in cuts)
-    must_not_lose = cuts[0].fsync
+    lost = sum(cut.lost for cut in cuts)
     return [
-        Check(f"{way}: cuts", f"{len(cuts):,}", "> 0", bool(cuts)),
-        Check(f"{way}: cuts before any write", f"{idle:,}", "0", not idle),
+        some(f"{way}: cuts", len(cuts)),
+        zero(f"{way}: cuts before any write", sum(not cut.writes for cut in cuts)),
         Check(f"{way}: served", f"{sum(cut.served for cut in cuts):,}"),
         Check(f"{way}: refused by the digest", f"{sum(cut.hollow for cut in cuts):,}"),
-        Check(f"{way}: torn", f"{torn:,}", "0", not torn),
-        Check(f"{way}: writes lost", f"{lost:,}", "0" if must_not_lose else "", not (must_not_lose and lost)),
+        zero(f"{way}: torn", sum(cut.torn for cut in cuts)),
+        zero(f"{way}: writes lost", lost) if cuts[0].fsync else Check(f"{way}: writes lost", f"{lost:,}"),
     ]
 
 

@@ -6,8 +6,8 @@ import errno
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import replace
+from functools import partial
 from typing import Any, Final, TypeVar
 
 import click
@@ -28,8 +28,8 @@ from lockcache_stress.experiments.herd import HerdOptions, run_herd
 from lockcache_stress.experiments.mpi_hosts import HostsOptions, run_on_hosts
 from lockcache_stress.gpu import has_nvrtc
 from lockcache_stress.plan import Scenario
-from lockcache_stress.report import Files, Finished, Tabled, finish_all, finish_one, replay_line, showing
-from lockcache_stress.run import Options, Show, Told, run_bytes, run_nvrtc
+from lockcache_stress.report import Files, Tabled, finish_all, finish_one, replay_line, showing
+from lockcache_stress.run import Options, Reportable, Show, run_bytes, run_nvrtc
 from lockcache_stress.scenarios import BYTE_SCENARIOS, NVRTC_STEP, TROUBLE_SCENARIOS
 from lockcache_stress.trouble import HERD_FAULTS
 
@@ -98,11 +98,8 @@ def nvrtc_command(kernels: int, gpu: str, with_daemon: bool, as_json: bool, **gi
     """Spawned workers choose kernels by Zipf, compile on a miss with NVRTC, read back, and compare every byte."""
     options, files = _options(given), Files(given["report"], given["junit"])
     more = ["--kernels", str(kernels), "--gpu", gpu, *(["--with-daemon"] if with_daemon else [])]
-    told: list[Told] = []
-    options = replace(options, begun=told.append)
-    with _finish(told, options, files, as_json, more) as finished, showing() as show:
-        told[:] = [run_nvrtc(NVRTC_STEP, options, kernels=kernels, gpu=gpu, with_daemon=with_daemon, show=show)]
-    return finished.code
+    run = partial(run_nvrtc, NVRTC_STEP, kernels=kernels, gpu=gpu, with_daemon=with_daemon)
+    return _run_in_rounds(run, options, files, as_json, more)
 
 
 @cli.command("herd", short_help="many processes want the same kernels at once: each is compiled once")
@@ -122,10 +119,7 @@ def herd_command(as_json: bool, seed: int | None, report: str | None, junit: str
     """
     files = Files(report, junit)
     options = HerdOptions(seed=choose_seed(seed), **given)
-    told: list[Told] = []
-    with finish_one(told, replay_line, files, as_json=as_json) as finished, showing() as show:
-        told.append(run_herd(options, show))
-    return finished.code
+    return _run(lambda _, show: run_herd(options, show), replay_line, files, as_json)
 
 
 def _hosts_of(scenario: Scenario) -> Callable[[_Command], _Command]:
@@ -149,22 +143,19 @@ def _add_byte_command(scenario: Scenario) -> None:
         options, files = _options(given), Files(given["report"], given["junit"])
         if hosts > 1:
             return _run_hosts(HostsOptions(hosts, options.processes, options.seed, options.directory), files, as_json)
-        told: list[Told] = []
-        options = replace(options, begun=told.append)
-        with _finish(told, options, files, as_json) as finished, showing() as show:
-            told[:] = [run_bytes(scenario, options, show)]
-        return finished.code
+        return _run_in_rounds(partial(run_bytes, scenario), options, files, as_json)
 
 
 def _run_hosts(options: HostsOptions, files: Files, as_json: bool) -> int:
     words = ["lockcache-stress", "mpi", "--hosts", str(options.hosts), "--processes", str(options.ranks)]
     words += ["--seed", str(options.seed)] + (["--directory", options.directory] if options.directory else [])
-    told: list[Told] = []
-    with finish_one(told, lambda _: words, files, as_json=as_json) as finished, showing() as show:
+
+    def run(_: object, show: Show) -> Reportable:
         found = run_on_hosts(options, show)
         title = f"mpi: {options.hosts} hosts x {options.ranks} ranks, seed {options.seed}"
-        told.append(Tabled("mpi", title, found.checks(), found.numbers(), [f"{found.answers:,}"]))
-    return finished.code
+        return Tabled("mpi", title, found.checks(), found.numbers(), [f"{found.answers:,}"])
+
+    return _run(run, lambda _: words, files, as_json)
 
 
 def _long_help(scenario: Scenario) -> str:
@@ -183,7 +174,7 @@ def all_command(seconds: float, seed: int | None, as_json: bool, report: str | N
     The herd takes as long as it takes, and comes first.
     """
     files = Files(report, junit)
-    outcomes: list[Told] = []
+    outcomes: list[Reportable] = []
     reason = "cuda.core and NVRTC are not installed"
     skipped = [] if has_nvrtc() else [("herd", reason), ("nvrtc", reason)]
     skipped += [(each.name, why) for each in _EVERY if (why := each.why_not()) is not None]
@@ -192,7 +183,7 @@ def all_command(seconds: float, seed: int | None, as_json: bool, report: str | N
     return finished.code
 
 
-def _run_all(seconds: float, seed: int, show: Show) -> Iterator[Told]:
+def _run_all(seconds: float, seed: int, show: Show) -> Iterator[Reportable]:
     with_nvrtc = has_nvrtc()
     possible = [each for each in _EVERY if each.why_not() is None]
     share = seconds / (len(possible) + _NVRTC_SHARE * with_nvrtc)
@@ -214,20 +205,29 @@ cli.add_command(gpu_command)
 cli.add_command(hosts_command)
 
 
-def _finish(
-    told: Sequence[Told], options: Options, files: Files, as_json: bool, more: Sequence[str] = ()
-) -> AbstractContextManager[Finished]:
-    return finish_one(told, lambda outcome: replay_line(outcome, options.directory, more), files, as_json=as_json)
+def _run_in_rounds(
+    run: Callable[..., Reportable], options: Options, files: Files, as_json: bool, more: Sequence[str] = ()
+) -> int:
+    def begin(outcomes: list[Reportable], show: Show) -> Reportable:
+        return run(replace(options, begun=outcomes.append), show=show)
+
+    return _run(begin, lambda outcome: replay_line(outcome, options.directory, more), files, as_json)
+
+
+def _run(
+    run: Callable[[list[Reportable], Show], Reportable],
+    replay: Callable[[Reportable], Sequence[str]],
+    files: Files,
+    as_json: bool,
+) -> int:
+    """Run one scenario, which may put what there is to report of an interrupted run to the list that it is given."""
+    outcomes: list[Reportable] = []
+    with finish_one(outcomes, replay, files, as_json=as_json) as finished, showing() as show:
+        outcomes[:] = [run(outcomes, show)]
+    return finished.code
 
 
 def _options(given: dict[str, Any]) -> Options:
-    return Options(
-        processes=given["processes"],
-        seconds=given["seconds"],
-        max_size_bytes=given["max_size"],
-        seed=choose_seed(given["seed"]),
-        directory=given["directory"],
-        plant=given["plant"],
-        fail_fast=given["fail_fast"],
-        histories=given["histories"],
-    )
+    named = ("processes", "seconds", "directory", "plant", "fail_fast", "histories")
+    same = {name: given[name] for name in named}
+    return Options(max_size_bytes=given["max_size"], seed=choose_seed(given["seed"]), **same)

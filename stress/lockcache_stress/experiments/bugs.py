@@ -8,7 +8,7 @@ from typing import Final
 
 from lockcache_stress.run import Options, Show, run_bytes
 from lockcache_stress.scenarios import BYTE_SCENARIOS, TROUBLE_SCENARIOS
-from lockcache_stress.trouble import BUGS, Bug
+from lockcache_stress.trouble import BUGS, Fault
 
 __all__ = ["Proven", "possible_bugs", "prove"]
 
@@ -26,7 +26,7 @@ class Proven:
     """What became of one planted bug."""
 
     name: str
-    bug: Bug
+    bug: Fault
     #: The checks that failed.
     failed: list[str]
 
@@ -34,6 +34,10 @@ class Proven:
     def is_found(self) -> bool:
         """Whether it was found as what it is, and not by accident."""
         return any(name in self.bug.found_by for name in self.failed)
+
+    def as_json(self) -> dict[str, object]:
+        """For ``--json``."""
+        return {"bug": self.name, "found": self.is_found, "failed_checks": self.failed}
 
 
 def prove(names: tuple[str, ...], seconds: float, seed: int, show: Show) -> Iterator[Proven]:

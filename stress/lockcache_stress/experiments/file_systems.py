@@ -3,28 +3,18 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any, Final
 
 from lockcache_stress.errors import UnusableError
 from lockcache_stress.plan import Scenario
 from lockcache_stress.run import Options, Outcome, Show, run_bytes
-from lockcache_stress.trouble import mounted_image, mounted_tmpfs, needs_mounts, run_quietly
+from lockcache_stress.trouble import mounted_image, needs_mounts, run_quietly, small_disk, unmount
 
 __all__ = ["FILE_SYSTEMS", "Tried", "try_on"]
-
-
-@contextmanager
-def _tmpfs(path: str) -> Iterator[None]:
-    with mounted_tmpfs(path, "256m") as is_mounted:
-        if not is_mounted:
-            raise UnusableError("a tmpfs cannot be mounted here")
-        yield
 
 
 @contextmanager
@@ -33,7 +23,7 @@ def _overlay(path: str) -> Iterator[None]:
     layers = f"{path}-layers"
     os.mkdir(layers)
     try:
-        with _tmpfs(layers):
+        with small_disk(layers, size="256m"):
             lower, upper, work = (os.path.join(layers, name) for name in ("lower", "upper", "work"))
             for folder in (lower, upper, work):
                 os.mkdir(folder, 0o700)
@@ -42,25 +32,17 @@ def _overlay(path: str) -> Iterator[None]:
             try:
                 yield
             finally:
-                subprocess.run(["umount", "-l", path], check=False, capture_output=True)
+                unmount(path)
     finally:
         os.rmdir(layers)
 
 
-def _image(kind: str, size_mib: int, *options: str) -> Callable[[str], AbstractContextManager[object]]:
-    return partial(_mount_image, kind, size_mib, options)
-
-
-def _mount_image(kind: str, size_mib: int, options: tuple[str, ...], path: str) -> AbstractContextManager[object]:
-    return mounted_image(path, kind, size_mib, *options)
-
-
 #: How each is mounted at a path. The sizes are the smallest that mkfs makes and the scenarios fit into.
 FILE_SYSTEMS: Final[dict[str, Callable[[str], AbstractContextManager[object]]]] = {
-    "ext4": _image("ext4", 128),
-    "xfs": _image("xfs", 320),
-    "btrfs": _image("btrfs", 256, "-q"),
-    "tmpfs": _tmpfs,
+    "ext4": lambda path: mounted_image(path, "ext4", 128),
+    "xfs": lambda path: mounted_image(path, "xfs", 320),
+    "btrfs": lambda path: mounted_image(path, "btrfs", 256, "-q"),
+    "tmpfs": lambda path: small_disk(path, size="256m"),
     "overlayfs": _overlay,
 }
 

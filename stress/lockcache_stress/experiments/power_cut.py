@@ -1,8 +1,9 @@
-"""The power goes while writers write, the journal is replayed, every entry is read.
+"""Power cuts: the power goes while writers write, the journal is replayed, every entry is read.
 
 A file system in an image is shut down without a flush (``FS_IOC_SHUTDOWN``): what had not reached the disk is gone, as
 after a power cut. Then it is mounted again. Proves that nothing torn or foreign is ever served, and that with
-``fsync=True`` no write is lost that had returned before the cut. Each writer is the only one of its keys.
+``fsync=True`` no write is lost that had returned before the cut. Each writer is the only one of its keys, a process of
+its own: ``python -m lockcache_stress.experiments.power_cut CACHE FSYNC NUMBER LOG``.
 """
 
 from __future__ import annotations
@@ -14,14 +15,15 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
 
 from lockcache import FileStreamProgramCache
 from lockcache_stress.errors import UnusableError
-from lockcache_stress.experiments.power_writer import KEYS, LOGGED, TOKEN, key_of
-from lockcache_stress.judge import parse_value
+from lockcache_stress.judge import Stamp, make_value, parse_value
+from lockcache_stress.processes import die_with_parent, wait_until
 from lockcache_stress.trouble import copy_sparse, mounted_image, needs_mounts, run_quietly
 
 __all__ = ["KINDS", "Cut", "cut_once", "why_no_power_cut"]
@@ -32,6 +34,12 @@ _NO_FLUSH: Final = struct.pack("I", 2)
 #: File systems whose power can be cut, with the MiB that they get.
 KINDS: Final = {"ext4": 64, "xfs": 320}
 _START_SECONDS: Final = 60.0
+
+_KEYS: Final = 20
+_TOKEN: Final = b"powercut"
+# Key, serial, when it had returned (ns, monotonic).
+_LOGGED: Final = struct.Struct("<IIq")
+_BYTES: Final = 5000
 
 
 @dataclass
@@ -62,53 +70,47 @@ def why_no_power_cut(kind: str) -> str | None:
     reason = needs_mounts(f"mkfs.{kind}")
     if reason is not None:
         return reason
-    with tempfile.TemporaryDirectory(prefix="lockcache-stress-") as parent:
-        disk = os.path.join(parent, "disk")
-        os.mkdir(disk)
-        try:
-            with mounted_image(disk, kind, KINDS[kind]):
-                return None
-        except UnusableError as error:
-            return str(error)
+    try:
+        with _new_disk(kind):
+            return None
+    except UnusableError as error:
+        return str(error)
 
 
 def cut_once(kind: str, *, fsync: bool, writers: int, seconds: float) -> Cut:
     """Write for so long on a new file system of this kind, cut, mount it again and read everything."""
     found = Cut(kind, fsync, writers)
+    with _new_disk(kind) as (parent, disk, image):
+        last = _write_and_cut(disk, parent, found, seconds)
+        run_quietly("umount", disk)
+        # A copy: who made a mount namespace meanwhile (a container) has the dead file system mounted in it still,
+        # and the image itself would be that one again.
+        copy_sparse(image, f"{image}.after")
+        run_quietly("mount", "-o", "loop", f"{image}.after", disk)
+        _read(os.path.join(disk, "cache"), last, found)
+    return found
+
+
+@contextmanager
+def _new_disk(kind: str) -> Iterator[tuple[str, str, str]]:
+    """A folder, a new file system that is mounted in it, and its image."""
     with tempfile.TemporaryDirectory(prefix="lockcache-stress-") as parent:
         disk = os.path.join(parent, "disk")
         os.mkdir(disk)
         with mounted_image(disk, kind, KINDS[kind]) as image:
-            cache = os.path.join(disk, "cache")
-            last = _write_and_cut(disk, parent, found, seconds)
-            run_quietly("umount", disk)
-            # A copy: who made a mount namespace meanwhile (a container) has the dead file system mounted in it still,
-            # and the image itself would be that one again.
-            copy_sparse(image, f"{image}.after")
-            run_quietly("mount", "-o", "loop", f"{image}.after", disk)
-            _read(cache, last, found)
-    return found
+            yield parent, disk, image
 
 
 def _write_and_cut(disk: str, parent: str, found: Cut, seconds: float) -> dict[tuple[int, int], int]:
     """The last serial of each writer and key that had been stored when the power went."""
     logs = [os.path.join(parent, f"writer-{number}") for number in range(found.writers)]
-    command = [
-        sys.executable,
-        "-m",
-        "lockcache_stress.experiments.power_writer",
-        os.path.join(disk, "cache"),
-        str(int(found.fsync)),
-    ]
+    command = [sys.executable, "-m", __name__, os.path.join(disk, "cache"), str(int(found.fsync))]
     running = [
         subprocess.Popen([*command, str(number), log], stderr=subprocess.DEVNULL) for number, log in enumerate(logs)
     ]
     try:
-        deadline = time.monotonic() + _START_SECONDS
-        while not all(os.path.exists(log) and os.path.getsize(log) for log in logs):
-            if time.monotonic() > deadline:
-                raise UnusableError("the writers did not start")
-            time.sleep(0.01)
+        if not wait_until(lambda: all(os.path.exists(log) and os.path.getsize(log) for log in logs), _START_SECONDS):
+            raise UnusableError("the writers did not start")
         time.sleep(seconds)
         _commit_journal(disk)
         fd = os.open(disk, os.O_RDONLY | os.O_CLOEXEC)
@@ -137,7 +139,7 @@ def _returned(logs: Sequence[str], cut_ns: int, found: Cut) -> dict[tuple[int, i
     for number, log in enumerate(logs):
         with open(log, "rb") as file:
             blob = file.read()
-        for key, serial, ended_ns in LOGGED.iter_unpack(blob[: len(blob) - len(blob) % LOGGED.size]):
+        for key, serial, ended_ns in _LOGGED.iter_unpack(blob[: len(blob) - len(blob) % _LOGGED.size]):
             if ended_ns < cut_ns:
                 last[number, key] = serial
                 found.writes += 1
@@ -147,14 +149,44 @@ def _returned(logs: Sequence[str], cut_ns: int, found: Cut) -> dict[tuple[int, i
 def _read(path: str, last: dict[tuple[int, int], int], found: Cut) -> None:
     with FileStreamProgramCache(path) as cache:
         for number in range(found.writers):
-            for key in range(KEYS):
-                code = cache.get(key_of(number, key))
+            for key in range(_KEYS):
+                code = cache.get(_key_of(number, key))
                 proof = None if code is None else parse_value(code)
                 found.served += code is not None
-                found.torn += code is not None and (proof is None or (proof.token, proof.key) != (TOKEN, key))
+                found.torn += code is not None and (proof is None or (proof.token, proof.key) != (_TOKEN, key))
                 stood = 0 if proof is None else proof.stamp.serial
                 found.lost += stood < last.get((number, key), 0)
         found.hollow = cache.stats().corrupt_entries
         cache.recount()
         cache[b"after"] = b"after"
         found.torn += cache.get(b"after") != b"after"
+
+
+def _key_of(writer: int, key: int) -> bytes:
+    """The cache key of a writer's key number."""
+    return b"%d/%d" % (writer, key)
+
+
+def main() -> None:
+    """A writer whose power is cut: writes until it is killed.
+
+    What was stored goes to a log on another disk, with the moment at which the cache returned.
+    """
+    die_with_parent()
+    cache_path, fsync, number, log = sys.argv[1:]
+    writer, dropped = int(number), 0
+    cache = FileStreamProgramCache(cache_path, fsync=fsync == "1")
+    fd = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+    serial = 0
+    while True:
+        serial += 1
+        key = serial % _KEYS
+        cache[_key_of(writer, key)] = make_value(_TOKEN, key, Stamp(writer, 0, serial, 0), _BYTES + serial % 3000)
+        ended_ns = time.monotonic_ns()
+        if cache.stats().dropped_writes == dropped:
+            os.write(fd, _LOGGED.pack(key, serial, ended_ns))
+        dropped = cache.stats().dropped_writes
+
+
+if __name__ == "__main__":
+    main()

@@ -2,7 +2,7 @@
 
 Promises reference bytes that no cache was involved in, and that nothing but ``launch`` touches the device.
 
-May use: processes.
+May use: errors, processes.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if not TYPE_CHECKING:
             "kernels": "Kernel Slot make_slots",
             "launch": "Launcher find_arch link_cubin",
             "machine": "NOT_INSTALLED describe_gpu describe_versions find_version is_older why_no_cuda_core",
-            "nvrtc": "References compile_cubin compile_references has_nvrtc program_key supported_archs",
+            "nvrtc": "References compile_cubin compile_references has_nvrtc need_archs program_key",
             "programs": "Pair Template compile_uncached make_pairs make_templates program_options",
         },
     )

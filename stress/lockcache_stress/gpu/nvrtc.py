@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import json
 import mmap
-import multiprocessing
 import os
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
+from lockcache_stress.errors import UnusableError
 from lockcache_stress.gpu.kernels import ARCHS, Slot
-from lockcache_stress.processes import interrupts_blocked
+from lockcache_stress.gpu.programs import compile_uncached, program_options
+from lockcache_stress.processes import start_pool
 
-__all__ = ["References", "compile_cubin", "compile_references", "has_nvrtc", "program_key", "supported_archs"]
+__all__ = ["References", "compile_cubin", "compile_references", "has_nvrtc", "need_archs", "program_key"]
 
 _BINARY: Final = "references"
 _INDEX: Final = "references.json"
@@ -31,41 +32,39 @@ def has_nvrtc() -> bool:
     return True
 
 
+def need_archs(what: str, otherwise: str = "") -> tuple[str, ...]:
+    """As :func:`supported_archs`. Raises :class:`UnusableError` where there is no NVRTC, for which ``what`` asks."""
+    try:
+        return supported_archs()
+    except (ImportError, RuntimeError, OSError) as error:
+        hint = "pip install lockcache[cuda]"
+        raise UnusableError(f"{what} cuda.core and NVRTC ({error}): {hint}{otherwise}") from error
+
+
 def supported_archs() -> tuple[str, ...]:
-    """Those of :data:`ARCHS` that this NVRTC compiles for."""
+    """Returns those of :data:`ARCHS` that this NVRTC compiles for."""
     from cuda.bindings import nvrtc
 
     result, archs = nvrtc.nvrtcGetSupportedArchs()
     if int(result) != 0:
-        raise RuntimeError(f"NVRTC does not tell what it compiles for: {result}")
+        raise RuntimeError(f"NVRTC does not say what it compiles for: {result}")
     known = {f"sm_{arch}" for arch in archs}
     return tuple(arch for arch in ARCHS if arch in known)
 
 
 def compile_cubin(slot: Slot, variant: int) -> bytes:
     """Compile, without any cache."""
-    from cuda.core import Program
-
-    program = Program(slot.kernel.source(variant), "c++", _options(slot))
-    try:
-        return bytes(program.compile("cubin").code)
-    finally:
-        program.close()
+    return bytes(compile_uncached(slot.kernel.source(variant), program_options(slot.arch)).code)
 
 
 def program_key(slot: Slot, token: bytes) -> bytes:
     """The cache key of a slot: that of its first variant, whatever is stored under it. ``token`` keeps runs apart."""
     from lockcache import make_program_cache_key
 
+    source, options = slot.kernel.source(0), program_options(slot.arch)
     return make_program_cache_key(
-        code=slot.kernel.source(0), code_type="c++", options=_options(slot), target_type="cubin", extra_digest=token
+        code=source, code_type="c++", options=options, target_type="cubin", extra_digest=token
     )
-
-
-def _options(slot: Slot) -> Any:
-    from cuda.core import ProgramOptions
-
-    return ProgramOptions(arch=slot.arch, std="c++17")
 
 
 def compile_references(
@@ -74,11 +73,8 @@ def compile_references(
     """Compile every variant of every slot, in as many processes as there are cores, into one file in ``folder``."""
     work = [(slot, variant) for slot in slots for variant in range(slot.variants)]
     index: list[tuple[int, int]] = []
-    context = multiprocessing.get_context("spawn")
     workers = processes or min(len(work), os.cpu_count() or 1)
-    with interrupts_blocked():
-        pool = context.Pool(workers)
-    with pool, open(os.path.join(folder, _BINARY), "wb") as file:
+    with start_pool(workers) as pool, open(os.path.join(folder, _BINARY), "wb") as file:
         for done, cubin in enumerate(pool.imap(_compile, work, chunksize=2), 1):
             index.append((file.tell(), len(cubin)))
             file.write(cubin)

@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from lockcache_stress.judge.histories import *
     from lockcache_stress.judge.operations import *
     from lockcache_stress.judge.reads import *
-    from lockcache_stress.judge.recorded_daemon import *
     from lockcache_stress.judge.recording import *
     from lockcache_stress.judge.register import *
+    from lockcache_stress.judge.removals import *
     from lockcache_stress.judge.tenures import *
     from lockcache_stress.judge.timeline import *
     from lockcache_stress.judge.values import *
@@ -33,9 +33,9 @@ if not TYPE_CHECKING:
             "histories": "Judged judge_histories",
             "operations": "load_histories",
             "reads": "ByteJudge Judge ProgramJudge Verdict is_stamped stamp_metadata",
-            "recorded_daemon": "recorded_command",
             "recording": "History",
-            "register": "Register Snapshot Stamp",
+            "register": "Register Snapshot Stamp attach",
+            "removals": "recorded_command",
             "tenures": "Life TenureVerdict judge_tenures",
             "timeline": "as_html as_svg as_text explain",
             "values": "SMALLEST_BYTES make_value parse_value",

@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 from lockcache_stress.plan import Plan, now_us
 
-__all__ = ["Register", "Snapshot", "Stamp"]
+__all__ = ["Register", "Snapshot", "Stamp", "attach"]
 
 # A cell holds serial and end: 27 bits for 134 million writes, 36 bits of microseconds for 19 hours.
 _TIME_BITS = 36
@@ -58,8 +58,7 @@ class Register:
         self._epoch_us = epoch_us
         self._serials: dict[tuple[int, int], int] = {}
         counts = (plan.keys * self._cells, plan.keys * self._cells, plan.keys * self._floors)
-        self._map = _attach(os.path.join(plan.control, "register"), 8 * sum(counts))
-        table = memoryview(self._map).cast("q")
+        table = attach(os.path.join(plan.control, "register"), sum(counts))
         self._done = table[: counts[0]]
         self._begun = table[counts[0] : counts[0] + counts[1]]
         self._floor = table[counts[0] + counts[1] :]
@@ -133,10 +132,11 @@ class Register:
         return key * self._cells + writer * self._variants + variant
 
 
-def _attach(path: str, size_bytes: int) -> mmap.mmap:
+def attach(path: str, cells: int) -> memoryview:
+    """Returns so many int64 that all processes share, zero at first: a file that is mapped."""
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
-        os.ftruncate(fd, size_bytes)
-        return mmap.mmap(fd, size_bytes)
+        os.ftruncate(fd, 8 * cells)
+        return memoryview(mmap.mmap(fd, 8 * cells)).cast("q")
     finally:
         os.close(fd)

@@ -2,6 +2,7 @@
 
 Watched where nothing can be overlooked: every file that this process unlinks or renames away from under ``entries/`` is
 an operation of that entry's history, whichever function of the library did it, the right one or a wrong one.
+``python -m lockcache_stress.judge.removals FOLDER ARG...`` is ``lockcache-daemon`` with its removals recorded.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import contextlib
 import os
 import random
 import re
+import sys
 import threading
 from collections.abc import Callable
 from typing import Any, Final
@@ -19,7 +21,7 @@ from lockcache.filestream.disk import last_use_ns
 from lockcache.filestream.eviction import evict as eviction
 from lockcache_stress.judge.operations import Kind, Recorder
 
-__all__ = ["Watch"]
+__all__ = ["Watch", "main", "recorded_command"]
 
 _ENTRY: Final = re.compile(r"entries/([0-9a-f]{2})/([0-9a-f]{62})\Z")
 # As the writer says it in the reason of a dropped write.
@@ -119,3 +121,21 @@ class Watch:
                 self.recorder.end(begun, kind, name)
 
         return recorded
+
+
+def recorded_command(folder: str) -> list[str]:
+    """Returns the command of a daemon whose removals are recorded, without arguments of its own."""
+    return [sys.executable, "-m", __name__, folder]
+
+
+def main() -> None:
+    """Run the daemon on the arguments behind the folder that the history goes to."""
+    from lockcache_daemon.cli import main as run_daemon
+
+    folder = sys.argv.pop(1)
+    Watch(Recorder(folder, f"daemon-{os.getpid()}"))
+    run_daemon()
+
+
+if __name__ == "__main__":
+    main()

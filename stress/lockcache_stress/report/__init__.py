@@ -15,7 +15,6 @@ from lockcache.doors import door
 if TYPE_CHECKING:
     from lockcache_stress.report.files import *
     from lockcache_stress.report.finish import *
-    from lockcache_stress.report.tables import *
     from lockcache_stress.report.terminal import *
     from lockcache_stress.report.written import *
 
@@ -25,8 +24,7 @@ if not TYPE_CHECKING:
         {
             "files": "Files",
             "finish": "Finished finish_all finish_one finishing leave replay_line",
-            "tables": "Grid GridRow Tabled",
             "terminal": "print_bench print_json print_tabled showing",
-            "written": "Ran Written",
+            "written": "Grid GridRow Ran Tabled Written",
         },
     )

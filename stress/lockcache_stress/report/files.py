@@ -97,7 +97,7 @@ def _junit_maker() -> _Make:
 
 
 def _picture_maker() -> _Make:
-    from lockcache_stress.report.bench_plots import picture
+    from lockcache_stress.report.drawings import picture
 
     return lambda written: picture([ran.outcome for ran in written.runs])
 

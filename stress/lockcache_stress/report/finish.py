@@ -15,7 +15,7 @@ from lockcache_stress.experiments.herd import HerdOptions, HerdOutcome
 from lockcache_stress.report.files import Files
 from lockcache_stress.report.terminal import print_json, print_outcome, print_summary, print_written
 from lockcache_stress.report.written import Ran, Written
-from lockcache_stress.run import Outcome, Told
+from lockcache_stress.run import Outcome, Reportable
 
 __all__ = ["Finished", "finish_all", "finish_one", "finishing", "leave", "replay_line"]
 
@@ -30,7 +30,7 @@ class Finished:
 
 
 def finish_one(
-    told: Sequence[Told], replay: Callable[[Told], Sequence[str]], files: Files, *, as_json: bool
+    told: Sequence[Reportable], replay: Callable[[Reportable], Sequence[str]], files: Files, *, as_json: bool
 ) -> AbstractContextManager[Finished]:
     """Tell at the block's end what the one run in ``told`` found; see :func:`finishing`.
 
@@ -54,7 +54,7 @@ def finish_one(
 
 
 def finish_all(
-    outcomes: Sequence[Told], skipped: Sequence[tuple[str, str]], files: Files, *, as_json: bool
+    outcomes: Sequence[Reportable], skipped: Sequence[tuple[str, str]], files: Files, *, as_json: bool
 ) -> AbstractContextManager[Finished]:
     """Tell at the block's end what is in ``outcomes`` by then; see :func:`finishing`."""
 
@@ -122,7 +122,7 @@ def _on_machine(written: Written, files: Files) -> Written:
     return replace(written, machine=describe_machine(tempfile.gettempdir()))
 
 
-def replay_line(outcome: Told, directory: str | None = None, more: Sequence[str] = ()) -> list[str]:
+def replay_line(outcome: Reportable, directory: str | None = None, more: Sequence[str] = ()) -> list[str]:
     """The command that makes the same choices again; nothing where there is none."""
     if isinstance(outcome, Outcome):
         return _replay_run(outcome, directory, more)

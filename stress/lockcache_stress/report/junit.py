@@ -6,13 +6,12 @@ only reported, and need not be anything, stands in the suite's properties.
 
 from __future__ import annotations
 
-import json
 import shlex
-from typing import Any, Final, cast
+from typing import Final, cast
 
 from junitparser import Failure, JUnitXml, Skipped, TestCase, TestSuite
 
-from lockcache_stress.report.written import Ran, Written, printable
+from lockcache_stress.report.written import Ran, Written, printable, words_of
 from lockcache_stress.run import Check
 
 __all__ = ["render_junit"]
@@ -57,12 +56,8 @@ def _case(name: str, check: Check, details: str) -> TestCase:
 
 def _details(ran: Ran) -> str:
     outcome = ran.outcome
-    lines = [*outcome.deaths, *map(_words, outcome.findings[:_MOST_FINDINGS])]
+    lines = [*outcome.deaths, *map(words_of, outcome.findings[:_MOST_FINDINGS])]
     return printable("\n".join([*lines, f"replay: {shlex.join(ran.replay)}"]))
-
-
-def _words(finding: dict[str, Any]) -> str:
-    return str(finding.get("error") or json.dumps(finding))
 
 
 def _single(name: str, result: Skipped | Failure) -> TestSuite:

@@ -10,56 +10,23 @@ import json
 import shlex
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from lockcache import __version__
-from lockcache_stress.bench import BenchOutcome, Line
+from lockcache_stress.bench import BenchOutcome
 from lockcache_stress.judge import as_svg as draw_timeline, explain
-from lockcache_stress.report.tables import Grid, Tabled
-from lockcache_stress.report.written import Ran, Written, printable
-from lockcache_stress.run import Check, Outcome, Told
+from lockcache_stress.report.written import Ran, Written, printable, words_of
+from lockcache_stress.run import Outcome, Reportable, Tabled
 
 __all__ = ["render_page"]
 
 #: Draws a run, given its number on the page.
-Draw = Callable[[Told, int], Sequence[Markup]]
+Draw = Callable[[Reportable, int], Sequence[Markup]]
 
 _MOST_FINDINGS: Final = 20
-
-
-@dataclass(frozen=True)
-class _Illegal:
-    """A history that no register could have had."""
-
-    name: str
-    explained: str
-    drawing: Markup
-
-
-@dataclass(frozen=True)
-class _Section:
-    """One run, ready for the template."""
-
-    number: int
-    name: str
-    title: str
-    ok: bool
-    checks: Sequence[Check]
-    #: Of a benchmark, in the place of checks.
-    lines: Sequence[Line]
-    peers: Sequence[str]
-    summary: Sequence[str]
-    grids: Sequence[Grid]
-    drawings: Sequence[Markup]
-    illegal: _Illegal | None
-    deaths: Sequence[str]
-    findings: Sequence[str]
-    findings_left_out: int
-    replay: str
 
 
 def render_page(written: Written, draw: Draw = lambda outcome, number: ()) -> str:
@@ -81,35 +48,38 @@ def render_page(written: Written, draw: Draw = lambda outcome, number: ()) -> st
     )
 
 
-def _section(number: int, ran: Ran, draw: Draw) -> _Section:
+def _section(number: int, ran: Ran, draw: Draw) -> dict[str, Any]:
+    """Returns one run, ready for the template."""
     outcome = ran.outcome
     found = outcome.findings
     lines = outcome.lines if isinstance(outcome, BenchOutcome) else []
-    return _Section(
-        number=number,
-        name=ran.name,
-        title=ran.title,
-        ok=outcome.ok,
-        checks=outcome.checks(),
-        lines=lines,
-        peers=list(dict.fromkeys(name for line in lines for name in line.others)),
-        summary=outcome.summary(),
-        grids=outcome.grids if isinstance(outcome, Tabled) else (),
-        drawings=draw(outcome, number),
-        illegal=_illegal(outcome) if isinstance(outcome, Outcome) else None,
-        deaths=outcome.deaths,
-        findings=[str(each.get("error") or json.dumps(each)) for each in found[:_MOST_FINDINGS]],
-        findings_left_out=max(0, len(found) - _MOST_FINDINGS),
-        replay=shlex.join(ran.replay),
-    )
+    return {
+        "number": number,
+        "name": ran.name,
+        "title": ran.title,
+        "ok": outcome.ok,
+        "checks": outcome.checks(),
+        "lines": lines,  # of a benchmark, in the place of checks
+        "peers": list(dict.fromkeys(name for line in lines for name in line.others)),
+        "summary": outcome.summary(),
+        "grids": outcome.grids if isinstance(outcome, Tabled) else (),
+        "drawings": draw(outcome, number),
+        "illegal": _illegal(outcome) if isinstance(outcome, Outcome) else None,
+        "deaths": outcome.deaths,
+        "findings": [words_of(each) for each in found[:_MOST_FINDINGS]],
+        "findings_left_out": max(0, len(found) - _MOST_FINDINGS),
+        "replay": shlex.join(ran.replay),
+    }
 
 
-def _illegal(outcome: Outcome) -> _Illegal | None:
+def _illegal(outcome: Outcome) -> dict[str, Any] | None:
+    """Returns the history that no register could have had, ready for the template; ``None`` if there is none."""
     if outcome.histories is None or outcome.histories.smallest is None:
         return None
     key, reduced = outcome.histories.smallest
     where = outcome.histories.smallest_in
-    return _Illegal(f"key {key}, {where}" if where else f"key {key}", explain(reduced), Markup(draw_timeline(reduced)))
+    name = f"key {key}, {where}" if where else f"key {key}"
+    return {"name": name, "explained": explain(reduced), "drawing": Markup(draw_timeline(reduced))}
 
 
 def _as_json(written: Written) -> dict[str, Any]:

@@ -14,9 +14,8 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedCo
 from rich.table import Table
 
 from lockcache_stress.bench import Line
-from lockcache_stress.report.tables import Grid, Tabled
-from lockcache_stress.report.written import Written
-from lockcache_stress.run import Check, Show, Told
+from lockcache_stress.report.written import Written, words_of
+from lockcache_stress.run import Check, Grid, Reportable, Show, Tabled
 
 __all__ = ["print_bench", "print_json", "print_outcome", "print_summary", "print_tabled", "print_written", "showing"]
 
@@ -57,7 +56,7 @@ def _console(pipe_columns: int = _PIPE_COLUMNS) -> Console:
     return console
 
 
-def print_outcome(outcome: Told, replay: Sequence[str]) -> None:
+def print_outcome(outcome: Reportable, replay: Sequence[str]) -> None:
     """The verdict of one run as a table; what was found and how to replay it where something is wrong."""
     console = _console()
     console.print(_table(outcome.title, outcome.checks()))
@@ -67,16 +66,16 @@ def print_outcome(outcome: Told, replay: Sequence[str]) -> None:
     _print_failed(console, outcome, replay)
 
 
-def _print_failed(console: Console, outcome: Told, replay: Sequence[str]) -> None:
+def _print_failed(console: Console, outcome: Reportable, replay: Sequence[str]) -> None:
     console.print("[bold red]FAILED[/]: not everything is as it must be")
     for death in outcome.deaths:
         console.print(f"  {death}", markup=False)
     for finding in outcome.findings[:_MOST_FINDINGS]:
-        console.print(f"  {finding.get('error') or json.dumps(finding)}", markup=False, soft_wrap=True)
+        console.print(f"  {words_of(finding)}", markup=False, soft_wrap=True)
     console.print(f"replay: {shlex.join(replay)}", markup=False, soft_wrap=True)
 
 
-def print_summary(outcomes: Sequence[Told], skipped: Sequence[tuple[str, str]]) -> None:
+def print_summary(outcomes: Sequence[Reportable], skipped: Sequence[tuple[str, str]]) -> None:
     """One line per scenario."""
     table = Table(title="all scenarios", title_justify="left")
     for column in ("scenario", "operations", "hits", "torn", "stale", "foreign", "deaths", "peak / cap", "verdict"):
@@ -105,7 +104,7 @@ def print_tabled(written: Written) -> None:
         console.print(f"{name}: skipped: {reason}", markup=False, soft_wrap=True)
 
 
-def _grids(outcome: Told) -> Sequence[Grid]:
+def _grids(outcome: Reportable) -> Sequence[Grid]:
     return outcome.grids if isinstance(outcome, Tabled) else ()
 
 
@@ -125,10 +124,7 @@ def _print_grid(grid: Grid) -> None:
 def print_bench(machine: Mapping[str, str], lines: Sequence[Line]) -> None:
     """What was measured, and on what. Readable at 80 columns."""
     title = "lockcache next to cuda.core's FileStreamProgramCache"
-    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, pad_edge=False, padding=0, show_edge=False)
-    table.add_column("what")
-    for column in ("lockcache", "cuda.core", "ratio", "must be"):
-        table.add_column(column, justify="right", max_width=_WIDEST_CELL)
+    table = _bench_table(title, "lockcache", "cuda.core", "ratio", "must be")
     table.add_column("", no_wrap=True)
     for line in lines:
         table.add_row(_what(line), line.ours, line.theirs, line.ratio, line.bar, _bench_verdict(line))
@@ -143,15 +139,18 @@ def print_bench(machine: Mapping[str, str], lines: Sequence[Line]) -> None:
 def _side_by_side(lines: Sequence[Line]) -> Table:
     """All caches, also those that no bar compares with."""
     others = list(dict.fromkeys(name for line in lines for name in line.others))
-    table = Table(
-        title="side by side", title_justify="left", box=SIMPLE_HEAD, pad_edge=False, padding=0, show_edge=False
-    )
-    table.add_column("what")
-    for column in ("lockcache", "cuda.core", *others, "plain files"):
-        table.add_column(column, justify="right", max_width=_WIDEST_CELL)
+    table = _bench_table("side by side", "lockcache", "cuda.core", *others, "plain files")
     for line in lines:
-        beside = [line.others.get(name, "") for name in others]
-        table.add_row(escape(line.name), line.ours, line.theirs, *beside, line.floor)
+        others_cells = [line.others.get(name, "") for name in others]
+        table.add_row(escape(line.name), line.ours, line.theirs, *others_cells, line.floor)
+    return table
+
+
+def _bench_table(title: str, *columns: str) -> Table:
+    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, pad_edge=False, padding=0, show_edge=False)
+    table.add_column("what")
+    for column in columns:
+        table.add_column(column, justify="right", max_width=_WIDEST_CELL)
     return table
 
 

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from lockcache_stress.report.tables import Grid
-from lockcache_stress.run import Told
+from lockcache_stress.run import Grid, GridRow, Reportable, Tabled
 
-__all__ = ["Ran", "Written", "printable"]
+__all__ = ["Grid", "GridRow", "Ran", "Tabled", "Written", "printable", "words_of"]
 
 
 @dataclass(frozen=True)
 class Ran:
     """A run that has ended, and the command that makes the same choices again."""
 
-    outcome: Told
+    outcome: Reportable
     replay: Sequence[str]
     #: Where it ran, if the same runs in several places: part of its name.
     place: str = ""
@@ -61,6 +61,11 @@ class Written:
         if not self.ok:
             return "FAILED"
         return "ok" if self.runs else "skipped"
+
+
+def words_of(finding: Mapping[str, Any]) -> str:
+    """Returns what is shown of a finding: its error, or all of it."""
+    return str(finding.get("error") or json.dumps(finding))
 
 
 # https://www.w3.org/TR/xml/#charsets: all that is not a Char, lone surrogates (names in other encodings) included.

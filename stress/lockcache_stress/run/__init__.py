@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from lockcache_stress.run.rounds import *
     from lockcache_stress.run.sampler import *
     from lockcache_stress.run.session import *
+    from lockcache_stress.run.tables import *
     from lockcache_stress.run.worker import *
 
 if not TYPE_CHECKING:
@@ -29,13 +30,14 @@ if not TYPE_CHECKING:
         {
             "counters": "Counters",
             "daemons": "DaemonProcess find_daemon",
-            "group": "Group start_process wait_for_gate",
+            "group": "Group take_turn",
             "latency": "Latencies",
-            "mpi_workers": "find_mpiexec why_no_mpi",
-            "outcome": "Check Outcome Told",
+            "mpi_workers": "find_mpiexec started_job why_no_mpi",
+            "outcome": "Check Outcome Reportable equal some zero",
             "rounds": "Show",
-            "sampler": "Peaks bytes_on_disk is_stopped tree_bytes",
+            "sampler": "Peaks bytes_on_disk drift_bytes is_stopped tree_bytes used_bytes",
             "session": "Options run_bytes run_nvrtc",
+            "tables": "Grid GridRow Tabled",
             "worker": "Worker run_worker",
         },
     )

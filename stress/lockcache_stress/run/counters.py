@@ -5,10 +5,10 @@ What a worker counted survives its SIGKILL. Each row belongs to one writer numbe
 
 from __future__ import annotations
 
-import mmap
 import os
 from typing import Final
 
+from lockcache_stress.judge import attach
 from lockcache_stress.plan import Plan
 
 __all__ = ["COUNTED", "LARGEST", "Counters"]
@@ -55,14 +55,7 @@ class Counters:
 
     def __init__(self, plan: Plan) -> None:
         self._rows = plan.columns
-        size = 8 * (_HEADER + self._rows * len(COUNTED))
-        fd = os.open(os.path.join(plan.control, "counters"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            os.ftruncate(fd, size)
-            self._map = mmap.mmap(fd, size)
-        finally:
-            os.close(fd)
-        self._cells = memoryview(self._map).cast("q")
+        self._cells = attach(os.path.join(plan.control, "counters"), _HEADER + self._rows * len(COUNTED))
 
     def add(self, writer: int, name: str, amount: int = 1) -> None:
         """Count; the row belongs to the caller."""

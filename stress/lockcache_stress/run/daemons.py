@@ -16,18 +16,23 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from importlib.util import find_spec
-from typing import IO, Any, Final
+from typing import Any, Final
+
+import psutil
 
 from lockcache import FileStreamProgramCache
 from lockcache_stress.errors import UnusableError
 from lockcache_stress.judge import Life, TenureVerdict, judge_tenures, recorded_command
-from lockcache_stress.run.outcome import Check
+from lockcache_stress.processes import wait_until
+from lockcache_stress.run.outcome import Check, some, zero
 
 __all__ = ["DaemonProcess", "Relay", "find_daemon"]
 
 _DAEMON: Final = "lockcache_daemon"
+_MISSING: Final = "lockcache-daemon is missing next to this interpreter: pip install lockcache[cli]"
+_COMPLAINTS: Final = ("error", "warning")
 _START_SECONDS: Final = 30.0
 _STOP_SECONDS: Final = 10.0
 
@@ -49,7 +54,7 @@ def find_daemon() -> list[str] | None:
 
 
 class DaemonProcess:
-    """Runs for as long as its ``with`` block; then :attr:`result` says what it did."""
+    """Runs for as long as its ``with`` block, and can be watched in it; then :attr:`result` says what it did."""
 
     def __init__(
         self,
@@ -62,90 +67,77 @@ class DaemonProcess:
         layout: str | None = None,
     ) -> None:
         """``history``: the folder in which what it removes is recorded. ``layout``: of another program's directory."""
-        self._directory = directory
-        self._history = history
+        # With a history it is the same program, but that what it removes is in the histories.
+        self._program = find_daemon() if history is None else recorded_command(history)
+        self._options = ["--max-size", f"{max_size_bytes}B", "--interval", "0.5s", "--json", *options]
+        self._options += [*(["--layout", layout] if layout else []), directory]
+        self._directory, self._max_size_bytes = directory, max_size_bytes
+        self._has_own_layout = layout is None
         self._log = os.path.join(control, "daemon.log")
-        self._max_size_bytes = max_size_bytes
-        self._options = [*options, *(["--layout", layout] if layout else [])]
-        self._is_ours = layout is None
-        self._process: subprocess.Popen[bytes] | None = None
-        self._output: IO[bytes] | None = None
+        self._daemon: _Daemon | None = None
         self.result: dict[str, Any] = {}
 
     def __enter__(self) -> DaemonProcess:
-        program = find_daemon()
-        if program is None:
-            raise UnusableError("lockcache-daemon is missing next to this interpreter: pip install lockcache[cli]")
-        command = program
-        if self._history is not None:  # the same program, but that what it removes is in the histories
-            command = recorded_command(self._history)
-        command = [*command, "--max-size", f"{self._max_size_bytes}B", "--interval", "0.5s", "--json"]
-        command += [*self._options, self._directory]
-        self._output = open(self._log, "wb")
-        self._process = subprocess.Popen(command, stdout=self._output, stderr=subprocess.STDOUT, start_new_session=True)
+        if self._program is None:
+            raise UnusableError(_MISSING)
+        # First: to count 100,000 files takes longer than the daemon waits for a lock, and it would complain.
+        cache = FileStreamProgramCache(self._directory) if self._has_own_layout else None
+        self._daemon = _Daemon("lockcache-daemon", self._log, [*self._program, *self._options])
         try:
-            self._wait_until_in_force()
+            self._wait_until_in_force(self._daemon, cache)
         except BaseException:
             self.__exit__()
             raise
         return self
 
     def __exit__(self, *_: object) -> None:
-        process = self._process
-        if process is None or self._output is None:
+        daemon = self._daemon
+        if daemon is None:
             return
-        died = process.poll() is not None
-        process.send_signal(signal.SIGTERM)
-        try:
-            # It ends with 0 when it is asked to; by a signal where it was dying already.
-            died |= process.wait(_STOP_SECONDS) < 0
-        except subprocess.TimeoutExpired:
-            died = True
-            process.kill()
-            process.wait()
-        self._output.close()
-        self.result = {**_read_log(self._log), "exit_code": process.returncode, "ended_when_asked": not died}
+        died = not daemon.is_alive()
+        is_in_time = daemon.end(signal.SIGTERM)[1]
+        code = daemon.process.returncode
+        # It ends with 0 when it is asked to; by a signal where it was dying already.
+        ended = not died and is_in_time and code >= 0
+        events = daemon.events()
+        sweeps = [event for event in events if event["event"] == "sweep"]
+        self.result = {
+            "sweeps": len(sweeps),
+            "evicted_entries": sum(sweep["evicted_entries"] for sweep in sweeps),
+            "evicted_bytes": sum(sweep["evicted_bytes"] for sweep in sweeps),
+            "complaints": [event for event in events if event["event"] in _COMPLAINTS],
+            "exit_code": code,
+            "ended_when_asked": ended,
+        }
 
-    def _wait_until_in_force(self) -> None:
-        deadline = time.monotonic() + _START_SECONDS
-        is_in_force = self._has_cap() if self._is_ours else self._has_started
-        while not is_in_force():
-            if self._process is None or self._process.poll() is not None or time.monotonic() > deadline:
-                raise UnusableError(f"lockcache-daemon did not start: {_tail(self._log)}")
-            time.sleep(0.02)
+    def process(self) -> psutil.Process:
+        """Raises :class:`psutil.NoSuchProcess` if it died. Requires: within the ``with`` block."""
+        if self._daemon is None:
+            raise ValueError("the daemon is not running: use it in its with block")
+        return psutil.Process(self._daemon.process.pid)
 
-    def _has_cap(self) -> Callable[[], bool]:
-        cache = FileStreamProgramCache(self._directory)
-        return lambda: cache.max_size_bytes == self._max_size_bytes
+    def is_alive(self) -> bool:
+        """Whether it runs; one that ended and was not waited for yet does not."""
+        return self._daemon is not None and self._daemon.is_alive()
 
-    def _has_started(self) -> bool:
-        return b'"start"' in _read(self._log)
+    def events(self, kind: str) -> list[dict[str, Any]]:
+        """Returns what its log says so far of one kind of event."""
+        return [] if self._daemon is None else [event for event in self._daemon.events() if event["event"] == kind]
 
+    def trouble(self) -> str:
+        """That it died, or the first thing of which it complained; empty if all was well. Requires: after the block."""
+        if not self.result["ended_when_asked"]:
+            return f"the daemon died, exit code {self.result['exit_code']}"
+        complaints = self.result["complaints"]
+        return f"the daemon complained: {json.dumps(complaints[0])}" if complaints else ""
 
-def _read_log(path: str) -> dict[str, Any]:
-    """Sweeps, evictions and complaints, from its JSON lines. A line that is not JSON is a complaint (a traceback)."""
-    sweeps, complaints = [], []
-    with open(path) as file:
-        for line in file:
-            try:
-                event = json.loads(line)
-            except ValueError:
-                event = {"event": "error", "message": line.rstrip()}
-            if event.get("event") == "sweep":
-                sweeps.append(event)
-            elif event.get("event") in ("error", "warning"):
-                complaints.append(event)
-    return {
-        "sweeps": len(sweeps),
-        "evicted_entries": sum(sweep["evicted_entries"] for sweep in sweeps),
-        "evicted_bytes": sum(sweep["evicted_bytes"] for sweep in sweeps),
-        "complaints": complaints,
-    }
+    def _wait_until_in_force(self, daemon: _Daemon, cache: FileStreamProgramCache | None) -> None:
+        def is_in_force() -> bool:
+            return daemon.has_said("start") if cache is None else cache.max_size_bytes == self._max_size_bytes
 
-
-def _tail(path: str) -> str:
-    with open(path) as file:
-        return " | ".join(file.read().splitlines()[-3:]) or "it said nothing"
+        wait_until(lambda: is_in_force() or not daemon.is_alive(), _START_SECONDS)
+        if not is_in_force():
+            raise UnusableError(f"lockcache-daemon did not start: {daemon.last_words()}")
 
 
 class Relay:
@@ -161,11 +153,10 @@ class Relay:
         seed: int,
         command: Sequence[str] | None = None,
     ) -> None:
-        program = find_daemon()
-        if command is None and program is None:
-            raise UnusableError("lockcache-daemon is missing next to this interpreter: pip install lockcache[cli]")
-        options = ["--max-size", f"{max_size_bytes}B", "--json", "--standby", directory]
-        self._command = [*(command or program or ()), *options]
+        program = command or find_daemon()
+        if program is None:
+            raise UnusableError(_MISSING)
+        self._command = [*program, "--max-size", f"{max_size_bytes}B", "--json", "--standby", directory]
         self._control = control
         self._count = count
         self._rng = random.Random(f"{seed}/relay")
@@ -197,19 +188,19 @@ class Relay:
 
     def keeping(self) -> list[str]:
         """Those that run now and have said that they keep the directory. More than one is what must never be."""
-        return [daemon.name for daemon in list(self._running) if b'"start"' in _read(daemon.log)]
+        return [daemon.name for daemon in list(self._running) if daemon.has_said("start")]
 
     def checks(self) -> list[Check]:
         """The verdict, line by line."""
         wrong, took = self.verdict.wrong, sorted(self.verdict.takeovers_ns)
         slowest = f"{took[-1] / 1e9:.2f} s, median {took[len(took) // 2] / 1e9:.2f} s" if took else "none"
         return [
-            Check("SIGKILLs of daemons", str(self.kills), "> 0", self.kills > 0),
-            Check("daemons that kept the directory", str(self.verdict.tenures), "> 0", self.verdict.tenures > 0),
+            some("SIGKILLs of daemons", self.kills),
+            some("daemons that kept the directory", self.verdict.tenures),
             Check("sweeps by daemons", str(self.verdict.sweeps)),
             Check("slowest takeover", slowest),
-            Check("two daemons at once", str(len(wrong)), "0", not wrong),
-            Check("daemon errors", str(len(self._complaints)), "0", not self._complaints),
+            zero("two daemons at once", len(wrong)),
+            zero("daemon errors", len(self._complaints)),
         ]
 
     def findings(self) -> list[dict[str, Any]]:
@@ -239,57 +230,29 @@ class Relay:
         """Until one keeps the directory and another stands by, or it takes too long to hope for."""
         deadline = time.monotonic() + _REST_SECONDS
         while time.monotonic() < deadline and not self._stop.wait(0.02):
-            if self.keeping() and any(b'"standby"' in _read(daemon.log) for daemon in self._running):
+            if self.keeping() and any(daemon.has_said("standby") for daemon in self._running):
                 return
 
     def _start(self) -> _Daemon:
         self._made += 1
-        name = f"daemon {self._made}"
-        path = os.path.join(self._control, f"daemon-{self._made}.log")
-        with open(path, "wb") as log:
-            process = subprocess.Popen(
-                [*self._command, "--interval", self._rng.choice(_INTERVALS)],
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                stdin=subprocess.DEVNULL,
-                start_new_session=True,
-            )
-        return _Daemon(name, path, process)
+        log = os.path.join(self._control, f"daemon-{self._made}.log")
+        return _Daemon(f"daemon {self._made}", log, [*self._command, "--interval", self._rng.choice(_INTERVALS)])
 
     def _end(self, daemon: _Daemon, number: int) -> Life:
-        ended_ns = daemon.send(number)
-        try:
-            daemon.process.wait(_STOP_SECONDS)
-        except subprocess.TimeoutExpired:
+        ended_ns, is_in_time = daemon.end(number)
+        if not is_in_time:
             self._complaints.append(f"{daemon.name} did not end within {_STOP_SECONDS:.0f} s")
-            daemon.process.kill()
-            daemon.process.wait()
-        events = list(self._events(daemon))
+        events = daemon.events()
+        complaints = [event for event in events if event["event"] in _COMPLAINTS]
+        self._complaints += [f"{daemon.name}: {event.get('message', event)}" for event in complaints]
         return Life(daemon.name, events, ended_ns)
-
-    def _events(self, daemon: _Daemon) -> list[dict[str, Any]]:
-        events = []
-        with open(daemon.log) as file:
-            for line in file:
-                if not line.endswith("\n"):
-                    break  # it was killed in the middle of saying it
-                try:
-                    event = json.loads(line)
-                except ValueError:
-                    event = {"event": "error", "message": line.rstrip()}
-                if event["event"] in ("error", "warning"):
-                    self._complaints.append(f"{daemon.name}: {line.strip()}")
-                events.append(event)
-        return events
 
     def _wait_for_first(self) -> None:
         """Until one keeps the directory: workers that come before it would find no cap."""
-        deadline = time.monotonic() + _FIRST_SECONDS
-        while not self.keeping():
-            if time.monotonic() > deadline or all(each.process.poll() is not None for each in self._running):
-                said = b" | ".join(_read(daemon.log) for daemon in self._running)
-                raise UnusableError(f"no lockcache-daemon started: {said.decode(errors='replace')[-500:]}")
-            time.sleep(0.02)
+        wait_until(lambda: self.keeping() or not any(each.is_alive() for each in self._running), _FIRST_SECONDS)
+        if not self.keeping():
+            said = " | ".join(daemon.last_words() for daemon in self._running)
+            raise UnusableError(f"no lockcache-daemon started: {said[-500:]}")
 
     def _end_all(self) -> None:
         for daemon in self._running:
@@ -298,18 +261,53 @@ class Relay:
 
 
 class _Daemon:
-    def __init__(self, name: str, log: str, process: subprocess.Popen[bytes]) -> None:
-        self.name = name
-        self.log = log
-        self.process = process
+    """One process in a session of its own, and its log."""
+
+    def __init__(self, name: str, log: str, command: Sequence[str]) -> None:
+        self.name, self._log = name, log
+        with open(log, "wb") as output:
+            self.process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
+            )
+
+    def is_alive(self) -> bool:
+        return self.process.poll() is None
 
     def send(self, number: int) -> int:
-        """When, before it can have had any effect."""
+        """Returns when the signal was sent, before it can have had any effect."""
         sent_ns = time.monotonic_ns()
         self.process.send_signal(number)
         return sent_ns
 
+    def end(self, number: int) -> tuple[int, bool]:
+        """Send the signal and wait for the end: when it was sent, and whether the process ended in time."""
+        sent_ns = self.send(number)
+        try:
+            self.process.wait(_STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+            return sent_ns, False
+        return sent_ns, True
 
-def _read(path: str) -> bytes:
-    with open(path, "rb") as file:
-        return file.read()
+    def has_said(self, kind: str) -> bool:
+        return f'"{kind}"' in self._text()
+
+    def last_words(self) -> str:
+        return " | ".join(self._text().splitlines()[-3:]) or "it said nothing"
+
+    def events(self) -> list[dict[str, Any]]:
+        """Returns its log. A line that is not JSON is an error (a traceback's), one without an end is not there yet."""
+        return [_event(line) for line in self._text().splitlines(keepends=True) if line.endswith("\n")]
+
+    def _text(self) -> str:
+        with open(self._log, errors="replace") as file:
+            return file.read()
+
+
+def _event(line: str) -> dict[str, Any]:
+    try:
+        event = json.loads(line)
+    except ValueError:
+        event = {}
+    return event if "event" in event else {"event": "error", "message": line.rstrip()}

@@ -1,4 +1,4 @@
-"""What must be true when all workers have ended: accounting equals the disk, and every entry left is whole.
+"""The final state: when all workers have ended, accounting equals the disk, and every entry left is whole.
 
 After SIGKILLs that holds one ``recount()`` later (invariant 5); without them it holds at once. A write that was dropped
 for want of a lock removes the older value without accounting for it, by design: then the page may say too much.
@@ -12,8 +12,8 @@ from typing import Any
 from lockcache import FileStreamProgramCache
 from lockcache_stress.judge import parse_value
 from lockcache_stress.plan import Plan
-from lockcache_stress.run.outcome import Check, Outcome
-from lockcache_stress.run.sampler import bytes_on_disk
+from lockcache_stress.run.outcome import Check, Outcome, some, zero
+from lockcache_stress.run.sampler import drift_bytes
 
 __all__ = ["inspect"]
 
@@ -21,13 +21,12 @@ __all__ = ["inspect"]
 def inspect(outcome: Outcome) -> list[Check]:
     """The checks of the directory that a run has left."""
     plan = outcome.plan
-    checks = [_drift(outcome)] if not plan.mends_first else []
+    checks = [_drift(outcome)] if not plan.recounts_first else []
     if outcome.kills:
-        checks.append(_kills(outcome))
-    if plan.mends_first:
-        drift = _accounted(plan) - bytes_on_disk(plan.directory)
-        checks.append(Check("accounting drift before a recount", f"{drift:,} bytes"))
-    if outcome.kills or plan.mends_first:
+        checks.append(some("SIGKILLs", outcome.kills))
+    if plan.recounts_first:
+        checks.append(Check("accounting drift before a recount", f"{drift_bytes(plan.directory):,} bytes"))
+    if outcome.kills or plan.recounts_first:
         checks.append(_drift_after_recount(plan))
     if plan.variants == 1 and not plan.extra.get("damages"):
         checks.append(_unreadable(plan))
@@ -37,20 +36,16 @@ def inspect(outcome: Outcome) -> list[Check]:
 
 
 def _drift(outcome: Outcome) -> Check:
-    drift = _accounted(outcome.plan) - bytes_on_disk(outcome.plan.directory)
+    drift = drift_bytes(outcome.plan.directory)
     if outcome.kills:
         return Check("accounting drift after kills", f"{drift:,} bytes", ">= 0", drift >= 0)
     is_excused = outcome.totals["dropped"] > 0 and drift > 0
     return Check("accounting drift", f"{drift:,} bytes", "0", drift == 0 or is_excused)
 
 
-def _kills(outcome: Outcome) -> Check:
-    return Check("SIGKILLs", str(outcome.kills), "> 0", outcome.kills > 0)
-
-
 def _drift_after_recount(plan: Plan) -> Check:
     FileStreamProgramCache(plan.directory).recount()
-    drift = _accounted(plan) - bytes_on_disk(plan.directory)
+    drift = drift_bytes(plan.directory)
     staged = len(os.listdir(os.path.join(plan.directory, "tmp")))
     value = f"{drift:,} bytes, {staged} staged files left"
     return Check("after one recount", value, "0 and 0", drift == 0 and staged == 0)
@@ -70,16 +65,12 @@ def _unreadable(plan: Plan) -> Check:
     return Check("entries left, not whole", f"{wrong} of {found}", "0", wrong == 0)
 
 
-def _accounted(plan: Plan) -> int:
-    return FileStreamProgramCache(plan.directory).stats().bytes
-
-
 def _daemon(found: dict[str, Any]) -> list[Check]:
     ended = bool(found["ended_when_asked"]) and found["exit_code"] == 0
     text = "yes" if ended else f"exit code {found['exit_code']}"
     return [
         Check("daemon sweeps", str(found["sweeps"])),
         Check("evictions by the daemon", f"{found['evicted_entries']:,} ({found['evicted_bytes']:,} bytes)"),
-        Check("daemon errors and warnings", str(len(found["complaints"])), "0", not found["complaints"]),
+        zero("daemon errors and warnings", len(found["complaints"])),
         Check("daemon lived and ended when asked", text, "yes", ended),
     ]

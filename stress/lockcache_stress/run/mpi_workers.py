@@ -8,23 +8,19 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Iterator
-from typing import Final
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 
 from lockcache_stress.plan import Plan, now_us
-from lockcache_stress.run.counters import Counters
+from lockcache_stress.run.group import Workers
 
-__all__ = ["Ranks", "find_mpiexec", "why_no_mpi"]
-
-_READY_SECONDS: Final = 120.0
-_GRACE_SECONDS: Final = 30.0
+__all__ = ["Ranks", "find_mpiexec", "started_job", "why_no_mpi"]
 
 
 def find_mpiexec() -> str | None:
     """The program next to this interpreter, where a wheel puts it, or on the path."""
-    beside = os.path.join(os.path.dirname(sys.executable), "mpiexec")
-    return beside if os.access(beside, os.X_OK) else shutil.which("mpiexec")
+    neighbour = os.path.join(os.path.dirname(sys.executable), "mpiexec")
+    return neighbour if os.access(neighbour, os.X_OK) else shutil.which("mpiexec")
 
 
 def why_no_mpi() -> str | None:
@@ -38,63 +34,45 @@ def why_no_mpi() -> str | None:
     return None
 
 
-class Ranks:
-    """The job, with what the runner asks of its crew. None is killed on the way: MPI would end the others."""
+@contextmanager
+def started_job(command: Sequence[str]) -> Iterator[subprocess.Popen[bytes]]:
+    """A job in a session of its own; all of it is ended with the block."""
+    process = subprocess.Popen(command, stdin=subprocess.DEVNULL, start_new_session=True)
+    try:
+        yield process
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+class Ranks(Workers):
+    """The job. No rank is killed on the way, since MPI would end the others, or stopped: its proxies would see that."""
 
     def __init__(self, plan: Plan) -> None:
-        self._plan = plan
+        super().__init__(plan)
         self._process: subprocess.Popen[bytes] | None = None
-        self.counters = Counters(plan)
-        self.deaths: list[str] = []
-        self.kills = 0
+        self._job = ExitStack()
 
     def __enter__(self) -> Ranks:
         path = os.path.join(self._plan.control, "plan.pickle")
         with open(path, "wb") as file:
             pickle.dump((self._plan, now_us()), file)
         command = [str(find_mpiexec()), "-n", str(self._plan.processes), sys.executable, "-m", __name__, path]
-        self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, start_new_session=True)
+        self._process = self._job.enter_context(started_job(command))
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._process is not None and self._process.poll() is None:
-            os.killpg(self._process.pid, signal.SIGKILL)
-            self._process.wait()
-
-    def wait_until_ready(self) -> None:
-        """Until every rank has opened the cache."""
-        deadline = time.monotonic() + _READY_SECONDS
-        while self.counters.total("ready") < self._plan.processes and self.is_working():
-            if time.monotonic() > deadline:
-                raise TimeoutError(f"the ranks did not start within {_READY_SECONDS:.0f} s")
-            time.sleep(0.01)
-
-    def go(self) -> None:
-        """Let them begin."""
-        self.counters.start(now_us(), self._plan.latest_stop_us())
-
-    def pids(self) -> Iterator[int]:
-        """None: mpiexec's proxies must not see their ranks stopped."""
-        return iter(())
+        self._job.close()
 
     def is_working(self) -> bool:
-        """Whether the job goes on."""
         code = None if self._process is None else self._process.poll()
         if code and not self.deaths:
             self.deaths.append(f"mpiexec ended with exit code {code}")
         return code is None
 
-    def kill_one(self) -> None:
-        """Nobody is killed."""
-
-    def finish(self) -> None:
-        """Have them end, and wait for it."""
-        self.counters.stop()
-        deadline = time.monotonic() + _GRACE_SECONDS
-        while self.is_working() and time.monotonic() < deadline:
-            time.sleep(0.01)
-        if self.is_working():
-            self.deaths.append(f"ranks still hung {_GRACE_SECONDS:.0f} s after their time")
+    def hung(self) -> list[str]:
+        return ["the job"] if self.is_working() else []
 
 
 def main() -> None:

@@ -11,7 +11,7 @@ from lockcache_stress.plan import Plan
 from lockcache_stress.run.latency import Latencies
 from lockcache_stress.run.sampler import Peaks
 
-__all__ = ["Check", "Outcome", "Told"]
+__all__ = ["Check", "Outcome", "Reportable", "equal", "some", "zero"]
 
 
 # Of evictions of entries in use, so many are coincidence however few evictions there were.
@@ -29,7 +29,22 @@ class Check:
     ok: bool = True
 
 
-class Told(Protocol):
+def zero(name: str, count: int) -> Check:
+    """Returns the check of what must not be."""
+    return Check(name, f"{count:,}", "0", not count)
+
+
+def some(name: str, count: int) -> Check:
+    """Returns the check of what must have happened, for a run to prove anything."""
+    return Check(name, f"{count:,}", "> 0", count > 0)
+
+
+def equal(name: str, count: int, wanted: int) -> Check:
+    """Returns the check of what must be a certain number."""
+    return Check(name, f"{count:,}", f"{wanted:,}", count == wanted)
+
+
+class Reportable(Protocol):
     """What can be printed: a verdict, what it rests on, and what is not as it must be."""
 
     @property
@@ -103,22 +118,20 @@ class Outcome:
     def _counts(self) -> list[Check]:
         total = self.totals
         lines = [
-            Check("operations", _number(total["operations"]), "> 0", total["operations"] > 0),
-            Check("hits", _number(total["hits"]), "> 0", total["hits"] > 0),
+            some("operations", total["operations"]),
+            some("hits", total["hits"]),
             Check("misses", _number(total["misses"])),
-            Check("puts", _number(total["puts"]), "> 0", total["puts"] > 0),
+            some("puts", total["puts"]),
         ]
         optional = ("compiles", "launches", "deletes")
         return lines + [Check(name, _number(total[name])) for name in optional if total[name]]
 
     def _reads(self) -> list[Check]:
-        kept = self.totals["kept_older"]
-        must_not = [Check(name, str(self.totals[name]), "0", not self.totals[name]) for name in _WRONG]
         return [
-            *must_not,
-            Check("worker deaths", str(len(self.deaths)), "0", not self.deaths),
+            *(zero(name, self.totals[name]) for name in _WRONG),
+            zero("worker deaths", len(self.deaths)),
             Check("dropped writes", _number(self.totals["dropped"])),
-            Check("dropped beside an older value", str(kept), "0", not kept),
+            zero("dropped beside an older value", self.totals["kept_older"]),
             Check("evictions by writers", _number(self.totals["evictions"])),
             Check("digest failures (misses)", _number(self.totals["digest_failures"])),
         ]
@@ -130,8 +143,8 @@ class Outcome:
         keys = judged.ok + len(judged.illegal) + len(judged.unknown)
         return [
             Check("histories", f"{_number(keys)} keys, {_number(judged.operations)} operations", "> 0", keys > 0),
-            Check("illegal histories", _number(len(judged.illegal)), "0", not judged.illegal),
-            Check("undecided histories", _number(len(judged.unknown)), "0", not judged.unknown),
+            zero("illegal histories", len(judged.illegal)),
+            zero("undecided histories", len(judged.unknown)),
             *self._evictions(),
             *self._hot_keys(judged),
             *self._waits(),

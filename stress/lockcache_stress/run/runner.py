@@ -6,19 +6,18 @@ Whatever happens (Ctrl-C, a worker that hangs, an error here), no worker is left
 from __future__ import annotations
 
 import json
-import multiprocessing
 import os
 import random
 import signal
 import time
 from collections.abc import Callable, Iterator
 from glob import glob
-from multiprocessing.context import SpawnProcess
+from multiprocessing.process import BaseProcess
 from typing import Any, Final
 
-from lockcache_stress.plan import OVERTIME_SECONDS, Plan, now_us
-from lockcache_stress.processes import interrupts_blocked
+from lockcache_stress.plan import ALWAYS_NEEDED, OVERTIME_SECONDS, Plan, now_us
 from lockcache_stress.run.counters import Counters
+from lockcache_stress.run.group import Workers, start_process
 from lockcache_stress.run.latency import Latencies
 from lockcache_stress.run.mpi_workers import Ranks
 from lockcache_stress.run.outcome import Outcome
@@ -32,16 +31,13 @@ Progress = Callable[[float, Counters], None]
 
 _TICK_SECONDS: Final = 0.002
 _SHOW_SECONDS: Final = 0.2
-# Spawning 32 interpreters on two cores takes some ten seconds, on a loaded machine much longer.
-_READY_SECONDS: Final = 120.0
-# Past the stop time a worker may finish what it has in hand: a compilation, or a put that waits for room.
-_GRACE_SECONDS: Final = 30.0
 
 
 def run(plan: Plan, *, kills: int, is_own_mount: bool, progress: Progress) -> Outcome:
     """Run ``plan`` to its end, SIGKILLing a worker ``kills`` times on the way."""
     sampler = Sampler(plan.directory, is_own_mount=is_own_mount)
-    with Ranks(plan) if plan.extra.get("mpi") else _Crew(plan) as crew:
+    workers: Workers = Ranks(plan) if plan.extra.get("mpi") else _Crew(plan)
+    with workers as crew:
         crew.wait_until_ready()
         began = time.monotonic()
         crew.go()
@@ -54,7 +50,7 @@ def run(plan: Plan, *, kills: int, is_own_mount: bool, progress: Progress) -> Ou
     return outcome
 
 
-def _watch(plan: Plan, crew: _Crew | Ranks, sampler: Sampler, kill_times: list[float], progress: Progress) -> None:
+def _watch(plan: Plan, crew: Workers, sampler: Sampler, kill_times: list[float], progress: Progress) -> None:
     began = shown = time.monotonic()
     kills = len(kill_times)
     while crew.is_working():
@@ -73,12 +69,13 @@ def _watch(plan: Plan, crew: _Crew | Ranks, sampler: Sampler, kill_times: list[f
         time.sleep(_TICK_SECONDS)
 
 
-def _has_evidence(plan: Plan, crew: _Crew | Ranks, kills: int) -> bool:
+def _has_evidence(plan: Plan, crew: Workers, kills: int) -> bool:
     """Whether all that the run is about has happened: zero of it would be a failure, and nobody's fault."""
-    return all(crew.counters.total(name) for name in plan.needs) and crew.kills >= min(kills, 1)
+    needed = (*ALWAYS_NEEDED, *plan.must_happen, *plan.needs)
+    return all(crew.counters.total(name) for name in needed) and crew.kills >= min(kills, 1)
 
 
-def _is_wrong(plan: Plan, crew: _Crew | Ranks, sampler: Sampler) -> bool:
+def _is_wrong(plan: Plan, crew: Workers, sampler: Sampler) -> bool:
     peaks = sampler.peaks
     reads = any(crew.counters.total(name) for name in ("torn", "stale", "foreign"))
     return reads or bool(crew.deaths) or peaks.disk_bytes > plan.max_size_bytes or peaks.unaccounted_bytes > 0
@@ -90,19 +87,15 @@ def _kill_times(plan: Plan, kills: int) -> list[float]:
     return sorted(rng.uniform(0.02, 0.8) * plan.seconds for _ in range(kills))
 
 
-class _Crew:
+class _Crew(Workers):
     """The worker processes of one run."""
 
     def __init__(self, plan: Plan) -> None:
-        self._plan = plan
-        self._context = multiprocessing.get_context("spawn")
+        super().__init__(plan)
         self._epoch_us = now_us()
         self._rng = random.Random(f"{plan.seed}/victims")
-        self._workers: dict[int, tuple[SpawnProcess, int]] = {}
+        self._workers: dict[int, tuple[BaseProcess, int]] = {}
         self._next_writer = 0
-        self.counters = Counters(plan)
-        self.deaths: list[str] = []
-        self.kills = 0
 
     def __enter__(self) -> _Crew:
         try:
@@ -116,30 +109,14 @@ class _Crew:
     def __exit__(self, *_: object) -> None:
         self._end_all()
 
-    def wait_until_ready(self) -> None:
-        """Until every worker has imported what it needs and opened the cache."""
-        deadline = time.monotonic() + _READY_SECONDS
-        while self.counters.total("ready") < len(self._workers) and not self.deaths:
-            self._reap()
-            if time.monotonic() > deadline:
-                raise TimeoutError(f"the workers did not start within {_READY_SECONDS:.0f} s")
-            time.sleep(0.01)
-
-    def go(self) -> None:
-        """Let them begin."""
-        self.counters.start(now_us(), self._plan.latest_stop_us())
-
     def pids(self) -> Iterator[int]:
-        """Of every worker that was not reaped yet."""
         return (process.pid for process, _ in self._workers.values() if process.pid is not None)
 
     def is_working(self) -> bool:
-        """Whether any worker still has something to do."""
         self._reap()
         return bool(self._workers)
 
     def kill_one(self) -> bool:
-        """SIGKILL one at random, and start another in its place under a new writer number; whether there was one."""
         at_work = [writer for writer in self._workers if self.counters.get(writer, "operations")]
         if not at_work or self._next_writer >= self._plan.columns:
             return False
@@ -152,22 +129,12 @@ class _Crew:
         self._start(index)
         return True
 
-    def finish(self) -> None:
-        """Have them end, and wait for it; who does not end in time is ended, and is a death."""
-        self.counters.stop()
-        deadline = time.monotonic() + _GRACE_SECONDS
-        while self.is_working() and time.monotonic() < deadline:
-            time.sleep(0.01)
-        for writer in self._workers:
-            self.deaths.append(f"worker {writer} still hung {_GRACE_SECONDS:.0f} s after its time")
+    def hung(self) -> list[str]:
+        return [f"worker {writer}" for writer in self._workers]
 
     def _start(self, index: int) -> None:
         writer, self._next_writer = self._next_writer, self._next_writer + 1
-        process = self._context.Process(
-            target=run_worker, args=(self._plan, writer, index, self._epoch_us), daemon=True
-        )
-        with interrupts_blocked():
-            process.start()
+        process = start_process(run_worker, self._plan, writer, index, self._epoch_us)
         self._workers[writer] = (process, index)
 
     def _reap(self) -> None:

@@ -23,7 +23,7 @@ from lockcache import FileStreamProgramCache
 from lockcache.filestream.disk import Space, parse_staged_name, space_of
 from lockcache.lowlevel import Layout
 
-__all__ = ["Peaks", "Sampler", "Samples", "bytes_on_disk", "is_stopped", "tree_bytes"]
+__all__ = ["Peaks", "Sampler", "Samples", "bytes_on_disk", "drift_bytes", "is_stopped", "tree_bytes", "used_bytes"]
 
 # More than a plot has columns; past twice as many they are halved.
 _KEPT: Final = 1000
@@ -112,8 +112,7 @@ class Sampler:
     def sample_mount(self) -> None:
         """Ask the file system, where the directory is all that is on it."""
         if self.peaks.statvfs_bytes is not None:
-            status = os.statvfs(self._directory)
-            used = (status.f_blocks - status.f_bfree) * status.f_frsize
+            used = used_bytes(self._directory)
             self.peaks.statvfs_bytes = max(self.peaks.statvfs_bytes, used)
             self.peaks.statvfs.add(self._seconds(), used)
 
@@ -161,6 +160,17 @@ class Sampler:
 def bytes_on_disk(directory: str) -> int:
     """Returns what all files under ``entries/``, ``tmp/`` and ``records/`` should count for, whatever their names."""
     return _counted(directory, (*_ENTRY_FOLDERS, "tmp"))
+
+
+def drift_bytes(directory: str) -> int:
+    """Returns what the accounting says more than the disk holds."""
+    return FileStreamProgramCache(directory).stats().bytes - bytes_on_disk(directory)
+
+
+def used_bytes(path: str) -> int:
+    """Returns what the file system of ``path`` says that it uses."""
+    status = os.statvfs(path)
+    return (status.f_blocks - status.f_bfree) * status.f_frsize
 
 
 def _counted(directory: str, names: Iterable[str]) -> int:

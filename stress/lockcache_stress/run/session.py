@@ -13,13 +13,13 @@ from glob import glob
 from typing import Any, Final
 
 from lockcache_stress.errors import UnusableError
-from lockcache_stress.gpu import References, compile_references, find_arch, make_slots, supported_archs
+from lockcache_stress.gpu import References, compile_references, find_arch, make_slots, need_archs
 from lockcache_stress.judge import as_html, as_text, judge_histories, load_histories, recorded_command
 from lockcache_stress.plan import Plan, Scenario, Step
 from lockcache_stress.run.counters import Counters
 from lockcache_stress.run.daemons import DaemonProcess, Relay
 from lockcache_stress.run.final_state import inspect
-from lockcache_stress.run.outcome import Outcome
+from lockcache_stress.run.outcome import Outcome, some
 from lockcache_stress.run.rounds import ROUND_SECONDS, Round, Show, cut, run_rounds
 from lockcache_stress.run.runner import run
 from lockcache_stress.trouble import Workspace, open_workspace
@@ -75,19 +75,13 @@ def _run_bytes(scenario: Scenario, options: Options, show: Show) -> Outcome:
             keys=scenario.keys + scenario.keys_each * options.processes,
             writers=options.processes * (1 + scenario.writers_each) + scenario.kills,
             make_step=scenario.make_step,
-            samples=scenario.samples,
-            excused=scenario.excused,
-            needs=Plan.needs + scenario.needs,
-            mends_first=scenario.mends_first,
-            misses_tell_nothing=scenario.misses_tell_nothing,
-            extra=dict(scenario.extra),
+            **scenario.conditions(),
         )
         if scenario.daemons:
             return _run_relay(scenario, plan, space, options, show)
         outcome = _run(plan, space, options, show, kills=scenario.kills)
-        outcome.extra_checks = inspect(outcome)
-        if scenario.checks is not None:
-            outcome.extra_checks += scenario.checks(outcome)
+        happened = [some(words, outcome.totals[name]) for name, words in scenario.must_happen.items()]
+        outcome.extra_checks = [*inspect(outcome), *happened, *scenario.checks(outcome)]
         return outcome
 
 
@@ -173,18 +167,9 @@ def _run_nvrtc(
 
 
 def _plan(name: str, options: Options, space: Workspace) -> Plan:
-    return Plan(
-        scenario=name,
-        processes=options.processes,
-        seconds=options.seconds,
-        seed=options.seed,
-        max_size_bytes=options.max_size_bytes,
-        directory=space.cache,
-        control=space.control,
-        keys=0,
-        plant=options.plant,
-        fail_fast=options.fail_fast,
-    )
+    named = ("processes", "seconds", "seed", "max_size_bytes", "plant", "fail_fast")
+    same = {name: getattr(options, name) for name in named}
+    return Plan(scenario=name, directory=space.cache, control=space.control, keys=0, **same)
 
 
 def _run(plan: Plan, space: Workspace, options: Options, show: Show, kills: int = 0) -> Outcome:
@@ -204,12 +189,7 @@ def _run(plan: Plan, space: Workspace, options: Options, show: Show, kills: int 
 
 def _find_archs(gpu: str) -> tuple[tuple[str, ...], str | None]:
     """What to compile for, and what the GPU is, if it is used."""
-    try:
-        archs = supported_archs()
-    except (ImportError, RuntimeError, OSError) as error:
-        raise UnusableError(
-            f"the nvrtc scenario needs cuda.core and NVRTC ({error}): pip install lockcache[cuda]"
-        ) from error
+    archs = need_archs("the nvrtc scenario needs")
     gpu_arch = None if gpu == "off" else find_arch()
     if gpu == "on" and gpu_arch is None:
         raise UnusableError("--gpu on: no GPU can be used here (no device, or no driver); --gpu auto goes without")

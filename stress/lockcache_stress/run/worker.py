@@ -13,7 +13,7 @@ import os
 import random
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from lockcache import Entry, FileStreamProgramCache, ProgramCacheResource
@@ -30,17 +30,18 @@ from lockcache_stress.judge import (
     make_value,
     stamp_metadata,
 )
-from lockcache_stress.plan import Plan, now_us
+from lockcache_stress.plan import Plan, Step, now_us
 from lockcache_stress.processes import die_with_parent
 from lockcache_stress.run.counters import Counters
 from lockcache_stress.run.latency import Latencies
-from lockcache_stress.trouble import BUGS, plant, plant_bug
+from lockcache_stress.trouble import FAULTS, plant, plant_bug
 
 __all__ = ["Worker", "run_worker"]
 
 # Statistics of the cache object are copied into shared memory this often, so that a SIGKILL loses few of them.
 _OPERATIONS_PER_FLUSH: Final = 64
 _POLL_SECONDS: Final = 0.005
+_COMPUTED_BYTES: Final = 4000
 # A few say what is wrong; a million fill the disk.
 _MOST_FINDINGS: Final = 20
 
@@ -119,6 +120,42 @@ class Worker:
             self.count("kept_older")
         else:
             self.register.end_write(index, stamp)
+
+    def use(
+        self, index: int, sizes: Sequence[int], *, writes: float, deletes: float = 0.0, computes: float = 0.0
+    ) -> bool:
+        """Delete, compute, write or read a key, as often as these shares say; a write has one of ``sizes``.
+
+        Returns that there is more to do: all that most steps are.
+        """
+        roll = self.rng.random()
+        if roll < deletes:
+            self.delete(index)
+        elif roll < deletes + computes:
+            self.compute(index, _COMPUTED_BYTES)
+        elif roll < deletes + computes + writes:
+            self.put(index, self.rng.choice(sizes))
+        else:
+            self.get(index)
+        return True
+
+    def put_own(self, count: int, sizes: Sequence[int]) -> Step:
+        """Returns the step of a worker that writes ``count`` keys of its own once each, and reads each back at once.
+
+        Values have each of ``sizes`` in turn. Then the worker ends.
+        """
+        numbers = iter(range(count))
+
+        def step() -> bool:
+            number = next(numbers, None)
+            if number is None:
+                return False
+            key = self.index * count + number
+            self.put(key, sizes[number % len(sizes)])
+            self.get(key)
+            return True
+
+        return step
 
     def compute(self, index: int, size_bytes: int) -> None:
         """Ask compile-once for a key, with a value that is at hand, and note how long that took."""
@@ -235,8 +272,7 @@ class Worker:
 def run_worker(plan: Plan, writer: int, index: int, epoch_us: int) -> None:
     """A worker process from start to end."""
     die_with_parent()
-    if plan.plant in BUGS:
-        plant_bug(plan.plant)
+    plant_bug(FAULTS.get(plan.plant or ""))
     if plan.extra.get("damages"):
         logging.getLogger("lockcache").setLevel(logging.ERROR)  # each damaged entry is a warning, and here expected
     worker = Worker(plan, writer, index, epoch_us)

@@ -14,7 +14,7 @@ import time
 from contextlib import ExitStack
 
 from lockcache_stress.plan import MIB, Scenario, Step
-from lockcache_stress.run import Check, Outcome, Worker
+from lockcache_stress.run import Worker
 
 __all__ = ["SCENARIO"]
 
@@ -25,21 +25,9 @@ _LONGEST_PAUSE_SECONDS = 0.1
 
 def make_step(worker: Worker) -> Step:
     """The first process deletes, the others write and read."""
-    return _delete(worker) if worker.index == 0 else _use(worker)
-
-
-def _use(worker: Worker) -> Step:
-    rng = worker.rng
-
-    def step() -> bool:
-        key = rng.randrange(_KEYS)
-        if rng.random() < 0.4:
-            worker.put(key, rng.choice((200, 10_000, 100_000)))
-        else:
-            worker.get(key)
-        return True
-
-    return step
+    if worker.index == 0:
+        return _delete(worker)
+    return lambda: worker.use(worker.rng.randrange(_KEYS), (200, 10_000, 100_000), writes=0.4)
 
 
 def _delete(worker: Worker) -> Step:
@@ -87,11 +75,6 @@ def _move_away(worker: Worker) -> None:
     shutil.rmtree(away, ignore_errors=True)
 
 
-def _checks(outcome: Outcome) -> list[Check]:
-    done = outcome.totals["troubles"]
-    return [Check("deletions", f"{done:,}", "> 0", done > 0)]
-
-
 SCENARIO = Scenario(
     "deleted",
     "the directory is deleted or moved away underneath, again and again",
@@ -101,7 +84,6 @@ SCENARIO = Scenario(
     keys=_KEYS,
     samples=False,
     excused=("peak over cap", "final over cap", "bytes unaccounted for", "evicted though in use"),
-    mends_first=True,
-    checks=_checks,
-    needs=("troubles",),
+    recounts_first=True,
+    must_happen={"troubles": "deletions"},
 )

@@ -11,11 +11,11 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Callable
-from typing import Any, Final, TypeVar, cast
+from typing import Final, TypeVar, cast
 
 from lockcache import Entry, ProgramCacheResource
 from lockcache_stress.plan import MIB, Scenario, Step
-from lockcache_stress.run import Check, Outcome, Worker
+from lockcache_stress.run import Check, Outcome, Worker, zero
 
 __all__ = ["SCENARIO"]
 
@@ -24,7 +24,6 @@ _INTERRUPTED = 0.2
 # Operations take some 100 us, more on a busy machine and with an eviction.
 _LATEST_SECONDS = 0.001
 _LEASE_SECONDS = 10.0
-_COMPUTED_BYTES = 4000
 _KEPT: Final = ("/lockcache/locks/", "/lockcache/usage")
 
 _T = TypeVar("_T")
@@ -74,8 +73,7 @@ def make_step(worker: Worker) -> Step:
     worker.cache = cast(ProgramCacheResource, _Interrupted(worker))
 
     def step() -> bool:
-        key, roll = rng.randrange(_KEYS), rng.random()
-        if _is_interrupted(worker, key, roll):
+        if _is_interrupted(worker, rng.randrange(_KEYS)):
             worker.count("troubles")
             _look(worker)
         return True
@@ -83,15 +81,10 @@ def make_step(worker: Worker) -> Step:
     return step
 
 
-def _is_interrupted(worker: Worker, key: int, roll: float) -> bool:
+def _is_interrupted(worker: Worker, key: int) -> bool:
     # A function of its own: what the interrupt's traceback keeps is gone when it has returned.
     try:
-        if roll < 0.2:
-            worker.compute(key, _COMPUTED_BYTES)
-        elif roll < 0.6:
-            worker.put(key, worker.rng.choice((300, 9000, 50_000)))
-        else:
-            worker.get(key)
+        worker.use(key, (300, 9000, 50_000), writes=0.4, computes=0.2)
     except _InterruptError:
         return True
     return False
@@ -120,11 +113,7 @@ def _open_files(directory: str) -> list[tuple[str, bool]]:
 
 
 def _checks(outcome: Outcome) -> list[Check]:
-    total: Any = outcome.totals
-    return [
-        Check("interrupts", f"{total['troubles']:,}", "> 0", total["troubles"] > 0),
-        Check("interrupts that left something open or locked", str(total["failures"]), "0", not total["failures"]),
-    ]
+    return [zero("interrupts that left something open or locked", outcome.totals["failures"])]
 
 
 SCENARIO = Scenario(
@@ -135,8 +124,8 @@ SCENARIO = Scenario(
     max_size_bytes=MIB,
     keys=_KEYS,
     checks=_checks,
-    needs=("operations", "hits", "puts", "troubles"),
+    must_happen={"troubles": "interrupts"},
     # What was reserved by a write that an interrupt ended in its last step stays accounted for until then.
-    mends_first=True,
+    recounts_first=True,
     extra={"cache": {"lease_timeout_seconds": _LEASE_SECONDS}, "longest_wait_seconds": _LEASE_SECONDS},
 )

@@ -30,16 +30,13 @@ def _use(worker: Worker) -> Step:
     rng = worker.rng
 
     def step() -> bool:
-        key, roll = rng.randrange(_KEYS), rng.random()
-        if roll < 0.4:
-            worker.put(key, rng.choice((200, 5000, 60_000)))
-        elif roll < 0.43:
-            try:
-                worker.delete(key)
-            except OSError:
-                worker.count("refused")  # the deleter has to know that it was not done
-        else:
-            worker.get(key)
+        key = rng.randrange(_KEYS)
+        if rng.random() >= 0.03:
+            return worker.use(key, (200, 5000, 60_000), writes=0.41)
+        try:
+            worker.delete(key)
+        except OSError:
+            worker.count("refused")  # the deleter has to know that it was not done
         return True
 
     return step
@@ -61,11 +58,7 @@ def _fail(worker: Worker) -> Step:
 
 
 def _checks(outcome: Outcome) -> list[Check]:
-    total = outcome.totals
-    return [
-        Check("bursts of errors", f"{total['troubles']:,}", "> 0", total["troubles"] > 0),
-        Check("deletes that said an error", f"{total['refused']:,}"),
-    ]
+    return [Check("deletes that said an error", f"{outcome.totals['refused']:,}")]
 
 
 SCENARIO = Scenario(
@@ -85,8 +78,8 @@ SCENARIO = Scenario(
         "bytes unaccounted for",
         "evicted though in use",
     ),
-    mends_first=True,
+    recounts_first=True,
     misses_tell_nothing=True,
     checks=_checks,
-    needs=("troubles",),
+    must_happen={"troubles": "bursts of errors"},
 )

@@ -15,19 +15,8 @@ __all__ = ["SCENARIO"]
 
 def make_step(worker: Worker) -> Step:
     """Mostly writes, large enough that a kill often falls into one."""
-    rng, zipf = worker.rng, Zipf(worker.rng, worker.plan.keys, 0.5)
-
-    def step() -> bool:
-        roll = rng.random()
-        if roll < 0.6:
-            worker.put(zipf.draw(), rng.choice((200, 20_000, 1_000_000)))
-        elif roll < 0.63:
-            worker.delete(zipf.draw())
-        else:
-            worker.get(zipf.draw())
-        return True
-
-    return step
+    zipf = Zipf(worker.rng, worker.plan.keys, 0.5)
+    return lambda: worker.use(zipf.draw(), (200, 20_000, 1_000_000), writes=0.6, deletes=0.03)
 
 
 SCENARIO = Scenario(

@@ -8,12 +8,13 @@ lock of its parent's, nothing is counted twice, and all of it fits into the hist
 from __future__ import annotations
 
 import os
-import threading
 import traceback
-from collections.abc import Callable
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 
 from lockcache_stress.plan import MIB, Scenario, Step
-from lockcache_stress.run import Check, Outcome, Worker
+from lockcache_stress.run import Worker
 
 __all__ = ["SCENARIO"]
 
@@ -39,13 +40,13 @@ def _plain(worker: Worker) -> None:
 
 
 def _threads(worker: Worker) -> None:
-    with _Threads([worker.sibling(number) for number in range(_THREADS)]):
+    with _in_threads([worker.sibling(number) for number in range(_THREADS)]):
         _operate(worker, _BURST)
 
 
 def _forks(worker: Worker) -> None:
     child = worker.sibling(0)
-    with _Threads([worker.sibling(1)]):
+    with _in_threads([worker.sibling(1)]):
         pid = os.fork()
         if not pid:
             _be_child(child)
@@ -69,47 +70,18 @@ def _be_child(child: Worker) -> None:
 
 
 def _operate(worker: Worker, times: int) -> None:
-    rng = worker.rng
     for _ in range(times):
-        key, roll = rng.randrange(_KEYS), rng.random()
-        if roll < 0.03:
-            worker.delete(key)
-        elif roll < 0.4:
-            worker.put(key, rng.choice((200, 5000, 60_000)))
-        else:
-            worker.get(key)
+        worker.use(worker.rng.randrange(_KEYS), (200, 5000, 60_000), writes=0.37, deletes=0.03)
 
 
-class _Threads:
+@contextmanager
+def _in_threads(writers: list[Worker]) -> Iterator[None]:
     """Each does a burst on a writer of its own; an error in one is raised when the block ends."""
-
-    def __init__(self, writers: list[Worker]) -> None:
-        self._errors: list[BaseException] = []
-        self._threads = [threading.Thread(target=self._guarded(_operate), args=(each, _BURST)) for each in writers]
-
-    def __enter__(self) -> None:
-        for thread in self._threads:
-            thread.start()
-
-    def __exit__(self, *_: object) -> None:
-        for thread in self._threads:
-            thread.join()
-        if self._errors:
-            raise self._errors[0]
-
-    def _guarded(self, act: Callable[[Worker, int], None]) -> Callable[[Worker, int], None]:
-        def guarded(worker: Worker, times: int) -> None:
-            try:
-                act(worker, times)
-            except BaseException as error:  # noqa: BLE001 - raised again by who joins
-                self._errors.append(error)
-
-        return guarded
-
-
-def _checks(outcome: Outcome) -> list[Check]:
-    forks = outcome.totals["troubles"]
-    return [Check("forks", f"{forks:,}", "> 0", forks > 0)]
+    with ThreadPoolExecutor(len(writers)) as pool:
+        bursts = [pool.submit(_operate, each, _BURST) for each in writers]
+        yield
+        for burst in bursts:
+            burst.result()
 
 
 SCENARIO = Scenario(
@@ -122,6 +94,5 @@ SCENARIO = Scenario(
     writers_each=_THREADS,
     # Children come and go too fast to be stopped with the others.
     samples=False,
-    checks=_checks,
-    needs=("troubles",),
+    must_happen={"troubles": "forks"},
 )

@@ -9,26 +9,15 @@ from __future__ import annotations
 from lockcache_stress.plan import MIB, Scenario, Step
 from lockcache_stress.run import Check, Outcome, Worker
 
-__all__ = ["PUTS_EACH", "SCENARIO", "VALUE_BYTES"]
+__all__ = ["SCENARIO"]
 
-PUTS_EACH = 100
-VALUE_BYTES = 64 * 1024
+_PUTS_EACH = 100
+_VALUE_BYTES = 64 * 1024
 
 
 def make_step(worker: Worker) -> Step:
     """100 writes, each to a key of its own, each read back at once."""
-    numbers = iter(range(PUTS_EACH))
-
-    def step() -> bool:
-        number = next(numbers, None)
-        if number is None:
-            return False
-        key = worker.index * PUTS_EACH + number
-        worker.put(key, VALUE_BYTES)
-        worker.get(key)
-        return True
-
-    return step
+    return worker.put_own(_PUTS_EACH, (_VALUE_BYTES,))
 
 
 def _checks(outcome: Outcome) -> list[Check]:
@@ -43,7 +32,7 @@ SCENARIO = Scenario(
     processes=32,
     max_size_bytes=10 * MIB,
     keys=0,
-    keys_each=PUTS_EACH,
+    keys_each=_PUTS_EACH,
     ends_by_itself=True,
     wants_own_mount=True,
     checks=_checks,

@@ -12,7 +12,7 @@ import errno
 import time
 
 from lockcache_stress.plan import MIB, Scenario, Step
-from lockcache_stress.run import Check, Outcome, Worker
+from lockcache_stress.run import Worker
 from lockcache_stress.trouble import needs_mounts, read_only_view, run_quietly, view_of
 
 __all__ = ["SCENARIO"]
@@ -27,17 +27,9 @@ def make_step(worker: Worker) -> Step:
 
 
 def _use(worker: Worker) -> Step:
-    rng = worker.rng
-
     def step() -> bool:
-        key, roll = rng.randrange(_KEYS), rng.random()
         try:
-            if roll < 0.03:
-                worker.delete(key)
-            elif roll < 0.4:
-                worker.put(key, rng.choice((200, 20_000, 100_000)))
-            else:
-                worker.get(key)
+            worker.use(worker.rng.randrange(_KEYS), (200, 20_000, 100_000), writes=0.37, deletes=0.03)
         except OSError as error:
             if error.errno != errno.EROFS:
                 raise
@@ -63,15 +55,6 @@ def _mount(worker: Worker) -> Step:
     return step
 
 
-def _checks(outcome: Outcome) -> list[Check]:
-    total = outcome.totals
-    return [
-        Check("times it was read-only", f"{total['troubles']:,}", "> 0", total["troubles"] > 0),
-        Check("hits meanwhile", f"{total['hits_in_trouble']:,}", "> 0", total["hits_in_trouble"] > 0),
-        Check("writes that said EROFS", f"{total['refused']:,}", "> 0", total["refused"] > 0),
-    ]
-
-
 SCENARIO = Scenario(
     "read-only",
     "the directory becomes read-only and writable again",
@@ -82,8 +65,11 @@ SCENARIO = Scenario(
     place=read_only_view,
     why_not=needs_mounts,
     samples=False,
-    checks=_checks,
-    needs=("troubles", "hits_in_trouble", "refused"),
+    must_happen={
+        "troubles": "times it was read-only",
+        "hits_in_trouble": "hits meanwhile",
+        "refused": "writes that said EROFS",
+    },
     # What was refused half done stays staged and reserved until its process ends.
-    mends_first=True,
+    recounts_first=True,
 )

@@ -24,21 +24,9 @@ _WRITES = 0.3
 
 def make_step(worker: Worker) -> Step:
     """The first process damages, the others write and read."""
-    return _damage(worker) if worker.index == 0 else _use(worker)
-
-
-def _use(worker: Worker) -> Step:
-    rng = worker.rng
-
-    def step() -> bool:
-        key = rng.randrange(_KEYS)
-        if rng.random() < _WRITES:
-            worker.put(key, _BYTES)
-        else:
-            worker.get(key)
-        return True
-
-    return step
+    if worker.index == 0:
+        return _damage(worker)
+    return lambda: worker.use(worker.rng.randrange(_KEYS), (_BYTES,), writes=_WRITES)
 
 
 def _damage(worker: Worker) -> Step:

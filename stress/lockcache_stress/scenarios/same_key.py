@@ -5,32 +5,41 @@ Proves invariants 1 and 2 for one name: a read gives one whole value, never one 
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from lockcache_stress.judge import SMALLEST_BYTES
 from lockcache_stress.plan import MIB, Scenario, Step
-from lockcache_stress.run import Worker
+from lockcache_stress.run import Worker, why_no_mpi
 
-__all__ = ["SCENARIO"]
+__all__ = ["MPI", "RECORD_FILES", "SCENARIO"]
 
 _SIZES = (SMALLEST_BYTES, 4096, 65_536, 300_000)
 
 
 def make_step(worker: Worker) -> Step:
     """Half writes, of very different sizes; half reads; now and then a delete."""
-    rng = worker.rng
-
-    def step() -> bool:
-        roll = rng.random()
-        if roll < 0.02:
-            worker.delete(0)
-        elif roll < 0.5:
-            worker.put(0, rng.choice(_SIZES))
-        else:
-            worker.get(0)
-        return True
-
-    return step
+    return lambda: worker.use(0, _SIZES, writes=0.48, deletes=0.02)
 
 
 SCENARIO = Scenario(
     "same-key", "every process writes and reads one key", make_step, processes=8, max_size_bytes=8 * MIB, keys=1
+)
+
+#: Payload and record are two renames then, and one unit: invariants 1 and 2 where there are no extended attributes.
+RECORD_FILES = replace(
+    SCENARIO,
+    name="record-files",
+    help="every process writes and reads one key, its record in a file of its own",
+    extra={"cache": {"record_files": True}},
+)
+
+#: The processes are the ranks of one MPI job under a real ``mpiexec``, of which none is another's child or parent.
+MPI = replace(
+    SCENARIO,
+    name="mpi",
+    help="ranks under mpiexec write and read one key",
+    processes=4,
+    samples=False,
+    why_not=why_no_mpi,
+    extra={"mpi": True},
 )

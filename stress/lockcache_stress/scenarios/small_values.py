@@ -20,18 +20,7 @@ _LEAST_FULL = 0.75
 
 def make_step(worker: Worker) -> Step:
     """Writes of each size by turns, each to a key of its own, each read back at once."""
-    numbers = iter(range(_PUTS_EACH))
-
-    def step() -> bool:
-        number = next(numbers, None)
-        if number is None:
-            return False
-        key = worker.index * _PUTS_EACH + number
-        worker.put(key, _SIZES[number % len(_SIZES)])
-        worker.get(key)
-        return True
-
-    return step
+    return worker.put_own(_PUTS_EACH, _SIZES)
 
 
 def _checks(outcome: Outcome) -> list[Check]:

@@ -16,16 +16,8 @@ __all__ = ["SCENARIO"]
 
 def make_step(worker: Worker) -> Step:
     """Small values, so that a sweep has many victims and a death often falls into one."""
-    rng, zipf = worker.rng, Zipf(worker.rng, worker.plan.keys, 0.7)
-
-    def step() -> bool:
-        if rng.random() < 0.5:
-            worker.put(zipf.draw(), rng.choice((200, 3000, 30_000)))
-        else:
-            worker.get(zipf.draw())
-        return True
-
-    return step
+    zipf = Zipf(worker.rng, worker.plan.keys, 0.7)
+    return lambda: worker.use(zipf.draw(), (200, 3000, 30_000), writes=0.5)
 
 
 SCENARIO = Scenario(

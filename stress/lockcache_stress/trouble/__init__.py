@@ -2,7 +2,7 @@
 
 Promises that all of it is undone when its ``with`` block ends.
 
-May use: errors, judge, plan.
+May use: errors, judge, plan, processes.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ if not TYPE_CHECKING:
         __name__,
         {
             "failing_disk": "has_failed mount_failing_disk set_failures why_no_failing_disk",
-            "library_bugs": "BUGS Bug plant_bug",
+            "library_bugs": "BUGS CACHE_FAULTS FAULTS Fault HERD_FAULTS plant_bug",
             "mounts": "copy_sparse mounted_image needs_mounts quota read_only_view run_quietly small_disk view_of",
-            "workspace": "Workspace can_mount mounted_tmpfs open_workspace",
-            "wrong_cache": "FAULTS HERD_FAULTS plant plant_in_herd",
+            "workspace": "Workspace can_mount mounted_tmpfs open_workspace unmount",
+            "wrong_cache": "plant",
         },
     )

@@ -18,13 +18,14 @@ import random
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
 from lockcache_stress.errors import UnusableError
+from lockcache_stress.processes import wait_until
 from lockcache_stress.trouble.fuse import MOUNT_OPTIONS, Passthrough
+from lockcache_stress.trouble.workspace import unmount
 
 __all__ = ["has_failed", "mount_failing_disk", "set_failures", "why_no_failing_disk"]
 
@@ -81,14 +82,12 @@ def mount_failing_disk(path: str, seed: int) -> Iterator[None]:
     command = [sys.executable, "-m", __name__, backing, path, _control_of(path), str(seed)]
     process = subprocess.Popen(command, stdin=subprocess.DEVNULL, start_new_session=True)
     try:
-        deadline = time.monotonic() + _START_SECONDS
-        while not os.path.ismount(path):
-            if process.poll() is not None or time.monotonic() > deadline:
-                raise UnusableError("a FUSE file system cannot be mounted here")
-            time.sleep(0.01)
+        wait_until(lambda: os.path.ismount(path) or process.poll() is not None, _START_SECONDS)
+        if not os.path.ismount(path):
+            raise UnusableError("a FUSE file system cannot be mounted here")
         yield
     finally:
-        subprocess.run(["umount", "-l", path], check=False, capture_output=True)
+        unmount(path)
         process.kill()
         process.wait()
 

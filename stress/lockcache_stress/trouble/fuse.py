@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Callable
 from typing import Any, Final
 
 __all__ = ["MOUNT_OPTIONS", "Passthrough"]
@@ -30,6 +31,16 @@ MOUNT_OPTIONS: Final[dict[str, Any]] = {
 }
 
 
+def _passed_on(call: Callable[..., object]) -> Callable[..., int]:
+    """Returns the method that does nothing but this call, on the path below the root."""
+
+    def method(self: Passthrough, path: str, *given: Any) -> int:
+        call(self._at(path), *given)
+        return 0
+
+    return method
+
+
 class Passthrough:
     """Everything below ``root``. Times are in nanoseconds (``use_ns``)."""
 
@@ -40,6 +51,13 @@ class Passthrough:
 
     def _at(self, path: str) -> str:
         return self._root + path
+
+    unlink = _passed_on(os.unlink)
+    mkdir = _passed_on(os.mkdir)
+    rmdir = _passed_on(os.rmdir)
+    chmod = _passed_on(os.chmod)
+    chown = _passed_on(os.chown)
+    removexattr = _passed_on(os.removexattr)
 
     def getattr(self, path: str, fh: int | None = None) -> dict[str, int]:
         status = os.fstat(fh) if fh else os.lstat(self._at(path))
@@ -85,26 +103,6 @@ class Passthrough:
         os.rename(self._at(old), self._at(new))
         return 0
 
-    def unlink(self, path: str) -> int:
-        os.unlink(self._at(path))
-        return 0
-
-    def mkdir(self, path: str, mode: int) -> int:
-        os.mkdir(self._at(path), mode)
-        return 0
-
-    def rmdir(self, path: str) -> int:
-        os.rmdir(self._at(path))
-        return 0
-
-    def chmod(self, path: str, mode: int) -> int:
-        os.chmod(self._at(path), mode)
-        return 0
-
-    def chown(self, path: str, uid: int, gid: int) -> int:
-        os.chown(self._at(path), uid, gid)
-        return 0
-
     def utimens(self, path: str, times: tuple[int, int] | None = None, fh: int | None = None) -> int:
         if times is None or _NOW_NS in times:
             os.utime(fh or self._at(path))
@@ -121,10 +119,6 @@ class Passthrough:
 
     def setxattr(self, path: str, name: str, value: bytes, options: int, position: int = 0) -> int:
         os.setxattr(self._at(path), name, value)
-        return 0
-
-    def removexattr(self, path: str, name: str) -> int:
-        os.removexattr(self._at(path), name)
         return 0
 
     def listxattr(self, path: str) -> list[str]:

@@ -1,7 +1,9 @@
-"""Bugs planted in the library itself, in a worker's process: each must be found by the scenario that is named with it.
+"""Faults that can be planted (``--plant``), to see that the checks can fail: one table, and the bugs of the library.
 
-A check that has never failed proves nothing. Each bug here is one that a store of this kind could really have, made by
-replacing one function of the library; ``lockcache-stress bugs`` and the tests fail if one of them is not found.
+A check that has never failed proves nothing. Each fault is one that a store of this kind could really have. Most are
+made here by replacing one function of the library, in a worker's process or in one of a herd; the others by a cache
+that stands before the real one (:mod:`.wrong_cache`). ``lockcache-stress bugs`` and the tests plant each bug in the
+scenario that is named with it, and fail if it is not found.
 """
 
 from __future__ import annotations
@@ -12,30 +14,35 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from lockcache.filestream.compile_once import CompileOnce, Turn
+from lockcache import FileStreamProgramCache
+from lockcache.filestream.compile_once import CompileOnce, Turn, lease
 from lockcache.filestream.disk import Recency, myself
 from lockcache.filestream.entry import StagedEntry, reader
 from lockcache.filestream.eviction import remove
+from lockcache.resource import join_metadata
 
-__all__ = ["BUGS", "Bug", "plant_bug"]
+__all__ = ["BUGS", "CACHE_FAULTS", "FAULTS", "HERD_FAULTS", "Fault", "plant_bug"]
 
 _POLL_SECONDS: Final = 0.005
 
 
 @dataclass(frozen=True)
-class Bug:
-    """One bug, where it is found, and as what."""
+class Fault:
+    """One fault, where it is found, and as what."""
 
     help: str
-    scenario: str
-    #: Names of checks; any of them failing is the bug found.
-    found_by: tuple[str, ...]
-    plant: Callable[[], None]
+    #: Empty for one that any scenario finds.
+    scenario: str = ""
+    #: Names of checks; any of them failing is the fault found.
+    found_by: tuple[str, ...] = ()
+    #: Breaks this process's library for good; ``None`` where something else makes the fault.
+    plant: Callable[[], None] | None = None
 
 
-def plant_bug(name: str) -> None:
-    """Break this process's library for good."""
-    BUGS[name].plant()
+def plant_bug(fault: Fault | None) -> None:
+    """Break this process's library for good, if that is what the fault is."""
+    if fault is not None and fault.plant is not None:
+        fault.plant()
 
 
 def _rename_first() -> None:
@@ -181,50 +188,82 @@ def _replace(owner: Any, name: str, by: object) -> None:
     setattr(owner, name, by)
 
 
+def _leases_exclude_nobody() -> None:
+    _replace(lease, "lock_descriptor", lambda *_, **__: True)
+
+
+def _no_fingerprints() -> None:
+    from lockcache import headers
+
+    _replace(headers, "fingerprint", lambda *_, **__: bytes(32))
+
+
+def _no_mapping() -> None:
+    owner = sys.modules[FileStreamProgramCache.__module__]
+    _replace(owner, "join_metadata", lambda *given: {**join_metadata(*given), "symbol_mapping": {}})
+
+
 #: Every bug that can be planted, by name.
 BUGS: Final = {
-    "rename-first": Bug(
+    "rename-first": Fault(
         "an entry is renamed into place before its bytes are written",
         "same-key",
         ("illegal histories",),
         _rename_first,
     ),
-    "no-digest": Bug("what is read is not checked against its digest", "rot", ("torn", "foreign"), _no_digest),
-    "no-second-look": Bug(
+    "no-digest": Fault("what is read is not checked against its digest", "rot", ("torn", "foreign"), _no_digest),
+    "no-second-look": Fault(
         "an evictor removes what it chose without looking whether it was used or replaced meanwhile",
         "evict-rewrite",
         ("evicted though in use",),
         _no_second_look,
     ),
-    "no-reservation": Bug(
+    "no-reservation": Fault(
         "a write does not reserve its room",
         "distinct-keys",
         ("peak over cap", "bytes unaccounted for"),
         _no_reservation,
     ),
-    "no-lock-in-publish": Bug(
+    "no-lock-in-publish": Fault(
         "an entry is published without its shard's lock",
         "same-key",
         ("accounting drift", "bytes unaccounted for"),
         _no_lock_in_publish,
     ),
-    "no-recency": Bug("a hit does not count as a use", "recency", ("hot keys evicted",), _no_recency),
-    "record-apart": Bug(
+    "no-recency": Fault("a hit does not count as a use", "recency", ("hot keys evicted",), _no_recency),
+    "record-apart": Fault(
         "a record file is published apart from its payload", "record-files", ("illegal histories",), _record_apart
     ),
-    "lease-kept": Bug(
+    "lease-kept": Fault(
         "a lease is not released when compiling fails", "single-flight", ("longest wait for nobody",), _lease_kept
     ),
-    "starts-by-the-clock": Bug(
+    "starts-by-the-clock": Fault(
         "live writers are distinguished from dead ones by when the wall clock says that they started",
         "clock-step",
         ("worker deaths", "dropped writes"),
         _starts_by_the_clock,
     ),
-    "waiters-poll": Bug(
+    "waiters-poll": Fault(
         "who waits for a compilation asks for its lease two hundred times a second",
         "pile",
         ("processor time of waiters",),
         _waiters_poll,
     ),
+}
+#: What can be planted in the cache that a worker uses, see :mod:`.wrong_cache`.
+CACHE_FAULTS: Final = {
+    "torn": Fault("now and then a read gives only the first half of a value"),
+    "foreign": Fault("now and then a read gives another key's value"),
+    "stale": Fault("now and then a read gives the value that was there before the last write"),
+    "overshoot": Fault("a file of the cap's size is put among the entries"),
+    "crash": Fault("a worker dies by a signal that nobody sent it"),
+}
+#: All that can be planted in a worker, by name.
+FAULTS: Final = {**CACHE_FAULTS, **BUGS}
+#: All that can be planted in each process of a herd. Who compiles knows when to crash.
+HERD_FAULTS: Final = {
+    "leases": Fault("locks on leases exclude nobody", plant=_leases_exclude_nobody),
+    "stale": Fault("changed headers do not change the key", plant=_no_fingerprints),
+    "mapping": Fault("a hit comes without its symbol mapping", plant=_no_mapping),
+    "crash": Fault("the first process that compiles is SIGKILLed while it does"),
 }

@@ -1,11 +1,12 @@
-"""Places that scenarios need: a small disk, a quota, a read-only view of one. Real mounts, made as root and unmounted.
+"""Places that scenarios need: a small disk, a quota, a read-only view of one, a file system of another kind.
+
+Real mounts, made as root and unmounted.
 
 Each is a context manager that takes the path at which the place has to be, and the run's seed, which these do not need.
 """
 
 from __future__ import annotations
 
-import errno
 import os
 import shutil
 import subprocess
@@ -14,7 +15,7 @@ from contextlib import contextmanager
 from typing import Final
 
 from lockcache_stress.errors import UnusableError
-from lockcache_stress.trouble.workspace import can_mount, mounted_tmpfs
+from lockcache_stress.trouble.workspace import can_mount, mounted_tmpfs, unmount
 
 __all__ = [
     "copy_sparse",
@@ -51,9 +52,9 @@ def run_quietly(*command: str) -> None:
 
 
 @contextmanager
-def small_disk(path: str, seed: int = 0) -> Iterator[None]:
-    """A tmpfs of 8 MiB."""
-    with mounted_tmpfs(path, _SMALL) as is_mounted:
+def small_disk(path: str, seed: int = 0, size: str = _SMALL) -> Iterator[None]:
+    """A tmpfs, of 8 MiB by default. Raises :class:`UnusableError` where none can be mounted."""
+    with mounted_tmpfs(path, size) as is_mounted:
         if not is_mounted:
             raise UnusableError("a tmpfs cannot be mounted here")
         yield
@@ -75,30 +76,14 @@ def mounted_image(path: str, kind: str, size_mib: int, *options: str, image: str
         yield image
     finally:
         if os.path.ismount(path):  # Ctrl-C may come when the kernel has mounted it and we do not know yet
-            subprocess.run(["umount", "-l", path], check=False, capture_output=True)
+            unmount(path)
         if os.path.exists(image):
             os.unlink(image)
 
 
 def copy_sparse(source: str, target: str) -> None:
     """Copy a file and its holes: a disk image, most of which was never written."""
-    with open(source, "rb") as file, open(target, "wb") as copy:
-        end, size = 0, os.fstat(file.fileno()).st_size
-        copy.truncate(size)
-        while end < size:
-            try:
-                begin = os.lseek(file.fileno(), end, os.SEEK_DATA)
-            except OSError as error:
-                if error.errno != errno.ENXIO:  # nothing but a hole up to the end
-                    raise
-                break
-            end = os.lseek(file.fileno(), begin, os.SEEK_HOLE)
-            os.lseek(copy.fileno(), begin, os.SEEK_SET)
-            while begin < end:
-                sent = os.sendfile(copy.fileno(), file.fileno(), begin, end - begin)
-                if not sent:
-                    raise OSError(errno.EIO, "became shorter while it was copied", source)
-                begin += sent
+    run_quietly("cp", "--sparse=always", source, target)
 
 
 @contextmanager
@@ -117,7 +102,7 @@ def quota(path: str, seed: int = 0) -> Iterator[None]:
                 os.chmod(path, 0o700)
                 yield
             finally:
-                subprocess.run(["umount", "-l", path], check=False, capture_output=True)
+                unmount(path)
     finally:
         os.rmdir(disk)
 
@@ -136,9 +121,7 @@ def read_only_view(path: str, seed: int = 0) -> Iterator[None]:
     view = view_of(path)
     os.mkdir(view)
     try:
-        with mounted_tmpfs(path, "64m") as is_mounted:
-            if not is_mounted:
-                raise UnusableError("a tmpfs cannot be mounted here")
+        with small_disk(path, size="64m"):
             run_quietly("mount", "--make-private", path)
             run_quietly("mount", "--bind", path, view)
             try:
@@ -146,7 +129,7 @@ def read_only_view(path: str, seed: int = 0) -> Iterator[None]:
                 run_quietly("mount", "-o", "remount,bind,ro", view)
                 yield
             finally:
-                subprocess.run(["umount", "-l", view], check=False, capture_output=True)
+                unmount(view)
                 while _mounts_at(path) > 1:
                     run_quietly("umount", "-l", path)
     finally:

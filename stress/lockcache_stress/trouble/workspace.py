@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from lockcache_stress.errors import UnusableError
 
-__all__ = ["Workspace", "can_mount", "mounted_tmpfs", "open_workspace"]
+__all__ = ["Workspace", "can_mount", "mounted_tmpfs", "open_workspace", "unmount"]
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,12 @@ def mounted_tmpfs(path: str, size: str = "1g") -> Iterator[bool]:
         yield subprocess.run(command, check=False, capture_output=True).returncode == 0
     finally:
         if os.path.ismount(path):  # Ctrl-C may come when the kernel has mounted it and we do not know yet
-            subprocess.run(["umount", "-l", path], check=False, capture_output=True)
+            unmount(path)
+
+
+def unmount(path: str) -> None:
+    """Take away what is mounted there, if anything is."""
+    subprocess.run(["umount", "-l", path], check=False, capture_output=True)
 
 
 @contextmanager

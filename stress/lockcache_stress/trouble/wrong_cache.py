@@ -1,37 +1,22 @@
-"""Planted faults: a cache that is wrong on purpose, to see that the checks can fail (``--plant``).
+"""A cache that is wrong on purpose, as :data:`~.library_bugs.CACHE_FAULTS` say.
 
-Each stands for a bug that a cache could have. The wrapper is between the worker and the real cache, so that everything
-behind it (register, judge, sampler, exit code) is what a real bug would meet.
+The wrapper is between the worker and the real cache, so that everything behind it (register, judge, sampler, exit code)
+is what a real bug would meet.
 """
 
 from __future__ import annotations
 
 import os
 import signal
-import sys
 from typing import Final
 
 from lockcache import Entry, FileStreamProgramCache, ProgramCacheResource
 from lockcache_stress.judge import Stamp, make_value
 from lockcache_stress.plan import Plan
+from lockcache_stress.trouble.library_bugs import CACHE_FAULTS
 
-__all__ = ["FAULTS", "HERD_FAULTS", "plant", "plant_in_herd"]
+__all__ = ["plant"]
 
-#: What can be planted, and as what it must be found.
-FAULTS: Final = {
-    "torn": "now and then a read gives only the first half of a value",
-    "foreign": "now and then a read gives another key's value",
-    "stale": "now and then a read gives the value that was there before the last write",
-    "overshoot": "a file of the cap's size is put among the entries",
-    "crash": "a worker dies by a signal that nobody sent it",
-}
-#: What can be planted in each process of a herd.
-HERD_FAULTS: Final = {
-    "leases": "locks on leases exclude nobody",
-    "stale": "changed headers do not change the key",
-    "mapping": "a hit comes without its symbol mapping",
-    "crash": "the first process that compiles is SIGKILLed while it does",
-}
 # Of the reads or writes at which the fault could be planted. Often, so that a machine on which little gets done within
 # the time sees it too.
 _EVERY: Final = 5
@@ -40,27 +25,7 @@ _AT_WRITES: Final = ("crash", "overshoot")
 
 def plant(plan: Plan, writer: int, cache: FileStreamProgramCache) -> ProgramCacheResource:
     """``cache``, or what is used in its place."""
-    if plan.plant not in FAULTS:
-        return cache  # none, or one that is planted in the library itself
-    return _Faulty(cache, plan, writer)
-
-
-def plant_in_herd(fault: str | None) -> None:
-    """Break this process. ``crash`` is not planted here: who compiles knows when."""
-    if fault == "leases":
-        from lockcache.filestream.compile_once import lease
-
-        vars(lease)["lock_descriptor"] = lambda *_, **__: True
-    elif fault == "stale":
-        from lockcache import headers
-
-        vars(headers)["fingerprint"] = lambda *_, **__: bytes(32)
-    elif fault == "mapping":
-        from lockcache import resource
-
-        join = resource.join_metadata
-        found = vars(sys.modules[FileStreamProgramCache.__module__])
-        found["join_metadata"] = lambda *given: {**join(*given), "symbol_mapping": {}}
+    return _Faulty(cache, plan, writer) if plan.plant in CACHE_FAULTS else cache
 
 
 class _Faulty(ProgramCacheResource):

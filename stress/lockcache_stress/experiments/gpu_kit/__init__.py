@@ -1,10 +1,10 @@
 """The GPU kit: rows that show on a real GPU, in a few minutes, what is promised; without one all but the launches.
 
 ``rows`` lists and runs them, one module a row or two; ``crowd`` and ``member`` are the processes of a row,
-``frameworks`` those that use a framework's own cache. Promises that no process, directory or daemon is left when a row
-ends, and that what a row could not do is said in its line.
+``framework_user`` those that use a framework's own cache. Promises that no process, directory or daemon is left when a
+row ends, and that what a row could not do is said in its line.
 
-May use: gpu, processes, run, scenarios, trouble.
+May use: gpu, processes, run, scenarios, trouble, zipf.
 """
 
 from __future__ import annotations

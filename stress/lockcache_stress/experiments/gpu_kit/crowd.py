@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 from lockcache_stress.experiments.gpu_kit.member import Answer, Member, Task, run_member
-from lockcache_stress.experiments.gpu_kit.plan import Kit, Measured
-from lockcache_stress.run import Check, Group
+from lockcache_stress.experiments.gpu_kit.plan import Found, Kit, measured
+from lockcache_stress.run import Check, Group, some
 from lockcache_stress.trouble import Workspace, open_workspace
 
 __all__ = ["Crowd", "run_crowd"]
@@ -48,23 +48,25 @@ class Crowd:
         """Everything that was not as it must be."""
         return self.count("wrong") + sum(count - 1 for count in self.distinct().values())
 
-    def measured(self, name: str, lines: Iterable[Check], **numbers: Any) -> Measured:
-        """Returns the outcome, with what is reported of every row."""
+    def found(self, name: str, did: str, lines: Iterable[Check], compiles: int, **numbers: Any) -> Found:
+        """Returns what the row ``name`` came to, with what is reported of every row."""
         totals: Counter[str] = sum((answer.counts for answer in self._answers(None)), Counter())
         errors = [answer.error for answer in self._answers(None) if answer.error]
         findings = [text for answer in self._answers(None) for text in answer.findings]
         options = self.kit.options
-        return Measured(
-            name=name,
-            title=f"{name}: {self.processes} processes, seed {options.seed}",
-            lines=list(lines),
-            numbers={"processes": self.processes, "seed": options.seed, **totals, **numbers},
+        launches = totals["launches"] if self.kit.gpu_arch else None
+        outcome = measured(
+            name,
+            f"{name}: {self.processes} processes, seed {options.seed}",
+            lines if launches is None else [*lines, some("launches", launches)],
+            {"processes": self.processes, "seed": options.seed, **totals, **numbers},
             operations=totals["hits"] + totals["compiles"],
             hits=totals["hits"],
             wrong=self.wrong,
             deaths=self.deaths,
             findings=[{"error": text} for text in [*errors, *findings]],
         )
+        return Found(did, outcome, compiles, launches, self.wrong, self.kit.notes)
 
     def _answers(self, phase: int | None) -> list[Answer]:
         phases = self.answers if phase is None else self.answers[phase : phase + 1]

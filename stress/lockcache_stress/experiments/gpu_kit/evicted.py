@@ -15,9 +15,9 @@ from lockcache import FileStreamProgramCache
 from lockcache.lowlevel import CacheDirectory, Selection, choose_selected, evict_selected
 from lockcache_stress.experiments.gpu_kit.crowd import run_crowd
 from lockcache_stress.experiments.gpu_kit.member import Member
-from lockcache_stress.experiments.gpu_kit.plan import Found, Kit, zero
+from lockcache_stress.experiments.gpu_kit.plan import Found, Kit
 from lockcache_stress.gpu import make_slots, program_options
-from lockcache_stress.run import Check
+from lockcache_stress.run import Check, equal, zero
 from lockcache_stress.trouble import Workspace
 
 __all__ = ["run_eviction"]
@@ -65,22 +65,18 @@ def run_eviction(kit: Kit) -> Found:
     crowd = run_crowd(kit, _work, rounds, before=evictor)
     compiles = [crowd.count("compiles", phase) for phase in range(rounds)]
     held = sum(crowd.count("held", phase) for phase in range(rounds))
-    wanted_held = (rounds - 1) * _KERNELS * crowd.processes
     lines = [
         Check("entries evicted", f"{evictor.evicted:,}", str((rounds - 1) * _KERNELS), evictor.evicted > 0),
         Check(
             "entries and files left", f"{evictor.left:,} and {evictor.left_files:,}", "0 and 0", not evictor.left_files
         ),
         Check("compiles a round", ", ".join(map(str, compiles)), str(_KERNELS), set(compiles) == {_KERNELS}),
-        Check("used after they were evicted", f"{held:,}", f"{wanted_held:,}", held == wanted_held),
+        equal("used after they were evicted", held, (rounds - 1) * _KERNELS * crowd.processes),
         zero("wrong bytes or results", crowd.wrong),
     ]
-    launches = crowd.count("launches") if kit.gpu_arch else None
-    if launches is not None:
-        lines.append(Check("launches", f"{launches:,}", "> 0", launches > 0))
     what = "modules launched" if kit.gpu_arch else "programs held"
     did = f"{evictor.evicted:,} entries evicted in {rounds - 1} rounds, {held:,} {what} afterwards"
-    return Found(did, crowd.measured("eviction", lines, rounds=rounds), sum(compiles), launches, crowd.wrong, kit.notes)
+    return crowd.found("eviction", did, lines, sum(compiles), rounds=rounds)
 
 
 def _work(member: Member, phase: int) -> None:

@@ -11,9 +11,9 @@ from typing import Any, Final
 
 from lockcache_stress.experiments.gpu_kit.crowd import run_crowd
 from lockcache_stress.experiments.gpu_kit.member import Member
-from lockcache_stress.experiments.gpu_kit.plan import Found, Kit, zero
+from lockcache_stress.experiments.gpu_kit.plan import Found, Kit
 from lockcache_stress.gpu import Pair, compile_uncached, link_cubin, make_pairs, program_options
-from lockcache_stress.run import Check
+from lockcache_stress.run import equal, some, zero
 
 __all__ = ["run_linking"]
 
@@ -25,18 +25,15 @@ def run_linking(kit: Kit) -> Found:
     """Runs the row."""
     crowd = run_crowd(kit, _work, 2)
     compiles, more = crowd.count("compiles", _COMPILE), crowd.count("compiles", _HIT)
-    links, wanted = crowd.count("links", _HIT), 2 * _PAIRS
+    links = crowd.count("links", _HIT)
     lines = [
-        Check("compiles", str(compiles), str(wanted), compiles == wanted),
+        equal("compiles", compiles, 2 * _PAIRS),
         zero("compiles of what was there", more),
-        Check("linked from hits", f"{links:,}", "> 0", links > 0),
+        some("linked from hits", links),
         zero("wrong bytes or results", crowd.wrong),
     ]
-    launches = crowd.count("launches") if kit.gpu_arch else None
-    if launches is not None:
-        lines.append(Check("launches", f"{launches:,}", "> 0", launches > 0))
     did = f"{_PAIRS} pairs of units, linked {links:,} times from hits"
-    return Found(did, crowd.measured("lto-ir", lines), compiles + more, launches, crowd.wrong, kit.notes)
+    return crowd.found("lto-ir", did, lines, compiles + more)
 
 
 def _work(member: Member, phase: int) -> None:

@@ -17,8 +17,8 @@ from typing import Any, Final
 from lockcache import FileStreamProgramCache
 from lockcache_stress.gpu import Launcher
 from lockcache_stress.processes import die_with_parent
-from lockcache_stress.run import wait_for_gate
-from lockcache_stress.trouble import plant_in_herd
+from lockcache_stress.run import take_turn
+from lockcache_stress.trouble import HERD_FAULTS, plant_bug
 
 __all__ = ["Answer", "Member", "Task", "run_member"]
 
@@ -110,11 +110,10 @@ class Member:
 def run_member(task: Task, index: int, parent: Connection, gates: list[Connection]) -> None:
     """A process from start to end: in each phase says ready, waits for the gate, works, answers."""
     die_with_parent()
-    plant_in_herd(task.plant)
+    plant_bug(HERD_FAULTS.get(task.plant or ""))
     member = Member(task, index)
     for phase, gate in enumerate(gates):
-        parent.send(None)
-        wait_for_gate(gate)
+        take_turn(parent, gate)
         member.answer = Answer()
         try:
             task.work(member, phase)

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from lockcache_stress.run import Check, Show, Told
+from lockcache_stress.run import Check, Reportable, Show, Tabled, zero
 
-__all__ = ["ARCH_WITHOUT_GPU", "Found", "Kit", "KitOptions", "Measured", "NotRunError", "Row", "zero"]
+__all__ = ["ARCH_WITHOUT_GPU", "Found", "Kit", "KitOptions", "NotRunError", "Row", "measured"]
 
 #: What is compiled for where nothing can be launched.
 ARCH_WITHOUT_GPU: Final = "sm_90"
-# Operations, hits, torn, stale, foreign, deaths, peak over cap.
-_NO_PEAK: Final = "no cap"
 
 
 class NotRunError(Exception):
@@ -60,7 +58,7 @@ class Found:
 
     #: What it did, in a few words.
     did: str
-    outcome: Told
+    outcome: Reportable
     compiles: int | None = None
     launches: int | None = None
     #: Results, bytes or mappings that are not as they must be.
@@ -90,42 +88,26 @@ class Row:
     why_not: Callable[[str | None], str | None]
 
 
-@dataclass
-class Measured:
-    """The outcome of a row that is not a scenario: a verdict, what it rests on, and what is not as it must be."""
-
-    name: str
-    title: str
-    lines: Sequence[Check]
-    numbers: dict[str, Any]
-    operations: int = 0
-    hits: int = 0
-    wrong: int = 0
-    peak: str = _NO_PEAK
-    deaths: list[str] = field(default_factory=list)
-    findings: list[dict[str, Any]] = field(default_factory=list)
-
-    @property
-    def ok(self) -> bool:
-        """Whether everything is as it must be."""
-        return all(check.ok for check in self.checks())
-
-    def checks(self) -> list[Check]:
-        """The verdict, line by line."""
-        return [*self.lines, zero("worker deaths", len(self.deaths)), zero("errors", len(self.findings))]
-
-    def summary(self) -> Sequence[str]:
-        """Operations, hits, torn, stale, foreign, deaths, peak over cap."""
-        counts = (self.operations, self.hits, self.wrong, 0, 0, len(self.deaths))
-        return [*(f"{count:,}" for count in counts), self.peak]
-
-    def as_json(self) -> dict[str, Any]:
-        """For ``--json``."""
-        checks = [vars(check) for check in self.checks()]
-        reported = {"findings": self.findings, "worker_deaths": self.deaths, "checks": checks}
-        return {"scenario": self.name, "ok": self.ok, **self.numbers, **reported}
-
-
-def zero(name: str, count: int) -> Check:
-    """Returns the line of what must not be."""
-    return Check(name, f"{count:,}", "0", count == 0)
+def measured(
+    name: str,
+    title: str,
+    lines: Iterable[Check],
+    numbers: Mapping[str, Any],
+    *,
+    operations: int = 0,
+    hits: int = 0,
+    wrong: int = 0,
+    peak: str = "no cap",
+    deaths: Sequence[str] = (),
+    findings: Sequence[dict[str, Any]] = (),
+) -> Tabled:
+    """Returns the outcome of a row that is not a scenario."""
+    return Tabled(
+        name,
+        title,
+        [*lines, zero("worker deaths", len(deaths)), zero("errors", len(findings))],
+        {**numbers, "worker_deaths": list(deaths)},
+        [*(f"{count:,}" for count in (operations, hits, wrong, 0, 0, len(deaths))), peak],
+        findings=list(findings),
+        deaths=list(deaths),
+    )

@@ -13,9 +13,9 @@ from functools import partial
 from typing import Final
 
 from lockcache_stress.experiments.gpu_kit.evicted import run_eviction
-from lockcache_stress.experiments.gpu_kit.frameworks import FRAMEWORKS, run_framework
+from lockcache_stress.experiments.gpu_kit.framework_rows import FRAMEWORKS, run_framework
 from lockcache_stress.experiments.gpu_kit.linking import run_linking
-from lockcache_stress.experiments.gpu_kit.plan import Found, Kit, KitOptions, Measured, NotRunError, Row
+from lockcache_stress.experiments.gpu_kit.plan import Found, Kit, KitOptions, NotRunError, Row, measured
 from lockcache_stress.experiments.gpu_kit.templates import run_templates
 from lockcache_stress.experiments.gpu_kit.timing import run_timing
 from lockcache_stress.experiments.gpu_kit.workers import run_cold_start, run_workers
@@ -87,5 +87,5 @@ def _share(options: KitOptions, rows: Sequence[Row], number: int, passed_seconds
 
 def _broken(row: Row, error: Exception) -> Found:
     text = "".join(traceback.format_exception(error, limit=-6))
-    outcome = Measured(row.name, f"{row.name}: broke", [], {}, findings=[{"error": text}])
+    outcome = measured(row.name, f"{row.name}: broke", [], {}, findings=[{"error": text}])
     return Found(f"broke: {type(error).__name__}: {error}".partition("\n")[0], outcome)

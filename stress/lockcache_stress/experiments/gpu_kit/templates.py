@@ -11,9 +11,9 @@ from typing import Final
 
 from lockcache_stress.experiments.gpu_kit.crowd import run_crowd
 from lockcache_stress.experiments.gpu_kit.member import Member
-from lockcache_stress.experiments.gpu_kit.plan import Found, Kit, zero
+from lockcache_stress.experiments.gpu_kit.plan import Found, Kit
 from lockcache_stress.gpu import Template, make_templates, program_options
-from lockcache_stress.run import Check
+from lockcache_stress.run import equal, some, zero
 
 __all__ = ["run_templates"]
 
@@ -27,17 +27,14 @@ def run_templates(kit: Kit) -> Found:
     compiles, more = crowd.count("compiles", _COMPILE), crowd.count("compiles", _HIT)
     names, hits = crowd.count("names", _HIT), crowd.count("hits", _HIT)
     lines = [
-        Check("compiles", str(compiles), str(_TEMPLATES), compiles == _TEMPLATES),
+        equal("compiles", compiles, _TEMPLATES),
         zero("compiles of what was there", more),
-        Check("hits", f"{hits:,}", "> 0", hits > 0),
-        Check("names got from hits", f"{names:,}", "> 0", names > 0),
+        some("hits", hits),
+        some("names got from hits", names),
         zero("wrong mappings, bytes or results", crowd.wrong),
     ]
-    launches = crowd.count("launches") if kit.gpu_arch else None
-    if launches is not None:
-        lines.append(Check("launches", f"{launches:,}", "> 0", launches > 0))
     did = f"{_TEMPLATES} templates, {names:,} kernels got by name from {hits:,} hits"
-    return Found(did, crowd.measured("templates", lines), compiles + more, launches, crowd.wrong, kit.notes)
+    return crowd.found("templates", did, lines, compiles + more)
 
 
 def _work(member: Member, phase: int) -> None:

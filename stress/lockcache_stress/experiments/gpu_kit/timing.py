@@ -14,9 +14,9 @@ from typing import Any, Final, NamedTuple
 
 from lockcache_stress.experiments.gpu_kit.crowd import run_crowd
 from lockcache_stress.experiments.gpu_kit.member import Member
-from lockcache_stress.experiments.gpu_kit.plan import Found, Kit, zero
+from lockcache_stress.experiments.gpu_kit.plan import Found, Kit
 from lockcache_stress.gpu import compile_uncached, make_slots, program_options
-from lockcache_stress.run import Check
+from lockcache_stress.run import Check, some, zero
 
 __all__ = ["run_timing"]
 
@@ -38,10 +38,9 @@ def run_timing(kit: Kit) -> Found:
     crowd = run_crowd(kit, _work, 1, processes=1)
     hits, compiles = crowd.times(_HIT), crowd.times(_COMPILE)
     then = " + load + launch" if kit.gpu_arch else ""
-    launches = crowd.count("launches") if kit.gpu_arch else None
-    lines = [zero("wrong results", crowd.wrong), Check("repetitions", f"{len(hits):,}", "> 0", bool(hits))]
+    lines = [zero("wrong results", crowd.wrong), some("repetitions", len(hits))]
     if not hits:
-        return Found("nothing was timed", crowd.measured("timing", lines), 0, launches, crowd.wrong, kit.notes)
+        return crowd.found("timing", "nothing was timed", lines, 0)
     hit, compiled = median(hits), median(compiles)
     ratio = compiled / hit
     lines += [
@@ -53,8 +52,7 @@ def run_timing(kit: Kit) -> Found:
     did = (
         f"hit{then} {hit * 1e3:,.2f} ms, compile{then} {compiled * 1e3:,.1f} ms: {ratio:,.0f}x, medians of {len(hits)}"
     )
-    outcome = crowd.measured("timing", lines, **numbers)
-    return Found(did, outcome, crowd.count("compiles") + len(compiles), launches, crowd.wrong, kit.notes)
+    return crowd.found("timing", did, lines, crowd.count("compiles") + len(compiles), **numbers)
 
 
 def _work(member: Member, phase: int) -> None:

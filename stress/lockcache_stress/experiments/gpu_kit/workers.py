@@ -10,9 +10,9 @@ from typing import Final
 
 from lockcache_stress.experiments.gpu_kit.plan import Found, Kit
 from lockcache_stress.experiments.herd import HerdOptions, run_herd
-from lockcache_stress.run import Check, Options, run_nvrtc
+from lockcache_stress.run import Options, run_nvrtc, some
 from lockcache_stress.scenarios import NVRTC_STEP
-from lockcache_stress.trouble import FAULTS, HERD_FAULTS
+from lockcache_stress.trouble import CACHE_FAULTS, HERD_FAULTS
 
 __all__ = ["run_cold_start", "run_workers"]
 
@@ -34,14 +34,14 @@ def run_workers(kit: Kit) -> Found:
         seconds=kit.seconds,
         max_size_bytes=kernels * _CAP_BYTES_EACH,
         seed=given.seed,
-        plant=given.plant if given.plant in FAULTS else None,
+        plant=given.plant if given.plant in CACHE_FAULTS else None,
     )
     outcome = run_nvrtc(NVRTC_STEP, options, kernels=kernels, gpu="auto", with_daemon=True, show=kit.show)
     total = outcome.totals
     launches = total["launches"] if kit.gpu_arch else None
     if launches is not None:
         # A launch that computes something else ends its worker: a death.
-        outcome.extra_checks.append(Check("launches on the GPU", f"{launches:,}", "> 0", launches > 0))
+        outcome.extra_checks.append(some("launches on the GPU", launches))
     peak = outcome.peaks.disk_bytes / options.max_size_bytes
     did = f"{kernels} kernels, {total['hits']:,} hits, peak over cap {peak:.2f}"
     wrong = total["torn"] + total["stale"] + total["foreign"] + len(outcome.deaths)

@@ -14,11 +14,11 @@ from multiprocessing.connection import Connection
 from typing import Any, NamedTuple
 
 from lockcache import FileStreamProgramCache
-from lockcache_stress.experiments.herd.plan import PHASES, UNCACHED, HerdPlan
+from lockcache_stress.experiments.herd.plan import UNCACHED, HerdPlan
 from lockcache_stress.experiments.herd.sources import HerdKernel, make_kernels, program_options
 from lockcache_stress.processes import die_with_parent
-from lockcache_stress.run import wait_for_gate
-from lockcache_stress.trouble import plant_in_herd
+from lockcache_stress.run import take_turn
+from lockcache_stress.trouble import HERD_FAULTS, plant_bug
 
 __all__ = ["Answer", "Compiled", "run_member", "run_reference"]
 
@@ -45,13 +45,12 @@ def run_member(plan: HerdPlan, index: int, parent: Connection, gates: list[Conne
     """A member from start to end: in each phase, say ready, wait for the gate, compile everything, answer."""
     die_with_parent()
     try:
-        plant_in_herd(plan.options.plant)
+        plant_bug(HERD_FAULTS.get(plan.options.plant or ""))
         kernels, options = make_kernels(plan), program_options(plan)
         cache = FileStreamProgramCache(plan.directory)
         _load_nvrtc(kernels[0], options)
         for phase, gate in enumerate(gates):
-            parent.send(None)
-            wait_for_gate(gate)
+            take_turn(parent, gate)
             program_type = _counted(plan, phase)
             used = None if plan.phases[phase] == UNCACHED else cache
             began, compiled = time.monotonic(), {}
@@ -63,15 +62,15 @@ def run_member(plan: HerdPlan, index: int, parent: Connection, gates: list[Conne
         raise
 
 
-def run_reference(plan: HerdPlan, parent: Connection) -> None:
+def run_reference(plan: HerdPlan, index: int, parent: Connection, gates: list[Connection]) -> None:
     """Compile all kernels alone, once for every phase, each time after the parent has written its headers."""
     from cuda.core import Program
 
     die_with_parent()
     kernels, options = make_kernels(plan), program_options(plan)
     _load_nvrtc(kernels[0], options)
-    for _ in PHASES:
-        parent.recv()
+    for gate in gates:
+        take_turn(parent, gate)
         began = time.monotonic()
         compiled = {number: _compile(Program, kernel, options, None) for number, kernel in enumerate(kernels)}
         parent.send(Answer(compiled, time.monotonic() - began))

@@ -8,7 +8,7 @@ from typing import Any
 
 from lockcache_stress.experiments.herd.member import Answer, Compiled
 from lockcache_stress.experiments.herd.plan import PHASES, UNCACHED, HerdPlan
-from lockcache_stress.run import Check
+from lockcache_stress.run import Check, equal, zero
 
 __all__ = ["HerdOutcome", "Phase"]
 
@@ -97,7 +97,7 @@ class HerdOutcome:
         lines: list[Check] = []
         for number, phase in enumerate(self.phases):
             lines += self._phase(number, phase)
-        return [*lines, *self._left(), *self._told()]
+        return [*lines, *self._left(), *self._ratios()]
 
     def summary(self) -> Sequence[str]:
         """Operations, hits, torn, stale, foreign, deaths, peak over cap."""
@@ -138,29 +138,28 @@ class HerdOutcome:
                 f"{wanted}",
                 phase.compiles == wanted,
             ),
-            Check(f"{name}: programs got", f"{phase.calls:,}", f"{calls:,}", phase.calls == calls),
+            equal(f"{name}: programs got", phase.calls, calls),
             Check(f"{name}: hits", f"{phase.hits:,}"),
-            _zero(f"{name}: wrong cubins", phase.wrong),
-            _zero(f"{name}: wrong symbol mappings", phase.wrong_mappings),
+            zero(f"{name}: wrong cubins", phase.wrong),
+            zero(f"{name}: wrong symbol mappings", phase.wrong_mappings),
         ]
         if phase.outdated:
-            lines.append(_zero(f"{name}: stale cubins", phase.stale))
+            lines.append(zero(f"{name}: stale cubins", phase.stale))
             changed = sum(phase.outdated[n].digest != found.digest for n, found in phase.references.items())
-            lines.append(Check(f"{name}: references that changed", str(changed), str(wanted), changed == wanted))
+            lines.append(equal(f"{name}: references that changed", changed, wanted))
         return lines
 
     def _left(self) -> list[Check]:
-        wanted = self.plan.options.kernels * len(PHASES)
         dropped = sum(answer.dropped_writes for phase in self.phases[-1:] for answer in phase.answers)
         return [
-            _zero("worker deaths", len(self.deaths)),
-            _zero("lease files left", self.lease_files),
-            _zero("staged files left", self.staged_files),
-            _zero("dropped writes", dropped),
-            Check("entries made", str(self.entries), str(wanted), self.entries == wanted),
+            zero("worker deaths", len(self.deaths)),
+            zero("lease files left", self.lease_files),
+            zero("staged files left", self.staged_files),
+            zero("dropped writes", dropped),
+            equal("entries made", self.entries, self.plan.options.kernels * len(PHASES)),
         ]
 
-    def _told(self) -> list[Check]:
+    def _ratios(self) -> list[Check]:
         if not self.phases or not self.alone_seconds:
             return []
         herd = f"{self._ratio():.2f}x ({self.phases[0].seconds:.1f} s / {self.alone_seconds:.1f} s)"
@@ -186,7 +185,3 @@ class HerdOutcome:
 
     def _sum(self, name: str) -> int:
         return sum(getattr(phase, name) for phase in self.phases)
-
-
-def _zero(name: str, count: int) -> Check:
-    return Check(name, f"{count:,}", "0", count == 0)

@@ -5,19 +5,18 @@ Whatever happens (Ctrl-C, a member that dies or hangs, an error here), no proces
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import time
 from collections.abc import Callable
 
 from lockcache import FileStreamProgramCache
 from lockcache_stress.errors import UnusableError
-from lockcache_stress.experiments.herd.member import Answer, Compiled, run_member, run_reference
+from lockcache_stress.experiments.herd.member import Compiled, run_member, run_reference
 from lockcache_stress.experiments.herd.outcome import HerdOutcome, Phase
 from lockcache_stress.experiments.herd.plan import PHASES, HerdOptions, HerdPlan
 from lockcache_stress.experiments.herd.sources import write_headers
 from lockcache_stress.gpu import has_nvrtc
-from lockcache_stress.run import Group, start_process
+from lockcache_stress.run import Group
 from lockcache_stress.trouble import open_workspace
 
 __all__ = ["run_herd"]
@@ -64,22 +63,13 @@ def _references(plan: HerdPlan, outcome: HerdOutcome) -> list[dict[int, Compiled
 
     The headers are left as they are at first.
     """
-    mine, its = multiprocessing.get_context("spawn").Pipe()
-    process = start_process(run_reference, plan, its)
-    its.close()
     found: list[dict[int, Compiled]] = []
-    try:
+    with Group(run_reference, (plan,), 1, len(PHASES)) as alone:
         for phase in range(len(PHASES)):
             write_headers(plan, phase)
-            mine.send(None)
-            answer: Answer = mine.recv()
+            [answer] = alone.run_phase(phase)
             found.append(answer.compiled)
             outcome.alone_seconds = outcome.alone_seconds or answer.seconds
-    except (EOFError, OSError) as error:
-        raise RuntimeError("the process that compiles the references died; its error is above") from error
-    finally:
-        process.kill()
-        process.join()
     write_headers(plan, 0)
     return found
 

@@ -1,4 +1,4 @@
-"""What dies: a put, an eviction, a recount, a lease, a sweep, each prepared again before every death.
+"""Actions that die: a put, an eviction, a recount, a lease, a sweep, each prepared again before every death.
 
 All of them work on one key among a few others, in one directory, so that what is left can be described in a line.
 """
@@ -63,13 +63,8 @@ def _fill(root: str, older: Entry | None) -> FileStreamProgramCache:
     return cache
 
 
-def _put_new(root: str) -> Callable[[], object]:
-    cache = _fill(root, None)
-    return lambda: cache.put_entry(KEY, NEWER)
-
-
-def _put_over(root: str) -> Callable[[], object]:
-    cache = _fill(root, OLDER)
+def _put(root: str, older: Entry | None = None) -> Callable[[], object]:
+    cache = _fill(root, older)
     return lambda: cache.put_entry(KEY, NEWER)
 
 
@@ -109,8 +104,8 @@ def _sweep(root: str) -> Callable[[], object]:
 
 #: By name, in the order of the table.
 ACTIONS: Final = {
-    "put": Action("a put of a new key", _put_new),
-    "replace": Action("a put over an older entry", _put_over),
+    "put": Action("a put of a new key", _put),
+    "replace": Action("a put over an older entry", lambda root: _put(root, OLDER)),
     "evict": Action("a put of a new key into a full cache, which evicts", _evict, CHANGES),
     "recount": Action("a recount, behind two writers that had died", _recount, CHANGES),
     "lease": Action("compile-once: lease, put, release", _lease),

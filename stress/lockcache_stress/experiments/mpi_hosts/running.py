@@ -12,8 +12,8 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field
 from glob import glob
 from typing import Any, Final
@@ -22,7 +22,8 @@ from lockcache_stress.errors import UnusableError
 from lockcache_stress.experiments.mpi_hosts.networks import Host, hosts, why_no_hosts, write_launcher
 from lockcache_stress.experiments.mpi_hosts.rank import KILLED
 from lockcache_stress.gpu import has_nvrtc
-from lockcache_stress.run import Check, find_mpiexec
+from lockcache_stress.processes import wait_until
+from lockcache_stress.run import Check, equal, find_mpiexec, started_job
 from lockcache_stress.trouble import open_workspace
 
 __all__ = ["HostsFound", "HostsOptions", "run_on_hosts"]
@@ -33,7 +34,6 @@ _KERNELS: Final = 8
 _DEATHS: Final = 3
 _MOST_TAKEOVER_MS: Final = 100.0
 _JOB_SECONDS: Final = 300.0
-_POLL_SECONDS: Final = 0.01
 # A waiter that has asked looks less and less often; what a death costs is seen when all are at their slowest.
 _SETTLE_SECONDS: Final = 1.0
 
@@ -74,12 +74,12 @@ class HostsFound:
         wanted = 2 * _KERNELS * options.all_ranks
         median = statistics.median(self.takeovers_ms) if self.takeovers_ms else float("inf")
         return [
-            _equal("hosts that ranks ran on", len(self.host_names), options.hosts),
-            _equal("cold: compiles == kernels", self.compiles["cold"], _KERNELS),
-            _equal("warm: compiles", self.compiles["warm"], 0),
-            _equal("programs got", self.answers, wanted),
-            _equal("programs that differ between ranks", self.differing, 0),
-            _equal("ranks killed in their turn, each replaced", len(self.takeovers_ms), _DEATHS),
+            equal("hosts that ranks ran on", len(self.host_names), options.hosts),
+            equal("cold: compiles == kernels", self.compiles["cold"], _KERNELS),
+            equal("warm: compiles", self.compiles["warm"], 0),
+            equal("programs got", self.answers, wanted),
+            equal("programs that differ between ranks", self.differing, 0),
+            equal("ranks killed in their turn, each replaced", len(self.takeovers_ms), _DEATHS),
             Check(
                 "takeover, median", f"{median:.0f} ms", f"<= {_MOST_TAKEOVER_MS:.0f} ms", median <= _MOST_TAKEOVER_MS
             ),
@@ -163,8 +163,7 @@ class _Job:
         with open(self._plan, "w") as file:
             json.dump(plan, file)
 
-    @contextmanager
-    def started(self, phase: str) -> Iterator[subprocess.Popen[bytes]]:
+    def started(self, phase: str) -> AbstractContextManager[subprocess.Popen[bytes]]:
         """The job. It is ended with the block."""
         options, first = self.options, self._hosts[0]
         addresses = ",".join(host.address for host in self._hosts)
@@ -172,13 +171,7 @@ class _Job:
         command += ["-localhost", first.address, "-hosts", addresses, "-ppn", str(options.ranks)]
         command += ["-disable-auto-cleanup"] if phase.startswith(KILLED) else []
         command += ["-n", str(options.all_ranks), sys.executable, "-m", _RANK, self._plan, phase]
-        process = subprocess.Popen(first.command(*command), stdin=subprocess.DEVNULL, start_new_session=True)
-        try:
-            yield process
-        finally:
-            if process.poll() is None:
-                os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
+        return started_job(first.command(*command))
 
     def said(self, pattern: str) -> list[dict[str, Any]]:
         """What ranks left by names like this."""
@@ -190,11 +183,9 @@ class _Job:
 
 
 def _until(process: subprocess.Popen[bytes], is_so: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + _JOB_SECONDS
-    while not is_so():
-        if process.poll() is not None or time.monotonic() > deadline:
-            raise UnusableError("the ranks ended, or said nothing, before what they were to do was done")
-        time.sleep(_POLL_SECONDS)
+    wait_until(lambda: is_so() or process.poll() is not None, _JOB_SECONDS)
+    if not is_so():
+        raise UnusableError("the ranks ended, or said nothing, before what they were to do was done")
 
 
 def _wait(process: subprocess.Popen[bytes]) -> None:
@@ -202,7 +193,3 @@ def _wait(process: subprocess.Popen[bytes]) -> None:
         process.wait(_JOB_SECONDS)
     except subprocess.TimeoutExpired:
         raise UnusableError(f"the job did not end within {_JOB_SECONDS:.0f} s") from None
-
-
-def _equal(name: str, found: int, wanted: int) -> Check:
-    return Check(name, f"{found:,}", f"{wanted:,}", found == wanted)

@@ -10,13 +10,15 @@ from __future__ import annotations
 import json
 import random
 import time
-from collections.abc import Callable
-from typing import Any, Final, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, Final, NamedTuple, TypeVar
 
 from lockcache_stress.errors import UnusableError
-from lockcache_stress.gpu import compile_cubin, make_slots, supported_archs
+from lockcache_stress.gpu import compile_cubin, compile_uncached, make_slots, need_archs
 
-__all__ = ["Program", "load_programs", "measure_programs", "save_programs"]
+__all__ = ["Program", "load", "load_programs", "measure_programs", "save", "save_programs"]
+
+_Item = TypeVar("_Item")
 
 # One kernel of eight includes headers: that makes them a tenth of the programs and two thirds of the compile time.
 _PLAIN_FOR_EACH_WITH_HEADERS: Final = 8
@@ -56,13 +58,7 @@ def measure_programs(kernels: int, seed: int, progress: Callable[[int, int], Non
 
     Raises :class:`UnusableError` where there is no NVRTC.
     """
-    try:
-        archs = supported_archs()
-    except (ImportError, RuntimeError, OSError) as error:
-        raise UnusableError(
-            f"compile costs are measured with cuda.core and NVRTC ({error}): pip install lockcache[cuda], "
-            "or give those of an earlier run with --costs"
-        ) from error
+    archs = need_archs("compile costs are measured with", ", or give those of an earlier run with --costs")
     slots = make_slots(kernels, seed, archs)
     sources = _with_headers(-(-kernels // _PLAIN_FOR_EACH_WITH_HEADERS), seed)
     programs: list[Program] = []
@@ -79,24 +75,35 @@ def measure_programs(kernels: int, seed: int, progress: Callable[[int, int], Non
 
 def save_programs(path: str, programs: list[Program]) -> None:
     """Write them for ``--costs``. Raises :class:`OSError`."""
-    with open(path, "w") as file:
-        json.dump({"programs": [program._asdict() for program in programs]}, file, indent=1)
-        file.write("\n")
+    save(path, "programs", [program._asdict() for program in programs], indent=1)
 
 
 def load_programs(path: str) -> list[Program]:
-    """What :func:`save_programs` wrote. Raises :class:`UnusableError` naming what is wrong, and :class:`OSError`."""
-    try:
-        with open(path) as file:
-            found = [Program(**item) for item in json.load(file)["programs"]]
-    except (ValueError, TypeError, KeyError) as error:
-        raise UnusableError(f"{path} holds no compile costs ({error!r}); --save-costs writes such a file") from error
+    """Read what :func:`save_programs` wrote. Raises :class:`UnusableError` with what is wrong, and :class:`OSError`."""
+    found = load(path, "programs", lambda item: Program(**item), "compile costs")
     for program in found:
         if not all(type(number) is int and number > 0 for number in program[1:]):
             raise UnusableError(f"{path}: cost_ns and size_bytes must be positive integers, got {program}")
     if len({program.name for program in found}) < max(2, len(found)):
         raise UnusableError(f"{path}: at least two programs are wanted, each with a name of its own")
     return found
+
+
+def save(path: str, name: str, items: Sequence[object], *, indent: int | None = None) -> None:
+    """Write a list for a later run."""
+    with open(path, "w") as file:
+        json.dump({name: items}, file, indent=indent)
+        file.write("\n")
+
+
+def load(path: str, name: str, make: Callable[[Any], _Item], what: str) -> list[_Item]:
+    """Read such a list. Raises :class:`UnusableError` where there is no such thing."""
+    try:
+        with open(path) as file:
+            return [make(item) for item in json.load(file)[name]]
+    except (ValueError, TypeError, KeyError) as error:
+        option = f"--save-{what.rsplit(maxsplit=1)[-1]}"
+        raise UnusableError(f"{path} holds no {what} ({error!r}); {option} writes such a file") from error
 
 
 def _measured(name: str, compile_it: Callable[[], bytes]) -> Program:
@@ -116,11 +123,7 @@ def _with_headers(count: int, seed: int) -> dict[str, str]:
 
 
 def _compile_with_headers(source: str, arch: str) -> bytes:
-    from cuda.core import Program as Compiled, ProgramOptions
+    from cuda.core import ProgramOptions
 
     options: Any = ProgramOptions(arch=arch, std="c++17", use_bundled_headers=True)
-    program = Compiled(source, "c++", options)
-    try:
-        return bytes(program.compile("cubin").code)
-    finally:
-        program.close()
+    return bytes(compile_uncached(source, options).code)

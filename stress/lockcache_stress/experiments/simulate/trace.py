@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import random
 from typing import Final, NamedTuple
 
 from lockcache_stress.errors import UnusableError
+from lockcache_stress.experiments.simulate.programs import load, save
 from lockcache_stress.zipf import Zipf
 
 __all__ = ["Request", "load_trace", "make_trace", "save_trace"]
@@ -38,18 +38,12 @@ def make_trace(programs: int, requests: int, seed: int, *, exponent: float, chan
 
 def save_trace(path: str, trace: list[Request]) -> None:
     """Write it for ``--trace``. Raises :class:`OSError`."""
-    with open(path, "w") as file:
-        json.dump({"requests": trace}, file)
-        file.write("\n")
+    save(path, "requests", trace)
 
 
 def load_trace(path: str, programs: int) -> list[Request]:
-    """What :func:`save_trace` wrote. Raises :class:`UnusableError` naming what is wrong, and :class:`OSError`."""
-    try:
-        with open(path) as file:
-            trace = [Request(*item) for item in json.load(file)["requests"]]
-    except (ValueError, TypeError, KeyError) as error:
-        raise UnusableError(f"{path} holds no trace ({error!r}); --save-trace writes such a file") from error
+    """Read what :func:`save_trace` wrote. Raises :class:`UnusableError` naming what is wrong, and :class:`OSError`."""
+    trace = load(path, "requests", lambda item: Request(*item), "trace")
     if not trace:
         raise UnusableError(f"{path}: at least one request is wanted")
     for request in trace:

@@ -1,4 +1,4 @@
-"""What commands other than scenarios found: checks as every run has them, and tables where a list is not enough."""
+"""Outcomes of what is not a scenario: checks as every run has them, and tables where a list is not enough."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from lockcache_stress.run import Check
+from lockcache_stress.run.outcome import Check
 
 __all__ = ["Grid", "GridRow", "Tabled"]
 

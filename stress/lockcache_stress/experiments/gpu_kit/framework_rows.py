@@ -9,18 +9,22 @@ they are done, and that no kernel computed anything else.
 from __future__ import annotations
 
 import os
-import time
 from collections import Counter
 from collections.abc import Sequence
 from typing import Final
 
-from lockcache_stress.experiments.gpu_kit.frameworks.cupy_kernels import CupyKernels
-from lockcache_stress.experiments.gpu_kit.frameworks.framework import KERNELS, ON_GPU, Framework
-from lockcache_stress.experiments.gpu_kit.frameworks.jax_kernels import JaxKernels
-from lockcache_stress.experiments.gpu_kit.frameworks.triton_kernels import TritonKernels
-from lockcache_stress.experiments.gpu_kit.frameworks.user import Use, Used, run_user
-from lockcache_stress.experiments.gpu_kit.plan import Found, Kit, Measured, NotRunError, zero
-from lockcache_stress.run import Check, DaemonProcess, Group, tree_bytes
+from lockcache_stress.experiments.gpu_kit.framework_user import Use, Used, run_user
+from lockcache_stress.experiments.gpu_kit.frameworks import (
+    KERNELS,
+    ON_GPU,
+    CupyKernels,
+    Framework,
+    JaxKernels,
+    TritonKernels,
+)
+from lockcache_stress.experiments.gpu_kit.plan import Found, Kit, NotRunError, measured
+from lockcache_stress.processes import wait_until
+from lockcache_stress.run import Check, DaemonProcess, Group, some, tree_bytes, zero
 from lockcache_stress.trouble import open_workspace
 
 __all__ = ["FRAMEWORKS", "run_framework"]
@@ -61,10 +65,8 @@ class _Watch:
 
     def settle(self, cap_bytes: int) -> int:
         """Returns the bytes that are left when the daemon has had time to get under the cap."""
-        deadline = time.monotonic() + _LAST_SWEEP_SECONDS
-        while (found := self.look()) > cap_bytes and time.monotonic() < deadline:
-            time.sleep(0.05)
-        return found
+        wait_until(lambda: self.look() <= cap_bytes, _LAST_SWEEP_SECONDS, every_seconds=0.05)
+        return self.look()
 
 
 def run_framework(kit: Kit, framework: Framework) -> Found:
@@ -89,7 +91,7 @@ def run_framework(kit: Kit, framework: Framework) -> Found:
                 used: list[Used] = group.gather(watch.look)
                 final_bytes = watch.settle(cap_bytes)
         bytes_ = {"cap": cap_bytes, "filled": filled_bytes, "peak": watch.peak_bytes, "final": final_bytes}
-        return _tell(framework, kit, used, bytes_, daemon, group.deaths)
+        return _find(framework, kit, used, bytes_, daemon, group.deaths)
 
 
 def _check_filled(framework: Framework, filled: Sequence[Used]) -> None:
@@ -100,7 +102,7 @@ def _check_filled(framework: Framework, filled: Sequence[Used]) -> None:
             raise NotRunError(f"{framework.name} computed wrong numbers before any daemon ran: {each.findings[0]}")
 
 
-def _tell(
+def _find(
     framework: Framework,
     kit: Kit,
     used: Sequence[Used],
@@ -114,7 +116,7 @@ def _tell(
     peak, final = (bytes_[name] / bytes_["cap"] for name in ("peak", "final"))
     place = used[0].place if used else "nothing"
     lines = [
-        Check("uses", f"{uses:,}", "> 0", uses > 0),
+        some("uses", uses),
         Check("place", place),
         zero("wrong results", wrong),
         zero("errors raised", unexpected),
@@ -122,11 +124,11 @@ def _tell(
         *_under_the_daemon(bytes_, daemon),
     ]
     findings = [{"error": text} for each in used if each.wrong or unexpected for text in each.findings]
-    outcome = Measured(
-        name=framework.row,
-        title=f"{framework.row}: {len(used)} processes, {KERNELS} kernels, seed {kit.options.seed}",
-        lines=lines,
-        numbers={"uses": uses, "raised": dict(raised), "bytes": bytes_, "daemon": daemon.result},
+    outcome = measured(
+        framework.row,
+        f"{framework.row}: {len(used)} processes, {KERNELS} kernels, seed {kit.options.seed}",
+        lines,
+        {"uses": uses, "raised": dict(raised), "bytes": bytes_, "daemon": daemon.result},
         operations=uses,
         wrong=wrong,
         peak=f"{peak:.3f}",
@@ -142,7 +144,7 @@ def _under_the_daemon(bytes_: dict[str, int], daemon: DaemonProcess) -> list[Che
     evicted, complaints = daemon.result["evicted_entries"], daemon.result["complaints"]
     cap, peak, final = bytes_["cap"], bytes_["peak"], bytes_["final"]
     return [
-        Check("evictions by the daemon", f"{evicted:,}", "> 0", evicted > 0),
+        some("evictions by the daemon", evicted),
         Check("peak over cap", f"{peak / cap:.2f} ({peak:,} of {cap:,} bytes)"),
         Check("final over cap", f"{final / cap:.2f}", "<= 1", final <= cap),
         zero("daemon errors and warnings", len(complaints)),

@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from typing import Final
 
-from lockcache_stress.experiments.gpu_kit.frameworks.framework import KERNELS, Framework, Kernels, expected
+from lockcache_stress.experiments.gpu_kit.frameworks import KERNELS, Framework, Kernels, expected
 from lockcache_stress.processes import die_with_parent
-from lockcache_stress.run import wait_for_gate
+from lockcache_stress.run import take_turn
 from lockcache_stress.zipf import Zipf
 
 __all__ = ["Use", "Used", "run_user"]
@@ -53,8 +53,7 @@ def run_user(use: Use, index: int, parent: Connection, gates: list[Connection]) 
     """A process from start to end. The first fills the directory; then all use it until the time is over."""
     die_with_parent()
     filling, using = gates
-    parent.send(None)
-    wait_for_gate(filling)
+    take_turn(parent, filling)
     used, kernels = Used(), None
     try:
         kernels = use.framework.open(use.directory)
@@ -64,8 +63,7 @@ def run_user(use: Use, index: int, parent: Connection, gates: list[Connection]) 
     except Exception as error:  # noqa: BLE001  a framework that does not run here is said, and its row is not run
         used.error = f"{type(error).__name__}: {error}".partition("\n")[0]
     parent.send(used)
-    parent.send(None)
-    wait_for_gate(using)
+    take_turn(parent, using)
     if kernels is not None and not used.error:
         used = _use_until(kernels, use, index)
     parent.send(used)

@@ -1,0 +1,185 @@
+"""Frameworks: how the kernels of each are run through the cache that it keeps in a directory of its own.
+
+CuPy, Triton and JAX; which of them are rows, and when each cannot be had, is said in :mod:`.framework_rows`.
+Kernel number k computes ``i * (k + 3) + 1009 * k`` for i in 0 to 63: small numbers, so that every integer type does.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any, Final, Protocol
+
+from lockcache_stress.gpu import find_version, is_older
+
+__all__ = [
+    "ELEMENTS",
+    "KERNELS",
+    "ON_GPU",
+    "CupyKernels",
+    "Framework",
+    "JaxKernels",
+    "Kernels",
+    "TritonKernels",
+    "expected",
+]
+
+#: Kernels that the directory is filled with; the cap is half of what they take.
+KERNELS: Final = 24
+#: Elements that each computes.
+ELEMENTS: Final = 64
+#: The place of what is launched.
+ON_GPU: Final = "the GPU"
+
+_CUPY_SOURCE: Final = """
+extern "C" __global__ void run(unsigned* out, unsigned n) {{
+  unsigned i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < n) out[i] = i * {factor}u + {salt}u;
+}}
+"""
+# Imports Triton at its top, as a source that Triton reads has to.
+_TRITON_SOURCE: Final = "lockcache_stress.experiments.gpu_kit.triton_source"
+
+
+class Kernels(Protocol):
+    """A framework in one process, with its cache in the directory that it was opened for."""
+
+    #: On what it computes.
+    place: str
+
+    def forget(self) -> None:
+        """Drops what the process remembers, so that the next use asks the directory."""
+        ...
+
+    def run(self, number: int) -> list[int]:
+        """Returns what the kernel ``number`` computed."""
+        ...
+
+
+@dataclass(frozen=True)
+class Framework:
+    """One framework."""
+
+    name: str
+    #: Of ``lockcache-daemon --layout``.
+    layout: str
+    #: What is imported.
+    modules: tuple[str, ...]
+    #: Older ones do not do what is relied on here.
+    least: tuple[int, int]
+    needs_gpu: bool
+    #: Opens it for a directory, in a process that uses it.
+    open: Callable[[str], Kernels]
+    #: Names of errors that it is known to raise when an entry goes while it is being read; others must not be.
+    may_raise: tuple[str, ...] = ()
+
+    @property
+    def row(self) -> str:
+        """The name of its row."""
+        return self.name.lower()
+
+    def why_not(self, gpu_arch: str | None) -> str | None:
+        """Why it cannot be run here; ``None`` if it can."""
+        version = find_version(self.name)
+        if version is None:
+            return f"{self.name} is not installed"
+        if is_older(version, self.least):
+            return f"{self.name} {version} is too old: {'.'.join(map(str, self.least))} is needed"
+        missing = [module for module in self.modules if find_spec(module) is None]
+        if missing:
+            return f"{self.name} needs {', '.join(missing)} here, which is not installed"
+        return "no GPU" if self.needs_gpu and gpu_arch is None else None
+
+
+def _factor_and_salt(number: int) -> tuple[int, int]:
+    """Returns what makes kernel ``number`` another than the others."""
+    return number + 3, 1009 * number
+
+
+def expected(number: int) -> list[int]:
+    """Returns what kernel ``number`` computes."""
+    factor, salt = _factor_and_salt(number)
+    return [i * factor + salt for i in range(ELEMENTS)]
+
+
+class CupyKernels:
+    """Raw kernels through CuPy's compile cache, one cubin a file in ``CUPY_CACHE_DIR``."""
+
+    def __init__(self, directory: str) -> None:
+        os.environ["CUPY_CACHE_DIR"] = directory  # read when CuPy is imported
+        os.environ.pop("CUPY_CACHE_IN_MEMORY", None)
+        self._cupy: Any = import_module("cupy")
+        self._out = self._cupy.zeros(ELEMENTS, dtype=self._cupy.uint32)
+        self.place = ON_GPU
+
+    def forget(self) -> None:
+        """Modules are kept for each source."""
+        self._cupy.clear_memo()
+
+    def run(self, number: int) -> list[int]:
+        """A fresh kernel object: CuPy asks its directory."""
+        factor, salt = _factor_and_salt(number)
+        kernel = self._cupy.RawKernel(_CUPY_SOURCE.format(factor=factor, salt=salt), "run")
+        self._out.data.memset(0xA5, self._out.nbytes)  # not fill(), which is a kernel in the same directory
+        kernel((1,), (ELEMENTS,), (self._out, self._cupy.uint32(ELEMENTS)))
+        return list(map(int, self._cupy.asnumpy(self._out)))
+
+
+class TritonKernels:
+    """A kernel with compile-time constants through Triton's cache, a directory for each in ``TRITON_CACHE_DIR``."""
+
+    def __init__(self, directory: str) -> None:
+        os.environ["TRITON_CACHE_DIR"] = directory
+        os.environ.pop("TRITON_CACHE_MANAGER", None)
+        self._triton: Any = import_module("triton")
+        self._torch: Any = import_module("torch")
+        self._function: Any = import_module(_TRITON_SOURCE).compute
+        self._out = self._torch.zeros(ELEMENTS, dtype=self._torch.int32, device="cuda")
+        self.place = ON_GPU
+
+    def forget(self) -> None:
+        """Nothing: what Triton remembers belongs to the function object, and each run has a fresh one."""
+
+    def run(self, number: int) -> list[int]:
+        """A fresh function object: Triton asks its directory."""
+        factor, salt = _factor_and_salt(number)
+        self._out.fill_(-1)
+        fresh = self._triton.jit(self._function)
+        fresh[(1,)](self._out, ELEMENTS, FACTOR=factor, SALT=salt, SIZE=ELEMENTS)
+        return list(map(int, self._out.cpu().tolist()))
+
+
+class JaxKernels:
+    """Jitted functions through JAX's persistent compilation cache, on the GPU or, without one, on the CPU."""
+
+    def __init__(self, directory: str) -> None:
+        # Else the first process takes three quarters of the GPU's memory.
+        os.environ["XLA_PYTHON_CLIENT_PREALLOCATE"] = "false"
+        self._jax: Any = import_module("jax")
+        # Not JAX's own: what is done with its arrays, reading one number after the other too, are programs to compile.
+        self._numpy: Any = import_module("numpy")
+        settings = {
+            "jax_compilation_cache_dir": directory,
+            "jax_persistent_cache_min_compile_time_secs": 0,
+            "jax_persistent_cache_min_entry_size_bytes": -1,
+            # XLA's own caches would lie in folders of the same directory, and its name would be part of the key.
+            "jax_persistent_cache_enable_xla_caches": "none",
+        }
+        for name, value in settings.items():
+            self._jax.config.update(name, value)
+        self._input = self._numpy.arange(ELEMENTS, dtype=self._numpy.uint32)
+        platform = self._jax.devices()[0].platform
+        self.place = "the CPU" if platform == "cpu" else ON_GPU
+
+    def forget(self) -> None:
+        """Compiled functions are kept for each function."""
+        self._jax.clear_caches()
+
+    def run(self, number: int) -> list[int]:
+        """A fresh function: JAX asks its directory."""
+        factor, salt = _factor_and_salt(number)
+        compute = self._jax.jit(lambda x: x * self._numpy.uint32(factor) + self._numpy.uint32(salt))
+        return list(map(int, self._numpy.asarray(compute(self._input))))
