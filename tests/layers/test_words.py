@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from tests.layers import words
 from tests.layers.words import BANNED, INVARIANTS, PROJECT, faults_in
 
 
@@ -91,8 +90,15 @@ def test_code_is_not_prose(tmp_path: Path) -> None:
     ]
 
 
-def test_the_project_is_in_order() -> None:
-    ran = subprocess.run(
-        [sys.executable, "tests/layers/words.py"], cwd=PROJECT, capture_output=True, text=True, check=False
-    )
-    assert (ran.returncode, ran.stdout) == (0, "words: in order\n")
+def test_a_fault_that_is_allowed_is_none_and_one_that_is_not_there_is_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "page.md").write_text("anew\n")
+    monkeypatch.setattr(words, "PROJECT", tmp_path)
+    monkeypatch.setattr(words, "CHECKED", ("page.md",))
+    assert words.main() == 1
+    assert capsys.readouterr().out == 'page.md:1: "anew": write again\nwords: 1 to write again\n'
+    monkeypatch.setattr(words, "ALLOWED", {("page.md", '"anew": write again')})
+    assert words.main() == 0
+    (tmp_path / "page.md").write_text("again\n")
+    assert words.main() == 1
