@@ -1,4 +1,4 @@
-"""What is said to the user and ends with exit code 2; and what a scenario raises on purpose."""
+"""Errors: those that are said to the user and end with exit code 2, and one that a scenario raises on purpose."""
 
 from __future__ import annotations
 

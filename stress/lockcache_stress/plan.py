@@ -1,4 +1,4 @@
-"""What one run is: the same for the parent and for every worker, and small enough to be sent to a spawned process.
+"""The plan of one run: the same for the parent and for every worker, and small enough to be sent to a spawned process.
 
 A run is replayed by its seed: the choices of keys, sizes and operations are drawn from it. The interleaving is not.
 """
@@ -82,12 +82,12 @@ class Plan(_Conditions):
 
     @property
     def token(self) -> bytes:
-        """Eight bytes that tell this run's values and keys from another's in the same directory."""
+        """Eight bytes by which this run's values and keys differ from another's in the same directory."""
         text = f"{self.scenario}/{self.seed}/{self.control}"
         return hashlib.blake2b(text.encode(), digest_size=8).digest()
 
     def latest_stop_us(self) -> int:
-        """When workers that begin now end by themselves, if nobody tells them to: who started them is dead then."""
+        """When workers that begin now end by themselves, if nobody makes them: who started them is dead then."""
         return now_us() + int((self.seconds + 2 * OVERTIME_SECONDS) * 1e6)
 
     def key(self, index: int) -> bytes:

@@ -1,4 +1,4 @@
-"""Which key is next: a few are hot and most are not, as with the kernels of a real program."""
+"""Keys drawn by Zipf: a few are hot and most are not, as with the kernels of a real program."""
 
 from __future__ import annotations
 

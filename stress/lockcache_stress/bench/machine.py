@@ -1,4 +1,4 @@
-"""What a measurement was made on: numbers without this say nothing."""
+"""The machine that a measurement was made on: numbers without it say nothing."""
 
 from __future__ import annotations
 

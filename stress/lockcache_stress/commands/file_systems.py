@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 import click
@@ -58,12 +59,14 @@ def filesystems_command(
     return shell.code
 
 
+@dataclass
 class _Making:
     """Makes what is written of what was tried by then: a suite for each file system, and each run that failed."""
 
-    def __init__(self, tried: Mapping[str, Tried], scenarios: Sequence[str], seconds: float, seed: int) -> None:
-        self._tried, self._scenarios = tried, scenarios
-        self._seconds, self._seed = seconds, seed
+    _tried: Mapping[str, Tried]
+    _scenarios: Sequence[str]
+    _seconds: float
+    _seed: int
 
     def __call__(self) -> Written:
         runs = []

@@ -46,14 +46,14 @@ class Shell:
         nothing else may be printed.
         """
 
-        def tell(written: Written) -> None:
+        def print_found(written: Written) -> None:
             if self.as_json:
                 print_json(as_json(written))
             else:
                 show_text(written)
 
         is_quiet |= self.as_json
-        with finishing(make, tell, self.files, done, as_json=is_quiet) as finished, showing() as show:
+        with finishing(make, print_found, self.files, done, as_json=is_quiet) as finished, showing() as show:
             yield show
         self.code = finished.code
 

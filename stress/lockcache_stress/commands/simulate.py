@@ -156,19 +156,17 @@ def _measure(trace: list[Request], programs: list[Program], share: float) -> dic
 
 
 def _print(run: _Run, line: Sequence[str]) -> None:
-    told = run.as_json(line)
-    title = (
-        f"{told['requests']:,} look-ups of {told['programs']} programs ({format_size(told['bytes'])}): without a cache "
-        f"{told['compile_seconds']:,.0f} s of compiling"
-    )
+    found = run.as_json(line)
+    title = f"{found['requests']:,} look-ups of {found['programs']} programs ({format_size(found['bytes'])}): "
+    title += f"without a cache {found['compile_seconds']:,.0f} s of compiling"
     table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, pad_edge=False, show_edge=False)
     for column in ("cache", "size", "hits, lru", "hits, cost", "saved, lru", "saved, cost", "at most"):
         table.add_column(column, justify="right")
-    for found in run.results:
-        hits = [f"{found[each]['hits'] / told['requests']:.1%}" for each in PRIORITIES]
-        seconds = [*(found[each]["saved_seconds"] for each in PRIORITIES), found["at_most_saved_seconds"]]
+    for each_size in run.results:
+        hits = [f"{each_size[each]['hits'] / found['requests']:.1%}" for each in PRIORITIES]
+        seconds = [*(each_size[each]["saved_seconds"] for each in PRIORITIES), each_size["at_most_saved_seconds"]]
         saved = [f"{each:,.0f} s" for each in seconds]
-        table.add_row(f"{found['share'] * 100:g} %", format_size(found["size_bytes"]), *hits, *saved)
+        table.add_row(f"{each_size['share'] * 100:g} %", format_size(each_size["size_bytes"]), *hits, *saved)
     console = Console()
     console.print(table)
     console.print(f"replay: {shlex.join(line)}", markup=False, soft_wrap=True, highlight=False)

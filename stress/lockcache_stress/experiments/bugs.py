@@ -1,4 +1,4 @@
-"""Whether the suite finds what it is for: every bug that can be planted in the library, planted and looked for."""
+"""Proof that the suite finds what it is for: every bug of the library that can be planted is planted and looked for."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether a key's history is one that a single register could have had: linearizability, decided, not sampled.
+"""Linearizability: could a single register have had a key's history? Decided, not sampled.
 
 The register holds one value or nothing. Each operation must take effect at one instant between its begin and its end:
 a put makes its value the register's, a removal empties it, a hit needs exactly its value there and a miss needs

@@ -1,4 +1,4 @@
-"""What a history is made of, and the files in which it is kept.
+"""Operations, of which a history is made, and the files in which it is kept.
 
 An operation has a begin and an end on the clock that all processes of a machine share (``CLOCK_MONOTONIC``, ns). Each
 process appends to a file of its own, two records per operation: one before it calls the cache and one after that has

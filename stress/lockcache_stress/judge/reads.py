@@ -1,4 +1,4 @@
-"""What a read gave: right, torn, foreign or stale. Pure: bytes and what was known when the read began go in.
+"""Verdicts on reads: right, torn, foreign or stale. Pure: bytes and what was known when the read began go in.
 
 - torn: no whole value of any key, or code paired with another write's metadata (invariant 1)
 - foreign: a whole value, but not one that anybody wrote under this key (invariant 1)

@@ -1,4 +1,4 @@
-"""What a worker says of each operation, so that its history has all of them and each has its outcome."""
+"""Records of what a worker does: its history has all operations, and each has its outcome."""
 
 from __future__ import annotations
 

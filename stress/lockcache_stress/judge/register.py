@@ -1,4 +1,4 @@
-"""What every process knows about the writes to every key: enough to say that a value is too old, never to guess it.
+"""The register: what every process knows of all writes, enough to say that a value is too old, never to guess it.
 
 A write of a key begins at ``s`` and has returned at ``f``. A value is stale for a read that began at ``r`` if another
 write to the key began after that value's own write had returned and itself returned before ``r``: ``f_old < s_new`` and

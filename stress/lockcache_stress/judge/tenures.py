@@ -1,4 +1,4 @@
-"""Whether two daemons ever kept one directory at once, judged from what each of them logged. Pure.
+"""Tenures: did two daemons ever keep one directory at once? Judged from what each of them logged. Pure.
 
 A daemon's lines carry the clock that all processes of the machine share (``monotonic_ns``). Its tenure begins, at the
 latest, with its line ``start``, and lasts, at the least, until somebody sent it the signal that ended it: the lock is

@@ -1,4 +1,4 @@
-"""What happens when runs have ended: the verdict is printed, the files are written, the exit code is chosen."""
+"""The end of runs: the verdict is printed, the files are written, the exit code is chosen."""
 
 from __future__ import annotations
 
@@ -30,17 +30,18 @@ class Finished:
 
 
 def finish_one(
-    told: Sequence[Reportable], replay: Callable[[Reportable], Sequence[str]], files: Files, *, as_json: bool
+    outcomes: Sequence[Reportable], replay: Callable[[Reportable], Sequence[str]], files: Files, *, as_json: bool
 ) -> AbstractContextManager[Finished]:
-    """Tell at the block's end what the one run in ``told`` found; see :func:`finishing`.
+    """Print at the block's end what the one run in ``outcomes`` found; see :func:`finishing`.
 
     A run in rounds is there from its first round on, and grows.
     """
 
     def make() -> Written:
-        return Written(told[0].title if told else "", [Ran(each, replay(each)) for each in told], {})
+        runs = [Ran(each, replay(each)) for each in outcomes]
+        return Written(runs[0].title if runs else "", runs, {})
 
-    def tell(written: Written) -> None:
+    def show(written: Written) -> None:
         for ran in written.runs:
             if as_json:
                 print_json({**ran.outcome.as_json(), "replay": list(ran.replay)})
@@ -48,21 +49,21 @@ def finish_one(
                 print_outcome(ran.outcome, ran.replay)
 
     def done() -> str:
-        return f"{sum(len(each.rounds) for each in told if isinstance(each, Outcome))} rounds"
+        return f"{sum(len(each.rounds) for each in outcomes if isinstance(each, Outcome))} rounds"
 
-    return finishing(make, tell, files, done, as_json=as_json)
+    return finishing(make, show, files, done, as_json=as_json)
 
 
 def finish_all(
     outcomes: Sequence[Reportable], skipped: Sequence[tuple[str, str]], files: Files, *, as_json: bool
 ) -> AbstractContextManager[Finished]:
-    """Tell at the block's end what is in ``outcomes`` by then; see :func:`finishing`."""
+    """Print at the block's end what is in ``outcomes`` by then; see :func:`finishing`."""
 
     def make() -> Written:
         runs = [Ran(outcome, replay_line(outcome)) for outcome in outcomes]
         return Written("lockcache-stress: all scenarios", runs, {}, skipped)
 
-    def tell(written: Written) -> None:
+    def show(written: Written) -> None:
         if as_json:
             found = [outcome.as_json() for outcome in outcomes]
             print_json({"ok": written.ok, "skipped": dict(skipped), "scenarios": found})
@@ -72,13 +73,13 @@ def finish_all(
                 print_outcome(ran.outcome, ran.replay)
         print_summary(outcomes, skipped)
 
-    return finishing(make, tell, files, lambda: f"{len(outcomes)} scenarios", as_json=as_json)
+    return finishing(make, show, files, lambda: f"{len(outcomes)} scenarios", as_json=as_json)
 
 
 @contextmanager
 def finishing(
     make: Callable[[], Written],
-    tell: Callable[[Written], None],
+    show: Callable[[Written], None],
     files: Files,
     done: Callable[[], str],
     *,
@@ -98,7 +99,7 @@ def finishing(
             leave(files, replace(_on_machine(make(), files), cut_short=why), as_json=as_json)
         raise
     written = make()
-    tell(written)
+    show(written)
     finished.code = leave(files, _on_machine(written, files), as_json=as_json)
 
 

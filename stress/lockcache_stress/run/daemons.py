@@ -244,7 +244,7 @@ class Relay:
             self._complaints.append(f"{daemon.name} did not end within {_STOP_SECONDS:.0f} s")
         events = daemon.events()
         complaints = [event for event in events if event["event"] in _COMPLAINTS]
-        self._complaints += [f"{daemon.name}: {event.get('message', event)}" for event in complaints]
+        self._complaints += [f"{daemon.name}: {json.dumps(event)}" for event in complaints]
         return Life(daemon.name, events, ended_ns)
 
     def _wait_for_first(self) -> None:
@@ -298,7 +298,7 @@ class _Daemon:
 
     def events(self) -> list[dict[str, Any]]:
         """Returns its log. A line that is not JSON is an error (a traceback's), one without an end is not there yet."""
-        return [_event(line) for line in self._text().splitlines(keepends=True) if line.endswith("\n")]
+        return [_event(line) for line in self._text().split("\n")[:-1]]
 
     def _text(self) -> str:
         with open(self._log, errors="replace") as file:
@@ -310,4 +310,5 @@ def _event(line: str) -> dict[str, Any]:
         event = json.loads(line)
     except ValueError:
         event = {}
-    return event if "event" in event else {"event": "error", "message": line.rstrip()}
+    is_event = isinstance(event, dict) and "event" in event
+    return event if is_event else {"event": "error", "message": line.rstrip()}

@@ -232,9 +232,9 @@ def _add_peaks(mine: Peaks, other: Peaks, began_seconds: float) -> None:
     if other.statvfs_bytes is not None:
         mine.statvfs_bytes = max(mine.statvfs_bytes or 0, other.statvfs_bytes)
     mine.begins_seconds.append(began_seconds)
-    for ours, theirs in ((mine.disk, other.disk), (mine.accounted, other.accounted), (mine.statvfs, other.statvfs)):
-        for seconds, count_bytes in theirs.points():
-            ours.add(began_seconds + seconds, count_bytes)
+    for one, added in ((mine.disk, other.disk), (mine.accounted, other.accounted), (mine.statvfs, other.statvfs)):
+        for seconds, count_bytes in added.points():
+            one.add(began_seconds + seconds, count_bytes)
 
 
 def _daemons(mine: dict[str, Any] | None, other: dict[str, Any] | None) -> dict[str, Any] | None:

@@ -52,7 +52,7 @@ def why_no_failing_disk() -> str | None:
 
 
 def set_failures(path: str, **said: Any) -> None:
-    """Tell the failing disk at ``path`` what fails from now on, in the words of a control file."""
+    """Set what fails from now on at the failing disk ``path``, in the words of a control file."""
     control = _control_of(path)
     with open(f"{control}.new", "w") as file:
         json.dump(said, file)

@@ -1,4 +1,4 @@
-"""What one run of the GPU kit is, what a row of it is, and what a row found."""
+"""One run of the GPU kit, its rows, and what a row found."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a herd found, and which of it is not as it must be."""
+"""The outcome of a herd: what it found, and which of it is not as it must be."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What one herd is: the same for the parent and every member, and small enough to be sent to a spawned process."""
+"""The plan of one herd: the same for the parent and every member, and small enough to be sent to a spawned process."""
 
 from __future__ import annotations
 

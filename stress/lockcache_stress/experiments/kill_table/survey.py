@@ -1,4 +1,4 @@
-"""What a dead process has left, as everybody else sees it, and whether that is as it must be.
+"""Survey of what a dead process has left, as everybody else sees it: is it as it must be?
 
 Looks first and repairs then: the next put, which must not wait or fail, and one recount, after which nothing of the
 dead may be left.

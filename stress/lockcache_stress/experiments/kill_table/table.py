@@ -6,6 +6,7 @@ import re
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
+from itertools import groupby
 from typing import Any, Final
 
 from lockcache_stress.experiments.kill_table.actions import ACTIONS, OTHERS
@@ -68,7 +69,8 @@ def as_markdown(rows: Sequence[Row]) -> str:
         mine = [row for row in rows if row.action == name]
         if mine:
             parts.append(f"## {name}\n\n{action.help[0].upper()}{action.help[1:]}: {len(mine)} deaths.\n")
-            parts.append("\n".join([*_HEAD, *map(_line, _runs(mine))]) + "\n")
+            runs = [list(run) for _, run in groupby(mine, key=lambda row: row.left)]
+            parts.append("\n".join([*_HEAD, *map(_line, runs)]) + "\n")
     return "\n".join(parts)
 
 
@@ -91,18 +93,6 @@ _HEAD: Final = (
     "| died in front of | the entry | others left | staged files | lease files | page against disk | then |",
     "|---|---|---|---|---|---|---|",
 )
-
-
-def _runs(rows: list[Row]) -> Iterator[list[Row]]:
-    """Rows that follow each other and leave the same."""
-    run: list[Row] = []
-    for row in rows:
-        if run and run[-1].left != row.left:
-            yield run
-            run = []
-        run.append(row)
-    if run:
-        yield run
 
 
 def _line(run: list[Row]) -> str:

@@ -1,7 +1,7 @@
 """One rank of the job: ``python -m lockcache_stress.experiments.mpi_hosts.rank PLAN PHASE``.
 
 In the phases ``cold`` and ``warm`` it compiles every kernel, each rank beginning with another. In those that begin with
-``killed`` whoever has the turn first waits in ``compute`` to be killed; who takes over says when it begins.
+``killed`` the rank that has the turn first waits in ``compute`` to be killed; who takes over says when it begins.
 """
 
 from __future__ import annotations

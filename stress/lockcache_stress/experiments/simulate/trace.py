@@ -1,4 +1,4 @@
-"""What is asked for, in order: by Zipf, with sources that change now and then. The same for the same seed."""
+"""Traces of what is asked for, in order: by Zipf, with sources that change now and then. The same for the same seed."""
 
 from __future__ import annotations
 
