@@ -11,16 +11,18 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from lockcache_stress import commands
+from lockcache_stress.cli import main
 from lockcache_stress.plan import Plan
+from tests.programs import import_all, run_forked
 
 PROGRAM = os.path.join(os.path.dirname(sys.executable), "lockcache-stress")
 
 
 def stress(*words: str, run_path: Path, timeout: float = 100) -> subprocess.CompletedProcess[str]:
-    """Run the console script, with its temporary files under ``run_path``."""
-    return subprocess.run(
-        [PROGRAM, *words], env=environment(run_path), capture_output=True, text=True, timeout=timeout, check=False
-    )
+    """Run the program, with its temporary files under ``run_path``."""
+    import_all(commands)
+    return run_forked(main, PROGRAM, *words, env=environment(run_path), timeout=timeout)
 
 
 def stress_json(*words: str, run_path: Path, code: int = 0) -> Any:

@@ -31,7 +31,7 @@ from lockcache_stress.gpu.kernels import LAUNCHED
 from lockcache_stress.gpu.programs import make_pairs, make_templates
 from lockcache_stress.run.daemons import DaemonProcess
 from tests.stress.reports import Page, assert_is_junit
-from tests.stress.support import PROGRAM, environment, failed_checks, wait_until
+from tests.stress.support import PROGRAM, environment, failed_checks, stress, wait_until
 
 _REPOSITORY = Path(__file__).parents[2]
 _ROWS = ["nvrtc", "templates", "lto-ir", "cold-start", "eviction", "timing"]
@@ -147,9 +147,7 @@ def test_an_interrupted_run_leaves_the_rows_that_were_over(tmp_path: Path, monke
     ],
 )
 def test_bad_usage_is_one_line_and_exit_code_2(words: tuple[str, ...], named: str, run_path: Path) -> None:
-    ran = subprocess.run(
-        [PROGRAM, "gpu", *words], env=environment(run_path), capture_output=True, text=True, timeout=60, check=False
-    )
+    ran = stress("gpu", *words, run_path=run_path)
     assert (ran.returncode, ran.stdout, ran.stderr.count("\n")) == (2, "", 1), ran.stderr
     assert named in ran.stderr
 
