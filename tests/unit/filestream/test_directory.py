@@ -13,6 +13,7 @@ import pytest
 from lockcache import FileStreamProgramCache, FormatError, UnsafeCacheDirError
 from lockcache.filestream.disk.layout import FORMAT_VERSION, Layout
 from lockcache.filestream.disk.permissions import check_directory
+from tests.thinning import diagonals
 from tests.unit.material import descriptors, entry_path, on_disk, open_directory
 
 
@@ -183,9 +184,15 @@ def remove(path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("what", ["", "tmp", "entries", "lockcache", "lockcache/usage", "lockcache/locks",
-                                  "lockcache/records", "lockcache/format", "lockcache/policy.json"])  # fmt: skip
-@pytest.mark.parametrize("record_files", [False, True])
+@pytest.mark.parametrize(
+    "what, record_files",
+    diagonals(
+        ["", "tmp", "entries", "lockcache", "lockcache/usage", "lockcache/policy.json",
+         "lockcache/locks", "lockcache/records", "lockcache/format"],
+        [False, True],
+        2,
+    ),
+)  # fmt: skip
 def test_after_anything_is_deleted_underneath_the_next_write_works_and_the_cap_holds(cache_path, what, record_files):
     size = 144 if record_files else 100
     with FileStreamProgramCache(cache_path, max_size_bytes=10 * size, record_files=record_files) as cache:
@@ -250,12 +257,12 @@ def test_close_gives_back_every_descriptor(cache_path):
 @pytest.mark.slow
 def test_many_deletions_leak_no_descriptors(cache_path):
     with FileStreamProgramCache(cache_path) as cache:
-        for _ in range(30):
+        for _ in range(10):
             cache["k"] = b"1"
             shutil.rmtree(cache_path)
         cache["k"] = b"1"
         many = len(descriptors())
-        for _ in range(30):
+        for _ in range(10):
             shutil.rmtree(cache_path)
             cache["k"] = b"1"
         assert len(descriptors()) <= many
