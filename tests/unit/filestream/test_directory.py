@@ -11,7 +11,9 @@ from pathlib import Path
 import pytest
 
 from lockcache import FileStreamProgramCache, FormatError, UnsafeCacheDirError
-from lockcache.filestream.disk.layout import FORMAT_VERSION, Layout
+from lockcache.filestream import directory as directory_module
+from lockcache.filestream.accounting.usage import Slot
+from lockcache.filestream.disk.layout import FORMAT_VERSION, SHARDS, Layout
 from lockcache.filestream.disk.permissions import check_directory
 from tests.thinning import diagonals
 from tests.unit.material import descriptors, entry_path, on_disk, open_directory
@@ -266,6 +268,27 @@ def test_many_deletions_leak_no_descriptors(cache_path):
             shutil.rmtree(cache_path)
             cache["k"] = b"1"
         assert len(descriptors()) <= many
+
+
+@pytest.mark.parametrize("what", ["entries/ab", "tmp/file", "lockcache/records/ab", "lockcache/quarantine/file",
+                                  "lockcache/locks/ab"])  # fmt: skip
+def test_the_shards_of_a_new_directory_are_not_looked_into_and_of_any_other_all_are(cache_path, monkeypatch, what):
+    looked = []
+    monkeypatch.setattr(
+        directory_module, "measure_shard", lambda layout, shard, **_: looked.append(shard) or Slot(0, 0)
+    )
+
+    def count():
+        directory = open_directory(cache_path)
+        directory.usage()
+        directory.close()
+
+    count()
+    assert looked == []
+    os.unlink(cache_path / "lockcache" / "usage")
+    (cache_path / what).mkdir(mode=0o700, parents=True)
+    count()
+    assert looked == list(range(SHARDS))
 
 
 def test_a_directory_with_entries_and_no_accounting_is_counted_at_opening(cache_path):
