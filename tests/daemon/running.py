@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import queue
@@ -90,12 +91,15 @@ class RunningDaemon:
         self._events.put(None)
 
 
-def until(condition: Callable[[], bool]) -> None:
-    """Wait for something that nobody announces."""
+def until(condition: Callable[[], object]) -> None:
+    """Wait for something that nobody announces, perhaps of a file that is removed while it is looked at."""
     deadline = time.monotonic() + HANG_SECONDS
-    while not condition():
+    while True:
+        with contextlib.suppress(FileNotFoundError):
+            if condition():
+                return
         assert time.monotonic() < deadline, "it did not come true"
-        time.sleep(0.005)
+        time.sleep(0.002)
 
 
 def until_asleep(thread: threading.Thread) -> None:

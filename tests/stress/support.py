@@ -6,8 +6,6 @@ import json
 import os
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -38,14 +36,6 @@ def environment(run_path: Path) -> dict[str, str]:
 
 def failed_checks(report: dict[str, Any]) -> set[str]:
     return {check["name"] for check in report["checks"] if not check["ok"]}
-
-
-def wait_until(condition: Callable[[], object], seconds: float = 60) -> None:
-    """Poll what another program does; an error if it never does."""
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.01)
 
 
 def make_plan(control: Path, **changes: Any) -> Plan:

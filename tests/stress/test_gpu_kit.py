@@ -30,8 +30,9 @@ from lockcache_stress.gpu import machine
 from lockcache_stress.gpu.kernels import LAUNCHED
 from lockcache_stress.gpu.programs import make_pairs, make_templates
 from lockcache_stress.run.daemons import DaemonProcess
+from tests.daemon.running import until
 from tests.stress.reports import Page, assert_is_junit
-from tests.stress.support import PROGRAM, environment, failed_checks, stress, wait_until
+from tests.stress.support import PROGRAM, environment, failed_checks, stress
 
 _REPOSITORY = Path(__file__).parents[2]
 _ROWS = ["nvrtc", "templates", "lto-ir", "cold-start", "eviction", "timing"]
@@ -104,11 +105,11 @@ def test_ctrl_c_leaves_no_process_and_no_file(run_path: Path) -> None:
     process = subprocess.Popen(
         words, env=environment(run_path), stderr=subprocess.PIPE, text=True, start_new_session=True
     )
-    wait_until(lambda: any(run_path.glob("lockcache-stress-*/cache/entries/*/*")))
+    until(lambda: any(run_path.glob("lockcache-stress-*/cache/entries/*/*")))
     os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to all of them
     _, errors = process.communicate(timeout=60)
     assert (process.returncode, len(errors.strip().splitlines())) == (130, 1), errors
-    wait_until(lambda: not _is_group(process.pid))  # Python's own tracker of resources ends a moment later
+    until(lambda: not _is_group(process.pid))  # Python's own tracker of resources ends a moment later
     assert [*run_path.iterdir(), *(run_path / "out").iterdir()] == [run_path / "out"]
 
 
