@@ -16,11 +16,11 @@ from hypothesis import settings
 
 from lockcache.filestream.disk import space
 from tests.durations import pytest_terminal_summary
+from tests.programs import SPACE_ON
 
 __all__ = ["pytest_terminal_summary"]
 
 _CAP_SYS_ADMIN = 21
-_REAL = space._space_on
 
 # More of everything that hypothesis looks for: `make properties`, or `pytest --hypothesis-profile=nightly`.
 settings.register_profile("nightly", max_examples=2000)
@@ -72,7 +72,7 @@ def _blocks_of_a_byte() -> Iterator[None]:
 @pytest.fixture
 def real_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have directories count as their file system does."""
-    monkeypatch.setattr(space, "_space_on", _REAL)
+    monkeypatch.setattr(space, "_space_on", SPACE_ON)
 
 
 @pytest.fixture

@@ -28,7 +28,7 @@ from collections.abc import Callable
 from typing import Final
 
 from lockcache.errors import LockTimeoutError
-from lockcache.filestream.accounting import Slot, UsagePage, encode_page, measure_shard
+from lockcache.filestream.accounting import Slot, UsagePage, encode_page, measure_shard, names_in
 from lockcache.filestream.disk import (
     PRIVATE,
     SHARDS,
@@ -241,6 +241,18 @@ class CacheDirectory:
                 return page
         return UsagePage(open_below(layout, layout.usage, _OPEN_PAGE))
 
+    def _is_new(self) -> bool:
+        """Returns whether no shard was ever locked and none has anything that counts, so that none has to be measured.
+
+        Measuring all 256 takes 4,000 system calls. Locks are listed first: a writer that takes one later waits for the
+        page that is being made.
+        """
+        layout = self.layout
+        if any(_SHARD.fullmatch(name) for name in names_in(layout, layout.locks)):
+            return False
+        folders = (layout.entries, layout.records, layout.tmp, layout.quarantine)
+        return not any(names_in(layout, folder) for folder in folders)
+
     def _measure(self, shard: int) -> Slot:
         """Measure a shard while nobody is between a file of it and its accounting."""
         self._between_shards()
@@ -301,7 +313,7 @@ class CacheDirectory:
                 rename_below(layout, aside, layout.usage)
             raise
         try:
-            slots = [self._measure(shard) for shard in range(SHARDS)]
+            slots = [Slot(0, 0)] * SHARDS if self._is_new() else [self._measure(shard) for shard in range(SHARDS)]
         finally:
             with contextlib.suppress(FileNotFoundError):
                 unlink_below(layout, aside)

@@ -6,10 +6,8 @@ go (in root's home), so that they could neither start it nor import from it.
 
 from __future__ import annotations
 
-import importlib
 import os
 import pickle
-import pkgutil
 import signal
 import traceback
 from collections.abc import Callable, Iterator
@@ -17,9 +15,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-import lockcache
-import lockcache_daemon
 from lockcache import FileStreamProgramCache
+from tests.programs import import_all
 
 __all__ = ["ALICE", "BOB", "GROUP", "MALLORY", "as_member", "run_as", "run_meanwhile_as", "start_as"]
 
@@ -31,17 +28,6 @@ ALICE: Final = 54001
 BOB: Final = 54002
 #: No member of the group.
 MALLORY: Final = 54003
-
-
-def _import_all() -> None:
-    for package in (lockcache, lockcache_daemon):
-        for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
-            if not module.name.endswith(("__main__", ".cuda")):
-                importlib.import_module(module.name)
-    # What is imported when it is wanted.
-    for name in ("grp", "psutil", "concurrent.futures.thread", "rich.console", "rich.table", "encodings.idna",
-                 "linecache", "resource"):  # fmt: skip
-        importlib.import_module(name)
 
 
 def become(uid: int) -> None:
@@ -63,7 +49,7 @@ def as_member(path: Path, use: Callable[[FileStreamProgramCache], _T], **argumen
 
 def run_as(uid: int, work: Callable[[], _T], *, umask: int = 0o077) -> _T:
     """What ``work`` gives in a child that is ``uid``; what it raises is raised here."""
-    _import_all()
+    import_all()
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:
@@ -93,7 +79,7 @@ def run_as(uid: int, work: Callable[[], _T], *, umask: int = 0o077) -> _T:
 @contextmanager
 def start_as(uid: int, work: Callable[[], object]) -> Iterator[int]:
     """The pid of a child that is ``uid`` and has done ``work``; then it waits. Killed at the end, if it lives."""
-    _import_all()
+    import_all()
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:
@@ -119,7 +105,7 @@ def start_as(uid: int, work: Callable[[], object]) -> Iterator[int]:
 @contextmanager
 def run_meanwhile_as(uid: int, work: Callable[[], object]) -> Iterator[int]:
     """The pid of a child that is ``uid`` and is at ``work``, for as long as the block lasts. Killed at the end."""
-    _import_all()
+    import_all()
     child = os.fork()
     if child == 0:
         try:

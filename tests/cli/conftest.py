@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from lockcache import Entry, FileStreamProgramCache
 from tests.cli.examining import until
 
 
@@ -20,6 +21,15 @@ def open_path() -> Iterator[Path]:
     with tempfile.TemporaryDirectory(prefix="lockcache-test-") as folder:
         Path(folder).chmod(0o755)
         yield Path(folder)
+
+
+@pytest.fixture
+def filled(cache_path: Path) -> Path:
+    """A cache of 10 kB with two entries of 1,500 bytes together; what the first one is is known."""
+    with FileStreamProgramCache(cache_path, max_size_bytes=10_000) as cache:
+        cache.put_entry("a", Entry(b"x" * 1000, {"kind": "cubin", "arch": "sm_90"}))
+        cache["b"] = b"y" * 500
+    return cache_path
 
 
 @pytest.fixture

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from tests.cli.running import run
-from tests.processes.crowd import HANG_SECONDS
+from tests.daemon.running import until
 
 __all__ = ["DEGRADED", "GOOD", "NOTE", "UNTESTED", "UNUSABLE", "everything_in", "examined", "until", "verdicts"]
 
@@ -38,13 +35,3 @@ def verdicts(checks: dict[str, dict[str, Any]], *worse: str) -> dict[str, str]:
 
 def everything_in(path: Path) -> dict[str, bytes | None]:
     return {str(each): each.read_bytes() if each.is_file() else None for each in path.rglob("*")}
-
-
-def until(happened: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + HANG_SECONDS
-    while True:
-        with contextlib.suppress(FileNotFoundError):  # removed while we look
-            if happened():
-                return
-        assert time.monotonic() < deadline
-        time.sleep(0.0005)

@@ -1,4 +1,4 @@
-"""Runs the operator's command: from its console script, or as another user."""
+"""Runs the operator's command: in a forked process, or as another user. ``LOCKCACHE`` is its console script."""
 
 from __future__ import annotations
 
@@ -8,27 +8,19 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
-from lockcache.cli import program
+from lockcache.cli import main, program
 from tests.access.members import MALLORY, run_as
+from tests.programs import run_forked
 
 __all__ = ["LOCKCACHE", "give_to_somebody", "run", "run_as_somebody"]
 
 LOCKCACHE = str(Path(sys.executable).with_name("lockcache"))
 
 
-def run(*arguments: object, stdin: str = "", **environment: str) -> subprocess.CompletedProcess[Any]:
+def run(*arguments: object, stdin: str = "", **environment: str) -> subprocess.CompletedProcess[str]:
     """Run to the end; keyword arguments are environment variables."""
-    return subprocess.run(
-        [LOCKCACHE, *map(str, arguments)],
-        check=False,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        input=stdin,
-        env={**os.environ, **environment},
-    )
+    return run_forked(main, "lockcache", *arguments, stdin=stdin, env={**os.environ, **environment})
 
 
 def give_to_somebody(root: Path) -> None:

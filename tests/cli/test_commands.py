@@ -16,14 +16,6 @@ from tests.cli.running import run
 from tests.daemon.running import RunningDaemon
 
 
-@pytest.fixture
-def filled(cache_path: Path) -> Path:
-    with FileStreamProgramCache(cache_path, max_size_bytes=10_000) as cache:
-        cache["a"] = b"x" * 1000
-        cache["b"] = b"y" * 500
-    return cache_path
-
-
 def test_path_prints_the_directory_that_the_environment_names(cache_path: Path) -> None:
     assert run("path", LOCKCACHE_DIR=str(cache_path)).stdout == f"{cache_path}\n"
 

@@ -15,13 +15,11 @@ from tests.daemon.running import RunningDaemon
 
 
 @pytest.fixture
-def filled(cache_path: Path) -> Path:
-    with FileStreamProgramCache(cache_path, max_size_bytes=10_000) as cache:
-        cache["a"] = b"x" * 1000
-        cache["b"] = b"y" * 500
+def filled(filled: Path) -> Path:
+    with FileStreamProgramCache(filled) as cache:
         assert cache.get("a")
         assert cache.get("nothing") is None
-    return cache_path
+    return filled
 
 
 def stats(*arguments: object) -> dict[str, Any]:

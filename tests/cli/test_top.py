@@ -14,20 +14,12 @@ from pathlib import Path
 
 import pytest
 
-from lockcache import Entry, FileStreamProgramCache
+from lockcache import FileStreamProgramCache
 from lockcache.cli.keyboard import wait_for_quit
 from lockcache.cli.top_sample import Watch
 from lockcache.filestream.disk.layout import Layout, entry_name
 from tests.cli.running import LOCKCACHE, run
 from tests.cli.terminal import OnTerminal
-
-
-@pytest.fixture
-def filled(cache_path: Path) -> Path:
-    with FileStreamProgramCache(cache_path, max_size_bytes=10_000) as cache:
-        cache.put_entry("a", Entry(b"x" * 1000, {"kind": "cubin", "arch": "sm_90"}))
-        cache["b"] = b"y" * 500
-    return cache_path
 
 
 def test_without_a_terminal_it_is_one_look(filled: Path) -> None:

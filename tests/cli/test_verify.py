@@ -19,7 +19,6 @@ from tests.cli.running import LOCKCACHE, run
 from tests.crash.damage import fill_to_damage, spoil
 from tests.crash.measure import accounted, on_disk
 from tests.daemon.material import photograph
-from tests.processes.crowd import crowd
 
 KEYS = [b"%d" % number for number in range(40)]
 
@@ -153,27 +152,6 @@ def test_a_read_only_directory_is_verified_and_not_repaired(mount_tmpfs: Callabl
     assert refused.returncode == 2
     assert "Read-only file system" in refused.stderr
     assert refused.stderr.count("\n") == 1
-
-
-def _write(path: str, done: Any) -> None:
-    cache = FileStreamProgramCache(path)
-    while not done.is_set():
-        for key in KEYS:
-            cache[key] = key * 700
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("options", [(), ("--repair",)], ids=["looking", "repairing"])
-def test_beside_running_writers_nothing_is_found_that_is_not_there(filled: Path, options: tuple[str, ...]) -> None:
-    import multiprocessing
-
-    done = multiprocessing.get_context("fork").Event()
-    with crowd("fork", _write, [(str(filled), done)] * 2) as writers:
-        for _ in range(5):
-            found = verify_as_json(*options, filled, code=0)
-            assert found["corrupt"] == 0
-        done.set()
-        writers.results()
 
 
 def test_on_a_terminal_there_is_a_progress_bar_and_stdout_is_clean(filled: Path) -> None:

@@ -10,11 +10,25 @@ import pytest
 
 from tests.contract.backends import BACK_ENDS, UPSTREAM, BackEnd
 from tests.in_memory import run_path, tmp_path
+from tests.thinning import EXHAUSTIVE
 
 __all__ = ["run_path", "tmp_path"]  # what is written is in memory
 
+#: Variants of the file back end. They differ in how a record is stored and found; up to there they share all code, and
+#: where that is what is tried, one of them stands for all.
+_VARIANTS = {"filestream-record-files", "filestream-signed", "filestream-network"}
+_ALIKE = {"test_copies", "test_cuda_core", "test_mapping", "test_stats", "test_threads"}
+
 _OURS = [pytest.param(back_end, id=back_end.name) for back_end in BACK_ENDS]
 _UPSTREAM = [pytest.param(back_end, id=back_end.name, marks=pytest.mark.cuda) for back_end in UPSTREAM]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.path.parent == Path(__file__).parent and item.path.stem in _ALIKE:
+            given = item.callspec.params if hasattr(item, "callspec") else {}
+            if {str(each) for each in given.values() if isinstance(each, BackEnd)} & _VARIANTS:
+                item.add_marker(EXHAUSTIVE)
 
 
 @pytest.fixture(params=_OURS)

@@ -127,7 +127,7 @@ def test_deleted_entries_make_room(make, back_end):
     ],
     ids=str,
 )
-@settings(max_examples=25, deadline=None, database=None)
+@settings(max_examples=15, deadline=None, database=None)
 @given(
     operations=st.lists(
         st.tuples(st.sampled_from("pppgd"), st.sampled_from("abcdef"), st.integers(0, 130)), min_size=1, max_size=30

@@ -53,7 +53,7 @@ def test_an_entry_comes_back_with_its_metadata(cache):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("back_end", BACK_ENDS, ids=str)
-@settings(max_examples=30, deadline=None, database=None)
+@settings(max_examples=20, deadline=None, database=None)
 @given(code=st.binary(max_size=50), metadata=metadata, cost_ns=st.integers(1, 2**63 - 1))
 def test_any_metadata_comes_back_as_it_went_in(tmp_path_factory, back_end, code, metadata, cost_ns):
     metadata = {**metadata, "compile_cost_ns": cost_ns}

@@ -12,7 +12,7 @@ from typing import Final
 from lockcache import FileStreamProgramCache
 from lockcache.filestream.disk.layout import Layout, entry_name
 
-__all__ = ["ATTRIBUTE_DAMAGES", "DAMAGES", "GROWTHS", "fill_to_damage", "spoil"]
+__all__ = ["ATTRIBUTE_DAMAGES", "DAMAGES", "GROWTHS", "PLANTED", "fill_to_damage", "spoil"]
 
 
 def _flip(path: Path, position: int) -> None:
@@ -31,6 +31,13 @@ def _flip_attribute(path: Path, position: int) -> None:
 
 def _truncate_attribute(path: Path) -> None:
     os.setxattr(path, "user.lockcache", os.getxattr(path, "user.lockcache")[:7])
+
+
+def _hollow(path: Path) -> None:
+    """As a power cut can leave it: as long as it was, of zeros."""
+    size = path.stat().st_size
+    os.truncate(path, 0)
+    os.truncate(path, size)
 
 
 def _other(path: Path) -> Path:
@@ -66,6 +73,9 @@ def _directory(path: Path) -> None:
 #: What only adds to a file, so that a reader who knows the length still finds what was stored.
 GROWTHS: Final = ("grown by a hole", "grown to a terabyte of holes")
 
+#: What puts something else in the place of the file.
+PLANTED: Final = ("a symlink", "a fifo", "a directory")
+
 #: Damage -> what does it.
 DAMAGES: Final[dict[str, Callable[[Path], object]]] = {
     "first bit flipped": lambda path: _flip(path, 0),
@@ -73,6 +83,7 @@ DAMAGES: Final[dict[str, Callable[[Path], object]]] = {
     "last bit flipped": lambda path: _flip(path, -1),
     "truncated to half": lambda path: os.truncate(path, path.stat().st_size // 2),
     "truncated to nothing": lambda path: os.truncate(path, 0),
+    "hollow": _hollow,
     "grown by a hole": lambda path: os.truncate(path, path.stat().st_size + 5000),
     "grown to a terabyte of holes": lambda path: os.truncate(path, 1 << 40),
     "another entry's file": _overwrite_by_other,

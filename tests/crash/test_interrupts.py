@@ -86,7 +86,7 @@ ACTIONS: dict[str, tuple[Prepare, dict[str, Any]]] = {
 }
 # How many instructions are tried: a few, spread evenly, or each one; of a put over the cap, which is a put and an
 # eviction, each second one.
-FEW, ALL = 40, 4000
+FEW, ALL = 20, 4000
 # How long an action takes, about: the signals come anywhere in it.
 SPREAD_SECONDS = 0.002
 

@@ -1,8 +1,10 @@
-"""A real daemon under test: started from its console script, watched through what it says with ``--json``."""
+"""A real daemon under test, in a forked process: watched through what it says with ``--json``."""
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import queue
 import subprocess
 import sys
@@ -12,6 +14,9 @@ from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 from typing import Any
+
+from lockcache_daemon.cli import main
+from tests.programs import ForkedProgram, run_forked
 
 __all__ = ["HANG_SECONDS", "SCRIPT", "RunningDaemon", "run_daemon", "until"]
 
@@ -23,18 +28,20 @@ HANG_SECONDS = 60.0
 
 def run_daemon(*arguments: object, **options: Any) -> subprocess.CompletedProcess[str]:
     """Run to the end: for bad options, ``--once`` and ``--dry-run``."""
-    command = [SCRIPT, *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=HANG_SECONDS, check=False, **options)
+    return run_forked(main, "lockcache-daemon", *arguments, timeout=HANG_SECONDS, **options)
 
 
 class RunningDaemon:
     """``with RunningDaemon("--max-size", "1M", path) as daemon:`` is up, serving, and killed at the end if it lives."""
 
     def __init__(self, *arguments: object, starts: int = 1) -> None:
-        command = [SCRIPT, "--json", "--interval", "50ms", *map(str, arguments)]
         self._starts = starts
         self._events: queue.Queue[dict[str, Any] | None] = queue.Queue()
-        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        (out, out_end), (err, err_end) = os.pipe(), os.pipe()
+        self._log, self._errors = os.fdopen(out), os.fdopen(err)
+        with open(os.devnull) as nothing, os.fdopen(out_end, "wb"), os.fdopen(err_end, "wb"):
+            words = ["lockcache-daemon", "--json", "--interval", "50ms", *arguments]
+            self.process = ForkedProgram(main, words, (nothing.fileno(), out_end, err_end))
         self._reader = threading.Thread(target=self._read, daemon=True)
 
     def __enter__(self) -> RunningDaemon:
@@ -49,9 +56,8 @@ class RunningDaemon:
         self.process.kill()
         self.process.wait(HANG_SECONDS)
         self._reader.join(HANG_SECONDS)
-        for pipe in (self.process.stdout, self.process.stderr):
-            assert pipe is not None
-            pipe.close()
+        self._log.close()
+        self._errors.close()
 
     def wait_for(self, event: str) -> dict[str, Any]:
         """The next event of this kind; those before it are dropped."""
@@ -77,22 +83,23 @@ class RunningDaemon:
         return self.process.wait(HANG_SECONDS)
 
     def errors(self) -> str:
-        assert self.process.stderr is not None
-        return self.process.stderr.read()
+        return self._errors.read()
 
     def _read(self) -> None:
-        assert self.process.stdout is not None
-        for line in self.process.stdout:
+        for line in self._log:
             self._events.put(json.loads(line))
         self._events.put(None)
 
 
-def until(condition: Callable[[], bool]) -> None:
-    """Wait for something that nobody announces."""
+def until(condition: Callable[[], object]) -> None:
+    """Wait for something that nobody announces, perhaps of a file that is removed while it is looked at."""
     deadline = time.monotonic() + HANG_SECONDS
-    while not condition():
+    while True:
+        with contextlib.suppress(FileNotFoundError):
+            if condition():
+                return
         assert time.monotonic() < deadline, "it did not come true"
-        time.sleep(0.005)
+        time.sleep(0.002)
 
 
 def until_asleep(thread: threading.Thread) -> None:

@@ -15,7 +15,7 @@ import pytest
 
 from lockcache import FileStreamProgramCache
 from tests.daemon.material import fill
-from tests.daemon.running import HANG_SECONDS, SCRIPT, RunningDaemon, until
+from tests.daemon.running import HANG_SECONDS, SCRIPT, RunningDaemon, run_daemon, until
 
 DAEMON = Path(__file__).parents[2] / "daemon"
 UNITS = sorted((DAEMON / "systemd").glob("*.service"))
@@ -58,7 +58,7 @@ def test_the_units_start_what_the_daemon_understands(unit: Path, tmp_path: Path)
     found = re.search(r"(?m)^ExecStart=\S+ (.*)$", unit.read_text())
     assert found is not None
     flags = [word for word in found[1].split() if word.startswith("-")]
-    helped = subprocess.run([SCRIPT, "--help"], capture_output=True, text=True, check=True).stdout
+    helped = run_daemon("--help").stdout
     assert all(flag in helped for flag in flags)
 
 
@@ -85,10 +85,8 @@ def test_the_manifests_start_what_the_daemon_understands(manifest: Path, tmp_pat
     (daemon,) = (each for each in _containers(_documents(manifest)[0]) if each["name"] == "lockcache-daemon")
     arguments = [word.replace("/cache/kernels", str(tmp_path / "cache")) for word in daemon["args"]]
     environment = {each["name"]: each["value"] for each in daemon["env"]}
-    ended = subprocess.run(
-        [SCRIPT, *arguments, "--dry-run"], env={**os.environ, **environment}, capture_output=True, check=False
-    )
-    assert (ended.returncode, ended.stderr) == (0, b"")
+    ended = run_daemon(*arguments, "--dry-run", env={**os.environ, **environment})
+    assert (ended.returncode, ended.stderr) == (0, "")
 
 
 def _probe(manifest: Path, kind: str, alive: Path) -> int:
@@ -99,18 +97,19 @@ def _probe(manifest: Path, kind: str, alive: Path) -> int:
 
 
 @pytest.mark.parametrize("manifest", MANIFESTS, ids=lambda manifest: manifest.name)
-@pytest.mark.parametrize("kind", ["livenessProbe", "startupProbe"])
-def test_the_probes_that_restart_a_container_find_a_daemon_that_is_at_work(
-    manifest: Path, kind: str, tmp_path: Path
-) -> None:
+def test_the_probes_that_restart_a_container_find_a_daemon_that_is_at_work(manifest: Path, tmp_path: Path) -> None:
     pytest.importorskip("yaml", reason="needs PyYAML")
     alive = tmp_path / "alive"
-    assert _probe(manifest, kind, alive) != 0
+
+    def find_it_at_work() -> list[bool]:
+        return [_probe(manifest, kind, alive) == 0 for kind in ("livenessProbe", "startupProbe")]
+
+    assert find_it_at_work() == [False, False]
     with RunningDaemon("--max-size", "1M", "--alive-file", alive, tmp_path / "cache") as daemon:
         until(alive.exists)
-        assert _probe(manifest, kind, alive) == 0
+        assert find_it_at_work() == [True, True]
         os.utime(alive, (0, 0))  # as if it had hung since
-        assert _probe(manifest, kind, alive) != 0
+        assert find_it_at_work() == [False, False]
         assert daemon.end(signal.SIGTERM) == 0
     assert not alive.exists()
 

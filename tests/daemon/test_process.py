@@ -53,9 +53,9 @@ def test_a_signal_ends_the_daemon_and_its_status(cache_path: Path, number: signa
 
 @pytest.mark.parametrize("number", all_but([signal.SIGTERM, signal.SIGKILL], [*SIGNALS, signal.SIGKILL]))
 def test_a_signal_in_the_middle_of_a_sweep_leaves_nothing_half_done(cache_path: Path, number: signal.Signals) -> None:
-    fill(cache_path, 5000, 1000)
+    fill(cache_path, 2500, 1000)
     with RunningDaemon("--max-size", "100k", cache_path) as daemon:
-        until(lambda: len(names_on_disk(cache_path)) < 5000)
+        until(lambda: len(names_on_disk(cache_path)) < 2500)
         assert daemon.end(number) == (0 if number != signal.SIGKILL else -signal.SIGKILL)
     if number == signal.SIGKILL:  # in between an unlink and its give-back
         assert run_daemon("--max-size", "1G", "--once", cache_path).returncode == 0
@@ -173,7 +173,7 @@ def test_a_dry_run_changes_nothing_and_says_what_would_go(cache_path: Path) -> N
 @pytest.mark.root
 @pytest.mark.slow
 @pytest.mark.usefixtures("real_blocks")
-@pytest.mark.parametrize("cap", ["4MiB", "8MiB"])
+@pytest.mark.parametrize("cap", all_but(["4MiB"], ["4MiB", "8MiB"]))
 def test_a_small_cap_on_xfs_is_swept_below_what_writers_leave_for_entries(
     mount_image: Callable[..., Path], cap: str
 ) -> None:
@@ -258,7 +258,8 @@ def test_a_daemon_without_standard_streams_does_its_work_and_no_file_gets_their_
 def test_ctrl_c_while_modules_load_is_no_traceback(tmp_path: Path) -> None:
     (tmp_path / "click.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGINT)\n")
     path = os.pathsep.join([str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])])
-    done = run_daemon("--help", env={**os.environ, "PYTHONPATH": path})
+    environment = {**os.environ, "PYTHONPATH": path}
+    done = subprocess.run([SCRIPT, "--help"], env=environment, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
 
 

@@ -50,16 +50,6 @@ def test_a_flip_that_nobody_reads_is_found_quarantined_said_and_shown(filled: Pa
 
 
 @pytest.mark.long
-def test_scrubbing_is_no_use_of_an_entry(filled: Path) -> None:
-    spoil(filled, b"7")
-    for path in filled.glob("entries/??/*"):
-        os.utime(path, (1000, 1000))
-    with RunningDaemon("--max-size", "1G", filled) as daemon:
-        daemon.wait_for("scrub")
-    assert {path.stat().st_atime for path in filled.glob("entries/??/*")} == {1000}
-
-
-@pytest.mark.long
 @pytest.mark.parametrize("rate", ["0", "off"])
 def test_with_a_rate_of_0_nothing_is_scrubbed(filled: Path, rate: str) -> None:
     spoil(filled, b"7")
@@ -202,14 +192,3 @@ def test_a_reload_changes_the_rate(filled: Path, tmp_path: Path) -> None:
         config.write_text(f'max_size = "1G"\nscrub_rate = "20M"\n[[directory]]\npath = "{filled}"\n')
         daemon.process.send_signal(signal.SIGHUP)
         daemon.wait_for("corrupt")
-
-
-@pytest.mark.long
-def test_beside_writers_the_scrub_finds_nothing_that_is_not_there(filled: Path) -> None:
-    cache = FileStreamProgramCache(filled)
-    with RunningDaemon("--max-size", "1G", "--json", filled) as daemon:
-        for serial in range(30):
-            for key in KEYS:
-                cache[key] = key * (100 + serial)
-        assert daemon.end(signal.SIGTERM) == 0
-    assert measure_quarantine(Layout(str(filled))).entries == 0

@@ -18,6 +18,7 @@ from lockcache.filestream.compile_once.lease import Holder
 from lockcache.filestream.disk.layout import entry_name
 from lockcache.filestream.disk.owners import myself
 from tests.processes.crowd import HANG_SECONDS, METHODS, crowd, run_all
+from tests.thinning import EXHAUSTIVE
 from tests.unit.forked import in_child
 
 KEYS = [b"%d" % number for number in range(8)]
@@ -43,7 +44,7 @@ def _want_all(path: str, compile_seconds: float, log: str) -> int:
     return cache.stats().puts
 
 
-@pytest.mark.parametrize("method,processes", [("fork", 16), ("spawn", 16), ("fork", 64)])
+@pytest.mark.parametrize("method,processes", [pytest.param("spawn", 16, marks=EXHAUSTIVE), ("spawn", 8), ("fork", 64)])
 def test_a_cold_herd_compiles_each_key_once(method: str, processes: int, cache_path: Path, tmp_path: Path) -> None:
     log = tmp_path / "compiles"
     puts = run_all(method, _want_all, [(str(cache_path), 0.2, str(log))] * processes)

@@ -1,4 +1,8 @@
-"""Writers and readers on the same keys, as real processes: invariants 1 and 2."""
+"""Threads of several processes on the same keys: invariants 1 and 2.
+
+Processes on the same keys, judged by the times of all their calls, are scenarios: ``same-key``, ``record-files`` and
+``evict-rewrite`` in ``tests/stress/test_scenarios.py``.
+"""
 
 from __future__ import annotations
 
@@ -11,39 +15,7 @@ import pytest
 
 from lockcache import FileStreamProgramCache
 from tests.processes.crowd import METHODS, run_all
-from tests.processes.history import Read, Write, operate, stale_reads
 from tests.processes.proof import Proof, prove, value_for
-
-PROCESSES = 6
-
-
-@pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("options", [{}, {"record_files": True}], ids=["attributes", "record files"])
-def test_no_read_is_torn_foreign_or_older_than_the_last_write_that_had_returned(
-    cache_path: Path, method: str, options: dict[str, Any]
-) -> None:
-    start = multiprocessing.get_context(method).Barrier(PROCESSES)
-    histories = run_all(
-        method, operate, [(str(cache_path), writer, 500, 4, start, options) for writer in range(PROCESSES)]
-    )
-    reads = sum(isinstance(event, Read) for history in histories for event in history)
-    assert reads > 300
-    assert stale_reads(histories) == []
-
-
-def test_last_write_wins_under_a_cap_that_forces_evictions(cache_path: Path) -> None:
-    FileStreamProgramCache(cache_path, max_size_bytes=400_000).close()
-    start = multiprocessing.get_context("fork").Barrier(PROCESSES)
-    histories = run_all("fork", operate, [(str(cache_path), w, 400, 16, start, {}) for w in range(PROCESSES)])
-    assert stale_reads(histories) == []
-
-
-def test_the_judge_of_histories_finds_a_stale_read_and_a_read_from_the_future() -> None:
-    old, new = Write(b"k", Proof(0, 0), 1, 2), Write(b"k", Proof(1, 0), 3, 4)
-    assert stale_reads([[old, new, Read(b"k", old.proof, 5, 6)]])
-    assert stale_reads([[old, new, Read(b"k", new.proof, 2.2, 2.5)]])
-    assert stale_reads([[old, Write(b"k", None, 3, 4), Read(b"k", old.proof, 5, 6)]])
-    assert not stale_reads([[old, new, Read(b"k", old.proof, 3.5, 6), Read(b"k", new.proof, 3.5, 6)]])
 
 
 def _threads_in_a_process(path: str, process: int, start: Any) -> list[tuple[bytes, Proof]]:

@@ -13,11 +13,18 @@ from lockcache import FileStreamProgramCache
 from lockcache.filestream.disk.layout import Layout
 from lockcache.filestream.entry.staging import StagedEntry
 from tests.races.steps import beside, into, stop_before
+from tests.thinning import diagonals
 from tests.unit.material import on_disk, open_directory
 
 
-@pytest.mark.parametrize("step", ["reserve", "set_attribute", "write", "publish", "rename"])
-@pytest.mark.parametrize("what", ["", "tmp", "entries", "lockcache", "lockcache/locks", "lockcache/usage"])
+@pytest.mark.parametrize(
+    "step, what",
+    diagonals(
+        ["reserve", "set_attribute", "write", "publish", "rename"],
+        ["", "tmp", "entries", "lockcache", "lockcache/locks", "lockcache/usage"],
+        2,
+    ),
+)
 def test_whatever_is_deleted_in_the_middle_of_a_write_it_ends_and_is_read(make, one, monkeypatch, step, what):
     one["k"] = b"older"
     if step == "rename":

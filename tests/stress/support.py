@@ -6,21 +6,21 @@ import json
 import os
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from lockcache_stress import commands
+from lockcache_stress.cli import main
 from lockcache_stress.plan import Plan
+from tests.programs import import_all, run_forked
 
 PROGRAM = os.path.join(os.path.dirname(sys.executable), "lockcache-stress")
 
 
 def stress(*words: str, run_path: Path, timeout: float = 100) -> subprocess.CompletedProcess[str]:
-    """Run the console script, with its temporary files under ``run_path``."""
-    return subprocess.run(
-        [PROGRAM, *words], env=environment(run_path), capture_output=True, text=True, timeout=timeout, check=False
-    )
+    """Run the program, with its temporary files under ``run_path``."""
+    import_all(commands)
+    return run_forked(main, PROGRAM, *words, env=environment(run_path), timeout=timeout)
 
 
 def stress_json(*words: str, run_path: Path, code: int = 0) -> Any:
@@ -36,14 +36,6 @@ def environment(run_path: Path) -> dict[str, str]:
 
 def failed_checks(report: dict[str, Any]) -> set[str]:
     return {check["name"] for check in report["checks"] if not check["ok"]}
-
-
-def wait_until(condition: Callable[[], object], seconds: float = 60) -> None:
-    """Poll what another program does; an error if it never does."""
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.01)
 
 
 def make_plan(control: Path, **changes: Any) -> Plan:

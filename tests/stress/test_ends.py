@@ -11,7 +11,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.stress.support import PROGRAM, environment, wait_until
+from tests.daemon.running import until
+from tests.stress.support import PROGRAM, environment
 
 
 def _start(run_path: Path, *words: str) -> subprocess.Popen[str]:
@@ -40,7 +41,7 @@ def _all_gone(processes: list[psutil.Process]) -> bool:
 @pytest.mark.long
 def test_ctrl_c_ends_every_process_removes_the_directory_and_exits_130(run_path: Path) -> None:
     process = _start(run_path, "same-key", "--processes", "3", "--seconds", "600")
-    wait_until(lambda: _has(run_path, "lockcache-stress-*/cache/entries/*/*"))
+    until(lambda: _has(run_path, "lockcache-stress-*/cache/entries/*/*"))
     children = _descendants(process)
     assert len(children) >= 3
     os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to all of them
@@ -55,7 +56,7 @@ def test_ctrl_c_ends_every_process_removes_the_directory_and_exits_130(run_path:
 @pytest.mark.cuda
 def test_ctrl_c_while_references_are_compiled_leaves_nothing_either(run_path: Path) -> None:
     process = _start(run_path, "nvrtc", "--seconds", "600", "--kernels", "400")
-    wait_until(lambda: _has(run_path, "lockcache-stress-*/references"))
+    until(lambda: _has(run_path, "lockcache-stress-*/references"))
     children = _descendants(process)
     os.killpg(process.pid, signal.SIGINT)
     _, errors = process.communicate(timeout=60)
@@ -71,7 +72,7 @@ def test_whoever_is_told_to_end_or_loses_its_terminal_leaves_nothing_either(
     run_path: Path, number: signal.Signals
 ) -> None:
     process = _start(run_path, "reader-writer", "--processes", "3", "--seconds", "600")
-    wait_until(lambda: _has(run_path, "lockcache-stress-*/cache/entries/*/*"))
+    until(lambda: _has(run_path, "lockcache-stress-*/cache/entries/*/*"))
     children = _descendants(process)
     process.send_signal(number)
     process.communicate(timeout=60)
@@ -86,7 +87,7 @@ def test_a_benchmark_leaves_no_mount(run_path: Path, number: signal.Signals) -> 
     if shutil.which("mkfs.ext4") is None:
         pytest.skip("needs mkfs.ext4")
     process = _start(run_path, "bench", "put")
-    wait_until(lambda: str(run_path) in Path("/proc/self/mounts").read_text())
+    until(lambda: str(run_path) in Path("/proc/self/mounts").read_text())
     process.send_signal(number)
     process.communicate(timeout=60)
     assert process.returncode == 128 + number
@@ -97,7 +98,7 @@ def test_a_benchmark_leaves_no_mount(run_path: Path, number: signal.Signals) -> 
 @pytest.mark.long
 def test_workers_do_not_outlive_a_parent_that_was_sigkilled(run_path: Path) -> None:
     process = _start(run_path, "same-key", "--processes", "3", "--seconds", "600")
-    wait_until(lambda: _has(run_path, "lockcache-stress-*/cache/entries/*/*"))
+    until(lambda: _has(run_path, "lockcache-stress-*/cache/entries/*/*"))
     children = _descendants(process)
     process.kill()
     process.communicate(timeout=60)

@@ -40,8 +40,9 @@ from lockcache_stress.gpu.kernels import LAUNCHED
 from lockcache_stress.gpu.programs import make_pairs, make_templates
 from lockcache_stress.run.daemons import DaemonProcess
 from lockcache_stress.run.outcome import zero
+from tests.daemon.running import until
 from tests.stress.reports import Page, assert_is_junit
-from tests.stress.support import PROGRAM, environment, failed_checks, wait_until
+from tests.stress.support import PROGRAM, environment, failed_checks, stress
 
 _REPOSITORY = Path(__file__).parents[2]
 _ROWS = ["nvrtc", "templates", "lto-ir", "cold-start", "eviction", "timing"]
@@ -114,11 +115,11 @@ def test_ctrl_c_leaves_no_process_and_no_file(run_path: Path) -> None:
     process = subprocess.Popen(
         words, env=environment(run_path), stderr=subprocess.PIPE, text=True, start_new_session=True
     )
-    wait_until(lambda: any(run_path.glob("lockcache-stress-*/cache/entries/*/*")))
+    until(lambda: any(run_path.glob("lockcache-stress-*/cache/entries/*/*")))
     os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to all of them
     _, errors = process.communicate(timeout=60)
     assert (process.returncode, len(errors.strip().splitlines())) == (130, 1), errors
-    wait_until(lambda: not _is_group(process.pid))  # Python's own tracker of resources ends a moment later
+    until(lambda: not _is_group(process.pid))  # Python's own tracker of resources ends a moment later
     assert [*run_path.iterdir(), *(run_path / "out").iterdir()] == [run_path / "out"]
 
 
@@ -157,9 +158,7 @@ def test_an_interrupted_run_leaves_the_rows_that_were_over(tmp_path: Path, monke
     ],
 )
 def test_bad_usage_is_one_line_and_exit_code_2(words: tuple[str, ...], named: str, run_path: Path) -> None:
-    ran = subprocess.run(
-        [PROGRAM, "gpu", *words], env=environment(run_path), capture_output=True, text=True, timeout=60, check=False
-    )
+    ran = stress("gpu", *words, run_path=run_path)
     assert (ran.returncode, ran.stdout, ran.stderr.count("\n")) == (2, "", 1), ran.stderr
     assert named in ran.stderr
 

@@ -14,7 +14,7 @@ from lockcache_stress.experiments.herd.plan import HerdOptions, HerdPlan
 from tests.stress.support import failed_checks, stress_json
 from tests.thinning import EXHAUSTIVE
 
-_SMALL = ("herd", "--processes", "4", "--kernels", "3", "--seed", "1")
+_SMALL = ("herd", "--processes", "3", "--kernels", "2", "--seed", "1")
 _PHASES = ("cold", "changed")
 
 
@@ -26,9 +26,9 @@ def test_each_kernel_is_compiled_once_and_once_more_after_a_header_has_changed(r
     assert [phase["phase"] for phase in report["phases"]] == list(_PHASES)
     assert {phase["is_spread"] for phase in report["phases"]} == {False, True}
     for phase in report["phases"]:
-        assert (phase["compiles"], phase["hits"], phase["calls"]) == (3, 9, 12)
+        assert (phase["compiles"], phase["hits"], phase["calls"]) == (2, 4, 6)
         assert (phase["stale"], phase["wrong"], phase["wrong_mappings"]) == (0, 0, 0)
-    assert (report["entries"], report["lease_files"], report["worker_deaths"]) == (6, 0, [])
+    assert (report["entries"], report["lease_files"], report["worker_deaths"]) == (4, 0, [])
     assert report["herd_over_alone"] > 0
     assert os.listdir(run_path) == ["kept"]
 
@@ -81,7 +81,7 @@ def test_a_planted_fault_is_found_and_said(fault: str, expected: set[str], run_p
 def test_the_survivors_of_a_process_that_dies_while_it_compiles_get_every_kernel(run_path: Path) -> None:
     report = stress_json(*_SMALL, "--plant", "crash", run_path=run_path, code=1)
     assert len(report["worker_deaths"]) == 1
-    assert [(phase["calls"], phase["wrong"]) for phase in report["phases"]] == [(9, 0), (9, 0)]
+    assert [(phase["calls"], phase["wrong"]) for phase in report["phases"]] == [(4, 0), (4, 0)]
 
 
 _RIGHT = Compiled("right", 10, {"run<1>": b"_Z3run"})

@@ -25,7 +25,7 @@ from lockcache_stress.hosts.needs import why_no_hosts
 from lockcache_stress.hosts.running import HostsOptions, _fill, _results
 from lockcache_stress.hosts.verdicts import TRIALS, parse_result
 from lockcache_stress.report import Files
-from tests.stress.support import PROGRAM, environment, stress
+from tests.stress.support import stress
 
 TRAFFIC: dict[str, Any] = {
     "hits": 40,
@@ -355,14 +355,11 @@ def test_a_mistake_is_one_line_and_exit_code_2(words: tuple[str, ...], named: st
 
 @pytest.mark.slow
 @pytest.mark.parametrize("words, code", [((), 2), (("--if-possible",), 0)])
-def test_without_qemu_it_is_skipped_and_says_what_to_install(words: tuple[str, ...], code: int, run_path: Path) -> None:
-    ran = subprocess.run(
-        [PROGRAM, "hosts", "--nfs", "--json", *words],
-        env={**environment(run_path), "PATH": str(run_path)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+def test_without_qemu_it_is_skipped_and_says_what_to_install(
+    words: tuple[str, ...], code: int, run_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(run_path))
+    ran = stress("hosts", "--nfs", "--json", *words, run_path=run_path)
     assert ran.returncode == code, ran.stderr
     told = json.loads(ran.stdout)
     assert told["trials"] == []

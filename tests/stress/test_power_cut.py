@@ -16,6 +16,16 @@ from lockcache_stress.judge.values import make_value
 from tests.stress.support import stress, stress_json
 
 
+@pytest.mark.root
+def test_nothing_that_was_synced_is_lost_in_a_cut() -> None:
+    reason = power_cut.why_no_power_cut("ext4")
+    if reason is not None:
+        pytest.skip(reason)
+    cut = power_cut.cut_once("ext4", fsync=True, writers=2, seconds=0.1)
+    assert (cut.torn, cut.lost) == (0, 0)
+    assert min(cut.writes, cut.served) > 0
+
+
 @pytest.mark.long
 @pytest.mark.root
 def test_nothing_torn_is_served_after_a_power_cut_and_nothing_synced_is_lost(run_path: Path) -> None:

@@ -32,8 +32,9 @@ from lockcache_stress.run.worker import Worker
 from lockcache_stress.scenarios import nvrtc
 from lockcache_stress.scenarios.registry import BYTE_SCENARIOS, TROUBLE_SCENARIOS
 from lockcache_stress.trouble.wrong_cache import plant
+from tests.daemon.running import until
 from tests.stress.reports import Page
-from tests.stress.support import environment, make_plan, wait_until
+from tests.stress.support import environment, make_plan
 
 SEED = 7
 BY_NAME = {scenario.name: scenario for scenario in (*BYTE_SCENARIOS, *TROUBLE_SCENARIOS)}
@@ -333,7 +334,7 @@ def test_ctrl_c_in_a_later_round_leaves_the_report_of_those_before_and_nothing_e
         seen.update(path.parents[3] for path in run_path.glob("lockcache-stress-*/cache/entries/*/*"))
         return len(seen) > 2
 
-    wait_until(is_a_third_round_on)
+    until(is_a_third_round_on)
     children = psutil.Process(process.pid).children(recursive=True)
     os.killpg(process.pid, signal.SIGINT)
     _, errors = process.communicate(timeout=60)

@@ -21,7 +21,7 @@ def run(name: str, run_path: Path, *words: str, code: int = 0) -> Any:
     return stress_json(name, "--seconds", "2", "--seed", "1", *words, run_path=run_path, code=code)
 
 
-@pytest.mark.parametrize("name", all_but(["disk-full", "no-locks"], REASONS))
+@pytest.mark.parametrize("name", all_but(["disk-full"], REASONS))
 def test_a_scenario_of_trouble_finds_nothing_wrong(name: str, run_path: Path) -> None:
     report = run(name, run_path)
     assert report["ok"]

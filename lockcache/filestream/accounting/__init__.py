@@ -25,8 +25,8 @@ if not TYPE_CHECKING:
             "counters": "Counters CountersReport read_counters report_at_end",
             "measure": "Drift Spread accounted find_drift measured spread staged",
             "scan": (
-                "ANY_TIME_NS Found ShardFolders bytes_beside count_shard folder_bytes measure_shard quarantined_files "
-                "scan_records scan_shard staged_files"
+                "ANY_TIME_NS Found ShardFolders bytes_beside count_shard folder_bytes measure_shard names_in "
+                "quarantined_files scan_records scan_shard staged_files"
             ),
             "usage": "Slot UsagePage encode_page total_of",
         },

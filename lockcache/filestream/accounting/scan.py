@@ -39,6 +39,7 @@ __all__ = [
     "folder_bytes",
     "measure_shard",
     "measure_shard_in_full",
+    "names_in",
     "quarantined_files",
     "scan_records",
     "scan_shard",
@@ -198,14 +199,9 @@ def bytes_beside(layout: Layout, shard: int | None = None) -> Counter[int]:
 
 def staged_files(layout: Layout, shard: int | None = None) -> Iterator[StagedName]:
     """The staged writes of every process, by their names; with ``shard``, those to that one."""
-    folder = _open_folder(layout, layout.tmp)
-    if folder is None:
-        return
-    with folder as fd:
-        files = os.listdir(fd)
     # To look at a name first is cheap, whatever others put there.
     prefix = "" if shard is None else f"{shard:02x}."
-    for file in files:
+    for file in names_in(layout, layout.tmp):
         staged = parse_staged_name(file) if file.startswith(prefix) else None
         if staged is not None:
             yield staged
@@ -228,6 +224,15 @@ def quarantined_files(layout: Layout, shard: int | None = None) -> Iterator[tupl
                 if not stat.S_ISDIR(status.st_mode):
                     # What is not a file was not an entry, and counts zero.
                     yield name, of_file(status) if stat.S_ISREG(status.st_mode) else 0
+
+
+def names_in(layout: Layout, path: str) -> list[str]:
+    """Returns the names in a folder below the root: none where there is no folder, or a symlink."""
+    folder = _open_folder(layout, path)
+    if folder is None:
+        return []
+    with folder as fd:
+        return os.listdir(fd)
 
 
 def _open_folder(layout: Layout, path: str) -> Descriptor | None:

@@ -10,14 +10,7 @@ from lockcache.filestream.accounting.scan import count_shard, measure_shard, sca
 from lockcache.filestream.accounting.usage import Slot
 from lockcache.filestream.disk.layout import SHARDS, Layout, StagedName
 from tests.crash.traced import run_traced
-from tests.unit.material import keys_in_shard, open_directory, put
-
-
-@pytest.fixture
-def directory(cache_path):
-    directory = open_directory(cache_path)
-    yield directory
-    directory.close()
+from tests.unit.material import keys_in_shard, put
 
 
 @pytest.mark.parametrize("record_files", [False, True])

@@ -13,14 +13,6 @@ import pytest
 
 from lockcache.filestream.disk import Queue, Woken, grant, wake_next
 from tests.daemon.running import until_asleep
-from tests.unit.material import open_directory
-
-
-@pytest.fixture
-def directory(cache_path):
-    directory = open_directory(cache_path)
-    yield directory
-    directory.close()
 
 
 def test_they_are_woken_one_at_a_time_in_the_order_in_which_they_came(directory):

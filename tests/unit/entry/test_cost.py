@@ -11,16 +11,9 @@ from lockcache.filestream.disk.layout import entry_name
 from lockcache.filestream.entry.codec import HEAD_BYTES, XATTR, Record
 from lockcache.filestream.entry.cost import Prices
 from lockcache.filestream.writer import EntryWriter
-from tests.unit.material import entry_path, open_directory, record_path, shard_of
+from tests.unit.material import entry_path, record_path, shard_of
 
 COST_NS = 1_234_567_890
-
-
-@pytest.fixture
-def directory(cache_path):
-    directory = open_directory(cache_path)
-    yield directory
-    directory.close()
 
 
 def put(directory, cost_ns=COST_NS, *, record_files=False, tail=b""):

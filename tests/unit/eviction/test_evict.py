@@ -37,13 +37,6 @@ _found = st.builds(
 _samples = st.lists(_found, max_size=30, unique_by=lambda found: found.name)
 
 
-@pytest.fixture
-def directory(cache_path):
-    directory = open_directory(cache_path)
-    yield directory
-    directory.close()
-
-
 def fill(directory, count, size=100, *, record_files=False):
     """Entries 0, 1, 2, ... of which 0 was used first; their keys."""
     keys = [b"%d" % number for number in range(count)]

@@ -11,8 +11,11 @@ from pathlib import Path
 import pytest
 
 from lockcache import FileStreamProgramCache, FormatError, UnsafeCacheDirError
-from lockcache.filestream.disk.layout import FORMAT_VERSION, Layout
+from lockcache.filestream import directory as directory_module
+from lockcache.filestream.accounting.usage import Slot
+from lockcache.filestream.disk.layout import FORMAT_VERSION, SHARDS, Layout
 from lockcache.filestream.disk.permissions import check_directory
+from tests.thinning import diagonals
 from tests.unit.material import descriptors, entry_path, on_disk, open_directory
 
 
@@ -183,9 +186,15 @@ def remove(path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("what", ["", "tmp", "entries", "lockcache", "lockcache/usage", "lockcache/locks",
-                                  "lockcache/records", "lockcache/format", "lockcache/policy.json"])  # fmt: skip
-@pytest.mark.parametrize("record_files", [False, True])
+@pytest.mark.parametrize(
+    "what, record_files",
+    diagonals(
+        ["", "tmp", "entries", "lockcache", "lockcache/usage", "lockcache/policy.json",
+         "lockcache/locks", "lockcache/records", "lockcache/format"],
+        [False, True],
+        2,
+    ),
+)  # fmt: skip
 def test_after_anything_is_deleted_underneath_the_next_write_works_and_the_cap_holds(cache_path, what, record_files):
     size = 144 if record_files else 100
     with FileStreamProgramCache(cache_path, max_size_bytes=10 * size, record_files=record_files) as cache:
@@ -250,15 +259,36 @@ def test_close_gives_back_every_descriptor(cache_path):
 @pytest.mark.slow
 def test_many_deletions_leak_no_descriptors(cache_path):
     with FileStreamProgramCache(cache_path) as cache:
-        for _ in range(30):
+        for _ in range(10):
             cache["k"] = b"1"
             shutil.rmtree(cache_path)
         cache["k"] = b"1"
         many = len(descriptors())
-        for _ in range(30):
+        for _ in range(10):
             shutil.rmtree(cache_path)
             cache["k"] = b"1"
         assert len(descriptors()) <= many
+
+
+@pytest.mark.parametrize("what", ["entries/ab", "tmp/file", "lockcache/records/ab", "lockcache/quarantine/file",
+                                  "lockcache/locks/ab"])  # fmt: skip
+def test_the_shards_of_a_new_directory_are_not_looked_into_and_of_any_other_all_are(cache_path, monkeypatch, what):
+    looked = []
+    monkeypatch.setattr(
+        directory_module, "measure_shard", lambda layout, shard, **_: looked.append(shard) or Slot(0, 0)
+    )
+
+    def count():
+        directory = open_directory(cache_path)
+        directory.usage()
+        directory.close()
+
+    count()
+    assert looked == []
+    os.unlink(cache_path / "lockcache" / "usage")
+    (cache_path / what).mkdir(mode=0o700, parents=True)
+    count()
+    assert looked == list(range(SHARDS))
 
 
 def test_a_directory_with_entries_and_no_accounting_is_counted_at_opening(cache_path):

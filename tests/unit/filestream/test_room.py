@@ -15,7 +15,7 @@ from lockcache.filestream.disk.layout import Layout, entry_name
 from lockcache.filestream.entry.staging import StagedEntry
 from lockcache.filestream.eviction import Evicted
 from lockcache.filestream.room import Room
-from tests.unit.material import on_disk, open_directory, put, set_last_use
+from tests.unit.material import on_disk, put, set_last_use
 
 # Reserves 900 bytes and dies without a word.
 DIE = """
@@ -28,13 +28,6 @@ staged = StagedEntry(CacheDirectory(sys.argv[1], 5.0), entry_name(b"of the dead"
 staged.reserve()
 os.kill(os.getpid(), 9)
 """
-
-
-@pytest.fixture
-def directory(cache_path):
-    directory = open_directory(cache_path)
-    yield directory
-    directory.close()
 
 
 def room(directory, seconds=30.0):

@@ -45,13 +45,6 @@ sys.stdin.readline()
 
 
 @pytest.fixture
-def directory(cache_path):
-    directory = open_directory(cache_path)
-    yield directory
-    directory.close()
-
-
-@pytest.fixture
 def other(directory):
     """The same, opened once more, as another process would have it."""
     other = open_directory(directory.layout.root)

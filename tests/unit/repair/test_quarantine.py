@@ -16,14 +16,7 @@ from lockcache.filestream.repair.quarantine import list_quarantine, measure_quar
 from lockcache.filestream.repair.recount import recount_all
 from lockcache.filestream.repair.verify import verify_entry
 from tests.crash.damage import DAMAGES
-from tests.unit.material import entry_path, on_disk, open_directory, put, shard_of
-
-
-@pytest.fixture
-def directory(cache_path):
-    directory = open_directory(cache_path)
-    yield directory
-    directory.close()
+from tests.unit.material import entry_path, on_disk, put, shard_of
 
 
 def spoil(directory, key: bytes, size: int = 1000, **stored):

@@ -16,17 +16,10 @@ from lockcache.filestream.disk.locks import ProcessLock
 from lockcache.filestream.disk.owners import myself
 from lockcache.filestream.entry.staging import StagedEntry
 from lockcache.filestream.repair.recount import reap, recount_all, recount_drifted, recount_shard
-from tests.unit.material import entry_path, on_disk, open_directory, put, record_path, set_last_use, shard_of
+from tests.unit.material import entry_path, on_disk, put, record_path, set_last_use, shard_of
 
 SHARD = shard_of(b"k")
 FOREIGN_HOST = "0123456789abcdef"
-
-
-@pytest.fixture
-def directory(cache_path):
-    directory = open_directory(cache_path)
-    yield directory
-    directory.close()
 
 
 @pytest.fixture(scope="module")

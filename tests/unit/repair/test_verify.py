@@ -73,6 +73,7 @@ EXPECTED = {
     "last bit flipped": "digest",
     "truncated to half": "truncated",
     "truncated to nothing": "empty",
+    "hollow": "digest",
     "grown by a hole": "grown",
     "grown to a terabyte of holes": "grown",
     "another entry's payload": "truncated",

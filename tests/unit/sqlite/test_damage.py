@@ -11,25 +11,13 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from lockcache import Entry, FormatError, SQLiteProgramCache
 from tests.unit.sqlite.sqlite_file import edited
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "cache" / "programs.sqlite3"
-
-
-@pytest.fixture
-def cache(path: Path) -> Iterator[SQLiteProgramCache]:
-    with SQLiteProgramCache(path) as cache:
-        yield cache
-
 
 DAMAGE = {
     "a byte of the code": "UPDATE programs SET code = CAST('K' || substr(code, 2) AS BLOB)",

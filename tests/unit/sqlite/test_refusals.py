@@ -6,7 +6,7 @@ import contextlib
 import os
 import subprocess
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,17 +17,6 @@ from tests.crash.traced import run_traced
 from tests.thinning import all_but
 from tests.unit.forked import in_child
 from tests.unit.sqlite.sqlite_file import locked_elsewhere
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "cache" / "programs.sqlite3"
-
-
-@pytest.fixture
-def cache(path: Path) -> Iterator[SQLiteProgramCache]:
-    with SQLiteProgramCache(path) as cache:
-        yield cache
 
 
 @pytest.mark.parametrize("mode", [0o602, 0o620, 0o666])

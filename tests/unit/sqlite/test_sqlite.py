@@ -10,7 +10,6 @@ import subprocess
 import sys
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,17 +19,6 @@ from hypothesis import given, settings, strategies as st
 from lockcache import Entry, SQLiteProgramCache
 from tests.unit.forked import in_child
 from tests.unit.sqlite.sqlite_file import edited
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "cache" / "programs.sqlite3"
-
-
-@pytest.fixture
-def cache(path: Path) -> Iterator[SQLiteProgramCache]:
-    with SQLiteProgramCache(path) as cache:
-        yield cache
 
 
 @pytest.mark.unmeasured

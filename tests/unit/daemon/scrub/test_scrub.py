@@ -17,7 +17,7 @@ from lockcache.filestream.repair.verify import Verdict
 from lockcache_daemon.scrub import entries, scrub as scrubbing
 from lockcache_daemon.scrub.entries import Entries
 from lockcache_daemon.scrub.scrub import Scrub
-from tests.crash.damage import DAMAGES
+from tests.crash.damage import fill_to_damage, spoil
 from tests.daemon.material import accounting_is_exact
 from tests.unit.material import descriptors
 
@@ -27,10 +27,7 @@ FAST = 10**12
 
 @pytest.fixture
 def directory(cache_path: Path) -> Iterator[CacheDirectory]:
-    with FileStreamProgramCache(cache_path) as cache:
-        for key in KEYS:
-            cache[key] = key * 500
-    directory = CacheDirectory(str(cache_path), 2.0)
+    directory = CacheDirectory(str(fill_to_damage(cache_path, KEYS)), 2.0)
     yield directory
     directory.close()
 
@@ -50,12 +47,6 @@ def make(directory: CacheDirectory, monkeypatch: pytest.MonkeyPatch) -> Iterator
         scrub.close()
 
 
-def spoil(directory: CacheDirectory, key: bytes, damage: str = "last bit flipped") -> str:
-    name = entry_name(key)
-    DAMAGES[damage](Path(directory.layout.entry(name)))
-    return name
-
-
 def _never() -> bool:
     return False
 
@@ -69,9 +60,9 @@ def run_a_round(scrub: Scrub) -> int:
 
 
 def test_a_round_looks_at_every_entry_once_and_quarantines_what_is_corrupt(
-    directory: CacheDirectory, make: Callable[..., Scrub]
+    cache_path: Path, directory: CacheDirectory, make: Callable[..., Scrub]
 ) -> None:
-    spoiled = {spoil(directory, b"7"), spoil(directory, b"8", "first bit flipped")}
+    spoiled = {spoil(cache_path, b"7"), spoil(cache_path, b"8", "first bit flipped")}
     found: list[Verdict] = []
     scrub = make(found=found.append)
     run_a_round(scrub)
@@ -97,12 +88,12 @@ def test_after_a_whole_round_it_rests(make: Callable[..., Scrub], monkeypatch: p
 
 
 def test_a_flip_after_a_round_is_found_in_the_next(
-    directory: CacheDirectory, make: Callable[..., Scrub], monkeypatch: pytest.MonkeyPatch
+    cache_path: Path, make: Callable[..., Scrub], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(scrubbing, "_SHORTEST_ROUND_SECONDS", 0.0)
     scrub = make()
     run_a_round(scrub)
-    spoil(directory, b"7")
+    spoil(cache_path, b"7")
     run_a_round(scrub)
     assert scrub.total.states["corrupt"] == 1
 
@@ -226,8 +217,8 @@ def test_told_to_stop_it_does_one_more_step_and_no_other(make: Callable[..., Scr
     assert scrub.total.entries <= 1
 
 
-def test_a_complete_pass_is_every_entry_now(directory: CacheDirectory, make: Callable[..., Scrub]) -> None:
-    spoil(directory, b"7")
+def test_a_complete_pass_is_every_entry_now(cache_path: Path, make: Callable[..., Scrub]) -> None:
+    spoil(cache_path, b"7")
     shards = []
     done = make(1).complete(lambda: shards.append(1), lambda: None)
     assert len(shards) == 256

@@ -1,0 +1,136 @@
+"""Runs a console script in a process that is forked, not started: what it imports has been imported before.
+
+To start Python and import a program takes ten times as long as most of what it is asked for here. All else is as in a
+process that was started: descriptors, environment, signals and exit code of its own. That the scripts start, and what
+they say where something cannot be imported, has its tests with real starts.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import logging
+import multiprocessing
+import os
+import pkgutil
+import signal
+import sys
+import tempfile
+import threading
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from subprocess import CompletedProcess, TimeoutExpired
+from types import ModuleType
+from typing import Any, Final
+
+import lockcache
+import lockcache_daemon
+from lockcache.filestream.disk import space
+
+__all__ = ["SPACE_ON", "ForkedProgram", "import_all", "run_forked"]
+
+#: How directories count for programs; tests in this process have them count otherwise (``tests/conftest.py``).
+SPACE_ON: Final = space._space_on
+
+_FORK = multiprocessing.get_context("fork")
+
+
+@functools.cache
+def import_all(*more: ModuleType) -> None:
+    """Import everything that a forked child may want: the library, the daemon, and ``more`` packages."""
+    for package in (lockcache, lockcache_daemon, *more):
+        for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+            if not module.name.endswith(("__main__", ".cuda")):
+                importlib.import_module(module.name)
+    # What is imported when it is wanted.
+    for name in ("grp", "psutil", "concurrent.futures.thread", "rich.console", "rich.table", "encodings.idna",
+                 "linecache", "resource"):  # fmt: skip
+        importlib.import_module(name)
+
+
+class ForkedProgram:
+    """``main`` in a forked process, as :class:`subprocess.Popen` has a script; the first of the words is its name."""
+
+    def __init__(
+        self,
+        main: Callable[[], object],
+        words: Sequence[object],
+        streams: Sequence[int],
+        env: Mapping[str, str] | None = None,
+        cwd: Path | None = None,
+    ) -> None:
+        import_all()
+        self.args = [*map(str, words)]
+        self._process = _FORK.Process(target=_be, args=(main, self.args, streams, env, cwd))
+        self._process.start()
+        assert self._process.pid is not None
+        self.pid = self._process.pid
+
+    def poll(self) -> int | None:
+        return self._process.exitcode
+
+    def wait(self, timeout: float | None = None) -> int:
+        self._process.join(timeout)
+        if self._process.exitcode is None:
+            raise TimeoutExpired(self.args, timeout or 0)
+        return self._process.exitcode
+
+    def send_signal(self, number: int) -> None:
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+    def terminate(self) -> None:
+        self.send_signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
+
+
+def run_forked(
+    main: Callable[[], object], *words: object, stdin: str = "", timeout: float = 60, **where: Any
+) -> CompletedProcess[str]:
+    """Run ``main`` to its end, as :func:`subprocess.run` would run a script; ``where`` is its ``env`` and ``cwd``."""
+    streams = [os.memfd_create(name) for name in ("stdin", "stdout", "stderr")]
+    try:
+        os.pwrite(streams[0], stdin.encode(), 0)
+        process = ForkedProgram(main, words, streams, **where)
+        try:
+            code = process.wait(timeout)
+        finally:
+            process.kill()
+        out, err = (os.pread(fd, os.fstat(fd).st_size, 0).decode() for fd in streams[1:])
+        return CompletedProcess(process.args, code, out, err)
+    finally:
+        for fd in streams:
+            os.close(fd)
+
+
+def _be(
+    main: Callable[[], object],
+    words: list[str],
+    streams: Sequence[int],
+    env: Mapping[str, str] | None,
+    cwd: Path | None,
+) -> None:
+    """In the child: forget the test, so that only what a started process has is left, and be the program."""
+    for number, fd in enumerate(streams):
+        os.dup2(fd, number)
+    os.closerange(3, os.sysconf("SC_OPEN_MAX"))
+    sys.argv = words
+    if env is not None:
+        os.environ.clear()
+        os.environ.update(env)
+    if cwd is not None:
+        os.chdir(cwd)
+    encoding = os.environ.get("PYTHONIOENCODING")
+    sys.stdin = os.fdopen(0, encoding=encoding, closefd=False)
+    sys.stdout = os.fdopen(1, "w", encoding=encoding, closefd=False)
+    sys.stderr = os.fdopen(2, "w", 1, encoding, "backslashreplace", closefd=False)
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    tempfile.tempdir = None  # else TMPDIR is not looked at again
+    logging.root.handlers.clear()
+    warnings.simplefilter("ignore")
+    sys.unraisablehook, threading.excepthook = sys.__unraisablehook__, threading.__excepthook__
+    space._space_on = SPACE_ON
+    main()
