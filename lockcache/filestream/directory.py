@@ -28,7 +28,7 @@ from collections.abc import Callable
 from typing import Final
 
 from lockcache.errors import LockTimeoutError
-from lockcache.filestream.accounting import Slot, UsagePage, encode_page, measure_shard, names_in
+from lockcache.filestream.accounting import ReopenedPage, Slot, UsagePage, encode_page, measure_shard, names_in
 from lockcache.filestream.disk import (
     PRIVATE,
     SHARDS,
@@ -233,6 +233,8 @@ class CacheDirectory:
 
     def _opened_page(self) -> UsagePage:
         layout = self.layout
+        if layout.is_fuse:
+            return ReopenedPage(open_below(layout, layout.usage, _OPEN_PAGE))
         if layout.is_network:
             # Its client keeps what it read from an open file, and what it wrote to it, also if another file is locked.
             with contextlib.suppress(OSError):

@@ -16,8 +16,10 @@ import mfusepy
 
 from lockcache_stress.trouble.fuse import MOUNT_OPTIONS, Passthrough
 
-#: Which are told by :mod:`tests.cli.test_doctor_pair_faults`; what each stands for is said where it is made.
+#: Which are told by :mod:`tests.cli.test_doctor_pair_faults` and :mod:`tests.cli.test_two_clients`; what each stands
+#: for is said where it is made.
 _REMEMBERING: Final = ("old files are remembered", "removed files are remembered")
+_BLOCK_BYTES: Final = 512
 
 
 class FaultyClient(Passthrough, mfusepy.Operations):  # type: ignore[misc]
@@ -27,6 +29,8 @@ class FaultyClient(Passthrough, mfusepy.Operations):  # type: ignore[misc]
         self._missing: set[str] = set()
         self._opened: dict[str, int] = {}
         self._locked: set[int] = set()
+        self._shown: dict[int, bytearray] = {}
+        self._direct: set[int] = set()
 
     # ---- what a client remembers of names
 
@@ -53,7 +57,9 @@ class FaultyClient(Passthrough, mfusepy.Operations):  # type: ignore[misc]
         remembers = is_read and any(fault in self._faults for fault in _REMEMBERING)
         if remembers and path in self._opened and self._is_stale(path):
             return os.dup(self._opened[path])
-        opened = super().open(path, flags)
+        opened = super().open(path, flags & ~os.O_DIRECT)
+        if flags & os.O_DIRECT:
+            self._direct.add(opened)
         if remembers:
             self._forget(path)
             self._opened[path] = os.dup(opened)
@@ -67,6 +73,26 @@ class FaultyClient(Passthrough, mfusepy.Operations):  # type: ignore[misc]
     def _forget(self, path: str) -> None:
         if path in self._opened:
             os.close(self._opened.pop(path))
+
+    # ---- what a client remembers of open files
+
+    def read(self, path: str, size: int, offset: int, fh: int) -> bytes:
+        if "open files are remembered" not in self._faults:
+            return super().read(path, size, offset, fh)
+        return bytes(self._content(fh)[offset : offset + size])
+
+    def write(self, path: str, data: bytes, offset: int, fh: int) -> int:
+        if "open files are remembered" in self._faults:
+            self._content(fh)[offset : offset + len(data)] = data  # JuiceFS
+        if "direct writes are whole blocks" in self._faults and fh in self._direct and len(data) % _BLOCK_BYTES:
+            raise mfusepy.FuseOSError(errno.EINVAL)  # GlusterFS, which answers small reads from what it remembers
+        return super().write(path, data, offset, fh)
+
+    def _content(self, fh: int) -> bytearray:
+        """Returns what a file had when it was first read through this descriptor, and what was written through it."""
+        if fh not in self._shown:
+            self._shown[fh] = bytearray(os.pread(fh, os.fstat(fh).st_size, 0))
+        return self._shown[fh]
 
     # ---- what a client changes
 
@@ -125,6 +151,8 @@ class FaultyClient(Passthrough, mfusepy.Operations):  # type: ignore[misc]
         return 0
 
     def release(self, path: str, fh: int) -> int:
+        self._shown.pop(fh, None)
+        self._direct.discard(fh)
         if "locks outlive their holder" in self._faults and fh in self._locked:
             return 0  # a lock server that does not learn of the death of a client
         return super().release(path, fh)

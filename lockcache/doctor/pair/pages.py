@@ -12,14 +12,27 @@ from lockcache.doctor.findings import DEGRADED, GOOD, NOTE, Finding
 from lockcache.doctor.pair.link import Numbers
 from lockcache.doctor.pair.trial import Side, Trial, each_when, is_late, worst
 from lockcache.errors import LockTimeoutError
+from lockcache.filestream.accounting import ReopenedPage, Slot
 from lockcache.filestream.disk import Descriptor, ProcessLock, open_below
 
 __all__ = ["PAGES"]
 
 _BYTES: Final = mmap.PAGESIZE
 _OPEN: Final = os.O_RDWR | os.O_CLOEXEC
-#: By pread and pwrite; the same while a lock on another file is held, as accounting does; past the client's cache.
-_WAYS: Final = {"plain": "without a lock:", "locked": "under a lock:", "direct": "with O_DIRECT:"}
+#: By pread and pwrite; the same while a lock on another file is held, as accounting does; past the client's cache; as
+#: accounting does on FUSE.
+_WAYS: Final = {
+    "plain": "without a lock:",
+    "locked": "under a lock:",
+    "direct": "with O_DIRECT:",
+    "reopened": "opened for each use:",
+}
+_PAST_THE_CACHE: Final = {
+    "direct": "accounting goes past the client's cache (O_DIRECT)",
+    "reopened": "accounting opens its page for each use",
+}
+#: What is compared: what accounting writes at once.
+_SLOT_BYTES: Final = 16
 
 
 class _Page:
@@ -34,6 +47,10 @@ class _Page:
         self.ways: Numbers = {"plain": True}
         with contextlib.suppress(LockTimeoutError), self._lock:
             self.ways["locked"] = True
+        self._reopened = ReopenedPage(self._file)
+        if side.layout.is_fuse:
+            self.ways["reopened"] = True
+            return
         with contextlib.suppress(OSError):
             self._direct = open_below(None, side.at("page"), _OPEN | getattr(os, "O_DIRECT", 0))
             self.ways["direct"] = self._read("direct") != b""
@@ -49,14 +66,19 @@ class _Page:
             if way == "direct":
                 self._buffer[:] = content
                 os.pwritev(self._direct.number, [self._buffer], 0)
+            elif way == "reopened":
+                number = int.from_bytes(content[:8], "little")
+                self._reopened.set_locked(0, Slot(number, number))
             else:
                 os.pwrite(self._file.number, content, 0)
 
     def holds(self, way: str, content: bytes) -> bool:
         with self._lock if way == "locked" else contextlib.nullcontext():
-            return self._read(way) == content
+            return self._read(way)[:_SLOT_BYTES] == content[:_SLOT_BYTES]
 
     def _read(self, way: str) -> bytes:
+        if way == "reopened":
+            return self._reopened.image()
         if way != "direct":
             return os.pread(self._file.number, _BYTES, 0)
         return self._buffer[: os.preadv(self._direct.number, [self._buffer], 0)]
@@ -103,8 +125,9 @@ def _judge(seen: list[Numbers]) -> Finding:
     measured = {f"{way}_us": worst(seen, way) for way in ways}
     if not is_late(seen, "locked" if "locked" in ways else "plain"):
         return Finding("open pages", GOOD, found, measured=measured)
-    if "direct" in ways and not is_late(seen, "direct"):
-        return Finding("open pages", NOTE, found, "accounting goes past the client's cache (O_DIRECT)", "", measured)
+    for way, how in _PAST_THE_CACHE.items():
+        if way in ways and not is_late(seen, way):
+            return Finding("open pages", NOTE, found, how, "", measured)
     means = "a host does not count what others store: the cap may be exceeded, once more for each host that writes"
     advice = "let programs of one host write and all others read, or give each host a directory of its own"
     return Finding("open pages", DEGRADED, found, means, advice, measured)

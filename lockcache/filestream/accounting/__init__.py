@@ -28,6 +28,6 @@ if not TYPE_CHECKING:
                 "ANY_TIME_NS Found ShardFolders bytes_beside count_shard folder_bytes measure_shard names_in "
                 "quarantined_files scan_records scan_shard staged_files"
             ),
-            "usage": "Slot UsagePage encode_page total_of",
+            "usage": "ReopenedPage Slot UsagePage encode_page total_of",
         },
     )

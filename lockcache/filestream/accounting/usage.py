@@ -5,7 +5,8 @@ shard's bytes are its entries plus what is reserved for staged writes. A slot is
 the sum of all is read without one, and each writer reads it after its own reservation stands, so of two who overshoot
 together at least one sees it. ``pread`` and ``pwrite``, no ``mmap``, and on network file systems past the client's
 cache (:meth:`.CacheDirectory.usage`): an NFS client caches reads and writes of a file that stays open, and a lock on
-another file changes nothing of that (seen: 1.9 times the cap with two hosts).
+another file changes nothing of that (seen: 1.9 times the cap with two hosts). On FUSE it is opened for each use
+(:class:`ReopenedPage`).
 
 Not promised: exactness where locks exclude nobody, or after a process died between a rename and its give-back. Both
 leave a drift; the second kind only ever counts too much. :mod:`.repair.recount` sets a slot right.
@@ -14,6 +15,7 @@ leave a drift; the second kind only ever counts too much. :mod:`.repair.recount`
 from __future__ import annotations
 
 import errno
+import mmap
 import os
 import stat
 import struct
@@ -21,15 +23,16 @@ from array import array
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
-from lockcache.filestream.disk import SHARDS, Descriptor
+from lockcache.filestream.disk import SHARDS, Descriptor, opened
 
-__all__ = ["PAGE_BYTES", "Slot", "UsagePage", "encode_page", "total_of"]
+__all__ = ["PAGE_BYTES", "ReopenedPage", "Slot", "UsagePage", "encode_page", "total_of"]
 
 _SLOT: Final = struct.Struct("<qq")
 _SLOT_BYTES: Final = _SLOT.size
 PAGE_BYTES: Final = SHARDS * _SLOT.size
 _LARGEST: Final = 2**63 - 1
 _EMPTY_PAGE: Final = bytes(PAGE_BYTES)
+_DIRECT: Final[int] = getattr(os, "O_DIRECT", 0)
 
 # Looked up once, for the write path.
 _lstat, _pread, _pwrite, _pack, _unpack = os.lstat, os.pread, os.pwrite, _SLOT.pack, _SLOT.unpack
@@ -129,6 +132,48 @@ class UsagePage:
         if _BIG_ENDIAN:
             numbers.byteswap()
         return numbers
+
+
+class ReopenedPage(UsagePage):
+    """The page on a FUSE file system, opened for each use: what one host closes the next that opens it sees.
+
+    While it stays open, JuiceFS keeps what was written to it to itself and shows what was read before, with O_DIRECT
+    too; and GlusterFS takes a write of less than a block, O_DIRECT, and loses it. So a slot is written without, and
+    the page read with it, whole and aligned, because GlusterFS remembers small files for a second. By the number, and
+    not the name: the name may lead to a page that others are only making.
+    """
+
+    __slots__ = ()
+
+    def slot(self, shard: int) -> Slot:
+        return self.slots()[shard]
+
+    def add_locked(self, shard: int, bytes_: int, entries: int, known: Slot | None = None) -> Slot:
+        old = self.slot(shard) if known is None else known
+        slot = Slot(old[0] + bytes_, old[1] + entries)
+        self.set_locked(shard, slot)
+        return slot
+
+    def set_locked(self, shard: int, slot: Slot) -> None:
+        page = self._opened(os.O_RDWR)
+        try:
+            os.pwrite(page.number, _encode_slot(slot), shard * _SLOT_BYTES)
+            page.end_writing()  # which is when it leaves this host
+        finally:
+            page.close()
+
+    def image(self) -> bytes:
+        try:
+            with self._opened(os.O_RDONLY | _DIRECT) as fd, mmap.mmap(-1, PAGE_BYTES) as buffer:
+                return buffer[: os.preadv(fd, [buffer], 0)]
+        except OSError as error:
+            if error.errno != errno.EINVAL:
+                raise
+        with self._opened(os.O_RDONLY) as fd:  # a mount that refuses O_DIRECT
+            return os.pread(fd, PAGE_BYTES, 0)
+
+    def _opened(self, flags: int) -> Descriptor:
+        return opened(f"/proc/self/fd/{self._fd}", flags | os.O_CLOEXEC)
 
 
 def total_of(slots: Iterable[Slot]) -> Slot:

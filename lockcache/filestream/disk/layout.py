@@ -13,7 +13,7 @@ import re
 import stat
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from lockcache.filestream.disk.mounts import is_network
+from lockcache.filestream.disk.mounts import network_kind
 
 if TYPE_CHECKING:
     from lockcache.filestream.disk.space import Space
@@ -125,8 +125,8 @@ class Layout:
     """The paths of one cache directory, as plain strings: the read path builds one with a single format expression."""
 
     __slots__ = (
-        "_is_network",
         "_is_shared",
+        "_network_kind",
         "costs",
         "counters",
         "daemon_lock",
@@ -154,7 +154,7 @@ class Layout:
     def __init__(self, root: str, *, is_shared: bool | None = None, is_guest: bool = False) -> None:
         """``is_shared``: what its opener knows of :attr:`is_shared`; else the root is asked each time."""
         self._is_shared = is_shared
-        self._is_network: bool | None = None
+        self._network_kind: str | None = None
         #: Whether the directory is another program's, and only ``lockcache/`` in it is lockcache's.
         self.is_guest = is_guest
         self.root = root
@@ -190,9 +190,17 @@ class Layout:
     @property
     def is_network(self) -> bool:
         """Whether other hosts may change the directory, and this one's kernel remembers what it saw there before."""
-        if self._is_network is None:
-            self._is_network = is_network(self.root)
-        return self._is_network
+        return bool(self._kind())
+
+    @property
+    def is_fuse(self) -> bool:
+        """Whether a process stands between the kernel and the file system, which may remember more than the kernel."""
+        return self._kind().startswith("fuse")
+
+    def _kind(self) -> str:
+        if self._network_kind is None:
+            self._network_kind = network_kind(self.root)
+        return self._network_kind
 
     @property
     def is_by_descriptors(self) -> bool:

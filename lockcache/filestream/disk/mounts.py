@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 
 from lockcache.fork import unforked
 
-__all__ = ["Mount", "is_network", "is_network_mount", "mount_of"]
+__all__ = ["Mount", "is_network", "is_network_mount", "mount_of", "network_kind"]
 
 
 _TABLE: Final = "/proc/self/mounts"
@@ -75,11 +75,16 @@ def is_network(path: str) -> bool:
 
     ``False`` where that is not known.
     """
+    return bool(network_kind(path))
+
+
+def network_kind(path: str) -> str:
+    """Returns what Linux calls the network file system that ``path`` is on; empty if it is on none, or not known."""
     with contextlib.suppress(OSError):
         if os.major(os.stat(path).st_dev):
-            return False  # on a block device: the table, 0.1 ms, need not be read
-    mount = mount_of(path)
-    return mount is not None and is_network_mount(mount)  # None without /proc: a bare chroot or sandbox
+            return ""  # on a block device: the table, 0.1 ms, need not be read
+    mount = mount_of(path)  # None without /proc: a bare chroot or sandbox
+    return mount.kind.lower() if mount is not None and is_network_mount(mount) else ""
 
 
 def is_network_mount(mount: Mount) -> bool:

@@ -9,7 +9,7 @@ import click
 
 from lockcache_stress.commands.options import IF_POSSIBLE, JSON, SEED, choose_seed, reporting
 from lockcache_stress.errors import UnusableError
-from lockcache_stress.hosts import TRIALS, Boot, HostsOptions, Tried, prepare_guest, run_hosts, why_no_hosts
+from lockcache_stress.hosts import TRIALS, HostsOptions, Tried, prepare_guest, run_hosts, trials_of
 from lockcache_stress.report import (
     Files,
     Grid,
@@ -22,11 +22,11 @@ from lockcache_stress.report import (
     print_tabled,
     showing,
 )
-from lockcache_stress.run import Show
 
 __all__ = ["hosts_command"]
 
 _FOLDER: Final = click.Path(file_okay=False)
+_NAMES: Final = {"juicefs": "JuiceFS", "glusterfs": "GlusterFS"}
 
 
 class _Trials(click.ParamType[tuple[str, ...]]):
@@ -40,11 +40,14 @@ class _Trials(click.ParamType[tuple[str, ...]]):
         return names
 
 
-@click.command("hosts", short_help="two hosts and one directory on NFS: a real kernel, server and two clients in qemu")
-@click.option("--nfs", is_flag=True, required=True, help="The kernel's NFS: server and clients.")
-@click.option("--nfs-version", type=click.Choice(["4.2", "3"]), default="4.2", show_default=True)
-@click.option("--lock-manager/--no-lock-manager", default=True, help="Of NFS 3: with or without locks. [with]")
-@click.option("--scenarios", type=_Trials(), default=",".join(TRIALS), help="Only these, with commas between. [all]")
+@click.command("hosts", short_help="two hosts and one directory on NFS, JuiceFS or GlusterFS: real server, two clients")
+@click.option("--nfs", is_flag=True, help="The kernel's NFS, server and clients, in qemu.")
+@click.option("--juicefs", is_flag=True, help="JuiceFS with names in Redis or Valkey, in namespaces.")
+@click.option("--glusterfs", is_flag=True, help="A GlusterFS volume of one brick, in namespaces.")
+@click.option("--nfs-version", type=click.Choice(["4.2", "3"]), help="[4.2]")
+@click.option("--lock-manager/--no-lock-manager", default=None, help="Of NFS 3: with or without locks. [with]")
+@click.option("--mount-options", default="", metavar="A=1,B=2", help="Of the clients; with a dot: of Gluster's volume.")
+@click.option("--scenarios", type=_Trials(), help="Only these, with commas between. [all]")
 @click.option(
     "--checkout", type=click.Path(exists=True, file_okay=False), help="Test the code of this one. [this program's]"
 )
@@ -56,9 +59,12 @@ class _Trials(click.ParamType[tuple[str, ...]]):
 @reporting
 def hosts_command(
     nfs: bool,
-    nfs_version: str,
-    lock_manager: bool,
-    scenarios: tuple[str, ...],
+    juicefs: bool,
+    glusterfs: bool,
+    nfs_version: str | None,
+    lock_manager: bool | None,
+    mount_options: str,
+    scenarios: tuple[str, ...] | None,
     checkout: str | None,
     out: str | None,
     json_file: str | None,
@@ -68,18 +74,34 @@ def hosts_command(
     report: str | None,
     junit: str | None,
 ) -> int:
-    """Boot a kernel in qemu that serves a directory by NFS to two clients of its own; run trials on both (root only).
+    """Serve a directory to two clients by a real file system, and run trials on both (root only).
 
-    The clients have a network and a host name each; caches, leases and locks are two hosts'. Kernel and modules are
-    Debian's package, fetched once by apt. Nothing is left of the guest. Times are of the guest's clock, and judged only
-    where seconds are what is promised.
+    The clients have a network and a host name each; caches and locks are two hosts'. NFS runs in a guest, whose kernel
+    is Debian's package, fetched once by apt; the others, which are FUSE, in namespaces of this machine. Nothing is left
+    of either. Times are judged only where seconds are what is promised.
 
     \b
     lockcache-stress hosts --nfs
-    lockcache-stress hosts --nfs --scenarios herd,calls --report hosts.html
+    lockcache-stress hosts --juicefs --scenarios herd,cap --report hosts.html
     """
+    chosen = {"nfs": nfs, "juicefs": juicefs, "glusterfs": glusterfs}
+    file_system = _only_one([name for name, is_chosen in chosen.items() if is_chosen])
+    if file_system != "nfs" and (nfs_version or lock_manager is not None):
+        raise click.UsageError("--nfs-version and --lock-manager are for --nfs")
+    trials = scenarios or trials_of(file_system)
+    if not set(trials) <= set(trials_of(file_system)):
+        raise click.UsageError("the scenario calls counts the requests of an NFS client: only with --nfs")
     files = Files(report, junit, numbers=json_file)
-    options = HostsOptions(scenarios, nfs_version, lock_manager, choose_seed(seed), out, checkout)
+    options = HostsOptions(
+        trials,
+        file_system,
+        nfs_version or "4.2",
+        lock_manager is not False,
+        mount_options,
+        choose_seed(seed),
+        out,
+        checkout,
+    )
     tried: list[Tried] = []
     make = _Making(tried, options)
 
@@ -90,23 +112,21 @@ def hosts_command(
             print_tabled(written)
 
     with finishing(make, tell, files, lambda: f"{len(tried)} trials", as_json=as_json) as finished, showing() as show:
-        boot, make.skipped = _prepare(options, show)
-        if boot is not None:
-            tried.extend(run_hosts(boot, options, show))
+        try:
+            start = prepare_guest(options, show)
+        except UnusableError as error:
+            make.skipped = str(error)
+        else:
+            tried.extend(run_hosts(start, options, show))
     if make.skipped is not None and not if_possible:
         raise UnusableError(f"hosts cannot be run here: {make.skipped}")
     return finished.code
 
 
-def _prepare(options: HostsOptions, show: Show) -> tuple[Boot | None, str | None]:
-    """Returns what a guest boots from, or why it cannot be had."""
-    why = why_no_hosts(options.nfs_version)
-    if why is not None:
-        return None, why
-    try:
-        return prepare_guest(show), None
-    except UnusableError as error:
-        return None, str(error)
+def _only_one(chosen: Sequence[str]) -> str:
+    if len(chosen) != 1:
+        raise click.UsageError("choose one of --nfs, --juicefs, --glusterfs")
+    return chosen[0]
 
 
 class _Making:
@@ -120,9 +140,11 @@ class _Making:
     @property
     def place(self) -> str:
         """Returns the file system in words."""
-        if self._options.nfs_version != "3":
-            return f"NFS {self._options.nfs_version}"
-        return f"NFS 3 with{'' if self._options.lock_manager else 'out'} a lock manager"
+        options = self._options
+        name = _NAMES.get(options.file_system, f"NFS {options.nfs_version}")
+        if name == "NFS 3":
+            name += f" with{'' if options.lock_manager else 'out'} a lock manager"
+        return name + (f", {options.mount_options}" if options.mount_options else "")
 
     def __call__(self) -> Written:
         runs = [Ran(_told(each, self.place), self._replay([each.name])) for each in self._tried]
@@ -143,8 +165,11 @@ class _Making:
 
     def _replay(self, trials: Sequence[str]) -> list[str]:
         options = self._options
-        words = ["lockcache-stress", "hosts", "--nfs", "--nfs-version", options.nfs_version]
-        words += [] if options.lock_manager else ["--no-lock-manager"]
+        words = ["lockcache-stress", "hosts", f"--{options.file_system}"]
+        if options.file_system == "nfs":
+            words += ["--nfs-version", options.nfs_version]
+            words += [] if options.lock_manager else ["--no-lock-manager"]
+        words += ["--mount-options", options.mount_options] if options.mount_options else []
         words += ["--scenarios", ",".join(trials), "--seed", str(options.seed)]
         return words + (["--checkout", options.checkout] if options.checkout else [])
 

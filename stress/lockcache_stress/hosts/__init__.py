@@ -1,4 +1,6 @@
-"""Two hosts that share a directory over NFS: a kernel in qemu, an export, two clients, and trials run on both.
+"""Two hosts that share a directory over NFS, JuiceFS or GlusterFS: a server, two clients, and trials run on both.
+
+NFS is in the kernel, so its guest is a kernel in qemu; for the others, which are FUSE, namespaces of this machine do.
 
 Promises that a guest which hangs is an error with its last lines, and that nothing is left of one when its block ends.
 The modules of this room run on the machine itself; what runs in the guest is the room ``guest``.
@@ -13,8 +15,6 @@ from typing import TYPE_CHECKING
 from lockcache.doors import door
 
 if TYPE_CHECKING:
-    from lockcache_stress.hosts.initramfs import *
-    from lockcache_stress.hosts.needs import *
     from lockcache_stress.hosts.running import *
     from lockcache_stress.hosts.verdicts import *
 
@@ -22,9 +22,7 @@ if not TYPE_CHECKING:
     __getattr__, __dir__ = door(
         __name__,
         {
-            "initramfs": "Boot",
-            "needs": "why_no_hosts",
             "running": "HostsOptions prepare_guest run_hosts",
-            "verdicts": "TRIALS Tried",
+            "verdicts": "TRIALS Tried trials_of",
         },
     )

@@ -1,4 +1,7 @@
-"""One guest: qemu, its console, and the share through which it is told what to do and brings back what it found.
+"""One guest: its console, and the share through which it is told what to do and brings back what it found.
+
+It is qemu with a kernel of its own, or namespaces of this machine: pids, mounts, networks and a host name, with an
+empty /run. Either way nothing of it outlives its first process: no program, no mount, no file outside of the share.
 
 A guest that says nothing for some minutes is ended, and its last lines are the error: a hang is never waited for.
 """
@@ -14,11 +17,13 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
+import psutil
+
 from lockcache_stress.errors import UnusableError
 from lockcache_stress.hosts.initramfs import Boot
 from lockcache_stress.processes import die_with_parent
 
-__all__ = ["Guest", "find_accelerator"]
+__all__ = ["NAMESPACES", "Guest", "find_accelerator", "in_namespaces", "in_qemu"]
 
 # Each part of a trial is given up by the guest itself a minute earlier, and the others go on.
 _SILENT_SECONDS: Final = 360.0
@@ -26,13 +31,20 @@ _SILENT_SECONDS: Final = 360.0
 _PROBE_SECONDS: Final = 15.0
 _LAST_LINES: Final = 15
 _MEMORY: Final = "3072"
+#: The options of ``unshare`` by which a guest has its own of everything that it changes.
+NAMESPACES: Final = ("--mount", "--pid", "--mount-proc", "--net", "--uts", "--fork", "--kill-child")
+# The share may be below the /run that is hidden.
+_ENTER: Final = """\
+cd "$0" && mount -t tmpfs run /run && mkdir /run/share && mount --bind . /run/share && cd / || exit
+exec sh /run/share/start.sh
+"""
 
 
 class Guest:
     """Runs for as long as its ``with`` block."""
 
-    def __init__(self, boot: Boot, accelerator: Sequence[str], share: Path | None, console: Path) -> None:
-        self._words = _command(boot, accelerator, share)
+    def __init__(self, words: Sequence[str], console: Path) -> None:
+        self._words = words
         self._console = console
         self._lines: queue.Queue[str | None] = queue.Queue()
         self._last: deque[str] = deque(maxlen=_LAST_LINES)
@@ -56,7 +68,9 @@ class Guest:
 
     def __exit__(self, *_: object) -> None:
         if self._process is not None and self._process.stdout is not None:
-            self._process.kill()
+            # unshare ends when all processes of its namespaces have, and nothing but the first one's death ends them.
+            for each in psutil.Process(self._process.pid).children() or [psutil.Process(self._process.pid)]:
+                each.kill()
             self._process.wait()
             self._reader.join()
             self._process.stdout.close()
@@ -101,7 +115,7 @@ def _comes_up(boot: Boot, accelerator: Sequence[str]) -> bool:
     """Whether a guest says its first word: /dev/kvm can be there, and opened, where no guest ever runs."""
     with (
         tempfile.NamedTemporaryFile(prefix="lockcache-stress-") as console,
-        Guest(boot, accelerator, None, Path(console.name)) as guest,
+        Guest(in_qemu(boot, accelerator, None), Path(console.name)) as guest,
     ):
         try:
             return any("guest: probed" in line for line in guest.lines(_PROBE_SECONDS))
@@ -109,7 +123,13 @@ def _comes_up(boot: Boot, accelerator: Sequence[str]) -> bool:
             return False
 
 
-def _command(boot: Boot, accelerator: Sequence[str], share: Path | None) -> list[str]:
+def in_namespaces(share: Path) -> list[str]:
+    """Returns the command of a guest that is namespaces of this machine."""
+    return ["unshare", *NAMESPACES, "sh", "-c", _ENTER, str(share)]
+
+
+def in_qemu(boot: Boot, accelerator: Sequence[str], share: Path | None) -> list[str]:
+    """Returns the command of a guest that is an emulated machine; without a share it only comes up."""
     words = ["qemu-system-x86_64", *accelerator, "-smp", "2", "-m", _MEMORY, "-nic", "none", "-nographic", "-no-reboot"]
     words += ["-kernel", str(boot.kernel), "-initrd", str(boot.initramfs)]
     kernel = "console=ttyS0 quiet panic=-1"

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import compileall
+import functools
 import json
 import os
 import shlex
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -19,12 +20,16 @@ from typing import Final
 import platformdirs
 
 from lockcache_stress.errors import UnusableError
-from lockcache_stress.hosts.initramfs import Boot, prepare
-from lockcache_stress.hosts.machine import Guest, find_accelerator
+from lockcache_stress.hosts.initramfs import prepare
+from lockcache_stress.hosts.machine import Guest, find_accelerator, in_namespaces, in_qemu
+from lockcache_stress.hosts.needs import search_path, why_no_hosts
 from lockcache_stress.hosts.verdicts import Tried, parse_result
 from lockcache_stress.run import Show
 
 __all__ = ["HostsOptions", "prepare_guest", "run_hosts"]
+
+#: Gives the command of a guest that has this share.
+Starter = Callable[[Path], Sequence[str]]
 
 #: What a line of the guest's console begins with that says how far it is.
 _MARK: Final = "@lockcache "
@@ -44,8 +49,11 @@ class HostsOptions:
     """What the command line says about a run."""
 
     trials: Sequence[str]
+    file_system: str = "nfs"
     nfs_version: str = "4.2"
     lock_manager: bool = True
+    #: Of the clients' mounts, with commas between; of a GlusterFS volume where there is a dot in the name.
+    mount_options: str = ""
     seed: int = 0
     #: Where to leave the console and the results as they came.
     out: str | None = None
@@ -53,21 +61,27 @@ class HostsOptions:
     checkout: str | None = None
 
 
-def prepare_guest(show: Show) -> Boot:
-    """Returns what a guest boots from. Raises :class:`UnusableError` where that cannot be had."""
-    return prepare(platformdirs.user_cache_path("lockcache-stress"), lambda words: show("preparing", 0.0, words))
+def prepare_guest(options: HostsOptions, show: Show) -> Starter:
+    """Returns what gives a guest's command. Raises :class:`UnusableError` where none can be had."""
+    why = why_no_hosts(options.file_system, options.nfs_version)
+    if why is not None:
+        raise UnusableError(why)
+    if options.file_system != "nfs":
+        return in_namespaces
+    boot = prepare(platformdirs.user_cache_path("lockcache-stress"), lambda words: show("preparing", 0.0, words))
+    show("preparing", 0.5, "is there KVM?")
+    accelerator = find_accelerator(boot)
+    show("booting", 0.0, f"{boot.release}, {accelerator[1]}")
+    return functools.partial(in_qemu, boot, accelerator)
 
 
-def run_hosts(boot: Boot, options: HostsOptions, show: Show) -> Iterator[Tried]:
-    """Boot a guest and give what each trial found as it ends. Raises :class:`UnusableError` if the guest fails."""
+def run_hosts(start: Starter, options: HostsOptions, show: Show) -> Iterator[Tried]:
+    """Start a guest and give what each trial found as it ends. Raises :class:`UnusableError` if the guest fails."""
     with tempfile.TemporaryDirectory(prefix="lockcache-stress-") as folder:
         share, console = Path(folder, "share"), Path(folder, "console.log")
         _fill(share, options)
-        show("preparing", 0.5, "is there KVM?")
-        accelerator = find_accelerator(boot)
         try:
-            show("booting", 0.0, f"{boot.release}, {accelerator[1]}")
-            with Guest(boot, accelerator, share, console) as guest:
+            with Guest(start(share), console) as guest:
                 yield from _follow(guest, share / "results.jsonl", len(options.trials), show)
         finally:
             _keep(options.out, [console, share / "results.jsonl"])
@@ -112,12 +126,14 @@ def _fill(share: Path, options: HostsOptions) -> None:
     shutil.make_archive(str(share / "code"), "tar", code)
     job = {
         "trials": list(options.trials),
+        "file_system": options.file_system,
         "nfs_version": options.nfs_version,
         "lock_manager": options.lock_manager,
+        "mount_options": options.mount_options.split(",") if options.mount_options else [],
         "seed": options.seed,
     }
     (share / "job.json").write_text(json.dumps(job))
-    path = os.pathsep.join([os.environ.get("PATH", os.defpath), "/usr/local/sbin:/usr/sbin:/sbin"])
+    path = os.pathsep.join([search_path(), "/usr/local/sbin:/usr/sbin:/sbin"])
     (share / "start.sh").write_text(_START.format(path=shlex.quote(path), python=shlex.quote(sys.executable)))
 
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from lockcache_stress.run import Check
 
-__all__ = ["TRIALS", "Tried", "parse_result"]
+__all__ = ["TRIALS", "Tried", "parse_result", "trials_of"]
 
 _Numbers = Mapping[str, Any]
 
@@ -197,3 +197,8 @@ TRIALS: Final[Mapping[str, Callable[[_Numbers], list[Check]]]] = {
     "restart": _restart,
     "neighbour": _neighbour,
 }
+
+
+def trials_of(file_system: str) -> tuple[str, ...]:
+    """Returns the names of the trials for a file system: requests are counted by the kernel's NFS client alone."""
+    return tuple(name for name in TRIALS if name != "calls" or file_system == "nfs")

@@ -9,7 +9,7 @@ import struct
 import pytest
 from hypothesis import given, strategies as st
 
-from lockcache.filestream.accounting.usage import PAGE_BYTES, Slot, UsagePage, encode_page
+from lockcache.filestream.accounting.usage import PAGE_BYTES, ReopenedPage, Slot, UsagePage, encode_page
 from lockcache.filestream.disk.descriptors import opened
 from lockcache.filestream.disk.layout import SHARDS
 from tests.unit.material import descriptors, property_test
@@ -24,8 +24,19 @@ def file(tmp_path):
     return path
 
 
-def open_page(path) -> UsagePage:
-    return UsagePage(opened(path, os.O_RDWR | os.O_CLOEXEC, dir_fd=None))
+def open_page(path, kind: type[UsagePage] = UsagePage) -> UsagePage:
+    return kind(opened(path, os.O_RDWR | os.O_CLOEXEC, dir_fd=None))
+
+
+def test_a_page_that_is_opened_for_each_use_reads_and_writes_as_one_that_stays_open(file):
+    page, other = open_page(file, ReopenedPage), open_page(file)
+    assert page.add_locked(3, 1000, 2) == other.slot(3) == Slot(1000, 2)
+    assert other.add_locked(3, -400, -1) == page.slot(3) == Slot(600, 1)
+    assert page.add_locked(3, 5, 1, known=Slot(600, 1)) == Slot(605, 2)
+    page.set_locked(3, Slot(-5, 2**70))
+    assert (page.slots(), page.image(), page.total()) == (other.slots(), other.image(), other.total())
+    file.rename(file.with_name("aside"))
+    assert page.slot(3) == Slot(0, 2**63 - 1), "what is at the name by now is another page"
 
 
 def test_the_page_is_4_kib_of_little_endian_pairs(file):

@@ -204,7 +204,7 @@ def test_on_a_network_file_system_a_folder_is_looked_at_and_its_parent_where_it_
 ):
     tmp_path.chmod(0o700)
     layout = Layout(str(tmp_path))
-    monkeypatch.setattr("lockcache.filestream.disk.layout.is_network", lambda root: True)
+    monkeypatch.setattr("lockcache.filestream.disk.layout.network_kind", lambda root: "nfs")
     shard = f"{layout.entries}/ab"
     os.makedirs(shard)
     assert revalidate(layout, shard)
@@ -218,6 +218,6 @@ def test_on_a_network_file_system_a_folder_is_looked_at_and_its_parent_where_it_
 
 
 def test_on_a_local_file_system_no_folder_is_looked_at(tmp_path, monkeypatch, opened_folders):
-    monkeypatch.setattr("lockcache.filestream.disk.layout.is_network", lambda root: False)
+    monkeypatch.setattr("lockcache.filestream.disk.layout.network_kind", lambda root: "")
     assert revalidate(Layout(str(tmp_path)), f"{tmp_path}/entries/ab")
     assert not opened_folders

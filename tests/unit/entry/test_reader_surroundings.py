@@ -169,7 +169,7 @@ assert cache.get("k") is None
 
 
 def test_on_a_network_file_system_each_hit_looks_at_the_folder_and_a_miss_once_a_second(cache_path, monkeypatch):
-    monkeypatch.setattr("lockcache.filestream.disk.layout.is_network", lambda root: True)
+    monkeypatch.setattr("lockcache.filestream.disk.layout.network_kind", lambda root: "nfs")
     looked = []
     now = [1000.0]
     with FileStreamProgramCache(cache_path) as cache:

@@ -22,7 +22,7 @@ NAME = entry_name(b"k")
 @pytest.fixture(params=["local", "network"])
 def directory(cache_path, request, monkeypatch):
     if request.param == "network":
-        monkeypatch.setattr("lockcache.filestream.disk.layout.is_network", lambda root: True)
+        monkeypatch.setattr("lockcache.filestream.disk.layout.network_kind", lambda root: "nfs")
     directory = open_directory(cache_path)
     yield directory
     directory.close()

@@ -11,6 +11,9 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, Final
 
+from lockcache_stress.hosts.guest.glusterfs import GlusterSite
+from lockcache_stress.hosts.guest.juicefs import JuiceSite
+from lockcache_stress.hosts.guest.nfs import NfsSite
 from lockcache_stress.hosts.guest.site import Site
 from lockcache_stress.hosts.guest.trials import RUNS
 
@@ -22,8 +25,8 @@ def main(share: Path) -> None:
     """Run what ``job.json`` says; a line in ``results.jsonl`` for each trial, whatever becomes of it."""
     job = json.loads((share / "job.json").read_text())
     signal.signal(signal.SIGALRM, _too_long)
-    site = Site(job["nfs_version"], lock_manager=job["lock_manager"])
-    _say("setting up the export and two clients")
+    site = _site(job)
+    _say("setting up the server and two clients")
     site.set_up()
     with (share / "results.jsonl").open("w") as results:
         for name in job["trials"]:
@@ -31,6 +34,12 @@ def main(share: Path) -> None:
             results.write(json.dumps(_run(name, site, job["seed"])) + "\n")
             results.flush()
             _say(f"{name} has ended")
+
+
+def _site(job: dict[str, Any]) -> Site:
+    if job["file_system"] == "nfs":
+        return NfsSite(job["mount_options"], job["nfs_version"], lock_manager=job["lock_manager"])
+    return {"juicefs": JuiceSite, "glusterfs": GlusterSite}[job["file_system"]](job["mount_options"])
 
 
 def _run(name: str, site: Site, seed: int) -> dict[str, Any]:

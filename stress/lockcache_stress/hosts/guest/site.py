@@ -1,29 +1,30 @@
-"""The server and its two clients: one kernel, an ext4 exported by knfsd, and a network and a name for each client.
+"""The server and its two clients, whatever the file system is: a network, a host name and a mount for each client.
 
-A client is a pair of namespaces: its kernel's NFS client is another one than the server's and the other's, with its own
-caches, leases and locks. They share the clock, which is what times on both can be compared by.
+A client is a pair of namespaces and a mount made in them: its NFS client or FUSE process is another one than the
+server's and the other's, with its own caches, leases and locks. lockcache takes the two for two hosts by their names.
+They share the clock, which is what times on both can be compared by.
 """
 
 from __future__ import annotations
 
 import os
 import subprocess
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-__all__ = ["GRACE_SECONDS", "Client", "Site"]
+__all__ = ["GRACE_SECONDS", "SERVER", "SHARED", "Client", "Site", "make_disk", "mount", "run_words"]
 
-EXPORT: Final = "/srv/x"
-#: Lease and grace of the server; Linux has 90 s, which no trial could wait for.
+#: The server's address, which clients reach through networks of their own.
+SERVER: Final = "10.98.0.1"
+#: Where the server has what it shares, on a disk or by a mount of its own. Nothing outside of /run is written.
+SHARED: Final = "/run/shared"
+#: How long a server keeps the locks of a client that is silent: the default of each is longer than a trial could wait.
 GRACE_SECONDS: Final = 10
 _IMAGE_MIB: Final = 1024
-_LOCK_PORT: Final = 32803
-# What nfsd, mountd and statd keep, which the host's root must not lend.
-_STATE: Final = Path("/var/lib/nfs")
-_LOCK_MANAGER: Final = "mount -t tmpfs run /run && rpcbind && rpc.statd --no-notify"
 
 
 @dataclass(frozen=True)
@@ -39,8 +40,8 @@ class Client:
 
     @property
     def mount(self) -> str:
-        """Returns where it has the export."""
-        return f"/mnt/{self.name}"
+        """Returns where it has the shared file system."""
+        return f"/run/mnt/{self.name}"
 
     def at(self, name: str) -> str:
         """Returns the path of a directory as this client's processes have it."""
@@ -48,11 +49,11 @@ class Client:
 
     def cut(self) -> None:
         """Take its network away: what it asks of the server is neither answered nor refused."""
-        _run("ip", "link", "set", f"up-{self.number}", "down")
+        run_words("ip", "link", "set", f"up-{self.number}", "down")
 
     def heal(self) -> None:
         """Give its network back."""
-        _run("ip", "link", "set", f"up-{self.number}", "up")
+        run_words("ip", "link", "set", f"up-{self.number}", "up")
 
     @contextmanager
     def running(self, words: Sequence[str]) -> Iterator[subprocess.Popen[bytes]]:
@@ -69,32 +70,23 @@ class Client:
         return ("nsenter", f"--net=/run/netns/{self.name}", f"--uts=/run/uts/{self.name}")
 
 
-class Site:
-    """Server and clients, set up once for all trials."""
+class Site(ABC):
+    """Server and clients, set up once for all trials; a class for each file system."""
 
-    def __init__(self, nfs_version: str, *, lock_manager: bool) -> None:
-        self._is_3 = nfs_version == "3"
-        self._version = nfs_version
-        self._lock_manager = self._is_3 and lock_manager
+    def __init__(self, mount_options: Sequence[str]) -> None:
+        self._mount_options = mount_options
         self.clients = (Client(1), Client(2))
 
     def set_up(self) -> None:
-        """Make the export, the two clients and their mounts."""
-        _run("hostname", "server")
-        _run("ip", "link", "set", "lo", "up")
-        for folder in ("/run/uts", EXPORT, *(client.mount for client in self.clients)):
+        """Make the server, the two clients and their mounts."""
+        run_words("hostname", "server")
+        run_words("ip", "link", "set", "lo", "up")
+        run_words("ip", "addr", "add", f"{SERVER}/32", "dev", "lo")
+        for folder in ("/run/uts", SHARED, *(client.mount for client in self.clients)):
             os.makedirs(folder, exist_ok=True)
-        _mount("tmpfs", "state", str(_STATE))
-        for name in ("v4recovery", "nfsdcltrack", "rpc_pipefs", "sm", "sm.bak"):
-            (_STATE / name).mkdir()
-        for name in ("etab", "rmtab", "state"):
-            (_STATE / name).touch()
-        _run("truncate", "-s", f"{_IMAGE_MIB}M", "/run/export.img")
-        _run("mkfs.ext4", "-q", "-b", "4096", "-I", "256", "/run/export.img")
-        _mount("ext4", "/run/export.img", EXPORT, "loop")
         for client in self.clients:
             _make_namespaces(client)
-        self._export()
+        self._serve()
         for client in self.clients:
             self._mount_on(client)
 
@@ -104,64 +96,54 @@ class Site:
         return name
 
     def at(self, name: str) -> str:
-        """Returns the path of a directory on the server's own disk."""
-        return os.path.join(EXPORT, name)
+        """Returns the path of a directory as the server has it, where nothing that a client remembers is in the way."""
+        return os.path.join(SHARED, name)
 
+    @abstractmethod
     def stop_server(self) -> None:
-        """End nfsd: it forgets whom it gave which lock."""
-        _run("rpc.nfsd", "0")
+        """End the server, or the part of it that answers clients."""
 
+    @abstractmethod
     def start_server(self) -> None:
-        """Start nfsd, whose clients may claim back what they held for some seconds."""
-        _run("rpc.nfsd", *(["-V", "3", "4"] if self._is_3 else ["-N", "3", "-V", "4.2", "4"]))
+        """Start what :meth:`stop_server` ended."""
 
-    def _export(self) -> None:
-        _mount("nfsd", "nfsd", "/proc/fs/nfsd")
-        for name in ("nfsv4gracetime", "nfsv4leasetime"):
-            Path("/proc/fs/nfsd", name).write_text(str(GRACE_SECONDS))
-        if self._is_3:
-            # The kernel registers its lock managers with the rpcbind whose socket it finds, which is the server's in
-            # all three networks. The last one's port stands there, so all have the same.
-            for name in ("nlm_tcpport", "nlm_udpport"):
-                Path("/proc/sys/fs/nfs", name).write_text(str(_LOCK_PORT))
-            _run("rpcbind")
-            if self._lock_manager:
-                _run("rpc.statd", "--no-notify")
-        _run("exportfs", "-o", "rw,no_root_squash,sync,no_subtree_check,fsid=0", f"*:{EXPORT}")
-        _run("rpc.mountd", *([] if self._is_3 else ["-N", "3", "-N", "2"]))
-        self.start_server()
+    @abstractmethod
+    def _serve(self) -> None:
+        """Make the file system and start its server."""
 
+    @abstractmethod
     def _mount_on(self, client: Client) -> None:
-        inside = client.inside()
-        server = f"10.98.{client.number}.1"
-        if not self._is_3:
-            _run(*inside, "mount", "-t", "nfs4", "-o", f"vers={self._version}", f"{server}:/", client.mount)
-            return
-        options = "vers=3" if self._lock_manager else "vers=3,nolock"
-        if self._lock_manager:
-            # Sockets and pid files of its own: the server's are in the same place.
-            _run(*inside, "unshare", "--mount", "sh", "-c", _LOCK_MANAGER)
-        _run(*inside, "mount", "-t", "nfs", "-o", options, f"{server}:{EXPORT}", client.mount)
+        """Mount it where this client has it, in the client's namespaces."""
 
 
 def _make_namespaces(client: Client) -> None:
     name, number = client.name, client.number
-    _run("ip", "netns", "add", name)
-    _run("ip", "link", "add", f"up-{number}", "type", "veth", "peer", "name", f"in-{number}", "netns", name)
-    _run("ip", "addr", "add", f"10.98.{number}.1/24", "dev", f"up-{number}")
-    _run("ip", "link", "set", f"up-{number}", "up")
-    _run("ip", "-n", name, "addr", "add", f"10.98.{number}.2/24", "dev", f"in-{number}")
-    _run("ip", "-n", name, "link", "set", f"in-{number}", "up")
-    _run("ip", "-n", name, "link", "set", "lo", "up")
+    run_words("ip", "netns", "add", name)
+    run_words("ip", "link", "add", f"up-{number}", "type", "veth", "peer", "name", f"in-{number}", "netns", name)
+    run_words("ip", "addr", "add", f"10.98.{number}.1/24", "dev", f"up-{number}")
+    run_words("ip", "link", "set", f"up-{number}", "up")
+    run_words("ip", "-n", name, "addr", "add", f"10.98.{number}.2/24", "dev", f"in-{number}")
+    run_words("ip", "-n", name, "link", "set", f"in-{number}", "up")
+    run_words("ip", "-n", name, "link", "set", "lo", "up")
+    run_words("ip", "-n", name, "route", "add", "default", "via", f"10.98.{number}.1")
     Path("/run/uts", name).touch()
-    _run("unshare", f"--uts=/run/uts/{name}", "hostname", name)
+    run_words("unshare", f"--uts=/run/uts/{name}", "hostname", name)
 
 
-def _mount(kind: str, device: str, path: str, options: str = "defaults") -> None:
-    _run("mount", "-t", kind, "-o", options, device, path)
+def make_disk() -> None:
+    """Mount an ext4 of its own where the server has what it shares."""
+    run_words("truncate", "-s", f"{_IMAGE_MIB}M", "/run/shared.img")
+    run_words("mkfs.ext4", "-q", "-b", "4096", "-I", "256", "/run/shared.img")
+    mount("ext4", "/run/shared.img", SHARED, "loop")
 
 
-def _run(*words: str) -> None:
+def mount(kind: str, device: str, path: str, options: str = "defaults") -> None:
+    """Mount a file system."""
+    run_words("mount", "-t", kind, "-o", options, device, path)
+
+
+def run_words(*words: str) -> None:
+    """Run a program. Raises :class:`RuntimeError` with what it said if it fails."""
     ran = subprocess.run(words, capture_output=True, text=True, check=False)
     if ran.returncode:
         raise RuntimeError(f"{' '.join(words)}: {ran.stderr.strip() or ran.stdout.strip() or ran.returncode}")

@@ -1,0 +1,73 @@
+"""The kernel's NFS: an ext4 that knfsd exports; each client has the NFS client of its network."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from lockcache_stress.hosts.guest.site import GRACE_SECONDS, SHARED, Client, Site, make_disk, mount, run_words
+
+__all__ = ["NfsSite"]
+
+_LOCK_PORT: Final = 32803
+# What nfsd, mountd and statd keep, which the host's root must not lend.
+_STATE: Final = Path("/var/lib/nfs")
+_LOCK_MANAGER: Final = "mount -t tmpfs run /run && rpcbind && rpc.statd --no-notify"
+
+
+class NfsSite(Site):
+    """NFS of one version."""
+
+    def __init__(self, mount_options: Sequence[str], version: str, *, lock_manager: bool) -> None:
+        super().__init__(mount_options)
+        self._is_3 = version == "3"
+        self._version = version
+        self._lock_manager = self._is_3 and lock_manager
+
+    def stop_server(self) -> None:
+        """End nfsd: it forgets whom it gave which lock."""
+        run_words("rpc.nfsd", "0")
+
+    def start_server(self) -> None:
+        """Start nfsd, whose clients may claim back what they held for some seconds."""
+        run_words("rpc.nfsd", *(["-V", "3", "4"] if self._is_3 else ["-N", "3", "-V", "4.2", "4"]))
+
+    def _serve(self) -> None:
+        mount("tmpfs", "state", str(_STATE))
+        for name in ("v4recovery", "nfsdcltrack", "rpc_pipefs", "sm", "sm.bak"):
+            (_STATE / name).mkdir()
+        for name in ("etab", "rmtab", "state"):
+            (_STATE / name).touch()
+        make_disk()
+        mount("nfsd", "nfsd", "/proc/fs/nfsd")
+        for name in ("nfsv4gracetime", "nfsv4leasetime"):
+            Path("/proc/fs/nfsd", name).write_text(str(GRACE_SECONDS))
+        if self._is_3:
+            self._start_locks()
+        run_words("exportfs", "-o", "rw,no_root_squash,sync,no_subtree_check,fsid=0", f"*:{SHARED}")
+        run_words("rpc.mountd", *([] if self._is_3 else ["-N", "3", "-N", "2"]))
+        self.start_server()
+
+    def _start_locks(self) -> None:
+        # The kernel registers its lock managers with the rpcbind whose socket it finds, which is the server's in
+        # all three networks. The last one's port stands there, so all have the same.
+        for name in ("nlm_tcpport", "nlm_udpport"):
+            Path("/proc/sys/fs/nfs", name).write_text(str(_LOCK_PORT))
+        run_words("rpcbind")
+        if self._lock_manager:
+            run_words("rpc.statd", "--no-notify")
+
+    def _mount_on(self, client: Client) -> None:
+        inside = client.inside()
+        server = f"10.98.{client.number}.1"
+        options = ",".join([f"vers={self._version}", *self._mount_options])
+        if not self._is_3:
+            run_words(*inside, "mount", "-t", "nfs4", "-o", options, f"{server}:/", client.mount)
+            return
+        if not self._lock_manager:
+            options += ",nolock"
+        else:
+            # Sockets and pid files of its own: the server's are in the same place.
+            run_words(*inside, "unshare", "--mount", "sh", "-c", _LOCK_MANAGER)
+        run_words(*inside, "mount", "-t", "nfs", "-o", options, f"{server}:{SHARED}", client.mount)
