@@ -290,7 +290,92 @@ def test_the_guest_gets_a_copy_of_the_checkout_and_none_that_does_not_compile(tm
         assert b"checkout" in content.read()
         assert "./lockcache_stress/hosts/init.sh" in code.getnames()
     assert json.loads((tmp_path / "whole" / "share" / "job.json").read_text())["trials"] == ["herd"]
-    (checkout / "lockcache" / "cut.py").write_text("@pytest.mark.parametrize(
+    (checkout / "lockcache" / "cut.py").write_text("<<<<<<< HEAD\n")
+    (tmp_path / "broken").mkdir()
+    with pytest.raises(UnusableError, match="does not compile"):
+        _fill(tmp_path / "broken" / "share", options)
+
+
+def test_a_line_that_is_still_being_written_is_left_for_the_next_look(tmp_path: Path) -> None:
+    path = tmp_path / "results.jsonl"
+    assert _results(path) == []
+    whole = result_of("restart", {"traffic": TRAFFIC}) + "\n"
+    path.write_text(whole + whole[:20])
+    assert len(_results(path)) == 1
+
+
+def test_requests_are_counted_for_one_mount_and_without_the_clients_own() -> None:
+    text = (
+        "device rootfs mounted on / with fstype rootfs\n"
+        "device 10.98.1.1:/ mounted on /mnt/host-1 with fstype nfs4 statvers=1.1\n"
+        "\tper-op statistics\n\t        READ: 7 7 0 1 1 1 1 1 0\n"
+        "device 10.98.2.1:/ mounted on /mnt/host-2 with fstype nfs4 statvers=1.1\n"
+        "\topts:\trw,vers=4.2\n\tbytes:\t1 2 3\n\tper-op statistics\n"
+        "\t        NULL: 1 1 0 44 24 0 0 0 0\n\t        READ: 2 2 0 1 1 1 1 1 0\n"
+        "\t        OPEN_NOATTR: 3 3 0 1 1 1 1 1 0\n\t    SEQUENCE: 9 9 0 1 1 1 1 1 0\n"
+    )
+    assert parse_mountstats(text, "/mnt/host-2") == {"READ": 2, "OPEN_NOATTR": 3}
+
+
+def test_a_package_is_taken_only_with_the_digest_that_apt_knows(tmp_path: Path) -> None:
+    content = b"a package"
+    record = f"Package: linux-image-6\nVersion: 6.1-1\nSHA256: {hashlib.sha256(content).hexdigest()}\n"
+    package = parse_record(record)
+    assert package == Package("linux-image-6", "6.1-1", hashlib.sha256(content).hexdigest())
+    assert parse_record("Package: linux-image-6\nVersion: 6.1-1\n") is None
+    (tmp_path / "kept.deb").write_bytes(content)
+    assert package.is_in(tmp_path / "kept.deb")
+    (tmp_path / "kept.deb").write_bytes(content + b"!")
+    assert not package.is_in(tmp_path / "kept.deb")
+
+
+@pytest.mark.skipif(shutil.which("cpio") is None, reason="cpio is not installed")
+def test_the_archive_is_one_that_cpio_unpacks(tmp_path: Path) -> None:
+    files = {"bin": None, "bin/tool": b"#!/bin/sh\n", "odd": b"12345"}
+    subprocess.run(["cpio", "-idm", "--quiet"], cwd=tmp_path, input=archive(files), check=True)
+    assert (tmp_path / "bin").is_dir()
+    assert (tmp_path / "odd").read_bytes() == b"12345"
+    assert os.access(tmp_path / "bin" / "tool", os.X_OK)
+
+
+@pytest.fixture
+def silent_guest(tmp_path: Path) -> Iterator[Guest]:
+    """A program in qemu's place, since no real guest hangs on demand: it says two lines and then nothing."""
+    with Guest(["sh", "-c", "echo one; echo two; exec sleep 1000"], tmp_path / "console") as guest:
+        yield guest
+
+
+def test_a_guest_that_falls_silent_is_an_error_with_its_last_lines(silent_guest: Guest) -> None:
+    lines = silent_guest.lines(silent_seconds=1.0)
+    assert [next(lines), next(lines)] == ["one", "two"]
+    with pytest.raises(UnusableError, match=r"for 1 s: one \| two"):
+        next(lines)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "words, named",
+    [
+        ((), "--nfs, --juicefs, --glusterfs"),
+        (("--juicefs", "--nfs"), "--nfs, --juicefs, --glusterfs"),
+        (("--juicefs", "--nfs-version", "3"), "--nfs"),
+        (("--glusterfs", "--no-lock-manager"), "--nfs"),
+        (("--glusterfs", "--scenarios", "herd,calls"), "calls"),
+        (("--nfs", "--nfs-version", "2"), "2"),
+        (("--nfs", "--scenarios", "herd,roses"), "roses"),
+        (("--nfs", "--scenarios", ""), "''"),
+        (("--nfs", "--checkout", "/no/such"), "/no/such"),
+    ],
+)
+def test_a_mistake_is_one_line_and_exit_code_2(words: tuple[str, ...], named: str, run_path: Path) -> None:
+    ran = stress("hosts", *words, run_path=run_path)
+    assert (ran.returncode, ran.stdout) == (2, "")
+    assert len(ran.stderr.splitlines()) == 1, ran.stderr
+    assert named in ran.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
     "file_system, packages",
     [
         ("nfs", ["apt-get install", "qemu-system-x86", "busybox-static", "nfs-kernel-server"]),
