@@ -84,16 +84,12 @@ def hosts_command(
     lockcache-stress hosts --nfs
     lockcache-stress hosts --juicefs --scenarios herd,cap --report hosts.html
     """
-    chosen = {"nfs": nfs, "juicefs": juicefs, "glusterfs": glusterfs}
-    file_system = _only_one([name for name, is_chosen in chosen.items() if is_chosen])
+    file_system = _only_one(nfs=nfs, juicefs=juicefs, glusterfs=glusterfs)
     if file_system != "nfs" and (nfs_version or lock_manager is not None):
         raise click.UsageError("--nfs-version and --lock-manager are for --nfs")
-    trials = scenarios or trials_of(file_system)
-    if not set(trials) <= set(trials_of(file_system)):
-        raise click.UsageError("the scenario calls counts the requests of an NFS client: only with --nfs")
     files = Files(report, junit, numbers=json_file)
     options = HostsOptions(
-        trials,
+        _trials(file_system, scenarios),
         file_system,
         nfs_version or "4.2",
         lock_manager is not False,
@@ -123,10 +119,18 @@ def hosts_command(
     return finished.code
 
 
-def _only_one(chosen: Sequence[str]) -> str:
-    if len(chosen) != 1:
+def _only_one(**chosen: bool) -> str:
+    names = [name for name, is_chosen in chosen.items() if is_chosen]
+    if len(names) != 1:
         raise click.UsageError("choose one of --nfs, --juicefs, --glusterfs")
-    return chosen[0]
+    return names[0]
+
+
+def _trials(file_system: str, scenarios: tuple[str, ...] | None) -> tuple[str, ...]:
+    all_of_them = trials_of(file_system)
+    if not set(scenarios or ()) <= set(all_of_them):
+        raise click.UsageError("the scenario calls counts the requests of an NFS client: only with --nfs")
+    return scenarios or all_of_them
 
 
 class _Making:

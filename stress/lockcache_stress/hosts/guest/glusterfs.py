@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from typing import Final
 
 import psutil
@@ -13,6 +14,7 @@ __all__ = ["GlusterSite"]
 
 _BRICK: Final = os.path.join(SHARED, "brick")
 _BRICK_PROGRAM: Final = "glusterfsd"
+_CONNECT_SECONDS: Final = 60.0
 # What Debian's glusterd and its clients write.
 _STATE: Final = ("/var/lib/glusterd", "/var/log/glusterfs")
 
@@ -22,6 +24,8 @@ class GlusterSite(Site):
 
     def make(self, name: str) -> str:
         """Make an empty directory; returns its name. By a mount: a brick is not written to past its server."""
+        for client in self.clients:
+            _wait_for(client)
         os.mkdir(self.clients[0].at(name), 0o700)
         return name
 
@@ -56,6 +60,19 @@ class GlusterSite(Site):
     def _mount_on(self, client: Client) -> None:
         options = ",".join(["defaults", *(option for option in self._mount_options if "." not in option)])
         run_words(*client.inside(), "mount", "-t", "glusterfs", "-o", options, f"{SERVER}:/shared", client.mount)
+
+
+def _wait_for(client: Client) -> None:
+    """Wait until a client that an earlier trial cut off has connected again. Raises what it says until then."""
+    deadline = time.monotonic() + _CONNECT_SECONDS
+    while True:
+        try:
+            os.listdir(client.mount)
+            return
+        except OSError:
+            if time.monotonic() > deadline:
+                raise
+        time.sleep(0.1)
 
 
 def _gluster(*words: str) -> None:
