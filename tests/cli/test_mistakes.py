@@ -29,17 +29,19 @@ ON_A_DIRECTORY = {
     "pack": ("pack", "/dev/null"),
     "policy": ("policy", "get"),
     "recount": ("recount",),
+    "rm": ("rm", "a", "--dir"),
     "stats": ("stats",),
     "top": ("top",),
     "verify": ("verify",),
 }
-WITHOUT_A_DIRECTORY = {"completion", "doctor", "key", "path", "unpack"}
+WITHOUT_A_DIRECTORY = {"completion", "config", "doctor", "key", "path", "unpack"}
 
 BAD_VALUES = [
     (("stats", "--no-such-option"), "--no-such-option"),
     (("no-such-command",), "no-such-command"),
     (("policy", "set", "--max-size", "ten", "{filled}"), "'ten'"),
     (("policy", "set", "--max-size", "0", "{filled}"), "'0'"),
+    (("policy", "set", "--max-size", "10", "{filled}"), "'10' has no unit: write 10G"),
     (("policy", "set", "{filled}"), "--max-size"),
     (("policy", "no-such-subcommand"), "no-such-subcommand"),
     (("stats", "{filled}", "another"), "another"),
@@ -52,6 +54,7 @@ BAD_VALUES = [
     (("evict", "{filled}"), "--older-than"),
     (("evict", "--to", "-1", "{filled}"), "'-1'"),
     (("inspect",), "KEY"),
+    (("rm",), "KEY"),
     (("top", "--interval", "1ms", "{filled}"), "'1ms'"),
     (("top", "{filled}", "{filled}/no-such"), "no-such"),
     (("completion", "tcsh"), "'tcsh'"),

@@ -10,7 +10,7 @@ import pytest
 
 from lockcache_stress.judge.tenures import Life, judge_tenures
 from lockcache_stress.run.daemons import Relay
-from tests.stress.support import wait_until
+from tests.daemon.running import until
 
 MS = 1_000_000
 
@@ -66,6 +66,6 @@ def test_real_daemons_whose_lock_excludes_nobody_are_found(tmp_path: Path) -> No
     (tmp_path / "cache").mkdir(mode=0o700)
     command = [sys.executable, str(script)]
     with Relay(str(tmp_path / "cache"), str(tmp_path), 10**6, count=3, seed=1, command=command) as relay:
-        wait_until(lambda: len(relay.keeping()) > 1)
+        until(lambda: len(relay.keeping()) > 1)
     assert relay.verdict.wrong
     assert not all(check.ok for check in relay.checks())

@@ -13,7 +13,7 @@ from lockcache import FileStreamProgramCache
 from lockcache.filestream.disk.layout import StagedName
 from lockcache.filestream.disk.owners import myself
 from lockcache_stress.run.sampler import Sampler, bytes_on_disk
-from tests.stress.support import wait_until
+from tests.daemon.running import until
 
 
 def test_entries_of_a_cache_are_counted_and_accounted_for(cache_path: Path) -> None:
@@ -90,7 +90,7 @@ def test_a_writer_is_stopped_while_its_bytes_are_counted_and_goes_on_afterwards(
         before = os.stat(cache_path / "entries").st_ino, FileStreamProgramCache(cache_path).get("0")
         assert before[1] is not None
         started.clear()
-        wait_until(started.is_set)
+        until(started.is_set)
     finally:
         process.kill()
         process.join()
