@@ -19,6 +19,7 @@ import tempfile
 import threading
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from multiprocessing import forkserver, resource_tracker
 from pathlib import Path
 from subprocess import CompletedProcess, TimeoutExpired
 from types import ModuleType
@@ -133,4 +134,7 @@ def _be(
     warnings.simplefilter("ignore")
     sys.unraisablehook, threading.excepthook = sys.__unraisablehook__, threading.__excepthook__
     space._space_on = SPACE_ON
+    # Those of the test are no children of this process, and what leads to them was closed above.
+    for helper in (resource_tracker._resource_tracker, forkserver._forkserver):
+        type(helper).__init__(helper)
     main()

@@ -55,7 +55,7 @@ GOOD: dict[str, dict[str, Any]] = {
             "hit again": 0,
             "put": 18,
             "put with a cap": 20,
-            "get_or_compute that computes": 42,
+            "get_or_compute that computes": 38,
             "close": 9,
             "a waiter's second": 4,
         }
