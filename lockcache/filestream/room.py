@@ -46,8 +46,7 @@ _log = logging.getLogger("lockcache")
 # An excess over the cap of more than this share of it may be damage or drift: it is checked before eviction.
 _SUSPICIOUS_SHARE: Final = 8
 
-# The batch beyond what is needed: so many times the other writers' reservations, at most this share of the cap.
-_BATCH_FACTOR: Final = 4
+# The batch beyond what is needed: the other writers' reservations once more, at most this share of the cap.
 _LARGEST_BATCH_SHARE: Final = 4
 
 # The least time for a search for victims and their removal, whatever the write's timeout.
@@ -218,7 +217,7 @@ class Room:
         evicted = evict_to_limit(
             directory,
             limit_bytes,
-            ahead_bytes=min(others_bytes * _BATCH_FACTOR, limit_bytes // _LARGEST_BATCH_SHARE),
+            ahead_bytes=min(others_bytes, limit_bytes // _LARGEST_BATCH_SHARE),
             when_enough=self._grant,
             should_stop=lambda: time.monotonic() >= until,
         )

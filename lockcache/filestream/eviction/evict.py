@@ -77,10 +77,11 @@ def evict_to_limit(
 ) -> Evicted:
     """Remove entries until all that is accounted for is at most ``limit_bytes``; then a batch of ``ahead_bytes``.
 
-    The batch is at least a sixteenth of the sampled entries, and ``when_enough`` is called before it. The directory's
-    policy says which entries go first. May remove less: entries in busy shards stay, reservations of other writes
-    cannot be evicted, and ``should_stop`` is called as by :func:`sweep`. Raises :class:`OSError` where the disk gives
-    no answer; what was removed by then is accounted for.
+    The batch is at least a sixteenth of the sampled entries, and ``when_enough`` is called after it: writers that are
+    let go before take the processor that the batch needs, and all of them wait longer (32 on two cores: by a quarter).
+    The directory's policy says which entries go first. May remove less: entries in busy shards stay, reservations of
+    other writes cannot be evicted, and ``should_stop`` is called as by :func:`sweep`. Raises :class:`OSError` where the
+    disk gives no answer; what was removed by then is accounted for.
     """
     usage = directory.usage()
     trim_quarantine(directory, limit_bytes)
@@ -97,12 +98,11 @@ def evict_to_limit(
     need = need_of_writer(needed + ahead_bytes, len(sample))
     priority = directory.policy.current().priority
     victims, batch_bytes = choose_by_priority(sample, need, priority, Prices(directory.layout).cost_ns, time.time_ns())
-    enough = first_enough(victims, Need(needed))[0]
-    done = remove_victims(directory, enough, Goal(limit_bytes), should_stop=should_stop)
+    goal = Goal(limit_bytes - ahead_bytes - batch_bytes)
+    done = remove_victims(directory, victims, goal, should_stop=should_stop)
     if done.entries:
         when_enough()
-    goal = Goal(limit_bytes - ahead_bytes - batch_bytes)
-    return done + remove_victims(directory, victims[len(enough) :], goal, should_stop=should_stop)
+    return done
 
 
 def need_of_writer(needed_bytes: int, sample_entries: int) -> Need:

@@ -4,8 +4,8 @@ Each process puts 100 values of 64 KiB into a cap of 10 MiB, on a tmpfs of its o
 together, so that start-up is not measured. The cache is full when they open it: then cuda.core's evicts too, and in
 the same run ours may not be slower. Next to it stands the run from an empty cache, without a bar. There cuda.core's
 never evicts, because each process counts only its own bytes, which stay under the cap. With eight writers most puts do
-not wait, and the few that do are far above the mean; there p99 has no bar. Then 200 processes put values of a third of
-a cap of 12 MiB, of which two fit at a time: none may be dropped.
+not wait, and the few that do take four to six times the mean; there p99 has no bar. Then 200 processes put values of a
+third of a cap of 12 MiB, of which two fit at a time: none may be dropped.
 """
 
 from __future__ import annotations

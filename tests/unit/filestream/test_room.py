@@ -52,17 +52,18 @@ def test_entries_make_way_for_a_reservation(directory):
     staged.abandon()
 
 
-def test_while_others_write_more_makes_way_than_is_needed(directory):
-    """For who comes next: a quarter of the cap at most."""
+@pytest.mark.parametrize("others, evicted", [(1, 3), (2, 5), (3, 7), (5, 9)])
+def test_while_others_write_more_makes_way_than_is_needed(directory, others, evicted):
+    """As much more as they have reserved, for who comes next: a quarter of the cap at most."""
     for number in range(10):
         put(directory, b"%d" % number, b"x" * 100)
-    staged = [StagedEntry(directory, f"{number:02x}" + "0" * 62, 100) for number in range(2)]
+    staged = [StagedEntry(directory, f"{number:02x}" + "0" * 62, 100) for number in range(1 + others)]
     for each in staged:
         each.reserve()
     mine = room(directory)
     assert mine.make(1000, 100) is True
-    assert mine.evicted == Evicted(5, 500)
-    assert directory.usage().total() == (700, 5)
+    assert mine.evicted == Evicted(evicted, 100 * evicted)
+    assert directory.usage().total() == (100 * (11 + others - evicted), 10 - evicted)
     for each in staged:
         each.abandon()
 
