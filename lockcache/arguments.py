@@ -35,7 +35,7 @@ DEFAULT_CAP_BYTES = 10 * 10**9
 VARIABLES = {
     "LOCKCACHE_DIR": "the directory of who names none; default: lockcache in the user cache directory",
     "LOCKCACHE_MAX_SIZE": "the cap of who states none, such as 10G; an operator's counts over it",
-    "LOCKCACHE_POLICY": "what is evicted first, lru or cost, where the directory does not say",
+    "LOCKCACHE_POLICY": "what is evicted first: cost, in a directory that has the usual lru",
     "LOCKCACHE_GROUP": "the group that shares the directory: a name or number, or 1 for the directory's own",
     "LOCKCACHE_SIGNING_KEY_FILE": "the file of keys to sign and verify with",
 }
@@ -64,9 +64,15 @@ def unknown_variables(environment: Mapping[str, str]) -> dict[str, str]:
     """Returns the variables named ``LOCKCACHE_...`` that nothing obeys, each with the likeliest one meant."""
     import difflib  # for operators' commands only
 
-    known = [*VARIABLES, *_OTHERS]
-    unknown = sorted(name for name in environment if name.startswith("LOCKCACHE_") and name not in known)
-    return {name: (difflib.get_close_matches(name, known, 1) or [""])[0] for name in unknown}
+    prefix = "LOCKCACHE_"
+    known = [name.removeprefix(prefix) for name in (*VARIABLES, *_OTHERS)]
+    found = {}
+    for name in sorted(environment):
+        own = name.removeprefix(prefix)
+        if own != name and own not in known:
+            close = difflib.get_close_matches(own, known, 1)  # without what all of them have in common
+            found[name] = prefix + close[0] if close else ""
+    return found
 
 
 def is_path_named(path: object) -> bool:

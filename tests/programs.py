@@ -1,8 +1,8 @@
 """Runs a console script in a process that is forked, not started: what it imports has been imported before.
 
-To start Python and import a program takes ten times as long as most of what it is asked for here. All else is as in a
-process that was started: descriptors, environment, signals and exit code of its own. That the scripts start, and what
-they say where something cannot be imported, has its tests with real starts.
+To start Python and import a program takes ten times as long as most of what it is asked for here. All else but what is
+done at exit is as in a process that was started: descriptors, environment, signals and exit code of its own. That the
+scripts start, and what they say where something cannot be imported, has its tests with real starts.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import signal
 import sys
 import tempfile
 import threading
+import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from multiprocessing import forkserver, resource_tracker
@@ -72,10 +73,13 @@ class ForkedProgram:
         return self._process.exitcode
 
     def wait(self, timeout: float | None = None) -> int:
-        self._process.join(timeout)
-        if self._process.exitcode is None:
-            raise TimeoutExpired(self.args, timeout or 0)
-        return self._process.exitcode
+        # Not join, which hears of the end by a descriptor that the program closed when it began.
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while (code := self._process.exitcode) is None:
+            if deadline is not None and time.monotonic() > deadline:
+                raise TimeoutExpired(self.args, timeout or 0)
+            time.sleep(0.002)
+        return code
 
     def send_signal(self, number: int) -> None:
         if self.poll() is None:

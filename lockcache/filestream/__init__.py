@@ -26,7 +26,7 @@ if not TYPE_CHECKING:
     __getattr__, __dir__ = door(
         __name__,
         {
-            "cache": "FileStreamProgramCache",
+            "cache": "FileStreamProgramCache reopen",
             "daemon_status": "keeper_of read_status",
             "directory": "CacheDirectory is_cache",
             "policy": "PRIORITIES Policy PolicyFile Priority",

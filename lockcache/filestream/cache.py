@@ -12,6 +12,7 @@ import logging
 import os
 import time
 from collections.abc import Callable
+from contextvars import ContextVar
 from functools import partial
 from typing import Any, Final, TypeVar, overload
 
@@ -65,15 +66,19 @@ from lockcache.resource import (
     split_metadata,
 )
 
-__all__ = ["FileStreamProgramCache"]
+__all__ = ["FileStreamProgramCache", "reopen"]
 
 _T = TypeVar("_T")
+_C = TypeVar("_C", bound="FileStreamProgramCache")
 
 _log = logging.getLogger("lockcache")
 
 # Looked up once, as in .entry.reader.
 _access, _sha256 = os.access, hashlib.sha256
 _EXISTS: Final = os.F_OK
+
+# The cap of a pickled copy is the directory's by now; so is that of a command that only wants to remove entries.
+_IS_REOPENED: Final[ContextVar[bool]] = ContextVar("is_reopened", default=False)
 
 
 class FileStreamProgramCache(ProgramCacheResource):
@@ -135,8 +140,9 @@ class FileStreamProgramCache(ProgramCacheResource):
         group: bool | str | None = None,
         signing_key_file: str | os.PathLike[str] | bool | None = None,
     ) -> None:
-        cap = coerce_max_size_bytes(max_size_bytes) or configured_cap()
-        priority = coerce_choice("LOCKCACHE_POLICY", PRIORITIES)
+        cap, priority = coerce_max_size_bytes(max_size_bytes), None
+        if not _IS_REOPENED.get():
+            cap, priority = cap or configured_cap(), coerce_choice("LOCKCACHE_POLICY", PRIORITIES)
         timeout = coerce_seconds("lock_timeout_seconds", lock_timeout_seconds)
         if lease_timeout_seconds is not None:
             lease_timeout_seconds = coerce_seconds("lease_timeout_seconds", lease_timeout_seconds)
@@ -386,7 +392,7 @@ class FileStreamProgramCache(ProgramCacheResource):
             self._counts[name] += increment
 
     def __reduce__(self) -> Any:
-        return _reopen, (type(self), self._arguments)
+        return reopen, (type(self), self._arguments)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.path!r})"
@@ -410,5 +416,10 @@ def _counted(reader: EntryReader, counts: dict[str, int]) -> Counters:
     )
 
 
-def _reopen(kind: type[FileStreamProgramCache], arguments: dict[str, Any]) -> FileStreamProgramCache:
-    return kind(**arguments)
+def reopen(kind: type[_C], arguments: dict[str, Any]) -> _C:
+    """Returns a cache that leaves the directory's policy as it is, whatever the environment states."""
+    token = _IS_REOPENED.set(True)
+    try:
+        return kind(**arguments)
+    finally:
+        _IS_REOPENED.reset(token)

@@ -112,8 +112,8 @@ class PolicyFile:
         replace_file(self._layout, self._path, json.dumps(body).encode() + b"\n")
 
     def begin_with(self, cap_bytes: int) -> None:
-        """Publish a cap that nobody stated, unless there is a policy."""
-        if not os.path.lexists(self._path):
+        """Publish a cap that nobody stated, unless there is a policy, or was one when the directory was deleted."""
+        if self._policy == Policy() and not os.path.lexists(self._path):
             self.replace(Policy(cap_bytes, is_default=True))
 
     def restore(self) -> None:

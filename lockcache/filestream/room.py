@@ -273,12 +273,11 @@ def apply_policy(directory: CacheDirectory, cap: int | None, priority: Priority 
 
     A program's ``priority`` counts where the directory has the usual one: programs that differ do not take turns.
     """
-    policy, root = directory.policy.current(), directory.layout.root
-    done = Evicted()
+    done, root = Evicted(), directory.layout.root
     is_writable = directory.usage_if_writable() is not None
     if is_writable:
         reap_if_possible(directory)
-    wanted = policy
+    wanted = policy = directory.policy.current()
     if priority is not None and policy.priority == Policy.priority:
         wanted = replace(wanted, priority=priority)
     if cap is not None:

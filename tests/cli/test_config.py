@@ -65,7 +65,31 @@ def test_the_documents_have_each_variable() -> None:
     assert re.findall(r"^\| `(LOCKCACHE_\w+)` \|", text, re.MULTILINE) == list(VARIABLES)
 
 
+def test_commands_do_not_obey_the_variables_of_programs(cache_path: Path) -> None:
+    FileStreamProgramCache(cache_path, max_size_bytes=10**7).close()
+    stated = {"LOCKCACHE_MAX_SIZE": "5G", "LOCKCACHE_POLICY": "cost"}
+    assert run("clear", "--yes", str(cache_path), **stated).returncode == 0
+    assert run("doctor", str(cache_path), **{**stated, "LOCKCACHE_MAX_SIZE": "1B"}).returncode == 0
+    assert PolicyFile(Layout(str(cache_path))).load() == Policy(10**7)
+
+
+@pytest.mark.parametrize("variable", ["LOCKCACHE_MAX_SIZE", "LOCKCACHE_POLICY"])
+def test_the_doctor_finds_a_variable_on_which_programs_fail(cache_path: Path, variable: str) -> None:
+    FileStreamProgramCache(cache_path).close()
+    for command in ("doctor", "config"):
+        ended = run(command, str(cache_path), **{variable: "bogus"})
+        assert ended.returncode == 2
+        assert f"{variable}: 'bogus' is not" in " ".join((ended.stdout + ended.stderr).split())
+
+
 @pytest.mark.parametrize("name", [*map(variable_of, (*keys_of(Settings), *keys_of(DirectorySettings))), *VARIABLES])
 def test_no_variable_of_the_daemon_or_of_programs_is_taken_for_a_mistake(name: str) -> None:
     assert not unknown_variables({name: "1"})
     assert unknown_variables({f"{name}_X": "1"}) == {f"{name}_X": name}
+
+
+def test_nothing_is_suggested_for_a_variable_that_is_like_no_other() -> None:
+    assert unknown_variables({"LOCKCACHE_COMPILE_ONCE": "1", "LOCKCACHE_XYZZY": "1"}) == {
+        "LOCKCACHE_COMPILE_ONCE": "",
+        "LOCKCACHE_XYZZY": "",
+    }

@@ -18,17 +18,20 @@ pytestmark = pytest.mark.timeout(60)
 _LEASED = f"""
 import fcntl, os, signal, sys
 fd = os.open(sys.argv[1], os.O_RDONLY)
-signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGIO])
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGIO, signal.SIGTERM])
 fcntl.fcntl(fd, {fcntl.F_SETLEASE}, {fcntl.F_RDLCK})
 print("leased", flush=True)
+{{meanwhile}}
 signal.sigwait([signal.SIGIO])
 fcntl.fcntl(fd, {fcntl.F_SETLEASE}, {fcntl.F_UNLCK})
 print("given up", flush=True)
 """
 
 
-def _lease(path: Path) -> subprocess.Popen[str]:
-    holder = subprocess.Popen([sys.executable, "-c", _LEASED, str(path)], stdout=subprocess.PIPE, text=True)
+def _lease(path: Path, meanwhile: str = "") -> subprocess.Popen[str]:
+    holder = subprocess.Popen(
+        [sys.executable, "-c", _LEASED.format(meanwhile=meanwhile), str(path)], stdout=subprocess.PIPE, text=True
+    )
     assert holder.stdout is not None
     assert holder.stdout.readline() == "leased\n"
     return holder
@@ -46,3 +49,13 @@ def test_a_file_under_a_lease_is_opened_once_its_holder_gave_it_up(cache_path: P
         assert cache.stats().dropped_writes == 0
         assert holder.stdout is not None
         assert holder.stdout.readline() == "given up\n"
+
+
+def test_a_lease_that_is_not_given_up_costs_a_write_and_not_the_program(cache_path: Path) -> None:
+    with FileStreamProgramCache(cache_path) as cache:
+        cache[b"key"] = b"value"
+    path = cache_path / "lockcache" / f"locks/{entry_name(b'key')[:2]}"
+    with _lease(path, "signal.sigwait([signal.SIGTERM])") as holder, FileStreamProgramCache(cache_path) as cache:
+        cache[b"key"] = b"another"
+        assert cache.stats().dropped_writes == 1
+        holder.terminate()

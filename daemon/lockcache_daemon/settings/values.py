@@ -124,7 +124,7 @@ def _parse_count(text: str) -> int:
 
 
 def _parse_free(text: str) -> Free:
-    if text.strip().isdecimal() and len(text.strip()) < 3:
+    if re.fullmatch(r"[1-9][0-9]?", text.strip(), re.ASCII):
         raise ValueError(f"{text!r} has no unit: write {text.strip()}% or {text.strip()}G")
     try:
         if not text.strip().endswith("%"):

@@ -8,6 +8,7 @@ from lockcache import FileStreamProgramCache
 from lockcache.cli import options
 from lockcache.cli.open_directory import open_directory, recounted_when_interrupted
 from lockcache.cli.output import ask, print_json
+from lockcache.filestream import reopen
 from lockcache.lowlevel import SHARDS, count_shard
 
 __all__ = ["command"]
@@ -31,7 +32,8 @@ def command(directory: str | None, yes: bool, as_json: bool) -> None:
         entries = sum(count_shard(layout, shard) for shard in range(SHARDS))
         # Also without a terminal, where no answer is a no: "all of it" is not to be had by accident.
         ask(f"Remove {entries} entries from {layout.root}?")
-    cache = FileStreamProgramCache(layout.root, signing_key_file=False)  # removing verifies nothing
+    # Removing verifies nothing, and changes no policy.
+    cache = reopen(FileStreamProgramCache, {"path": layout.root, "signing_key_file": False})
     before = len(cache)
     with recounted_when_interrupted([opened]):
         cache.clear()

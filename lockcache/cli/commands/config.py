@@ -10,6 +10,7 @@ import click
 from lockcache.arguments import (
     DEFAULT_CAP_BYTES,
     VARIABLES,
+    coerce_choice,
     coerce_group,
     coerce_key_file,
     configured_cap,
@@ -18,8 +19,10 @@ from lockcache.arguments import (
     unknown_variables,
 )
 from lockcache.cli import options
+from lockcache.cli.open_directory import no_cache
 from lockcache.cli.output import cap_in_words, plain, print_json, print_table, size_in_words
-from lockcache.lowlevel import Layout, Policy, PolicyFile
+from lockcache.filestream import PRIORITIES
+from lockcache.lowlevel import Layout, Policy, PolicyFile, is_cache
 
 __all__ = ["command"]
 
@@ -48,6 +51,8 @@ def command(directory: str | None, as_json: bool) -> None:
       LOCKCACHE_MAX_SIZE=20G lockcache config /scratch/kernels
     """
     layout = Layout(resolve_path(directory))
+    if os.path.lexists(layout.root) and not os.path.isdir(layout.root):
+        raise no_cache(layout)
     settings = [_directory(directory, layout), *_rules(directory, layout), *_sharing()]
     unknown = unknown_variables(os.environ)
     if as_json:
@@ -68,7 +73,7 @@ def _directory(given: str | None, layout: Layout) -> _Setting:
 
 def _rules(given: str | None, layout: Layout) -> list[_Setting]:
     policy, cap = PolicyFile(layout).load(), configured_cap()
-    if not is_path_named(given) and not os.path.isdir(layout.root):
+    if not is_path_named(given) and not is_cache(layout):
         policy = Policy(DEFAULT_CAP_BYTES, is_default=True)  # as it will be made
     stated = "of an operator" if policy.by_operator else "the default" if policy.is_default else "of a program"
     origin = f"{stated}, in policy.json" if policy.max_size_bytes is not None else "stated by nobody"
@@ -79,9 +84,10 @@ def _rules(given: str | None, layout: Layout) -> list[_Setting]:
         origin += f"; $LOCKCACHE_MAX_SIZE={size_in_words(cap)} does not count"
     priority: str = policy.priority
     from_file = "the default" if priority == "lru" else "policy.json"
-    variable = _variable("LOCKCACHE_POLICY") if priority == "lru" and not policy.by_operator else ""
-    if variable:
-        priority = os.environ["LOCKCACHE_POLICY"]
+    stated_priority = coerce_choice("LOCKCACHE_POLICY", PRIORITIES)
+    variable = ""
+    if stated_priority is not None and priority == "lru" and not policy.by_operator:
+        priority, variable = stated_priority, "$LOCKCACHE_POLICY"
     return [
         _Setting("max_size_bytes", size_bytes, cap_in_words(size_bytes), origin),
         _Setting("policy", priority, priority, variable or from_file),

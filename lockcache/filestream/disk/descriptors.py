@@ -16,6 +16,7 @@ raises. For all others there is nothing to do about it, and a caller's code is n
 from __future__ import annotations
 
 import os
+import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -25,6 +26,10 @@ from typing import Final
 __all__ = ["Descriptor", "close_quietly", "opened"]
 
 _NEXT: Final = (1).__add__
+
+# How long a lease of the kernel's on a file is waited for: a client of an NFS server answers within milliseconds.
+_LEASE_SECONDS: Final = 1.0
+_BETWEEN_OPENS_SECONDS: Final = 0.005
 
 
 class Descriptor:
@@ -55,11 +60,10 @@ class Descriptor:
         try:
             numbers.extend(map(call, (path,), (flags,), (mode,)))
         except BlockingIOError:
-            # Somebody has a lease on the file, as an NFS server has for its client, and gives it up now: 45 s at most,
-            # by the kernel's clock. For reading and writing, because such an open of a planted FIFO waits for nobody.
-            if flags & os.O_ACCMODE != os.O_RDWR:
+            if flags & os.O_ACCMODE == os.O_RDONLY:
                 raise
-            numbers.extend(map(call, (path,), (flags & ~os.O_NONBLOCK,), (mode,)))
+        if not numbers:
+            _open_once_given_up(numbers, lambda: map(call, (path,), (flags,), (mode,)))
         return numbers[0]
 
     def close(self) -> None:
@@ -96,3 +100,18 @@ def opened(name: str, flags: int, *, dir_fd: int | None = None) -> Descriptor:
 def close_quietly(fd: int) -> None:
     """Close a descriptor that has no owner. Raises nothing."""
     os.closerange(fd, fd + 1)
+
+
+def _open_once_given_up(numbers: list[int], opening: Callable[[], Iterator[int]]) -> None:
+    """Open a file that somebody has a lease on, as an NFS server has for its client: asked just now to give it up.
+
+    Nobody tells when that is done, and an open that waits for it may wait for 45 s. Raises :class:`BlockingIOError`.
+    """
+    until = time.monotonic() + _LEASE_SECONDS
+    while not numbers:
+        time.sleep(_BETWEEN_OPENS_SECONDS)
+        try:
+            numbers.extend(opening())
+        except BlockingIOError:
+            if time.monotonic() > until:
+                raise

@@ -20,12 +20,12 @@ from lockcache.filestream.disk.locks import Hold, ProcessLock
 from tests.crash.interrupted import Interrupt, count_steps, interrupt_at, interrupts, run_to
 from tests.unit.material import descriptors
 
+# Coverage has a lock of its own, which an interrupt leaves held: the next function that is called waits for ever.
+pytestmark = pytest.mark.unmeasured
+
 # A process that sends signals to another one, a few in each system call's time.
 STORM = """
 import os, random, signal, sys
-
-# Coverage has a lock of its own, which an interrupt leaves held: the next function that is called waits for ever.
-pytestmark = pytest.mark.unmeasured
 while True:
     os.kill(int(sys.argv[1]), signal.SIGUSR1)
     for _ in range(random.randrange(400)):
