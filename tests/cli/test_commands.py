@@ -73,6 +73,9 @@ def test_clear_and_policy_set_tell_programs_what_they_did(filled: Path) -> None:
         "by_operator": True,
         "priority": "lru",
         "is_default": False,
+        "held_bytes": 1500,
+        "held_entries": 2,
+        "evicts_bytes": 0,
     }
     assert json.loads(run("policy", "set", "--json", "--policy", "cost", filled).stdout) == {
         **found,

@@ -290,14 +290,14 @@ def test_json_of_a_directory_with_any_name_is_json(tmp_path: Path) -> None:
 
 CLOSED = [
     (("stats", "{filled}"), 0, 0),
-    (("evict", "--to", "1", "--yes", "{filled}"), 0, 0),
+    (("evict", "--to", "1B", "--yes", "{filled}"), 0, 0),
     (("clear", "{filled}"), 0, 1),
     (("unpack", "-", "{filled}"), 0, 1),
     (("ls", "{filled}"), 1, 1),
     (("stats", "--json", "{filled}"), 1, 1),
     (("pack", "-", "{filled}"), 1, 1),
     (("stats", "{filled}"), 2, 0),
-    (("evict", "--to", "1", "--yes", "{filled}"), 2, 0),
+    (("evict", "--to", "1B", "--yes", "{filled}"), 2, 0),
     (("verify", "--repair", "{filled}"), 2, 0),
     (("stats", "{filled}/no-such"), 2, 2),
 ]
