@@ -14,7 +14,6 @@ from typing import TypeVar
 _T = TypeVar("_T")
 
 __all__ = [
-    "DEFAULT_CAP_BYTES",
     "VARIABLES",
     "coerce_choice",
     "coerce_group",
@@ -22,19 +21,19 @@ __all__ = [
     "coerce_seconds",
     "coerce_switch",
     "configured_cap",
+    "default_cap",
     "default_path",
-    "is_path_named",
     "resolve_path",
     "unknown_variables",
 ]
 
-#: What the default directory has for a cap from its making on, until a program or an operator states one.
-DEFAULT_CAP_BYTES = 10 * 10**9
+# From its making on, until a program or an operator states another.
+_DEFAULT_CAP_BYTES = 10 * 10**9
 
 #: The variables that programs obey, and what each states.
 VARIABLES = {
-    "LOCKCACHE_DIR": "the directory of who names none; default: lockcache in the user cache directory",
-    "LOCKCACHE_MAX_SIZE": "the cap of who states none, such as 10G; an operator's counts over it",
+    "LOCKCACHE_DIR": "the directory of a program that names none; default: lockcache in the user cache directory",
+    "LOCKCACHE_MAX_SIZE": "the cap of a directory where the program states none, such as 10G; below an operator's",
     "LOCKCACHE_POLICY": "what is evicted first: cost, in a directory that has the usual lru",
     "LOCKCACHE_GROUP": "the group that shares the directory: a name or number, or 1 for the directory's own",
     "LOCKCACHE_SIGNING_KEY_FILE": "the file of keys to sign and verify with",
@@ -75,9 +74,9 @@ def unknown_variables(environment: Mapping[str, str]) -> dict[str, str]:
     return found
 
 
-def is_path_named(path: object) -> bool:
-    """Whether anybody named a directory: the caller, by ``path``, or ``$LOCKCACHE_DIR``."""
-    return path is not None or bool(os.environ.get("LOCKCACHE_DIR"))
+def default_cap(path: object) -> int | None:
+    """Returns the default directory's cap in bytes; ``None`` where ``path`` or ``$LOCKCACHE_DIR`` names another."""
+    return None if path is not None or os.environ.get("LOCKCACHE_DIR") else _DEFAULT_CAP_BYTES
 
 
 def configured_cap() -> int | None:
@@ -123,10 +122,10 @@ def resolve_path(path: str | os.PathLike[str] | None, file_name: str = "") -> st
     return _expand(text)
 
 
-def _expand(path: str) -> str:
+def _expand(path: str, what: str = "path") -> str:
     expanded = os.path.expanduser(path)
     if expanded.startswith("~"):
-        raise ValueError(f"path {path!r} begins with ~ and names no user's home; for such a name write ./{path}")
+        raise ValueError(f"{what} {path!r} begins with ~ and names no user's home; for such a name write ./{path}")
     return os.path.abspath(expanded)
 
 
@@ -157,7 +156,7 @@ def coerce_key_file(key_file: object) -> str:
             # Not as if it were not set: in a job script the variable that should have filled it is missing, and the
             # job would be served what nobody signed.
             raise ValueError("LOCKCACHE_SIGNING_KEY_FILE must not be empty: name a file of keys, or unset it for none")
-        return _expand(configured) if configured else ""
+        return _expand(configured, "LOCKCACHE_SIGNING_KEY_FILE") if configured else ""
     if key_file is False:
         return ""
     text = os.fspath(key_file) if isinstance(key_file, (str, os.PathLike)) else key_file
@@ -165,7 +164,7 @@ def coerce_key_file(key_file: object) -> str:
         raise TypeError(f"signing_key_file must be a str, an os.PathLike of str, False or None, got {key_file!r}")
     if not text or "\0" in text:
         raise ValueError(f"signing_key_file must not be empty or contain NUL, got {text!r}")
-    return _expand(text)
+    return _expand(text, "signing_key_file")
 
 
 def coerce_group(group: object) -> bool | str:

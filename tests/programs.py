@@ -13,11 +13,11 @@ import logging
 import multiprocessing
 import os
 import pkgutil
+import select
 import signal
 import sys
 import tempfile
 import threading
-import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from multiprocessing import forkserver, resource_tracker
@@ -73,12 +73,17 @@ class ForkedProgram:
         return self._process.exitcode
 
     def wait(self, timeout: float | None = None) -> int:
-        # Not join, which hears of the end by a descriptor that the program closed when it began.
-        deadline = None if timeout is None else time.monotonic() + timeout
-        while (code := self._process.exitcode) is None:
-            if deadline is not None and time.monotonic() > deadline:
-                raise TimeoutExpired(self.args, timeout or 0)
-            time.sleep(0.002)
+        # Not join with a timeout, which hears of the end by a descriptor that the program closed when it began.
+        if self.poll() is None:
+            process = os.pidfd_open(self.pid)
+            try:
+                if not select.select([process], [], [], timeout)[0]:
+                    raise TimeoutExpired(self.args, timeout or 0)
+            finally:
+                os.close(process)
+            self._process.join()
+        code = self.poll()
+        assert code is not None
         return code
 
     def send_signal(self, number: int) -> None:

@@ -7,7 +7,7 @@ symlink in a folder's place at any time, through folders that it opens on the wa
 from __future__ import annotations
 
 from lockcache.archive.recency import Unused
-from lockcache.filestream.entry import GuardedReader, make_reader
+from lockcache.filestream.entry import loader_of, make_reader
 from lockcache.lowlevel import KeyRing, Layout
 
 __all__ = ["Onlooker"]
@@ -18,7 +18,7 @@ class Onlooker:
 
     def __init__(self, layout: Layout, keys: KeyRing | None = None) -> None:
         self._reader = make_reader(layout, Unused(layout.root), keys)
-        self._load = GuardedReader(layout, self._reader).load if layout.is_shared else self._reader.load
+        self._load = loader_of(layout, self._reader, is_shared=layout.is_shared).load
 
     @property
     def damaged(self) -> int:

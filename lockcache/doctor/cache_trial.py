@@ -11,7 +11,7 @@ from typing import Final
 
 from lockcache.doctor.findings import GOOD, UNUSABLE, Finding, Subject
 from lockcache.errors import LockcacheError
-from lockcache.filestream import FileStreamProgramCache, reopen
+from lockcache.filestream import FileStreamProgramCache, policy_left_alone
 from lockcache.resource import Entry
 
 __all__ = ["storing"]
@@ -43,7 +43,9 @@ class _WrongError(Exception):
 
 def _use(path: str) -> tuple[float, float]:
     entries = {b"%d" % number: Entry(os.urandom(_PAYLOAD_BYTES), {"number": number}) for number in range(_ENTRIES)}
-    with reopen(FileStreamProgramCache, {"path": path}) as cache:
+    with policy_left_alone():
+        opened = FileStreamProgramCache(path)
+    with opened as cache:
         puts = [_timed_us(lambda key=key, entry=entry: cache.put_entry(key, entry)) for key, entry in entries.items()]  # type: ignore[misc]
         hits = [_timed_us(lambda key=key: cache.get(key)) for key in entries]  # type: ignore[misc]
         wrong = sum(cache.get_entry(key) != entry for key, entry in entries.items())

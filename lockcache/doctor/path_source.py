@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 
-from lockcache.arguments import coerce_choice, configured_cap, unknown_variables
+from lockcache.arguments import unknown_variables
 from lockcache.doctor.findings import NOTE, UNUSABLE, Finding
-from lockcache.filestream import PRIORITIES
+from lockcache.filestream import stated_policy
 
 __all__ = ["origin"]
 
@@ -27,8 +27,7 @@ def origin(given: str | None, root: str) -> Finding:
     shown = ", ".join(f"{name}={value}" for name, value in environment.items() if name not in _OTHERS)
     found = f"{root} ({source}); {shown or 'no LOCKCACHE_ variable is set'}"
     try:
-        configured_cap()
-        coerce_choice("LOCKCACHE_POLICY", PRIORITIES)
+        stated_policy(None)
     except ValueError as error:
         return Finding("path", UNUSABLE, str(error), "programs fail when they open a cache", "lockcache config")
     unknown = unknown_variables(os.environ)

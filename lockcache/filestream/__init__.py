@@ -26,10 +26,10 @@ if not TYPE_CHECKING:
     __getattr__, __dir__ = door(
         __name__,
         {
-            "cache": "FileStreamProgramCache reopen",
+            "cache": "FileStreamProgramCache",
             "daemon_status": "keeper_of read_status",
             "directory": "CacheDirectory is_cache",
-            "policy": "PRIORITIES Policy PolicyFile Priority",
+            "policy": "PRIORITIES Policy PolicyFile Priority policy_left_alone stated_policy",
             "writer": "EntryWriter Written",
         },
     )

@@ -12,19 +12,15 @@ import logging
 import os
 import time
 from collections.abc import Callable
-from contextvars import ContextVar
 from functools import partial
 from typing import Any, Final, TypeVar, overload
 
 from lockcache.arguments import (
-    DEFAULT_CAP_BYTES,
-    coerce_choice,
     coerce_group,
     coerce_key_file,
     coerce_seconds,
     coerce_switch,
-    configured_cap,
-    is_path_named,
+    default_cap,
     resolve_path,
 )
 from lockcache.filestream.accounting import (
@@ -41,15 +37,13 @@ from lockcache.filestream.directory import CacheDirectory
 from lockcache.filestream.disk import SHARDS, entry_name
 from lockcache.filestream.entry import (
     EntryReader,
-    GuardedReader,
-    Loader,
-    NetworkReader,
     Record,
     load_keys,
+    loader_of,
     make_reader,
     unpack,
 )
-from lockcache.filestream.policy import PRIORITIES
+from lockcache.filestream.policy import policy_left_alone, stated_policy
 from lockcache.filestream.repair import Repair, empty_quarantine, recount_all
 from lockcache.filestream.room import apply_policy
 from lockcache.filestream.writer import EntryWriter
@@ -66,19 +60,15 @@ from lockcache.resource import (
     split_metadata,
 )
 
-__all__ = ["FileStreamProgramCache", "reopen"]
+__all__ = ["FileStreamProgramCache"]
 
 _T = TypeVar("_T")
-_C = TypeVar("_C", bound="FileStreamProgramCache")
 
 _log = logging.getLogger("lockcache")
 
 # Looked up once, as in .entry.reader.
 _access, _sha256 = os.access, hashlib.sha256
 _EXISTS: Final = os.F_OK
-
-# The cap of a pickled copy is the directory's by now; so is that of a command that only wants to remove entries.
-_IS_REOPENED: Final[ContextVar[bool]] = ContextVar("is_reopened", default=False)
 
 
 class FileStreamProgramCache(ProgramCacheResource):
@@ -92,9 +82,8 @@ class FileStreamProgramCache(ProgramCacheResource):
         path: The directory; made with mode 0700 if missing. ``None``: ``$LOCKCACHE_DIR``, else ``lockcache`` in the
             user cache directory. A directory that cuda.core's own ``FileStreamProgramCache`` filled is a valid one.
         max_size_bytes: The directory's cap in bytes, for every process that uses it. ``None``: ``$LOCKCACHE_MAX_SIZE``,
-            else the cap that it has; the default directory, when it is made, gets one of 10 GB. A cap that an operator
-            set (the daemon, ``lockcache policy``) is not replaced. Likewise ``$LOCKCACHE_POLICY``, ``lru`` or ``cost``:
-            what is evicted first.
+            else the cap that it has, which for a new default directory is 10 GB. One that an operator set (the daemon,
+            ``lockcache policy``) is not replaced. Likewise ``$LOCKCACHE_POLICY``, ``lru`` or ``cost``.
         lock_timeout_seconds: How long a write waits for a lock or for room before it is dropped.
         fsync: Sync each entry to disk before it is published, for entries that must survive a power cut. Without it a
             power cut can lose recent entries, but what it leaves half written is a miss, never a result.
@@ -140,9 +129,7 @@ class FileStreamProgramCache(ProgramCacheResource):
         group: bool | str | None = None,
         signing_key_file: str | os.PathLike[str] | bool | None = None,
     ) -> None:
-        cap, priority = coerce_max_size_bytes(max_size_bytes), None
-        if not _IS_REOPENED.get():
-            cap, priority = cap or configured_cap(), coerce_choice("LOCKCACHE_POLICY", PRIORITIES)
+        stated = stated_policy(coerce_max_size_bytes(max_size_bytes))
         timeout = coerce_seconds("lock_timeout_seconds", lock_timeout_seconds)
         if lease_timeout_seconds is not None:
             lease_timeout_seconds = coerce_seconds("lease_timeout_seconds", lease_timeout_seconds)
@@ -158,25 +145,16 @@ class FileStreamProgramCache(ProgramCacheResource):
             "group": coerce_group(group),
             "signing_key_file": coerce_key_file(signing_key_file) or False,
         }
-        first_cap = None if is_path_named(path) else DEFAULT_CAP_BYTES
-        self._directory = CacheDirectory(resolve_path(path), timeout, group=group, first_cap_bytes=first_cap)
-        layout = self._directory.layout
-        is_shared = self._directory.is_shared
+        self._directory = CacheDirectory(resolve_path(path), timeout, group=group, first_cap_bytes=default_cap(path))
+        layout, is_shared = self._directory.layout, self._directory.is_shared
         keys = load_keys(signing_key_file)
+        # A miss has more to do there than to be counted, and folders are looked at before anything in them.
+        asks_first = not (compile_once or is_shared or layout.is_network)
         self._reader = make_reader(
-            layout,
-            self._directory.recency,
-            keys,
-            verified_only=verified_only,
-            # A miss has more to do there than to be counted, and folders are looked at before anything in them.
-            asks_first=not compile_once and not is_shared and not layout.is_network and _is_asked_as_who_opens(),
+            layout, self._directory.recency, keys, verified_only=verified_only, asks_first=asks_first
         )
         self._entries = f"{layout.entries}/"
-        reader: Loader = self._reader
-        if is_shared:  # opens the folders as it goes, so that it is also a network file system's reader
-            reader = GuardedReader(layout, self._reader)
-        elif layout.is_network:
-            reader = NetworkReader(layout, self._reader)
+        reader = loader_of(layout, self._reader, is_shared=is_shared)
         self._once = CompileOnce(layout, reader, lease_timeout_seconds)
         self._implicit = ImplicitTurns(self._once, reader) if compile_once else None
         # Bound once: a hit spares the choice.
@@ -187,7 +165,7 @@ class FileStreamProgramCache(ProgramCacheResource):
         self._counts = dict.fromkeys(("puts", "evictions", "dropped_writes"), 0)
         self._report = CountersReport(layout, partial(_counted, self._reader, self._counts))
         report_at_end(self, self._report)
-        self._count(evictions=apply_policy(self._directory, cap, priority).entries)
+        self._count(evictions=apply_policy(self._directory, *stated).entries)
 
     @property
     def path(self) -> str:
@@ -392,18 +370,10 @@ class FileStreamProgramCache(ProgramCacheResource):
             self._counts[name] += increment
 
     def __reduce__(self) -> Any:
-        return reopen, (type(self), self._arguments)
+        return _reopen, (type(self), self._arguments)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.path!r})"
-
-
-def _is_asked_as_who_opens() -> bool:
-    """Whether ``access`` answers for whom ``open`` opens: not if this process acts for somebody (setuid, seteuid).
-
-    There it would call a private directory's hits misses. With ``effective_ids`` it would not, for 35 ns of each miss.
-    """
-    return (os.getuid(), os.getgid()) == (os.geteuid(), os.getegid())
 
 
 def _counted(reader: EntryReader, counts: dict[str, int]) -> Counters:
@@ -416,10 +386,6 @@ def _counted(reader: EntryReader, counts: dict[str, int]) -> Counters:
     )
 
 
-def reopen(kind: type[_C], arguments: dict[str, Any]) -> _C:
-    """Returns a cache that leaves the directory's policy as it is, whatever the environment states."""
-    token = _IS_REOPENED.set(True)
-    try:
+def _reopen(kind: type[FileStreamProgramCache], arguments: dict[str, Any]) -> FileStreamProgramCache:
+    with policy_left_alone():
         return kind(**arguments)
-    finally:
-        _IS_REOPENED.reset(token)

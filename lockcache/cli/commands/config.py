@@ -8,20 +8,17 @@ from typing import NamedTuple
 import click
 
 from lockcache.arguments import (
-    DEFAULT_CAP_BYTES,
     VARIABLES,
-    coerce_choice,
     coerce_group,
     coerce_key_file,
-    configured_cap,
-    is_path_named,
+    default_cap,
     resolve_path,
     unknown_variables,
 )
 from lockcache.cli import options
 from lockcache.cli.open_directory import no_cache
 from lockcache.cli.output import cap_in_words, plain, print_json, print_table, size_in_words
-from lockcache.filestream import PRIORITIES
+from lockcache.filestream import stated_policy
 from lockcache.lowlevel import Layout, Policy, PolicyFile, is_cache
 
 __all__ = ["command"]
@@ -72,9 +69,9 @@ def _directory(given: str | None, layout: Layout) -> _Setting:
 
 
 def _rules(given: str | None, layout: Layout) -> list[_Setting]:
-    policy, cap = PolicyFile(layout).load(), configured_cap()
-    if not is_path_named(given) and not is_cache(layout):
-        policy = Policy(DEFAULT_CAP_BYTES, is_default=True)  # as it will be made
+    policy, (cap, stated_priority) = PolicyFile(layout).load(), stated_policy(None)
+    if default_cap(given) is not None and not is_cache(layout):
+        policy = Policy(default_cap(given), is_default=True)  # as it will be made
     stated = "of an operator" if policy.by_operator else "the default" if policy.is_default else "of a program"
     origin = f"{stated}, in policy.json" if policy.max_size_bytes is not None else "stated by nobody"
     size_bytes = policy.max_size_bytes
@@ -84,7 +81,6 @@ def _rules(given: str | None, layout: Layout) -> list[_Setting]:
         origin += f"; $LOCKCACHE_MAX_SIZE={size_in_words(cap)} does not count"
     priority: str = policy.priority
     from_file = "the default" if priority == "lru" else "policy.json"
-    stated_priority = coerce_choice("LOCKCACHE_POLICY", PRIORITIES)
     variable = ""
     if stated_priority is not None and priority == "lru" and not policy.by_operator:
         priority, variable = stated_priority, "$LOCKCACHE_POLICY"

@@ -33,7 +33,7 @@ if not TYPE_CHECKING:
             "describe": "Described Read Statement describe_entry find_entry find_names read_entry read_statement",
             "locate": "find_records",
             "placement": "AttributeRefusedError RecordPlacement",
-            "reader": "EntryReader GuardedReader Loader NetworkReader",
+            "reader": "EntryReader GuardedReader Loader NetworkReader loader_of",
             "removal": "remove_empty_folders_locked remove_entry remove_locked revalidate_shard_locked",
             "signing": "KeyRing encode_key is_signed load_keys make_reader new_key read_key_file",
             "staging": "StagedEntry reserved_bytes",

@@ -22,6 +22,7 @@ from lockcache_stress.report import (
     print_tabled,
     showing,
 )
+from lockcache_stress.run import Show
 
 __all__ = ["hosts_command"]
 
@@ -85,8 +86,7 @@ def hosts_command(
     lockcache-stress hosts --juicefs --scenarios herd,cap --report hosts.html
     """
     file_system = _only_one(nfs=nfs, juicefs=juicefs, glusterfs=glusterfs)
-    if file_system != "nfs" and (nfs_version or lock_manager is not None):
-        raise click.UsageError("--nfs-version and --lock-manager are for --nfs")
+    _refuse_of_nfs(file_system, nfs_version is not None or lock_manager is not None)
     files = Files(report, junit, numbers=json_file)
     options = HostsOptions(
         _trials(file_system, scenarios),
@@ -98,8 +98,7 @@ def hosts_command(
         out,
         checkout,
     )
-    tried: list[Tried] = []
-    make = _Making(tried, options)
+    make = _Making([], options)
 
     def tell(written: Written) -> None:
         if as_json:
@@ -107,13 +106,8 @@ def hosts_command(
         else:
             print_tabled(written)
 
-    with finishing(make, tell, files, lambda: f"{len(tried)} trials", as_json=as_json) as finished, showing() as show:
-        try:
-            start = prepare_guest(options, show)
-        except UnusableError as error:
-            make.skipped = str(error)
-        else:
-            tried.extend(run_hosts(start, options, show))
+    with finishing(make, tell, files, make.ended, as_json=as_json) as finished, showing() as show:
+        make.run(show)
     if make.skipped is not None and not if_possible:
         raise UnusableError(f"hosts cannot be run here: {make.skipped}")
     return finished.code
@@ -126,6 +120,11 @@ def _only_one(**chosen: bool) -> str:
     return names[0]
 
 
+def _refuse_of_nfs(file_system: str, is_given: bool) -> None:
+    if file_system != "nfs" and is_given:
+        raise click.UsageError("--nfs-version and --lock-manager are for --nfs")
+
+
 def _trials(file_system: str, scenarios: tuple[str, ...] | None) -> tuple[str, ...]:
     all_of_them = trials_of(file_system)
     if not set(scenarios or ()) <= set(all_of_them):
@@ -136,10 +135,23 @@ def _trials(file_system: str, scenarios: tuple[str, ...] | None) -> tuple[str, .
 class _Making:
     """Makes what is written of what has ended by then."""
 
-    def __init__(self, tried: Sequence[Tried], options: HostsOptions) -> None:
+    def __init__(self, tried: list[Tried], options: HostsOptions) -> None:
         self._tried, self._options = tried, options
         #: Why nothing was run.
         self.skipped: str | None = None
+
+    def run(self, show: Show) -> None:
+        """Run the trials, or note why none can be run here."""
+        try:
+            start = prepare_guest(self._options, show)
+        except UnusableError as error:
+            self.skipped = str(error)
+        else:
+            self._tried.extend(run_hosts(start, self._options, show))
+
+    def ended(self) -> str:
+        """Returns how many trials have ended, in words."""
+        return f"{len(self._tried)} trials"
 
     @property
     def place(self) -> str:

@@ -1,0 +1,265 @@
+"""``lockcache-stress hosts``: verdicts on what a guest counted, and the files that they are left in."""
+
+from __future__ import annotations
+
+import json
+import xml.etree.ElementTree as ET
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lockcache_stress.commands.hosts import _Making
+from lockcache_stress.hosts.running import HostsOptions, _results
+from lockcache_stress.hosts.verdicts import TRIALS, parse_result, trials_of
+from lockcache_stress.report import Files
+
+TRAFFIC: dict[str, Any] = {
+    "hits": 40,
+    "puts": 30,
+    "dropped": 1,
+    "recorded": 70,
+    "torn": 0,
+    "foreign": 0,
+    "stale": 0,
+    "illegal_histories": 0,
+    "deaths": [],
+    "accounted_bytes": 9000,
+    "disk_bytes": 9000,
+    "repaired_shards": 0,
+}
+#: What each trial gives where all is as it must be.
+GOOD: dict[str, dict[str, Any]] = {
+    "calls": {
+        "each": {
+            "open": 24,
+            "cold hit": 6.5,
+            "hit again": 0,
+            "put": 18,
+            "put with a cap": 20,
+            "get_or_compute that computes": 38,
+            "close": 9,
+            "a waiter's second": 4,
+        }
+    },
+    "visible": {"the shard is new": [{"late_seconds": 2.0, "reads": 20}, {"late_seconds": None, "reads": 1}]},
+    "replaced": {"nobody": {"old": 0, "reads": 3, "until_seconds": 0.0}},
+    "herd": {
+        "keys": 8,
+        "processes": 16,
+        **{order: {"computes": 8, "wrong": 0} for order in ("equal order", "random order", "looked up before")},
+    },
+    "kill": {
+        "takeover": {"waited": True, "taken_over": True, "seconds": 0.5},
+        "staged": {"left": 1, "young": 1, "after_a_minute": 0},
+    },
+    "bytes": {"one key": TRAFFIC, "many keys": TRAFFIC},
+    "cap": {
+        "run 1": {**TRAFFIC, "peak_bytes": 16_000, "cap_bytes": 16_000, "samples": 9, "least_stored_bytes": 16_001}
+    },
+    "cut": {
+        "cut_seconds": 22.0,
+        "computed": {"what": "compute", "has_code": True, "computed": True},
+        "wrote": {"what": "write", "gave": 3},
+    },
+    "restart": {"traffic": TRAFFIC},
+    "neighbour": {
+        "traded": {
+            "hits": 9,
+            "wrong": 0,
+            "put_bytes": 900,
+            "disk_bytes": 400,
+            "cap_bytes": 400,
+            "daemon_lives": True,
+        }
+    },
+}
+#: One number of each kind that breaks a promise: trial, where it stands, and the number.
+BAD: list[tuple[str, tuple[Any, ...], Any]] = [
+    ("calls", ("each", "open"), 25),
+    ("calls", ("each", "cold hit"), 6.6),
+    ("calls", ("each", "put"), 18.1),
+    ("calls", ("each", "put with a cap"), 21),
+    ("calls", ("each", "get_or_compute that computes"), 43),
+    ("calls", ("each", "close"), 10),
+    ("calls", ("each", "a waiter's second"), 4.1),
+    ("visible", ("the shard is new", 1, "late_seconds"), 2.01),
+    ("replaced", ("nobody", "old"), 1),
+    ("herd", ("random order", "computes"), 9),
+    ("herd", ("looked up before", "wrong"), 1),
+    ("kill", ("takeover", "taken_over"), False),
+    ("kill", ("takeover", "waited"), False),
+    ("kill", ("staged", "left"), 0),
+    ("kill", ("staged", "young"), 0),
+    ("kill", ("staged", "after_a_minute"), 1),
+    ("bytes", ("many keys", "torn"), 1),
+    ("bytes", ("one key", "stale"), 1),
+    ("bytes", ("one key", "hits"), 0),
+    ("cap", ("run 1", "peak_bytes"), 16_001),
+    ("cap", ("run 1", "peak_bytes"), 0),
+    ("cap", ("run 1", "accounted_bytes"), 8999),
+    ("cap", ("run 1", "repaired_shards"), 1),
+    ("cap", ("run 1", "least_stored_bytes"), 16_000),
+    ("cut", ("computed", "has_code"), False),
+    ("cut", ("computed", "raised"), "OSError: [Errno 5]"),
+    ("cut", ("wrote", "raised"), "OSError: [Errno 5]"),
+    (
+        "restart",
+        (
+            "traffic",
+            "illegal_histories",
+        ),
+        1,
+    ),
+    (
+        "restart",
+        (
+            "traffic",
+            "foreign",
+        ),
+        1,
+    ),
+    (
+        "restart",
+        (
+            "traffic",
+            "accounted_bytes",
+        ),
+        8999,
+    ),
+    (
+        "restart",
+        (
+            "traffic",
+            "deaths",
+        ),
+        ["worker 1 ended with 1"],
+    ),
+    (
+        "neighbour",
+        (
+            "traded",
+            "wrong",
+        ),
+        1,
+    ),
+    (
+        "neighbour",
+        (
+            "traded",
+            "disk_bytes",
+        ),
+        401,
+    ),
+    (
+        "neighbour",
+        (
+            "traded",
+            "put_bytes",
+        ),
+        800,
+    ),
+    (
+        "neighbour",
+        (
+            "traded",
+            "daemon_lives",
+        ),
+        False,
+    ),
+]
+
+
+def result_of(trial: str, numbers: dict[str, Any]) -> str:
+    return json.dumps({"trial": trial, "seconds": 1.5, "numbers": numbers})
+
+
+@pytest.mark.parametrize("trial", TRIALS)
+def test_numbers_that_keep_every_promise_are_ok(trial: str) -> None:
+    tried = parse_result(result_of(trial, GOOD[trial]))
+    assert tried.ok
+    assert tried.checks
+    assert tried.as_json()["numbers"] == GOOD[trial]
+
+
+@pytest.mark.parametrize("trial, where, number", BAD)
+def test_one_number_that_breaks_a_promise_fails_one_line(trial: str, where: tuple[Any, ...], number: Any) -> None:
+    numbers = json.loads(json.dumps(GOOD[trial]))
+    place = numbers
+    for name in where[:-1]:
+        place = place[name]
+    place[where[-1]] = number
+    assert [check.ok for check in parse_result(result_of(trial, numbers)).checks].count(False) == 1
+
+
+def test_every_trial_is_judged_and_has_a_run_in_the_guest() -> None:
+    from lockcache_stress.hosts.guest.trials import RUNS
+
+    assert list(RUNS) == list(TRIALS)
+    assert {trial for trial, _, _ in BAD} == set(TRIALS)
+
+
+def test_requests_are_counted_on_nfs_alone() -> None:
+    assert trials_of("nfs") == tuple(TRIALS)
+    assert trials_of("juicefs") == trials_of("glusterfs") == tuple(TRIALS)[1:]
+
+
+def test_the_files_have_a_suite_for_each_trial_and_its_replay(tmp_path: Path) -> None:
+    bad = {"nobody": {"old": 1, "reads": 3, "until_seconds": 0.5}}
+    tried = [parse_result(result_of("kill", GOOD["kill"])), parse_result(result_of("replaced", bad))]
+    page, results, numbers = (str(tmp_path / name) for name in ("page.html", "results.xml", "numbers.json"))
+    making = _Making(tried, HostsOptions(("kill", "replaced"), nfs_version="3", lock_manager=False, seed=7))
+    Files(page, results, numbers=numbers).write(making())
+    document = ET.parse(results).getroot()
+    assert [suite.get("name") for suite in document] == ["kill", "replaced"]
+    assert [suite.get("failures") for suite in document] == ["0", "1"]
+    assert "1 of 3 reads old" in Path(page).read_text()
+    told = json.loads(Path(numbers).read_text())
+    assert not told["ok"]
+    assert told["file_system"] == "NFS 3 without a lock manager"
+    of_juicefs = _Making([], HostsOptions(("herd",), "juicefs", mount_options="entry-cache=0", seed=7)).as_json()
+    assert of_juicefs["file_system"] == "JuiceFS, entry-cache=0"
+    assert of_juicefs["replay"][2:] == [
+        "--juicefs",
+        "--mount-options",
+        "entry-cache=0",
+        "--scenarios",
+        "herd",
+        "--seed",
+        "7",
+    ]
+    assert told["replay"][3:] == [
+        "--nfs-version",
+        "3",
+        "--no-lock-manager",
+        "--scenarios",
+        "kill,replaced",
+        "--seed",
+        "7",
+    ]
+
+
+def test_a_trial_that_raised_has_failed_by_its_last_line() -> None:
+    line = json.dumps({"trial": "cap", "seconds": 3, "error": "Traceback\n  somewhere\nValueError: no\n"})
+    tried = parse_result(line)
+    assert not tried.ok
+    assert [check.value for check in tried.checks] == ["ValueError: no"]
+
+
+def test_what_a_dropped_put_leaves_accounted_is_excused_where_the_server_went_away_and_nowhere_else() -> None:
+    too_much = {**TRAFFIC, "accounted_bytes": 9500, "repaired_shards": 1}
+    assert parse_result(result_of("restart", {"traffic": too_much})).ok
+    assert not parse_result(result_of("restart", {"traffic": {**too_much, "dropped": 0}})).ok
+    assert not parse_result(result_of("bytes", {"one key": too_much})).ok
+
+
+def test_cuda_core_that_cannot_be_imported_fails_nothing() -> None:
+    assert parse_result(result_of("neighbour", {"skipped": "cuda.core cannot be imported"})).ok
+
+
+def test_a_line_that_is_still_being_written_is_left_for_the_next_look(tmp_path: Path) -> None:
+    path = tmp_path / "results.jsonl"
+    assert _results(path) == []
+    whole = result_of("restart", {"traffic": TRAFFIC}) + "\n"
+    path.write_text(whole + whole[:20])
+    assert len(_results(path)) == 1
