@@ -80,12 +80,6 @@ def _put_again(cache: FileStreamProgramCache) -> Action:
     return _stores(cache)
 
 
-def _put_over_the_cap(cache: FileStreamProgramCache) -> Action:
-    for number in range(8):
-        cache[b"%d" % number] = bytes(2400)
-    return _put(cache)
-
-
 def _compute(cache: FileStreamProgramCache) -> Action:
     _absent(cache)
 
@@ -138,9 +132,6 @@ def _delete(cache: FileStreamProgramCache) -> Action:
 
 
 def _evict(cache: FileStreamProgramCache) -> Action:
-    for number in range(4):
-        cache[b"%d" % number] = bytes(2400)
-
     def act() -> None:
         with suppress(OSError):  # it is for programs that keep a directory; a put that needs room is tried above
             evict_to_limit(cache._directory, 5000)
@@ -170,7 +161,7 @@ OPERATIONS: dict[str, tuple[Prepare, dict[str, Any]]] = {
     "a put of a known key": (_put_again, {}),
     "a put of a known key, record in a file": (_put_again, FILES),
     "a put that is synced": (_put_again, {"fsync": True}),
-    "a put over the cap": (_put_over_the_cap, {"max_size_bytes": CAP}),
+    "a put over the cap": (_put, {"max_size_bytes": CAP}),
     "get_or_compute": (_compute, {}),
     "get_or_compute of a known key": (_do_not_compute, {}),
     "a miss that has the turn, and a put": (_look_up_and_store, IMPLICIT),
@@ -181,6 +172,13 @@ OPERATIONS: dict[str, tuple[Prepare, dict[str, Any]]] = {
     "stats": (_stats, {}),
     "close": (_close, {}),
 }
+# How many other entries there are before it.
+OTHERS = {"a put over the cap": 8, "an eviction": 4}
+
+
+def _fill(cache: FileStreamProgramCache, operation: str) -> None:
+    for number in range(OTHERS.get(operation, 0)):
+        cache[b"%d" % number] = bytes(2400)
 
 
 @pytest.mark.slow
@@ -200,8 +198,10 @@ def test_whichever_call_fails_the_caller_goes_on_and_nothing_is_left(
     with FileStreamProgramCache(cache_path, lock_timeout_seconds=0.05, **options) as cache:
         prepare(cache)()
         for kind in KINDS:
+            _fill(cache, operation)
             for left in failing_calls.sites(prepare(cache), kind):
                 for number, stays in product(errors, goes_on):
+                    _fill(cache, operation)
                     action = prepare(cache)
                     try:
                         with failing_calls.failing(kind, left, number, goes_on=stays):
@@ -250,6 +250,7 @@ def test_on_a_file_system_whichever_call_fails_the_caller_goes_on_and_nothing_is
         prepare(cache)()
         for call, number, stays in product(calls, errors, ways):
             for left in range(MOST_EACH):
+                _fill(other, operation)
                 action = prepare(cache)
                 set_failures(disk, call=call, left=left, error=number, goes_on=stays)
                 try:
