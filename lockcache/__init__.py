@@ -19,6 +19,7 @@ from lockcache.errors import (
     UnsafeCacheDirError,
 )
 from lockcache.filestream import FileStreamProgramCache
+from lockcache.flight import Turn
 from lockcache.memory import InMemoryProgramCache
 from lockcache.resource import CacheStats, Entry, ProgramCacheResource
 from lockcache.sqlite import SQLiteProgramCache
@@ -41,6 +42,7 @@ __all__ = [
     "SQLiteProgramCache",
     "SigningKeyError",
     "TieredProgramCache",
+    "Turn",
     "UncacheableError",
     "UnsafeCacheDirError",
     "make_program_cache_key",

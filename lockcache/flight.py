@@ -1,37 +1,135 @@
-"""Single flight among the threads of one process: what compile-once is where no other process shares the store.
+"""Turns to compute: of the callers that miss a key at once, one has its turn and the others wait for what it stores.
 
-Keeps the promise of ``get_or_compute`` for back ends without leases: of the threads that miss one key at once, one
-computes and the others get what it stored; different keys never wait for each other; a ``compute`` that raises lets the
-next thread try. Not promised: anything between processes.
+:class:`Turn` is what a caller holds, whichever back end gave it. :func:`take_off` gives turns among the threads of one
+process, for back ends that no other process shares: a turn is held by an object that lives, so that it ends however
+the code that holds it is left. A child that is forked holds none of its parent's turns. Not promised: anything
+between processes; :mod:`lockcache.filestream.compile_once` is for those.
 """
 
 from __future__ import annotations
 
-import contextlib
+import queue
 import threading
+import time
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable
+from types import TracebackType
+from typing import Generic, TypeAlias, TypeVar
 
 from lockcache.errors import ReentrantComputeError
 from lockcache.fork import after_fork_in_child
 
-__all__ = ["flight"]
+__all__ = ["Flight", "Turn", "take_off", "wait_for_flight"]
+
+_Entry = TypeVar("_Entry")
 
 
-class _Flight:
-    """The threads that want one key of one cache."""
+class Turn(Generic[_Entry]):
+    """The caller's turn to compute the entry of one key, from :meth:`ProgramCacheResource.begin`.
 
-    __slots__ = ("lock", "owner", "threads")
+    While it is held, others that want the key wait for it. It ends by :meth:`store`, by :meth:`give_up`, when its
+    ``with`` block is left, when nothing refers to it any more, and with its process; then one of those who wait has
+    the turn, or all have the entry. A forked child holds none: what it stores is stored, and nobody waits for it. A
+    thread may hold the turns of several keys, and any thread may end one. Two threads that each wait for the other's
+    turn wait until the lease timeout, and without leases for ever.
+    """
 
-    def __init__(self) -> None:
-        # Reentrant: between taking it and noting the owner a signal handler may ask for the same key.
-        self.lock = threading.RLock()
-        self.owner = 0
-        self.threads = 0
+    __slots__ = ("__weakref__", "_began_ns", "_end", "_publish")
+
+    def __init__(self, publish: Callable[[object, int], _Entry], end: Callable[[], object]) -> None:
+        """``publish(value, cost_ns)`` stores and returns the entry; ``end()``, which may come twice, frees the key."""
+        self._publish: Callable[[object, int], _Entry] | None = publish
+        self._end = end
+        self._began_ns = time.perf_counter_ns()
+
+    def store(self, value: object, cost_ns: int | None = None) -> _Entry:
+        """Store ``value``, as for ``cache[key] = value`` or an :class:`Entry`, and end the turn.
+
+        Returns the entry, which the caller has also where the write was dropped: what another process stored meanwhile,
+        if this one was overdue. ``cost_ns`` is what computing cost, in nanoseconds; without it, the time since the turn
+        began. An Entry that states another cost is believed.
+
+        Raises:
+            RuntimeError: The turn has ended.
+            TypeError, ValueError: ``value`` cannot be stored. The turn has ended.
+        """
+        publish = self._publish
+        if publish is None:
+            raise RuntimeError("this turn has ended: it was stored or given up")
+        if cost_ns is None:
+            cost_ns = time.perf_counter_ns() - self._began_ns
+        try:
+            return publish(value, cost_ns)
+        finally:
+            self.give_up()
+
+    def give_up(self) -> None:
+        """End the turn without storing; nothing happens if it has ended. The next caller has the turn."""
+        self._publish = None
+        self._end()
+
+    def __enter__(self) -> Turn[_Entry]:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.give_up()
+
+    def __del__(self) -> None:
+        if hasattr(self, "_end"):  # an interrupt may have cut __init__ short
+            self.give_up()
+
+
+class Flight:
+    """One thread's turn for one key of one cache. It is held for as long as this lives, or until :meth:`land`."""
+
+    __slots__ = ("__weakref__", "_key", "_others", "_over", "has_begun", "thread")
+
+    def __init__(self, key: bytes, others: _ByKey) -> None:
+        self._key, self._others = key, others
+        self.thread = threading.get_ident()
+        #: Whether its thread is computing, so that it would wait for itself if it asked for the entry again.
+        self.has_begun = False
+        # Something in it lets a waiter go, who puts it back for the next. Of all that wakes a thread this alone may be
+        # used by a destructor or a signal handler in the midst of its own use.
+        self._over: queue.SimpleQueue[None] = queue.SimpleQueue()
+
+    def begin(self) -> None:
+        """State that its thread computes from now on."""
+        self.has_begun = True
+
+    def land(self) -> None:
+        """End it, and let all go who wait for it. May come twice."""
+        self.has_begun = False
+        if self._others.get(self._key) is self:
+            self._others.pop(self._key, None)
+        self._over.put(None)
+
+    def end_of(self) -> Callable[[float | None], bool]:
+        """Returns what waits until this ends, for so many seconds at most, without keeping it alive."""
+        over = self._over
+
+        def wait(seconds: float | None) -> bool:
+            try:
+                over.get(timeout=seconds)
+            except queue.Empty:
+                return False
+            over.put(None)
+            return True
+
+        return wait
+
+    def __del__(self) -> None:
+        if hasattr(self, "_over"):
+            self._over.put(None)
+
+
+_ByKey: TypeAlias = "weakref.WeakValueDictionary[bytes, Flight]"
 
 
 class _Flights:
-    """All flights of one process, by cache and key. One is kept only while a thread is in it."""
+    """All flights of one process, by cache and key."""
 
     def __init__(self) -> None:
         self._after_fork_in_child()
@@ -39,36 +137,54 @@ class _Flights:
 
     def _after_fork_in_child(self) -> None:
         self._lock = threading.RLock()  # a signal handler may ask during it
-        self._by_cache: weakref.WeakKeyDictionary[object, dict[bytes, _Flight]] = weakref.WeakKeyDictionary()
+        self._by_cache: weakref.WeakKeyDictionary[object, _ByKey] = weakref.WeakKeyDictionary()
 
-    def join(self, cache: object, key: bytes) -> _Flight:
+    def of(self, cache: object) -> _ByKey:
         with self._lock:
-            found = self._by_cache.setdefault(cache, {}).setdefault(key, _Flight())
-            if found.owner == threading.get_ident():
-                raise ReentrantComputeError(f"the computation of {key!r} asked for {key!r} itself")
-            found.threads += 1
-            return found
+            return self._by_cache.setdefault(cache, weakref.WeakValueDictionary())
 
-    def leave(self, cache: object, key: bytes, found: _Flight) -> None:
+    def enter(self, mine: Flight, key: bytes, others: _ByKey) -> Flight:
+        """Returns ``mine`` if nobody has that key's turn, else the flight of the one who has it."""
         with self._lock:
-            found.threads -= 1
-            if not found.threads:
-                self._by_cache.get(cache, {}).pop(key, None)
+            return others.setdefault(key, mine)
 
 
 _flights = _Flights()
 
 
-@contextlib.contextmanager
-def flight(cache: object, key: bytes) -> Iterator[None]:
-    """Hold the flight of ``key`` in ``cache``; waits for the thread that has it. Reentrance is an error."""
-    found = _flights.join(cache, key)
-    try:
-        with found.lock:
-            found.owner = threading.get_ident()
-            try:
-                yield
-            finally:
-                found.owner = 0
-    finally:
-        _flights.leave(cache, key, found)
+def take_off(cache: object, key: bytes) -> Flight:
+    """The turn of ``key`` in ``cache``, once nobody else has it.
+
+    Raises :class:`ReentrantComputeError` if this thread is computing it already.
+    """
+    others = _flights.of(cache)
+    mine = Flight(key, others)
+    while True:
+        found = _flights.enter(mine, key, others)
+        if found is mine:
+            return mine
+        if found.thread == mine.thread:
+            return _turn_of_handler(found, key)
+        wait = found.end_of()
+        del found  # it must not live because of those who wait for its end
+        wait(None)
+
+
+def wait_for_flight(cache: object, key: bytes, seconds: float) -> None:
+    """Wait until the flight of ``key`` ends, if somebody has it. Raises as :func:`take_off` does."""
+    found = _flights.of(cache).get(key)
+    if found is None:
+        return
+    if found.thread == threading.get_ident():
+        _turn_of_handler(found, key)
+        return
+    wait = found.end_of()
+    del found
+    wait(seconds)
+
+
+def _turn_of_handler(found: Flight, key: bytes) -> Flight:
+    """A turn for a signal handler in the midst of its own thread's wait for that turn."""
+    if found.has_begun:
+        raise ReentrantComputeError(f"the computation of {key!r} asked for {key!r} itself")
+    return Flight(key, weakref.WeakValueDictionary())

@@ -9,6 +9,7 @@ and by statistics.
 
 from __future__ import annotations
 
+import functools
 import logging
 import sys
 import time
@@ -19,8 +20,9 @@ from types import TracebackType
 from typing import Any, TypeVar, overload
 
 from lockcache import metadata as _metadata
+from lockcache.arguments import coerce_seconds
 from lockcache.artifact import identify
-from lockcache.flight import flight
+from lockcache.flight import Flight, Turn, take_off, wait_for_flight
 
 __all__ = ["CacheStats", "Entry", "ProgramCacheResource", "coerce_key", "coerce_max_size_bytes", "coerce_value"]
 
@@ -213,23 +215,63 @@ class ProgramCacheResource(ABC):
 
     def get_or_compute_entry(self, key: bytes | str, compute: Callable[[], object], *, label: str = "") -> Entry:
         """As :meth:`get_or_compute`, with the metadata."""
-        found = self.get_entry(key)
+        found = self.begin(key, label=label)
+        if isinstance(found, Entry):
+            return found
+        with found as turn:
+            return turn.store(run_compute(compute))
+
+    def begin(self, key: bytes | str, *, label: str = "") -> Entry | Turn[Entry]:
+        """The entry stored under ``key``; if there is none, the caller's :class:`Turn` to compute it.
+
+        For callers whose computation is not one function, as ``get_or_compute`` wants it. If another caller has the
+        turn, waits for it as ``get_or_compute`` does. ``label`` tells those who wait what is being compiled::
+
+            found = cache.begin(key)
+            if isinstance(found, Turn):
+                with found:  # left without a store, the turn is given up
+                    found = found.store(compile(source))
+            run(found.code)
+
+        Raises :class:`ReentrantComputeError` if this thread has that turn already.
+        """
+        name = coerce_key(key)
+        found = self.get_entry(name)
         if found is not None:
             return found
-        with flight(self, coerce_key(key)):
-            found = self.get_entry(key)
-            if found is not None:
-                return found
-            entry = run_compute(compute)
-            try:
-                if type(self).put_entry is ProgramCacheResource.put_entry:
-                    self[key] = entry.code  # a back end of somebody else's that keeps no metadata
-                else:
-                    self.put_entry(key, entry)
-            except OSError as error:
-                # cache[key] = value says that the store may not be written; here the code must not be lost.
-                _log.warning("%r: a program was compiled and could not be stored: %s", self, error)
-            return entry
+        flight = take_off(self, name)
+        found = self.get_entry(name)
+        if found is not None:
+            flight.land()
+            return found
+        flight.begin()
+        return Turn(functools.partial(self._publish, name, flight), flight.land)
+
+    def wait(self, key: bytes | str, timeout_seconds: float) -> Entry | None:
+        """The entry, as soon as the caller that has its turn stores it. Takes no turn.
+
+        ``None`` if nobody has the turn, if it was given up, or after ``timeout_seconds``.
+        """
+        name, seconds = coerce_key(key), coerce_seconds("timeout_seconds", timeout_seconds)
+        found = self.get_entry(name)
+        if found is not None:
+            return found
+        wait_for_flight(self, name, seconds)
+        return self.get_entry(name)
+
+    def _publish(self, name: bytes, flight: Flight, value: object, cost_ns: int) -> Entry:
+        entry = computed_entry(value, cost_ns, "value")
+        try:
+            if type(self).put_entry is ProgramCacheResource.put_entry:
+                self[name] = entry.code  # a back end of somebody else's that keeps no metadata
+            else:
+                self.put_entry(name, entry)
+        except OSError as error:
+            # cache[key] = value says that the store may not be written; here the code must not be lost.
+            _log.warning("%r: a program was compiled and could not be stored: %s", self, error)
+        finally:
+            flight.land()
+        return entry
 
     def update(self, items: Mapping[Any, Any] | Iterable[tuple[Any, Any]], /) -> None:
         """Store every pair, one after the other. Not a transaction: an error leaves the earlier ones stored."""
@@ -269,12 +311,19 @@ def run_compute(compute: Callable[[], object]) -> Entry:
         raise TypeError(f"compute must be callable without arguments, got {type(compute).__name__} {compute!r:.80}")
     start_ns = time.perf_counter_ns()
     value = compute()
-    cost_ns = time.perf_counter_ns() - start_ns
+    return computed_entry(value, time.perf_counter_ns() - start_ns, "what compute returned")
+
+
+def computed_entry(value: object, cost_ns: int, argument: str = "value") -> Entry:
+    """What was computed in ``cost_ns`` nanoseconds as an entry that states that, unless it is one that states another.
+
+    ``argument`` is what errors call it.
+    """
     given = value.metadata if isinstance(value, Entry) else {}
     if isinstance(value, Entry):
-        code, found = coerce_value(value.code, "the code of the Entry that compute returned")
+        code, found = coerce_value(value.code, f"the code of {argument}")
     else:
-        code, found = coerce_value(value, "what compute returned")
+        code, found = coerce_value(value, argument)
     return Entry(code, {_metadata.COMPILE_COST: cost_ns, **found, **given})
 
 

@@ -35,6 +35,8 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any, Final, TypeVar, overload
 
+from lockcache.arguments import coerce_seconds
+from lockcache.flight import Turn
 from lockcache.fork import after_fork_in_child
 from lockcache.resource import CacheStats, Entry, ProgramCacheResource, coerce_key, coerce_value
 
@@ -125,23 +127,29 @@ class TieredProgramCache(ProgramCacheResource):
             raise TypeError(f"entry must be a lockcache.Entry, got {type(entry).__name__} {entry!r:.80}")
         self._write(coerce_key(key), entry)
 
-    def get_or_compute_entry(self, key: bytes | str, compute: Callable[[], object], *, label: str = "") -> Entry:
-        """As :meth:`get_or_compute`, with the metadata. The last tier sees to it that only one computes."""
+    def begin(self, key: bytes | str, *, label: str = "") -> Entry | Turn[Entry]:
+        """The entry, or the caller's turn to compute it. It is the last tier's turn."""
         name = coerce_key(key)
         entry = self._above(name, lambda tier: tier.get_entry(name))
         if entry is not None:
             self._count(is_hit=True)
             return entry
         version = self._version(name)
-        computed: list[object] = []
+        found = self._last.begin(name, label=label)
+        self._count(is_hit=isinstance(found, Entry))
+        if isinstance(found, Entry):
+            return self._filled(name, version, found)
+        return Turn(lambda value, cost_ns: self._filled(name, version, found.store(value, cost_ns)), found.give_up)
 
-        def watched() -> object:
-            computed.append(None)
-            return compute()
-
-        entry = self._last.get_or_compute_entry(name, watched, label=label)
-        self._count(is_hit=not computed)
-        self._fill(self._uppers, name, entry, version, is_truth=True)
+    def wait(self, key: bytes | str, timeout_seconds: float) -> Entry | None:
+        """The entry, as soon as the caller that has its turn stores it. Takes no turn."""
+        name, seconds = coerce_key(key), coerce_seconds("timeout_seconds", timeout_seconds)
+        entry = self._above(name, lambda tier: tier.get_entry(name))
+        if entry is None:
+            version = self._version(name)
+            found = self._last.wait(name, seconds)
+            entry = None if found is None else self._filled(name, version, found)
+        self._count(is_hit=entry is not None)
         return entry
 
     def __delitem__(self, key: bytes | str) -> None:
@@ -241,6 +249,10 @@ class TieredProgramCache(ProgramCacheResource):
             # First met: in a tier that outlives the process it may be any age.
             return self._forgot_times or not self._fresh_seconds
         return not time.monotonic() - known < self._fresh_seconds
+
+    def _filled(self, name: bytes, version: int, entry: Entry) -> Entry:
+        self._fill(self._uppers, name, entry, version, is_truth=True)
+        return entry
 
     def _fill(self, uppers: _Tiers, name: bytes, entry: Entry | None, version: int, *, is_truth: bool = False) -> None:
         """Put a copy into ``uppers``, or remove it; unless anybody wrote the key, or filled it, since ``version``."""

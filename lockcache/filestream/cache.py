@@ -32,7 +32,7 @@ from lockcache.filestream.accounting import (
     scan_shard,
     total_of,
 )
-from lockcache.filestream.compile_once import CompileOnce, ImplicitTurns, Turn
+from lockcache.filestream.compile_once import CompileOnce, ImplicitTurns, LeaseTurn
 from lockcache.filestream.directory import CacheDirectory
 from lockcache.filestream.disk import SHARDS, entry_name
 from lockcache.filestream.entry import (
@@ -47,6 +47,7 @@ from lockcache.filestream.policy import policy_left_alone, stated_policy
 from lockcache.filestream.repair import Repair, empty_quarantine, recount_all
 from lockcache.filestream.room import apply_policy
 from lockcache.filestream.writer import EntryWriter
+from lockcache.flight import Turn
 from lockcache.resource import (
     CacheStats,
     Entry,
@@ -55,8 +56,8 @@ from lockcache.resource import (
     coerce_key,
     coerce_max_size_bytes,
     coerce_value,
+    computed_entry,
     join_metadata,
-    run_compute,
     split_metadata,
 )
 
@@ -185,10 +186,11 @@ class FileStreamProgramCache(ProgramCacheResource):
         return code
 
     @overload
-    def get(self, key: bytes | str) -> bytes | None: ...
+    def get(self, key: bytes | str, *, turn: bool = ...) -> bytes | None: ...
     @overload
-    def get(self, key: bytes | str, default: _T) -> bytes | _T: ...
-    def get(self, key: bytes | str, default: object = None) -> object:
+    def get(self, key: bytes | str, default: _T, *, turn: bool = ...) -> bytes | _T: ...
+    def get(self, key: bytes | str, default: object = None, *, turn: bool = True) -> object:
+        """The code stored under ``key``, or ``default``. ``turn=False``: with ``compile_once``, take no turn."""
         # entry_name, layout.entry and a miss, written out: each call is 4 % of a miss.
         digest = _sha256(key if type(key) is bytes else coerce_key(key), usedforsecurity=False)
         reader = self._reader
@@ -196,7 +198,8 @@ class FileStreamProgramCache(ProgramCacheResource):
         if reader.expects_miss and not _access(self._entries + digest.digest().hex("/", 31), _EXISTS):
             reader.misses += 1
             return default
-        loaded = self._load(digest.hexdigest())
+        load = self._load if turn else self._once.load
+        loaded = load(digest.hexdigest())
         return default if loaded is None else loaded[0]
 
     def get_entry(self, key: bytes | str) -> Entry | None:
@@ -217,19 +220,27 @@ class FileStreamProgramCache(ProgramCacheResource):
         """Store code and metadata as one unit: a reader sees both or neither."""
         self._store(entry_name(coerce_key(key)), lambda: coerce_entry(entry))
 
-    def get_or_compute_entry(self, key: bytes | str, compute: Callable[[], object], *, label: str = "") -> Entry:
-        """As ``get_or_compute``, with the metadata. Compile-once across all processes that share the directory."""
+    def begin(self, key: bytes | str, *, label: str = "") -> Entry | Turn[Entry]:
+        """The entry, or the caller's turn to compute it; one across all processes that share the directory."""
         name = entry_name(coerce_key(key))
         if self._implicit is not None:
             self._implicit.end_mine()
         loaded = self._once.load(name)
         if loaded is None:
             outcome = self._once.wait_or_turn(name, label)
-            if isinstance(outcome, Turn):
-                return self._take(outcome, compute)
+            if isinstance(outcome, LeaseTurn):
+                turn = Turn(partial(self._publish_in, outcome), outcome.end)
+                outcome.begin()
+                return turn
             loaded = outcome
         # What a newer version stored, with metadata that cannot be read here, is left as it is.
-        return self._entry(*loaded) or run_compute(compute)
+        return self._entry(*loaded) or Turn(computed_entry, _nothing)
+
+    def wait(self, key: bytes | str, timeout_seconds: float) -> Entry | None:
+        """The entry, as soon as the process or thread that has its turn stores it. Takes no turn."""
+        name, seconds = entry_name(coerce_key(key)), coerce_seconds("timeout_seconds", timeout_seconds)
+        loaded = self._once.load(name) or self._once.wait(name, seconds)
+        return None if loaded is None else self._entry(*loaded)
 
     def __delitem__(self, key: bytes | str) -> None:
         if not self._writer.remove(entry_name(coerce_key(key))):
@@ -284,11 +295,10 @@ class FileStreamProgramCache(ProgramCacheResource):
         self._report.report_patiently()
         self._directory.close()
 
-    def _take(self, turn: Turn, compute: Callable[[], object]) -> Entry:
+    def _publish_in(self, turn: LeaseTurn, value: object, cost_ns: int) -> Entry:
         was_dropped = False
         try:
-            turn.begin()
-            entry = run_compute(compute)
+            entry = computed_entry(value, cost_ns)
             code, tail, cost_ns = coerce_entry(entry)
             published = self._published_meanwhile(turn.name)
             if published is not None:
@@ -374,6 +384,10 @@ class FileStreamProgramCache(ProgramCacheResource):
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.path!r})"
+
+
+def _nothing() -> None:
+    """End a turn that nobody waits for."""
 
 
 def _counted(reader: EntryReader, counts: dict[str, int]) -> Counters:

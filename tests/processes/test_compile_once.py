@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from lockcache import Entry, FileStreamProgramCache
+from lockcache import Entry, FileStreamProgramCache, Turn
 from lockcache.filestream.compile_once.lease import Holder
 from lockcache.filestream.disk.layout import entry_name
 from lockcache.filestream.disk.owners import myself
@@ -239,6 +239,54 @@ def test_with_compile_once_a_caller_that_changes_its_mind_frees_the_others(
 def _lookup(path: str) -> bytes | None:
     with FileStreamProgramCache(path, compile_once=True, lease_timeout_seconds=HANG_SECONDS * 10) as cache:
         return cache.get("k")
+
+
+def test_with_compile_once_a_lookup_may_take_no_turn(cache_path: Path) -> None:
+    cache = FileStreamProgramCache(cache_path, compile_once=True)
+    assert cache.get("k", turn=False) is None
+    assert cache.get("k", b"default", turn=False) == b"default"
+    assert not (cache_path / "lockcache" / "leases").exists()
+    assert cache.get("other") is None
+    assert cache.get("k", turn=False) is None
+    assert len(_leases(cache_path)) == 1, "a lookup without a turn is no change of mind"
+    cache["other"] = b"code"
+    assert (_leases(cache_path), cache.get("other", turn=False)) == ([], b"code")
+    cache.close()
+
+
+def _begin(path: str, has_turn: Any, may_end: Any) -> None:
+    turn = FileStreamProgramCache(path, lease_timeout_seconds=HANG_SECONDS * 10).begin("k", label="a kernel")
+    assert isinstance(turn, Turn)
+    has_turn.set()
+    assert may_end.wait(HANG_SECONDS)
+    turn.give_up()
+
+
+def test_a_turn_that_is_given_up_goes_to_who_waits_in_another_process(cache_path: Path) -> None:
+    import multiprocessing
+
+    context = multiprocessing.get_context("fork")
+    has_turn, may_end = context.Event(), context.Event()
+    holder = context.Process(target=_begin, args=(str(cache_path), has_turn, may_end))
+    holder.start()
+    assert has_turn.wait(HANG_SECONDS)
+    cache = FileStreamProgramCache(cache_path, lease_timeout_seconds=HANG_SECONDS * 10)
+    results: list[Entry] = []
+
+    def want() -> None:
+        found = cache.begin("k")
+        assert isinstance(found, Turn)
+        results.append(found.store(b"mine"))
+
+    waiter = threading.Thread(target=want)
+    waiter.start()
+    assert cache.wait("k", 0.05) is None
+    assert results == []
+    may_end.set()
+    waiter.join(HANG_SECONDS)
+    holder.join(HANG_SECONDS)
+    assert [entry.code for entry in results] == [b"mine"]
+    assert _leases(cache_path) == []
 
 
 @pytest.mark.root

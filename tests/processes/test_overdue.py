@@ -80,7 +80,7 @@ def test_when_an_overdue_holder_fails_the_next_caller_waits_for_whoever_took_ove
     may_fail.set()
     threads[0].join(HANG_SECONDS)
     assert failures == ["no such header"]
-    monkeypatch.setattr(turns._Wait, "pause", lambda wait: (waits.set(), may_end.wait(HANG_SECONDS)))
+    monkeypatch.setattr(turns._Wait, "pause", lambda wait, until: (waits.set(), may_end.wait(HANG_SECONDS)))
     threads.append(threading.Thread(target=want, args=(lambda: waits.set() or b"of a third",)))
     threads[2].start()
     assert waits.wait(HANG_SECONDS)

@@ -21,6 +21,6 @@ if not TYPE_CHECKING:
         __name__,
         {
             "lease": "reap_lease",
-            "turns": "CompileOnce ImplicitTurns Turn",
+            "turns": "CompileOnce ImplicitTurns LeaseTurn",
         },
     )

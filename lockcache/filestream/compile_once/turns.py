@@ -21,6 +21,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import logging
+import math
 import os
 import random
 import threading
@@ -36,7 +37,7 @@ from lockcache.filestream.disk import Layout, Sleeper, bell_of, myself, revalida
 from lockcache.filestream.entry import Loader
 from lockcache.fork import after_fork_in_child
 
-__all__ = ["CompileOnce", "ImplicitTurns", "Turn"]
+__all__ = ["CompileOnce", "ImplicitTurns", "LeaseTurn"]
 
 _log = logging.getLogger("lockcache")
 
@@ -84,7 +85,7 @@ _GENERATIONS: Final = 8
 _DROPPED_NS: Final = 10 * 10**9
 
 
-class Turn:
+class LeaseTurn:
     """This caller's turn to compute a key. End it, in whatever way, with :meth:`end`."""
 
     __slots__ = ("__weakref__", "_lease", "_turns", "began_ns", "has_begun", "name")
@@ -127,9 +128,21 @@ class CompileOnce:
         self._computing = threading.local()
         after_fork_in_child(self)
 
-    def wait_or_turn(self, name: str, label: str) -> tuple[bytes, bytes] | Turn:
+    def wait(self, name: str, seconds: float) -> tuple[bytes, bytes] | None:
+        """The entry, as soon as the one who has its turn published it; ``None`` if nobody has it, or after ``seconds``.
+
+        Raises as :meth:`wait_or_turn` does.
+        """
+        outcome = self.wait_or_turn(name, "", until=time.monotonic() + seconds)
+        if isinstance(outcome, LeaseTurn):
+            outcome.end()
+            return None
+        return outcome
+
+    def wait_or_turn(self, name: str, label: str, *, until: float = math.inf) -> tuple[bytes, bytes] | LeaseTurn:
         """The entry, as soon as somebody published it; or this caller's turn to compute it.
 
+        Where another has the turn ``until`` that moment, in monotonic seconds, a turn that keeps nobody waiting.
         Raises :class:`ReentrantComputeError` if this thread is computing it already.
         """
         turns = self._turns()
@@ -143,7 +156,7 @@ class CompileOnce:
             except OSError as error:
                 _log.debug("%s: no leases here (%s): every process compiles for itself", self.layout.root, error)
                 wait.end()
-                return Turn(turns, name, None)
+                return LeaseTurn(turns, name, None)
             loaded = self.look(name)
             if loaded is not None:
                 if lease is not None:
@@ -155,11 +168,10 @@ class CompileOnce:
                 wait.go_on()
                 continue
             if lease is not None:
-                return Turn(turns, name, _unless_dropped(lease))
-            if wait.is_over():
-                wait.end()
-                return Turn(turns, name, None)
-            wait.pause()
+                return LeaseTurn(turns, name, _unless_dropped(lease))
+            if wait.is_over(until):
+                return LeaseTurn(turns, name, None)
+            wait.pause(until)
             # Before the lease: all who wait wake at once, and to take it when nobody holds it makes and removes a file.
             loaded = self.look(name)
             if loaded is not None:
@@ -236,15 +248,18 @@ class _Wait:
         """What compiling the key took the last time: read once it is clear that somebody else compiles."""
         return self._once.costs.cost_ns(self._name)
 
-    def is_over(self) -> bool:
-        """Look at the holder; whether even the last generation had its time."""
+    def is_over(self, until: float) -> bool:
+        """Look at the holder. Returns whether even the last generation had its time, or it is ``until``."""
         holder = self._once.holder(self._name, self.generation)
         if holder is not None:
             self._see(holder)
         self._left_seconds = self._once.timeout_seconds(self._cost_ns) - self._age_seconds(holder)
         if self._left_seconds < 0:
             self.go_on()
-        return self.generation >= _GENERATIONS
+        if self.generation >= _GENERATIONS:
+            self.end()
+            return True
+        return time.monotonic() >= until  # and the bell stays for others
 
     def go_on(self) -> None:
         """Look at the next generation from now on."""
@@ -252,12 +267,16 @@ class _Wait:
         self._holder_since = time.monotonic()
         self._left_seconds = 0.0
 
-    def pause(self) -> None:
-        """Sleep until the entry is there, the lease was given up or fell, or it is time to ask for it again."""
+    def pause(self, until: float) -> None:
+        """Sleep until the entry is there, the lease was given up or fell, or it is time to ask for it again.
+
+        Not beyond ``until``, in monotonic seconds.
+        """
         self._sleeper.listen()
         pace = _WOKEN if self._sleeper.is_woken else _REMOTE if self._once.layout.is_network else _ALONE
         now = time.monotonic()
         ask = now + max(min(pace.ask_after(now - self._began), self._left_seconds), _ALONE.shortest_seconds)
+        ask = min(ask, until)
         while now < ask:
             older, self._news = self._news, self._once.news(self._name, self.generation)
             if self._news != older:
@@ -313,18 +332,18 @@ def _state(path: str) -> tuple[int, int, int] | None:
 
 
 #: Of one thread: what it waits for, and whose turn it has.
-_Turns: TypeAlias = "weakref.WeakValueDictionary[str, _Wait | Turn]"
+_Turns: TypeAlias = "weakref.WeakValueDictionary[str, _Wait | LeaseTurn]"
 
 
-def _turn_of_handler(turns: _Turns, name: str) -> Turn:
+def _turn_of_handler(turns: _Turns, name: str) -> LeaseTurn:
     """A turn for a signal handler in the midst of its own thread's wait for that turn: it cannot wait for itself.
 
     Raises :class:`ReentrantComputeError` in the midst of the computation.
     """
     found = turns.get(name)
-    if isinstance(found, Turn) and found.has_begun:
+    if isinstance(found, LeaseTurn) and found.has_begun:
         raise ReentrantComputeError(f"the computation of entry {name} asked for that entry itself")
-    return Turn(turns, name, None)
+    return LeaseTurn(turns, name, None)
 
 
 def _unless_dropped(lease: Lease) -> Lease | None:
@@ -343,7 +362,7 @@ class ImplicitTurns:
         self._once = once
         self._reader = reader
         self._held = threading.local()
-        self._all: weakref.WeakSet[Turn] = weakref.WeakSet()
+        self._all: weakref.WeakSet[LeaseTurn] = weakref.WeakSet()
         self._lock = threading.RLock()  # a signal handler may ask in the midst of it
         after_fork_in_child(self)
 
@@ -354,7 +373,7 @@ class ImplicitTurns:
         if loaded is not None:
             return loaded
         outcome = self._once.wait_or_turn(name, "")
-        if not isinstance(outcome, Turn):
+        if not isinstance(outcome, LeaseTurn):
             return outcome
         self._held.turn = outcome
         with self._lock:
@@ -363,7 +382,7 @@ class ImplicitTurns:
 
     def stored(self, name: str, *, was_dropped: bool) -> None:
         """The entry was written by this thread, or its write was dropped."""
-        turn: Turn | None = getattr(self._held, "turn", None)
+        turn: LeaseTurn | None = getattr(self._held, "turn", None)
         if turn is not None and turn.name == name:
             self._held.turn = None
             self._once.costs.remember(name, time.monotonic_ns() - turn.began_ns)
@@ -378,7 +397,7 @@ class ImplicitTurns:
 
     def end_mine(self) -> None:
         """End this thread's turn, if it has one: it looks for something else."""
-        turn: Turn | None = getattr(self._held, "turn", None)
+        turn: LeaseTurn | None = getattr(self._held, "turn", None)
         if turn is not None:
             self._held.turn = None
             turn.end()

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from lockcache import FileStreamProgramCache
-from lockcache.filestream.compile_once import CompileOnce, Turn, lease
+from lockcache.filestream.compile_once import CompileOnce, LeaseTurn, lease
 from lockcache.filestream.disk import Recency, myself
 from lockcache.filestream.entry import StagedEntry, reader
 from lockcache.filestream.eviction import remove
@@ -148,17 +148,17 @@ def _record_apart() -> None:
 
 
 def _lease_kept() -> None:
-    end = Turn.end
-    kept: list[Turn] = []  # what is collected releases itself
+    end = LeaseTurn.end
+    kept: list[LeaseTurn] = []  # what is collected releases itself
 
-    def end_unless_failed(self: Turn, *, was_dropped: bool = False) -> None:
+    def end_unless_failed(self: LeaseTurn, *, was_dropped: bool = False) -> None:
         if sys.exc_info()[0] is None:
             end(self, was_dropped=was_dropped)
         else:
             kept.append(self)
             self._turns.pop(self.name, None)  # else this thread itself would say at once what is wrong
 
-    _replace(Turn, "end", end_unless_failed)
+    _replace(LeaseTurn, "end", end_unless_failed)
 
 
 def _waiters_poll() -> None:
