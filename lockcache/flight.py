@@ -81,6 +81,14 @@ class Turn(Generic[_Entry]):
             self.give_up()
 
 
+_local = threading.local()
+
+
+def _this_thread() -> object:
+    """What no other thread is, also after this one has ended: the number of a thread is given to another then."""
+    return _local.__dict__.setdefault("thread", object())
+
+
 class Flight:
     """One thread's turn for one key of one cache. It is held for as long as this lives, or until :meth:`land`."""
 
@@ -88,7 +96,7 @@ class Flight:
 
     def __init__(self, key: bytes, others: _ByKey) -> None:
         self._key, self._others = key, others
-        self.thread = threading.get_ident()
+        self.thread = _this_thread()
         #: Whether its thread is computing, so that it would wait for itself if it asked for the entry again.
         self.has_begun = False
         # Something in it lets a waiter go, who puts it back for the next. Of all that wakes a thread this alone may be
@@ -163,7 +171,7 @@ def take_off(cache: object, key: bytes) -> Flight:
         found = _flights.enter(mine, key, others)
         if found is mine:
             return mine
-        if found.thread == mine.thread:
+        if found.thread is mine.thread:
             return _turn_of_handler(found, key)
         wait = found.end_of()
         del found  # it must not live because of those who wait for its end
@@ -175,7 +183,7 @@ def wait_for_flight(cache: object, key: bytes, seconds: float) -> None:
     found = _flights.of(cache).get(key)
     if found is None:
         return
-    if found.thread == threading.get_ident():
+    if found.thread is _this_thread():
         _turn_of_handler(found, key)
         return
     wait = found.end_of()

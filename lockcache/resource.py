@@ -17,7 +17,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Any, TypeVar, overload
+from typing import Any, ParamSpec, TypeVar, overload
 
 from lockcache import metadata as _metadata
 from lockcache.arguments import coerce_seconds
@@ -29,6 +29,7 @@ __all__ = ["CacheStats", "Entry", "ProgramCacheResource", "coerce_key", "coerce_
 _log = logging.getLogger("lockcache")
 
 _T = TypeVar("_T")
+_P = ParamSpec("_P")
 _Self = TypeVar("_Self", bound="ProgramCacheResource")
 
 
@@ -246,6 +247,51 @@ class ProgramCacheResource(ABC):
             return found
         flight.begin()
         return Turn(functools.partial(self._publish, name, flight), flight.land)
+
+    async def aget_or_compute(self, key: bytes | str, compute: Callable[[], object], *, label: str = "") -> bytes:
+        """As :meth:`get_or_compute`, for asyncio: the event loop goes on while this waits for a disk or for others.
+
+        ``compute`` is a function, which runs in a thread, or a coroutine function, which runs in the loop. A task that
+        is cancelled gives the turn up; what it started in a thread runs to its end, and is not stored.
+        """
+        from lockcache.calling import aget_or_compute  # loads asyncio
+
+        return await aget_or_compute(self, coerce_key(key), compute, label)
+
+    @overload
+    def memoize(self, function: Callable[_P, object], /) -> Callable[_P, Any]: ...
+    @overload
+    def memoize(
+        self, function: None = None, /, *, key: Callable[..., object] | None = None, version: str = ""
+    ) -> Callable[[Callable[_P, object]], Callable[_P, Any]]: ...
+    def memoize(
+        self,
+        function: Callable[..., object] | None = None,
+        /,
+        *,
+        key: Callable[..., object] | None = None,
+        version: str = "",
+    ) -> Any:
+        """Decorate a function that compiles: its results, as for ``cache[key] = value``, are kept here::
+
+            @cache.memoize(version=f"gemm 3, {compiler_version()}")
+            def compile_gemm(arch: str, tile: int) -> bytes: ...
+
+        A call gives ``bytes``. Its key is made of the function's module and qualified name, ``version`` and the
+        arguments: bytes, str, numbers, None, and lists and tuples of these. What else the result depends on (the
+        function's code, a compiler's version, files) belongs into ``version``. ``key(*args, **kwargs)`` returns bytes
+        or str to use in place of the arguments, for arguments of other types. A coroutine function stays one.
+
+        Raises :class:`TypeError` for arguments of other types, :class:`ValueError` for a function that has no name of
+        its own: a lambda, one defined in another function.
+        """
+        from lockcache.calling import memoized
+
+        if not isinstance(version, str):
+            raise TypeError(f"version must be str, got {type(version).__name__} {version!r:.80}")
+        if function is None:
+            return lambda function: memoized(self, function, key, version)
+        return memoized(self, function, key, version)
 
     def wait(self, key: bytes | str, timeout_seconds: float) -> Entry | None:
         """The entry, as soon as the caller that has its turn stores it. Takes no turn.

@@ -1,0 +1,20 @@
+"""Other ways to call a cache: a decorator, and asyncio.
+
+Promises what ``begin`` and ``get_or_compute`` promise, in another form: of the callers that miss one key, in all
+processes, one computes.
+
+May use: lockcache.keys.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lockcache.doors import door
+
+if TYPE_CHECKING:
+    from lockcache.calling.aio import *
+    from lockcache.calling.memoize import *
+
+if not TYPE_CHECKING:
+    __getattr__, __dir__ = door(__name__, {"aio": "aget_or_compute", "memoize": "memoized"})

@@ -1,0 +1,81 @@
+"""``get_or_compute`` for asyncio: the event loop never waits for a disk, a lock or somebody else's compilation.
+
+Each step that may wait runs in a thread of its own, not in one of a pool: those who wait for a key could fill a pool,
+and the one that has the turn would find no thread to store in.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import contextvars
+import inspect
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from lockcache.errors import ReentrantComputeError
+from lockcache.flight import Turn
+
+if TYPE_CHECKING:
+    from lockcache.resource import Entry, ProgramCacheResource
+
+__all__ = ["aget_or_compute"]
+
+_T = TypeVar("_T")
+
+# What this task computes, by cache and key: the turn belongs to no thread, so nobody else would see that it waits for
+# itself.
+_computing: Final[contextvars.ContextVar[frozenset[tuple[int, object]]]] = contextvars.ContextVar(
+    "lockcache_computing", default=frozenset()
+)
+
+
+async def aget_or_compute(cache: ProgramCacheResource, key: bytes, compute: Callable[[], Any], label: str) -> bytes:
+    """See :meth:`lockcache.ProgramCacheResource.aget_or_compute`."""
+    mine = id(cache), key
+    if mine in _computing.get():
+        raise ReentrantComputeError(f"the computation of {key!r} asked for {key!r} itself")
+    found: Entry | Turn[Entry] = await _in_thread(lambda: cache.begin(key, label=label))
+    if not isinstance(found, Turn):
+        return found.code
+    token = _computing.set(_computing.get() | {mine})
+    try:
+        with found:
+            value = await _computed(compute)
+            return (await _in_thread(lambda: found.store(value))).code
+    finally:
+        _computing.reset(token)
+
+
+async def _computed(compute: Callable[[], Any]) -> object:
+    if inspect.iscoroutinefunction(compute):
+        return await compute()
+    value = await _in_thread(compute)
+    return await value if inspect.isawaitable(value) else value
+
+
+async def _in_thread(action: Callable[[], _T]) -> _T:
+    """What ``action`` returns or raises, in a thread of its own. If the task is cancelled, nobody has the result."""
+    loop, context = asyncio.get_running_loop(), contextvars.copy_context()
+    future: asyncio.Future[_T] = loop.create_future()
+
+    def run() -> None:
+        settle: Callable[[], None]
+        try:
+            result = context.run(action)
+        except StopIteration as error:  # a future takes any error but this
+            settle = _settle(future, future.set_exception, RuntimeError(f"compute raised {error!r}"))
+        except BaseException as error:  # noqa: BLE001 - it goes on in the task
+            settle = _settle(future, future.set_exception, error)
+        else:
+            settle = _settle(future, future.set_result, result)
+        with contextlib.suppress(RuntimeError):  # the loop was closed meanwhile
+            loop.call_soon_threadsafe(settle)
+
+    threading.Thread(target=run, name="lockcache", daemon=True).start()
+    return await future
+
+
+def _settle(future: asyncio.Future[Any], set_: Callable[[Any], None], outcome: object) -> Callable[[], None]:
+    return lambda: None if future.done() else set_(outcome)

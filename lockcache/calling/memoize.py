@@ -1,0 +1,99 @@
+"""A function whose results a cache keeps: which key a call has.
+
+Keeps the rule that two calls have one key only if they may have one result. A name that other functions have too (a
+lambda, a script that is ``__main__``) and an argument whose bytes nobody knows are refused, never guessed.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import os
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from lockcache.keys.hashing import encode, key as key_of
+
+if TYPE_CHECKING:
+    from lockcache.resource import ProgramCacheResource
+
+__all__ = ["memoized"]
+
+
+def memoized(
+    cache: ProgramCacheResource, function: Callable[..., object], key: Callable[..., object] | None, version: str
+) -> Callable[..., Any]:
+    """``function``, its results kept in ``cache``; see :meth:`lockcache.ProgramCacheResource.memoize`."""
+    name, signature = [*_name_of(function), version], inspect.signature(function)
+
+    def key_for(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:
+        described = _arguments(signature, args, kwargs) if key is None else _given(key(*args, **kwargs))
+        return key_of(["memoize", *name, described])
+
+    if inspect.iscoroutinefunction(function):
+
+        @functools.wraps(function)
+        async def call_async(*args: Any, **kwargs: Any) -> bytes:
+            compute = functools.partial(function, *args, **kwargs)
+            return await cache.aget_or_compute(key_for(args, kwargs), compute, label=name[1])
+
+        return call_async
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> bytes:
+        compute = functools.partial(function, *args, **kwargs)
+        return cache.get_or_compute(key_for(args, kwargs), compute, label=name[1])
+
+    return call
+
+
+def _name_of(function: object) -> list[str]:
+    """Module and qualified name, by which every process knows this function and no other."""
+    module, name = getattr(function, "__module__", None), getattr(function, "__qualname__", None)
+    if not callable(function) or not module or not name:
+        raise TypeError(f"memoize wants a function, got {type(function).__name__} {function!r:.80}")
+    if "<lambda>" in name or "<locals>" in name:
+        raise ValueError(
+            f"{name} cannot be memoized: others may have that name, or another result by what it is defined in; "
+            "define it at the top of a module or in a class, and take as an argument what it depends on"
+        )
+    return [_script() if module == "__main__" else module, name]
+
+
+def _script() -> str:
+    """What tells this program's ``__main__`` from others."""
+    main = sys.modules["__main__"]
+    if main.__spec__ is not None:
+        return main.__spec__.name
+    if main.__dict__.get("__file__") is None:
+        raise ValueError("what is defined at a prompt cannot be memoized: others define the same names there")
+    return os.path.realpath(str(main.__file__))
+
+
+def _arguments(signature: inspect.Signature, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[object]:
+    """One description for all ways to state the same arguments."""
+    bound = signature.bind(*args, **kwargs)
+    bound.apply_defaults()
+    for name, value in bound.arguments.items():
+        given = sorted(value.items()) if _takes_names(signature, name) else value
+        bound.arguments[name] = _described(name, given)
+    return [[name, value] for name, value in bound.arguments.items()]
+
+
+def _takes_names(signature: inspect.Signature, name: str) -> bool:
+    return signature.parameters[name].kind is inspect.Parameter.VAR_KEYWORD
+
+
+def _described(name: str, value: object) -> object:
+    try:
+        encode(value)
+    except TypeError as error:
+        raise TypeError(f"argument {name}: {error}; state what the result depends on by memoize(key=...)") from None
+    return value
+
+
+def _given(key: object) -> object:
+    if not isinstance(key, (bytes, str)):
+        raise TypeError(f"what memoize's key returns must be bytes or str, got {type(key).__name__} {key!r:.80}")
+    return key

@@ -1,0 +1,195 @@
+"""memoize and aget_or_compute: other ways to call a cache, over every back end."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from lockcache import ReentrantComputeError, Turn
+
+calls: list[object] = []
+
+
+@pytest.fixture(autouse=True)
+def no_calls():
+    calls.clear()
+
+
+def compile_(source: str, *flags: bytes, arch: str = "sm_90", **options: object) -> bytes:
+    calls.append((source, flags, arch, options))
+    return f"{source} {flags} {arch} {options}".encode()
+
+
+async def compile_async(source: str) -> bytes:
+    await asyncio.sleep(0)
+    calls.append(source)
+    return source.encode()
+
+
+def test_a_memoized_function_runs_once_for_each_arguments(cache):
+    compiled = cache.memoize(compile_)
+    assert compiled("a") == compiled(source="a", arch="sm_90") == compile_("a")
+    assert len(calls) == 2
+    others = [compiled("b"), compiled("a", b"-G"), compiled("a", arch="sm_100"), compiled("a", fast=True)]
+    assert len({compiled("a"), *others}) == 5
+    assert len(calls) == 6
+    assert compiled("a", y=1, x=2) == compiled("a", x=2, y=1)
+    assert len(calls) == 7
+
+
+def test_a_version_and_a_name_are_part_of_the_key(cache):
+    for version in ("1", "2", "1"):
+        cache.memoize(version=version)(compile_)("a")
+    assert len(calls) == 2
+
+    def other(source: str) -> bytes:
+        return b"other"
+
+    other.__qualname__ = "other"
+    assert cache.memoize(version="1")(other)("a") == b"other"
+
+
+def test_a_key_takes_the_place_of_the_arguments(cache):
+    compiled = cache.memoize(key=lambda source, **_: source[0])(compile_)
+    assert compiled("first", arch=object()) == compiled("f")
+    assert len(calls) == 1
+    with pytest.raises(TypeError, match="bytes or str, got int"):
+        cache.memoize(key=lambda source: 5)(compile_)("a")
+
+
+def test_what_cannot_be_told_apart_is_refused(cache):
+    with pytest.raises(TypeError, match=r"argument arch: cannot put a object into a cache key.*memoize\(key="):
+        cache.memoize(compile_)("a", arch=object())
+    with pytest.raises(TypeError, match="missing a required argument"):
+        cache.memoize(compile_)()
+    with pytest.raises(ValueError, match="<lambda>"):
+        cache.memoize(lambda: b"")
+    with pytest.raises(ValueError, match="<locals>"):
+
+        @cache.memoize
+        def inner() -> bytes: ...
+
+    with pytest.raises(TypeError, match="memoize wants a function"):
+        cache.memoize(functools.partial(compile_, "a"))
+    with pytest.raises(TypeError, match="version must be str"):
+        cache.memoize(version=3)
+    assert not calls
+
+
+def test_a_memoized_function_keeps_its_name_and_raises_what_it_raises(cache):
+    compiled = cache.memoize(fail)
+    assert (compiled.__name__, compiled.__doc__) == ("fail", fail.__doc__)
+    with pytest.raises(ZeroDivisionError):
+        compiled()
+
+
+def fail() -> bytes:
+    """Fails."""
+    raise ZeroDivisionError
+
+
+def test_two_scripts_do_not_share_the_functions_of_their_main(tmp_path: Path):
+    for name in ("first", "second"):
+        (tmp_path / f"{name}.py").write_text(
+            "import sys\nfrom lockcache import FileStreamProgramCache\n"
+            "cache = FileStreamProgramCache(sys.argv[1])\n"
+            f"@cache.memoize\ndef build() -> bytes: return b'{name}'\n"
+            "print(build().decode())\n"
+        )
+
+    def run(name: str) -> str:
+        command = [sys.executable, tmp_path / f"{name}.py", tmp_path / "cache"]
+        return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+
+    assert [run("first"), run("second"), run("first")] == ["first", "second", "first"]
+
+
+def test_a_coroutine_function_is_computed_once_by_many_tasks(cache):
+    compiled = cache.memoize(compile_async)
+
+    async def want() -> list[bytes]:
+        return await asyncio.gather(*(compiled("a") for _ in range(20)), compiled("b"))
+
+    assert asyncio.run(want()) == [b"a"] * 20 + [b"b"]
+    assert sorted(calls) == ["a", "b"]
+
+
+def test_the_event_loop_goes_on_while_a_task_waits_for_a_turn(cache):
+    async def wait_and_store() -> bytes:
+        turn = cache.begin("k")
+        assert isinstance(turn, Turn)
+        waiting = asyncio.create_task(cache.aget_or_compute("k", lambda: b"never"))
+        for _ in range(100):
+            await asyncio.sleep(0)
+        assert not waiting.done()
+        turn.store(b"code")
+        return await waiting
+
+    assert asyncio.run(wait_and_store()) == b"code"
+
+
+def test_a_function_is_computed_in_a_thread(cache):
+    def compute() -> bytes:
+        calls.append(threading.current_thread())
+        return b"code"
+
+    assert asyncio.run(cache.aget_or_compute("k", compute)) == cache["k"] == b"code"
+    assert calls[0] is not threading.main_thread()
+
+
+@pytest.mark.parametrize("error", [ZeroDivisionError, StopIteration], ids=lambda error: error.__name__)
+def test_what_compute_raises_reaches_its_task_and_the_next_one_tries(cache, error):
+    def compute() -> bytes:
+        raise error
+
+    with pytest.raises(error if error is not StopIteration else RuntimeError):
+        asyncio.run(cache.aget_or_compute("k", compute))
+    assert asyncio.run(cache.aget_or_compute("k", lambda: b"code")) == b"code"
+
+
+def test_a_task_that_is_cancelled_gives_its_turn_up(cache):
+    async def cancel() -> bytes:
+        began = asyncio.Event()
+
+        async def compute() -> bytes:
+            began.set()
+            await asyncio.Event().wait()
+            return b"never"
+
+        task = asyncio.create_task(cache.aget_or_compute("k", compute))
+        await began.wait()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        return await cache.aget_or_compute("k", lambda: b"code")
+
+    assert asyncio.run(cancel()) == b"code"
+
+
+def test_a_task_that_is_cancelled_while_it_waits_leaves_the_turn_to_others(cache):
+    async def cancel() -> None:
+        turn = cache.begin("k")
+        task = asyncio.create_task(cache.aget_or_compute("k", lambda: b"never"))
+        await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        turn.give_up()
+
+    asyncio.run(cancel())
+    assert cache.get_or_compute("k", lambda: b"code") == b"code"
+
+
+def test_the_same_key_inside_is_an_error_and_no_deadlock(cache):
+    async def compute() -> bytes:
+        return await cache.aget_or_compute("k", lambda: b"inner")
+
+    with pytest.raises(ReentrantComputeError, match="itself"):
+        asyncio.run(cache.aget_or_compute("k", compute))
+    assert asyncio.run(cache.aget_or_compute("k", lambda: b"code")) == b"code"
