@@ -17,7 +17,7 @@ DOCS_STAMP := $(VENV)/stamp-docs
 PACKAGES := lockcache daemon/lockcache_daemon stress/lockcache_stress
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo quick test test-rest test-all properties coverage mutants check docs format format-check lint words types layers deps stress bench clean distclean FORCE
+.PHONY: help venv demo quick test test-rest test-all frameworks properties coverage mutants check docs format format-check lint words types layers deps stress bench clean distclean FORCE
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -40,6 +40,17 @@ test-rest: $(STAMP) ## what make test leaves out: what takes long, and the rest 
 	$(PYTEST) -m "long or exhaustive" $(ARGS)
 
 test-all: test test-rest ## all tests
+
+# Each in a virtual environment of its own, which stays until `make distclean`.
+FRAMEWORKS ?= jax cupy
+
+frameworks: $(STAMP) $(FRAMEWORKS:%=build/frameworks/%/stamp) ## real frameworks on lockcache (FRAMEWORKS="jax cupy", 1 GB each)
+	$(PYTEST) -m "long or not long" tests/frameworks $(ARGS)
+
+build/frameworks/%/stamp: tests/frameworks/programs/%.txt pyproject.toml
+	$(PYTHON) -m venv build/frameworks/$*
+	build/frameworks/$*/bin/python -m pip install --quiet --disable-pip-version-check --upgrade -r $< .
+	touch $@
 
 properties: $(STAMP) ## the property tests, with twenty times the examples
 	$(PYTEST) --hypothesis-profile=nightly --timeout 3600 tests/properties $(ARGS)

@@ -37,6 +37,8 @@ VARIABLES = {
     "LOCKCACHE_POLICY": "what is evicted first: cost, in a directory that has the usual lru",
     "LOCKCACHE_GROUP": "the group that shares the directory: a name or number, or 1 for the directory's own",
     "LOCKCACHE_SIGNING_KEY_FILE": "the file of keys to sign and verify with",
+    "LOCKCACHE_JAX": "1: JAX keeps what it compiles here",
+    "LOCKCACHE_INSTALL": "frameworks whose adapters are installed when they are imported; lockcache run sets it",
 }
 # Of the daemon in addition, which has a variable for each of its settings.
 _OTHERS = tuple(

@@ -22,6 +22,7 @@ BUDGETS: Final[dict[str, tuple[int, int]]] = {
     "cuda": (50, 400),
     "daemon": (180, 900),
     "docs": (30, 90),
+    "frameworks": (0, 120),
     "layers": (5, 0),
     "processes": (90, 350),
     "properties": (40, 0),

@@ -13,7 +13,7 @@ import click
 
 from lockcache.sizes import parse_size
 
-__all__ = ["as_json", "by", "directory", "duration", "size", "yes"]
+__all__ = ["as_json", "by", "checked_size", "directory", "duration", "size", "yes"]
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
@@ -36,8 +36,15 @@ def _parse_duration(text: str) -> float:
     return parse_duration(text)
 
 
+def _check_size(text: str) -> str:
+    parse_size(text)
+    return text
+
+
 #: For ``callback=``: bytes, from "10G" and the like.
 size = by(parse_size)
+#: For ``callback=``: the text of a size, as it was written, for a program that parses it too.
+checked_size = by(_check_size)
 #: For ``callback=``: seconds, from "30d" and the like.
 duration = by(_parse_duration)
 

@@ -1,0 +1,37 @@
+"""``lockcache env``: the variables that put frameworks on lockcache, for a shell."""
+
+from __future__ import annotations
+
+import shlex
+
+import click
+
+from lockcache.arguments import resolve_path
+from lockcache.cli import options
+from lockcache.cli.output import print_json
+from lockcache.integrations.environment import FRAMEWORKS, variables_for
+
+__all__ = ["command"]
+
+
+@click.command("env")
+@click.argument("frameworks", nargs=-1, required=True, type=click.Choice(sorted(FRAMEWORKS)))
+@click.option("--dir", "directory", metavar="DIR", help="The directory; default: as lockcache path says.")
+@click.option("--max-size", metavar="SIZE", callback=options.checked_size, help='The cap, such as "10G".')
+@options.as_json
+def command(frameworks: tuple[str, ...], directory: str | None, max_size: str | None, as_json: bool) -> None:
+    """Print the variables that put FRAMEWORKS on lockcache.
+
+    CuPy needs a line of code as well: lockcache.integrations.cupy.install(). lockcache run does all of it.
+
+    \b
+    Examples:
+      eval "$(lockcache env jax)"
+      lockcache env jax cupy --dir /scratch/kernels --max-size 10G
+    """
+    variables = variables_for(frameworks, resolve_path(directory), max_size)
+    if as_json:
+        print_json(variables)
+    else:
+        for name, value in variables.items():
+            click.echo(f"export {name}={shlex.quote(value)}")

@@ -1,0 +1,168 @@
+"""The part that all adapters to frameworks share: the cache, its turns, and errors that never reach a compilation.
+
+A framework looks up, compiles and stores in three places. :class:`Shared` joins them again: a look-up that misses takes
+the key's turn, the store ends it, and :meth:`Shared.compiling`, around what the framework calls to compile, gives up
+what was left open, because compiling raised or the framework does not store. Outside of it a look-up takes no turn.
+
+Keeps invariant 7 (never take the job down) for programs that did not ask for lockcache: a directory that cannot be
+used, a framework whose doors have changed and any error of lockcache is one warning, and the framework's own cache from
+then on.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import logging
+import threading
+from collections.abc import Callable, Iterator
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from lockcache.errors import ReentrantComputeError
+from lockcache.filestream import FileStreamProgramCache
+from lockcache.flight import Turn
+from lockcache.resource import Entry
+
+if TYPE_CHECKING:
+    import os
+
+__all__ = ["Shared", "UnsupportedError", "install", "open_shared", "refuse_older"]
+
+_log = logging.getLogger("lockcache")
+
+_Call = TypeVar("_Call", bound=Callable[..., Any])
+
+
+class UnsupportedError(Exception):
+    """This framework cannot be adapted: it is too old, or its doors are not those that the adapter knows."""
+
+
+class Shared:
+    """The entries of one framework in a directory that many processes share."""
+
+    def __init__(self, framework: str, version: str, cache: FileStreamProgramCache) -> None:
+        self.framework = framework
+        #: The directory.
+        self.cache = cache
+        # Whatever the framework's own key has, another version of it may mean something else.
+        self._prefix = f"{framework}/{version}/"
+        self._scopes = threading.local()
+        #: Whether lockcache failed: the framework's own cache takes over.
+        self.has_failed = False
+
+    def look_up(self, key: str, label: str = "") -> bytes | None:
+        """The value of ``key``. On a miss within :meth:`compiling` this thread has the turn to compute it."""
+        with _NeverRaising(self):
+            scopes = self._open_scopes()
+            if not scopes:
+                return self.cache.get(self._prefix + key, turn=False)
+            try:
+                found = self.cache.begin(self._prefix + key, label=label)
+            except ReentrantComputeError:  # it looks again before it stores
+                return self.cache.get(self._prefix + key, turn=False)
+            if isinstance(found, Turn):
+                scopes[-1][key] = found
+                return None
+            return found.code
+        return None
+
+    def look(self, key: str) -> bytes | None:
+        """The value of ``key``, without a turn: the framework will not store it."""
+        with _NeverRaising(self):
+            return self.cache.get(self._prefix + key, turn=False)
+        return None
+
+    def store(self, key: str, value: bytes, **metadata: Any) -> None:
+        """Store what the framework compiled, and end the turn if this thread has it."""
+        with _NeverRaising(self):
+            entry = Entry(value, {"kind": self.framework, **metadata})
+            for scope in reversed(self._open_scopes()):
+                if key in scope:
+                    scope.pop(key).store(entry)
+                    return
+            self.cache.put_entry(self._prefix + key, entry)
+
+    def compiling(self, function: _Call) -> _Call:
+        """``function``, which looks up, compiles and stores; when it is left its turns end."""
+
+        @functools.wraps(function)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            with self._scope():
+                return function(*args, **kwargs)
+
+        return call  # type: ignore[return-value]
+
+    @contextlib.contextmanager
+    def _scope(self) -> Iterator[None]:
+        scopes, mine = self._open_scopes(), dict[str, Turn[Entry]]()
+        scopes.append(mine)
+        try:
+            yield
+        finally:
+            scopes.remove(mine)
+            for turn in mine.values():
+                with _NeverRaising(self):
+                    turn.give_up()
+
+    def _open_scopes(self) -> list[dict[str, Turn[Entry]]]:
+        scopes: list[dict[str, Turn[Entry]]] = self._scopes.__dict__.setdefault("open", [])
+        return scopes
+
+
+class _NeverRaising:
+    """A block whose error is a warning, and the last of its kind: the framework's own cache takes over."""
+
+    def __init__(self, shared: Shared) -> None:
+        self._shared = shared
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool:
+        if not isinstance(error, Exception):
+            return False
+        self._shared.has_failed = True
+        warn(self._shared.framework, error)
+        return True
+
+
+def open_shared(framework: str, version: str, path: str | os.PathLike[str] | None, cap_bytes: int | None) -> Shared:
+    """The entries of ``framework`` in ``path``, or in the directory that ``$LOCKCACHE_DIR`` names.
+
+    Raises what :class:`FileStreamProgramCache` does.
+    """
+    return Shared(framework, version, FileStreamProgramCache(path, max_size_bytes=cap_bytes))
+
+
+def refuse_older(framework: str, version: str, oldest: tuple[int, int]) -> None:
+    """Raise :class:`UnsupportedError` if a framework's version, ``1.2.3rc1+cu13`` say, is older than ``oldest``."""
+    major, minor = (int("".join(filter(str.isdigit, part)) or 0) for part in f"{version}.0".split(".")[:2])
+    if (major, minor) < oldest:
+        raise UnsupportedError(f"{framework} {version} is older than {oldest[0]}.{oldest[1]}")
+
+
+def install(framework: str, action: Callable[[], Shared]) -> bool:
+    """Do what installs an adapter, once for each process. Returns whether it is installed.
+
+    Where it cannot be done the framework keeps its own cache, with one warning.
+    """
+    if framework not in _installed:
+        try:
+            _installed[framework] = action()
+        except Exception as error:  # noqa: BLE001 - a program must not fail because its cache cannot be shared
+            warn(framework, error)
+    return framework in _installed
+
+
+_installed: dict[str, Shared] = {}
+_warned: set[str] = set()
+
+
+def warn(framework: str, error: Exception) -> None:
+    """Say once for each framework why it goes on with its own cache."""
+    if framework not in _warned:
+        _warned.add(framework)
+        _log.warning("%s goes on with its own cache: %s: %s", framework, type(error).__name__, error)

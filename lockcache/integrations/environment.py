@@ -1,0 +1,39 @@
+"""Variables that put a program's frameworks on lockcache: for a shell, and for ``lockcache run``."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+
+__all__ = ["FRAMEWORKS", "hooked", "variables_for"]
+
+# JAX stores nothing that took less than a second, unless it is asked to: then all processes compile it.
+_JAX = {
+    "LOCKCACHE_JAX": "1",
+    "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+    "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "0",
+}
+
+#: Each with the variables that it needs, besides the directory. CuPy has none: it wants a line of code.
+FRAMEWORKS: dict[str, Mapping[str, str]] = {"cupy": {}, "jax": _JAX}
+
+
+def variables_for(frameworks: Iterable[str], directory: str, max_size: str | None) -> dict[str, str]:
+    """The variables for ``frameworks`` on ``directory``, an absolute path, with a cap as it was written."""
+    found = {"LOCKCACHE_DIR": directory}
+    if max_size is not None:
+        found["LOCKCACHE_MAX_SIZE"] = max_size
+    for name in frameworks:
+        found |= FRAMEWORKS[name]
+    return found
+
+
+def hooked(environment: Mapping[str, str], frameworks: Iterable[str]) -> dict[str, str]:
+    """``environment``, so that Python installs the adapters of ``frameworks`` when they are imported."""
+    hook = os.path.join(os.path.dirname(os.path.abspath(__file__)), "hook")
+    paths = [hook, *filter(None, environment.get("PYTHONPATH", "").split(os.pathsep))]
+    return {
+        **environment,
+        "LOCKCACHE_INSTALL": ",".join(frameworks),
+        "PYTHONPATH": os.pathsep.join(paths),
+    }

@@ -1,0 +1,85 @@
+"""JAX's persistent compilation cache on lockcache: each program compiled once by all processes of a machine.
+
+:func:`install`, before the first compilation, or no line of code at all: with ``LOCKCACHE_JAX=1`` in the environment
+JAX finds :func:`initialize` by an entry point. The directory is ``$LOCKCACHE_DIR``. What JAX decides not to store
+(``jax_persistent_cache_min_compile_time_secs`` is 1 second unless it is set) is not stored, and nobody waits for it.
+Processes of a distributed job other than the first only read, as JAX has it.
+
+Values are executables that JAX serialised: who may write to the directory may run code in the processes that read
+it. A directory that others write to needs a signing key.
+
+Adapted: jax 0.5 and newer; tried with 0.10.2. If its private parts are others, JAX keeps its own cache, with a warning.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import pathlib
+from typing import Any
+
+from lockcache.integrations.adapter import Shared, install as install_adapter, open_shared, refuse_older
+
+__all__ = ["initialize", "install"]
+
+_OLDEST = (0, 5)
+
+
+def initialize() -> None:
+    """What JAX calls when it looks for back ends: :func:`install` if ``$LOCKCACHE_JAX`` is set, else nothing."""
+    if os.environ.get("LOCKCACHE_JAX", "").lower() not in ("", "0", "no", "off", "false"):
+        install()
+
+
+def install(path: str | os.PathLike[str] | None = None, *, max_size_bytes: int | None = None) -> bool:
+    """Make JAX keep its programs in ``path``, by default ``$LOCKCACHE_DIR``. Call it before the first compilation.
+
+    Returns whether it does. If it cannot, a warning says why, and JAX's own cache is as it was. A second call changes
+    nothing.
+    """
+    return install_adapter("jax", lambda: _install(path, max_size_bytes))
+
+
+def _install(path: str | os.PathLike[str] | None, cap_bytes: int | None) -> Shared:
+    import jax
+    from jax._src import compilation_cache, compiler, config, distributed
+    from jax._src.compilation_cache_interface import CacheInterface
+
+    refuse_older("jax", jax.__version__, _OLDEST)
+    own_cache, own_compile = compilation_cache.get_file_cache, compiler.compile_or_get_cached
+    own_path = config.compilation_cache_dir.value
+    shared = open_shared("jax", jax.__version__, path, cap_bytes)
+
+    def will_store() -> bool:
+        """Whether JAX stores what it compiles now, of however small cost and size."""
+        least = config.persistent_cache_min_compile_time_secs, config.persistent_cache_min_entry_size_bytes
+        return all(state.value <= 0 for state in least) and distributed.global_state.process_id == 0
+
+    @functools.cache
+    def own() -> Any:
+        """JAX's own cache, in the directory that the program named for it; without one it has none."""
+        return (own_cache(own_path) or (None,))[0] if own_path else None
+
+    class Cache(CacheInterface):  # type: ignore[misc]
+        """The cache that JAX asks; its own after a failure of lockcache."""
+
+        _path = pathlib.Path(shared.cache.path)
+
+        def get(self, key: str) -> bytes | None:
+            if shared.has_failed:
+                return own() and own().get(key)  # type: ignore[no-any-return]
+            return shared.look_up(key, key.rsplit("-", 1)[0]) if will_store() else shared.look(key)
+
+        def put(self, key: str, value: bytes) -> None:
+            if not shared.has_failed:
+                shared.store(key, value)
+            elif own():
+                own().put(key, value)
+
+    # Else the directory's name is in each key.
+    config.config.update("jax_persistent_cache_enable_xla_caches", "none")
+    config.config.update("jax_compilation_cache_dir", shared.cache.path)
+    compiler.compile_or_get_cached = shared.compiling(own_compile)
+    compilation_cache.get_file_cache = lambda _: (Cache(), shared.cache.path)
+    compilation_cache.reset_cache()
+    return shared

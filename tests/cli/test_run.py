@@ -1,0 +1,121 @@
+"""``lockcache run`` and ``lockcache env``: a command's frameworks on lockcache, its signals and its exit code."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from lockcache import FileStreamProgramCache
+from tests.cli.running import run
+
+ROOT = Path(__file__).parents[2]
+
+# A framework, as one is on disk: what it imports last is there when its adapter is installed.
+FRAMEWORK = "import sys\nis_whole = False\nfrom cupy import inner\nis_whole = True\n"
+
+
+def start(*words: str, **variables: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "lockcache", "run", *words]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), **variables}
+    return subprocess.Popen(command, env=environment, stdin=-1, stdout=-1, stderr=-1, text=True)
+
+
+def finish(*words: str, **variables: str) -> tuple[int, str, str]:
+    process = start(*words, **variables)
+    out, err = process.communicate(timeout=60)
+    return process.returncode, out, err
+
+
+@pytest.mark.slow
+def test_the_command_has_the_variables_and_its_exit_code_comes_back(cache_path: Path) -> None:
+    program = (
+        "import os, sys; from lockcache import FileStreamProgramCache as C\n"
+        "with C() as cache: cache.get_or_compute('k', lambda: b'code'); cache.get('k')\n"
+        "print(os.environ['LOCKCACHE_JAX'], cache.path, cache.max_size_bytes); sys.exit(7)"
+    )
+    code, out, err = finish("--dir", str(cache_path), "--max-size", "1G", "--", sys.executable, "-c", program)
+    assert (code, out.split()) == (7, ["1", str(cache_path), "1000000000"])
+    assert err.strip() == f"lockcache: 1 hits, 1 compiled and stored, in {cache_path}"
+
+
+@pytest.mark.slow
+def test_variables_that_are_set_count_and_one_rank_speaks(cache_path: Path) -> None:
+    least = "JAX_PERSISTENT_CACHE_MIN_"
+    names = [f"{least}COMPILE_TIME_SECS", f"{least}ENTRY_SIZE_BYTES"]
+    program = f"import os; print(*map(os.environ.get, {names}))"
+    variables = {names[0]: "5", "SLURM_LOCALID": "3", "LOCKCACHE_DIR": str(cache_path)}
+    assert finish("--", sys.executable, "-c", program, **variables) == (0, "5 0\n", "")
+
+
+@pytest.mark.slow
+def test_an_adapter_is_installed_when_its_framework_has_been_imported(tmp_path: Path) -> None:
+    (tmp_path / "cupy").mkdir()
+    (tmp_path / "cupy" / "__init__.py").write_text(FRAMEWORK)
+    (tmp_path / "cupy" / "inner.py").touch()
+    adapter = tmp_path / "adapter.py"
+    adapter.write_text(
+        "import importlib, lockcache.integrations.cupy as adapter\n"
+        "adapter.install = lambda: print('installed', importlib.import_module('cupy').is_whole)\n"
+        "print('before'); import cupy; print('after')\n"
+    )
+    (tmp_path / "sitecustomize.py").write_text(
+        "import os\nif 'LOCKCACHE_INSTALL' in os.environ: print('the own one')\n"
+    )
+    variables = {"PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}", "LOCKCACHE_DIR": str(tmp_path / "cache")}
+    code, out, _ = finish("-q", "--", sys.executable, str(adapter), **variables)
+    assert (code, out.split("\n")) == (0, ["the own one", "before", "installed True", "after", ""])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1, signal.SIGINT])
+def test_a_signal_goes_to_the_command(number: signal.Signals, tmp_path: Path) -> None:
+    program = (
+        f"import signal; signal.signal({number.value}, lambda *_: exit(9)); print('up', flush=True); signal.pause()"
+    )
+    process = start("-q", "--dir", str(tmp_path / "cache"), "--", sys.executable, "-c", program)
+    assert process.stdout.readline() == "up\n"
+    process.send_signal(number)
+    process.communicate(timeout=60)
+    assert process.returncode == 9
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL, signal.SIGINT])
+def test_a_command_that_a_signal_kills_ends_as_a_shell_says_it(number: signal.Signals, tmp_path: Path) -> None:
+    code, _, _ = finish("-q", "--dir", str(tmp_path / "cache"), "--", "sh", "-c", f"kill -{number.value} $$")
+    assert code == (128 + number if number is not signal.SIGINT else -number)
+
+
+def test_a_command_that_is_not_there_is_said_as_a_shell_does(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    for word, code, said in (("no-such", 127, "No such file"), (str(tmp_path / "file"), 126, "Permission denied")):
+        ended = run("run", "--dir", str(tmp_path / "cache"), "--", word)
+        assert (ended.returncode, said in ended.stderr) == (code, True), ended
+
+
+def test_env_prints_what_a_shell_takes(tmp_path: Path) -> None:
+    directory = tmp_path / "a b"
+    lines = run("env", "jax", "--dir", str(directory), "--max-size", "10G").stdout.splitlines()
+    assert lines[0] == f"export LOCKCACHE_DIR={shlex.quote(str(directory))}"
+    assert "export LOCKCACHE_JAX=1" in lines
+    found = json.loads(run("env", "cupy", "--json", LOCKCACHE_DIR=str(directory)).stdout)
+    assert found == {"LOCKCACHE_DIR": str(directory)}
+    refused = run("env", "torch")
+    assert (refused.returncode, "cupy" in refused.stderr, "jax" in refused.stderr) == (2, True, True)
+    assert run("env", "jax", "--max-size", "10").returncode == 2
+    assert not directory.exists()
+
+
+def test_counters_of_before_do_not_count(cache_path: Path) -> None:
+    with FileStreamProgramCache(cache_path) as cache:
+        cache.get_or_compute("k", lambda: b"code")
+        cache.get("k")
+    ended = run("run", "--dir", str(cache_path), "--", "true")
+    assert ended.stderr.strip() == f"lockcache: 0 hits, 0 compiled and stored, in {cache_path}"

@@ -1,0 +1,45 @@
+"""A program of a user's: compiles with JAX, and says how often XLA was asked to. The kernels are numbers."""
+
+from __future__ import annotations
+
+import sys
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax._src import compiler
+from protocol import run
+
+compiled = []
+_compile = compiler.backend_compile_and_load
+
+
+def _counted(*args, **options):
+    found = _compile(*args, **options)
+    compiled.append(1)
+    return found
+
+
+compiler.backend_compile_and_load = _counted
+if "old-door" in sys.argv:
+    del compiler.compile_or_get_cached
+
+from lockcache.integrations.jax import install  # noqa: E402
+
+is_installed = "own" not in sys.argv and install()
+
+
+def compile_kernel(number: int) -> bool:
+    if number < 0:  # what XLA refuses: two arrays that do not fit
+        shape = jax.ShapeDtypeStruct((8,), jnp.float32)
+        options = {"xla_no_such_option": True}
+        jax.jit(jnp.sin).lower(shape).compile(compiler_options=options)
+    function = jax.jit(lambda x: jnp.sin(x) * number + x @ x.T)
+    x = np.ones((number + 2, number + 2), np.float32)
+    found = np.asarray(function.lower(x).compile()(x))
+    return np.allclose(found, np.sin(1.0) * number + number + 2, rtol=1e-3)
+
+
+if "old-door" in sys.argv:
+    compiler.compile_or_get_cached = lambda *args, **options: _counted(*args[:2], args[5], args[3], args[4])
+run(compile_kernel, compiled, is_installed)

@@ -1,0 +1,26 @@
+"""A test's side of a program: it says that it is ready, waits for a line, compiles, and says what happened as JSON."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable
+
+
+def run(compile_kernel: Callable[[int], bool], compiled: list[int], is_installed: bool) -> None:
+    compiled.clear()  # what the framework compiled to start
+    print("ready", flush=True)
+    kernels = json.loads(sys.stdin.readline())
+    found: dict[str, object] = {"wrong": 0, "failed": 0}
+    began = time.monotonic()
+    for number in kernels:
+        try:
+            if not compile_kernel(number):
+                found["wrong"] += 1
+        except Exception as error:  # noqa: BLE001 - told to the test
+            found["failed"] += 1
+            found["error"] = f"{type(error).__name__}: {error}"[:300]
+    found |= {"compiled": len(compiled), "is_installed": is_installed, "seconds": time.monotonic() - began}
+    print(json.dumps(found), flush=True)
+    sys.stdin.readline()  # it goes on living, as a server does

@@ -1,0 +1,91 @@
+"""Runs programs of users with real frameworks, each in a virtual environment that ``make frameworks`` made."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+VENVS = ROOT / "build" / "frameworks"
+PROGRAMS = Path(__file__).with_name("programs")
+HANG_SECONDS = 300
+
+#: What each framework wants so that it stores everything.
+ENVIRONMENT = {
+    "jax": {
+        "JAX_PLATFORMS": "cpu",
+        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+        "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "0",
+    },
+    "cupy": {},
+}
+
+
+class Programs:
+    """Processes that are ready to compile, and begin together."""
+
+    def __init__(self, name: str, tmp_path: Path) -> None:
+        self._name = name
+        self._python = VENVS / name / "bin" / "python"
+        if not self._python.exists():
+            pytest.skip(f"needs {name}: make frameworks FRAMEWORKS={name}")
+        self._tmp_path = tmp_path
+        self.directory = tmp_path / "cache"
+        self.errors = tmp_path / "stderr"
+
+    @contextlib.contextmanager
+    def started(self, count: int, *words: str, **variables: str) -> Iterator[Any]:
+        """``count`` of them, from when all are ready; all are killed at the end."""
+        environment = {
+            "PATH": os.environ["PATH"],
+            "HOME": str(self._tmp_path),
+            "PYTHONPATH": str(ROOT),
+            "PYTHONDONTWRITEBYTECODE": "1",
+            "CUPY_CACHE_DIR": str(self._tmp_path / "own"),
+            "LOCKCACHE_DIR": str(self.directory),
+            **ENVIRONMENT[self._name],
+            **variables,
+        }
+        command = [self._python, PROGRAMS / f"{self._name}_program.py", *words]
+        with contextlib.ExitStack() as stack:
+            errors = stack.enter_context(self.errors.open("ab"))
+            running = []
+            for _ in range(count):
+                process = stack.enter_context(
+                    subprocess.Popen(command, env=environment, stdin=-1, stdout=-1, stderr=errors, text=True, cwd="/")
+                )
+                stack.callback(process.kill)
+                running.append(process)
+            for process in running:
+                assert process.stdout.readline() == "ready\n", self.errors.read_text()[-3000:]
+            yield running
+
+    def run(self, count: int, kernels: Sequence[int], *words: str, **options: Any) -> list[dict[str, Any]]:
+        """What each said when it had compiled the kernels."""
+        with self.started(count, *words, **options) as running:
+            for process in running:
+                tell(process, kernels)
+            return [answer(process) for process in running]
+
+
+def tell(process: Any, kernels: Sequence[int]) -> None:
+    process.stdin.write(f"{json.dumps(list(kernels))}\n")
+    process.stdin.flush()
+
+
+def answer(process: Any) -> dict[str, Any]:
+    line = process.stdout.readline()
+    assert line, "a program died"
+    found: dict[str, Any] = json.loads(line)
+    return found
+
+
+def total(answers: Sequence[dict[str, Any]], what: str) -> int:
+    return sum(found[what] for found in answers)
