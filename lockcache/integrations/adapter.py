@@ -27,7 +27,7 @@ from lockcache.resource import Entry
 if TYPE_CHECKING:
     import os
 
-__all__ = ["Shared", "UnsupportedError", "install", "open_shared", "refuse_older"]
+__all__ = ["Shared", "UnsupportedError", "install", "installed", "open_shared", "refuse_older"]
 
 _log = logging.getLogger("lockcache")
 
@@ -158,6 +158,13 @@ def install(framework: str, action: Callable[[], Shared]) -> bool:
 
 
 _installed: dict[str, Shared] = {}
+
+
+def installed(framework: str) -> Shared | None:
+    """The adapter of ``framework`` in this process, if it is installed."""
+    return _installed.get(framework)
+
+
 _warned: set[str] = set()
 
 

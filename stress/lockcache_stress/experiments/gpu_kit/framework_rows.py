@@ -4,6 +4,10 @@ The directory is filled first, without a daemon; the cap is half of what that ta
 kernels under the daemon. Nobody locks there, so the cap holds but for what was written since the daemon last looked
 and what is too fresh to go (``--settle``): the peak is reported. Judged is that the directory is under its cap when
 they are done, and that no kernel computed anything else.
+
+Rows ``cupy-shared`` and ``jax-shared``: its kernels on lockcache, by its adapter. All processes begin together with a
+directory that is empty, and ask for all kernels, each in an order of its own: each must be compiled once by all of them
+together. Then they forget what they remember and ask again, and nothing may be compiled.
 """
 
 from __future__ import annotations
@@ -13,7 +17,14 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Final
 
-from lockcache_stress.experiments.gpu_kit.framework_user import Use, Used, run_user
+from lockcache_stress.experiments.gpu_kit.framework_user import (
+    SharedAnswer,
+    SharedTask,
+    Use,
+    Used,
+    run_shared_user,
+    run_user,
+)
 from lockcache_stress.experiments.gpu_kit.frameworks import (
     KERNELS,
     ON_GPU,
@@ -24,10 +35,10 @@ from lockcache_stress.experiments.gpu_kit.frameworks import (
 )
 from lockcache_stress.experiments.gpu_kit.plan import Found, Kit, NotRunError, measured
 from lockcache_stress.processes import wait_until
-from lockcache_stress.run import Check, DaemonProcess, Group, some, tree_bytes, zero
+from lockcache_stress.run import Check, DaemonProcess, Group, equal, some, tree_bytes, zero
 from lockcache_stress.trouble import open_workspace
 
-__all__ = ["FRAMEWORKS", "run_framework"]
+__all__ = ["FRAMEWORKS", "SHARED", "run_framework", "run_shared"]
 
 #: In the order in which they run. CuPy asks whether an entry is there, then opens it, and raises if it went in between.
 FRAMEWORKS: Final = (
@@ -36,6 +47,9 @@ FRAMEWORKS: Final = (
     Framework("JAX", "files", ("jax", "jaxlib"), (0, 5), False, JaxKernels),
 )
 
+#: Those that have an adapter in lockcache.integrations, which is named as the row is.
+SHARED: Final = tuple(each for each in FRAMEWORKS if each.row in ("cupy", "jax"))
+
 # More take long to start, and show no more.
 _MOST_PROCESSES: Final = 8
 # For a kernel that is written file by file on a busy machine. All that is asked for within it stays, so that the peak
@@ -43,6 +57,7 @@ _MOST_PROCESSES: Final = 8
 _SETTLE: Final = "1s"
 _OWN_FOLDER: Final = "lockcache"
 _FILL, _USE = 0, 1
+_COLD, _WARM = 0, 1
 # A cold compiler, for every kernel.
 _PATIENCE_SECONDS: Final = 180.0
 # What settles for a second, waits for readers for two, and goes at the next tick.
@@ -154,3 +169,54 @@ def _under_the_daemon(bytes_: dict[str, int], daemon: DaemonProcess) -> list[Che
 def _notes(place: str, raised: Counter[str]) -> list[str]:
     notes = ["its compiles are not counted", *([] if place == ON_GPU else ["nothing was launched on a GPU"])]
     return notes + [f"raised {count:,} {name}" for name, count in raised.items()]
+
+
+def run_shared(kit: Kit, framework: Framework) -> Found:
+    """Runs the row of one framework. Raises :class:`NotRunError` if it cannot run a kernel here."""
+    processes = min(kit.options.processes, _MOST_PROCESSES)
+    with open_workspace(None) as space:
+        task = SharedTask(framework, space.cache, kit.options.seed)
+        with Group(run_shared_user, (task,), processes, 2, kit.seconds + _PATIENCE_SECONDS) as group:
+            answers: list[list[SharedAnswer]] = []
+            for phase in (_COLD, _WARM):
+                group.gather()
+                group.open_gate(phase)
+                answers.append(group.gather())
+    errors = [each.error for phase in answers for each in phase if each.error]
+    if errors:
+        raise NotRunError(f"{framework.name} could not be used: {errors[0]}")
+    return _find_shared(kit, framework, answers[_COLD], answers[_WARM], group.deaths)
+
+
+def _find_shared(
+    kit: Kit, framework: Framework, cold: Sequence[SharedAnswer], warm: Sequence[SharedAnswer], deaths: list[str]
+) -> Found:
+    both = [*cold, *warm]
+    wrong, uses = sum(each.wrong for each in both), sum(each.uses for each in both)
+    compiled, again = sum(each.compiled for each in cold), sum(each.compiled for each in warm)
+    programs = max((each.entries for each in warm), default=0)
+    hits = sum(each.hits for each in both)
+    place = cold[0].place if cold else "nothing"
+    lines = [
+        some("programs in the directory", programs),
+        equal("compiled, by all processes", compiled, programs),
+        zero("compiled when all was there", again),
+        some("hits", hits),
+        Check("place", place),
+        zero("wrong results", wrong),
+    ]
+    name = f"{framework.row}-shared"
+    outcome = measured(
+        name,
+        f"{name}: {len(cold)} processes, {KERNELS} kernels, seed {kit.options.seed}",
+        lines,
+        {"uses": uses, "compiled": compiled, "programs": programs, "again": again},
+        operations=uses,
+        hits=hits,
+        wrong=wrong,
+        deaths=deaths,
+        findings=[{"error": text} for each in both for text in each.findings],
+    )
+    did = f"{len(cold)} processes, {programs} programs: compiled {compiled}, then {again}; {uses:,} uses on {place}"
+    notes = [] if place == ON_GPU else ["nothing was launched on a GPU"]
+    return Found(did, outcome, compiled + again, uses if place == ON_GPU else None, wrong, notes)

@@ -13,7 +13,7 @@ from functools import partial
 from typing import Final
 
 from lockcache_stress.experiments.gpu_kit.evicted import run_eviction
-from lockcache_stress.experiments.gpu_kit.framework_rows import FRAMEWORKS, run_framework
+from lockcache_stress.experiments.gpu_kit.framework_rows import FRAMEWORKS, SHARED, run_framework, run_shared
 from lockcache_stress.experiments.gpu_kit.linking import run_linking
 from lockcache_stress.experiments.gpu_kit.plan import Found, Kit, KitOptions, NotRunError, Row, measured
 from lockcache_stress.experiments.gpu_kit.templates import run_templates
@@ -29,6 +29,7 @@ def _needs_cuda_core(gpu_arch: str | None) -> str | None:
     return why_no_cuda_core()
 
 
+_SHARED: Final = "{}'s kernels on lockcache: each compiled once"
 _HELP: Final = "{}'s own directory under lockcache-daemon while its kernels are launched"
 
 #: The rows, by name.
@@ -44,6 +45,16 @@ ROWS: Final[dict[str, Row]] = {
         *(
             Row(each.row, _HELP.format(each.name), 2, partial(run_framework, framework=each), each.why_not)
             for each in FRAMEWORKS
+        ),
+        *(
+            Row(
+                f"{each.row}-shared",
+                _SHARED.format(each.name),
+                1,
+                partial(run_shared, framework=each),
+                each.why_not,
+            )
+            for each in SHARED
         ),
     )
 }
