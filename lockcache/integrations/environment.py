@@ -14,8 +14,8 @@ _JAX = {
     "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "0",
 }
 
-#: Each with the variables that it needs, besides the directory. CuPy has none: it wants a line of code.
-FRAMEWORKS: dict[str, Mapping[str, str]] = {"cupy": {}, "jax": _JAX}
+#: Each with the variables that it needs, besides the directory. CuPy and numba have none: they want a line of code.
+FRAMEWORKS: dict[str, Mapping[str, str]] = {"cupy": {}, "jax": _JAX, "numba": {}}
 
 
 def variables_for(frameworks: Iterable[str], directory: str, max_size: str | None) -> dict[str, str]:

@@ -25,6 +25,7 @@ ENVIRONMENT = {
         "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "0",
     },
     "cupy": {},
+    "numba": {},
 }
 
 
@@ -49,6 +50,7 @@ class Programs:
             "PYTHONPATH": str(ROOT),
             "PYTHONDONTWRITEBYTECODE": "1",
             "CUPY_CACHE_DIR": str(self._tmp_path / "own"),
+            "NUMBA_CACHE_DIR": str(self._tmp_path / "own"),
             "LOCKCACHE_DIR": str(self.directory),
             **ENVIRONMENT[self._name],
             **variables,

@@ -46,7 +46,7 @@ from tests.stress.support import PROGRAM, environment, failed_checks, stress
 
 _REPOSITORY = Path(__file__).parents[2]
 _ROWS = ["nvrtc", "templates", "lto-ir", "cold-start", "eviction", "timing"]
-_FRAMEWORKS = ["cupy", "triton", "jax"]
+_FRAMEWORKS = ["cupy", "triton", "jax", "cupy-shared", "jax-shared", "numba-cuda-shared"]
 _OPTIONS = KitOptions(seconds=1.0, processes=2, seed=3)
 
 

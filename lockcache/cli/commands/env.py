@@ -22,7 +22,7 @@ __all__ = ["command"]
 def command(frameworks: tuple[str, ...], directory: str | None, max_size: str | None, as_json: bool) -> None:
     """Print the variables that put FRAMEWORKS on lockcache.
 
-    CuPy needs a line of code as well: lockcache.integrations.cupy.install(). lockcache run does all of it.
+    CuPy and numba need a line of code as well: lockcache.integrations.cupy.install(). lockcache run does all of it.
 
     \b
     Examples:

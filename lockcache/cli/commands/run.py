@@ -32,10 +32,10 @@ _RANKS: Final = ("SLURM_LOCALID", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID
 def command(directory: str | None, max_size: str | None, quiet: bool, words: tuple[str, ...]) -> int:
     """Run CMD with its frameworks on lockcache, and nothing changed in it.
 
-    JAX and CuPy keep what they compile in one directory, which all processes share: each kernel is compiled once.
-    Variables that you set yourself count over those that this sets. Signals go to CMD, and its exit code comes back.
-    At the end a line says what all programs did in the directory meanwhile; under srun or mpiexec one rank of a node
-    prints it.
+    JAX, CuPy and numba-cuda keep what they compile in one directory, which all processes share: each kernel is compiled
+    once. Variables that you set yourself count over those that this sets. Signals go to CMD, and its exit code comes
+    back. At the end a line says what all programs did in the directory meanwhile; under srun or mpiexec one rank of a
+    node prints it.
 
     \b
     Examples:

@@ -15,26 +15,29 @@ from collections.abc import Sequence
 from importlib.abc import MetaPathFinder
 from types import ModuleType
 
+# The module after whose import a framework can be adapted, if it is not the one of that name.
+_MODULES = {"numba": "numba.cuda"}
+
 
 class _Installer(MetaPathFinder):
     """Finds nothing itself; has the adapter installed once the framework's module has run."""
 
-    def __init__(self, frameworks: set[str]) -> None:
+    def __init__(self, frameworks: dict[str, str]) -> None:
         self._frameworks = frameworks
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
-        if fullname not in self._frameworks:
+        framework = self._frameworks.pop(fullname, None)
+        if framework is None:
             return None
-        self._frameworks.discard(fullname)
         spec = importlib.util.find_spec(fullname)
         if spec is not None and spec.loader is not None:
             execute = spec.loader.exec_module
 
             def execute_and_install(module: ModuleType) -> None:
                 execute(module)
-                _install(fullname)
+                _install(framework)
 
             spec.loader.exec_module = execute_and_install  # type: ignore[method-assign]
         return spec
@@ -58,7 +61,6 @@ def _run_hidden() -> None:
         spec.loader.exec_module(module)
 
 
-_wanted = set(os.environ.get("LOCKCACHE_INSTALL", "").split(","))
-if _wanted:
-    sys.meta_path.insert(0, _Installer(_wanted))
+_wanted = filter(None, os.environ.get("LOCKCACHE_INSTALL", "").split(","))
+sys.meta_path.insert(0, _Installer({_MODULES.get(name, name): name for name in _wanted}))
 _run_hidden()

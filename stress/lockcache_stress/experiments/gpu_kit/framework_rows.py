@@ -5,9 +5,9 @@ kernels under the daemon. Nobody locks there, so the cap holds but for what was 
 and what is too fresh to go (``--settle``): the peak is reported. Judged is that the directory is under its cap when
 they are done, and that no kernel computed anything else.
 
-Rows ``cupy-shared`` and ``jax-shared``: its kernels on lockcache, by its adapter. All processes begin together with a
-directory that is empty, and ask for all kernels, each in an order of its own: each must be compiled once by all of them
-together. Then they forget what they remember and ask again, and nothing may be compiled.
+Rows ``cupy-shared``, ``jax-shared`` and ``numba-cuda-shared``: its kernels on lockcache, by its adapter. All processes
+begin together with a directory that is empty, and ask for all kernels, each in an order of its own: each must be
+compiled once by all of them together. Then they forget what they remember and ask again, and nothing may be compiled.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from lockcache_stress.experiments.gpu_kit.frameworks import (
     CupyKernels,
     Framework,
     JaxKernels,
+    NumbaKernels,
     TritonKernels,
 )
 from lockcache_stress.experiments.gpu_kit.plan import Found, Kit, NotRunError, measured
@@ -47,8 +48,12 @@ FRAMEWORKS: Final = (
     Framework("JAX", "files", ("jax", "jaxlib"), (0, 5), False, JaxKernels),
 )
 
-#: Those that have an adapter in lockcache.integrations, which is named as the row is.
-SHARED: Final = tuple(each for each in FRAMEWORKS if each.row in ("cupy", "jax"))
+#: Those that have an adapter in lockcache.integrations. numba's own directory cannot be
+#: kept by a daemon: an index and its files belong together.
+SHARED: Final = (
+    *(each for each in FRAMEWORKS if each.row in ("cupy", "jax")),
+    Framework("numba-cuda", "", ("numba", "numba_cuda"), (0, 20), True, NumbaKernels),
+)
 
 # More take long to start, and show no more.
 _MOST_PROCESSES: Final = 8

@@ -128,10 +128,10 @@ def run_shared_user(task: SharedTask, index: int, parent: Connection, gates: lis
     """A process that uses all kernels on lockcache, twice: with an empty directory, and when all is there."""
     die_with_parent()
     answer, kernels = SharedAnswer(), None
-    row = task.framework.row
+    adapter = task.framework.adapter
     try:
         kernels = task.framework.open(os.path.join(os.path.dirname(task.directory), f"own-{index}"))
-        if not import_module(f"lockcache.integrations.{row}").install(task.directory):
+        if not import_module(f"lockcache.integrations.{adapter}").install(task.directory):
             answer.error = "its adapter could not be installed: the warning says why"
     except Exception as error:  # noqa: BLE001  a framework that does not run here is said, and its row is not run
         answer.error = f"{type(error).__name__}: {error}".partition("\n")[0]
@@ -140,16 +140,16 @@ def run_shared_user(task: SharedTask, index: int, parent: Connection, gates: lis
         if kernels is not None and not answer.error:
             answer = SharedAnswer(place=kernels.place)
             try:
-                _use_all(kernels, random.Random(f"{task.seed}/{index}/{phase}"), answer, row)
+                _use_all(kernels, random.Random(f"{task.seed}/{index}/{phase}"), answer, adapter)
             except Exception as error:  # noqa: BLE001  it fails the row, and ends nobody
                 answer.findings.append(f"process {index}: {type(error).__name__}: {error}")
         parent.send(answer)
 
 
-def _use_all(kernels: Kernels, rng: random.Random, answer: SharedAnswer, row: str) -> None:
-    shared = installed(row)
+def _use_all(kernels: Kernels, rng: random.Random, answer: SharedAnswer, adapter: str) -> None:
+    shared = installed(adapter)
     if shared is None:
-        raise LookupError(f"the adapter of {row} is gone")
+        raise LookupError(f"the adapter of {adapter} is gone")
     before = shared.cache.stats()
     kernels.forget()
     for number in rng.sample(range(KERNELS), KERNELS):

@@ -23,6 +23,7 @@ __all__ = [
     "Framework",
     "JaxKernels",
     "Kernels",
+    "NumbaKernels",
     "TritonKernels",
     "expected",
 ]
@@ -80,6 +81,11 @@ class Framework:
     def row(self) -> str:
         """The name of its row."""
         return self.name.lower()
+
+    @property
+    def adapter(self) -> str:
+        """The name of its module in lockcache.integrations, if there is one."""
+        return self.row.partition("-")[0]
 
     def why_not(self, gpu_arch: str | None) -> str | None:
         """Why it cannot be run here; ``None`` if it can."""
@@ -150,6 +156,31 @@ class TritonKernels:
         fresh = self._triton.jit(self._function)
         fresh[(1,)](self._out, ELEMENTS, FACTOR=factor, SALT=salt, SIZE=ELEMENTS)
         return list(map(int, self._out.cpu().tolist()))
+
+
+class NumbaKernels:
+    """Kernels of numba-cuda with its cache in ``NUMBA_CACHE_DIR``."""
+
+    def __init__(self, directory: str) -> None:
+        os.environ["NUMBA_CACHE_DIR"] = directory  # read when numba is imported
+        self._cuda: Any = import_module("numba.cuda")
+        self._out = self._cuda.to_device(import_module("numpy").zeros(ELEMENTS, "uint32"))
+        self.place = ON_GPU
+
+    def forget(self) -> None:
+        """Nothing: what numba remembers belongs to the function object, and each run has a fresh one."""
+
+    def run(self, number: int) -> list[int]:
+        """A fresh function object: numba asks its directory."""
+        (factor, salt), cuda = _factor_and_salt(number), self._cuda
+
+        def compute(out: Any) -> None:
+            i = cuda.grid(1)
+            if i < out.size:
+                out[i] = i * factor + salt
+
+        cuda.jit(cache=True)(compute)[1, ELEMENTS](self._out)
+        return list(map(int, self._out.copy_to_host()))
 
 
 class JaxKernels:

@@ -1,0 +1,55 @@
+"""A program of a user's: compiles with numba-cuda and NVVM. The device is stubbed, so that nothing is launched."""
+
+from __future__ import annotations
+
+import sys
+from types import SimpleNamespace
+
+from numba import cuda, types
+from numba.cuda import dispatcher
+from numba.cuda.core import caching
+from numba.cuda.cudadrv import devices
+from protocol import run
+
+compiled = []
+_device = SimpleNamespace(compute_capability=(9, 0), id=0, uuid="GPU-0")
+devices._runtime.get_or_create_context = lambda *_: SimpleNamespace(device=_device, id=0)
+dispatcher._Kernel.bind = lambda self: None
+_make = dispatcher._Kernel.__init__
+
+
+def _counted(*args, **options):
+    compiled.append(1)
+    _make(*args, **options)
+
+
+dispatcher._Kernel.__init__ = _counted
+_door = caching.IndexDataCacheFile
+if "old-door" in sys.argv:
+    del caching.IndexDataCacheFile
+
+from lockcache.integrations.numba import install  # noqa: E402
+
+is_installed = "own" not in sys.argv and install()
+caching.IndexDataCacheFile = _door
+
+
+def _kernel(constant):
+    def compute(out):
+        out[cuda.grid(1)] = constant
+
+    def fail(out):
+        out.no_such_attribute = constant
+
+    return cuda.jit(cache=True)(compute if constant > 0 else fail)
+
+
+def compile_kernel(number: int) -> bool:
+    constant = number * 7919 + 1009
+    kernel = _kernel(constant)
+    signature = (types.int64[:],)
+    kernel.compile(signature)
+    return str(constant) in kernel.inspect_asm(signature)
+
+
+run(compile_kernel, compiled, is_installed)
