@@ -13,12 +13,14 @@ import logging
 import sys
 import time
 from abc import ABC, abstractmethod
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, TypeVar, overload
 
 from lockcache import metadata as _metadata
+from lockcache.arguments import configured_switch
 from lockcache.artifact import identify
 from lockcache.flight import flight
 
@@ -64,6 +66,17 @@ class CacheStats:
     entries: int = 0
     #: Misses on entries that are signed where there is no key for them, or not signed where there is one.
     refused_entries: int = 0
+
+
+_renewed: defaultdict[str, set[Any]] = defaultdict(set)
+
+
+def renewed_keys(path: str) -> set[Any] | None:
+    """Returns the keys that this process has stored in ``path``, which alone it reads under ``$LOCKCACHE_RECACHE``.
+
+    ``None`` without that. Of the process, and not of one object: a program may open its cache for each compilation.
+    """
+    return _renewed[path] if configured_switch("LOCKCACHE_RECACHE") else None
 
 
 def coerce_key(key: object) -> bytes:

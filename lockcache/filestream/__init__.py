@@ -6,7 +6,7 @@ them, the cache never takes the job down. What programs that inspect, keep or re
 :mod:`lockcache.lowlevel`.
 
 Rooms, each of which uses only those before it: disk, policy, accounting, directory, entry, compile_once, repair,
-eviction, room, writer, cache. ``daemon_status`` uses disk alone.
+eviction, room, writer, modes, cache. ``daemon_status`` and ``recognise`` use disk alone.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from lockcache.filestream.daemon_status import *
     from lockcache.filestream.directory import *
     from lockcache.filestream.policy import *
+    from lockcache.filestream.recognise import *
     from lockcache.filestream.writer import *
 
 if not TYPE_CHECKING:
@@ -28,8 +29,9 @@ if not TYPE_CHECKING:
         {
             "cache": "FileStreamProgramCache",
             "daemon_status": "keeper_of read_status",
-            "directory": "CacheDirectory is_cache",
-            "policy": "PRIORITIES Policy PolicyFile Priority policy_left_alone stated_policy",
+            "directory": "CacheDirectory",
+            "policy": "PRIORITIES Policy PolicyFile Priority stated_policy",
+            "recognise": "is_cache",
             "writer": "EntryWriter Written",
         },
     )

@@ -10,13 +10,10 @@ deleted while the cache is open leaves the last good one in force.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import logging
 import os
 import re
-from collections.abc import Iterator
-from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Final, Literal, get_args
 
@@ -24,7 +21,7 @@ from lockcache.arguments import coerce_choice, configured_cap
 from lockcache.errors import PolicyError
 from lockcache.filestream.disk import SHARDS, Layout, Space, parse_json, read_small, refuse_symlink, replace_file
 
-__all__ = ["PRIORITIES", "Policy", "PolicyFile", "Priority", "policy_left_alone", "stated_policy"]
+__all__ = ["PRIORITIES", "Policy", "PolicyFile", "Priority", "stated_policy"]
 
 _log = logging.getLogger("lockcache")
 
@@ -71,27 +68,11 @@ class Policy:
         return cap - _OWN_BLOCKS * (block + space.inode_bytes) - _OWN_INODES * space.inode_bytes
 
 
-# The policy of a pickled copy is the directory's by now. So it is for a command that only removes entries.
-_IS_LEFT_ALONE: Final[ContextVar[bool]] = ContextVar("is_left_alone", default=False)
-
-
-@contextlib.contextmanager
-def policy_left_alone() -> Iterator[None]:
-    """Open caches in this block as their directories are, whatever the environment states."""
-    token = _IS_LEFT_ALONE.set(True)
-    try:
-        yield
-    finally:
-        _IS_LEFT_ALONE.reset(token)
-
-
 def stated_policy(cap: int | None) -> tuple[int | None, Priority | None]:
     """Returns the cap and the priority that a program states: ``cap`` or else by variables.
 
     Raises :class:`ValueError` naming the variable.
     """
-    if _IS_LEFT_ALONE.get():
-        return cap, None
     return cap or configured_cap(), coerce_choice("LOCKCACHE_POLICY", PRIORITIES)
 
 

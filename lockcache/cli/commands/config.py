@@ -8,9 +8,11 @@ from typing import NamedTuple
 import click
 
 from lockcache.arguments import (
+    SWITCHES,
     VARIABLES,
     coerce_group,
     coerce_key_file,
+    configured_switch,
     default_cap,
     resolve_path,
     unknown_variables,
@@ -50,7 +52,7 @@ def command(directory: str | None, as_json: bool) -> None:
     layout = Layout(resolve_path(directory))
     if os.path.lexists(layout.root) and not os.path.isdir(layout.root):
         raise no_cache(layout)
-    settings = [_directory(directory, layout), *_rules(directory, layout), *_sharing()]
+    settings = [_directory(directory, layout), *_rules(directory, layout), *_sharing(), *_switches()]
     unknown = unknown_variables(os.environ)
     if as_json:
         found = {each.name: {"value": each.value, "origin": each.origin} for each in settings}
@@ -99,6 +101,15 @@ def _sharing() -> list[_Setting]:
         _Setting(
             "signing_key_file", key_file or None, key_file or "none", _variable("LOCKCACHE_SIGNING_KEY_FILE") or default
         ),
+    ]
+
+
+def _switches() -> list[_Setting]:
+    names = [name.removeprefix("LOCKCACHE_").lower() for name in SWITCHES]
+    stated = [configured_switch(variable) for variable in SWITCHES]
+    return [
+        _Setting(name, is_on, "yes" if is_on else "no", _variable(variable) or "the default")
+        for name, variable, is_on in zip(names, SWITCHES, stated, strict=True)
     ]
 
 

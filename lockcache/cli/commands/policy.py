@@ -9,7 +9,7 @@ import click
 
 from lockcache.arguments import resolve_path
 from lockcache.cli import options
-from lockcache.cli.open_directory import LOCK_TIMEOUT_SECONDS, held, no_cache, open_directory, refuse_other_things
+from lockcache.cli.open_directory import LOCK_TIMEOUT_SECONDS, no_cache, open_directory, refuse_other_things
 from lockcache.cli.output import cap_in_words, print_facts, size_in_words
 from lockcache.errors import PolicyError
 from lockcache.filestream import PRIORITIES
@@ -103,7 +103,7 @@ def policy_set(directory: str | None, max_size: int | str | None, priority: Prio
 def _what_follows(layout: Layout, policy: Policy) -> dict[str, int]:
     """Returns what the directory holds, and what of it the next write evicts."""
     opened = CacheDirectory(layout.root, LOCK_TIMEOUT_SECONDS)
-    slot, limit_bytes = held(opened), policy.entries_limit_bytes(opened.space)
+    slot, limit_bytes = opened.held(), policy.entries_limit_bytes(opened.space)
     evicts_bytes = 0 if limit_bytes is None else max(0, slot.bytes - limit_bytes)
     return {"held_bytes": slot.bytes, "held_entries": slot.entries, "evicts_bytes": evicts_bytes}
 
