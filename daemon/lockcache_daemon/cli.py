@@ -33,5 +33,5 @@ def _have_standard_streams() -> None:
     while (fd := os.open(os.devnull, os.O_RDWR)) <= 2:
         os.set_inheritable(fd, True)
     os.close(fd)
-    sys.stdout = sys.stdout or open(os.devnull, "w")  # noqa: SIM115 (for as long as we run)
+    sys.stdout = sys.stdout or open(os.devnull)  # noqa: SIM115 (for as long as we run); to write to it is an error
     sys.stderr = sys.stderr or open(os.devnull, "w")  # noqa: SIM115

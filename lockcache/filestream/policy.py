@@ -14,7 +14,7 @@ import json
 import logging
 import os
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, Literal, get_args
 
 from lockcache.arguments import coerce_choice, configured_cap
@@ -53,6 +53,8 @@ class Policy:
     by_operator: bool = False
     #: Which entries go first when room is needed.
     priority: Priority = "lru"
+    #: Whether the file names it: an operator may well have said lru.
+    states_priority: bool = field(default=False, compare=False, kw_only=True)
     #: Whether nobody stated the cap: the default directory got it when it was made.
     is_default: bool = False
 
@@ -114,7 +116,7 @@ class PolicyFile:
     def replace(self, policy: Policy) -> None:
         """Publish a policy for every process. Raises :class:`OSError` where the directory cannot be written."""
         body: dict[str, object] = {"max_size_bytes": policy.max_size_bytes, "by_operator": policy.by_operator}
-        if policy.priority != Policy.priority:
+        if policy.priority != Policy.priority or policy.states_priority:
             body["priority"] = policy.priority
         if policy.is_default:
             body["is_default"] = True
@@ -160,7 +162,8 @@ class PolicyFile:
             accepted = " or ".join(PRIORITIES)
             where = f"{self._path}, {_place_of(raw, 'priority')}"
             raise PolicyError(f"{where}: priority must be {accepted}, got {priority!r}", self._path)
-        return Policy(cap, bool(by_operator), priority, bool(body.get("is_default", False)))
+        is_default = bool(body.get("is_default", False))
+        return Policy(cap, bool(by_operator), priority, is_default, states_priority="priority" in body)
 
 
 def _place_of(text: bytes, key: str) -> str:

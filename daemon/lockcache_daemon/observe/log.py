@@ -69,16 +69,19 @@ class Report:
         self.lost_lines = 0
         self._writing = threading.Lock()
 
-    def started(self, root: str, layout: str, policy: Policy, marks: Watermarks | None, held: Slot) -> None:
-        fields: dict[str, Any] = {"layout": layout, "bytes": held.bytes, "entries": held.entries}
+    def started(
+        self, root: str, layout: str, policy: Policy, marks: Watermarks | None, held: Slot, *, was_made: bool = False
+    ) -> None:
+        fields: dict[str, Any] = {"layout": layout, "bytes": held.bytes, "entries": held.entries, "created": was_made}
         fields["max_size_bytes"] = policy.max_size_bytes
+        how = f"created; layout {layout}" if was_made else f"layout {layout}"
         if marks is None or policy.max_size_bytes is None:
-            self._say("start", root, f"layout {layout}, kept without a cap", **fields)
+            self._say("start", root, f"{how}, kept without a cap", **fields)
             return
         self._say(
             "start",
             root,
-            f"layout {layout}, cap {format_size(policy.max_size_bytes)}, sweeps above {format_size(marks.high_bytes)} "
+            f"{how}, cap {format_size(policy.max_size_bytes)}, sweeps above {format_size(marks.high_bytes)} "
             f"down to {format_size(marks.low_bytes)}; holds {format_size(held.bytes)} in {held.entries} entries",
             **fields,
             **marks._asdict(),
@@ -90,8 +93,10 @@ class Report:
     def took_over(self, root: str) -> None:
         self._say("takeover", root, "took over: the daemon that kept it is gone")
 
-    def cap_changed(self, root: str, policy: Policy) -> None:
-        self._say("cap", root, f"an operator changed the cap to {_in_words(policy)}", **_cap(policy))
+    def cap_changed(self, root: str, policy: Policy, *, is_setting: bool = False) -> None:
+        """Another cap is in force: by settings that were reloaded, or as somebody wrote it into the directory."""
+        who = "settings reloaded: cap" if is_setting else "an operator changed the cap to"
+        self._say("cap", root, f"{who} {_in_words(policy)}", **_cap(policy), reloaded=is_setting)
 
     def cap_restored(self, root: str, policy: Policy, why: str) -> None:
         self._say("cap", root, f"restored the cap of {_in_words(policy)}: {why}", **_cap(policy), restored=why)

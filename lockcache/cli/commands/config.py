@@ -82,9 +82,9 @@ def _rules(given: str | None, layout: Layout) -> list[_Setting]:
     elif cap is not None:
         origin += f"; $LOCKCACHE_MAX_SIZE={size_in_words(cap)} does not count"
     priority: str = policy.priority
-    from_file = "the default" if priority == "lru" else "policy.json"
+    from_file = "policy.json" if policy.states_priority else "the default"
     variable = ""
-    if stated_priority is not None and priority == "lru" and not policy.by_operator:
+    if stated_priority is not None and priority == "lru" and not policy.by_operator and not policy.states_priority:
         priority, variable = stated_priority, "$LOCKCACHE_POLICY"
     return [
         _Setting("max_size_bytes", size_bytes, cap_in_words(size_bytes), origin),

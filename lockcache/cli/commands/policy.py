@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import asdict, replace
+from typing import Any
 
 import click
 
@@ -43,8 +44,14 @@ def policy_get(directory: str | None, as_json: bool) -> None:
     """
     opened = open_directory(directory)
     now = opened.policy.current()
-    found = {"path": opened.layout.root, **asdict(now)}
+    found = {"path": opened.layout.root, **_fields_of(now)}
     print_facts(found, as_json, {"max_size_bytes": cap_in_words(now.max_size_bytes)})
+
+
+def _fields_of(policy: Policy) -> dict[str, Any]:
+    fields = asdict(policy)
+    del fields["states_priority"]  # of policy.json alone: what is in force is the priority
+    return fields
 
 
 def _parse_cap(text: str) -> int | str:
@@ -91,7 +98,7 @@ def policy_set(directory: str | None, max_size: int | str | None, priority: Prio
     check_directory(layout)
     keeper = keeper_of(layout)  # before: afterwards it may have answered already
     policy = _set_policy(layout, max_size, priority)
-    found = {"path": layout.root, **asdict(policy), **_what_follows(layout, policy)}
+    found = {"path": layout.root, **_fields_of(policy), **_what_follows(layout, policy)}
     shown = {"max_size_bytes": cap_in_words(policy.max_size_bytes)}
     shown |= {name: size_in_words(found[name]) for name in ("held_bytes", "evicts_bytes")}
     print_facts(found, as_json, shown)
@@ -117,7 +124,9 @@ def _set_policy(layout: Layout, max_size: int | str | None, priority: Priority |
         # Damaged, which is what setting it again is for. All else of the directory was made and found in order.
         check_directory(layout)
         file = PolicyFile(layout)
-    policy = replace(was, priority=priority or was.priority)
+    policy = replace(
+        was, priority=priority or was.priority, states_priority=was.states_priority or priority is not None
+    )
     if max_size is not None:
         cap = None if isinstance(max_size, str) else max_size
         policy = replace(policy, max_size_bytes=cap, by_operator=cap is not None, is_default=False)
