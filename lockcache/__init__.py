@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from lockcache.arguments import obey_log_variable
 from lockcache.doors import door
 from lockcache.errors import (
     FormatError,
@@ -47,6 +48,8 @@ __all__ = [
 ]
 
 __version__ = "0.1.0"
+
+obey_log_variable()
 
 
 # Keys are only needed by those who compile themselves; everybody else is spared the import.

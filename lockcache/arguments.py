@@ -7,6 +7,7 @@ are refused: each by an error that names the value.
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -31,6 +32,7 @@ __all__ = [
     "default_cap",
     "default_path",
     "is_disabled",
+    "obey_log_variable",
     "resolve_path",
     "unknown_variables",
     "variables_left_alone",
@@ -49,6 +51,7 @@ VARIABLES = {
     "LOCKCACHE_READONLY": "1: directories are only read, where the program does not say read_only=False",
     "LOCKCACHE_DISABLE": "1: every cache is empty and stores nothing",
     "LOCKCACHE_RECACHE": "1: what is stored is compiled again and replaced, once by each process",
+    "LOCKCACHE_LOG": "what a program that configures no logging shows on stderr: off, info or debug; else warnings",
 }
 #: Of them, those that state a directory's policy; and all that an operator's command does not obey.
 POLICY_VARIABLES = ("LOCKCACHE_MAX_SIZE", "LOCKCACHE_POLICY")
@@ -65,6 +68,30 @@ _SWITCH_WORDS = {"": False, "0": False, "no": False, "off": False, "false": Fals
                  "1": True, "yes": True, "on": True, "true": True}  # fmt: skip
 
 _LEFT_ALONE: ContextVar[frozenset[str]] = ContextVar("left_alone", default=frozenset())
+
+
+_log = logging.getLogger("lockcache")
+
+
+def obey_log_variable() -> None:
+    """Have what is logged go where ``$LOCKCACHE_LOG`` says, once, when lockcache is imported.
+
+    A program that configures logging, before or after that, gets it through its own handlers alone. A mistake in the
+    variable is a warning: an import that fails for it would be out of proportion.
+    """
+    try:
+        level = coerce_choice("LOCKCACHE_LOG", ("off", "info", "debug"))
+    except ValueError as error:
+        _log.warning("%s", error)
+        return
+    if level == "off":
+        _log.addHandler(logging.NullHandler())  # which keeps what nobody asked for from stderr, and nothing else
+    elif level is not None:
+        own = logging.StreamHandler()
+        own.setFormatter(logging.Formatter("lockcache: %(asctime)s %(levelname)s: %(message)s"))
+        own.addFilter(lambda record: not logging.getLogger().handlers and _log.handlers == [own])
+        _log.addHandler(own)
+        _log.setLevel(level.upper())
 
 
 def default_path() -> str:

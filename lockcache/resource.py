@@ -93,6 +93,12 @@ def coerce_key(key: object) -> bytes:
     raise TypeError(f"key must be bytes, bytearray or str, got {type(key).__name__} {key!r:.80}")
 
 
+def key_in_words(key: bytes | str) -> str:
+    """Returns a key that is text, for people; nothing for a digest."""
+    text = key if isinstance(key, str) else bytes(key).decode("ascii", "replace")
+    return text if text.isprintable() and "\N{REPLACEMENT CHARACTER}" not in text else ""
+
+
 def coerce_value(value: object, argument: str = "value") -> tuple[bytes, dict[str, Any]]:
     """A value as code and the metadata that it brings: none for bytes-like, the kind and symbols of an ObjectCode.
 

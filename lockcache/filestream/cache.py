@@ -58,6 +58,7 @@ from lockcache.resource import (
     coerce_max_size_bytes,
     coerce_value,
     join_metadata,
+    key_in_words,
     renewed_keys,
     run_compute,
     split_metadata,
@@ -248,7 +249,7 @@ class FileStreamProgramCache(ProgramCacheResource):
             self._implicit.end_mine()
         loaded = self._once.load(name)
         if loaded is None:
-            outcome = self._once.wait_or_turn(name, label)
+            outcome = self._once.wait_or_turn(name, label or key_in_words(key))
             if isinstance(outcome, Turn):
                 return self._take(outcome, compute)
             loaded = outcome
@@ -296,15 +297,14 @@ class FileStreamProgramCache(ProgramCacheResource):
         except OSError as error:
             # What fills a graph must not take the job down.
             _log.debug("%s: the disk gives no answer, so stats are those of before: %s", self.path, error)
-        slot, reads = self._held, self._reader
+        reads = self._reader
         return CacheStats(
             hits=reads.hits,
             misses=reads.misses,
             corrupt_entries=reads.corrupt_entries,
             unverified_hits=reads.unverified_hits,
             refused_entries=reads.refused_entries,
-            bytes=slot.bytes,
-            entries=slot.entries,
+            **self._held._asdict(),
             **self._counts,
         )
 
