@@ -5,6 +5,7 @@ Importing this imports nothing of CUDA and nothing of the command line tools.
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING
 
 from lockcache.arguments import obey_log_variable
@@ -19,11 +20,15 @@ from lockcache.errors import (
     UncacheableError,
     UnsafeCacheDirError,
 )
-from lockcache.filestream import FileStreamProgramCache
 from lockcache.memory import InMemoryProgramCache
 from lockcache.resource import CacheStats, Entry, ProgramCacheResource
 from lockcache.sqlite import SQLiteProgramCache
 from lockcache.tiered import TieredProgramCache
+
+if sys.platform == "linux":
+    from lockcache.filestream import FileStreamProgramCache
+else:
+    from lockcache.filestream import UnsupportedProgramCache as FileStreamProgramCache
 
 if TYPE_CHECKING:
     from lockcache.keys import make_program_cache_key

@@ -13,6 +13,9 @@ _EXTRA = ("click", "durationpy", "pydantic", "rich", "tomli")
 
 def main() -> None:
     """Run ``lockcache-daemon`` on ``sys.argv`` and exit; see ``--help`` for the codes."""
+    if sys.platform != "linux":
+        print(f"lockcache-daemon: needs Linux, and this is {sys.platform}", file=sys.stderr)
+        sys.exit(2)
     try:
         _have_standard_streams()
         from lockcache_daemon.command import run
