@@ -19,8 +19,9 @@ from collections.abc import Callable, Collection
 from typing import Final, Literal
 
 from lockcache.arguments import is_disabled
+from lockcache.errors import UnsafeCacheDirError
 from lockcache.filestream.directory import CacheDirectory
-from lockcache.filestream.disk import Layout, Space
+from lockcache.filestream.disk import Layout, Space, user_name
 from lockcache.filestream.entry import EntryReader, Record
 from lockcache.filestream.eviction import Evicted
 from lockcache.filestream.policy import PolicyFile
@@ -78,6 +79,11 @@ def open_in_mode(
             raise
         _log.warning("%s: there is no cache to read here, so every lookup misses", root)
         return _NoDirectory()
+    except PermissionError as error:
+        if isinstance(error, UnsafeCacheDirError):
+            raise
+        who = f"{error.strerror}; you are {user_name(os.geteuid())}, and lockcache doctor says who may use it"
+        raise PermissionError(error.errno, who, error.filename) from error
     if not only_reads:
         try:
             found.usage()

@@ -47,7 +47,8 @@ if not TYPE_CHECKING:
             "mounts": "Mount is_network_mount mount_of",
             "owners": "Owner forget_given_up give_up is_alive is_given_up myself next_serial",
             "permissions": (
-                "PRIVATE Sharing check_directory check_folders check_format check_root make_shared_root resolve_sharing"
+                "PRIVATE Sharing check_directory check_folders check_format check_root make_shared_root "
+                "resolve_sharing user_name"
             ),
             "recency": "ReadRecency Recency UnstatedRecency last_use_ns",
             "space": "Space encode_format probe_space space_of stated_space",
