@@ -96,6 +96,15 @@ def test_a_directory_that_it_makes_is_said_to_be_created(cache_path: Path) -> No
     )
 
 
+def test_the_start_names_each_budget(cache_path: Path) -> None:
+    budgets = ("--max-age", "30d", "--max-entries", "5k", "--min-free", "5%", "--once")
+    in_words = ", max-entries 5000, max-age 30d, min-free 5%"
+    done = run_daemon(*budgets, cache_path)
+    assert f"kept without a cap{in_words}\n" in done.stdout
+    done = run_daemon(*budgets, "--max-size", "1M", cache_path)
+    assert f"layout lockcache, cap 1.0 MB{in_words}, sweeps above" in done.stdout
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("out", [">/dev/full", ">&-"])
 def test_a_dry_run_that_cannot_say_what_would_go_has_failed(cache_path: Path, out: str) -> None:

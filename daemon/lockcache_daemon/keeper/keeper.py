@@ -128,8 +128,15 @@ class Keeper:
         self._attempts.take(self._obey_policy)
         self._attempts.take(store.begin)
         self._attempts.take(lambda: self._publish(at_once=True))
-        policy, marks = self._cap.policy, self._marks()
-        self._report.started(self.root, self.layout, policy, marks, store.held(), was_made=not was_there)
+        self._report.started(
+            self.root,
+            self.layout,
+            self._cap.policy,
+            self._marks(),
+            store.held(),
+            was_made=not was_there,
+            budgets=self.rules.more_in_words(),
+        )
 
     def open_or_stand_by(self) -> None:
         """As :meth:`open`, but where another daemon keeps the directory, and :attr:`may_stand_by`, wait for it."""

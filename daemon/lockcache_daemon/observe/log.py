@@ -70,18 +70,26 @@ class Report:
         self._writing = threading.Lock()
 
     def started(
-        self, root: str, layout: str, policy: Policy, marks: Watermarks | None, held: Slot, *, was_made: bool = False
+        self,
+        root: str,
+        layout: str,
+        policy: Policy,
+        marks: Watermarks | None,
+        held: Slot,
+        *,
+        was_made: bool = False,
+        budgets: str = "",
     ) -> None:
         fields: dict[str, Any] = {"layout": layout, "bytes": held.bytes, "entries": held.entries, "created": was_made}
         fields["max_size_bytes"] = policy.max_size_bytes
         how = f"created; layout {layout}" if was_made else f"layout {layout}"
         if marks is None or policy.max_size_bytes is None:
-            self._say("start", root, f"{how}, kept without a cap", **fields)
+            self._say("start", root, f"{how}, kept without a cap{budgets}", **fields)
             return
         self._say(
             "start",
             root,
-            f"{how}, cap {format_size(policy.max_size_bytes)}, sweeps above {format_size(marks.high_bytes)} "
+            f"{how}, cap {format_size(policy.max_size_bytes)}{budgets}, sweeps above {format_size(marks.high_bytes)} "
             f"down to {format_size(marks.low_bytes)}; holds {_holding(held)}",
             **fields,
             **marks._asdict(),
