@@ -98,7 +98,7 @@ class CacheDirectory:
         of a path that cannot be made or is not a directory. A directory that can be read and not written opens.
         """
         #: Whether nothing may be made or changed: asked for, or decided by :meth:`only_read`.
-        self.is_read_only = is_read_only
+        self.is_read_only, self.why_read_only = is_read_only, ""
         self._sharing = resolve_sharing(group)
         self.layout = Layout(root, is_shared=self._sharing.is_shared)
         #: Whether a group shares it, so that files must be made for all of its members.
@@ -123,9 +123,9 @@ class CacheDirectory:
         self.policy.load()
         self.usage_if_writable()
 
-    def only_read(self) -> None:
+    def only_read(self, why: str = "it was asked for") -> None:
         """From now on make and change nothing: :meth:`usage` raises, and uses of entries are not stated."""
-        self.is_read_only = True
+        self.is_read_only, self.why_read_only = True, why
         self.recency = UnstatedRecency(self.layout.root)
 
     def usage(self) -> UsagePage:
@@ -134,9 +134,8 @@ class CacheDirectory:
         Raises :class:`OSError` where it cannot be: on a read-only directory, EROFS or EACCES.
         """
         if self.is_read_only:
-            raise PermissionError(
-                errno.EROFS, "this cache only reads the directory, and changes nothing", self.layout.root
-            )
+            what = f"this cache only reads the directory, and changes nothing ({self.why_read_only})"
+            raise PermissionError(errno.EROFS, what, self.layout.root)
         usage = self._usage
         if usage is None or not usage.is_at(self.layout.usage):
             usage = self._attach(usage)

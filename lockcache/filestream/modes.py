@@ -93,7 +93,7 @@ def open_in_mode(
             if read_only is False:
                 what = "this directory may be read and not written, and read_only=False asks for both"
                 raise PermissionError(error.errno, what, root) from error
-            found.only_read()
+            found.only_read(str(error))
     return found
 
 
@@ -129,7 +129,7 @@ class _DroppingWriter(EntryWriter):
         """Drop the write."""
         if os.access(self.directory.layout.entry(name), os.F_OK, effective_ids=True):
             self._superseded.add(name)
-        return Written("the directory is only read", Evicted())
+        return Written(f"the directory is only read ({self.directory.why_read_only})", Evicted())
 
     def remove(self, name: str) -> bool:
         """Raise :class:`PermissionError`; where there is no directory, return that there was no entry."""
