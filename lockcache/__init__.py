@@ -5,8 +5,10 @@ Importing this imports nothing of CUDA and nothing of the command line tools.
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING
 
+from lockcache.arguments import obey_log_variable
 from lockcache.doors import door
 from lockcache.errors import (
     FormatError,
@@ -18,12 +20,16 @@ from lockcache.errors import (
     UncacheableError,
     UnsafeCacheDirError,
 )
-from lockcache.filestream import FileStreamProgramCache
 from lockcache.flight import Turn
 from lockcache.memory import InMemoryProgramCache
 from lockcache.resource import CacheStats, Entry, ProgramCacheResource
 from lockcache.sqlite import SQLiteProgramCache
 from lockcache.tiered import TieredProgramCache
+
+if sys.platform == "linux":
+    from lockcache.filestream import FileStreamProgramCache
+else:
+    from lockcache.filestream import UnsupportedProgramCache as FileStreamProgramCache
 
 if TYPE_CHECKING:
     from lockcache.keys import make_program_cache_key
@@ -49,6 +55,8 @@ __all__ = [
 ]
 
 __version__ = "0.1.0"
+
+obey_log_variable()
 
 
 # Keys are only needed by those who compile themselves; everybody else is spared the import.

@@ -6,25 +6,36 @@ are refused: each by an error that names the value.
 
 from __future__ import annotations
 
+import contextlib
+import logging
 import os
 import threading
-from collections.abc import Mapping, Sequence
-from typing import TypeVar
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextvars import ContextVar
+from typing import Literal, TypeVar
 
 _T = TypeVar("_T")
 
 __all__ = [
+    "POLICY_VARIABLES",
+    "PROGRAM_VARIABLES",
+    "SWITCHES",
     "VARIABLES",
     "coerce_choice",
     "coerce_group",
     "coerce_key_file",
+    "coerce_read_only",
     "coerce_seconds",
     "coerce_switch",
     "configured_cap",
+    "configured_switch",
     "default_cap",
     "default_path",
+    "is_disabled",
+    "obey_log_variable",
     "resolve_path",
     "unknown_variables",
+    "variables_left_alone",
 ]
 
 # From its making on, until a program or an operator states another.
@@ -39,16 +50,50 @@ VARIABLES = {
     "LOCKCACHE_SIGNING_KEY_FILE": "the file of keys to sign and verify with",
     "LOCKCACHE_JAX": "1: JAX keeps what it compiles here",
     "LOCKCACHE_INSTALL": "frameworks whose adapters are installed when they are imported; lockcache run sets it",
+    "LOCKCACHE_READONLY": "1: directories are only read, where the program does not say read_only=False",
+    "LOCKCACHE_DISABLE": "1: every cache is empty and stores nothing",
+    "LOCKCACHE_RECACHE": "1: what is stored is compiled again and replaced, once by each process",
+    "LOCKCACHE_LOG": "what a program that configures no logging shows on stderr: off, info or debug; else warnings",
 }
+#: Of them, those that state a directory's policy; and all that an operator's command does not obey.
+POLICY_VARIABLES = ("LOCKCACHE_MAX_SIZE", "LOCKCACHE_POLICY")
+SWITCHES = ("LOCKCACHE_READONLY", "LOCKCACHE_DISABLE", "LOCKCACHE_RECACHE")
+PROGRAM_VARIABLES = (*POLICY_VARIABLES, *SWITCHES)
 # Of the daemon in addition, which has a variable for each of its settings.
 _OTHERS = tuple(
     f"LOCKCACHE_{name}"
-    for name in ("ALIVE_FILE", "FLOOR", "INTERVAL", "JSON", "LAYOUT", "LOW_WATERMARK", "MAX_AGE", "MAX_ENTRIES",
-                 "METRICS", "METRICS_FILE", "MIN_FREE", "SCRUB_RATE", "SETTLE", "STANDBY", "TOTAL")
+    for name in ("ALIVE_FILE", "CONFIG", "FLOOR", "INTERVAL", "JSON", "LAYOUT", "LOW_WATERMARK", "MAX_AGE",
+                 "MAX_ENTRIES", "METRICS", "METRICS_FILE", "MIN_FREE", "SCRUB_RATE", "SETTLE", "STANDBY", "TOTAL")
 )  # fmt: skip
 
-_GROUP_WORDS = {"": False, "0": False, "no": False, "off": False, "false": False,
-                "1": True, "yes": True, "on": True, "true": True}  # fmt: skip
+_SWITCH_WORDS = {"": False, "0": False, "no": False, "off": False, "false": False,
+                 "1": True, "yes": True, "on": True, "true": True}  # fmt: skip
+
+_LEFT_ALONE: ContextVar[frozenset[str]] = ContextVar("left_alone", default=frozenset())
+
+
+_log = logging.getLogger("lockcache")
+
+
+def obey_log_variable() -> None:
+    """Have what is logged go where ``$LOCKCACHE_LOG`` says, once, when lockcache is imported.
+
+    A program that configures logging, before or after that, gets it through its own handlers alone. A mistake in the
+    variable is a warning: an import that fails for it would be out of proportion.
+    """
+    try:
+        level = coerce_choice("LOCKCACHE_LOG", ("off", "info", "debug"))
+    except ValueError as error:
+        _log.warning("%s", error)
+        return
+    if level == "off":
+        _log.addHandler(logging.NullHandler())  # which keeps what nobody asked for from stderr, and nothing else
+    elif level is not None:
+        own = logging.StreamHandler()
+        own.setFormatter(logging.Formatter("lockcache: %(asctime)s %(levelname)s: %(message)s"))
+        own.addFilter(lambda record: not logging.getLogger().handlers and _log.handlers == [own])
+        _log.addHandler(own)
+        _log.setLevel(level.upper())
 
 
 def default_path() -> str:
@@ -59,6 +104,20 @@ def default_path() -> str:
     import platformdirs  # not needed by anybody who names a directory
 
     return platformdirs.user_cache_dir("lockcache", appauthor=False)
+
+
+@contextlib.contextmanager
+def variables_left_alone(names: Iterable[str]) -> Iterator[None]:
+    """Open caches in this block as if these variables were not set."""
+    token = _LEFT_ALONE.set(frozenset(names))
+    try:
+        yield
+    finally:
+        _LEFT_ALONE.reset(token)
+
+
+def _stated(variable: str) -> str:
+    return "" if variable in _LEFT_ALONE.get() else os.environ.get(variable, "")
 
 
 def unknown_variables(environment: Mapping[str, str]) -> dict[str, str]:
@@ -83,7 +142,7 @@ def default_cap(path: object) -> int | None:
 
 def configured_cap() -> int | None:
     """Returns the cap in ``$LOCKCACHE_MAX_SIZE``, or ``None``. Raises :class:`ValueError` naming the variable."""
-    text = os.environ.get("LOCKCACHE_MAX_SIZE")
+    text = _stated("LOCKCACHE_MAX_SIZE")
     if not text:
         return None
     from lockcache.sizes import parse_size  # 3 ms, which a program that states its cap must not wait for
@@ -99,13 +158,39 @@ def coerce_choice(variable: str, accepted: Sequence[_T]) -> _T | None:
 
     Raises :class:`ValueError` naming the variable.
     """
-    text = os.environ.get(variable)
+    text = _stated(variable)
     if not text:
         return None
     for word in accepted:
         if text == word:
             return word
     raise ValueError(f"{variable}: {text!r} is not {' or '.join(map(str, accepted))}")
+
+
+def configured_switch(variable: str) -> bool:
+    """Returns whether ``$variable`` is ``1``, ``yes``, ``on`` or ``true``. Raises :class:`ValueError` naming it."""
+    text = _stated(variable)
+    found = _SWITCH_WORDS.get(text.lower())
+    if found is None:
+        raise ValueError(f"{variable}: {text!r} is not 1, yes, on or true, nor 0, no, off or false")
+    return found
+
+
+def is_disabled() -> bool:
+    """Returns whether ``$LOCKCACHE_DISABLE`` has caches that are made now empty and without effect."""
+    return configured_switch("LOCKCACHE_DISABLE")
+
+
+def coerce_read_only(read_only: object) -> bool | Literal["auto"]:
+    """Returns whether a cache only reads: as given, else by ``$LOCKCACHE_READONLY``; ``"auto"`` where neither says.
+
+    Raises :class:`TypeError` or :class:`ValueError` naming the value.
+    """
+    if isinstance(read_only, bool):
+        return read_only
+    if read_only != "auto":
+        raise TypeError(f"read_only must be True, False or 'auto', got {read_only!r}")
+    return configured_switch("LOCKCACHE_READONLY") or "auto"
 
 
 def resolve_path(path: str | os.PathLike[str] | None, file_name: str = "") -> str:
@@ -177,9 +262,9 @@ def coerce_group(group: object) -> bool | str:
     """
     if group is None:
         group = os.environ.get("LOCKCACHE_GROUP", "")
-        return _GROUP_WORDS.get(group.lower(), group)
+        return _SWITCH_WORDS.get(group.lower(), group)
     if not isinstance(group, (bool, str)):
         raise TypeError(f"group must be True, False, a group's name or number as a str, or None, got {group!r}")
     if isinstance(group, str) and (not group or "\0" in group):
         raise ValueError(f"group must not be empty or contain NUL, got {group!r}")
-    return group if isinstance(group, bool) else _GROUP_WORDS.get(group.lower(), group)
+    return group if isinstance(group, bool) else _SWITCH_WORDS.get(group.lower(), group)

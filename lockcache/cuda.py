@@ -18,6 +18,7 @@ import cuda.core
 from cuda.core import ObjectCode, ProgramOptions
 
 from lockcache import headers
+from lockcache.arguments import is_disabled
 from lockcache.keys import make_program_cache_key
 from lockcache.keys.versions import nvrtc_release
 from lockcache.resource import Entry, ProgramCacheResource, coerce_value
@@ -75,6 +76,8 @@ class Program(cuda.core.Program):  # type: ignore[misc] # cuda.core is untyped
         what cannot be cached (precompiled headers, ``time``, ``__TIME__`` in the code) and :class:`ValueError` for a
         compilation that gives no code. A cache that is not one of lockcache's is left to cuda.core.
         """
+        if isinstance(cache, ProgramCacheResource) and is_disabled():
+            cache = None
         if not isinstance(cache, ProgramCacheResource):
             self._note_restrict()
             return super().compile(target_type, name_expressions, logs, cache=cache)

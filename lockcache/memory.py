@@ -14,6 +14,7 @@ import threading
 from collections import OrderedDict
 from typing import Any
 
+from lockcache.arguments import is_disabled
 from lockcache.fork import after_fork_in_child
 from lockcache.resource import (
     CacheStats,
@@ -38,11 +39,12 @@ class InMemoryProgramCache(ProgramCacheResource):
 
     ``max_size_bytes`` bounds the bytes of code (metadata, which is small, is not counted); ``None`` means no bound.
     Reading an entry makes it the most recently used. An entry larger than the cap is not stored and evicts nothing, and
-    an older value under its key is removed.
+    an older value under its key is removed. Under ``$LOCKCACHE_DISABLE`` nothing is stored.
     """
 
     def __init__(self, *, max_size_bytes: int | None = None) -> None:
         self._max_size_bytes = coerce_max_size_bytes(max_size_bytes)
+        self._is_off = is_disabled()
         self._lock = threading.RLock()
         self._changes = 0
         after_fork_in_child(self)
@@ -109,7 +111,7 @@ class InMemoryProgramCache(ProgramCacheResource):
         with self._lock:
             changes = self._changes = self._changes + 1
             self._remove_locked(name)
-            if self._max_size_bytes is not None and size > self._max_size_bytes:
+            if self._is_off or (self._max_size_bytes is not None and size > self._max_size_bytes):
                 self._counts["dropped_writes"] += 1
                 self._settle_locked(changes)
                 return

@@ -14,13 +14,14 @@ import logging
 import sys
 import time
 from abc import ABC, abstractmethod
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, ParamSpec, TypeVar, overload
 
 from lockcache import metadata as _metadata
-from lockcache.arguments import coerce_seconds
+from lockcache.arguments import coerce_seconds, configured_switch
 from lockcache.artifact import identify
 from lockcache.flight import Flight, Turn, take_off, wait_for_flight
 
@@ -69,6 +70,17 @@ class CacheStats:
     refused_entries: int = 0
 
 
+_renewed: defaultdict[str, set[Any]] = defaultdict(set)
+
+
+def renewed_keys(path: str) -> set[Any] | None:
+    """Returns the keys that this process has stored in ``path``, which alone it reads under ``$LOCKCACHE_RECACHE``.
+
+    ``None`` without that. Of the process, and not of one object: a program may open its cache for each compilation.
+    """
+    return _renewed[path] if configured_switch("LOCKCACHE_RECACHE") else None
+
+
 def coerce_key(key: object) -> bytes:
     """A key as bytes. ``str`` is taken as UTF-8, so ``"k"`` and ``b"k"`` are one entry."""
     if isinstance(key, bytes):
@@ -81,6 +93,12 @@ def coerce_key(key: object) -> bytes:
     if isinstance(key, bytearray):
         return bytes(key)
     raise TypeError(f"key must be bytes, bytearray or str, got {type(key).__name__} {key!r:.80}")
+
+
+def key_in_words(key: bytes | str) -> str:
+    """Returns a key that is text, for people; nothing for a digest."""
+    text = key if isinstance(key, str) else bytes(key).decode("ascii", "replace")
+    return text if text.isprintable() and "\N{REPLACEMENT CHARACTER}" not in text else ""
 
 
 def coerce_value(value: object, argument: str = "value") -> tuple[bytes, dict[str, Any]]:

@@ -13,6 +13,9 @@ _EXTRA = ("click", "durationpy", "pydantic", "rich", "tomli")
 
 def main() -> None:
     """Run ``lockcache-daemon`` on ``sys.argv`` and exit; see ``--help`` for the codes."""
+    if sys.platform != "linux":
+        print(f"lockcache-daemon: needs Linux, and this is {sys.platform}", file=sys.stderr)
+        sys.exit(2)
     try:
         _have_standard_streams()
         from lockcache_daemon.command import run
@@ -33,5 +36,5 @@ def _have_standard_streams() -> None:
     while (fd := os.open(os.devnull, os.O_RDWR)) <= 2:
         os.set_inheritable(fd, True)
     os.close(fd)
-    sys.stdout = sys.stdout or open(os.devnull, "w")  # noqa: SIM115 (for as long as we run)
+    sys.stdout = sys.stdout or open(os.devnull)  # noqa: SIM115 (for as long as we run); to write to it is an error
     sys.stderr = sys.stderr or open(os.devnull, "w")  # noqa: SIM115

@@ -8,6 +8,7 @@ none written twice; what is done with them is :mod:`.run`'s.
 from __future__ import annotations
 
 import errno
+import io
 import os
 import signal
 import sys
@@ -95,7 +96,8 @@ harm: the next start repairs.
 Exit codes:
   0    ended by a signal; or the pass of --once, --dry-run is done
   1    --once could not do all of its work (an I/O error, a lock that hangs, with
-       --scrub an entry that cannot be read or put out of the way)
+       --scrub an entry that cannot be read or put out of the way); or --dry-run
+       could not write what it has to say
   2    a bad option or setting; or a DIR that is unsafe, no directory, of a
        newer format, or not of the --layout; or one that a full disk keeps
        --once from opening; or an address or file for metrics that cannot be had
@@ -151,6 +153,10 @@ def _command(
     if scrub and (dry_run or not once):
         raise click.UsageError("--scrub goes with --once; a daemon that stays verifies at its --scrub-rate")
     given = {key: value for key, value in settings.items() if value is not None}
+    for key in ("metrics", "standby"):
+        # As a flag only: a file of settings may well be the one of a daemon that stays.
+        if once and given.get(key):
+            raise click.UsageError(f"--{key} is for a daemon that stays, and not for --once")
     file = config if config is not None else os.environ.get(variable_of("config")) or None
     return carry_out(Request(Sources(given, directories, file), is_once=once, is_dry_run=dry_run, is_scrub=scrub))
 
@@ -204,6 +210,8 @@ def _run(arguments: Sequence[str]) -> int:
 def _hint(error: Exception) -> str:
     if isinstance(error, LockcacheError) or not isinstance(error, OSError):
         return ""
+    if isinstance(error, io.UnsupportedOperation):
+        return ": standard output is closed"
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return "; the disk is full, or your quota: free some 100 KB there for what the daemon itself has to write"
     return "; DIR must be a directory that you may write, or make"

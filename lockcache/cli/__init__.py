@@ -20,6 +20,9 @@ _EXTRA = ("click", "durationpy", "pydantic", "rich", "zstandard")
 
 def main() -> None:
     """Entry point of the console script."""
+    if sys.platform != "linux":
+        print(f"lockcache: needs Linux, and this is {sys.platform}", file=sys.stderr)
+        sys.exit(2)
     try:
         _fill_closed_streams()
         from lockcache.cli.program import run

@@ -13,20 +13,16 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from lockcache.arguments import resolve_path
-from lockcache.filestream.accounting import total_of
 from lockcache.lowlevel import (
     CacheDirectory,
     Layout,
-    Slot,
     check_directory,
     is_cache,
-    measured,
     recount_all,
 )
 
 __all__ = [
     "LOCK_TIMEOUT_SECONDS",
-    "held",
     "look",
     "no_cache",
     "open_directory",
@@ -83,11 +79,3 @@ def no_cache(layout: Layout) -> OSError:
     if not os.path.isdir(layout.root) and os.path.lexists(layout.root):
         return NotADirectoryError(errno.ENOTDIR, "a cache directory is wanted here", layout.root)
     return FileNotFoundError(errno.ENOENT, "there is no cache of lockcache's or cuda.core's here", layout.root)
-
-
-def held(opened: CacheDirectory) -> Slot:
-    """What the directory holds: as accounted, or measured where a read-only one has no accounting."""
-    usage = opened.usage_if_writable()
-    if usage is not None:
-        return usage.total()
-    return total_of(measured(opened.layout))

@@ -50,8 +50,13 @@ duration = by(_parse_duration)
 
 
 def directory(command: _F) -> _F:
-    """The argument ``[DIR]``, given as ``directory: str | None``; a shell completes it with directories."""
-    return click.argument("directory", metavar="[DIR]", required=False, type=click.Path(file_okay=False))(command)
+    """The argument ``[DIR]``, given as ``directory: str | None``; a shell completes it with directories.
+
+    One that cannot be read is for the command to explain.
+    """
+    return click.argument(
+        "directory", metavar="[DIR]", required=False, type=click.Path(file_okay=False, readable=False)
+    )(command)
 
 
 def as_json(command: _F) -> _F:

@@ -5,6 +5,7 @@ Only looks: takes no shard's lock, makes no file, repairs nothing; what repairs 
 
 from __future__ import annotations
 
+import errno
 import os
 import shlex
 import stat
@@ -22,6 +23,7 @@ from lockcache.filestream.disk import (
     parse_staged_name,
     probe_space,
     stated_space,
+    user_name,
 )
 from lockcache.lowlevel import (
     SHARDS,
@@ -35,7 +37,7 @@ from lockcache.lowlevel import (
 )
 from lockcache.sizes import format_size
 
-__all__ = ["accounting", "daemon", "directory", "leftovers", "policy", "safety"]
+__all__ = ["accounting", "daemon", "denied", "directory", "leftovers", "policy", "safety"]
 
 
 _KINDS: Final = {
@@ -51,6 +53,22 @@ def directory(subject: Subject) -> list[Finding]:
     verdict = GOOD if subject.kind in ("cache", "empty") else NOTE
     advice = "name a directory that only a cache uses" if subject.kind == "other" else ""
     return [Finding("directory", verdict, _KINDS[subject.kind], advice=advice, measured={"kind": subject.kind})]
+
+
+def denied(root: str, error: OSError) -> tuple[str, str]:
+    """Returns why a directory cannot even be looked at, and what to do."""
+    if error.errno != errno.EACCES:
+        return str(error), "name a directory that you may use"
+    path = root
+    while not os.path.lexists(path) and path != os.path.dirname(path):  # what it is in may not be searched
+        path = os.path.dirname(path)
+    status = os.stat(path)
+    who = f"owned by {user_name(status.st_uid)}, mode {stat.S_IMODE(status.st_mode):04o}, and you are"
+    advice = (
+        "use a directory of your own; or have its owner share it with a group (docs/operations/group-sharing.md), or "
+        f"let others read it: chmod -R a+rX {shlex.quote(path)}"
+    )
+    return f"{path}: permission denied: {who} {user_name(os.geteuid())}", advice
 
 
 def safety(subject: Subject) -> list[Finding]:

@@ -9,9 +9,10 @@ import time
 from collections.abc import Callable
 from typing import Final
 
+from lockcache.arguments import PROGRAM_VARIABLES, variables_left_alone
 from lockcache.doctor.findings import GOOD, UNUSABLE, Finding, Subject
 from lockcache.errors import LockcacheError
-from lockcache.filestream import FileStreamProgramCache, policy_left_alone
+from lockcache.filestream import FileStreamProgramCache
 from lockcache.resource import Entry
 
 __all__ = ["storing"]
@@ -43,7 +44,7 @@ class _WrongError(Exception):
 
 def _use(path: str) -> tuple[float, float]:
     entries = {b"%d" % number: Entry(os.urandom(_PAYLOAD_BYTES), {"number": number}) for number in range(_ENTRIES)}
-    with policy_left_alone():
+    with variables_left_alone(PROGRAM_VARIABLES):
         opened = FileStreamProgramCache(path)
     with opened as cache:
         puts = [_timed_us(lambda key=key, entry=entry: cache.put_entry(key, entry)) for key, entry in entries.items()]  # type: ignore[misc]

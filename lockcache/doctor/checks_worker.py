@@ -79,7 +79,8 @@ def _answer(request: dict[str, Any]) -> dict[str, Any]:
 def _failed(check: str, subject: Subject, error: OSError) -> Finding:
     """An error that no check expects. Of a directory that cannot even be looked at it says all there is to say."""
     if check == "directory":
-        return Finding(check, UNUSABLE, str(error), "no cache can be opened here", "name a directory that you may use")
+        found, advice = cache_state.denied(subject.root, error)
+        return Finding(check, UNUSABLE, found, "no cache can be opened here", advice)
     return Finding(check, UNTESTED, f"failed: {error}", "what failed here may fail a cache too")
 
 

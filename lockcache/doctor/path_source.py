@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 
-from lockcache.arguments import unknown_variables
+from lockcache.arguments import SWITCHES, configured_switch, unknown_variables
 from lockcache.doctor.findings import NOTE, UNUSABLE, Finding
 from lockcache.filestream import stated_policy
 
@@ -28,11 +28,12 @@ def origin(given: str | None, root: str) -> Finding:
     found = f"{root} ({source}); {shown or 'no LOCKCACHE_ variable is set'}"
     try:
         stated_policy(None)
+        is_on = [name for name in SWITCHES if configured_switch(name)]
     except ValueError as error:
         return Finding("path", UNUSABLE, str(error), "programs fail when they open a cache", "lockcache config")
     unknown = unknown_variables(os.environ)
     meant = ", ".join(f"{name} (did you mean {meant}?)" if meant else name for name, meant in unknown.items())
-    means = f"nothing obeys {meant}" if unknown else ""
+    means = f"nothing obeys {meant}" if unknown else f"programs obey {', '.join(is_on)}" if is_on else ""
     advice = "lockcache config" if unknown else ""
     measured = {"source": source, "environment": environment, "unknown_variables": unknown}
     return Finding("path", NOTE, found, means, advice, measured)

@@ -6,7 +6,8 @@ them, the cache never takes the job down. What programs that inspect, keep or re
 :mod:`lockcache.lowlevel`.
 
 Rooms, each of which uses only those before it: disk, policy, accounting, directory, entry, compile_once, repair,
-eviction, room, writer, cache. ``daemon_status`` uses disk alone.
+eviction, room, writer, modes, cache. ``daemon_status`` and ``recognise`` use disk alone,
+``unsupported`` none: it is the cache of systems other than Linux.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from lockcache.filestream.daemon_status import *
     from lockcache.filestream.directory import *
     from lockcache.filestream.policy import *
+    from lockcache.filestream.recognise import *
+    from lockcache.filestream.unsupported import *
     from lockcache.filestream.writer import *
 
 if not TYPE_CHECKING:
@@ -28,8 +31,10 @@ if not TYPE_CHECKING:
         {
             "cache": "FileStreamProgramCache",
             "daemon_status": "keeper_of read_status",
-            "directory": "CacheDirectory is_cache",
-            "policy": "PRIORITIES Policy PolicyFile Priority policy_left_alone stated_policy",
+            "directory": "CacheDirectory",
+            "policy": "PRIORITIES Policy PolicyFile Priority stated_policy",
+            "recognise": "is_cache",
+            "unsupported": "UnsupportedProgramCache",
             "writer": "EntryWriter Written",
         },
     )

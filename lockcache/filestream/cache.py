@@ -1,8 +1,8 @@
 """FileStreamProgramCache: a directory of programs that many processes share.
 
 Joins the parts of this package into the mapping API and decides nothing else. Keeps invariant 7 (never take the job
-down) at the edge: what a caller cannot help (a full disk, a hung lock, a stale handle) is a counted, logged miss or
-dropped write; a PermissionError and EROFS on a write are configuration and do raise.
+down) at the edge: what a caller cannot help (a full disk, a hung lock, a stale handle, a directory that may only be
+read) is a counted, logged miss or dropped write. Explicit deletes do raise.
 """
 
 from __future__ import annotations
@@ -13,15 +13,18 @@ import os
 import time
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Final, TypeVar, overload
+from typing import Any, Final, Literal, TypeVar, overload
 
 from lockcache.arguments import (
+    POLICY_VARIABLES,
     coerce_group,
     coerce_key_file,
+    coerce_read_only,
     coerce_seconds,
     coerce_switch,
     default_cap,
     resolve_path,
+    variables_left_alone,
 )
 from lockcache.filestream.accounting import (
     Counters,
@@ -30,10 +33,8 @@ from lockcache.filestream.accounting import (
     count_shard,
     report_at_end,
     scan_shard,
-    total_of,
 )
 from lockcache.filestream.compile_once import CompileOnce, ImplicitTurns, LeaseTurn
-from lockcache.filestream.directory import CacheDirectory
 from lockcache.filestream.disk import SHARDS, entry_name
 from lockcache.filestream.entry import (
     EntryReader,
@@ -43,7 +44,8 @@ from lockcache.filestream.entry import (
     make_reader,
     unpack,
 )
-from lockcache.filestream.policy import policy_left_alone, stated_policy
+from lockcache.filestream.modes import in_mode, open_in_mode
+from lockcache.filestream.policy import stated_policy
 from lockcache.filestream.repair import Repair, empty_quarantine, recount_all
 from lockcache.filestream.room import apply_policy
 from lockcache.filestream.writer import EntryWriter
@@ -58,6 +60,8 @@ from lockcache.resource import (
     coerce_value,
     computed_entry,
     join_metadata,
+    key_in_words,
+    renewed_keys,
     split_metadata,
 )
 
@@ -104,6 +108,10 @@ class FileStreamProgramCache(ProgramCacheResource):
         signing_key_file: Sign what is stored with the first key of this file, and serve only what one of its keys
             signed. ``None``: ``$LOCKCACHE_SIGNING_KEY_FILE``, if that is set; False: neither. ``lockcache key new``
             makes such a file.
+        read_only: True: make and change nothing in the directory; what is stored is dropped, counted and logged once,
+            what is not there is compiled without waiting for others, and a directory that is missing is an empty one.
+            ``"auto"``: so if ``$LOCKCACHE_READONLY`` says so, or the directory may be read and not written when it is
+            opened. False: a directory that may not be written is a :class:`PermissionError`.
 
     Raises:
         UnsafeCacheDirError: Someone else owns the directory, or may write to it.
@@ -112,8 +120,8 @@ class FileStreamProgramCache(ProgramCacheResource):
         PolicyError: Its ``policy.json`` cannot be understood.
         OSError: It cannot be made, or is not a directory.
 
-    A directory that may only be read opens: hits work, writes raise. Objects can be pickled (the copy opens the same
-    directory) and survive ``fork``.
+    Where only reading is allowed, ``del``, :meth:`clear` and :meth:`recount` raise :class:`PermissionError`. Objects
+    can be pickled (the copy opens the same directory) and survive ``fork``.
     """
 
     def __init__(
@@ -129,6 +137,7 @@ class FileStreamProgramCache(ProgramCacheResource):
         lease_timeout_seconds: float | None = None,
         group: bool | str | None = None,
         signing_key_file: str | os.PathLike[str] | bool | None = None,
+        read_only: bool | Literal["auto"] = "auto",
     ) -> None:
         stated = stated_policy(coerce_max_size_bytes(max_size_bytes))
         timeout = coerce_seconds("lock_timeout_seconds", lock_timeout_seconds)
@@ -145,8 +154,11 @@ class FileStreamProgramCache(ProgramCacheResource):
             "lease_timeout_seconds": lease_timeout_seconds,
             "group": coerce_group(group),
             "signing_key_file": coerce_key_file(signing_key_file) or False,
+            "read_only": (read_only := coerce_read_only(read_only)),
         }
-        self._directory = CacheDirectory(resolve_path(path), timeout, group=group, first_cap_bytes=default_cap(path))
+        self._directory = open_in_mode(
+            resolve_path(path), timeout, group=group, first_cap_bytes=default_cap(path), read_only=read_only
+        )
         layout, is_shared = self._directory.layout, self._directory.is_shared
         keys = load_keys(signing_key_file)
         # A miss has more to do there than to be counted, and folders are looked at before anything in them.
@@ -157,21 +169,26 @@ class FileStreamProgramCache(ProgramCacheResource):
         self._entries = f"{layout.entries}/"
         reader = loader_of(layout, self._reader, is_shared=is_shared)
         self._once = CompileOnce(layout, reader, lease_timeout_seconds)
-        self._implicit = ImplicitTurns(self._once, reader) if compile_once else None
+        # What this process stored, if nothing else is to be read.
+        self._renewed = renewed_keys(self.path)
+        is_alone = self._directory.is_read_only or self._renewed is not None
+        self._implicit = ImplicitTurns(self._once, reader) if compile_once and not is_alone else None
+        load = reader.load if self._implicit is None else self._implicit.load
+        writer = EntryWriter(self._directory, timeout, fsync=fsync, use_record_files=record_files, keys=keys)
         # Bound once: a hit spares the choice.
-        self._load = reader.load if self._implicit is None else self._implicit.load
-        self._writer = EntryWriter(self._directory, timeout, fsync=fsync, use_record_files=record_files, keys=keys)
+        self._load, self._writer = in_mode(self._reader, load, writer, self._renewed)
         self._held = Slot(0, 0)
         # Incremented without a lock, as in .entry.reader: a signal handler may count in the midst of anything.
         self._counts = dict.fromkeys(("puts", "evictions", "dropped_writes"), 0)
-        self._report = CountersReport(layout, partial(_counted, self._reader, self._counts))
+        counts = Counters if self._directory.is_read_only else partial(_counted, self._reader, self._counts)
+        self._report = CountersReport(layout, counts)
         report_at_end(self, self._report)
-        self._count(evictions=apply_policy(self._directory, *stated).entries)
+        self._counts["evictions"] += apply_policy(self._directory, *stated).entries
 
     @property
     def path(self) -> str:
         """The directory, as an absolute path."""
-        return self._directory.layout.root
+        return str(self._arguments["path"])
 
     @property
     def max_size_bytes(self) -> int | None:
@@ -198,7 +215,7 @@ class FileStreamProgramCache(ProgramCacheResource):
         if reader.expects_miss and not _access(self._entries + digest.digest().hex("/", 31), _EXISTS):
             reader.misses += 1
             return default
-        load = self._load if turn else self._once.load
+        load = self._load if turn or self._implicit is None else self._once.load
         loaded = load(digest.hexdigest())
         return default if loaded is None else loaded[0]
 
@@ -222,12 +239,16 @@ class FileStreamProgramCache(ProgramCacheResource):
 
     def begin(self, key: bytes | str, *, label: str = "") -> Entry | Turn[Entry]:
         """The entry, or the caller's turn to compute it; one across all processes that share the directory."""
+        if self._directory.is_read_only:  # what cannot be stored nobody needs to wait for
+            return self.get_entry(key) or Turn(partial(self._drop, key), _nothing)
+        if self._renewed is not None:
+            return super().begin(key, label=label)
         name = entry_name(coerce_key(key))
         if self._implicit is not None:
             self._implicit.end_mine()
         loaded = self._once.load(name)
         if loaded is None:
-            outcome = self._once.wait_or_turn(name, label)
+            outcome = self._once.wait_or_turn(name, label or key_in_words(key))
             if isinstance(outcome, LeaseTurn):
                 turn = Turn(partial(self._publish_in, outcome), outcome.end)
                 outcome.begin()
@@ -238,6 +259,8 @@ class FileStreamProgramCache(ProgramCacheResource):
 
     def wait(self, key: bytes | str, timeout_seconds: float) -> Entry | None:
         """The entry, as soon as the process or thread that has its turn stores it. Takes no turn."""
+        if self._directory.is_read_only or self._renewed is not None:
+            return super().wait(key, timeout_seconds)
         name, seconds = entry_name(coerce_key(key)), coerce_seconds("timeout_seconds", timeout_seconds)
         loaded = self._once.load(name) or self._once.wait(name, seconds)
         return None if loaded is None else self._entry(*loaded)
@@ -255,6 +278,9 @@ class FileStreamProgramCache(ProgramCacheResource):
 
         What they publish meanwhile stays or goes, none of them fails.
         """
+        if self._directory.is_nowhere:
+            return
+        self._directory.usage()  # one that may only be read is an error before anything is removed
         for shard in range(SHARDS):
             for found in scan_shard(self._directory.layout, shard):
                 self._writer.remove(found.name)
@@ -266,7 +292,7 @@ class FileStreamProgramCache(ProgramCacheResource):
         Needed only after processes were killed, or where other programs write the directory, and no daemon runs (which
         does this all the time). Returns the shards that were wrong, and by how much.
         """
-        return recount_all(self._directory)
+        return [] if self._directory.is_nowhere else recount_all(self._directory)
 
     def stats(self) -> CacheStats:
         """This object's counters, and bytes and entries of the directory as accounted (staged writes included).
@@ -275,7 +301,11 @@ class FileStreamProgramCache(ProgramCacheResource):
         What is new in them is added to what all programs counted together (``lockcache stats``), as ``close`` does.
         """
         self._report.report()
-        slot = self._accounted()
+        try:
+            self._held = self._directory.held()
+        except OSError as error:
+            # What fills a graph must not take the job down.
+            _log.debug("%s: the disk gives no answer, so stats are those of before: %s", self.path, error)
         reads = self._reader
         return CacheStats(
             hits=reads.hits,
@@ -283,8 +313,7 @@ class FileStreamProgramCache(ProgramCacheResource):
             corrupt_entries=reads.corrupt_entries,
             unverified_hits=reads.unverified_hits,
             refused_entries=reads.refused_entries,
-            bytes=slot.bytes,
-            entries=slot.entries,
+            **self._held._asdict(),
             **self._counts,
         )
 
@@ -303,16 +332,16 @@ class FileStreamProgramCache(ProgramCacheResource):
             published = self._published_meanwhile(turn.name)
             if published is not None:
                 return published
-            try:
-                was_dropped = not self._write(turn.name, code, tail, cost_ns)
-            except OSError as error:
-                # A directory that may not be written raises for cache[key] = value; here the code must not be lost.
-                was_dropped = True
-                self._count_dropped(str(error))
+            was_dropped = not self._write(turn.name, code, tail, cost_ns)
             self._once.costs.remember(turn.name, cost_ns)
             return entry
         finally:
             turn.end(was_dropped=was_dropped)
+
+    def _drop(self, key: bytes | str, value: object, cost_ns: int) -> Entry:
+        entry = computed_entry(value, cost_ns)
+        self.put_entry(key, entry)  # counted, and never read again through this object
+        return entry
 
     def _published_meanwhile(self, name: str) -> Entry | None:
         """What somebody published while we computed: we were overdue, and the process that took over was first."""
@@ -344,40 +373,22 @@ class FileStreamProgramCache(ProgramCacheResource):
         now_ns = time.time_ns()
         written = self._writer.store(name, code, Record(len(code), now_ns, cost_ns, tail))
         self._report.report_if_due(now_ns)
-        if written.dropped is None:
-            self._counts["puts"] += 1
-            self._counts["evictions"] += written.evicted.entries
-            return True
-        self._count(evictions=written.evicted.entries)
-        self._count_dropped(written.dropped)
-        return False
+        self._counts["evictions"] += written.evicted.entries
+        if written.dropped is not None:
+            self._count_dropped(written.dropped)
+            return False
+        if self._renewed is not None:
+            self._renewed.add(name)
+        self._counts["puts"] += 1
+        return True
 
     def _count_dropped(self, reason: str) -> None:
-        # The first drop is a warning, a disk that stays full is not.
-        level = logging.DEBUG if self._counts["dropped_writes"] else logging.WARNING
-        self._count(dropped_writes=1)
+        # The first drop is a warning, a disk that stays full is not, nor what was asked for.
+        level = logging.INFO if self._arguments["read_only"] is True else logging.WARNING
+        if self._counts["dropped_writes"] or self._directory.is_nowhere:
+            level = logging.DEBUG
+        self._counts["dropped_writes"] += 1
         _log.log(level, "%s: a write was dropped, the program goes on without it: %s", self.path, reason)
-
-    def _accounted(self) -> Slot:
-        try:
-            usage = self._directory.usage_if_writable()
-            if usage is not None:
-                self._held = usage.total()
-                return self._held
-        except OSError as error:
-            _log.debug("%s: the accounting cannot be read, so the directory is measured: %s", self.path, error)
-        try:
-            from lockcache.filestream.accounting import measured  # spread and medians, which programs have no need of
-
-            return total_of(measured(self._directory.layout))
-        except OSError as error:
-            # What fills a graph must not take the job down.
-            _log.debug("%s: the disk gives no answer, so stats are those of before: %s", self.path, error)
-            return self._held
-
-    def _count(self, **increments: int) -> None:
-        for name, increment in increments.items():
-            self._counts[name] += increment
 
     def __reduce__(self) -> Any:
         return _reopen, (type(self), self._arguments)
@@ -401,5 +412,6 @@ def _counted(reader: EntryReader, counts: dict[str, int]) -> Counters:
 
 
 def _reopen(kind: type[FileStreamProgramCache], arguments: dict[str, Any]) -> FileStreamProgramCache:
-    with policy_left_alone():
+    # The policy of a copy is the directory's by now.
+    with variables_left_alone(POLICY_VARIABLES):
         return kind(**arguments)

@@ -3,32 +3,28 @@
 Keeps the other half of invariant 7 (never take the job down), that what is misconfigured is a clear error at opening,
 and carries on when the directory is deleted underneath a live cache: what is attached is replaced as a whole, and
 threads in the middle of an operation keep the old page until they are done with it.
-
-Keeps invariants 3 (hard cap) and 5 (death is free) across fork (:func:`close_inherited`): a child that kept the
-descriptor of an entry would keep its blocks on disk after its eviction, for as long as it lives (seen: 80 children, 11
-times the cap), that of a staged file its lock, by which others take the writer for alive, and that of a queue a place
-in it. Such descriptors are found in the process's own table, because a thread of the parent may have been anywhere in
-``open`` when the fork came. Where there is no such table (not Linux), nothing is closed.
-
-Decides for all who only inspect whether a path is a cache (:func:`is_cache`): a folder that is called ``lockcache``, as
-a checkout of this project has one, makes no cache, nor do the directories of other programs that a daemon keeps, where
-lockcache has other files.
 """
 
 from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import os
 import re
-import stat
 import threading
 from collections.abc import Callable
 from typing import Final
 
 from lockcache.errors import LockTimeoutError
-from lockcache.filestream.accounting import ReopenedPage, Slot, UsagePage, encode_page, measure_shard, names_in
+from lockcache.filestream.accounting import (
+    ReopenedPage,
+    Slot,
+    UsagePage,
+    encode_page,
+    measure_shard,
+    names_in,
+    total_of,
+)
 from lockcache.filestream.disk import (
     PRIVATE,
     SHARDS,
@@ -39,11 +35,12 @@ from lockcache.filestream.disk import (
     Sharing,
     Space,
     StagedName,
+    UnstatedRecency,
     check_directory,
     check_folders,
     check_format,
     check_root,
-    close_quietly,
+    close_inherited,
     encode_format,
     is_shared,
     make_folder,
@@ -62,7 +59,7 @@ from lockcache.filestream.disk import (
 from lockcache.filestream.policy import PolicyFile
 from lockcache.fork import after_fork_in_child
 
-__all__ = ["CacheDirectory", "check_directory", "close_inherited", "is_cache"]
+__all__ = ["CacheDirectory", "check_directory"]
 
 _READ_ONLY: Final = (errno.EACCES, errno.EPERM, errno.EROFS)
 # Invariant 7 (never take the job down): on a full disk what is there can be read.
@@ -72,14 +69,11 @@ _DIRECT: Final[int] = getattr(os, "O_DIRECT", 0)
 _SHARD: Final = re.compile(r"[0-9a-f]{2}", re.ASCII)
 
 
-_TABLE: Final = "/proc/self/fd"
-
-# How we open entries and staged files, and hardly anybody else: a user's own file in this directory is left alone.
-_OURS: Final = os.O_NOFOLLOW | os.O_NONBLOCK
-
-
 class CacheDirectory:
     """One cache directory, open: its paths, policy, accounting page, locks, and how it states recency."""
+
+    #: Whether this stands for a directory that a cache does without; see :mod:`.modes`.
+    is_nowhere = False
 
     def __init__(
         self,
@@ -89,8 +83,11 @@ class CacheDirectory:
         *,
         group: bool | str | None = None,
         first_cap_bytes: int | None = None,
+        is_read_only: bool = False,
     ) -> None:
         """Open ``root``, making it (mode 0700; 2770 for a ``group``) if it is missing.
+
+        ``is_read_only``: it has to be there, and nothing in it is made or changed.
 
         ``first_cap_bytes`` is the cap of a directory that is made or empty, where nobody states one.
 
@@ -100,6 +97,8 @@ class CacheDirectory:
         Raises :class:`UnsafeCacheDirError`, :class:`FormatError`, :class:`PolicyError`, or the plain :class:`OSError`
         of a path that cannot be made or is not a directory. A directory that can be read and not written opens.
         """
+        #: Whether nothing may be made or changed: asked for, or decided by :meth:`only_read`.
+        self.is_read_only, self.why_read_only = is_read_only, ""
         self._sharing = resolve_sharing(group)
         self.layout = Layout(root, is_shared=self._sharing.is_shared)
         #: Whether a group shares it, so that files must be made for all of its members.
@@ -119,14 +118,24 @@ class CacheDirectory:
         after_fork_in_child(self)
         self._prepare()
         self.recency = Recency(root, self.layout.is_network)  # a root that was just made
+        if is_read_only:
+            self.only_read()
         self.policy.load()
         self.usage_if_writable()
+
+    def only_read(self, why: str = "it was asked for") -> None:
+        """From now on make and change nothing: :meth:`usage` raises, and uses of entries are not stated."""
+        self.is_read_only, self.why_read_only = True, why
+        self.recency = UnstatedRecency(self.layout.root)
 
     def usage(self) -> UsagePage:
         """The accounting page, attached again if the directory was deleted or replaced underneath.
 
         Raises :class:`OSError` where it cannot be: on a read-only directory, EROFS or EACCES.
         """
+        if self.is_read_only:
+            what = f"this cache only reads the directory, and changes nothing ({self.why_read_only})"
+            raise PermissionError(errno.EROFS, what, self.layout.root)
         usage = self._usage
         if usage is None or not usage.is_at(self.layout.usage):
             usage = self._attach(usage)
@@ -145,6 +154,19 @@ class CacheDirectory:
             if error.errno not in _NOT_WRITABLE:
                 raise
             return None
+
+    def held(self) -> Slot:
+        """Returns what the directory holds: as accounted, or as measured where there is no accounting.
+
+        Raises :class:`OSError` where the disk gives no answer.
+        """
+        with contextlib.suppress(OSError):
+            usage = self.usage_if_writable()
+            if usage is not None:
+                return usage.total()
+        from lockcache.filestream.accounting import measured  # spread and medians, which programs have no need of
+
+        return total_of(measured(self.layout))
 
     @property
     def space(self) -> Space:
@@ -191,13 +213,16 @@ class CacheDirectory:
 
     def _prepare(self) -> None:
         root = self.layout.root
-        _make_root(root, self._sharing)
+        if self.is_read_only:
+            os.stat(root)
+        else:
+            _make_root(root, self._sharing)
         check_root(root, self._sharing)  # before anything is made in it
         if self.is_shared:  # made again later, it is for the same group
             self._sharing = Sharing(True, os.stat(root).st_gid)
         missing = check_folders(self.layout, self._sharing)
         try:
-            for path in missing:
+            for path in missing if not self.is_read_only else ():
                 make_folder(self.layout, path)
         except OSError as error:
             if error.errno not in _NOT_WRITABLE:
@@ -351,46 +376,3 @@ def _make_directory(path: str, mode: int) -> None:
     except FileExistsError:
         if not os.path.isdir(path):
             raise NotADirectoryError(errno.ENOTDIR, "a cache directory is wanted here", path) from None
-
-
-def close_inherited(layout: Layout) -> None:
-    """Close the descriptors of entries and staged files that this process, a child just forked, has from its parent."""
-    try:
-        numbers = os.listdir(_TABLE)
-    except OSError:
-        return
-    for number in numbers:
-        with contextlib.suppress(OSError):  # the listing's own descriptor, and others that are gone by now
-            if _is_ours(layout, int(number), os.readlink(f"{_TABLE}/{number}")):
-                close_quietly(int(number))
-
-
-def _is_ours(layout: Layout, fd: int, path: str) -> bool:
-    if not path.startswith((f"{layout.entries}/", f"{layout.records}/", f"{layout.tmp}/", f"{layout.room_lock}.")):
-        return False
-    return fcntl.fcntl(fd, fcntl.F_GETFL) & _OURS == _OURS
-
-
-def is_cache(layout: Layout) -> bool:
-    """Whether some program began a cache there. Raises :class:`OSError` for what may not be looked into."""
-    return _is_there(layout.format) or _is_there(layout.usage) or _has_shards(layout.entries)
-
-
-def _has_shards(entries: str) -> bool:
-    """Whether there are shards in ``entries/``, or nothing yet."""
-    try:
-        if not stat.S_ISDIR(os.lstat(entries).st_mode):
-            return True  # something was put in its place; who opens the cache says what
-        names = os.listdir(entries)
-    except (FileNotFoundError, NotADirectoryError):
-        return False
-    return not names or any(map(_SHARD.fullmatch, names))
-
-
-def _is_there(path: str) -> bool:
-    # Not os.path.exists, which takes a directory that may not be searched for one where nothing is.
-    try:
-        os.lstat(path)
-    except (FileNotFoundError, NotADirectoryError):
-        return False
-    return True

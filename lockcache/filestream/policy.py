@@ -10,21 +10,18 @@ deleted while the cache is open leaves the last good one in force.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import logging
 import os
 import re
-from collections.abc import Iterator
-from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, Literal, get_args
 
 from lockcache.arguments import coerce_choice, configured_cap
 from lockcache.errors import PolicyError
 from lockcache.filestream.disk import SHARDS, Layout, Space, parse_json, read_small, refuse_symlink, replace_file
 
-__all__ = ["PRIORITIES", "Policy", "PolicyFile", "Priority", "policy_left_alone", "stated_policy"]
+__all__ = ["PRIORITIES", "Policy", "PolicyFile", "Priority", "stated_policy"]
 
 _log = logging.getLogger("lockcache")
 
@@ -56,6 +53,8 @@ class Policy:
     by_operator: bool = False
     #: Which entries go first when room is needed.
     priority: Priority = "lru"
+    #: Whether the file names it: an operator may well have said lru.
+    states_priority: bool = field(default=False, compare=False, kw_only=True)
     #: Whether nobody stated the cap: the default directory got it when it was made.
     is_default: bool = False
 
@@ -71,27 +70,11 @@ class Policy:
         return cap - _OWN_BLOCKS * (block + space.inode_bytes) - _OWN_INODES * space.inode_bytes
 
 
-# The policy of a pickled copy is the directory's by now. So it is for a command that only removes entries.
-_IS_LEFT_ALONE: Final[ContextVar[bool]] = ContextVar("is_left_alone", default=False)
-
-
-@contextlib.contextmanager
-def policy_left_alone() -> Iterator[None]:
-    """Open caches in this block as their directories are, whatever the environment states."""
-    token = _IS_LEFT_ALONE.set(True)
-    try:
-        yield
-    finally:
-        _IS_LEFT_ALONE.reset(token)
-
-
 def stated_policy(cap: int | None) -> tuple[int | None, Priority | None]:
     """Returns the cap and the priority that a program states: ``cap`` or else by variables.
 
     Raises :class:`ValueError` naming the variable.
     """
-    if _IS_LEFT_ALONE.get():
-        return cap, None
     return cap or configured_cap(), coerce_choice("LOCKCACHE_POLICY", PRIORITIES)
 
 
@@ -133,7 +116,7 @@ class PolicyFile:
     def replace(self, policy: Policy) -> None:
         """Publish a policy for every process. Raises :class:`OSError` where the directory cannot be written."""
         body: dict[str, object] = {"max_size_bytes": policy.max_size_bytes, "by_operator": policy.by_operator}
-        if policy.priority != Policy.priority:
+        if policy.priority != Policy.priority or policy.states_priority:
             body["priority"] = policy.priority
         if policy.is_default:
             body["is_default"] = True
@@ -179,7 +162,8 @@ class PolicyFile:
             accepted = " or ".join(PRIORITIES)
             where = f"{self._path}, {_place_of(raw, 'priority')}"
             raise PolicyError(f"{where}: priority must be {accepted}, got {priority!r}", self._path)
-        return Policy(cap, bool(by_operator), priority, bool(body.get("is_default", False)))
+        is_default = bool(body.get("is_default", False))
+        return Policy(cap, bool(by_operator), priority, is_default, states_priority="priority" in body)
 
 
 def _place_of(text: bytes, key: str) -> str:

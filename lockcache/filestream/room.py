@@ -278,7 +278,7 @@ def apply_policy(directory: CacheDirectory, cap: int | None, priority: Priority 
     if is_writable:
         reap_if_possible(directory)
     wanted = policy = directory.policy.current()
-    if priority is not None and policy.priority == Policy.priority:
+    if priority is not None and policy.priority == Policy.priority and not policy.states_priority:
         wanted = replace(wanted, priority=priority)
     if cap is not None:
         wanted = replace(wanted, max_size_bytes=cap, is_default=False)

@@ -30,7 +30,6 @@ from lockcache.filestream.room import Room, reap_if_possible
 __all__ = ["EntryWriter", "Written"]
 
 _DISK_FULL: Final = (errno.ENOSPC, errno.EDQUOT)
-_MISCONFIGURED: Final = (errno.EACCES, errno.EPERM, errno.EROFS)
 
 # Of what killed writers left, where no cap and no daemon asks. A listing is some 20 us.
 _PUTS_BETWEEN_REAPS: Final = 256
@@ -55,7 +54,7 @@ class Written(NamedTuple):
 class EntryWriter:
     """Stores and removes the entries of one directory."""
 
-    __slots__ = ("_directory", "_fsync", "_pack", "_placement", "_puts", "_timeout_seconds")
+    __slots__ = ("_fsync", "_pack", "_placement", "_puts", "_timeout_seconds", "directory")
 
     def __init__(
         self,
@@ -67,40 +66,35 @@ class EntryWriter:
         keys: KeyRing | None = None,
     ) -> None:
         self._pack: _Pack = pack if keys is None else keys.pack
-        self._directory = directory
+        self.directory = directory
         self._timeout_seconds = timeout_seconds
         self._fsync = fsync
         self._placement = RecordPlacement(use_files=use_record_files)
         self._puts = 0
 
     def store(self, name: str, payload: bytes, record: Record) -> Written:
-        """Store ``payload`` and its record under ``name``, or drop the write and the older value with it.
-
-        Raises :class:`PermissionError`, or :class:`OSError` with EROFS, where the directory may not be written.
-        """
-        write = _Write(self._directory, self._placement, self._pack, name, payload, record, self._timeout_seconds)
+        """Store ``payload`` and its record under ``name``, or drop the write and the older value with it."""
+        write = _Write(self.directory, self._placement, self._pack, name, payload, record, self._timeout_seconds)
         try:
             dropped = write.run(fsync=self._fsync)
         except OSError as error:
-            if error.errno in _MISCONFIGURED:
-                raise
             dropped = str(error)
         if dropped is not None:
             dropped += self._remove_older(name)
         self._puts += 1
         if self._puts % _PUTS_BETWEEN_REAPS == 0:
-            reap_if_possible(self._directory)
+            reap_if_possible(self.directory)
         return Written(dropped, write.evicted)
 
     def remove(self, name: str) -> bool:
         """Remove an entry; whether there was one."""
-        return remove_entry(self._directory, name, self._timeout_seconds)
+        return remove_entry(self.directory, name, self._timeout_seconds)
 
     def _remove_older(self, name: str) -> str:
         """Remove what must no longer be served; what to add to the reason if that cannot be done."""
         # Without waiting: a holder that outlasted the timeout would be waited for a second time.
         try:
-            remove_entry(self._directory, name, 0.0)
+            remove_entry(self.directory, name, 0.0)
         except FileNotFoundError:
             return ""  # the directory is gone, and the older value with it
         except OSError as error:

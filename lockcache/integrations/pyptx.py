@@ -25,6 +25,7 @@ from typing import Any, Final, NamedTuple
 
 import platformdirs
 
+from lockcache.arguments import configured_switch, is_disabled
 from lockcache.fork import after_fork_in_child
 from lockcache.integrations.pyptx_files import PyptxFiles
 from lockcache.integrations.pyptx_read import Loaded
@@ -86,6 +87,9 @@ class CubinCache:
         cache_dir: The directory, made with mode 0700 if it is missing. ``None``: :data:`DEFAULT_CACHE_DIR`.
         enable_disk: Without it there is only memory.
 
+    Under ``$LOCKCACHE_DISABLE`` nothing is read or stored, not in memory either; under ``$LOCKCACHE_RECACHE`` only
+    what this object stored is read.
+
     Raises:
         UnsafeCacheDirError: Somebody else owns the directory, or may write to it.
         OSError: It cannot be made, or is not a directory.
@@ -93,7 +97,8 @@ class CubinCache:
 
     def __init__(self, cache_dir: str | os.PathLike[str] | None = None, enable_disk: bool = True) -> None:
         directory = os.path.abspath(os.fspath(cache_dir or DEFAULT_CACHE_DIR))
-        self._files = PyptxFiles(directory) if enable_disk else None
+        self._is_off, self._renews = is_disabled(), configured_switch("LOCKCACHE_RECACHE")
+        self._files = PyptxFiles(directory) if enable_disk and not self._is_off else None
         self._held: dict[str, _Held] = {}
         names = ("hits", "misses", "puts", "dropped_writes", "corrupt_entries", "unverified_hits")
         self._counts = dict.fromkeys(names, 0)
@@ -107,7 +112,7 @@ class CubinCache:
         if held is not None and self._is_current(name, held):
             self._count(hits=1)
             return held.entry
-        if self._files is None:
+        if self._files is None or (self._renews and held is None):
             self._count(misses=1)
             return None
         loaded, is_corrupt = self._files.load(name, _members(key))
@@ -128,6 +133,9 @@ class CubinCache:
     def put(self, entry: CacheEntry) -> None:
         """Store an entry in memory and on disk. Once this returns no reader in any process gets an older one."""
         _check_types(entry)
+        if self._is_off:
+            self._count(dropped_writes=1)
+            return
         name = _file_name(entry.key)
         stamp = b"" if self._files is None else self._store(self._files, name, entry)
         with self._lock:

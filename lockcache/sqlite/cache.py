@@ -1,9 +1,9 @@
 """SQLiteProgramCache: the programs of one process in one file, least recently used first out.
 
 Joins the parts of this package into the mapping API. Keeps invariant 7 (never take the job down) at the edge: what a
-caller cannot help (a full disk, a locked or damaged database) is a counted, logged miss or dropped write; a
-PermissionError and EROFS on a write are configuration and do raise. Relied on by programs that want their cache to
-outlive them and share it with nobody.
+caller cannot help (a full disk, a locked or damaged database, a file that may only be read) is a counted, logged miss
+or dropped write. Explicit deletes do raise. Relied on by programs that want their cache to outlive them and share it
+with nobody.
 
 Not promised: compile-once among processes; :class:`~lockcache.FileStreamProgramCache` is for those. A second process
 is not refused, though: what either reads is whole and the latest, and a write that meets the other's lock for too long
@@ -18,7 +18,7 @@ import os
 import threading
 from typing import Any, Final
 
-from lockcache.arguments import coerce_seconds, resolve_path
+from lockcache.arguments import coerce_seconds, is_disabled, resolve_path
 from lockcache.fork import after_fork_in_child
 from lockcache.resource import (
     CacheStats,
@@ -29,6 +29,7 @@ from lockcache.resource import (
     coerce_max_size_bytes,
     coerce_value,
     join_metadata,
+    renewed_keys,
     split_metadata,
 )
 from lockcache.sqlite.location import FILE_NAME
@@ -62,8 +63,8 @@ class SQLiteProgramCache(ProgramCacheResource):
         FormatError: The file is of a newer lockcache, or a database of another program.
         OSError: It cannot be made, or is not a file.
 
-    A file that may only be read opens: hits work, writes raise. Objects can be pickled (the copy opens the same file)
-    and survive ``fork``.
+    A file that may only be read opens: hits work, writes are dropped, deletes raise. Objects can be pickled (the copy
+    opens the same file) and survive ``fork``. Under ``$LOCKCACHE_DISABLE`` no file is opened, nothing stored.
     """
 
     def __init__(
@@ -80,13 +81,17 @@ class SQLiteProgramCache(ProgramCacheResource):
         from lockcache.sqlite.store import Store
 
         self._rows = rows
+        self._is_off = is_disabled()
         self._store = Store(resolve_path(path, FILE_NAME), self._wait_seconds)
+        # What this process stored, if nothing else is to be read.
+        self._renewed = renewed_keys(self.path)
         self._counting = threading.RLock()
         after_fork_in_child(self)
         names = ("hits", "misses", "puts", "evictions", "dropped_writes", "corrupt_entries")
         self._counts = dict.fromkeys(names, 0)
         self._said: set[str] = set()
-        self._open()
+        if not self._is_off:
+            self._open()
 
     @property
     def path(self) -> str:
@@ -122,7 +127,7 @@ class SQLiteProgramCache(ProgramCacheResource):
     def __delitem__(self, key: bytes | str) -> None:
         """Remove the entry. Raises :class:`LockTimeoutError` where another process has the database locked too long."""
         name = coerce_key(key)
-        if not self._store.change(lambda connection: self._rows.remove(connection, (name,))):
+        if self._is_off or not self._store.change(lambda connection: self._rows.remove(connection, (name,))):
             raise KeyError(key)
 
     def __len__(self) -> int:
@@ -130,8 +135,9 @@ class SQLiteProgramCache(ProgramCacheResource):
 
     def clear(self) -> None:
         """Remove every entry and give the disk space back. Raises as ``del`` does."""
-        self._store.change(self._rows.clear)
-        self._store.shrink()
+        if not self._is_off:
+            self._store.change(self._rows.clear)
+            self._store.shrink()
 
     def stats(self) -> CacheStats:
         """This object's counters, and bytes and entries of the file."""
@@ -163,6 +169,9 @@ class SQLiteProgramCache(ProgramCacheResource):
                 raise  # and a file that may only be read keeps what it has
 
     def _read(self, name: bytes) -> Any:
+        if self._is_off or (self._renewed is not None and name not in self._renewed):
+            self._count(misses=1)
+            return None
         try:
             program, is_corrupt = self._store.load(name)
         except OSError as error:
@@ -172,6 +181,8 @@ class SQLiteProgramCache(ProgramCacheResource):
         return program
 
     def _totals(self) -> tuple[int, int]:
+        if self._is_off:
+            return 0, 0
         try:
             return self._store.read(self._rows.totals) or (0, 0)
         except OSError as error:
@@ -180,17 +191,20 @@ class SQLiteProgramCache(ProgramCacheResource):
 
     def _write(self, name: bytes, code: bytes, tail: bytes, cost_ns: int) -> None:
         program, cap = self._rows.Program(code, tail, cost_ns), self._max_size_bytes
+        if self._is_off:
+            self._count(dropped_writes=1)
+            return
         if cap is not None and program.size_bytes > cap:
             self._drop(name, f"{program.size_bytes} bytes are more than the cap ({cap})")
             return
         try:
             evicted = self._store.change(lambda connection: self._rows.store(connection, name, program, cap))
         except OSError as error:
-            if _is_misconfigured(error):
-                raise
             self._drop(name, str(error))
             return
         self._count(puts=1, evictions=evicted)
+        if self._renewed is not None:
+            self._renewed.add(name)
 
     def _drop(self, name: bytes, reason: str) -> None:
         self._store.supersede(name)

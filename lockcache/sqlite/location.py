@@ -34,6 +34,11 @@ WAL_SUFFIX: Final = "-wal"
 # What SQLite keeps next to the database. A planted one would be read as a part of it.
 _SIDE_SUFFIXES: Final = (WAL_SUFFIX, "-shm", "-journal")
 
+# On Windows descriptors are not inherited anyway, and O_EXCL follows nothing.
+_NEW: Final = os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOFOLLOW", 0)
+# Windows has access lists, which modes say nothing of; a user's own folders are private there.
+_HAS_MODES: Final = hasattr(os, "geteuid")
+
 # Two threads that find the same ruin must not set the second's new file aside for it.
 _setting_aside = threading.RLock()
 
@@ -59,7 +64,7 @@ def prepare(path: str) -> None:
     for file in (path, *(path + suffix for suffix in _SIDE_SUFFIXES)):
         _check_file(file)
     with contextlib.suppress(FileExistsError):
-        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600))
+        os.close(os.open(path, _NEW, 0o600))
 
 
 def identify(path: str) -> Identity | None:
@@ -78,7 +83,7 @@ def is_writable(path: str) -> bool:
 
 def denied(path: str) -> OSError:
     """The error of a write to a database that may not be written: EROFS or EACCES, as the file's own would be."""
-    if os.statvfs(os.path.dirname(path)).f_flag & os.ST_RDONLY:
+    if _HAS_MODES and os.statvfs(os.path.dirname(path)).f_flag & os.ST_RDONLY:
         return OSError(errno.EROFS, os.strerror(errno.EROFS), path)
     return PermissionError(errno.EACCES, "this cache may only be read", path)
 
@@ -126,6 +131,8 @@ def _check_file(path: str) -> None:
 
 
 def _check_owner(path: str, status: os.stat_result) -> None:
+    if not _HAS_MODES:
+        return
     me = os.geteuid()
     # root may put anything anywhere already; trusting its files adds nobody.
     if status.st_uid not in (me, 0):
@@ -137,7 +144,7 @@ def _check_owner(path: str, status: os.stat_result) -> None:
 
 
 def _check_mode(path: str, status: os.stat_result, forbidden: int) -> None:
-    if status.st_mode & forbidden:
+    if _HAS_MODES and status.st_mode & forbidden:
         raise UnsafeCacheDirError(
             f"{path} (mode {stat.S_IMODE(status.st_mode):04o}) may be written by other users, who could plant "
             f"programs in it. Run: chmod go-w {shlex.quote(path)}",

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from lockcache import FileStreamProgramCache
-from lockcache.arguments import VARIABLES, unknown_variables
+from lockcache.arguments import PROGRAM_VARIABLES, SWITCHES, VARIABLES, unknown_variables
 from lockcache.lowlevel import Layout, Policy, PolicyFile
 from lockcache_daemon.settings.model import DirectorySettings, Settings
 from lockcache_daemon.settings.sources import keys_of, variable_of
@@ -26,6 +26,8 @@ def test_each_setting_says_where_it_comes_from(cache_path: Path) -> None:
     assert found["directory"] == {"value": str(cache_path), "origin": "$LOCKCACHE_DIR"}
     assert found["max_size_bytes"] == {"value": 20 * 10**9, "origin": "$LOCKCACHE_MAX_SIZE"}
     assert found["policy"] == {"value": "cost", "origin": "$LOCKCACHE_POLICY"}
+    assert found["readonly"] == found["disable"] == {"value": False, "origin": "the default"}
+    assert config(str(cache_path), LOCKCACHE_DISABLE="on")["disable"] == {"value": True, "origin": "$LOCKCACHE_DISABLE"}
     assert found["signing_key_file"] == {"value": None, "origin": "the default"}
     with FileStreamProgramCache(cache_path, max_size_bytes=10**7):
         assert config(str(cache_path))["max_size_bytes"] == {"value": 10**7, "origin": "of a program, in policy.json"}
@@ -62,18 +64,27 @@ def test_a_mistake_in_a_variable_is_one_line(cache_path: Path) -> None:
 
 def test_the_documents_have_each_variable() -> None:
     text = (Path(__file__).parents[2] / "docs" / "operations" / "settings.md").read_text()
-    assert re.findall(r"^\| `(LOCKCACHE_\w+)` \|", text, re.MULTILINE) == list(VARIABLES)
+    assert re.findall(r"^\| `(LOCKCACHE_\w+)` \|", text, re.MULTILINE) == [*VARIABLES, *_of_the_daemon()]
+
+
+def _of_the_daemon() -> list[str]:
+    """The variables of the daemon's settings, in the order of its options, that programs do not obey as well."""
+    keys = (*keys_of(DirectorySettings), *keys_of(Settings), "config")
+    return [name for name in map(variable_of, keys) if name not in VARIABLES]
 
 
 def test_commands_do_not_obey_the_variables_of_programs(cache_path: Path) -> None:
     FileStreamProgramCache(cache_path, max_size_bytes=10**7).close()
-    stated = {"LOCKCACHE_MAX_SIZE": "5G", "LOCKCACHE_POLICY": "cost"}
+    with FileStreamProgramCache(cache_path) as cache:
+        cache["k"] = b"code"
+    stated = {"LOCKCACHE_MAX_SIZE": "5G", "LOCKCACHE_POLICY": "cost"} | dict.fromkeys(SWITCHES, "1")
     assert run("clear", "--yes", str(cache_path), **stated).returncode == 0
     assert run("doctor", str(cache_path), **{**stated, "LOCKCACHE_MAX_SIZE": "1B"}).returncode == 0
     assert PolicyFile(Layout(str(cache_path))).load() == Policy(10**7)
+    assert len(cache) == 0
 
 
-@pytest.mark.parametrize("variable", ["LOCKCACHE_MAX_SIZE", "LOCKCACHE_POLICY"])
+@pytest.mark.parametrize("variable", PROGRAM_VARIABLES)
 def test_the_doctor_finds_a_variable_on_which_programs_fail(cache_path: Path, variable: str) -> None:
     FileStreamProgramCache(cache_path).close()
     for command in ("doctor", "config"):
@@ -82,7 +93,9 @@ def test_the_doctor_finds_a_variable_on_which_programs_fail(cache_path: Path, va
         assert f"{variable}: 'bogus' is not" in " ".join((ended.stdout + ended.stderr).split())
 
 
-@pytest.mark.parametrize("name", [*map(variable_of, (*keys_of(Settings), *keys_of(DirectorySettings))), *VARIABLES])
+@pytest.mark.parametrize(
+    "name", [*map(variable_of, (*keys_of(Settings), *keys_of(DirectorySettings), "config")), *VARIABLES]
+)
 def test_no_variable_of_the_daemon_or_of_programs_is_taken_for_a_mistake(name: str) -> None:
     assert not unknown_variables({name: "1"})
     assert unknown_variables({f"{name}_X": "1"}) == {f"{name}_X": name}

@@ -7,18 +7,21 @@ import os
 import shutil
 import signal
 import subprocess
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from lockcache import FileStreamProgramCache
+from lockcache.doctor import checks_worker
 from lockcache.doctor.files import group_member
 from lockcache.doctor.findings import Subject
 from lockcache.doctor.probe_dir import PREFIX
+from tests.access.members import MALLORY, run_as
 from tests.cli.examining import DEGRADED, GOOD, NOTE, UNTESTED, UNUSABLE, everything_in, examined, until, verdicts
-from tests.cli.running import LOCKCACHE, run
+from tests.cli.running import LOCKCACHE, run, run_as_somebody
 from tests.daemon.running import RunningDaemon
 from tests.processes.crowd import HANG_SECONDS, run_all
 from tests.thinning import all_but
@@ -270,6 +273,32 @@ def _group_as_nobody(path: str) -> tuple[str, str]:
     os.setuid(65534)
     [finding] = group_member(Subject(path, "empty", path))
     return finding.verdict, finding.found
+
+
+@pytest.fixture
+def closed() -> Iterator[Path]:
+    """A cache of root's that nobody else may look into, where everybody can get to."""
+    with tempfile.TemporaryDirectory(prefix="lockcache-test-") as parent:
+        os.chmod(parent, 0o755)
+        FileStreamProgramCache(Path(parent, "cache")).close()
+        yield Path(parent, "cache")
+
+
+@pytest.mark.root
+@pytest.mark.parametrize("below", ["", "below"])
+def test_a_directory_that_may_not_be_read_is_explained(closed: Path, below: str) -> None:
+    request = {"check": "directory", "subject": Subject(str(closed / below))}
+    [finding] = run_as(MALLORY, lambda: checks_worker._answer(request))["findings"]
+    assert finding["verdict"] == UNUSABLE
+    assert (
+        f"{closed}: permission denied: owned by root (uid 0), mode 0700, and you are uid {MALLORY}" in finding["found"]
+    )
+    assert f"chmod -R a+rX {closed}" in finding["advice"]
+    with pytest.raises(PermissionError, match=f"you are uid {MALLORY}, and lockcache doctor"):
+        run_as(MALLORY, lambda: FileStreamProgramCache(closed))
+    ended = run_as_somebody("stats", closed)
+    assert (ended.returncode, ended.stderr.count("\n")) == (2, 1)
+    assert "Permission denied" in ended.stderr
 
 
 @pytest.mark.root

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import socket
 import subprocess
 import sys
 from collections.abc import Callable
@@ -14,6 +15,7 @@ import pytest
 
 from lockcache import FileStreamProgramCache, __version__
 from lockcache.filestream.disk.layout import Layout
+from lockcache.filestream.policy import Policy, PolicyFile
 from lockcache_daemon.keeper.instance import Instance
 from tests.daemon.running import RunningDaemon, run_daemon
 
@@ -46,6 +48,87 @@ def test_a_bad_option_is_one_line_that_names_the_value_and_what_is_accepted(
     assert value in done.stderr
     assert accepted in done.stderr
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "words, reason",
+    [
+        (["--metrics", "127.0.0.1:{taken}"], "Address already in use"),
+        (["--metrics-file", "{tmp}/none/x.prom"], "cannot write the metrics file"),
+        (["--metrics-file", "{tmp}/none/x.prom", "--once"], "cannot write the metrics file"),
+        (["--alive-file", "{tmp}/none/alive"], "cannot make the file that says we are alive"),
+        (["--metrics", "9477", "--once"], "--metrics is for a daemon that stays"),
+        (["--standby", "--once"], "--standby is for a daemon that stays"),
+        (["--layout", "triton"], "layout"),
+    ],
+)
+def test_settings_are_refused_before_a_directory_is_touched(
+    cache_path: Path, tmp_path: Path, words: list[str], reason: str
+) -> None:
+    with FileStreamProgramCache(cache_path) as cache:
+        cache.update({str(number): bytes(10_000) for number in range(3)})
+    before = {path: path.stat().st_mtime_ns for path in cache_path.rglob("*")}
+    new = tmp_path / "new"
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        given = [word.format(taken=taken.getsockname()[1], tmp=tmp_path) for word in words]
+        ended = run_daemon("--max-size", "20kB", *given, new, cache_path)
+    assert (ended.returncode, ended.stdout, ended.stderr.count("\n")) == (2, "", 1)
+    assert reason in ended.stderr
+    assert not new.exists()
+    assert {path: path.stat().st_mtime_ns for path in cache_path.rglob("*")} == before
+
+
+def test_a_file_of_settings_may_have_what_is_for_a_daemon_that_stays(cache_path: Path, tmp_path: Path) -> None:
+    config = tmp_path / "lockcache.toml"
+    config.write_text('max_size = "1M"\nstandby = true\nmetrics = "127.0.0.1:0"\n')
+    assert run_daemon("--config", config, "--once", cache_path).returncode == 0
+
+
+def test_a_directory_that_it_makes_is_said_to_be_created(cache_path: Path) -> None:
+    for is_new in (True, False):
+        said = [
+            json.loads(line)
+            for line in run_daemon("--max-size", "1M", "--once", "--json", cache_path).stdout.splitlines()
+        ]
+        assert [each["created"] for each in said if each["event"] == "start"] == [is_new]
+    assert (
+        ": created; layout lockcache, cap 1.0 MB" in run_daemon("--max-size", "1M", "--once", f"{cache_path}2").stdout
+    )
+
+
+def test_the_start_names_each_budget(cache_path: Path) -> None:
+    budgets = ("--max-age", "30d", "--max-entries", "5k", "--min-free", "5%", "--once")
+    in_words = ", max-entries 5000, max-age 30d, min-free 5%"
+    done = run_daemon(*budgets, cache_path)
+    assert f"kept without a cap{in_words}\n" in done.stdout
+    done = run_daemon(*budgets, "--max-size", "1M", cache_path)
+    assert f"layout lockcache, cap 1.0 MB{in_words}, sweeps above" in done.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("out", [">/dev/full", ">&-"])
+def test_a_dry_run_that_cannot_say_what_would_go_has_failed(cache_path: Path, out: str) -> None:
+    FileStreamProgramCache(cache_path).close()
+    command = [
+        "sh",
+        "-c",
+        f'"$0" -m lockcache_daemon --dry-run --max-size 1M "$1" {out}',
+        sys.executable,
+        str(cache_path),
+    ]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stderr.count("\n")) == (1, 1)
+    assert "could not be written to standard output" in ended.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("has_cap", [False, True])
+def test_a_default_directory_that_it_makes_has_a_cap(tmp_path: Path, has_cap: bool) -> None:
+    environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path), "LOCKCACHE_DIR": ""}
+    budget = ["--max-size", "1M"] if has_cap else ["--max-age", "1d"]
+    assert run_daemon("--once", *budget, env=environment).returncode == 0
+    found = PolicyFile(Layout(str(tmp_path / "lockcache"))).load()
+    assert found == (Policy(10**6, by_operator=True) if has_cap else Policy(10 * 10**9, is_default=True))
 
 
 @pytest.mark.long

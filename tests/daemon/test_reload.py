@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -31,10 +32,10 @@ def cap_of(path: Path) -> object:
     return json.loads((path / "lockcache" / "policy.json").read_bytes())["max_size_bytes"]
 
 
-def reload(daemon: RunningDaemon, config: Path, text: str, event: str = "reload") -> None:
+def reload(daemon: RunningDaemon, config: Path, text: str, event: str = "reload") -> dict[str, Any]:
     config.write_text(text)
     daemon.process.send_signal(signal.SIGHUP)
-    daemon.wait_for(event)
+    return daemon.wait_for(event)
 
 
 def write_on_demand(root: str) -> None:
@@ -67,7 +68,7 @@ def test_a_changed_cap_reaches_a_running_process_at_its_next_write(config: Path,
     config.write_text(table(cache_path, max_size="2M"))
     with RunningDaemon("--config", config, starts=1) as daemon, writer(cache_path) as process:
         assert all(write_one(process)[0] == 2_000_000 for _ in range(150))
-        reload(daemon, config, table(cache_path, max_size="1M"), "cap")
+        assert reload(daemon, config, table(cache_path, max_size="1M"), "cap")["reloaded"] is True
         cap, held = write_one(process)
         assert cap == 1_000_000
         assert held <= 1_000_000
@@ -171,7 +172,8 @@ def test_a_cap_that_did_not_change_leaves_what_an_operator_set_meanwhile(config:
         staged = cache_path / "lockcache" / "staged"
         staged.write_text(json.dumps({"max_size_bytes": 700_000, "by_operator": True}))
         staged.rename(cache_path / "lockcache" / "policy.json")
-        assert daemon.wait_for("cap")["max_size_bytes"] == 700_000
+        changed = daemon.wait_for("cap")
+        assert (changed["max_size_bytes"], changed["reloaded"]) == (700_000, False)
         reload(daemon, config, table(cache_path, max_size="1M", max_entries="1M"))
         fill(cache_path, 200, 10_000)
         until(lambda: bytes_on_disk(cache_path) <= 665_000)

@@ -166,10 +166,11 @@ def test_when_nothing_can_be_stored_compilations_do_not_take_turns(cache_path: P
     assert results == [b"x" * 100] * 2
 
 
-def test_a_waiter_says_once_whom_it_waits_for(
+def test_a_waiter_says_at_info_and_later_at_warning_whom_it_waits_for(
     cache_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("lockcache.filestream.compile_once.turns._LOG_AFTER_SECONDS", 0.0)
+    notices = ((0.0, logging.INFO, "waiting"), (0.0, logging.WARNING, "still waiting"))
+    monkeypatch.setattr("lockcache.filestream.compile_once.turns._NOTICES", notices)
     cache = FileStreamProgramCache(cache_path)
     cache.get_or_compute("k", lambda: Entry(b"old", {"compile_cost_ns": 1_500_000_000}))
     del cache["k"]
@@ -177,7 +178,7 @@ def test_a_waiter_says_once_whom_it_waits_for(
 
     class Listener(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
-            if "waiting for process" in record.getMessage():
+            if "still waiting for process" in record.getMessage():
                 said.set()
 
     def compute() -> bytes:
@@ -196,7 +197,10 @@ def test_a_waiter_says_once_whom_it_waits_for(
         holder.join(HANG_SECONDS)
     finally:
         logging.getLogger("lockcache").removeHandler(listener)
-    [message] = [r.getMessage() for r in caplog.records if "waiting for process" in r.getMessage()]
+    first, second = [r for r in caplog.records if "waiting for process" in r.getMessage()]
+    assert (first.levelno, second.levelno) == (logging.INFO, logging.WARNING)
+    assert second.getMessage() == f"still {first.getMessage()}"
+    message = first.getMessage()
     assert f"process {os.getpid()} on {os.uname().nodename}" in message
     assert "saxpy to cubin" in message
     assert "it took 1.5 s the last time" in message

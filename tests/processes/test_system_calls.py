@@ -70,6 +70,14 @@ def test_a_hit_is_five_system_calls_and_no_lock(cache_path: Path, tmp_path: Path
     assert hit[-1] in ("close", "close_range")  # by how old the kernel and the C library are
 
 
+def test_a_hit_of_a_cache_that_only_reads_states_no_use(cache_path: Path, tmp_path: Path) -> None:
+    _filled(cache_path, 10).close()
+    program = 'cache = FileStreamProgramCache(path, read_only=True); cache.get(b"0"); mark(); cache.get(b"0"); mark()'
+    [hit] = _calls(program, cache_path, tmp_path / "log")
+    assert "utimensat" not in hit
+    assert set(hit) <= {"openat", "fgetxattr", "flistxattr", "fstat", "newfstatat", "read", "close", "close_range"}
+
+
 def test_a_miss_is_one_system_call_that_fails(cache_path: Path, tmp_path: Path) -> None:
     _filled(cache_path, 10).close()
     program = (

@@ -90,7 +90,8 @@ def test_what_is_no_share_is_refused_by_name_and_with_what_is_accepted(text: str
 
 
 @pytest.mark.parametrize(
-    "text, seconds", [("0.5s", 0.5), ("500ms", 0.5), ("2s", 2), ("1m", 60), ("1h30m", 5400), ("1m0.5s", 60.5)]
+    "text, seconds",
+    [("0.5s", 0.5), ("500ms", 0.5), ("2s", 2), ("1m", 60), ("1h30m", 5400), ("1m0.5s", 60.5), ("1w", 604800)],
 )
 def test_a_duration_carries_its_unit(text: str, seconds: float) -> None:
     assert parse_duration(text) == pytest.approx(seconds)

@@ -11,6 +11,7 @@ Not promised: a bound between two ticks for writers that do not account, or for 
 from __future__ import annotations
 
 import contextlib
+import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 
@@ -105,6 +106,7 @@ class Keeper:
         self._ground.check()
         refuse_as_root(self.root, self.rules.group)
         opening = Opening(self.root, self.rules, self._stop, self._share_of_duty)
+        was_there = os.path.lexists(self.root)
         try:
             store = self._open_store(opening)
         except PolicyError as error:
@@ -126,7 +128,15 @@ class Keeper:
         self._attempts.take(self._obey_policy)
         self._attempts.take(store.begin)
         self._attempts.take(lambda: self._publish(at_once=True))
-        self._report.started(self.root, self.layout, self._cap.policy, self._marks(), store.held())
+        self._report.started(
+            self.root,
+            self.layout,
+            self._cap.policy,
+            self._marks(),
+            store.held(),
+            was_made=not was_there,
+            budgets=self.rules.more_in_words(),
+        )
 
     def open_or_stand_by(self) -> None:
         """As :meth:`open`, but where another daemon keeps the directory, and :attr:`may_stand_by`, wait for it."""

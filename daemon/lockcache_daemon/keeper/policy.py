@@ -61,7 +61,7 @@ class Cap:
         if found != wanted:
             file.replace(wanted)
         self._is_news = False
-        self._report.cap_changed(self._root, wanted)
+        self._report.cap_changed(self._root, wanted, is_setting=True)
 
     def _follow(self, found: Policy) -> None:
         was, self.policy = self.policy, found

@@ -77,10 +77,20 @@ class WebServer:
         self._ending = asyncio.Event()
         self._thread = threading.Thread(target=self._run, name="web", daemon=True)
 
+    @property
+    def address(self) -> tuple[str, int]:
+        """Where it listens. Raises :class:`OSError` once it is closed."""
+        host, port = self._listening.getsockname()[:2]
+        return host, port
+
     def start(self) -> None:
         self._thread.start()
 
     def close(self) -> None:
+        if self._thread.ident is None:  # never started
+            self._loop.close()
+            self._listening.close()
+            return
         with contextlib.suppress(RuntimeError):  # it has ended by itself
             self._loop.call_soon_threadsafe(self._ending.set)
         if self._thread.is_alive():

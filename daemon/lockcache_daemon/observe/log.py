@@ -21,7 +21,7 @@ from lockcache.lowlevel import Evicted, Policy, Slot, Verdict
 from lockcache.sizes import format_size
 from lockcache_daemon.errors import AlreadyServedError
 from lockcache_daemon.observe.repairs import Repairs
-from lockcache_daemon.observe.state import Board, shown
+from lockcache_daemon.observe.state import Board, of_directory, shown
 from lockcache_daemon.settings import Watermarks
 
 __all__ = ["LogToReport", "Report", "Summary", "Sweep", "describe", "readable"]
@@ -69,17 +69,28 @@ class Report:
         self.lost_lines = 0
         self._writing = threading.Lock()
 
-    def started(self, root: str, layout: str, policy: Policy, marks: Watermarks | None, held: Slot) -> None:
-        fields: dict[str, Any] = {"layout": layout, "bytes": held.bytes, "entries": held.entries}
+    def started(
+        self,
+        root: str,
+        layout: str,
+        policy: Policy,
+        marks: Watermarks | None,
+        held: Slot,
+        *,
+        was_made: bool = False,
+        budgets: str = "",
+    ) -> None:
+        fields: dict[str, Any] = {"layout": layout, "bytes": held.bytes, "entries": held.entries, "created": was_made}
         fields["max_size_bytes"] = policy.max_size_bytes
+        how = f"created; layout {layout}" if was_made else f"layout {layout}"
         if marks is None or policy.max_size_bytes is None:
-            self._say("start", root, f"layout {layout}, kept without a cap", **fields)
+            self._say("start", root, f"{how}, kept without a cap{budgets}", **fields)
             return
         self._say(
             "start",
             root,
-            f"layout {layout}, cap {format_size(policy.max_size_bytes)}, sweeps above {format_size(marks.high_bytes)} "
-            f"down to {format_size(marks.low_bytes)}; holds {format_size(held.bytes)} in {held.entries} entries",
+            f"{how}, cap {format_size(policy.max_size_bytes)}{budgets}, sweeps above {format_size(marks.high_bytes)} "
+            f"down to {format_size(marks.low_bytes)}; holds {_holding(held)}",
             **fields,
             **marks._asdict(),
         )
@@ -90,8 +101,10 @@ class Report:
     def took_over(self, root: str) -> None:
         self._say("takeover", root, "took over: the daemon that kept it is gone")
 
-    def cap_changed(self, root: str, policy: Policy) -> None:
-        self._say("cap", root, f"an operator changed the cap to {_in_words(policy)}", **_cap(policy))
+    def cap_changed(self, root: str, policy: Policy, *, is_setting: bool = False) -> None:
+        """Another cap is in force: by settings that were reloaded, or as somebody wrote it into the directory."""
+        who = "settings reloaded: cap" if is_setting else "an operator changed the cap to"
+        self._say("cap", root, f"{who} {_in_words(policy)}", **_cap(policy), reloaded=is_setting)
 
     def cap_restored(self, root: str, policy: Policy, why: str) -> None:
         self._say("cap", root, f"restored the cap of {_in_words(policy)}: {why}", **_cap(policy), restored=why)
@@ -104,7 +117,7 @@ class Report:
         reason = "" if sweep.budget == "max-size" else f" for {sweep.budget}:"
         text = (
             f"swept{reason} {format_size(sweep.before_bytes)} -> {format_size(sweep.after_bytes)}, evicted "
-            f"{sweep.evicted_entries} entries in {sweep.milliseconds:.0f} ms"
+            f"{_many(sweep.evicted_entries, 'entry')} in {sweep.milliseconds:.0f} ms"
         )
         self._say("sweep", root, text, **asdict(sweep))
 
@@ -128,7 +141,7 @@ class Report:
         self._say("warning", None, message, level="warning", message=message)
 
     def reloaded(self, directories: int) -> None:
-        self._say("reload", None, f"reloaded the settings; {directories} directories", directories=directories)
+        self._say("reload", None, f"reloaded the settings; {_many(directories, 'directory')}", directories=directories)
 
     def not_reloaded(self, line: str) -> None:
         text = f"not reloaded, the settings stay as they were: {line}"
@@ -151,17 +164,17 @@ class Report:
 
     def summed_up(self, root: str, summary: Summary) -> None:
         text = (
-            f"{format_size(summary.before.bytes)} -> {format_size(summary.after.bytes)} in {summary.after.entries} "
-            f"entries; evicted {summary.evicted.entries}, repaired the accounting of {summary.repaired_shards} shards"
+            f"{format_size(summary.before.bytes)} -> {_holding(summary.after)}; evicted {summary.evicted.entries}, "
+            f"repaired the accounting of {_many(summary.repaired_shards, 'shard')}"
         )
         if summary.repairs.shards:
             text += f" ({_in_words_of(summary.repairs)})"
         if summary.busy_shards:
-            text += f"; {summary.busy_shards} shards stayed locked by others and were not counted"
+            text += f"; {_many(summary.busy_shards, 'shard')} stayed locked by others, not counted"
         self._say("summary", root, text, **_flat(summary))
 
     def drifted(self, root: str, repairs: Repairs) -> None:
-        text = f"repaired the accounting of {repairs.shards} shards: {_in_words_of(repairs)}"
+        text = f"repaired the accounting of {_many(repairs.shards, 'shard')}: {_in_words_of(repairs)}"
         self._say("repair", root, text, **repairs._asdict())
 
     def found(self, root: str, verdict: Verdict) -> None:
@@ -185,17 +198,14 @@ class Report:
         """A round, or a complete pass, in numbers."""
         corrupt, unreadable, unverified = (counts.get(state, 0) for state in ("corrupt", "unreadable", "unverified"))
         text = (
-            f"verified {counts['entries']} entries, {format_size(counts['bytes'])}: {corrupt} corrupt, of which "
-            f"{counts['repaired']} were put out of the way, {unreadable} unreadable, {unverified} without a record"
+            f"verified {_many(counts['entries'], 'entry')}, {format_size(counts['bytes'])}: {corrupt} corrupt "
+            f"({counts['repaired']} put out of the way), {unreadable} unreadable, {unverified} without a record"
         )
         fields: dict[str, Any] = dict(counts)
         self._say("scrub", root, text, **fields)
 
     def rehearsed(self, root: str, held: Slot, evicted: Evicted, budgets: Mapping[str, Evicted]) -> None:
-        text = (
-            f"holds {format_size(held.bytes)} in {held.entries} entries; would evict {evicted.entries} entries, "
-            f"{format_size(evicted.bytes)}"
-        )
+        text = f"holds {_holding(held)}; would evict {_many(evicted.entries, 'entry')}, {format_size(evicted.bytes)}"
         bites = [f"{each.entries} for {budget}" for budget, each in budgets.items()]
         fields: dict[str, Any] = {
             "bytes": held.bytes,
@@ -221,7 +231,7 @@ class Report:
             said = {**clock, "level": level, "event": event, "directory": root, **fields}
             self._write(self._out, json.dumps(_as_text(said)))
         else:
-            text = text if root is None else f"{root}: {text}"
+            text = text if root is None else of_directory(root, text)
             self._write(self._out if level == "info" else self._err, f"{now} {readable(text)}")
 
     def _write(self, stream: TextIO, line: str) -> None:
@@ -265,6 +275,16 @@ def describe(error: Exception) -> str:
     return str(error)
 
 
+def _many(number: int, noun: str) -> str:
+    """Returns ``1 entry`` or ``2 entries``."""
+    plural = f"{noun[:-1]}ies" if noun.endswith("y") else f"{noun}s"
+    return f"{number} {noun if number == 1 else plural}"
+
+
+def _holding(held: Slot) -> str:
+    return f"{format_size(held.bytes)} in {_many(held.entries, 'entry')}"
+
+
 def _in_words(policy: Policy) -> str:
     size = "none" if policy.max_size_bytes is None else format_size(policy.max_size_bytes)
     return size if policy.priority == "lru" else f"{size}, evicting by {policy.priority}"
@@ -274,7 +294,7 @@ def _in_words_of(repairs: Repairs) -> str:
     surplus_bytes = repairs.drift_bytes - repairs.missing_bytes
     return (
         f"{format_size(repairs.missing_bytes)} were there and not accounted for, {format_size(surplus_bytes)} were "
-        f"accounted for and not there; {repairs.drift_entries} entries"
+        f"accounted for and not there; {_many(repairs.drift_entries, 'entry')}"
     )
 
 

@@ -53,6 +53,10 @@ class MetricsFile:
 
     def write(self) -> None:
         """Replace the file. Raises :class:`OSError`."""
+        self.stage(publishes=True)
+
+    def stage(self, *, publishes: bool = False) -> None:
+        """Write next to the file, which says whether it can be written. Raises :class:`OSError`."""
         folder, name = os.path.split(self.path)
         # Not *.prom while it is being written: the collector reads all of those.
         staged = f".{name}.{secrets.token_hex(8)}.tmp"
@@ -62,11 +66,11 @@ class MetricsFile:
                 with open(fd, "wb") as file:
                     os.fchmod(fd, 0o644)  # the node exporter is another user
                     file.write(self._render())
-                os.rename(staged, name, src_dir_fd=folder_fd, dst_dir_fd=folder_fd)
-            except BaseException:
-                with contextlib.suppress(OSError):
+                if publishes:
+                    os.rename(staged, name, src_dir_fd=folder_fd, dst_dir_fd=folder_fd)
+            finally:
+                with contextlib.suppress(OSError):  # mostly it is not there any more
                     os.unlink(staged, dir_fd=folder_fd)
-                raise
 
     def _run(self) -> None:
         while True:

@@ -21,7 +21,7 @@ from lockcache.lowlevel import Counters, Slot
 from lockcache_daemon.observe.history import Sample, recorded
 from lockcache_daemon.observe.top_entries import StandoutsSeen
 
-__all__ = ["SWEEP_BUCKETS_SECONDS", "Board", "DirectoryView", "Limits", "shown"]
+__all__ = ["SWEEP_BUCKETS_SECONDS", "Board", "DirectoryView", "Limits", "of_directory", "shown"]
 
 #: Upper bounds of the sweep duration histogram. A sweep of 10,000 entries takes a second, one of a million a minute.
 SWEEP_BUCKETS_SECONDS: Final = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0)
@@ -198,7 +198,7 @@ class Board:
 
     def problems(self) -> list[str]:
         """What is wrong now, one line each; empty if all is well."""
-        found = [f"{view.root}: {view.problem}" for view in self.directories if view.problem is not None]
+        found = [of_directory(view.root, view.problem) for view in self.directories if view.problem is not None]
         silent = self.silent_seconds
         if silent > _LATE_SECONDS and not any(view.is_hanging for view in self.directories):
             found.insert(0, f"the daemon: {_hangs(silent)}")
@@ -289,3 +289,8 @@ _HEARD: Final[dict[str, Callable[[DirectoryView, Mapping[str, Any]], DirectoryVi
 def shown(path: str) -> str:
     """A path as text that can be encoded: a directory may be called anything."""
     return os.fsencode(path).decode(errors="backslashreplace")
+
+
+def of_directory(root: str, text: str) -> str:
+    """Returns ``text`` with the directory in front of it, unless its path is there already: in errors about that."""
+    return text if text.startswith((f"{root}:", f"{root} ", f"{root}/")) else f"{root}: {text}"

@@ -41,6 +41,11 @@ class AliveService:
         if self._wanted is not None:  # a killed daemon's, which would say that we are well while we still count
             _remove(self._wanted)
 
+    def prepare(self) -> None:
+        """Try to make it. Raises :class:`AliveFileError`."""
+        if self._wanted is not None:
+            _remove(_make(self._wanted))
+
     def open(self, keepers: Sequence[Keeper]) -> None:
         """Raises :class:`AliveFileError`."""
         if self._wanted is not None:

@@ -53,10 +53,12 @@ def serve(
         stack.callback(crew.close)
         turns = stack.enter_context(Turns())
         try:
+            for service in services:  # before anything is done to a directory
+                stack.callback(service.close)
+                service.prepare()
             for keeper in crew.keepers:
                 _open(keeper)
             for service in services:
-                stack.callback(service.close)
                 service.open(crew.keepers)
             while not stop.is_set():
                 if stop.take_reload():

@@ -21,7 +21,7 @@ from lockcache_daemon.keeper import refuse_as_root
 from lockcache_daemon.observe import LogToReport, Report
 from lockcache_daemon.run.keepers import Crew
 from lockcache_daemon.run.loop import pass_once, serve
-from lockcache_daemon.run.services import services_for, write_metrics_once
+from lockcache_daemon.run.services import services_for, try_metrics_file, write_metrics_once
 from lockcache_daemon.run.systemd import Notifier
 from lockcache_daemon.settings import Settings, SettingsError, Sources
 from lockcache_daemon.signals import Stopped, StopSignals
@@ -72,6 +72,8 @@ def carry_out(request: Request) -> int:
 
 
 def _pass_once(crew: Crew, report: Report, *, scrubs: bool) -> int:
+    if crew.settings.metrics_file is not None:
+        try_metrics_file(crew.settings.metrics_file, report.board)
     is_complete = pass_once(crew, report, counting_progress, scrubs=scrubs)
     if crew.settings.metrics_file is not None:
         write_metrics_once(crew.settings.metrics_file, report.board)
@@ -117,6 +119,9 @@ def _rehearse(settings: Settings, report: Report, stop: StopSignals) -> int:
         refuse_as_root(each.path, each.group)
     layouts = {each.path: choose_layout(each.path, each.layout, report.warned) for each in settings.directories}
     rehearse_all(settings, layouts, report, stop)
+    if report.lost_lines:
+        sys.stderr.write("lockcache-daemon: what would go could not be written to standard output\n")
+        return _INCOMPLETE
     return 0
 
 

@@ -21,14 +21,25 @@ from lockcache_daemon.settings import Address, AddressError, Settings, listen
 if TYPE_CHECKING:
     from lockcache_daemon.observe import WebServer
 
-__all__ = ["FilingService", "NotifyingService", "Service", "WebService", "services_for", "write_metrics_once"]
+__all__ = [
+    "FilingService",
+    "NotifyingService",
+    "Service",
+    "WebService",
+    "services_for",
+    "try_metrics_file",
+    "write_metrics_once",
+]
 
 
 class Service(Protocol):
     """Runs from the opening of the directories to the end. For the main thread, like all of the daemon."""
 
+    def prepare(self) -> None:
+        """No directory is open yet. Raises what makes a start impossible (a port that is taken)."""
+
     def open(self, keepers: Sequence[Keeper]) -> None:
-        """The directories are open. Raises what makes a start impossible (a port that is taken)."""
+        """The directories are open. Raises what :meth:`prepare` does, where things have changed since."""
 
     def tick(self) -> None:
         """Every directory had its tick. Raises nothing."""
@@ -64,10 +75,14 @@ class WebService:
         self._address: Address | None = None
         self._server: WebServer | None = None
 
-    def open(self, keepers: Sequence[Keeper]) -> None:
-        """Raises :class:`AddressError` and :class:`ServingError`."""
+    def prepare(self) -> None:
+        """Take the address. Raises :class:`AddressError` and :class:`ServingError`."""
         if self._wanted is not None:
-            self._serve(self._wanted)
+            self._server = self._listen(self._wanted)
+
+    def open(self, keepers: Sequence[Keeper]) -> None:
+        if self._wanted is not None and self._server is not None:
+            self._start(self._server, self._wanted)
 
     def tick(self) -> None:
         """Nothing: it has a thread of its own."""
@@ -80,7 +95,7 @@ class WebService:
         before = self._server
         try:
             if wanted is not None:
-                self._serve(wanted)
+                self._start(self._listen(wanted), wanted)
         except (AddressError, ServingError) as error:
             self._report.not_served(str(error))
             return
@@ -93,18 +108,20 @@ class WebService:
         if self._server is not None:
             self._server.close()
 
-    def _serve(self, address: Address) -> None:
+    def _listen(self, address: Address) -> WebServer:
         listening = listen(address)
-        host, port = listening.getsockname()[:2]
         try:
             from lockcache_daemon.observe import WebServer
         except ModuleNotFoundError as error:
             listening.close()
             raise _missing("--metrics", error) from error
-        self._server = WebServer(listening, self._report.board, self._report.not_served, (address.host,))
-        self._address = address
-        self._server.start()
-        self._report.listening(str(Address(host, port)))
+        return WebServer(listening, self._report.board, self._report.not_served, (address.host,))
+
+    def _start(self, server: WebServer, address: Address) -> None:
+        self._server, self._address = server, address
+        where = Address(*server.address)
+        server.start()
+        self._report.listening(str(where))
 
 
 class FilingService:
@@ -114,6 +131,11 @@ class FilingService:
         self._wanted = settings.metrics_file
         self._report = report
         self._file: MetricsFile | None = None
+
+    def prepare(self) -> None:
+        """Try the folder. Raises :class:`ServingError`."""
+        if self._wanted is not None:
+            try_metrics_file(self._wanted, self._report.board)
 
     def open(self, keepers: Sequence[Keeper]) -> None:
         """Raises :class:`ServingError`."""
@@ -148,6 +170,9 @@ class NotifyingService:
         self._board = report.board
         self._notifier = notifier
 
+    def prepare(self) -> None:
+        """Nothing: a service manager that does not listen keeps nobody from starting."""
+
     def open(self, keepers: Sequence[Keeper]) -> None:
         self._notifier.ready(_in_a_line(self._board))
 
@@ -163,6 +188,14 @@ class NotifyingService:
     def close(self) -> None:
         self._board.is_stopping = True
         self._notifier.stopping("stopping")
+
+
+def try_metrics_file(path: str, board: Board) -> None:
+    """See that the file of ``--metrics-file`` can be written, and leave it. Raises :class:`ServingError`."""
+    try:
+        _file(path, board, lambda error: None).stage()
+    except OSError as error:
+        raise _unwritable(path, error) from error
 
 
 def write_metrics_once(path: str, board: Board) -> None:

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from lockcache.filestream.disk import Space
 from lockcache.lowlevel import Goal, Policy, Priority, Slot
+from lockcache.sizes import format_size
 from lockcache_daemon.settings.model import SETTLE_SECONDS, DirectorySettings, Settings
 from lockcache_daemon.settings.values import Free
 
@@ -59,6 +60,16 @@ class Rules:
         """What goes into the directory. An operator's word, so that no program's ``max_size_bytes`` replaces it."""
         return Policy(self.max_size_bytes, by_operator=self.max_size_bytes is not None, priority=self.priority)
 
+    def more_in_words(self) -> str:
+        """Returns the budgets apart from the cap, each after a comma: ``, max-age 30d, min-free 5%``."""
+        entries, age, free = self.max_entries, self.max_age_seconds, self.min_free
+        budgets = {
+            "max-entries": "" if entries is None else str(entries),
+            "max-age": "" if age is None else _duration(age),
+            "min-free": "" if free is None else _free(free),
+        }
+        return "".join(f", {name} {text}" for name, text in budgets.items() if text)
+
     def watermarks(self, policy: Policy, space: Space) -> Watermarks | None:
         """Returns where sweeps of a directory that counts so begin and end; ``None`` where its policy sets no cap."""
         limit = policy.entries_limit_bytes(space)
@@ -82,6 +93,17 @@ class Rules:
                 budgets.append("max-entries")
                 limit_entries = low
         return Bite(", ".join(budgets), Goal(limit_bytes, limit_entries)) if budgets else None
+
+
+def _duration(seconds: float) -> str:
+    for unit_seconds, unit in ((86_400, "d"), (3600, "h"), (60, "m")):
+        if seconds % unit_seconds == 0:
+            return f"{seconds / unit_seconds:g}{unit}"
+    return f"{seconds:g}s"
+
+
+def _free(free: Free) -> str:
+    return format_size(free.bytes or 0) if free.share is None else f"{100 * free.share:g}%"
 
 
 def rules_for(settings: Settings, directory: DirectorySettings) -> Rules:

@@ -44,7 +44,7 @@ __all__ = [
     "parse_address",
 ]
 
-_COUNT: Final = re.compile(r"([0-9][0-9_]{0,18})([kMG]?)", re.ASCII)
+_COUNT: Final = re.compile(r"([0-9][0-9_]{0,18})(?:\.([0-9]{1,9})(?=[kMG]))?([kMG]?)", re.ASCII)
 _THOUSANDS: Final = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9}
 _MOST: Final = 2**63 - 1
 _YES: Final = ("true", "yes", "on", "1")
@@ -117,9 +117,12 @@ def _parse_interval(text: str) -> float:
 
 def _parse_count(text: str) -> int:
     match = _COUNT.fullmatch(text.strip())
-    count = int(match[1].replace("_", "")) * _THOUSANDS[match[2]] if match else 0
+    count = 0
+    if match is not None:
+        whole, fraction, thousands = match[1].replace("_", ""), match[2] or "", _THOUSANDS[match[3]]
+        count = int(whole + fraction) * thousands // 10 ** len(fraction)
     if not 0 < count <= _MOST:
-        raise ValueError(f"{text!r} is not a number of entries; accepted: 1 and more, such as 1000000, 500k or 1M")
+        raise ValueError(f"{text!r} is not a number of entries; accepted: 1 and more, such as 1000000, 500k or 1.5M")
     return count
 
 

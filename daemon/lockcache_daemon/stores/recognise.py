@@ -48,6 +48,7 @@ def recognise(root: str) -> tuple[str, list[str]]:
 
     Raises :class:`WrongLayoutError` where nothing is clear, and :class:`OSError` for a directory that cannot be read.
     """
+    _refuse_parts(root)
     guests = guests_in(root)
     if has_entries(root) or os.path.lexists(Layout(root).format):
         return _whose_entries(root), guests
@@ -61,6 +62,16 @@ def recognise(root: str) -> tuple[str, list[str]]:
         raise WrongLayoutError(f"{root} was kept as files before; that is never guessed: say --layout files again")
     _refuse_strangers(root)
     return _by_place(root), []
+
+
+def _refuse_parts(root: str) -> None:
+    """Refuse a folder in a directory of lockcache's: kept by itself, its files would be nobody's."""
+    real = os.path.realpath(root)
+    for above in list(Path(real).parents)[:3]:
+        layout = Layout(str(above))
+        parts = (layout.entries, layout.own, layout.tmp)
+        if os.path.lexists(layout.format) and f"{real}/".startswith(tuple(f"{part}/" for part in parts)):
+            raise WrongLayoutError(f"{root} is a part of the cache in {above}: name that")
 
 
 def _by_place(root: str) -> str:

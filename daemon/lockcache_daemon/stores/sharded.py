@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
+from lockcache.arguments import default_cap, resolve_path
 from lockcache.errors import LockTimeoutError
 from lockcache.lowlevel import (
     SHARDS,
@@ -48,8 +49,13 @@ class ShardStore:
     def __init__(self, opening: Opening) -> None:
         """Raises what :class:`CacheDirectory` raises, and :class:`Stopped`."""
         self._stop = opening.stop
+        is_default = opening.rules.max_size_bytes is None and opening.root == resolve_path(None)
         self.directory = CacheDirectory(
-            opening.root, _LOCK_TIMEOUT_SECONDS, self._stop.raise_if_set, group=opening.rules.group
+            opening.root,
+            _LOCK_TIMEOUT_SECONDS,
+            self._stop.raise_if_set,
+            group=opening.rules.group,
+            first_cap_bytes=default_cap(None) if is_default else None,
         )
         self._counting = Counting(
             self.directory, opening.rules.interval_seconds, opening.share_of_duty, self._stop.raise_if_set

@@ -5,10 +5,10 @@ from __future__ import annotations
 import click
 
 from lockcache import FileStreamProgramCache
+from lockcache.arguments import PROGRAM_VARIABLES, variables_left_alone
 from lockcache.cli import options
 from lockcache.cli.open_directory import open_directory, recounted_when_interrupted
 from lockcache.cli.output import ask, print_json
-from lockcache.filestream import policy_left_alone
 from lockcache.lowlevel import SHARDS, count_shard
 
 __all__ = ["command"]
@@ -33,7 +33,7 @@ def command(directory: str | None, yes: bool, as_json: bool) -> None:
         # Also without a terminal, where no answer is a no: "all of it" is not to be had by accident.
         ask(f"Remove {entries} entries from {layout.root}?")
     # Removing verifies nothing, and changes no policy.
-    with policy_left_alone():
+    with variables_left_alone(PROGRAM_VARIABLES):
         cache = FileStreamProgramCache(layout.root, signing_key_file=False)
     before = len(cache)
     with recounted_when_interrupted([opened]):

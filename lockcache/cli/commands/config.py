@@ -8,9 +8,11 @@ from typing import NamedTuple
 import click
 
 from lockcache.arguments import (
+    SWITCHES,
     VARIABLES,
     coerce_group,
     coerce_key_file,
+    configured_switch,
     default_cap,
     resolve_path,
     unknown_variables,
@@ -50,7 +52,7 @@ def command(directory: str | None, as_json: bool) -> None:
     layout = Layout(resolve_path(directory))
     if os.path.lexists(layout.root) and not os.path.isdir(layout.root):
         raise no_cache(layout)
-    settings = [_directory(directory, layout), *_rules(directory, layout), *_sharing()]
+    settings = [_directory(directory, layout), *_rules(directory, layout), *_sharing(), *_switches()]
     unknown = unknown_variables(os.environ)
     if as_json:
         found = {each.name: {"value": each.value, "origin": each.origin} for each in settings}
@@ -80,9 +82,9 @@ def _rules(given: str | None, layout: Layout) -> list[_Setting]:
     elif cap is not None:
         origin += f"; $LOCKCACHE_MAX_SIZE={size_in_words(cap)} does not count"
     priority: str = policy.priority
-    from_file = "the default" if priority == "lru" else "policy.json"
+    from_file = "policy.json" if policy.states_priority else "the default"
     variable = ""
-    if stated_priority is not None and priority == "lru" and not policy.by_operator:
+    if stated_priority is not None and priority == "lru" and not policy.by_operator and not policy.states_priority:
         priority, variable = stated_priority, "$LOCKCACHE_POLICY"
     return [
         _Setting("max_size_bytes", size_bytes, cap_in_words(size_bytes), origin),
@@ -99,6 +101,15 @@ def _sharing() -> list[_Setting]:
         _Setting(
             "signing_key_file", key_file or None, key_file or "none", _variable("LOCKCACHE_SIGNING_KEY_FILE") or default
         ),
+    ]
+
+
+def _switches() -> list[_Setting]:
+    names = [name.removeprefix("LOCKCACHE_").lower() for name in SWITCHES]
+    stated = [configured_switch(variable) for variable in SWITCHES]
+    return [
+        _Setting(name, is_on, "yes" if is_on else "no", _variable(variable) or "the default")
+        for name, variable, is_on in zip(names, SWITCHES, stated, strict=True)
     ]
 
 

@@ -13,7 +13,7 @@ import click
 
 from lockcache.cli import options
 from lockcache.cli.filters import FILTERS_IN_WORDS, filters, selection_of
-from lockcache.cli.open_directory import held, look, open_directory
+from lockcache.cli.open_directory import look, open_directory
 from lockcache.cli.output import confirm, print_facts, size_in_words
 from lockcache.cli.progress import step_bar
 from lockcache.filestream.accounting import total_of
@@ -86,14 +86,14 @@ def _evict(directory: str | None, selection: Selection, to: int | None, yes: boo
     layout = opened.layout
     opened.usage()  # a directory that may only be read is an error before anything is asked
     recount_all(opened)
-    victims = _choose(layout, selection, None if to is None else max(0, held(opened).bytes - to))
+    victims = _choose(layout, selection, None if to is None else max(0, opened.held().bytes - to))
     gone, interrupted = Evicted(), threading.Event()
     if victims:
         size = format_size(sum(victim.size_bytes for victim in victims))
         confirm(f"Remove {len(victims)} entries, {size}, from {layout.root}?", yes)
         with step_bar("evicting", len(victims)) as advance, _interrupts() as interrupted:
             gone = evict_selected(opened, victims, None if to is None else Goal(to), advance, interrupted.is_set)
-    left = held(opened)
+    left = opened.held()
     _report(layout, gone, left.bytes, left.entries, as_json, kept=len(victims) - gone.entries)
     return 128 + signal.SIGINT if interrupted.is_set() else 0
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import math
-import pwd
 from collections.abc import Mapping
 from datetime import datetime, timezone
 from typing import Any, Final
@@ -15,6 +14,7 @@ from lockcache.cli import options
 from lockcache.cli.key_argument import complete_name, resolve_name
 from lockcache.cli.open_directory import look
 from lockcache.cli.output import elapsed, plain, print_json, print_table, size_in_words, span
+from lockcache.filestream.disk import user_name
 from lockcache.lowlevel import Described, Layout, Read, describe_entry, find_entry, load_keys, read_entry
 
 __all__ = ["command"]
@@ -61,7 +61,7 @@ def _inspect(layout: Layout, name: str) -> dict[str, Any]:
         digest=contents.digest.hex() if contents and contents.digest else None,
         # Neither process, user nor host is in a record, since they would differ for equal programs; but every writer
         # makes a file of its own, also in a group's directory.
-        made_by=_owner(contents.owner_uid) if contents else None,
+        made_by=user_name(contents.owner_uid) if contents else None,
         code=None,
     )
     if contents is None:
@@ -84,13 +84,6 @@ def _look(layout: Layout, name: str) -> tuple[Described, Read | None, str]:
         is_use = error.errno == errno.EPERM  # what O_NOATIME answers to who is not the owner
         return entry, None, "it belongs to another user: reading it would count as a use" if is_use else str(error)
     return entry, contents, "it was removed just now"
-
-
-def _owner(uid: int) -> str:
-    try:
-        return f"{pwd.getpwuid(uid).pw_name} (uid {uid})"
-    except KeyError:
-        return f"uid {uid}"
 
 
 def _jsonable(value: Any) -> Any:

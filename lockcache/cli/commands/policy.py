@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 from dataclasses import asdict, replace
+from typing import Any
 
 import click
 
 from lockcache.arguments import resolve_path
 from lockcache.cli import options
-from lockcache.cli.open_directory import LOCK_TIMEOUT_SECONDS, held, no_cache, open_directory, refuse_other_things
+from lockcache.cli.open_directory import LOCK_TIMEOUT_SECONDS, no_cache, open_directory, refuse_other_things
 from lockcache.cli.output import cap_in_words, print_facts, size_in_words
 from lockcache.errors import PolicyError
 from lockcache.filestream import PRIORITIES
@@ -43,8 +44,14 @@ def policy_get(directory: str | None, as_json: bool) -> None:
     """
     opened = open_directory(directory)
     now = opened.policy.current()
-    found = {"path": opened.layout.root, **asdict(now)}
+    found = {"path": opened.layout.root, **_fields_of(now)}
     print_facts(found, as_json, {"max_size_bytes": cap_in_words(now.max_size_bytes)})
+
+
+def _fields_of(policy: Policy) -> dict[str, Any]:
+    fields = asdict(policy)
+    del fields["states_priority"]  # of policy.json alone: what is in force is the priority
+    return fields
 
 
 def _parse_cap(text: str) -> int | str:
@@ -91,7 +98,7 @@ def policy_set(directory: str | None, max_size: int | str | None, priority: Prio
     check_directory(layout)
     keeper = keeper_of(layout)  # before: afterwards it may have answered already
     policy = _set_policy(layout, max_size, priority)
-    found = {"path": layout.root, **asdict(policy), **_what_follows(layout, policy)}
+    found = {"path": layout.root, **_fields_of(policy), **_what_follows(layout, policy)}
     shown = {"max_size_bytes": cap_in_words(policy.max_size_bytes)}
     shown |= {name: size_in_words(found[name]) for name in ("held_bytes", "evicts_bytes")}
     print_facts(found, as_json, shown)
@@ -103,7 +110,7 @@ def policy_set(directory: str | None, max_size: int | str | None, priority: Prio
 def _what_follows(layout: Layout, policy: Policy) -> dict[str, int]:
     """Returns what the directory holds, and what of it the next write evicts."""
     opened = CacheDirectory(layout.root, LOCK_TIMEOUT_SECONDS)
-    slot, limit_bytes = held(opened), policy.entries_limit_bytes(opened.space)
+    slot, limit_bytes = opened.held(), policy.entries_limit_bytes(opened.space)
     evicts_bytes = 0 if limit_bytes is None else max(0, slot.bytes - limit_bytes)
     return {"held_bytes": slot.bytes, "held_entries": slot.entries, "evicts_bytes": evicts_bytes}
 
@@ -117,7 +124,9 @@ def _set_policy(layout: Layout, max_size: int | str | None, priority: Priority |
         # Damaged, which is what setting it again is for. All else of the directory was made and found in order.
         check_directory(layout)
         file = PolicyFile(layout)
-    policy = replace(was, priority=priority or was.priority)
+    policy = replace(
+        was, priority=priority or was.priority, states_priority=was.states_priority or priority is not None
+    )
     if max_size is not None:
         cap = None if isinstance(max_size, str) else max_size
         policy = replace(policy, max_size_bytes=cap, by_operator=cap is not None, is_default=False)

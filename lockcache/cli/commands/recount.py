@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from lockcache.cli import options
-from lockcache.cli.open_directory import held, open_directory
+from lockcache.cli.open_directory import open_directory
 from lockcache.cli.output import print_facts, size_in_words
 from lockcache.lowlevel import recount_all
 
@@ -28,6 +28,6 @@ def command(directory: str | None, as_json: bool) -> None:
     """
     opened = open_directory(directory)
     repairs = recount_all(opened)
-    drift, slot = sum(repair.drift_bytes for repair in repairs), held(opened)
+    drift, slot = sum(repair.drift_bytes for repair in repairs), opened.held()
     found = {"path": opened.layout.root, "shards_repaired": len(repairs), "drift_bytes": drift, "bytes": slot.bytes}
     print_facts(found, as_json, {"drift_bytes": f"{drift:+} bytes", "bytes": size_in_words(slot.bytes)})

@@ -12,7 +12,7 @@ import click
 
 from lockcache.archive.members import Manifest
 from lockcache.archive.unpacking import LARGEST_ENTRY_BYTES, Acceptance, Unpacked, unpack_archive
-from lockcache.arguments import resolve_path
+from lockcache.arguments import default_cap, resolve_path
 from lockcache.cli import options
 from lockcache.cli.open_directory import LOCK_TIMEOUT_SECONDS, recounted_when_interrupted, refuse_other_things
 from lockcache.cli.output import plain, print_facts, size_in_words
@@ -64,13 +64,13 @@ def command(
     layout = Layout(resolve_path(directory))
     refuse_other_things(layout)
     with _open(file) as archive:
-        manifest, done = _unpack(context, archive, layout, acceptance)
+        manifest, done = _unpack(context, archive, layout, acceptance, default_cap(directory))
     _report(layout, manifest, done, as_json)
     context.exit(0 if done.is_complete else 1)
 
 
 def _unpack(
-    context: click.Context, archive: BinaryIO, layout: Layout, acceptance: Acceptance
+    context: click.Context, archive: BinaryIO, layout: Layout, acceptance: Acceptance, first_cap_bytes: int | None
 ) -> tuple[Manifest, Unpacked]:
     began = False
 
@@ -85,7 +85,8 @@ def _unpack(
     opened: list[CacheDirectory] = []
 
     def open_directory() -> CacheDirectory:
-        opened.append(CacheDirectory(layout.root, LOCK_TIMEOUT_SECONDS))
+        opened.append(CacheDirectory(layout.root, LOCK_TIMEOUT_SECONDS, first_cap_bytes=first_cap_bytes))
+        opened[0].usage()  # one that may only be read is an error before anything is unpacked
         return opened[0]
 
     try:

@@ -9,7 +9,7 @@ from typing import Any, Final
 import click
 
 from lockcache.cli import options
-from lockcache.cli.open_directory import held, open_directory, recounted_when_interrupted
+from lockcache.cli.open_directory import open_directory, recounted_when_interrupted
 from lockcache.cli.output import plain, print_facts, print_json, size_in_words
 from lockcache.cli.progress import progress_bar
 from lockcache.filestream.repair import CORRUPT, PASSED_OVER, UNREADABLE, UNVERIFIED, WHOLE, entry_names
@@ -108,7 +108,7 @@ class _Verified:
 def _verify(
     opened: CacheDirectory, verified: _Verified, repair: bool, touch: bool, show: Callable[[int, int], None]
 ) -> None:
-    total = held(opened).bytes
+    total = opened.held().bytes
     keys = load_keys(None)
     for shard in range(SHARDS):
         for name in entry_names(opened.layout, shard):

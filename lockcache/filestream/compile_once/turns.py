@@ -75,7 +75,8 @@ _TIMEOUT_COSTS: Final = 4
 # Whatever the table says: others may write it, and no kernel takes a quarter of an hour.
 _LONGEST_TIMEOUT_SECONDS: Final = 3600.0
 
-_LOG_AFTER_SECONDS: Final = 2.0
+# How long a waiter has waited when it says so. At WARNING it is on stderr, also of a program that knows of no logging.
+_NOTICES: Final = ((2.0, logging.INFO, "waiting"), (10.0, logging.WARNING, "still waiting"))
 _SETTLED_SECONDS: Final = 0.05
 
 # Each is a holder that was given its whole time. Past that many, compiling is what all of them should do.
@@ -142,7 +143,9 @@ class CompileOnce:
     def wait_or_turn(self, name: str, label: str, *, until: float = math.inf) -> tuple[bytes, bytes] | LeaseTurn:
         """The entry, as soon as somebody published it; or this caller's turn to compute it.
 
-        Where another has the turn ``until`` that moment, in monotonic seconds, a turn that keeps nobody waiting.
+        ``label`` tells people what the entry is. Where another has the turn ``until`` that moment, in monotonic
+        seconds, a turn that keeps nobody waiting.
+
         Raises :class:`ReentrantComputeError` if this thread is computing it already.
         """
         turns = self._turns()
@@ -241,7 +244,7 @@ class _Wait:
         self._left_seconds = 0.0
         self._news: Hashable = None
         self._sleeper = Sleeper(once.layout, bell_of(once.lease_path(name, 0)))
-        self._has_logged = False
+        self._notices = list(_NOTICES)
 
     @functools.cached_property
     def _cost_ns(self) -> int:
@@ -300,9 +303,9 @@ class _Wait:
                 self._sleeper.watch(holder.pid)
             else:
                 self._sleeper.ignore_deaths()
-        if not self._has_logged and time.monotonic() - self._began > _LOG_AFTER_SECONDS:
-            self._has_logged = True
-            _log.info("%s", self._told(holder))
+        while self._notices and time.monotonic() - self._began > self._notices[0][0]:
+            _, level, what = self._notices.pop(0)
+            _log.log(level, "%s for %s", what, self._in_words(holder))
 
     def _age_seconds(self, holder: Holder | None) -> float:
         waited = time.monotonic() - self._holder_since
@@ -312,10 +315,11 @@ class _Wait:
             return waited
         return max(waited, (time.monotonic_ns() - holder.start_ns) / 1e9)
 
-    def _told(self, holder: Holder) -> str:
+    def _in_words(self, holder: Holder) -> str:
         last = f"it took {self._cost_ns / 1e9:.1f} s the last time" if self._cost_ns else "for the first time"
-        what = f" ({holder.label})" if holder.label else ""
-        return f"waiting for process {holder.pid} on {holder.host} to compile {self._name[:16]}{what}: {last}"
+        label = holder.label or self._label
+        what = f"{label} ({self._name[:16]})" if label.isprintable() and label else self._name[:16]
+        return f"process {holder.pid} on {holder.host} to compile {what}: {last}"
 
 
 def _is_there(path: str) -> bool:

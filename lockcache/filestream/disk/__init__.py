@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from lockcache.filestream.disk.descriptors import *
     from lockcache.filestream.disk.files import *
     from lockcache.filestream.disk.folders import *
+    from lockcache.filestream.disk.inherited import *
     from lockcache.filestream.disk.layout import *
     from lockcache.filestream.disk.locks import *
     from lockcache.filestream.disk.mounts import *
@@ -37,6 +38,7 @@ if not TYPE_CHECKING:
                 "PlantedFolderError below create_below is_shared make_folder make_private_folder open_below "
                 "open_folder open_or_create refuse_symlink rename_below revalidate share_file unlink_below"
             ),
+            "inherited": "close_inherited",
             "layout": (
                 "FORMAT_VERSION Layout QuarantinedName SHARDS StagedName entry_name is_entry_file "
                 "parse_quarantined_name parse_staged_name"
@@ -45,9 +47,10 @@ if not TYPE_CHECKING:
             "mounts": "Mount is_network_mount mount_of",
             "owners": "Owner forget_given_up give_up is_alive is_given_up myself next_serial",
             "permissions": (
-                "PRIVATE Sharing check_directory check_folders check_format check_root make_shared_root resolve_sharing"
+                "PRIVATE Sharing check_directory check_folders check_format check_root make_shared_root "
+                "resolve_sharing user_name"
             ),
-            "recency": "ReadRecency Recency last_use_ns",
+            "recency": "ReadRecency Recency UnstatedRecency last_use_ns",
             "space": "Space encode_format probe_space space_of stated_space",
         },
     )

@@ -33,6 +33,7 @@ __all__ = [
     "check_root",
     "make_shared_root",
     "resolve_sharing",
+    "user_name",
 ]
 
 
@@ -263,3 +264,13 @@ def _name_of(gid: int) -> str:
         return grp.getgrgid(gid).gr_name
     except KeyError:
         return str(gid)
+
+
+def user_name(uid: int) -> str:
+    """Returns a user for people: ``alice (uid 1000)``, or the number alone where it has no account."""
+    import pwd  # as grp above
+
+    try:
+        return f"{pwd.getpwuid(uid).pw_name} (uid {uid})"
+    except KeyError:
+        return f"uid {uid}"

@@ -20,7 +20,7 @@ from typing import Final
 
 from lockcache.filestream.disk.mounts import is_network
 
-__all__ = ["ReadRecency", "Recency", "last_use_ns"]
+__all__ = ["ReadRecency", "Recency", "UnstatedRecency", "last_use_ns"]
 
 _NETWORK_INTERVAL_NS: Final = 60 * 10**9
 
@@ -109,3 +109,12 @@ class ReadRecency(Recency):
             self.failures += 1
 
     _touch_now = _touch_exactly
+
+
+class UnstatedRecency(Recency):
+    """As :class:`Recency`, for who changes nothing: uses are not stated."""
+
+    __slots__ = ()
+
+    def _touch_first(self, fd: int, _: os.stat_result | None = None) -> None:
+        return

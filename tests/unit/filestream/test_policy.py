@@ -253,6 +253,14 @@ def test_a_program_does_not_change_back_what_is_evicted_first(make, monkeypatch)
     assert policy_file(make()).load().priority == "cost"
 
 
+def test_an_operators_lru_is_not_taken_for_nothing_said(make, monkeypatch):
+    policy_file(make()).replace(Policy(states_priority=True))
+    monkeypatch.setenv("LOCKCACHE_POLICY", "cost")
+    assert policy_file(make(500)).current() == Policy(500, priority="lru")
+    policy_file(make()).replace(Policy())
+    assert policy_file(make()).current().priority == "cost"
+
+
 @pytest.mark.parametrize("variable", ["LOCKCACHE_MAX_SIZE", "LOCKCACHE_POLICY"])
 def test_a_mistake_in_the_environment_is_an_error_that_names_the_variable(make, monkeypatch, variable):
     monkeypatch.setenv(variable, "cots")

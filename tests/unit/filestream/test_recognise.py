@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from lockcache import FileStreamProgramCache
-from lockcache.filestream.directory import is_cache
 from lockcache.filestream.disk.layout import Layout
+from lockcache.filestream.recognise import is_cache
 
 
 def make(root: Path, names: Iterable[str]) -> None:

@@ -1,0 +1,154 @@
+"""Modes of a program's cache: it reads and writes its directory, only reads it, renews its entries, or is off.
+
+Decides, once and at opening, so that no read and no write has to ask: ``read_only`` and ``$LOCKCACHE_READONLY``, or a
+directory that may be read and not written, give a cache that makes and changes nothing; ``$LOCKCACHE_DISABLE`` gives
+one without a directory, in which nothing is and nothing stays; ``$LOCKCACHE_RECACHE`` hides what this process has not
+stored itself. In none of the three is anybody waited for.
+
+Keeps invariant 2 (last write wins) for the object that writes where only reading is allowed: what it would have
+replaced is not read through it any more. For all others nothing was written. Not promised: the same for a directory
+that becomes read-only later, where a write is dropped as on a failing disk (:mod:`.writer`).
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+from collections.abc import Callable, Collection
+from typing import Final, Literal
+
+from lockcache.arguments import is_disabled
+from lockcache.errors import UnsafeCacheDirError
+from lockcache.filestream.directory import CacheDirectory
+from lockcache.filestream.disk import Layout, Space, user_name
+from lockcache.filestream.entry import EntryReader, Record
+from lockcache.filestream.eviction import Evicted
+from lockcache.filestream.policy import PolicyFile
+from lockcache.filestream.writer import EntryWriter, Written
+
+__all__ = ["in_mode", "open_in_mode"]
+
+_log = logging.getLogger("lockcache")
+
+#: Below a file, so that nothing is there and nothing can be made.
+_NOWHERE: Final = f"{os.devnull}/lockcache"
+
+_DENIED: Final = (errno.EACCES, errno.EPERM, errno.EROFS)
+
+Load = Callable[[str], "tuple[bytes, bytes] | None"]
+
+
+class _NoDirectory(CacheDirectory):
+    """The directory of a cache that is off, or that should read one which is not there: empty, and stays so."""
+
+    is_nowhere = True
+
+    def __init__(self) -> None:
+        self.layout = Layout(_NOWHERE)
+        self.layout.space = Space(1)
+        self.is_shared = False
+        self.policy = PolicyFile(self.layout)
+        self.only_read()
+
+    def close(self) -> None:
+        """Do nothing: nothing is open."""
+
+
+def open_in_mode(
+    root: str,
+    lock_timeout_seconds: float,
+    *,
+    group: bool | str | None,
+    first_cap_bytes: int | None,
+    read_only: bool | Literal["auto"],
+) -> CacheDirectory:
+    """Open a directory as the program and the environment ask for.
+
+    Raises what opening it raises; with ``read_only=False`` :class:`PermissionError` where it may only be read.
+    """
+    if is_disabled():
+        return _NoDirectory()
+    only_reads = read_only is True
+    try:
+        found = CacheDirectory(
+            root, lock_timeout_seconds, group=group, first_cap_bytes=first_cap_bytes, is_read_only=only_reads
+        )
+    except FileNotFoundError:
+        if not only_reads:
+            raise
+        _log.warning("%s: there is no cache to read here, so every lookup misses", root)
+        return _NoDirectory()
+    except PermissionError as error:
+        if isinstance(error, UnsafeCacheDirError):
+            raise
+        who = f"{error.strerror}; you are {user_name(os.geteuid())}, and lockcache doctor says who may use it"
+        raise PermissionError(error.errno, who, error.filename) from error
+    if not only_reads:
+        try:
+            found.usage()
+        except OSError as error:
+            if error.errno not in _DENIED:
+                return found  # a full disk, somebody who counts it for the first time: over by the next write
+            if read_only is False:
+                what = "this directory may be read and not written, and read_only=False asks for both"
+                raise PermissionError(error.errno, what, root) from error
+            found.only_read(str(error))
+    return found
+
+
+def in_mode(
+    reader: EntryReader, load: Load, writer: EntryWriter, renewed: Collection[str] | None
+) -> tuple[Load, EntryWriter]:
+    """Returns what reads and what writes the directory of ``writer``, given what does where all is allowed.
+
+    ``renewed`` are the names that this process has stored, where nothing else is to be read.
+    """
+    if writer.directory.is_read_only:
+        dropping = _DroppingWriter(writer.directory)
+        load, writer = _Hiding(reader, load, dropping.is_hidden).load, dropping
+    if renewed is not None:
+        load = _Hiding(reader, load, lambda name: name not in renewed).load
+    return load, writer
+
+
+class _DroppingWriter(EntryWriter):
+    """Stores nothing, for a cache that only reads; notes which entries would have been replaced."""
+
+    __slots__ = ("_superseded",)
+
+    def __init__(self, directory: CacheDirectory) -> None:
+        super().__init__(directory, 0.0, fsync=False, use_record_files=False)
+        self._superseded: set[str] = set()
+
+    def is_hidden(self, name: str) -> bool:
+        """Returns whether an entry must not be read: this object wrote another value since, or there is none."""
+        return self.directory.is_nowhere or name in self._superseded
+
+    def store(self, name: str, payload: bytes, record: Record) -> Written:
+        """Drop the write."""
+        if os.access(self.directory.layout.entry(name), os.F_OK, effective_ids=True):
+            self._superseded.add(name)
+        return Written(f"the directory is only read ({self.directory.why_read_only})", Evicted())
+
+    def remove(self, name: str) -> bool:
+        """Raise :class:`PermissionError`; where there is no directory, return that there was no entry."""
+        return not self.directory.is_nowhere and super().remove(name)
+
+
+class _Hiding:
+    """Reads as ``load`` does, but entries that ``is_hidden`` names are misses."""
+
+    __slots__ = ("_is_hidden", "_load", "_reader")
+
+    def __init__(self, reader: EntryReader, load: Load, is_hidden: Callable[[str], bool]) -> None:
+        self._reader = reader
+        self._load = load
+        self._is_hidden = is_hidden
+
+    def load(self, name: str) -> tuple[bytes, bytes] | None:
+        """As :meth:`.entry.reader.Loader.load`; what is hidden counts as a miss."""
+        if self._is_hidden(name):
+            self._reader.misses += 1
+            return None
+        return self._load(name)
