@@ -3,7 +3,7 @@
 Keeps invariant 3 (hard cap) as far as that goes: what is past a high watermark at a walk is evicted down to the low
 one, least recently used first, whole entries only, each by the layout's own locked removal. Walks when the directory
 changed, for a bounded share of a core, and now and then for what changes no directory (a file that grows in place).
-Widens to another layout with one more :class:`.protocol.Files`.
+Widens to another layout with one more :class:`lockcache.layouts.Files`.
 
 Not promised: a bound between walks.
 """
@@ -16,11 +16,12 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 from lockcache.errors import LockTimeoutError
+from lockcache.layouts import Files, measure
 from lockcache.lowlevel import SHARDS, Evicted, Found, Goal, Layout, PolicyFile, Slot, check_directory, choose_victims
 from lockcache_daemon.observe import Repairs
 from lockcache_daemon.pace import Pace
 from lockcache_daemon.settings import Rules
-from lockcache_daemon.stores.protocol import Files, Opening, Step, measure
+from lockcache_daemon.stores.protocol import Opening, Step
 
 __all__ = ["WalkedStore"]
 

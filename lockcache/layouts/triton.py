@@ -32,10 +32,10 @@ from typing import Final
 
 from lockcache.filestream.disk import make_folder, open_folder
 from lockcache.integrations.pyptx_staged import reap_staged, staged_bytes
+from lockcache.layouts.openat import NOT_A_FOLDER, folder, open_root, status_in, unlink_in
+from lockcache.layouts.own_folder import leave_name, open_guest
+from lockcache.layouts.triton_scan import KeyFolder, is_key, look, scan
 from lockcache.lowlevel import Found, Layout
-from lockcache_daemon.stores.openat import NOT_A_FOLDER, folder, open_root, status_in, unlink_in
-from lockcache_daemon.stores.own_folder import leave_name, open_guest
-from lockcache_daemon.stores.triton_scan import KeyFolder, is_key, look, scan
 
 __all__ = ["TritonFiles", "view_entries"]
 
