@@ -163,7 +163,7 @@ def run(arguments: Sequence[str]) -> int:
     try:
         return _run(arguments)
     except _RefusedError as refused:
-        lines = [readable(" ".join(line.split())) for line in refused.lines]
+        lines = [readable(" ".join(line.split()), sys.stderr) for line in refused.lines]
         if _wants_json(arguments):
             report = Report(as_json=True, out=sys.stdout, err=sys.stderr)
             for line in lines:

@@ -23,7 +23,7 @@ if not TYPE_CHECKING:
         __name__,
         {
             "guests": "GUESTS SETTLE_SECONDS",
-            "protocol": "Files Held measure",
+            "protocol": "Files Held described evict_each measure",
             "pyptx": "PyptxEntries",
             "recognition": "WrongLayoutError guests_in has_entries kept_as recognise refuse_unless_cache",
             "tree_scan": "NotACacheError",

@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple
 
 from lockcache.integrations.pyptx_scan import scan as view_pyptx
-from lockcache.layouts.protocol import Files
-from lockcache.layouts.pyptx import PyptxGuest
+from lockcache.layouts.protocol import Files, described
+from lockcache.layouts.pyptx import PyptxGuest, describe_entry as describe_pyptx
 from lockcache.layouts.tree import TreeFiles, view_entries as view_tree
-from lockcache.layouts.triton import TritonFiles, view_entries as view_triton
-from lockcache.lowlevel import Found
+from lockcache.layouts.triton import TritonFiles, describe_entry as describe_triton, view_entries as view_triton
+from lockcache.lowlevel import Described, Found
 
 __all__ = ["GUESTS", "SETTLE_SECONDS"]
 
@@ -36,6 +36,8 @@ class Guest(NamedTuple):
     open_files: Callable[[str, float, Between], Files]
     #: Every entry of a root, for who may change nothing, not even to look.
     view_entries: Callable[[str, Between], Iterator[Found]]
+    #: What an entry of a root is, as far as its files say. Reads without using.
+    describe: Callable[[str, Found], Described]
 
 
 def _open_pyptx(root: str, settle_seconds: float, between: Between) -> PyptxGuest:
@@ -44,6 +46,10 @@ def _open_pyptx(root: str, settle_seconds: float, between: Between) -> PyptxGues
 
 def _open_triton(root: str, settle_seconds: float, between: Between) -> TritonFiles:
     return TritonFiles(root, settle_seconds)
+
+
+def _describe_file(root: str, found: Found) -> Described:
+    return described(found)
 
 
 def _open_tree(root: str, settle_seconds: float, between: Between) -> TreeFiles:
@@ -58,7 +64,7 @@ def _open_tree(root: str, settle_seconds: float, between: Between) -> TreeFiles:
 
 #: By name.
 GUESTS: Final = {
-    "pyptx": Guest(_open_pyptx, view_pyptx),
-    "triton": Guest(_open_triton, view_triton),
-    "files": Guest(_open_tree, view_tree),
+    "pyptx": Guest(_open_pyptx, view_pyptx, describe_pyptx),
+    "triton": Guest(_open_triton, view_triton, describe_triton),
+    "files": Guest(_open_tree, view_tree, _describe_file),
 }

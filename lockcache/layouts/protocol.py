@@ -5,11 +5,15 @@ removal of one. See :mod:`.pyptx`, :mod:`.triton` and :mod:`.tree`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
-from lockcache.lowlevel import Found, Layout, Slot
+from lockcache.errors import LockTimeoutError
+from lockcache.lowlevel import Described, Evicted, Found, Layout, Slot
 
-__all__ = ["Files", "Held", "measure"]
+__all__ = ["Eviction", "Files", "Held", "described", "evict_each", "measure"]
+
+# Longer ones belong to no program that anybody wants to see in a table.
+_LONGEST_TEXT: Final = 80
 
 
 class Files(Protocol):
@@ -71,3 +75,47 @@ def measure(found: Iterable[Found], staged_bytes: int) -> Held:
         else:
             halves.append(each.name)
     return Held(Slot(total_bytes, entries), halves)
+
+
+class Eviction(NamedTuple):
+    """What came of evicting."""
+
+    evicted: Evicted
+    #: Under which first letters of names a lock was held: their writers are at work, or hang.
+    busy_locks: set[str]
+    #: What kept one of the entries, but not the others, from going.
+    failure: OSError | None
+
+
+def evict_each(
+    files: Files,
+    victims: Iterable[Found],
+    should_stop: Callable[[], bool],
+    advance: Callable[[], object] = lambda: None,
+) -> Eviction:
+    """Evict what is still as it was chosen; one that cannot be removed keeps no other. Ends early if asked to."""
+    evicted, failure, busy_locks = Evicted(), None, set()
+    for victim in victims:
+        if should_stop():
+            break
+        advance()
+        if victim.name[0] in busy_locks:
+            continue
+        try:
+            if files.evict(victim):
+                evicted += Evicted(1, victim.size_bytes)
+        except LockTimeoutError:
+            busy_locks.add(victim.name[0])
+        except OSError as error:
+            failure = error
+    return Eviction(evicted, busy_locks, failure)
+
+
+def described(found: Found, kind: object = None, arch: object = None, label: object = None) -> Described:
+    """An entry of which its files say so much; what is not a short text is left out."""
+    entry = Described(found.name, found.size_bytes, found.last_use_ns, found.inode, "none")
+    return entry._replace(kind=_short(kind), arch=_short(arch), label=_short(label))
+
+
+def _short(text: Any) -> str | None:
+    return text[:_LONGEST_TEXT] if isinstance(text, str) and text else None

@@ -7,6 +7,7 @@ with O_NOATIME.
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import stat
 import time
@@ -18,12 +19,15 @@ from lockcache.filestream.repair import CORRUPT, PASSED_OVER, UNREADABLE, UNVERI
 from lockcache.integrations.pyptx_files import PyptxFiles
 from lockcache.integrations.pyptx_read import LARGEST_FILE_BYTES, READ
 from lockcache.integrations.pyptx_scan import changed_ns, look, parse_name
-from lockcache.integrations.pyptx_sidecar import has_digest, is_whole
-from lockcache.lowlevel import Found, Layout, Verdict
+from lockcache.integrations.pyptx_sidecar import has_digest, is_whole, unpack
+from lockcache.layouts.protocol import described
+from lockcache.lowlevel import Described, Found, Layout, Verdict
 
-__all__ = ["PyptxEntries", "PyptxGuest"]
+__all__ = ["PyptxEntries", "PyptxGuest", "describe_entry"]
 
 _NOATIME: Final[int] = getattr(os, "O_NOATIME", 0)
+# To see what an entry is called; pyptx's are some hundred bytes.
+_LARGEST_SIDECAR_BYTES: Final = 1 << 20
 # pyptx's own writers take no lock and write in place. What changed so recently may be pyptx's.
 _SETTLED_SECONDS: Final = 60.0
 
@@ -104,7 +108,19 @@ class PyptxEntries:
         return Verdict(name, PASSED_OVER, found.size_bytes, "it was written or used meanwhile")
 
 
-def _read(path: str) -> bytes | None:
+def describe_entry(root: str, found: Found) -> Described:
+    """What an entry is, by its json file: the function's id is its label."""
+    try:
+        sidecar = _read(f"{root}/{found.name}.json", _LARGEST_SIDECAR_BYTES)
+        key = json.loads(unpack(sidecar or b"")[0])
+    except (OSError, ValueError):
+        key = {}
+    known = key if isinstance(key, dict) else {}
+    kind = "cubin" if os.path.lexists(f"{root}/{found.name}.cubin") else "ptx"
+    return described(found, kind=kind, arch=known.get("arch"), label=known.get("fn_id"))
+
+
+def _read(path: str, most_bytes: int = LARGEST_FILE_BYTES) -> bytes | None:
     """Returns a file, empty for one that nobody reads; ``None`` if there is none. Raises :class:`OSError`."""
     try:
         fd = os.open(path, READ | _NOATIME)
@@ -112,7 +128,7 @@ def _read(path: str) -> bytes | None:
         return None
     try:
         status = os.fstat(fd)
-        is_plausible = stat.S_ISREG(status.st_mode) and status.st_size <= LARGEST_FILE_BYTES
+        is_plausible = stat.S_ISREG(status.st_mode) and status.st_size <= most_bytes
         return os.read(fd, status.st_size) if is_plausible else b""
     finally:
         os.close(fd)

@@ -18,7 +18,7 @@ from typing import Any, TextIO
 
 from lockcache.errors import LockcacheError
 from lockcache.lowlevel import Evicted, Policy, Slot, Verdict
-from lockcache.sizes import format_size
+from lockcache.sizes import counted, format_size, printable
 from lockcache_daemon.errors import AlreadyServedError
 from lockcache_daemon.observe.repairs import Repairs
 from lockcache_daemon.observe.state import Board, shown
@@ -79,7 +79,7 @@ class Report:
             "start",
             root,
             f"layout {layout}, cap {format_size(policy.max_size_bytes)}, sweeps above {format_size(marks.high_bytes)} "
-            f"down to {format_size(marks.low_bytes)}; holds {format_size(held.bytes)} in {held.entries} entries",
+            f"down to {format_size(marks.low_bytes)}; holds {_in_entries(held.bytes, held.entries)}",
             **fields,
             **marks._asdict(),
         )
@@ -104,7 +104,7 @@ class Report:
         reason = "" if sweep.budget == "max-size" else f" for {sweep.budget}:"
         text = (
             f"swept{reason} {format_size(sweep.before_bytes)} -> {format_size(sweep.after_bytes)}, evicted "
-            f"{sweep.evicted_entries} entries in {sweep.milliseconds:.0f} ms"
+            f"{counted(sweep.evicted_entries, 'entry', 'entries')} in {sweep.milliseconds:.0f} ms"
         )
         self._say("sweep", root, text, **asdict(sweep))
 
@@ -222,7 +222,8 @@ class Report:
             self._write(self._out, json.dumps(_as_text(said)))
         else:
             text = text if root is None else f"{root}: {text}"
-            self._write(self._out if level == "info" else self._err, f"{now} {readable(text)}")
+            stream = self._out if level == "info" else self._err
+            self._write(stream, f"{now} {readable(text, stream)}")
 
     def _write(self, stream: TextIO, line: str) -> None:
         try:
@@ -244,9 +245,9 @@ class LogToReport(logging.Handler):
         self._report.warned(record.getMessage())
 
 
-def readable(text: str) -> str:
-    """One line that any terminal and any encoding takes: a directory may be called anything."""
-    return text if text.isascii() and text.isprintable() else text.encode("unicode_escape").decode("ascii")
+def readable(text: str, stream: TextIO) -> str:
+    """One line for a stream: a directory may be called anything."""
+    return printable(text, stream.encoding)
 
 
 def _as_text(value: Any) -> Any:
@@ -276,6 +277,10 @@ def _in_words_of(repairs: Repairs) -> str:
         f"{format_size(repairs.missing_bytes)} were there and not accounted for, {format_size(surplus_bytes)} were "
         f"accounted for and not there; {repairs.drift_entries} entries"
     )
+
+
+def _in_entries(size_bytes: int, entries: int) -> str:
+    return f"{format_size(size_bytes)} in {counted(entries, 'entry', 'entries')}"
 
 
 def _cap(policy: Policy) -> dict[str, Any]:

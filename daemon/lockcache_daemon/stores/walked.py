@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 from lockcache.errors import LockTimeoutError
-from lockcache.layouts import Files, measure
+from lockcache.layouts import Files, evict_each, measure
 from lockcache.lowlevel import SHARDS, Evicted, Found, Goal, Layout, PolicyFile, Slot, check_directory, choose_victims
 from lockcache_daemon.observe import Repairs
 from lockcache_daemon.pace import Pace
@@ -114,7 +114,8 @@ class WalkedStore:
         return (each for each in self.files.scan(self._stop.raise_if_set) if each.inode)
 
     def remove(self, victims: list[Found]) -> Evicted:
-        evicted = self._evict(victims)
+        done = evict_each(self.files, victims, self._stop.is_set)  # what is locked, the next tick tries again
+        evicted, self._busy_locks, self.failure = done
         self._held = Slot(self._held.bytes - evicted.bytes, self._held.entries - evicted.entries)
         return evicted
 
@@ -177,21 +178,3 @@ class WalkedStore:
             self._look_again = 0.0
             self._is_changed = True
         return self._is_changed
-
-    def _evict(self, victims: list[Found]) -> Evicted:
-        """Evict what is still as it was chosen; one that cannot be removed keeps no other. Ends early if asked to."""
-        evicted, self.failure = Evicted(), None
-        self._busy_locks.clear()
-        for victim in victims:
-            if self._stop.is_set():
-                break
-            if victim.name[0] in self._busy_locks:
-                continue
-            try:
-                if self.files.evict(victim):
-                    evicted += Evicted(1, victim.size_bytes)
-            except LockTimeoutError:
-                self._busy_locks.add(victim.name[0])  # its writer is at work, or hangs: the next tick tries again
-            except OSError as error:
-                self.failure = error
-        return evicted
