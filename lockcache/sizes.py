@@ -119,8 +119,8 @@ def counted(number: int, one: str, many: str) -> str:
 def printable(text: object, encoding: str | None = None) -> str:
     """One line that any terminal takes, and from which a path can be copied: letters of all languages as they are.
 
-    Escaped (``\\x1b``, ``\\u202e``) is what a terminal obeys, what turns the direction of text, bytes that do not decode,
-    and what ``encoding`` lacks.
+    Escaped (``\\x1b``, ``\\u202e``) is what a terminal obeys, what turns the direction of text, bytes that do not
+    decode, and what ``encoding`` lacks.
     """
     line = str(text)
     if not line.isprintable():

@@ -55,6 +55,8 @@ class Standout(NamedTuple):
     kind: str
     arch: str
     seen: float
+    #: What the program is called; empty: nobody said.
+    label: str = ""
 
 
 class StandoutsSeen(NamedTuple):
@@ -204,7 +206,8 @@ class _Best:
 def _standout(found: Found, cost_ns: int, said: Statement, now: float) -> Standout:
     known = said.metadata or {}
     kind, arch = (str(known.get(name, ""))[:_LONGEST_TEXT] for name in ("kind", "arch"))
-    return Standout(found.name, found.size_bytes, found.last_use_ns, cost_ns, kind, arch, now)
+    label = (said.label or "")[:_LONGEST_TEXT]
+    return Standout(found.name, found.size_bytes, found.last_use_ns, cost_ns, kind, arch, now, label)
 
 
 def _again(layout: Layout, each: Standout) -> Standout | None:

@@ -190,4 +190,5 @@ class Watching:
         policy = store.policy.current()
         marks = rules.watermarks(policy, space_of(store.layout))
         low, high = (None, None) if marks is None else marks
-        return Limits(policy.max_size_bytes, rules.max_entries, low, high)
+        free = None if rules.min_free is None else str(rules.min_free)
+        return Limits(policy.max_size_bytes, rules.max_entries, low, high, free, rules.max_age_seconds)

@@ -20,7 +20,7 @@ from pydantic import BeforeValidator
 from lockcache.arguments import coerce_group
 from lockcache.errors import LockcacheError
 from lockcache.filestream.disk import resolve_sharing
-from lockcache.sizes import SIZES_IN_WORDS, parse_count, parse_duration, parse_share, parse_size
+from lockcache.sizes import SIZES_IN_WORDS, format_size, parse_count, parse_duration, parse_share, parse_size
 
 __all__ = [
     "Address",
@@ -70,6 +70,9 @@ class Free:
 
     share: float | None = None
     bytes: int | None = None
+
+    def __str__(self) -> str:
+        return format_size(self.bytes or 0) if self.share is None else f"{100 * self.share:g}%"
 
 
 class Address(NamedTuple):

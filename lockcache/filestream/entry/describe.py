@@ -231,6 +231,7 @@ class Statement(NamedTuple):
     created_ns: int | None = None
     cost_ns: int | None = None
     metadata: dict[str, Any] | None = None
+    label: str | None = None
 
 
 def read_statement(layout: Layout, found: Found) -> Statement:
