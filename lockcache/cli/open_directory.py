@@ -14,6 +14,7 @@ from typing import Final, NamedTuple
 
 from lockcache.arguments import resolve_path
 from lockcache.filestream.accounting import total_of
+from lockcache.filestream.disk import TAG_NAME
 from lockcache.layouts import GUESTS, WrongLayoutError, guests_in, kept_as
 from lockcache.lowlevel import (
     CacheDirectory,
@@ -86,7 +87,7 @@ def other_things(root: str) -> list[str]:
         names = os.listdir(root)
     except FileNotFoundError:
         return []
-    return sorted(name for name in names if name != "lost+found" and not name.startswith("."))
+    return sorted(name for name in names if name not in ("lost+found", TAG_NAME) and not name.startswith("."))
 
 
 def refuse_other_things(layout: Layout) -> None:

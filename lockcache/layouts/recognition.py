@@ -19,7 +19,7 @@ import platformdirs
 from platformdirs import user_cache_dir
 
 from lockcache.errors import LockcacheError
-from lockcache.filestream.disk import open_folder
+from lockcache.filestream.disk import TAG_NAME, open_folder
 from lockcache.integrations.pyptx_files import guest_layout
 from lockcache.integrations.pyptx_scan import parse_name
 from lockcache.layouts.openat import folder, open_root
@@ -31,7 +31,7 @@ from lockcache.lowlevel import Layout
 __all__ = ["WrongLayoutError", "guests_in", "has_entries", "kept_as", "recognise", "refuse_unless_cache"]
 
 # What is in an otherwise empty directory: of the file system's, and of a daemon's or operator's that was here first.
-_MEANS_NOTHING: Final = ("lost+found", "lockcache", "tmp")
+_MEANS_NOTHING: Final = ("lost+found", "lockcache", "tmp", TAG_NAME)
 _MEANS_NOTHING_PREFIX: Final = ".nfs"
 
 # Entries that are looked at for a record. cuda.core writes none, lockcache never omits it.
@@ -134,6 +134,9 @@ def _entries(root: str) -> Iterator[str]:
 
 
 def _refuse_strangers(root: str) -> None:
+    parent = os.path.dirname(os.path.abspath(root))
+    if os.path.lexists(Layout(parent).format):
+        raise WrongLayoutError(f"{root} is a folder of the cache {parent}: name that")
     for name in _names(root):
         if name not in (*_MEANS_NOTHING, "entries") and not name.startswith(_MEANS_NOTHING_PREFIX):
             raise WrongLayoutError(
