@@ -134,9 +134,6 @@ def _entries(root: str) -> Iterator[str]:
 
 
 def _refuse_strangers(root: str) -> None:
-    parent = os.path.dirname(os.path.abspath(root))
-    if os.path.lexists(Layout(parent).format):
-        raise WrongLayoutError(f"{root} is a folder of the cache {parent}: name that")
     for name in _names(root):
         if name not in (*_MEANS_NOTHING, "entries") and not name.startswith(_MEANS_NOTHING_PREFIX):
             raise WrongLayoutError(

@@ -175,3 +175,24 @@ def test_a_directory_of_two_programs_is_neither_ones(tmp_path: Path) -> None:
     ended = run("stats", tmp_path)
     assert (ended.returncode, ended.stdout) == (2, "")
     assert "holds files of pyptx and of triton" in ended.stderr
+
+
+@pytest.mark.parametrize("program", ["files"], indirect=True)
+def test_a_tree_in_which_somebody_works_is_left_alone(
+    program: str, filled: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (filled / "deep" / ".git").mkdir()
+    later(monkeypatch, 61)
+    for words in (("clear", "--yes"), ("evict", "--to", "1B", "--yes")):
+        ended = run(*words, filled)
+        assert (ended.returncode, ended.stdout) == (2, "")
+        assert "holds deep/.git: that is not a cache" in ended.stderr
+    assert len(list((filled / "deep").glob("*.bin"))) == COUNT
+
+
+def test_what_others_may_write_to_is_neither_shown_nor_removed(program: str, filled: Path) -> None:
+    filled.chmod(0o777)
+    for words in (("stats",), ("ls",), ("clear", "--yes")):
+        ended = run(*words, filled)
+        assert (ended.returncode, ended.stdout) == (2, "")
+        assert "chmod" in ended.stderr

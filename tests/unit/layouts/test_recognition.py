@@ -125,12 +125,3 @@ def test_nothing_is_read_behind_a_symlink_while_a_directory_is_recognised(cache_
     (cache_path / "lockcache").symlink_to(tmp_path / "outside")
     (cache_path / "entries").symlink_to(tmp_path / "outside" / "entries")
     assert recognise(str(cache_path)) == ("lockcache", [])
-
-
-def test_a_folder_of_a_cache_is_answered_with_the_cache(cache_path: Path) -> None:
-    with FileStreamProgramCache(cache_path) as cache:
-        cache["k"] = b"x"
-    with pytest.raises(
-        WrongLayoutError, match=f"{cache_path}/entries is a folder of the cache {cache_path}: name that"
-    ):
-        recognise(str(cache_path / "entries"))
