@@ -208,6 +208,30 @@ def test_a_browser_shows_a_running_daemons_page_and_runs_nothing_of_it(tmp_path:
     assert _corner(dark) < (60, 60, 60)
 
 
+# What leaves the window, and which labels leave their picture.
+_MEASURE = """<script>
+const out = [...document.querySelectorAll("text")].filter(text => {
+  const label = text.getBoundingClientRect(), picture = text.ownerSVGElement.getBoundingClientRect();
+  return label.left < picture.left - 1 || label.right > picture.right + 1 || label.top < picture.top - 1;
+});
+document.title = [document.documentElement.scrollWidth, ...out.map(text => text.textContent)].join(",");
+</script>"""
+
+
+@pytest.mark.parametrize("width", [500, 1200])
+def test_a_phone_shows_all_of_it(width: int, tmp_path: Path) -> None:
+    browser, now, board = Browser(tmp_path / "profile"), time.time(), Board()
+    history = tuple(each._replace(time=each.time - NOW + now) for each in hour())
+    entry = Standout("0" * 64, 10**9, 1, 10**12, "cubin", "sm_100a", now, "a_kernel_of_a_rather_long_name<float, 128>")
+    limits = Limits(4 * 10**6, 5000, min_free="5%", max_age_seconds=86400 * 30.0)
+    board.update("/scratch/" + "long/" * 30, history=history, limits=limits, clients=Counters(hits=10**9, misses=1))
+    board.update("/new", history=history[-5:], standouts=StandoutsSeen((entry,), (entry,), (entry,), 256))
+    page = tmp_path / "page.html"
+    page.write_text(render_page(board).replace("</body>", f"{_MEASURE}</body>"))
+    title, *_ = re.findall("<title>([^<]*)</title>", browser.dom(page.as_uri(), width=width))
+    assert title == str(width)
+
+
 def test_a_browser_shows_what_is_wrong(cache_path: Path, tmp_path: Path) -> None:
     browser = Browser(tmp_path / "profile")
     with Watched("--max-size", "1M", cache_path) as daemon:

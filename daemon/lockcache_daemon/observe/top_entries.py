@@ -21,7 +21,7 @@ from typing import Final, NamedTuple
 
 from lockcache.filestream.disk import last_use_ns
 from lockcache.filestream.entry import Prices, Statement, read_statement
-from lockcache.lowlevel import SHARDS, Found, Layout, scan_shard
+from lockcache.lowlevel import SHARDS, Described, Found, Layout, scan_shard
 from lockcache_daemon.pace import Pace
 
 __all__ = ["Standout", "Standouts", "StandoutsSeen", "in_shards", "in_walks"]
@@ -95,13 +95,18 @@ def in_shards(layout: Layout) -> Source:
     )
 
 
-def in_walks(entries: Callable[[], Iterator[Found]]) -> Source:
+def in_walks(entries: Callable[[], Iterator[Found]], describe: Callable[[Found], Described]) -> Source:
     """Another program's: its files carry no record, and what is gone is noticed a round later."""
+
+    def state(found: Found) -> Statement:
+        entry = describe(found)
+        return Statement("none", metadata={"kind": entry.kind or "", "arch": entry.arch or ""}, label=entry.label)
+
     return Source(
         [entries],
         part_of=lambda name: 0,
         costs=lambda: lambda found: 0,
-        statement=lambda found: Statement("none"),
+        statement=state,
         again=lambda each: each,
     )
 

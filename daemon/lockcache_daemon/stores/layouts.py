@@ -56,8 +56,11 @@ def view(layout: str) -> View:
 
 
 def _open_guest(name: str, opening: Opening) -> WalkedStore:
+    guest = GUESTS[name]
     return WalkedStore(
-        opening, lambda root: GUESTS[name].open_files(root, opening.rules.settle_seconds, opening.stop.raise_if_set)
+        opening,
+        lambda root: guest.open_files(root, opening.rules.settle_seconds, opening.stop.raise_if_set),
+        partial(guest.describe, opening.root),
     )
 
 

@@ -17,7 +17,18 @@ from typing import Final
 
 from lockcache.errors import LockTimeoutError
 from lockcache.layouts import Files, evict_each, measure
-from lockcache.lowlevel import SHARDS, Evicted, Found, Goal, Layout, PolicyFile, Slot, check_directory, choose_victims
+from lockcache.lowlevel import (
+    SHARDS,
+    Described,
+    Evicted,
+    Found,
+    Goal,
+    Layout,
+    PolicyFile,
+    Slot,
+    check_directory,
+    choose_victims,
+)
 from lockcache_daemon.observe import Repairs
 from lockcache_daemon.pace import Pace
 from lockcache_daemon.settings import Rules
@@ -39,9 +50,15 @@ _FINISHING_SECONDS: Final = 0.05
 
 
 class WalkedStore:
-    """As :class:`.protocol.Store`. ``open_files`` makes the directory if need be."""
+    """As :class:`.protocol.Store`. ``open_files`` makes the directory if need be; ``describe`` describes an entry."""
 
-    def __init__(self, opening: Opening, open_files: Callable[[str], Files]) -> None:
+    def __init__(
+        self,
+        opening: Opening,
+        open_files: Callable[[str], Files],
+        describe: Callable[[Found], Described],
+    ) -> None:
+        self.describe = describe
         self._stop = opening.stop
         self.files = open_files(opening.root)
         try:
