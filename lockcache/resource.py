@@ -194,6 +194,9 @@ class ProgramCacheResource(ABC):
     def clear(self) -> None:
         """Remove every entry."""
 
+    #: Whether ``$LOCKCACHE_DISABLE`` turned it off.
+    _is_off = False
+
     # ``in`` would otherwise fall back to __getitem__(0), (1), ... and answer with a puzzling TypeError.
     __contains__ = None
     __iter__ = None
@@ -258,6 +261,8 @@ class ProgramCacheResource(ABC):
         found = self.get_entry(name)
         if found is not None:
             return found
+        if self._is_off:  # nothing will be stored that anybody could wait for
+            return Turn(computed_entry, _nothing)
         flight = take_off(self, name)
         found = self.get_entry(name)
         if found is not None:
@@ -376,6 +381,10 @@ def run_compute(compute: Callable[[], object]) -> Entry:
     start_ns = time.perf_counter_ns()
     value = compute()
     return computed_entry(value, time.perf_counter_ns() - start_ns, "what compute returned")
+
+
+def _nothing() -> None:
+    """End a turn that nobody waits for."""
 
 
 def computed_entry(value: object, cost_ns: int, argument: str = "value") -> Entry:

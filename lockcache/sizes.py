@@ -1,4 +1,5 @@
-"""Sizes, shares and durations as people write them: "10G", "90%", "0.5s". For programs only.
+"""Sizes, counts, shares and durations as people write them ("10G", "1.5M", "90%", "0.5s"), and text from anywhere as a
+terminal may show it. For programs only.
 
 Keeps one promise for every program: the same text means the same number everywhere, and what is not a size is refused
 with a ``ValueError`` that names the text and says what is accepted. K, M, G, T, P and E are powers of 1000, as for
@@ -14,7 +15,16 @@ import re
 from datetime import timedelta
 from typing import Final
 
-__all__ = ["SIZES_IN_WORDS", "format_size", "parse_duration", "parse_share", "parse_size"]
+__all__ = [
+    "SIZES_IN_WORDS",
+    "counted",
+    "format_size",
+    "parse_count",
+    "parse_duration",
+    "parse_share",
+    "parse_size",
+    "printable",
+]
 
 #: For ``--help``.
 SIZES_IN_WORDS: Final = (
@@ -27,9 +37,10 @@ _LARGEST_BYTES: Final = 2**63 - 1
 _SMALLEST_BARE_BYTES: Final = 1_000_000
 _ACCEPTED_SIZES: Final = f"accepted: {SIZES_IN_WORDS}; at least 1 byte, less than 2**63"
 _ACCEPTED_SHARES: Final = "accepted: a percentage from 1% to 100%, such as 90%"
-_ACCEPTED_DURATIONS: Final = "accepted: a positive number with a unit, such as 500ms, 0.5s, 1h30m, 12h, 30d or 2w"
+_ACCEPTED_DURATIONS: Final = "accepted: a positive number with a unit, such as 30d, 2w, 12h, 1h30m, 0.5s or 500ms"
 
 _SIZE: Final = re.compile(r"([0-9]{1,40}|[0-9]{0,40}\.[0-9]{1,40}) ?([kmgtpe]?)(i?)b?", re.ASCII | re.IGNORECASE)
+_COUNT: Final = re.compile(r"([0-9][0-9_]{0,18})(?:\.([0-9]{1,9}))?([kKMG]?)", re.ASCII)
 _SHARE: Final = re.compile(r"([0-9]{1,3}(?:\.[0-9]{1,6})?) ?%", re.ASCII)
 _DURATION: Final = re.compile(r"(?:[0-9]{1,12}(?:\.[0-9]{1,9})?(?:ns|us|ms|s|m|h|d|w))+", re.ASCII)
 
@@ -52,6 +63,19 @@ def parse_size(text: str) -> int:
     if not 0 < size <= _LARGEST_BYTES:
         raise ValueError(f"{text!r} is too {'large' if size > 0 else 'small'} for a size; {_ACCEPTED_SIZES}")
     return size
+
+
+def parse_count(text: str) -> int:
+    """A whole number, at least 1, for "1000", "500k" and "1.5M". Raises :class:`ValueError` naming ``text``."""
+    match = _COUNT.fullmatch(text.strip())
+    whole, fraction, prefix = match.groups() if match else ("0", None, "")
+    fraction = fraction or ""
+    thousands: int = 1000 ** _PREFIXES.index(prefix.lower())
+    count: int
+    count, rest = divmod(int(whole + fraction) * thousands, 10 ** len(fraction))
+    if rest or not 0 < count <= _LARGEST_BYTES:
+        raise ValueError(f"{text!r} is not a whole number; accepted: 1 and more, such as 1000000, 500k or 1.5M")
+    return count
 
 
 def parse_share(text: str) -> float:
@@ -85,3 +109,28 @@ def format_size(size_bytes: int) -> str:
     while abs(value) >= 999.95 and unit < len(_UNITS) - 1:
         value, unit = value / 1000, unit + 1
     return f"{value:.1f} {_UNITS[unit]}" if unit else f"{size_bytes} B"
+
+
+def counted(number: int, one: str, many: str | None = None) -> str:
+    """``1 entry``, ``2 entries``."""
+    plural = many or (f"{one[:-1]}ies" if one.endswith("y") else f"{one}s")
+    return f"{number} {one if number == 1 else plural}"
+
+
+def printable(text: object, encoding: str | None = None) -> str:
+    """One line that any terminal takes, and from which a path can be copied: letters of all languages as they are.
+
+    Escaped (``\\x1b``, ``\\u202e``) is what a terminal obeys, what turns the direction of text, bytes that do not
+    decode, and what ``encoding`` lacks.
+    """
+    line = str(text)
+    if not line.isprintable():
+        line = "".join(each if each.isprintable() else _escaped(each) for each in line)
+    return line.encode(encoding or "utf-8", "backslashreplace").decode(encoding or "utf-8")
+
+
+def _escaped(character: str) -> str:
+    number = ord(character)
+    if 0xDC80 <= number <= 0xDCFF:  # a byte of a name that is not UTF-8, as Python has it
+        return f"\\x{number - 0xDC00:02x}"
+    return character.encode("unicode_escape").decode("ascii")

@@ -21,6 +21,7 @@ from pydantic import BaseModel
 from lockcache import __version__
 from lockcache.errors import LockcacheError
 from lockcache.sizes import SIZES_IN_WORDS
+from lockcache_daemon.deploy import FOLDER, deployment_files, read_file, systemd_unit
 from lockcache_daemon.errors import AlreadyServedError
 from lockcache_daemon.observe import Report, describe, readable
 from lockcache_daemon.run import Request, carry_out
@@ -86,6 +87,11 @@ Examples:
   lockcache-daemon --max-size 2G --dry-run         (what would go?)
 
 \b
+Deployment files come with it:
+  lockcache-daemon systemd-unit [--user]     a unit that starts this program
+  lockcache-daemon files [NAME]              all of them, or one
+
+\b
 Signals: SIGTERM and SIGINT (Ctrl-C) end it within a second and leave nothing
 half done. SIGHUP does too, unless there is a --config file: that is read
 again, and what changed takes effect; with a mistake in it the settings stay
@@ -133,10 +139,11 @@ def _option(key: str, setting: Setting, *, is_switch: bool) -> click.Option:
     return click.Option([f"--{key.replace('_', '-')}", key], help=" ".join([setting.help, *notes]), **how)
 
 
+_CONTEXT: Final = {"help_option_names": ["-h", "--help"], "max_content_width": 120}
+
+
 @with_settings
-@click.command(
-    "lockcache-daemon", help=_HELP, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120}
-)
+@click.command("lockcache-daemon", help=_HELP, context_settings=_CONTEXT)
 @click.option("--config", metavar="FILE", help=f"Settings in TOML; see docs/daemon.md. [{variable_of('config')}]")
 @click.option(
     "--once", is_flag=True, help="One complete pass: recount everything, sweep if there is need, say what was done."
@@ -161,6 +168,46 @@ def _command(
     return carry_out(Request(Sources(given, directories, file), is_once=once, is_dry_run=dry_run, is_scrub=scrub))
 
 
+@click.command("systemd-unit", context_settings=_CONTEXT)
+@click.option("--user", is_flag=True, help="A user's own daemon, for ~/.cache.")
+def _print_unit(user: bool) -> None:
+    """Print a systemd unit that starts this installation of the daemon. What to do with it is in its first lines.
+
+    \b
+    Examples:
+      lockcache-daemon systemd-unit > /etc/systemd/system/lockcache-daemon.service
+      lockcache-daemon systemd-unit --user > ~/.config/systemd/user/lockcache-daemon.service
+    """
+    click.echo(systemd_unit(user=user), nl=False)
+
+
+@click.command("files", context_settings=_CONTEXT)
+@click.argument("name", required=False)
+@click.option("--path", is_flag=True, help="Print where they are installed.")
+def _print_file(name: str | None, path: bool) -> None:
+    """List the deployment files that come with the daemon, or print one: units, Slurm scripts, Kubernetes manifests,
+    Prometheus rules, a Grafana dashboard, tmpfiles.d.
+
+    \b
+    Examples:
+      lockcache-daemon files
+      lockcache-daemon files grafana/lockcache.json > lockcache.json
+      kubectl kustomize "$(lockcache-daemon files --path)/kustomize"
+    """
+    if path:
+        click.echo(FOLDER / name if name else FOLDER)
+    elif name is None:
+        click.echo("\n".join(deployment_files()))
+    else:
+        try:
+            click.echo(read_file(name), nl=False)
+        except ValueError as error:
+            raise click.UsageError(str(error)) from error
+
+
+_TOOLS: Final = {"systemd-unit": _print_unit, "files": _print_file}
+
+
 def run(arguments: Sequence[str]) -> int:
     """Run with these arguments; the exit code. An error that an operator can fix is one line on stderr.
 
@@ -169,7 +216,7 @@ def run(arguments: Sequence[str]) -> int:
     try:
         return _run(arguments)
     except _RefusedError as refused:
-        lines = [readable(" ".join(line.split())) for line in refused.lines]
+        lines = [readable(" ".join(line.split()), sys.stderr) for line in refused.lines]
         if _wants_json(arguments):
             report = Report(as_json=True, out=sys.stdout, err=sys.stderr)
             for line in lines:
@@ -192,7 +239,12 @@ def _wants_json(arguments: Sequence[str]) -> bool:
 
 
 def _run(arguments: Sequence[str]) -> int:
+    # Their names stand where a directory's would; such a directory is ./files.
+    tool = _TOOLS.get(arguments[0]) if arguments else None
     try:
+        if tool is not None:
+            tool.main(list(arguments[1:]), prog_name=f"lockcache-daemon {arguments[0]}", standalone_mode=False)
+            return 0
         result = _command.main(list(arguments), prog_name="lockcache-daemon", standalone_mode=False)
     except click.ClickException as error:
         raise _RefusedError([error.format_message()], _BAD_OPTION) from error

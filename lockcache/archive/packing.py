@@ -10,22 +10,19 @@ release of libzstd and of lockcache).
 
 from __future__ import annotations
 
-import fnmatch
 import os
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, BinaryIO, Final
 
 import zstandard
 
 from lockcache.archive.looking import Onlooker
 from lockcache.archive.members import Manifest, end_of_archive, entry_header, manifest_member, padding, possible
-from lockcache.artifact import identify
 from lockcache.filestream.entry import pack, unpack
-from lockcache.filestream.eviction import UNKNOWN
-from lockcache.lowlevel import Found, Layout, all_entries, load_keys
+from lockcache.lowlevel import Found, Layout, Selection, all_entries, describe_entry, load_keys
 from lockcache.metadata import decode
 
 __all__ = ["DEFAULT_LEVEL", "LEVELS", "Choice", "LeftOut", "Packed", "pack_directory"]
@@ -42,10 +39,7 @@ _COUNTED: Final = {"kind": "kinds", "arch": "arches", "compiler": "compilers"}
 class Choice:
     """Which entries to pack."""
 
-    #: Only these, names or patterns of a shell; empty for all. What no record says, the code may tell.
-    arches: frozenset[str] = frozenset()
-    #: Only what was used within this many seconds.
-    newer_than_seconds: float | None = None
+    selection: Selection = field(default_factory=Selection)
     #: Also entries without a record, which nothing can verify: those of cuda.core's own cache.
     include_unverified: bool = False
 
@@ -107,10 +101,7 @@ class _Packing:
         self._reader = Onlooker(layout, load_keys(None))
         self._left_out: list[LeftOut] = []
         self._progress = progress
-        self._oldest_ns = 0
-        if choice.newer_than_seconds is not None:
-            self._oldest_ns = time.time_ns() - int(choice.newer_than_seconds * 10**9)
-        self._found = sorted(found for found in all_entries(layout) if found.last_use_ns >= self._oldest_ns)
+        self._found = sorted(self._select(choice.selection))
         self._unverified = 0
         self._done_bytes = 0
         self._to_read_bytes = 2 * sum(found.size_bytes for found in self._found)
@@ -158,7 +149,7 @@ class _Packing:
             metadata = _metadata(blob)
             if not blob and not self._choice.include_unverified:
                 self._unverified += 1
-            elif self._is_meant(metadata, payload):
+            else:
                 chosen.append((found, len(payload)))
                 for name, counted in _COUNTED.items():
                     if isinstance(metadata.get(name), str):
@@ -168,12 +159,16 @@ class _Packing:
         kinds, arches, compilers = (dict(counts[name]) for name in ("kinds", "arches", "compilers"))
         return chosen, Manifest(len(chosen), total, kinds=kinds, arches=arches, compilers=compilers)
 
-    def _is_meant(self, metadata: dict[str, Any], payload: bytes) -> bool:
-        arches = self._choice.arches
-        if not arches:
-            return True
-        arch = metadata.get("arch") or identify(payload).arch or UNKNOWN
-        return isinstance(arch, str) and any(fnmatch.fnmatchcase(arch.lower(), wanted) for wanted in arches)
+    def _select(self, selection: Selection) -> Iterator[Found]:
+        """The entries that are meant, and those of which nothing can be said: they are left out by name."""
+        now_ns = time.time_ns()
+        for found in all_entries(self._layout):
+            if selection.admits(found, now_ns) and (not selection.needs_record or self._is_meant(found, selection)):
+                yield found
+
+    def _is_meant(self, found: Found, selection: Selection) -> bool:
+        described = describe_entry(self._layout, found)
+        return described is not None and (described.record in ("damaged", "unreadable") or selection.matches(described))
 
     def _read(self, chosen: list[tuple[Found, int]]) -> Iterator[tuple[Found, bytes, bytes]]:
         """Payload and record of each, as far as they are still what was chosen."""

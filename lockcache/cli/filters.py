@@ -1,13 +1,14 @@
-"""The filters of ``ls`` and ``evict``: ``--kind``, ``--arch``, ``--compiler``, ``--older-than``.
+"""The filters of ``ls``, ``pack`` and ``evict``: ``--kind``, ``--arch``, ``--compiler``, ``--label`` and times of use.
 
-Decides how they are written. What they mean is :class:`lockcache.filestream.eviction.select.Selection`'s.
+Decides how they are written. What they mean is :class:`lockcache.lowlevel.Selection`'s.
 """
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Callable
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import click
 
@@ -15,58 +16,63 @@ from lockcache.cli import options
 from lockcache.filestream.eviction import UNKNOWN
 from lockcache.lowlevel import Selection
 
-__all__ = ["FILTERS_IN_WORDS", "filters", "parse_arch", "selection_of"]
-
-_F = TypeVar("_F", bound=Callable[..., Any])
+__all__ = ["FILTERS_IN_WORDS", "filters", "parse_arch"]
 
 #: For ``--help``.
 FILTERS_IN_WORDS: Final = """\
-Filters take a name or a pattern such as 'sm_7*'; several must all hold. What is not known of an entry is 'unknown':
-cuda.core's own cache records nothing, and not all code tells by itself."""
+Filters take a name or a pattern such as 'sm_7*'. One that is given twice takes either; different ones must all hold.
+What is not known of an entry is 'unknown': cuda.core's own cache records nothing, and not all code tells by itself. A
+name that nothing has is an error."""
 
 _ARCH: Final = re.compile(r"(?:sm_?)?([0-9]{2,4}[af]?)", re.IGNORECASE | re.ASCII)
 _PATTERN: Final = re.compile(r"sm_.*[*?\[].*|[*?]+|unknown", re.IGNORECASE | re.ASCII)
 
 
-def filters(command: _F) -> _F:
-    """The four options, given as ``kind``, ``arch``, ``compiler`` and ``older_than``."""
+def filters(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The options, collected as ``selection: Selection``."""
+
+    @functools.wraps(command)
+    def selecting(*arguments: Any, older_than: float | None, newer_than: float | None, **given: Any) -> Any:
+        patterns = {name: given.pop(name) for name in _PATTERNS}
+        selection = Selection(**patterns, unused_seconds=older_than, used_seconds=newer_than)
+        return command(*arguments, selection=selection, **given)
+
+    decorated: Callable[..., Any] = selecting
     for option in (
+        click.option(
+            "--newer-than",
+            metavar="DURATION",
+            callback=options.duration,
+            help="Only entries that somebody used within so long: 30d, 12h.",
+        ),
         click.option(
             "--older-than",
             metavar="DURATION",
             callback=options.duration,
             help="Only entries that nobody used for so long: 30d, 12h.",
         ),
-        click.option(
-            "--compiler",
-            metavar="NAME",
-            callback=options.by(_parse_pattern),
-            help="Only of this compiler: 13.5, 'nvrtc 12.*', cuda.",
-        ),
-        click.option(
-            "--arch",
-            metavar="ARCH",
-            callback=options.by(parse_arch),
-            help="Only for this architecture: sm_90, 'sm_7*'.",
-        ),
-        click.option(
-            "--kind",
-            metavar="KIND",
-            callback=options.by(_parse_pattern),
-            shell_complete=lambda ctx, param, text: [kind for kind in _KINDS if kind.startswith(text)],
-            help="Only of this kind: cubin, ptx, ltoir, fatbin.",
+        *(
+            click.option(
+                f"--{name}",
+                metavar=name.upper(),
+                multiple=True,
+                callback=options.each(parse),
+                shell_complete=_completing(name),
+                help=words,
+            )
+            for name, (parse, words) in reversed(_PATTERNS.items())
         ),
     ):
-        command = option(command)
-    return command
+        decorated = option(decorated)
+    return decorated
 
 
 _KINDS: Final = ("cubin", "ptx", "ltoir", "fatbin", "llvm-bitcode", "elf", UNKNOWN)
 
 
-def selection_of(kind: str | None, arch: str | None, compiler: str | None, older_than: float | None) -> Selection:
-    """What those options ask for."""
-    return Selection(kind, arch, compiler, older_than)
+def _completing(name: str) -> Callable[[click.Context, click.Parameter, str], list[str]]:
+    known = _KINDS if name == "kind" else ()
+    return lambda context, parameter, text: [kind for kind in known if kind.startswith(text)]
 
 
 def parse_arch(text: str) -> str:
@@ -85,3 +91,12 @@ def _parse_pattern(text: str) -> str:
     if not text.strip():
         raise ValueError(f"{text!r} is empty; accepted: a name, or a pattern such as 'nvrtc 12.*'")
     return text.strip()
+
+
+# With what reads the value of each.
+_PATTERNS: Final[dict[str, tuple[Callable[[str], str], str]]] = {
+    "kind": (_parse_pattern, "Only of this kind: cubin, ptx, ltoir, fatbin."),
+    "arch": (parse_arch, "Only for this architecture: sm_90, 'sm_7*'."),
+    "compiler": (_parse_pattern, "Only of this compiler: 13.5, 'nvrtc 12.*', cuda."),
+    "label": (_parse_pattern, "Only of programs called so: my_kernel, 'gemm*'."),
+}

@@ -15,7 +15,7 @@ from typing import Final
 
 from lockcache.cli.signals import ends_in_order
 
-__all__ = ["single_keys", "wait_for_quit"]
+__all__ = ["single_keys", "wait_for_key"]
 
 # What arrows and function keys send.
 _ESCAPES: Final = re.compile(rb"\x1b(?:\[[0-9;]*[@-~]|O.|.)?", re.DOTALL)
@@ -38,18 +38,25 @@ def single_keys() -> Iterator[None]:
                 termios.tcsetattr(fd, termios.TCSADRAIN, before)
 
 
-def wait_for_quit(seconds: float) -> bool:
-    """Wait so long; whether somebody pressed ``q``."""
+def wait_for_key(seconds: float, keys: str) -> str:
+    """Wait so long; the key of ``keys`` that somebody pressed meanwhile, empty if none. Lower case stands for both.
+
+    The first of ``keys`` also where the terminal went away.
+    """
     if not sys.stdin.isatty():
         time.sleep(seconds)
-        return False
+        return ""
     deadline = time.monotonic() + seconds
     while True:
         ready, _, _ = select.select([sys.stdin], [], [], max(0.0, deadline - time.monotonic()))
         if not ready:
-            return False
-        # Not sys.stdin.read: what it buffers, select does not see. Nothing: the terminal went away.
+            return ""
+        # Not sys.stdin.read: what it buffers, select does not see.
         pressed = os.read(sys.stdin.fileno(), 64)
+        if not pressed:
+            return keys[0]
         # Of several at once, typed while the view was made, each counts; F2 is ESC O Q, and is not a Q.
-        if not pressed or b"q" in _ESCAPES.sub(b"", pressed).lower():
-            return True
+        typed = _ESCAPES.sub(b"", pressed).lower().decode("ascii", "replace")
+        for key in keys:
+            if key in typed:
+                return key

@@ -10,9 +10,11 @@ import contextlib
 import errno
 import os
 from collections.abc import Iterator, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from lockcache.arguments import resolve_path
+from lockcache.filestream.disk import TAG_NAME
+from lockcache.layouts import GUESTS, WrongLayoutError, guests_in, kept_as
 from lockcache.lowlevel import (
     CacheDirectory,
     Layout,
@@ -23,6 +25,8 @@ from lockcache.lowlevel import (
 
 __all__ = [
     "LOCK_TIMEOUT_SECONDS",
+    "GuestRoot",
+    "guest_of",
     "look",
     "no_cache",
     "open_directory",
@@ -38,9 +42,34 @@ def look(directory: str | None) -> Layout:
     """The layout of a cache that is there and safe, for commands that only read: makes no file and takes no lock."""
     layout = Layout(resolve_path(directory))
     if not is_cache(layout):
-        raise no_cache(layout)
+        guest = guest_of(directory)
+        if guest is not None:
+            raise ValueError(
+                f"{layout.root} is a directory of layout {guest.program}: stats, ls, top, policy, evict, clear and "
+                "verify know it, this command does not"
+            )
+        raise no_cache(directory, layout)
     check_directory(layout)
     return layout
+
+
+class GuestRoot(NamedTuple):
+    """A directory of another program's."""
+
+    root: str
+    program: str
+
+
+def guest_of(directory: str | None) -> GuestRoot | None:
+    """The directory if it is another program's that a daemon can keep; ``None`` for lockcache's, and where none is."""
+    layout = Layout(resolve_path(directory))
+    if is_cache(layout) or not os.path.isdir(layout.root):
+        return None
+    try:
+        program = kept_as(layout.root)
+    except WrongLayoutError:
+        return None
+    return GuestRoot(layout.root, program) if program in GUESTS else None
 
 
 def open_directory(directory: str | None) -> CacheDirectory:
@@ -48,13 +77,18 @@ def open_directory(directory: str | None) -> CacheDirectory:
     return CacheDirectory(look(directory).root, LOCK_TIMEOUT_SECONDS)
 
 
+def other_things(root: str) -> list[str]:
+    """The names in a directory that may not become a cache: what anybody's files are called. None where none is."""
+    try:
+        names = os.listdir(root)
+    except FileNotFoundError:
+        return []
+    return sorted(name for name in names if name not in ("lost+found", TAG_NAME) and not name.startswith("."))
+
+
 def refuse_other_things(layout: Layout) -> None:
     """Refuse a directory of other things: it is not made a cache by a mistyped path. An empty one, or none, may be."""
-    try:
-        names = os.listdir(layout.root)
-    except FileNotFoundError:
-        return
-    if any(name != "lost+found" and not name.startswith(".") for name in names) and not is_cache(layout):
+    if other_things(layout.root) and not is_cache(layout):
         raise NotADirectoryError(
             errno.ENOTDIR, "holds other things than a cache; name a directory of its own", layout.root
         )
@@ -74,8 +108,20 @@ def recounted_when_interrupted(opened: Sequence[CacheDirectory]) -> Iterator[Non
         raise
 
 
-def no_cache(layout: Layout) -> OSError:
-    """The error for a path without a cache."""
-    if not os.path.isdir(layout.root) and os.path.lexists(layout.root):
-        return NotADirectoryError(errno.ENOTDIR, "a cache directory is wanted here", layout.root)
-    return FileNotFoundError(errno.ENOENT, "there is no cache of lockcache's or cuda.core's here", layout.root)
+def no_cache(directory: str | None, layout: Layout) -> OSError:
+    """The error for a path without a cache: there is nothing, something else, or nothing yet."""
+    root, is_default = layout.root, directory is None and not os.environ.get("LOCKCACHE_DIR")
+    origin = " (from $LOCKCACHE_DIR)" if directory is None and not is_default else ""
+    if not os.path.isdir(root) and os.path.lexists(root):
+        return NotADirectoryError(errno.ENOTDIR, f"a cache directory is wanted here{origin}", root)
+    if not os.path.isdir(root) and not is_default:
+        return FileNotFoundError(errno.ENOENT, f"no such directory{origin}", root)
+    guests, others = guests_in(root), other_things(root)
+    if len(guests) > 1:
+        words = f"holds files of {' and of '.join(guests)}: name a directory of one of them{origin}"
+        return NotADirectoryError(errno.ENOTDIR, words, root)
+    if others:
+        words = f"holds other files ({others[0]}{', ...' if len(others) > 1 else ''}) and is not a cache{origin}"
+        return NotADirectoryError(errno.ENOTDIR, words, root)
+    words = f"nothing is cached here yet: a program makes it at its first use{origin}"
+    return FileNotFoundError(errno.ENOENT, words, root)

@@ -11,9 +11,9 @@ from typing import Any, TypeVar
 
 import click
 
-from lockcache.sizes import parse_size
+from lockcache.sizes import parse_count, parse_size
 
-__all__ = ["as_json", "by", "checked_size", "directory", "duration", "size", "yes"]
+__all__ = ["as_json", "by", "checked_size", "count", "directory", "duration", "each", "size", "yes"]
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
@@ -30,6 +30,12 @@ def by(parse: Callable[[str], Any]) -> Callable[[click.Context, click.Parameter,
     return convert
 
 
+def each(parse: Callable[[str], Any]) -> Callable[[click.Context, click.Parameter, tuple[str, ...]], tuple[Any, ...]]:
+    """As :func:`by`, for an option that may be given several times."""
+    convert = by(parse)
+    return lambda context, parameter, texts: tuple(convert(context, parameter, text) for text in texts)
+
+
 def _parse_duration(text: str) -> float:
     from lockcache.sizes import parse_duration
 
@@ -41,6 +47,8 @@ def _check_size(text: str) -> str:
     return text
 
 
+#: For ``callback=``: a whole number, from "20", "1.5M" and the like.
+count = by(parse_count)
 #: For ``callback=``: bytes, from "10G" and the like.
 size = by(parse_size)
 #: For ``callback=``: the text of a size, as it was written, for a program that parses it too.
@@ -65,5 +73,5 @@ def as_json(command: _F) -> _F:
 
 
 def yes(command: _F) -> _F:
-    """``--yes``, given as ``yes: bool``; for :func:`lockcache.cli.output.confirm`."""
+    """``--yes``, given as ``yes: bool``; for :func:`lockcache.cli.output.ask`."""
     return click.option("--yes", "-y", is_flag=True, help="Do not ask.")(command)

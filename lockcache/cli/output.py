@@ -1,7 +1,7 @@
 """Output of the commands: tables for people, JSON for programs, and nothing that a terminal would obey.
 
 Keeps one promise: what comes from a cache directory (names, metadata, error texts) reaches a terminal as plain text,
-without control characters.
+without control characters: letters stay, so that a path can be copied.
 """
 
 from __future__ import annotations
@@ -15,12 +15,11 @@ from typing import Any
 
 import click
 
-from lockcache.sizes import format_size
+from lockcache.sizes import counted, format_size, printable
 
 __all__ = [
     "ask",
     "cap_in_words",
-    "confirm",
     "elapsed",
     "plain",
     "print_facts",
@@ -32,26 +31,24 @@ __all__ = [
 
 
 def plain(text: object) -> str:
-    """One line that any terminal takes: control characters, and what an encoding may lack, as escapes."""
-    line = str(text)
-    return line if line.isascii() and line.isprintable() else line.encode("unicode_escape").decode("ascii")
-
-
-def confirm(question: str, yes: bool) -> None:
-    """Ask, where there is somebody to answer: both ends are a terminal. Raises :class:`click.Abort` for a no."""
-    if not yes and sys.stdin.isatty() and sys.stderr.isatty():
-        ask(question)
+    """Text from anywhere as :func:`printable` has it, for what stdout can take."""
+    return printable(text, sys.stdout.encoding)
 
 
 def ask(question: str) -> None:
-    """Ask, and read the answer from stdin. Raises :class:`click.Abort` for a no. Ctrl-C ends the process: nothing is
-    half done at a question."""
+    """Ask, and read the answer from stdin. Raises :class:`click.Abort` for a no, and :class:`click.ClickException`
+    where nobody answers. Ctrl-C ends the process: nothing is half done at a question."""
     # Not Python's handler: it only notes the signal, and one that comes just before the read begins is lost in it.
     handler = signal.signal(signal.SIGINT, signal.SIG_DFL)
     try:
-        click.confirm(plain(question), abort=True, err=True)
+        is_yes = click.confirm(plain(question), err=True)
+    except click.Abort as abort:  # the end of stdin
+        click.echo(err=True)
+        raise click.ClickException("nothing was removed: nobody answered; --yes answers for you") from abort
     finally:
         signal.signal(signal.SIGINT, handler)
+    if not is_yes:
+        raise click.Abort
 
 
 def print_json(found: object) -> None:
@@ -94,7 +91,7 @@ def print_table(title: str, heads: tuple[str, ...], rows: Iterable[Iterable[obje
 
 def size_in_words(number: int) -> str:
     """``10.0 GB (10000000000 bytes)``."""
-    return f"{format_size(number)} ({number} bytes)"
+    return f"{format_size(number)} ({counted(number, 'byte', 'bytes')})"
 
 
 def cap_in_words(number: int | None) -> str:

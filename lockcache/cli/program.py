@@ -9,14 +9,15 @@ To add a command: a module in :mod:`lockcache.cli.commands` whose ``command`` is
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import errno
 import importlib
 import os
 import signal
 import sys
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
 
 import click
 
@@ -50,6 +51,9 @@ COMMANDS: Final = (
     "verify",
 )
 
+# Longer than any first sentence.
+_LONGEST_HELP: Final = 1000
+
 _FAILED: Final = 1
 _BAD_INPUT: Final = 2
 
@@ -72,12 +76,40 @@ _EPILOG = """DIR defaults to $LOCKCACHE_DIR, else to lockcache in the user cache
 
 \b
 Exit codes: 0 done; 1 not done (you said no, an I/O error, a lock that hangs);
-2 a mistake in what was asked for; 130 Ctrl-C, which leaves nothing half done.
+2 a mistake in what was asked for; 130 Ctrl-C, which leaves nothing half done;
+141 the reader of the output went away.
 """
+
+
+class _ReaderLeftError(Exception):
+    """stdout is a pipe that nobody reads any more."""
+
+
+@contextlib.contextmanager
+def _telling_who_left() -> Iterator[None]:
+    try:
+        yield
+    except BrokenPipeError as error:
+        raise _ReaderLeftError from error
 
 
 class _Commands(click.Group):
     """Finds commands by name, and loads them when they are wanted."""
+
+    # Of the system's own error, click makes exit code 1. Help is printed while a context is made.
+    def make_context(self, *arguments: Any, **extra: Any) -> click.Context:
+        with _telling_who_left():
+            return super().make_context(*arguments, **extra)
+
+    def invoke(self, ctx: click.Context) -> object:
+        with _telling_who_left():
+            return super().invoke(ctx)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """In whole sentences, wrapped: click's own list cuts them by "..."."""
+        found = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, each.get_short_help_str(_LONGEST_HELP)) for name, each in found if each])
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return sorted(COMMANDS)
@@ -127,9 +159,9 @@ def run(arguments: Sequence[str]) -> int:
         return 128 + signal.SIGINT if isinstance(abort.__cause__, KeyboardInterrupt) else _FAILED
     except click.ClickException as error:
         return _refuse_usage(error)
-    except BrokenPipeError:  # `lockcache ls | head -1`: the reader has read enough
+    except (BrokenPipeError, _ReaderLeftError):  # `lockcache ls | head -1`: the reader has read enough
         give_up_stdout()
-        return _FAILED  # which is what click makes of it in the middle of the output
+        return 128 + signal.SIGPIPE  # as of programs that the signal ends
     except (LockcacheError, OSError, ValueError) as error:
         code = _refuse(*_judge(error))
         give_up_stdout()
@@ -143,7 +175,8 @@ def _judge(error: Exception) -> tuple[str, int]:
         return str(error), _FAILED
     if isinstance(error, LockcacheError) or not isinstance(error, OSError):
         return str(error), _BAD_INPUT
-    words = str(error) if error.filename is None else f"{os.fsdecode(error.filename)}: {error.strerror}"
+    path = "" if error.filename is None else f"{os.fsdecode(error.filename)}: "
+    words = f"{path}{error.strerror}" if error.strerror else str(error)
     return words, _BAD_INPUT if error.errno in _MISTAKES else _FAILED
 
 

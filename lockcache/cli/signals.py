@@ -8,12 +8,13 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 from typing import Final, NoReturn
 
-__all__ = ["end_in_order", "ends_in_order", "give_up_stdout"]
+__all__ = ["end_in_order", "ends_in_order", "give_up_stdout", "interrupts"]
 
 _ENDING: Final = (signal.SIGTERM, signal.SIGHUP)
 
@@ -35,6 +36,17 @@ def ends_in_order() -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+@contextmanager
+def interrupts() -> Iterator[threading.Event]:
+    """Ctrl-C sets the event: what was done by then is worth a summary, and threads end between two lock holds."""
+    event = threading.Event()
+    before = signal.signal(signal.SIGINT, lambda number, frame: event.set())
+    try:
+        yield event
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def give_up_stdout() -> None:

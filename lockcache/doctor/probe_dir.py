@@ -18,7 +18,7 @@ import stat
 from collections.abc import Iterator
 
 from lockcache.doctor.findings import DEGRADED, GOOD, UNTESTED, UNUSABLE, Finding, Subject
-from lockcache.filestream.disk import open_folder
+from lockcache.filestream.disk import TAG_NAME, open_folder
 from lockcache.lowlevel import Layout, is_cache
 
 __all__ = ["PREFIX", "clean", "held", "kind_of", "make_probe", "not_writable", "remove_probe", "writable"]
@@ -36,7 +36,7 @@ def kind_of(root: str) -> str:
         return "missing"
     if is_cache(layout):
         return "cache"
-    return "other" if set(names) - {"lost+found"} else "empty"
+    return "other" if set(names) - {"lost+found", TAG_NAME} else "empty"
 
 
 def make_probe(subject: Subject) -> str:

@@ -43,6 +43,7 @@ from lockcache.filestream.disk import (
     close_inherited,
     encode_format,
     is_shared,
+    leave_tag,
     make_folder,
     make_shared_root,
     myself,
@@ -340,10 +341,14 @@ class CacheDirectory:
                 rename_below(layout, aside, layout.usage)
             raise
         try:
-            slots = [Slot(0, 0)] * SHARDS if self._is_new() else [self._measure(shard) for shard in range(SHARDS)]
+            is_new = self._is_new()
+            slots = [Slot(0, 0)] * SHARDS if is_new else [self._measure(shard) for shard in range(SHARDS)]
         finally:
             with contextlib.suppress(FileNotFoundError):
                 unlink_below(layout, aside)
+        if is_new:
+            with contextlib.suppress(OSError):  # a disk that is full: backups take longer, and nothing else
+                leave_tag(layout, names_in(layout, layout.root))
         if self._first_cap_bytes is not None and not any(slot.bytes for slot in slots):
             self.policy.begin_with(self._first_cap_bytes)
         replace_file(layout, layout.usage, encode_page(slots))

@@ -29,8 +29,8 @@ _log = logging.getLogger("lockcache")
 Priority = Literal["lru", "cost"]
 PRIORITIES: Final[tuple[Priority, ...]] = get_args(Priority)
 
-# What the directory holds in addition to entries, in blocks: format, policy, usage, counters, daemon.json, what the
-# daemon remembers and one of these being replaced, the table of costs (16 KiB); a dozen folders; and some leases.
+# What the directory holds in addition to entries, in blocks: tag, format, policy, usage, counters, daemon.json, what
+# the daemon remembers and one of these being replaced, the table of costs (16 KiB); a dozen folders; and some leases.
 # Charged against caps of which it is a small part, so that du and statvfs agree that the directory is under its cap;
 # against a cap of a few kilobytes it would be all of it.
 _OWN_BLOCKS: Final = 32

@@ -26,13 +26,12 @@ from lockcache.filestream.policy import Policy
 from lockcache.integrations import pyptx_files
 from lockcache.integrations.pyptx_files import PyptxFiles
 from lockcache.integrations.pyptx_sidecar import pack
+from lockcache.layouts import pyptx as scrubbed, triton
 from lockcache_daemon.keeper.instance import Instance
 from lockcache_daemon.observe.metrics_file import MetricsFile
-from lockcache_daemon.scrub import entries as scrubbed
 from lockcache_daemon.scrub.scrub import Scrub
 from lockcache_daemon.settings.rules import Rules
 from lockcache_daemon.signals import StopSignals
-from lockcache_daemon.stores import triton
 from lockcache_daemon.stores.layouts import store_of
 from lockcache_daemon.stores.protocol import Opening
 from lockcache_daemon.stores.walked import WalkedStore

@@ -81,7 +81,16 @@ def test_clear_and_policy_set_tell_programs_what_they_did(filled: Path) -> None:
         **found,
         "priority": "cost",
     }
-    assert json.loads(run("clear", "--yes", "--json", filled).stdout) == {"path": str(filled), "removed_entries": 2}
+    cleared = json.loads(run("clear", "--yes", "--json", filled).stdout)
+    assert cleared == {"path": str(filled), "removed_entries": 2, "kept_entries": 0}
+
+
+@pytest.mark.parametrize("words", [("clear",), ("evict", "--to", "1B")])
+def test_where_nobody_answers_nothing_is_removed_and_that_is_said(words: tuple[str, ...], filled: Path) -> None:
+    ended = run(*words, filled)
+    assert (ended.returncode, ended.stdout) == (1, "")
+    assert ended.stderr.endswith("\nlockcache: nothing was removed: nobody answered; --yes answers for you\n")
+    assert len(FileStreamProgramCache(filled)) == 2
 
 
 def test_clear_asks_first(filled: Path) -> None:
@@ -98,7 +107,7 @@ def test_looking_at_a_directory_that_is_no_cache_makes_none(command: str, tmp_pa
     ended = run(*command.split(), str(tmp_path / "x"))
     assert ended.returncode == 2
     assert ended.stderr.count("\n") == 1
-    assert "there is no cache of lockcache's or cuda.core's here" in ended.stderr
+    assert "nothing is cached here yet: a program makes it at its first use" in ended.stderr
     assert list((tmp_path / "x").iterdir()) == []
 
 
@@ -200,3 +209,31 @@ def test_rm_removes_nothing_if_one_of_the_entries_is_not_there(filled: Path) -> 
 def test_a_mistyped_command_is_answered_with_the_one_that_was_meant(typed: str, meant: str) -> None:
     hint = f" (did you mean {meant}?)" if meant else ""
     assert run(typed).stderr == f"lockcache: No such command '{typed}'{hint}; see lockcache --help\n"
+
+
+def test_what_is_not_there_is_said_with_the_variable_that_names_it(tmp_path: Path) -> None:
+    missing = tmp_path / "tpyo"
+    for words, environment, said in (
+        (("stats", missing), {}, "no such directory"),
+        (("stats",), {"LOCKCACHE_DIR": str(missing)}, "no such directory (from $LOCKCACHE_DIR)"),
+    ):
+        ended = run(*words, **environment)
+        assert (ended.returncode, ended.stderr) == (2, f"lockcache: {missing}: {said}\n")
+
+
+def test_before_the_first_program_ran_nothing_is_cached_yet(tmp_path: Path) -> None:
+    ended = run("ls", XDG_CACHE_HOME=str(tmp_path), LOCKCACHE_DIR="")
+    assert ended.returncode == 2
+    assert f"{tmp_path}/lockcache: nothing is cached here yet" in ended.stderr
+
+
+def test_a_path_of_any_letters_can_be_copied_from_what_is_said(tmp_path: Path) -> None:
+    root = tmp_path / "üñï-日本"
+    FileStreamProgramCache(root)["k"] = b"x"
+    assert f" {root}\n" in run("stats", root).stdout
+    root.chmod(0o777)
+    assert f"chmod -R go-w '{root}'" in run("stats", root).stderr
+
+
+def test_no_sentence_of_the_list_of_commands_is_cut() -> None:
+    assert "..." not in run("--help", COLUMNS="80").stdout.partition("Commands:")[2]

@@ -29,7 +29,7 @@ def filled(cache_path: Path) -> Path:
 
 
 def evict(*arguments: object) -> dict[str, Any]:
-    ended = run("evict", "--json", *arguments)
+    ended = run("evict", "--json", "--yes", *arguments)
     assert (ended.returncode, ended.stderr) == (0, ""), ended
     found: dict[str, Any] = json.loads(ended.stdout)
     return found

@@ -74,7 +74,7 @@ def test_a_reader_who_goes_away_is_no_traceback(filled: Path) -> None:
     os.close(reading)
     ended = subprocess.run([LOCKCACHE, "pack", "-", filled], stdout=writing, stderr=subprocess.PIPE, check=False)
     os.close(writing)
-    assert (ended.returncode, ended.stderr) == (1, b"")
+    assert (ended.returncode, ended.stderr) == (141, b"")
 
 
 def test_standard_tools_can_look_inside(filled: Path, tmp_path: Path) -> None:

@@ -59,7 +59,7 @@ def test_drift_is_said_and_left_as_it_is(filled: Path) -> None:
     [largest] = [file for file in (filled / "entries").glob("*/*") if file.stat().st_size == 1000]
     largest.unlink()
     assert stats(filled)["drift"] == {"bytes": 1000, "entries": 1, "shards": 1, "busy_shards": 0}
-    assert "+1000 bytes, +1 entries in 1 shards: run lockcache recount" in run("stats", filled).stdout
+    assert "+1000 bytes, +1 entries in 1 shard: run lockcache recount" in run("stats", filled).stdout
     assert stats("--no-measure", filled)["drift"] is None
     assert stats(filled)["drift"]["bytes"] == 1000
 

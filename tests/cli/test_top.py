@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from lockcache import FileStreamProgramCache
-from lockcache.cli.keyboard import wait_for_quit
-from lockcache.cli.top_sample import Watch
+from lockcache.cli.keyboard import wait_for_key
+from lockcache.cli.top.sample import Watch
 from lockcache.filestream.disk.layout import Layout, entry_name
 from tests.cli.running import LOCKCACHE, run
 from tests.cli.terminal import OnTerminal
@@ -32,7 +32,7 @@ def test_without_a_terminal_it_is_one_look(filled: Path) -> None:
 
 def test_json_is_one_object_for_each_directory(filled: Path, tmp_path: Path) -> None:
     FileStreamProgramCache(tmp_path / "other")["k"] = b"x"
-    first, second = map(json.loads, run("top", "--json", filled, tmp_path / "other").stdout.splitlines())
+    first, second = map(json.loads, run("top", "--json", "--once", filled, tmp_path / "other").stdout.splitlines())
     assert (first["bytes"], first["max_size_bytes"], first["newest"][0]["name"]) == (1500, 10_000, entry_name(b"b"))
     assert (second["path"], second["entries"]) == (str(tmp_path / "other"), 1)
 
@@ -75,7 +75,7 @@ def test_a_function_key_is_no_letter(monkeypatch: pytest.MonkeyPatch) -> None:
     os.write(ours, b"\x1bOQ")
     with open(theirs) as terminal, monkeypatch.context() as patch:
         patch.setattr("sys.stdin", terminal)
-        assert not wait_for_quit(0.0)
+        assert not wait_for_key(0.0, "q?")
     os.close(ours)
 
 
@@ -137,8 +137,28 @@ def test_rates_are_what_was_reported_since_the_look_before(filled: Path) -> None
 
 
 def test_of_a_large_directory_what_changed_is_shown_first(filled: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lockcache.cli.top_sample._SMALL_ENTRIES", 0)
+    monkeypatch.setattr("lockcache.cli.top.sample._SMALL_ENTRIES", 0)
     watch = Watch(Layout(str(filled)))
     watch.look()
     FileStreamProgramCache(filled)["new"] = b"z"
     assert watch.look().newest[0].name == entry_name(b"new")
+
+
+def test_json_streams_a_line_at_each_look_with_rates(filled: Path) -> None:
+    command = [LOCKCACHE, "top", "--json", "--interval", "100ms", filled]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as top:
+        assert top.stdout is not None
+        first, second, third = (json.loads(top.stdout.readline()) for _ in range(3))
+        top.terminate()
+    assert first["rates"] == {}
+    assert set(second["rates"]) == {"hits", "misses", "puts", "evictions"}
+    assert first["time"] < second["time"] < third["time"]
+
+
+def test_help_comes_and_goes_with_its_key(filled: Path) -> None:
+    with OnTerminal("top", "--interval", "100ms", filled) as terminal:
+        terminal.read_until(b"q quits")
+        terminal.type(b"?")
+        terminal.read_until(b"staged: writes")
+        terminal.type(b"q")
+        assert terminal.end() == 0

@@ -87,7 +87,7 @@ def test_what_cannot_be_repaired_is_said_with_the_reason(filled: Path) -> None:
     [line] = [line for line in shown.stdout.splitlines() if name in line]
     assert "NOT REPAIRED" in line
     assert "lockcache/quarantine" in line
-    assert "1 corrupt entries are in place" in shown.stderr
+    assert "1 corrupt entry is in place" in shown.stderr
 
 
 def test_what_there_is_no_room_to_keep_is_removed_and_said_to_be(filled: Path) -> None:

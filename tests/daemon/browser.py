@@ -28,9 +28,9 @@ class Browser:
         if sys.platform == "linux" and os.geteuid() == 0:
             self._command.append("--no-sandbox")  # root may not have one
 
-    def dom(self, url: str) -> str:
+    def dom(self, url: str, *, width: int = 1200) -> str:
         """The document after it was loaded, as the browser understood it."""
-        return self._run("--dump-dom", url)
+        return self._run("--dump-dom", f"--window-size={width},1000", url)
 
     def screenshot(self, url: str, file: Path, *, dark: bool = False, width: int = 1200, height: int = 1000) -> bytes:
         """A picture (PNG) of the page."""

@@ -2,25 +2,32 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
 import signal
 import stat
 import subprocess
+import sys
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from lockcache import FileStreamProgramCache
+from lockcache.filestream.accounting.counters import Counters
+from lockcache_daemon.observe.metrics import Metrics
+from lockcache_daemon.observe.state import Board, DirectoryView, Limits
 from tests.daemon.material import fill
 from tests.daemon.running import HANG_SECONDS, SCRIPT, RunningDaemon, run_daemon, until
 
-DAEMON = Path(__file__).parents[2] / "daemon"
+DAEMON = Path(__file__).parents[2] / "daemon" / "lockcache_daemon" / "deploy"
+CHECKOUT = Path(__file__).parents[2]
 UNITS = sorted((DAEMON / "systemd").glob("*.service"))
 KUBERNETES = DAEMON / "kubernetes"
-MANIFESTS = sorted(KUBERNETES.glob("*.yaml"))
+MANIFESTS = sorted(set(KUBERNETES.glob("*.yaml")) - {KUBERNETES / "kustomization.yaml"})
 SLURM = DAEMON / "slurm"
 JOB = "4711"
 
@@ -125,6 +132,119 @@ def _containers(document: dict[str, Any]) -> list[dict[str, Any]]:
     return [*spec.get("initContainers", []), *spec["containers"]]
 
 
+def test_the_overlay_renders_and_is_valid() -> None:
+    validate = pytest.importorskip("kubernetes_validate", reason="needs kubernetes-validate")
+    yaml = pytest.importorskip("yaml", reason="needs PyYAML")
+    command = [tool("kubectl"), "kustomize", str(DAEMON / "kustomize")]
+    rendered = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (rendered.returncode, rendered.stderr) == (0, "")
+    (document,) = yaml.safe_load_all(rendered.stdout)
+    validate.validate(document, validate.latest_version(), strict=True)
+    (told,) = yaml.safe_load_all((DAEMON / "kustomize" / "kustomization.yaml").read_text())
+    assert document["metadata"]["namespace"] == told["namespace"]
+    images = {container["image"] for container in _containers(document)}
+    assert images == {f"{told['images'][0]['newName']}@{told['images'][0]['digest']}"}
+    # What a patch replaces is what it is meant to replace.
+    assert "200Gi" in _containers(document)[1]["args"]
+    assert document["spec"]["template"]["spec"]["volumes"][0]["hostPath"]["path"] == "/mnt/nvme/lockcache"
+
+
+def test_tmpfiles_makes_the_directory_for_its_owner_alone(tmp_path: Path) -> None:
+    command = [
+        tool("systemd-tmpfiles"),
+        "--create",
+        f"--root={tmp_path}",
+        str(DAEMON / "tmpfiles.d" / "lockcache.conf"),
+    ]
+    (tmp_path / "etc").mkdir()
+    me, mine = os.getuid(), os.getgid()
+    (tmp_path / "etc" / "passwd").write_text(f"lockcache:x:{me}:{mine}::/:/bin/false\n")
+    (tmp_path / "etc" / "group").write_text(f"lockcache:x:{mine}:\n")
+    made = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (made.returncode, made.stderr) == (0, "")
+    assert stat.S_IMODE((tmp_path / "var" / "cache" / "lockcache").stat().st_mode) == 0o700
+
+
+def exported() -> set[str]:
+    """The names of the samples that a daemon exports of a directory."""
+    board = Board()
+    view = DirectoryView("/a", limits=Limits(1, 1, 1, 1), last_sweep=1.0, clients=Counters(last_report_ns=1, reports=1))
+    board.update("/a", **{field.name: getattr(view, field.name) for field in fields(view) if field.name != "root"})
+    return set(re.findall(r"(?m)^(lockcache_\w+)", Metrics(board).text().decode()))
+
+
+def test_every_panel_shows_what_the_daemon_exports_and_has_a_place_of_its_own() -> None:
+    dashboard = json.loads((DAEMON / "grafana" / "lockcache.json").read_text())
+    panels, names, places = dashboard["panels"], exported(), set()
+    assert len({panel["id"] for panel in panels}) == len(panels) >= 10
+    for panel in panels:
+        for target in panel["targets"]:
+            used = set(re.findall(r"lockcache_\w+", target["expr"]))
+            assert used
+            assert used <= names, (panel["title"], used - names)
+            assert target["expr"].count("(") == target["expr"].count(")")
+        place = panel["gridPos"]
+        cells = {
+            (x, y)
+            for x in range(place["x"], place["x"] + place["w"])
+            for y in range(place["y"], place["y"] + place["h"])
+        }
+        assert not cells & places, panel["title"]
+        assert place["x"] + place["w"] <= 24
+        places |= cells
+    asked = {variable["query"]["query"] for variable in dashboard["templating"]["list"] if variable["type"] == "query"}
+    assert asked == {f"label_values(lockcache_directory_bytes, {name})" for name in ("instance", "directory")}
+
+
+def test_alerts_are_about_what_the_daemon_exports() -> None:
+    yaml = pytest.importorskip("yaml", reason="needs PyYAML")
+    groups = yaml.safe_load((DAEMON / "prometheus" / "lockcache.rules.yml").read_text())["groups"]
+    rules = [rule for group in groups for rule in group["rules"]]
+    assert len(rules) == len({rule["alert"] for rule in rules}) >= 5
+    used = {name for rule in rules for name in re.findall(r"lockcache_\w+", rule["expr"])}
+    assert used <= exported(), used - exported()
+    assert all(rule["annotations"]["summary"] for rule in rules)
+
+
+def test_promtool_has_nothing_to_say_of_the_alerts() -> None:
+    command = [tool("promtool"), "check", "rules", "--lint-fatal", str(DAEMON / "prometheus" / "lockcache.rules.yml")]
+    said = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert said.returncode == 0, said.stdout + said.stderr
+
+
+def test_every_file_that_comes_with_the_daemon_is_listed_and_printed_as_it_is() -> None:
+    names = run_daemon("files").stdout.splitlines()
+    assert {"systemd/lockcache.toml", "grafana/lockcache.json", "slurm/prolog.sh", "kustomize/kustomization.yaml"} < {
+        *names
+    }
+    assert not any(name.endswith(".py") for name in names)
+    for name in names:
+        assert run_daemon("files", name).stdout == (DAEMON / name).read_text()
+    assert run_daemon("files", "--path").stdout == f"{DAEMON}\n"
+
+
+@pytest.mark.parametrize("name", ["no-such", "../found.py", "found.py", "/etc/passwd"])
+def test_a_file_that_does_not_come_with_the_daemon_is_refused_by_name(name: str) -> None:
+    ended = run_daemon("files", name)
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert name in ended.stderr
+
+
+@pytest.mark.parametrize("user", [False, True])
+def test_a_unit_that_is_printed_starts_this_installation(user: bool, tmp_path: Path) -> None:
+    (tmp_path / "with space").mkdir()
+    script = tmp_path / "with space" / "lockcache-daemon"
+    script.write_text(f"#!{sys.executable}\nfrom lockcache_daemon.cli import main\nmain()\n")
+    script.chmod(0o755)
+    words = [script, "systemd-unit", *(["--user"] if user else [])]
+    unit = tmp_path / "lockcache-daemon.service"
+    unit.write_text(subprocess.run(words, capture_output=True, text=True, check=True).stdout)
+    assert f'ExecStart="{script}" --config ' in unit.read_text()
+    command = [tool("systemd-analyze"), "verify", "--man=no", str(unit)]
+    said = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (said.returncode, said.stderr) == (0, "")
+
+
 def test_shellcheck_has_nothing_to_say_of_the_scripts() -> None:
     scripts = sorted(map(str, SLURM.glob("*.sh")))
     command = [tool("shellcheck"), "--external-sources", "--source-path=SCRIPTDIR", *scripts]
@@ -148,7 +268,7 @@ def _pins(file: str) -> dict[str, tuple[str, list[str]]]:
 def test_all_that_the_image_holds_is_pinned_by_hash_and_is_what_the_project_asks_for() -> None:
     tomllib = pytest.importorskip("tomllib", reason="needs Python 3.11")
     requirements = pytest.importorskip("packaging.requirements", reason="needs packaging")
-    told = tomllib.loads((DAEMON.parent / "pyproject.toml").read_text())
+    told = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())
     extras = told["project"]["optional-dependencies"]
     for file, wanted in (
         ("constraints.txt", [*told["project"]["dependencies"], *extras["cli"], *extras["metrics"]]),
@@ -177,14 +297,11 @@ def test_the_image_is_made_from_one_that_is_named_by_its_digest_and_from_hashes(
 
 def test_what_the_image_is_built_from_is_all_that_leaves_a_checkout() -> None:
     tomllib = pytest.importorskip("tomllib", reason="needs Python 3.11")
-    told = tomllib.loads((DAEMON.parent / "pyproject.toml").read_text())
-    first, *rest = [
-        line for line in (DAEMON.parent / ".dockerignore").read_text().splitlines() if line and line[0] != "#"
-    ]
+    told = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())
+    first, *rest = [line for line in (CHECKOUT / ".dockerignore").read_text().splitlines() if line and line[0] != "#"]
     let_in = {line[1:] for line in rest if line.startswith("!")}
     needed = {*told["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"], *told["project"]["license-files"]}
     needed |= {"pyproject.toml", told["project"]["readme"]}
-    needed |= {f"daemon/kubernetes/{file}" for file in ("constraints.txt", "build-constraints.txt")}
     assert (first, let_in) == ("*", needed)
 
 

@@ -117,6 +117,45 @@ def test_a_chart_of_little_or_nothing_is_a_chart(draw, samples) -> None:
     assert "nan" not in read.text
 
 
+def test_the_axis_begins_where_data_does() -> None:
+    for draw in (draw_bytes, draw_evictions, draw_hit_ratio):
+        assert re.findall(r">(-[0-9]+ min)<", draw(hour()[-10:], NOW)) in (["-4 min", "-3 min", "-2 min", "-1 min"], [])
+        assert re.findall(r">(-[0-9]+ min)<", draw(hour(), NOW)) == ["-60 min", "-45 min", "-30 min", "-15 min"]
+    (line,) = re.findall(r'class="line" d="M([0-9.]+),', draw_bytes(hour()[-16:], NOW))
+    assert float(line) < 10  # at the left edge
+
+
+def test_labels_of_values_stand_in_the_picture_however_large_their_letters_are() -> None:
+    for draw in (draw_bytes, draw_evictions, draw_hit_ratio):
+        labels = re.findall(r'class="tick (\w+)" x="([0-9.-]+)" y="([0-9.-]+)">([^<]*)<', draw(hour(), NOW))
+        values = [label for label in labels if not label[3].endswith(("min", "now"))]
+        assert len(values) >= 2
+        for anchor, x, y, _ in values:
+            assert (anchor, float(x) >= 0, float(y) >= 24) == ("start", True, True)  # 24 px: on a phone
+
+
+def test_all_budgets_are_named() -> None:
+    board = Board()
+    board.update("/a", limits=Limits(10**9, 5000, min_free="5%", max_age_seconds=86400 * 30.0))
+    board.update("/b")
+    text = Reader(render_page(board)).text
+    words = "budgets: at most 1.0 GB; at most 5,000 entries; 5% of the file system stay free; nothing unused for 30 d"
+    assert words in text
+    assert "budgets: none" in text
+
+
+def test_an_entry_is_called_by_its_label_else_by_its_hash_or_the_end_of_its_path() -> None:
+    board, now = Board(), time.time()
+    names = {"ab" * 32: "gemm3", "cd" * 32: "", "deep/" * 20 + "kernel.bin": ""}
+    entries = tuple(Standout(name, 1, 1, 1, "", "", now, label) for name, label in names.items())
+    board.update("/a", standouts=StandoutsSeen(entries, (), (), 256))
+    text = Reader(render_page(board)).text
+    for shown in ("gemm3", "cdcdcdcdcdcd", "…"):
+        assert shown in text
+    assert "deep/kernel.bin" in text
+    assert "ababababab" not in text
+
+
 def test_a_page_of_a_thousand_directories_stays_small() -> None:
     board = Board()
     for number in range(1000):
@@ -134,7 +173,9 @@ def test_times_ago_in_words(seconds: float, words: str) -> None:
     assert ago(seconds) == words
 
 
-@pytest.mark.parametrize("seconds, words", [(0.0123, "12.3 ms"), (1.26, "1.3 s"), (75, "1 min"), (7200, "2 h")])
+@pytest.mark.parametrize(
+    "seconds, words", [(0.000753, "753 us"), (0.0123, "12.3 ms"), (1.26, "1.3 s"), (75, "1 min"), (7200, "2 h")]
+)
 def test_durations_in_words(seconds: float, words: str) -> None:
     assert took(seconds) == words
 
@@ -165,6 +206,30 @@ def test_a_browser_shows_a_running_daemons_page_and_runs_nothing_of_it(tmp_path:
         dark = browser.screenshot(url, tmp_path / "dark.png", dark=True)
     assert _corner(light) > (200, 200, 200)
     assert _corner(dark) < (60, 60, 60)
+
+
+# What leaves the window, and which labels leave their picture.
+_MEASURE = """<script>
+const out = [...document.querySelectorAll("text")].filter(text => {
+  const label = text.getBoundingClientRect(), picture = text.ownerSVGElement.getBoundingClientRect();
+  return label.left < picture.left - 1 || label.right > picture.right + 1 || label.top < picture.top - 1;
+});
+document.title = [document.documentElement.scrollWidth, ...out.map(text => text.textContent)].join(",");
+</script>"""
+
+
+@pytest.mark.parametrize("width", [500, 1200])
+def test_a_phone_shows_all_of_it(width: int, tmp_path: Path) -> None:
+    browser, now, board = Browser(tmp_path / "profile"), time.time(), Board()
+    history = tuple(each._replace(time=each.time - NOW + now) for each in hour())
+    entry = Standout("0" * 64, 10**9, 1, 10**12, "cubin", "sm_100a", now, "a_kernel_of_a_rather_long_name<float, 128>")
+    limits = Limits(4 * 10**6, 5000, min_free="5%", max_age_seconds=86400 * 30.0)
+    board.update("/scratch/" + "long/" * 30, history=history, limits=limits, clients=Counters(hits=10**9, misses=1))
+    board.update("/new", history=history[-5:], standouts=StandoutsSeen((entry,), (entry,), (entry,), 256))
+    page = tmp_path / "page.html"
+    page.write_text(render_page(board).replace("</body>", f"{_MEASURE}</body>"))
+    title, *_ = re.findall("<title>([^<]*)</title>", browser.dom(page.as_uri(), width=width))
+    assert title == str(width)
 
 
 def test_a_browser_shows_what_is_wrong(cache_path: Path, tmp_path: Path) -> None:

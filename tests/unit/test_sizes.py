@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, strategies as st
 
-from lockcache.sizes import format_size, parse_duration, parse_share, parse_size
+from lockcache.sizes import counted, format_size, parse_count, parse_duration, parse_share, parse_size, printable
 
 
 @pytest.mark.parametrize(
@@ -91,7 +91,7 @@ def test_what_is_no_share_is_refused_by_name_and_with_what_is_accepted(text: str
 
 @pytest.mark.parametrize(
     "text, seconds",
-    [("0.5s", 0.5), ("500ms", 0.5), ("2s", 2), ("1m", 60), ("1h30m", 5400), ("1m0.5s", 60.5), ("1w", 604800)],
+    [("0.5s", 0.5), ("500ms", 0.5), ("2s", 2), ("1m", 60), ("1h30m", 5400), ("1m0.5s", 60.5), ("2w", 1209600)],
 )
 def test_a_duration_carries_its_unit(text: str, seconds: float) -> None:
     assert parse_duration(text) == pytest.approx(seconds)
@@ -111,3 +111,45 @@ def test_what_is_no_duration_is_refused_by_name_and_with_what_is_accepted(text: 
 )  # fmt: skip
 def test_a_size_is_said_in_one_way(size_bytes: int, words: str) -> None:
     assert format_size(size_bytes) == words
+
+
+@pytest.mark.parametrize(
+    "text, count", [("1", 1), ("1_000", 1000), ("500k", 500_000), ("1.5M", 1_500_000), ("2K", 2000)]
+)
+def test_a_count_is_written_as_sizes_are(text: str, count: int) -> None:
+    assert parse_count(text) == count
+
+
+@pytest.mark.parametrize("text", ["", "0", "ten", "-1", "1.5", "1.0001k", "1T", "1MB", "9300000000G"])
+def test_what_is_no_whole_number_is_refused_by_name(text: str) -> None:
+    with pytest.raises(ValueError, match=r"is not a whole number; accepted: .* 1\.5M") as caught:
+        parse_count(text)
+    assert repr(text) in str(caught.value)
+
+
+def test_one_is_not_plural() -> None:
+    assert [counted(number, "entry") for number in (0, 1, 2)] == ["0 entries", "1 entry", "2 entries"]
+
+
+@pytest.mark.parametrize(
+    "text, shown",
+    [
+        ("üñï-日本/a b", "üñï-日本/a b"),
+        ("\x1b[31m", "\\x1b[31m"),
+        ("a\nb\u2028c", "a\\nb\\u2028c"),
+        ("\u202egpj.exe", "\\u202egpj.exe"),
+        (b"\xff.bin".decode(errors="surrogateescape"), "\\xff.bin"),
+        ("\ud800", "\\ud800"),
+    ],
+)
+def test_letters_are_shown_and_what_a_terminal_obeys_is_escaped(text: str, shown: str) -> None:
+    assert printable(text) == shown
+
+
+def test_what_an_encoding_lacks_is_escaped() -> None:
+    assert printable("ü日", "ascii") == "\\xfc\\u65e5"
+
+
+@given(st.text())
+def test_no_text_is_more_than_one_printable_line(text: str) -> None:
+    assert printable(text).isprintable()

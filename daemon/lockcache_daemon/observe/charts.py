@@ -16,10 +16,13 @@ __all__ = ["draw_bytes", "draw_evictions", "draw_hit_ratio"]
 
 # In pixels of the page at its widest, so that letters are of one size everywhere.
 _WIDE, _NARROW = (1080.0, 220.0), (520.0, 150.0)
-_LEFT: Final = 66.0
+_LEFT: Final = 4.0
 _RIGHT: Final = 12.0
-_TOP: Final = 12.0
-_BOTTOM: Final = 22.0
+# Room for a line of letters as large as the page has them on a phone: labels stand above their lines.
+_TOP: Final = 28.0
+_BOTTOM: Final = 30.0
+# What the axis of time may begin with, in minutes; each a multiple of four. The first that all samples fit into.
+_SPANS_MINUTES: Final = (4, 8, 12, 20, 40, 60)
 # Bars and ratios are of so many seconds each: a bar of a minute is 11 pixels.
 _BIN_SECONDS: Final = 60.0
 
@@ -32,9 +35,11 @@ class _Frame(NamedTuple):
     height: float
     #: The value at the top.
     top_value: float
+    #: Of how long a time.
+    seconds: float = HOUR_SECONDS
 
     def x(self, time: float) -> float:
-        share = 1 - (self.now - time) / HOUR_SECONDS
+        share = 1 - (self.now - time) / self.seconds
         return _LEFT + (self.width - _LEFT - _RIGHT) * min(1.0, max(0.0, share))
 
     def y(self, value: float) -> float:
@@ -45,7 +50,7 @@ def draw_bytes(history: Sequence[Sample], now: float) -> str:
     """Bytes as an area, the cap as a dashed line above it."""
     shown = _within(history, now)
     top = max((max(each.bytes, each.max_size_bytes) for each in shown), default=0)
-    frame = _Frame(now, *_WIDE, max(1.0, top * 1.08))
+    frame = _Frame(now, *_WIDE, max(1.0, top * 1.08), _seconds(history, now))
     parts = [_grid(frame, (0, top / 2, top), format_size)]
     if shown:
         line = " L".join(f"{frame.x(each.time):.1f},{frame.y(each.bytes):.1f}" for each in shown)
@@ -65,10 +70,10 @@ def draw_evictions(history: Sequence[Sample], now: float) -> str:
     bins = _binned(history, now, lambda rate: rate.evicted_bytes)
     entries = sum(_binned(history, now, lambda rate: rate.evicted_entries).values())
     top = max(bins.values(), default=0)
-    frame = _Frame(now, *_NARROW, max(1.0, top * 1.08))
+    frame = _Frame(now, *_NARROW, max(1.0, top * 1.08), _seconds(history, now))
     parts = [_grid(frame, (0, top), format_size)]
     for start, evicted in bins.items():
-        if evicted:
+        if evicted and start + _BIN_SECONDS > now - frame.seconds:
             left, top_edge = frame.x(start) + 1, frame.y(evicted)
             width, height = max(1.0, frame.x(start + _BIN_SECONDS) - left - 1), frame.y(0) - top_edge
             parts.append(
@@ -84,7 +89,7 @@ def draw_hit_ratio(history: Sequence[Sample], now: float) -> str:
     """Hits of all lookups that programs reported, a point for each minute in which some did."""
     hits = _binned(history, now, lambda rate: rate.hits)
     misses = _binned(history, now, lambda rate: rate.misses)
-    frame = _Frame(now, *_NARROW, 1.08)
+    frame = _Frame(now, *_NARROW, 1.08, _seconds(history, now))
     parts = [_grid(frame, (0, 0.5, 1), lambda share: f"{share * 100:.0f} %")]
     command, commands = "M", []
     for start, count in hits.items():
@@ -104,6 +109,12 @@ def draw_hit_ratio(history: Sequence[Sample], now: float) -> str:
 
 def _within(history: Sequence[Sample], now: float) -> list[Sample]:
     return [each for each in history if now - HOUR_SECONDS <= each.time <= now]
+
+
+def _seconds(history: Sequence[Sample], now: float) -> float:
+    """How long a time to draw: a fresh daemon's first minutes are not an empty hour."""
+    age = now - min((each.time for each in _within(history, now)), default=now)
+    return next((minutes * 60.0 for minutes in _SPANS_MINUTES if minutes * 60 >= age), HOUR_SECONDS)
 
 
 def _binned(history: Sequence[Sample], now: float, value: Callable[[Rate], float]) -> dict[float, float]:
@@ -139,9 +150,10 @@ def _grid(frame: _Frame, values: Iterable[float], label: Callable[[int], str] | 
         y = frame.y(value)
         words = label(value if value <= 1 else int(value))  # type: ignore[arg-type]
         parts.append(f'<line class="grid" x1="{_LEFT}" y1="{y:.1f}" x2="{frame.width - _RIGHT}" y2="{y:.1f}"/>')
-        parts.append(f'<text class="tick end" x="{_LEFT - 8}" y="{y + 4:.1f}">{escape(words)}</text>')
-    for minutes in (60, 45, 30, 15, 0):
-        x, anchor = frame.x(frame.now - minutes * 60), {60: "start", 0: "end"}.get(minutes, "middle")
+        parts.append(f'<text class="tick start" x="{_LEFT}" y="{y - 4:.1f}">{escape(words)}</text>')
+    for quarter in range(5):
+        minutes = round(frame.seconds / 60 * (4 - quarter) / 4)
+        x, anchor = frame.x(frame.now - minutes * 60), {0: "start", 4: "end"}.get(quarter, "middle")
         words = f"-{minutes} min" if minutes else "now"
         parts.append(f'<text class="tick {anchor}" x="{x:.1f}" y="{frame.height - 5:.1f}">{words}</text>')
     return "".join(parts)

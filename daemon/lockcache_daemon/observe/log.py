@@ -18,7 +18,7 @@ from typing import Any, TextIO
 
 from lockcache.errors import LockcacheError
 from lockcache.lowlevel import Evicted, Policy, Slot, Verdict
-from lockcache.sizes import format_size
+from lockcache.sizes import counted, format_size, printable
 from lockcache_daemon.errors import AlreadyServedError
 from lockcache_daemon.observe.repairs import Repairs
 from lockcache_daemon.observe.state import Board, of_directory, shown
@@ -117,7 +117,7 @@ class Report:
         reason = "" if sweep.budget == "max-size" else f" for {sweep.budget}:"
         text = (
             f"swept{reason} {format_size(sweep.before_bytes)} -> {format_size(sweep.after_bytes)}, evicted "
-            f"{_many(sweep.evicted_entries, 'entry')} in {sweep.milliseconds:.0f} ms"
+            f"{counted(sweep.evicted_entries, 'entry')} in {sweep.milliseconds:.0f} ms"
         )
         self._say("sweep", root, text, **asdict(sweep))
 
@@ -141,7 +141,9 @@ class Report:
         self._say("warning", None, message, level="warning", message=message)
 
     def reloaded(self, directories: int) -> None:
-        self._say("reload", None, f"reloaded the settings; {_many(directories, 'directory')}", directories=directories)
+        self._say(
+            "reload", None, f"reloaded the settings; {counted(directories, 'directory')}", directories=directories
+        )
 
     def not_reloaded(self, line: str) -> None:
         text = f"not reloaded, the settings stay as they were: {line}"
@@ -165,16 +167,16 @@ class Report:
     def summed_up(self, root: str, summary: Summary) -> None:
         text = (
             f"{format_size(summary.before.bytes)} -> {_holding(summary.after)}; evicted {summary.evicted.entries}, "
-            f"repaired the accounting of {_many(summary.repaired_shards, 'shard')}"
+            f"repaired the accounting of {counted(summary.repaired_shards, 'shard')}"
         )
         if summary.repairs.shards:
             text += f" ({_in_words_of(summary.repairs)})"
         if summary.busy_shards:
-            text += f"; {_many(summary.busy_shards, 'shard')} stayed locked by others, not counted"
+            text += f"; {counted(summary.busy_shards, 'shard')} stayed locked by others, not counted"
         self._say("summary", root, text, **_flat(summary))
 
     def drifted(self, root: str, repairs: Repairs) -> None:
-        text = f"repaired the accounting of {_many(repairs.shards, 'shard')}: {_in_words_of(repairs)}"
+        text = f"repaired the accounting of {counted(repairs.shards, 'shard')}: {_in_words_of(repairs)}"
         self._say("repair", root, text, **repairs._asdict())
 
     def found(self, root: str, verdict: Verdict) -> None:
@@ -198,14 +200,14 @@ class Report:
         """A round, or a complete pass, in numbers."""
         corrupt, unreadable, unverified = (counts.get(state, 0) for state in ("corrupt", "unreadable", "unverified"))
         text = (
-            f"verified {_many(counts['entries'], 'entry')}, {format_size(counts['bytes'])}: {corrupt} corrupt "
+            f"verified {counted(counts['entries'], 'entry')}, {format_size(counts['bytes'])}: {corrupt} corrupt "
             f"({counts['repaired']} put out of the way), {unreadable} unreadable, {unverified} without a record"
         )
         fields: dict[str, Any] = dict(counts)
         self._say("scrub", root, text, **fields)
 
     def rehearsed(self, root: str, held: Slot, evicted: Evicted, budgets: Mapping[str, Evicted]) -> None:
-        text = f"holds {_holding(held)}; would evict {_many(evicted.entries, 'entry')}, {format_size(evicted.bytes)}"
+        text = f"holds {_holding(held)}; would evict {counted(evicted.entries, 'entry')}, {format_size(evicted.bytes)}"
         bites = [f"{each.entries} for {budget}" for budget, each in budgets.items()]
         fields: dict[str, Any] = {
             "bytes": held.bytes,
@@ -232,7 +234,8 @@ class Report:
             self._write(self._out, json.dumps(_as_text(said)))
         else:
             text = text if root is None else of_directory(root, text)
-            self._write(self._out if level == "info" else self._err, f"{now} {readable(text)}")
+            stream = self._out if level == "info" else self._err
+            self._write(stream, f"{now} {readable(text, stream)}")
 
     def _write(self, stream: TextIO, line: str) -> None:
         try:
@@ -254,9 +257,9 @@ class LogToReport(logging.Handler):
         self._report.warned(record.getMessage())
 
 
-def readable(text: str) -> str:
-    """One line that any terminal and any encoding takes: a directory may be called anything."""
-    return text if text.isascii() and text.isprintable() else text.encode("unicode_escape").decode("ascii")
+def readable(text: str, stream: TextIO) -> str:
+    """One line for a stream: a directory may be called anything."""
+    return printable(text, stream.encoding)
 
 
 def _as_text(value: Any) -> Any:
@@ -275,14 +278,8 @@ def describe(error: Exception) -> str:
     return str(error)
 
 
-def _many(number: int, noun: str) -> str:
-    """Returns ``1 entry`` or ``2 entries``."""
-    plural = f"{noun[:-1]}ies" if noun.endswith("y") else f"{noun}s"
-    return f"{number} {noun if number == 1 else plural}"
-
-
 def _holding(held: Slot) -> str:
-    return f"{format_size(held.bytes)} in {_many(held.entries, 'entry')}"
+    return f"{format_size(held.bytes)} in {counted(held.entries, 'entry')}"
 
 
 def _in_words(policy: Policy) -> str:
@@ -294,7 +291,7 @@ def _in_words_of(repairs: Repairs) -> str:
     surplus_bytes = repairs.drift_bytes - repairs.missing_bytes
     return (
         f"{format_size(repairs.missing_bytes)} were there and not accounted for, {format_size(surplus_bytes)} were "
-        f"accounted for and not there; {_many(repairs.drift_entries, 'entry')}"
+        f"accounted for and not there; {counted(repairs.drift_entries, 'entry')}"
     )
 
 

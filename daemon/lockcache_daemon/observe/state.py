@@ -39,6 +39,9 @@ class Limits:
     max_entries: int | None = None
     low_bytes: int | None = None
     high_bytes: int | None = None
+    #: In words: a share, or a size.
+    min_free: str | None = None
+    max_age_seconds: float | None = None
 
 
 @dataclass(frozen=True)

@@ -16,13 +16,16 @@ from typing import Final
 from lockcache import __version__
 from lockcache.sizes import format_size
 from lockcache_daemon.observe.charts import draw_bytes, draw_evictions, draw_hit_ratio
-from lockcache_daemon.observe.state import Board, DirectoryView, shown
+from lockcache_daemon.observe.state import Board, DirectoryView, Limits, shown
 from lockcache_daemon.observe.top_entries import Standout, StandoutsSeen
 
 __all__ = ["RELOAD_SECONDS", "STYLE", "render_page"]
 
 #: The page reloads itself so often: a sample's time.
 RELOAD_SECONDS: Final = 15
+
+# Characters: a column of three.
+_SHOWN_OF_A_PATH: Final = 28
 
 # A page for more directories than that shows figures, and no charts and lists: it would be megabytes, each time.
 _MOST_IN_FULL: Final = 50
@@ -72,8 +75,9 @@ def _card(view: DirectoryView, now: float, *, is_full: bool) -> str:
         f'<div class="head"><h2><code>{_text(view.root)}</code></h2>{_state(view)}'
         f'<span class="dim">{_text(view.layout)}</span></div>'
     )
+    limits = f'<p class="dim">{_text(_budgets(view.limits))}</p>'
     full = _charts(view, now) + _lists(view.standouts, now) if is_full else ""
-    return f'<section class="card">{head}{_tiles(view, now)}{full}</section>'
+    return f'<section class="card">{head}{limits}{_tiles(view, now)}{full}</section>'
 
 
 def _state(view: DirectoryView) -> str:
@@ -81,7 +85,21 @@ def _state(view: DirectoryView) -> str:
         return _pill("bad", "a step fails")
     if view.is_standby:
         return _pill("wait", "standby")
-    return _pill("ok", "kept") if view.is_open else _pill("wait", "opening")
+    return _pill("ok", "ok") if view.is_open else _pill("wait", "opening")
+
+
+def _budgets(limits: Limits) -> str:
+    """All that bounds a directory, in words."""
+    parts = []
+    if limits.max_size_bytes is not None:
+        parts.append(f"at most {format_size(limits.max_size_bytes)}")
+    if limits.max_entries is not None:
+        parts.append(f"at most {limits.max_entries:,} entries")
+    if limits.min_free is not None:
+        parts.append(f"{limits.min_free} of the file system stay free")
+    if limits.max_age_seconds is not None:
+        parts.append(f"nothing unused for {_whole(limits.max_age_seconds)}")
+    return f"budgets: {'; '.join(parts) or 'none'}"
 
 
 def _tiles(view: DirectoryView, now: float) -> str:
@@ -123,7 +141,7 @@ def _tile(title: str, figure: str, more: str, meter: str) -> str:
 def _charts(view: DirectoryView, now: float) -> str:
     held, evicted, ratio = (draw(view.history, now) for draw in (draw_bytes, draw_evictions, draw_hit_ratio))
     return (
-        f'<div class="charts"><div class="wide"><h3>bytes held, last hour; dashed: the cap</h3>{held}</div>'
+        f'<div class="charts"><div class="wide"><h3>bytes held; dashed: the cap</h3>{held}</div>'
         f"<div><h3>evicted by the daemon, by minute</h3>{evicted}</div>"
         f"<div><h3>hit ratio as programs report it</h3>{ratio}</div></div>"
     )
@@ -153,9 +171,16 @@ def _table(title: str, entries: Iterable[Standout], column: str, value: Callable
 def _row(each: Standout, value: str, now: float) -> str:
     hint = f"{each.name}, {format_size(each.size_bytes)}, looked at {ago(now - each.seen)}"
     return (
-        f'<tr title="{_text(hint)}"><td class="name">{_text(each.name[:12])}</td>'
+        f'<tr title="{_text(hint)}"><td class="name">{_text(_called(each))}</td>'
         f'<td class="dim">{_text(_what(each))}</td><td class="number">{_text(value)}</td></tr>'
     )
+
+
+def _called(each: Standout) -> str:
+    """Its label; else the beginning of a hash, or the end of a path."""
+    if each.label:
+        return each.label
+    return f"…{each.name[-_SHOWN_OF_A_PATH:]}" if "/" in each.name else each.name[:12]
 
 
 def _what(each: Standout) -> str:
@@ -185,7 +210,9 @@ def took(seconds: float) -> str:
     """How long something took: as people say it, from microseconds to hours."""
     if seconds >= 60:
         return _whole(seconds)
-    return f"{seconds:.1f} s" if seconds >= 1 else f"{seconds * 1000:.3g} ms"
+    if seconds >= 1:
+        return f"{seconds:.1f} s"
+    return f"{seconds * 1000:.3g} ms" if seconds >= 0.001 else f"{seconds * 1e6:.3g} us"
 
 
 def _whole(seconds: float) -> str:
@@ -218,10 +245,10 @@ header, .head { display: flex; flex-wrap: wrap; gap: 4px 12px; align-items: cent
 .meter i { display: block; height: 100%; background: var(--accent); }
 .charts { display: grid; grid-template-columns: 1fr 1fr; gap: 12px 24px; } .charts .wide { grid-column: 1 / -1; }
 .lists { display: grid; grid-template-columns: repeat(3, 1fr); gap: 12px 24px; margin-top: 16px; }
-@media (max-width: 860px) { .charts, .lists { grid-template-columns: 1fr; } }
+@media (max-width: 860px) { .charts, .lists { grid-template-columns: 1fr; } td.name { max-width: 15em; } }
 svg { width: 100%; height: auto; display: block; }
 .grid { stroke: var(--rule); stroke-width: 1; }
-.tick { fill: var(--dim); font-size: 12px; }
+.tick { fill: var(--dim); font-size: 12px; paint-order: stroke; stroke: var(--card); stroke-width: 3px; }
 @media (max-width: 860px) { .wide .tick { font-size: 24px; } }
 .start { text-anchor: start; } .middle { text-anchor: middle; } .end { text-anchor: end; }
 .area { fill: var(--accent); opacity: .16; } .line { fill: none; stroke: var(--accent); stroke-width: 2; }
@@ -229,6 +256,7 @@ svg { width: 100%; height: auto; display: block; }
 .bar, .dot { fill: var(--accent); }
 table { border-collapse: collapse; width: 100%; font-size: 13px; font-variant-numeric: tabular-nums; }
 th { text-align: left; font-weight: 600; color: var(--dim); } th, td { padding: 3px 8px 3px 0; white-space: nowrap; }
+.lists > div { min-width: 0; } td.name { max-width: 10em; overflow: hidden; text-overflow: ellipsis; }
 td { border-top: 1px solid var(--rule); } .number { text-align: right; padding-right: 0; }
 footer { margin-top: 20px; } ul { margin: 6px 0; padding-left: 20px; }
 """

@@ -21,7 +21,7 @@ from typing import Final, NamedTuple
 
 from lockcache.filestream.disk import last_use_ns
 from lockcache.filestream.entry import Prices, Statement, read_statement
-from lockcache.lowlevel import SHARDS, Found, Layout, scan_shard
+from lockcache.lowlevel import SHARDS, Described, Found, Layout, scan_shard
 from lockcache_daemon.pace import Pace
 
 __all__ = ["Standout", "Standouts", "StandoutsSeen", "in_shards", "in_walks"]
@@ -55,6 +55,8 @@ class Standout(NamedTuple):
     kind: str
     arch: str
     seen: float
+    #: What the program is called; empty: nobody said.
+    label: str = ""
 
 
 class StandoutsSeen(NamedTuple):
@@ -93,13 +95,18 @@ def in_shards(layout: Layout) -> Source:
     )
 
 
-def in_walks(entries: Callable[[], Iterator[Found]]) -> Source:
+def in_walks(entries: Callable[[], Iterator[Found]], describe: Callable[[Found], Described]) -> Source:
     """Another program's: its files carry no record, and what is gone is noticed a round later."""
+
+    def state(found: Found) -> Statement:
+        entry = describe(found)
+        return Statement("none", metadata={"kind": entry.kind or "", "arch": entry.arch or ""}, label=entry.label)
+
     return Source(
         [entries],
         part_of=lambda name: 0,
         costs=lambda: lambda found: 0,
-        statement=lambda found: Statement("none"),
+        statement=state,
         again=lambda each: each,
     )
 
@@ -204,7 +211,8 @@ class _Best:
 def _standout(found: Found, cost_ns: int, said: Statement, now: float) -> Standout:
     known = said.metadata or {}
     kind, arch = (str(known.get(name, ""))[:_LONGEST_TEXT] for name in ("kind", "arch"))
-    return Standout(found.name, found.size_bytes, found.last_use_ns, cost_ns, kind, arch, now)
+    label = (said.label or "")[:_LONGEST_TEXT]
+    return Standout(found.name, found.size_bytes, found.last_use_ns, cost_ns, kind, arch, now, label)
 
 
 def _again(layout: Layout, each: Standout) -> Standout | None:

@@ -22,7 +22,7 @@ from lockcache_daemon.observe import Board, Limits, Repairs, Report, Standouts, 
 from lockcache_daemon.scrub import make_scrubber
 from lockcache_daemon.settings import DirectorySettings, Settings, rules_for
 from lockcache_daemon.signals import StopSignals
-from lockcache_daemon.stores import Kept, MakePart, Opening, OpenStore, ShardStore, Store, choose_layout, store_of
+from lockcache_daemon.stores import Kept, MakePart, Opening, OpenStore, Store, WalkedStore, choose_layout, store_of
 
 __all__ = ["Crew", "Watching", "parts_for"]
 
@@ -160,7 +160,10 @@ class Watching:
         self._standouts = None
         if seeks_standouts:
             store = kept.store
-            source = in_shards(store.layout) if isinstance(store, ShardStore) else in_walks(store.entries)
+            if isinstance(store, WalkedStore):
+                source = in_walks(store.entries, store.describe)
+            else:
+                source = in_shards(store.layout)
             self._standouts = Standouts(source, kept.share_of_duty, kept.rules.interval_seconds)
 
     def tick(self) -> None:
@@ -190,4 +193,5 @@ class Watching:
         policy = store.policy.current()
         marks = rules.watermarks(policy, space_of(store.layout))
         low, high = (None, None) if marks is None else marks
-        return Limits(policy.max_size_bytes, rules.max_entries, low, high)
+        free = None if rules.min_free is None else str(rules.min_free)
+        return Limits(policy.max_size_bytes, rules.max_entries, low, high, free, rules.max_age_seconds)

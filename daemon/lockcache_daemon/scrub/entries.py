@@ -1,31 +1,17 @@
 """Entries that a scrub goes through: those of a layout whose files say what they should be.
 
-Keeps invariant 1 (a hit is whole) for each layout by its own digest, and looking apart from using: files are opened
-with O_NOATIME.
+Of lockcache's layout here; of pyptx's it is :class:`lockcache.layouts.PyptxEntries`.
 """
 
 from __future__ import annotations
 
-import contextlib
-import os
-import stat
-import time
 from collections.abc import Generator
-from typing import Final, Protocol
+from typing import Protocol
 
-from lockcache.errors import LockTimeoutError
-from lockcache.filestream.repair import CORRUPT, PASSED_OVER, UNREADABLE, UNVERIFIED, WHOLE, entry_names
-from lockcache.integrations.pyptx_files import PyptxFiles
-from lockcache.integrations.pyptx_read import LARGEST_FILE_BYTES, READ
-from lockcache.integrations.pyptx_scan import changed_ns, look, parse_name
-from lockcache.integrations.pyptx_sidecar import has_digest, is_whole
-from lockcache.lowlevel import CacheDirectory, Found, Layout, Verdict, verify_in_steps
+from lockcache.filestream.repair import entry_names
+from lockcache.lowlevel import CacheDirectory, Layout, Verdict, verify_in_steps
 
-__all__ = ["Entries", "PyptxEntries", "Verifiable"]
-
-_NOATIME: Final[int] = getattr(os, "O_NOATIME", 0)
-# pyptx's own writers take no lock and write in place. What changed so recently may be pyptx's.
-_SETTLED_SECONDS: Final = 60.0
+__all__ = ["Entries", "Verifiable"]
 
 
 class Verifiable(Protocol):
@@ -60,69 +46,3 @@ class Entries:
 
     def verify(self, name: str) -> Generator[int, None, Verdict | None]:
         return verify_in_steps(self._directory, name, repair=True)
-
-
-class PyptxEntries:
-    """pyptx's layout: what lockcache's adapter stored has a digest over its three files. Corrupt ones are removed.
-
-    Not into quarantine: nobody accounts here, so nothing could be kept next to the files within the cap.
-    """
-
-    def __init__(self, files: PyptxFiles) -> None:
-        self._files = files
-        self._listed: list[str] = []
-        self._next = -1
-
-    @property
-    def layout(self) -> Layout:
-        return self._files.layout
-
-    def names(self, shard: int) -> list[str]:
-        if shard != self._next:  # listed once for shards that are asked for in order
-            parsed = map(parse_name, os.listdir(self._files.root))
-            self._listed = sorted({name for name, suffix in filter(None, parsed) if suffix == "json"})
-        self._next = shard + 1
-        return [name for name in self._listed if name.startswith(f"{shard:02x}")]
-
-    def verify(self, name: str) -> Generator[int, None, Verdict | None]:
-        root = self._files.root
-        found = look(root, name)
-        if found is None or not found.inode:
-            return None
-        if time.time() - changed_ns(root, name) / 1e9 < _SETTLED_SECONDS:
-            return Verdict(name, PASSED_OVER, found.size_bytes, "it was only just written")
-        try:
-            sidecar, ptx, cubin = (_read(f"{root}/{name}.{suffix}") for suffix in ("json", "ptx", "cubin"))
-        except PermissionError:
-            return Verdict(name, PASSED_OVER, found.size_bytes, "of another owner: reading it would count as a use")
-        except OSError as error:
-            return Verdict(name, UNREADABLE, found.size_bytes, str(error.strerror))
-        yield found.size_bytes
-        return self._judge(found, sidecar, ptx, cubin)
-
-    def _judge(self, found: Found, sidecar: bytes | None, ptx: bytes | None, cubin: bytes | None) -> Verdict | None:
-        name = found.name
-        if sidecar is None or ptx is None:
-            return None  # removed meanwhile
-        if not has_digest(sidecar):
-            return Verdict(name, UNVERIFIED, found.size_bytes)
-        if is_whole(sidecar, name, ptx, cubin) or is_whole(sidecar, name, ptx, None):
-            return Verdict(name, WHOLE, found.size_bytes)
-        with contextlib.suppress(LockTimeoutError):  # its writer is at work
-            if self._files.evict(found):
-                return Verdict(name, CORRUPT, found.size_bytes, "digest", is_repaired=True)
-        return Verdict(name, PASSED_OVER, found.size_bytes, "it was written or used meanwhile")
-
-
-def _read(path: str) -> bytes | None:
-    """Returns a file, empty for one that nobody reads; ``None`` if there is none. Raises :class:`OSError`."""
-    try:
-        fd = os.open(path, READ | _NOATIME)
-    except FileNotFoundError:
-        return None
-    try:
-        status = os.fstat(fd)
-        is_plausible = stat.S_ISREG(status.st_mode) and status.st_size <= LARGEST_FILE_BYTES
-        return os.read(fd, status.st_size) if is_plausible else b""
-    finally:
-        os.close(fd)

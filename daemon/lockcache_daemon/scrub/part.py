@@ -13,9 +13,10 @@ from typing import Any, Final
 
 from lockcache.filestream.repair import CORRUPT, UNREADABLE
 from lockcache.integrations.pyptx_files import PyptxFiles
+from lockcache.layouts import PyptxEntries
 from lockcache.lowlevel import Verdict, measure_quarantine
 from lockcache_daemon.observe import Report
-from lockcache_daemon.scrub.entries import Entries, PyptxEntries, Verifiable
+from lockcache_daemon.scrub.entries import Entries, Verifiable
 from lockcache_daemon.scrub.scrub import Scrub, as_fields
 from lockcache_daemon.stores import Kept, Part, ShardStore, Store, WalkedStore
 

@@ -13,6 +13,7 @@ from typing import Annotated, Final
 from pydantic import BaseModel, ConfigDict, Field
 
 from lockcache.filestream import PRIORITIES
+from lockcache.layouts import GUESTS, SETTLE_SECONDS
 from lockcache.lowlevel import Priority
 from lockcache_daemon.settings.values import (
     Address,
@@ -33,14 +34,10 @@ from lockcache_daemon.settings.values import (
     Switch,
 )
 
-__all__ = ["LAYOUTS", "SETTLE_SECONDS", "DirectorySettings", "Settings", "distinct_paths", "find_contradictions"]
+__all__ = ["LAYOUTS", "DirectorySettings", "Settings", "distinct_paths", "find_contradictions"]
 
 #: The layouts that can be named; see :mod:`.stores.layouts`.
-LAYOUTS: Final = ("lockcache", "cuda.core", "pyptx", "triton", "files")
-
-#: Of the layouts whose writers take no lock. A compiler is done with its last file in less, and a program that needs
-#: all of a cap for what was written within a minute has a cap that is too small.
-SETTLE_SECONDS: Final = 60.0
+LAYOUTS: Final = ("lockcache", "cuda.core", *GUESTS)
 
 
 class _Model(BaseModel):

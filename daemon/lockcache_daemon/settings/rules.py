@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from lockcache.filestream.disk import Space
+from lockcache.layouts import SETTLE_SECONDS
 from lockcache.lowlevel import Goal, Policy, Priority, Slot
 from lockcache.sizes import format_size
-from lockcache_daemon.settings.model import SETTLE_SECONDS, DirectorySettings, Settings
+from lockcache_daemon.settings.model import DirectorySettings, Settings
 from lockcache_daemon.settings.values import Free
 
 __all__ = ["Bite", "Rules", "Watermarks", "rules_for"]

@@ -20,7 +20,7 @@ from pydantic import BeforeValidator
 from lockcache.arguments import coerce_group
 from lockcache.errors import LockcacheError
 from lockcache.filestream.disk import resolve_sharing
-from lockcache.sizes import SIZES_IN_WORDS, parse_duration, parse_share, parse_size
+from lockcache.sizes import SIZES_IN_WORDS, format_size, parse_count, parse_duration, parse_share, parse_size
 
 __all__ = [
     "Address",
@@ -44,9 +44,6 @@ __all__ = [
     "parse_address",
 ]
 
-_COUNT: Final = re.compile(r"([0-9][0-9_]{0,18})(?:\.([0-9]{1,9})(?=[kMG]))?([kMG]?)", re.ASCII)
-_THOUSANDS: Final = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9}
-_MOST: Final = 2**63 - 1
 _YES: Final = ("true", "yes", "on", "1")
 _NO: Final = ("false", "no", "off", "0")
 
@@ -73,6 +70,9 @@ class Free:
 
     share: float | None = None
     bytes: int | None = None
+
+    def __str__(self) -> str:
+        return format_size(self.bytes or 0) if self.share is None else f"{100 * self.share:g}%"
 
 
 class Address(NamedTuple):
@@ -113,17 +113,6 @@ def _parse_interval(text: str) -> float:
     if not 0.01 <= seconds <= 3600:
         raise ValueError(f"{text!r} is out of range; accepted: 10ms to 1h, such as 0.5s")
     return seconds
-
-
-def _parse_count(text: str) -> int:
-    match = _COUNT.fullmatch(text.strip())
-    count = 0
-    if match is not None:
-        whole, fraction, thousands = match[1].replace("_", ""), match[2] or "", _THOUSANDS[match[3]]
-        count = int(whole + fraction) * thousands // 10 ** len(fraction)
-    if not 0 < count <= _MOST:
-        raise ValueError(f"{text!r} is not a number of entries; accepted: 1 and more, such as 1000000, 500k or 1.5M")
-    return count
 
 
 def _parse_free(text: str) -> Free:
@@ -206,7 +195,7 @@ Size = _by(parse_size)
 #: More than 0, at most 1.
 Share = _by(parse_share)
 #: Entries.
-Count = _by(_parse_count)
+Count = _by(parse_count)
 #: Seconds.
 Age = _by(parse_duration)
 #: Seconds, 0.01 to 3600.

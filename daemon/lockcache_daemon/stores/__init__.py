@@ -1,4 +1,4 @@
-"""Stores: what can be kept under a cap. lockcache's own layout, pyptx's, Triton's, and any tree of files.
+"""Stores: what can be kept under a cap. lockcache's own layout, and the others (:mod:`lockcache.layouts`), by walking.
 
 Promises the keeper one protocol for all of them (:class:`Store`): measure, sweep, recount.
 

@@ -1,14 +1,13 @@
-"""Protocols of the stores: what the keeper needs of a store, and what a walk needs of another program's layout.
+"""The protocol of the stores: what the keeper needs of one.
 
 Decides what is the layout's business (knowing its size, removing entries) and so what is not: budgets, policy, status,
-errors and their order are the keeper's, for every layout alike. Of another program's layout an evictor may see entries,
-each as one unit whatever files it has, and a locked removal of one: see :mod:`.layouts`, :mod:`.triton` and
-:mod:`.tree`.
+errors and their order are the keeper's, for every layout alike. What a walk needs of another program's layout is
+:class:`lockcache.layouts.Files`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from lockcache.lowlevel import Evicted, Found, Goal, Layout, PolicyFile, Slot
@@ -17,8 +16,6 @@ from lockcache_daemon.settings import Rules
 from lockcache_daemon.signals import StopSignals
 
 __all__ = [
-    "Files",
-    "Held",
     "Kept",
     "MakePart",
     "OpenStore",
@@ -27,7 +24,6 @@ __all__ = [
     "Step",
     "Store",
     "Telling",
-    "measure",
 ]
 
 #: Something that is due at a tick. May raise :class:`OSError`, :class:`LockcacheError` and :class:`Stopped`.
@@ -142,64 +138,3 @@ class Telling(Protocol):
 
 #: Makes a part, each time that a directory is opened.
 MakePart = Callable[[Kept], Part]
-
-
-class Files(Protocol):
-    """What a layout has to offer. ``inode`` is 0 in a :class:`Found` that is not a whole entry."""
-
-    #: What changed so recently may not be evicted.
-    settle_seconds: float
-
-    @property
-    def layout(self) -> Layout:
-        """Where the daemon's own files go."""
-
-    @property
-    def is_pending(self) -> bool:
-        """Whether entries that were evicted are still on the disk, and :meth:`finish` has work to do."""
-
-    def prepare(self) -> None:
-        """Make what is missing of the directories."""
-
-    def glance(self) -> object:
-        """Cheap, and unequal to the last one where something changed, as far as one can tell without a walk."""
-
-    def scan(self, between: Callable[[], object] = ...) -> Iterator[Found]:
-        """Every entry, and what is left of any. ``between`` is called often, and may raise to give up."""
-
-    def staged_bytes(self) -> int:
-        """Bytes of what is being written."""
-
-    def evict(self, found: Found) -> bool:
-        """Remove all of an entry if it is as it was found. Raises :class:`LockTimeoutError` where it is locked."""
-
-    def finish(self) -> bool:
-        """Go on with what :meth:`evict` began; whether anything was removed. Raises :class:`OSError`."""
-
-    def reap(self, names: Iterable[str]) -> None:
-        """Remove what dead writers left staged, and of these names, if they are not entries."""
-
-    def close(self) -> None:
-        """Close what is open."""
-
-
-class Held(NamedTuple):
-    """What one walk found."""
-
-    #: Bytes of everything, and the number of whole entries.
-    slot: Slot
-    #: Names that are not whole entries.
-    halves: list[str]
-
-
-def measure(found: Iterable[Found], staged_bytes: int) -> Held:
-    """What a walk adds up to."""
-    total_bytes, entries = staged_bytes, 0
-    halves = []
-    for each in found:
-        total_bytes += each.size_bytes
-        if each.inode:
-            entries += 1
-        else:
-            halves.append(each.name)
-    return Held(Slot(total_bytes, entries), halves)

@@ -11,8 +11,8 @@ from typing import NamedTuple
 from lockcache.filestream.accounting import total_of
 from lockcache.filestream.eviction import Need, choose_of_all
 from lockcache.integrations.pyptx_files import guest_layout
-from lockcache.integrations.pyptx_scan import scan
 from lockcache.integrations.pyptx_staged import staged_bytes
+from lockcache.layouts import measure
 from lockcache.lowlevel import (
     Found,
     Layout,
@@ -23,10 +23,8 @@ from lockcache.lowlevel import (
     measured,
 )
 from lockcache_daemon.signals import StopSignals
-from lockcache_daemon.stores import tree, triton
-from lockcache_daemon.stores.protocol import measure
 
-__all__ = ["View", "view_files", "view_lockcache", "view_pyptx", "view_triton"]
+__all__ = ["View", "view_guest", "view_lockcache"]
 
 
 class Seen(NamedTuple):
@@ -54,29 +52,15 @@ def view_lockcache(root: str, stop: StopSignals) -> Seen:
     )
 
 
-def view_pyptx(root: str, stop: StopSignals) -> Seen:
-    """pyptx's layout."""
-    return _view_guest(root, lambda: scan(root, stop.raise_if_set))
-
-
-def view_triton(root: str, stop: StopSignals) -> Seen:
-    """Triton's layout."""
-    return _view_guest(root, lambda: triton.view_entries(root, stop.raise_if_set))
-
-
-def view_files(root: str, stop: StopSignals) -> Seen:
-    """Any tree of files. Looking raises :class:`NotACacheError` for one that is not a cache."""
-    return _view_guest(root, lambda: tree.view_entries(root, stop.raise_if_set))
-
-
-def _view_guest(root: str, entries: Callable[[], Iterable[Found]]) -> Seen:
+def view_guest(scan: Callable[[str, Callable[[], object]], Iterable[Found]], root: str, stop: StopSignals) -> Seen:
+    """Another program's, whose entries are what ``scan`` gives of a root."""
     layout = guest_layout(root)
     return Seen(
         layout,
-        lambda: measure(entries(), staged_bytes(layout)).slot,
+        lambda: measure(scan(root, stop.raise_if_set), staged_bytes(layout)).slot,
         # Whatever the priority: nobody records there what compiling cost.
-        lambda need, _: choose_victims(_whole(entries()), need.bytes, 0, need.entries)[0],
-        lambda: _whole(entries()),
+        lambda need, _: choose_victims(_whole(scan(root, stop.raise_if_set)), need.bytes, 0, need.entries)[0],
+        lambda: _whole(scan(root, stop.raise_if_set)),
     )
 
 

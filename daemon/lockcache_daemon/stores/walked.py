@@ -3,7 +3,7 @@
 Keeps invariant 3 (hard cap) as far as that goes: what is past a high watermark at a walk is evicted down to the low
 one, least recently used first, whole entries only, each by the layout's own locked removal. Walks when the directory
 changed, for a bounded share of a core, and now and then for what changes no directory (a file that grows in place).
-Widens to another layout with one more :class:`.protocol.Files`.
+Widens to another layout with one more :class:`lockcache.layouts.Files`.
 
 Not promised: a bound between walks.
 """
@@ -16,11 +16,23 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 from lockcache.errors import LockTimeoutError
-from lockcache.lowlevel import SHARDS, Evicted, Found, Goal, Layout, PolicyFile, Slot, check_directory, choose_victims
+from lockcache.layouts import Files, evict_each, measure
+from lockcache.lowlevel import (
+    SHARDS,
+    Described,
+    Evicted,
+    Found,
+    Goal,
+    Layout,
+    PolicyFile,
+    Slot,
+    check_directory,
+    choose_victims,
+)
 from lockcache_daemon.observe import Repairs
 from lockcache_daemon.pace import Pace
 from lockcache_daemon.settings import Rules
-from lockcache_daemon.stores.protocol import Files, Opening, Step, measure
+from lockcache_daemon.stores.protocol import Opening, Step
 
 __all__ = ["WalkedStore"]
 
@@ -38,9 +50,15 @@ _FINISHING_SECONDS: Final = 0.05
 
 
 class WalkedStore:
-    """As :class:`.protocol.Store`. ``open_files`` makes the directory if need be."""
+    """As :class:`.protocol.Store`. ``open_files`` makes the directory if need be; ``describe`` describes an entry."""
 
-    def __init__(self, opening: Opening, open_files: Callable[[str], Files]) -> None:
+    def __init__(
+        self,
+        opening: Opening,
+        open_files: Callable[[str], Files],
+        describe: Callable[[Found], Described],
+    ) -> None:
+        self.describe = describe
         self._stop = opening.stop
         self.files = open_files(opening.root)
         try:
@@ -113,7 +131,8 @@ class WalkedStore:
         return (each for each in self.files.scan(self._stop.raise_if_set) if each.inode)
 
     def remove(self, victims: list[Found]) -> Evicted:
-        evicted = self._evict(victims)
+        done = evict_each(self.files, victims, self._stop.is_set)  # what is locked, the next tick tries again
+        evicted, self._busy_locks, self.failure = done
         self._held = Slot(self._held.bytes - evicted.bytes, self._held.entries - evicted.entries)
         return evicted
 
@@ -176,21 +195,3 @@ class WalkedStore:
             self._look_again = 0.0
             self._is_changed = True
         return self._is_changed
-
-    def _evict(self, victims: list[Found]) -> Evicted:
-        """Evict what is still as it was chosen; one that cannot be removed keeps no other. Ends early if asked to."""
-        evicted, self.failure = Evicted(), None
-        self._busy_locks.clear()
-        for victim in victims:
-            if self._stop.is_set():
-                break
-            if victim.name[0] in self._busy_locks:
-                continue
-            try:
-                if self.files.evict(victim):
-                    evicted += Evicted(1, victim.size_bytes)
-            except LockTimeoutError:
-                self._busy_locks.add(victim.name[0])  # its writer is at work, or hangs: the next tick tries again
-            except OSError as error:
-                self.failure = error
-        return evicted

@@ -7,9 +7,13 @@ import click
 from lockcache import FileStreamProgramCache
 from lockcache.arguments import PROGRAM_VARIABLES, variables_left_alone
 from lockcache.cli import options
+from lockcache.cli.catalogue import Guest, Own, open_catalogue, select
 from lockcache.cli.open_directory import open_directory, recounted_when_interrupted
 from lockcache.cli.output import ask, print_json
-from lockcache.lowlevel import SHARDS, count_shard
+from lockcache.cli.progress import step_bar
+from lockcache.cli.signals import interrupts
+from lockcache.lowlevel import SHARDS, Selection, count_shard
+from lockcache.sizes import counted
 
 __all__ = ["command"]
 
@@ -21,22 +25,53 @@ __all__ = ["command"]
 def command(directory: str | None, yes: bool, as_json: bool) -> None:
     """Remove every entry. Safe while others use the cache: they miss, and compile again.
 
+    Works on each layout that the daemon keeps. In Triton's directories and in trees of files what was written within
+    the last minute stays.
+
     \b
     Examples:
       lockcache clear
       lockcache clear --yes /scratch/kernels
     """
-    opened = open_directory(directory)
-    layout = opened.layout
+    catalogue = open_catalogue(directory)
+    root = catalogue.layout.root
+    if isinstance(catalogue, Guest):
+        removed, kept = _clear_guest(catalogue, yes)
+    else:
+        removed, kept = _clear(catalogue, yes), 0
+    if as_json:
+        print_json({"path": root, "removed_entries": removed, "kept_entries": kept})
+    elif kept:
+        stay = counted(kept, "entry stays", "entries stay")
+        click.echo(f"lockcache: {stay}: used, locked, or written within the last minute", err=True)
+
+
+def _clear(own: Own, yes: bool) -> int:
+    layout = own.layout
     if not yes:
-        entries = sum(count_shard(layout, shard) for shard in range(SHARDS))
-        # Also without a terminal, where no answer is a no: "all of it" is not to be had by accident.
-        ask(f"Remove {entries} entries from {layout.root}?")
+        _ask(sum(count_shard(layout, shard) for shard in range(SHARDS)), layout.root)
     # Removing verifies nothing, and changes no policy.
     with variables_left_alone(PROGRAM_VARIABLES):
         cache = FileStreamProgramCache(layout.root, signing_key_file=False)
     before = len(cache)
-    with recounted_when_interrupted([opened]):
+    with recounted_when_interrupted([open_directory(layout.root)]):
         cache.clear()
-    if as_json:
-        print_json({"path": layout.root, "removed_entries": max(0, before - len(cache))})
+    return max(0, before - len(cache))
+
+
+def _clear_guest(guest: Guest, yes: bool) -> tuple[int, int]:
+    """Returns how many entries went, and how many stay."""
+    guest.begin_removal()
+    victims = list(select(guest, Selection()))
+    if not yes:
+        _ask(len(victims), guest.layout.root)
+    with step_bar("clearing", max(1, len(victims))) as advance, interrupts() as interrupted:
+        gone = guest.evict(victims, None, advance, interrupted)
+    if interrupted.is_set():
+        raise KeyboardInterrupt
+    return gone.entries, len(victims) - gone.entries
+
+
+def _ask(entries: int, root: str) -> None:
+    # Also without a terminal, where no answer is a no: "all of it" is not to be had by accident.
+    ask(f"Remove {counted(entries, 'entry')} from {root}?")

@@ -51,7 +51,7 @@ def command(directory: str | None, as_json: bool) -> None:
     """
     layout = Layout(resolve_path(directory))
     if os.path.lexists(layout.root) and not os.path.isdir(layout.root):
-        raise no_cache(layout)
+        raise no_cache(directory, layout)
     settings = [_directory(directory, layout), *_rules(directory, layout), *_sharing(), *_switches()]
     unknown = unknown_variables(os.environ)
     if as_json:

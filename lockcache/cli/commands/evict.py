@@ -4,40 +4,30 @@ from __future__ import annotations
 
 import signal
 import threading
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any, Final
 
 import click
 
 from lockcache.cli import options
-from lockcache.cli.filters import FILTERS_IN_WORDS, filters, selection_of
-from lockcache.cli.open_directory import look, open_directory
-from lockcache.cli.output import confirm, print_facts, size_in_words
+from lockcache.cli.catalogue import Catalogue, open_catalogue, select
+from lockcache.cli.filters import FILTERS_IN_WORDS, filters
+from lockcache.cli.output import ask, print_facts, size_in_words
 from lockcache.cli.progress import step_bar
-from lockcache.filestream.accounting import total_of
-from lockcache.lowlevel import (
-    SHARDS,
-    Evicted,
-    Found,
-    Goal,
-    Layout,
-    Selection,
-    choose_selected,
-    evict_selected,
-    measured,
-    recount_all,
-)
-from lockcache.sizes import format_size
+from lockcache.cli.signals import interrupts
+from lockcache.filestream.eviction import least_recent
+from lockcache.lowlevel import SHARDS, Evicted, Found, Layout, Selection
+from lockcache.sizes import counted, format_size
 
 __all__ = ["command"]
 
 _HELP: Final = f"""Remove entries: down to a size, by age, kind, architecture or compiler.
 
 Without --to, every entry that the filters name; with it, the least recently used of them until the whole cache is no
-larger than SIZE. Asks first on a terminal. Safe while others use the cache: an entry that is used or rewritten
-meanwhile stays. The accounting is recounted first, and exact afterwards. Ctrl-C leaves the rest as it is.
+larger than SIZE. Asks first; where nobody can answer, give --yes. Safe while others use the cache: an entry that is
+used or rewritten meanwhile stays. The accounting is recounted first, and exact afterwards. Ctrl-C leaves the rest.
+
+Works on each layout that the daemon keeps. In Triton's directories and in trees of files what was written within the
+last minute stays, and is counted as kept.
 
 {FILTERS_IN_WORDS}
 
@@ -46,7 +36,7 @@ Examples:
   lockcache evict --to 5G
   lockcache evict --older-than 30d --dry-run
   lockcache evict --arch sm_70 --yes /scratch/kernels
-  lockcache evict --compiler 'nvrtc 12.*' --kind cubin
+  lockcache evict --compiler 'nvrtc 12.*' --kind cubin --yes
 """
 
 
@@ -59,61 +49,50 @@ Examples:
 @click.option("--dry-run", is_flag=True, help="Remove nothing, say what would go.")
 @options.yes
 @options.as_json
-def command(directory: str | None, to: int | None, dry_run: bool, yes: bool, as_json: bool, **filtered: Any) -> int:
+def command(
+    directory: str | None, to: int | None, selection: Selection, dry_run: bool, yes: bool, as_json: bool
+) -> int:
     """Its help is above, for it holds what other commands say too."""
-    selection = selection_of(**filtered)
     if to is None and selection == Selection():
         raise click.UsageError(
-            "Nothing says what to evict: give --to, --older-than, --kind, --arch or --compiler "
+            "Nothing says what to evict: give --to, --older-than, --newer-than, --kind, --arch, --compiler or --label "
             "(all of it is lockcache clear)"
         )
+    catalogue = open_catalogue(directory)
     if not dry_run:
-        return _evict(directory, selection, to, yes, as_json)
-    _rehearse(look(directory), selection, to, as_json)
+        return _evict(catalogue, selection, to, yes, as_json)
+    _rehearse(catalogue, selection, to, as_json)
     return 0
 
 
-def _rehearse(layout: Layout, selection: Selection, to: int | None, as_json: bool) -> None:
+def _rehearse(catalogue: Catalogue, selection: Selection, to: int | None, as_json: bool) -> None:
     """Opens nothing for writing: works on what may only be read."""
-    size, entries = total_of(measured(layout))
-    victims = _choose(layout, selection, None if to is None else max(0, size - to))
+    size, entries = catalogue.held()
+    victims = _choose(catalogue, selection, None if to is None else max(0, size - to))
     gone = Evicted(len(victims), sum(victim.size_bytes for victim in victims))
-    _report(layout, gone, size - gone.bytes, entries - gone.entries, as_json, would=True)
+    _report(catalogue.layout, gone, size - gone.bytes, entries - gone.entries, as_json, would=True)
 
 
-def _evict(directory: str | None, selection: Selection, to: int | None, yes: bool, as_json: bool) -> int:
-    opened = open_directory(directory)
-    layout = opened.layout
-    opened.usage()  # a directory that may only be read is an error before anything is asked
-    recount_all(opened)
-    victims = _choose(layout, selection, None if to is None else max(0, opened.held().bytes - to))
+def _evict(catalogue: Catalogue, selection: Selection, to: int | None, yes: bool, as_json: bool) -> int:
+    catalogue.begin_removal()  # a directory that may only be read is an error before anything is asked
+    victims = _choose(catalogue, selection, None if to is None else max(0, catalogue.held().bytes - to))
     gone, interrupted = Evicted(), threading.Event()
     if victims:
         size = format_size(sum(victim.size_bytes for victim in victims))
-        confirm(f"Remove {len(victims)} entries, {size}, from {layout.root}?", yes)
-        with step_bar("evicting", len(victims)) as advance, _interrupts() as interrupted:
-            gone = evict_selected(opened, victims, None if to is None else Goal(to), advance, interrupted.is_set)
-    left = opened.held()
-    _report(layout, gone, left.bytes, left.entries, as_json, kept=len(victims) - gone.entries)
+        if not yes:
+            ask(f"Remove {counted(len(victims), 'entry')}, {size}, from {catalogue.layout.root}?")
+        with step_bar("evicting", len(victims)) as advance, interrupts() as interrupted:
+            gone = catalogue.evict(victims, to, advance, interrupted)
+    left = catalogue.held()
+    _report(catalogue.layout, gone, left.bytes, left.entries, as_json, kept=len(victims) - gone.entries)
     return 128 + signal.SIGINT if interrupted.is_set() else 0
 
 
-@contextmanager
-def _interrupts() -> Iterator[threading.Event]:
-    """Ctrl-C sets the event: what was removed by then is worth a summary, and threads end between two lock holds."""
-    event = threading.Event()
-    before = signal.signal(signal.SIGINT, lambda number, frame: event.set())
-    try:
-        yield event
-    finally:
-        signal.signal(signal.SIGINT, before)
-
-
-def _choose(layout: Layout, selection: Selection, needed_bytes: int | None) -> list[Found]:
+def _choose(catalogue: Catalogue, selection: Selection, needed_bytes: int | None) -> list[Found]:
     if needed_bytes == 0:
         return []
     with step_bar("looking", SHARDS) as advance:
-        return choose_selected(layout, selection, needed_bytes, time.time_ns(), lambda: advance(1))
+        return least_recent(select(catalogue, selection, lambda: advance(1)), needed_bytes)
 
 
 def _report(

@@ -10,16 +10,17 @@ import heapq
 import json
 import time
 from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
 from typing import Any, Final
 
 import click
 
 from lockcache.cli import options
-from lockcache.cli.filters import FILTERS_IN_WORDS, filters, selection_of
-from lockcache.cli.open_directory import look
+from lockcache.cli.catalogue import Catalogue, open_catalogue, select
+from lockcache.cli.filters import FILTERS_IN_WORDS, filters
 from lockcache.cli.output import elapsed, plain, span
 from lockcache.cli.progress import step_bar
-from lockcache.lowlevel import SHARDS, Described, Found, Layout, Selection, describe_entry, select_entries
+from lockcache.lowlevel import SHARDS, Described, Found, Selection
 from lockcache.sizes import format_size
 
 __all__ = ["command"]
@@ -43,6 +44,8 @@ _HELP: Final = f"""List entries: the most recently used first.
 NAME is the start of the entry's hash, enough for 'lockcache inspect'. USED and AGE say how long ago it was used and
 stored, COST what compiling it took. '-' is not known. Looking does not count as a use; payloads are not verified.
 
+Works on each layout that the daemon keeps. Of a tree of files, NAME is the path below DIR.
+
 {FILTERS_IN_WORDS}
 
 --json prints one object a line (NDJSON). With --limit or --sort none a million entries take no memory.
@@ -60,7 +63,7 @@ Examples:
 @options.directory
 @click.option("--sort", type=click.Choice(_SORTS), default="last-use", show_default=True, help="In which order.")
 @click.option("--reverse", is_flag=True, help="The other way round.")
-@click.option("--limit", type=click.IntRange(min=1), metavar="N", help="Only the first N.")
+@click.option("--limit", callback=options.count, metavar="N", help="Only the first N.")
 @click.option("--full", is_flag=True, help="The whole hash of each.")
 @filters
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line.")
@@ -71,29 +74,35 @@ def command(
     limit: int | None,
     full: bool,
     as_json: bool,
-    **filtered: Any,
+    selection: Selection,
 ) -> None:
     """Its help is above, for it holds what other commands say too."""
-    layout, selection = look(directory), selection_of(**filtered)
-    show = _as_json if as_json else _as_line(full)
-    if not as_json:
-        click.echo(_heading(full))
-    for entry in _ordered(layout, selection, sort, reverse, limit):
+    catalogue = open_catalogue(directory)
+    is_tree = catalogue.program == "files"
+    show = _as_json if as_json else _as_path if is_tree else _as_line(full)
+    heading = "" if as_json else _PATH_HEADING if is_tree else _heading(full)
+    for entry in _ordered(catalogue, selection, sort, reverse, limit):
+        if heading:
+            click.echo(heading)
+        heading = ""
         click.echo(show(entry))
+    if heading:
+        click.echo(heading)
 
 
-def _ordered(layout: Layout, selection: Selection, sort: str, reverse: bool, limit: int | None) -> Iterator[Described]:
+def _ordered(
+    catalogue: Catalogue, selection: Selection, sort: str, reverse: bool, limit: int | None
+) -> Iterator[Described]:
     if sort == "none":
         # No bar: the lines show how it goes.
-        streamed = _described(layout, select_entries(layout, selection, time.time_ns()))
-        yield from (entry for _, entry in zip(range(limit), streamed, strict=False)) if limit else streamed
+        yield from islice(_described(catalogue, select(catalogue, selection)), limit)
         return
     with step_bar("listing", SHARDS) as advance:
-        found = select_entries(layout, selection, time.time_ns(), lambda: advance(1))
+        found = select(catalogue, selection, lambda: advance(1))
         if sort in _BY_RECORD:
-            in_order: Iterable[Described] = _first(_described(layout, found), _BY_RECORD[sort], reverse, limit)
+            in_order: Iterable[Described] = _first(_described(catalogue, found), _BY_RECORD[sort], reverse, limit)
         else:
-            in_order = _described(layout, _first(found, _BY_LISTING[sort], reverse, limit))
+            in_order = _described(catalogue, _first(found, _BY_LISTING[sort], reverse, limit))
     yield from in_order
 
 
@@ -103,9 +112,9 @@ def _first(items: Iterable[Any], key: Callable[[Any], Any], reverse: bool, limit
     return (heapq.nlargest if reverse else heapq.nsmallest)(limit, items, key)
 
 
-def _described(layout: Layout, found: Iterable[Found]) -> Iterator[Described]:
+def _described(catalogue: Catalogue, found: Iterable[Found]) -> Iterator[Described]:
     for each in found:
-        entry = describe_entry(layout, each)
+        entry = catalogue.describe(each)
         if entry is not None:
             yield entry
 
@@ -129,6 +138,14 @@ def _as_line(full: bool) -> Callable[[Described], str]:
         return f"{numbers}  {kind:<6}  {plain(entry.arch or '-'):<8}  {plain(entry.compiler or '-')}"
 
     return line
+
+
+# Last, for it is as long as it is.
+_PATH_HEADING: Final = f"{'SIZE':>8}  {'USED':>5}  NAME"
+
+
+def _as_path(entry: Described) -> str:
+    return f"{format_size(entry.size_bytes):>8}  {elapsed(entry.last_use_ns):>5}  {plain(entry.name)}"
 
 
 def _as_json(entry: Described) -> str:

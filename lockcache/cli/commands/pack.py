@@ -13,13 +13,15 @@ import click
 from lockcache.archive.output import open_output
 from lockcache.archive.packing import DEFAULT_LEVEL, LEVELS, Choice, Packed, pack_directory
 from lockcache.cli import options
-from lockcache.cli.filters import parse_arch
+from lockcache.cli.catalogue import Own, select
+from lockcache.cli.filters import FILTERS_IN_WORDS, filters
 from lockcache.cli.open_directory import look
 from lockcache.cli.output import plain, print_facts, size_in_words
 from lockcache.cli.progress import progress_bar
 from lockcache.cli.signals import end_in_order
 from lockcache.filestream.disk import naming
-from lockcache.lowlevel import Layout
+from lockcache.lowlevel import Layout, Selection
+from lockcache.sizes import counted
 
 __all__ = ["command"]
 
@@ -28,20 +30,30 @@ _STDOUT: Final = "-"
 _MOST_SHOWN: Final = 20
 
 
-@click.command("pack")
+_HELP: Final = f"""Pack a cache into FILE, a zstd-compressed tar, to ship it warm: in an image, to a cluster, to CI.
+
+Only entries that pass their digest are packed, with their metadata and when they were last used; packing is not a
+use of them. Safe while others use the cache. FILE appears whole or not at all; "-" is stdout. The same entries give
+the same bytes.
+
+{FILTERS_IN_WORDS}
+
+\b
+Exit codes: 0 all is there that programs would be served; 1 something was damaged or could not be read, so FILE
+lacks it, and stderr says which; or FILE could not be written; 2 a mistake in what was asked for.
+
+\b
+Examples:
+  lockcache pack warm.tar.zst
+  lockcache pack --arch sm_90 --newer-than 30d warm.tar.zst /scratch/kernels
+  lockcache pack - | ssh node2 lockcache unpack -
+"""
+
+
+@click.command("pack", help=_HELP)
 @click.argument("file")
 @options.directory
-@click.option(
-    "--arch",
-    "arches",
-    multiple=True,
-    metavar="ARCH",
-    callback=lambda context, parameter, texts: tuple(
-        options.by(parse_arch)(context, parameter, text) for text in texts
-    ),
-    help="Only entries for this architecture: sm_90, 'sm_9*'. May be given several times.",
-)
-@click.option("--newer-than", callback=options.duration, metavar="AGE", help="Only what was used within 30d, 12h, ...")
+@filters
 @click.option("--include-unverified", is_flag=True, help="Also entries without a record, such as cuda.core's own.")
 @click.option(
     "--level",
@@ -54,32 +66,19 @@ _MOST_SHOWN: Final = 20
 def command(
     file: str,
     directory: str | None,
-    arches: tuple[str, ...],
-    newer_than: float | None,
+    selection: Selection,
     include_unverified: bool,
     level: int,
     as_json: bool,
 ) -> int:
-    """Pack a cache into FILE, a zstd-compressed tar, to ship it warm: in an image, to another cluster, to CI.
-
-    Only entries that pass their digest are packed, with their metadata and when they were last used; packing is not a
-    use of them. Safe while others use the cache. FILE appears whole or not at all; "-" is stdout. The same entries give
-    the same bytes.
-
-    \b
-    Exit codes: 0 all is there that programs would be served; 1 something was damaged or could not be read, so FILE
-    lacks it, and stderr says which; or FILE could not be written; 2 a mistake in what was asked for.
-
-    \b
-    Examples:
-      lockcache pack warm.tar.zst
-      lockcache pack --arch sm_90 --newer-than 30d warm.tar.zst /scratch/kernels
-      lockcache pack - | ssh node2 lockcache unpack -
-    """
+    """Its help is above, for it holds what other commands say too."""
     _check_output(file, as_json)
     layout = look(directory)
     _refuse_inside(file, layout)
-    choice = Choice(frozenset(arches), newer_than, include_unverified)
+    if selection.needs_record:
+        for _ in select(Own(layout), selection):
+            pass  # a name that nothing has is an error before anything is written
+    choice = Choice(selection, include_unverified)
     end_in_order()  # what is half written goes
     # What the library says of each damaged entry as it meets it is said below, once.
     logging.getLogger("lockcache").addHandler(logging.NullHandler())
@@ -90,7 +89,7 @@ def command(
 
 def _report(layout: Layout, file: str, packed: Packed, archive_bytes: int, as_json: bool) -> None:
     if file == _STDOUT:
-        click.echo(f"packed {packed.entries} entries from {plain(layout.root)}", err=True)
+        click.echo(f"packed {counted(packed.entries, 'entry')} from {plain(layout.root)}", err=True)
     else:
         found: dict[str, Any] = {"path": layout.root, "file": os.path.abspath(file), **asdict(packed)}
         found["archive_bytes"] = archive_bytes

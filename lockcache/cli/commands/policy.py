@@ -10,7 +10,15 @@ import click
 
 from lockcache.arguments import resolve_path
 from lockcache.cli import options
-from lockcache.cli.open_directory import LOCK_TIMEOUT_SECONDS, no_cache, open_directory, refuse_other_things
+from lockcache.cli.catalogue import Guest
+from lockcache.cli.open_directory import (
+    LOCK_TIMEOUT_SECONDS,
+    GuestRoot,
+    guest_of,
+    no_cache,
+    open_directory,
+    refuse_other_things,
+)
 from lockcache.cli.output import cap_in_words, print_facts, size_in_words
 from lockcache.errors import PolicyError
 from lockcache.filestream import PRIORITIES
@@ -42,9 +50,14 @@ def policy_get(directory: str | None, as_json: bool) -> None:
       lockcache policy get
       lockcache policy get --json /scratch/kernels
     """
-    opened = open_directory(directory)
-    now = opened.policy.current()
-    found = {"path": opened.layout.root, **_fields_of(now)}
+    guest = guest_of(directory)
+    if guest is None:
+        opened = open_directory(directory)
+        layout, now = opened.layout, opened.policy.current()
+    else:
+        layout = Guest(*guest).layout
+        now = PolicyFile(layout).load()
+    found = {"path": layout.root, **_fields_of(now)}
     print_facts(found, as_json, {"max_size_bytes": cap_in_words(now.max_size_bytes)})
 
 
@@ -91,38 +104,52 @@ def policy_set(directory: str | None, max_size: int | str | None, priority: Prio
     """
     if max_size is None and priority is None:
         raise click.UsageError("Nothing says what to set: give --max-size or --policy")
-    layout = Layout(resolve_path(directory))
+    guest = guest_of(directory)
+    layout = Layout(resolve_path(directory)) if guest is None else Guest(*guest).layout
     if not os.path.isdir(layout.root):
-        raise no_cache(layout)
-    refuse_other_things(layout)
-    check_directory(layout)
+        raise no_cache(directory, layout)
+    if guest is None:
+        refuse_other_things(layout)
+        check_directory(layout)
     keeper = keeper_of(layout)  # before: afterwards it may have answered already
-    policy = _set_policy(layout, max_size, priority)
-    found = {"path": layout.root, **_fields_of(policy), **_what_follows(layout, policy)}
+    policy = _set_policy(layout, max_size, priority, guest)
+    found = {"path": layout.root, **_fields_of(policy), **_what_follows(layout, policy, guest)}
     shown = {"max_size_bytes": cap_in_words(policy.max_size_bytes)}
     shown |= {name: size_in_words(found[name]) for name in ("held_bytes", "evicts_bytes")}
     print_facts(found, as_json, shown)
+    if guest is not None and keeper is None:
+        click.echo(f"lockcache: no lockcache-daemon keeps this directory, and {guest.program} obeys no cap", err=True)
     if keeper is not None and max_size is not None:
         will = "obey this cap until it is started again" if policy.by_operator else "put its own back; stop it first"
         click.echo(f"lockcache: a lockcache-daemon ({keeper}) keeps this directory, and will {will}", err=True)
 
 
-def _what_follows(layout: Layout, policy: Policy) -> dict[str, int]:
-    """Returns what the directory holds, and what of it the next write evicts."""
-    opened = CacheDirectory(layout.root, LOCK_TIMEOUT_SECONDS)
-    slot, limit_bytes = opened.held(), policy.entries_limit_bytes(opened.space)
+def _what_follows(layout: Layout, policy: Policy, guest: GuestRoot | None) -> dict[str, int]:
+    """Returns what the directory holds, and what of it the next write evicts, or the daemon's next look."""
+    if guest is not None:
+        slot, limit_bytes = Guest(*guest).held(), policy.max_size_bytes
+    else:
+        opened = CacheDirectory(layout.root, LOCK_TIMEOUT_SECONDS)
+        slot, limit_bytes = opened.held(), policy.entries_limit_bytes(opened.space)
     evicts_bytes = 0 if limit_bytes is None else max(0, slot.bytes - limit_bytes)
     return {"held_bytes": slot.bytes, "held_entries": slot.entries, "evicts_bytes": evicts_bytes}
 
 
-def _set_policy(layout: Layout, max_size: int | str | None, priority: Priority | None) -> Policy:
+def _set_policy(
+    layout: Layout, max_size: int | str | None, priority: Priority | None, guest: GuestRoot | None
+) -> Policy:
     was = Policy()
     try:
-        file = CacheDirectory(layout.root, LOCK_TIMEOUT_SECONDS).policy
-        was = file.current()
+        if guest is not None:
+            Guest(*guest).prepare()
+            file = PolicyFile(layout)
+            was = file.load()
+        else:
+            file = CacheDirectory(layout.root, LOCK_TIMEOUT_SECONDS).policy
+            was = file.current()
     except PolicyError:
         # Damaged, which is what setting it again is for. All else of the directory was made and found in order.
-        check_directory(layout)
+        check_directory(layout, None if guest is None else False)
         file = PolicyFile(layout)
     policy = replace(
         was, priority=priority or was.priority, states_priority=was.states_priority or priority is not None

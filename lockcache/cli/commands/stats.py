@@ -8,10 +8,10 @@ from typing import Any, Final
 import click
 
 from lockcache.cli import options
-from lockcache.cli.open_directory import look
+from lockcache.cli.catalogue import Guest, open_catalogue
 from lockcache.cli.output import cap_in_words, elapsed, plain, print_json, size_in_words
 from lockcache.cli.progress import step_bar
-from lockcache.filestream.accounting import Spread, spread
+from lockcache.filestream.accounting import Spread, spread, total_of
 from lockcache.lowlevel import (
     SHARDS,
     Counters,
@@ -27,7 +27,7 @@ from lockcache.lowlevel import (
     read_status,
     staged,
 )
-from lockcache.sizes import format_size
+from lockcache.sizes import counted, format_size
 
 __all__ = ["command"]
 
@@ -48,14 +48,20 @@ def command(directory: str | None, no_measure: bool, as_json: bool) -> None:
     statistics. The cap counts what entries take on disk, in whole blocks. Drift is what the accounting has too much or
     too little; 'lockcache recount' corrects it. Changes nothing.
 
+    Works on each layout that the daemon keeps; other programs' directories are measured, and report no hits.
+
     \b
     Examples:
       lockcache stats
       lockcache stats --no-measure /scratch/kernels
       lockcache stats --json | jq .programs.hit_ratio
     """
-    layout = look(directory)
-    found = _survey(layout, measure=not no_measure)
+    catalogue = open_catalogue(directory)
+    if isinstance(catalogue, Guest):
+        found = _survey_guest(catalogue)
+    else:
+        found = _survey(catalogue.layout, measure=not no_measure)
+    found["layout"] = catalogue.program
     if as_json:
         print_json(found)
         return
@@ -64,7 +70,6 @@ def command(directory: str | None, no_measure: bool, as_json: bool) -> None:
 
 
 def _survey(layout: Layout, *, measure: bool) -> dict[str, Any]:
-    policy = PolicyFile(layout).load()
     slots = accounted(layout)
     stored: list[int] = []
     with step_bar("measuring", SHARDS) as advance:
@@ -78,25 +83,40 @@ def _survey(layout: Layout, *, measure: bool) -> dict[str, Any]:
         else:
             held, drift = slots, find_drift(layout, after_shard) if measure else None
     used = [slot for slot in held if slot.entries]
-    total, cap = Slot(sum(slot.bytes for slot in held), sum(slot.entries for slot in held)), policy.max_size_bytes
-    counters, keeper = read_counters(layout), keeper_of(layout)
+    shards = {
+        "used": len(used),
+        "entries": spread([slot.entries for slot in used])._asdict() if used else None,
+        "bytes": spread([slot.bytes for slot in used])._asdict() if used else None,
+    }
+    return {
+        **_common(layout, total_of(held)),
+        "stored_bytes": sum(stored) if stored else None,
+        "accounted": slots is not None,
+        "staged": staged(layout)._asdict(),
+        "shards": shards,
+        "drift": drift and drift._asdict(),
+    }
+
+
+def _survey_guest(guest: Guest) -> dict[str, Any]:
+    """The same of another program's directory, in which nobody accounts: what is not known is ``None``."""
+    with step_bar("measuring", 1) as advance:
+        slot = guest.held()
+        advance(1)
+    unknown = {"stored_bytes": None, "accounted": False, "shards": None, "drift": None}
+    return {**_common(guest.layout, slot), **unknown, "staged": staged(guest.layout)._asdict()}
+
+
+def _common(layout: Layout, total: Slot) -> dict[str, Any]:
+    counters, keeper, cap = read_counters(layout), keeper_of(layout), PolicyFile(layout).load().max_size_bytes
     return {
         "path": layout.root,
         "bytes": total.bytes,
-        "stored_bytes": sum(stored) if stored else None,
         "entries": total.entries,
         "max_size_bytes": cap,
         "share": total.bytes / cap if cap else None,
-        "accounted": slots is not None,
-        "staged": staged(layout)._asdict(),
         "quarantined": measure_quarantine(layout)._asdict(),
-        "shards": {
-            "used": len(used),
-            "entries": spread([slot.entries for slot in used])._asdict() if used else None,
-            "bytes": spread([slot.bytes for slot in used])._asdict() if used else None,
-        },
         "programs": {**counters._asdict(), "hit_ratio": counters.hit_ratio},
-        "drift": drift and drift._asdict(),
         "daemon": {"who": keeper, **read_status(layout)} if keeper else None,
     }
 
@@ -106,14 +126,15 @@ def _facts(found: dict[str, Any]) -> dict[str, str]:
     stored = "" if found["stored_bytes"] is None else f"{size_in_words(found['stored_bytes'])} in "
     facts = {
         "path": found["path"],
-        "holds": f"{stored}{found['entries']} entries",
+        "layout": found["layout"],
+        "holds": f"{stored}{counted(found['entries'], 'entry')}",
         "on disk": f"{size_in_words(found['bytes'])}{share}",
         "cap": cap_in_words(found["max_size_bytes"]),
-        "staged": _slot(found["staged"], "writes under way"),
+        "staged": _slot(found["staged"], "write under way", "writes under way"),
     }
     if found["quarantined"]["entries"]:
-        facts["quarantine"] = _slot(found["quarantined"], "corrupt entries")
-    if found["shards"]["used"]:
+        facts["quarantine"] = _slot(found["quarantined"], "corrupt entry", "corrupt entries")
+    if found["shards"] and found["shards"]["used"]:
         facts["shards"], facts["spread"] = _shards(found["shards"])
     facts["programs"] = _programs(Counters(**{name: found["programs"][name] for name in Counters._fields}))
     facts["drift"] = _drift(found)
@@ -121,8 +142,8 @@ def _facts(found: dict[str, Any]) -> dict[str, str]:
     return facts
 
 
-def _slot(slot: dict[str, int], what: str) -> str:
-    return f"{slot['entries']} {what}, {format_size(slot['bytes'])}"
+def _slot(slot: dict[str, int], one: str, many: str) -> str:
+    return f"{counted(slot['entries'], one, many)}, {format_size(slot['bytes'])}"
 
 
 def _shards(shards: dict[str, Any]) -> tuple[str, str]:
@@ -150,24 +171,26 @@ def _sparkline(histogram: list[int]) -> str:
 def _programs(counters: Counters) -> str:
     if counters.hit_ratio is None:
         return "none reported hits or misses yet"
-    words = (
-        f"{counters.hit_ratio:.1%} hits ({counters.hits} of {counters.hits + counters.misses}), {counters.puts} puts"
-    )
+    lookups, puts = counters.hits + counters.misses, counted(counters.puts, "put", "puts")
+    words = f"{counters.hit_ratio:.1%} hits ({counters.hits} of {lookups}), {puts}"
     for count, what in (
-        (counters.evictions, "evictions"),
-        (counters.dropped_writes, "dropped writes"),
-        (counters.corrupt_entries, "corrupt reads"),
+        (counters.evictions, "eviction"),
+        (counters.dropped_writes, "dropped write"),
+        (counters.corrupt_entries, "corrupt read"),
     ):
-        words += f", {count} {what}" if count else ""
+        words += f", {counted(count, what, f'{what}s')}" if count else ""
     return f"{words}; last reported {elapsed(counters.last_report_ns)} ago"
 
 
 def _drift(found: dict[str, Any]) -> str:
     drift = found["drift"]
+    if found["shards"] is None:
+        return "not known: nobody accounts in this layout; what is shown was measured"
     if not found["accounted"]:
         return "no accounting yet: no program of lockcache wrote here; what is shown was measured"
     if drift is None:
         return "not measured"
     if not drift["shards"]:
         return "none" if not drift["busy_shards"] else f"none seen; {drift['busy_shards']} shards were busy"
-    return f"{drift['bytes']:+} bytes, {drift['entries']:+} entries in {drift['shards']} shards: run lockcache recount"
+    shards = counted(drift["shards"], "shard", "shards")
+    return f"{drift['bytes']:+} bytes, {drift['entries']:+} entries in {shards}: run lockcache recount"

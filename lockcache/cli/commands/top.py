@@ -3,25 +3,20 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
-from typing import TYPE_CHECKING, Final
+import time
+from typing import Final
 
 import click
 
 from lockcache.cli import options
-from lockcache.cli.keyboard import single_keys, wait_for_quit
-from lockcache.cli.open_directory import look
-from lockcache.cli.output import elapsed, plain, span
-from lockcache.cli.top_sample import Look, Watch
-from lockcache.sizes import format_size
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
-    from rich.table import Table
+from lockcache.cli.catalogue import open_catalogue
+from lockcache.cli.keyboard import single_keys, wait_for_key
+from lockcache.cli.top.sample import Watch, watch
+from lockcache.cli.top.view import draw
 
 __all__ = ["command"]
-
-_NAME: Final = 12
 
 
 def _parse_interval(text: str) -> float:
@@ -43,112 +38,63 @@ def _parse_interval(text: str) -> float:
     callback=options.by(_parse_interval),
     help="Between two looks: 100ms to 1h.",
 )
-@click.option("--once", is_flag=True, help="One look, printed; as where the output is not a terminal.")
-@click.option("--json", "as_json", is_flag=True, help="One look, one JSON object for each DIR.")
+@click.option("--once", is_flag=True, help="One look; as where the output is not a terminal.")
+@click.option("--json", "as_json", is_flag=True, help="A JSON object for each DIR, a line at each look.")
 def command(directories: tuple[str, ...], interval: float, once: bool, as_json: bool) -> None:
     """Watch directories: bytes against the cap, rates, writes under way, what was used last. 'q' or Ctrl-C ends it.
 
     Hits, misses, puts and evictions a second are those that programs report (some only when they end) and the daemon's.
     A look costs the same at ten and at a million entries: of a large directory the latest entries are gathered a few
-    shards at a time. Changes nothing.
+    shards at a time. Other programs' directories are walked, for a tenth of the time at most. Changes nothing.
 
     \b
     Examples:
       lockcache top
       lockcache top --interval 5s /scratch/kernels ~/.cache/cuda-python/program-cache
-      lockcache top --json /scratch/kernels | jq .bytes
+      lockcache top --json --once /scratch/kernels | jq .bytes
+      lockcache top --json --interval 10s /scratch/kernels >> kernels.ndjson
     """
-    watches = [Watch(look(directory)) for directory in directories or (None,)]
+    watches = [watch(open_catalogue(directory)) for directory in directories or (None,)]
     if as_json:
-        for watch in watches:
-            click.echo(json.dumps(watch.look().as_json()))
+        _stream(watches, None if once else interval)
     elif once or not sys.stdout.isatty():
-        _print([watch.look() for watch in watches])
+        # Wide enough for a log: a pipe has no width.
+        width = shutil.get_terminal_size().columns if sys.stdout.isatty() else _WIDTH_OF_A_LOG
+        for line in draw([each.look() for each in watches], width, None, None):
+            click.echo(line.text)
     else:
         _watch(watches, interval)
+
+
+def _stream(watches: list[Watch], interval: float | None) -> None:
+    while True:
+        for each in watches:
+            click.echo(json.dumps(each.look().as_json()))
+        if interval is None:
+            return
+        time.sleep(interval)
 
 
 def _watch(watches: list[Watch], interval: float) -> None:
     from rich.console import Console
     from rich.live import Live
+    from rich.text import Text
 
+    is_helping = False
     try:
-        with single_keys(), Live(console=Console(), screen=True, auto_refresh=False) as live:
+        with single_keys(), Live(console=(console := Console()), screen=True, auto_refresh=False) as live:
             while True:
-                live.update(_render([watch.look() for watch in watches]), refresh=True)
-                if wait_for_quit(interval):
+                looks = [each.look() for each in watches]
+                lines = draw(looks, console.width, console.height, interval, is_helping=is_helping)
+                styled = (Text(line.text, _STYLES.get(line.style, ""), no_wrap=True) for line in lines)
+                live.update(Text("\n").join(styled), refresh=True)
+                key = wait_for_key(interval, "q?")
+                if key == "q":
                     return
+                is_helping ^= key == "?"
     except KeyboardInterrupt:
         return  # how a view is left; there is nothing to undo
 
 
-def _print(looks: list[Look]) -> None:
-    from rich.console import Console
-
-    # Wide enough for a log: a pipe has no width, and rich would cut at 80.
-    Console(width=None if sys.stdout.isatty() else 160).print(_render(looks))
-
-
-def _render(looks: list[Look]) -> RenderableType:
-    from rich.console import Group
-
-    return Group(_directories(looks), *(_latest(seen) for seen in looks if seen.newest))
-
-
-def _directories(looks: list[Look]) -> Table:
-    table = _table(
-        "DIR", "HOLDS", "CAP", "SHARE", "ENTRIES", "STAGED", "HIT/S", "MISS/S", "PUT/S", "EVICT/S", "HITS", "DAEMON"
-    )
-    for seen in looks:
-        if seen.gone is not None:
-            _add(table, seen.path, f"gone: {seen.gone}")
-            continue
-        cap = seen.max_size_bytes
-        rates = [f"{seen.rates[name]:.1f}" if name in seen.rates else "-" for name in _RATES]
-        _add(
-            table,
-            seen.path,
-            format_size(seen.bytes),
-            "none" if cap is None else format_size(cap),
-            "-" if cap is None else f"{seen.bytes / cap:.1%}",
-            str(seen.entries),
-            str(seen.staged_writes),
-            *rates,
-            "-" if seen.hit_ratio is None else f"{seen.hit_ratio:.1%}",
-            seen.daemon or "none",
-        )
-    return table
-
-
-_RATES: Final = ("hits", "misses", "puts", "evictions")
-
-
-def _latest(seen: Look) -> Table:
-    table = _table("LATEST", "SIZE", "USED", "COST", "KIND", "ARCH", "COMPILER")
-    for entry in seen.newest:
-        _add(
-            table,
-            entry.name[:_NAME],
-            format_size(entry.size_bytes),
-            elapsed(entry.last_use_ns),
-            "-" if entry.cost_ns is None else span(entry.cost_ns),
-            entry.kind or "-",
-            entry.arch or "-",
-            entry.compiler or "-",
-        )
-    return table
-
-
-def _table(*heads: str) -> Table:
-    from rich.table import Table
-
-    table = Table(box=None, pad_edge=False)
-    for head in heads:
-        table.add_column(head, overflow="fold" if head == "DIR" else "ellipsis", no_wrap=head != "DIR")
-    return table
-
-
-def _add(table: Table, *cells: str) -> None:
-    from rich.text import Text
-
-    table.add_row(*(Text(plain(cell)) for cell in cells))
+_STYLES: Final = {"title": "reverse", "head": "bold", "bad": "red"}
+_WIDTH_OF_A_LOG: Final = 160

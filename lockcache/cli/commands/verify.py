@@ -9,19 +9,20 @@ from typing import Any, Final
 import click
 
 from lockcache.cli import options
-from lockcache.cli.open_directory import open_directory, recounted_when_interrupted
+from lockcache.cli.catalogue import Own, Verifiable, open_catalogue
+from lockcache.cli.open_directory import LOCK_TIMEOUT_SECONDS, recounted_when_interrupted
 from lockcache.cli.output import plain, print_facts, print_json, size_in_words
 from lockcache.cli.progress import progress_bar
-from lockcache.filestream.repair import CORRUPT, PASSED_OVER, UNREADABLE, UNVERIFIED, WHOLE, entry_names
+from lockcache.filestream.repair import CORRUPT, PASSED_OVER, UNREADABLE, UNVERIFIED, WHOLE
 from lockcache.lowlevel import (
     SHARDS,
     CacheDirectory,
+    Layout,
     Verdict,
-    load_keys,
     measure_quarantine,
     recount_all,
-    verify_in_steps,
 )
+from lockcache.sizes import counted
 
 __all__ = ["command"]
 
@@ -42,6 +43,9 @@ def command(directory: str | None, repair: bool, touch: bool, as_json: bool) -> 
     served to nobody; --repair moves them, with their records, into lockcache/quarantine/ under DIR, where they count
     against the cap, a sixteenth of it at the most. A lockcache-daemon does both, all the time, at its --scrub-rate.
 
+    Of pyptx's directories what lockcache's adapter stored is verified, and what is corrupt is removed by --repair. What
+    Triton or another program keeps says nowhere what it should be: an error.
+
     Reading somebody else's entry counts as a use of it, unless root reads, or the file system is mounted noatime or
     read-only. Such entries are passed over; --touch reads them all the same.
 
@@ -59,14 +63,14 @@ def command(directory: str | None, repair: bool, touch: bool, as_json: bool) -> 
       lockcache verify --repair /scratch/kernels
       lockcache verify --json /scratch/kernels | jq '.found[].entry'
     """
-    opened = open_directory(directory)
-    if repair:
-        opened.usage()  # one that may not be written is a mistake, and said before an hour of reading
+    catalogue = open_catalogue(directory)
+    entries = catalogue.verifiable(repair=repair, touch=touch)
     verified = _Verified()
-    with recounted_when_interrupted([opened] if repair else []), progress_bar("verifying") as show:
-        _verify(opened, verified, repair, touch, show)
-    repairs = recount_all(opened) if repair else []
-    summary = verified.summary(opened)
+    opened = [CacheDirectory(catalogue.layout.root, LOCK_TIMEOUT_SECONDS)] if isinstance(catalogue, Own) else []
+    with recounted_when_interrupted(opened if repair else []), progress_bar("verifying") as show:
+        _verify(entries, verified, catalogue.held().bytes, show)
+    repairs = [each for directory in opened for each in recount_all(directory)] if repair else []
+    summary = verified.summary(catalogue.layout)
     if repair:
         summary["shards_recounted"] = len(repairs)
         summary["drift_bytes"] = sum(each.drift_bytes for each in repairs)
@@ -91,11 +95,11 @@ class _Verified:
         if verdict.state in (CORRUPT, UNREADABLE):
             self.found.append(verdict)
 
-    def summary(self, opened: CacheDirectory) -> dict[str, Any]:
-        kept = measure_quarantine(opened.layout)
+    def summary(self, layout: Layout) -> dict[str, Any]:
+        kept = measure_quarantine(layout)
         counts = {state.replace(" ", "_"): self.counts[state] for state in _STATES}
         return {
-            "path": opened.layout.root,
+            "path": layout.root,
             "entries": sum(counts.values()),
             "bytes": self.bytes,
             **counts,
@@ -105,14 +109,10 @@ class _Verified:
         }
 
 
-def _verify(
-    opened: CacheDirectory, verified: _Verified, repair: bool, touch: bool, show: Callable[[int, int], None]
-) -> None:
-    total = opened.held().bytes
-    keys = load_keys(None)
+def _verify(entries: Verifiable, verified: _Verified, total: int, show: Callable[[int, int], None]) -> None:
     for shard in range(SHARDS):
-        for name in entry_names(opened.layout, shard):
-            steps = verify_in_steps(opened, name, repair=repair, may_use=touch, keys=keys)
+        for name in entries.names(shard):
+            steps = entries.verify(name)
             while True:
                 try:
                     verified.bytes += next(steps)
@@ -148,14 +148,17 @@ def _show(summary: dict[str, Any], found: list[Verdict], *, is_repaired: bool) -
         summary, False, {"bytes": size_in_words(summary["bytes"]),
                          "quarantine_bytes": size_in_words(summary["quarantine_bytes"])}
     )  # fmt: skip
-    if summary["corrupt"] > summary["repaired"]:
+    in_place = summary["corrupt"] - summary["repaired"]
+    if in_place:
         hint = "see above why" if is_repaired else "lockcache verify --repair moves them into quarantine"
-        click.echo(
-            f"lockcache: {summary['corrupt'] - summary['repaired']} corrupt entries are in place: {hint}", err=True
-        )
+        _warn(f"{counted(in_place, 'corrupt entry is', 'corrupt entries are')} in place: {hint}")
     if summary["passed_over"]:
-        hint = "of other owners, or replaced each time they were looked at; see lockcache verify --help"
-        click.echo(f"lockcache: {summary['passed_over']} entries were passed over: {hint}", err=True)
+        hint = "of other owners, written just now, or replaced at each look; see lockcache verify --help"
+        _warn(f"{counted(summary['passed_over'], 'entry was', 'entries were')} passed over: {hint}")
+
+
+def _warn(words: str) -> None:
+    click.echo(f"lockcache: {words}", err=True)
 
 
 def _in_words(verdict: Verdict, is_repaired: bool) -> str:

@@ -15,14 +15,20 @@ import errno
 import json
 import math
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 from lockcache.filestream.disk.folders import below, create_file, open_below, refuse_symlink
 from lockcache.filestream.disk.layout import Layout, StagedName
 from lockcache.filestream.disk.owners import give_up, myself, next_serial
 
-__all__ = ["naming", "parse_json", "read_json", "read_small", "replace_file", "write_all"]
+__all__ = ["TAG_NAME", "leave_tag", "naming", "parse_json", "read_json", "read_small", "replace_file", "write_all"]
+
+#: By it backups know a directory that they may pass over: https://bford.info/cachedir/.
+TAG_NAME: Final = "CACHEDIR.TAG"
+_TAG: Final = b"""Signature: 8a477f597d28d172789f06886806bc55
+# lockcache made this directory; the compiled programs in it can be compiled again.
+"""
 
 # With its sign. What is longer is an OverflowError as soon as somebody divides by it.
 _MOST_DIGITS: Final = 20
@@ -119,3 +125,13 @@ def write_all(fd: int, content: bytes) -> None:
     written = os.write(fd, content)
     while written < len(content):
         written += os.write(fd, memoryview(content)[written:])
+
+
+def leave_tag(layout: Layout, names: Iterable[str]) -> None:
+    """Tag a new directory as a cache, unless its root, which holds these names, holds anything of somebody else's.
+
+    Raises :class:`OSError`; then there is none.
+    """
+    ours, found = {path.removeprefix(f"{layout.root}/") for path in layout.directories()}, {*names}
+    if found and found <= ours:
+        replace_file(layout, f"{layout.root}/{TAG_NAME}", _TAG, fsync=False)

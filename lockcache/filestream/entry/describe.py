@@ -78,6 +78,8 @@ class Described(NamedTuple):
     compiler: str | None = None
     #: All of the metadata, if it was asked for and could be decoded.
     metadata: dict[str, Any] | None = None
+    #: What the program is called: as it was labelled, else the names in its symbol mapping.
+    label: str | None = None
 
 
 def find_entry(layout: Layout, name: str) -> Found | None:
@@ -229,6 +231,7 @@ class Statement(NamedTuple):
     created_ns: int | None = None
     cost_ns: int | None = None
     metadata: dict[str, Any] | None = None
+    label: str | None = None
 
 
 def read_statement(layout: Layout, found: Found) -> Statement:

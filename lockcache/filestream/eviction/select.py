@@ -1,17 +1,19 @@
 """Selection of the entries that an operator means, and removing exactly those.
 
-Decides what a filter means, once for all who show and who remove: all that are given must hold, and an entry of which
-something is not known matches no filter on it but ``unknown``. Removing keeps invariants 3 (hard cap) and 4 (readers
-never wait) by :func:`.remove.remove_victims`: under the shard's lock, after a second look, so that an entry which was
-used or rewritten since it was chosen stays, and the accounting is exact afterwards.
+Decides what a filter means, once for all who show, pack and remove: all that are given must hold, of several values of
+one filter any, and an entry of which something is not known matches no filter on it but ``unknown``. Removing keeps
+invariants 3 (hard cap) and 4 (readers never wait) by :func:`.remove.remove_victims`: under the shard's lock, after a
+second look, so that an entry which was used or rewritten since it was chosen stays, and the accounting is exact
+afterwards.
 """
 
 from __future__ import annotations
 
 import fnmatch
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 from lockcache.filestream.accounting import Found, scan_shard
@@ -21,7 +23,7 @@ from lockcache.filestream.entry import Described, describe_entry
 from lockcache.filestream.eviction.choose import Goal, choose_victims
 from lockcache.filestream.eviction.remove import Evicted, remove_victims
 
-__all__ = ["UNKNOWN", "Selection", "choose_selected", "evict_selected", "select_entries"]
+__all__ = ["UNKNOWN", "Census", "Selection", "choose_selected", "evict_selected", "least_recent", "select_entries"]
 
 #: What a filter calls that which is not known.
 UNKNOWN: Final = "unknown"
@@ -29,6 +31,8 @@ UNKNOWN: Final = "unknown"
 # Victims between two reports of progress. Of so many in the order of their shards each thread finds a shard of its own:
 # with 512, two of eight had work, and removing 100,000 took 103 s on a busy machine.
 _CHUNK_ENTRIES: Final = 8192
+# Values that an error names: more are a screen full.
+_MOST_VALUES: Final = 20
 # As a sweep has it: an unlink is mostly waiting.
 _THREADS: Final = 8
 # Entries in shards that were busy are tried again: a lock is held for half a millisecond.
@@ -37,41 +41,100 @@ _ROUNDS: Final = 3
 
 @dataclass(frozen=True)
 class Selection:
-    """What is asked for. Patterns are those of a shell (``sm_7*``), in any case; ``None``: any."""
+    """What is asked for. Patterns are those of a shell (``sm_7*``), in any case; of several any; none: all."""
 
-    kind: str | None = None
-    arch: str | None = None
+    kind: tuple[str, ...] = ()
+    arch: tuple[str, ...] = ()
     #: A name and version ("nvrtc 13.5.37"), or either; "13.5" stands for all of 13.5.
-    compiler: str | None = None
+    compiler: tuple[str, ...] = ()
+    label: tuple[str, ...] = ()
     #: Not used for so long.
     unused_seconds: float | None = None
+    #: Used within so long.
+    used_seconds: float | None = None
+
+    def __post_init__(self) -> None:
+        # A str is a sequence of letters, each of them a pattern.
+        for name in _FIELDS:
+            if isinstance(getattr(self, name), str):
+                raise TypeError(f"{name} must be a tuple of patterns, got {getattr(self, name)!r}")
 
     @property
     def needs_record(self) -> bool:
         """Whether the entry itself has to be looked at, beyond what the directory says."""
-        return (self.kind, self.arch, self.compiler) != (None, None, None)
+        return any(getattr(self, name) for name in _FIELDS)
 
     def admits(self, found: Found, now_ns: int) -> bool:
         """What is known from size and times alone."""
-        return self.unused_seconds is None or now_ns - found.last_use_ns > self.unused_seconds * 1e9
+        unused_ns = now_ns - found.last_use_ns
+        return (self.unused_seconds is None or unused_ns > self.unused_seconds * 1e9) and (
+            self.used_seconds is None or unused_ns <= self.used_seconds * 1e9
+        )
 
     def matches(self, described: Described) -> bool:
         """What takes the record."""
-        return (
-            _matches(described.kind, self.kind)
-            and _matches(described.arch, self.arch)
-            and _matches_compiler(described.compiler, self.compiler)
+        return all(
+            not patterns or any(matches(getattr(described, name), pattern) for pattern in patterns)
+            for name, matches in _FIELDS.items()
+            for patterns in [getattr(self, name)]
         )
+
+    def among(
+        self, entries: Iterable[Found], describe: Callable[[Found], Described | None], now_ns: int, census: Census
+    ) -> Iterator[Found]:
+        """Returns those of the entries that are meant. What was looked at is counted in ``census``."""
+        for found in entries:
+            if self.admits(found, now_ns) and (not self.needs_record or self._is_meant(describe(found), found, census)):
+                yield found
+
+    def _is_meant(self, described: Described | None, found: Found, census: Census) -> bool:
+        if described is None:
+            return False
+        census.add(described)
+        # One that was replaced since has another inode; it is somebody's fresh work.
+        return described.inode == found.inode and self.matches(described)
+
+
+class Census:
+    """Values of the entries that were looked at: so that a filter which none of them matches can be refused by name."""
+
+    def __init__(self, selection: Selection) -> None:
+        #: Those that nothing has matched so far.
+        self.unmatched = {(name, pattern) for name in _FIELDS for pattern in getattr(selection, name)}
+        self._values: dict[str, set[str]] = {name: set() for name, _ in self.unmatched}
+
+    def add(self, described: Described) -> None:
+        """Count one entry."""
+        for name, values in self._values.items():
+            if len(values) <= _MOST_VALUES:
+                values.add(getattr(described, name) or UNKNOWN)
+        if self.unmatched:
+            self.unmatched = {
+                (name, pattern)
+                for name, pattern in self.unmatched
+                if not _FIELDS[name](getattr(described, name), pattern)
+            }
+
+    def refuse_unmatched(self) -> None:
+        """Raises :class:`ValueError` naming a value that nothing has, and which there are."""
+        for name, pattern in sorted(self.unmatched):
+            values = sorted(self._values[name])
+            if values:
+                more = ", ..." if len(values) > _MOST_VALUES else ""
+                raise ValueError(f"no {name} {pattern!r} here; there are: {', '.join(values[:_MOST_VALUES])}{more}")
 
 
 def select_entries(
-    layout: Layout, selection: Selection, now_ns: int, after_shard: Callable[[], object] = lambda: None
+    layout: Layout,
+    selection: Selection,
+    now_ns: int,
+    after_shard: Callable[[], object] = lambda: None,
+    census: Census | None = None,
 ) -> Iterator[Found]:
     """The entries that are meant, in no order. ``after_shard`` is called 256 times, and may raise to give up."""
+    census = census or Census(selection)
     for shard in range(SHARDS):
-        for found in scan_shard(layout, shard):
-            if selection.admits(found, now_ns) and (not selection.needs_record or _is_meant(layout, selection, found)):
-                yield found
+        yield from selection.among(scan_shard(layout, shard), partial(describe_entry, layout), now_ns, census)
         after_shard()
 
 
@@ -79,7 +142,11 @@ def choose_selected(
     layout: Layout, selection: Selection, needed_bytes: int | None, now_ns: int, after_shard: Callable[[], object]
 ) -> list[Found]:
     """Of the entries that are meant, the least recently used that add up to ``needed_bytes``; ``None``: all."""
-    meant = select_entries(layout, selection, now_ns, after_shard)
+    return least_recent(select_entries(layout, selection, now_ns, after_shard), needed_bytes)
+
+
+def least_recent(meant: Iterable[Found], needed_bytes: int | None) -> list[Found]:
+    """Of these entries the least recently used that add up to ``needed_bytes``; ``None``: all."""
     return list(meant) if needed_bytes is None else choose_victims(meant, needed_bytes, 0)[0]
 
 
@@ -110,12 +177,6 @@ def evict_selected(
     return done
 
 
-def _is_meant(layout: Layout, selection: Selection, found: Found) -> bool:
-    described = describe_entry(layout, found)
-    # One that was replaced since has another inode; it is somebody's fresh work.
-    return described is not None and described.inode == found.inode and selection.matches(described)
-
-
 def _is_there(layout: Layout, victim: Found) -> bool:
     """Whether it stands as it was chosen: its shard was busy, then."""
     try:
@@ -125,15 +186,24 @@ def _is_there(layout: Layout, victim: Found) -> bool:
     return status.st_ino == victim.inode and last_use_ns(status) == victim.last_use_ns
 
 
-def _matches(value: str | None, pattern: str | None) -> bool:
-    return pattern is None or fnmatch.fnmatchcase((value or UNKNOWN).lower(), pattern.lower())
+def _matches(value: str | None, pattern: str) -> bool:
+    return fnmatch.fnmatchcase((value or UNKNOWN).lower(), pattern.lower())
 
 
-def _matches_compiler(value: str | None, pattern: str | None) -> bool:
-    if value is None or pattern is None:
+def _matches_compiler(value: str | None, pattern: str) -> bool:
+    if value is None:
         return _matches(value, pattern)
     wanted = pattern.lower()
     tool, _, version = value.lower().partition(" ")
     texts = (value.lower(), version, tool)
     # "13.5" is not "13.50": a version ends at a point.
     return any(fnmatch.fnmatchcase(text, wanted) or text.startswith(f"{wanted}.") for text in texts)
+
+
+#: What a filter can be on, and how each is matched.
+_FIELDS: Final[dict[str, Callable[[str | None, str], bool]]] = {
+    "kind": _matches,
+    "arch": _matches,
+    "compiler": _matches_compiler,
+    "label": _matches,
+}

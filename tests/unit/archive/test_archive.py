@@ -18,6 +18,7 @@ from lockcache.filestream.directory import CacheDirectory
 from lockcache.filestream.disk.layout import Layout, entry_name
 from lockcache.filestream.entry.codec import Record, pack, unpack
 from lockcache.filestream.eviction.evict import all_entries
+from lockcache.filestream.eviction.select import Selection
 from tests.crash.measure import assert_one_recount_mends_all
 from tests.unit.archive.archives import CREATED_NS, archive_of, entry, packed, unpacked
 
@@ -217,9 +218,9 @@ def test_a_last_use_in_the_future_would_keep_an_entry_for_ever_and_is_now(tmp_pa
 
 
 def test_choosing_by_arch_and_by_age(filled: Path, tmp_path: Path) -> None:
-    assert packed(filled, Choice(arches=frozenset({"sm_90", "sm_80"})))[1].entries == 2
-    assert packed(filled, Choice(arches=frozenset({"sm_70"})))[1].entries == 0
-    archive, done = packed(filled, Choice(newer_than_seconds=1.5 * 86400))
+    assert packed(filled, Choice(Selection(arch=("sm_90", "sm_80"))))[1].entries == 2
+    assert packed(filled, Choice(Selection(arch=("sm_70",))))[1].entries == 0
+    archive, done = packed(filled, Choice(Selection(used_seconds=1.5 * 86400)))
     assert done.entries == 2
     assert unpacked(archive, tmp_path / "other").stored == 2
 

@@ -333,3 +333,33 @@ def test_what_cuda_core_writes_over_our_entry_is_theirs_whole(cache_path):
             assert ours.get("k") in (None, b"theirs")
             ours["k"] = b"ours again"
             assert theirs["k"] == ours["k"] == b"ours again"
+
+
+def test_a_new_directory_is_tagged_as_a_cache_for_backups(cache_path: Path) -> None:
+    FileStreamProgramCache(cache_path)["k"] = b"x"
+    tag = cache_path / "CACHEDIR.TAG"
+    assert tag.read_bytes().startswith(b"Signature: 8a477f597d28d172789f06886806bc55\n")
+    assert stat.S_IMODE(tag.stat().st_mode) == 0o600
+    with FileStreamProgramCache(cache_path) as cache:
+        assert (len(cache), cache.stats().bytes) == (1, 1)
+        cache.clear()
+    assert tag.exists()
+
+
+@pytest.mark.parametrize("name", ["entries/ab/cd", "mine.txt", "CACHEDIR.TAG"])
+def test_what_somebody_else_put_there_is_not_called_a_cache(name: str, cache_path: Path) -> None:
+    """Also cuda.core's own cache, which was there first, and a tag of other words."""
+    (cache_path / name).parent.mkdir(parents=True)
+    cache_path.chmod(0o700)
+    (cache_path / name).write_bytes(b"mine")
+    FileStreamProgramCache(cache_path)["k"] = b"x"
+    tag = cache_path / "CACHEDIR.TAG"
+    assert tag.read_bytes() == b"mine" if name == tag.name else not tag.exists()
+
+
+def test_a_tag_alone_is_left_of_a_directory_that_may_be_made_again(cache_path: Path) -> None:
+    FileStreamProgramCache(cache_path)["k"] = b"x"
+    for folder in ("entries", "lockcache", "tmp"):
+        shutil.rmtree(cache_path / folder)
+    FileStreamProgramCache(cache_path)["k"] = b"x"
+    assert FileStreamProgramCache(cache_path).get("k") == b"x"

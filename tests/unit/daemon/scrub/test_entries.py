@@ -10,10 +10,10 @@ import pytest
 
 from lockcache.filestream.disk.locks import ProcessLock
 from lockcache.filestream.repair.verify import Verdict
-from lockcache_daemon.scrub import entries, scrub as scrubbing
-from lockcache_daemon.scrub.entries import PyptxEntries
+from lockcache.layouts import pyptx as entries
+from lockcache.layouts.pyptx import PyptxEntries, PyptxGuest
+from lockcache_daemon.scrub import scrub as scrubbing
 from lockcache_daemon.scrub.scrub import Scrub
-from lockcache_daemon.stores.layouts import PyptxGuest
 from tests.crash.damage import DAMAGES
 from tests.daemon.pyptx_crowd import entry_of, store
 from tests.daemon.running import run_daemon

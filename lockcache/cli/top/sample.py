@@ -2,7 +2,8 @@
 
 A look reads the accounting page, the counters, the policy and the daemon's status, lists ``tmp/``, and walks a few
 shards: those whose accounting changed since the last look, else the next ones in turn. A shard of a million entries is
-walked in 12 ms. Makes no file; a directory that is deleted meanwhile is shown as gone.
+walked in 12 ms. Another program's directory is walked whole, for a tenth of the time at most. Makes no file; a
+directory that is deleted meanwhile is shown as gone.
 """
 
 from __future__ import annotations
@@ -12,13 +13,16 @@ import time
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from lockcache.errors import PolicyError
+from lockcache.cli.catalogue import Guest, Own
+from lockcache.errors import LockcacheError
+from lockcache.filestream.accounting import total_of
 from lockcache.lowlevel import (
     SHARDS,
     Described,
     Found,
     Layout,
     PolicyFile,
+    Selection,
     Slot,
     accounted,
     describe_entry,
@@ -30,11 +34,13 @@ from lockcache.lowlevel import (
     staged,
 )
 
-__all__ = ["Look", "Watch"]
+__all__ = ["Look", "Watch", "watch"]
 
 _NEWEST: Final = 10
 # Shards that one look walks: some 50 ms of a million entries.
 _SHARDS_PER_LOOK: Final = 4
+# Of the time, for walks of another program's directory.
+_WALKING_SHARE: Final = 0.1
 # Where there are fewer entries than this, each look walks all.
 _SMALL_ENTRIES: Final = 4096
 
@@ -44,6 +50,9 @@ class Look:
     """One directory at one moment."""
 
     path: str
+    layout: str = "lockcache"
+    #: Seconds since the epoch.
+    time: float = 0.0
     #: Why nothing can be said, if that is so.
     gone: str | None = None
     bytes: int = 0
@@ -69,8 +78,9 @@ class Look:
 class Watch:
     """Looks at one directory again and again."""
 
-    def __init__(self, layout: Layout) -> None:
+    def __init__(self, layout: Layout, program: str = "lockcache") -> None:
         self._layout = layout
+        self._program = program
         self._policy = PolicyFile(layout)
         self._slots: list[Slot] = []
         self._measured: list[Slot] | None = None
@@ -83,17 +93,12 @@ class Watch:
         """The directory now. Raises nothing that a directory can be the cause of."""
         try:
             return self._look()
-        except (OSError, PolicyError) as error:
-            return Look(self._layout.root, gone=getattr(error, "strerror", None) or str(error))
+        except (OSError, LockcacheError) as error:
+            gone = getattr(error, "strerror", None) or str(error)
+            return Look(self._layout.root, self._program, time.time(), gone)
 
     def _look(self) -> Look:
-        layout = self._layout
-        slots = accounted(layout)
-        if slots is None:
-            # Only cuda.core writes here, or we may not read the page: measured once, for it takes seconds.
-            self._measured = self._measured or measured(layout)
-            slots = self._measured
-        self._walk_some(slots)
+        layout, held = self._layout, self._measure()
         under_way, counters, keeper = staged(layout), read_counters(layout), keeper_of(layout)
         status = read_status(layout) if keeper else {}
         counts = {name: getattr(counters, name) for name in ("hits", "misses", "puts", "evictions")}
@@ -101,8 +106,10 @@ class Watch:
         counts["evictions"] += swept if isinstance(swept, int) else 0
         return Look(
             path=layout.root,
-            bytes=sum(slot.bytes for slot in slots),
-            entries=sum(slot.entries for slot in slots),
+            layout=self._program,
+            time=time.time(),
+            bytes=held.bytes,
+            entries=held.entries,
             max_size_bytes=self._policy.load().max_size_bytes,
             staged_writes=under_way.entries,
             staged_bytes=under_way.bytes,
@@ -111,6 +118,16 @@ class Watch:
             daemon=keeper,
             newest=self._describe_newest(),
         )
+
+    def _measure(self) -> Slot:
+        """What it holds; the newest entries are known afterwards."""
+        slots = accounted(self._layout)
+        if slots is None:
+            # Only cuda.core writes here, or we may not read the page: measured once, for it takes seconds.
+            self._measured = self._measured or measured(self._layout)
+            slots = self._measured
+        self._walk_some(slots)
+        return total_of(slots)
 
     def _rates(self, counts: dict[str, int]) -> dict[str, float]:
         now_ns, before = time.monotonic_ns(), self._counts
@@ -136,4 +153,35 @@ class Watch:
 
     def _describe_newest(self) -> list[Described]:
         newest = sorted(self._newest.values(), reverse=True)
-        return [entry for found in newest if (entry := describe_entry(self._layout, found)) is not None]
+        return [entry for found in newest if (entry := self._describe(found)) is not None]
+
+    def _describe(self, found: Found) -> Described | None:
+        return describe_entry(self._layout, found)
+
+
+class _GuestWatch(Watch):
+    """Another program's directory: walked, as often as that is worth it."""
+
+    def __init__(self, guest: Guest) -> None:
+        super().__init__(guest.layout, guest.program)
+        self._guest = guest
+        self._held = Slot(0, 0)
+        self._due = 0.0
+
+    def _measure(self) -> Slot:
+        began = time.monotonic()
+        if began >= self._due:
+            found = list(self._guest.select(Selection(), time.time_ns()))
+            self._held = Slot(sum(each.size_bytes for each in found), len(found))
+            self._newest = {each.name: each for each in heapq.nlargest(_NEWEST, found)}
+            now = time.monotonic()
+            self._due = now + (now - began) / _WALKING_SHARE
+        return self._held
+
+    def _describe(self, found: Found) -> Described:
+        return self._guest.describe(found)
+
+
+def watch(catalogue: Own | Guest) -> Watch:
+    """Returns what looks at this directory."""
+    return _GuestWatch(catalogue) if isinstance(catalogue, Guest) else Watch(catalogue.layout, catalogue.program)

@@ -15,9 +15,9 @@ import pytest
 from lockcache import FileStreamProgramCache
 from lockcache.errors import LockTimeoutError, UnsafeCacheDirError
 from lockcache.filestream.accounting.scan import Found
-from lockcache_daemon.stores.recognise import refuse_unless_cache
-from lockcache_daemon.stores.tree import TreeFiles
-from lockcache_daemon.stores.tree_scan import NotACacheError
+from lockcache.layouts.recognition import refuse_unless_cache
+from lockcache.layouts.tree import TreeFiles
+from lockcache.layouts.tree_scan import NotACacheError
 from tests.daemon.material import photograph
 from tests.daemon.triton_format import compile_kernel
 

@@ -18,9 +18,9 @@ from typing import Final, NamedTuple
 
 from lockcache.errors import LockcacheError
 from lockcache.filestream.disk import last_use_ns
+from lockcache.layouts.openat import folder, status_in
+from lockcache.layouts.triton_scan import GROUP_PREFIX
 from lockcache.lowlevel import Found
-from lockcache_daemon.stores.openat import folder, status_in
-from lockcache_daemon.stores.triton_scan import GROUP_PREFIX
 
 __all__ = ["PRECIOUS", "NotACacheError", "Tree", "changed_ns", "look", "names_of", "scan"]
 

@@ -22,10 +22,10 @@ from filelock import lock_descriptor
 from lockcache.errors import LockTimeoutError
 from lockcache.filestream.disk import make_folder
 from lockcache.integrations.pyptx_staged import reap_staged, staged_bytes
+from lockcache.layouts.openat import folder, open_root, status_in, unlink_in
+from lockcache.layouts.own_folder import leave_name, open_guest
+from lockcache.layouts.tree_scan import Tree, changed_ns, look, names_of, scan
 from lockcache.lowlevel import Found, Layout
-from lockcache_daemon.stores.openat import folder, open_root, status_in, unlink_in
-from lockcache_daemon.stores.own_folder import leave_name, open_guest
-from lockcache_daemon.stores.tree_scan import Tree, changed_ns, look, names_of, scan
 
 __all__ = ["TreeFiles", "view_entries"]
 

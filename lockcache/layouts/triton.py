@@ -32,12 +32,13 @@ from typing import Final
 
 from lockcache.filestream.disk import make_folder, open_folder
 from lockcache.integrations.pyptx_staged import reap_staged, staged_bytes
-from lockcache.lowlevel import Found, Layout
-from lockcache_daemon.stores.openat import NOT_A_FOLDER, folder, open_root, status_in, unlink_in
-from lockcache_daemon.stores.own_folder import leave_name, open_guest
-from lockcache_daemon.stores.triton_scan import KeyFolder, is_key, look, scan
+from lockcache.layouts.openat import NOT_A_FOLDER, folder, open_root, status_in, unlink_in
+from lockcache.layouts.own_folder import leave_name, open_guest
+from lockcache.layouts.protocol import described
+from lockcache.layouts.triton_scan import GROUP_PREFIX, KeyFolder, is_key, look, scan
+from lockcache.lowlevel import Described, Found, Layout
 
-__all__ = ["TritonFiles", "view_entries"]
+__all__ = ["TritonFiles", "describe_entry", "view_entries"]
 
 # Reading the files of one kernel takes a millisecond. A process that lost its core or its file server to others for
 # longer than that gets an exception; each second is one during which evicted bytes are still on the disk.
@@ -54,6 +55,9 @@ _MARK: Final = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NO
 
 #: Where the marks of condemned keys are.
 _CONDEMNED: Final = "lockcache/condemned"
+
+# The one that is launched, of each back end.
+_KINDS: Final = ("cubin", "hsaco", "spv", "ptx")
 
 # Directories in which a compiler may be at work: those in which something may come without the root's mtime telling.
 _MOST_WATCHED: Final = 256
@@ -199,6 +203,20 @@ def view_entries(root: str, between: Callable[[], object]) -> Iterator[Found]:
             yield key.found
     finally:
         os.close(fd)
+
+
+def describe_entry(root: str, found: Found) -> Described:
+    """What an entry is, by the names of its files: that of its group file is the kernel's."""
+    fd = open_root(root)
+    try:
+        key = look(fd, found.name)
+    finally:
+        os.close(fd)
+    if key is None:
+        return described(found)
+    kinds = {name.rpartition(".")[2] for name, _ in key.files}
+    label = key.groups[0].removeprefix(GROUP_PREFIX).removesuffix(".json") if key.groups else None
+    return described(found, kind=next((kind for kind in _KINDS if kind in kinds), None), label=label)
 
 
 def _is_left_alone(key: KeyFolder, condemned_ns: int) -> bool:

@@ -8,9 +8,9 @@ import pytest
 
 from lockcache import FileStreamProgramCache
 from lockcache.integrations.pyptx import CubinCache
-from lockcache_daemon.stores.recognise import WrongLayoutError, recognise
-from lockcache_daemon.stores.tree import TreeFiles
-from lockcache_daemon.stores.triton import TritonFiles
+from lockcache.layouts.recognition import WrongLayoutError, recognise
+from lockcache.layouts.tree import TreeFiles
+from lockcache.layouts.triton import TritonFiles
 from tests.daemon.material import fill as fill_as_stranger
 from tests.daemon.pyptx_crowd import entry_of, store
 from tests.daemon.triton_format import fill, key_of, put

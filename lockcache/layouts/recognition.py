@@ -19,19 +19,19 @@ import platformdirs
 from platformdirs import user_cache_dir
 
 from lockcache.errors import LockcacheError
-from lockcache.filestream.disk import open_folder
+from lockcache.filestream.disk import TAG_NAME, open_folder
 from lockcache.integrations.pyptx_files import guest_layout
 from lockcache.integrations.pyptx_scan import parse_name
+from lockcache.layouts.openat import folder, open_root
+from lockcache.layouts.own_folder import read_name
+from lockcache.layouts.tree_scan import PRECIOUS, NotACacheError
+from lockcache.layouts.triton_scan import GROUP_PREFIX, is_key
 from lockcache.lowlevel import Layout
-from lockcache_daemon.stores.openat import folder, open_root
-from lockcache_daemon.stores.own_folder import read_name
-from lockcache_daemon.stores.tree_scan import PRECIOUS, NotACacheError
-from lockcache_daemon.stores.triton_scan import GROUP_PREFIX, is_key
 
-__all__ = ["WrongLayoutError", "guests_in", "has_entries", "recognise", "refuse_unless_cache"]
+__all__ = ["WrongLayoutError", "guests_in", "has_entries", "kept_as", "recognise", "refuse_unless_cache"]
 
 # What is in an otherwise empty directory: of the file system's, and of a daemon's or operator's that was here first.
-_MEANS_NOTHING: Final = ("lost+found", "lockcache", "tmp")
+_MEANS_NOTHING: Final = ("lost+found", "lockcache", "tmp", TAG_NAME)
 _MEANS_NOTHING_PREFIX: Final = ".nfs"
 
 # Entries that are looked at for a record. cuda.core writes none, lockcache never omits it.
@@ -72,6 +72,19 @@ def _refuse_parts(root: str) -> None:
         parts = (layout.entries, layout.own, layout.tmp)
         if os.path.lexists(layout.format) and f"{real}/".startswith(tuple(f"{part}/" for part in parts)):
             raise WrongLayoutError(f"{root} is a part of the cache in {above}: name that")
+
+
+def kept_as(root: str) -> str:
+    """The layout of ``root`` for who shows or removes what is in it: also ``files``, where a daemon kept it as such.
+
+    Raises as :func:`recognise`.
+    """
+    try:
+        return recognise(root)[0]
+    except WrongLayoutError:
+        if read_name(root) != "files" or has_entries(root) or guests_in(root):
+            raise
+        return "files"
 
 
 def _by_place(root: str) -> str:

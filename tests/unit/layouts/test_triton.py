@@ -11,8 +11,8 @@ import pytest
 
 from lockcache.errors import UnsafeCacheDirError
 from lockcache.filestream.accounting.scan import Found
-from lockcache_daemon.stores import triton
-from lockcache_daemon.stores.triton import TritonFiles
+from lockcache.layouts import triton
+from lockcache.layouts.triton import TritonFiles
 from tests.daemon.material import photograph
 from tests.daemon.triton_format import KERNEL_BYTES, compile_kernel, fill, key_of, put, read_kernel, set_age
 

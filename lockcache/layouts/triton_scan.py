@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from lockcache.filestream.disk import last_use_ns
+from lockcache.layouts.openat import folder, status_in
 from lockcache.lowlevel import Found
-from lockcache_daemon.stores.openat import folder, status_in
 
 __all__ = ["GROUP_PREFIX", "KeyFolder", "is_key", "keys", "look", "scan"]
 

@@ -14,8 +14,8 @@ from typing import Final
 
 from lockcache.filestream.disk import make_private_folder, open_folder, replace_file
 from lockcache.integrations.pyptx_files import guest_layout
+from lockcache.layouts.openat import NOT_A_FOLDER, status_in
 from lockcache.lowlevel import Layout, check_directory
-from lockcache_daemon.stores.openat import NOT_A_FOLDER, status_in
 
 __all__ = ["leave_name", "open_guest", "read_name"]
 

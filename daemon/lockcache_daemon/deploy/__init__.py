@@ -1,0 +1,19 @@
+"""Deployment files: units, manifests, scripts, a dashboard and alert rules, as they come with the package.
+
+Promises that what is printed is what the tests of this project check, with paths of this installation where a file
+names the program.
+
+May use: nothing else of the package.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lockcache.doors import door
+
+if TYPE_CHECKING:
+    from lockcache_daemon.deploy.found import *
+
+if not TYPE_CHECKING:
+    __getattr__, __dir__ = door(__name__, {"found": "FOLDER deployment_files read_file systemd_unit"})

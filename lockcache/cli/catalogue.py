@@ -1,0 +1,252 @@
+"""A directory of any layout that the daemon knows, for commands that show or remove entries.
+
+Keeps the commands from knowing layouts: one protocol (:class:`Catalogue`), of lockcache's own directories (and
+cuda.core's) by the store, of other programs' by :mod:`lockcache.layouts`. Opening one makes no file and takes no lock.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Generator, Iterator
+from dataclasses import replace
+from functools import partial
+from threading import Event
+from typing import Final, Protocol
+
+from lockcache.cli.open_directory import LOCK_TIMEOUT_SECONDS, guest_of, look
+from lockcache.filestream.accounting import total_of
+from lockcache.filestream.eviction import Census
+from lockcache.filestream.repair import entry_names
+from lockcache.integrations.pyptx_files import PyptxFiles, guest_layout
+from lockcache.integrations.pyptx_staged import staged_bytes
+from lockcache.layouts import (
+    GUESTS,
+    SETTLE_SECONDS,
+    Files,
+    PyptxEntries,
+    WrongLayoutError,
+    evict_each,
+    measure,
+    recognise,
+    refuse_unless_cache,
+)
+from lockcache.lowlevel import (
+    SHARDS,
+    CacheDirectory,
+    Described,
+    Evicted,
+    Found,
+    Goal,
+    Layout,
+    Selection,
+    Slot,
+    Verdict,
+    check_directory,
+    describe_entry,
+    evict_selected,
+    load_keys,
+    measured,
+    recount_all,
+    select_entries,
+    verify_in_steps,
+)
+
+__all__ = ["Catalogue", "Guest", "Own", "Verifiable", "open_catalogue", "select"]
+
+# Between two looks whether what was evicted is off the disk.
+_FINISHING_SECONDS: Final = 0.05
+
+Advance = Callable[[], object]
+
+
+def _nothing() -> None:
+    """Nobody waits for progress."""
+
+
+class Verifiable(Protocol):
+    """The entries of a directory whose files say what they should be."""
+
+    def names(self, shard: int) -> list[str]:
+        """Those whose names begin with these two hex digits, in order."""
+
+    def verify(self, name: str) -> Generator[int, None, Verdict | None]:
+        """The verdict on one, ``None`` if it is gone. Yields the bytes that each step read."""
+
+
+class Catalogue(Protocol):
+    """One directory."""
+
+    #: Where lockcache's own files in it are.
+    layout: Layout
+
+    @property
+    def program(self) -> str:
+        """Whose it is: ``lockcache``, ``cuda.core``, ``pyptx``, ``triton`` or ``files``."""
+
+    def select(
+        self, selection: Selection, now_ns: int, advance: Advance = ..., census: Census | None = ...
+    ) -> Iterator[Found]:
+        """The whole entries that are meant, in no order. ``advance`` is called :data:`SHARDS` times."""
+
+    def describe(self, found: Found) -> Described | None:
+        """What an entry is; ``None`` if it is gone."""
+
+    def held(self) -> Slot:
+        """What it holds: as accounted once it is open for that, else measured."""
+
+    def begin_removal(self) -> None:
+        """Raise what would keep entries from being removed, and make the accounting exact."""
+
+    def evict(
+        self, victims: list[Found], to: int | None, advance: Callable[[int], object], interrupted: Event
+    ) -> Evicted:
+        """Remove those of ``victims`` that nobody used or wrote since, until it holds no more than ``to``.
+
+        Raises :class:`OSError` for what cannot be removed, after the others went.
+        """
+
+    def verifiable(self, *, repair: bool, touch: bool) -> Verifiable:
+        """Its entries to verify. Raises :class:`ValueError` where nothing says what they should be."""
+
+
+class OwnEntries:
+    """Entries of lockcache's layout to verify."""
+
+    def __init__(self, opened: CacheDirectory, *, repair: bool, touch: bool) -> None:
+        self._layout = opened.layout
+        self._verify = partial(verify_in_steps, opened, repair=repair, may_use=touch, keys=load_keys(None))
+
+    def names(self, shard: int) -> list[str]:
+        return entry_names(self._layout, shard)
+
+    def verify(self, name: str) -> Generator[int, None, Verdict | None]:
+        return self._verify(name)
+
+
+class Own:
+    """lockcache's layout, and cuda.core's."""
+
+    def __init__(self, layout: Layout) -> None:
+        self.layout = layout
+        self._opened: CacheDirectory | None = None
+
+    @property
+    def program(self) -> str:
+        try:
+            return recognise(self.layout.root)[0]
+        except WrongLayoutError:
+            return "lockcache"  # no entries, and next to their folder what is somebody else's
+
+    def select(
+        self, selection: Selection, now_ns: int, advance: Advance = _nothing, census: Census | None = None
+    ) -> Iterator[Found]:
+        return select_entries(self.layout, selection, now_ns, advance, census)
+
+    def describe(self, found: Found) -> Described | None:
+        return describe_entry(self.layout, found)
+
+    def held(self) -> Slot:
+        return total_of(measured(self.layout)) if self._opened is None else self._opened.held()
+
+    def begin_removal(self) -> None:
+        self._opened = CacheDirectory(self.layout.root, LOCK_TIMEOUT_SECONDS)
+        self._opened.usage()
+        recount_all(self._opened)
+
+    def evict(
+        self, victims: list[Found], to: int | None, advance: Callable[[int], object], interrupted: Event
+    ) -> Evicted:
+        opened = self._opened or CacheDirectory(self.layout.root, LOCK_TIMEOUT_SECONDS)
+        return evict_selected(opened, victims, None if to is None else Goal(to), advance, interrupted.is_set)
+
+    def verifiable(self, *, repair: bool, touch: bool) -> OwnEntries:
+        self._opened = CacheDirectory(self.layout.root, LOCK_TIMEOUT_SECONDS)
+        if repair:
+            self._opened.usage()  # one that may not be written is a mistake, and said before an hour of reading
+        return OwnEntries(self._opened, repair=repair, touch=touch)
+
+
+class Guest:
+    """Another program's: walked, since nobody accounts there."""
+
+    def __init__(self, root: str, program: str) -> None:
+        self.layout = guest_layout(root)
+        self._program = program
+        self._kind = GUESTS[program]
+        check_directory(self.layout, False)
+
+    @property
+    def program(self) -> str:
+        return self._program
+
+    def select(
+        self, selection: Selection, now_ns: int, advance: Advance = _nothing, census: Census | None = None
+    ) -> Iterator[Found]:
+        whole = (found for found in self._scan() if found.inode)
+        yield from selection.among(whole, self.describe, now_ns, census or Census(selection))
+        for _ in range(SHARDS):
+            advance()
+
+    def describe(self, found: Found) -> Described:
+        return self._kind.describe(self.layout.root, found)
+
+    def held(self) -> Slot:
+        return measure(self._scan(), staged_bytes(self.layout)).slot
+
+    def prepare(self) -> None:
+        """Make what is missing of lockcache's own folders in it."""
+        self.begin_removal()
+        self._open_files().close()
+
+    def begin_removal(self) -> None:
+        if self.program == "files":
+            refuse_unless_cache(self.layout.root)
+
+    def evict(
+        self, victims: list[Found], to: int | None, advance: Callable[[int], object], interrupted: Event
+    ) -> Evicted:
+        files = self._open_files()
+        try:
+            evicted, _, failure = evict_each(files, victims, interrupted.is_set, lambda: advance(1))
+            while files.is_pending and not interrupted.wait(_FINISHING_SECONDS):
+                files.finish()
+        finally:
+            files.close()
+        if failure is not None:
+            raise failure
+        return evicted
+
+    def _open_files(self) -> Files:
+        files = self._kind.open_files(self.layout.root, SETTLE_SECONDS, lambda: None)
+        try:
+            files.prepare()
+        except BaseException:
+            files.close()
+            raise
+        return files
+
+    def verifiable(self, *, repair: bool, touch: bool) -> PyptxEntries:
+        if self.program != "pyptx":
+            raise ValueError(
+                f"{self.layout.root}: nothing here can be verified: layout {self.program} records no digest"
+            )
+        return PyptxEntries(PyptxFiles(self.layout.root), repair=repair)
+
+    def _scan(self) -> Iterator[Found]:
+        return self._kind.view_entries(self.layout.root, lambda: None)
+
+
+def open_catalogue(directory: str | None) -> Own | Guest:
+    """The directory that is there and safe, of whichever layout. Raises what :func:`look` raises."""
+    guest = guest_of(directory)
+    return Own(look(directory)) if guest is None else Guest(*guest)
+
+
+def select(catalogue: Catalogue, selection: Selection, advance: Advance = _nothing) -> Iterator[Found]:
+    """The entries that are meant. At their end raises :class:`ValueError` for a filter's value that no entry has."""
+    now_ns, census = time.time_ns(), Census(selection)
+    yield from catalogue.select(selection, now_ns, advance, census)
+    if census.unmatched and (selection.unused_seconds, selection.used_seconds) != (None, None):
+        for _ in catalogue.select(replace(selection, unused_seconds=None, used_seconds=None), now_ns, census=census):
+            pass  # it is counted: entries of another age may have that value
+    census.refuse_unmatched()

@@ -1,0 +1,1 @@
+"""The parts of ``lockcache top``: samples of directories, and the picture that is made of them."""

@@ -1,0 +1,200 @@
+"""The picture of ``lockcache top``: a block for each directory, made to fit. Pure.
+
+Decides what is left out where there is little room: columns by their rank, the beginnings of paths, the last entries,
+then whole directories, which are counted. No line is wider than asked for, and there are no more lines than that.
+"""
+
+from __future__ import annotations
+
+import textwrap
+import time
+from collections.abc import Callable, Sequence
+from typing import Final, NamedTuple
+
+from rich.cells import cell_len, set_cell_size
+
+from lockcache.cli.output import elapsed, plain, span
+from lockcache.cli.top.sample import Look
+from lockcache.lowlevel import Described
+from lockcache.sizes import counted, format_size
+
+__all__ = ["Line", "draw", "shorten_path"]
+
+_NAME: Final = 12
+_LONGEST_LABEL: Final = 40
+_BAR: Final = 20
+_GAP: Final = "  "
+
+_HELP: Final = (
+    "HIT/S, MISS/S, PUT/S: as programs report them, some only at their end. EVICT/S: the daemon's too.",
+    "hits: the share of lookups that programs reported. staged: writes under way. - is not known.",
+    "LATEST: used last. USED: how long ago. COST: what compiling took.",
+    "q or Ctrl-C quits, ? shows and hides this.",
+)
+
+
+class Line(NamedTuple):
+    """One line, and how it stands out: ``title``, ``head``, ``bad`` or not at all."""
+
+    text: str
+    style: str = ""
+
+
+def draw(
+    looks: Sequence[Look], width: int, height: int | None, interval: float | None, *, is_helping: bool = False
+) -> list[Line]:
+    """The lines of the view. ``height`` is ``None`` where all fits, ``interval`` where it is drawn once."""
+    lines = [Line(_title(looks, width, interval), "title")]
+    if is_helping:
+        lines += [Line(text) for paragraph in _HELP for text in textwrap.wrap(paragraph, width)]
+    heads = [_head(seen, width) for seen in looks]
+    left = None if height is None else height - len(lines)
+    shown = len(heads)
+    if left is not None:
+        shown = _how_many([len(head) for head in heads], left)
+    rest = len(heads) - shown
+    tables = _rows([len(head) for head in heads[:shown]], left if left is None else left - bool(rest))
+    for seen, head, rows in zip(looks[:shown], heads, tables, strict=False):
+        lines += [*head, *_table(seen.newest[:rows], width)]
+    if rest:
+        more = counted(rest, "more directory", "more directories")
+        lines.append(Line(f"and {more}, for which there is no room"))
+    return [Line(set_cell_size(text, min(cell_len(text), width)), style) for text, style in lines][:height]
+
+
+def shorten_path(path: str, width: int) -> str:
+    """A path that fits: without its first folders if need be, and without the beginning of a last name too long."""
+    shown, dots = plain(path), plain("…")
+    if len(dots) > 1:  # this terminal has no such character
+        dots = "..."
+    if cell_len(shown) <= width:
+        return shown
+    parts = shown.split("/")
+    for first in range(1, len(parts)):
+        shorter = "/".join([dots, *parts[first:]])
+        if cell_len(shorter) <= width:
+            return shorter
+    name = parts[-1]
+    while name and cell_len(dots + name) > width:
+        name = name[1:]
+    return dots + name
+
+
+def _title(looks: Sequence[Look], width: int, interval: float | None) -> str:
+    clock = time.strftime("%H:%M:%S")
+    if interval is None:
+        return f"lockcache top  {clock}"
+    keys = "q quits  ? help"
+    left = f"lockcache top  {clock}  every {span(int(interval * 1e9))}"
+    return left + " " * max(2, width - cell_len(left) - len(keys)) + keys
+
+
+def _head(seen: Look, width: int) -> list[Line]:
+    if seen.gone is not None:
+        words = f"gone: {plain(seen.gone)}"
+        return [Line(shorten_path(seen.path, width), "head"), Line(f"{_GAP}{words}", "bad")]
+    kept = f"daemon {plain(seen.daemon)}" if seen.daemon else "no daemon"
+    who = f"{_GAP}{seen.layout}, {kept}"
+    room = width - cell_len(who)
+    if room < min(cell_len(plain(seen.path)), width // 2):
+        who = f"{_GAP}{seen.layout}"
+        room = width - cell_len(who)
+    cap, held = seen.max_size_bytes, format_size(seen.bytes)
+    full = f"{held}, no cap"
+    if cap:
+        full = f"{held} of {format_size(cap)} {_bar(seen.bytes / cap)} {seen.bytes / cap:.1%}"
+    ratio = "-" if seen.hit_ratio is None else f"{seen.hit_ratio:.1%}"
+    entries = counted(seen.entries, "entry")
+    counts = [full, entries, f"{seen.staged_writes} staged", f"hits {ratio}"]
+    rates = [f"{name} {seen.rates[key]:.1f}" for key, name in _RATES.items() if key in seen.rates]
+    return [
+        Line(shorten_path(seen.path, room) + who, "head"),
+        *(Line(_GAP + text) for text in _joined(counts, width - len(_GAP))),
+        *(Line(_GAP + text) for text in _joined(rates, width - len(_GAP))),
+    ]
+
+
+_RATES: Final = {"hits": "HIT/S", "misses": "MISS/S", "puts": "PUT/S", "evictions": "EVICT/S"}
+
+
+def _bar(share: float) -> str:
+    filled = min(_BAR, round(share * _BAR))
+    return f"[{'#' * filled}{'-' * (_BAR - filled)}]"
+
+
+def _joined(parts: Sequence[str], width: int) -> list[str]:
+    """Lines, each with as many of the parts as fit."""
+    lines: list[str] = []
+    for part in parts:
+        if lines and cell_len(f"{lines[-1]}{_GAP}{part}") <= width:
+            lines[-1] += _GAP + part
+        else:
+            lines.append(part)
+    return lines
+
+
+def _how_many(heads: Sequence[int], left: int) -> int:
+    """How many blocks have room, and a line that says how many have not, if some have not."""
+    used = 0
+    for number, lines in enumerate(heads):
+        is_last = number == len(heads) - 1
+        if used + lines + (not is_last) > left:
+            return number
+        used += lines
+    return len(heads)
+
+
+def _rows(heads: Sequence[int], left: int | None) -> list[int]:
+    """How many entries each block has room for, alike. Its heading takes a line."""
+    if left is None:
+        return [_MOST_ROWS] * len(heads)
+    each = (left - sum(heads)) // max(1, len(heads))
+    return [max(0, min(_MOST_ROWS, each - 1))] * len(heads)
+
+
+_MOST_ROWS: Final = 10
+
+
+class _Column(NamedTuple):
+    head: str
+    #: The lowest stays longest.
+    rank: int
+    text: Callable[[Described], str]
+
+
+_COLUMNS: Final = (
+    _Column("LATEST", 0, lambda entry: plain(entry.name)),
+    _Column("SIZE", 1, lambda entry: format_size(entry.size_bytes)),
+    _Column("USED", 2, lambda entry: elapsed(entry.last_use_ns)),
+    _Column("COST", 6, lambda entry: "-" if entry.cost_ns is None else span(entry.cost_ns)),
+    _Column("KIND", 4, lambda entry: plain(entry.kind or "-")),
+    _Column("ARCH", 5, lambda entry: plain(entry.arch or "-")),
+    _Column("COMPILER", 7, lambda entry: plain(entry.compiler or "-")),
+    _Column("LABEL", 3, lambda entry: plain(entry.label or "-")),
+)
+
+
+def _table(entries: Sequence[Described], width: int) -> list[Line]:
+    if not entries:
+        return []
+    rows = {column: [column.text(entry) for entry in entries] for column in _COLUMNS}
+    for column, texts in rows.items():
+        if column.head == "LATEST":
+            # A hash says enough by its beginning, a path by its end.
+            rows[column] = [shorten_path(text, _LONGEST_LABEL) if "/" in text else text[:_NAME] for text in texts]
+        else:
+            rows[column] = [set_cell_size(text, min(cell_len(text), _LONGEST_LABEL)) for text in texts]
+    widths = {column: max(cell_len(text) for text in (column.head, *texts)) for column, texts in rows.items()}
+    left, shown = width, set()
+    for column in sorted(_COLUMNS, key=lambda each: each.rank):
+        if all(text == "-" for text in rows[column]) or widths[column] + len(_GAP) > left:
+            continue  # says nothing, or has no room; a narrower one may
+        shown.add(column)
+        left -= widths[column] + len(_GAP)
+    columns = [column for column in _COLUMNS if column in shown]
+    heads = "".join(f"{_GAP}{set_cell_size(column.head, widths[column])}" for column in columns)
+    lines = [
+        "".join(f"{_GAP}{set_cell_size(rows[column][number], widths[column])}" for column in columns)
+        for number in range(len(entries))
+    ]
+    return [Line(text.rstrip()) for text in (heads, *lines)]

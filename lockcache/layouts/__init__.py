@@ -1,0 +1,31 @@
+"""Layouts: whose directory it is by what is in it, and the entries of other programs' directories.
+
+Promises that looking changes nothing, and one protocol (:class:`Files`) for pyptx's, Triton's and any tree of files:
+list the entries, and remove one as its program's readers can bear it. lockcache's own layout and cuda.core's are the
+store's (:mod:`lockcache.lowlevel`).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lockcache.doors import door
+
+if TYPE_CHECKING:
+    from lockcache.layouts.guests import *
+    from lockcache.layouts.protocol import *
+    from lockcache.layouts.pyptx import *
+    from lockcache.layouts.recognition import *
+    from lockcache.layouts.tree_scan import *
+
+if not TYPE_CHECKING:
+    __getattr__, __dir__ = door(
+        __name__,
+        {
+            "guests": "GUESTS SETTLE_SECONDS",
+            "protocol": "Files Held described evict_each measure",
+            "pyptx": "PyptxEntries",
+            "recognition": "WrongLayoutError guests_in has_entries kept_as recognise refuse_unless_cache",
+            "tree_scan": "NotACacheError",
+        },
+    )
