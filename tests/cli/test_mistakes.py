@@ -34,7 +34,7 @@ ON_A_DIRECTORY = {
     "top": ("top",),
     "verify": ("verify",),
 }
-WITHOUT_A_DIRECTORY = {"completion", "config", "doctor", "key", "path", "unpack"}
+WITHOUT_A_DIRECTORY = {"completion", "config", "doctor", "env", "key", "path", "run", "unpack"}
 
 BAD_VALUES = [
     (("stats", "--no-such-option"), "--no-such-option"),

@@ -8,7 +8,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import textwrap
 from functools import cache
 from pathlib import Path
 
@@ -232,20 +231,6 @@ def test_a_daemon_without_metrics_loads_nothing_for_them(cache_path: Path) -> No
     command = [sys.executable, "-c", program, "--once", "--max-size", "1M", str(cache_path)]
     ended = subprocess.run(command, capture_output=True, text=True, check=True, timeout=HANG_SECONDS)
     assert ended.stdout.endswith("\n[]\n")
-
-
-def test_the_alerts_of_the_documents_are_rules_and_name_metrics_that_there_are(
-    cache_path: Path, tmp_path: Path
-) -> None:
-    text = (Path(__file__).parents[2] / "docs" / "observability.md").read_text()
-    (alerts,) = re.findall(r"(?ms)^```yaml\n(- alert:.*?)^```$", text)
-    rules = tmp_path / "rules.yml"
-    rules.write_text("groups:\n- name: lockcache\n  rules:\n" + textwrap.indent(alerts, "  "))
-    checked = subprocess.run([promtool(), "check", "rules", str(rules)], capture_output=True, text=True, check=False)
-    assert checked.returncode == 0, checked.stdout + checked.stderr
-    with Watched("--max-size", "1M", cache_path) as daemon:
-        exported = set(re.findall(r"(?m)^# TYPE (\S+)", daemon.text("/metrics")))
-    assert set(re.findall(r"lockcache_\w+", alerts)) <= exported
 
 
 def test_the_documents_name_every_metric(cache_path: Path) -> None:

@@ -273,7 +273,7 @@ def test_a_directory_whose_name_is_no_text_is_called_in_the_log_as_in_the_metric
 def test_a_directory_is_called_in_its_own_letters_and_obeyed_by_no_terminal(tmp_path: Path) -> None:
     for name, shown in (("üñï-日本", "üñï-日本"), ("a\x1b[2J\u202eb", "a\\x1b[2J\\u202eb")):
         done = run_daemon("--max-size", "1M", "--once", tmp_path / name)
-        assert f" {tmp_path}/{shown}: layout lockcache" in done.stdout
+        assert f" {tmp_path}/{shown}: created; layout lockcache" in done.stdout
 
 
 def test_a_sweep_is_one_line_for_people_with_bytes_entries_and_milliseconds(cache_path: Path) -> None:

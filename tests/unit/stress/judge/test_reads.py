@@ -9,6 +9,7 @@ import pytest
 from lockcache_stress.judge.reads import ByteJudge, ProgramJudge, Verdict, stamp_metadata
 from lockcache_stress.judge.register import Register, Stamp
 from lockcache_stress.judge.values import make_value
+from lockcache_stress.plan import now_us
 from tests.stress.support import make_plan
 
 _TOKEN = b"runtoken"
@@ -17,7 +18,7 @@ _TOKEN = b"runtoken"
 class TestBytes:
     @pytest.fixture
     def register(self, tmp_path: Path) -> Register:
-        return Register(make_plan(tmp_path), 0, 0)
+        return Register(make_plan(tmp_path), 0, now_us())
 
     def _write(self, register: Register, key: int) -> bytes:
         stamp = register.begin_write(key)
@@ -55,7 +56,7 @@ class TestPrograms:
 
     @pytest.fixture
     def register(self, tmp_path: Path) -> Register:
-        return Register(make_plan(tmp_path, keys=2, variants=2), 0, 0)
+        return Register(make_plan(tmp_path, keys=2, variants=2), 0, now_us())
 
     def _write(self, register: Register, variant: int) -> Stamp:
         stamp = register.begin_write(0, variant)
