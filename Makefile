@@ -17,7 +17,7 @@ DOCS_STAMP := $(VENV)/stamp-docs
 PACKAGES := lockcache daemon/lockcache_daemon stress/lockcache_stress
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo quick test test-rest test-all properties coverage mutants check docs format format-check lint words types layers deps stress bench clean distclean FORCE
+.PHONY: help venv demo quick test test-rest test-all properties coverage mutants check docs format format-check lint words types layers deps dist stress bench figures man pictures clean distclean FORCE
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -85,7 +85,8 @@ format: $(STAMP) ## format, and fix what can be fixed without thought
 	$(BIN)/ruff check --fix-only --quiet .
 	$(BIN)/ruff format .
 
-docs: $(DOCS_STAMP) ## the documents as pages, in build/docs; every warning is an error
+docs: $(DOCS_STAMP) ## the documents as pages, in build/docs; every warning is an error, and so is a figure of another run
+	$(PY) docs/figures.py --check
 	$(PY) -m sphinx -b html -E -W --keep-going -q -d build/doctrees docs build/docs
 	@echo "build/docs/index.html"
 
@@ -122,6 +123,15 @@ build/stress build/bench:
 
 bench: $(STAMP) | build/bench ## this cache next to others, as ratios; ARGS=--curve for curves (minutes)
 	$(BIN)/lockcache-stress bench --report $|/bench.html --json-file $|/bench.json --png $|/bench.png $(ARGS)
+
+figures: $(STAMP) ## fill the figures of all pages from the run that `make bench` left
+	$(PY) docs/figures.py build/bench/bench.json
+
+man: $(STAMP) ## the manual pages, docs/man/*.1, from the programs' options
+	$(PY) docs/man.py
+
+pictures: $(STAMP) ## the pictures of the README, from real runs; an hour, and it needs Chromium (ARGS="--minutes 0" without)
+	PATH=$(CURDIR)/$(BIN):$$PATH $(PY) docs/pictures.py $(ARGS)
 
 venv: $(STAMP) ## only make .venv
 

@@ -13,6 +13,7 @@ import difflib
 import errno
 import importlib
 import os
+import re
 import signal
 import sys
 from collections.abc import Sequence
@@ -84,6 +85,8 @@ class _Commands(click.Group):
         if cmd_name not in COMMANDS:
             return None
         command: click.Command = importlib.import_module(f"lockcache.cli.commands.{cmd_name}").command
+        # The whole first sentence in the list of commands, which click would cut short.
+        command.short_help = command.short_help or re.split(r"(?<=\.)\s", command.help or "")[0]
         return command
 
     def resolve_command(

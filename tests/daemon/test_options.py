@@ -127,11 +127,13 @@ def test_it_says_its_version() -> None:
     assert (done.returncode, done.stdout) == (0, f"lockcache-daemon {__version__}\n")
 
 
-def test_help_teaches_sizes_examples_signals_and_exit_codes() -> None:
-    done = run_daemon("--help")
+def test_help_fits_a_screen_and_teaches_sizes_examples_and_exit_codes() -> None:
+    done = run_daemon("--help", env={**os.environ, "COLUMNS": "80"})
     assert done.returncode == 0
-    for lesson in ("powers of 1000", "10GiB", "Examples:", "Signals:", "Exit codes:", "another daemon", "--dry-run"):
+    for lesson in ("10GiB", "Examples:", "Exit codes", "SIGHUP", "LOCKCACHE_MAX_SIZE", "--dry-run", "man lockcache-"):
         assert lesson in done.stdout
+    assert len(done.stdout.splitlines()) < 45
+    assert max(map(len, done.stdout.splitlines())) <= 80
 
 
 @pytest.mark.parametrize("missing", ["click", "durationpy", "pydantic"])
