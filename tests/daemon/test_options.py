@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from lockcache import FileStreamProgramCache, __version__
+from lockcache.errors import how_to_install
 from lockcache.filestream.disk.layout import Layout
 from lockcache_daemon.keeper.instance import Instance
 from tests.daemon.running import RunningDaemon, run_daemon
@@ -143,7 +144,7 @@ def test_without_its_extra_the_daemon_says_what_to_install(missing: str) -> None
     done = subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 2
     assert done.stderr.count("\n") == 1
-    assert "pip install 'lockcache[cli]'" in done.stderr
+    assert how_to_install("daemon") in done.stderr
 
 
 def test_without_a_directory_the_default_one_is_kept(tmp_path: Path) -> None:
