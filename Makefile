@@ -14,10 +14,11 @@ BIN := $(VENV)/bin
 PY := $(BIN)/python
 STAMP := $(VENV)/stamp
 DOCS_STAMP := $(VENV)/stamp-docs
+DIST_STAMP := $(VENV)/stamp-dist
 PACKAGES := lockcache daemon/lockcache_daemon stress/lockcache_stress
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo quick test test-rest test-all properties coverage mutants check docs format format-check lint words types layers deps dist stress bench figures man pictures clean distclean FORCE
+.PHONY: help venv demo quick test test-rest test-all properties coverage mutants check docs format format-check lint words types layers deps dist sbom stress bench figures man pictures clean distclean FORCE
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -90,6 +91,19 @@ docs: $(DOCS_STAMP) ## the documents as pages, in build/docs; every warning is a
 	$(PY) -m sphinx -b html -E -W --keep-going -q -d build/doctrees docs build/docs
 	@echo "build/docs/index.html"
 
+dist: $(DIST_STAMP) ## the source archive and the wheel, in build/dist, as an index would take them
+	@rm -rf build/dist
+	$(PY) -m build --outdir build/dist .
+	$(PY) -m twine check --strict build/dist/*
+
+sbom: dist ## what the wheel installs with the extra daemon, as CycloneDX, in build/sbom
+	@rm -rf build/sbom && mkdir -p build/sbom
+	$(PYTHON) -m venv build/sbom/venv
+	build/sbom/venv/bin/python -m pip install --quiet --disable-pip-version-check "$$(echo build/dist/*.whl)[daemon]"
+	build/sbom/venv/bin/python -m pip uninstall --quiet --yes setuptools pip
+	$(BIN)/cyclonedx-py environment --pyproject pyproject.toml --output-file build/sbom/lockcache.cdx.json build/sbom/venv/bin/python
+	@rm -rf build/sbom/venv
+
 # Each part leaves a page and a JUnit file in build/stress, whatever the others find. What only root can do is skipped.
 STRESS_PARTS := kill-table power-cut filesystems hosts takeover bugs all
 WORDS_power-cut := --if-possible --seconds 60
@@ -158,6 +172,10 @@ $(STAMP): pyproject.toml
 	$(PY) -m pip install --quiet --disable-pip-version-check --upgrade "pip>=25.1" # the first with --group
 	$(PY) -m pip install --quiet --group dev --editable ".[all]"
 	@echo "$(CURDIR)" > $@
+
+$(DIST_STAMP): $(STAMP)
+	$(PY) -m pip install --quiet --disable-pip-version-check --group dist
+	@touch $@
 
 # Apart from what the tests need: a generator is 15 s of installing.
 $(DOCS_STAMP): $(STAMP)
