@@ -117,7 +117,7 @@ def _facts(found: dict[str, Any]) -> dict[str, str]:
         facts["shards"], facts["spread"] = _shards(found["shards"])
     facts["programs"] = _programs(Counters(**{name: found["programs"][name] for name in Counters._fields}))
     facts["drift"] = _drift(found)
-    facts["daemon"] = found["daemon"]["who"] if found["daemon"] else "none keeps it"
+    facts["daemon"] = found["daemon"]["who"] if found["daemon"] else "none running"
     return facts
 
 
