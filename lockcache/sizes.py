@@ -27,7 +27,7 @@ _LARGEST_BYTES: Final = 2**63 - 1
 _SMALLEST_BARE_BYTES: Final = 1_000_000
 _ACCEPTED_SIZES: Final = f"accepted: {SIZES_IN_WORDS}; at least 1 byte, less than 2**63"
 _ACCEPTED_SHARES: Final = "accepted: a percentage from 1% to 100%, such as 90%"
-_ACCEPTED_DURATIONS: Final = "accepted: a positive number with a unit, such as 500ms, 0.5s, 2m or 1h30m"
+_ACCEPTED_DURATIONS: Final = "accepted: a positive number with a unit, such as 500ms, 2m, 12h or 30d"
 
 _SIZE: Final = re.compile(r"([0-9]{1,40}|[0-9]{0,40}\.[0-9]{1,40}) ?([kmgtpe]?)(i?)b?", re.ASCII | re.IGNORECASE)
 _SHARE: Final = re.compile(r"([0-9]{1,3}(?:\.[0-9]{1,6})?) ?%", re.ASCII)

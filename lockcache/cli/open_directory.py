@@ -80,9 +80,18 @@ def recounted_when_interrupted(opened: Sequence[CacheDirectory]) -> Iterator[Non
 
 def no_cache(layout: Layout) -> OSError:
     """The error for a path without a cache."""
-    if not os.path.isdir(layout.root) and os.path.lexists(layout.root):
+    if not os.path.lexists(layout.root):
+        return FileNotFoundError(
+            errno.ENOENT, "no such directory; a program makes its cache at the first use", layout.root
+        )
+    if not os.path.isdir(layout.root):
         return NotADirectoryError(errno.ENOTDIR, "a cache directory is wanted here", layout.root)
-    return FileNotFoundError(errno.ENOENT, "there is no cache of lockcache's or cuda.core's here", layout.root)
+    kind = (
+        "contains other files than a cache of lockcache or cuda.core"
+        if os.listdir(layout.root)
+        else "nothing cached yet"
+    )
+    return FileNotFoundError(errno.ENOENT, kind, layout.root)
 
 
 def held(opened: CacheDirectory) -> Slot:

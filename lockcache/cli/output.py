@@ -50,6 +50,9 @@ def ask(question: str) -> None:
     handler = signal.signal(signal.SIGINT, signal.SIG_DFL)
     try:
         click.confirm(plain(question), abort=True, err=True)
+    except click.Abort:
+        click.echo("\nlockcache: not done: the answer was not yes (--yes asks nothing)", err=True)
+        raise
     finally:
         signal.signal(signal.SIGINT, handler)
 
@@ -59,13 +62,15 @@ def print_json(found: object) -> None:
     click.echo(json.dumps(found))
 
 
-def print_facts(found: dict[str, Any], as_json: bool, shown: dict[str, str] | None = None) -> None:
-    """``found`` as one JSON object, or as a table of names and values; ``shown`` replaces values in the table."""
+def print_facts(
+    found: dict[str, Any], as_json: bool, shown: dict[str, str] | None = None, labels: dict[str, str] | None = None
+) -> None:
+    """``found`` as one JSON object, or as a table, where ``shown`` replaces values and ``labels`` names."""
     if as_json:
         print_json(found)
         return
     rows = [
-        (name.replace("_", " ").removesuffix(" bytes"), plain(value))
+        ((labels or {}).get(name, name.replace("_", " ").removesuffix(" bytes")), plain(value))
         for name, value in {**found, **(shown or {})}.items()
     ]
     # Not a table of rich's, which shortens what is wider than the terminal: a path is there to be copied.

@@ -144,7 +144,9 @@ def _judge(error: Exception) -> tuple[str, int]:
         return str(error), _FAILED
     if isinstance(error, LockcacheError) or not isinstance(error, OSError):
         return str(error), _BAD_INPUT
-    words = str(error) if error.filename is None else f"{os.fsdecode(error.filename)}: {error.strerror}"
+    words = error.strerror or str(error)
+    if error.filename is not None:
+        words = f"{os.fsdecode(error.filename)}: {words}"
     return words, _BAD_INPUT if error.errno in _MISTAKES else _FAILED
 
 

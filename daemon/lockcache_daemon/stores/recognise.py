@@ -22,7 +22,7 @@ from lockcache.errors import LockcacheError
 from lockcache.filestream.disk import open_folder
 from lockcache.integrations.pyptx_files import guest_layout
 from lockcache.integrations.pyptx_scan import parse_name
-from lockcache.lowlevel import Layout
+from lockcache.lowlevel import Layout, is_cache
 from lockcache_daemon.stores.openat import folder, open_root
 from lockcache_daemon.stores.own_folder import read_name
 from lockcache_daemon.stores.tree_scan import PRECIOUS, NotACacheError
@@ -123,6 +123,9 @@ def _entries(root: str) -> Iterator[str]:
 def _refuse_strangers(root: str) -> None:
     for name in _names(root):
         if name not in (*_MEANS_NOTHING, "entries") and not name.startswith(_MEANS_NOTHING_PREFIX):
+            parent = os.path.dirname(os.path.abspath(root))
+            if root.rstrip("/").endswith("/entries") and is_cache(Layout(parent)):
+                raise WrongLayoutError(f"{root} is a part of the cache {parent}: name that")
             raise WrongLayoutError(
                 f"{root} contains {name}, which does not look like any supported cache; if the directory is right, "
                 "name its --layout (lockcache: in folders of its own, next to the other files)"

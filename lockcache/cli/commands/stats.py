@@ -42,11 +42,11 @@ _ASCII_BARS: Final = " .:-=+*#%"
 )
 @options.as_json
 def command(directory: str | None, no_measure: bool, as_json: bool) -> None:
-    """Show how full a cache is against its cap, how it is spread and used, and whether its accounting is right.
+    """Show how full a cache is, how it is used, and whether its accounting is right.
 
     Hits and misses are those that programs reported: with a put, when they end, and when they ask for their own
-    statistics. The cap counts what entries take on disk, in whole blocks. Drift is what the accounting has too much or
-    too little; 'lockcache recount' corrects it. Changes nothing.
+    statistics. The cap counts what entries take on disk, in whole blocks. Drift is the difference
+    between recorded and actual bytes; 'lockcache recount' corrects it. Changes nothing.
 
     \b
     Examples:
