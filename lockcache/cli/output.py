@@ -99,7 +99,7 @@ def print_table(title: str, heads: tuple[str, ...], rows: Iterable[Iterable[obje
 
 def size_in_words(number: int) -> str:
     """``10.0 GB (10000000000 bytes)``."""
-    return f"{format_size(number)} ({number} bytes)"
+    return f"{format_size(number)} ({number} {'byte' if number == 1 else 'bytes'})"
 
 
 def cap_in_words(number: int | None) -> str:

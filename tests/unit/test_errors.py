@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import pickle
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -84,3 +86,11 @@ def test_an_extra_is_installed_from_where_lockcache_came_from(
         (installed / "direct_url.json").write_text(json.dumps(origin))
     monkeypatch.syspath_prepend(str(tmp_path))
     assert how_to_install("cli") == command
+
+
+@pytest.mark.slow
+def test_the_compiling_part_without_its_extra_says_what_to_install() -> None:
+    code = "import sys; sys.modules['cuda'] = None; import lockcache.cuda"
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    last = ended.stderr.splitlines()[-1]
+    assert last == f"ModuleNotFoundError: lockcache.cuda needs cuda.core: {how_to_install('cuda')}"

@@ -106,7 +106,7 @@ def _facts(found: dict[str, Any]) -> dict[str, str]:
     stored = "" if found["stored_bytes"] is None else f"{size_in_words(found['stored_bytes'])} in "
     facts = {
         "path": found["path"],
-        "holds": f"{stored}{found['entries']} entries",
+        "holds": f"{stored}{found['entries']} {'entry' if found['entries'] == 1 else 'entries'}",
         "on disk": f"{size_in_words(found['bytes'])}{share}",
         "cap": cap_in_words(found["max_size_bytes"]),
         "staged": _slot(found["staged"], "writes under way"),
