@@ -230,7 +230,7 @@ def fill(text: str, run: Run) -> str:
 
     def inline(match: re.Match[str]) -> str:
         cells = run.cells(match["row"])
-        cache = match["cache"] or "lockcache"
+        cache = (match["cache"] or "lockcache").replace("plain-files", _FLOOR)
         if cells is None or cache not in cells[1]:
             raise MissingError(f"{match['row']} of {cache}")
         return f"{match[1]}{cells[1][cache]}{match[5]}"
