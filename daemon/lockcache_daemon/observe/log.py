@@ -91,7 +91,7 @@ class Report:
         self._say("takeover", root, "took over: the daemon that kept it is gone")
 
     def cap_changed(self, root: str, policy: Policy) -> None:
-        self._say("cap", root, f"an operator changed the cap to {_in_words(policy)}", **_cap(policy))
+        self._say("cap", root, f"the cap was changed to {_in_words(policy)}", **_cap(policy))
 
     def cap_restored(self, root: str, policy: Policy, why: str) -> None:
         self._say("cap", root, f"restored the cap of {_in_words(policy)}: {why}", **_cap(policy), restored=why)
