@@ -182,8 +182,9 @@ def test_what_the_image_is_built_from_is_all_that_leaves_a_checkout() -> None:
         line for line in (DAEMON.parent / ".dockerignore").read_text().splitlines() if line and line[0] != "#"
     ]
     let_in = {line[1:] for line in rest if line.startswith("!")}
-    needed = {*told["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"], *told["project"]["license-files"]}
-    needed |= {"pyproject.toml", told["project"]["readme"]}
+    build = told["tool"]["hatch"]["build"]["targets"]["wheel"]
+    needed = {*build["packages"], *build["shared-data"], *told["project"]["license-files"]}
+    needed |= {"pyproject.toml", "README.md", told["tool"]["hatch"]["metadata"]["hooks"]["custom"]["path"]}
     needed |= {f"daemon/kubernetes/{file}" for file in ("constraints.txt", "build-constraints.txt")}
     assert (first, let_in) == ("*", needed)
 
