@@ -60,7 +60,7 @@ Examples:
 @options.directory
 @click.option("--sort", type=click.Choice(_SORTS), default="last-use", show_default=True, help="In which order.")
 @click.option("--reverse", is_flag=True, help="The other way round.")
-@click.option("--limit", type=click.IntRange(min=1), metavar="N", help="Only the first N.")
+@click.option("--limit", type=options.WholeNumber(min=1), metavar="N", help="Only the first N.")
 @click.option("--full", is_flag=True, help="The whole hash of each.")
 @filters
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line.")

@@ -46,7 +46,8 @@ def command(directory: str | None, no_measure: bool, as_json: bool) -> None:
 
     Hits and misses are those that programs reported: with a put, when they end, and when they ask for their own
     statistics. The cap counts what entries take on disk, in whole blocks. Drift is the difference
-    between recorded and actual bytes; 'lockcache recount' corrects it. Changes nothing.
+    between recorded and actual bytes; 'lockcache recount' corrects it. Spread is a histogram of the bytes in each
+    shard, from the smallest to the largest. Changes nothing.
 
     \b
     Examples:
