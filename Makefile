@@ -14,10 +14,11 @@ BIN := $(VENV)/bin
 PY := $(BIN)/python
 STAMP := $(VENV)/stamp
 DOCS_STAMP := $(VENV)/stamp-docs
+DIST_STAMP := $(VENV)/stamp-dist
 PACKAGES := lockcache daemon/lockcache_daemon stress/lockcache_stress
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo quick test test-rest test-all frameworks properties coverage mutants check docs format format-check lint words types layers deps stress bench clean distclean FORCE
+.PHONY: help venv demo quick test test-rest test-all frameworks properties coverage mutants check docs format format-check lint words types layers deps dist sbom stress bench figures man pictures clean distclean FORCE
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -96,9 +97,23 @@ format: $(STAMP) ## format, and fix what can be fixed without thought
 	$(BIN)/ruff check --fix-only --quiet .
 	$(BIN)/ruff format .
 
-docs: $(DOCS_STAMP) ## the documents as pages, in build/docs; every warning is an error
+docs: $(DOCS_STAMP) ## the documents as pages, in build/docs; every warning is an error, and so is a figure of another run
+	$(PY) docs/figures.py --check
 	$(PY) -m sphinx -b html -E -W --keep-going -q -d build/doctrees docs build/docs
 	@echo "build/docs/index.html"
+
+dist: $(DIST_STAMP) ## the source archive and the wheel, in build/dist, as an index would take them
+	@rm -rf build/dist
+	$(PY) -m build --outdir build/dist .
+	$(PY) -m twine check --strict build/dist/*
+
+sbom: dist ## what the wheel installs with the extra daemon, as CycloneDX, in build/sbom
+	@rm -rf build/sbom && mkdir -p build/sbom
+	$(PYTHON) -m venv build/sbom/venv
+	build/sbom/venv/bin/python -m pip install --quiet --disable-pip-version-check "$$(echo build/dist/*.whl)[daemon]"
+	build/sbom/venv/bin/python -m pip uninstall --quiet --yes setuptools pip
+	$(BIN)/cyclonedx-py environment --pyproject pyproject.toml --output-file build/sbom/lockcache.cdx.json build/sbom/venv/bin/python
+	@rm -rf build/sbom/venv
 
 # Each part leaves a page and a JUnit file in build/stress, whatever the others find. What only root can do is skipped.
 STRESS_PARTS := kill-table power-cut filesystems hosts takeover bugs all
@@ -134,6 +149,15 @@ build/stress build/bench:
 bench: $(STAMP) | build/bench ## this cache next to others, as ratios; ARGS=--curve for curves (minutes)
 	$(BIN)/lockcache-stress bench --report $|/bench.html --json-file $|/bench.json --png $|/bench.png $(ARGS)
 
+figures: $(STAMP) ## fill the figures of all pages from the run that `make bench` left
+	$(PY) docs/figures.py build/bench/bench.json
+
+man: $(STAMP) ## the manual pages, docs/man/*.1, from the programs' options
+	$(PY) docs/man.py
+
+pictures: $(STAMP) ## the pictures of the README, from real runs; an hour, and it needs Chromium (ARGS="--minutes 0" without)
+	PATH=$(CURDIR)/$(BIN):$$PATH $(PY) docs/pictures.py $(ARGS)
+
 venv: $(STAMP) ## only make .venv
 
 clean: ## remove what was built and cached; .venv stays
@@ -159,6 +183,10 @@ $(STAMP): pyproject.toml
 	$(PY) -m pip install --quiet --disable-pip-version-check --upgrade "pip>=25.1" # the first with --group
 	$(PY) -m pip install --quiet --group dev --editable ".[all]"
 	@echo "$(CURDIR)" > $@
+
+$(DIST_STAMP): $(STAMP)
+	$(PY) -m pip install --quiet --disable-pip-version-check --group dist
+	@touch $@
 
 # Apart from what the tests need: a generator is 15 s of installing.
 $(DOCS_STAMP): $(STAMP)

@@ -29,7 +29,34 @@ __all__ = [
     "SigningKeyError",
     "UncacheableError",
     "UnsafeCacheDirError",
+    "how_to_install",
 ]
+
+
+def how_to_install(extra: str) -> str:
+    """Returns the command that adds an extra to this very installation, wherever it came from (PEP 610).
+
+    The name alone is for those who installed it from an index: for others it could be another program's there.
+    """
+    import importlib.metadata
+    import json
+    import shlex
+    from pathlib import Path
+    from urllib.request import url2pathname
+
+    try:
+        origin = json.loads(importlib.metadata.distribution("lockcache").read_text("direct_url.json") or "{}")
+    except importlib.metadata.PackageNotFoundError:  # a checkout on PYTHONPATH
+        origin = {"url": Path(__file__).parents[1].as_uri(), "dir_info": {}}
+    wanted = f"lockcache[{extra}]"
+    if "dir_info" in origin:
+        wanted = f"{url2pathname(origin['url'].removeprefix('file://'))}[{extra}]"
+    elif "vcs_info" in origin:
+        wanted += f" @ {origin['vcs_info']['vcs']}+{origin['url']}"
+    elif "url" in origin:
+        wanted += f" @ {origin['url']}"
+    editable = "-e " if origin.get("dir_info", {}).get("editable") else ""
+    return f"pip install {editable}{shlex.quote(wanted)}"
 
 
 class LockcacheError(Exception):

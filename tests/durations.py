@@ -21,7 +21,7 @@ BUDGETS: Final[dict[str, tuple[int, int]]] = {
     "crash": (100, 450),
     "cuda": (50, 400),
     "daemon": (180, 900),
-    "docs": (30, 90),
+    "docs": (30, 180),
     "frameworks": (0, 120),
     "layers": (5, 0),
     "processes": (90, 350),

@@ -7,7 +7,7 @@ import sys
 
 __all__ = ["main"]
 
-# What `pip install lockcache[cli]` brings.
+# What the extra `daemon` brings, but for metrics.
 _EXTRA = ("click", "durationpy", "pydantic", "rich", "tomli")
 
 
@@ -24,7 +24,9 @@ def main() -> None:
     except ModuleNotFoundError as error:
         if error.name is None or error.name.partition(".")[0] not in _EXTRA:
             raise
-        print(f"lockcache-daemon: needs {error.name}: pip install 'lockcache[cli]'", file=sys.stderr)
+        from lockcache.errors import how_to_install
+
+        print(f"lockcache-daemon: needs {error.name}: {how_to_install('daemon')}", file=sys.stderr)
         sys.exit(2)
     except KeyboardInterrupt:
         sys.exit(130)  # while modules were being loaded: from then on signals are heard

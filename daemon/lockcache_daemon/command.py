@@ -20,95 +20,38 @@ from pydantic import BaseModel
 
 from lockcache import __version__
 from lockcache.errors import LockcacheError
-from lockcache.sizes import SIZES_IN_WORDS
 from lockcache_daemon.deploy import FOLDER, deployment_files, read_file, systemd_unit
 from lockcache_daemon.errors import AlreadyServedError
 from lockcache_daemon.observe import Report, describe, readable
 from lockcache_daemon.run import Request, carry_out
 from lockcache_daemon.settings import DirectorySettings, Setting, Settings, SettingsError, Sources, variable_of
 
-__all__ = ["run", "setting_options", "with_settings"]
+__all__ = ["daemon_command", "run", "setting_options", "with_settings"]
 
 _BAD_OPTION: Final = 2
 _ALREADY_SERVED: Final = 3
 
-_HELP = f"""
-Keep cache directories under their budgets.
+_HELP = """
+Keep directories of lockcache, cuda.core, pyptx and Triton within budgets.
 
-Writes the cap into each DIR's policy, which every process obeys from its next write. Then, every --interval, reads the
-accounting and, when it is past the high watermark (half-way between --low-watermark and the budget), evicts the least
-recently used entries (with --policy cost what is cheapest to compile again for its bytes) down to the low watermark.
-Repairs the accounting on the way: what cuda.core's own cache, which knows of no cap, wrote into the same directory, and
-what killed processes left behind. Verifies every entry in the
-background, at --scrub-rate and for at most 0.2 % of a core: what is corrupt goes into DIR/lockcache/quarantine.
+At least one budget: --max-size, --max-entries, --min-free, --max-age, --total.
+DIR: by default that of --config, else $LOCKCACHE_DIR, else ~/.cache/lockcache.
+"""
 
-Budgets: --max-size, --max-entries, --min-free, --max-age for each DIR, --total for all of them; whichever bites first.
-At least one must be given. Writers obey --max-size at every moment; the others are seen to at every tick.
-
-DIR: directories of lockcache's, of cuda.core's FileStreamProgramCache, of pyptx's or of Triton's; made if missing.
-Default: those of the --config file, else $LOCKCACHE_DIR, else lockcache in the user cache directory. A DIR that is
-deleted meanwhile is made again; one that is unmounted, or opened to others, is left alone until that is fixed. A
-policy that is damaged, removed or set to none is replaced by --max-size, and the log says so; another cap counts.
-Run as root it refuses a DIR that a group shares or that another user owns, and names the line that starts it as one of
-them.
-
-Which of them a DIR is shows in what it holds: entries/; <hash>.json, .ptx and .cubin; or KEY/__grp__*.json. An empty
-one is lockcache's own, unless it is where Triton or pyptx keeps its files, or --layout says otherwise; what is unclear
-is refused. Nobody accounts in pyptx's and in Triton's: they are walked when they changed, and an entry is evicted with
-all of its files. --layout files keeps any tree, a file an entry: never guessed, and refused for homes, repositories and
-the system's directories.
-
-With --standby a second daemon waits for DIRs that another one keeps, and takes each over within a second of its death.
-
-Settings come from the flags, else from the variables named next to them, else from the --config file, else from the
-defaults. A flag or variable holds for every DIR.
-
-\b
-Sizes: {SIZES_IN_WORDS}.
-  10G is 10,000,000,000 bytes, as for ccache and Kubernetes: never more than
-  what somebody expects who reads it as 10GiB.
-
+_EPILOG = """
 \b
 Examples:
-  lockcache-daemon --max-size 10G
   lockcache-daemon --max-size 10G ~/.cache/cuda-python/program-cache
-  lockcache-daemon --max-size 10G --layout pyptx ~/.cache/pyptx
-  lockcache-daemon --max-size 10G --policy cost    (keep what is expensive to compile)
-  lockcache-daemon --max-size 5G ~/.triton/cache
-  lockcache-daemon --max-size 1G --layout files ~/.cupy/kernel_cache
-  lockcache-daemon --max-size 10G --standby /shared/kernels
-  lockcache-daemon --max-entries 1M --max-age 30d --min-free 5% /shared/kernels
-  lockcache-daemon --total 50G --floor 5G /shared/kernels ~/.cache/pyptx
-  lockcache-daemon --config /etc/lockcache.toml
-  lockcache-daemon --max-size 10G --metrics 127.0.0.1:9477     (and a status page)
-  lockcache-daemon --max-size 200GiB --interval 2s --json /shared/kernels
+  lockcache-daemon --max-age 30d --min-free 5% --total 50G /shared/kernels
   lockcache-daemon --max-size 10G --once           (from cron or a CI job)
-  lockcache-daemon --max-size 10G --once --scrub   (verifies every entry too)
-  lockcache-daemon --max-size 2G --dry-run         (what would go?)
 
 \b
-Deployment files come with it:
-  lockcache-daemon systemd-unit [--user]     a unit that starts this program
-  lockcache-daemon files [NAME]              all of them, or one
+Deployment files: lockcache-daemon systemd-unit, lockcache-daemon files.
 
-\b
-Signals: SIGTERM and SIGINT (Ctrl-C) end it within a second and leave nothing
-half done. SIGHUP does too, unless there is a --config file: that is read
-again, and what changed takes effect; with a mistake in it the settings stay
-as they were. Started with nohup it ignores SIGHUP either way. SIGKILL does no
-harm: the next start repairs.
-
-\b
-Exit codes:
-  0    ended by a signal; or the pass of --once, --dry-run is done
-  1    --once could not do all of its work (an I/O error, a lock that hangs, with
-       --scrub an entry that cannot be read or put out of the way); or --dry-run
-       could not write what it has to say
-  2    a bad option or setting; or a DIR that is unsafe, no directory, of a
-       newer format, or not of the --layout; or one that a full disk keeps
-       --once from opening; or an address or file for metrics that cannot be had
-  3    another daemon keeps one of the DIRs (not with --standby)
-  130, 143 and 129   --once or --dry-run was ended by SIGINT, SIGTERM, SIGHUP
+10G is 10,000,000,000 bytes, 10GiB is 10 times 2**30. Options are variables
+too: LOCKCACHE_MAX_SIZE. SIGHUP reads --config again. Exit codes: 0 done, or
+ended by a signal; 1 --once failed in part; 2 a mistake in an option or a DIR;
+3 another daemon has a DIR. All of it: man lockcache-daemon, docs/daemon.md.
 """
 
 
@@ -132,31 +75,26 @@ def _options(model: type[BaseModel]) -> Iterator[click.Option]:
 
 
 def _option(key: str, setting: Setting, *, is_switch: bool) -> click.Option:
-    notes = [f"[{variable_of(key)}]"]
-    if setting.default is not None:
-        notes.append(f"[default: {setting.default}]")
+    default = "" if setting.default is None else f" [default: {setting.default}]"
     how: dict[str, Any] = {"is_flag": True, "default": None} if is_switch else {"metavar": setting.metavar}
-    return click.Option([f"--{key.replace('_', '-')}", key], help=" ".join([setting.help, *notes]), **how)
+    return click.Option([f"--{key.replace('_', '-')}", key], help=setting.help + default, **how)
 
 
 _CONTEXT: Final = {"help_option_names": ["-h", "--help"], "max_content_width": 120}
 
 
 @with_settings
-@click.command("lockcache-daemon", help=_HELP, context_settings=_CONTEXT)
-@click.option("--config", metavar="FILE", help=f"Settings in TOML; see docs/daemon.md. [{variable_of('config')}]")
-@click.option(
-    "--once", is_flag=True, help="One complete pass: recount everything, sweep if there is need, say what was done."
-)
-@click.option("--scrub", is_flag=True, help="With --once: verify every entry too, as fast as it goes.")
-@click.option(
-    "--dry-run", is_flag=True, help="Change nothing on disk, not the policy either; say what would be evicted."
-)
+@click.command("lockcache-daemon", help=_HELP, epilog=_EPILOG, context_settings=_CONTEXT)
+@click.option("--config", metavar="FILE", help="Settings in TOML.")
+@click.option("--once", is_flag=True, help="One complete pass, then exit.")
+@click.option("--scrub", is_flag=True, help="With --once: verify every entry too.")
+@click.option("--dry-run", is_flag=True, help="Change nothing; say what would be evicted.")
 @click.version_option(__version__, message="%(prog)s %(version)s")
 @click.argument("directories", metavar="[DIR]...", nargs=-1, type=click.Path())
-def _command(
+def daemon_command(
     config: str | None, once: bool, scrub: bool, dry_run: bool, directories: tuple[str, ...], **settings: Any
 ) -> int:
+    """Carry out what was asked for; the exit code."""
     if scrub and (dry_run or not once):
         raise click.UsageError("--scrub goes with --once; a daemon that stays verifies at its --scrub-rate")
     given = {key: value for key, value in settings.items() if value is not None}
@@ -245,7 +183,7 @@ def _run(arguments: Sequence[str]) -> int:
         if tool is not None:
             tool.main(list(arguments[1:]), prog_name=f"lockcache-daemon {arguments[0]}", standalone_mode=False)
             return 0
-        result = _command.main(list(arguments), prog_name="lockcache-daemon", standalone_mode=False)
+        result = daemon_command.main(list(arguments), prog_name="lockcache-daemon", standalone_mode=False)
     except click.ClickException as error:
         raise _RefusedError([error.format_message()], _BAD_OPTION) from error
     except SettingsError as error:

@@ -14,7 +14,7 @@ __all__ = ["main"]
 # Where a stream is closed (`>&-`): one that fails when it is used, but stderr, where nothing can be reported.
 _CLOSED: Final = (("stdin", "r", os.O_WRONLY), ("stdout", "w", os.O_RDONLY), ("stderr", "w", os.O_WRONLY))
 
-# What `pip install lockcache[cli]` brings. Anything else that is missing is a broken install, and worth a traceback.
+# What the extra `cli` brings. Anything else that is missing is a broken install, and worth a traceback.
 _EXTRA = ("click", "durationpy", "pydantic", "rich", "zstandard")
 
 
@@ -31,7 +31,9 @@ def main() -> None:
     except ModuleNotFoundError as error:
         if error.name is None or error.name.partition(".")[0] not in _EXTRA:
             raise
-        print(f"lockcache: needs {error.name}: pip install 'lockcache[cli]'", file=sys.stderr)
+        from lockcache.errors import how_to_install
+
+        print(f"lockcache: needs {error.name}: {how_to_install('cli')}", file=sys.stderr)
         sys.exit(2)
     except KeyboardInterrupt:
         sys.exit(130)  # before the command was reached: modules were being loaded

@@ -13,9 +13,15 @@ import click
 
 from lockcache.sizes import parse_count, parse_size
 
-__all__ = ["as_json", "by", "checked_size", "count", "directory", "duration", "each", "size", "yes"]
+__all__ = ["WholeNumber", "as_json", "by", "checked_size", "count", "directory", "duration", "each", "size", "yes"]
 
 _F = TypeVar("_F", bound=Callable[..., Any])
+
+
+class WholeNumber(click.IntRange):
+    """A number of things, which is so called where it is refused."""
+
+    name = "whole number"
 
 
 def by(parse: Callable[[str], Any]) -> Callable[[click.Context, click.Parameter, str | None], Any]:

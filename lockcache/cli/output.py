@@ -56,13 +56,15 @@ def print_json(found: object) -> None:
     click.echo(json.dumps(found))
 
 
-def print_facts(found: dict[str, Any], as_json: bool, shown: dict[str, str] | None = None) -> None:
-    """``found`` as one JSON object, or as a table of names and values; ``shown`` replaces values in the table."""
+def print_facts(
+    found: dict[str, Any], as_json: bool, shown: dict[str, str] | None = None, labels: dict[str, str] | None = None
+) -> None:
+    """``found`` as one JSON object, or as a table, where ``shown`` replaces values and ``labels`` names."""
     if as_json:
         print_json(found)
         return
     rows = [
-        (name.replace("_", " ").removesuffix(" bytes"), plain(value))
+        ((labels or {}).get(name, name.replace("_", " ").removesuffix(" bytes")), plain(value))
         for name, value in {**found, **(shown or {})}.items()
     ]
     # Not a table of rich's, which shortens what is wider than the terminal: a path is there to be copied.
@@ -91,7 +93,7 @@ def print_table(title: str, heads: tuple[str, ...], rows: Iterable[Iterable[obje
 
 def size_in_words(number: int) -> str:
     """``10.0 GB (10000000000 bytes)``."""
-    return f"{format_size(number)} ({counted(number, 'byte', 'bytes')})"
+    return f"{format_size(number)} ({counted(number, 'byte')})"
 
 
 def cap_in_words(number: int | None) -> str:

@@ -14,6 +14,7 @@ import difflib
 import errno
 import importlib
 import os
+import re
 import signal
 import sys
 from collections.abc import Iterator, Sequence
@@ -118,6 +119,8 @@ class _Commands(click.Group):
         if cmd_name not in COMMANDS:
             return None
         command: click.Command = importlib.import_module(f"lockcache.cli.commands.{cmd_name}").command
+        # The whole first sentence in the list of commands, which click would cut short.
+        command.short_help = command.short_help or re.split(r"(?<=\.)\s", command.help or "")[0]
         return command
 
     def resolve_command(
@@ -175,8 +178,9 @@ def _judge(error: Exception) -> tuple[str, int]:
         return str(error), _FAILED
     if isinstance(error, LockcacheError) or not isinstance(error, OSError):
         return str(error), _BAD_INPUT
-    path = "" if error.filename is None else f"{os.fsdecode(error.filename)}: "
-    words = f"{path}{error.strerror}" if error.strerror else str(error)
+    words = error.strerror or str(error)
+    if error.filename is not None:
+        words = f"{os.fsdecode(error.filename)}: {words}"
     return words, _BAD_INPUT if error.errno in _MISTAKES else _FAILED
 
 

@@ -148,8 +148,8 @@ def _refuse_strangers(root: str) -> None:
     for name in _names(root):
         if name not in (*_MEANS_NOTHING, "entries") and not name.startswith(_MEANS_NOTHING_PREFIX):
             raise WrongLayoutError(
-                f"{root} holds {name}, which is of no layout that is known here; if that is right, say with --layout "
-                "how to keep the directory (lockcache: in folders of its own next to what is there)"
+                f"{root} contains {name}, which does not look like any supported cache; if the directory is right, "
+                "name its --layout (lockcache: in folders of its own, next to the other files)"
             )
 
 

@@ -21,7 +21,9 @@ def main() -> NoReturn:
         from lockcache.cli.signals import end_in_order
         from lockcache_stress.commands import run_command_line
     except ImportError as error:
-        _fail(f"needs {error.name or error}: pip install 'lockcache[cli]'")
+        from lockcache.errors import how_to_install
+
+        _fail(f"needs {error.name or error}: {how_to_install('cli')}")
     # As an exception, so that every worker is ended and every directory and mount removed on the way out.
     end_in_order()
     try:

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from lockcache import FileStreamProgramCache
+from lockcache.errors import how_to_install
 from lockcache.lowlevel import entry_name
 from tests.cli.running import run
 from tests.daemon.running import RunningDaemon
@@ -162,7 +163,8 @@ def run_python(*arguments: str) -> subprocess.CompletedProcess[str]:
 def test_without_the_extra_each_program_says_the_same_and_exits_2(program: str) -> None:
     code = f"import sys; sys.modules['click'] = None; from {PROGRAMS[program]} import main; main()"
     ended = run_python("-c", code)
-    assert (ended.returncode, ended.stderr) == (2, f"{program}: needs click: pip install 'lockcache[cli]'\n")
+    extra = "daemon" if program == "lockcache-daemon" else "cli"
+    assert (ended.returncode, ended.stderr) == (2, f"{program}: needs click: {how_to_install(extra)}\n")
 
 
 @pytest.mark.long

@@ -336,3 +336,21 @@ def test_setting_a_policy_makes_no_cache_of_a_directory_of_other_things(tmp_path
     assert (ended.returncode, ended.stderr.count("\n")) == (2, 1)
     assert "holds other things than a cache" in ended.stderr
     assert os.listdir(tmp_path) == ["chapter.tex"]
+
+
+@pytest.mark.parametrize("kind", ["missing", "others", "empty"])
+def test_a_directory_without_a_cache_is_one_of_three_things(kind: str, tmp_path: Path) -> None:
+    path = tmp_path / kind
+    if kind != "missing":
+        path.mkdir()
+    if kind == "others":
+        (path / "file").touch()
+    said = {"missing": "no such directory", "others": "contains other files", "empty": "nothing cached yet"}
+    refused(run("stats", str(path)), said[kind])
+
+
+def test_a_question_that_nobody_answers_says_that_nothing_was_done(filled: Path) -> None:
+    ended = run("clear", str(filled))
+    assert ended.returncode == 1
+    assert ended.stderr.splitlines()[-1].startswith("lockcache: not done")
+    assert ended.stderr.endswith("\n")

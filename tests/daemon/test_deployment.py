@@ -300,8 +300,12 @@ def test_what_the_image_is_built_from_is_all_that_leaves_a_checkout() -> None:
     told = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())
     first, *rest = [line for line in (CHECKOUT / ".dockerignore").read_text().splitlines() if line and line[0] != "#"]
     let_in = {line[1:] for line in rest if line.startswith("!")}
-    needed = {*told["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"], *told["project"]["license-files"]}
-    needed |= {"pyproject.toml", told["project"]["readme"]}
+    build = told["tool"]["hatch"]["build"]["targets"]["wheel"]
+    needed = {*build["packages"], *build["shared-data"], *told["project"]["license-files"]}
+    needed |= {"pyproject.toml", "README.md", told["tool"]["hatch"]["metadata"]["hooks"]["custom"]["path"]}
+    needed |= {
+        f"daemon/lockcache_daemon/deploy/kubernetes/{file}" for file in ("constraints.txt", "build-constraints.txt")
+    }
     assert (first, let_in) == ("*", needed)
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from lockcache import FileStreamProgramCache
+from lockcache.errors import how_to_install
 from tests.daemon.asking import Watched, get
 from tests.daemon.material import fill, make_directory
 from tests.daemon.running import HANG_SECONDS, run_daemon, until
@@ -218,7 +219,7 @@ def test_without_the_metrics_extra_asking_for_metrics_is_one_line_that_says_how_
     ended = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path, timeout=HANG_SECONDS)
     assert (ended.returncode, ended.stderr) == (
         2,
-        f"lockcache-daemon: {option[0]} needs prometheus_client: pip install 'lockcache[metrics]'\n",
+        f"lockcache-daemon: {option[0]} needs prometheus_client: {how_to_install('daemon')}\n",
     )
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from lockcache import FileStreamProgramCache, __version__
+from lockcache.errors import how_to_install
 from lockcache.filestream.disk.layout import Layout
 from lockcache.filestream.policy import Policy, PolicyFile
 from lockcache_daemon.keeper.instance import Instance
@@ -210,11 +211,13 @@ def test_it_says_its_version() -> None:
     assert (done.returncode, done.stdout) == (0, f"lockcache-daemon {__version__}\n")
 
 
-def test_help_teaches_sizes_examples_signals_and_exit_codes() -> None:
-    done = run_daemon("--help")
+def test_help_fits_a_screen_and_teaches_sizes_examples_and_exit_codes() -> None:
+    done = run_daemon("--help", env={**os.environ, "COLUMNS": "80"})
     assert done.returncode == 0
-    for lesson in ("powers of 1000", "10GiB", "Examples:", "Signals:", "Exit codes:", "another daemon", "--dry-run"):
+    for lesson in ("10GiB", "Examples:", "Exit codes", "SIGHUP", "LOCKCACHE_MAX_SIZE", "--dry-run", "man lockcache-"):
         assert lesson in done.stdout
+    assert len(done.stdout.splitlines()) < 45
+    assert max(map(len, done.stdout.splitlines())) <= 80
 
 
 @pytest.mark.parametrize("missing", ["click", "durationpy", "pydantic"])
@@ -224,7 +227,7 @@ def test_without_its_extra_the_daemon_says_what_to_install(missing: str) -> None
     done = subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 2
     assert done.stderr.count("\n") == 1
-    assert "pip install 'lockcache[cli]'" in done.stderr
+    assert how_to_install("daemon") in done.stderr
 
 
 def test_without_a_directory_the_default_one_is_kept(tmp_path: Path) -> None:

@@ -12,13 +12,14 @@ In front of a block may stand comments, which no reader sees::
 
 from __future__ import annotations
 
+import importlib.util
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
-__all__ = ["PAGES", "PROJECT", "Block", "blocks", "name"]
+__all__ = ["PAGES", "PROJECT", "Block", "blocks", "load_script", "name"]
 
 PROJECT: Final = Path(__file__).parents[2]
 _AT_THE_TOP: Final = ("README.md", "CONTRIBUTING.md", "SECURITY.md")
@@ -67,3 +68,13 @@ def blocks(page: Path) -> Iterator[Block]:
             block = re.sub(rf"^{match['indent']}", "", match["text"], flags=re.MULTILINE)
             yield Block(page, line, match["language"].strip(), block, **marks)
             marks = {}
+
+
+def load_script(script: str) -> Any:
+    """Returns a script of ``docs/``, which is not a package, as a module."""
+    spec = importlib.util.spec_from_file_location(script, PROJECT / "docs" / f"{script}.py")
+    if spec is None or spec.loader is None:
+        raise FileNotFoundError(script)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module

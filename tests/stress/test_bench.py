@@ -24,6 +24,7 @@ from lockcache_stress.bench.full_directories import lacking_room
 from lockcache_stress.commands import scenarios
 from lockcache_stress.commands.bench import _chosen
 from lockcache_stress.report.terminal import print_bench
+from tests.docs.pages import load_script
 from tests.stress.support import stress, stress_json
 from tests.thinning import EXHAUSTIVE
 
@@ -68,6 +69,10 @@ def test_a_quick_run_measures_everything_and_names_the_machine(run_path: Path) -
     damage = [line for line in report["lines"] if line["name"].startswith("damaged entries served")]
     assert len(damage) == 5
     assert all(line["ok"] for line in damage)
+    # The documents find a figure by its line's name. Not these: of a disk that may be mounted, and of full sizes.
+    figures = load_script("figures")
+    found = {name for name in figures.ROWS if figures.Run(report).cells(name)}
+    assert found >= set(figures.ROWS) - {"put", "put-used", "put-small", "daemon-million"}
     assert os.listdir(run_path) == []
 
 

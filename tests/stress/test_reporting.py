@@ -14,6 +14,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
+from lockcache.errors import how_to_install
 from lockcache_stress.commands import scenarios
 from lockcache_stress.errors import UnusableError
 from lockcache_stress.report.files import Files
@@ -138,7 +139,7 @@ def test_without_the_report_extra_one_line_says_so_before_the_run(option: str, m
         check=False,
     )
     assert ran.returncode == 2
-    assert ran.stderr == f"lockcache-stress: {option} needs {missing}: pip install 'lockcache[report]'\n"
+    assert ran.stderr == f"lockcache-stress: {option} needs {missing}: {how_to_install('report')}\n"
     assert os.listdir(run_path) == []
 
 

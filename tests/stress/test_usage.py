@@ -15,7 +15,6 @@ from tests.stress.support import environment, stress
 @pytest.mark.parametrize(
     "words, named",
     [
-        ((), "command"),
         (("nope",), "nope"),
         (("same-key", "--processes", "0"), "0"),
         (("same-key", "--processes", "many"), "many"),
@@ -63,6 +62,12 @@ def test_help_names_every_command(run_path: Path) -> None:
     assert ran.returncode == 0
     for name in ("herd", "nvrtc", "all", "bench", "same-key", "kill", "overshoot"):
         assert name in ran.stdout
+
+
+def test_without_a_command_the_help_is_shown(run_path: Path) -> None:
+    ran = stress(run_path=run_path)
+    assert (ran.returncode, ran.stdout) == (2, "")
+    assert all(word in ran.stderr for word in ("Usage:", "Examples:", "Commands:"))
 
 
 @pytest.mark.parametrize("missing", ["click", "rich"])

@@ -103,8 +103,8 @@ class Report:
 
     def cap_changed(self, root: str, policy: Policy, *, is_setting: bool = False) -> None:
         """Another cap is in force: by settings that were reloaded, or as somebody wrote it into the directory."""
-        who = "settings reloaded: cap" if is_setting else "an operator changed the cap to"
-        self._say("cap", root, f"{who} {_in_words(policy)}", **_cap(policy), reloaded=is_setting)
+        what = "settings reloaded: cap" if is_setting else "the cap was changed to"
+        self._say("cap", root, f"{what} {_in_words(policy)}", **_cap(policy), reloaded=is_setting)
 
     def cap_restored(self, root: str, policy: Policy, why: str) -> None:
         self._say("cap", root, f"restored the cap of {_in_words(policy)}: {why}", **_cap(policy), restored=why)

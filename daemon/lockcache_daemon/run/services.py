@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
-from lockcache.errors import LockcacheError
+from lockcache.errors import LockcacheError, how_to_install
 from lockcache.sizes import format_size
 from lockcache_daemon.keeper import Keeper
 from lockcache_daemon.observe import Board, MetricsFile, Report, describe, shown
@@ -225,7 +225,7 @@ def _file(path: str, board: Board, note: Callable[[OSError], object]) -> Metrics
 
 
 def _missing(flag: str, error: ModuleNotFoundError) -> ServingError:
-    return ServingError(f"{flag} needs {error.name}: pip install 'lockcache[metrics]'")
+    return ServingError(f"{flag} needs {error.name}: {how_to_install('daemon')}")
 
 
 def _unwritable(path: str, error: OSError) -> ServingError:

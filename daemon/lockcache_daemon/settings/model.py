@@ -48,26 +48,21 @@ class DirectorySettings(_Model):
     """One directory. Named on its own, a setting holds for every directory."""
 
     path: str
-    max_size: Annotated[int | None, Size, Setting("SIZE", "The cap of each DIR, such as 10G.")] = None
-    max_entries: Annotated[int | None, Count, Setting("N", "Entries in each DIR, for quotas of inodes.")] = None
+    max_size: Annotated[int | None, Size, Setting("SIZE", "Size limit of each DIR, such as 10G.")] = None
+    max_entries: Annotated[int | None, Count, Setting("N", "Most entries in each DIR, such as 1M.")] = None
     min_free: Annotated[
         Free | None,
         FreeSpace,
-        Setting("SHARE|SIZE", "What is to stay free of a DIR's file system, such as 5% (of its inodes too) or 10G."),
+        Setting("SHARE|SIZE", "Disk space to leave free: 5% or 10G."),
     ] = None
-    max_age: Annotated[
-        float | None, Age, Setting("DURATION", "Entries that nobody used for so long go, such as 30d.")
-    ] = None
-    low_watermark: Annotated[
-        float, Share, Setting("SHARE", "Share of a budget at which a sweep ends: 1% to 100%.", "90%")
-    ] = 0.9
+    max_age: Annotated[float | None, Age, Setting("DURATION", "Evict what was not used for so long: 30d.")] = None
+    low_watermark: Annotated[float, Share, Setting("SHARE", "Where eviction ends.", "90%")] = 0.9
     policy: Annotated[
         Priority,
         Choice(*PRIORITIES),
         Setting(
             f"[{'|'.join(PRIORITIES)}]",
-            "What goes first: lru, what was used least recently; cost, what is cheap to compile again for its bytes "
-            "and the time since it was used.",
+            "Evict by last use or cost.",
             "lru",
         ),
     ] = "lru"
@@ -75,26 +70,22 @@ class DirectorySettings(_Model):
     scrub_rate: Annotated[
         int,
         Rate,
-        Setting("SIZE", "Bytes per second at which each DIR's entries are verified; 0 or off: not at all.", "10M"),
+        Setting("SIZE", "Verify so much a second.", "10M"),
     ] = 10_000_000
     layout: Annotated[
         str,
         Choice("auto", *LAYOUTS),
-        Setting(
-            f"[{'|'.join(('auto', *LAYOUTS))}]", "Whose files are in each DIR; auto: whose they look like.", "auto"
-        ),
+        Setting("LAYOUT", "Whose files are in DIR.", "auto"),
     ] = "auto"
     settle: Annotated[
         float,
         Age,
-        Setting("DURATION", "In layouts triton and files: what changed so recently is not evicted.", "1m"),
+        Setting("DURATION", "Spare files this new.", "1m"),
     ] = SETTLE_SECONDS
     group: Annotated[
         bool | str,
         Group,
-        Setting(
-            "GROUP", "Share lockcache's own DIRs: a group's name or number, or yes for the one that DIR has.", "no"
-        ),
+        Setting("GROUP", "Share DIR with this group.", "no"),
     ] = False
 
     @property
@@ -106,24 +97,22 @@ class DirectorySettings(_Model):
 class Settings(_Model):
     """The daemon."""
 
-    interval: Annotated[float, Interval, Setting("DURATION", "Between two looks: 10ms to 1h.", "0.5s")] = 0.5
-    total: Annotated[int | None, Size, Setting("SIZE", "One budget for all DIRs together, such as 50G.")] = None
+    interval: Annotated[float, Interval, Setting("DURATION", "Time between two checks.", "0.5s")] = 0.5
+    total: Annotated[int | None, Size, Setting("SIZE", "One size limit for all DIRs together.")] = None
     metrics: Annotated[
         Address | None,
         MetricsAddress,
-        Setting("ADDRESS", "Serve Prometheus metrics, /healthz and a status page there, such as 127.0.0.1:9477."),
+        Setting("ADDRESS", "Serve metrics and a status page there."),
     ] = None
     metrics_file: Annotated[
-        str | None, MetricsPath, Setting("FILE.prom", "Keep metrics there, for the node exporter's textfile collector.")
+        str | None, MetricsPath, Setting("FILE.prom", "Write metrics there, for node exporter.")
     ] = None
     alive_file: Annotated[
         str | None,
         FilePath,
-        Setting("FILE", "Touch it every 10 s while the daemon is at work, for probes that run a command."),
+        Setting("FILE", "Touch it every 10 s, for liveness probes."),
     ] = None
-    standby: Annotated[
-        bool, Switch, Setting("", "Wait for DIRs that another daemon keeps, and take each over when that one dies.")
-    ] = False
+    standby: Annotated[bool, Switch, Setting("", "Wait for DIRs of another daemon; take over.")] = False
     as_json: Annotated[bool, Switch, Setting("", "One JSON object per line on stdout.")] = Field(False, alias="json")
     directories: tuple[DirectorySettings, ...] = ()
 

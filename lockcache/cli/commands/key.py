@@ -54,7 +54,9 @@ def new(file: str, as_json: bool) -> None:
 
 @command.command("rotate")
 @_FILE
-@click.option("--keep", metavar="N", type=click.IntRange(0), help="Keep so many of the older keys; by default all.")
+@click.option(
+    "--keep", metavar="N", type=options.WholeNumber(0), help="Keep so many of the older keys; by default all."
+)
 @options.as_json
 def rotate(file: str, keep: int | None, as_json: bool) -> None:
     """Put a new key in front of those in FILE: it signs from now on, the others still verify.

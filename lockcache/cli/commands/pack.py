@@ -57,7 +57,7 @@ Examples:
 @click.option("--include-unverified", is_flag=True, help="Also entries without a record, such as cuda.core's own.")
 @click.option(
     "--level",
-    type=click.IntRange(LEVELS[0], LEVELS[-1]),
+    type=options.WholeNumber(LEVELS[0], LEVELS[-1]),
     default=DEFAULT_LEVEL,
     show_default=True,
     help="zstd's: 1 is fastest, 19 smallest; above it needs much memory.",

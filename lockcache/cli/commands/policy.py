@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import asdict, replace
-from typing import Any
+from typing import Any, Final
 
 import click
 
@@ -27,10 +27,13 @@ from lockcache.sizes import parse_size
 
 __all__ = ["command"]
 
+#: In the table, as the options that set them are called.
+_LABELS: Final = {"priority": "policy", "by_operator": "set by operator"}
+
 
 @click.group("policy")
 def command() -> None:
-    """Read or set the rules of a directory: they hold for every process that uses it.
+    """Read or set the rules that hold for every process that uses a directory.
 
     \b
     Examples:
@@ -58,7 +61,7 @@ def policy_get(directory: str | None, as_json: bool) -> None:
         layout = Guest(*guest).layout
         now = PolicyFile(layout).load()
     found = {"path": layout.root, **_fields_of(now)}
-    print_facts(found, as_json, {"max_size_bytes": cap_in_words(now.max_size_bytes)})
+    print_facts(found, as_json, {"max_size_bytes": cap_in_words(now.max_size_bytes)}, _LABELS)
 
 
 def _fields_of(policy: Policy) -> dict[str, Any]:
@@ -116,12 +119,12 @@ def policy_set(directory: str | None, max_size: int | str | None, priority: Prio
     found = {"path": layout.root, **_fields_of(policy), **_what_follows(layout, policy, guest)}
     shown = {"max_size_bytes": cap_in_words(policy.max_size_bytes)}
     shown |= {name: size_in_words(found[name]) for name in ("held_bytes", "evicts_bytes")}
-    print_facts(found, as_json, shown)
+    print_facts(found, as_json, shown, _LABELS)
     if guest is not None and keeper is None:
         click.echo(f"lockcache: no lockcache-daemon keeps this directory, and {guest.program} obeys no cap", err=True)
     if keeper is not None and max_size is not None:
         will = "obey this cap until it is started again" if policy.by_operator else "put its own back; stop it first"
-        click.echo(f"lockcache: a lockcache-daemon ({keeper}) keeps this directory, and will {will}", err=True)
+        click.echo(f"lockcache: a lockcache-daemon ({keeper}) manages this directory, and will {will}", err=True)
 
 
 def _what_follows(layout: Layout, policy: Policy, guest: GuestRoot | None) -> dict[str, int]:

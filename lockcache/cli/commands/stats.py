@@ -42,11 +42,12 @@ _ASCII_BARS: Final = " .:-=+*#%"
 )
 @options.as_json
 def command(directory: str | None, no_measure: bool, as_json: bool) -> None:
-    """Show how full a cache is against its cap, how it is spread and used, and whether its accounting is right.
+    """Show how full a cache is, how it is used, and whether its accounting is right.
 
     Hits and misses are those that programs reported: with a put, when they end, and when they ask for their own
-    statistics. The cap counts what entries take on disk, in whole blocks. Drift is what the accounting has too much or
-    too little; 'lockcache recount' corrects it. Changes nothing.
+    statistics. The cap counts what entries take on disk, in whole blocks. Drift is the difference
+    between recorded and actual bytes; 'lockcache recount' corrects it. Spread is a histogram of the bytes in each
+    shard, from the smallest to the largest. Changes nothing.
 
     Works on each layout that the daemon keeps; other programs' directories are measured, and report no hits.
 
@@ -138,7 +139,7 @@ def _facts(found: dict[str, Any]) -> dict[str, str]:
         facts["shards"], facts["spread"] = _shards(found["shards"])
     facts["programs"] = _programs(Counters(**{name: found["programs"][name] for name in Counters._fields}))
     facts["drift"] = _drift(found)
-    facts["daemon"] = found["daemon"]["who"] if found["daemon"] else "none keeps it"
+    facts["daemon"] = found["daemon"]["who"] if found["daemon"] else "none running"
     return facts
 
 

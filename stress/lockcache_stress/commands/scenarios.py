@@ -12,6 +12,7 @@ from typing import Any, Final, TypeVar
 
 import click
 
+from lockcache import __version__
 from lockcache.cli.signals import give_up_stdout
 from lockcache.errors import LockcacheError
 from lockcache_stress.commands.bench import bench_command
@@ -33,7 +34,7 @@ from lockcache_stress.run import Options, Reportable, Show, run_bytes, run_nvrtc
 from lockcache_stress.scenarios import BYTE_SCENARIOS, NVRTC_STEP, TROUBLE_SCENARIOS
 from lockcache_stress.trouble import HERD_FAULTS
 
-__all__ = ["run_command_line"]
+__all__ = ["cli", "run_command_line"]
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
@@ -54,7 +55,9 @@ def run_command_line() -> int:
         code = cli.main(prog_name="lockcache-stress", standalone_mode=False)
         print(end="", flush=True)  # here, where a full disk can still be reported; nothing where stdout is closed
     except click.ClickException as error:
-        print(f"lockcache-stress: {error.format_message()}", file=sys.stderr)
+        message, context = error.format_message(), getattr(error, "ctx", None)
+        is_help = context is not None and message == context.get_help()  # of a group that was given no command
+        print(message if is_help else f"lockcache-stress: {message}", file=sys.stderr)
         return 2
     except click.Abort as error:
         raise KeyboardInterrupt from error
@@ -71,10 +74,20 @@ def run_command_line() -> int:
     return code if isinstance(code, int) else 0
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]}, no_args_is_help=False)
-@click.version_option(package_name="lockcache")
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, message="%(prog)s %(version)s")
 def cli() -> None:
-    """Real processes, real compilers and real SIGKILLs against one shared cache directory; every read is judged."""
+    """Try a cache directory with real processes, compilers and kills; every read is judged.
+
+    \b
+    Examples:
+      lockcache-stress herd                          is each kernel compiled once?
+      lockcache-stress nvrtc --with-daemon --seconds 60
+      lockcache-stress kill --directory /shared/me   on this file system
+      lockcache-stress all --seconds 600 --report found.html
+      lockcache-stress bench hit put open            how fast, next to cuda.core
+      lockcache-stress COMMAND --help                each command's own examples
+    """
 
 
 @cli.command("nvrtc", short_help="workers compile real CUDA C++ kernels on a miss")

@@ -12,6 +12,7 @@ import os
 from collections.abc import Callable
 from typing import Final
 
+from lockcache.errors import how_to_install
 from lockcache_stress.errors import UnusableError
 from lockcache_stress.gpu.kernels import ARCHS, Slot
 from lockcache_stress.gpu.programs import compile_uncached, program_options
@@ -37,8 +38,7 @@ def need_archs(what: str, otherwise: str = "") -> tuple[str, ...]:
     try:
         return supported_archs()
     except (ImportError, RuntimeError, OSError) as error:
-        hint = "pip install lockcache[cuda]"
-        raise UnusableError(f"{what} cuda.core and NVRTC ({error}): {hint}{otherwise}") from error
+        raise UnusableError(f"{what} cuda.core and NVRTC ({error}): {how_to_install('cuda')}{otherwise}") from error
 
 
 def supported_archs() -> tuple[str, ...]:

@@ -19,6 +19,7 @@ from typing import Final
 
 import platformdirs
 
+from lockcache.errors import how_to_install
 from lockcache_stress.errors import UnusableError
 from lockcache_stress.hosts.initramfs import prepare
 from lockcache_stress.hosts.machine import Guest, find_accelerator, in_namespaces, in_qemu
@@ -140,7 +141,7 @@ def _fill(share: Path, options: HostsOptions) -> None:
 def _installed(package: str) -> Path:
     spec = find_spec(package)
     if spec is None or not spec.submodule_search_locations:
-        raise UnusableError(f"{package} is not installed beside this interpreter: pip install lockcache[cli]")
+        raise UnusableError(f"{package} is not installed next to this interpreter: {how_to_install('cli')}")
     return Path(spec.submodule_search_locations[0])
 
 

@@ -11,13 +11,13 @@ import tempfile
 from collections.abc import Callable
 from typing import Any, Final
 
+from lockcache.errors import how_to_install
 from lockcache_stress.errors import UnusableError
 from lockcache_stress.report.terminal import print_tabled
 from lockcache_stress.report.written import Written
 
 __all__ = ["Files"]
 
-_EXTRA: Final = "pip install 'lockcache[report]'"
 _MODE: Final = 0o644
 
 
@@ -59,7 +59,7 @@ class Files:
                 self._makers[path] = find()
             except ImportError as error:
                 missing = error.name.partition(".")[0] if error.name else error
-                raise UnusableError(f"{option} needs {missing}: {_EXTRA}") from error
+                raise UnusableError(f"{option} needs {missing}: {how_to_install('report')}") from error
 
     @property
     def paths(self) -> list[str]:

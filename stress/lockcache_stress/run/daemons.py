@@ -23,6 +23,7 @@ from typing import Any, Final
 import psutil
 
 from lockcache import FileStreamProgramCache
+from lockcache.errors import how_to_install
 from lockcache_stress.errors import UnusableError
 from lockcache_stress.judge import Life, TenureVerdict, judge_tenures, recorded_command
 from lockcache_stress.processes import wait_until
@@ -31,7 +32,7 @@ from lockcache_stress.run.outcome import Check, some, zero
 __all__ = ["DaemonProcess", "Relay", "find_daemon"]
 
 _DAEMON: Final = "lockcache_daemon"
-_MISSING: Final = "lockcache-daemon is missing next to this interpreter: pip install lockcache[cli]"
+_MISSING: Final = "lockcache-daemon is missing next to this interpreter: {}"
 _COMPLAINTS: Final = ("error", "warning")
 _START_SECONDS: Final = 30.0
 _STOP_SECONDS: Final = 10.0
@@ -79,7 +80,7 @@ class DaemonProcess:
 
     def __enter__(self) -> DaemonProcess:
         if self._program is None:
-            raise UnusableError(_MISSING)
+            raise UnusableError(_MISSING.format(how_to_install("daemon")))
         # First: to count 100,000 files takes longer than the daemon waits for a lock, and it would complain.
         cache = FileStreamProgramCache(self._directory) if self._has_own_layout else None
         self._daemon = _Daemon("lockcache-daemon", self._log, [*self._program, *self._options])
@@ -155,7 +156,7 @@ class Relay:
     ) -> None:
         program = command or find_daemon()
         if program is None:
-            raise UnusableError(_MISSING)
+            raise UnusableError(_MISSING.format(how_to_install("daemon")))
         self._command = [*program, "--max-size", f"{max_size_bytes}B", "--json", "--standby", directory]
         self._control = control
         self._count = count

@@ -22,6 +22,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
+from lockcache.errors import how_to_install
 from lockcache_stress.errors import UnusableError
 from lockcache_stress.processes import wait_until
 from lockcache_stress.trouble.fuse import MOUNT_OPTIONS, Passthrough
@@ -47,7 +48,7 @@ def why_no_failing_disk() -> str | None:
     try:
         import mfusepy  # noqa: F401
     except (ImportError, OSError) as error:
-        return f"needs mfusepy and libfuse ({error}): pip install mfusepy, apt install fuse3"
+        return f"needs mfusepy and libfuse ({error}): {how_to_install('stress')}, and apt-get install fuse3"
     return None
 
 

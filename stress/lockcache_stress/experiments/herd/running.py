@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 
 from lockcache import FileStreamProgramCache
+from lockcache.errors import how_to_install
 from lockcache_stress.errors import UnusableError
 from lockcache_stress.experiments.herd.member import Compiled, run_member, run_reference
 from lockcache_stress.experiments.herd.outcome import HerdOutcome, Phase
@@ -25,7 +26,7 @@ __all__ = ["run_herd"]
 def run_herd(options: HerdOptions, show: Callable[[str, float, str], None]) -> HerdOutcome:
     """Run it. Raises :class:`UnusableError` where there is no NVRTC."""
     if not has_nvrtc():
-        raise UnusableError("the herd needs cuda.core and NVRTC: pip install lockcache[cuda]")
+        raise UnusableError(f"the herd needs cuda.core and NVRTC: {how_to_install('cuda')}")
     with open_workspace(options.directory) as space:
         plan = HerdPlan(options, space.cache, space.control)
         outcome = HerdOutcome(plan)

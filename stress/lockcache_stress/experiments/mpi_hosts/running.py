@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from glob import glob
 from typing import Any, Final
 
+from lockcache.errors import how_to_install
 from lockcache_stress.errors import UnusableError
 from lockcache_stress.experiments.mpi_hosts.networks import Host, hosts, why_no_hosts, write_launcher
 from lockcache_stress.experiments.mpi_hosts.rank import KILLED
@@ -104,7 +105,7 @@ class HostsFound:
 
 def run_on_hosts(options: HostsOptions, show: Callable[[str, float, str], None]) -> HostsFound:
     """Run it. Raises :class:`UnusableError` where there is no root, MPI or NVRTC."""
-    reason = why_no_hosts() if has_nvrtc() else "needs cuda.core and NVRTC: pip install lockcache[cuda]"
+    reason = why_no_hosts() if has_nvrtc() else f"needs cuda.core and NVRTC: {how_to_install('cuda')}"
     if reason is not None:
         raise UnusableError(f"mpi --hosts cannot be run here: {reason}")
     found = HostsFound(options)
