@@ -269,9 +269,7 @@ class FileStreamProgramCache(ProgramCacheResource):
 
         What they publish meanwhile stays or goes, none of them fails.
         """
-        if self._directory.is_nowhere:
-            return
-        self._directory.usage()  # one that may only be read is an error before anything is removed
+        self._directory.refuse_if_read_only()
         for shard in range(SHARDS):
             for found in scan_shard(self._directory.layout, shard):
                 self._writer.remove(found.name)
