@@ -159,7 +159,7 @@ class FileStreamProgramCache(ProgramCacheResource):
             resolve_path(path), timeout, group=group, first_cap_bytes=default_cap(path), read_only=read_only
         )
         layout, is_shared = self._directory.layout, self._directory.is_shared
-        keys = load_keys(signing_key_file)
+        keys = None if self._directory.is_nowhere else load_keys(signing_key_file)
         # A miss has more to do there than to be counted, and folders are looked at before anything in them.
         asks_first = not (compile_once or is_shared or layout.is_network)
         self._reader = make_reader(
