@@ -160,7 +160,7 @@ class FileStreamProgramCache(ProgramCacheResource):
             resolve_path(path), timeout, group=group, first_cap_bytes=default_cap(path), read_only=read_only
         )
         layout, is_shared = self._directory.layout, self._directory.is_shared
-        keys = load_keys(signing_key_file)
+        keys = None if self._directory.is_nowhere else load_keys(signing_key_file)
         # A miss has more to do there than to be counted, and folders are looked at before anything in them.
         asks_first = not (compile_once or is_shared or layout.is_network)
         self._reader = make_reader(
@@ -278,9 +278,7 @@ class FileStreamProgramCache(ProgramCacheResource):
 
         What they publish meanwhile stays or goes, none of them fails.
         """
-        if self._directory.is_nowhere:
-            return
-        self._directory.usage()  # one that may only be read is an error before anything is removed
+        self._directory.refuse_if_read_only()
         for shard in range(SHARDS):
             for found in scan_shard(self._directory.layout, shard):
                 self._writer.remove(found.name)

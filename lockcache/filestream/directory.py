@@ -129,14 +129,19 @@ class CacheDirectory:
         self.is_read_only, self.why_read_only = True, why
         self.recency = UnstatedRecency(self.layout.root)
 
+    def refuse_if_read_only(self) -> None:
+        """Raise :class:`PermissionError` where nothing may be changed, before anything is."""
+        if self.is_read_only:
+            what = f"this cache only reads the directory, and changes nothing ({self.why_read_only})"
+            raise PermissionError(errno.EROFS, what, self.layout.root)
+
     def usage(self) -> UsagePage:
         """The accounting page, attached again if the directory was deleted or replaced underneath.
 
         Raises :class:`OSError` where it cannot be: on a read-only directory, EROFS or EACCES.
         """
         if self.is_read_only:
-            what = f"this cache only reads the directory, and changes nothing ({self.why_read_only})"
-            raise PermissionError(errno.EROFS, what, self.layout.root)
+            self.refuse_if_read_only()
         usage = self._usage
         if usage is None or not usage.is_at(self.layout.usage):
             usage = self._attach(usage)

@@ -20,6 +20,7 @@ from typing import Final, Literal
 
 from lockcache.arguments import is_disabled
 from lockcache.errors import UnsafeCacheDirError
+from lockcache.filestream.accounting import UsagePage
 from lockcache.filestream.directory import CacheDirectory
 from lockcache.filestream.disk import Layout, Space, user_name
 from lockcache.filestream.entry import EntryReader, Record
@@ -50,6 +51,13 @@ class _NoDirectory(CacheDirectory):
         self.is_shared = False
         self.policy = PolicyFile(self.layout)
         self.only_read()
+
+    def refuse_if_read_only(self) -> None:
+        """Do nothing: what is not there may be removed."""
+
+    def usage(self) -> UsagePage:
+        """Raise :class:`PermissionError`: nothing is accounted for."""
+        raise PermissionError(errno.EROFS, "this cache has no directory", self.layout.root)
 
     def close(self) -> None:
         """Do nothing: nothing is open."""

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from lockcache import Entry, FileStreamProgramCache
+from lockcache.lowlevel import Layout, Policy, PolicyFile
 from tests.cli.running import LOCKCACHE, give_to_somebody, run, run_as_somebody
 from tests.crash.measure import assert_one_recount_mends_all
 from tests.processes.crowd import HANG_SECONDS, crowd
@@ -87,6 +88,13 @@ def test_standard_tools_can_look_inside(filled: Path, tmp_path: Path) -> None:
     first, *entries = shown.stdout.splitlines()
     assert first == "lockcache-pack.json"
     assert sorted(entries) == sorted(str(path.relative_to(filled)) for path in filled.glob("entries/*/*"))
+
+
+def test_the_default_directory_has_its_cap_also_where_it_is_made_by_unpacking(filled: Path, tmp_path: Path) -> None:
+    run("pack", tmp_path / "warm.tar.zst", filled)
+    assert run("unpack", tmp_path / "warm.tar.zst", XDG_CACHE_HOME=str(tmp_path), LOCKCACHE_DIR="").returncode == 0
+    found = PolicyFile(Layout(str(tmp_path / "lockcache"))).load()
+    assert found == Policy(10 * 10**9, is_default=True)
 
 
 def test_what_is_damaged_makes_exit_1_and_the_rest_is_stored(tmp_path: Path) -> None:

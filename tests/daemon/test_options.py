@@ -79,6 +79,18 @@ def test_settings_are_refused_before_a_directory_is_touched(
     assert {path: path.stat().st_mtime_ns for path in cache_path.rglob("*")} == before
 
 
+@pytest.mark.parametrize("extra", [[], ["--once"]])
+def test_a_cache_that_is_unsafe_is_refused_before_another_is_touched(
+    cache_path: Path, tmp_path: Path, extra: list[str]
+) -> None:
+    FileStreamProgramCache(cache_path).close()
+    cache_path.chmod(0o777)
+    ended = run_daemon("--max-size", "1M", *extra, tmp_path / "new", cache_path)
+    assert (ended.returncode, ended.stdout, ended.stderr.count("\n")) == (2, "", 1)
+    assert "may be written by other users" in ended.stderr
+    assert not (tmp_path / "new").exists()
+
+
 def test_a_file_of_settings_may_have_what_is_for_a_daemon_that_stays(cache_path: Path, tmp_path: Path) -> None:
     config = tmp_path / "lockcache.toml"
     config.write_text('max_size = "1M"\nstandby = true\nmetrics = "127.0.0.1:0"\n')

@@ -15,14 +15,25 @@ from collections.abc import Collection, Iterator, Sequence
 from functools import partial
 from typing import Final
 
+from lockcache.errors import LockcacheError
 from lockcache.filestream.disk import space_of
-from lockcache.lowlevel import read_counters
+from lockcache.lowlevel import Layout, check_directory, is_cache, read_counters
 from lockcache_daemon.keeper import Keeper, refuse_as_root
 from lockcache_daemon.observe import Board, Limits, Repairs, Report, Standouts, in_shards, in_walks
 from lockcache_daemon.scrub import make_scrubber
 from lockcache_daemon.settings import DirectorySettings, Settings, rules_for
 from lockcache_daemon.signals import StopSignals
-from lockcache_daemon.stores import Kept, MakePart, Opening, OpenStore, Store, WalkedStore, choose_layout, store_of
+from lockcache_daemon.stores import (
+    Kept,
+    MakePart,
+    Opening,
+    OpenStore,
+    Store,
+    WalkedStore,
+    choose_layout,
+    open_shards,
+    store_of,
+)
 
 __all__ = ["Crew", "Watching", "parts_for"]
 
@@ -31,7 +42,9 @@ class Crew:
     """One keeper for each directory of the settings, none of them open yet."""
 
     def __init__(self, settings: Settings, report: Report, stop: StopSignals) -> None:
-        """Raises :class:`WrongLayoutError`, and :class:`OSError` for a directory that cannot be read."""
+        """Raises :class:`WrongLayoutError`, what is wrong with a cache that is unsafe or of a newer format, and
+        :class:`OSError` for a directory that cannot be read.
+        """
         self.settings = settings
         self._report = report
         self._stop = stop
@@ -110,7 +123,10 @@ class Crew:
     def _layouts(self, directories: Sequence[DirectorySettings]) -> Iterator[tuple[DirectorySettings, str]]:
         for directory in directories:
             refuse_as_root(directory.path, directory.group)
-            yield directory, choose_layout(directory.path, directory.layout, self._report.warned)
+            layout = choose_layout(directory.path, directory.layout, self._report.warned)
+            if store_of(layout) is open_shards:
+                _refuse_unsafe(directory)
+            yield directory, layout
 
     def _make(self, settings: Settings, directory: DirectorySettings, layout: str, open_store: OpenStore) -> Keeper:
         self._report.board.update(directory.path, layout=layout)
@@ -126,6 +142,18 @@ class Crew:
         )
         keeper.may_stand_by = settings.standby
         return keeper
+
+
+def _refuse_unsafe(directory: DirectorySettings) -> None:
+    """Refuse a cache as opening it would, before any other is opened. Changes nothing."""
+    layout = Layout(directory.path)
+    try:
+        if is_cache(layout):
+            check_directory(layout, directory.group)
+    except LockcacheError:
+        raise
+    except OSError:
+        return  # opening it says so, or waits until it is over
 
 
 class _Member:
