@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
-import textwrap
 from functools import cache
 from pathlib import Path
 
@@ -17,32 +15,11 @@ import pytest
 from lockcache import FileStreamProgramCache
 from tests.daemon.asking import Watched, get
 from tests.daemon.material import fill, make_directory
+from tests.daemon.promtool import promtool
 from tests.daemon.running import HANG_SECONDS, run_daemon, until
 
 
 @cache
-def promtool() -> str:
-    """Prometheus's linter: installed, else unpacked from Debian's package."""
-    found = shutil.which("promtool")
-    if found is not None:
-        return found
-    folder = Path("/tmp") / f"lockcache-tests-promtool-{os.getuid()}"
-    unpacked = folder / "root/usr/bin/promtool"
-    if not unpacked.exists():
-        if shutil.which("apt-get") is None or shutil.which("dpkg") is None:
-            pytest.skip("needs promtool, and there is no apt-get to have it by")
-        folder.mkdir(mode=0o700, exist_ok=True)
-        got = subprocess.run(["apt-get", "download", "prometheus"], cwd=folder, capture_output=True, check=False)
-        packages = list(folder.glob("prometheus_*.deb"))
-        if got.returncode or not packages:
-            pytest.skip("needs promtool: apt-get download prometheus does not work here")
-        staged = folder / f"staged-{os.getpid()}"
-        subprocess.run(["dpkg", "-x", str(packages[0]), str(staged)], check=True)
-        if not unpacked.exists():
-            staged.rename(folder / "root")
-    return str(unpacked)
-
-
 def lint(metrics: bytes) -> None:
     said = subprocess.run([promtool(), "check", "metrics"], input=metrics, capture_output=True, check=False)
     assert (said.returncode, said.stdout, said.stderr) == (0, b"", b"")
@@ -232,20 +209,6 @@ def test_a_daemon_without_metrics_loads_nothing_for_them(cache_path: Path) -> No
     command = [sys.executable, "-c", program, "--once", "--max-size", "1M", str(cache_path)]
     ended = subprocess.run(command, capture_output=True, text=True, check=True, timeout=HANG_SECONDS)
     assert ended.stdout.endswith("\n[]\n")
-
-
-def test_the_alerts_of_the_documents_are_rules_and_name_metrics_that_there_are(
-    cache_path: Path, tmp_path: Path
-) -> None:
-    text = (Path(__file__).parents[2] / "docs" / "observability.md").read_text()
-    (alerts,) = re.findall(r"(?ms)^```yaml\n(- alert:.*?)^```$", text)
-    rules = tmp_path / "rules.yml"
-    rules.write_text("groups:\n- name: lockcache\n  rules:\n" + textwrap.indent(alerts, "  "))
-    checked = subprocess.run([promtool(), "check", "rules", str(rules)], capture_output=True, text=True, check=False)
-    assert checked.returncode == 0, checked.stdout + checked.stderr
-    with Watched("--max-size", "1M", cache_path) as daemon:
-        exported = set(re.findall(r"(?m)^# TYPE (\S+)", daemon.text("/metrics")))
-    assert set(re.findall(r"lockcache_\w+", alerts)) <= exported
 
 
 def test_the_documents_name_every_metric(cache_path: Path) -> None:
