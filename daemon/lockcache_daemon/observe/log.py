@@ -18,7 +18,7 @@ from typing import Any, TextIO
 
 from lockcache.errors import LockcacheError
 from lockcache.lowlevel import Evicted, Policy, Slot, Verdict
-from lockcache.sizes import counted, format_size, printable
+from lockcache.sizes import format_size, printable
 from lockcache_daemon.errors import AlreadyServedError
 from lockcache_daemon.observe.repairs import Repairs
 from lockcache_daemon.observe.state import Board, shown
@@ -79,7 +79,7 @@ class Report:
             "start",
             root,
             f"layout {layout}, cap {format_size(policy.max_size_bytes)}, sweeps above {format_size(marks.high_bytes)} "
-            f"down to {format_size(marks.low_bytes)}; holds {_in_entries(held.bytes, held.entries)}",
+            f"down to {format_size(marks.low_bytes)}; holds {format_size(held.bytes)} in {held.entries} entries",
             **fields,
             **marks._asdict(),
         )
@@ -104,7 +104,7 @@ class Report:
         reason = "" if sweep.budget == "max-size" else f" for {sweep.budget}:"
         text = (
             f"swept{reason} {format_size(sweep.before_bytes)} -> {format_size(sweep.after_bytes)}, evicted "
-            f"{counted(sweep.evicted_entries, 'entry', 'entries')} in {sweep.milliseconds:.0f} ms"
+            f"{sweep.evicted_entries} entries in {sweep.milliseconds:.0f} ms"
         )
         self._say("sweep", root, text, **asdict(sweep))
 
@@ -277,10 +277,6 @@ def _in_words_of(repairs: Repairs) -> str:
         f"{format_size(repairs.missing_bytes)} were there and not accounted for, {format_size(surplus_bytes)} were "
         f"accounted for and not there; {repairs.drift_entries} entries"
     )
-
-
-def _in_entries(size_bytes: int, entries: int) -> str:
-    return f"{format_size(size_bytes)} in {counted(entries, 'entry', 'entries')}"
 
 
 def _cap(policy: Policy) -> dict[str, Any]:
