@@ -15,7 +15,7 @@ from typing import Final, Protocol
 
 from lockcache.cli.open_directory import LOCK_TIMEOUT_SECONDS, guest_of, look
 from lockcache.filestream.accounting import total_of
-from lockcache.filestream.eviction import Census
+from lockcache.filestream.eviction import Census, among, select_counted
 from lockcache.filestream.repair import entry_names
 from lockcache.integrations.pyptx_files import PyptxFiles, guest_layout
 from lockcache.integrations.pyptx_staged import staged_bytes
@@ -47,7 +47,6 @@ from lockcache.lowlevel import (
     load_keys,
     measured,
     recount_all,
-    select_entries,
     verify_in_steps,
 )
 
@@ -140,7 +139,7 @@ class Own:
     def select(
         self, selection: Selection, now_ns: int, advance: Advance = _nothing, census: Census | None = None
     ) -> Iterator[Found]:
-        return select_entries(self.layout, selection, now_ns, advance, census)
+        return select_counted(self.layout, selection, now_ns, advance, census or Census(selection))
 
     def describe(self, found: Found) -> Described | None:
         return describe_entry(self.layout, found)
@@ -183,7 +182,7 @@ class Guest:
         self, selection: Selection, now_ns: int, advance: Advance = _nothing, census: Census | None = None
     ) -> Iterator[Found]:
         whole = (found for found in self._scan() if found.inode)
-        yield from selection.among(whole, self.describe, now_ns, census or Census(selection))
+        yield from among(whole, selection, self.describe, now_ns, census or Census(selection))
         for _ in range(SHARDS):
             advance()
 

@@ -352,8 +352,7 @@ class CacheDirectory:
             with contextlib.suppress(FileNotFoundError):
                 unlink_below(layout, aside)
         if is_new:
-            with contextlib.suppress(OSError):  # a disk that is full: backups take longer, and nothing else
-                leave_tag(layout, names_in(layout, layout.root))
+            leave_tag(layout, names_in(layout, layout.root))
         if self._first_cap_bytes is not None and not any(slot.bytes for slot in slots):
             self.policy.begin_with(self._first_cap_bytes)
         replace_file(layout, layout.usage, encode_page(slots))

@@ -21,6 +21,7 @@ from lockcache.filestream.accounting.counters import Counters
 from lockcache_daemon.observe.metrics import Metrics
 from lockcache_daemon.observe.state import Board, DirectoryView, Limits
 from tests.daemon.material import fill
+from tests.daemon.promtool import promtool
 from tests.daemon.running import HANG_SECONDS, SCRIPT, RunningDaemon, run_daemon, until
 
 DAEMON = Path(__file__).parents[2] / "daemon" / "lockcache_daemon" / "deploy"
@@ -207,7 +208,7 @@ def test_alerts_are_about_what_the_daemon_exports() -> None:
 
 
 def test_promtool_has_nothing_to_say_of_the_alerts() -> None:
-    command = [tool("promtool"), "check", "rules", "--lint-fatal", str(DAEMON / "prometheus" / "lockcache.rules.yml")]
+    command = [promtool(), "check", "rules", "--lint-fatal", str(DAEMON / "prometheus" / "lockcache.rules.yml")]
     said = subprocess.run(command, capture_output=True, text=True, check=False)
     assert said.returncode == 0, said.stdout + said.stderr
 

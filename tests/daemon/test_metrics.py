@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -17,32 +16,11 @@ from lockcache import FileStreamProgramCache
 from lockcache.errors import how_to_install
 from tests.daemon.asking import Watched, get
 from tests.daemon.material import fill, make_directory
+from tests.daemon.promtool import promtool
 from tests.daemon.running import HANG_SECONDS, run_daemon, until
 
 
 @cache
-def promtool() -> str:
-    """Prometheus's linter: installed, else unpacked from Debian's package."""
-    found = shutil.which("promtool")
-    if found is not None:
-        return found
-    folder = Path("/tmp") / f"lockcache-tests-promtool-{os.getuid()}"
-    unpacked = folder / "root/usr/bin/promtool"
-    if not unpacked.exists():
-        if shutil.which("apt-get") is None or shutil.which("dpkg") is None:
-            pytest.skip("needs promtool, and there is no apt-get to have it by")
-        folder.mkdir(mode=0o700, exist_ok=True)
-        got = subprocess.run(["apt-get", "download", "prometheus"], cwd=folder, capture_output=True, check=False)
-        packages = list(folder.glob("prometheus_*.deb"))
-        if got.returncode or not packages:
-            pytest.skip("needs promtool: apt-get download prometheus does not work here")
-        staged = folder / f"staged-{os.getpid()}"
-        subprocess.run(["dpkg", "-x", str(packages[0]), str(staged)], check=True)
-        if not unpacked.exists():
-            staged.rename(folder / "root")
-    return str(unpacked)
-
-
 def lint(metrics: bytes) -> None:
     said = subprocess.run([promtool(), "check", "metrics"], input=metrics, capture_output=True, check=False)
     assert (said.returncode, said.stdout, said.stderr) == (0, b"", b"")

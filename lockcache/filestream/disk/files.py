@@ -128,10 +128,8 @@ def write_all(fd: int, content: bytes) -> None:
 
 
 def leave_tag(layout: Layout, names: Iterable[str]) -> None:
-    """Tag a new directory as a cache, unless its root, which holds these names, holds anything of somebody else's.
-
-    Raises :class:`OSError`; then there is none.
-    """
+    """Tag a new directory as a cache, unless its root, which holds these names, holds anything of somebody else's."""
     ours, found = {path.removeprefix(f"{layout.root}/") for path in layout.directories()}, {*names}
     if found and found <= ours:
-        replace_file(layout, f"{layout.root}/{TAG_NAME}", _TAG, fsync=False)
+        with contextlib.suppress(OSError):  # a disk that is full: backups take longer, and nothing else
+            replace_file(layout, f"{layout.root}/{TAG_NAME}", _TAG, fsync=False)

@@ -25,6 +25,9 @@ if not TYPE_CHECKING:
             "choose": "Goal Need choose_by_priority choose_victims first_enough",
             "evict": "all_entries choose_of_all evict_to_limit need_of_writer sweep",
             "remove": "Evicted remove_victims",
-            "select": "Census Selection UNKNOWN choose_selected evict_selected least_recent select_entries",
+            "select": (
+                "Census Selection UNKNOWN among choose_selected evict_selected least_recent select_counted "
+                "select_entries"
+            ),
         },
     )

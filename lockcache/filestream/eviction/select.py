@@ -23,7 +23,17 @@ from lockcache.filestream.entry import Described, describe_entry
 from lockcache.filestream.eviction.choose import Goal, choose_victims
 from lockcache.filestream.eviction.remove import Evicted, remove_victims
 
-__all__ = ["UNKNOWN", "Census", "Selection", "choose_selected", "evict_selected", "least_recent", "select_entries"]
+__all__ = [
+    "UNKNOWN",
+    "Census",
+    "Selection",
+    "among",
+    "choose_selected",
+    "evict_selected",
+    "least_recent",
+    "select_counted",
+    "select_entries",
+]
 
 #: What a filter calls that which is not known.
 UNKNOWN: Final = "unknown"
@@ -79,21 +89,6 @@ class Selection:
             for patterns in [getattr(self, name)]
         )
 
-    def among(
-        self, entries: Iterable[Found], describe: Callable[[Found], Described | None], now_ns: int, census: Census
-    ) -> Iterator[Found]:
-        """Returns those of the entries that are meant. What was looked at is counted in ``census``."""
-        for found in entries:
-            if self.admits(found, now_ns) and (not self.needs_record or self._is_meant(describe(found), found, census)):
-                yield found
-
-    def _is_meant(self, described: Described | None, found: Found, census: Census) -> bool:
-        if described is None:
-            return False
-        census.add(described)
-        # One that was replaced since has another inode; it is somebody's fresh work.
-        return described.inode == found.inode and self.matches(described)
-
 
 class Census:
     """Values of the entries that were looked at: so that a filter which none of them matches can be refused by name."""
@@ -125,17 +120,42 @@ class Census:
 
 
 def select_entries(
-    layout: Layout,
-    selection: Selection,
-    now_ns: int,
-    after_shard: Callable[[], object] = lambda: None,
-    census: Census | None = None,
+    layout: Layout, selection: Selection, now_ns: int, after_shard: Callable[[], object] = lambda: None
 ) -> Iterator[Found]:
     """The entries that are meant, in no order. ``after_shard`` is called 256 times, and may raise to give up."""
-    census = census or Census(selection)
+    return select_counted(layout, selection, now_ns, after_shard, Census(selection))
+
+
+def select_counted(
+    layout: Layout, selection: Selection, now_ns: int, after_shard: Callable[[], object], census: Census
+) -> Iterator[Found]:
+    """As :func:`select_entries`; what was looked at is counted in ``census``."""
     for shard in range(SHARDS):
-        yield from selection.among(scan_shard(layout, shard), partial(describe_entry, layout), now_ns, census)
+        yield from among(scan_shard(layout, shard), selection, partial(describe_entry, layout), now_ns, census)
         after_shard()
+
+
+def among(
+    entries: Iterable[Found],
+    selection: Selection,
+    describe: Callable[[Found], Described | None],
+    now_ns: int,
+    census: Census,
+) -> Iterator[Found]:
+    """Those of the entries that are meant; what was looked at is counted in ``census``."""
+    for found in entries:
+        if selection.admits(found, now_ns) and (
+            not selection.needs_record or _is_meant(selection, describe(found), found, census)
+        ):
+            yield found
+
+
+def _is_meant(selection: Selection, described: Described | None, found: Found, census: Census) -> bool:
+    if described is None:
+        return False
+    census.add(described)
+    # One that was replaced since has another inode; it is somebody's fresh work.
+    return described.inode == found.inode and selection.matches(described)
 
 
 def choose_selected(
