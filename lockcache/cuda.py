@@ -18,6 +18,7 @@ import cuda.core
 from cuda.core import ObjectCode, ProgramOptions
 
 from lockcache import headers
+from lockcache.explain import statement_of
 from lockcache.keys import make_program_cache_key
 from lockcache.keys.versions import nvrtc_release
 from lockcache.resource import Entry, ProgramCacheResource, coerce_value
@@ -182,7 +183,8 @@ class _Compilation:
         return []
 
     def _label(self) -> str:
-        return f"{self._options.name} to {self._target_type}"
+        stated = statement_of(self._key)
+        return stated.label if stated is not None else f"{self._options.name}"
 
 
 class _NotToKeepError(Exception):

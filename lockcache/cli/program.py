@@ -46,6 +46,7 @@ COMMANDS: Final = (
     "top",
     "unpack",
     "verify",
+    "why",
 )
 
 _FAILED: Final = 1

@@ -23,9 +23,11 @@ from lockcache.arguments import (
     default_cap,
     resolve_path,
 )
+from lockcache.explain import Stated, statement_of
 from lockcache.filestream.accounting import (
     Counters,
     CountersReport,
+    Miss,
     Slot,
     count_shard,
     report_at_end,
@@ -207,26 +209,27 @@ class FileStreamProgramCache(ProgramCacheResource):
         return self._entry(*loaded)
 
     def __setitem__(self, key: bytes | str, value: object) -> None:
-        name = entry_name(coerce_key(key))
+        raw = coerce_key(key)
         if type(value) is bytes and self._implicit is None:  # 3 us of a put less than by what stands below
-            self._write(name, value, b"", 0)
+            self._write(entry_name(raw), value, b"", 0, statement_of(raw))
         else:
-            self._store(name, lambda: split_metadata(*coerce_value(value)))
+            self._store(raw, lambda: split_metadata(*coerce_value(value)))
 
     def put_entry(self, key: bytes | str, entry: Entry) -> None:
         """Store code and metadata as one unit: a reader sees both or neither."""
-        self._store(entry_name(coerce_key(key)), lambda: coerce_entry(entry))
+        self._store(coerce_key(key), lambda: coerce_entry(entry))
 
     def get_or_compute_entry(self, key: bytes | str, compute: Callable[[], object], *, label: str = "") -> Entry:
         """As ``get_or_compute``, with the metadata. Compile-once across all processes that share the directory."""
-        name = entry_name(coerce_key(key))
+        raw = coerce_key(key)
+        name = entry_name(raw)
         if self._implicit is not None:
             self._implicit.end_mine()
         loaded = self._once.load(name)
         if loaded is None:
             outcome = self._once.wait_or_turn(name, label)
             if isinstance(outcome, Turn):
-                return self._take(outcome, compute)
+                return self._take(outcome, compute, statement_of(raw, label))
             loaded = outcome
         # What a newer version stored, with metadata that cannot be read here, is left as it is.
         return self._entry(*loaded) or run_compute(compute)
@@ -284,7 +287,7 @@ class FileStreamProgramCache(ProgramCacheResource):
         self._report.report_patiently()
         self._directory.close()
 
-    def _take(self, turn: Turn, compute: Callable[[], object]) -> Entry:
+    def _take(self, turn: Turn, compute: Callable[[], object], stated: Stated | None) -> Entry:
         was_dropped = False
         try:
             turn.begin()
@@ -294,7 +297,7 @@ class FileStreamProgramCache(ProgramCacheResource):
             if published is not None:
                 return published
             try:
-                was_dropped = not self._write(turn.name, code, tail, cost_ns)
+                was_dropped = not self._write(turn.name, code, tail, cost_ns, stated)
             except OSError as error:
                 # A directory that may not be written raises for cache[key] = value; here the code must not be lost.
                 was_dropped = True
@@ -321,17 +324,20 @@ class FileStreamProgramCache(ProgramCacheResource):
             _log.warning("%s: the metadata of an entry cannot be read here: %s", self.path, error)
             return None
 
-    def _store(self, name: str, coerce: Callable[[], tuple[bytes, bytes, int]]) -> None:
-        was_dropped = True
+    def _store(self, key: bytes, coerce: Callable[[], tuple[bytes, bytes, int]]) -> None:
+        name, was_dropped = entry_name(key), True
         try:
-            was_dropped = not self._write(name, *coerce())
+            was_dropped = not self._write(name, *coerce(), statement_of(key))
         finally:
             if self._implicit is not None:
                 self._implicit.stored(name, was_dropped=was_dropped)
 
-    def _write(self, name: str, code: bytes, tail: bytes, cost_ns: int) -> bool:
+    def _write(self, name: str, code: bytes, tail: bytes, cost_ns: int, stated: Stated | None) -> bool:
         """Whether it was stored."""
         now_ns = time.time_ns()
+        if stated is not None:
+            tail = stated.beside(tail)
+            self._report.note(Miss(now_ns, name, stated.label, stated.parts))
         written = self._writer.store(name, code, Record(len(code), now_ns, cost_ns, tail))
         self._report.report_if_due(now_ns)
         if written.dropped is None:

@@ -14,17 +14,19 @@ import click
 from lockcache.cli import options
 from lockcache.cli.filters import FILTERS_IN_WORDS, filters, selection_of
 from lockcache.cli.open_directory import held, look, open_directory
-from lockcache.cli.output import confirm, print_facts, size_in_words
+from lockcache.cli.output import confirm, entry_heading, entry_line, print_facts, size_in_words
 from lockcache.cli.progress import step_bar
 from lockcache.filestream.accounting import total_of
 from lockcache.lowlevel import (
     SHARDS,
+    Described,
     Evicted,
     Found,
     Goal,
     Layout,
     Selection,
     choose_selected,
+    describe_entry,
     evict_selected,
     measured,
     recount_all,
@@ -32,6 +34,10 @@ from lockcache.lowlevel import (
 from lockcache.sizes import format_size
 
 __all__ = ["command"]
+
+# Of what a dry run would evict, the first so many are named.
+_MOST_SHOWN: Final = 20
+_MOST_IN_JSON: Final = 1000
 
 _HELP: Final = f"""Remove entries: down to a size, by age, kind, architecture or compiler.
 
@@ -56,7 +62,7 @@ Examples:
     "--to", metavar="SIZE", callback=options.size, help="Until the cache holds no more than this: 5G, 512MiB."
 )
 @filters
-@click.option("--dry-run", is_flag=True, help="Remove nothing, say what would go.")
+@click.option("--dry-run", is_flag=True, help="Remove nothing, list what would go.")
 @options.yes
 @options.as_json
 def command(directory: str | None, to: int | None, dry_run: bool, yes: bool, as_json: bool, **filtered: Any) -> int:
@@ -78,7 +84,13 @@ def _rehearse(layout: Layout, selection: Selection, to: int | None, as_json: boo
     size, entries = total_of(measured(layout))
     victims = _choose(layout, selection, None if to is None else max(0, size - to))
     gone = Evicted(len(victims), sum(victim.size_bytes for victim in victims))
-    _report(layout, gone, size - gone.bytes, entries - gone.entries, as_json, would=True)
+    listed = victims[: _MOST_IN_JSON if as_json else _MOST_SHOWN]
+    described = [entry for found in listed if (entry := describe_entry(layout, found)) is not None]
+    _report(layout, gone, size - gone.bytes, entries - gone.entries, as_json, would=described)
+    if described and not as_json:
+        click.echo("\n".join(["", entry_heading(), *map(entry_line(), described)]))
+        if len(victims) > len(described):
+            click.echo(f"and {len(victims) - len(described)} more")
 
 
 def _evict(directory: str | None, selection: Selection, to: int | None, yes: bool, as_json: bool) -> int:
@@ -117,9 +129,16 @@ def _choose(layout: Layout, selection: Selection, needed_bytes: int | None) -> l
 
 
 def _report(
-    layout: Layout, gone: Evicted, size: int, entries: int, as_json: bool, *, kept: int = 0, would: bool = False
+    layout: Layout,
+    gone: Evicted,
+    size: int,
+    entries: int,
+    as_json: bool,
+    *,
+    kept: int = 0,
+    would: list[Described] | None = None,
 ) -> None:
-    done = "would_evict" if would else "evicted"
+    done = "evicted" if would is None else "would_evict"
     found: dict[str, Any] = {
         "path": layout.root,
         f"{done}_entries": gone.entries,
@@ -129,4 +148,6 @@ def _report(
         "bytes": size,
         "entries": entries,
     }
+    if would is not None and as_json:
+        found["first"] = [{"name": each.name, "label": each.label, "size_bytes": each.size_bytes} for each in would]
     print_facts(found, as_json, {f"{done}_bytes": size_in_words(gone.bytes), "bytes": size_in_words(size)})

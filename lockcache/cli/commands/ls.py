@@ -17,10 +17,9 @@ import click
 from lockcache.cli import options
 from lockcache.cli.filters import FILTERS_IN_WORDS, filters, selection_of
 from lockcache.cli.open_directory import look
-from lockcache.cli.output import elapsed, plain, span
+from lockcache.cli.output import entry_heading, entry_line
 from lockcache.cli.progress import step_bar
 from lockcache.lowlevel import SHARDS, Described, Found, Layout, Selection, describe_entry, select_entries
-from lockcache.sizes import format_size
 
 __all__ = ["command"]
 
@@ -37,11 +36,11 @@ _BY_RECORD: Final[dict[str, Callable[[Described], Any]]] = {
 }
 _SORTS: Final = (*_BY_LISTING, *_BY_RECORD, "none")
 
-_SHORT_NAME: Final = 12
 _HELP: Final = f"""List entries: the most recently used first.
 
 NAME is the start of the entry's hash, enough for 'lockcache inspect'. USED and AGE say how long ago it was used and
-stored, COST what compiling it took. '-' is not known. Looking does not count as a use; payloads are not verified.
+stored, COST what compiling it took, PROGRAM what it is called. '-' is not known. Looking does not count as a use;
+payloads are not verified.
 
 {FILTERS_IN_WORDS}
 
@@ -75,9 +74,9 @@ def command(
 ) -> None:
     """Its help is above, for it holds what other commands say too."""
     layout, selection = look(directory), selection_of(**filtered)
-    show = _as_json if as_json else _as_line(full)
+    show = _as_json if as_json else entry_line(full)
     if not as_json:
-        click.echo(_heading(full))
+        click.echo(entry_heading(full))
     for entry in _ordered(layout, selection, sort, reverse, limit):
         click.echo(show(entry))
 
@@ -108,27 +107,6 @@ def _described(layout: Layout, found: Iterable[Found]) -> Iterator[Described]:
         entry = describe_entry(layout, each)
         if entry is not None:
             yield entry
-
-
-def _heading(full: bool) -> str:
-    line = f"{'NAME':<{64 if full else _SHORT_NAME}}  {'SIZE':>8}  {'USED':>5}  {'AGE':>5}  {'COST':>6}  "
-    return line + f"{'KIND':<6}  {'ARCH':<8}  COMPILER"
-
-
-def _as_line(full: bool) -> Callable[[Described], str]:
-    width, now_ns = (64 if full else _SHORT_NAME), time.time_ns()
-
-    def line(entry: Described) -> str:
-        age = "-" if entry.created_ns is None else elapsed(entry.created_ns, now_ns)
-        cost = "-" if entry.cost_ns is None else span(entry.cost_ns)
-        numbers = (
-            f"{entry.name[:width]}  {format_size(entry.size_bytes):>8}  {elapsed(entry.last_use_ns, now_ns):>5}  "
-            f"{age:>5}  {cost:>6}"
-        )
-        kind = entry.record if entry.record in ("damaged", "unreadable") else plain(entry.kind or "-")
-        return f"{numbers}  {kind:<6}  {plain(entry.arch or '-'):<8}  {plain(entry.compiler or '-')}"
-
-    return line
 
 
 def _as_json(entry: Described) -> str:

@@ -26,11 +26,13 @@ import struct
 import sys
 import time
 import weakref
+from collections import deque
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from filelock import lock_descriptor
 
+from lockcache.filestream.accounting.misses import Miss, add_misses_locked
 from lockcache.filestream.disk import Hold, Layout, Mark, open_below, open_or_create, refuse_symlink, unlink_below
 from lockcache.fork import after_fork_in_child
 
@@ -47,6 +49,9 @@ _INTERVAL_NS: Final = 10 * 10**9
 # A report holds the lock for some 10 us. Sized for a job of a thousand ranks that end together.
 _PATIENCE_SECONDS: Final = 0.1
 _LONGEST_PAUSE_SECONDS: Final = 0.002
+
+# Of one report: some 10 us each, while others wait for the page.
+_MOST_NOTED: Final = 16
 
 # O_NONBLOCK: a FIFO in its place is refused, not waited for.
 _READ: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
@@ -92,7 +97,7 @@ def read_counters(layout: Layout) -> Counters:
 class CountersReport:
     """Adds what one cache object counts to its directory's page. ``counts`` must not keep that object alive."""
 
-    __slots__ = ("__weakref__", "_counts", "_due_ns", "_layout", "_reported", "_reporting", "failures")
+    __slots__ = ("__weakref__", "_counts", "_due_ns", "_layout", "_misses", "_reported", "_reporting", "failures")
 
     def __init__(self, layout: Layout, counts: Callable[[], Counters]) -> None:
         self._layout = layout
@@ -102,7 +107,14 @@ class CountersReport:
         self._reporting: dict[None, Mark] = {}
         #: Reports that could not be made. What they held is part of the next.
         self.failures = 0
+        # For the ring. Of a job's first minute the last ones will do.
+        self._misses: deque[Miss] = deque(maxlen=_MOST_NOTED)
         after_fork_in_child(self)
+
+    def note(self, miss: Miss) -> None:
+        """Have a miss put into the ring with the next report, if it says what its key was made of."""
+        if miss.parts:
+            self._misses.append(miss)
 
     def report_if_due(self, now_ns: int) -> None:
         """With a put: ``now_ns`` is the time that it takes anyhow, so this costs it two comparisons."""
@@ -120,7 +132,7 @@ class CountersReport:
             now = self._counts()
             self._due_ns = time.time_ns() + _INTERVAL_NS
             if now != self._reported:
-                if _add(self._layout, _difference(now, self._reported), patience_seconds):
+                if _add(self._layout, _difference(now, self._reported), patience_seconds, self._keep_misses_locked):
                     self._reported = now
                 else:
                     self.failures += 1
@@ -128,6 +140,15 @@ class CountersReport:
             self.failures += 1  # read-only, full, deleted, planted: the program has other things to do
         finally:
             mine.release()
+
+    def _keep_misses_locked(self) -> None:
+        """Put the misses into the ring, or drop them. Requires: the lock of the page."""
+        misses = [self._misses.popleft() for _ in range(len(self._misses))]
+        try:
+            if misses:
+                add_misses_locked(self._layout, misses)
+        except OSError:
+            self.failures += 1
 
     def report_patiently(self) -> None:
         """As :meth:`report`, for the end: what is not added now never is."""
@@ -144,6 +165,7 @@ class CountersReport:
         self._reporting = {}
         self._reported = self._counts()
         self.failures = 0
+        self._misses = deque(maxlen=_MOST_NOTED)
         _arm_children()
 
 
@@ -190,8 +212,11 @@ def _arm(*_: object) -> None:
     sys.modules["multiprocessing.util"].Finalize(None, _report_all, exitpriority=-1000)
 
 
-def _add(layout: Layout, delta: Counters, patience_seconds: float) -> bool:
-    """Add ``delta`` to the page, which is made if it is missing (its directory is not). Whether that was done."""
+def _add(layout: Layout, delta: Counters, patience_seconds: float, then: Callable[[], None]) -> bool:
+    """Add ``delta`` to the page, which is made if it is missing (its directory is not). Whether that was done.
+
+    ``then`` is called under its lock, once the page is written.
+    """
     path = layout.counters
     refuse_symlink(layout.own)
     with open_or_create(layout, path, _WRITE) as fd:
@@ -208,6 +233,7 @@ def _add(layout: Layout, delta: Counters, patience_seconds: float) -> bool:
                 unlink_below(layout, path)
             return False
         os.pwrite(fd, _encode(held, delta), 0)
+        then()
         return True
 
 

@@ -15,6 +15,7 @@ import errno
 import json
 import math
 import os
+import stat
 from collections.abc import Iterator
 from typing import Any, Final
 
@@ -22,7 +23,7 @@ from lockcache.filestream.disk.folders import below, create_file, open_below, re
 from lockcache.filestream.disk.layout import Layout, StagedName
 from lockcache.filestream.disk.owners import give_up, myself, next_serial
 
-__all__ = ["naming", "parse_json", "read_json", "read_small", "replace_file", "write_all"]
+__all__ = ["is_alone", "naming", "parse_json", "read_json", "read_small", "replace_file", "write_all"]
 
 # With its sign. What is longer is an OverflowError as soon as somebody divides by it.
 _MOST_DIGITS: Final = 20
@@ -112,6 +113,12 @@ def naming(path: str) -> Iterator[None]:
         if error.errno is None or (error.filename is not None and error.errno not in _DISK_FULL):
             raise
         raise OSError(error.errno, error.strerror, path) from error
+
+
+def is_alone(fd: int) -> bool:
+    """Returns whether an open file is plain and has no other name: what somebody planted must not be written to."""
+    status = os.fstat(fd)
+    return stat.S_ISREG(status.st_mode) and status.st_nlink == 1
 
 
 def write_all(fd: int, content: bytes) -> None:

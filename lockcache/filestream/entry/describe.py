@@ -22,6 +22,7 @@ from xxhash import xxh3_128_digest
 
 from lockcache import metadata
 from lockcache.artifact import HEAD_BYTES as ARTIFACT_BYTES, Artifact, identify
+from lockcache.explain import Part, decode_label, decode_parts
 from lockcache.filestream.accounting import Found
 from lockcache.filestream.disk import Layout, is_entry_file, last_use_ns, open_below, space_of
 from lockcache.filestream.entry.codec import (
@@ -52,6 +53,7 @@ __all__ = [
 _FLAGS: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 _NOATIME: Final[int] = getattr(os, "O_NOATIME", 0)
 _LONGEST_NAME: Final = 80
+_MOST_SYMBOLS: Final = 3
 # What stands in a record file's place and is not a file: a symlink, a socket.
 _NOT_THERE: Final = (errno.ELOOP, errno.ENXIO)
 
@@ -78,6 +80,8 @@ class Described(NamedTuple):
     compiler: str | None = None
     #: All of the metadata, if it was asked for and could be decoded.
     metadata: dict[str, Any] | None = None
+    #: What the program is called: as it was labelled, else the names in its symbol mapping.
+    label: str | None = None
 
 
 def find_entry(layout: Layout, name: str) -> Found | None:
@@ -205,7 +209,13 @@ def _describe_once(layout: Layout, found: Found) -> Described:
         arch,
         compiler,
         record.metadata,
+        record.label or _named_by_symbols(known.get("symbol_mapping")),
     )
+
+
+def _named_by_symbols(symbols: object) -> str | None:
+    names = [str(name) for name in symbols] if isinstance(symbols, dict) else []
+    return decode_label(", ".join(names[:_MOST_SYMBOLS])) or None
 
 
 def _short(value: object) -> str | None:
@@ -229,6 +239,9 @@ class Statement(NamedTuple):
     created_ns: int | None = None
     cost_ns: int | None = None
     metadata: dict[str, Any] | None = None
+    label: str | None = None
+    #: What the key was made of, where the program stated that.
+    parts: tuple[Part, ...] = ()
 
 
 def read_statement(layout: Layout, found: Found) -> Statement:
@@ -289,11 +302,16 @@ def _take_apart(blob: bytes, size_bytes: int) -> Statement:
         return Statement("damaged")
     record = unpack(blob)
     try:
-        known = metadata.decode(record.tail)
+        known, fields = metadata.decode_fields(record.tail)
     except ValueError:
         return Statement("damaged")
     return Statement(
-        "whole", record.created_ns if record.created_ns > 0 else None, max(0, record.cost_ns) or None, known
+        "whole",
+        record.created_ns if record.created_ns > 0 else None,
+        max(0, record.cost_ns) or None,
+        known,
+        decode_label(fields.get("label")) or None,
+        decode_parts(fields.get("parts")),
     )
 
 
