@@ -37,6 +37,7 @@ VARIABLES = {
     "LOCKCACHE_POLICY": "what is evicted first: cost, in a directory that has the usual lru",
     "LOCKCACHE_GROUP": "the group that shares the directory: a name or number, or 1 for the directory's own",
     "LOCKCACHE_SIGNING_KEY_FILE": "the file of keys to sign and verify with",
+    "LOCKCACHE_SUMMARY": "1: a line on stderr at a program's end: hits, compilations, seconds saved",
 }
 # Of the daemon in addition, which has a variable for each of its settings.
 _OTHERS = tuple(

@@ -388,6 +388,7 @@ def _counted(reader: EntryReader, counts: dict[str, int]) -> Counters:
         misses=reader.misses,
         corrupt_entries=reader.corrupt_entries,
         unverified_hits=reader.unverified_hits,
+        saved_ns=reader.saved_ns,
         **counts,
     )
 

@@ -106,3 +106,45 @@ def test_a_killed_process_takes_nobody_with_it(filled: Path) -> None:
     process.join(HANG_SECONDS)
     cache.close()
     assert shared(filled).hits == 1
+
+
+SUMMED = """
+import gc, multiprocessing, os, sys
+from lockcache import Entry, FileStreamProgramCache
+
+def use(path, hits):
+    cache = FileStreamProgramCache(path)
+    for _ in range(hits):
+        cache.get_or_compute("k", lambda: Entry(b"code", {"compile_cost_ns": 2 * 10**9}))
+
+use(sys.argv[1], 2)
+gc.collect()
+kept = FileStreamProgramCache(sys.argv[1])
+kept.get("k")
+kept["another"] = b"code"
+if len(sys.argv) > 2:
+    child = multiprocessing.get_context("fork").Process(target=use, args=(sys.argv[1], 3))
+    child.start()
+    child.join()
+"""
+
+
+def _summary(path: Path, *arguments: str, **variables: str) -> list[str]:
+    command = [sys.executable, "-c", SUMMED, str(path), *arguments]
+    ended = subprocess.run(
+        command, env={**os.environ, **variables}, check=True, capture_output=True, text=True, timeout=HANG_SECONDS
+    )
+    return [line.partition(": ")[2] for line in ended.stderr.splitlines()]
+
+
+def test_a_program_that_is_asked_to_sums_up_all_its_caches_in_one_line_at_its_end(cache_path: Path) -> None:
+    assert _summary(cache_path, LOCKCACHE_SUMMARY="1") == ["2 hits, 2 compilations, 4.0 s of compiling saved"]
+    assert _summary(cache_path, LOCKCACHE_SUMMARY="0") == []
+
+
+def test_a_forked_child_has_a_line_of_its_own(cache_path: Path) -> None:
+    lines = _summary(cache_path, "and a child", LOCKCACHE_SUMMARY="1")
+    assert lines == [
+        "3 hits, 0 compilations, 6.0 s of compiling saved",
+        "2 hits, 2 compilations, 4.0 s of compiling saved",
+    ]

@@ -9,9 +9,9 @@ import click
 
 from lockcache.cli import options
 from lockcache.cli.open_directory import look
-from lockcache.cli.output import cap_in_words, elapsed, plain, print_json, size_in_words
+from lockcache.cli.output import cap_in_words, elapsed, plain, print_json, size_in_words, span
 from lockcache.cli.progress import step_bar
-from lockcache.filestream.accounting import Spread, spread
+from lockcache.filestream.accounting import Spread, read_since, reset_counters, spread
 from lockcache.lowlevel import (
     SHARDS,
     Counters,
@@ -40,27 +40,32 @@ _ASCII_BARS: Final = " .:-=+*#%"
 @click.option(
     "--no-measure", is_flag=True, help="Do not walk the directory to check the accounting (3 s for a million)."
 )
+@click.option("--reset", is_flag=True, help="Show all of it once more, then count hits and misses from now on.")
 @options.as_json
-def command(directory: str | None, no_measure: bool, as_json: bool) -> None:
+def command(directory: str | None, no_measure: bool, reset: bool, as_json: bool) -> None:
     """Show how full a cache is against its cap, how it is spread and used, and whether its accounting is right.
 
     Hits and misses are those that programs reported: with a put, when they end, and when they ask for their own
     statistics. The cap counts what entries take on disk, in whole blocks. Drift is what the accounting has too much or
-    too little; 'lockcache recount' corrects it. Changes nothing.
+    too little; 'lockcache recount' corrects it. A hit saves what compiling its entry took when it was stored, where
+    that is recorded. Changes nothing, unless --reset, which is for all who look at this directory; metrics go on.
 
     \b
     Examples:
       lockcache stats
       lockcache stats --no-measure /scratch/kernels
+      lockcache stats --reset
       lockcache stats --json | jq .programs.hit_ratio
     """
     layout = look(directory)
     found = _survey(layout, measure=not no_measure)
     if as_json:
         print_json(found)
-        return
-    for name, text in _facts(found).items():
-        click.echo(f"{name:<10}  {plain(text) if name != 'spread' else text}")
+    else:
+        for name, text in _facts(found).items():
+            click.echo(f"{name:<10}  {plain(text) if name != 'spread' else text}")
+    if reset:
+        reset_counters(layout)
 
 
 def _survey(layout: Layout, *, measure: bool) -> dict[str, Any]:
@@ -80,6 +85,7 @@ def _survey(layout: Layout, *, measure: bool) -> dict[str, Any]:
     used = [slot for slot in held if slot.entries]
     total, cap = Slot(sum(slot.bytes for slot in held), sum(slot.entries for slot in held)), policy.max_size_bytes
     counters, keeper = read_counters(layout), keeper_of(layout)
+    since = read_since(layout, counters)
     return {
         "path": layout.root,
         "bytes": total.bytes,
@@ -96,6 +102,7 @@ def _survey(layout: Layout, *, measure: bool) -> dict[str, Any]:
             "bytes": spread([slot.bytes for slot in used])._asdict() if used else None,
         },
         "programs": {**counters._asdict(), "hit_ratio": counters.hit_ratio},
+        "since_reset": since and _since(since),
         "drift": drift and drift._asdict(),
         "daemon": {"who": keeper, **read_status(layout)} if keeper else None,
     }
@@ -115,7 +122,13 @@ def _facts(found: dict[str, Any]) -> dict[str, str]:
         facts["quarantine"] = _slot(found["quarantined"], "corrupt entries")
     if found["shards"]["used"]:
         facts["shards"], facts["spread"] = _shards(found["shards"])
-    facts["programs"] = _programs(Counters(**{name: found["programs"][name] for name in Counters._fields}))
+    counters = Counters(**{name: found["programs"][name] for name in Counters._fields})
+    since = found["since_reset"]
+    facts["programs"] = _programs(counters if since is None else _counters(since), counters.last_report_ns)
+    if since is not None:
+        facts["programs"] += f"; counted since {elapsed(since['reset_ns'])} ago"
+    saved_ns = (since or found["programs"])["saved_ns"]
+    facts["saved"] = f"{span(saved_ns)} of compiling" if saved_ns else "nothing yet that is recorded"
     facts["drift"] = _drift(found)
     facts["daemon"] = found["daemon"]["who"] if found["daemon"] else "none keeps it"
     return facts
@@ -147,7 +160,16 @@ def _sparkline(histogram: list[int]) -> str:
     return "".join(bars[-(-count * (len(bars) - 1) // most)] for count in histogram)
 
 
-def _programs(counters: Counters) -> str:
+def _since(since: Counters) -> dict[str, Any]:
+    body = since._asdict()
+    return {"reset_ns": body.pop("last_report_ns"), **body, "hit_ratio": since.hit_ratio}
+
+
+def _counters(since: dict[str, Any]) -> Counters:
+    return Counters(**{name: since[name] for name in Counters._fields if name in since})
+
+
+def _programs(counters: Counters, last_report_ns: int) -> str:
     if counters.hit_ratio is None:
         return "none reported hits or misses yet"
     words = (
@@ -159,7 +181,7 @@ def _programs(counters: Counters) -> str:
         (counters.corrupt_entries, "corrupt reads"),
     ):
         words += f", {count} {what}" if count else ""
-    return f"{words}; last reported {elapsed(counters.last_report_ns)} ago"
+    return f"{words}; last reported {elapsed(last_report_ns)} ago"
 
 
 def _drift(found: dict[str, Any]) -> str:

@@ -97,7 +97,19 @@ def _render(looks: list[Look]) -> RenderableType:
 
 def _directories(looks: list[Look]) -> Table:
     table = _table(
-        "DIR", "HOLDS", "CAP", "SHARE", "ENTRIES", "STAGED", "HIT/S", "MISS/S", "PUT/S", "EVICT/S", "HITS", "DAEMON"
+        "DIR",
+        "HOLDS",
+        "CAP",
+        "SHARE",
+        "ENTRIES",
+        "STAGED",
+        "HIT/S",
+        "MISS/S",
+        "PUT/S",
+        "EVICT/S",
+        "HITS",
+        "SAVED",
+        "DAEMON",
     )
     for seen in looks:
         if seen.gone is not None:
@@ -115,6 +127,7 @@ def _directories(looks: list[Look]) -> Table:
             str(seen.staged_writes),
             *rates,
             "-" if seen.hit_ratio is None else f"{seen.hit_ratio:.1%}",
+            span(seen.saved_ns) if seen.saved_ns else "-",
             seen.daemon or "none",
         )
     return table

@@ -23,7 +23,7 @@ if not TYPE_CHECKING:
     __getattr__, __dir__ = door(
         __name__,
         {
-            "counters": "Counters CountersReport read_counters report_at_end",
+            "counters": "Counters CountersReport read_counters read_since report_at_end reset_counters",
             "measure": "Drift Spread accounted find_drift measured spread staged",
             "misses": "Miss read_misses",
             "scan": (
