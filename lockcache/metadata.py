@@ -15,7 +15,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-__all__ = ["COMPILE_COST", "FIELDS", "add_fields", "decode", "decode_fields", "encode"]
+__all__ = ["COMPILE_COST", "FIELDS", "add_fields", "decode", "decode_fields", "encode", "join_fields"]
 
 #: Nanoseconds that the compilation took. The one item with a place of its own in the record's fixed head.
 COMPILE_COST = "compile_cost_ns"
@@ -67,6 +67,12 @@ def add_fields(blob: bytes, **fields: Any) -> bytes:
         return blob
     pairs = json.dumps(beside, separators=(",", ":"))[1:-1].encode()
     return b"{%b,%b}" % (pairs, blob[1:-1] or b'"%b":[]' % _MAPPING.encode())
+
+
+def join_fields(note: bytes, blob: bytes) -> bytes:
+    """Returns ``blob`` with the fields that :func:`add_fields` put next to no metadata at all."""
+    without = b',"%b":[]}' % _MAPPING.encode()
+    return b"%b,%b" % (note.removesuffix(without), blob[1:]) if blob else note
 
 
 def decode_fields(blob: bytes) -> tuple[dict[str, Any], dict[str, Any]]:

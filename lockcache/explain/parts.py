@@ -1,6 +1,6 @@
 """Parts of a cache key as they are kept: a name, a short hash, and a value where that may be shown.
 
-Keeps two promises for all who may read a record. A value is shown only if it is one line of plain words and its name
+Keeps two promises for all who may read an entry. A value is shown only if it is one line of plain words and its name
 does not look like a secret's; of anything else, source code above all, the hash is kept. And all parts of a key take
 :data:`MOST_BYTES` at most: first long values are cut, then all values go, then the last parts become one.
 
@@ -18,7 +18,7 @@ from xxhash import xxh3_64_hexdigest
 
 __all__ = ["MOST_BYTES", "OTHERS", "Part", "bounded", "decode_label", "decode_parts", "make_part"]
 
-#: What the parts of one key take at most, as they are written. With it a record still fits into ext4's attribute.
+#: What the parts of one key take at most, as they are written. With them next to a record both fit into ext4's block.
 MOST_BYTES: Final = 1024
 #: The part that stands for those which there is no room for.
 OTHERS: Final = "others"
@@ -27,7 +27,7 @@ _HASH_DIGITS: Final = 8
 #: Tried one after the other. 0: no values.
 _LONGEST_VALUES: Final = (64, 24, 0)
 _LONGEST_LABEL: Final = 120
-# Parts in a record that others may have written: no more are looked at.
+# Parts in a note that others may have written: no more are looked at.
 _MOST_PARTS: Final = 64
 
 # Options, versions, paths, template arguments. Not what a macro's body of code holds: brackets, quotes, semicolons.
@@ -70,7 +70,7 @@ def bounded(parts: Iterable[Part]) -> list[Part]:
 
 
 def decode_parts(value: Any) -> tuple[Part, ...]:
-    """Returns the parts that a record holds; none for what no writer wrote."""
+    """Returns the parts that an entry states; none for what no writer wrote."""
     if not isinstance(value, list):
         return ()
     return tuple(
@@ -81,7 +81,7 @@ def decode_parts(value: Any) -> tuple[Part, ...]:
 
 
 def decode_label(value: Any) -> str:
-    """Returns the label that a record or a program states, as one short line; empty for anything else."""
+    """Returns the label that an entry or a program states, as one short line; empty for anything else."""
     return " ".join(value[:_LONGEST_LABEL].split()) if isinstance(value, str) else ""
 
 

@@ -19,8 +19,6 @@ _T = TypeVar("_T")
 
 # Sized for the kernels of one job; a few KB each at most.
 _GENERATION: Final = 256
-# A record's tail that fits into an attribute is not made so long that it does not: that would be a file more.
-_LARGEST_TAIL_BYTES: Final = 3800
 
 
 class _Recent(Generic[_T]):
@@ -73,13 +71,9 @@ class Stated:
         """Returns the same with the label that a caller gives, if he gives one."""
         return Stated(lambda: self.parts, lambda: label) if label else self
 
-    def beside(self, tail: bytes) -> bytes:
-        """Returns a record's tail with the label, and the parts as far as there is room, next to the metadata."""
-        for fields in ({"label": self.label, "parts": self.parts}, {"label": self.label}):
-            joined = metadata.add_fields(tail, **fields)
-            if len(joined) <= _LARGEST_TAIL_BYTES or len(tail) > _LARGEST_TAIL_BYTES:
-                return joined
-        return tail
+    def note(self) -> bytes:
+        """Returns label and parts as an entry keeps them: fields next to no metadata (:mod:`lockcache.metadata`)."""
+        return metadata.add_fields(b"", label=self.label, parts=self.parts)
 
 
 _stated: _Recent[Stated] = _Recent()

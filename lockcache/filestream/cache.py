@@ -336,9 +336,9 @@ class FileStreamProgramCache(ProgramCacheResource):
         """Whether it was stored."""
         now_ns = time.time_ns()
         if stated is not None:
-            tail = stated.beside(tail)
             self._report.note(Miss(now_ns, name, stated.label, stated.parts))
-        written = self._writer.store(name, code, Record(len(code), now_ns, cost_ns, tail))
+        note = b"" if stated is None else stated.note()
+        written = self._writer.store(name, code, Record(len(code), now_ns, cost_ns, tail), note)
         self._report.report_if_due(now_ns)
         if written.dropped is None:
             self._counts["puts"] += 1

@@ -12,8 +12,10 @@ from pathlib import Path
 import pytest
 
 from lockcache import FileStreamProgramCache
+from lockcache.explain import state
 from lockcache.filestream.accounting.counters import Counters, read_counters
-from lockcache.filestream.disk.layout import Layout
+from lockcache.filestream.accounting.misses import MOST_MISSES, read_misses
+from lockcache.filestream.disk.layout import Layout, entry_name
 from tests.processes.counting import hit_and_return, hit_with
 from tests.processes.crowd import HANG_SECONDS
 
@@ -148,3 +150,28 @@ def test_a_forked_child_has_a_line_of_its_own(cache_path: Path) -> None:
         "3 hits, 0 compilations, 6.0 s of compiling saved",
         "2 hits, 2 compilations, 4.0 s of compiling saved",
     ]
+
+
+def _miss_and_report(path: str, number: int) -> None:
+    with FileStreamProgramCache(path) as cache:
+        for turn in range(5):
+            key = b"%d %d" % (number, turn)
+            state(key, {"code": number, "option arch": "sm_90"}, "saxpy")
+            cache[key] = b"code"
+            cache.stats()
+
+
+def test_misses_of_many_processes_at_once_are_whole_or_left_out(cache_path: Path) -> None:
+    FileStreamProgramCache(cache_path).close()
+    context = multiprocessing.get_context("fork")
+    processes = [context.Process(target=_miss_and_report, args=(str(cache_path), n)) for n in range(8)]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join(HANG_SECONDS)
+        assert process.exitcode == 0
+    names = {entry_name(b"%d %d" % (number, turn)) for number in range(8) for turn in range(5)}
+    found = read_misses(Layout(str(cache_path)))
+    assert len(found) == len({miss.name for miss in found}) == MOST_MISSES
+    assert {miss.name for miss in found} <= names
+    assert {part.value for miss in found for part in miss.parts if part.name == "option arch"} == {"sm_90"}

@@ -36,7 +36,9 @@ from xxhash import xxh3_128_digest
 __all__ = [
     "HEAD_BYTES",
     "LARGEST_COST_NS",
+    "LARGEST_NOTE_BYTES",
     "LARGEST_RECORD_BYTES",
+    "NOTE_XATTR",
     "ORDINARY",
     "SIGNED",
     "TAIL_BESIDE",
@@ -56,6 +58,12 @@ __all__ = [
 
 #: The extended attribute that holds a record.
 XATTR: Final = "user.lockcache"
+#: A second one, for people: what the entry is called and what its key was made of (:mod:`lockcache.explain`), as the
+#: fields next to a record's metadata. Not in the record, which each hit reads: Python takes an attribute of more than
+#: 128 bytes with two calls. Where records are files, it stands in the record's tail, of which a hit reads all anyhow.
+#: Bound by no digest: it is shown and decides nothing.
+NOTE_XATTR: Final = "user.lockcache.note"
+LARGEST_NOTE_BYTES: Final = 4096
 HEAD_BYTES: Final = 44
 #: Longer than any compilation: the longest known are some hours of autotuning. A record that says more says nothing.
 LARGEST_COST_NS: Final = 24 * 3600 * 10**9

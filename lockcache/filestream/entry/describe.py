@@ -27,7 +27,9 @@ from lockcache.filestream.accounting import Found
 from lockcache.filestream.disk import Layout, is_entry_file, last_use_ns, open_below, space_of
 from lockcache.filestream.entry.codec import (
     HEAD_BYTES,
+    LARGEST_NOTE_BYTES,
     LONG_PAYLOAD,
+    NOTE_XATTR,
     XATTR,
     is_known,
     payload_bytes,
@@ -259,7 +261,7 @@ def read_statement(layout: Layout, found: Found) -> Statement:
         for candidate in found_records:
             read = _take_apart(candidate, found.stored_bytes - file_bytes)
             if read.state != "damaged":
-                return read
+                return read if read.label or read.parts else _with_note(read, read_note(layout, found.name))
     return Statement("damaged")
 
 
@@ -292,6 +294,26 @@ def _candidates(blob: bytes, beside: bytes) -> list[bytes]:
     return with_tails(blob, beside)
 
 
+def read_note(layout: Layout, name: str) -> bytes:
+    """The note next to an entry's record; empty where there is none. It may be a lie."""
+    try:
+        return os.getxattr(layout.entry(name), NOTE_XATTR, follow_symlinks=False)[:LARGEST_NOTE_BYTES]
+    except OSError:
+        return b""
+
+
+def _with_note(statement: Statement, note: bytes) -> Statement:
+    try:
+        fields = metadata.decode_fields(note)[1]
+    except ValueError:
+        return statement
+    return statement._replace(label=_label(fields), parts=decode_parts(fields.get("parts")))
+
+
+def _label(fields: dict[str, Any]) -> str | None:
+    return decode_label(fields.get("label")) or None
+
+
 def _take_apart(blob: bytes, size_bytes: int) -> Statement:
     if len(blob) < HEAD_BYTES or blob[:2] != b"LC":
         return Statement("damaged")
@@ -310,7 +332,7 @@ def _take_apart(blob: bytes, size_bytes: int) -> Statement:
         record.created_ns if record.created_ns > 0 else None,
         max(0, record.cost_ns) or None,
         known,
-        decode_label(fields.get("label")) or None,
+        _label(fields),
         decode_parts(fields.get("parts")),
     )
 

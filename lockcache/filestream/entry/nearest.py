@@ -1,6 +1,6 @@
 """Nearest neighbours of a key: of all entries those whose keys were made of nearly the same parts.
 
-For ``lockcache why``. One pass over the records' bytes, which are not decoded: a part that is the same is the same
+For ``lockcache why``. One pass over the entries' notes, which are not decoded: a part that is the same is the same
 piece of text in both, so counting equal pieces ranks the entries, and only the best are taken apart. Reads no payload,
 which would take a hundred times as long, and verifies no digest: what is found here is shown and not served. Not
 promised: that of more than :data:`MOST_LOOKED_AT` entries all are looked at.
@@ -17,21 +17,21 @@ from typing import Final, NamedTuple
 from lockcache.explain import Difference, Part, differences
 from lockcache.filestream.accounting import names_in
 from lockcache.filestream.disk import SHARDS, Layout, is_entry_file
-from lockcache.filestream.entry.codec import XATTR
+from lockcache.filestream.entry.codec import NOTE_XATTR
 from lockcache.filestream.entry.describe import Statement, find_entry, read_statement
-from lockcache.filestream.entry.locate import is_tail_beside, read_record_file
+from lockcache.filestream.entry.locate import NO_ATTRIBUTE, read_record_file
 
 __all__ = ["MOST_LOOKED_AT", "Nearest", "Neighbour", "find_nearest"]
 
 #: Some three seconds.
 MOST_LOOKED_AT: Final = 250_000
-# How the parts stand in a record: a list of lists.
+# How the parts stand in a note: a list of lists.
 _BEGIN, _BETWEEN, _END = b'"parts":[[', b"],[", b"]]"
 # Taken apart for each one that is wanted: equal numbers of equal pieces are not equal numbers of differences.
 _CANDIDATES: Final = 8
 
 # Looked up once.
-_getxattr, _XATTR = os.getxattr, XATTR.encode()
+_getxattr, _XATTR = os.getxattr, NOTE_XATTR.encode()
 
 
 class Neighbour(NamedTuple):
@@ -93,20 +93,16 @@ def _names(layout: Layout, after_shard: Callable[[], None]) -> Iterator[str]:
 def _score(layout: Layout, name: str, pieces: frozenset[bytes]) -> int:
     """How many parts are the same, to the letter."""
     try:
-        record = _getxattr(f"{layout.entries}/{name[:2]}/{name[2:]}", _XATTR, follow_symlinks=False)
-    except OSError:
-        record = b""
-    begin = record.find(_BEGIN)
-    if begin < 0:
-        record = _record_file(layout, name, record)
-        begin = record.find(_BEGIN)
-    end = record.find(_END, begin)
-    return sum(map(pieces.__contains__, record[begin + len(_BEGIN) : end].split(_BETWEEN))) if 0 <= begin < end else 0
+        note = _getxattr(f"{layout.entries}/{name[:2]}/{name[2:]}", _XATTR, follow_symlinks=False)
+    except OSError as error:
+        # Without one the record may be a file, and hold it.
+        note = _record_file(layout, name) if error.errno in NO_ATTRIBUTE else b""
+    begin = note.find(_BEGIN)
+    end = note.find(_END, begin)
+    return sum(map(pieces.__contains__, note[begin + len(_BEGIN) : end].split(_BETWEEN))) if 0 <= begin < end else 0
 
 
-def _record_file(layout: Layout, name: str, attribute: bytes) -> bytes:
-    if attribute and not is_tail_beside(attribute):
-        return b""
+def _record_file(layout: Layout, name: str) -> bytes:
     try:
         return read_record_file(layout, name) or b""
     except OSError:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 from lockcache import metadata
 from lockcache.explain import (
     Part,
@@ -54,22 +52,16 @@ def test_parts_are_worked_out_once_and_only_when_wanted() -> None:
     assert len(calls) == 1
 
 
-def test_label_and_parts_stand_next_to_the_metadata_which_reads_as_before() -> None:
-    tail = metadata.encode({"kind": "cubin", "t": ("x", b"y")})
-    for given in (tail, b""):
-        joined = stating([PART]).beside(given)
-        assert metadata.decode(joined) == metadata.decode(given)
+def test_a_note_has_label_and_parts_and_no_metadata() -> None:
+    assert metadata.decode_fields(stating([PART]).note()) == ({}, {"label": "saxpy", "parts": [list(PART)]})
+    assert stating([], "").note() == b""
+
+
+def test_a_note_joins_metadata_which_reads_as_before() -> None:
+    for tail in (metadata.encode({"kind": "cubin", "t": ("x", b"y")}), b""):
+        joined = metadata.join_fields(stating([PART]).note(), tail)
+        assert metadata.decode(joined) == metadata.decode(tail)
         assert metadata.decode_fields(joined)[1] == {"label": "saxpy", "parts": [list(PART)]}
-    assert stating([], "").beside(tail) == tail
-
-
-def test_a_tail_that_fits_into_an_attribute_is_not_made_longer_than_that() -> None:
-    parts = [make_part(f"option {n}", b"%d" % n, "x" * 20) for n in range(12)]
-    for length, kept in ((100, {"label", "parts"}), (3300, {"label"}), (3780, set()), (9000, {"label", "parts"})):
-        tail = metadata.encode({"text": "x" * length})
-        joined = stating(parts).beside(tail)
-        assert set(json.loads(joined)) - {"m"} == kept
-        assert len(joined) <= 3800 or len(tail) > 3800
 
 
 def test_parts_of_a_digest_are_found_by_it() -> None:
