@@ -54,6 +54,7 @@ VARIABLES = {
     "LOCKCACHE_DISABLE": "1: every cache is empty and stores nothing",
     "LOCKCACHE_RECACHE": "1: what is stored is compiled again and replaced, once by each process",
     "LOCKCACHE_LOG": "what a program that configures no logging shows on stderr: off, info or debug; else warnings",
+    "LOCKCACHE_SUMMARY": "1: a line on stderr at a program's end: hits, compilations, seconds saved",
 }
 #: Of them, those that state a directory's policy; and all that an operator's command does not obey.
 POLICY_VARIABLES = ("LOCKCACHE_MAX_SIZE", "LOCKCACHE_POLICY")

@@ -17,6 +17,7 @@ from typing import Any, Final
 from lockcache import headers
 from lockcache.arguments import is_disabled
 from lockcache.errors import how_to_install
+from lockcache.explain import statement_of
 from lockcache.keys import make_program_cache_key
 from lockcache.keys.versions import nvrtc_release
 from lockcache.resource import Entry, ProgramCacheResource, coerce_value
@@ -190,7 +191,8 @@ class _Compilation:
         return []
 
     def _label(self) -> str:
-        return f"{self._options.name} to {self._target_type}"
+        stated = statement_of(self._key)
+        return stated.label if stated is not None else f"{self._options.name}"
 
 
 class _NotToKeepError(Exception):

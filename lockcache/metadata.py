@@ -15,7 +15,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-__all__ = ["COMPILE_COST", "FIELDS", "decode", "encode"]
+__all__ = ["COMPILE_COST", "FIELDS", "add_fields", "decode", "decode_fields", "encode", "join_fields"]
 
 #: Nanoseconds that the compilation took. The one item with a place of its own in the record's fixed head.
 COMPILE_COST = "compile_cost_ns"
@@ -53,18 +53,44 @@ def decode(blob: bytes) -> dict[str, Any]:
 
     What may stand next to it in a record, :data:`FIELDS`, is passed over.
     """
+    return decode_fields(blob)[0]
+
+
+def add_fields(blob: bytes, **fields: Any) -> bytes:
+    """Returns encoded metadata with fields of :data:`FIELDS`, plain JSON values, next to the mapping.
+
+    They stand in front: what looks for them in many records need not read a mapping that may be long. Empty ones are
+    left out.
+    """
+    beside = {name: value for name, value in fields.items() if value}
+    if not beside:
+        return blob
+    pairs = json.dumps(beside, separators=(",", ":"))[1:-1].encode()
+    return b"{%b,%b}" % (pairs, blob[1:-1] or b'"%b":[]' % _MAPPING.encode())
+
+
+def join_fields(note: bytes, blob: bytes) -> bytes:
+    """Returns ``blob`` with the fields that :func:`add_fields` put next to no metadata at all."""
+    without = b',"%b":[]}' % _MAPPING.encode()
+    return b"%b,%b" % (note.removesuffix(without), blob[1:]) if blob else note
+
+
+def decode_fields(blob: bytes) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The mapping as :func:`decode` gives it, and the fields next to it as they stand there: of any JSON type."""
     if not blob:
-        return {}
+        return {}, {}
+    fields: dict[str, Any] = {}
     try:
         tagged = json.loads(blob)
         if isinstance(tagged, dict):
+            fields = {tag: inner for tag, inner in tagged.items() if tag in FIELDS}
             tagged = {tag: inner for tag, inner in tagged.items() if tag not in FIELDS}
         value = _untag(tagged)
     except (KeyError, TypeError, RecursionError) as error:
         raise ValueError(f"not encoded metadata: {error}") from error
     if not isinstance(value, dict):
         raise ValueError("not encoded metadata: no mapping")
-    return value
+    return value, fields
 
 
 def _tag(value: Any, where: str) -> Any:

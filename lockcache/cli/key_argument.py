@@ -14,7 +14,7 @@ import click
 from lockcache.arguments import resolve_path
 from lockcache.lowlevel import Layout, entry_name, find_entry, find_names
 
-__all__ = ["complete_name", "resolve_name"]
+__all__ = ["complete_name", "key_name", "resolve_name"]
 
 _SHORTEST_PREFIX: Final = 4
 _HASH: Final = re.compile(r"[0-9a-f]{4,64}", re.ASCII)
@@ -24,10 +24,8 @@ _MOST_COMPLETIONS: Final = 100
 
 def resolve_name(layout: Layout, text: str) -> str:
     """The name of the entry that ``text`` means. Raises :class:`click.BadParameter` naming it."""
-    if text.startswith("hex:"):
-        return _existing(layout, entry_name(_bytes(text)), text)
-    name = entry_name(text.encode(errors="surrogateescape"))
-    if find_entry(layout, name) is not None or _HASH.fullmatch(text.lower()) is None:
+    name = key_name(text)
+    if text.startswith("hex:") or find_entry(layout, name) is not None or _HASH.fullmatch(text.lower()) is None:
         return _existing(layout, name, text)
     if len(text) == 64:
         return _existing(layout, text.lower(), text)
@@ -35,6 +33,11 @@ def resolve_name(layout: Layout, text: str) -> str:
     if len(names) > 1:
         raise click.BadParameter(f"{text!r} is the start of several hashes; give more digits", param_hint="KEY")
     return _existing(layout, names[0] if names else name, text)
+
+
+def key_name(text: str) -> str:
+    """The name of the entry whose key is ``text``, stored or not."""
+    return entry_name(_bytes(text) if text.startswith("hex:") else text.encode(errors="surrogateescape"))
 
 
 def complete_name(ctx: click.Context, param: click.Parameter, text: str) -> list[str]:

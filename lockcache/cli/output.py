@@ -10,17 +10,20 @@ import json
 import signal
 import sys
 import time
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import Any, Final
 
 import click
 
+from lockcache.lowlevel import Described
 from lockcache.sizes import counted, format_size, printable
 
 __all__ = [
     "ask",
     "cap_in_words",
     "elapsed",
+    "entry_heading",
+    "entry_line",
     "plain",
     "print_facts",
     "print_json",
@@ -89,6 +92,33 @@ def print_table(title: str, heads: tuple[str, ...], rows: Iterable[Iterable[obje
         table.add_row(*(Text(plain(cell)) for cell in row))
     click.echo(f"\n{title}")
     Console().print(table)
+
+
+_SHORT_NAME: Final = 12
+
+
+def entry_heading(full: bool = False) -> str:
+    """The heading of lines that :func:`entry_line` makes; ``full``: with whole hashes."""
+    line = f"{'NAME':<{64 if full else _SHORT_NAME}}  {'SIZE':>8}  {'USED':>5}  {'AGE':>5}  {'COST':>6}  "
+    return line + f"{'KIND':<6}  {'ARCH':<8}  {'COMPILER':<14}  PROGRAM"
+
+
+def entry_line(full: bool = False) -> Callable[[Described], str]:
+    """Returns what makes one line of an entry, all with the ages of now."""
+    width, now_ns = (64 if full else _SHORT_NAME), time.time_ns()
+
+    def line(entry: Described) -> str:
+        age = "-" if entry.created_ns is None else elapsed(entry.created_ns, now_ns)
+        cost = "-" if entry.cost_ns is None else span(entry.cost_ns)
+        numbers = (
+            f"{entry.name[:width]}  {format_size(entry.size_bytes):>8}  {elapsed(entry.last_use_ns, now_ns):>5}  "
+            f"{age:>5}  {cost:>6}"
+        )
+        kind = entry.record if entry.record in ("damaged", "unreadable") else plain(entry.kind or "-")
+        arch, compiler, label = (plain(text or "-") for text in (entry.arch, entry.compiler, entry.label))
+        return f"{numbers}  {kind:<6}  {arch:<8}  {compiler:<14}  {label}"
+
+    return line
 
 
 def size_in_words(number: int) -> str:

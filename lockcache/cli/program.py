@@ -50,6 +50,7 @@ COMMANDS: Final = (
     "top",
     "unpack",
     "verify",
+    "why",
 )
 
 # Longer than any first sentence.

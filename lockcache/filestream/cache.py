@@ -26,9 +26,11 @@ from lockcache.arguments import (
     resolve_path,
     variables_left_alone,
 )
+from lockcache.explain import Stated, statement_of
 from lockcache.filestream.accounting import (
     Counters,
     CountersReport,
+    Miss,
     Slot,
     count_shard,
     report_at_end,
@@ -227,15 +229,15 @@ class FileStreamProgramCache(ProgramCacheResource):
         return self._entry(*loaded)
 
     def __setitem__(self, key: bytes | str, value: object) -> None:
-        name = entry_name(coerce_key(key))
+        raw = coerce_key(key)
         if type(value) is bytes and self._implicit is None:  # 3 us of a put less than by what stands below
-            self._write(name, value, b"", 0)
+            self._write(entry_name(raw), value, b"", 0, statement_of(raw))
         else:
-            self._store(name, lambda: split_metadata(*coerce_value(value)))
+            self._store(raw, lambda: split_metadata(*coerce_value(value)))
 
     def put_entry(self, key: bytes | str, entry: Entry) -> None:
         """Store code and metadata as one unit: a reader sees both or neither."""
-        self._store(entry_name(coerce_key(key)), lambda: coerce_entry(entry))
+        self._store(coerce_key(key), lambda: coerce_entry(entry))
 
     def begin(self, key: bytes | str, *, label: str = "") -> Entry | Turn[Entry]:
         """The entry, or the caller's turn to compute it; one across all processes that share the directory."""
@@ -243,14 +245,15 @@ class FileStreamProgramCache(ProgramCacheResource):
             return self.get_entry(key) or Turn(partial(self._drop, key), _nothing)
         if self._renewed is not None:
             return super().begin(key, label=label)
-        name = entry_name(coerce_key(key))
+        raw = coerce_key(key)
+        name = entry_name(raw)
         if self._implicit is not None:
             self._implicit.end_mine()
         loaded = self._once.load(name)
         if loaded is None:
             outcome = self._once.wait_or_turn(name, label or key_in_words(key))
             if isinstance(outcome, LeaseTurn):
-                turn = Turn(partial(self._publish_in, outcome), outcome.end)
+                turn = Turn(partial(self._publish_in, outcome, statement_of(raw, label)), outcome.end)
                 outcome.begin()
                 return turn
             loaded = outcome
@@ -322,7 +325,7 @@ class FileStreamProgramCache(ProgramCacheResource):
         self._report.report_patiently()
         self._directory.close()
 
-    def _publish_in(self, turn: LeaseTurn, value: object, cost_ns: int) -> Entry:
+    def _publish_in(self, turn: LeaseTurn, stated: Stated | None, value: object, cost_ns: int) -> Entry:
         was_dropped = False
         try:
             entry = computed_entry(value, cost_ns)
@@ -330,7 +333,7 @@ class FileStreamProgramCache(ProgramCacheResource):
             published = self._published_meanwhile(turn.name)
             if published is not None:
                 return published
-            was_dropped = not self._write(turn.name, code, tail, cost_ns)
+            was_dropped = not self._write(turn.name, code, tail, cost_ns, stated)
             self._once.costs.remember(turn.name, cost_ns)
             return entry
         finally:
@@ -358,18 +361,21 @@ class FileStreamProgramCache(ProgramCacheResource):
             _log.warning("%s: the metadata of an entry cannot be read here: %s", self.path, error)
             return None
 
-    def _store(self, name: str, coerce: Callable[[], tuple[bytes, bytes, int]]) -> None:
-        was_dropped = True
+    def _store(self, key: bytes, coerce: Callable[[], tuple[bytes, bytes, int]]) -> None:
+        name, was_dropped = entry_name(key), True
         try:
-            was_dropped = not self._write(name, *coerce())
+            was_dropped = not self._write(name, *coerce(), statement_of(key))
         finally:
             if self._implicit is not None:
                 self._implicit.stored(name, was_dropped=was_dropped)
 
-    def _write(self, name: str, code: bytes, tail: bytes, cost_ns: int) -> bool:
+    def _write(self, name: str, code: bytes, tail: bytes, cost_ns: int, stated: Stated | None) -> bool:
         """Whether it was stored."""
         now_ns = time.time_ns()
-        written = self._writer.store(name, code, Record(len(code), now_ns, cost_ns, tail))
+        if stated is not None:
+            self._report.note(Miss(now_ns, name, stated.label, stated.parts))
+        note = b"" if stated is None else stated.note()
+        written = self._writer.store(name, code, Record(len(code), now_ns, cost_ns, tail), note)
         self._report.report_if_due(now_ns)
         self._counts["evictions"] += written.evicted.entries
         if written.dropped is not None:
@@ -405,6 +411,7 @@ def _counted(reader: EntryReader, counts: dict[str, int]) -> Counters:
         misses=reader.misses,
         corrupt_entries=reader.corrupt_entries,
         unverified_hits=reader.unverified_hits,
+        saved_ns=reader.saved_ns,
         **counts,
     )
 

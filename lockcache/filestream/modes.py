@@ -133,7 +133,7 @@ class _DroppingWriter(EntryWriter):
         """Returns whether an entry must not be read: this object wrote another value since, or there is none."""
         return self.directory.is_nowhere or name in self._superseded
 
-    def store(self, name: str, payload: bytes, record: Record) -> Written:
+    def store(self, name: str, payload: bytes, record: Record, note: bytes = b"") -> Written:
         """Drop the write."""
         if os.access(self.directory.layout.entry(name), os.F_OK, effective_ids=True):
             self._superseded.add(name)

@@ -30,10 +30,11 @@ Priority = Literal["lru", "cost"]
 PRIORITIES: Final[tuple[Priority, ...]] = get_args(Priority)
 
 # What the directory holds in addition to entries, in blocks: tag, format, policy, usage, counters, daemon.json, what
-# the daemon remembers and one of these being replaced, the table of costs (16 KiB); a dozen folders; and some leases.
+# the daemon remembers and one of these being replaced, the table of costs (16 KiB), the ring of misses (32 KiB); a
+# dozen folders; and some leases.
 # Charged against caps of which it is a small part, so that du and statvfs agree that the directory is under its cap;
 # against a cap of a few kilobytes it would be all of it.
-_OWN_BLOCKS: Final = 32
+_OWN_BLOCKS: Final = 40
 # Where inodes count (xfs), those that no entry counts for: a lock file and two folders for each shard. The folders of
 # records are mostly missing; xfs makes inodes by 64 in each allocation group, and these make up for the unused ones.
 _OWN_INODES: Final = 3 * SHARDS

@@ -26,6 +26,7 @@ from lockcache.filestream.entry import (
 )
 from lockcache.filestream.eviction import Evicted, evict_to_limit
 from lockcache.filestream.room import Room, reap_if_possible
+from lockcache.metadata import join_fields
 
 __all__ = ["EntryWriter", "Written"]
 
@@ -37,6 +38,10 @@ _PUTS_BETWEEN_REAPS: Final = 256
 # Evictions for one write on a full disk. The first frees its length, each further one twice as much: what a write needs
 # is blocks, inodes, perhaps a directory, and what an entry frees is not always all of it.
 _MOST_EVICTIONS: Final = 4
+
+
+# What an attribute takes in an inode in addition to its value: ext4 writes 16 bytes and the name.
+_SECOND_ATTRIBUTE_BYTES: Final = 64
 
 
 class _Pack(Protocol):
@@ -72,9 +77,12 @@ class EntryWriter:
         self._placement = RecordPlacement(use_files=use_record_files)
         self._puts = 0
 
-    def store(self, name: str, payload: bytes, record: Record) -> Written:
-        """Store ``payload`` and its record under ``name``, or drop the write and the older value with it."""
-        write = _Write(self.directory, self._placement, self._pack, name, payload, record, self._timeout_seconds)
+    def store(self, name: str, payload: bytes, record: Record, note: bytes = b"") -> Written:
+        """Store ``payload`` and its record under ``name``, or drop the write and the older value with it.
+
+        ``note``: :data:`~.entry.codec.NOTE_XATTR`.
+        """
+        write = _Write(self.directory, self._placement, self._pack, name, payload, record, note, self._timeout_seconds)
         try:
             dropped = write.run(fsync=self._fsync)
         except OSError as error:
@@ -113,6 +121,7 @@ class _Write:
         name: str,
         payload: bytes,
         record: Record,
+        note: bytes,
         timeout_seconds: float,
     ) -> None:
         self._directory = directory
@@ -121,13 +130,14 @@ class _Write:
         self._name = name
         self._payload = payload
         self._record = record
+        self._note = note
         self._timeout_seconds = timeout_seconds
         self._deadline = time.monotonic() + timeout_seconds
         # Made when it is needed: that is 2 us of a put.
         self._room: Room | None = None
         # Kept between attempts: the digest in it is most of what a large value costs.
         self._blob: bytes | None = None
-        self._is_tail_beside = False
+        self._packed_for = (False, False)
         self._retried: set[str] = set()
         self._evictions = 0
         self._evicted = _NOTHING
@@ -165,7 +175,9 @@ class _Write:
         space = directory.layout.space or directory.space
         limit_bytes = directory.policy.current().entries_limit_bytes(space)
         attribute, record = self._packed()
-        has_block = space.has_block_of_attribute(len(self._payload)) and self._placement.may_leave_inode(len(attribute))
+        note = self._note if attribute else b""
+        inode_bytes = len(attribute) + (len(note) + _SECOND_ATTRIBUTE_BYTES if note else 0)
+        has_block = space.has_block_of_attribute(len(self._payload)) and self._placement.may_leave_inode(inode_bytes)
         size = reserved_bytes(space, len(self._payload), len(record), has_block=has_block)
         if limit_bytes is not None and size > limit_bytes:
             return f"{size} bytes on disk are more than the directory's cap leaves ({limit_bytes})"
@@ -176,9 +188,10 @@ class _Write:
             if limit_bytes is not None and not self._has_room(staged, limit_bytes, size):
                 return _NO_ROOM
             staged.set_attribute(attribute)
+            staged.set_note(note)
             # Other threads may have learned it since; what we reserved is what we have to give back.
             if has_block and staged.fits_inode():
-                self._placement.learn_fit(len(attribute))
+                self._placement.learn_fit(len(attribute) + len(note))
                 staged.expect_less(space.block_bytes)
             staged.write(self._payload, record, fsync=fsync)
             staged.publish(fsync=fsync)
@@ -203,10 +216,13 @@ class _Write:
             self._room.leave()
 
     def _packed(self) -> tuple[bytes, bytes]:
-        is_beside = self._placement.tail_is_beside(len(self._record.tail))
-        if self._blob is None or is_beside != self._is_tail_beside:
-            self._is_tail_beside = is_beside
-            self._blob = self._pack(self._name, self._payload, self._record, beside=is_beside)
+        is_beside, in_file = self._placement.tail_is_beside(len(self._record.tail)), self._placement.uses_files
+        if self._blob is None or (is_beside, in_file) != self._packed_for:
+            self._packed_for = (is_beside, in_file)
+            record = self._record
+            if in_file and self._note:
+                record = record._replace(tail=join_fields(self._note, record.tail))
+            self._blob = self._pack(self._name, self._payload, record, beside=is_beside)
         return self._placement.split(self._blob)
 
     def _remedy(self, error: OSError) -> str | None:

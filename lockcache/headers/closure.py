@@ -30,9 +30,11 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from lockcache.errors import UncacheableError
+from lockcache.explain import Part
 from lockcache.headers import files
 from lockcache.headers.computed import Widening
 from lockcache.headers.files_seen import Facts, Identity, Observer
+from lockcache.headers.parts import name_headers
 from lockcache.headers.source import INCLUDE, NEXT, PROBE, Node, Operand, Source
 
 __all__ = ["Closure", "Request", "walk"]
@@ -63,6 +65,8 @@ class Closure(NamedTuple):
     facts: Facts
     #: False where a file was too young when it was read: the facts may fail to tell a change.
     settled: bool
+    #: The files that were read, for people.
+    parts: tuple[Part, ...] = ()
 
 
 def walk(request: Request) -> Closure:
@@ -84,6 +88,8 @@ class _Walk:
         self._found: dict[tuple[Operand, bytes], tuple[_Outcome, ...]] = {}
         self._description: list[object] = []
         self._settled = True
+        #: Digests of the files, by number; the first node is the source.
+        self._contents: list[bytes] = []
 
     def run(self) -> Closure:
         self._describe_search()
@@ -97,7 +103,8 @@ class _Walk:
             self._drain()
         text = repr(("lockcache headers 1", self._description)).encode()
         digest = hashlib.sha256(text, usedforsecurity=False).digest()
-        return Closure(digest, self._observer.facts(), self._settled)
+        found = [(node.path, content) for node, content in zip(self._nodes[1:], self._contents, strict=True)]
+        return Closure(digest, self._observer.facts(), self._settled, name_headers(found, request.include_path))
 
     def _describe_search(self) -> None:
         """Which directories of the search are one: ``#include_next`` compares inodes, not names."""
@@ -171,6 +178,7 @@ class _Walk:
         number = self._numbers[place, name] = len(self._nodes)
         alias = self._aliases.setdefault(found[:2], number)
         self._description.append((number, content.digest, alias, self._homes.get(place, -1)))
+        self._contents.append(content.digest)
         self._add(Node(number, path, directory, content.source))
         return number
 

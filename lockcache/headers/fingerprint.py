@@ -10,6 +10,7 @@ import os
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
+from lockcache.explain import remember_digest
 from lockcache.headers.closure import Request
 from lockcache.headers.closure_cache import closure_of
 from lockcache.headers.source import scan_remembered
@@ -55,7 +56,7 @@ def fingerprint(
     called = _coerce_name(name)
     text = _definitions(define_macro) + _coerce_code(code)
     working = _working_directory()
-    return closure_of(
+    closure = closure_of(
         Request(
             scan_remembered(text),
             called,
@@ -66,7 +67,10 @@ def fingerprint(
             _coerce_paths("pre_include", pre_include),
             not no_source_include,
         )
-    ).digest
+    )
+    # For the key that this becomes the extra_digest of.
+    remember_digest(closure.digest, closure.parts)
+    return closure.digest
 
 
 def _working_directory() -> bytes:

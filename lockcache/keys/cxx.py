@@ -36,8 +36,8 @@ _SIDE_EFFECTS = ("create_pch", "time", "fdevice_time_trace")
 _EXTERNAL = ("include_path", "pre_include", "pch", "use_pch", "pch_dir")
 
 
-def describe(request: Request) -> list[object]:
-    """All that decides the output of NVRTC."""
+def describe(request: Request) -> dict[str, object]:
+    """All that decides the output of NVRTC, by the names of the key's parts."""
     options = request.options
     code_digest = hashing.digest(request.code)
     rendered = options.as_bytes("nvrtc", request.target_type)
@@ -47,18 +47,18 @@ def describe(request: Request) -> list[object]:
     if request.extra_digest is None:
         found += _external(options) + _reads(request.code, code_digest, options, rendered)
     refuse(found)
-    return [
-        code_digest,
-        rendered,
-        request.target_type,
-        options.name,
-        request.name_expressions,
-        unknown_fields(options),
-        versions.nvrtc(),
-        environment.variables(request.target_type),
-        environment.working_directory() if _names_directory(request) else None,
-        request.extra_digest,
-    ]
+    return {
+        "code": code_digest,
+        "options": rendered,
+        "target": request.target_type,
+        "name": options.name,
+        "name expressions": request.name_expressions,
+        "newer options": unknown_fields(options),
+        "compiler": versions.nvrtc(),
+        "variables": environment.variables(request.target_type),
+        "working directory": environment.working_directory() if _names_directory(request) else None,
+        "extra digest": request.extra_digest,
+    }
 
 
 def _names_directory(request: Request) -> bool:

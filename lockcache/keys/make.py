@@ -1,18 +1,24 @@
 """make_program_cache_key: checks what it was given, lets one compiler path describe it, hashes the description.
 
 Keeps the contract's rule that everything that can change the output changes the key. Each path (cxx.py, ptx.py,
-nvvm.py) decides what that is for its compiler; this module decides only the order of the steps. It does not promise the
-keys of cuda.core's function of the same name: the two never share entries, because cuda.core's key leaves out some of
-what changes the output.
+nvvm.py) decides what that is for its compiler; this module decides only the order of the steps. What a key was made of
+is remembered in this process for a while, for the cache that something is stored in under it (parts.py). It does not
+promise the keys of cuda.core's function of the same name: the two never share entries, because cuda.core's key leaves
+out some of what changes the output.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from xxhash import xxh3_64_digest
+
+from lockcache.explain import Stated, is_remembered, remember
 from lockcache.keys import cxx, hashing, nvvm, ptx
+from lockcache.keys.names import label_of
 from lockcache.keys.options import unwritable_field
+from lockcache.keys.parts import name_parts
 from lockcache.keys.request import Request, coerce_request
 
 if TYPE_CHECKING:
@@ -20,7 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = ["make_program_cache_key"]
 
-_DESCRIBE: dict[str, Callable[[Request], list[object]]] = {
+_DESCRIBE: dict[str, Callable[[Request], dict[str, object]]] = {
     "c++": cxx.describe,
     "ptx": ptx.describe,
     "nvvm": nvvm.describe,
@@ -71,7 +77,25 @@ def make_program_cache_key(
     """
     request = coerce_request(code, code_type, options, target_type, name_expressions, extra_digest)
     try:
-        return hashing.key([request.code_type, *_DESCRIBE[request.code_type](request)])
+        description = _DESCRIBE[request.code_type](request)
+        key = hashing.key([request.code_type, *map(_material, description.values())])
     except UnicodeEncodeError as error:
         field = unwritable_field(options)
         raise ValueError(f"{field} cannot be written as UTF-8, which the compilers read: {error}") from error
+    if not is_remembered(key):
+        _remember(key, request, description)
+    return key
+
+
+def _remember(key: bytes, request: Request, description: dict[str, Any]) -> None:
+    # Not the code, which may be large: its hash does.
+    if request.code_type != "c++":
+        description["code"] = xxh3_64_digest(request.code)
+    description["code type"] = request.code_type
+    label = label_of(request)
+    remember(key, Stated(lambda: name_parts(description), lambda: label))
+
+
+def _material(value: Any) -> object:
+    """What goes into the key: of values that have names, the values."""
+    return [*map(_material, value.values())] if type(value) is dict else value

@@ -18,25 +18,25 @@ from lockcache.keys.request import Request
 __all__ = ["describe"]
 
 
-def describe(request: Request) -> list[object]:
-    """All that decides the output of libNVVM."""
+def describe(request: Request) -> dict[str, object]:
+    """All that decides the output of libNVVM, by the names of the key's parts."""
     options = request.options
     found = unusable(options)
     if options.use_libdevice and request.extra_digest is None:
         found.append(external("options.use_libdevice", "libdevice is a file that a toolkit upgrade replaces"))
     refuse(found)
-    return [
-        request.code,
-        options.as_bytes("nvvm", request.target_type),
-        request.target_type,
-        options.name,
-        _extra_sources(options.extra_sources),
-        bool(options.use_libdevice),
-        unknown_fields(options),
-        versions.nvvm(),
-        environment.variables(request.target_type),
-        request.extra_digest,
-    ]
+    return {
+        "code": request.code,
+        "options": options.as_bytes("nvvm", request.target_type),
+        "target": request.target_type,
+        "name": options.name,
+        "modules": _extra_sources(options.extra_sources),
+        "libdevice": bool(options.use_libdevice),
+        "newer options": unknown_fields(options),
+        "compiler": versions.nvvm(),
+        "variables": environment.variables(request.target_type),
+        "extra digest": request.extra_digest,
+    }
 
 
 def _extra_sources(sources: Any) -> list[object]:

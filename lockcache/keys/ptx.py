@@ -28,33 +28,34 @@ _VALUES = ("max_register_count", "split_compile")
 FIELDS = frozenset({"name", "arch", "ptxas_options", "time", "extra_sources", *_FLAGS, *_SWITCHES, *_VALUES})
 
 
-def describe(request: Request) -> list[object]:
-    """All that decides the output of the linker."""
+def describe(request: Request) -> dict[str, object]:
+    """All that decides the output of the linker, by the names of the key's parts."""
     options = request.options
     external = ptxas_files(options) if request.extra_digest is None else []
     refuse(extra_sources(options, "ptx") + unusable(options) + external)
-    return [
-        request.code,
-        _linker_options(options),
-        request.target_type,
-        options.name,
-        unknown_fields(options),
-        versions.linker(),
-        environment.variables(request.target_type),
-        request.extra_digest,
-    ]
+    return {
+        "code": request.code,
+        "options": _linker_options(options),
+        "target": request.target_type,
+        "name": options.name,
+        "newer options": unknown_fields(options),
+        "compiler": versions.linker(),
+        "variables": environment.variables(request.target_type),
+        "extra digest": request.extra_digest,
+    }
 
 
-def _linker_options(options: Any) -> list[object]:
-    switches = [getattr(options, name) for name in _SWITCHES]
-    return [
-        options.arch,
-        [bool(getattr(options, name)) for name in _FLAGS],
-        [None if value is None else bool(value) for value in switches],
-        [_number(options, name) for name in _VALUES],
-        as_strings(options.ptxas_options),
-        options.time is not None,
-    ]
+def _linker_options(options: Any) -> dict[str, object]:
+    """The options by their names; a group of them is one value of the key."""
+    switches = {name: getattr(options, name) for name in _SWITCHES}
+    return {
+        "arch": options.arch,
+        "flags": {name: bool(getattr(options, name)) for name in _FLAGS},
+        "switches": {name: None if value is None else bool(value) for name, value in switches.items()},
+        "values": {name: _number(options, name) for name in _VALUES},
+        "ptxas_options": as_strings(options.ptxas_options),
+        "time": options.time is not None,
+    }
 
 
 def _number(options: Any, name: str) -> object:

@@ -20,7 +20,7 @@ from typing import Any
 from lockcache.errors import UncacheableError
 from lockcache.keys import hashing
 
-__all__ = ["fingerprint", "linker", "nvrtc", "nvrtc_release", "nvvm"]
+__all__ = ["fingerprint", "in_words", "linker", "nvrtc", "nvrtc_release", "nvvm"]
 
 #: Bytes taken from each end of a library. Sized to reach the linker's build ID, the content hash that is its true name:
 #: at 0x1c8 or 0x270 in nvJitLink, NVVM and the builtins 13.5, and 40 bytes before the end in NVRTC 13.5.
@@ -54,9 +54,28 @@ def linker() -> bytes:
     return _known("the linker", "install nvidia-nvjitlink, or a driver", _linker)
 
 
+def in_words(version: bytes) -> str:
+    """``NVRTC 13.5 build 3f2a9c41``: a version that was looked up here, for people to read; empty for another."""
+    return _words.get(version, "")
+
+
+_words: dict[bytes, str] = {}
+
+
+def _in_words(found: list[object]) -> str:
+    name = found[0]
+    numbers = ".".join(str(item) for item in found if isinstance(item, int))
+    more = "".join(f" {item}" for item in found[1:] if isinstance(item, str))
+    builds = b"".join(item for item in found if isinstance(item, bytes))
+    return f"{name} {numbers}{more}" + (f" build {hashing.digest(builds).hex()[:8]}" if builds else "")
+
+
 def _known(compiler: str, remedy: str, find: Callable[[], list[object]]) -> bytes:
     try:
-        return hashing.encode(find())
+        found = find()
+        encoded = hashing.encode(found)
+        _words[encoded] = _in_words(found)
+        return encoded
     except Exception as error:
         raise UncacheableError(
             f"cannot make a cache key: the version of {compiler} cannot be found ({type(error).__name__}: {error}). "

@@ -73,6 +73,9 @@ def test_a_dry_run_says_what_would_go_and_changes_nothing(filled: Path) -> None:
     before = {path: path.stat().st_mtime_ns for path in filled.rglob("*")}
     found = evict("--to", "5K", "--dry-run", filled)
     assert (found["would_evict_entries"], found["bytes"]) == (15, 5000)
+    assert [len(found["first"]), found["first"][0]["name"]] == [15, entry_name(b"k0")]
+    lines = run("evict", "--to", "5K", "--dry-run", filled).stdout.splitlines()
+    assert sum(line.startswith(entry_name(b"k0")[:12]) for line in lines) == 1
     assert before == {path: path.stat().st_mtime_ns for path in filled.rglob("*")}
 
 

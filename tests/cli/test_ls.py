@@ -82,11 +82,23 @@ def test_older_than_spares_what_was_used_since(filled: Path) -> None:
 
 def test_lines_for_people_have_columns(filled: Path) -> None:
     heading, *lines = run("ls", filled).stdout.splitlines()
-    assert heading.split() == ["NAME", "SIZE", "USED", "AGE", "COST", "KIND", "ARCH", "COMPILER"]
+    assert heading.split() == ["NAME", "SIZE", "USED", "AGE", "COST", "KIND", "ARCH", "COMPILER", "PROGRAM"]
     [line] = [line for line in lines if line.startswith(entry_name(b"a")[:12])]
     assert line.split()[1:3] == ["10", "B"]
-    assert line.split()[-4:] == ["2.0s", "cubin", "sm_90", "-"]
+    assert line.split()[-5:] == ["2.0s", "cubin", "sm_90", "-", "-"]
     assert entry_name(b"a") in run("ls", "--full", filled).stdout
+
+
+def test_a_program_is_shown_by_its_name(cache_path: Path) -> None:
+    with FileStreamProgramCache(cache_path) as cache:
+        cache.get_or_compute("labelled", lambda: b"x", label="saxpy \x1b[31m")
+        cache.put_entry("symbols", Entry(b"x", {"symbol_mapping": {"axpy<int>": "_Z4axpyIiEvv"}}))
+    lines = {json.loads(line)["name"]: json.loads(line) for line in run("ls", "--json", cache_path).stdout.splitlines()}
+    assert lines[entry_name(b"labelled")]["label"] == "saxpy \x1b[31m"
+    assert lines[entry_name(b"symbols")]["label"] == "axpy<int>"
+    shown = run("ls", cache_path).stdout
+    assert "saxpy \\x1b[31m\n" in shown
+    assert "program       axpy<int>" in run("inspect", "symbols", cache_path).stdout
 
 
 def test_listing_is_no_use_of_an_entry(filled: Path) -> None:
@@ -108,7 +120,7 @@ def test_metadata_with_control_characters_reaches_no_terminal(cache_path: Path) 
 def test_a_damaged_record_is_shown_and_says_nothing(filled: Path) -> None:
     os.truncate(path_of(filled, b"a"), 3)
     [line] = [line for line in run("ls", filled).stdout.splitlines() if line.startswith(entry_name(b"a")[:12])]
-    assert line.split()[-5:] == ["-", "-", "damaged", "-", "-"]
+    assert line.split()[-6:] == ["-", "-", "damaged", "-", "-", "-"]
 
 
 @pytest.mark.root
@@ -126,7 +138,7 @@ def test_an_entry_that_may_not_be_read_is_unreadable_and_not_damaged(open_path: 
     assert records == {entry_name(b"a"): "unreadable", entry_name(b"b"): "whole", entry_name(b"c"): "unreadable"}
     shown = run_as_somebody("ls", open_path / "cache").stdout
     [line] = [line for line in shown.splitlines() if line.startswith(entry_name(b"a")[:12])]
-    assert line.split()[-3:] == ["unreadable", "-", "-"]
+    assert line.split()[-4:] == ["unreadable", "-", "-", "-"]
 
 
 def test_a_directory_that_may_only_be_read_is_listed_and_stays_as_it_is(tmp_path: Path) -> None:

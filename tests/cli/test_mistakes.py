@@ -33,6 +33,7 @@ ON_A_DIRECTORY = {
     "stats": ("stats",),
     "top": ("top",),
     "verify": ("verify",),
+    "why": ("why", "--last"),
 }
 WITHOUT_A_DIRECTORY = {"completion", "config", "doctor", "env", "key", "path", "run", "unpack"}
 
@@ -46,6 +47,8 @@ BAD_VALUES = [
     (("policy", "no-such-subcommand"), "no-such-subcommand"),
     (("stats", "{filled}", "another"), "another"),
     (("path", ""), "must not be empty"),
+    (("why", "no such key", "{filled}"), "'no such key'"),
+    (("why", "--last", "1000", "{filled}"), "'1000'"),
     (("ls", "--sort", "colour", "{filled}"), "'colour'"),
     (("ls", "--limit", "0", "{filled}"), "'--limit'"),
     (("ls", "--limit", "ten", "{filled}"), "'ten' is not a whole number"),

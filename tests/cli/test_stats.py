@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from lockcache import FileStreamProgramCache
+from lockcache import Entry, FileStreamProgramCache
 from lockcache.filestream.accounting.measure import spread
 from tests.cli.running import run
 from tests.daemon.running import RunningDaemon
@@ -41,6 +41,22 @@ def test_hits_are_those_that_programs_reported(filled: Path) -> None:
     programs = stats(filled)["programs"]
     assert (programs["hits"], programs["misses"], programs["puts"], programs["hit_ratio"]) == (1, 1, 2, 0.5)
     assert "50.0% hits (1 of 2), 2 puts" in run("stats", filled).stdout
+
+
+def test_after_a_reset_hits_are_those_since_and_the_totals_stay(filled: Path) -> None:
+    before = run("stats", "--reset", filled)
+    assert "50.0% hits (1 of 2)" in before.stdout
+    assert "none reported hits or misses yet; counted since" in run("stats", filled).stdout
+    with FileStreamProgramCache(filled) as cache:
+        cache.put_entry("c", Entry(b"code", {"compile_cost_ns": 3 * 10**9}))
+        for _ in range(3):
+            cache.get("c")
+    found = stats(filled)
+    assert (found["programs"]["hits"], found["programs"]["saved_ns"]) == (4, 9 * 10**9)
+    assert (found["since_reset"]["hits"], found["since_reset"]["hit_ratio"]) == (3, 1.0)
+    shown = run("stats", filled).stdout
+    assert "100.0% hits (3 of 3), 1 puts" in shown
+    assert "saved       9.0s of compiling" in shown
 
 
 def test_shards_are_spread(filled: Path) -> None:

@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 from lockcache import Entry, FileStreamProgramCache
+from lockcache.explain import state
 from lockcache.filestream.disk.layout import entry_name
 
 _DAY_NS = 86_400 * 10**9
@@ -24,6 +25,8 @@ _ENTRIES = {
 def fill(root: str) -> None:
     with FileStreamProgramCache(root) as cache:
         for key, (size, kind, arch, compiler, days, cost_ms) in _ENTRIES.items():
+            parts = {"compiler": compiler, "option arch": arch, "code": f"{{{key}}}"}
+            state(key.encode(), parts, f"{key.partition('-')[0]}<float>")
             told = {"kind": kind, "arch": arch, "compiler": compiler, "compile_cost_ns": cost_ms * 10**6}
             cache.put_entry(key, Entry(key.encode() * (size // len(key)), told))
             name = entry_name(key.encode())

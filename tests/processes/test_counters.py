@@ -12,8 +12,10 @@ from pathlib import Path
 import pytest
 
 from lockcache import FileStreamProgramCache
+from lockcache.explain import state
 from lockcache.filestream.accounting.counters import Counters, read_counters
-from lockcache.filestream.disk.layout import Layout
+from lockcache.filestream.accounting.misses import MOST_MISSES, read_misses
+from lockcache.filestream.disk.layout import Layout, entry_name
 from tests.processes.counting import hit_and_return, hit_with
 from tests.processes.crowd import HANG_SECONDS
 
@@ -106,3 +108,70 @@ def test_a_killed_process_takes_nobody_with_it(filled: Path) -> None:
     process.join(HANG_SECONDS)
     cache.close()
     assert shared(filled).hits == 1
+
+
+SUMMED = """
+import gc, multiprocessing, os, sys
+from lockcache import Entry, FileStreamProgramCache
+
+def use(path, hits):
+    cache = FileStreamProgramCache(path)
+    for _ in range(hits):
+        cache.get_or_compute("k", lambda: Entry(b"code", {"compile_cost_ns": 2 * 10**9}))
+
+use(sys.argv[1], 2)
+gc.collect()
+kept = FileStreamProgramCache(sys.argv[1])
+kept.get("k")
+kept["another"] = b"code"
+if len(sys.argv) > 2:
+    child = multiprocessing.get_context("fork").Process(target=use, args=(sys.argv[1], 3))
+    child.start()
+    child.join()
+"""
+
+
+def _summary(path: Path, *arguments: str, **variables: str) -> list[str]:
+    command = [sys.executable, "-c", SUMMED, str(path), *arguments]
+    ended = subprocess.run(
+        command, env={**os.environ, **variables}, check=True, capture_output=True, text=True, timeout=HANG_SECONDS
+    )
+    return [line.partition(": ")[2] for line in ended.stderr.splitlines()]
+
+
+def test_a_program_that_is_asked_to_sums_up_all_its_caches_in_one_line_at_its_end(cache_path: Path) -> None:
+    assert _summary(cache_path, LOCKCACHE_SUMMARY="1") == ["2 hits, 2 compilations, 4.0 s of compiling saved"]
+    assert _summary(cache_path, LOCKCACHE_SUMMARY="0") == []
+
+
+def test_a_forked_child_has_a_line_of_its_own(cache_path: Path) -> None:
+    lines = _summary(cache_path, "and a child", LOCKCACHE_SUMMARY="1")
+    assert lines == [
+        "3 hits, 0 compilations, 6.0 s of compiling saved",
+        "2 hits, 2 compilations, 4.0 s of compiling saved",
+    ]
+
+
+def _miss_and_report(path: str, number: int) -> None:
+    with FileStreamProgramCache(path) as cache:
+        for turn in range(5):
+            key = b"%d %d" % (number, turn)
+            state(key, {"code": number, "option arch": "sm_90"}, "saxpy")
+            cache[key] = b"code"
+            cache.stats()
+
+
+def test_misses_of_many_processes_at_once_are_whole_or_left_out(cache_path: Path) -> None:
+    FileStreamProgramCache(cache_path).close()
+    context = multiprocessing.get_context("fork")
+    processes = [context.Process(target=_miss_and_report, args=(str(cache_path), n)) for n in range(8)]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join(HANG_SECONDS)
+        assert process.exitcode == 0
+    names = {entry_name(b"%d %d" % (number, turn)) for number in range(8) for turn in range(5)}
+    found = read_misses(Layout(str(cache_path)))
+    assert len(found) == len({miss.name for miss in found}) == MOST_MISSES
+    assert {miss.name for miss in found} <= names
+    assert {part.value for miss in found for part in miss.parts if part.name == "option arch"} == {"sm_90"}

@@ -78,6 +78,24 @@ def test_a_hit_of_a_cache_that_only_reads_states_no_use(cache_path: Path, tmp_pa
     assert set(hit) <= {"openat", "fgetxattr", "flistxattr", "fstat", "newfstatat", "read", "close", "close_range"}
 
 
+def test_the_parts_of_its_key_cost_a_hit_no_system_call_and_a_put_one(cache_path: Path, tmp_path: Path) -> None:
+    _filled(cache_path, 10).close()
+    program = """
+from lockcache.explain import state
+state(b"stated", {"option arch": "sm_90", **{f"define M{n}": n for n in range(30)}}, "saxpy")
+for key in (b"stated", b"plain"):
+    cache[key] = b"first"  # makes the shard
+    cache.get(key)
+    mark(); cache.get(key); mark(); cache.put_entry(key, Entry(b"code", {"kind": "cubin"})); mark()
+"""
+    spans = _calls("from lockcache import Entry" + program, cache_path, tmp_path / "log")
+    hit, put, _, plain_hit, plain_put = spans
+    assert hit == plain_hit
+    assert len(hit) == 5
+    assert Counter(put) - Counter(plain_put) == Counter({"fsetxattr": 1})
+    assert Counter(plain_put) - Counter(put) == Counter()
+
+
 def test_a_miss_is_one_system_call_that_fails(cache_path: Path, tmp_path: Path) -> None:
     _filled(cache_path, 10).close()
     program = (

@@ -107,6 +107,11 @@ _COUNTERS: Final = (
         "Hits on entries that carry no record to verify.",
         lambda view: view.clients.unverified_hits,
     ),
+    _Value(
+        "lockcache_client_saved_seconds",
+        "What compiling took when it was done, summed over hits, where the entry's record says it.",
+        lambda view: view.clients.saved_ns / 1e9,
+    ),
 )
 
 

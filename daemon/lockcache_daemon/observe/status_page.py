@@ -127,6 +127,8 @@ def _tiles(view: DirectoryView, now: float) -> str:
             "",
         ),
     ]
+    if clients.saved_ns:
+        tiles.append(("compiling saved", took(clients.saved_ns / 1e9), "by hits, as their entries record it", ""))
     if view.scrubbed_entries:
         found = f"{view.corrupt_entries:,} corrupt, {view.unreadable_entries:,} unreadable"
         tiles.append(("verified", f"{view.scrubbed_entries:,}", found, ""))

@@ -11,14 +11,18 @@ import click
 from lockcache.cli import options
 from lockcache.cli.catalogue import Catalogue, open_catalogue, select
 from lockcache.cli.filters import FILTERS_IN_WORDS, filters
-from lockcache.cli.output import ask, print_facts, size_in_words
+from lockcache.cli.output import ask, entry_heading, entry_line, print_facts, size_in_words
 from lockcache.cli.progress import step_bar
 from lockcache.cli.signals import interrupts
 from lockcache.filestream.eviction import least_recent
-from lockcache.lowlevel import SHARDS, Evicted, Found, Layout, Selection
+from lockcache.lowlevel import SHARDS, Described, Evicted, Found, Layout, Selection
 from lockcache.sizes import counted, format_size
 
 __all__ = ["command"]
+
+# Of what a dry run would evict, the first so many are named.
+_MOST_SHOWN: Final = 20
+_MOST_IN_JSON: Final = 1000
 
 _HELP: Final = f"""Remove entries: down to a size, by age, kind, architecture or compiler.
 
@@ -46,7 +50,7 @@ Examples:
     "--to", metavar="SIZE", callback=options.size, help="Until the cache holds no more than this: 5G, 512MiB."
 )
 @filters
-@click.option("--dry-run", is_flag=True, help="Remove nothing, say what would go.")
+@click.option("--dry-run", is_flag=True, help="Remove nothing, list what would go.")
 @options.yes
 @options.as_json
 def command(
@@ -70,7 +74,13 @@ def _rehearse(catalogue: Catalogue, selection: Selection, to: int | None, as_jso
     size, entries = catalogue.held()
     victims = _choose(catalogue, selection, None if to is None else max(0, size - to))
     gone = Evicted(len(victims), sum(victim.size_bytes for victim in victims))
-    _report(catalogue.layout, gone, size - gone.bytes, entries - gone.entries, as_json, would=True)
+    listed = victims[: _MOST_IN_JSON if as_json else _MOST_SHOWN]
+    described = [entry for found in listed if (entry := catalogue.describe(found)) is not None]
+    _report(catalogue.layout, gone, size - gone.bytes, entries - gone.entries, as_json, would=described)
+    if described and not as_json:
+        click.echo("\n".join(["", entry_heading(), *map(entry_line(), described)]))
+        if len(victims) > len(described):
+            click.echo(f"and {len(victims) - len(described)} more")
 
 
 def _evict(catalogue: Catalogue, selection: Selection, to: int | None, yes: bool, as_json: bool) -> int:
@@ -96,9 +106,16 @@ def _choose(catalogue: Catalogue, selection: Selection, needed_bytes: int | None
 
 
 def _report(
-    layout: Layout, gone: Evicted, size: int, entries: int, as_json: bool, *, kept: int = 0, would: bool = False
+    layout: Layout,
+    gone: Evicted,
+    size: int,
+    entries: int,
+    as_json: bool,
+    *,
+    kept: int = 0,
+    would: list[Described] | None = None,
 ) -> None:
-    done = "would_evict" if would else "evicted"
+    done = "evicted" if would is None else "would_evict"
     found: dict[str, Any] = {
         "path": layout.root,
         f"{done}_entries": gone.entries,
@@ -108,4 +125,6 @@ def _report(
         "bytes": size,
         "entries": entries,
     }
+    if would is not None and as_json:
+        found["first"] = [{"name": each.name, "label": each.label, "size_bytes": each.size_bytes} for each in would]
     print_facts(found, as_json, {f"{done}_bytes": size_in_words(gone.bytes), "bytes": size_in_words(size)})

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import heapq
 import json
-import time
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from typing import Any, Final
@@ -18,7 +17,7 @@ import click
 from lockcache.cli import options
 from lockcache.cli.catalogue import Catalogue, open_catalogue, select
 from lockcache.cli.filters import FILTERS_IN_WORDS, filters
-from lockcache.cli.output import elapsed, plain, span
+from lockcache.cli.output import elapsed, entry_heading, entry_line, plain
 from lockcache.cli.progress import step_bar
 from lockcache.lowlevel import SHARDS, Described, Found, Selection
 from lockcache.sizes import format_size
@@ -38,11 +37,11 @@ _BY_RECORD: Final[dict[str, Callable[[Described], Any]]] = {
 }
 _SORTS: Final = (*_BY_LISTING, *_BY_RECORD, "none")
 
-_SHORT_NAME: Final = 12
 _HELP: Final = f"""List entries: the most recently used first.
 
 NAME is the start of the entry's hash, enough for 'lockcache inspect'. USED and AGE say how long ago it was used and
-stored, COST what compiling it took. '-' is not known. Looking does not count as a use; payloads are not verified.
+stored, COST what compiling it took, PROGRAM what it is called. '-' is not known. Looking does not count as a use;
+payloads are not verified.
 
 Works on each layout that the daemon keeps. Of a tree of files, NAME is the path below DIR.
 
@@ -79,8 +78,8 @@ def command(
     """Its help is above, for it holds what other commands say too."""
     catalogue = open_catalogue(directory)
     is_tree = catalogue.program == "files"
-    show = _as_json if as_json else _as_path if is_tree else _as_line(full)
-    heading = "" if as_json else _PATH_HEADING if is_tree else _heading(full)
+    show = _as_json if as_json else _as_path if is_tree else entry_line(full)
+    heading = "" if as_json else _PATH_HEADING if is_tree else entry_heading(full)
     for entry in _ordered(catalogue, selection, sort, reverse, limit):
         if heading:
             click.echo(heading)
@@ -117,27 +116,6 @@ def _described(catalogue: Catalogue, found: Iterable[Found]) -> Iterator[Describ
         entry = catalogue.describe(each)
         if entry is not None:
             yield entry
-
-
-def _heading(full: bool) -> str:
-    line = f"{'NAME':<{64 if full else _SHORT_NAME}}  {'SIZE':>8}  {'USED':>5}  {'AGE':>5}  {'COST':>6}  "
-    return line + f"{'KIND':<6}  {'ARCH':<8}  COMPILER"
-
-
-def _as_line(full: bool) -> Callable[[Described], str]:
-    width, now_ns = (64 if full else _SHORT_NAME), time.time_ns()
-
-    def line(entry: Described) -> str:
-        age = "-" if entry.created_ns is None else elapsed(entry.created_ns, now_ns)
-        cost = "-" if entry.cost_ns is None else span(entry.cost_ns)
-        numbers = (
-            f"{entry.name[:width]}  {format_size(entry.size_bytes):>8}  {elapsed(entry.last_use_ns, now_ns):>5}  "
-            f"{age:>5}  {cost:>6}"
-        )
-        kind = entry.record if entry.record in ("damaged", "unreadable") else plain(entry.kind or "-")
-        return f"{numbers}  {kind:<6}  {plain(entry.arch or '-'):<8}  {plain(entry.compiler or '-')}"
-
-    return line
 
 
 # Last, for it is as long as it is.

@@ -9,9 +9,9 @@ import click
 
 from lockcache.cli import options
 from lockcache.cli.catalogue import Guest, open_catalogue
-from lockcache.cli.output import cap_in_words, elapsed, plain, print_json, size_in_words
+from lockcache.cli.output import cap_in_words, elapsed, plain, print_json, size_in_words, span
 from lockcache.cli.progress import step_bar
-from lockcache.filestream.accounting import Spread, spread, total_of
+from lockcache.filestream.accounting import Spread, read_since, reset_counters, spread, total_of
 from lockcache.lowlevel import (
     SHARDS,
     Counters,
@@ -40,14 +40,16 @@ _ASCII_BARS: Final = " .:-=+*#%"
 @click.option(
     "--no-measure", is_flag=True, help="Do not walk the directory to check the accounting (3 s for a million)."
 )
+@click.option("--reset", is_flag=True, help="Show all of it once more, then count hits and misses from now on.")
 @options.as_json
-def command(directory: str | None, no_measure: bool, as_json: bool) -> None:
+def command(directory: str | None, no_measure: bool, reset: bool, as_json: bool) -> None:
     """Show how full a cache is, how it is used, and whether its accounting is right.
 
     Hits and misses are those that programs reported: with a put, when they end, and when they ask for their own
     statistics. The cap counts what entries take on disk, in whole blocks. Drift is the difference
     between recorded and actual bytes; 'lockcache recount' corrects it. Spread is a histogram of the bytes in each
-    shard, from the smallest to the largest. Changes nothing.
+    shard, from the smallest to the largest. A hit saves what compiling its entry took when it was stored, where that
+    is recorded. Changes nothing, unless --reset, which is for all who look at this directory; metrics go on.
 
     Works on each layout that the daemon keeps; other programs' directories are measured, and report no hits.
 
@@ -55,19 +57,24 @@ def command(directory: str | None, no_measure: bool, as_json: bool) -> None:
     Examples:
       lockcache stats
       lockcache stats --no-measure /scratch/kernels
+      lockcache stats --reset
       lockcache stats --json | jq .programs.hit_ratio
     """
     catalogue = open_catalogue(directory)
     if isinstance(catalogue, Guest):
+        if reset:
+            raise click.UsageError(f"--reset: {catalogue.program} reports no hits that could be counted")
         found = _survey_guest(catalogue)
     else:
         found = _survey(catalogue.layout, measure=not no_measure)
     found["layout"] = catalogue.program
     if as_json:
         print_json(found)
-        return
-    for name, text in _facts(found).items():
-        click.echo(f"{name:<10}  {plain(text) if name != 'spread' else text}")
+    else:
+        for name, text in _facts(found).items():
+            click.echo(f"{name:<10}  {plain(text) if name != 'spread' else text}")
+    if reset:
+        reset_counters(catalogue.layout)
 
 
 def _survey(layout: Layout, *, measure: bool) -> dict[str, Any]:
@@ -110,6 +117,7 @@ def _survey_guest(guest: Guest) -> dict[str, Any]:
 
 def _common(layout: Layout, total: Slot) -> dict[str, Any]:
     counters, keeper, cap = read_counters(layout), keeper_of(layout), PolicyFile(layout).load().max_size_bytes
+    since = read_since(layout, counters)
     return {
         "path": layout.root,
         "bytes": total.bytes,
@@ -118,6 +126,7 @@ def _common(layout: Layout, total: Slot) -> dict[str, Any]:
         "share": total.bytes / cap if cap else None,
         "quarantined": measure_quarantine(layout)._asdict(),
         "programs": {**counters._asdict(), "hit_ratio": counters.hit_ratio},
+        "since_reset": since and _since(since),
         "daemon": {"who": keeper, **read_status(layout)} if keeper else None,
     }
 
@@ -137,7 +146,13 @@ def _facts(found: dict[str, Any]) -> dict[str, str]:
         facts["quarantine"] = _slot(found["quarantined"], "corrupt entry", "corrupt entries")
     if found["shards"] and found["shards"]["used"]:
         facts["shards"], facts["spread"] = _shards(found["shards"])
-    facts["programs"] = _programs(Counters(**{name: found["programs"][name] for name in Counters._fields}))
+    counters = Counters(**{name: found["programs"][name] for name in Counters._fields})
+    since = found["since_reset"]
+    facts["programs"] = _programs(counters if since is None else _counters(since), counters.last_report_ns)
+    if since is not None:
+        facts["programs"] += f"; counted since {elapsed(since['reset_ns'])} ago"
+    saved_ns = (since or found["programs"])["saved_ns"]
+    facts["saved"] = f"{span(saved_ns)} of compiling" if saved_ns else "nothing yet that is recorded"
     facts["drift"] = _drift(found)
     facts["daemon"] = found["daemon"]["who"] if found["daemon"] else "none running"
     return facts
@@ -169,7 +184,16 @@ def _sparkline(histogram: list[int]) -> str:
     return "".join(bars[-(-count * (len(bars) - 1) // most)] for count in histogram)
 
 
-def _programs(counters: Counters) -> str:
+def _since(since: Counters) -> dict[str, Any]:
+    body = since._asdict()
+    return {"reset_ns": body.pop("last_report_ns"), **body, "hit_ratio": since.hit_ratio}
+
+
+def _counters(since: dict[str, Any]) -> Counters:
+    return Counters(**{name: since[name] for name in Counters._fields if name in since})
+
+
+def _programs(counters: Counters, last_report_ns: int) -> str:
     if counters.hit_ratio is None:
         return "none reported hits or misses yet"
     lookups, puts = counters.hits + counters.misses, counted(counters.puts, "put", "puts")
@@ -179,8 +203,8 @@ def _programs(counters: Counters) -> str:
         (counters.dropped_writes, "dropped write"),
         (counters.corrupt_entries, "corrupt read"),
     ):
-        words += f", {counted(count, what, f'{what}s')}" if count else ""
-    return f"{words}; last reported {elapsed(counters.last_report_ns)} ago"
+        words += f", {counted(count, what)}" if count else ""
+    return f"{words}; last reported {elapsed(last_report_ns)} ago"
 
 
 def _drift(found: dict[str, Any]) -> str:

@@ -61,6 +61,8 @@ class Look:
     staged_writes: int = 0
     staged_bytes: int = 0
     hit_ratio: float | None = None
+    #: What compiling would have taken, of the hits that were reported.
+    saved_ns: int = 0
     #: Per second since the look before: hits, misses, puts, evictions. Of those that were reported.
     rates: dict[str, float] = field(default_factory=dict)
     daemon: str | None = None
@@ -114,6 +116,7 @@ class Watch:
             staged_writes=under_way.entries,
             staged_bytes=under_way.bytes,
             hit_ratio=counters.hit_ratio,
+            saved_ns=counters.saved_ns,
             rates=self._rates(counts),
             daemon=keeper,
             newest=self._describe_newest(),

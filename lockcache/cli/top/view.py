@@ -27,7 +27,7 @@ _GAP: Final = "  "
 
 _HELP: Final = (
     "HIT/S, MISS/S, PUT/S: as programs report them, some only at their end. EVICT/S: the daemon's too.",
-    "hits: the share of lookups that programs reported. staged: writes under way. - is not known.",
+    "hits: the share of lookups that programs reported. saved: what compiling those took. staged: writes under way.",
     "LATEST: used last. USED: how long ago. COST: what compiling took.",
     "q or Ctrl-C quits, ? shows and hides this.",
 )
@@ -106,6 +106,8 @@ def _head(seen: Look, width: int) -> list[Line]:
     ratio = "-" if seen.hit_ratio is None else f"{seen.hit_ratio:.1%}"
     entries = counted(seen.entries, "entry")
     counts = [full, entries, f"{seen.staged_writes} staged", f"hits {ratio}"]
+    if seen.saved_ns:
+        counts.append(f"saved {span(seen.saved_ns)}")
     rates = [f"{name} {seen.rates[key]:.1f}" for key, name in _RATES.items() if key in seen.rates]
     return [
         Line(shorten_path(seen.path, room) + who, "head"),

@@ -15,6 +15,7 @@ from lockcache.doors import door
 if TYPE_CHECKING:
     from lockcache.filestream.accounting.counters import *
     from lockcache.filestream.accounting.measure import *
+    from lockcache.filestream.accounting.misses import *
     from lockcache.filestream.accounting.scan import *
     from lockcache.filestream.accounting.usage import *
 
@@ -22,8 +23,9 @@ if not TYPE_CHECKING:
     __getattr__, __dir__ = door(
         __name__,
         {
-            "counters": "Counters CountersReport read_counters report_at_end",
+            "counters": "Counters CountersReport read_counters read_since report_at_end reset_counters",
             "measure": "Drift Spread accounted find_drift measured spread staged",
+            "misses": "Miss read_misses",
             "scan": (
                 "ANY_TIME_NS Found ShardFolders bytes_beside count_shard folder_bytes measure_shard names_in "
                 "quarantined_files scan_records scan_shard staged_files"

@@ -26,15 +26,28 @@ import struct
 import sys
 import time
 import weakref
+from collections import deque
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from filelock import lock_descriptor
 
-from lockcache.filestream.disk import Hold, Layout, Mark, open_below, open_or_create, refuse_symlink, unlink_below
+from lockcache.filestream.accounting.misses import Miss, add_misses_locked
+from lockcache.filestream.accounting.summary import Summary
+from lockcache.filestream.disk import (
+    Hold,
+    Layout,
+    Mark,
+    open_below,
+    open_or_create,
+    read_small,
+    refuse_symlink,
+    replace_file,
+    unlink_below,
+)
 from lockcache.fork import after_fork_in_child
 
-__all__ = ["Counters", "CountersReport", "read_counters", "report_at_end"]
+__all__ = ["Counters", "CountersReport", "read_counters", "read_since", "report_at_end", "reset_counters"]
 
 _MAGIC: Final = b"LCcount"
 _VERSION: Final = 1
@@ -47,6 +60,9 @@ _INTERVAL_NS: Final = 10 * 10**9
 # A report holds the lock for some 10 us. Sized for a job of a thousand ranks that end together.
 _PATIENCE_SECONDS: Final = 0.1
 _LONGEST_PAUSE_SECONDS: Final = 0.002
+
+# Of one report: some 10 us each, while others wait for the page.
+_MOST_NOTED: Final = 16
 
 # O_NONBLOCK: a FIFO in its place is refused, not waited for.
 _READ: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
@@ -68,6 +84,8 @@ class Counters(NamedTuple):
     #: How often a program added something, and when it last did, in ns since the epoch. 0: never.
     reports: int = 0
     last_report_ns: int = 0
+    #: What compiling took when it was done, in ns, summed over hits: of entries whose record says it.
+    saved_ns: int = 0
 
     @property
     def hit_ratio(self) -> float | None:
@@ -89,20 +107,61 @@ def read_counters(layout: Layout) -> Counters:
         return _NOTHING
 
 
+def read_since(layout: Layout, now: Counters) -> Counters | None:
+    """What came to ``now`` since :func:`reset_counters`, whose time is ``last_report_ns``; ``None`` if nobody did that.
+
+    Nor does it count if the page was made again since, and so says less than it did.
+    """
+    try:
+        base = _decode(read_small(layout, layout.counters_base, _PAGE_BYTES))
+    except OSError:
+        return None
+    if base is None or base == _NOTHING:
+        return None
+    since = _difference(now, base)._replace(last_report_ns=base.last_report_ns)
+    return since if min(since) >= 0 else None
+
+
+def reset_counters(layout: Layout) -> None:
+    """Begin to count again, for people: the page goes on, and what it says now is put next to it, to be subtracted.
+
+    So a metric never falls, and no program's report is lost to a reset. Raises :class:`OSError`.
+    """
+    base = read_counters(layout)._replace(last_report_ns=time.time_ns())
+    replace_file(layout, layout.counters_base, _page(base), fsync=False)
+
+
 class CountersReport:
     """Adds what one cache object counts to its directory's page. ``counts`` must not keep that object alive."""
 
-    __slots__ = ("__weakref__", "_counts", "_due_ns", "_layout", "_reported", "_reporting", "failures")
+    __slots__ = (
+        "__weakref__",
+        "_began",
+        "_counts",
+        "_due_ns",
+        "_layout",
+        "_misses",
+        "_reported",
+        "_reporting",
+        "failures",
+    )
 
     def __init__(self, layout: Layout, counts: Callable[[], Counters]) -> None:
         self._layout = layout
         self._counts = counts
-        self._reported = _NOTHING
+        self._began = self._reported = _NOTHING
         self._due_ns = time.time_ns() + _INTERVAL_NS
         self._reporting: dict[None, Mark] = {}
         #: Reports that could not be made. What they held is part of the next.
         self.failures = 0
+        # For the ring. Of a job's first minute the last ones will do.
+        self._misses: deque[Miss] = deque(maxlen=_MOST_NOTED)
         after_fork_in_child(self)
+
+    def note(self, miss: Miss) -> None:
+        """Have a miss put into the ring with the next report, if it says what its key was made of."""
+        if miss.parts:
+            self._misses.append(miss)
 
     def report_if_due(self, now_ns: int) -> None:
         """With a put: ``now_ns`` is the time that it takes anyhow, so this costs it two comparisons."""
@@ -120,7 +179,7 @@ class CountersReport:
             now = self._counts()
             self._due_ns = time.time_ns() + _INTERVAL_NS
             if now != self._reported:
-                if _add(self._layout, _difference(now, self._reported), patience_seconds):
+                if _add(self._layout, _difference(now, self._reported), patience_seconds, self._keep_misses_locked):
                     self._reported = now
                 else:
                     self.failures += 1
@@ -128,6 +187,19 @@ class CountersReport:
             self.failures += 1  # read-only, full, deleted, planted: the program has other things to do
         finally:
             mine.release()
+
+    def _keep_misses_locked(self) -> None:
+        """Put the misses into the ring, or drop them. Requires: the lock of the page."""
+        misses = [self._misses.popleft() for _ in range(len(self._misses))]
+        try:
+            if misses:
+                add_misses_locked(self._layout, misses)
+        except OSError:
+            self.failures += 1
+
+    def counted(self) -> Counters:
+        """Returns what was counted in this process."""
+        return _difference(self._counts(), self._began)
 
     def report_patiently(self) -> None:
         """As :meth:`report`, for the end: what is not added now never is."""
@@ -142,19 +214,53 @@ class CountersReport:
 
     def _after_fork_in_child(self) -> None:
         self._reporting = {}
-        self._reported = self._counts()
+        self._began = self._reported = self._counts()
         self.failures = 0
+        self._misses = deque(maxlen=_MOST_NOTED)
         _arm_children()
 
 
 def report_at_end(owner: object, report: CountersReport) -> None:
     """Have ``report`` made when ``owner`` is collected, and when this process ends, if that is sooner."""
-    weakref.finalize(owner, report.report_patiently)
+    weakref.finalize(owner, _end, report)
     _reports.add(report)
     _arm_multiprocessing()
+    _summary.arm()
 
 
 _reports: weakref.WeakSet[CountersReport] = weakref.WeakSet()
+
+
+class _Ended:
+    """What the objects of this process counted that are no more."""
+
+    def __init__(self) -> None:
+        self.counted = _NOTHING
+        after_fork_in_child(self)
+
+    def _after_fork_in_child(self) -> None:
+        self.counted = _NOTHING
+
+
+_ended = _Ended()
+
+
+def _end(report: CountersReport) -> None:
+    report.report_patiently()
+    if report in _reports:
+        _reports.discard(report)
+        _ended.counted = _sum(_ended.counted, report.counted())
+
+
+def _counted_here() -> tuple[int, int, int]:
+    counted = _ended.counted
+    for report in list(_reports):
+        counted = _sum(counted, report.counted())
+    # Each program that was compiled was handed to a cache once.
+    return counted.hits, counted.puts + counted.dropped_writes, counted.saved_ns
+
+
+_summary = Summary(_counted_here)
 
 # In which process multiprocessing was given our exit handler (children do not inherit it), and whether it was asked to
 # call us in its children (that they do inherit).
@@ -165,6 +271,7 @@ _is_armed_for_children = False
 def _report_all(*_: object) -> None:
     for report in list(_reports):
         report.report_patiently()
+    _summary.print_once()
 
 
 def _arm_multiprocessing() -> None:
@@ -190,8 +297,11 @@ def _arm(*_: object) -> None:
     sys.modules["multiprocessing.util"].Finalize(None, _report_all, exitpriority=-1000)
 
 
-def _add(layout: Layout, delta: Counters, patience_seconds: float) -> bool:
-    """Add ``delta`` to the page, which is made if it is missing (its directory is not). Whether that was done."""
+def _add(layout: Layout, delta: Counters, patience_seconds: float, then: Callable[[], None]) -> bool:
+    """Add ``delta`` to the page, which is made if it is missing (its directory is not). Whether that was done.
+
+    ``then`` is called under its lock, once the page is written.
+    """
     path = layout.counters
     refuse_symlink(layout.own)
     with open_or_create(layout, path, _WRITE) as fd:
@@ -208,6 +318,7 @@ def _add(layout: Layout, delta: Counters, patience_seconds: float) -> bool:
                 unlink_below(layout, path)
             return False
         os.pwrite(fd, _encode(held, delta), 0)
+        then()
         return True
 
 
@@ -224,10 +335,16 @@ def _difference(now: Counters, before: Counters) -> Counters:
     return Counters._make(new - old for new, old in zip(now, before, strict=True))
 
 
+def _sum(one: Counters, other: Counters) -> Counters:
+    return Counters._make(mine + more for mine, more in zip(one, other, strict=True))
+
+
 def _encode(held: Counters, delta: Counters) -> bytes:
-    summed = Counters._make(old + new for old, new in zip(held, delta, strict=True))
-    told = summed._replace(reports=held.reports + 1, last_report_ns=time.time_ns())
-    in_range = (min(max(0, number), _LARGEST) for number in told)
+    return _page(_sum(held, delta)._replace(reports=held.reports + 1, last_report_ns=time.time_ns()))
+
+
+def _page(counters: Counters) -> bytes:
+    in_range = (min(max(0, number), _LARGEST) for number in counters)
     return (_MAGIC + bytes([_VERSION]) + _BODY.pack(*in_range)).ljust(_PAGE_BYTES, b"\0")
 
 

@@ -8,11 +8,10 @@ ones. Read and written without a lock; the tag tells a slot of another key. Not 
 from __future__ import annotations
 
 import os
-import stat
 import struct
 from typing import Final
 
-from lockcache.filestream.disk import Layout, open_below, open_or_create, refuse_symlink, unlink_below
+from lockcache.filestream.disk import Layout, is_alone, open_below, open_or_create, refuse_symlink, unlink_below
 
 __all__ = ["CostTable"]
 
@@ -51,18 +50,12 @@ class CostTable:
         try:
             refuse_symlink(os.path.dirname(self._path))
             with open_or_create(self._layout, self._path, _FLAGS) as fd:
-                if _is_ours_alone(fd):
+                if is_alone(fd):
                     os.pwrite(fd, _SLOT.pack(tag, min(max(0, cost_ns), _LARGEST)), offset)
                 else:
                     unlink_below(self._layout, self._path)  # only this name of it, and the next cost finds a new file
         except OSError:
             return
-
-
-def _is_ours_alone(fd: int) -> bool:
-    """Whether a file is plain and has no other name: what somebody planted must not be written to."""
-    status = os.fstat(fd)
-    return stat.S_ISREG(status.st_mode) and status.st_nlink == 1
 
 
 def _place(name: str) -> tuple[int, bytes]:

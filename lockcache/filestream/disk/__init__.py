@@ -33,7 +33,7 @@ if not TYPE_CHECKING:
         {
             "bell": "Queue Sleeper Woken bell_of grant ring wake_next",
             "descriptors": "Descriptor close_quietly opened",
-            "files": "TAG_NAME leave_tag naming parse_json read_json read_small replace_file write_all",
+            "files": "TAG_NAME is_alone leave_tag naming parse_json read_json read_small replace_file write_all",
             "folders": (
                 "PlantedFolderError below create_below is_shared make_folder make_private_folder open_below "
                 "open_folder open_or_create refuse_symlink rename_below revalidate share_file unlink_below"

@@ -15,6 +15,7 @@ import errno
 import json
 import math
 import os
+import stat
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
@@ -22,7 +23,17 @@ from lockcache.filestream.disk.folders import below, create_file, open_below, re
 from lockcache.filestream.disk.layout import Layout, StagedName
 from lockcache.filestream.disk.owners import give_up, myself, next_serial
 
-__all__ = ["TAG_NAME", "leave_tag", "naming", "parse_json", "read_json", "read_small", "replace_file", "write_all"]
+__all__ = [
+    "TAG_NAME",
+    "is_alone",
+    "leave_tag",
+    "naming",
+    "parse_json",
+    "read_json",
+    "read_small",
+    "replace_file",
+    "write_all",
+]
 
 #: By it backups know a directory that they may pass over: https://bford.info/cachedir/.
 TAG_NAME: Final = "CACHEDIR.TAG"
@@ -118,6 +129,12 @@ def naming(path: str) -> Iterator[None]:
         if error.errno is None or (error.filename is not None and error.errno not in _DISK_FULL):
             raise
         raise OSError(error.errno, error.strerror, path) from error
+
+
+def is_alone(fd: int) -> bool:
+    """Returns whether an open file is plain and has no other name: what somebody planted must not be written to."""
+    status = os.fstat(fd)
+    return stat.S_ISREG(status.st_mode) and status.st_nlink == 1
 
 
 def write_all(fd: int, content: bytes) -> None:

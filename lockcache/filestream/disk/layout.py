@@ -129,6 +129,7 @@ class Layout:
         "_network_kind",
         "costs",
         "counters",
+        "counters_base",
         "daemon_lock",
         "daemon_status",
         "entries",
@@ -137,6 +138,7 @@ class Layout:
         "is_guest",
         "leases",
         "locks",
+        "misses",
         "own",
         "policy",
         "quarantine",
@@ -170,6 +172,8 @@ class Layout:
         self.scrub = os.path.join(self.own, "scrub")
         self.costs = os.path.join(self.own, "costs")
         self.counters = os.path.join(self.own, "counters")
+        self.counters_base = os.path.join(self.own, "counters.base")
+        self.misses = os.path.join(self.own, "misses")
         self.format = os.path.join(self.own, "format")
         self.policy = os.path.join(self.own, "policy.json")
         self.usage = os.path.join(self.own, "usage")

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from lockcache.filestream.entry.cost import *
     from lockcache.filestream.entry.describe import *
     from lockcache.filestream.entry.locate import *
+    from lockcache.filestream.entry.nearest import *
     from lockcache.filestream.entry.placement import *
     from lockcache.filestream.entry.reader import *
     from lockcache.filestream.entry.removal import *
@@ -32,6 +33,7 @@ if not TYPE_CHECKING:
             "cost": "Prices",
             "describe": "Described Read Statement describe_entry find_entry find_names read_entry read_statement",
             "locate": "find_records",
+            "nearest": "Nearest Neighbour find_nearest",
             "placement": "AttributeRefusedError RecordPlacement",
             "reader": "EntryReader GuardedReader Loader NetworkReader loader_of",
             "removal": "remove_empty_folders_locked remove_entry remove_locked revalidate_shard_locked",

@@ -35,12 +35,16 @@ from xxhash import xxh3_128_digest
 
 __all__ = [
     "HEAD_BYTES",
+    "LARGEST_COST_NS",
+    "LARGEST_NOTE_BYTES",
     "LARGEST_RECORD_BYTES",
+    "NOTE_XATTR",
     "ORDINARY",
     "SIGNED",
     "TAIL_BESIDE",
     "XATTR",
     "Record",
+    "cost_of",
     "is_known",
     "is_understood",
     "is_whole",
@@ -54,7 +58,15 @@ __all__ = [
 
 #: The extended attribute that holds a record.
 XATTR: Final = "user.lockcache"
+#: A second one, for people: what the entry is called and what its key was made of (:mod:`lockcache.explain`), as the
+#: fields next to a record's metadata. Not in the record, which each hit reads: Python takes an attribute of more than
+#: 128 bytes with two calls. Where records are files, it stands in the record's tail, of which a hit reads all anyhow.
+#: Bound by no digest: it is shown and decides nothing.
+NOTE_XATTR: Final = "user.lockcache.note"
+LARGEST_NOTE_BYTES: Final = 4096
 HEAD_BYTES: Final = 44
+#: Longer than any compilation: the longest known are some hours of autotuning. A record that says more says nothing.
+LARGEST_COST_NS: Final = 24 * 3600 * 10**9
 #: The longest record, head and tail, that is stored. A symbol mapping of a thousand templates is some 200 KB.
 LARGEST_RECORD_BYTES: Final = 16 * 1024 * 1024
 #: A payload of at least this length is stated as this; the reader asks fstat.
@@ -129,6 +141,12 @@ def may_have(blob: bytes, size_bytes: int) -> bool:
 
 #: The payload's length as stated, and the cost, of a head. Requires: :func:`is_known`.
 length_and_cost = struct.Struct("<8xI8xq").unpack_from
+
+
+def cost_of(blob: bytes) -> int:
+    """The cost of a record, or of none at all: 0 where it is not known. Requires: :func:`is_known`, or empty."""
+    cost_ns: int = length_and_cost(blob)[1] if blob else 0
+    return cost_ns if 0 < cost_ns <= LARGEST_COST_NS else 0
 
 
 def split_records(file: bytes) -> list[bytes]:

@@ -13,12 +13,9 @@ from typing import Final
 
 from lockcache.filestream.accounting import Found
 from lockcache.filestream.disk import Layout, open_below
-from lockcache.filestream.entry.codec import HEAD_BYTES, LONG_PAYLOAD, XATTR, is_known, length_and_cost
+from lockcache.filestream.entry.codec import HEAD_BYTES, LONG_PAYLOAD, XATTR, cost_of, is_known, length_and_cost
 
 __all__ = ["Prices"]
-
-# Longer than any compilation: the longest known are some hours of autotuning.
-_LARGEST_COST_NS: Final = 24 * 3600 * 10**9
 
 _READ: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 
@@ -46,12 +43,12 @@ class Prices:
             blob = self._head_in_file(name) if has_records else b""
         if not is_known(blob):
             return 0
-        stated, cost_ns = length_and_cost(blob)
+        stated, _ = length_and_cost(blob)
         size = found.stored_bytes
         # With a record file, which counts for the entry's size, the payload's own length is not known here.
         if stated != size and (stated > size or (stated != LONG_PAYLOAD and not has_records)):
             return 0
-        return cost_ns if 0 < cost_ns <= _LARGEST_COST_NS else 0
+        return cost_of(blob)
 
     def _look_for_records(self, prefix: str) -> bool:
         has_records = self._has_records[prefix] = os.path.isdir(self._layout.record_shard(int(prefix, 16)))

@@ -22,11 +22,14 @@ from xxhash import xxh3_128_digest
 
 from lockcache import metadata
 from lockcache.artifact import HEAD_BYTES as ARTIFACT_BYTES, Artifact, identify
+from lockcache.explain import Part, decode_label, decode_parts
 from lockcache.filestream.accounting import Found
 from lockcache.filestream.disk import Layout, is_entry_file, last_use_ns, open_below, space_of
 from lockcache.filestream.entry.codec import (
     HEAD_BYTES,
+    LARGEST_NOTE_BYTES,
     LONG_PAYLOAD,
+    NOTE_XATTR,
     XATTR,
     is_known,
     payload_bytes,
@@ -52,6 +55,7 @@ __all__ = [
 _FLAGS: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 _NOATIME: Final[int] = getattr(os, "O_NOATIME", 0)
 _LONGEST_NAME: Final = 80
+_MOST_SYMBOLS: Final = 3
 # What stands in a record file's place and is not a file: a symlink, a socket.
 _NOT_THERE: Final = (errno.ELOOP, errno.ENXIO)
 
@@ -207,7 +211,13 @@ def _describe_once(layout: Layout, found: Found) -> Described:
         arch,
         compiler,
         record.metadata,
+        record.label or _named_by_symbols(known.get("symbol_mapping")),
     )
+
+
+def _named_by_symbols(symbols: object) -> str | None:
+    names = [str(name) for name in symbols] if isinstance(symbols, dict) else []
+    return decode_label(", ".join(names[:_MOST_SYMBOLS])) or None
 
 
 def _short(value: object) -> str | None:
@@ -232,6 +242,8 @@ class Statement(NamedTuple):
     cost_ns: int | None = None
     metadata: dict[str, Any] | None = None
     label: str | None = None
+    #: What the key was made of, where the program stated that.
+    parts: tuple[Part, ...] = ()
 
 
 def read_statement(layout: Layout, found: Found) -> Statement:
@@ -249,7 +261,7 @@ def read_statement(layout: Layout, found: Found) -> Statement:
         for candidate in found_records:
             read = _take_apart(candidate, found.stored_bytes - file_bytes)
             if read.state != "damaged":
-                return read
+                return read if read.label or read.parts else _with_note(read, read_note(layout, found.name))
     return Statement("damaged")
 
 
@@ -282,6 +294,26 @@ def _candidates(blob: bytes, beside: bytes) -> list[bytes]:
     return with_tails(blob, beside)
 
 
+def read_note(layout: Layout, name: str) -> bytes:
+    """The note next to an entry's record; empty where there is none. It may be a lie."""
+    try:
+        return os.getxattr(layout.entry(name), NOTE_XATTR, follow_symlinks=False)[:LARGEST_NOTE_BYTES]
+    except OSError:
+        return b""
+
+
+def _with_note(statement: Statement, note: bytes) -> Statement:
+    try:
+        fields = metadata.decode_fields(note)[1]
+    except ValueError:
+        return statement
+    return statement._replace(label=_label(fields), parts=decode_parts(fields.get("parts")))
+
+
+def _label(fields: dict[str, Any]) -> str | None:
+    return decode_label(fields.get("label")) or None
+
+
 def _take_apart(blob: bytes, size_bytes: int) -> Statement:
     if len(blob) < HEAD_BYTES or blob[:2] != b"LC":
         return Statement("damaged")
@@ -292,11 +324,16 @@ def _take_apart(blob: bytes, size_bytes: int) -> Statement:
         return Statement("damaged")
     record = unpack(blob)
     try:
-        known = metadata.decode(record.tail)
+        known, fields = metadata.decode_fields(record.tail)
     except ValueError:
         return Statement("damaged")
     return Statement(
-        "whole", record.created_ns if record.created_ns > 0 else None, max(0, record.cost_ns) or None, known
+        "whole",
+        record.created_ns if record.created_ns > 0 else None,
+        max(0, record.cost_ns) or None,
+        known,
+        _label(fields),
+        decode_parts(fields.get("parts")),
     )
 
 

@@ -43,6 +43,11 @@ class RecordPlacement:
         # The largest attribute that was seen to fit into the inode.
         self._fits_bytes = 0
 
+    @property
+    def uses_files(self) -> bool:
+        """Whether records go into files, as a whole: there are no attributes here, or none that are large enough."""
+        return self._attribute_bytes < HEAD_BYTES
+
     def may_leave_inode(self, attribute_bytes: int) -> bool:
         """Whether an attribute of this length was not seen to fit into the inode."""
         return attribute_bytes > self._fits_bytes

@@ -30,7 +30,18 @@ from typing import Final, Protocol
 from xxhash import xxh3_128_digest
 
 from lockcache.filestream.disk import Layout, Recency, below, revalidate
-from lockcache.filestream.entry.codec import HEAD_BYTES, ORDINARY, XATTR, is_known, is_understood, is_whole, may_have
+from lockcache.filestream.entry.codec import (
+    HEAD_BYTES,
+    LARGEST_COST_NS,
+    ORDINARY,
+    XATTR,
+    cost_of,
+    is_known,
+    is_understood,
+    is_whole,
+    length_and_cost,
+    may_have,
+)
 from lockcache.filestream.entry.locate import find_records
 
 __all__ = ["EntryReader", "GuardedReader", "Loader", "NetworkReader", "loader_of"]
@@ -59,9 +70,6 @@ _open, _closerange, _read_fd, _getxattr = os.open, os.closerange, os.read, os.ge
 _utime, _time, _xxh3_128 = os.utime, time.time, xxh3_128_digest
 
 
-_payload_bytes = struct.Struct("<I").unpack_from  # at offset 8 of a record, see :mod:`.codec`
-
-
 def open_in(folder_fd: int) -> Callable[[str, int], int]:
     """Returns ``open`` for names in an open folder, to be called by ``map``."""
     return partial(_open, dir_fd=folder_fd)
@@ -83,6 +91,7 @@ class EntryReader:
         "hits",
         "misses",
         "refused_entries",
+        "saved_ns",
         "unverified_hits",
     )
 
@@ -107,6 +116,8 @@ class EntryReader:
         # Incremented without a lock, on the hot path: CPython switches threads between function calls and loops, so
         # that an increment between them is not cut in two. Nor is a signal handled there: it may read and add as well.
         self.hits = self.misses = self.unverified_hits = 0
+        #: What compiling took, of each hit, as its record says. Free of charge: the head is unpacked for the length.
+        self.saved_ns = 0
         #: Misses on entries with a signature that cannot be verified here, or without the one that is wanted.
         self.refused_entries = 0
         self._corrupt = 0
@@ -137,7 +148,8 @@ class EntryReader:
         self.expects_miss = False
         try:
             blob = _getxattr(fd, _XATTR)
-            payload = _read_fd(fd, _payload_bytes(blob, 8)[0])
+            length, cost_ns = length_and_cost(blob)
+            payload = _read_fd(fd, length)
             # is_whole and touch, written out: the two calls are 0.3 us.
             bound = blob[:28] + name.encode()
             if len(blob) > HEAD_BYTES:
@@ -149,6 +161,8 @@ class EntryReader:
                 else:
                     self._recency.touch(fd)
                 self.hits += 1
+                if 0 < cost_ns <= LARGEST_COST_NS:  # cost_of, written out
+                    self.saved_ns += cost_ns
                 return payload, blob
         except (OSError, MemoryError, struct.error):
             # No attribute or a short one, no plain file, a damaged length of gigabytes, a time that may not be set:
@@ -178,6 +192,7 @@ class EntryReader:
             if loaded is not None:
                 self.hits += 1
                 self.unverified_hits += not loaded[1]
+                self.saved_ns += cost_of(loaded[1])
                 return loaded
             is_corrupt = True
         self.misses += 1

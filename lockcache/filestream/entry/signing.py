@@ -35,7 +35,16 @@ from typing import Final
 from lockcache.arguments import coerce_key_file
 from lockcache.errors import SigningKeyError
 from lockcache.filestream.disk import Layout, Recency, opened
-from lockcache.filestream.entry.codec import HEAD_BYTES, SIGNED, TAIL_BESIDE, XATTR, Record, pack_with
+from lockcache.filestream.entry.codec import (
+    HEAD_BYTES,
+    SIGNED,
+    TAIL_BESIDE,
+    XATTR,
+    Record,
+    cost_of,
+    length_and_cost,
+    pack_with,
+)
 from lockcache.filestream.entry.reader import EntryReader, open_in
 
 __all__ = [
@@ -61,7 +70,6 @@ _HEX: Final = re.compile(r"(?:[0-9a-fA-F]{2})+", re.ASCII)
 _digest = hmac.digest
 
 _XATTR: Final = XATTR.encode()
-_payload_bytes = struct.Struct("<I").unpack_from
 
 # Looked up once, as in .reader.
 _open, _closerange, _read_fd, _getxattr = os.open, os.closerange, os.read, os.getxattr
@@ -222,10 +230,11 @@ class SignedReader(EntryReader):
         try:
             blob = _getxattr(fd, _XATTR)
             if blob[:4] == SIGNED:
-                payload = _read_fd(fd, _payload_bytes(blob, 8)[0])
+                payload = _read_fd(fd, length_and_cost(blob)[0])
                 if self._keys.is_whole(blob, name, payload):
                     self._recency.touch(fd)
                     self.hits += 1
+                    self.saved_ns += cost_of(blob)
                     return payload, blob
         except (OSError, MemoryError, struct.error):
             # As there: nothing is decided here, the careful path looks again.

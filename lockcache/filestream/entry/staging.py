@@ -12,6 +12,7 @@ writing, rename before giving back what was replaced.
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import time
 from typing import Final
@@ -36,12 +37,14 @@ from lockcache.filestream.disk import (
     rename_below,
     write_all,
 )
-from lockcache.filestream.entry.codec import LARGEST_RECORD_BYTES, XATTR
+from lockcache.filestream.entry.codec import LARGEST_RECORD_BYTES, NOTE_XATTR, XATTR
 from lockcache.filestream.entry.locate import read_record_file
 from lockcache.filestream.entry.placement import AttributeRefusedError
 from lockcache.filestream.entry.removal import bytes_on_disk, revalidate_shard_locked, unlink_entry_file
 
 __all__ = ["StagedEntry", "reserved_bytes"]
+
+_log = logging.getLogger("lockcache")
 
 # O_NONBLOCK means nothing for a plain file; with O_NOFOLLOW it is how a forked child recognizes these files
 # (.directory).
@@ -190,6 +193,16 @@ class StagedEntry:
             os.setxattr(self._file.number, XATTR, attribute)
         except OSError as error:
             raise AttributeRefusedError(error, len(attribute)) from error
+
+    def set_note(self, note: bytes) -> None:
+        """Give the staged file its note, unless it is empty. One that the file system does not take is left out."""
+        if not note:
+            return
+        fd = self._file.number
+        try:
+            os.setxattr(fd, NOTE_XATTR, note)
+        except OSError as error:
+            _log.debug("%s: an entry goes without a note: %s", self._path, error)
 
     def write(self, payload: bytes, record: bytes, *, fsync: bool) -> None:
         """Write payload and record. Requires: the reservation, and that the sum with it is under the cap."""

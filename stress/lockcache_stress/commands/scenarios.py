@@ -20,6 +20,7 @@ from lockcache_stress.commands.bugs import bugs_command
 from lockcache_stress.commands.file_systems import filesystems_command
 from lockcache_stress.commands.gpu import gpu_command
 from lockcache_stress.commands.hosts import hosts_command
+from lockcache_stress.commands.keys import keys_command
 from lockcache_stress.commands.kill_table import kill_table_command
 from lockcache_stress.commands.options import JSON, MOST_PROCESSES, SEED, choose_seed, common, reporting
 from lockcache_stress.commands.power_cut import power_cut_command
@@ -214,6 +215,7 @@ cli.add_command(kill_table_command)
 cli.add_command(filesystems_command)
 cli.add_command(power_cut_command)
 cli.add_command(bugs_command)
+cli.add_command(keys_command)
 cli.add_command(gpu_command)
 cli.add_command(hosts_command)
 

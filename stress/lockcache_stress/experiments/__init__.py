@@ -1,9 +1,9 @@
-"""Experiments: proofs that are not a scenario with workers. Power cuts, file systems, planted bugs.
+"""Experiments: proofs that are not a scenario with workers. Power cuts, file systems, planted bugs, pairs of keys.
 
 Those that take several modules are rooms of their own: herd, kill_table, simulate. Promises that no mount, process or
 file is left when one ends.
 
-May use: errors, judge, plan, processes, run, scenarios, trouble.
+May use: errors, gpu, judge, plan, processes, run, scenarios, trouble.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from lockcache.doors import door
 if TYPE_CHECKING:
     from lockcache_stress.experiments.bugs import *
     from lockcache_stress.experiments.file_systems import *
+    from lockcache_stress.experiments.key_pairs import *
     from lockcache_stress.experiments.power_cut import *
 
 if not TYPE_CHECKING:
@@ -23,6 +24,7 @@ if not TYPE_CHECKING:
         {
             "bugs": "Proven possible_bugs prove",
             "file_systems": "FILE_SYSTEMS Tried try_on",
+            "key_pairs": "Changed Outcome try_pairs",
             "power_cut": "Cut KINDS cut_once why_no_power_cut",
         },
     )

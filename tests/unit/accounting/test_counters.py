@@ -11,7 +11,13 @@ from pathlib import Path
 import pytest
 
 from lockcache import FileStreamProgramCache
-from lockcache.filestream.accounting.counters import Counters, CountersReport, read_counters
+from lockcache.filestream.accounting.counters import (
+    Counters,
+    CountersReport,
+    read_counters,
+    read_since,
+    reset_counters,
+)
 from lockcache.filestream.disk.layout import Layout
 
 
@@ -183,3 +189,42 @@ def test_a_hit_makes_no_report_however_long_ago_the_last_one_was(
         monkeypatch.setattr(time, "time_ns", lambda: now_ns)
         assert cache[b"a"] == b"code"
         assert read_counters(Layout(cache.path)).reports == 0
+
+
+def test_after_a_reset_people_see_what_came_since_and_the_page_goes_on(layout: Layout) -> None:
+    program = Program(layout)
+    program.count(hits=3, misses=1, saved_ns=500)
+    assert read_since(layout, read_counters(layout)) is None
+    reset_counters(layout)
+    program.count(hits=4, misses=3, saved_ns=700)
+    now = read_counters(layout)
+    assert (now.hits, now.misses, now.saved_ns, now.reports) == (4, 3, 700, 2)
+    since = read_since(layout, now)
+    assert since is not None
+    assert (since.hits, since.misses, since.saved_ns, since.reports) == (1, 2, 200, 1)
+    assert abs(time.time_ns() - since.last_report_ns) < 60 * 10**9
+    assert os.stat(layout.counters_base).st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize("left", [b"", b"\xff" * 128, bytes(128), b"LCcount\x01"])
+def test_a_base_that_is_something_else_counts_for_nothing(layout: Layout, left: bytes) -> None:
+    Program(layout).count(hits=3)
+    Path(layout.counters_base).write_bytes(left)
+    assert read_since(layout, read_counters(layout)) is None
+
+
+def test_a_page_that_was_made_again_since_the_reset_counts_whole(layout: Layout) -> None:
+    Program(layout).count(hits=3)
+    reset_counters(layout)
+    os.unlink(layout.counters)
+    Program(layout).count(hits=2)
+    assert read_since(layout, read_counters(layout)) is None
+
+
+def test_a_page_of_before_there_was_a_sum_of_what_is_saved_goes_on(layout: Layout) -> None:
+    program = Program(layout)
+    program.count(hits=3)
+    page = Path(layout.counters).read_bytes()
+    assert page[80:] == bytes(48), "what an older version writes there"
+    program.count(hits=4, saved_ns=9)
+    assert (read_counters(layout).hits, read_counters(layout).saved_ns) == (4, 9)

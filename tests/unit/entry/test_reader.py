@@ -54,3 +54,13 @@ def test_a_read_takes_no_lock_makes_nothing_and_leaves_nothing_open(cache, mode,
     monkeypatch.undo()
     assert descriptors() == before
     assert sorted(os.walk(cache.path)) == files
+
+
+def test_a_hit_saves_what_its_record_says_that_compiling_took(cache, mode):
+    day_ns = 86_400 * 10**9
+    for key, cost_ns in (("k", 5), ("none", 0), ("longer than any compilation", day_ns + 1)):
+        cache.put_entry(key, Entry(b"code", {"compile_cost_ns": cost_ns}))
+        for _ in range(3):
+            cache.get(key)
+    cache.get("missing")
+    assert cache._reader.saved_ns == 3 * 5

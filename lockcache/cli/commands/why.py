@@ -1,0 +1,209 @@
+"""``lockcache why``: which parts of a key made it miss, by the stored entries that are nearest to it."""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import Any, Final, NamedTuple
+
+import click
+
+from lockcache.cli import options
+from lockcache.cli.key_argument import complete_name, key_name, resolve_name
+from lockcache.cli.open_directory import look
+from lockcache.cli.output import elapsed, plain, print_json
+from lockcache.cli.progress import step_bar
+from lockcache.explain import Difference, Part
+from lockcache.filestream.accounting import Miss, read_misses
+from lockcache.filestream.entry import Nearest, Neighbour, Statement, find_nearest, read_statement
+from lockcache.lowlevel import SHARDS, Layout, find_entry, is_cache
+
+__all__ = ["command"]
+
+_NAME: Final = 12
+_NEAREST: Final = 3
+_COUNT: Final = re.compile(r"[0-9]{1,3}", re.ASCII)
+_DIRECTORY: Final = "working directory"
+# What takes the working directory into a key, as cuda.core hands it to NVRTC.
+_NEEDS_DIRECTORY: Final = {
+    "option device-debug": "debug",
+    "option generate-line-info": "lineinfo",
+    "option dlink-time-opt": "link_time_optimization",
+}
+
+
+class _Asked(NamedTuple):
+    """One key that is asked about: a miss that was reported, or an entry."""
+
+    name: str
+    label: str
+    parts: tuple[Part, ...]
+    stored_ns: int | None
+    #: When the same key missed before, of the misses that are kept.
+    before_ns: int | None
+    #: As the stored entry states it, to the last number of the version.
+    compiler: str | None
+
+
+@click.command("why")
+@click.argument("key", required=False, shell_complete=complete_name)
+@options.directory
+@click.option(
+    "--last", metavar="[N]", is_flag=False, flag_value="1", help="The last N misses that programs reported; N is 1."
+)
+@options.as_json
+def command(key: str | None, directory: str | None, last: str | None, as_json: bool) -> None:
+    """Show why a program was compiled: which parts of its key are not those of the entries nearest to it.
+
+    KEY is the key as text, hex: and its bytes in hex, or the start of an entry's hash as 'lockcache ls' prints it.
+    Without one, of the last miss. Parts are kept where keys come from lockcache.cuda.Program or
+    make_program_cache_key: hashes, and short values of options, never source code. Misses are reported with a put and
+    when a program ends. Looks at 250,000 entries at most. Looking does not count as a use.
+
+    \b
+    Examples:
+      lockcache why
+      lockcache why 3f2a9c41 /scratch/kernels
+      lockcache why --last 5 --json | jq '.misses[].nearest[0].differences'
+    """
+    if last is not None and _COUNT.fullmatch(last) is None:  # click took DIR for N
+        key, directory, last = last, key, "1"
+    if directory is None and key is not None and (last is not None or _is_directory(key)):
+        key, directory = None, key
+    layout = look(directory)
+    misses = read_misses(layout)
+    asked = [_of_key(layout, key, misses)] if key is not None else _latest(layout, misses, max(1, int(last or 1)))
+    found = [(each, _nearest(layout, each)) for each in asked]
+    if as_json:
+        print_json({"path": layout.root, "misses": [_as_json(each, nearest) for each, nearest in found]})
+        return
+    for each, nearest in found:
+        for line in _lines(layout, each, nearest):
+            click.echo(plain(line))
+
+
+def _is_directory(text: str) -> bool:
+    return os.path.isdir(text) and is_cache(Layout(os.path.abspath(text)))
+
+
+def _latest(layout: Layout, misses: list[Miss], most: int) -> list[_Asked]:
+    if not misses:
+        raise click.ClickException(
+            f"no miss was reported in {layout.root}: programs do that with a put and at their end, for keys of "
+            "lockcache.cuda.Program and make_program_cache_key"
+        )
+    return [_of_miss(layout, miss, misses) for miss in misses[:most]]
+
+
+def _of_miss(layout: Layout, miss: Miss, misses: list[Miss]) -> _Asked:
+    before = [each.time_ns for each in misses if each.name == miss.name and each.time_ns < miss.time_ns]
+    compiler = _compiler(_statement(layout, miss.name))
+    return _Asked(miss.name, miss.label, tuple(miss.parts), miss.time_ns, max(before, default=None), compiler)
+
+
+def _statement(layout: Layout, name: str) -> Statement | None:
+    found = find_entry(layout, name)
+    return None if found is None else read_statement(layout, found)
+
+
+def _compiler(statement: Statement | None) -> str | None:
+    known = statement.metadata if statement is not None else None
+    compiler = (known or {}).get("compiler")
+    return compiler if isinstance(compiler, str) else None
+
+
+def _of_key(layout: Layout, key: str, misses: list[Miss]) -> _Asked:
+    name = key_name(key)
+    for miss in misses:
+        if miss.name == name or (len(key) >= 4 and miss.name.startswith(key.lower())):
+            return _of_miss(layout, miss, misses)
+    name = resolve_name(layout, key)
+    statement = _statement(layout, name)
+    if statement is None or not statement.parts:
+        raise click.ClickException(
+            f"the entry {name[:_NAME]} does not say what its key was made of: its program made the key itself"
+        )
+    return _Asked(name, statement.label or "", statement.parts, statement.created_ns, None, _compiler(statement))
+
+
+def _nearest(layout: Layout, asked: _Asked) -> Nearest:
+    with step_bar("comparing", SHARDS) as advance:
+        return find_nearest(layout, asked.name, asked.parts, _NEAREST, asked.stored_ns or 0, lambda: advance(1))
+
+
+def _lines(layout: Layout, asked: _Asked, nearest: Nearest) -> list[str]:
+    since = f"  compiled {elapsed(asked.stored_ns)} ago" if asked.stored_ns else ""
+    lines = [f"{asked.name[:_NAME]}  {asked.label or '-'}{since}"]
+    if asked.before_ns is not None:
+        before = elapsed(asked.before_ns)
+        lines.append(
+            f"  the same key was compiled {before} ago too: what was stored then had gone, or was not waited for"
+        )
+    if not nearest.neighbours:
+        lines.append(f"  nothing like it among the {nearest.looked_at} entries that are stored")
+    for neighbour in nearest.neighbours:
+        lines += _differences(asked, neighbour)
+    return lines
+
+
+def _differences(asked: _Asked, neighbour: Neighbour) -> list[str]:
+    statement, count = neighbour.statement, len(neighbour.differences)
+    parts = "no part that is kept differs" if not count else "1 part differs" if count == 1 else f"{count} parts differ"
+    when = f", stored {elapsed(statement.created_ns)} ago" if statement.created_ns else ""
+    lines = [f"  {neighbour.name[:_NAME]}  {statement.label or '-'}{when}: {parts}"]
+    width = max((len(_title(each, asked)) for each in neighbour.differences), default=0)
+    for each in neighbour.differences:
+        values = _values(each)
+        builds = (asked.compiler, _compiler(statement))
+        if each.name == "compiler" and all(builds) and builds[0] != builds[1]:
+            values = f"{builds[0]} / {builds[1]}"
+        lines.append(f"    {_title(each, asked):<{width}}  {values}")
+    return lines
+
+
+def _title(difference: Difference, asked: _Asked) -> str:
+    if difference.name != _DIRECTORY:
+        return difference.name
+    reasons = [word for part, word in _NEEDS_DIRECTORY.items() if any(each.name == part for each in asked.parts)]
+    return f"{_DIRECTORY}, because of {' and '.join(reasons) or 'LTO-IR'}"
+
+
+def _values(difference: Difference) -> str:
+    if difference.mine is None or difference.other is None:
+        return f"{_value(difference.mine)} / {_value(difference.other)}"
+    if difference.mine.value == difference.other.value:  # neither is shown, or only where both are the same
+        return "changed"
+    return f"{_value(difference.mine)} / {_value(difference.other)}"
+
+
+def _value(part: Part | None) -> str:
+    if part is None:
+        return "not there"
+    return part.value or f"(hash {part.hash})"
+
+
+def _as_json(asked: _Asked, nearest: Nearest) -> dict[str, Any]:
+    return {
+        "name": asked.name,
+        "label": asked.label or None,
+        "stored_ns": asked.stored_ns,
+        "before_ns": asked.before_ns,
+        "parts": [part._asdict() for part in asked.parts],
+        "looked_at": nearest.looked_at,
+        "nearest": [
+            {
+                "name": neighbour.name,
+                "label": neighbour.statement.label,
+                "created_ns": neighbour.statement.created_ns,
+                "differences": [
+                    {"part": each.name, "mine": _part(each.mine), "other": _part(each.other)}
+                    for each in neighbour.differences
+                ],
+            }
+            for neighbour in nearest.neighbours
+        ],
+    }
+
+
+def _part(part: Part | None) -> dict[str, str] | None:
+    return part and {"hash": part.hash, "value": part.value}

@@ -1,0 +1,29 @@
+"""Why a program was compiled: the parts of its key, kept next to what was stored under it, and how two of them differ.
+
+Promises that a part holds a short hash and at most a bounded value, never source code and never what may be a secret
+(:class:`Part`), that all parts of an entry take :data:`MOST_BYTES` at most; and that nothing here changes a key.
+
+May use: metadata. Used by the keys, which state parts, by the file-stream store, which keeps them,
+and by ``lockcache why``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lockcache.doors import door
+
+if TYPE_CHECKING:
+    from lockcache.explain.comparison import *
+    from lockcache.explain.parts import *
+    from lockcache.explain.statements import *
+
+if not TYPE_CHECKING:
+    __getattr__, __dir__ = door(
+        __name__,
+        {
+            "comparison": "Difference differences",
+            "parts": "MOST_BYTES Part bounded decode_label decode_parts make_part",
+            "statements": "Stated is_remembered parts_of_digest remember remember_digest state statement_of",
+        },
+    )

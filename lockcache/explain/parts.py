@@ -1,0 +1,108 @@
+"""Parts of a cache key as they are kept: a name, a short hash, and a value where that may be shown.
+
+Keeps two promises for all who may read an entry. A value is shown only if it is one line of plain words and its name
+does not look like a secret's; of anything else, source code above all, the hash is kept. And all parts of a key take
+:data:`MOST_BYTES` at most: first long values are cut, then all values go, then the last parts become one.
+
+Not promised: that a hash of 32 bits tells every two contents apart.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable
+from typing import Any, Final, NamedTuple
+
+from xxhash import xxh3_64_hexdigest
+
+__all__ = ["MOST_BYTES", "OTHERS", "Part", "bounded", "decode_label", "decode_parts", "make_part"]
+
+#: What the parts of one key take at most, as they are written. With them next to a record both fit into ext4's block.
+MOST_BYTES: Final = 1024
+#: The part that stands for those which there is no room for.
+OTHERS: Final = "others"
+
+_HASH_DIGITS: Final = 8
+#: Tried one after the other. 0: no values.
+_LONGEST_VALUES: Final = (64, 24, 0)
+_LONGEST_LABEL: Final = 120
+# Parts in a note that others may have written: no more are looked at.
+_MOST_PARTS: Final = 64
+
+# Options, versions, paths, template arguments. Not what a macro's body of code holds: brackets, quotes, semicolons.
+_SHOWABLE: Final = re.compile(r"[\w .,:=+*&<>/@%~-]*", re.ASCII)
+_NAME: Final = re.compile(r"[\w .,:=+*&<>/@%~()-]{1,60}", re.ASCII)
+_SECRET: Final = re.compile(r"secret|token|passw|pwd|credential|auth|key|private", re.IGNORECASE)
+
+
+class Part(NamedTuple):
+    """One part of a key."""
+
+    name: str
+    #: Of its content, 8 hex digits.
+    hash: str
+    #: To be shown; empty where it may not be or is not known.
+    value: str = ""
+
+
+def make_part(name: str, content: bytes, value: str = "") -> Part:
+    """Returns the part of this content. ``value`` is left out unless it may be shown, and a strange name shortened."""
+    is_shown = _SHOWABLE.fullmatch(value) is not None and _SECRET.search(name) is None
+    if _NAME.fullmatch(name) is None:
+        name = f"{name.partition(' ')[0][:20]} {_hash(name.encode(errors='surrogateescape'))}"
+    return Part(name, _hash(content), _cut(value, _LONGEST_VALUES[0]) if is_shown else "")
+
+
+def bounded(parts: Iterable[Part]) -> list[Part]:
+    """Returns the parts in so few bytes that :data:`MOST_BYTES` hold them. The most important ones come first."""
+    kept = list(parts)
+    for longest in _LONGEST_VALUES:
+        kept = [part._replace(value=_cut(part.value, longest)) for part in kept]
+        if _size(kept) <= MOST_BYTES and len(kept) <= _MOST_PARTS:
+            return kept
+    size = _size([_others(kept)])
+    for index, part in enumerate(kept):
+        size += _size([part])
+        if size > MOST_BYTES or index == _MOST_PARTS - 1:
+            return [*kept[:index], _others(kept[index:])]
+    return kept
+
+
+def decode_parts(value: Any) -> tuple[Part, ...]:
+    """Returns the parts that an entry states; none for what no writer wrote."""
+    if not isinstance(value, list):
+        return ()
+    return tuple(
+        Part(*(text[: MOST_BYTES // 8] for text in item))
+        for item in value[:_MOST_PARTS]
+        if isinstance(item, list) and 2 <= len(item) <= 3 and all(isinstance(text, str) for text in item)
+    )
+
+
+def decode_label(value: Any) -> str:
+    """Returns the label that an entry or a program states, as one short line; empty for anything else."""
+    return " ".join(value[:_LONGEST_LABEL].split()) if isinstance(value, str) else ""
+
+
+def _hash(content: bytes) -> str:
+    return xxh3_64_hexdigest(content)[:_HASH_DIGITS]
+
+
+def _cut(value: str, longest: int) -> str:
+    """The beginning of a value; of a path its end, which is what differs."""
+    if len(value) <= longest:
+        return value
+    if longest < len("..."):
+        return ""
+    kept = longest - len("...")
+    return "..." + value[-kept:] if value.startswith("/") else value[:kept] + "..."
+
+
+def _size(parts: list[Part]) -> int:
+    return len(json.dumps(parts, separators=(",", ":")))
+
+
+def _others(parts: list[Part]) -> Part:
+    """One part for several. Its value says how many, so that it is compared only with as many."""
+    return make_part(OTHERS, json.dumps([part[:2] for part in parts]).encode(), f"{len(parts)} more")

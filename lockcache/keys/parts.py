@@ -1,0 +1,118 @@
+"""Parts of a key, named for people from the description that the key is the hash of.
+
+Keeps the promise that a key says what it was made of without saying it: each value of a description becomes one or more
+parts (:mod:`lockcache.explain`), each option, macro, variable and header one of its own. Whatever changes the key
+changes a part; the source itself is only ever hashed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, Final
+
+from lockcache.explain import Part, make_part, parts_of_digest
+from lockcache.keys import hashing, versions
+
+__all__ = ["name_parts"]
+
+# Those of which there may be many come last: the last parts are left out where there is no room.
+_MANY: Final = ("options", "modules", "extra digest")
+# A macro may hold a statement: only what is one word is shown.
+_WORD: Final = re.compile(r"[\w.+-]{0,32}", re.ASCII)
+_MACRO: Final = ("define ", "undefine ")
+_FLAGS_OF_MACROS: Final = {"define-macro": "define", "undefine-macro": "undefine"}
+_FLAGS_OF_PATHS: Final = {"include-path": "include path", "pre-include": "pre-include"}
+
+
+def name_parts(description: Mapping[str, Any]) -> Iterator[Part]:
+    """Returns the parts of a key, the most important first."""
+    for name, value in sorted(description.items(), key=lambda item: item[0] in _MANY):
+        yield from _NAMED.get(name, _plain)(name, value)
+
+
+def _plain(name: str, value: Any) -> Iterator[Part]:
+    if value is not None and value != []:
+        yield _part(name, value)
+
+
+def _part(name: str, value: Any) -> Part:
+    return make_part(name, hashing.encode(value), _shown(value))
+
+
+def _hidden(name: str, value: Any) -> Iterator[Part]:
+    yield make_part(name, hashing.encode(value))
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, bytes):
+        return value.decode(errors="replace")
+    if isinstance(value, (list, tuple)):
+        return ", ".join(_shown(item) for item in value)
+    return str(value)
+
+
+def _compiler(name: str, value: bytes) -> Iterator[Part]:
+    yield make_part(name, value, versions.in_words(value))
+
+
+def _options(name: str, value: Any) -> Iterator[Part]:
+    """Each option, under the name that the compiler knows it by; a repeated one with all of its values."""
+    if isinstance(value, Mapping):
+        for option, given in value.items():
+            yield from _options(name, given) if isinstance(given, Mapping) else _plain(f"option {option}", given)
+        return
+    options = [_option(rendered.decode(errors="surrogateescape")) for rendered in value]
+    texts: dict[str, list[str]] = {}
+    for option, text in options:
+        texts.setdefault(option, []).append(text)
+    # As the compiler gets them: the first ones are those that everybody sets.
+    for option, given in texts.items():
+        is_shown = not option.startswith(_MACRO) or all(map(_WORD.fullmatch, given))
+        yield make_part(option, _bytes(given), ", ".join(given) or "on" if is_shown else "")
+    # Of two macros the second may undo the first.
+    yield make_part("order of options", _bytes([option for option, _ in options]))
+
+
+def _option(rendered: str) -> tuple[str, str]:
+    flag, _, text = rendered.lstrip("-").partition("=")
+    if flag in _FLAGS_OF_MACROS:
+        macro, _, text = text.partition("=")
+        return f"{_FLAGS_OF_MACROS[flag]} {macro}", text
+    return _FLAGS_OF_PATHS.get(flag, f"option {flag}"), text
+
+
+def _bytes(texts: list[str]) -> bytes:
+    return repr(texts).encode(errors="surrogateescape")
+
+
+def _each(what: str) -> Callable[[str, Any], Iterator[Part]]:
+    def parts(name: str, value: Iterable[Any]) -> Iterator[Part]:
+        yield from (_part(f"{what} {each_name}", each) for each_name, each in value)
+
+    return parts
+
+
+def _modules(name: str, value: list[Any]) -> Iterator[Part]:
+    for module, source in value:
+        yield make_part(f"module {module}", source)
+    yield make_part("order of modules", _bytes([module for module, _ in value]))
+
+
+def _extra_digest(name: str, value: bytes | None) -> Iterator[Part]:
+    if value is None:
+        return
+    headers = parts_of_digest(value)
+    yield make_part("headers" if headers else name, value)
+    yield from headers
+
+
+_NAMED: Final[dict[str, Callable[[str, Any], Iterator[Part]]]] = {
+    "code": _hidden,
+    "compiler": _compiler,
+    "options": _options,
+    "newer options": _each("option"),
+    "variables": _each("variable"),
+    "modules": _modules,
+    "extra digest": _extra_digest,
+}

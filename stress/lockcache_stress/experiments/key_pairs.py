@@ -1,0 +1,248 @@
+"""Pairs of compilations that differ in one thing: where the real NVRTC gives other bytes, the key must be another.
+
+Proves the contract's rule that everything that can change the output changes the key, by trying: an option, a macro, a
+header, an environment variable, the working directory, the target or the code is changed under random other ones, both
+are compiled through ``lockcache.cuda.Program``, and bytes and keys are compared. Where the keys differ, the part that
+``lockcache why`` names must be there too. Not proven: that a key which differs had to; that is only a miss.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, NamedTuple
+
+from lockcache import Entry, InMemoryProgramCache
+from lockcache.explain import differences, statement_of
+from lockcache_stress.gpu import need_archs
+from lockcache_stress.run import Show
+
+__all__ = ["Changed", "Outcome", "try_pairs"]
+
+_SOURCE: Final = """
+#include "x.h"
+namespace {{ __device__ __noinline__ float helper(float x, float y) {{ return x * y + sqrtf(x) / y; }} }}
+template <class T> __global__ void scale(T *a, T f) {{ a[threadIdx.x] *= f; }}
+#ifdef FACTOR
+#define SCALE FACTOR
+#else
+#define SCALE {salt}
+#endif
+extern "C" __global__ void k(float *a, const float *b, int n) {{
+  float s = SCALE + FROM_HEADER; long long standard = __cplusplus;
+  for (int i = 0; i < n; ++i) {{ s += helper(a[i], b[i + 1]) * 1e-40f; a[i] = s + standard; }}
+}}
+"""
+
+#: Options, each with values other than none. Not among them: what cannot be cached (precompiled headers, ``time``),
+#: what writes to the user's cache directory (``use_bundled_headers``), and what no compilation for cubins takes.
+_OPTIONS: Final[dict[str, tuple[Any, ...]]] = {
+    "arch": ("sm_80", "sm_90", "sm_100"),
+    "brief_diagnostics": (True,),
+    "builtin_initializer_list": (False,),
+    "builtin_move_forward": (False,),
+    "debug": (True,),
+    "device_as_default_execution_space": (True,),
+    "device_code_optimize": (True,),
+    "device_int128": (True,),
+    "diag_suppress": (1, [177]),
+    "disable_warnings": (True,),
+    "extensible_whole_program": (True,),
+    "extra_device_vectorization": (True,),
+    "fma": (True, False),
+    "frandom_seed": ("7", "8"),
+    "ftz": (True, False),
+    "lineinfo": (True,),
+    "max_register_count": (16, 32),
+    "minimal": (True,),
+    "name": ("k.cu", "other.cu"),
+    "no_cache": (True,),
+    "no_display_error_number": (True,),
+    "no_source_include": (False,),
+    "ofast_compile": ("min", "max"),
+    "optimization_info": ("inline",),
+    "prec_div": (True, False),
+    "prec_sqrt": (True, False),
+    "ptxas_options": ("-O0", "-O1"),
+    "relocatable_device_code": (True,),
+    "split_compile": (1, 2),
+    "std": ("c++14", "c++17", "c++20"),
+    "undefine_macro": ("FACTOR", "UNUSED"),
+    "use_fast_math": (True,),
+}
+#: NVRTC 13.5 compiles all that follows in the process as if with this: tried last.
+_LASTING: Final[dict[str, tuple[Any, ...]]] = {"restrict": (True,)}
+
+#: Those that NVRTC is known to read, and some that it is known to leave alone or that only look like its own.
+_VARIABLES: Final = (
+    "FINALIZER_USE_LEGACY_ELF_BUILDER",
+    "NV_NVVM_VERSION",
+    "LLVM_OVERRIDE_PRODUCER",
+    "CUDA_CACHE_PATH",
+    "NVRTC_FLAGS",
+    "LANG",
+    "SOURCE_DATE_EPOCH",
+)
+_MOST_OTHERS: Final = 3
+_DIRECTORY_SHARE: Final = 0.2
+
+
+@dataclass(frozen=True)
+class _Program:
+    """One program to compile, with its surroundings."""
+
+    salt: int
+    fields: dict[str, Any] = field(default_factory=lambda: {"arch": "sm_90"})
+    macros: dict[str, str] = field(default_factory=dict)
+    header: str = "1"
+    variables: dict[str, str] = field(default_factory=dict)
+    folder: str = "one"
+    target: str = "cubin"
+    names: tuple[str, ...] = ()
+
+
+class Changed(NamedTuple):
+    """One pair: what was changed, and what came of it."""
+
+    what: str
+    is_other_output: bool
+    is_other_key: bool
+    #: The parts that are named, where the keys differ.
+    named: tuple[str, ...]
+
+    @property
+    def ok(self) -> bool:
+        """Whether the key told what the output told, and said what changed."""
+        return self.is_other_key >= self.is_other_output and bool(self.named) == self.is_other_key
+
+
+class Outcome(NamedTuple):
+    """A pair that was tried; ``changed`` is ``None`` where one of the two cannot be compiled."""
+
+    what: str
+    changed: Changed | None
+
+
+def try_pairs(pairs: int, seed: int, show: Show) -> Iterator[Outcome]:
+    """Try so many pairs, each change about as often as any other. Raises :class:`UnusableError` without NVRTC."""
+    archs = need_archs("keys are compared with")
+    rng = random.Random(f"{seed}/keys")
+    changes = _changes(archs)
+    lasting = [f"option {name}" for name in _LASTING]
+    whats = [what for what in changes if what not in lasting]
+    drawn = [whats[number % len(whats)] for number in range(pairs - len(lasting))] + lasting
+    with tempfile.TemporaryDirectory(prefix="lockcache-keys-") as root:
+        for number, what in enumerate(drawn, 1):
+            show("compiling", number / len(drawn), what)
+            before = _draw(rng, archs)
+            yield Outcome(what, _compare(root, what, before, changes[what](rng, before)))
+
+
+def _changes(archs: tuple[str, ...]) -> dict[str, Callable[[random.Random, _Program], _Program]]:
+    """What can be changed, by name: each makes another program of one."""
+    found: dict[str, Callable[[random.Random, _Program], _Program]] = {
+        "code": lambda rng, one: replace(one, salt=one.salt + 1),
+        "header": lambda rng, one: replace(one, header=one.header + "1"),
+        "define FACTOR": lambda rng, one: replace(one, macros={**one.macros, "FACTOR": str(rng.randrange(9, 99))}),
+        "define UNUSED": lambda rng, one: replace(one, macros={**one.macros, "UNUSED": str(rng.randrange(9, 99))}),
+        "working directory": lambda rng, one: replace(one, folder="two"),
+        "target": lambda rng, one: replace(one, target="ltoir" if one.target == "cubin" else "cubin"),
+        "name expressions": lambda rng, one: replace(one, names=(*one.names, "scale<double>")),
+    }
+    for name in _VARIABLES:
+        found[f"variable {name}"] = lambda rng, one, name=name: replace(  # type: ignore[misc]
+            one, variables={**one.variables, name: "1" if name != "NV_NVVM_VERSION" else "nvvm-latest"}
+        )
+    for name, values in {**_OPTIONS, **_LASTING}.items():
+        # Set, or set to another value, or not set any more; without an architecture there is no key.
+        others = [value for value in values if value in archs] if name == "arch" else [None, *values]
+        found[f"option {name}"] = lambda rng, one, name=name, others=others: replace(  # type: ignore[misc]
+            one, fields={**one.fields, name: rng.choice([each for each in others if each != one.fields.get(name)])}
+        )
+    return found
+
+
+def _draw(rng: random.Random, archs: tuple[str, ...]) -> _Program:
+    """A program under a few random options."""
+    names = rng.sample([name for name in _OPTIONS if name != "arch"], rng.randrange(_MOST_OTHERS + 1))
+    # What takes the working directory into the output is drawn more often than the others.
+    names += [name for name in ("debug", "lineinfo") if rng.random() < _DIRECTORY_SHARE]
+    fields = {name: rng.choice(_OPTIONS[name]) for name in names}
+    macros = {"FACTOR": str(rng.randrange(3, 9))} if rng.random() < 0.5 else {}
+    target = "ltoir" if rng.random() < 0.3 else "cubin"
+    return _Program(rng.randrange(2, 10**6), {"arch": rng.choice(archs), **fields}, macros, target=target)
+
+
+def _compare(root: str, what: str, one: _Program, other: _Program) -> Changed | None:
+    found, changed = (_compiled(root, each) for each in (one, other))
+    if found is None or changed is None:
+        return None
+    (key, code), (other_key, other_code) = found, changed
+    stated, other_stated = statement_of(key), statement_of(other_key)
+    parts = [] if stated is None or other_stated is None else differences(stated.parts, other_stated.parts)
+    return Changed(what, code != other_code, key != other_key, tuple(each.name for each in parts))
+
+
+def _compiled(root: str, program: _Program) -> tuple[bytes, bytes] | None:
+    """Key and output; ``None`` for what NVRTC or the cache refuses."""
+    from cuda.core import ProgramOptions
+    from cuda.core._utils.cuda_utils import CUDAError  # which has no public name
+
+    from lockcache.cuda import Program
+
+    cache = _Recorder()
+    with _surroundings(root, program) as include_path:
+        fields = {"name": "k.cu", "include_path": include_path, **program.fields}
+        if program.target == "ltoir":
+            fields["link_time_optimization"] = True
+        try:
+            options = ProgramOptions(**fields, define_macro=[*program.macros.items()] or None)
+            Program(_SOURCE.format(salt=program.salt), "c++", options).compile(
+                program.target, program.names, cache=cache
+            )
+        except (CUDAError, RuntimeError, ValueError):
+            return None  # two options that exclude each other; or an output without code
+    return cache.seen
+
+
+@contextmanager
+def _surroundings(root: str, program: _Program) -> Iterator[str]:
+    """Header, working directory and variables as the program has them; the directory of its headers."""
+    # A folder for each content: a file that is changed within a tick of the clock is another question.
+    include_path, folder = (os.path.join(root, name) for name in (f"include{program.header}", program.folder))
+    for path in (include_path, folder):
+        os.makedirs(path, exist_ok=True)
+    link = os.path.join(root, "include")
+    with open(os.path.join(include_path, "x.h"), "w") as file:
+        file.write(f"#define FROM_HEADER {program.header}\n")
+    if os.path.islink(link):
+        os.unlink(link)
+    os.symlink(include_path, link)
+    here, before = os.getcwd(), {name: os.environ.get(name) for name in program.variables}
+    os.chdir(folder)
+    os.environ.update(program.variables)
+    try:
+        yield link
+    finally:
+        os.chdir(here)
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+
+
+class _Recorder(InMemoryProgramCache):
+    """An empty cache that remembers what it was asked for, and what was compiled."""
+
+    seen: tuple[bytes, bytes] | None = None
+
+    def get_or_compute_entry(self, key: bytes | str, compute: Callable[[], object], *, label: str = "") -> Entry:
+        """As any cache does, and note the key and the code."""
+        entry = super().get_or_compute_entry(key, compute, label=label)
+        self.seen = (key.encode() if isinstance(key, str) else key, entry.code)
+        return entry

@@ -1,0 +1,115 @@
+"""``lockcache why``: the parts that differ, of a miss and of an entry, from whatever is found in the directory."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lockcache import FileStreamProgramCache
+from lockcache.explain import state
+from lockcache.filestream.disk.layout import entry_name
+from tests.cli.running import run
+
+PARTS = {"compiler": "NVRTC 13.5 build 3f2a9c41", "option arch": "sm_90", "code": "c" * 80, "define A": "1"}
+
+
+def compiled(cache: FileStreamProgramCache, key: str, label: str = "saxpy", **changed: str) -> None:
+    state(key.encode(), {**PARTS, **{name.replace("_", " "): value for name, value in changed.items()}}, label)
+    cache[key] = b"code"
+
+
+@pytest.fixture
+def filled(cache_path: Path) -> Path:
+    with FileStreamProgramCache(cache_path) as cache:
+        compiled(cache, "first")
+        compiled(cache, "far", compiler="NVRTC 13.4 build 00112233", option_arch="sm_80", define_A="2")
+        compiled(cache, "last", option_arch="sm_100")
+    return cache_path
+
+
+def why(*arguments: object) -> list[dict[str, Any]]:
+    ended = run("why", "--json", *arguments)
+    assert (ended.returncode, ended.stderr) == (0, "")
+    found: list[dict[str, Any]] = json.loads(ended.stdout)["misses"]
+    return found
+
+
+def test_the_last_miss_is_compared_with_the_nearest_entry(filled: Path) -> None:
+    lines = run("why", filled).stdout.splitlines()
+    assert lines[0].startswith(f"{entry_name(b'last')[:12]}  saxpy  compiled ")
+    assert lines[1].startswith(f"  {entry_name(b'first')[:12]}  saxpy, stored ")
+    assert lines[1].endswith("ago: 1 part differs")
+    assert lines[2] == "    option arch  sm_100 / sm_90"
+    assert lines[3].endswith(": 3 parts differ")
+
+
+@pytest.mark.parametrize("arguments", [("--last", "2"), ("--last=2",), ("--last", 50)])
+def test_the_last_so_many_the_latest_first(arguments: tuple[object, ...], filled: Path) -> None:
+    found = why(*arguments, filled)
+    most = 2 if arguments[-1] != 50 else 3
+    assert [miss["name"] for miss in found] == [entry_name(key) for key in (b"last", b"far", b"first")][:most]
+    assert found[0]["label"] == "saxpy"
+
+
+def test_an_option_without_its_number_leaves_the_directory_alone(filled: Path) -> None:
+    assert [miss["name"] for miss in why("--last", filled)] == [entry_name(b"last")]
+
+
+@pytest.mark.parametrize("key", ["far", f"hex:{b'far'.hex()}", entry_name(b"far")[:8]])
+def test_a_key_is_named_as_elsewhere(key: str, filled: Path) -> None:
+    [found] = why(key, filled)
+    assert found["name"] == entry_name(b"far")
+    named = [difference["part"] for difference in found["nearest"][0]["differences"]]
+    assert named == ["compiler", "option arch", "define A"]
+
+
+def test_an_entry_whose_miss_is_forgotten_still_says_what_its_key_was_made_of(filled: Path) -> None:
+    (filled / "lockcache" / "misses").unlink()
+    [found] = why("last", filled)
+    assert [each["part"] for each in found["nearest"][0]["differences"]] == ["option arch"]
+    ended = run("why", filled)
+    assert (ended.returncode, ended.stdout) == (1, "")
+    assert "no miss was reported" in ended.stderr
+
+
+def test_a_key_that_was_compiled_before_is_said_to_have_gone(filled: Path) -> None:
+    with FileStreamProgramCache(filled) as cache:
+        del cache["first"]
+        compiled(cache, "first")
+    assert "the same key was compiled" in run("why", filled).stdout
+
+
+def test_a_first_program_of_its_kind_is_said_to_be_that(cache_path: Path) -> None:
+    with FileStreamProgramCache(cache_path) as cache:
+        cache["plain"] = b"x"
+        compiled(cache, "first")
+    assert "nothing like it among the 2 entries that are stored" in run("why", cache_path).stdout
+
+
+def test_an_entry_whose_program_made_its_key_says_nothing(filled: Path) -> None:
+    with FileStreamProgramCache(filled) as cache:
+        cache["plain"] = b"x"
+    ended = run("why", "plain", filled)
+    assert (ended.returncode, ended.stdout) == (1, "")
+    assert "does not say what its key was made of" in ended.stderr
+
+
+def test_records_in_files_are_compared_too(cache_path: Path) -> None:
+    with FileStreamProgramCache(cache_path, record_files=True) as cache:
+        compiled(cache, "first")
+        compiled(cache, "last", code="another")
+    [found] = why(cache_path)
+    [nearest] = found["nearest"]
+    assert [each["part"] for each in nearest["differences"]] == ["code"]
+
+
+def test_what_others_wrote_reaches_no_terminal(cache_path: Path) -> None:
+    with FileStreamProgramCache(cache_path) as cache:
+        compiled(cache, "first", label="x\x1b[31m")
+    ring = cache_path / "lockcache" / "misses"
+    assert "\x1b" not in run("why", cache_path).stdout
+    ring.write_bytes(b"LCm\x01" + b"\xff" * 70_000)
+    assert "no miss was reported" in run("why", cache_path).stderr

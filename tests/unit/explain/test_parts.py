@@ -1,0 +1,97 @@
+"""Parts of keys: what is kept of a value, what is not, and that all of it fits."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given, strategies as st
+
+from lockcache.explain import MOST_BYTES, Part, bounded, decode_label, decode_parts, differences, make_part
+from tests.unit.material import property_test
+
+_parts = st.lists(
+    st.builds(make_part, st.text(max_size=100), st.binary(max_size=8), st.text(max_size=200)), max_size=80
+)
+_json = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(), lambda inner: st.lists(inner, max_size=4), max_leaves=12
+)
+
+
+@pytest.mark.parametrize(
+    "value", ["sm_90", "axpy<float, 4>", "/usr/local/cuda-13/include", "NVRTC 13.5 build 3f2a9c41"]
+)
+def test_a_plain_value_is_kept(value: str) -> None:
+    assert make_part("option arch", b"x", value).value == value
+
+
+@pytest.mark.parametrize(
+    "name, value",
+    [
+        ("define TOKEN", "abc"),
+        ("define API_KEY", "abc"),
+        ("variable DB_PASSWORD", "abc"),
+        ("define BODY", "if (a) { return b[i]; }"),
+        ("define NAME", '"text"'),
+        ("define LINES", "a\nb"),
+        ("define NAME", "\x1b[31m"),
+    ],
+)
+def test_what_may_be_a_secret_or_source_code_is_only_hashed(name: str, value: str) -> None:
+    part = make_part(name, value.encode(), value)
+    assert part.value == ""
+    assert part != make_part(name, b"another", value)
+
+
+def test_a_strange_or_long_name_is_shortened_and_stays_distinct() -> None:
+    names = [make_part(f"define {'A' * 100}{end}", b"").name for end in "xy"]
+    assert len({*names, make_part("define \x1b[0m", b"").name}) == 3
+    assert all(len(name) < 40 for name in names)
+
+
+@property_test
+@given(_parts)
+def test_all_parts_fit_and_come_back_as_they_were_written(parts: list[Part]) -> None:
+    kept = bounded(parts)
+    written = json.dumps(kept, separators=(",", ":"))
+    assert len(written) <= MOST_BYTES
+    assert list(decode_parts(json.loads(written))) == kept
+    assert len(kept) == len(parts) or kept[-1].name == "others"
+
+
+@property_test
+@given(_json)
+def test_what_no_writer_wrote_is_no_parts_and_no_label(value: object) -> None:
+    assert all(isinstance(text, str) for part in decode_parts(value) for text in part)
+    assert isinstance(decode_label(value), str)
+
+
+def test_of_many_parts_one_that_changed_is_named_or_is_among_the_others() -> None:
+    before = [make_part(f"define M{n:03}", b"1", "1") for n in range(200)]
+    for changed in (0, 30, 199):
+        after = [make_part(part.name, b"2", "2") if n == changed else part for n, part in enumerate(before)]
+        [difference] = differences(bounded(before), bounded(after))
+        assert difference.name in (f"define M{changed:03}", "others")
+
+
+def test_what_one_of_two_keys_had_no_room_for_is_not_called_a_difference() -> None:
+    many = bounded([make_part(f"define M{n:03}", b"1", "1") for n in range(200)])
+    assert [each.name for each in differences(many[:5], many)] == ["others"]
+    assert [each.name for each in differences(many, [make_part("define M000", b"2"), *many[1:]])] == ["define M000"]
+
+
+@pytest.mark.parametrize(
+    "cause, consequence",
+    [
+        ("option generate-line-info", "working directory"),
+        ("target", "working directory"),
+        ("target", "variable LLVM_OVERRIDE_PRODUCER"),
+        ("header x.h", "headers"),
+        ("define A", "order of options"),
+    ],
+)
+def test_a_consequence_is_not_named_next_to_its_cause(cause: str, consequence: str) -> None:
+    found = differences([make_part(cause, b"1"), make_part(consequence, b"1")], [make_part(cause, b"2")])
+    assert [each.name for each in found] == [cause]
+    alone = differences([make_part(consequence, b"1")], [make_part(consequence, b"2")])
+    assert [each.name for each in alone] == [consequence]
