@@ -348,12 +348,12 @@ def test_a_directory_without_a_cache_is_one_of_three_things(kind: str, tmp_path:
         path.mkdir()
     if kind == "others":
         (path / "file").touch()
-    said = {"missing": "no such directory", "others": "contains other files", "empty": "nothing cached yet"}
+    said = {"missing": "no such directory", "others": "holds other files", "empty": "nothing is cached here yet"}
     refused(run("stats", str(path)), said[kind])
 
 
 def test_a_question_that_nobody_answers_says_that_nothing_was_done(filled: Path) -> None:
     ended = run("clear", str(filled))
     assert ended.returncode == 1
-    assert ended.stderr.splitlines()[-1].startswith("lockcache: not done")
+    assert ended.stderr.splitlines()[-1].startswith("lockcache: nothing was removed: nobody answered")
     assert ended.stderr.endswith("\n")

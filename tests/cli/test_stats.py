@@ -55,7 +55,7 @@ def test_after_a_reset_hits_are_those_since_and_the_totals_stay(filled: Path) ->
     assert (found["programs"]["hits"], found["programs"]["saved_ns"]) == (4, 9 * 10**9)
     assert (found["since_reset"]["hits"], found["since_reset"]["hit_ratio"]) == (3, 1.0)
     shown = run("stats", filled).stdout
-    assert "100.0% hits (3 of 3), 1 puts" in shown
+    assert "100.0% hits (3 of 3), 1 put;" in shown
     assert "saved       9.0s of compiling" in shown
 
 
