@@ -91,9 +91,9 @@ class RunningDaemon:
         self._events.put(None)
 
 
-def until(condition: Callable[[], object]) -> None:
+def until(condition: Callable[[], object], seconds: float = HANG_SECONDS) -> None:
     """Wait for something that nobody announces, perhaps of a file that is removed while it is looked at."""
-    deadline = time.monotonic() + HANG_SECONDS
+    deadline = time.monotonic() + seconds
     while True:
         with contextlib.suppress(FileNotFoundError):
             if condition():

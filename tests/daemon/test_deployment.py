@@ -304,9 +304,6 @@ def test_what_the_image_is_built_from_is_all_that_leaves_a_checkout() -> None:
     build = told["tool"]["hatch"]["build"]["targets"]["wheel"]
     needed = {*build["packages"], *build["shared-data"], *told["project"]["license-files"]}
     needed |= {"pyproject.toml", "README.md", told["tool"]["hatch"]["metadata"]["hooks"]["custom"]["path"]}
-    needed |= {
-        f"daemon/lockcache_daemon/deploy/kubernetes/{file}" for file in ("constraints.txt", "build-constraints.txt")
-    }
     assert (first, let_in) == ("*", needed)
 
 

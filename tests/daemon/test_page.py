@@ -22,7 +22,7 @@ from lockcache_daemon.observe.status_page import ago, render_page, took
 from lockcache_daemon.observe.top_entries import Standout, StandoutsSeen
 from tests.daemon.asking import Watched
 from tests.daemon.browser import Browser
-from tests.daemon.running import until
+from tests.daemon.running import HANG_SECONDS, until
 
 EVIL = '<script>document.title="run"</script>"\'&amp;'
 NOW = 1_800_000_000.0
@@ -180,6 +180,8 @@ def test_durations_in_words(seconds: float, words: str) -> None:
     assert took(seconds) == words
 
 
+@pytest.mark.long
+@pytest.mark.timeout(400)
 def test_a_browser_shows_a_running_daemons_page_and_runs_nothing_of_it(tmp_path: Path) -> None:
     browser = Browser(tmp_path / "profile")
     plain, evil = tmp_path / "kernels", tmp_path / "<script>document.title='run'<"
@@ -190,7 +192,8 @@ def test_a_browser_shows_a_running_daemons_page_and_runs_nothing_of_it(tmp_path:
         for number in range(290, 300):
             assert cache.get(b"%d" % number) is not None
     with Watched("--max-size", "1M", plain, evil, starts=2) as daemon:
-        until(lambda: daemon.directory(plain)["standouts"]["shards_seen"] == 256)
+        # It looks at some shards every few seconds: a minute for all of two directories.
+        until(lambda: daemon.directory(plain)["standouts"]["shards_seen"] == 256, 5 * HANG_SECONDS)
         until(lambda: daemon.directory(plain)["evicted_entries"] > 0)
         url = f"http://127.0.0.1:{daemon.port}/"
         dom = browser.dom(url)

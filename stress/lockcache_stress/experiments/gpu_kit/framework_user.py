@@ -131,6 +131,7 @@ def run_shared_user(task: SharedTask, index: int, parent: Connection, gates: lis
     adapter = task.framework.adapter
     try:
         kernels = task.framework.open(os.path.join(os.path.dirname(task.directory), f"own-{index}"))
+        kernels.run(KERNELS)  # one more than are counted: whether it runs here at all, by itself
         if not import_module(f"lockcache.integrations.{adapter}").install(task.directory):
             answer.error = "its adapter could not be installed: the warning says why"
     except Exception as error:  # noqa: BLE001  a framework that does not run here is said, and its row is not run
