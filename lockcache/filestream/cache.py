@@ -197,6 +197,11 @@ class FileStreamProgramCache(ProgramCacheResource):
         """The cap in force now, whichever program set it."""
         return self._directory.policy.current().max_size_bytes
 
+    @property
+    def is_forgeable(self) -> bool:
+        """Whether other members of a group can store what this cache serves: it is shared, and no key signs."""
+        return self._directory.is_shared and not self._arguments["signing_key_file"]
+
     def __getitem__(self, key: bytes | str) -> bytes:
         # Not self.get: a subclass may have one of its own, made of self[key].
         code = FileStreamProgramCache.get(self, key)

@@ -14,6 +14,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import logging
+import re
 import threading
 from collections.abc import Callable, Iterator
 from types import TracebackType
@@ -129,18 +130,28 @@ class _NeverRaising:
         return True
 
 
-def open_shared(framework: str, version: str, path: str | os.PathLike[str] | None, cap_bytes: int | None) -> Shared:
+def open_shared(
+    framework: str, version: str, path: str | os.PathLike[str] | None, cap_bytes: int | None, *, runs_code: bool = False
+) -> Shared:
     """The entries of ``framework`` in ``path``, or in the directory that ``$LOCKCACHE_DIR`` names.
 
-    Raises what :class:`FileStreamProgramCache` does.
+    ``runs_code``: loading a value runs code of the process that stored it, as unpickling does.
+
+    Raises what :class:`FileStreamProgramCache` does, and :class:`UnsupportedError` where members of a group could have
+    others run their code.
     """
-    return Shared(framework, version, FileStreamProgramCache(path, max_size_bytes=cap_bytes))
+    cache = FileStreamProgramCache(path, max_size_bytes=cap_bytes)
+    if runs_code and cache.is_forgeable:
+        raise UnsupportedError(
+            f"{cache.path} is shared with a group, and loading its values runs code: sign them (lockcache key new)"
+        )
+    return Shared(framework, version, cache)
 
 
 def refuse_older(framework: str, version: str, oldest: tuple[int, int]) -> None:
     """Raise :class:`UnsupportedError` if a framework's version, ``1.2.3rc1+cu13`` say, is older than ``oldest``."""
-    major, minor = (int("".join(filter(str.isdigit, part)) or 0) for part in f"{version}.0".split(".")[:2])
-    if (major, minor) < oldest:
+    numbers = re.match(r"(\d+)(?:\.(\d+))?", version)
+    if numbers is None or (int(numbers[1]), int(numbers[2] or 0)) < oldest:
         raise UnsupportedError(f"{framework} {version} is older than {oldest[0]}.{oldest[1]}")
 
 

@@ -48,7 +48,7 @@ def _install(path: str | os.PathLike[str] | None, cap_bytes: int | None) -> Shar
     refuse_older("jax", jax.__version__, _OLDEST)
     own_cache, own_compile = compilation_cache.get_file_cache, compiler.compile_or_get_cached
     own_path = config.compilation_cache_dir.value
-    shared = open_shared("jax", jax.__version__, path, cap_bytes)
+    shared = open_shared("jax", jax.__version__, path, cap_bytes, runs_code=True)
 
     def will_store() -> bool:
         """Whether JAX stores what it compiles now, of however small cost and size."""

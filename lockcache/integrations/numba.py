@@ -43,7 +43,7 @@ def _install(path: str | os.PathLike[str] | None, cap_bytes: int | None) -> Shar
 
     own_load, own_save, own_compile = IndexDataCacheFile.load, IndexDataCacheFile.save, CUDADispatcher.compile
     version = f"{numba.__version__}/{numba_cuda.__version__}"
-    shared = open_shared("numba", version, path, cap_bytes)
+    shared = open_shared("numba", version, path, cap_bytes, runs_code=True)
 
     def load(self: Any, key: Any) -> Any:
         name = None if shared.has_failed else _name_of(self, key)

@@ -1,0 +1,142 @@
+"""The part that adapters share, with a stand-in for what a framework calls; the frameworks have tests/frameworks."""
+
+from __future__ import annotations
+
+import contextlib
+import grp
+import logging
+import os
+import threading
+from pathlib import Path
+
+import pytest
+
+from lockcache import FileStreamProgramCache
+from lockcache.integrations import adapter
+from lockcache.integrations.adapter import Shared, UnsupportedError, install, installed, open_shared, refuse_older
+
+HANG_SECONDS = 60
+
+
+@pytest.fixture(autouse=True)
+def new_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(adapter, "_warned", set())
+    monkeypatch.setattr(adapter, "_installed", {})
+
+
+@pytest.fixture
+def shared(cache_path: Path) -> Shared:
+    return open_shared("some", "1.2", cache_path, None)
+
+
+def leases(shared: Shared) -> list[str]:
+    folder = Path(shared.cache.path) / "lockcache" / "leases"
+    return sorted(os.listdir(folder)) if folder.exists() else []
+
+
+def test_a_lookup_outside_of_a_compilation_takes_no_turn(shared: Shared) -> None:
+    assert shared.look_up("k") is None
+    assert leases(shared) == []
+    shared.store("k", b"code", arch="sm_90")
+    assert shared.look_up("k") == shared.look("k") == b"code"
+    entry = shared.cache.get_entry("some/1.2/k")
+    assert (entry.metadata["kind"], entry.metadata["arch"]) == ("some", "sm_90")
+
+
+def test_a_lookup_in_a_compilation_has_the_turn_until_the_store(shared: Shared) -> None:
+    def compile_() -> None:
+        assert shared.look_up("k", "a kernel") is None
+        assert len(leases(shared)) == 1
+        assert shared.look_up("k") is None, "a framework may look twice"
+        shared.store("k", b"code")
+        assert leases(shared) == []
+
+    shared.compiling(compile_)()
+    assert shared.look("k") == b"code"
+    assert not shared.has_failed
+
+
+@pytest.mark.parametrize("error", [None, ZeroDivisionError])
+def test_what_a_compilation_leaves_open_is_given_up(shared: Shared, error: type[Exception] | None) -> None:
+    began, found = threading.Event(), []
+
+    def compile_(inner: bool) -> None:
+        assert shared.look_up("inner" if inner else "k") is None
+        if not inner:
+            with pytest.raises(error) if error else contextlib.nullcontext():
+                shared.compiling(compile_)(True)
+            assert len(leases(shared)) == 1, "the inner one alone was given up"
+            began.set()
+        if error:
+            raise error
+
+    def want() -> None:
+        assert began.wait(HANG_SECONDS)
+        shared.compiling(lambda: found.append(shared.look_up("k")))()
+
+    waiter = threading.Thread(target=want)
+    waiter.start()
+    if error:
+        with pytest.raises(error):
+            shared.compiling(compile_)(False)
+    else:
+        shared.compiling(compile_)(False)
+    waiter.join(HANG_SECONDS)
+    assert found == [None]
+    assert leases(shared) == []
+
+
+def test_an_error_of_the_cache_is_one_warning_and_no_exception(
+    shared: Shared, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object, **__: object) -> None:
+        raise OSError(5, "Input/output error")
+
+    caplog.set_level(logging.WARNING, "lockcache")
+    for name in ("begin", "get", "put_entry"):
+        monkeypatch.setattr(shared.cache, name, broken)
+    assert shared.compiling(lambda: shared.look_up("k"))() is None
+    assert (shared.look_up("k"), shared.look("k")) == (None, None)
+    shared.store("k", b"code")
+    assert shared.has_failed
+    [record] = caplog.records
+    assert record.getMessage() == "some goes on with its own cache: OSError: [Errno 5] Input/output error"
+
+
+def test_an_adapter_is_installed_once_and_one_that_cannot_be_is_a_warning(
+    shared: Shared, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refuse() -> Shared:
+        raise UnsupportedError("its doors have changed")
+
+    assert not install("other", refuse)
+    assert not install("other", refuse)
+    assert [record.getMessage() for record in caplog.records] == [
+        "other goes on with its own cache: UnsupportedError: its doors have changed"
+    ]
+    assert install("some", lambda: shared)
+    assert install("some", refuse), "it is installed"
+    assert (installed("some"), installed("other")) == (shared, None)
+
+
+@pytest.mark.parametrize("version", ["0.4.38", "0.4", "0", "0.4rc1+cuda13"])
+def test_an_older_framework_is_refused(version: str) -> None:
+    with pytest.raises(UnsupportedError, match=r"older than 0\.5"):
+        refuse_older("jax", version, (0, 5))
+    for newer in ("0.5", "0.5.0rc1", "0.12.1", "1", "1.0+cu13"):
+        refuse_older("jax", newer, (0, 5))
+
+
+def test_values_that_run_code_are_not_loaded_from_a_group_unless_they_are_signed(
+    cache_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LOCKCACHE_GROUP", grp.getgrgid(os.getgid()).gr_name)
+    with pytest.raises(UnsupportedError, match="shared with a group"):
+        open_shared("some", "1", cache_path, None, runs_code=True)
+    open_shared("some", "1", cache_path, None)
+    keys = tmp_path / "keys"
+    keys.touch(mode=0o600)
+    keys.write_text("5a" * 32)
+    monkeypatch.setenv("LOCKCACHE_SIGNING_KEY_FILE", str(keys))
+    open_shared("some", "1", cache_path, None, runs_code=True)
+    assert not FileStreamProgramCache(tmp_path / "own", group=False).is_forgeable
