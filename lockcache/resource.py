@@ -271,6 +271,24 @@ class ProgramCacheResource(ABC):
         flight.begin()
         return Turn(functools.partial(self._publish, name, flight), flight.land)
 
+    def put_files(
+        self, key: bytes | str, files: Mapping[str, bytes], metadata: Mapping[str, Any] | None = None
+    ) -> None:
+        """Store several files as one entry: a reader sees all of them, of one writer, or none.
+
+        ``files`` are names, without slashes, and contents. For frameworks that keep a group of files for a kernel.
+        """
+        from lockcache.calling import joined_files
+
+        self.put_entry(key, Entry(*joined_files(files, metadata)))
+
+    def get_files(self, key: bytes | str) -> dict[str, bytes] | None:
+        """The files stored by :meth:`put_files`, in their order; ``None`` if there are none under ``key``."""
+        from lockcache.calling import parted_files
+
+        entry = self.get_entry(key)
+        return None if entry is None else parted_files(entry.code, entry.metadata)
+
     async def aget_or_compute(self, key: bytes | str, compute: Callable[[], object], *, label: str = "") -> bytes:
         """As :meth:`get_or_compute`, for asyncio: the event loop goes on while this waits for a disk or for others.
 

@@ -1,4 +1,4 @@
-"""Other ways to call a cache: a decorator, and asyncio.
+"""Other ways to call a cache: a decorator, asyncio, and several files as one entry.
 
 Promises what ``begin`` and ``get_or_compute`` promise, in another form: of the callers that miss one key, in all
 processes, one computes.
@@ -14,7 +14,11 @@ from lockcache.doors import door
 
 if TYPE_CHECKING:
     from lockcache.calling.aio import *
+    from lockcache.calling.files import *
     from lockcache.calling.memoize import *
 
 if not TYPE_CHECKING:
-    __getattr__, __dir__ = door(__name__, {"aio": "aget_or_compute", "memoize": "memoized"})
+    __getattr__, __dir__ = door(
+        __name__,
+        {"aio": "aget_or_compute", "files": "FILES joined_files parted_files", "memoize": "memoized"},
+    )
