@@ -8,18 +8,20 @@ between processes; :mod:`lockcache.filestream.compile_once` is for those.
 
 from __future__ import annotations
 
+import contextlib
+import contextvars
 import queue
 import threading
 import time
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import Generic, TypeAlias, TypeVar
 
 from lockcache.errors import ReentrantComputeError
 from lockcache.fork import after_fork_in_child
 
-__all__ = ["Flight", "Turn", "take_off", "wait_for_flight"]
+__all__ = ["Flight", "Turn", "computing", "refuse_reentrance", "take_off", "wait_for_flight"]
 
 _Entry = TypeVar("_Entry")
 
@@ -36,8 +38,11 @@ class Turn(Generic[_Entry]):
 
     __slots__ = ("__weakref__", "_began_ns", "_end", "_publish")
 
-    def __init__(self, publish: Callable[[object, int], _Entry], end: Callable[[], object]) -> None:
-        """``publish(value, cost_ns)`` stores and returns the entry; ``end()``, which may come twice, frees the key."""
+    def __init__(self, publish: Callable[[object, int], _Entry], end: Callable[[], object] | None = None) -> None:
+        """``publish(value, cost_ns)`` stores and returns the entry; ``end()``, which may come twice, frees the key.
+
+        Without ``end`` it is a turn for which nobody waits.
+        """
         self._publish: Callable[[object, int], _Entry] | None = publish
         self._end = end
         self._began_ns = time.perf_counter_ns()
@@ -66,7 +71,8 @@ class Turn(Generic[_Entry]):
     def give_up(self) -> None:
         """End the turn without storing; nothing happens if it has ended. The next caller has the turn."""
         self._publish = None
-        self._end()
+        if self._end is not None:
+            self._end()
 
     def __enter__(self) -> Turn[_Entry]:
         return self
@@ -87,6 +93,37 @@ _local = threading.local()
 def _this_thread() -> object:
     """What no other thread is, also after this one has ended: the number of a thread is given to another then."""
     return _local.__dict__.setdefault("thread", object())
+
+
+class _Computing:
+    """A task's computation, in one thread or several: none of them knows by itself that it would wait for itself."""
+
+    __slots__ = ("cache", "is_over", "key")
+
+    def __init__(self, cache: object, key: bytes) -> None:
+        self.cache, self.key = cache, key
+        self.is_over = False
+
+
+_computing: contextvars.ContextVar[tuple[_Computing, ...]] = contextvars.ContextVar("lockcache_computing", default=())
+
+
+@contextlib.contextmanager
+def computing(cache: object, key: bytes) -> Iterator[None]:
+    """A block in which this task computes ``key`` for ``cache``, and the threads and tasks that it starts for that."""
+    mark = _Computing(cache, key)
+    token = _computing.set((*_computing.get(), mark))
+    try:
+        yield
+    finally:
+        mark.is_over = True  # for tasks that were started in it and live on
+        _computing.reset(token)
+
+
+def refuse_reentrance(cache: object, key: bytes) -> None:
+    """Raise :class:`ReentrantComputeError` within :func:`computing` of the same key. For after a miss."""
+    if any(mark.cache is cache and mark.key == key and not mark.is_over for mark in _computing.get()):
+        raise ReentrantComputeError(f"the computation of {key!r} asked for {key!r} itself")
 
 
 class Flight:

@@ -23,7 +23,8 @@ from typing import Any, ParamSpec, TypeVar, overload
 from lockcache import metadata as _metadata
 from lockcache.arguments import coerce_seconds, configured_switch
 from lockcache.artifact import identify
-from lockcache.flight import Flight, Turn, take_off, wait_for_flight
+from lockcache.explain import looks_secret
+from lockcache.flight import Flight, Turn, refuse_reentrance, take_off, wait_for_flight
 
 __all__ = ["CacheStats", "Entry", "ProgramCacheResource", "coerce_key", "coerce_max_size_bytes", "coerce_value"]
 
@@ -98,7 +99,9 @@ def coerce_key(key: object) -> bytes:
 def key_in_words(key: bytes | str) -> str:
     """Returns a key that is text, for people; nothing for a digest."""
     text = key if isinstance(key, str) else bytes(key).decode("ascii", "replace")
-    return text if text.isprintable() and "\N{REPLACEMENT CHARACTER}" not in text else ""
+    is_text = text.isprintable() and "\N{REPLACEMENT CHARACTER}" not in text
+    # Others read it: in the lease file, and in the log of those who wait.
+    return text[:_LONGEST_KEY] if is_text and not looks_secret(text) else ""
 
 
 def coerce_value(value: object, argument: str = "value") -> tuple[bytes, dict[str, Any]]:
@@ -261,8 +264,9 @@ class ProgramCacheResource(ABC):
         found = self.get_entry(name)
         if found is not None:
             return found
+        refuse_reentrance(self, name)
         if self._is_off:  # nothing will be stored that anybody could wait for
-            return Turn(computed_entry, _nothing)
+            return Turn(computed_entry)
         flight = take_off(self, name)
         found = self.get_entry(name)
         if found is not None:
@@ -389,6 +393,8 @@ class ProgramCacheResource(ABC):
         self.close()
 
 
+_LONGEST_KEY = 60
+
 _registered: set[type] = set()
 
 
@@ -399,10 +405,6 @@ def run_compute(compute: Callable[[], object]) -> Entry:
     start_ns = time.perf_counter_ns()
     value = compute()
     return computed_entry(value, time.perf_counter_ns() - start_ns, "what compute returned")
-
-
-def _nothing() -> None:
-    """End a turn that nobody waits for."""
 
 
 def computed_entry(value: object, cost_ns: int, argument: str = "value") -> Entry:

@@ -36,7 +36,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final, TypeVar, overload
 
 from lockcache.arguments import coerce_seconds
-from lockcache.flight import Turn
+from lockcache.flight import Turn, refuse_reentrance
 from lockcache.fork import after_fork_in_child
 from lockcache.resource import CacheStats, Entry, ProgramCacheResource, coerce_key, coerce_value
 
@@ -135,6 +135,7 @@ class TieredProgramCache(ProgramCacheResource):
             self._count(is_hit=True)
             return entry
         version = self._version(name)
+        refuse_reentrance(self, name)
         found = self._last.begin(name, label=label)
         self._count(is_hit=isinstance(found, Entry))
         if isinstance(found, Entry):

@@ -12,10 +12,9 @@ import contextvars
 import inspect
 import threading
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from lockcache.errors import ReentrantComputeError
-from lockcache.flight import Turn
+from lockcache.flight import Turn, computing
 
 if TYPE_CHECKING:
     from lockcache.resource import Entry, ProgramCacheResource
@@ -24,28 +23,21 @@ __all__ = ["aget_or_compute"]
 
 _T = TypeVar("_T")
 
-# What this task computes, by cache and key: the turn belongs to no thread, so nobody else would see that it waits for
-# itself.
-_computing: Final[contextvars.ContextVar[frozenset[tuple[int, object]]]] = contextvars.ContextVar(
-    "lockcache_computing", default=frozenset()
-)
-
 
 async def aget_or_compute(cache: ProgramCacheResource, key: bytes, compute: Callable[[], Any], label: str) -> bytes:
     """See :meth:`lockcache.ProgramCacheResource.aget_or_compute`."""
-    mine = id(cache), key
-    if mine in _computing.get():
-        raise ReentrantComputeError(f"the computation of {key!r} asked for {key!r} itself")
     found: Entry | Turn[Entry] = await _in_thread(lambda: cache.begin(key, label=label))
     if not isinstance(found, Turn):
         return found.code
-    token = _computing.set(_computing.get() | {mine})
+    turn = found
     try:
-        with found:
+        with computing(cache, key):
             value = await _computed(compute)
-            return (await _in_thread(lambda: found.store(value))).code
-    finally:
-        _computing.reset(token)
+    except BaseException:
+        turn.give_up()
+        raise
+    # However the task ends from here on, the thread ends the turn.
+    return (await _in_thread(lambda: turn.store(value))).code
 
 
 async def _computed(compute: Callable[[], Any]) -> object:
@@ -70,8 +62,10 @@ async def _in_thread(action: Callable[[], _T]) -> _T:
             settle = _settle(future, future.set_exception, error)
         else:
             settle = _settle(future, future.set_result, result)
-        with contextlib.suppress(RuntimeError):  # the loop was closed meanwhile
-            loop.call_soon_threadsafe(settle)
+        # A loop that does not run now would keep the result, and the turn in it.
+        if not future.cancelled():
+            with contextlib.suppress(RuntimeError):  # the loop was closed meanwhile
+                loop.call_soon_threadsafe(settle)
 
     threading.Thread(target=run, name="lockcache", daemon=True).start()
     return await future

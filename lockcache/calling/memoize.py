@@ -13,12 +13,14 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from lockcache.keys.hashing import encode, key as key_of
+from lockcache.keys.hashing import key as key_of
 
 if TYPE_CHECKING:
     from lockcache.resource import ProgramCacheResource
 
 __all__ = ["memoized"]
+
+_PLAIN = (bool, int, float, str, bytes)
 
 
 def memoized(
@@ -76,7 +78,7 @@ def _arguments(signature: inspect.Signature, args: tuple[Any, ...], kwargs: dict
     bound = signature.bind(*args, **kwargs)
     bound.apply_defaults()
     for name, value in bound.arguments.items():
-        given = sorted(value.items()) if _takes_names(signature, name) else value
+        given = [list(item) for item in sorted(value.items())] if _takes_names(signature, name) else value
         bound.arguments[name] = _described(name, given)
     return [[name, value] for name, value in bound.arguments.items()]
 
@@ -85,12 +87,18 @@ def _takes_names(signature: inspect.Signature, name: str) -> bool:
     return signature.parameters[name].kind is inspect.Parameter.VAR_KEYWORD
 
 
-def _described(name: str, value: object) -> object:
-    try:
-        encode(value)
-    except TypeError as error:
-        raise TypeError(f"argument {name}: {error}; state what the result depends on by memoize(key=...)") from None
-    return value
+def _described(name: str, value: Any) -> object:
+    """``value``, described as no other is: a list is not a tuple, nor a member of an enumeration its value."""
+    kind = type(value)
+    if kind in (list, tuple):
+        return [kind.__name__, *(_described(name, item) for item in value)]
+    if value is None or kind in _PLAIN:
+        return value
+    accepted = "None, bool, int, float, str, bytes, lists and tuples of these"
+    raise TypeError(
+        f"argument {name} has a {kind.__name__} ({value!r:.80}), and keys are made of {accepted}; "
+        "state what the result depends on by memoize(key=...)"
+    )
 
 
 def _given(key: object) -> object:

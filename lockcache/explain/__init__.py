@@ -23,7 +23,7 @@ if not TYPE_CHECKING:
         __name__,
         {
             "comparison": "Difference differences",
-            "parts": "MOST_BYTES Part bounded decode_label decode_parts make_part",
+            "parts": "MOST_BYTES Part bounded decode_label decode_parts looks_secret make_part",
             "statements": "Stated is_remembered parts_of_digest remember remember_digest state statement_of",
         },
     )

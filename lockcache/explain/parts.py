@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple
 
 from xxhash import xxh3_64_hexdigest
 
-__all__ = ["MOST_BYTES", "OTHERS", "Part", "bounded", "decode_label", "decode_parts", "make_part"]
+__all__ = ["MOST_BYTES", "OTHERS", "Part", "bounded", "decode_label", "decode_parts", "looks_secret", "make_part"]
 
 #: What the parts of one key take at most, as they are written. With them next to a record both fit into ext4's block.
 MOST_BYTES: Final = 1024
@@ -33,7 +33,14 @@ _MOST_PARTS: Final = 64
 # Options, versions, paths, template arguments. Not what a macro's body of code holds: brackets, quotes, semicolons.
 _SHOWABLE: Final = re.compile(r"[\w .,:=+*&<>/@%~-]*", re.ASCII)
 _NAME: Final = re.compile(r"[\w .,:=+*&<>/@%~()-]{1,60}", re.ASCII)
-_SECRET: Final = re.compile(r"secret|token|passw|pwd|credential|auth|key|private", re.IGNORECASE)
+_SECRET: Final = re.compile(
+    r"secret|token|pass|pwd|credential|auth|bearer|cookie|session|signature|salt|key|private|\bpin\b", re.IGNORECASE
+)
+
+
+def looks_secret(text: str) -> bool:
+    """Whether a name is one that secrets have, so that what stands by it is not shown."""
+    return _SECRET.search(text) is not None
 
 
 class Part(NamedTuple):
@@ -48,7 +55,7 @@ class Part(NamedTuple):
 
 def make_part(name: str, content: bytes, value: str = "") -> Part:
     """Returns the part of this content. ``value`` is left out unless it may be shown, and a strange name shortened."""
-    is_shown = _SHOWABLE.fullmatch(value) is not None and _SECRET.search(name) is None
+    is_shown = _SHOWABLE.fullmatch(value) is not None and not looks_secret(name)
     if _NAME.fullmatch(name) is None:
         name = f"{name.partition(' ')[0][:20]} {_hash(name.encode(errors='surrogateescape'))}"
     return Part(name, _hash(content), _cut(value, _LONGEST_VALUES[0]) if is_shown else "")

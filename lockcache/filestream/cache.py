@@ -51,7 +51,7 @@ from lockcache.filestream.policy import stated_policy
 from lockcache.filestream.repair import Repair, empty_quarantine, recount_all
 from lockcache.filestream.room import apply_policy
 from lockcache.filestream.writer import EntryWriter
-from lockcache.flight import Turn
+from lockcache.flight import Turn, refuse_reentrance
 from lockcache.resource import (
     CacheStats,
     Entry,
@@ -247,7 +247,7 @@ class FileStreamProgramCache(ProgramCacheResource):
     def begin(self, key: bytes | str, *, label: str = "") -> Entry | Turn[Entry]:
         """The entry, or the caller's turn to compute it; one across all processes that share the directory."""
         if self._directory.is_read_only:  # what cannot be stored nobody needs to wait for
-            return self.get_entry(key) or Turn(partial(self._drop, key), _nothing)
+            return self.get_entry(key) or Turn(partial(self._drop, key))
         if self._renewed is not None:
             return super().begin(key, label=label)
         raw = coerce_key(key)
@@ -256,6 +256,7 @@ class FileStreamProgramCache(ProgramCacheResource):
             self._implicit.end_mine()
         loaded = self._once.load(name)
         if loaded is None:
+            refuse_reentrance(self, raw)
             outcome = self._once.wait_or_turn(name, label or key_in_words(key))
             if isinstance(outcome, LeaseTurn):
                 turn = Turn(partial(self._publish_in, outcome, statement_of(raw, label)), outcome.end)
@@ -263,7 +264,7 @@ class FileStreamProgramCache(ProgramCacheResource):
                 return turn
             loaded = outcome
         # What a newer version stored, with metadata that cannot be read here, is left as it is.
-        return self._entry(*loaded) or Turn(computed_entry, _nothing)
+        return self._entry(*loaded) or Turn(computed_entry)
 
     def wait(self, key: bytes | str, timeout_seconds: float) -> Entry | None:
         """The entry, as soon as the process or thread that has its turn stores it. Takes no turn."""
@@ -404,10 +405,6 @@ class FileStreamProgramCache(ProgramCacheResource):
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.path!r})"
-
-
-def _nothing() -> None:
-    """End a turn that nobody waits for."""
 
 
 def _counted(reader: EntryReader, counts: dict[str, int]) -> Counters:

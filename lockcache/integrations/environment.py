@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping
 
+from lockcache.arguments import resolve_path
+
 __all__ = ["FRAMEWORKS", "hooked", "variables_for"]
 
 # JAX stores nothing that took less than a second, unless it is asked to: then all processes compile it.
@@ -18,9 +20,13 @@ _JAX = {
 FRAMEWORKS: dict[str, Mapping[str, str]] = {"cupy": {}, "jax": _JAX, "numba": {}}
 
 
-def variables_for(frameworks: Iterable[str], directory: str, max_size: str | None) -> dict[str, str]:
-    """The variables for ``frameworks`` on ``directory``, an absolute path, with a cap as it was written."""
-    found = {"LOCKCACHE_DIR": directory}
+def variables_for(frameworks: Iterable[str], directory: str | None, max_size: str | None) -> dict[str, str]:
+    """The variables for ``frameworks`` on ``directory``, by default the one of ``$LOCKCACHE_DIR``.
+
+    Without either the directory is not named: the default one has a cap, and one that is named has none.
+    """
+    is_named = directory is not None or os.environ.get("LOCKCACHE_DIR")
+    found = {"LOCKCACHE_DIR": resolve_path(directory)} if is_named else {}
     if max_size is not None:
         found["LOCKCACHE_MAX_SIZE"] = max_size
     for name in frameworks:
@@ -31,7 +37,8 @@ def variables_for(frameworks: Iterable[str], directory: str, max_size: str | Non
 def hooked(environment: Mapping[str, str], frameworks: Iterable[str]) -> dict[str, str]:
     """``environment``, so that Python installs the adapters of ``frameworks`` when they are imported."""
     hook = os.path.join(os.path.dirname(os.path.abspath(__file__)), "hook")
-    paths = [hook, *filter(None, environment.get("PYTHONPATH", "").split(os.pathsep))]
+    # As it is: an empty entry in it means the current directory.
+    paths = [hook, environment["PYTHONPATH"]] if environment.get("PYTHONPATH") else [hook]
     return {
         **environment,
         "LOCKCACHE_INSTALL": ",".join(frameworks),

@@ -47,7 +47,7 @@ def _install(path: str | os.PathLike[str] | None, cap_bytes: int | None) -> Shar
 
     refuse_older("jax", jax.__version__, _OLDEST)
     own_cache, own_compile = compilation_cache.get_file_cache, compiler.compile_or_get_cached
-    own_path = config.compilation_cache_dir.value
+    own_path, reset = config.compilation_cache_dir.value, compilation_cache.reset_cache
     shared = open_shared("jax", jax.__version__, path, cap_bytes, runs_code=True)
 
     def will_store() -> bool:
@@ -81,5 +81,5 @@ def _install(path: str | os.PathLike[str] | None, cap_bytes: int | None) -> Shar
     config.config.update("jax_compilation_cache_dir", shared.cache.path)
     compiler.compile_or_get_cached = shared.compiling(own_compile)
     compilation_cache.get_file_cache = lambda _: (Cache(), shared.cache.path)
-    compilation_cache.reset_cache()
+    reset()
     return shared

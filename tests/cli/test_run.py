@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import pty
+import select
 import shlex
 import signal
 import subprocess
@@ -42,7 +44,7 @@ def test_the_command_has_the_variables_and_its_exit_code_comes_back(cache_path: 
     )
     code, out, err = finish("--dir", str(cache_path), "--max-size", "1G", "--", sys.executable, "-c", program)
     assert (code, out.split()) == (7, ["1", str(cache_path), "1000000000"])
-    assert err.strip() == f"lockcache: 1 hits, 1 compiled and stored, in {cache_path}"
+    assert err.strip() == f"lockcache: 1 hit, 1 compiled and stored, in {cache_path}"
 
 
 @pytest.mark.slow
@@ -119,3 +121,107 @@ def test_counters_of_before_do_not_count(cache_path: Path) -> None:
         cache.get("k")
     ended = run("run", "--dir", str(cache_path), "--", "true")
     assert ended.stderr.strip() == f"lockcache: 0 hits, 0 compiled and stored, in {cache_path}"
+
+
+def test_the_default_directory_keeps_its_cap(tmp_path: Path) -> None:
+    program = "from lockcache import FileStreamProgramCache as C; print(C().max_size_bytes)"
+    variables = {"XDG_CACHE_HOME": str(tmp_path), "LOCKCACHE_DIR": "", "HOME": str(tmp_path)}
+    _, out, _ = finish("-q", "--", sys.executable, "-c", program, **variables)
+    assert int(out) == 10 * 10**9
+    assert "LOCKCACHE_DIR" not in json.loads(run("env", "jax", "--json", **variables).stdout)
+
+
+@pytest.mark.slow
+def test_a_framework_that_is_looked_for_first_is_adapted_when_it_is_imported(tmp_path: Path) -> None:
+    (tmp_path / "cupy.py").write_text(
+        "import sys\nif 'broken' in sys.argv: sys.argv.remove('broken'); raise ImportError\n"
+    )
+    program = tmp_path / "program.py"
+    program.write_text(
+        "import importlib.util, lockcache.integrations.cupy as adapter\n"
+        "adapter.install = lambda: print('installed')\n"
+        "assert importlib.util.find_spec('cupy')\n"
+        "try: import cupy\nexcept ImportError: print('again'); import cupy\n"
+    )
+    variables = {"PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}", "LOCKCACHE_DIR": str(tmp_path / "cache")}
+    assert finish("-q", "--", sys.executable, str(program), **variables)[1] == "installed\n"
+    assert finish("-q", "--", sys.executable, str(program), "broken", **variables)[1] == "again\ninstalled\n"
+
+
+@pytest.mark.slow
+def test_an_empty_entry_of_pythonpath_stays_the_current_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.py").touch()
+    (tmp_path / "scripts").mkdir()
+    (tmp_path / "scripts" / "program.py").write_text("import mine; print('found')")
+    variables = {"PYTHONPATH": f"{os.pathsep}{ROOT}", "LOCKCACHE_DIR": str(tmp_path / "cache")}
+    assert finish("-q", "--", sys.executable, "scripts/program.py", **variables)[1] == "found\n"
+
+
+@pytest.mark.slow
+def test_the_command_has_the_signals_that_programs_rely_on(tmp_path: Path) -> None:
+    words = [
+        sys.executable,
+        "-c",
+        "import signal, os, sys; signal.signal(signal.SIGCHLD, signal.SIG_IGN); os.execv(sys.argv[1], sys.argv[1:])",
+    ]
+    command = [
+        *words,
+        sys.executable,
+        "-m",
+        "lockcache",
+        "run",
+        "-q",
+        "--dir",
+        str(tmp_path / "c"),
+        "--",
+        "cat",
+        "/proc/self/status",
+    ]
+    ended = subprocess.run(
+        command, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True, timeout=60, check=False
+    )
+    ignored = int(ended.stdout.partition("SigIgn:")[2].split()[0], 16)
+    assert not ignored & (1 << (signal.SIGPIPE - 1) | 1 << (signal.SIGXFSZ - 1))
+    assert ended.returncode == 0
+
+
+def test_a_script_that_does_not_say_what_runs_it_is_run_by_the_shell(tmp_path: Path) -> None:
+    script = tmp_path / "script"
+    script.write_text('exit "$1"\n')
+    script.chmod(0o755)
+    assert run("run", "-q", "--dir", str(tmp_path / "cache"), "--", str(script), "7").returncode == 7
+
+
+@pytest.mark.slow
+def test_a_terminal_that_goes_ends_the_command(tmp_path: Path) -> None:
+    program = "import os, time, sys; print(os.getpid(), flush=True); time.sleep(600)"
+    pid, terminal = pty.fork()
+    if not pid:
+        os.environ["PYTHONPATH"] = str(ROOT)
+        os.execv(
+            sys.executable,
+            [
+                sys.executable,
+                "-m",
+                "lockcache",
+                "run",
+                "-q",
+                "--dir",
+                str(tmp_path / "c"),
+                "--",
+                sys.executable,
+                "-c",
+                program,
+            ],
+        )
+    with os.fdopen(terminal, "rb", 0) as ours:
+        command = int(ours.readline())
+        handle = os.pidfd_open(command)
+    try:
+        assert select.select([handle], [], [], 60)[0], "it lives on"
+    finally:
+        os.close(handle)
+        os.waitpid(pid, 0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import enum
 import functools
 import subprocess
 import sys
@@ -64,7 +65,7 @@ def test_a_key_takes_the_place_of_the_arguments(cache):
 
 
 def test_what_cannot_be_told_apart_is_refused(cache):
-    with pytest.raises(TypeError, match=r"argument arch: cannot put a object into a cache key.*memoize\(key="):
+    with pytest.raises(TypeError, match=r"argument arch has a object.*memoize\(key="):
         cache.memoize(compile_)("a", arch=object())
     with pytest.raises(TypeError, match="missing a required argument"):
         cache.memoize(compile_)()
@@ -193,3 +194,79 @@ def test_the_same_key_inside_is_an_error_and_no_deadlock(cache):
     with pytest.raises(ReentrantComputeError, match="itself"):
         asyncio.run(cache.aget_or_compute("k", compute))
     assert asyncio.run(cache.aget_or_compute("k", lambda: b"code")) == b"code"
+
+
+def test_a_function_that_asks_for_its_own_key_in_its_thread_is_an_error_too(cache):
+    with pytest.raises(ReentrantComputeError, match="itself"):
+        asyncio.run(cache.aget_or_compute("k", lambda: cache.get_or_compute("k", lambda: b"inner")))
+    assert cache.get_or_compute("k", lambda: b"code") == b"code"
+
+
+def test_a_task_that_outlives_the_computation_which_started_it_may_ask_for_its_key(cache):
+    async def ask() -> bytes:
+        may_ask, later = asyncio.Event(), []
+
+        async def ask_later() -> bytes:
+            await may_ask.wait()
+            return await cache.aget_or_compute("k", lambda: b"never")
+
+        async def compute() -> bytes:
+            later.append(asyncio.create_task(ask_later()))
+            return b"code"
+
+        await cache.aget_or_compute("k", compute)
+        may_ask.set()
+        return await later[0]
+
+    assert asyncio.run(ask()) == b"code"
+
+
+def test_a_waiter_that_was_cancelled_keeps_no_turn_in_a_loop_that_does_not_run(cache):
+    loop = asyncio.new_event_loop()
+    turn = cache.begin("k")
+
+    async def cancel() -> None:
+        task = loop.create_task(cache.aget_or_compute("k", lambda: b"never"))
+        await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    loop.run_until_complete(cancel())
+    turn.give_up()
+    found: list[bytes] = []
+    other = threading.Thread(target=lambda: found.append(cache.get_or_compute("k", lambda: b"code")))
+    other.start()
+    other.join(30)
+    loop.close()
+    assert found == [b"code"]
+
+
+class Kind(str, enum.Enum):
+    FLOAT = "float"
+
+
+def show(value: object) -> bytes:
+    return f"{value!r}".encode()
+
+
+def test_a_list_is_no_tuple_and_a_member_of_an_enumeration_is_refused(cache):
+    shown = cache.memoize(show)
+    assert (shown((1, 2)), shown([1, 2]), shown([1, (2,)]), shown([1, [2]])) == (
+        b"(1, 2)",
+        b"[1, 2]",
+        b"[1, (2,)]",
+        b"[1, [2]]",
+    )
+    assert (shown(1), shown(True), shown(1.0), shown("1"), shown(b"1"), shown(None)) == (
+        b"1",
+        b"True",
+        b"1.0",
+        b"'1'",
+        b"b'1'",
+        b"None",
+    )
+    assert shown("float") == b"'float'"
+    for value in (Kind.FLOAT, [Kind.FLOAT]):
+        with pytest.raises(TypeError, match="argument value has a Kind"):
+            shown(value)

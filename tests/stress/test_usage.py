@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from lockcache import FileStreamProgramCache
 from tests.stress.support import environment, stress
 
 
@@ -45,6 +46,17 @@ def test_a_bad_option_is_one_line_and_exit_code_2(words: tuple[str, ...], named:
     assert (ran.returncode, ran.stdout) == (2, "")
     assert len(ran.stderr.splitlines()) == 1, ran.stderr
     assert named in ran.stderr
+
+
+def test_a_run_does_not_evict_what_a_cache_of_somebodys_holds(run_path: Path) -> None:
+    path = run_path / "mine"
+    with FileStreamProgramCache(path) as cache:
+        cache["k"] = b"code"
+    ran = stress("same-key", "--seconds", "1", "--directory", str(path), run_path=run_path)
+    assert ran.returncode == 2
+    assert "holds a cache of 1 entry, which this would evict" in ran.stderr
+    with FileStreamProgramCache(path) as cache:
+        assert (cache["k"], cache.max_size_bytes) == (b"code", None)
 
 
 def test_a_directory_that_others_may_write_to_is_refused(run_path: Path) -> None:

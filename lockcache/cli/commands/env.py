@@ -6,7 +6,6 @@ import shlex
 
 import click
 
-from lockcache.arguments import resolve_path
 from lockcache.cli import options
 from lockcache.cli.output import print_json
 from lockcache.integrations.environment import FRAMEWORKS, variables_for
@@ -29,7 +28,7 @@ def command(frameworks: tuple[str, ...], directory: str | None, max_size: str | 
       eval "$(lockcache env jax)"
       lockcache env jax cupy --dir /scratch/kernels --max-size 10G
     """
-    variables = variables_for(frameworks, resolve_path(directory), max_size)
+    variables = variables_for(frameworks, directory, max_size)
     if as_json:
         print_json(variables)
     else:

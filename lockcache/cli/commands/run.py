@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import shutil
 import signal
 import sys
 from typing import Final
@@ -14,6 +16,7 @@ from lockcache.cli import options
 from lockcache.cli.output import plain
 from lockcache.integrations.environment import FRAMEWORKS, hooked, variables_for
 from lockcache.lowlevel import Counters, Layout, read_counters
+from lockcache.sizes import counted
 
 __all__ = ["command"]
 
@@ -43,8 +46,7 @@ def command(directory: str | None, max_size: str | None, quiet: bool, words: tup
       lockcache run --dir /scratch/kernels --max-size 10G -- python -m server
       srun lockcache run -- python train.py
     """
-    path = resolve_path(directory)
-    variables = variables_for(FRAMEWORKS, path, max_size)
+    path, variables = resolve_path(directory), variables_for(FRAMEWORKS, directory, max_size)
     stated = {"LOCKCACHE_DIR"} if max_size is None else {"LOCKCACHE_DIR", "LOCKCACHE_MAX_SIZE"}
     own = {name: value for name, value in os.environ.items() if name in variables and name not in stated}
     layout = Layout(path)
@@ -57,15 +59,18 @@ def command(directory: str | None, max_size: str | None, quiet: bool, words: tup
 
 def _run(words: tuple[str, ...], environment: dict[str, str]) -> int:
     """The wait status of the command."""
-    # Blocked, and asked for: a handler would not see who sent it.
+    # Blocked, and asked for: a handler would not see who sent it. Ignored, nobody would hear of the command's end.
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     waited_for = {signal.SIGCHLD, *_PASSED_ON}
     before = signal.pthread_sigmask(signal.SIG_BLOCK, waited_for)
     try:
-        child = os.posix_spawnp(words[0], words, environment, setsigmask=before)
+        child = _spawn(words, environment, before)
         while True:
             info = signal.sigwaitinfo(waited_for)
             if info.si_signo != signal.SIGCHLD:
-                if info.si_code <= 0:  # from a process; what the terminal sends the command has too
+                # From a process, or the end of a terminal, which is said to its first process alone. Ctrl-C and Ctrl-\\
+                # the terminal sends to the command too.
+                if info.si_code <= 0 or info.si_signo == signal.SIGHUP:
                     os.kill(child, info.si_signo)
                 continue
             pid, status = os.waitpid(child, os.WNOHANG)
@@ -78,10 +83,24 @@ def _run(words: tuple[str, ...], environment: dict[str, str]) -> int:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
+def _spawn(words: tuple[str, ...], environment: dict[str, str], mask: set[int]) -> int:
+    """Start the command as a shell would; its process ID."""
+    # Python ignores these two; programs rely on dying of the first.
+    undone = [signal.SIGPIPE, signal.SIGXFSZ]
+    try:
+        return os.posix_spawnp(words[0], words, environment, setsigmask=mask, setsigdef=undone)
+    except OSError as error:
+        if error.errno != errno.ENOEXEC:
+            raise
+    # A script that does not say what runs it.
+    script = shutil.which(words[0]) or words[0]
+    return os.posix_spawn("/bin/sh", ["sh", script, *words[1:]], environment, setsigmask=mask, setsigdef=undone)
+
+
 def _difference(before: Counters | None, after: Counters | None) -> str:
     older, newer = before or Counters(), after or Counters()
     hits, stored = max(0, newer.hits - older.hits), max(0, newer.puts - older.puts)
-    return f"{hits} hits, {stored} compiled and stored"
+    return f"{counted(hits, 'hit')}, {stored} compiled and stored"
 
 
 def _end_as(status: int) -> int:

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import struct
 import time
 from collections.abc import Sequence
@@ -35,6 +36,9 @@ from lockcache.filestream.disk import (
 )
 
 __all__ = ["MOST_MISSES", "Miss", "add_misses_locked", "read_misses"]
+
+# Of an entry.
+_NAME: Final = re.compile(r"[0-9a-f]{64}")
 
 #: Slots of the ring.
 MOST_MISSES: Final = 25
@@ -108,6 +112,8 @@ def _decode(blob: bytes) -> Miss | None:
     try:
         found = parse_json(b'{"miss":%b}' % body)["miss"]
         time_ns, name, label, parts = found
-        return Miss(int(time_ns), str(name)[:64], decode_label(label), decode_parts(parts))
+        if not isinstance(name, str) or _NAME.fullmatch(name) is None:
+            return None  # it becomes a path
+        return Miss(int(time_ns), name, decode_label(label), decode_parts(parts))
     except (ValueError, TypeError, KeyError):
         return None

@@ -64,12 +64,14 @@ class Holder(NamedTuple):
 class Lease:
     """A lease that this process holds. ``release`` it; dying does the same."""
 
-    __slots__ = ("__weakref__", "_file", "_holder", "_layout", "_path", "previous")
+    __slots__ = ("__weakref__", "_file", "_held", "_layout", "_path", "previous")
 
     def __init__(self, layout: Layout, path: str) -> None:
         self._layout = layout
         self._path = path
-        self._holder: Holder | None = None
+        # What was written, while it is held. Who takes it out gives the lease back: two threads may end one turn, and
+        # what the second wrote to that descriptor would be in somebody's file.
+        self._held: list[Holder] = []
         #: Who left the lease file behind without unlinking it: a holder that died, or whose write was dropped.
         self.previous: Holder | None = None
         self._file = Descriptor()
@@ -94,30 +96,33 @@ class Lease:
         me = myself()
         holder = Holder(socket.gethostname(), me.host, me.pid, label[:200], time.monotonic_ns())
         write_all(fd, _encode(holder))
-        self._holder = holder
+        self._held.append(holder)
         return True
 
     def release(self, *, dropped_ns: int = 0) -> None:
         """Let the next caller in. With ``dropped_ns``, say that since then there is nothing to wait for."""
-        fd, holder = self._file.number, self._holder
+        holder: Holder | None = None
         try:
-            if fd < 0 or holder is None:
-                return  # it was given back, or never taken
+            holder = self._held.pop()
+            fd = self._file.number
             if dropped_ns:
                 os.ftruncate(fd, 0)
                 os.pwrite(fd, _encode(holder._replace(dropped_ns=dropped_ns)), 0)
             elif _is_at(os.fstat(fd), self._path):
                 unlink_below(self._layout, self._path)
+        except IndexError:
+            return  # it was given back, or never taken
         except OSError:
             # The directory is gone or full: closing frees the lock all the same, and a left file is reaped.
             return
         finally:
-            self._file.close()
-            if fd >= 0 and holder is not None:
+            if holder is not None:
+                self._file.close()
                 ring(self._layout, bell_of(self._path))
 
     def _after_fork_in_child(self) -> None:
         # The lease is the parent's alone: the child's copy of the descriptor would keep it alive past the parent.
+        self._held.clear()
         self._file.close()
 
     def _open(self) -> int:

@@ -24,20 +24,26 @@ class _Installer(MetaPathFinder):
 
     def __init__(self, frameworks: dict[str, str]) -> None:
         self._frameworks = frameworks
+        self._looking: set[str] = set()
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
-        framework = self._frameworks.pop(fullname, None)
-        if framework is None:
+        if fullname not in self._frameworks or fullname in self._looking:
             return None
-        spec = importlib.util.find_spec(fullname)
+        self._looking.add(fullname)
+        try:
+            spec = importlib.util.find_spec(fullname)
+        finally:
+            self._looking.discard(fullname)
         if spec is not None and spec.loader is not None:
             execute = spec.loader.exec_module
 
             def execute_and_install(module: ModuleType) -> None:
                 execute(module)
-                _install(framework)
+                framework = self._frameworks.pop(fullname, None)
+                if framework is not None:
+                    _install(framework)
 
             spec.loader.exec_module = execute_and_install  # type: ignore[method-assign]
         return spec
@@ -46,7 +52,7 @@ class _Installer(MetaPathFinder):
 def _install(framework: str) -> None:
     try:
         importlib.import_module(f"lockcache.integrations.{framework}").install()
-    except ImportError as error:
+    except Exception as error:  # noqa: BLE001 - an import of the user's must not fail because of it
         sys.stderr.write(f"lockcache: {framework} goes on with its own cache: {error}\n")
 
 

@@ -15,6 +15,8 @@ import click
 from lockcache import __version__
 from lockcache.cli.signals import give_up_stdout
 from lockcache.errors import LockcacheError
+from lockcache.lowlevel import SHARDS, Layout, count_shard, is_cache
+from lockcache.sizes import counted
 from lockcache_stress.commands.bench import bench_command
 from lockcache_stress.commands.bugs import bugs_command
 from lockcache_stress.commands.file_systems import filesystems_command
@@ -242,7 +244,21 @@ def _run(
     return finished.code
 
 
+def _refuse_a_cache(directory: str | None) -> None:
+    """A run has a cap of its own, and would evict what is there."""
+    layout = Layout(os.path.abspath(directory or os.curdir))
+    if directory is None or not is_cache(layout):
+        return
+    entries = sum(count_shard(layout, shard) for shard in range(SHARDS))
+    if entries:
+        raise click.UsageError(
+            f"--directory {directory}: holds a cache of {counted(entries, 'entry')}, which this would evict; name a "
+            "directory without one, or remove it if it is of an earlier run"
+        )
+
+
 def _options(given: dict[str, Any]) -> Options:
+    _refuse_a_cache(given["directory"])
     named = ("processes", "seconds", "directory", "plant", "fail_fast", "histories")
     same = {name: given[name] for name in named}
     return Options(max_size_bytes=given["max_size"], seed=choose_seed(given["seed"]), **same)

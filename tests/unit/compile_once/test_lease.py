@@ -55,6 +55,21 @@ def test_the_file_says_who_holds_the_lease(layout):
     assert holder_of(layout, NAME, 0) is None
 
 
+def test_of_two_threads_that_release_at_once_one_does(layout, monkeypatch):
+    """Else the second writes to a number that is a file of somebody's by then."""
+    lease, cut = take(layout), os.ftruncate
+
+    def release_again_and_cut(fd, length):
+        monkeypatch.setattr(os, "ftruncate", cut)
+        lease.release(dropped_ns=2)
+        cut(fd, length)
+
+    monkeypatch.setattr(os, "ftruncate", release_again_and_cut)
+    lease.release(dropped_ns=1)
+    with open(layout.lease(NAME, 0)) as file:
+        assert json.load(file)["dropped_ns"] == 1
+
+
 def test_releasing_twice_is_releasing_once(layout):
     lease = take(layout)
     lease.release()
