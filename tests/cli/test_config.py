@@ -44,7 +44,7 @@ def test_an_operators_cap_counts_over_the_variable_and_says_so(cache_path: Path)
 def test_the_default_directory_is_shown_with_the_cap_that_it_will_have(tmp_path: Path) -> None:
     found = config(XDG_CACHE_HOME=str(tmp_path), LOCKCACHE_DIR="")
     assert found["directory"]["value"] == str(tmp_path / "lockcache")
-    assert found["max_size_bytes"] == {"value": 10 * 10**9, "origin": "the default, in policy.json"}
+    assert found["max_size_bytes"] == {"value": 10 * 10**9, "origin": "the default, when it is made"}
     assert not (tmp_path / "lockcache").exists()
 
 

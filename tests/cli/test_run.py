@@ -102,6 +102,14 @@ def test_a_command_that_is_not_there_is_said_as_a_shell_does(tmp_path: Path) -> 
         assert (ended.returncode, said in ended.stderr) == (code, True), ended
 
 
+def test_a_mistake_in_the_options_is_not_taken_for_the_command(tmp_path: Path) -> None:
+    ended = run("run", "--dri", "x", "--", "true")
+    assert (ended.returncode, "--dri" in ended.stderr, "--help" in ended.stderr) == (2, True, True)
+    ended = run("run", "--dir", "/dev/null", "--", "true")
+    assert (ended.returncode, ended.stderr) == (2, "lockcache: /dev/null: a cache directory is wanted here\n")
+    assert run("run", "-q", "--dir", str(tmp_path), "sh", "-c", "exit 3").returncode == 3
+
+
 def test_env_prints_what_a_shell_takes(tmp_path: Path) -> None:
     directory = tmp_path / "a b"
     lines = run("env", "jax", "--dir", str(directory), "--max-size", "10G").stdout.splitlines()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from typing import NamedTuple
 
@@ -52,6 +53,8 @@ def command(directory: str | None, as_json: bool) -> None:
     layout = Layout(resolve_path(directory))
     if os.path.lexists(layout.root) and not os.path.isdir(layout.root):
         raise no_cache(directory, layout)
+    if os.path.isdir(layout.root) and not os.access(layout.root, os.R_OK | os.X_OK, effective_ids=True):
+        raise PermissionError(errno.EACCES, "cannot be read, so its rules are not known", layout.root)
     settings = [_directory(directory, layout), *_rules(directory, layout), *_sharing(), *_switches()]
     unknown = unknown_variables(os.environ)
     if as_json:
@@ -75,7 +78,8 @@ def _rules(given: str | None, layout: Layout) -> list[_Setting]:
     if default_cap(given) is not None and not is_cache(layout):
         policy = Policy(default_cap(given), is_default=True)  # as it will be made
     stated = "of an operator" if policy.by_operator else "the default" if policy.is_default else "of a program"
-    origin = f"{stated}, in policy.json" if policy.max_size_bytes is not None else "stated by nobody"
+    place = "in policy.json" if is_cache(layout) else "when it is made"
+    origin = f"{stated}, {place}" if policy.max_size_bytes is not None else "stated by nobody"
     size_bytes = policy.max_size_bytes
     if cap is not None and not policy.by_operator:
         size_bytes, origin = cap, "$LOCKCACHE_MAX_SIZE"

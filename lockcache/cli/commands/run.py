@@ -13,6 +13,7 @@ import click
 
 from lockcache.arguments import resolve_path
 from lockcache.cli import options
+from lockcache.cli.open_directory import no_cache
 from lockcache.cli.output import plain
 from lockcache.integrations.environment import FRAMEWORKS, hooked, variables_for
 from lockcache.lowlevel import Counters, Layout, read_counters
@@ -27,7 +28,7 @@ _NOT_EXECUTABLE: Final = 126
 _RANKS: Final = ("SLURM_LOCALID", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "PMI_LOCAL_RANK", "LOCAL_RANK")
 
 
-@click.command("run", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+@click.command("run", context_settings={"allow_interspersed_args": False})
 @click.option("--dir", "directory", metavar="DIR", help="The directory; default: as lockcache path says.")
 @click.option("--max-size", metavar="SIZE", callback=options.checked_size, help='The cap, such as "10G".')
 @click.option("--quiet", "-q", is_flag=True, help="Print no line at the end.")
@@ -50,6 +51,8 @@ def command(directory: str | None, max_size: str | None, quiet: bool, words: tup
     stated = {"LOCKCACHE_DIR"} if max_size is None else {"LOCKCACHE_DIR", "LOCKCACHE_MAX_SIZE"}
     own = {name: value for name, value in os.environ.items() if name in variables and name not in stated}
     layout = Layout(path)
+    if os.path.lexists(path) and not os.path.isdir(path):
+        raise no_cache(directory, layout)
     before = read_counters(layout)
     status = _run(words, hooked({**os.environ, **variables, **own}, FRAMEWORKS))
     if not quiet and all(os.environ.get(name, "0") == "0" for name in _RANKS):
