@@ -67,7 +67,7 @@ def test_a_signal_ends_one_that_waits_and_leaves_the_first_alone(cache_path: Pat
 def test_without_the_option_a_second_daemon_is_still_refused_and_a_single_pass_does_not_wait(cache_path: Path) -> None:
     with RunningDaemon("--max-size", "1M", cache_path):
         assert run_daemon("--max-size", "1M", cache_path).returncode == 3
-        assert run_daemon("--max-size", "1M", "--standby", "--once", cache_path).returncode == 3
+        assert run_daemon("--max-size", "1M", "--once", cache_path).returncode == 3
 
 
 @pytest.mark.long

@@ -169,12 +169,14 @@ class NotifyingService:
     def __init__(self, report: Report, notifier: Notifier) -> None:
         self._board = report.board
         self._notifier = notifier
+        self._is_ready = False
 
     def prepare(self) -> None:
         """Nothing: a service manager that does not listen keeps nobody from starting."""
 
     def open(self, keepers: Sequence[Keeper]) -> None:
         self._notifier.ready(_in_a_line(self._board))
+        self._is_ready = True
 
     def tick(self) -> None:
         if self._notifier.is_reloading:
@@ -187,7 +189,8 @@ class NotifyingService:
 
     def close(self) -> None:
         self._board.is_stopping = True
-        self._notifier.stopping("stopping")
+        if self._is_ready:  # what never started does not stop
+            self._notifier.stopping("stopping")
 
 
 def try_metrics_file(path: str, board: Board) -> None:

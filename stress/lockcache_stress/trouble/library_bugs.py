@@ -152,6 +152,8 @@ def _lease_kept() -> None:
     kept: list[LeaseTurn] = []  # what is collected releases itself
 
     def end_unless_failed(self: LeaseTurn, *, was_dropped: bool = False) -> None:
+        if any(each is self for each in kept):
+            return  # who holds it for its caller gives up once more
         if sys.exc_info()[0] is None:
             end(self, was_dropped=was_dropped)
         else:
