@@ -29,7 +29,7 @@ from lockcache.tiered import TieredProgramCache
 if sys.platform == "linux":
     from lockcache.filestream import FileStreamProgramCache
 else:
-    from lockcache.filestream import UnsupportedProgramCache as FileStreamProgramCache
+    from lockcache.resource import UnsupportedProgramCache as FileStreamProgramCache
 
 if TYPE_CHECKING:
     from lockcache.keys import make_program_cache_key

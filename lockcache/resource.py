@@ -9,6 +9,7 @@ and by statistics.
 
 from __future__ import annotations
 
+import errno
 import functools
 import logging
 import sys
@@ -18,7 +19,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Any, ParamSpec, TypeVar, overload
+from typing import Any, NoReturn, ParamSpec, TypeVar, overload
 
 from lockcache import metadata as _metadata
 from lockcache.arguments import coerce_seconds, configured_switch
@@ -445,3 +446,16 @@ def join_metadata(tail: bytes, cost_ns: int) -> dict[str, Any]:
     if cost_ns:
         found[_metadata.COMPILE_COST] = cost_ns
     return found
+
+
+class UnsupportedProgramCache(ProgramCacheResource):
+    """Stands for ``FileStreamProgramCache``, which works on Linux alone. Making one raises :class:`OSError`."""
+
+    # What the store rests on is Linux's: flock that falls with its holder, extended attributes, /proc, calls by
+    # descriptor. Importing lockcache works everywhere, and so do the back ends that share nothing.
+    def __new__(cls, *_arguments: Any, **_named: Any) -> NoReturn:
+        raise OSError(
+            errno.ENOSYS,
+            f"FileStreamProgramCache needs Linux (flock, extended attributes and /proc), and this is {sys.platform}: "
+            "use SQLiteProgramCache for the programs of one process, or InMemoryProgramCache",
+        )

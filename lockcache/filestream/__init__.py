@@ -6,8 +6,7 @@ them, the cache never takes the job down. What programs that inspect, keep or re
 :mod:`lockcache.lowlevel`.
 
 Rooms, each of which uses only those before it: disk, policy, accounting, directory, entry, compile_once, repair,
-eviction, room, writer, modes, cache. ``daemon_status`` and ``recognise`` use disk alone,
-``unsupported`` none: it is the cache of systems other than Linux.
+eviction, room, writer, modes, cache.
 """
 
 from __future__ import annotations
@@ -18,11 +17,8 @@ from lockcache.doors import door
 
 if TYPE_CHECKING:
     from lockcache.filestream.cache import *
-    from lockcache.filestream.daemon_status import *
     from lockcache.filestream.directory import *
     from lockcache.filestream.policy import *
-    from lockcache.filestream.recognise import *
-    from lockcache.filestream.unsupported import *
     from lockcache.filestream.writer import *
 
 if not TYPE_CHECKING:
@@ -30,11 +26,8 @@ if not TYPE_CHECKING:
         __name__,
         {
             "cache": "FileStreamProgramCache",
-            "daemon_status": "keeper_of read_status",
             "directory": "CacheDirectory",
             "policy": "PRIORITIES Policy PolicyFile Priority stated_policy",
-            "recognise": "is_cache",
-            "unsupported": "UnsupportedProgramCache",
             "writer": "EntryWriter Written",
         },
     )

@@ -33,9 +33,6 @@ if TYPE_CHECKING:
         Policy as Policy,
         PolicyFile as PolicyFile,
         Priority as Priority,
-        is_cache as is_cache,
-        keeper_of as keeper_of,
-        read_status as read_status,
     )
     from lockcache.filestream.accounting import (
         Counters as Counters,
@@ -46,9 +43,11 @@ if TYPE_CHECKING:
         accounted as accounted,
         count_shard as count_shard,
         find_drift as find_drift,
+        keeper_of as keeper_of,
         measure_shard as measure_shard,
         measured as measured,
         read_counters as read_counters,
+        read_status as read_status,
         scan_shard as scan_shard,
         staged as staged,
     )
@@ -57,6 +56,7 @@ if TYPE_CHECKING:
         Layout as Layout,
         check_directory as check_directory,
         entry_name as entry_name,
+        is_cache as is_cache,
     )
     from lockcache.filestream.entry import (
         Described as Described,
@@ -95,12 +95,12 @@ if not TYPE_CHECKING:
     __getattr__, __dir__ = door(
         __name__,
         {
-            "lockcache.filestream": "CacheDirectory Policy PolicyFile Priority is_cache keeper_of read_status",
+            "lockcache.filestream": "CacheDirectory Policy PolicyFile Priority",
             "lockcache.filestream.accounting": (
                 "Counters Drift Found Slot UsagePage accounted count_shard find_drift measure_shard measured "
-                "read_counters scan_shard staged"
+                "read_counters scan_shard staged keeper_of read_status"
             ),
-            "lockcache.filestream.disk": "Layout SHARDS check_directory entry_name",
+            "lockcache.filestream.disk": "Layout SHARDS check_directory entry_name is_cache",
             "lockcache.filestream.entry": (
                 "Described KeyRing Read Record describe_entry find_entry find_names load_keys read_entry"
             ),

@@ -1,4 +1,4 @@
-"""Bytes: what is accounted for, what the disk holds, and what programs counted.
+"""Bytes: what is accounted for, what the disk holds, what programs counted, and the daemon that keeps it.
 
 Promises one definition of what an entry counts for (:func:`measure_shard`), for writers, the daemon and operators
 alike, and a usage page whose sum never says less than the disk holds, as long as locks work.
@@ -14,6 +14,7 @@ from lockcache.doors import door
 
 if TYPE_CHECKING:
     from lockcache.filestream.accounting.counters import *
+    from lockcache.filestream.accounting.daemon_status import *
     from lockcache.filestream.accounting.measure import *
     from lockcache.filestream.accounting.misses import *
     from lockcache.filestream.accounting.scan import *
@@ -24,6 +25,7 @@ if not TYPE_CHECKING:
         __name__,
         {
             "counters": "Counters CountersReport read_counters read_since report_at_end reset_counters",
+            "daemon_status": "keeper_of read_status",
             "measure": "Drift Spread accounted find_drift measured spread staged",
             "misses": "Miss read_misses",
             "scan": (

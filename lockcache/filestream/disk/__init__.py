@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from lockcache.filestream.disk.owners import *
     from lockcache.filestream.disk.permissions import *
     from lockcache.filestream.disk.recency import *
+    from lockcache.filestream.disk.recognise import *
     from lockcache.filestream.disk.space import *
 
 if not TYPE_CHECKING:
@@ -51,6 +52,7 @@ if not TYPE_CHECKING:
                 "resolve_sharing user_name"
             ),
             "recency": "ReadRecency Recency UnstatedRecency last_use_ns",
+            "recognise": "is_cache",
             "space": "Space encode_format probe_space space_of stated_space",
         },
     )

@@ -11,7 +11,7 @@ import re
 import stat
 from typing import Final
 
-from lockcache.filestream.disk import Layout
+from lockcache.filestream.disk.layout import Layout
 
 __all__ = ["is_cache"]
 
