@@ -31,6 +31,7 @@ __all__ = [
     "configured_switch",
     "default_cap",
     "default_path",
+    "is_asked_for",
     "is_disabled",
     "obey_log_variable",
     "resolve_path",
@@ -175,6 +176,11 @@ def configured_switch(variable: str) -> bool:
     if found is None:
         raise ValueError(f"{variable}: {text!r} is not 1, yes, on or true, nor 0, no, off or false")
     return found
+
+
+def is_asked_for(variable: str) -> bool:
+    """Returns whether ``$variable`` is set to anything that does not say no. For extras, which raise nothing."""
+    return _SWITCH_WORDS.get(os.environ.get(variable, "").lower(), True)
 
 
 def is_disabled() -> bool:

@@ -192,7 +192,7 @@ class _Compilation:
 
     def _label(self) -> str:
         stated = statement_of(self._key)
-        return stated.label if stated is not None else f"{self._options.name}"
+        return stated.label if stated is not None else str(self._options.name)
 
 
 class _NotToKeepError(Exception):

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import contextvars
+import functools
 import queue
 import threading
 import time
@@ -44,6 +45,7 @@ class Turn(Generic[_Entry]):
         Without ``end`` it is a turn for which nobody waits.
         """
         self._publish: Callable[[object, int], _Entry] | None = publish
+        # Refers to what holds the key, which ends by itself when this is collected: no destructor is needed here.
         self._end = end
         self._began_ns = time.perf_counter_ns()
 
@@ -81,10 +83,6 @@ class Turn(Generic[_Entry]):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.give_up()
-
-    def __del__(self) -> None:
-        if hasattr(self, "_end"):  # an interrupt may have cut __init__ short
-            self.give_up()
 
 
 _local = threading.local()
@@ -129,7 +127,10 @@ def refuse_reentrance(cache: object, key: bytes) -> None:
 class Flight:
     """One thread's turn for one key of one cache. It is held for as long as this lives, or until :meth:`land`."""
 
-    __slots__ = ("__weakref__", "_key", "_others", "_over", "has_begun", "thread")
+    __slots__ = ("__del__", "__weakref__", "_key", "_others", "_over", "has_begun", "thread")
+
+    #: Not a method, in which an interrupt could come and be lost: the interpreter calls what stands in the slot.
+    __del__: Callable[[], object]
 
     def __init__(self, key: bytes, others: _ByKey) -> None:
         self._key, self._others = key, others
@@ -139,6 +140,7 @@ class Flight:
         # Something in it lets a waiter go, who puts it back for the next. Of all that wakes a thread this alone may be
         # used by a destructor or a signal handler in the midst of its own use.
         self._over: queue.SimpleQueue[None] = queue.SimpleQueue()
+        self.__del__ = functools.partial(self._over.put, None)
 
     def begin(self) -> None:
         """State that its thread computes from now on."""
@@ -164,10 +166,6 @@ class Flight:
             return True
 
         return wait
-
-    def __del__(self) -> None:
-        if hasattr(self, "_over"):
-            self._over.put(None)
 
 
 _ByKey: TypeAlias = "weakref.WeakValueDictionary[bytes, Flight]"

@@ -68,7 +68,7 @@ class Stated:
         return decode_label(self._label())
 
     def labelled(self, label: str) -> Stated:
-        """Returns the same with the label that a caller gives, if he gives one."""
+        """Returns the same with the label of a caller, if there is one."""
         return Stated(lambda: self.parts, lambda: label) if label else self
 
     def note(self) -> bytes:

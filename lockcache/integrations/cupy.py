@@ -40,7 +40,9 @@ def _install(path: str | os.PathLike[str] | None, cap_bytes: int | None) -> Shar
     from cupy.cuda import compiler
     from cupy.cuda._compiler_cache import KernelCacheBackend
 
+    # All that is needed, before anything is changed.
     own, own_compile = compiler._kernel_cache_backend, compiler._compile_with_cache_cuda
+    set_backend = compiler._set_kernel_cache_backend
     if not isinstance(own, KernelCacheBackend):
         raise UnsupportedError(f"its cache is a {type(own).__name__}, which the adapter does not know")
 
@@ -62,5 +64,5 @@ def _install(path: str | os.PathLike[str] | None, cap_bytes: int | None) -> Shar
                 shared.store(name, bytes(cubin))
 
     compiler._compile_with_cache_cuda = shared.compiling(own_compile)
-    compiler._set_kernel_cache_backend(Backend())
+    set_backend(Backend())
     return shared

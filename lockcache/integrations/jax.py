@@ -18,6 +18,7 @@ import os
 import pathlib
 from typing import Any
 
+from lockcache.arguments import is_asked_for
 from lockcache.integrations.adapter import Shared, install as install_adapter, open_shared, refuse_older
 
 __all__ = ["initialize", "install"]
@@ -27,7 +28,7 @@ _OLDEST = (0, 5)
 
 def initialize() -> None:
     """What JAX calls when it looks for back ends: :func:`install` if ``$LOCKCACHE_JAX`` is set, else nothing."""
-    if os.environ.get("LOCKCACHE_JAX", "").lower() not in ("", "0", "no", "off", "false"):
+    if is_asked_for("LOCKCACHE_JAX"):
         install()
 
 

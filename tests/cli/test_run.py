@@ -18,13 +18,14 @@ from lockcache import FileStreamProgramCache
 from tests.cli.running import run
 
 ROOT = Path(__file__).parents[2]
+RUN = (sys.executable, "-m", "lockcache", "run")
 
 # A framework, as one is on disk: what it imports last is there when its adapter is installed.
 FRAMEWORK = "import sys\nis_whole = False\nfrom cupy import inner\nis_whole = True\n"
 
 
 def start(*words: str, **variables: str) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "lockcache", "run", *words]
+    command = [*RUN, *words]
     environment = {**os.environ, "PYTHONPATH": str(ROOT), **variables}
     return subprocess.Popen(command, env=environment, stdin=-1, stdout=-1, stderr=-1, text=True)
 
@@ -170,24 +171,11 @@ def test_an_empty_entry_of_pythonpath_stays_the_current_directory(
 
 @pytest.mark.slow
 def test_the_command_has_the_signals_that_programs_rely_on(tmp_path: Path) -> None:
-    words = [
-        sys.executable,
-        "-c",
-        "import signal, os, sys; signal.signal(signal.SIGCHLD, signal.SIG_IGN); os.execv(sys.argv[1], sys.argv[1:])",
-    ]
-    command = [
-        *words,
-        sys.executable,
-        "-m",
-        "lockcache",
-        "run",
-        "-q",
-        "--dir",
-        str(tmp_path / "c"),
-        "--",
-        "cat",
-        "/proc/self/status",
-    ]
+    ignore = (
+        "import signal, os, sys; signal.signal(signal.SIGCHLD, signal.SIG_IGN); os.execv(sys.argv[1], sys.argv[1:])"
+    )
+    quietly = [*RUN, "-q", "--dir", str(tmp_path / "c"), "--"]
+    command = [sys.executable, "-c", ignore, *quietly, "cat", "/proc/self/status"]
     ended = subprocess.run(
         command, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True, timeout=60, check=False
     )
@@ -205,26 +193,12 @@ def test_a_script_that_does_not_say_what_runs_it_is_run_by_the_shell(tmp_path: P
 
 @pytest.mark.slow
 def test_a_terminal_that_goes_ends_the_command(tmp_path: Path) -> None:
-    program = "import os, time, sys; print(os.getpid(), flush=True); time.sleep(600)"
+    program = "import os, signal; print(os.getpid(), flush=True); signal.pause()"
     pid, terminal = pty.fork()
     if not pid:
         os.environ["PYTHONPATH"] = str(ROOT)
-        os.execv(
-            sys.executable,
-            [
-                sys.executable,
-                "-m",
-                "lockcache",
-                "run",
-                "-q",
-                "--dir",
-                str(tmp_path / "c"),
-                "--",
-                sys.executable,
-                "-c",
-                program,
-            ],
-        )
+        quietly = [*RUN, "-q", "--dir", str(tmp_path / "c"), "--"]
+        os.execv(sys.executable, [*quietly, sys.executable, "-c", program])
     with os.fdopen(terminal, "rb", 0) as ours:
         command = int(ours.readline())
         handle = os.pidfd_open(command)

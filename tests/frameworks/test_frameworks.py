@@ -115,7 +115,7 @@ def test_a_directory_that_others_may_write_to_is_one_warning_and_the_frameworks_
 
 
 def test_a_door_that_has_changed_is_one_warning_and_the_frameworks_own_cache(programs: Programs) -> None:
-    [found] = programs.run(1, [] if "jax" in str(programs._python) else KERNELS, "old-door")
+    [found] = programs.run(1, KERNELS, "old-door")
     assert (found["wrong"], found["failed"], found["is_installed"]) == (0, 0, False)
     assert programs.errors.read_text().count("goes on with its own cache") == 1
 

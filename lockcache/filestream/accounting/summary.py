@@ -11,7 +11,8 @@ import contextlib
 import os
 import sys
 from collections.abc import Callable
-from typing import Final
+
+from lockcache.arguments import is_asked_for
 
 __all__ = ["Summary"]
 
@@ -27,14 +28,14 @@ class Summary:
 
     def arm(self) -> None:
         """Print at the end of this process, if the variable asks for it."""
-        if not self._registered_pid and is_wanted():
+        if not self._registered_pid and is_asked_for("LOCKCACHE_SUMMARY"):
             self._registered_pid = os.getpid()
             atexit.register(self.print_once)
 
     def print_once(self) -> None:
         """Print the line, unless this process printed it or has nothing to say."""
         hits, compilations, saved_ns = self._counted()
-        if self._printed_pid == os.getpid() or not is_wanted() or not hits + compilations:
+        if self._printed_pid == os.getpid() or not is_asked_for("LOCKCACHE_SUMMARY") or not hits + compilations:
             return
         self._printed_pid = os.getpid()
         compiled = "1 compilation" if compilations == 1 else f"{compilations} compilations"
@@ -42,11 +43,3 @@ class Summary:
         if sys.stderr is not None:
             with contextlib.suppress(OSError, ValueError):
                 sys.stderr.write(f"lockcache[{os.getpid()}]: {words}\n")
-
-
-def is_wanted() -> bool:
-    """Returns whether the variable asks for a summary."""
-    return os.environ.get("LOCKCACHE_SUMMARY", "").lower() not in _NO
-
-
-_NO: Final = ("", "0", "no", "off", "false")

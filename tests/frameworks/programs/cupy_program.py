@@ -20,7 +20,6 @@ def _counted(*args, **options):
 
 
 compiler._compile_using_nvrtc_no_warning = _counted
-_set = compiler._set_kernel_cache_backend
 if "old-door" in sys.argv:
     del compiler._set_kernel_cache_backend
 

@@ -21,12 +21,14 @@ def _counted(*args, **options):
 
 
 compiler.backend_compile_and_load = _counted
+_door = compiler.compile_or_get_cached
 if "old-door" in sys.argv:
     del compiler.compile_or_get_cached
 
 from lockcache.integrations.jax import install  # noqa: E402
 
 is_installed = "own" not in sys.argv and install()
+compiler.compile_or_get_cached = compiler.__dict__.get("compile_or_get_cached", _door)
 
 
 def compile_kernel(number: int) -> bool:
@@ -40,6 +42,4 @@ def compile_kernel(number: int) -> bool:
     return np.allclose(found, np.sin(1.0) * number + number + 2, rtol=1e-3)
 
 
-if "old-door" in sys.argv:
-    compiler.compile_or_get_cached = lambda *args, **options: _counted(*args[:2], args[5], args[3], args[4])
 run(compile_kernel, compiled, is_installed)

@@ -18,7 +18,7 @@ def run(compile_kernel: Callable[[int], bool], compiled: list[int], is_installed
         try:
             if not compile_kernel(number):
                 found["wrong"] += 1
-        except Exception as error:  # noqa: BLE001 - told to the test
+        except Exception as error:  # noqa: BLE001 - the test hears of it
             found["failed"] += 1
             found["error"] = f"{type(error).__name__}: {error}"[:300]
     found |= {"compiled": len(compiled), "is_installed": is_installed, "seconds": time.monotonic() - began}
