@@ -75,8 +75,8 @@ def test_whoever_is_told_to_end_or_loses_its_terminal_leaves_nothing_either(
     until(lambda: _has(run_path, "lockcache-stress-*/cache/entries/*/*"))
     children = _descendants(process)
     process.send_signal(number)
-    process.communicate(timeout=60)
-    assert process.returncode == 128 + number
+    output, errors = process.communicate(timeout=60)
+    assert process.returncode == 128 + number, output + errors
     assert _all_gone(children)
     assert os.listdir(run_path) == []
 
@@ -89,8 +89,8 @@ def test_a_benchmark_leaves_no_mount(run_path: Path, number: signal.Signals) -> 
     process = _start(run_path, "bench", "put")
     until(lambda: str(run_path) in Path("/proc/self/mounts").read_text())
     process.send_signal(number)
-    process.communicate(timeout=60)
-    assert process.returncode == 128 + number
+    output, errors = process.communicate(timeout=60)
+    assert process.returncode == 128 + number, output + errors
     assert str(run_path) not in Path("/proc/self/mounts").read_text()
     assert os.listdir(run_path) == []
 
