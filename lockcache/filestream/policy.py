@@ -35,8 +35,9 @@ PRIORITIES: Final[tuple[Priority, ...]] = get_args(Priority)
 # Charged against caps of which it is a small part, so that du and statvfs agree that the directory is under its cap;
 # against a cap of a few kilobytes it would be all of it.
 _OWN_BLOCKS: Final = 40
-# Where inodes count (xfs), those that no entry counts for: a lock file and two folders for each shard. The folders of
-# records are mostly missing; xfs makes inodes by 64 in each allocation group, and these make up for the unused ones.
+# Where inodes count (xfs), those that no entry counts for: a lock file and two folders for each shard, or one folder
+# and a staged file just before its reservation. The folders of records are mostly missing; xfs makes inodes by 64 in
+# each allocation group, and these make up for the unused ones.
 _OWN_INODES: Final = 3 * SHARDS
 # A policy is some 60 bytes.
 _LARGEST_BYTES: Final = 4096

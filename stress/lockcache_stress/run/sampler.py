@@ -186,18 +186,22 @@ def _space(directory: str) -> Space:
 
 
 def _staged_bytes(directory: str) -> tuple[int, int]:
-    """What staged files take, and how much of it is not an entry (a policy or a status being replaced), not accounted.
+    """What staged files take, and how much of it need not be accounted for. Of one listing: they come and go.
 
-    Of one listing: such a file is there for a moment.
+    That is a policy or a status being replaced, and the inode (xfs) of a file in which nothing stands yet: it is made
+    just before its reservation, and the cap has room for one in each shard.
     """
     staged = own = 0
-    of_file = _space(directory).of_file
+    space = _space(directory)
+
+    def of_empty(status: os.stat_result) -> int:
+        return 0 if status.st_size else space.inode_bytes
+
     try:
         with os.scandir(os.path.join(directory, "tmp")) as found:
             for file in found:
-                size = _size(file, of_file)
-                staged += size
-                own += size if _is_no_entry(file.name) else 0
+                staged += _size(file, space.of_file)
+                own += _size(file, space.of_file if _is_no_entry(file.name) else of_empty)
     except FileNotFoundError:
         return 0, 0  # deleted underneath, or not there yet
     return staged, own

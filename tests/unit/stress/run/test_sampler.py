@@ -12,6 +12,7 @@ import pytest
 from lockcache import FileStreamProgramCache
 from lockcache.filestream.disk.layout import StagedName
 from lockcache.filestream.disk.owners import myself
+from lockcache.filestream.disk.space import Space, encode_format
 from lockcache_stress.run.sampler import Sampler, bytes_on_disk
 from tests.daemon.running import until
 
@@ -48,6 +49,19 @@ def test_a_daemons_status_that_is_staged_for_a_moment_needs_no_account(cache_pat
     sampler = Sampler(str(cache_path), is_own_mount=False)
     sampler.sample_final()
     assert (sampler.peaks.disk_bytes, sampler.peaks.unaccounted_bytes) == (700, 0)
+
+
+@pytest.mark.parametrize(("content", "unaccounted"), [(b"", 0), (b"x", 513)])
+def test_a_file_made_just_before_its_reservation_may_lack_an_inode_and_no_byte(
+    cache_path: Path, content: bytes, unaccounted: int
+) -> None:
+    (cache_path / "lockcache").mkdir(parents=True)
+    (cache_path / "lockcache" / "format").write_bytes(encode_format(Space(1, 512)))
+    FileStreamProgramCache(cache_path)
+    (cache_path / "tmp" / str(StagedName(0, 4096, *myself(), 99))).write_bytes(content)
+    sampler = Sampler(str(cache_path), is_own_mount=False)
+    sampler.sample_final()
+    assert (sampler.peaks.disk_bytes, sampler.peaks.unaccounted_bytes) == (512 + len(content), unaccounted)
 
 
 def test_the_peak_stays_when_the_bytes_are_gone(cache_path: Path) -> None:
