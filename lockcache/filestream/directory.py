@@ -53,6 +53,7 @@ from lockcache.filestream.disk import (
     rename_below,
     replace_file,
     resolve_sharing,
+    revalidate,
     space_of,
     stated_space,
     unlink_below,
@@ -258,7 +259,9 @@ class CacheDirectory:
                 return None  # of format 1, which counted otherwise
             self.layout.space = space
             page = self._opened_page()
-        except FileNotFoundError:
+        except OSError as error:
+            if error.errno not in (errno.ENOENT, errno.ESTALE):  # stale: another host replaced it while we opened it
+                raise
             return None
         return page if page.is_at(self.layout.usage) and page.is_ours_alone() else None
 
@@ -314,6 +317,8 @@ class CacheDirectory:
         """
         self._make()
         with self._init_lock:
+            # Who was before us may be another host, whose files this one remembers as missing.
+            revalidate(self.layout, self.layout.own)
             page = self._open_page()
             if page is not None:
                 return page

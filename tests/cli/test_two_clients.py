@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from itertools import count, islice
 from pathlib import Path
 
 import pytest
 
 from lockcache import FileStreamProgramCache
+from lockcache.filestream.directory import CacheDirectory
 from lockcache.lowlevel import entry_name
+from tests.daemon.running import until
 
 #: Keys of one shard, which both write to in turn.
 KEYS = list(islice((f"{number}" for number in count() if entry_name(b"%d" % number).startswith("00")), 6))
@@ -32,3 +36,47 @@ def test_two_clients_account_for_what_either_stored_whatever_an_open_file_shows(
             assert (cache.stats().dropped_writes, len(cache)) == (0, len(KEYS))
         assert first.stats().bytes == second.stats().bytes >= 5000 * len(KEYS)
         assert first.recount() == [], "no shard is counted wrongly"
+
+
+@pytest.mark.root
+@pytest.mark.slow
+def test_two_clients_that_make_a_directory_at_once_have_one_page(
+    mount_faulty: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[CacheDirectory] = []
+    make = CacheDirectory._replace_page_locked
+
+    def note_and_make(directory: CacheDirectory) -> None:
+        made.append(directory)
+        make(directory)
+
+    monkeypatch.setattr(CacheDirectory, "_replace_page_locked", note_and_make)
+    names = "missing names are remembered"
+    mounts = [mount_faulty(names, server="faulty_client.py", backing=tmp_path / "server") for _ in range(2)]
+    lock = mounts[0] / "lockcache" / "locks" / "init"
+    lock.parent.mkdir(parents=True, mode=0o700)
+    with ThreadPoolExecutor(2) as threads:
+        with lock.open("w") as held:
+            fcntl.flock(held, fcntl.LOCK_EX)
+            opening = [threads.submit(FileStreamProgramCache, path) for path in mounts]
+            until(lambda: _descriptors_of("locks/init") == 1 + len(mounts))  # each has seen that there is no page
+        first, second = (each.result() for each in opening)
+    assert len(made) == 1, "the second takes the first one's"
+    with first, second:
+        for number, key in enumerate(KEYS):
+            (first, second)[number % 2][key] = os.urandom(5000)
+        assert first.stats().bytes == second.stats().bytes >= 5000 * len(KEYS)
+        assert first.recount() == [], "no shard is counted wrongly"
+
+
+def _descriptors_of(path: str) -> int:
+    """Returns how many descriptors this process has of files whose path ends so."""
+    with os.scandir("/proc/self/fd") as found:
+        return sum(_leads_to(each.path).endswith(path) for each in found)
+
+
+def _leads_to(link: str) -> str:
+    try:
+        return os.readlink(link)
+    except FileNotFoundError:
+        return ""  # closed meanwhile
