@@ -1,6 +1,10 @@
 """Ends a command that was asked to end, or whose terminal was closed, as Ctrl-C does: by an exception.
 
 So that what it made and has not finished is removed on its way out, and the terminal is given back as it was.
+
+An exception that comes in the midst of a destructor, or of what the import system does at the end of each import, is
+printed there and goes no further: the command would go on, and each second of imports is a chance for that. So the
+signal is sent once more.
 """
 
 from __future__ import annotations
@@ -9,14 +13,25 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from types import FrameType
 from typing import Final, NoReturn
 
 __all__ = ["end_in_order", "ends_in_order", "give_up_stdout", "interrupts"]
 
 _ENDING: Final = (signal.SIGTERM, signal.SIGHUP)
+# By then the destructor has ended; if it has not, the signal comes a third time.
+_AGAIN_SECONDS: Final = 0.01
+
+
+class _EndedBySignal(SystemExit):
+    """SIGTERM or SIGHUP came."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(128 + number)
+        self.number = number
 
 
 def end_in_order() -> None:
@@ -24,16 +39,19 @@ def end_in_order() -> None:
     for number in _ENDING:
         if signal.getsignal(number) is not signal.SIG_IGN:  # nohup means it
             signal.signal(number, _end)
+    sys.unraisablehook = partial(_send_again, sys.unraisablehook)
 
 
 @contextmanager
 def ends_in_order() -> Iterator[None]:
     """The same for a block."""
     before = {number: signal.getsignal(number) for number in _ENDING}
+    print_unraisable = sys.unraisablehook
     end_in_order()
     try:
         yield
     finally:
+        sys.unraisablehook = print_unraisable
         for number, handler in before.items():
             signal.signal(number, handler)
 
@@ -63,4 +81,16 @@ def give_up_stdout() -> None:
 
 
 def _end(number: int, frame: FrameType | None) -> NoReturn:
-    sys.exit(128 + number)
+    raise _EndedBySignal(number)
+
+
+def _send_again(usual: Callable[[sys.UnraisableHookArgs], object], lost: sys.UnraisableHookArgs) -> None:
+    """As the ``usual`` :func:`sys.unraisablehook`; of one that was to end the command, send the signal again."""
+    error = lost.exc_value
+    if not isinstance(error, (_EndedBySignal, KeyboardInterrupt)):
+        usual(lost)
+        return
+    number = error.number if isinstance(error, _EndedBySignal) else signal.SIGINT
+    again = threading.Timer(_AGAIN_SECONDS, os.kill, (os.getpid(), number))
+    again.daemon = True
+    again.start()

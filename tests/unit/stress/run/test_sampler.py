@@ -51,7 +51,7 @@ def test_a_daemons_status_that_is_staged_for_a_moment_needs_no_account(cache_pat
     assert (sampler.peaks.disk_bytes, sampler.peaks.unaccounted_bytes) == (700, 0)
 
 
-@pytest.mark.parametrize(("content", "unaccounted"), [(b"", 0), (b"x", 513)])
+@pytest.mark.parametrize("content, unaccounted", [(b"", 0), (b"x", 513)])
 def test_a_file_made_just_before_its_reservation_may_lack_an_inode_and_no_byte(
     cache_path: Path, content: bytes, unaccounted: int
 ) -> None:

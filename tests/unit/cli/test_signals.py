@@ -1,0 +1,45 @@
+"""A command that is asked to end does, also where the exception that is to end it cannot get out."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+
+import pytest
+
+# The destructor is where the signal comes; who is asked to end there would go on for a minute.
+_PROGRAM = """
+import os, sys, time
+from lockcache.cli.signals import end_in_order
+
+class Dying:
+    def __del__(self):
+        os.kill(os.getpid(), int(sys.argv[1]))
+        for _ in range(1000):
+            pass
+
+end_in_order()
+try:
+    Dying()
+    print("goes on", flush=True)
+    time.sleep(60)
+finally:
+    print("cleaned up", flush=True)
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_that_comes_in_a_destructor_ends_the_command_all_the_same(number: signal.Signals) -> None:
+    command = [sys.executable, "-c", _PROGRAM, str(int(number))]
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    assert ran.stdout.split("\n") == ["goes on", "cleaned up", ""]
+    assert ran.returncode == (-number if number == signal.SIGINT else 128 + number)
+
+
+def test_other_errors_of_destructors_are_printed_as_ever() -> None:
+    program = (
+        "from lockcache.cli.signals import end_in_order\nclass A:\n    def __del__(self): 1 / 0\nend_in_order()\nA()\n"
+    )
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=30, check=False)
+    assert (ran.returncode, "ZeroDivisionError" in ran.stderr) == (0, True)
