@@ -332,18 +332,18 @@ class FileStreamProgramCache(ProgramCacheResource):
         self._directory.close()
 
     def _publish_in(self, turn: LeaseTurn, stated: Stated | None, value: object, cost_ns: int) -> Entry:
-        was_dropped = False
+        was_stored = None
         try:
             entry = computed_entry(value, cost_ns)
             code, tail, cost_ns = coerce_entry(entry)
             published = self._published_meanwhile(turn.name)
             if published is not None:
                 return published
-            was_dropped = not self._write(turn.name, code, tail, cost_ns, stated)
+            was_stored = self._write(turn.name, code, tail, cost_ns, stated)
             self._once.costs.remember(turn.name, cost_ns)
             return entry
         finally:
-            turn.end(was_dropped=was_dropped)
+            turn.end(was_stored=was_stored)
 
     def _drop(self, key: bytes | str, value: object, cost_ns: int) -> Entry:
         entry = computed_entry(value, cost_ns)

@@ -273,7 +273,8 @@ class CacheDirectory:
             # Its client keeps what it read from an open file, and what it wrote to it, also if another file is locked.
             with contextlib.suppress(OSError):
                 page = UsagePage(open_below(layout, layout.usage, _OPEN_PAGE | _DIRECT))
-                page.slot(1)  # refused where only whole blocks can be read so
+                if not layout.is_nfs:
+                    page.slot(1)  # refused where only whole blocks can be read so
                 return page
         return UsagePage(open_below(layout, layout.usage, _OPEN_PAGE))
 

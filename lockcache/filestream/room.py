@@ -275,8 +275,8 @@ def apply_policy(directory: CacheDirectory, cap: int | None, priority: Priority 
     """
     done, root = Evicted(), directory.layout.root
     is_writable = directory.usage_if_writable() is not None
-    if is_writable:
-        reap_if_possible(directory)
+    if is_writable and not directory.layout.is_network:
+        reap_if_possible(directory)  # a network file system is spared that until something is written
     wanted = policy = directory.policy.current()
     if priority is not None and policy.priority == Policy.priority and not policy.states_priority:
         wanted = replace(wanted, priority=priority)
@@ -320,6 +320,8 @@ def _evict_to(directory: CacheDirectory, policy: Policy) -> Evicted:
     limit = policy.entries_limit_bytes(space_of(directory.layout))
     usage = directory.usage_if_writable()
     done = Evicted()
+    if limit is not None and usage is not None and usage.total_bytes() > limit:
+        reap_if_possible(directory)  # nothing needs to go for what the dead hold
     while limit is not None and usage is not None and usage.total_bytes() > limit:
         evicted = evict_to_limit(directory, limit)
         if not evicted.entries:

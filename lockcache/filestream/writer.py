@@ -75,7 +75,8 @@ class EntryWriter:
         self._timeout_seconds = timeout_seconds
         self._fsync = fsync
         self._placement = RecordPlacement(use_files=use_record_files)
-        self._puts = 0
+        # Opening has reaped, but on a network file system, where the first put does.
+        self._puts = _PUTS_BETWEEN_REAPS - 1 if directory.layout.is_network else 0
 
     def store(self, name: str, payload: bytes, record: Record, note: bytes = b"") -> Written:
         """Store ``payload`` and its record under ``name``, or drop the write and the older value with it.

@@ -324,7 +324,10 @@ def test_with_compile_once_a_value_that_cannot_be_stored_frees_the_others(cache_
     assert patient.get_or_compute("k", lambda: b"code") == b"code"
 
 
-def test_with_compile_once_what_a_compilation_cost_is_remembered(cache_path: Path) -> None:
+def test_with_compile_once_what_a_compilation_cost_is_remembered(
+    cache_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("lockcache.filestream.compile_once.costs._LEAST_NS", 1)
     cache = FileStreamProgramCache(cache_path, compile_once=True)
     assert cache.get("k") is None
     cache["k"] = b"code"

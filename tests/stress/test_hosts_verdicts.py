@@ -32,12 +32,12 @@ TRAFFIC: dict[str, Any] = {
 GOOD: dict[str, dict[str, Any]] = {
     "calls": {
         "each": {
-            "open": 24,
+            "open": 10,
             "cold hit": 6.5,
             "hit again": 0,
-            "put": 18,
+            "put": 16,
             "put with a cap": 20,
-            "get_or_compute that computes": 38,
+            "get_or_compute that computes": 32,
             "close": 9,
             "a waiter's second": 4,
         }
@@ -76,11 +76,11 @@ GOOD: dict[str, dict[str, Any]] = {
 }
 #: One number of each kind that breaks a promise: trial, where it stands, and the number.
 BAD: list[tuple[str, tuple[Any, ...], Any]] = [
-    ("calls", ("each", "open"), 25),
+    ("calls", ("each", "open"), 11),
     ("calls", ("each", "cold hit"), 6.6),
-    ("calls", ("each", "put"), 18.1),
-    ("calls", ("each", "put with a cap"), 21),
-    ("calls", ("each", "get_or_compute that computes"), 43),
+    ("calls", ("each", "put"), 16.1),
+    ("calls", ("each", "put with a cap"), 20.1),
+    ("calls", ("each", "get_or_compute that computes"), 33),
     ("calls", ("each", "close"), 10),
     ("calls", ("each", "a waiter's second"), 4.1),
     ("visible", ("the shard is new", 1, "late_seconds"), 2.01),

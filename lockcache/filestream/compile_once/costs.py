@@ -19,6 +19,8 @@ _SLOT: Final = struct.Struct("<8sq")
 #: Sized for the kernels of one job (some hundred): those of them that share a slot know no cost.
 _SLOTS: Final = 1024
 _LARGEST: Final = 2**63 - 1
+# A holder has a minute at least, and who waits for one says so after two seconds.
+_LEAST_NS: Final = 10**9
 _FLAGS: Final = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 
 
@@ -45,7 +47,9 @@ class CostTable:
         return max(0, int(_SLOT.unpack(blob)[1]))
 
     def remember(self, name: str, cost_ns: int) -> None:
-        """Note a cost. Does nothing where the directory cannot be written."""
+        """Note a cost, unless it is too short to say anything. Does nothing where the directory cannot be written."""
+        if cost_ns < _LEAST_NS:
+            return
         offset, tag = _place(name)
         try:
             refuse_symlink(os.path.dirname(self._path))

@@ -2,9 +2,10 @@
 
 A lease is a kernel lock on a file of its own that says who holds it. Keeps invariant 5 (death is free): the kernel
 frees it the moment its holder dies, also while the holder's children live (a forked child closes its copy). The file is
-unlinked by the process that releases it, while it still holds the lock, and a lock on a file without its name counts
-for nothing: so lease files do not pile up and no two hold one lease. Not promised (invariant 6, locks coordinate): that
-a lease excludes anybody; where it does not, more than one compiles, and all of them get right results.
+unlinked by the process that releases it, while it still holds the lock (on a network file system just after it, if the
+entry is there), and a lock on a file without its name counts for nothing: so lease files do not pile up, and no two
+that hold one lease compute. Not promised (invariant 6, locks coordinate): that a lease excludes anybody; where it does
+not, more than one compiles, and all of them get right results.
 
 Lock order: a lease is held across ``compute``, with no shard lock; shard locks are taken inside it, by the store.
 """
@@ -99,8 +100,11 @@ class Lease:
         self._held.append(holder)
         return True
 
-    def release(self, *, dropped_ns: int = 0) -> None:
-        """Let the next caller in. With ``dropped_ns``, say that since then there is nothing to wait for."""
+    def release(self, *, dropped_ns: int = 0, is_published: bool = False) -> None:
+        """Let the next caller in. With ``dropped_ns``, say that since then there is nothing to wait for.
+
+        ``is_published``: the entry is there, so that who takes the lease finds it and computes nothing.
+        """
         holder: Holder | None = None
         try:
             holder = self._held.pop()
@@ -109,6 +113,8 @@ class Lease:
                 os.ftruncate(fd, 0)
                 os.pwrite(fd, _encode(holder._replace(dropped_ns=dropped_ns)), 0)
             elif _is_at(os.fstat(fd), self._path):
+                if is_published and self._layout.is_network:
+                    self._file.close()  # NFS renames what is unlinked while it is open: two calls more
                 unlink_below(self._layout, self._path)
         except IndexError:
             return  # it was given back, or never taken

@@ -67,7 +67,7 @@ _WOKEN: Final = _Pace(0.05, 0.5, 0.5, 1.0, 2.0)
 _ALONE: Final = _Pace(0.0005, 0.1, 0.06, 0.5, 0.25)
 # The same on a network file system, where a look is two calls to a server that a thousand ranks may share, and asking
 # for the lease six: less than four calls a second after the first second.
-_REMOTE: Final = _Pace(0.005, 0.5, 1.5, 1.0, 3.0)
+_REMOTE: Final = _Pace(0.005, 0.5, 1.5, 1.0, 4.0)
 
 #: Without another wish: a holder has a minute, or four times what compiling that key took the last time.
 _TIMEOUT_SECONDS: Final = 60.0
@@ -105,13 +105,17 @@ class LeaseTurn:
         self._turns[self.name] = self
         self.has_begun = True
 
-    def end(self, *, was_dropped: bool = False) -> None:
-        """Let the next caller in. ``was_dropped``: nothing was stored, so the others need not wait for each other."""
+    def end(self, *, was_stored: bool | None = None) -> None:
+        """Let the next caller in. ``was_stored``: whether the write that ends it was, or was dropped.
+
+        After a dropped one the others need not wait for each other.
+        """
         self.has_begun = False
         if self._turns.get(self.name) is self:
             self._turns.pop(self.name, None)
         if self._lease is not None:
-            self._lease.release(dropped_ns=time.time_ns() if was_dropped else 0)
+            dropped_ns = time.time_ns() if was_stored is False else 0
+            self._lease.release(dropped_ns=dropped_ns, is_published=was_stored is True)
 
 
 class CompileOnce:
@@ -163,7 +167,7 @@ class CompileOnce:
             loaded = self.look(name)
             if loaded is not None:
                 if lease is not None:
-                    lease.release()
+                    lease.release(is_published=True)
                 wait.end()
                 return loaded
             if lease is not None and self._was_taken_over(name, wait.generation):
@@ -390,7 +394,7 @@ class ImplicitTurns:
         if turn is not None and turn.name == name:
             self._held.turn = None
             self._once.costs.remember(name, time.monotonic_ns() - turn.began_ns)
-            turn.end(was_dropped=was_dropped)
+            turn.end(was_stored=not was_dropped)
 
     def close(self) -> None:
         """End the turns of all threads."""

@@ -197,6 +197,11 @@ class Layout:
         return bool(self._kind())
 
     @property
+    def is_nfs(self) -> bool:
+        """Whether it is Linux's client of NFS that remembers, which reads and writes any part of a file by O_DIRECT."""
+        return self._kind().startswith("nfs")
+
+    @property
     def is_fuse(self) -> bool:
         """Whether a process stands between the kernel and the file system, which may remember more than the kernel."""
         return self._kind().startswith("fuse")

@@ -76,10 +76,15 @@ def check_root(root: str, sharing: Sharing) -> None:
 def check_folders(layout: Layout, sharing: Sharing) -> list[str]:
     """The same for what is below the root; what is missing of it, parents first.
 
+    On a network file system what others cannot get at is not looked at: what is missing there is made with the page,
+    or when a write fails on it.
+
     A symlink or a file in place of a folder is a :class:`NotADirectoryError`.
     """
     if sharing.is_shared and sharing.gid is None:
         sharing = Sharing(True, _gid_at(layout.root))
+    if layout.is_network and _is_out_of_reach(layout.root):
+        return []  # five calls to a server
     missing = _check(layout.directories()[1:], _look, sharing)
     _check([layout.records, layout.leases], _look_for_symlink, sharing)
     _check(_shards(layout), _look_for_symlink, sharing, is_shard=True)
@@ -151,13 +156,18 @@ def _shards(layout: Layout) -> list[str]:
     """The directories of shards, as far as others can get at them: cuda.core makes them and the root as umask says."""
     found: list[str] = []
     try:
-        if not os.stat(layout.root).st_mode & (stat.S_IXGRP | stat.S_IXOTH):
-            return found  # as we make it: what lies below is out of reach, and need not be looked at each time
+        if _is_out_of_reach(layout.root):
+            return found
         for parent in (layout.entries, layout.records):
             found += [f"{parent}/{name}" for name in _listdir(parent)]
     except FileNotFoundError:
         return found
     return found
+
+
+def _is_out_of_reach(root: str) -> bool:
+    """Whether others get at nothing below a root, as we make it, so that it need not be looked at each time."""
+    return not os.stat(root).st_mode & (stat.S_IXGRP | stat.S_IXOTH)
 
 
 def _listdir(path: str) -> list[str]:

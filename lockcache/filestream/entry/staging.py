@@ -83,6 +83,7 @@ class StagedEntry:
     __slots__ = (
         "_deadline",
         "_directory",
+        "_entries",
         "_file",
         "_is_reserved",
         "_kept",
@@ -111,6 +112,8 @@ class StagedEntry:
         self._path = self._record_path = ""
         self._file = Descriptor()
         self._is_reserved = False
+        # Entries accounted for already: this one, as long as the lock is kept, which spares a change at the end.
+        self._entries = 0
         # The shard's lock, from the reservation on, see :meth:`reserve`.
         self._kept: Hold | None = None
         # What the shard's slot is, as long as that lock is kept.
@@ -132,10 +135,10 @@ class StagedEntry:
             self._path = path  # before there is such a file: an interrupt must not leave it
             fd = create_below(layout, path, _STAGE, self._file)
             if layout.is_network and self._size <= _MOST_KEPT_BYTES:
-                self._kept = hold
+                self._kept, self._entries = hold, 1
             else:
                 _state_life(fd)
-            self._add_locked(self._size, 0)
+            self._add_locked(self._size, self._entries)
             self._is_reserved = True
         finally:
             if self._kept is None:
@@ -143,16 +146,21 @@ class StagedEntry:
 
     def give_way(self) -> None:
         """Let other processes have the shard's lock, before a wait. Requires: nothing written yet."""
-        hold, self._kept = self._kept, None
-        self._slot = None
-        if hold is not None:
-            try:
-                _state_life(self._file.number)
-            finally:
-                hold.release()
+        hold, self._kept, self._slot = self._kept, None, None
+        if hold is None:
+            return
+        try:
+            _state_life(self._file.number)
+            # From here on a recount may come in between, and finds what is published.
+            entries, self._entries = self._entries, 0
+            self._add_locked(0, -entries)
+        finally:
+            hold.release()
 
     def _add_locked(self, bytes_: int, entries: int) -> None:
         """Account for so much more. Requires: shard lock."""
+        if not bytes_ and not entries:
+            return
         slot = self.usage.add_locked(self._shard, bytes_, entries, self._slot)
         self._slot = slot if self._kept is not None else None
 
@@ -248,7 +256,7 @@ class StagedEntry:
                 unlink_entry_file(layout, layout.record(self._name))
             self._path = self._record_path = ""
             growth = folder_bytes(layout, self._shard) - folders if self.space.shows_blocks else 0
-            self._add_locked(growth - self._surplus - (replaced or 0), int(replaced is None))
+            self._add_locked(growth - self._surplus - (replaced or 0), int(replaced is None) - self._entries)
         finally:
             hold.release()
         if fsync:
@@ -260,20 +268,17 @@ class StagedEntry:
         if self._record_path:
             _discard(self._directory.layout, self._record_path)
         path, lock = self._path, self._lock
-        kept, self._kept = self._kept, None
-        self._slot = None
-        if kept is not None:
-            kept.release()
+        kept, self._kept, self._slot = self._kept, None, None
         if not path:
             return
         longest_seconds = _REMOTE_ABANDON_SECONDS if self._directory.layout.is_network else _ABANDON_SECONDS
         patience_seconds = min(lock.timeout_seconds, longest_seconds)
         try:
-            hold = lock.hold(patience_seconds)
+            hold = kept or lock.hold(patience_seconds)
             if not self.usage.is_at(self._directory.layout.usage):
                 # The page was replaced, with what we had reserved: that is where it is given back.
                 hold.release()
-                self.usage = self._directory.usage()
+                self.usage, self._entries = self._directory.usage(), 0
                 hold = lock.hold(patience_seconds)
         except OSError:
             # Without the lock the page is not to be changed. The file goes, and a recount finds the reservation.
@@ -283,7 +288,7 @@ class StagedEntry:
             # A file that is gone was taken for a dead owner's, and what it reserved was given back with it.
             if _discard(self._directory.layout, path) and self._is_reserved:
                 with contextlib.suppress(OSError):  # too much is accounted for, until a recount
-                    self._add_locked(-self._size, 0)
+                    self._add_locked(-self._size, -self._entries)
         finally:
             hold.release()
         self._path = ""
@@ -364,9 +369,16 @@ def _rename(layout: Layout, source: str, path: str, parent: str) -> None:
             rename_below(layout, source, path)
             return
         except FileNotFoundError:
-            make_folder(layout, parent)
-            make_folder(layout, os.path.dirname(path))
+            _make_shard_folder(layout, parent, os.path.dirname(path))
     rename_below(layout, source, path)
+
+
+def _make_shard_folder(layout: Layout, parent: str, path: str) -> None:
+    with contextlib.suppress(FileNotFoundError):
+        make_folder(layout, path)
+        return
+    make_folder(layout, parent)
+    make_folder(layout, path)
 
 
 def _fsync_folder_of(layout: Layout, path: str) -> None:

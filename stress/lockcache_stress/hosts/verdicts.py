@@ -16,11 +16,11 @@ _Numbers = Mapping[str, Any]
 # Requests that each may take on NFS. Plain files take three for a cold hit; the rest is what a put locks, publishes and
 # accounts for, and what a computation does beside that.
 _MOST_CALLS: Final[Mapping[str, float]] = {
-    "open": 24,
+    "open": 10,
     "cold hit": 6.5,  # 5.5, and one for seeing what another host has replaced
-    "put": 18,
+    "put": 16,  # one of them opens the lock of a shard that this process has not written to yet
     "put with a cap": 20,
-    "get_or_compute that computes": 38,
+    "get_or_compute that computes": 32,
     "close": 9,
     "a waiter's second": 4,
 }

@@ -14,6 +14,7 @@ from lockcache.filestream.entry.codec import HEAD_BYTES, XATTR, Record, pack
 from lockcache.filestream.entry.placement import AttributeRefusedError, RecordPlacement
 from lockcache.filestream.entry.removal import remove_entry
 from lockcache.filestream.entry.staging import StagedEntry
+from lockcache.filestream.repair import recount_all
 from tests.unit.material import descriptors, entry_path, on_disk, open_directory, put, record_path, shard_of
 
 NAME = entry_name(b"k")
@@ -22,7 +23,7 @@ NAME = entry_name(b"k")
 @pytest.fixture(params=["local", "network"])
 def directory(cache_path, request, monkeypatch):
     if request.param == "network":
-        monkeypatch.setattr("lockcache.filestream.disk.layout.network_kind", lambda root: "nfs")
+        monkeypatch.setattr("lockcache.filestream.disk.layout.network_kind", lambda root: "lustre")
     directory = open_directory(cache_path)
     yield directory
     directory.close()
@@ -53,8 +54,21 @@ def test_reserving_accounts_for_the_bytes_before_any_is_written(directory):
     [name] = staged_names(directory)
     assert name == StagedName(shard_of(b"k"), 1000, me.host, me.pid, me.start_ticks, name.serial)
     assert os.path.getsize(directory.layout.staged(name)) == 0
-    assert accounted(directory) == (1000, 0)
+    # Where the lock is kept until the entry is published, that is accounted for too.
+    assert directory.usage().total() == (1000, int(directory.layout.is_network))
     staged.abandon()
+    assert accounted(directory) == (0, 0)
+
+
+def test_who_gives_way_leaves_what_a_recount_finds(directory):
+    staged = StagedEntry(directory, NAME, 1000)
+    staged.reserve()
+    staged.give_way()
+    assert accounted(directory) == (1000, 0)
+    assert recount_all(directory) == []
+    staged.write(b"x" * 1000, b"", fsync=False)
+    staged.publish(fsync=False)
+    assert accounted(directory) == (1000, 1)
 
 
 @pytest.mark.parametrize("record", [b"", b"r" * 50])
