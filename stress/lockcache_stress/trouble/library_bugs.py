@@ -151,11 +151,11 @@ def _lease_kept() -> None:
     end = LeaseTurn.end
     kept: list[LeaseTurn] = []  # what is collected releases itself
 
-    def end_unless_failed(self: LeaseTurn, *, was_dropped: bool = False) -> None:
+    def end_unless_failed(self: LeaseTurn, *, was_stored: bool | None = None) -> None:
         if any(each is self for each in kept):
             return  # who holds it for its caller gives up once more
         if sys.exc_info()[0] is None:
-            end(self, was_dropped=was_dropped)
+            end(self, was_stored=was_stored)
         else:
             kept.append(self)
             self._turns.pop(self.name, None)  # else this thread itself would say at once what is wrong
