@@ -7,13 +7,14 @@ import re
 import signal
 import subprocess
 import sys
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 
 import pytest
 
 from lockcache import FileStreamProgramCache
 from lockcache.errors import how_to_install
+from lockcache.explain import state
 from tests.daemon.asking import Watched, get
 from tests.daemon.material import fill, make_directory
 from tests.daemon.promtool import promtool
@@ -80,6 +81,19 @@ def test_what_programs_report_of_hits_and_misses_is_exported(cache_path: Path) -
         until(lambda: daemon.metric("lockcache_client_hits_total", directory=root) == 1)
         assert daemon.metric("lockcache_client_misses_total", directory=root) == 1
         assert daemon.metric("lockcache_client_puts_total", directory=root) == 1
+
+
+def test_why_programs_missed_is_counted_by_what_differs(cache_path: Path) -> None:
+    parts = {"compiler": "nvrtc 13.5", "option arch": "sm_90", "source": "kernel"}
+    with Watched("--max-size", "1G", cache_path) as daemon:
+        for changed in ({}, {"compiler": "nvrtc 13.6"}):
+            key = repr(changed).encode()
+            state(key, {**parts, **changed})
+            with FileStreamProgramCache(cache_path) as program:
+                program[key] = b"code"
+        counted = partial(daemon.metric, "lockcache_client_misses_by_part_total", directory=str(cache_path))
+        until(lambda: counted(part="compiler") == 1)
+        assert "why programs compiled" in daemon.text("/")
 
 
 @pytest.mark.long

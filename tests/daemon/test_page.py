@@ -144,6 +144,15 @@ def test_all_budgets_are_named() -> None:
     assert "budgets: none" in text
 
 
+def test_the_commonest_reasons_to_compile_are_listed_and_are_text() -> None:
+    board = Board()
+    board.update("/a", miss_reasons={"option <i>": 2, "compiler": 1234, **{f"option {n}": 1 for n in range(20)}})
+    page = render_page(board)
+    assert page.index("compiler") < page.index("option &lt;i&gt;")
+    assert "1,234" in page
+    assert page.count("option ") == 11, "a dozen in all"
+
+
 def test_an_entry_is_called_by_its_label_else_by_its_hash_or_the_end_of_its_path() -> None:
     board, now = Board(), time.time()
     names = {"ab" * 32: "gemm3", "cd" * 32: "", "deep/" * 20 + "kernel.bin": ""}

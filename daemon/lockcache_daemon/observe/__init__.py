@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from lockcache_daemon.observe.log import *
     from lockcache_daemon.observe.metrics import *
     from lockcache_daemon.observe.metrics_file import *
+    from lockcache_daemon.observe.miss_reasons import *
     from lockcache_daemon.observe.repairs import *
     from lockcache_daemon.observe.state import *
     from lockcache_daemon.observe.top_entries import *
@@ -28,6 +29,7 @@ if not TYPE_CHECKING:
             "log": "LogToReport Report Summary Sweep describe readable",
             "metrics": "Metrics",
             "metrics_file": "MetricsFile",
+            "miss_reasons": "MissReasons",
             "repairs": "Repairs UnreportedRepairs",
             "state": "Board Limits shown",
             "top_entries": "Standouts in_shards in_walks",

@@ -151,6 +151,7 @@ class _BoardCollector(Collector):
         gauges = (_family(GaugeMetricFamily, value, views) for value in _GAUGES)
         counters = (_family(CounterMetricFamily, value, views) for value in _COUNTERS)
         yield from itertools.chain(gauges, counters)
+        yield _miss_reasons(views)
         yield _durations(views)
 
 
@@ -162,6 +163,18 @@ def _family(
         number = value.of(view)
         if number is not None:
             family.add_metric([shown(view.root)], float(number))
+    return family
+
+
+def _miss_reasons(views: Iterable[DirectoryView]) -> Metric:
+    family = CounterMetricFamily(
+        "lockcache_client_misses_by_part",
+        "Misses, of a sample, by the part in which the key differs from the nearest stored one. One may have several.",
+        labels=["directory", "part"],
+    )
+    for view in views:
+        for part, count in view.miss_reasons.items():
+            family.add_metric([shown(view.root), shown(part)], count)
     return family
 
 

@@ -81,6 +81,8 @@ class DirectoryView:
     #: What programs that use the directory reported.
     clients: Counters = field(default_factory=Counters)
     standouts: StandoutsSeen = field(default_factory=StandoutsSeen)
+    #: Of the misses that were compared, how many differ in which part: :mod:`.miss_reasons`.
+    miss_reasons: Mapping[str, int] = field(default_factory=dict)
     history: tuple[Sample, ...] = ()
 
 

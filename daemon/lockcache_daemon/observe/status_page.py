@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import socket
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from html import escape
 from typing import Final
@@ -26,6 +26,9 @@ RELOAD_SECONDS: Final = 15
 
 # Characters: a column of three.
 _SHOWN_OF_A_PATH: Final = 28
+
+# Rows.
+_MOST_REASONS: Final = 12
 
 # A page for more directories than that shows figures, and no charts and lists: it would be megabytes, each time.
 _MOST_IN_FULL: Final = 50
@@ -76,7 +79,7 @@ def _card(view: DirectoryView, now: float, *, is_full: bool) -> str:
         f'<span class="dim">{_text(view.layout)}</span></div>'
     )
     limits = f'<p class="dim">{_text(_budgets(view.limits))}</p>'
-    full = _charts(view, now) + _lists(view.standouts, now) if is_full else ""
+    full = _charts(view, now) + _lists(view.standouts, now) + _reasons(view.miss_reasons) if is_full else ""
     return f'<section class="card">{head}{limits}{_tiles(view, now)}{full}</section>'
 
 
@@ -160,6 +163,19 @@ def _lists(seen: StandoutsSeen, now: float) -> str:
         _table("most expensive to compile", seen.dearest, "compiled in", lambda each: took(each.cost_ns / 1e9), now),
     )
     return f'<div class="lists">{"".join(tables)}</div>{so_far}'
+
+
+def _reasons(counts: Mapping[str, int]) -> str:
+    """Why programs had to compile, the commonest first."""
+    if not counts:
+        return ""
+    rows = "".join(
+        f'<tr><td class="name">{_text(part)}</td><td class="number">{count:,}</td></tr>'
+        for part, count in sorted(counts.items(), key=lambda each: -each[1])[:_MOST_REASONS]
+    )
+    head = '<tr><th>the key differs from the nearest stored one in</th><th class="number">misses</th></tr>'
+    note = '<p class="dim">of a sample of the misses; <code>lockcache why</code> shows single ones</p>'
+    return f'<div class="lists"><div><h3>why programs compiled</h3><table>{head}{rows}</table>{note}</div></div>'
 
 
 def _table(title: str, entries: Iterable[Standout], column: str, value: Callable[[Standout], str], now: float) -> str:

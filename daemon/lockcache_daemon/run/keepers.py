@@ -19,7 +19,7 @@ from lockcache.errors import LockcacheError
 from lockcache.filestream.disk import space_of
 from lockcache.lowlevel import Layout, check_directory, is_cache, read_counters
 from lockcache_daemon.keeper import Keeper, refuse_as_root
-from lockcache_daemon.observe import Board, Limits, Repairs, Report, Standouts, in_shards, in_walks
+from lockcache_daemon.observe import Board, Limits, MissReasons, Repairs, Report, Standouts, in_shards, in_walks
 from lockcache_daemon.scrub import make_scrubber
 from lockcache_daemon.settings import DirectorySettings, Settings, rules_for
 from lockcache_daemon.signals import StopSignals
@@ -170,7 +170,8 @@ def _place(directory: DirectorySettings) -> str:
 def parts_for(settings: Settings, directory: DirectorySettings) -> tuple[MakePart, ...]:
     """In the order in which they have their turn."""
     scrub = partial(make_scrubber, rate_bytes=directory.scrub_rate)
-    return scrub, partial(Watching, seeks_standouts=settings.metrics is not None)
+    has_metrics = settings.metrics is not None or settings.metrics_file is not None
+    return scrub, partial(Watching, seeks_standouts=settings.metrics is not None, seeks_reasons=has_metrics)
 
 
 # Two reads of a page, 50 us: fresher than any scrape needs.
@@ -180,14 +181,16 @@ _INTERVAL_SECONDS: Final = 2.0
 class Watching:
     """Keeps the board up to date: clients, repairs, standouts (a :class:`.stores.protocol.Part`)."""
 
-    def __init__(self, kept: Kept, *, seeks_standouts: bool) -> None:
+    def __init__(self, kept: Kept, *, seeks_standouts: bool, seeks_reasons: bool) -> None:
         self._kept = kept
         self._board: Board = kept.report.board
         self._repairs = Repairs()
         self._due = 0.0
-        self._standouts = None
+        self._standouts = self._reasons = None
+        store = kept.store
+        if seeks_reasons and not isinstance(store, WalkedStore):
+            self._reasons = MissReasons(store.layout, kept.share_of_duty, kept.rules.interval_seconds)
         if seeks_standouts:
-            store = kept.store
             if isinstance(store, WalkedStore):
                 source = in_walks(store.entries, store.describe)
             else:
@@ -195,8 +198,9 @@ class Watching:
             self._standouts = Standouts(source, kept.share_of_duty, kept.rules.interval_seconds)
 
     def tick(self) -> None:
-        if self._standouts is not None:
-            self._standouts.tick()
+        for seeking in (self._standouts, self._reasons):
+            if seeking is not None:
+                seeking.tick()
         if time.monotonic() >= self._due:
             self._due = time.monotonic() + _INTERVAL_SECONDS
             self._put()
@@ -209,6 +213,8 @@ class Watching:
         changes: dict[str, object] = {"clients": read_counters(kept.store.layout)}
         if self._standouts is not None:
             changes["standouts"] = self._standouts.seen
+        if self._reasons is not None:
+            changes["miss_reasons"] = self._reasons.counts
         board.update(kept.root, **changes)
         board.measured(kept.root, kept.store.held(), self._limits())
         done, self._repairs = self._repairs, kept.store.repairs

@@ -33,7 +33,7 @@ if not TYPE_CHECKING:
             "cost": "Prices",
             "describe": "Described Read Statement describe_entry find_entry find_names read_entry read_statement",
             "locate": "find_records",
-            "nearest": "Nearest Neighbour find_nearest",
+            "nearest": "Nearest Neighbour Search consider_all find_nearest",
             "placement": "AttributeRefusedError RecordPlacement",
             "reader": "EntryReader GuardedReader Loader NetworkReader loader_of",
             "removal": "remove_empty_folders_locked remove_entry remove_locked revalidate_shard_locked",

@@ -1,9 +1,9 @@
 """Nearest neighbours of a key: of all entries those whose keys were made of nearly the same parts.
 
-For ``lockcache why``. One pass over the entries' notes, which are not decoded: a part that is the same is the same
-piece of text in both, so counting equal pieces ranks the entries, and only the best are taken apart. Reads no payload,
-which would take a hundred times as long, and verifies no digest: what is found here is shown and not served. Not
-promised: that of more than :data:`MOST_LOOKED_AT` entries all are looked at.
+For ``lockcache why``, and for the daemon, which counts what differed. One pass over the entries' notes, which are not
+decoded: a part that is the same is the same piece of text in both, so counting equal pieces ranks the entries, and only
+the best are taken apart. Reads no payload, which would take a hundred times as long, and verifies no digest: what is
+found here is shown and not served. Not promised: that of more than :data:`MOST_LOOKED_AT` entries all are looked at.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from lockcache.filestream.entry.codec import NOTE_XATTR
 from lockcache.filestream.entry.describe import Statement, find_entry, read_statement
 from lockcache.filestream.entry.locate import NO_ATTRIBUTE, read_record_file
 
-__all__ = ["MOST_LOOKED_AT", "Nearest", "Neighbour", "find_nearest"]
+__all__ = ["MOST_LOOKED_AT", "Nearest", "Neighbour", "Search", "consider_all", "find_nearest"]
 
 #: Some three seconds.
 MOST_LOOKED_AT: Final = 250_000
@@ -49,6 +49,60 @@ class Nearest(NamedTuple):
     looked_at: int
 
 
+class Search:
+    """A search for the entries whose keys differ in the fewest parts from one key's, entry by entry."""
+
+    def __init__(self, name: str, parts: Sequence[Part], most: int = 1) -> None:
+        """``name``: the key's own entry, which is passed over. ``most`` are wanted."""
+        self._name, self._parts, self._most = name, parts, most
+        self._pieces = frozenset(json.dumps(part, separators=(",", ":"))[1:-1].encode() for part in parts)
+        self._best: list[tuple[int, str]] = []
+
+    def consider(self, name: str, pieces: list[bytes]) -> None:
+        """Consider an entry, whose parts stand in its note so."""
+        score = sum(map(self._pieces.__contains__, pieces))  # how many are the same, to the letter
+        if not score or name == self._name:
+            return
+        # A heap of so many: most entries of a large directory are not among them, and cost one comparison.
+        if len(self._best) < self._most * _CANDIDATES:
+            heapq.heappush(self._best, (score, name))
+        elif score > self._best[0][0]:
+            heapq.heapreplace(self._best, (score, name))
+
+    def found(self, layout: Layout, stored_ns: int = 0) -> list[Neighbour]:
+        """Returns the nearest of those that were considered and are there, at most so many, the nearest first.
+
+        Of equally near ones first those that were stored before ``stored_ns``, the latest first.
+        """
+
+        def rank(neighbour: Neighbour) -> tuple[int, bool, int]:
+            created_ns = neighbour.statement.created_ns or 0
+            return len(neighbour.differences), created_ns > stored_ns, -created_ns
+
+        found = [neighbour for _, each in self._best if (neighbour := _compare(layout, each, self._parts))]
+        return sorted(found, key=rank)[: self._most]
+
+
+def consider_all(
+    layout: Layout, searches: Sequence[Search], after_shard: Callable[[], None] = lambda: None
+) -> Iterator[None]:
+    """Have each search consider the entries of a directory, at most :data:`MOST_LOOKED_AT`; one with each step."""
+    looked_at = 0
+    for shard in range(SHARDS):
+        for file in names_in(layout, layout.entry_shard(shard)):
+            if not is_entry_file(file):
+                continue
+            if looked_at == MOST_LOOKED_AT:
+                return
+            looked_at += 1
+            name = f"{shard:02x}{file}"
+            pieces = _pieces(layout, name)
+            for search in searches:
+                search.consider(name, pieces)
+            yield
+        after_shard()
+
+
 def find_nearest(
     layout: Layout,
     name: str,
@@ -57,41 +111,14 @@ def find_nearest(
     stored_ns: int = 0,
     after_shard: Callable[[], None] = lambda: None,
 ) -> Nearest:
-    """Returns the entries other than ``name`` whose keys differ in the fewest parts, at most ``most``.
-
-    Of equally near ones first those that were stored before ``stored_ns``, the latest first.
-    """
-    pieces = frozenset(json.dumps(part, separators=(",", ":"))[1:-1].encode() for part in parts)
-    best: list[tuple[int, str]] = []
-    looked_at = 0
-    for each in _names(layout, after_shard):
-        if looked_at == MOST_LOOKED_AT:
-            break
-        looked_at += 1
-        score = _score(layout, each, pieces)
-        if score and each != name:
-            # A heap of so many: most entries of a large directory are not among them, and cost one comparison.
-            if len(best) < most * _CANDIDATES:
-                heapq.heappush(best, (score, each))
-            elif score > best[0][0]:
-                heapq.heapreplace(best, (score, each))
-    found = [neighbour for _, each in best if (neighbour := _compare(layout, each, parts))]
-
-    def rank(neighbour: Neighbour) -> tuple[int, bool, int]:
-        created_ns = neighbour.statement.created_ns or 0
-        return len(neighbour.differences), created_ns > stored_ns, -created_ns
-
-    return Nearest(sorted(found, key=rank)[:most], looked_at)
+    """Returns the entries other than ``name`` whose keys differ in the fewest parts; see :meth:`Search.found`."""
+    search = Search(name, parts, most)
+    looked_at = sum(1 for _ in consider_all(layout, [search], after_shard))
+    return Nearest(search.found(layout, stored_ns), looked_at)
 
 
-def _names(layout: Layout, after_shard: Callable[[], None]) -> Iterator[str]:
-    for shard in range(SHARDS):
-        yield from (f"{shard:02x}{file}" for file in names_in(layout, layout.entry_shard(shard)) if is_entry_file(file))
-        after_shard()
-
-
-def _score(layout: Layout, name: str, pieces: frozenset[bytes]) -> int:
-    """How many parts are the same, to the letter."""
+def _pieces(layout: Layout, name: str) -> list[bytes]:
+    """The parts of an entry's key, as they stand in its note; none where it has none."""
     try:
         note = _getxattr(f"{layout.entries}/{name[:2]}/{name[2:]}", _XATTR, follow_symlinks=False)
     except OSError as error:
@@ -99,7 +126,7 @@ def _score(layout: Layout, name: str, pieces: frozenset[bytes]) -> int:
         note = _record_file(layout, name) if error.errno in NO_ATTRIBUTE else b""
     begin = note.find(_BEGIN)
     end = note.find(_END, begin)
-    return sum(map(pieces.__contains__, note[begin + len(_BEGIN) : end].split(_BETWEEN))) if 0 <= begin < end else 0
+    return note[begin + len(_BEGIN) : end].split(_BETWEEN) if 0 <= begin < end else []
 
 
 def _record_file(layout: Layout, name: str) -> bytes:

@@ -1,0 +1,104 @@
+"""Why programs had to compile: in which parts the keys that missed differ from the nearest stored ones, counted.
+
+Of the misses that programs report (:mod:`lockcache.filestream.accounting.misses`, the last few of each report) each is
+compared with the entries once, a few entries at a time and for a thousandth of a core, as :mod:`.top_entries` looks
+for its lists: a minute behind at 10,000 entries, an hour at a million. Those that come meanwhile wait in the programs'
+ring, where later ones replace them. So this is a sample, and says what is typical; the counters say how many there are.
+
+Keeps the number of reasons bounded, since programs name the parts of their own keys: a macro, a header, a variable is
+counted by its kind alone, and past some forty reasons the rest are one. Takes no lock, states no use, reads no payload.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterator
+from typing import Final
+
+from lockcache.filestream.accounting import Miss, read_misses
+from lockcache.filestream.entry import Search, consider_all
+from lockcache.lowlevel import Layout
+from lockcache_daemon.pace import Pace
+
+__all__ = ["GONE", "NOTHING_LIKE_IT", "OTHER", "MissReasons", "reason_of"]
+
+#: The same key was compiled before: what was stored then had gone, or was not waited for.
+GONE: Final = "stored before"
+#: No entry that was stored before has a part in common with it.
+NOTHING_LIKE_IT: Final = "nothing like it"
+#: What there was no room for.
+OTHER: Final = "other"
+
+_DUTY: Final = 0.001
+_SLICE_SECONDS: Final = 0.002
+_BETWEEN_LOOKS_SECONDS: Final = 10.0
+_MOST_REASONS: Final = 40
+# Stored before the miss is one of them, mostly: those that came after it are no reason.
+_NEAREST: Final = 4
+# Of keys that missed, to know one again.
+_MOST_NAMES: Final = 4096
+# Of these each program has as many as it likes, so the first word says enough. An option's name is the compiler's.
+_BY_KIND: Final = ("define ", "undefine ", "header ", "variable ", "module ", "include path", "pre-include")
+
+
+class MissReasons:
+    """Counts them for one directory, a slice at each :meth:`tick`. For one thread; :attr:`counts` is for any."""
+
+    def __init__(self, layout: Layout, share_of_duty: float, tick_seconds: float) -> None:
+        self._layout = layout
+        self._pace = Pace(_DUTY * share_of_duty, tick_seconds)
+        # What was reported before was counted by the daemon that ran then, or by none.
+        self._seen_ns = time.time_ns()
+        self._look_due = 0.0
+        self._comparing: Iterator[None] = iter(())
+        self._waiting: list[tuple[Miss, Search]] = []
+        self._names: dict[str, None] = {}
+        #: How many misses had each reason; one that has two counts for both. Replaced as a whole.
+        self.counts: dict[str, int] = {}
+
+    def tick(self) -> None:
+        """Compare some more, if it is time. Raises :class:`OSError`."""
+        if not self._pace.is_due:
+            return
+        with self._pace:
+            if not self._waiting and time.monotonic() >= self._look_due:
+                self._look_due = time.monotonic() + _BETWEEN_LOOKS_SECONDS
+                self._begin(read_misses(self._layout))
+            until = time.perf_counter() + _SLICE_SECONDS
+            for _ in self._comparing:
+                if time.perf_counter() >= until:
+                    return
+            self._end()
+
+    def _begin(self, misses: list[Miss]) -> None:
+        new = [miss for miss in misses if self._seen_ns < miss.time_ns <= time.time_ns()]
+        self._seen_ns = max((miss.time_ns for miss in new), default=self._seen_ns)
+        again = [miss for miss in new if miss.name in self._names]
+        self._waiting = [(miss, Search(miss.name, miss.parts, _NEAREST)) for miss in new if miss not in again]
+        self._count([GONE] * len(again))
+        for miss in new:
+            self._names[miss.name] = None
+        for name in list(self._names)[:-_MOST_NAMES]:
+            del self._names[name]
+        self._comparing = consider_all(self._layout, [search for _, search in self._waiting])
+
+    def _end(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        for miss, search in waiting:
+            found = search.found(self._layout, miss.time_ns)
+            before = [each for each in found if (each.statement.created_ns or 0) < miss.time_ns]
+            differing = {reason_of(each.name) for each in before[0].differences} if before else {NOTHING_LIKE_IT}
+            self._count(sorted(differing))
+
+    def _count(self, reasons: list[str]) -> None:
+        counts = Counter(self.counts)
+        for reason in reasons:
+            counts[reason if reason in counts or len(counts) < _MOST_REASONS else OTHER] += 1
+        self.counts = dict(counts)
+
+
+def reason_of(part: str) -> str:
+    """Returns what a differing part is counted as: ``option arch``, ``define``, ``compiler``."""
+    kind = next((each for each in _BY_KIND if part.startswith(each)), None)
+    return part if kind is None else kind.strip()
