@@ -1,18 +1,21 @@
-"""The entry that an operator means: by its key, or by the start of its hash as ``ls`` prints it.
+"""The entry that an operator means: by its key, or as ``ls`` prints it: by the start of its hash, or by its name.
 
-Decides the order: a key that is stored under this very text, else a hash. ``hex:...`` is a key in bytes, for keys that
-are not text (those of ``make_program_cache_key``).
+Decides the order: a key that is stored under this very text, else a hash, else the name of a program, if one entry has
+it. ``hex:...`` is a key in bytes, for keys that are not text (those of ``make_program_cache_key``).
 """
 
 from __future__ import annotations
 
 import re
+import time
+from itertools import islice
 from typing import Final
 
 import click
 
 from lockcache.arguments import resolve_path
-from lockcache.lowlevel import Layout, entry_name, find_entry, find_names
+from lockcache.filestream.eviction import UNKNOWN
+from lockcache.lowlevel import Layout, Selection, entry_name, find_entry, find_names, select_entries
 
 __all__ = ["complete_name", "key_name", "resolve_name"]
 
@@ -20,19 +23,23 @@ _SHORTEST_PREFIX: Final = 4
 _HASH: Final = re.compile(r"[0-9a-f]{4,64}", re.ASCII)
 _HASH_BEGUN: Final = re.compile(r"[0-9a-f]{2,64}", re.ASCII)
 _MOST_COMPLETIONS: Final = 100
+# What a pattern has instead of itself.
+_WILD: Final = re.compile(r"[\[*?]")
+# An error lists them.
+_MOST_NAMED: Final = 5
 
 
 def resolve_name(layout: Layout, text: str) -> str:
     """The name of the entry that ``text`` means. Raises :class:`click.BadParameter` naming it."""
     name = key_name(text)
-    if text.startswith("hex:") or find_entry(layout, name) is not None or _HASH.fullmatch(text.lower()) is None:
+    if text.startswith("hex:") or find_entry(layout, name) is not None:
         return _existing(layout, name, text)
-    if len(text) == 64:
-        return _existing(layout, text.lower(), text)
-    names = find_names(layout, text.lower(), 2)
-    if len(names) > 1:
-        raise click.BadParameter(f"{text!r} is the start of several hashes; give more digits", param_hint="KEY")
-    return _existing(layout, names[0] if names else name, text)
+    names: list[str] = []
+    if _HASH.fullmatch(text.lower()) is not None:
+        names = [text.lower()] if len(text) == 64 else find_names(layout, text.lower(), 2)
+        if len(names) > 1:
+            raise click.BadParameter(f"{text!r} is the start of several hashes; give more digits", param_hint="KEY")
+    return _existing(layout, names[0] if names else _called(layout, text) or name, text)
 
 
 def key_name(text: str) -> str:
@@ -50,9 +57,21 @@ def complete_name(ctx: click.Context, param: click.Parameter, text: str) -> list
         return []
 
 
+def _called(layout: Layout, label: str) -> str | None:
+    """The one entry of this name; ``None`` if none has it. Looks at all entries."""
+    if label == UNKNOWN:  # as a filter that means all without one
+        return None
+    pattern = Selection(label=(_WILD.sub("[\\g<0>]", label),))
+    names = sorted(found.name for found in islice(select_entries(layout, pattern, time.time_ns()), _MOST_NAMED))
+    if len(names) > 1:
+        hashes = ", ".join(each[:12] for each in names)
+        raise click.BadParameter(f"several entries are called {label!r}: {hashes}; give one hash", param_hint="KEY")
+    return names[0] if names else None
+
+
 def _existing(layout: Layout, name: str, text: str) -> str:
     if find_entry(layout, name) is None:
-        accepted = f"a key, hex: and a key's bytes in hex, or {_SHORTEST_PREFIX} or more digits of a hash"
+        accepted = f"a key, hex: and a key's bytes in hex, {_SHORTEST_PREFIX} or more digits of a hash, or a name"
         raise click.BadParameter(f"there is no entry {text!r} in {layout.root}; accepted: {accepted}", param_hint="KEY")
     return name
 

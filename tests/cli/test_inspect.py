@@ -42,6 +42,18 @@ def inspect(*arguments: object) -> dict[str, Any]:
 NAME = entry_name(b"my kernel")
 
 
+def test_an_entry_is_found_by_the_name_that_ls_shows_if_one_alone_has_it(cache_path: Path) -> None:
+    with FileStreamProgramCache(cache_path) as cache:
+        for key, label in (("a", "axpy<float[2]>"), ("b", "gemm"), ("c", "gemm"), ("d", "")):
+            cache.get_or_compute(key, lambda: b"code", label=label)
+    assert inspect("axpy<float[2]>", cache_path)["name"] == entry_name(b"a")
+    several = run("inspect", "gemm", cache_path)
+    assert several.returncode == 2
+    assert all(entry_name(key)[:12] in several.stderr for key in (b"b", b"c"))
+    for nobodys in ("axpy*", "unknown"):
+        assert run("inspect", nobodys, cache_path).returncode == 2, "a name, and no pattern"
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("key", ["my kernel", "hex:6d79206b65726e656c", NAME, NAME[:8], NAME[:8].upper()])
 def test_an_entry_is_found_by_its_key_and_by_its_hash(key: str, filled: Path) -> None:

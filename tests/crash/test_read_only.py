@@ -134,5 +134,5 @@ def test_files_of_another_owner_are_hits_though_their_times_may_not_be_set(fille
 
 def test_a_directory_of_another_user_is_refused(filled: Path) -> None:
     os.chown(filled, NOBODY, NOBODY)
-    with pytest.raises(UnsafeCacheDirError, match="chown"):
+    with pytest.raises(UnsafeCacheDirError, match="as its owner"):
         FileStreamProgramCache(filled)

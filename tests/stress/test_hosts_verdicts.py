@@ -26,7 +26,7 @@ TRAFFIC: dict[str, Any] = {
     "deaths": [],
     "accounted_bytes": 9000,
     "disk_bytes": 9000,
-    "repaired_shards": 0,
+    "repaired_shards": [],
 }
 #: What each trial gives where all is as it must be.
 GOOD: dict[str, dict[str, Any]] = {
@@ -40,7 +40,8 @@ GOOD: dict[str, dict[str, Any]] = {
             "get_or_compute that computes": 32,
             "close": 9,
             "a waiter's second": 4,
-        }
+        },
+        "kinds": {"cold hit": {"OPEN_NOATTR": 1.0}},
     },
     "visible": {"the shard is new": [{"late_seconds": 2.0, "reads": 20}, {"late_seconds": None, "reads": 1}]},
     "replaced": {"nobody": {"old": 0, "reads": 3, "until_seconds": 0.0}},
@@ -98,7 +99,7 @@ BAD: list[tuple[str, tuple[Any, ...], Any]] = [
     ("cap", ("run 1", "peak_bytes"), 16_001),
     ("cap", ("run 1", "peak_bytes"), 0),
     ("cap", ("run 1", "accounted_bytes"), 8999),
-    ("cap", ("run 1", "repaired_shards"), 1),
+    ("cap", ("run 1", "repaired_shards"), ["shard 00: 1 bytes in 1 accounted for, 0 in 0 there"]),
     ("cap", ("run 1", "least_stored_bytes"), 16_000),
     ("cut", ("computed", "has_code"), False),
     ("cut", ("computed", "raised"), "OSError: [Errno 5]"),
@@ -168,6 +169,13 @@ BAD: list[tuple[str, tuple[Any, ...], Any]] = [
         False,
     ),
 ]
+
+
+def test_requests_of_a_client_that_opens_nothing_are_shown_and_not_judged() -> None:
+    numbers = {"each": dict.fromkeys(GOOD["calls"]["each"], 99), "kinds": {"cold hit": {"LOOKUP": 3.0}}}
+    tried = parse_result(result_of("calls", numbers))
+    assert tried.ok
+    assert {check.must for check in tried.checks} == {""}
 
 
 def result_of(trial: str, numbers: dict[str, Any]) -> str:
@@ -247,7 +255,7 @@ def test_a_trial_that_raised_has_failed_by_its_last_line() -> None:
 
 
 def test_what_a_dropped_put_leaves_accounted_is_excused_where_the_server_went_away_and_nowhere_else() -> None:
-    too_much = {**TRAFFIC, "accounted_bytes": 9500, "repaired_shards": 1}
+    too_much = {**TRAFFIC, "accounted_bytes": 9500, "repaired_shards": ["shard 00: ..."]}
     assert parse_result(result_of("restart", {"traffic": too_much})).ok
     assert not parse_result(result_of("restart", {"traffic": {**too_much, "dropped": 0}})).ok
     assert not parse_result(result_of("bytes", {"one key": too_much})).ok

@@ -55,8 +55,8 @@ class _Asked(NamedTuple):
 def command(key: str | None, directory: str | None, last: str | None, as_json: bool) -> None:
     """Show why a program was compiled: which parts of its key are not those of the entries nearest to it.
 
-    KEY is the key as text, hex: and its bytes in hex, or the start of an entry's hash as 'lockcache ls' prints it.
-    Without one, of the last miss. Parts are kept where keys come from lockcache.cuda.Program or
+    KEY is the key as text, hex: and its bytes in hex, or the start of an entry's hash or its name, as 'lockcache ls'
+    prints them. Without one, of the last miss. Parts are kept where keys come from lockcache.cuda.Program or
     make_program_cache_key: hashes, and short values of options, never source code. Misses are reported with a put and
     when a program ends. Looks at 250,000 entries at most. Looking does not count as a use.
 

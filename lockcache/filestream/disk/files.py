@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import json
+import logging
 import math
 import os
 import stat
@@ -34,6 +35,8 @@ __all__ = [
     "replace_file",
     "write_all",
 ]
+
+_log = logging.getLogger("lockcache")
 
 #: By it backups know a directory that they may pass over: https://bford.info/cachedir/.
 TAG_NAME: Final = "CACHEDIR.TAG"
@@ -145,8 +148,13 @@ def write_all(fd: int, content: bytes) -> None:
 
 
 def leave_tag(layout: Layout, names: Iterable[str]) -> None:
-    """Tag a new directory as a cache, unless its root, which holds these names, holds anything of somebody else's."""
+    """Tag a new directory as a cache; one whose root, which holds these names, holds anything else is none, as it says.
+
+    A slip of the keyboard makes a cache among somebody's files, and should not do that without a word.
+    """
     ours, found = {path.removeprefix(f"{layout.root}/") for path in layout.directories()}, {*names}
-    if found and found <= ours:
+    if not found <= {*ours, TAG_NAME}:
+        _log.warning("%s holds other files; a cache is made among them, in entries, tmp and lockcache", layout.root)
+    elif found <= ours:
         with contextlib.suppress(OSError):  # a disk that is full: backups take longer, and nothing else
             replace_file(layout, f"{layout.root}/{TAG_NAME}", _TAG, fsync=False)

@@ -199,10 +199,12 @@ def _wrong(path: str, status: os.stat_result) -> str:
     me, mode, quoted = os.geteuid(), status.st_mode, shlex.quote(path)
     # root may put anything anywhere already; trusting its directories adds nobody, and read-only caches are its.
     if status.st_uid not in (me, 0):
-        return (
-            f"belongs to uid {status.st_uid}, not to you (uid {me}): its owner could plant programs in it. "
+        mend = (
             f"Use a directory of your own, or, if you trust what is in it, run: chown -R {me} {quoted}"
+            if me
+            else f"Run this command as its owner, {user_name(status.st_uid)}"
         )
+        return f"belongs to uid {status.st_uid}, not to you (uid {me}): its owner could plant programs in it. {mend}"
     if not mode & (stat.S_IWGRP | stat.S_IWOTH):
         return ""
     shared = (

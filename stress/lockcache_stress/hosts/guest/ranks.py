@@ -208,9 +208,13 @@ class _Served:
     def accounted_bytes(self) -> int:
         return self.cache.stats().bytes
 
-    def recount(self) -> int:
-        """Returns how many shards it had to set right."""
-        return len(self.cache.recount())
+    def recount(self) -> list[str]:
+        """Returns the shards that it had to set right, each with what was accounted for and what is there."""
+        return [
+            f"shard {each.shard:02x}: {each.before.bytes:,} bytes in {each.before.entries} accounted for, "
+            f"{each.after.bytes:,} in {each.after.entries} there"
+            for each in self.cache.recount()
+        ]
 
 
 def _cuda_core_cache() -> Any:

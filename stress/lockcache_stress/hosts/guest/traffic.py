@@ -81,8 +81,8 @@ def run_traffic(
     }
 
 
-def settle(site: Site, name: str) -> dict[str, int]:
-    """Returns what a later process finds accounted, what is on the disk, and how many shards a recount sets right."""
+def settle(site: Site, name: str) -> dict[str, Any]:
+    """Returns what a later process finds accounted, what is on the disk, and which shards a recount sets right."""
     client = site.clients[0]
     with Rank(client) as rank:
         rank.call("open", client.at(name))
