@@ -253,17 +253,21 @@ class CacheDirectory:
             return self._usage
 
     def _open_page(self) -> UsagePage | None:
-        try:
-            space, self._stated = self._stated or stated_space(self.layout), None
-            if space is None:
-                return None  # of format 1, which counted otherwise
-            self.layout.space = space
-            page = self._opened_page()
-        except OSError as error:
-            if error.errno not in (errno.ENOENT, errno.ESTALE):  # stale: another host replaced it while we opened it
-                raise
-            return None
-        return page if page.is_at(self.layout.usage) and page.is_ours_alone() else None
+        for is_last in (False, False, True):
+            try:
+                space, self._stated = self._stated or stated_space(self.layout), None
+                if space is None:
+                    return None  # of format 1, which counted otherwise
+                self.layout.space = space
+                page = self._opened_page()
+                return page if page.is_at(self.layout.usage) and page.is_ours_alone() else None
+            except FileNotFoundError:
+                return None
+            except OSError as error:
+                if error.errno != errno.ESTALE or is_last:
+                    raise
+            revalidate(self.layout, self.layout.own)  # another host replaced it while we opened it
+        return None
 
     def _opened_page(self) -> UsagePage:
         layout = self.layout

@@ -20,7 +20,7 @@ import stat
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
-from lockcache.filestream.disk.folders import below, create_file, open_below, refuse_symlink
+from lockcache.filestream.disk.folders import below, create_file, open_below, refuse_symlink, rename_at
 from lockcache.filestream.disk.layout import Layout, StagedName
 from lockcache.filestream.disk.owners import give_up, myself, next_serial
 
@@ -113,7 +113,7 @@ def replace_file(layout: Layout, path: str, content: bytes, *, fsync: bool = Tru
                 if fsync:
                     os.fsync(fd)
                 file.end_writing()
-            os.rename(staged_name, name, src_dir_fd=tmp_fd, dst_dir_fd=folder_fd)
+            rename_at(tmp_fd, staged_name, folder_fd, name)
         except BaseException:
             try:
                 os.unlink(staged_name, dir_fd=tmp_fd)

@@ -21,6 +21,7 @@ import errno
 import os
 import secrets
 import stat
+import time
 from collections.abc import Iterator, Sequence
 from types import TracebackType
 from typing import Final
@@ -41,6 +42,7 @@ __all__ = [
     "open_folder",
     "open_or_create",
     "refuse_symlink",
+    "rename_at",
     "rename_below",
     "revalidate",
     "share_file",
@@ -54,6 +56,9 @@ _SHARED_FOLDER: Final = 0o2770
 _SHARED_FILE: Final = 0o660
 
 _OPEN_FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW
+# Whether it is the last try: for as long as a server takes for the other's rename.
+_RENAMES: Final = (*(False,) * 200, True)
+_BETWEEN_RENAMES_SECONDS: Final = 0.005
 _NAMELESS: Final = os.O_RDWR | os.O_CLOEXEC | getattr(os, "O_TMPFILE", 0)
 
 # What opening a folder says of a symlink or a file in its place.
@@ -186,10 +191,22 @@ def revalidate(layout: Layout, path: str) -> bool:
 def rename_below(layout: Layout, source: str, path: str) -> None:
     """Rename what is below the root, as :class:`below` reaches it."""
     if not layout.is_by_descriptors:  # written out, in each put: by way of two objects it is 4 us more
-        os.rename(source, path)
+        rename_at(None, source, None, path)
         return
     with below(layout, source) as (source_fd, old), below(layout, path) as (folder_fd, new):
-        os.rename(old, new, src_dir_fd=source_fd, dst_dir_fd=folder_fd)
+        rename_at(source_fd, old, folder_fd, new)
+
+
+def rename_at(source_fd: int | None, source: str, folder_fd: int | None, target: str) -> None:
+    """As :func:`os.rename`. On NFS it is tried again while another process of this host renames to the same name."""
+    for is_last in _RENAMES:
+        try:
+            os.rename(source, target, src_dir_fd=source_fd, dst_dir_fd=folder_fd)
+            return
+        except OSError as error:
+            if error.errno != errno.ETXTBSY or is_last:
+                raise
+        time.sleep(_BETWEEN_RENAMES_SECONDS)
 
 
 def unlink_below(layout: Layout, path: str) -> None:

@@ -19,6 +19,7 @@ from lockcache.filestream.disk.folders import (
     open_folder,
     open_or_create,
     refuse_symlink,
+    rename_at,
     revalidate,
     unlink_below,
 )
@@ -221,3 +222,21 @@ def test_on_a_local_file_system_no_folder_is_looked_at(tmp_path, monkeypatch, op
     monkeypatch.setattr("lockcache.filestream.disk.layout.network_kind", lambda root: "")
     assert revalidate(Layout(str(tmp_path)), f"{tmp_path}/entries/ab")
     assert not opened_folders
+
+
+@pytest.mark.parametrize("busy", [1, 5])
+def test_a_rename_waits_for_another_of_this_host_to_the_same_name(tmp_path, monkeypatch, busy):
+    """What Linux's NFS client says meanwhile, so that no other kernel is at hand that does."""
+    rename, refused = os.rename, iter(range(busy))
+
+    def rename_unless_busy(*arguments, **options):
+        if next(refused, None) is not None:
+            raise OSError(errno.ETXTBSY, "Text file busy")
+        rename(*arguments, **options)
+
+    monkeypatch.setattr(os, "rename", rename_unless_busy)
+    (tmp_path / "staged").write_bytes(b"new")
+    rename_at(None, str(tmp_path / "staged"), None, str(tmp_path / "policy"))
+    assert (tmp_path / "policy").read_bytes() == b"new"
+    with pytest.raises(FileNotFoundError):
+        rename_at(None, str(tmp_path / "staged"), None, str(tmp_path / "policy"))
