@@ -34,7 +34,7 @@ _DUTY: Final = 0.001
 _SLICE_SECONDS: Final = 0.002
 _BETWEEN_LOOKS_SECONDS: Final = 10.0
 _MOST_REASONS: Final = 40
-# Stored before the miss is one of them, mostly: those that came after it are no reason.
+# Stored before the miss is one of them, mostly: what came after it is not a reason.
 _NEAREST: Final = 4
 # Of keys that missed, to know one again.
 _MOST_NAMES: Final = 4096

@@ -80,9 +80,12 @@ def test_a_root_that_others_may_only_read_is_fine(cache_path, mode):
 
 @pytest.mark.root
 @pytest.mark.parametrize("folder", ["", "entries", "tmp", "lockcache"])
-def test_a_directory_of_somebody_else_is_refused_with_the_command_that_mends_it(cache_path, folder):
+def test_a_directory_of_somebody_else_is_refused_with_the_command_that_mends_it(cache_path, folder, monkeypatch):
     FileStreamProgramCache(cache_path).close()
     os.chown(cache_path / folder, 12345, -1)
+    with pytest.raises(UnsafeCacheDirError, match="as its owner, uid 12345"):
+        FileStreamProgramCache(cache_path)  # root has no use for a directory of its own
+    monkeypatch.setattr(os, "geteuid", lambda: 4711)
     with pytest.raises(UnsafeCacheDirError, match="12345") as error:
         FileStreamProgramCache(cache_path)
     assert f"chown -R {os.geteuid()} " in str(error.value)
