@@ -81,7 +81,7 @@ def check_folders(layout: Layout, sharing: Sharing) -> list[str]:
     if sharing.is_shared and sharing.gid is None:
         sharing = Sharing(True, _gid_at(layout.root))
     missing = _check(layout.directories()[1:], _look, sharing)
-    _check([layout.records, layout.leases], _look_for_symlink, sharing)
+    _check([layout.records, layout.views, layout.leases], _look_for_symlink, sharing)
     _check(_shards(layout), _look_for_symlink, sharing, is_shard=True)
     return missing
 
@@ -153,7 +153,7 @@ def _shards(layout: Layout) -> list[str]:
     try:
         if not os.stat(layout.root).st_mode & (stat.S_IXGRP | stat.S_IXOTH):
             return found  # as we make it: what lies below is out of reach, and need not be looked at each time
-        for parent in (layout.entries, layout.records):
+        for parent in (layout.entries, layout.records, layout.views):
             found += [f"{parent}/{name}" for name in _listdir(parent)]
     except FileNotFoundError:
         return found

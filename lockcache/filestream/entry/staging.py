@@ -40,7 +40,12 @@ from lockcache.filestream.disk import (
 from lockcache.filestream.entry.codec import LARGEST_RECORD_BYTES, NOTE_XATTR, XATTR
 from lockcache.filestream.entry.locate import read_record_file
 from lockcache.filestream.entry.placement import AttributeRefusedError
-from lockcache.filestream.entry.removal import bytes_on_disk, revalidate_shard_locked, unlink_entry_file
+from lockcache.filestream.entry.removal import (
+    bytes_on_disk,
+    remove_views_locked,
+    revalidate_shard_locked,
+    unlink_entry_file,
+)
 
 __all__ = ["StagedEntry", "reserved_bytes"]
 
@@ -130,7 +135,7 @@ class StagedEntry:
         hold = self._hold()
         try:
             self._path = path  # before there is such a file: an interrupt must not leave it
-            fd = create_below(layout, path, _STAGE, self._file)
+            fd = self._make(path)
             if layout.is_network and self._size <= _MOST_KEPT_BYTES:
                 self._kept = hold
             else:
@@ -140,6 +145,14 @@ class StagedEntry:
         finally:
             if self._kept is None:
                 hold.release()
+
+    def _make(self, path: str) -> int:
+        """Make what is staged, open in :attr:`_file`, whose number this returns."""
+        return create_below(self._directory.layout, path, _STAGE, self._file)
+
+    def _remove(self, path: str) -> bool:
+        """Remove what is staged. Returns whether it was there. Raises :class:`OSError`."""
+        return unlink_entry_file(self._directory.layout, path)
 
     def give_way(self) -> None:
         """Let other processes have the shard's lock, before a wait. Requires: nothing written yet."""
@@ -247,8 +260,10 @@ class StagedEntry:
             elif has_records and not self._record_path:
                 unlink_entry_file(layout, layout.record(self._name))
             self._path = self._record_path = ""
+            # What shows an older version's files goes with it; a view that is used goes later, with this entry.
+            views = remove_views_locked(layout, self._name).bytes if has_records and replaced is not None else 0
             growth = folder_bytes(layout, self._shard) - folders if self.space.shows_blocks else 0
-            self._add_locked(growth - self._surplus - (replaced or 0), int(replaced is None))
+            self._add_locked(growth - self._surplus - (replaced or 0) - views, int(replaced is None))
         finally:
             hold.release()
         if fsync:
@@ -258,7 +273,7 @@ class StagedEntry:
         """Give everything back. Does nothing after :meth:`publish`. Raises nothing: it is on its way from an error."""
         self._file.close()
         if self._record_path:
-            _discard(self._directory.layout, self._record_path)
+            self._discard(self._record_path)
         path, lock = self._path, self._lock
         kept, self._kept = self._kept, None
         self._slot = None
@@ -277,16 +292,24 @@ class StagedEntry:
                 hold = lock.hold(patience_seconds)
         except OSError:
             # Without the lock the page is not to be changed. The file goes, and a recount finds the reservation.
-            _discard(self._directory.layout, path)
+            self._discard(path)
             return
         try:
             # A file that is gone was taken for a dead owner's, and what it reserved was given back with it.
-            if _discard(self._directory.layout, path) and self._is_reserved:
+            if self._discard(path) and self._is_reserved:
                 with contextlib.suppress(OSError):  # too much is accounted for, until a recount
                     self._add_locked(-self._size, 0)
         finally:
             hold.release()
         self._path = ""
+
+    def _discard(self, path: str) -> bool:
+        """Remove what is staged, and leave it to the next reap where the disk does not let us. Whether it is gone."""
+        try:
+            return self._remove(path)
+        except OSError:
+            give_up(os.path.basename(path))
+            return False
 
     def _staged_path(self, size_bytes: int) -> str:
         return self._directory.layout.staged(StagedName(self._shard, size_bytes, *myself(), next_serial()))
@@ -320,7 +343,7 @@ class StagedEntry:
             _rename(layout, self._record_path, layout.record(self._name), layout.records)
         except OSError:
             self._is_reserved = True
-            _discard(self._directory.layout, self._record_path)
+            self._discard(self._record_path)
             raise
         finally:
             if older:
@@ -331,15 +354,6 @@ class StagedEntry:
 def _state_life(fd: int) -> None:
     """Tell reapers on other hosts, which cannot look for our pid, that the writer of a staged file lives."""
     lock_descriptor(fd, blocking=False)  # it is given up by closing, and by death
-
-
-def _discard(layout: Layout, path: str) -> bool:
-    """Remove a staged file, and leave it to the next reap where the disk does not let us. Whether it was removed."""
-    try:
-        return unlink_entry_file(layout, path)
-    except OSError:
-        give_up(os.path.basename(path))
-        return False
 
 
 def _append(layout: Layout, path: str, blob: bytes) -> int:
