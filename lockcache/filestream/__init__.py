@@ -6,7 +6,7 @@ them, the cache never takes the job down. What programs that inspect, keep or re
 :mod:`lockcache.lowlevel`.
 
 Rooms, each of which uses only those before it: disk, policy, accounting, directory, entry, compile_once, repair,
-eviction, room, writer, modes, cache.
+eviction, room, viewer and writer, modes, cache.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from lockcache.filestream.cache import *
     from lockcache.filestream.directory import *
     from lockcache.filestream.policy import *
+    from lockcache.filestream.viewer import *
     from lockcache.filestream.writer import *
 
 if not TYPE_CHECKING:
@@ -28,6 +29,7 @@ if not TYPE_CHECKING:
             "cache": "FileStreamProgramCache",
             "directory": "CacheDirectory",
             "policy": "PRIORITIES Policy PolicyFile Priority stated_policy",
+            "viewer": "ViewPath Viewer",
             "writer": "EntryWriter Written",
         },
     )

@@ -16,7 +16,7 @@ from lockcache.filestream.disk import ViewName, space_of
 from lockcache.filestream.entry import StagedView, ViewPath, find_view, name_view, reserved_view_bytes
 from lockcache.filestream.room import Room
 
-__all__ = ["Viewer"]
+__all__ = ["ViewPath", "Viewer"]
 
 _log = logging.getLogger("lockcache")
 

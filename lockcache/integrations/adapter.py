@@ -20,8 +20,9 @@ from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from lockcache.calling import joined_files, parted_files
 from lockcache.errors import ReentrantComputeError
-from lockcache.filestream import FileStreamProgramCache
+from lockcache.filestream import FileStreamProgramCache, ViewPath
 from lockcache.flight import Turn
 from lockcache.resource import Entry
 
@@ -83,6 +84,40 @@ class Shared:
                     scope.pop(key).store(entry)
                     return
             self.cache.put_entry(self._prefix + key, entry)
+
+    def view(self, key: str) -> ViewPath | None:
+        """The files of ``key`` as a folder, which stays for as long as what is returned; ``None`` without one."""
+        with _NeverRaising(self):
+            return self.cache.view_files(self._prefix + key)
+        return None
+
+    def look_at_files(self, key: str) -> dict[str, bytes] | None:
+        """The files of ``key``, without a turn."""
+        with _NeverRaising(self):
+            return self.cache.get_files(self._prefix + key)
+        return None
+
+    def begin_files(self, key: str, label: str = "") -> dict[str, bytes] | Turn[Entry] | None:
+        """The files of ``key``, or the turn to make them, which ends when nobody refers to it any more.
+
+        ``None``: neither, and the caller makes them for itself.
+        """
+        with _NeverRaising(self):
+            try:
+                found = self.cache.begin(self._prefix + key, label=label)
+            except ReentrantComputeError:  # this thread has the turn, in a compilation around this one
+                return None
+            return found if isinstance(found, Turn) else parted_files(found.code, found.metadata)
+        return None
+
+    def store_files(self, key: str, files: dict[str, bytes], turn: Turn[Entry] | None, **metadata: Any) -> None:
+        """Store what the framework made, and end its turn."""
+        with _NeverRaising(self):
+            entry = Entry(*joined_files(files, {"kind": self.framework, **metadata}))
+            if turn is None:
+                self.cache.put_entry(self._prefix + key, entry)
+            else:
+                turn.store(entry)
 
     def compiling(self, function: _Call) -> _Call:
         """``function``, which looks up, compiles and stores; when it is left its turns end."""

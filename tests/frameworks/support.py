@@ -26,6 +26,7 @@ ENVIRONMENT = {
     },
     "cupy": {},
     "numba": {},
+    "triton": {},
 }
 
 
@@ -42,8 +43,13 @@ class Programs:
         self.errors = tmp_path / "stderr"
 
     @contextlib.contextmanager
-    def started(self, count: int, *words: str, **variables: str) -> Iterator[Any]:
-        """``count`` of them, from when all are ready; all are killed at the end."""
+    def started(
+        self, count: int, *words: str, program: str = "", prefix: Sequence[str] = (), **variables: str
+    ) -> Iterator[Any]:
+        """``count`` of them, from when all are ready; all are killed at the end.
+
+        ``program``: another than the one that is named after the framework. ``prefix``: what runs it.
+        """
         environment = {
             "PATH": os.environ["PATH"],
             "HOME": str(self._tmp_path),
@@ -51,11 +57,13 @@ class Programs:
             "PYTHONDONTWRITEBYTECODE": "1",
             "CUPY_CACHE_DIR": str(self._tmp_path / "own"),
             "NUMBA_CACHE_DIR": str(self._tmp_path / "own"),
+            "TRITON_CACHE_DIR": str(self._tmp_path / "own"),
+            "TMPDIR": str(self._tmp_path),
             "LOCKCACHE_DIR": str(self.directory),
             **ENVIRONMENT[self._name],
             **variables,
         }
-        command = [self._python, PROGRAMS / f"{self._name}_program.py", *words]
+        command = [*prefix, self._python, PROGRAMS / f"{program or f'{self._name}_program'}.py", *words]
         with contextlib.ExitStack() as stack:
             errors = stack.enter_context(self.errors.open("ab"))
             running = []

@@ -56,6 +56,8 @@ _INDEX_BLOCKS: Final = 4
 class ViewPath(str):
     """The path of a view. While this object lives, no eviction removes the view; a plain copy of it is only a path."""
 
+    #: The names of the files in it.
+    names: tuple[str, ...]
     _folder: Descriptor
 
     def __reduce__(self) -> tuple[type[str], tuple[str]]:
@@ -99,7 +101,7 @@ def find_view(layout: Layout, view: ViewName, files: Mapping[str, bytes]) -> Vie
     except OSError:
         return None
     path = ViewPath(layout.view(view))
-    path._folder = folder
+    path.names, path._folder = tuple(files), folder
     return path
 
 

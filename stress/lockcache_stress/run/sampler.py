@@ -200,6 +200,9 @@ def _staged_bytes(directory: str) -> tuple[int, int]:
     try:
         with os.scandir(os.path.join(directory, "tmp")) as found:
             for file in found:
+                if file.is_dir(follow_symlinks=False):  # a view
+                    staged += tree_bytes(file.path, space.of_file) + _size(file, space.of_folder)
+                    continue
                 staged += _size(file, space.of_file)
                 own += _size(file, space.of_file if _is_no_entry(file.name) else of_empty)
     except FileNotFoundError:
