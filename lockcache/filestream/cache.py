@@ -42,7 +42,6 @@ from lockcache.filestream.disk import SHARDS, entry_name
 from lockcache.filestream.entry import (
     EntryReader,
     Record,
-    ViewPath,
     load_keys,
     loader_of,
     make_reader,
@@ -251,7 +250,7 @@ class FileStreamProgramCache(ProgramCacheResource):
         """Store code and metadata as one unit: a reader sees both or neither."""
         self._store(coerce_key(key), lambda: coerce_entry(entry))
 
-    def view_files(self, key: bytes | str) -> ViewPath | None:
+    def view_files(self, key: bytes | str) -> str | None:
         """The files stored by :meth:`put_files` as files in a folder, whose path this is; to be read only.
 
         The folder is named by a digest of the files, appears whole, and is compared with the entry each time; a path

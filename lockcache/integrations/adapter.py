@@ -18,16 +18,18 @@ import re
 import threading
 from collections.abc import Callable, Iterator
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from lockcache.calling import joined_files, parted_files
 from lockcache.errors import ReentrantComputeError
-from lockcache.filestream import FileStreamProgramCache, ViewPath
+from lockcache.filestream import FileStreamProgramCache
 from lockcache.flight import Turn
 from lockcache.resource import Entry
 
 if TYPE_CHECKING:
     import os
+
+    from lockcache.filestream import ViewPath
 
 __all__ = ["Shared", "UnsupportedError", "install", "installed", "open_shared", "refuse_older"]
 
@@ -88,7 +90,7 @@ class Shared:
     def view(self, key: str) -> ViewPath | None:
         """The files of ``key`` as a folder, which stays for as long as what is returned; ``None`` without one."""
         with _NeverRaising(self):
-            return self.cache.view_files(self._prefix + key)
+            return cast("ViewPath | None", self.cache.view_files(self._prefix + key))
         return None
 
     def look_at_files(self, key: str) -> dict[str, bytes] | None:
