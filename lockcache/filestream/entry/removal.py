@@ -141,6 +141,8 @@ def revalidate_shard_locked(layout: Layout, shard: int) -> None:
         revalidate(layout, layout.entry_shard(shard))
         if os.access(layout.records, os.F_OK, effective_ids=True):
             revalidate(layout, layout.record_shard(shard))
+            if os.access(layout.views, os.F_OK, effective_ids=True):
+                revalidate(layout, layout.view_shard(shard))
 
 
 def remove_empty_folders_locked(layout: Layout, shard: int) -> None:

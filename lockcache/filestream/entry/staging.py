@@ -12,6 +12,7 @@ writing, rename before giving back what was replaced.
 from __future__ import annotations
 
 import contextlib
+import errno
 import logging
 import os
 import time
@@ -353,7 +354,11 @@ class StagedEntry:
 
 def _state_life(fd: int) -> None:
     """Tell reapers on other hosts, which cannot look for our pid, that the writer of a staged file lives."""
-    lock_descriptor(fd, blocking=False)  # it is given up by closing, and by death
+    try:
+        lock_descriptor(fd, blocking=False)  # it is given up by closing, and by death
+    except OSError as error:
+        if error.errno != errno.EBADF:  # a folder on NFS, which cannot be locked so: reapers there go by its age
+            raise
 
 
 def _append(layout: Layout, path: str, blob: bytes) -> int:

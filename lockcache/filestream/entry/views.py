@@ -142,10 +142,13 @@ class StagedView(StagedEntry):
             return self._file.open(name, _FOLDER, dir_fd=folder_fd)
 
     def _remove(self, path: str) -> bool:
-        with open_below(self._directory.layout, path, _FOLDER) as fd:
-            remove_files(fd)
-        with below(self._directory.layout, path) as (folder_fd, name):
-            os.rmdir(name, dir_fd=folder_fd)
+        try:
+            with open_below(self._directory.layout, path, _FOLDER) as fd:
+                remove_files(fd)
+            with below(self._directory.layout, path) as (folder_fd, name):
+                os.rmdir(name, dir_fd=folder_fd)
+        except FileNotFoundError:
+            return False
         return True
 
     def fill(self, files: Mapping[str, bytes]) -> None:

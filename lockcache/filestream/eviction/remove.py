@@ -18,7 +18,7 @@ from typing import Final
 
 from lockcache.filestream.accounting import Found, UsagePage, folder_bytes
 from lockcache.filestream.directory import CacheDirectory
-from lockcache.filestream.disk import Layout, PlantedFolderError, below, last_use_ns, space_of
+from lockcache.filestream.disk import Layout, PlantedFolderError, below, last_use_ns, open_below, space_of
 from lockcache.filestream.entry import (
     remove_empty_folders_locked,
     remove_locked,
@@ -28,6 +28,8 @@ from lockcache.filestream.entry import (
 from lockcache.filestream.eviction.choose import Goal
 
 __all__ = ["Evicted", "remove_empty_folders", "remove_victims"]
+
+_READ: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 
 # Victims removed under one hold of a shard lock: half a millisecond at most, also on a slow disk.
 _REMOVALS_PER_LOCK: Final = 32
@@ -151,11 +153,18 @@ def _remove_from_shard(
                 usage.add_locked(shard, -views.bytes, 0)
             if views.is_in_use:
                 in_use.add(victim.name)
+                _state_use(directory, victim.name)
             elif remove_locked(layout, usage, victim.name):
                 done += Evicted(1, victim.size_bytes)
         return done
     finally:
         hold.release()
+
+
+def _state_use(directory: CacheDirectory, name: str) -> None:
+    """State that an entry is used now: else it would be the first to go, and stay, of each sweep."""
+    with contextlib.suppress(OSError), open_below(directory.layout, directory.layout.entry(name), _READ) as fd:
+        directory.recency.touch(fd)
 
 
 def _remove_plain_locked(layout: Layout, usage: UsagePage, shard: int, victims: list[Found]) -> Evicted:

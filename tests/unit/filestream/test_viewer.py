@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from lockcache import FileStreamProgramCache
+from lockcache.filestream.entry.views import StagedView
 from lockcache.filestream.repair.verify import verify_entry
-from lockcache.lowlevel import CacheDirectory, find_drift
+from lockcache.lowlevel import CacheDirectory, Goal, find_drift, sweep
 from tests.crash.measure import accounted, on_disk
 
 FILES = {"kernel.so": b"\x7fELF" * 100, "kernel.json": b"{}"}
@@ -232,4 +233,73 @@ def test_a_corrupt_entry_takes_its_view_into_no_quarantine(cache: FileStreamProg
     assert cache.view_files("k") is None, "the entry decides, however whole its view is"
     verify_entry(CacheDirectory(str(cache_path), 2.0), entry.parent.name + entry.name, repair=True)
     assert not os.path.exists(path)
+    assert cache.recount() == []
+
+
+def test_a_sweep_takes_views_with_their_entries_and_passes_over_what_is_held(
+    cache: FileStreamProgramCache, cache_path: Path
+) -> None:
+    for number in range(8):
+        cache.put_files(f"{number}", FILES)
+        cache.view_files(f"{number}")
+    held = cache.view_files("0")
+    os.utime(next((cache_path / "entries").glob(f"{Path(held).parent.name}/{Path(held).name[:62]}")), (1, 1))
+    directory = CacheDirectory(str(cache_path), 2.0)
+    sweep(directory, Goal(limit_bytes=15 * BYTES), lambda: False)
+    assert cache.stats().bytes == 16 * BYTES, "only the one that is held was to go"
+    sweep(directory, Goal(limit_bytes=6 * BYTES), lambda: False)
+    assert cache.stats().bytes == 6 * BYTES, "others go in its place"
+    assert cache.stats().bytes == sum(map(_bytes_below, (cache_path / "entries", cache_path / "lockcache/views")))
+    assert _files(held) == FILES
+    assert cache.get_files("0") == FILES
+    del held
+    sweep(directory, Goal(limit_bytes=0), lambda: False)
+    assert cache.stats().bytes == 0
+    assert _views(cache_path) == []
+
+
+def _bytes_below(folder: Path) -> int:
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+
+
+@pytest.mark.parametrize("act", ["replace", "remove"])
+def test_of_an_entry_that_is_replaced_while_its_view_is_made_the_newer_is_shown(
+    cache: FileStreamProgramCache, cache_path: Path, monkeypatch: pytest.MonkeyPatch, act: str
+) -> None:
+    newer = {"kernel.so": b"newer"}
+    fill, other = StagedView.fill, FileStreamProgramCache(cache_path)
+
+    def fill_and_act(staged: StagedView, files: dict[str, bytes]) -> None:
+        fill(staged, files)
+        if files == FILES:
+            other.put_files("k", newer) if act == "replace" else other.clear()
+
+    monkeypatch.setattr(StagedView, "fill", fill_and_act)
+    cache.put_files("k", FILES)
+    path = cache.view_files("k")
+    if act == "replace":
+        assert _files(path) == newer
+    else:
+        assert path is None
+    assert len(_views(cache_path)) == (act == "replace")
+    assert list((cache_path / "tmp").iterdir()) == []
+    assert cache.recount() == []
+
+
+def test_of_two_that_make_a_view_at_once_the_second_takes_that_of_the_first(
+    cache: FileStreamProgramCache, cache_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill, other, paths = StagedView.fill, FileStreamProgramCache(cache_path), []
+
+    def fill_after_the_other(staged: StagedView, files: dict[str, bytes]) -> None:
+        if not paths:
+            paths.append(None)
+            paths[0] = other.view_files("k")
+        fill(staged, files)
+
+    monkeypatch.setattr(StagedView, "fill", fill_after_the_other)
+    cache.put_files("k", FILES)
+    assert cache.view_files("k") == paths[0]
+    assert cache.stats().bytes == 2 * BYTES
+    assert list((cache_path / "tmp").iterdir()) == []
     assert cache.recount() == []
