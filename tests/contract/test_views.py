@@ -47,7 +47,9 @@ def test_the_same_bytes_in_other_files_are_another_view(viewing):
     viewing.put_files("k", {"a": b"xy", "b": b"z"})
     path = viewing.view_files("k")
     viewing.put_files("k", {"a": b"x", "b": b"yz"})
-    assert viewing.view_files("k") != path
+    other = viewing.view_files("k")
+    assert other != path
+    assert _files(other) == {"a": b"x", "b": b"yz"}
 
 
 def test_what_is_not_made_of_files_has_no_view(viewing):

@@ -192,3 +192,20 @@ def test_a_warm_kernel_is_two_calls_by_name_before_triton_opens_its_files(progra
     assert "/views/" in ours[1]
     assert [line for line in tritons if "/kernel." not in line] == []
     assert calls[calls.index(opened[last]) :] == [*ours, *tritons]
+
+
+AUTOTUNED = """
+from triton.runtime.cache import get_cache_manager
+manager, name = get_cache_manager("cd" * 32), "kernel.autotune.json"
+found = manager.get_file(name)
+print(found and open(found).read())
+if not found:
+    assert get_cache_manager("cd" * 32).get_file(name) is None  # nobody waits
+    assert open(manager.put('{"best": 1}', name, binary=False)).read() == '{"best": 1}'
+"""
+
+
+def test_a_result_of_autotuning_is_stored_and_nobody_waits_for_one(programs: Programs) -> None:
+    said = [programs.call("-c", AUTOTUNED, **VARIABLE) for _ in range(2)]
+    assert said == ["None\n", '{"best": 1}\n']
+    assert not list(programs.directory.glob("lockcache/leases/*"))

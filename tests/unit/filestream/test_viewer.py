@@ -10,7 +10,9 @@ from pathlib import Path
 import pytest
 
 from lockcache import FileStreamProgramCache
+from lockcache.filestream.accounting import scan_shard
 from lockcache.filestream.entry.views import StagedView
+from lockcache.filestream.eviction import Evicted, evict_to_limit
 from lockcache.filestream.repair.verify import verify_entry
 from lockcache.lowlevel import CacheDirectory, Goal, find_drift, sweep
 from tests.crash.measure import accounted, on_disk
@@ -303,3 +305,27 @@ def test_of_two_that_make_a_view_at_once_the_second_takes_that_of_the_first(
     assert cache.stats().bytes == 2 * BYTES
     assert list((cache_path / "tmp").iterdir()) == []
     assert cache.recount() == []
+
+
+def test_one_look_for_victims_passes_over_what_is_held(cache: FileStreamProgramCache, cache_path: Path) -> None:
+    cache.put_files("held", FILES)
+    held = cache.view_files("held")
+    cache.put_files("free", FILES)
+    cache.view_files("free")
+    directory = CacheDirectory(str(cache_path), 2.0)
+    assert evict_to_limit(directory, 3 * BYTES) == Evicted(1, 2 * BYTES)
+    assert _files(held) == FILES
+
+
+def test_an_evictor_knows_what_an_entry_with_its_views_counts_for(cache: FileStreamProgramCache) -> None:
+    cache.put_files("k", FILES)
+    path = Path(cache.view_files("k"))
+    [found] = scan_shard(CacheDirectory(cache.path, 2.0).layout, int(path.parent.name, 16))
+    assert (found.size_bytes, found.stored_bytes) == (2 * BYTES, BYTES)
+
+
+def test_a_symlink_for_the_folder_of_views_is_refused_at_opening(cache_path: Path, tmp_path: Path) -> None:
+    FileStreamProgramCache(cache_path).close()
+    (cache_path / "lockcache/views").symlink_to(tmp_path)
+    with pytest.raises(NotADirectoryError):
+        FileStreamProgramCache(cache_path)
