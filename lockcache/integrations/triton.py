@@ -11,8 +11,8 @@ processes that read it. A directory that others write to needs a signing key.
 Results of autotuning are stored, and nobody waits for them: a benchmark may need all ranks. What
 ``TRITON_KERNEL_OVERRIDE``, ``TRITON_KERNEL_DUMP`` and ``USE_IR_LOC`` read and write is in Triton's own directories.
 
-Adapted: Triton 3.4 and newer; tried with 3.9.0. If its private parts are others, Triton keeps its own cache, with a
-warning.
+Adapted: Triton 3.4 and newer; tried with 3.4.0 and 3.9.0. If its private parts are others, Triton keeps its own cache,
+with a warning.
 """
 
 from __future__ import annotations
@@ -105,7 +105,9 @@ def _manager_class() -> Any:
             return super().__new__(cls)
 
         def __init__(self, key: str, override: bool = False, dump: bool = False) -> None:
-            self._files = _Files(key, FileCacheManager)
+            shared = _shared()
+            if shared is not None:  # else there is no such manager
+                self._files = _Files(shared, key, FileCacheManager)
 
         def get_group(self, filename: str) -> dict[str, str] | None:
             return self._files.look_up(filename, is_group=True)
@@ -126,9 +128,7 @@ def _manager_class() -> Any:
 class _Files:
     """What a manager has looked up and stored. When it is collected its turn ends: compiling may have raised."""
 
-    def __init__(self, key: str, own_manager: Any) -> None:
-        shared = _shared()
-        assert shared is not None  # noqa: S101 - else there is no such manager
+    def __init__(self, shared: Shared, key: str, own_manager: Any) -> None:
         self._shared, self._key, self._own_manager = shared, key, own_manager
         self._turn: Turn[Entry] | None = None
         # Held until Triton has loaded what it was given.

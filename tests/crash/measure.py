@@ -43,8 +43,8 @@ def on_disk(root: Path) -> Shards:
     views = root / "lockcache/views"
     for folder in [*views.glob("??"), *views.glob("??/*")]:
         shard = int(folder.relative_to(views).parts[0], 16)
-        held = sum(size(file) for file in folder.iterdir() if file.is_file()) + (inode if folder.parent != views else 0)
-        add(shard, held + (folder.lstat().st_blocks * 512 if shows_blocks else 0), 0)
+        held = sum(size(file) for file in folder.iterdir() if file.is_file())
+        add(shard, inode + held + (folder.lstat().st_blocks * 512 if shows_blocks else 0), 0)
     for file in (root / "lockcache/quarantine").glob("2*"):
         add(int(file.name.split("-")[1][:2], 16), size(file), 0)
     for file in staged_files(root):

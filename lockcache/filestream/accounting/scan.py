@@ -218,6 +218,8 @@ def folder_bytes(layout: Layout, shard: int) -> int:
             continue
         if stat.S_ISDIR(status.st_mode):
             taken += space.of_folder(status)
+            # Of the others the cap has set the inodes aside (:meth:`.policy.Policy.entries_limit_bytes`).
+            taken += space.inode_bytes if path == layout.view_shard(shard) else 0
     return taken
 
 

@@ -148,9 +148,10 @@ def _remove_from_shard(
             if _look_again(layout.entry(victim.name), victim) is None:
                 continue
             # The views first: one that is used keeps its entry, and an entry without a view is whole.
+            folders = folder_bytes(layout, shard)
             views = remove_views_locked(layout, victim.name)
             if views.bytes:
-                usage.add_locked(shard, -views.bytes, 0)
+                usage.add_locked(shard, folder_bytes(layout, shard) - folders - views.bytes, 0)
             if views.is_in_use:
                 in_use.add(victim.name)
                 _state_use(directory, victim.name)
