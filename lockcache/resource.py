@@ -294,6 +294,13 @@ class ProgramCacheResource(ABC):
         entry = self.get_entry(key)
         return None if entry is None else parted_files(entry.code, entry.metadata)
 
+    def view_files(self, key: bytes | str) -> str | None:
+        """The files stored by :meth:`put_files` as files in a folder, whose path this is, for what opens paths itself.
+
+        ``None`` here: a back end that is not a directory has none, and :meth:`get_files` must do.
+        """
+        return None
+
     async def aget_or_compute(self, key: bytes | str, compute: Callable[[], object], *, label: str = "") -> bytes:
         """As :meth:`get_or_compute`, for asyncio: the event loop goes on while this waits for a disk or for others.
 

@@ -117,6 +117,11 @@ class TieredProgramCache(ProgramCacheResource):
         self._count(is_hit=entry is not None)
         return entry
 
+    def view_files(self, key: bytes | str) -> str | None:
+        """As :meth:`FileStreamProgramCache.view_files`, of the first tier that has any."""
+        name = coerce_key(key)
+        return next((path for tier in self._tiers if (path := tier.view_files(name)) is not None), None)
+
     def __setitem__(self, key: bytes | str, value: object) -> None:
         # Once for all tiers: the file behind an ObjectCode may be gone by the second.
         self._write(coerce_key(key), Entry(*coerce_value(value)))

@@ -28,6 +28,6 @@ if not TYPE_CHECKING:
             "cache": "FileStreamProgramCache",
             "directory": "CacheDirectory",
             "policy": "PRIORITIES Policy PolicyFile Priority stated_policy",
-            "writer": "EntryWriter Written",
+            "writer": "EntryWriter ViewPath Viewer Written",
         },
     )

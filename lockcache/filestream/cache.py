@@ -26,6 +26,7 @@ from lockcache.arguments import (
     resolve_path,
     variables_left_alone,
 )
+from lockcache.calling import parted_files
 from lockcache.explain import Stated, statement_of
 from lockcache.filestream.accounting import (
     Counters,
@@ -50,7 +51,7 @@ from lockcache.filestream.modes import in_mode, open_in_mode
 from lockcache.filestream.policy import stated_policy
 from lockcache.filestream.repair import Repair, empty_quarantine, recount_all
 from lockcache.filestream.room import apply_policy
-from lockcache.filestream.writer import EntryWriter
+from lockcache.filestream.writer import EntryWriter, Viewer
 from lockcache.flight import Turn, refuse_reentrance
 from lockcache.resource import (
     CacheStats,
@@ -76,6 +77,9 @@ _log = logging.getLogger("lockcache")
 # Looked up once, as in .entry.reader.
 _access, _sha256 = os.access, hashlib.sha256
 _EXISTS: Final = os.F_OK
+
+# Of an entry that is replaced while its view is made.
+_MOST_VIEWS: Final = 2
 
 
 class FileStreamProgramCache(ProgramCacheResource):
@@ -182,6 +186,7 @@ class FileStreamProgramCache(ProgramCacheResource):
         self._held = Slot(0, 0)
         # Incremented without a lock, as in .entry.reader: a signal handler may count in the midst of anything.
         self._counts = dict.fromkeys(("puts", "evictions", "dropped_writes"), 0)
+        self._viewer = Viewer(self._directory, timeout, self._counts, is_signed=keys is not None)
         counts = Counters if self._directory.is_read_only else partial(_counted, self._reader, self._counts)
         self._report = CountersReport(layout, counts)
         report_at_end(self, self._report)
@@ -243,6 +248,29 @@ class FileStreamProgramCache(ProgramCacheResource):
     def put_entry(self, key: bytes | str, entry: Entry) -> None:
         """Store code and metadata as one unit: a reader sees both or neither."""
         self._store(coerce_key(key), lambda: coerce_entry(entry))
+
+    def view_files(self, key: bytes | str) -> str | None:
+        """The files stored by :meth:`put_files` as files in a folder, whose path this is; to be read only.
+
+        The folder is named by a digest of the files, appears whole, and is compared with the entry each time; a path
+        never leads to files of two versions. It counts under the cap, and goes when its entry does. For as long as the
+        returned object itself lives, no eviction removes either; so keep it until the files are open.
+
+        ``None`` if there are no files under ``key``, or they cannot be shown: there is no room for them twice, the
+        directory may not be written, the disk is full. Then there is :meth:`get_files`.
+        """
+        name = entry_name(coerce_key(key))
+        load = self._load if self._implicit is None else self._once.load  # as get(turn=False)
+        for _ in range(_MOST_VIEWS):
+            loaded = load(name)
+            entry = None if loaded is None else self._entry(*loaded)
+            files = None if entry is None else parted_files(entry.code, entry.metadata)
+            if loaded is None or files is None:
+                return None
+            path = self._viewer.view(name, files, loaded[1])
+            if path is not None:
+                return path
+        return None
 
     def begin(self, key: bytes | str, *, label: str = "") -> Entry | Turn[Entry]:
         """The entry, or the caller's turn to compute it; one across all processes that share the directory."""

@@ -18,8 +18,9 @@ import re
 import threading
 from collections.abc import Callable, Iterator
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
+from lockcache.calling import joined_files, parted_files
 from lockcache.errors import ReentrantComputeError
 from lockcache.filestream import FileStreamProgramCache
 from lockcache.flight import Turn
@@ -27,6 +28,8 @@ from lockcache.resource import Entry
 
 if TYPE_CHECKING:
     import os
+
+    from lockcache.filestream import ViewPath
 
 __all__ = ["Shared", "UnsupportedError", "install", "installed", "open_shared", "refuse_older"]
 
@@ -83,6 +86,40 @@ class Shared:
                     scope.pop(key).store(entry)
                     return
             self.cache.put_entry(self._prefix + key, entry)
+
+    def view(self, key: str) -> ViewPath | None:
+        """The files of ``key`` as a folder, which stays for as long as what is returned; ``None`` without one."""
+        with _NeverRaising(self):
+            return cast("ViewPath | None", self.cache.view_files(self._prefix + key))
+        return None
+
+    def look_at_files(self, key: str) -> dict[str, bytes] | None:
+        """The files of ``key``, without a turn."""
+        with _NeverRaising(self):
+            return self.cache.get_files(self._prefix + key)
+        return None
+
+    def begin_files(self, key: str, label: str = "") -> dict[str, bytes] | Turn[Entry] | None:
+        """The files of ``key``, or the turn to make them, which ends when nobody refers to it any more.
+
+        ``None``: neither, and the caller makes them for itself.
+        """
+        with _NeverRaising(self):
+            try:
+                found = self.cache.begin(self._prefix + key, label=label)
+            except ReentrantComputeError:  # this thread has the turn, in a compilation around this one
+                return None
+            return found if isinstance(found, Turn) else parted_files(found.code, found.metadata)
+        return None
+
+    def store_files(self, key: str, files: dict[str, bytes], turn: Turn[Entry] | None, **metadata: Any) -> None:
+        """Store what the framework made, and end its turn."""
+        with _NeverRaising(self):
+            entry = Entry(*joined_files(files, {"kind": self.framework, **metadata}))
+            if turn is None:
+                self.cache.put_entry(self._prefix + key, entry)
+            else:
+                turn.store(entry)
 
     def compiling(self, function: _Call) -> _Call:
         """``function``, which looks up, compiles and stores; when it is left its turns end."""

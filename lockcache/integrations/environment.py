@@ -17,11 +17,18 @@ _JAX = {
 }
 
 #: Each with the variables that it needs, besides the directory. CuPy and numba have none: they want a line of code.
-FRAMEWORKS: dict[str, Mapping[str, str]] = {"cupy": {}, "jax": _JAX, "numba": {}}
+FRAMEWORKS: dict[str, Mapping[str, str]] = {"cupy": {}, "jax": _JAX, "numba": {}, "triton": {}}
+
+# For a shell. Under ``lockcache run`` a hook does it: with the variable Triton raises in a Python without lockcache.
+_WITHOUT_HOOK = {"triton": {"TRITON_CACHE_MANAGER": "lockcache.integrations.triton:LockcacheManager"}}
 
 
-def variables_for(frameworks: Iterable[str], directory: str | None, max_size: str | None) -> dict[str, str]:
+def variables_for(
+    frameworks: Iterable[str], directory: str | None, max_size: str | None, *, is_hooked: bool = False
+) -> dict[str, str]:
     """The variables for ``frameworks`` on ``directory``, by default the one of ``$LOCKCACHE_DIR``.
+
+    ``is_hooked``: without those that :func:`hooked` makes needless.
 
     Without either the directory is not named: the default one has a cap, and one that is named has none.
     """
@@ -30,7 +37,7 @@ def variables_for(frameworks: Iterable[str], directory: str | None, max_size: st
     if max_size is not None:
         found["LOCKCACHE_MAX_SIZE"] = max_size
     for name in frameworks:
-        found |= FRAMEWORKS[name]
+        found |= {**FRAMEWORKS[name], **({} if is_hooked else _WITHOUT_HOOK.get(name, {}))}
     return found
 
 

@@ -118,10 +118,19 @@ def test_env_prints_what_a_shell_takes(tmp_path: Path) -> None:
     assert "export LOCKCACHE_JAX=1" in lines
     found = json.loads(run("env", "cupy", "--json", LOCKCACHE_DIR=str(directory)).stdout)
     assert found == {"LOCKCACHE_DIR": str(directory)}
+    found = json.loads(run("env", "triton", "--json", LOCKCACHE_DIR=str(directory)).stdout)
+    assert found["TRITON_CACHE_MANAGER"] == "lockcache.integrations.triton:LockcacheManager"
     refused = run("env", "torch")
     assert (refused.returncode, "cupy" in refused.stderr, "jax" in refused.stderr) == (2, True, True)
     assert run("env", "jax", "--max-size", "10").returncode == 2
     assert not directory.exists()
+
+
+def test_a_command_has_no_variable_with_which_triton_would_raise_without_lockcache(cache_path: Path) -> None:
+    _, out, _ = finish("-q", "--dir", str(cache_path), "--", "env", TRITON_CACHE_MANAGER="")
+    assert "LockcacheManager" not in out
+    assert "LOCKCACHE_INSTALL=" in out
+    assert "triton" in out.partition("LOCKCACHE_INSTALL=")[2].splitlines()[0].split(",")
 
 
 def test_counters_of_before_do_not_count(cache_path: Path) -> None:

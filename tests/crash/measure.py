@@ -18,7 +18,7 @@ _SHARDS: Final = 256
 
 
 def on_disk(root: Path) -> Shards:
-    """For each shard (bytes, entries): payloads, record files, what is in quarantine, what staged files have by now.
+    """For each shard (bytes, entries): payloads, record files, views, quarantine, what staged files have by now.
 
     Counted as the directory states that it counts: in blocks, with inodes, attributes and folders where those show.
     """
@@ -40,13 +40,18 @@ def on_disk(root: Path) -> Shards:
             add(int(file.parent.name, 16), size(file), entries)
         for shard in folder.glob("??"):
             add(int(shard.name, 16), shard.lstat().st_blocks * 512 if shows_blocks else 0, 0)
+    views = root / "lockcache/views"
+    for folder in [*views.glob("??"), *views.glob("??/*")]:
+        shard = int(folder.relative_to(views).parts[0], 16)
+        held = sum(size(file) for file in folder.iterdir() if file.is_file())
+        add(shard, inode + held + (folder.lstat().st_blocks * 512 if shows_blocks else 0), 0)
     for file in (root / "lockcache/quarantine").glob("2*"):
         add(int(file.name.split("-")[1][:2], 16), size(file), 0)
     for file in staged_files(root):
         staged = parse_staged_name(file.name)
         # Policy, page and the like: a fixed part of the cap covers them.
         if staged is not None and not staged.is_own_file:
-            add(staged.shard, size(file), 0)
+            add(staged.shard, sum(size(each) for each in (file, *file.glob("*")) if each.is_file()), 0)
     return {shard: slot for shard, slot in found.items() if slot != (0, 0)}
 
 

@@ -26,6 +26,7 @@ ENVIRONMENT = {
     },
     "cupy": {},
     "numba": {},
+    "triton": {},
 }
 
 
@@ -42,20 +43,15 @@ class Programs:
         self.errors = tmp_path / "stderr"
 
     @contextlib.contextmanager
-    def started(self, count: int, *words: str, **variables: str) -> Iterator[Any]:
-        """``count`` of them, from when all are ready; all are killed at the end."""
-        environment = {
-            "PATH": os.environ["PATH"],
-            "HOME": str(self._tmp_path),
-            "PYTHONPATH": str(ROOT),
-            "PYTHONDONTWRITEBYTECODE": "1",
-            "CUPY_CACHE_DIR": str(self._tmp_path / "own"),
-            "NUMBA_CACHE_DIR": str(self._tmp_path / "own"),
-            "LOCKCACHE_DIR": str(self.directory),
-            **ENVIRONMENT[self._name],
-            **variables,
-        }
-        command = [self._python, PROGRAMS / f"{self._name}_program.py", *words]
+    def started(
+        self, count: int, *words: str, program: str = "", prefix: Sequence[str] = (), **variables: str
+    ) -> Iterator[Any]:
+        """``count`` of them, from when all are ready; all are killed at the end.
+
+        ``program``: another than the one that is named after the framework. ``prefix``: what runs it.
+        """
+        environment = self._environment(variables)
+        command = [*prefix, self._python, PROGRAMS / f"{program or f'{self._name}_program'}.py", *words]
         with contextlib.ExitStack() as stack:
             errors = stack.enter_context(self.errors.open("ab"))
             running = []
@@ -68,6 +64,27 @@ class Programs:
             for process in running:
                 assert process.stdout.readline() == "ready\n", self.errors.read_text()[-3000:]
             yield running
+
+    def call(self, *words: str, **variables: str) -> str:
+        """What the framework's Python says to the end."""
+        command = [self._python, *words]
+        environment = self._environment(variables)
+        return subprocess.run(command, env=environment, check=True, capture_output=True, text=True, cwd="/").stdout
+
+    def _environment(self, variables: dict[str, str]) -> dict[str, str]:
+        return {
+            "PATH": os.environ["PATH"],
+            "HOME": str(self._tmp_path),
+            "PYTHONPATH": str(ROOT),
+            "PYTHONDONTWRITEBYTECODE": "1",
+            "CUPY_CACHE_DIR": str(self._tmp_path / "own"),
+            "NUMBA_CACHE_DIR": str(self._tmp_path / "own"),
+            "TRITON_CACHE_DIR": str(self._tmp_path / "own"),
+            "TMPDIR": str(self._tmp_path),
+            "LOCKCACHE_DIR": str(self.directory),
+            **ENVIRONMENT[self._name],
+            **variables,
+        }
 
     def run(self, count: int, kernels: Sequence[int], *words: str, **options: Any) -> list[dict[str, Any]]:
         """What each said when it had compiled the kernels."""

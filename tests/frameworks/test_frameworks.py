@@ -22,7 +22,7 @@ pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
 KERNELS = range(6)
 
 
-@pytest.fixture(params=["jax", "cupy", "numba"])
+@pytest.fixture(params=["jax", "cupy", "numba", "triton"])
 def programs(request: pytest.FixtureRequest, tmp_path: Path) -> Programs:
     return Programs(request.param, tmp_path)
 

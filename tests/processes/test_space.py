@@ -202,8 +202,8 @@ def test_a_failed_rename_leaves_a_folder_that_is_accounted_for(
     cache = FileStreamProgramCache(root / "cache")
     real = os.rename
 
-    def fail(source: str, path: str) -> None:
-        real(source, path) if os.path.exists(path) else None
+    def fail(source: str, path: str, **folders: Any) -> None:
+        real(source, path, **folders) if os.path.exists(path) else None
         if os.path.isdir(os.path.dirname(path)):
             raise OSError(5, "Input/output error")
         raise FileNotFoundError

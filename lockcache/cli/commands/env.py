@@ -25,7 +25,7 @@ def command(frameworks: tuple[str, ...], directory: str | None, max_size: str | 
 
     \b
     Examples:
-      eval "$(lockcache env jax)"
+      eval "$(lockcache env jax triton)"
       lockcache env jax cupy --dir /scratch/kernels --max-size 10G
     """
     variables = variables_for(frameworks, directory, max_size)

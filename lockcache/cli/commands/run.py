@@ -36,10 +36,10 @@ _RANKS: Final = ("SLURM_LOCALID", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID
 def command(directory: str | None, max_size: str | None, quiet: bool, words: tuple[str, ...]) -> int:
     """Run CMD with its frameworks on lockcache, and nothing changed in it.
 
-    JAX, CuPy and numba-cuda keep what they compile in one directory, which all processes share: each kernel is compiled
-    once. Variables that you set yourself count over those that this sets. Signals go to CMD, and its exit code comes
-    back. At the end a line says what all programs did in the directory meanwhile; under srun or mpiexec one rank of a
-    node prints it.
+    JAX, Triton, CuPy and numba-cuda keep what they compile in one directory, which all processes share: each kernel is
+    compiled once. Variables that you set yourself count over those that this sets. Signals go to CMD, and its exit code
+    comes back. At the end a line says what all programs did in the directory meanwhile; under srun or mpiexec one rank
+    of a node prints it.
 
     \b
     Examples:
@@ -47,7 +47,7 @@ def command(directory: str | None, max_size: str | None, quiet: bool, words: tup
       lockcache run --dir /scratch/kernels --max-size 10G -- python -m server
       srun lockcache run -- python train.py
     """
-    path, variables = resolve_path(directory), variables_for(FRAMEWORKS, directory, max_size)
+    path, variables = resolve_path(directory), variables_for(FRAMEWORKS, directory, max_size, is_hooked=True)
     stated = {"LOCKCACHE_DIR"} if max_size is None else {"LOCKCACHE_DIR", "LOCKCACHE_MAX_SIZE"}
     own = {name: value for name, value in os.environ.items() if name in variables and name not in stated}
     layout = Layout(path)

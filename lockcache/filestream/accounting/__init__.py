@@ -30,7 +30,7 @@ if not TYPE_CHECKING:
             "misses": "Miss read_misses",
             "scan": (
                 "ANY_TIME_NS Found ShardFolders bytes_beside count_shard folder_bytes measure_shard names_in "
-                "quarantined_files scan_records scan_shard staged_files"
+                "quarantined_files scan_records scan_shard scan_views staged_files"
             ),
             "usage": "ReopenedPage Slot UsagePage encode_page total_of",
         },

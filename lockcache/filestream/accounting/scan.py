@@ -1,7 +1,8 @@
 """Walking a shard: what is there, and what it adds up to.
 
 Decides what counts as an entry (a regular file with an entry's name; all else is passed over) and how many bytes it
-counts for: what its payload takes on disk, and its record file, if it has one (:mod:`.disk.space`). Relied on by
+counts for: what its payload takes on disk, its record file, if it has one (:mod:`.disk.space`), and the views of it,
+as their names say. Relied on by
 eviction, recounting, ``len`` and opening, so that all of them agree. Not promised: a consistent picture while writers
 go on; who needs one holds the shard's lock.
 """
@@ -21,12 +22,14 @@ from lockcache.filestream.disk import (
     Layout,
     QuarantinedName,
     StagedName,
+    ViewName,
     is_entry_file,
     last_use_ns,
     open_below,
     opened,
     parse_quarantined_name,
     parse_staged_name,
+    parse_view_name,
     space_of,
 )
 
@@ -43,6 +46,7 @@ __all__ = [
     "quarantined_files",
     "scan_records",
     "scan_shard",
+    "scan_views",
     "staged_files",
 ]
 
@@ -66,7 +70,7 @@ class Found(NamedTuple):
 
     last_use_ns: int
     name: str
-    #: What payload and record file count for: what they take on disk.
+    #: What payload, record file and views count for: what they take on disk.
     size_bytes: int
     inode: int
     #: The lengths of payload and record file; 0 where nobody asks, in directories of other programs.
@@ -79,7 +83,7 @@ class ShardFolders:
     Make a new one after a wait: a folder that was deleted and made again meanwhile looks empty in this one.
     """
 
-    __slots__ = ("_entries", "_layout", "_of_file", "_records")
+    __slots__ = ("_entries", "_layout", "_of_file", "_records", "_views")
 
     def __init__(self, layout: Layout) -> None:
         self._layout = layout
@@ -88,6 +92,9 @@ class ShardFolders:
         # Mostly there are no record files, and asking is cheaper than an exception. A dangling symlink leads nowhere.
         has_records = os.access(layout.records, os.F_OK, effective_ids=True)
         self._records = _open_folder(layout, layout.records) if has_records else None
+        # A shard without a folder of records has no views either: see :func:`folder_bytes`.
+        has_views = has_records and os.access(layout.views, os.F_OK, effective_ids=True)
+        self._views = _open_folder(layout, layout.views) if has_views else None
 
     def scan(
         self, shard: int, latest_ns: int = ANY_TIME_NS, between: Callable[[], object] = _nothing
@@ -96,11 +103,16 @@ class ShardFolders:
         of_file = self._of_file
         prefix = f"{shard:02x}"
         records = dict(self.records(shard, between))
+        views = Counter[str]()
+        for view in self.views(shard):
+            views[view.entry[2:]] += view.size_bytes
         for file, status in _files(self._entries, prefix, latest_ns, between):
             size, stored = of_file(status), status.st_size
             if records and file in records:
                 size += of_file(records[file])
                 stored += records[file].st_size
+            if views:
+                size += views[file]
             yield Found(last_use_ns(status), prefix + file, size, status.st_ino, stored)
 
     def entries(self, shard: int, between: Callable[[], object]) -> Iterator[tuple[str, os.stat_result]]:
@@ -110,6 +122,14 @@ class ShardFolders:
     def records(self, shard: int, between: Callable[[], object]) -> Iterator[tuple[str, os.stat_result]]:
         """The record files, by the same names."""
         return _files(self._records, f"{shard:02x}", between=between)
+
+    def views(self, shard: int) -> list[ViewName]:
+        """The views of entries, also of those that are gone."""
+        folder = _open_inside(self._views, f"{shard:02x}")
+        if folder is None:
+            return []
+        with folder as fd:
+            return _view_names(shard, os.listdir(fd))
 
 
 def scan_shard(
@@ -136,10 +156,21 @@ def scan_records(layout: Layout, shard: int, between: Callable[[], object] = _no
     return [f"{shard:02x}{file}" for file, _ in ShardFolders(layout).records(shard, between)]
 
 
+def scan_views(layout: Layout, shard: int) -> list[ViewName]:
+    """The views of entries in this shard, also of those that are gone."""
+    if not os.access(layout.view_shard(shard), os.F_OK, effective_ids=True):
+        return []
+    return _view_names(shard, names_in(layout, layout.view_shard(shard)))
+
+
+def _view_names(shard: int, names: list[str]) -> list[ViewName]:
+    return [view for name in names if (view := parse_view_name(shard, name)) is not None]
+
+
 def measure_shard(
     layout: Layout, shard: int, beside_bytes: int | None = None, between: Callable[[], object] = _nothing
 ) -> Slot:
-    """Returns what the accounting should say of a shard: its entries, quarantined ones, and what staged files reserve.
+    """Returns what the accounting should say of a shard: entries, views, quarantined ones, and what is reserved.
 
     ``beside_bytes``: the latter two, from :func:`bytes_beside`, which lists their folders once for all shards.
     ``between``: as for :func:`scan_shard`.
@@ -163,24 +194,32 @@ def measure_shard_in_full(
         if file in names:
             taken += of_file(status)
             stored += status.st_size
+    taken += sum(view.size_bytes for view in folders.views(shard))
     if beside_bytes is None:
         beside_bytes = bytes_beside(layout, shard)[shard]
     return Slot(taken + beside_bytes + folder_bytes(layout, shard), len(names)), stored
 
 
 def folder_bytes(layout: Layout, shard: int) -> int:
-    """Returns what the folders of a shard count for. Who changes them under the lock accounts for the difference."""
+    """Returns what the folders of a shard count for. Who changes them under the lock accounts for the difference.
+
+    A folder of views stands only next to one of records, so that each put asks for two folders, and not for three.
+    """
     space = space_of(layout)
     if not space.shows_blocks:
         return 0
     taken = 0
-    for path in (layout.entry_shard(shard), layout.record_shard(shard)):
+    for path in (layout.entry_shard(shard), layout.record_shard(shard), layout.view_shard(shard)):
         try:
             status = os.lstat(path)
         except (FileNotFoundError, NotADirectoryError):
+            if path == layout.record_shard(shard):
+                break
             continue
         if stat.S_ISDIR(status.st_mode):
             taken += space.of_folder(status)
+            # Of the others the cap has set the inodes aside (:meth:`.policy.Policy.entries_limit_bytes`).
+            taken += space.inode_bytes if path == layout.view_shard(shard) else 0
     return taken
 
 

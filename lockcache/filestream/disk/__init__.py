@@ -34,15 +34,17 @@ if not TYPE_CHECKING:
         {
             "bell": "Queue Sleeper Woken bell_of grant ring wake_next",
             "descriptors": "Descriptor close_quietly opened",
-            "files": "TAG_NAME is_alone leave_tag naming parse_json read_json read_small replace_file write_all",
+            "files": (
+                "TAG_NAME is_alone leave_tag naming parse_json read_json read_small remove_files replace_file write_all"
+            ),
             "folders": (
                 "PlantedFolderError below create_below is_shared make_folder make_private_folder open_below "
                 "open_folder open_or_create refuse_symlink rename_below revalidate share_file unlink_below"
             ),
             "inherited": "close_inherited",
             "layout": (
-                "FORMAT_VERSION Layout QuarantinedName SHARDS StagedName entry_name is_entry_file "
-                "parse_quarantined_name parse_staged_name"
+                "FORMAT_VERSION Layout QuarantinedName SHARDS StagedName ViewName entry_name is_entry_file "
+                "parse_quarantined_name parse_staged_name parse_view_name"
             ),
             "locks": "Hold Mark ProcessLock ShardLocks",
             "mounts": "Mount is_network_mount mount_of",

@@ -32,6 +32,7 @@ __all__ = [
     "parse_json",
     "read_json",
     "read_small",
+    "remove_files",
     "replace_file",
     "write_all",
 ]
@@ -120,6 +121,13 @@ def replace_file(layout: Layout, path: str, content: bytes, *, fsync: bool = Tru
             except OSError:  # the error that brought us here says more
                 give_up(os.path.basename(staged))
             raise
+
+
+def remove_files(folder_fd: int) -> None:
+    """Remove every file in an open folder. Folders in it, which nobody of us makes, stay."""
+    for name in os.listdir(folder_fd):
+        with contextlib.suppress(FileNotFoundError, IsADirectoryError):
+            os.unlink(name, dir_fd=folder_fd)
 
 
 @contextlib.contextmanager

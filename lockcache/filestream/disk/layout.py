@@ -24,10 +24,12 @@ __all__ = [
     "Layout",
     "QuarantinedName",
     "StagedName",
+    "ViewName",
     "entry_name",
     "is_entry_file",
     "parse_quarantined_name",
     "parse_staged_name",
+    "parse_view_name",
 ]
 
 #: What this version writes into ``lockcache/format``; a directory with a larger number is refused.
@@ -47,6 +49,7 @@ _STAGED_FILE: Final = re.compile(
 _QUARANTINED_FILE: Final = re.compile(
     r"([0-9]{8}T[0-9]{6}\.[0-9]{9}Z)-([0-9a-f]{64})-([a-z]{1,16})(\.record)?", re.ASCII
 )
+_VIEW_FOLDER: Final = re.compile(r"([0-9a-f]{62})\.([0-9a-f]{32})\.([0-9]{1,19})", re.ASCII)
 
 
 def entry_name(key: bytes) -> str:
@@ -121,6 +124,27 @@ def parse_quarantined_name(file_name: str) -> QuarantinedName | None:
     return QuarantinedName(when, entry, wrong, record is not None)
 
 
+class ViewName(NamedTuple):
+    """What a view's folder is called: whose files it holds, which, and what it counts for."""
+
+    entry: str
+    #: Of the files' names and bytes, in 32 hex digits: two versions of an entry have two views.
+    digest: str
+    #: As it counts (:mod:`.space`), its folder included: so that measuring need not look into it.
+    size_bytes: int
+
+    def __str__(self) -> str:
+        return f"{self.entry[2:]}.{self.digest}.{self.size_bytes}"
+
+
+def parse_view_name(shard: int, folder_name: str) -> ViewName | None:
+    """The inverse of ``str(ViewName)``, for a folder among the views of a shard; ``None`` for anything else."""
+    match = _VIEW_FOLDER.fullmatch(folder_name)
+    if match is None or int(match[3]) >= 2**63:
+        return None
+    return ViewName(f"{shard:02x}{match[1]}", match[2], int(match[3]))
+
+
 class Layout:
     """The paths of one cache directory, as plain strings: the read path builds one with a single format expression."""
 
@@ -151,6 +175,7 @@ class Layout:
         "space",
         "tmp",
         "usage",
+        "views",
     )
 
     def __init__(self, root: str, *, is_shared: bool | None = None, is_guest: bool = False) -> None:
@@ -166,6 +191,7 @@ class Layout:
         self.tmp = os.path.join(root, "tmp")
         self.own = os.path.join(root, "lockcache")
         self.records = os.path.join(self.own, "records")
+        self.views = os.path.join(self.own, "views")
         self.locks = os.path.join(self.own, "locks")
         self.leases = os.path.join(self.own, "leases")
         self.quarantine = os.path.join(self.own, "quarantine")
@@ -235,6 +261,12 @@ class Layout:
 
     def record_shard(self, shard: int) -> str:
         return f"{self.records}/{shard:02x}"
+
+    def view(self, view: ViewName) -> str:
+        return f"{self.views}/{view.entry[:2]}/{view}"
+
+    def view_shard(self, shard: int) -> str:
+        return f"{self.views}/{shard:02x}"
 
     def staged(self, staged: StagedName) -> str:
         return f"{self.tmp}/{staged}"

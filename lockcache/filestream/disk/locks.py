@@ -342,18 +342,19 @@ class _SharedShardLock(ProcessLock):
     microsecond all the same: what is done under the lock goes by descriptors (:class:`.folders.below`).
     """
 
-    __slots__ = ("_folders", "_record_folders")
+    __slots__ = ("_folders", "_record_folders", "_record_shard")
 
     def __init__(self, layout: Layout, shard: int, timeout_seconds: float) -> None:
         super().__init__(layout.lock(shard), timeout_seconds, layout=layout)
         self._folders = layout.own, layout.tmp, layout.entries, layout.entry_shard(shard)
-        self._record_folders = layout.records, layout.record_shard(shard)
+        self._record_shard = layout.record_shard(shard)
+        self._record_folders = layout.records, self._record_shard, layout.views, layout.view_shard(shard)
 
     def _try_process(self) -> bool:
         for folder in self._folders:
             refuse_symlink(folder)
         # Mostly there are no record files, and asking is cheaper than an exception. A dangling symlink leads nowhere.
-        if os.access(self._record_folders[-1], os.F_OK, effective_ids=True):
+        if os.access(self._record_shard, os.F_OK, effective_ids=True):
             for folder in self._record_folders:
                 refuse_symlink(folder)
         return super()._try_process()

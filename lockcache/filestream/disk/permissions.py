@@ -86,7 +86,7 @@ def check_folders(layout: Layout, sharing: Sharing) -> list[str]:
     if layout.is_network and _is_out_of_reach(layout.root):
         return []  # five calls to a server
     missing = _check(layout.directories()[1:], _look, sharing)
-    _check([layout.records, layout.leases], _look_for_symlink, sharing)
+    _check([layout.records, layout.views, layout.leases], _look_for_symlink, sharing)
     _check(_shards(layout), _look_for_symlink, sharing, is_shard=True)
     return missing
 
@@ -158,7 +158,7 @@ def _shards(layout: Layout) -> list[str]:
     try:
         if _is_out_of_reach(layout.root):
             return found
-        for parent in (layout.entries, layout.records):
+        for parent in (layout.entries, layout.records, layout.views):
             found += [f"{parent}/{name}" for name in _listdir(parent)]
     except FileNotFoundError:
         return found

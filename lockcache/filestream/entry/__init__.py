@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from lockcache.filestream.entry.signing import *
     from lockcache.filestream.entry.staging import *
     from lockcache.filestream.entry.verdict import *
+    from lockcache.filestream.entry.views import *
 
 if not TYPE_CHECKING:
     __getattr__, __dir__ = door(
@@ -36,9 +37,13 @@ if not TYPE_CHECKING:
             "nearest": "Nearest Neighbour Search consider_all find_nearest",
             "placement": "AttributeRefusedError RecordPlacement",
             "reader": "EntryReader GuardedReader Loader NetworkReader loader_of",
-            "removal": "remove_empty_folders_locked remove_entry remove_locked revalidate_shard_locked",
+            "removal": (
+                "remove_empty_folders_locked remove_entry remove_locked remove_orphan_views_locked "
+                "remove_views_locked revalidate_shard_locked"
+            ),
             "signing": "KeyRing encode_key is_signed load_keys make_reader new_key read_key_file",
             "staging": "StagedEntry reserved_bytes",
+            "views": "StagedView ViewPath find_view name_view reserved_view_bytes",
             "verdict": "WRONG digest_payload is_of_another_version judge_entry needs_payload",
         },
     )

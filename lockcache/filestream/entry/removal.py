@@ -1,4 +1,4 @@
-"""Removal of one entry, with its accounting, and the size that an entry on disk counts for.
+"""Removal of one entry and of its views, with the accounting, and the size that an entry on disk counts for.
 
 Keeps invariant 2 (last write wins) for dropped writes, which remove the older value, and the remover's share of 3 (hard
 cap): an entry is unlinked before its bytes are given back, so that a death in between leaves the accounting too high,
@@ -11,15 +11,20 @@ import contextlib
 import errno
 import os
 import stat
-from typing import Final
+from typing import Final, NamedTuple
 
-from lockcache.filestream.accounting import UsagePage, folder_bytes
+from filelock import lock_descriptor
+
+from lockcache.filestream.accounting import UsagePage, folder_bytes, scan_views
 from lockcache.filestream.directory import CacheDirectory
 from lockcache.filestream.disk import (
     Layout,
     PlantedFolderError,
+    ViewName,
     below,
+    open_below,
     refuse_symlink,
+    remove_files,
     revalidate,
     space_of,
     unlink_below,
@@ -30,12 +35,23 @@ __all__ = [
     "remove_empty_folders_locked",
     "remove_entry",
     "remove_locked",
+    "remove_orphan_views_locked",
+    "remove_views_locked",
     "revalidate_shard_locked",
     "unlink_entry_file",
 ]
 
 
+_FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW
 _MISCONFIGURED: Final = (errno.EACCES, errno.EPERM, errno.EROFS)
+
+
+class Removed(NamedTuple):
+    """What a removal of the views of an entry came to."""
+
+    bytes: int
+    #: Whether one is left, because a process uses it.
+    is_in_use: bool
 
 
 def remove_entry(directory: CacheDirectory, name: str, timeout_seconds: float) -> bool:
@@ -84,8 +100,39 @@ def remove_locked(layout: Layout, usage: UsagePage, name: str, has_records: bool
         return False
     if has_records:
         unlink_entry_file(layout, layout.record(name))
+        size += remove_views_locked(layout, name).bytes
     usage.add_locked(shard, folder_bytes(layout, shard) - folders - size, -1)
     return True
+
+
+def remove_views_locked(layout: Layout, name: str) -> Removed:
+    """Remove the views of an entry that nobody uses. Requires: shard lock. The caller accounts for the bytes."""
+    views = [view for view in scan_views(layout, int(name[:2], 16)) if view.entry == name]
+    removed = [view for view in views if _remove_view_locked(layout, view)]
+    return Removed(sum(view.size_bytes for view in removed), len(removed) < len(views))
+
+
+def remove_orphan_views_locked(layout: Layout, shard: int) -> None:
+    """Remove the views that nobody uses of entries that are gone. Requires: shard lock, and that a count follows."""
+    for view in scan_views(layout, shard):
+        if not os.path.lexists(layout.entry(view.entry)):
+            _remove_view_locked(layout, view)
+
+
+def _remove_view_locked(layout: Layout, view: ViewName) -> bool:
+    """Whether it is gone: not if it is used, or cannot be removed now."""
+    path = layout.view(view)
+    with contextlib.suppress(OSError):
+        with open_below(layout, path, _FOLDER) as fd:
+            with contextlib.suppress(OSError):  # locks do not work here: nobody could hold it
+                if not lock_descriptor(fd, blocking=False):
+                    return False
+            remove_files(fd)
+            # Still locked: who opens it from here on finds it empty, and makes another.
+            with below(layout, path) as (folder_fd, name):
+                os.rmdir(name, dir_fd=folder_fd)
+        return True
+    return False
 
 
 def revalidate_shard_locked(layout: Layout, shard: int) -> None:
@@ -94,6 +141,8 @@ def revalidate_shard_locked(layout: Layout, shard: int) -> None:
         revalidate(layout, layout.entry_shard(shard))
         if os.access(layout.records, os.F_OK, effective_ids=True):
             revalidate(layout, layout.record_shard(shard))
+            if os.access(layout.views, os.F_OK, effective_ids=True):
+                revalidate(layout, layout.view_shard(shard))
 
 
 def remove_empty_folders_locked(layout: Layout, shard: int) -> None:
@@ -101,7 +150,10 @@ def remove_empty_folders_locked(layout: Layout, shard: int) -> None:
 
     We make them again when we publish; a program of cuda.core's that is about to would fail. Requires: shard lock.
     """
-    for path in (layout.entry_shard(shard), layout.record_shard(shard)):
+    # The folder of views first: without one of records nobody looks for it.
+    for path in (layout.entry_shard(shard), layout.view_shard(shard), layout.record_shard(shard)):
+        if path == layout.record_shard(shard) and os.path.lexists(layout.view_shard(shard)):
+            break
         # Missing, or something is in it; or it is not to be had now, and counts as before.
         with contextlib.suppress(OSError), below(layout, path) as (folder_fd, name):
             os.rmdir(name, dir_fd=folder_fd)

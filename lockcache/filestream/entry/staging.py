@@ -12,6 +12,7 @@ writing, rename before giving back what was replaced.
 from __future__ import annotations
 
 import contextlib
+import errno
 import logging
 import os
 import time
@@ -40,7 +41,12 @@ from lockcache.filestream.disk import (
 from lockcache.filestream.entry.codec import LARGEST_RECORD_BYTES, NOTE_XATTR, XATTR
 from lockcache.filestream.entry.locate import read_record_file
 from lockcache.filestream.entry.placement import AttributeRefusedError
-from lockcache.filestream.entry.removal import bytes_on_disk, revalidate_shard_locked, unlink_entry_file
+from lockcache.filestream.entry.removal import (
+    bytes_on_disk,
+    remove_views_locked,
+    revalidate_shard_locked,
+    unlink_entry_file,
+)
 
 __all__ = ["StagedEntry", "reserved_bytes"]
 
@@ -99,6 +105,9 @@ class StagedEntry:
         "usage",
     )
 
+    # Entries that it adds to the number of them.
+    _counts_as = 1
+
     def __init__(self, directory: CacheDirectory, name: str, size_bytes: int, deadline: float | None = None) -> None:
         """Stage nothing yet. No lock is waited for past ``deadline`` (monotonic seconds; default: one lock timeout)."""
         self._directory = directory
@@ -133,9 +142,9 @@ class StagedEntry:
         hold = self._hold()
         try:
             self._path = path  # before there is such a file: an interrupt must not leave it
-            fd = create_below(layout, path, _STAGE, self._file)
+            fd = self._make(path)
             if layout.is_network and self._size <= _MOST_KEPT_BYTES:
-                self._kept, self._entries = hold, 1
+                self._kept, self._entries = hold, self._counts_as
             else:
                 _state_life(fd)
             self._add_locked(self._size, self._entries)
@@ -143,6 +152,14 @@ class StagedEntry:
         finally:
             if self._kept is None:
                 hold.release()
+
+    def _make(self, path: str) -> int:
+        """Make what is staged, open in :attr:`_file`, whose number this returns."""
+        return create_below(self._directory.layout, path, _STAGE, self._file)
+
+    def _remove(self, path: str) -> bool:
+        """Remove what is staged. Returns whether it was there. Raises :class:`OSError`."""
+        return unlink_entry_file(self._directory.layout, path)
 
     def give_way(self) -> None:
         """Let other processes have the shard's lock, before a wait. Requires: nothing written yet."""
@@ -255,8 +272,11 @@ class StagedEntry:
             elif has_records and not self._record_path:
                 unlink_entry_file(layout, layout.record(self._name))
             self._path = self._record_path = ""
+            # What shows an older version's files goes with it; a view that is used goes later, with this entry.
+            views = remove_views_locked(layout, self._name).bytes if has_records and replaced is not None else 0
             growth = folder_bytes(layout, self._shard) - folders if self.space.shows_blocks else 0
-            self._add_locked(growth - self._surplus - (replaced or 0), int(replaced is None) - self._entries)
+            bytes_ = growth - self._surplus - (replaced or 0) - views
+            self._add_locked(bytes_, int(replaced is None) - self._entries)
         finally:
             hold.release()
         if fsync:
@@ -266,7 +286,7 @@ class StagedEntry:
         """Give everything back. Does nothing after :meth:`publish`. Raises nothing: it is on its way from an error."""
         self._file.close()
         if self._record_path:
-            _discard(self._directory.layout, self._record_path)
+            self._discard(self._record_path)
         path, lock = self._path, self._lock
         kept, self._kept, self._slot = self._kept, None, None
         if not path:
@@ -282,16 +302,24 @@ class StagedEntry:
                 hold = lock.hold(patience_seconds)
         except OSError:
             # Without the lock the page is not to be changed. The file goes, and a recount finds the reservation.
-            _discard(self._directory.layout, path)
+            self._discard(path)
             return
         try:
             # A file that is gone was taken for a dead owner's, and what it reserved was given back with it.
-            if _discard(self._directory.layout, path) and self._is_reserved:
+            if self._discard(path) and self._is_reserved:
                 with contextlib.suppress(OSError):  # too much is accounted for, until a recount
                     self._add_locked(-self._size, -self._entries)
         finally:
             hold.release()
         self._path = ""
+
+    def _discard(self, path: str) -> bool:
+        """Remove what is staged, and leave it to the next reap where the disk does not let us. Whether it is gone."""
+        try:
+            return self._remove(path)
+        except OSError:
+            give_up(os.path.basename(path))
+            return False
 
     def _staged_path(self, size_bytes: int) -> str:
         return self._directory.layout.staged(StagedName(self._shard, size_bytes, *myself(), next_serial()))
@@ -325,7 +353,7 @@ class StagedEntry:
             _rename(layout, self._record_path, layout.record(self._name), layout.records)
         except OSError:
             self._is_reserved = True
-            _discard(self._directory.layout, self._record_path)
+            self._discard(self._record_path)
             raise
         finally:
             if older:
@@ -335,16 +363,11 @@ class StagedEntry:
 
 def _state_life(fd: int) -> None:
     """Tell reapers on other hosts, which cannot look for our pid, that the writer of a staged file lives."""
-    lock_descriptor(fd, blocking=False)  # it is given up by closing, and by death
-
-
-def _discard(layout: Layout, path: str) -> bool:
-    """Remove a staged file, and leave it to the next reap where the disk does not let us. Whether it was removed."""
     try:
-        return unlink_entry_file(layout, path)
-    except OSError:
-        give_up(os.path.basename(path))
-        return False
+        lock_descriptor(fd, blocking=False)  # it is given up by closing, and by death
+    except OSError as error:
+        if error.errno != errno.EBADF:  # a folder on NFS, which cannot be locked so: reapers there go by its age
+            raise
 
 
 def _append(layout: Layout, path: str, blob: bytes) -> int:

@@ -92,14 +92,20 @@ def evict_to_limit(
     if not sample:
         empty_quarantine(directory)  # which counts too, and an entry of nearly the whole cap must find room
         remove_empty_folders(directory)
-    needed = usage.total_bytes() - limit_bytes
-    if needed <= 0:
-        return Evicted()  # another process made room while we looked
-    need = need_of_writer(needed + ahead_bytes, len(sample))
-    priority = directory.policy.current().priority
-    victims, batch_bytes = choose_by_priority(sample, need, priority, Prices(directory.layout).cost_ns, time.time_ns())
-    goal = Goal(limit_bytes - ahead_bytes - batch_bytes)
-    done = remove_victims(directory, victims, goal, should_stop=should_stop)
+    done, in_use = Evicted(), set[str]()
+    # Not positive: another process made room while we looked.
+    while (needed := usage.total_bytes() - limit_bytes) > 0:
+        need = need_of_writer(needed + ahead_bytes, len(sample))
+        priority, prices = directory.policy.current().priority, Prices(directory.layout)
+        victims, batch_bytes = choose_by_priority(sample, need, priority, prices.cost_ns, time.time_ns())
+        goal = Goal(limit_bytes - ahead_bytes - batch_bytes)
+        before = len(in_use)
+        done += remove_victims(directory, victims, goal, should_stop=should_stop, in_use=in_use)
+        if len(in_use) == before:
+            break
+        # Views that are used kept their entries: others have to go.
+        gone = in_use.union(victim.name for victim in victims)
+        sample = [found for found in sample if found.name not in gone]
     if done.entries:
         when_enough()
     return done

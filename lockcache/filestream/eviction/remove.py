@@ -18,11 +18,18 @@ from typing import Final
 
 from lockcache.filestream.accounting import Found, UsagePage, folder_bytes
 from lockcache.filestream.directory import CacheDirectory
-from lockcache.filestream.disk import Layout, PlantedFolderError, below, last_use_ns, space_of
-from lockcache.filestream.entry import remove_empty_folders_locked, remove_locked, revalidate_shard_locked
+from lockcache.filestream.disk import Layout, PlantedFolderError, below, last_use_ns, open_below, space_of
+from lockcache.filestream.entry import (
+    remove_empty_folders_locked,
+    remove_locked,
+    remove_views_locked,
+    revalidate_shard_locked,
+)
 from lockcache.filestream.eviction.choose import Goal
 
 __all__ = ["Evicted", "remove_empty_folders", "remove_victims"]
+
+_READ: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 
 # Victims removed under one hold of a shard lock: half a millisecond at most, also on a slow disk.
 _REMOVALS_PER_LOCK: Final = 32
@@ -50,14 +57,18 @@ def remove_victims(
     *,
     should_stop: Callable[[], bool] = lambda: False,
     threads: int = 1,
+    in_use: set[str] | None = None,
 ) -> Evicted:
     """Remove ``victims`` that nobody used since they were chosen, until ``goal`` is met; ``None``: all of them.
+
+    Those whose view a process uses stay; their names are added to ``in_use``.
 
     ``should_stop`` is asked between lock holds. With more ``threads`` than one they work side by side, each on a shard
     of its own: each holds one lock and waits for none; what was locked is tried again after all others.
     """
     usage = directory.usage()
     busy: list[Found] = []
+    held_views = set[str]() if in_use is None else in_use
 
     def remove(in_shard: list[Found]) -> Evicted:
         done = Evicted()
@@ -65,7 +76,7 @@ def remove_victims(
             if (goal is not None and goal.is_met(usage.total())) or should_stop():
                 break
             held = in_shard[start : start + _REMOVALS_PER_LOCK]
-            removed = _remove_from_shard(directory, usage, held)
+            removed = _remove_from_shard(directory, usage, held, held_views)
             if removed is None:
                 busy.extend(held)  # threads share it: an extend is one step to them
             else:
@@ -115,7 +126,9 @@ def _by_shard(victims: list[Found]) -> Iterable[list[Found]]:
         yield list(in_shard)
 
 
-def _remove_from_shard(directory: CacheDirectory, usage: UsagePage, victims: list[Found]) -> Evicted | None:
+def _remove_from_shard(
+    directory: CacheDirectory, usage: UsagePage, victims: list[Found], in_use: set[str]
+) -> Evicted | None:
     """What was removed of these victims of one shard; ``None`` if its lock is taken."""
     layout, shard = directory.layout, int(victims[0].name[:2], 16)
     try:
@@ -132,11 +145,27 @@ def _remove_from_shard(directory: CacheDirectory, usage: UsagePage, victims: lis
             return _remove_plain_locked(layout, usage, shard, victims)
         done = Evicted()
         for victim in victims:
-            if _look_again(layout.entry(victim.name), victim) is not None and remove_locked(layout, usage, victim.name):
+            if _look_again(layout.entry(victim.name), victim) is None:
+                continue
+            # The views first: one that is used keeps its entry, and an entry without a view is whole.
+            folders = folder_bytes(layout, shard)
+            views = remove_views_locked(layout, victim.name)
+            if views.bytes:
+                usage.add_locked(shard, folder_bytes(layout, shard) - folders - views.bytes, 0)
+            if views.is_in_use:
+                in_use.add(victim.name)
+                _state_use(directory, victim.name)
+            elif remove_locked(layout, usage, victim.name):
                 done += Evicted(1, victim.size_bytes)
         return done
     finally:
         hold.release()
+
+
+def _state_use(directory: CacheDirectory, name: str) -> None:
+    """State that an entry is used now: else it would be the first to go, and stay, of each sweep."""
+    with contextlib.suppress(OSError), open_below(directory.layout, directory.layout.entry(name), _READ) as fd:
+        directory.recency.touch(fd)
 
 
 def _remove_plain_locked(layout: Layout, usage: UsagePage, shard: int, victims: list[Found]) -> Evicted:

@@ -24,7 +24,7 @@ from typing import Final, NamedTuple
 from lockcache.filestream.accounting import Slot, UsagePage, folder_bytes, quarantined_files
 from lockcache.filestream.directory import CacheDirectory
 from lockcache.filestream.disk import Layout, QuarantinedName, below, make_folder, open_below, space_of
-from lockcache.filestream.entry import remove_locked
+from lockcache.filestream.entry import remove_locked, remove_views_locked
 
 __all__ = [
     "Quarantined",
@@ -126,7 +126,8 @@ def _move_locked(layout: Layout, usage: UsagePage, name: str, wrong: str) -> str
             # The payload first: a corrupt one without a record would be served as one of cuda.core's.
             os.rename(file, str(moved), src_dir_fd=shard_fd, dst_dir_fd=folder)
         _move_record_locked(layout, usage, moved, folder)
-    usage.add_locked(moved.shard, folder_bytes(layout, moved.shard) - folders, -int(counted))
+    views = remove_views_locked(layout, name)
+    usage.add_locked(moved.shard, folder_bytes(layout, moved.shard) - folders - views.bytes, -int(counted))
     return f"{layout.quarantine}/{moved}"
 
 

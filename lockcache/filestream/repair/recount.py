@@ -34,8 +34,10 @@ from lockcache.filestream.disk import (
     open_folder,
     opened,
     parse_staged_name,
+    remove_files,
     unlink_below,
 )
+from lockcache.filestream.entry import remove_orphan_views_locked
 
 __all__ = ["Repair", "reap", "recount_all", "recount_drifted", "recount_shard"]
 
@@ -50,6 +52,7 @@ _LEASE_GRACE_SECONDS: Final = 60.0
 # Staged files of other programs: cuda.core gives its own an hour too.
 _UNKNOWN_GRACE_SECONDS: Final = 3600.0
 
+_FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW
 # ELOOP: a symlink, which is not followed (Linux says ENOTDIR where a directory is asked for).
 _NO_FOLDER: Final = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
 
@@ -85,6 +88,7 @@ def recount_shard(
     try:
         _reap_shard_locked(directory.layout, shard)
         _remove_orphan_records_locked(directory.layout, shard, between)
+        remove_orphan_views_locked(directory.layout, shard)
         before, after = usage.slot(shard), measure_shard(directory.layout, shard, between=between)
         if after != before:
             usage.set_locked(shard, after)
@@ -184,7 +188,7 @@ def _reap_shard_locked(layout: Layout, shard: int) -> None:
             if staged is None:
                 continue
             if _is_abandoned(folder_fd, file, staged, _age_seconds(folder_fd, file)):
-                _remove(folder_fd, file)
+                _remove_staged(folder_fd, file)
 
 
 def _is_abandoned(folder_fd: int, file: str, staged: StagedName, age_seconds: float) -> bool:
@@ -247,6 +251,14 @@ def _files_of(layout: Layout, folder: str) -> Iterator[tuple[int, list[str]]]:
         if files is not None or error.errno not in _NO_FOLDER:
             raise
         yield -1, []
+
+
+def _remove_staged(folder_fd: int, file: str) -> None:
+    """Remove what an owner that is dead has staged: a file, or the folder of a view."""
+    with contextlib.suppress(OSError), opened(file, _FOLDER, dir_fd=folder_fd) as fd:
+        remove_files(fd)
+        os.rmdir(file, dir_fd=folder_fd)
+    _remove(folder_fd, file)
 
 
 def _remove(folder_fd: int, file: str) -> None:

@@ -33,7 +33,7 @@ _PAUSE_FACTOR: Final = 8
 _SHORTEST_PAUSE_SECONDS: Final = 0.04
 _STOPPED: Final = frozenset("TtZXx")
 _GIVE_UP_SECONDS: Final = 2.0
-_ENTRY_FOLDERS: Final = ("entries", os.path.join("lockcache", "records"))
+_ENTRY_FOLDERS: Final = ("entries", os.path.join("lockcache", "records"), os.path.join("lockcache", "views"))
 
 
 class Samples:
@@ -158,7 +158,7 @@ class Sampler:
 
 
 def bytes_on_disk(directory: str) -> int:
-    """Returns what all files under ``entries/``, ``tmp/`` and ``records/`` should count for, whatever their names."""
+    """Returns what all files of entries, staged ones, records and views should count for, whatever their names."""
     return _counted(directory, (*_ENTRY_FOLDERS, "tmp"))
 
 
@@ -200,6 +200,9 @@ def _staged_bytes(directory: str) -> tuple[int, int]:
     try:
         with os.scandir(os.path.join(directory, "tmp")) as found:
             for file in found:
+                if file.is_dir(follow_symlinks=False):  # a view
+                    staged += tree_bytes(file.path, space.of_file) + _size(file, space.of_folder)
+                    continue
                 staged += _size(file, space.of_file)
                 own += _size(file, space.of_file if _is_no_entry(file.name) else of_empty)
     except FileNotFoundError:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from lockcache import FileStreamProgramCache
+from lockcache import FileStreamProgramCache, Turn
 from lockcache.integrations import adapter
 from lockcache.integrations.adapter import Shared, UnsupportedError, install, installed, open_shared, refuse_older
 
@@ -140,3 +140,41 @@ def test_values_that_run_code_are_not_loaded_from_a_group_unless_they_are_signed
     monkeypatch.setenv("LOCKCACHE_SIGNING_KEY_FILE", str(keys))
     open_shared("some", "1", cache_path, None, runs_code=True)
     assert not FileStreamProgramCache(tmp_path / "own", group=False).is_forgeable
+
+
+FILES = {"kernel.so": b"code", "kernel.json": b"{}"}
+
+
+def test_the_turn_for_files_ends_with_the_store_or_when_nobody_has_it(shared: Shared) -> None:
+    turn = shared.begin_files("k", "a kernel")
+    assert isinstance(turn, Turn)
+    assert len(leases(shared)) == 1
+    assert shared.begin_files("k") is None, "this thread has it, and would wait for itself"
+    del turn
+    assert leases(shared) == []
+    turn = shared.begin_files("k")
+    shared.store_files("k", FILES, turn, arch="sm_90")
+    assert leases(shared) == []
+    assert shared.begin_files("k") == shared.look_at_files("k") == FILES
+    entry = shared.cache.get_entry("some/1.2/k")
+    assert (entry.metadata["kind"], entry.metadata["arch"]) == ("some", "sm_90")
+    assert entry.metadata["compile_cost_ns"] > 0
+    path = shared.view("k")
+    assert path.names == tuple(FILES)
+    assert Path(path, "kernel.so").read_bytes() == b"code"
+
+
+def test_files_are_stored_without_a_turn_too(shared: Shared) -> None:
+    assert shared.look_at_files("k") is None
+    assert shared.view("k") is None
+    assert leases(shared) == []
+    shared.store_files("k", FILES, None)
+    assert shared.look_at_files("k") == FILES
+
+
+def test_files_that_cannot_be_stored_are_one_warning(shared: Shared, caplog: pytest.LogCaptureFixture) -> None:
+    shared.store_files("k", {"a/b": b""}, None)
+    shared.store_files("k", {}, shared.begin_files("k"))
+    assert shared.has_failed
+    assert leases(shared) == []
+    assert [record.levelno for record in caplog.records].count(logging.WARNING) == 1

@@ -1,4 +1,4 @@
-"""Actions that die: a put, an eviction, a recount, a lease, a sweep, each prepared again before every death.
+"""Actions that die: a put, an eviction, a view, a recount, a lease, a sweep, each prepared again before every death.
 
 All of them work on one key among a few others, in one directory, so that what is left can be described in a line.
 """
@@ -42,7 +42,7 @@ class Action:
 
 def _fill(root: str, older: Entry | None) -> FileStreamProgramCache:
     # The lock files stay: making 256 again for each step would be most of the time.
-    for folder in ("entries", "tmp", "lockcache/records", "lockcache/leases"):
+    for folder in ("entries", "tmp", "lockcache/records", "lockcache/views", "lockcache/leases"):
         shutil.rmtree(os.path.join(root, folder), ignore_errors=True)
     for path in glob(os.path.join(root, "lockcache", "*")):
         if os.path.isfile(path):
@@ -76,6 +76,12 @@ def _evict(root: str) -> Callable[[], object]:
     return lambda: cache.put_entry(KEY, NEWER)
 
 
+def _view(root: str) -> Callable[[], object]:
+    cache = _fill(root, None)
+    cache.put_files(KEY, {"kernel": OLDER.code}, OLDER.metadata)
+    return lambda: cache.view_files(KEY)
+
+
 def _recount(root: str) -> Callable[[], object]:
     cache = _fill(root, OLDER)
     # Two writers that died just before their entry was in place. Alike, since a directory lists them in any order.
@@ -107,6 +113,7 @@ ACTIONS: Final = {
     "put": Action("a put of a new key", _put),
     "replace": Action("a put over an older entry", lambda root: _put(root, OLDER)),
     "evict": Action("a put of a new key into a full cache, which evicts", _evict, CHANGES),
+    "view": Action("a view of an entry's files, made", _view),
     "recount": Action("a recount, behind two writers that had died", _recount, CHANGES),
     "lease": Action("compile-once: lease, put, release", _lease),
     "sweep": Action("a daemon's sweep down to half", _sweep, CHANGES),

@@ -18,7 +18,8 @@ __all__ = ["Row", "as_markdown", "make_rows"]
 # What differs from run to run: which shard, which name, whose staged file.
 _NAMED: Final = (
     (re.compile(r"(entries|records)/[0-9a-f]{2}/[0-9a-f]{62}"), r"\1/SHARD/NAME"),
-    (re.compile(r"(entries|records)/[0-9a-f]{2}(?=[,)]|$)"), r"\1/SHARD"),
+    (re.compile(r"views/[0-9a-f]{2}/[0-9a-f.]{95,}"), "views/SHARD/VIEW"),
+    (re.compile(r"(entries|records|views)/[0-9a-f]{2}(?=[,)]|$)"), r"\1/SHARD"),
     (re.compile(r"locks/[0-9a-f]{2}\b"), "locks/SHARD"),
     (re.compile(r"leases/[^,)/]+"), "leases/NAME"),
     (re.compile(r"tmp/[^,)]+"), "tmp/STAGED"),

@@ -1,0 +1,211 @@
+"""Views: the files of an entry as files in a folder, for programs that open paths. Made, checked, removed.
+
+A view is ``lockcache/views/SHARD/NAME.DIGEST.BYTES/``, of the digest of the files' names and bytes: another version of
+the entry has another view, so no path ever leads to two. It is staged in ``tmp/`` under a name that says whose it is
+and what it reserves, and appears by one rename under the shard's lock.
+
+Keeps invariant 1 (a hit is whole): a view is handed out after each of its files was compared with the entry, and who
+has it holds a lock on its folder, which evictors respect; so it stays whole, but for what others do to its files. Keeps
+invariant 3 (hard cap): a view counts for what its name says, which is reserved before a byte of it is written.
+Invariant 5 (death is free): that lock falls with its process, and a view that is half made, or half removed, is reaped,
+or made again. Not promised: views of entries that foreign programs removed; a recount removes those.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import stat
+from collections.abc import Mapping
+from typing import Final
+
+from xxhash import xxh3_128
+
+from lockcache.filestream.accounting import folder_bytes
+from lockcache.filestream.disk import (
+    Descriptor,
+    Layout,
+    Space,
+    ViewName,
+    below,
+    create_below,
+    make_folder,
+    open_below,
+    opened,
+    remove_files,
+    rename_below,
+    write_all,
+)
+from lockcache.filestream.entry.locate import find_records
+from lockcache.filestream.entry.removal import remove_views_locked, revalidate_shard_locked
+from lockcache.filestream.entry.staging import StagedEntry, reserved_bytes
+
+__all__ = ["StagedView", "ViewPath", "find_view", "name_view", "reserved_view_bytes"]
+
+_FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW
+_READ: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+_WRITE: Final = os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW
+
+# Of ext4: what a name takes in its folder in addition to its bytes, and what a folder has that is not names.
+_NAME_BYTES: Final = 11
+_HEADER_BYTES: Final = 36
+# Of an ext4 folder of more than a block: its index.
+_INDEX_BLOCKS: Final = 4
+
+
+class ViewPath(str):
+    """The path of a view. While this object lives, no eviction removes the view; a plain copy of it is only a path."""
+
+    #: The names of the files in it.
+    names: tuple[str, ...]
+    _folder: Descriptor
+
+    def __reduce__(self) -> tuple[type[str], tuple[str]]:
+        return str, (str(self),)  # for another process, which does not hold it
+
+
+def name_view(space: Space, entry: str, files: Mapping[str, bytes]) -> ViewName:
+    """The name of the view of these files of an entry."""
+    digest = xxh3_128()
+    for name, content in files.items():
+        digest.update(b"%s\0%d\0" % (name.encode(), len(content)))
+        digest.update(content)
+    return ViewName(entry, digest.hexdigest(), _view_bytes(space, files))
+
+
+def _view_bytes(space: Space, files: Mapping[str, bytes]) -> int:
+    """What a view counts for: its files, and the most that their folder takes (on ext4, exactly, up to a hundred)."""
+    taken = sum(space.of_bytes(len(content)) for content in files.values()) + space.inode_bytes
+    if not space.shows_blocks:
+        return taken
+    names = sum(len(name.encode()) + _NAME_BYTES for name in files)
+    block = space.block_bytes
+    # Beyond a block the names lie in a tree, whose leaves are at least half full.
+    return taken + (block if names + _HEADER_BYTES <= block else 2 * space.of_bytes(names) + _INDEX_BLOCKS * block)
+
+
+def reserved_view_bytes(space: Space, view: ViewName) -> int:
+    """Returns the most that making a view may add to what the disk holds: the view, and folders that grow."""
+    return view.size_bytes + reserved_bytes(space, 0, 0, has_block=False)
+
+
+def find_view(layout: Layout, view: ViewName, files: Mapping[str, bytes]) -> ViewPath | None:
+    """The view, held, if it is there and each of its files is as in ``files``."""
+    try:
+        folder = open_below(layout, layout.view(view), _FOLDER)
+        if not _hold(folder.number):
+            return None
+        for name, content in files.items():
+            if not _is_file(folder.number, name, content):
+                return None
+    except OSError:
+        return None
+    path = ViewPath(layout.view(view))
+    path.names, path._folder = tuple(files), folder
+    return path
+
+
+def _hold(fd: int) -> bool:
+    """Keep evictors away from a view; ``False`` if one is removing it. Where locks do not work, nobody is kept away."""
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True
+    return True
+
+
+def _is_file(folder_fd: int, name: str, content: bytes) -> bool:
+    with opened(name, _READ, dir_fd=folder_fd) as fd:
+        status = os.fstat(fd)
+        if not stat.S_ISREG(status.st_mode) or status.st_size != len(content):
+            return False
+        at = 0
+        while at < len(content):
+            part = os.read(fd, len(content) - at)  # stops at 2 GiB
+            if not part or part != content[at : at + len(part)]:
+                return False
+            at += len(part)
+        return True
+
+
+class StagedView(StagedEntry):
+    """A reserved, staged view. Ends by :meth:`place` or :meth:`abandon`."""
+
+    __slots__ = ()
+    _counts_as = 0  # it belongs to one
+
+    def _make(self, path: str) -> int:
+        layout = self._directory.layout
+        make_folder(layout, path)
+        with below(layout, path) as (folder_fd, name):
+            return self._file.open(name, _FOLDER, dir_fd=folder_fd)
+
+    def _remove(self, path: str) -> bool:
+        try:
+            with open_below(self._directory.layout, path, _FOLDER) as fd:
+                remove_files(fd)
+            with below(self._directory.layout, path) as (folder_fd, name):
+                os.rmdir(name, dir_fd=folder_fd)
+        except FileNotFoundError:
+            return False
+        return True
+
+    def fill(self, files: Mapping[str, bytes]) -> None:
+        """Write the files. Requires: the reservation, and that the sum with it is under the cap."""
+        for name, content in files.items():
+            file = Descriptor()
+            create_below(self._directory.layout, f"{self._path}/{name}", _WRITE, file)
+            with file as fd:
+                write_all(fd, content)
+                file.end_writing()
+        self._file.close()  # with the lock on it, which says that it is being made
+
+    def place(self, view: ViewName, files: Mapping[str, bytes], blob: bytes) -> ViewPath | None:
+        """Put it in its place, held, unless the entry is not the one of the record ``blob`` any more.
+
+        If another process was faster, what it placed is the view, and this one is to be abandoned.
+        """
+        layout = self._directory.layout
+        hold, self._kept = self._kept or self._hold(), None
+        try:
+            revalidate_shard_locked(layout, self._shard)
+            if not _is_stored(layout, view.entry, blob):
+                return None
+            found = find_view(layout, view, files)
+            if found is None:
+                self._place_locked(view)
+                found = find_view(layout, view, files)
+            return found
+        finally:
+            hold.release()
+
+    def _place_locked(self, view: ViewName) -> None:
+        layout, shard = self._directory.layout, self._shard
+        folders, taken = folder_bytes(layout, shard), 0
+        for folder in (layout.records, layout.record_shard(shard), layout.views, layout.view_shard(shard)):
+            make_folder(layout, folder)
+        # Those of older versions, and this one if it is damaged.
+        removed = remove_views_locked(layout, view.entry)
+        try:
+            # An interrupt from here on leaves too much accounted for, as in publish().
+            self._is_reserved = False
+            try:
+                rename_below(layout, self._path, layout.view(view))
+            except OSError:
+                self._is_reserved = True
+                raise
+            self._path = ""
+            taken = view.size_bytes - self._size
+        finally:
+            self._add_locked(taken + folder_bytes(layout, shard) - folders - removed.bytes, 0)
+
+
+def _is_stored(layout: Layout, name: str, blob: bytes) -> bool:
+    """Whether an entry has this record. Requires: shard lock."""
+    try:
+        with open_below(layout, layout.entry(name), _READ) as fd:
+            return blob in find_records(layout, fd, name)
+    except OSError:
+        return False

@@ -1,0 +1,230 @@
+"""Triton's cache on lockcache: each kernel and launcher compiled once by all processes of a machine.
+
+``TRITON_CACHE_MANAGER=lockcache.integrations.triton:LockcacheManager`` in the environment, and no line of code; or
+:func:`install`, before the first kernel. The directory is ``$LOCKCACHE_DIR``. All files of a kernel, the intermediate
+ones and its metadata, are one entry; Triton is given their paths in a view of it (``view_files``), so it never loads
+the files of two writers. Where there can be no view, the files are written into a temporary folder of this process.
+
+A launcher is machine code that Triton loads into the process: who may write to the directory may run code in the
+processes that read it. A directory that others write to needs a signing key.
+
+Results of autotuning are stored, and nobody waits for them: a benchmark may need all ranks. What
+``TRITON_KERNEL_OVERRIDE``, ``TRITON_KERNEL_DUMP`` and ``USE_IR_LOC`` read and write is in Triton's own directories.
+
+Adapted: Triton 3.4 and newer; tried with 3.4.0 and 3.9.0. If its private parts are others, Triton keeps its own cache,
+with a warning.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import functools
+import json
+import os
+import shutil
+import tempfile
+from typing import Any
+
+from lockcache.filestream import ViewPath
+from lockcache.flight import Turn
+from lockcache.integrations.adapter import (
+    Shared,
+    UnsupportedError,
+    install as install_adapter,
+    installed,
+    open_shared,
+    refuse_older,
+    warn,
+)
+from lockcache.resource import Entry
+
+__all__ = ["install"]
+
+_OLDEST = (3, 4)
+_METHODS = {"get_file", "get_group", "put", "put_group"}
+_AUTOTUNED = ".autotune.json"
+
+
+def install(path: str | os.PathLike[str] | None = None, *, max_size_bytes: int | None = None) -> bool:
+    """Make Triton keep its kernels in ``path``, by default ``$LOCKCACHE_DIR``. Call it before the first kernel.
+
+    Returns whether it does. If it cannot, a warning says why, and Triton's own cache is as it was. A second call
+    changes nothing.
+    """
+    return install_adapter("triton", lambda: _install(path, max_size_bytes))
+
+
+def _install(path: str | os.PathLike[str] | None, cap_bytes: int | None) -> Shared:
+    from triton import knobs
+
+    manager, other = _manager_class(), knobs.cache.manager_class
+    if other not in (None, manager):
+        raise UnsupportedError(f"it has another cache manager, {other.__module__}:{other.__name__}")
+    shared = _open(path, cap_bytes)
+    knobs.cache.manager_class = manager
+    return shared
+
+
+def _open(path: str | os.PathLike[str] | None = None, cap_bytes: int | None = None) -> Shared:
+    import triton
+    from triton.runtime.cache import CacheManager
+
+    refuse_older("triton", triton.__version__, _OLDEST)
+    if CacheManager.__abstractmethods__ != _METHODS:
+        raise UnsupportedError(f"its cache managers have {sorted(CacheManager.__abstractmethods__)}")
+    return open_shared("triton", triton.__version__, path, cap_bytes, runs_code=True)
+
+
+@functools.cache
+def _shared() -> Shared | None:
+    """What :func:`install` opened, or else what the variables name: once, whatever comes of it."""
+    install_adapter("triton", _open)
+    return installed("triton")
+
+
+def __getattr__(name: str) -> Any:
+    # Made when Triton asks for it: this module can be imported without Triton.
+    if name == "LockcacheManager":
+        return _manager_class()
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+@functools.cache
+def _manager_class() -> Any:
+    from triton import knobs
+    from triton.runtime.cache import CacheManager, FileCacheManager
+
+    class LockcacheManager(CacheManager):  # type: ignore[misc]
+        """The files of one Triton key: those of a kernel, or a launcher. One is made for each compilation."""
+
+        def __new__(cls, key: str, override: bool = False, dump: bool = False) -> Any:
+            shared = _shared()
+            if shared is None or shared.has_failed or override or dump or knobs.compilation.use_ir_loc:
+                return FileCacheManager(key, override, dump)
+            return super().__new__(cls)
+
+        def __init__(self, key: str, override: bool = False, dump: bool = False) -> None:
+            shared = _shared()
+            if shared is not None:  # else there is no such manager
+                self._files = _Files(shared, key, FileCacheManager)
+
+        def get_group(self, filename: str) -> dict[str, str] | None:
+            return self._files.look_up(filename, is_group=True)
+
+        def get_file(self, filename: str) -> str | None:
+            return self._files.path_of(filename)
+
+        def put(self, data: Any, filename: str, binary: bool = True) -> str:
+            return self._files.put(filename, data if isinstance(data, bytes) else str(data).encode())
+
+        def put_group(self, filename: str, group: dict[str, str]) -> None:
+            self._files.put_group(filename, group)
+
+    LockcacheManager.__module__, LockcacheManager.__qualname__ = __name__, "LockcacheManager"
+    return LockcacheManager
+
+
+class _Files:
+    """What a manager has looked up and stored. When it is collected its turn ends: compiling may have raised."""
+
+    def __init__(self, shared: Shared, key: str, own_manager: Any) -> None:
+        self._shared, self._key, self._own_manager = shared, key, own_manager
+        self._turn: Turn[Entry] | None = None
+        # Held until Triton has loaded what it was given.
+        self._views: list[ViewPath] = []
+        self._is_group = False
+        # Of a group that is being compiled.
+        self._contents: dict[str, bytes] = {}
+        self._folder = ""
+
+    def look_up(self, filename: str, *, is_group: bool) -> dict[str, str] | None:
+        """The paths of what is stored. On a miss this has the turn to compile it, but for what nobody waits for."""
+        self._is_group = is_group
+        name = f"{self._key}/{filename}"
+        view = self._shared.view(name)
+        if view is not None:
+            return self._shown(view)
+        if filename.endswith(_AUTOTUNED):
+            found: Any = self._shared.look_at_files(name)
+        else:
+            found = self._shared.begin_files(name, filename.removesuffix(".json"))
+        if isinstance(found, Turn):
+            self._turn = found
+            return None
+        return None if found is None else self._shown_or_written(name, found)
+
+    def path_of(self, filename: str) -> str | None:
+        """The path of one file: of a group that is being compiled, or by itself."""
+        if filename in self._contents:
+            return self._written({filename: self._contents[filename]})[filename]
+        found = self.look_up(filename, is_group=False)
+        return None if found is None else found.get(filename)
+
+    def put(self, filename: str, content: bytes) -> str:
+        """Store a file by itself, or keep one of a group until that is whole. Returns its path."""
+        if self._is_group:
+            self._contents[filename] = content
+            return self._written({filename: content})[filename]
+        return self._store(filename, {filename: content}, {})[filename]
+
+    def put_group(self, filename: str, group: dict[str, str]) -> None:
+        """Store what was put, and have ``group``, by which Triton loads it next, lead to what is stored."""
+        contents, self._contents = self._contents, {}
+        # With TRITON_ALWAYS_COMPILE it begins as what was found.
+        files = {name: contents[name] for name in group if name in contents}
+        stored = self._store(filename, files, _described(files.get(filename, b"")))
+        group.clear()
+        group.update(stored)
+
+    def _store(self, filename: str, files: dict[str, bytes], metadata: dict[str, str]) -> dict[str, str]:
+        name, turn = f"{self._key}/{filename}", self._turn
+        self._turn = None
+        self._shared.store_files(name, files, turn, **metadata)
+        return self._shown_or_written(name, files)
+
+    def _shown_or_written(self, name: str, files: dict[str, bytes]) -> dict[str, str]:
+        view = self._shared.view(name)
+        return self._written(files) if view is None else self._shown(view)
+
+    def _shown(self, view: ViewPath) -> dict[str, str]:
+        self._views.append(view)
+        if self._folder:
+            shutil.rmtree(self._folder, ignore_errors=True)
+            self._folder = ""
+        return {name: f"{view}/{name}" for name in view.names}
+
+    def _written(self, files: dict[str, bytes]) -> dict[str, str]:
+        """The paths of these files in a folder that is this process's alone."""
+        try:
+            if not self._folder:
+                self._folder = tempfile.mkdtemp(dir=_own_folder(os.getpid()))
+            for name, content in files.items():
+                with open(f"{self._folder}/{name}", "wb") as file:
+                    file.write(content)
+        except OSError as error:
+            warn("triton", error)
+            own = self._own_manager(self._key)
+            return {name: own.put(content, name) for name, content in files.items()}
+        return {name: f"{self._folder}/{name}" for name in files}
+
+
+def _described(metadata: bytes) -> dict[str, str]:
+    """What Triton's metadata say of a kernel, for people."""
+    with contextlib.suppress(ValueError, LookupError, TypeError):
+        said = json.loads(metadata)
+        return {"arch": str(said["target"]["arch"]), "compiler": f"triton {said['triton_version']}"}
+    return {}
+
+
+@functools.cache
+def _own_folder(pid: int) -> str:
+    """Where this process's own files are, until it ends."""
+    folder = tempfile.mkdtemp(prefix="lockcache-triton-")
+    atexit.register(_remove_own, pid, folder)
+    return folder
+
+
+def _remove_own(pid: int, folder: str) -> None:
+    if os.getpid() == pid:
+        shutil.rmtree(folder, ignore_errors=True)

@@ -1,0 +1,211 @@
+"""Triton on lockcache: launchers, views of kernels, two writers of one key, and processes that are killed."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import select
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from lockcache import FileStreamProgramCache
+from lockcache_stress.run.sampler import Sampler
+from tests.crash.measure import accounted, on_disk
+from tests.frameworks.support import ROOT, Programs, answer, tell, total
+
+pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
+
+HOOK = ROOT / "lockcache/integrations/hook"
+KERNELS = range(8)
+LAUNCHERS = range(1000, 1004)
+VARIABLE = {"TRITON_CACHE_MANAGER": "lockcache.integrations.triton:LockcacheManager"}
+
+
+@pytest.fixture
+def programs(tmp_path: Path) -> Programs:
+    return Programs("triton", tmp_path)
+
+
+def _assert_all_well(answers: list[dict[str, object]]) -> None:
+    assert [(found["wrong"], found["failed"]) for found in answers] == [(0, 0)] * len(answers), answers
+
+
+def test_kernels_and_launchers_are_compiled_once_by_all_and_leave_nothing_elsewhere(
+    programs: Programs, tmp_path: Path
+) -> None:
+    kernels = programs.run(8, KERNELS, "by-variable", **VARIABLE)
+    launchers = programs.run(6, LAUNCHERS, "by-variable", **VARIABLE)
+    _assert_all_well([*kernels, *launchers])
+    assert (total(kernels, "compiled"), total(launchers, "compiled")) == (8, 4)
+    warm = programs.run(2, [*KERNELS, *LAUNCHERS], "by-variable", **VARIABLE)
+    _assert_all_well(warm)
+    assert total(warm, "compiled") == 0
+    assert len([*(programs.directory / "entries").glob("??/*")]) == 12
+    assert not (tmp_path / "own").exists()
+    cache = FileStreamProgramCache(programs.directory)
+    assert cache.recount() == []
+    assert accounted(programs.directory) == on_disk(programs.directory)
+
+
+def test_lockcache_run_and_a_manager_of_the_users(programs: Programs, tmp_path: Path) -> None:
+    hook = {"LOCKCACHE_INSTALL": "triton", "PYTHONPATH": f"{HOOK}:{ROOT}"}
+    for compiled in (2, 0):
+        [found] = programs.run(1, [0, 1000], "by-variable", **hook)
+        _assert_all_well([found])
+        assert found["compiled"] == compiled
+    assert not (tmp_path / "own").exists()
+    # Who has chosen another manager keeps it.
+    [found] = programs.run(1, [0], "by-variable", **hook, TRITON_CACHE_MANAGER="triton.runtime.cache:FileCacheManager")
+    assert found["compiled"] == 1
+    assert "it has another cache manager" in programs.errors.read_text()
+
+
+class _OfEntries(Sampler):
+    """Counts no policy, page or table of costs that is being replaced: of a cap this small they are not a part."""
+
+    def _weigh(self) -> tuple[int, int, int]:
+        accounted, _, unaccounted = super()._weigh()
+        return accounted, accounted + unaccounted, unaccounted
+
+
+def test_under_a_cap_entries_and_views_hold_no_more_and_nothing_raises(programs: Programs) -> None:
+    cap = 160_000  # of some 36 kB a kernel, in twelve
+    with FileStreamProgramCache(programs.directory, max_size_bytes=cap) as cache:
+        sampler = _OfEntries(str(programs.directory), is_own_mount=False)
+        with programs.started(4) as running:
+            for process in running:
+                tell(process, [*range(12)] * 3)
+            left = [process.stdout for process in running]
+            while left:
+                sampler.sample([process.pid for process in running])
+                left = [each for each in left if not select.select([each], [], [], 0)[0]]
+            answers = [answer(process) for process in running]
+        sampler.sample_final()
+        assert cache.recount() == []
+    _assert_all_well(answers)
+    assert sampler.peaks.samples > 20
+    assert cap / 2 < sampler.peaks.disk_bytes <= cap
+    assert sampler.peaks.unaccounted_bytes <= 0
+
+
+def _cut(path: Path) -> None:
+    os.truncate(path, path.stat().st_size // 2)
+
+
+def _flip(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 0xFF
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize("damage", [_cut, _flip, Path.unlink], ids=["cut", "flipped", "gone"])
+@pytest.mark.parametrize("what", ["entries/??/*", "lockcache/views/??/*/*"])
+def test_what_is_damaged_is_repaired_or_compiled_again_once(programs: Programs, what: str, damage) -> None:
+    _assert_all_well(programs.run(1, [*KERNELS, *LAUNCHERS]))
+    files = [*programs.directory.glob(what)]
+    assert len(files) >= 12
+    for path in files:
+        damage(path)
+    again = programs.run(4, [*KERNELS, *LAUNCHERS])
+    _assert_all_well(again)
+    assert total(again, "compiled") == (12 if what.startswith("entries") else 0)
+    warm = programs.run(1, [*KERNELS, *LAUNCHERS])
+    _assert_all_well(warm)
+    assert total(warm, "compiled") == 0
+
+
+@pytest.mark.parametrize("cap", [None, 120_000], ids=["without a cap", "under a cap"])
+def test_two_writers_of_one_key_never_give_two_readers_a_mixed_group(programs: Programs, cap: int | None) -> None:
+    FileStreamProgramCache(programs.directory, max_size_bytes=cap).close()
+    with contextlib.ExitStack() as stack:
+        roles = ["writer", "writer", "reader", "reader"]
+        running = [
+            stack.enter_context(programs.started(1, role, program="triton_group", **VARIABLE))[0] for role in roles
+        ]
+        for process in running:
+            tell(process, [10])
+        found = [answer(process) for process in running]
+    assert [(each["mixed"], each["failed"]) for each in found] == [(0, 0)] * 4, found
+    assert min(each["whole"] for each in found) > 20, found
+
+
+def test_processes_that_are_killed_anywhere_leave_whole_kernels_and_no_debt(programs: Programs) -> None:
+    choose = random.Random(5)
+    for serial in range(12):
+        with programs.started(2) as running:
+            for process in running:
+                tell(process, [serial, serial + 1, *LAUNCHERS])
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                running[0].wait(choose.random())
+            for process in running:
+                process.kill()
+    found = programs.run(2, [*range(13), *LAUNCHERS])
+    _assert_all_well(found)
+    cache = FileStreamProgramCache(programs.directory)
+    cache.recount()
+    assert accounted(programs.directory) == on_disk(programs.directory)
+    assert [*(programs.directory / "tmp").iterdir()] == []
+
+
+@pytest.mark.root
+def test_a_golden_directory_without_views_serves_its_kernels(programs: Programs, mount_tmpfs, tmp_path: Path) -> None:
+    disk = mount_tmpfs("size=64m")
+    programs.directory = disk / "cache"
+    _assert_all_well(programs.run(1, [*KERNELS[:4], *LAUNCHERS]))
+    subprocess.run(["rm", "-r", programs.directory / "lockcache/views"], check=True)
+    subprocess.run(["mount", "-o", "remount,ro", disk], check=True)
+    answers = programs.run(2, [*KERNELS, *LAUNCHERS])
+    _assert_all_well(answers)
+    assert [found["compiled"] for found in answers] == [4, 4]
+    assert "goes on with its own cache" not in programs.errors.read_text()
+
+
+def test_where_compiling_fails_the_next_one_has_its_error_within_half_a_second(programs: Programs) -> None:
+    with programs.started(2) as running:
+        for process in running:
+            tell(process, [0, -1])
+        found = [answer(process) for process in running]
+        # Each has compiled this kind of kernel before: what the second took is its own compilation, and waiting.
+        assert [each["failed"] for each in found] == [1, 1]
+        assert len({each["error"].split(":")[0] for each in found}) == 1
+    seconds = sorted(each["seconds"] for each in found)
+    assert seconds[1] - seconds[0] < 0.5
+
+
+def test_a_warm_kernel_is_two_calls_by_name_before_triton_opens_its_files(programs: Programs, tmp_path: Path) -> None:
+    if shutil.which("strace") is None:
+        pytest.skip("needs strace")
+    _assert_all_well(programs.run(1, [0, 1]))
+    log = tmp_path / "log"
+    strace = ["strace", "-f", "-o", str(log), "-qq", "-e", "signal=none", "-e", "trace=file"]
+    _assert_all_well(programs.run(1, [0, 1], prefix=strace))
+    calls = [line for line in log.read_text().splitlines() if str(programs.directory) in line]
+    # Of the second kernel, and without what a process asks of each shard once.
+    opened = [line for line in calls if " openat(" in line]
+    last = max(number for number, line in enumerate(opened) if "/entries/" in line)
+    ours, tritons = opened[last : last + 2], opened[last + 2 :]
+    assert "/entries/" in ours[0]
+    assert "/views/" in ours[1]
+    assert [line for line in tritons if "/kernel." not in line] == []
+    assert calls[calls.index(opened[last]) :] == [*ours, *tritons]
+
+
+AUTOTUNED = """
+from triton.runtime.cache import get_cache_manager
+manager, name = get_cache_manager("cd" * 32), "kernel.autotune.json"
+found = manager.get_file(name)
+print(found and open(found).read())
+if not found:
+    assert get_cache_manager("cd" * 32).get_file(name) is None  # nobody waits
+    assert open(manager.put('{"best": 1}', name, binary=False)).read() == '{"best": 1}'
+"""
+
+
+def test_a_result_of_autotuning_is_stored_and_nobody_waits_for_one(programs: Programs) -> None:
+    said = [programs.call("-c", AUTOTUNED, **VARIABLE) for _ in range(2)]
+    assert said == ["None\n", '{"best": 1}\n']
+    assert not list(programs.directory.glob("lockcache/leases/*"))

@@ -1,0 +1,74 @@
+"""Views among real processes: under the cap, one version in a path, and whole for who holds one."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import random
+import time
+from multiprocessing.synchronize import Event
+from pathlib import Path
+
+import pytest
+
+from lockcache import FileStreamProgramCache
+from lockcache_stress.run.sampler import Sampler
+from tests.crash.measure import accounted, on_disk
+
+SECONDS = 4.0
+KEYS = 12
+CAP = 60_000
+
+
+def _files(key: int, version: int) -> dict[str, bytes]:
+    mark = b"%d %d;" % (key, version)
+    return {f"part {number}": mark * (150 * number + 1) for number in range(4)}
+
+
+def _work(path: str, is_writer: bool, started: Event, results: multiprocessing.SimpleQueue) -> None:
+    cache, wrong, viewed = FileStreamProgramCache(path, lock_timeout_seconds=20.0), [], 0
+    choose = random.Random(os.getpid())
+    started.wait()
+    until = time.monotonic() + SECONDS
+    while time.monotonic() < until:
+        key = choose.randrange(KEYS)
+        if is_writer or cache.get(f"{key}") is None:
+            cache.put_files(f"{key}", _files(key, choose.randrange(3)))
+        view = cache.view_files(f"{key}")
+        if view is None:
+            continue
+        viewed += 1
+        # Whoever holds the path reads all of it, whatever goes on around.
+        found = {name: Path(view, name).read_bytes() for name in os.listdir(view)}
+        if found not in [_files(key, version) for version in range(3)]:
+            wrong.append((str(view), {name: len(content) for name, content in found.items()}))
+    results.put((wrong, viewed, cache.stats().dropped_writes))
+
+
+@pytest.mark.long
+def test_views_never_exceed_the_cap_mix_versions_or_vanish_while_they_are_held(cache_path: Path) -> None:
+    cache = FileStreamProgramCache(cache_path, max_size_bytes=CAP)
+    context = multiprocessing.get_context("fork")
+    started, results = context.Event(), context.SimpleQueue()
+    workers = [
+        context.Process(target=_work, args=(str(cache_path), number % 2 == 0, started, results)) for number in range(6)
+    ]
+    for worker in workers:
+        worker.start()
+    started.set()
+    sampler = Sampler(str(cache_path), is_own_mount=False)
+    while any(worker.is_alive() for worker in workers):
+        sampler.sample([worker.pid for worker in workers if worker.is_alive()])
+    sampler.sample_final()
+    found = [results.get() for _ in workers]
+    for worker in workers:
+        worker.join()
+        assert worker.exitcode == 0
+    assert [wrong for wrong, _, _ in found if wrong] == []
+    assert min(viewed for _, viewed, _ in found) > 3
+    peaks = sampler.peaks
+    assert peaks.samples > 20
+    assert CAP / 2 < peaks.disk_bytes <= CAP
+    assert peaks.unaccounted_bytes <= 0
+    assert cache.recount() == []
+    assert accounted(cache_path) == on_disk(cache_path)

@@ -1,0 +1,354 @@
+"""Views in a directory: damage, the cap, who holds one, what others do, and where there are none."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from lockcache import FileStreamProgramCache
+from lockcache.filestream.accounting import scan_shard
+from lockcache.filestream.entry.views import StagedView
+from lockcache.filestream.eviction import Evicted, evict_to_limit
+from lockcache.filestream.repair.verify import verify_entry
+from lockcache.lowlevel import CacheDirectory, Goal, find_drift, sweep
+from tests.crash.measure import accounted, on_disk
+
+FILES = {"kernel.so": b"\x7fELF" * 100, "kernel.json": b"{}"}
+BYTES = sum(map(len, FILES.values()))
+
+
+@pytest.fixture
+def cache(cache_path: Path) -> FileStreamProgramCache:
+    return FileStreamProgramCache(cache_path, lock_timeout_seconds=2.0)
+
+
+def _files(path: str) -> dict[str, bytes]:
+    return {file.name: file.read_bytes() for file in Path(path).iterdir()}
+
+
+def _views(root: Path) -> list[Path]:
+    return sorted((root / "lockcache/views").glob("??/*"))
+
+
+def _cut(path: Path) -> None:
+    os.truncate(path, 7)
+
+
+def _change(path: Path) -> None:
+    path.write_bytes(b"X" + path.read_bytes()[1:])
+
+
+def _add(path: Path) -> None:
+    path.write_bytes(path.read_bytes() + b"more")
+
+
+def _link(path: Path) -> None:
+    path.unlink()
+    path.symlink_to("/etc/passwd")
+
+
+def _fifo(path: Path) -> None:
+    path.unlink()
+    os.mkfifo(path)
+
+
+@pytest.mark.parametrize("damage", [_cut, _change, _add, _link, _fifo, Path.unlink])
+def test_a_damaged_file_is_repaired_and_not_served(
+    cache: FileStreamProgramCache, cache_path: Path, damage: Callable[[Path], object]
+) -> None:
+    cache.put_files("k", FILES)
+    path = str(cache.view_files("k"))
+    damage(Path(path, "kernel.so"))
+    assert cache.view_files("k") == path
+    assert _files(path) == FILES
+    assert accounted(cache_path) == on_disk(cache_path)
+
+
+def test_a_damaged_one_that_is_held_is_not_handed_out_until_it_can_be_repaired(
+    cache: FileStreamProgramCache, cache_path: Path
+) -> None:
+    cache.put_files("k", FILES)
+    held = cache.view_files("k")
+    _change(Path(held, "kernel.so"))
+    assert cache.view_files("k") is None
+    assert cache.recount() == []
+    path = str(held)
+    del held
+    assert cache.view_files("k") == path
+    assert _files(path) == FILES
+
+
+def test_nobody_but_the_owner_reads_it_whatever_the_umask(cache: FileStreamProgramCache, cache_path: Path) -> None:
+    cache.put_files("k", FILES)
+    before = os.umask(0)
+    try:
+        path = Path(cache.view_files("k"))
+    finally:
+        os.umask(before)
+    for folder in (path, path.parent, path.parent.parent):
+        assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    assert {stat.S_IMODE(file.stat().st_mode) for file in path.iterdir()} == {0o600}
+
+
+def test_in_a_groups_directory_it_is_the_groups(cache_path: Path) -> None:
+    cache = FileStreamProgramCache(cache_path, group=True)
+    cache.put_files("k", FILES)
+    before = os.umask(0o077)
+    try:
+        path = Path(cache.view_files("k"))
+    finally:
+        os.umask(before)
+    assert {stat.S_IMODE(folder.stat().st_mode) for folder in (path, path.parent)} == {0o2770}
+    assert {stat.S_IMODE(file.stat().st_mode) for file in path.iterdir()} == {0o660}
+    assert _files(str(path)) == FILES
+    del cache["k"]
+    assert _views(cache_path) == []
+
+
+def test_where_others_may_write_and_not_sign_there_is_none(cache_path: Path, tmp_path: Path) -> None:
+    keys = tmp_path / "keys"
+    keys.write_text("5a" * 32)
+    keys.chmod(0o600)
+    cache = FileStreamProgramCache(cache_path, group=True, signing_key_file=keys)
+    cache.put_files("k", FILES)
+    assert cache.view_files("k") is None
+    assert cache.get_files("k") == FILES
+
+
+def test_through_a_symlink_nothing_is_made_or_removed(tmp_path: Path) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    root = tmp_path / "cache"
+    cache = FileStreamProgramCache(root, group=True)
+    cache.put_files("k", FILES)
+    (root / "lockcache/views").symlink_to(elsewhere)
+    assert cache.view_files("k") is None
+    assert cache.get_files("k") == FILES
+    assert list(elsewhere.iterdir()) == []
+    assert list((root / "tmp").iterdir()) == []
+
+
+def test_an_eviction_takes_the_view_with_the_entry_and_none_that_is_held(cache_path: Path) -> None:
+    cache = FileStreamProgramCache(cache_path, max_size_bytes=5 * BYTES)
+    cache.put_files("held", FILES)
+    held = cache.view_files("held")
+    cache.put_files("free", FILES)
+    free = str(cache.view_files("free"))
+    for number in range(4):
+        cache[f"{number}"] = bytes(BYTES)
+    assert _files(held) == FILES
+    assert cache.get_files("held") == FILES, "the entry of a view that is held stays too"
+    assert not os.path.exists(free)
+    assert cache.get("free") is None
+    assert cache.stats().bytes <= 5 * BYTES
+    assert cache.recount() == []
+    del held
+    for number in range(9):
+        cache[f"{number}"] = bytes(BYTES)
+    assert cache.get("held") is None
+    assert _views(cache_path) == []
+
+
+def test_where_entry_and_view_do_not_fit_there_is_none_and_the_entry_stays(cache_path: Path) -> None:
+    cache = FileStreamProgramCache(cache_path, max_size_bytes=2 * BYTES - 1)
+    cache.put_files("k", FILES)
+    assert cache.view_files("k") is None
+    assert cache.get_files("k") == FILES
+    assert cache.stats().bytes == BYTES
+
+
+def test_room_for_a_view_is_made_by_eviction_and_counted(cache_path: Path) -> None:
+    cache = FileStreamProgramCache(cache_path, max_size_bytes=3 * BYTES)
+    cache["older"] = bytes(2 * BYTES)
+    cache.put_files("k", FILES)
+    assert _files(cache.view_files("k")) == FILES
+    assert cache.get("older") is None
+    assert cache.stats().evictions == 1
+    assert cache.stats().bytes == 2 * BYTES
+
+
+def test_a_directory_that_is_only_read_shows_the_views_that_there_are(cache_path: Path) -> None:
+    with FileStreamProgramCache(cache_path) as cache:
+        cache.put_files("shown", FILES)
+        path = str(cache.view_files("shown"))
+        cache.put_files("other", FILES)
+    reading = FileStreamProgramCache(cache_path, read_only=True)
+    assert reading.view_files("shown") == path
+    assert reading.view_files("other") is None
+    assert len(_views(cache_path)) == 1
+
+
+def test_looking_for_a_view_takes_no_turn_and_counts_as_a_use(cache_path: Path) -> None:
+    with FileStreamProgramCache(cache_path, compile_once=True) as cache:
+        assert cache.view_files("k") is None
+        assert list((cache_path / "lockcache").glob("leases/*")) == []
+        cache.put_files("k", FILES)
+        assert cache.view_files("k") is not None
+        assert cache.stats().hits == 1
+
+
+def test_the_view_of_an_entry_that_another_program_removed_goes_by_a_recount(
+    cache: FileStreamProgramCache, cache_path: Path
+) -> None:
+    cache.put_files("k", FILES)
+    cache.view_files("k")
+    [entry] = (cache_path / "entries").glob("??/*")
+    entry.unlink()
+    [repair] = cache.recount()
+    assert repair.after == (0, 0)
+    assert _views(cache_path) == []
+
+
+def test_views_are_no_drift(cache: FileStreamProgramCache, cache_path: Path) -> None:
+    for number in range(5):
+        cache.put_files(f"{number}", {**FILES, "number": b"%d" % number})
+        cache.view_files(f"{number}")
+    assert find_drift(CacheDirectory(str(cache_path), 2.0).layout)[:3] == (0, 0, 0)
+    assert accounted(cache_path) == on_disk(cache_path)
+    (cache_path / "lockcache/usage").unlink()  # and a page that is lost counts them
+    assert cache.stats().bytes == 2 * 5 * (BYTES + 1)
+
+
+def test_on_a_real_disk_it_counts_for_its_blocks(real_blocks: None, cache: FileStreamProgramCache) -> None:
+    many = {f"a name of some length {number}": b"x" * number for number in range(300)}
+    cache.put_files("few", FILES)
+    cache.put_files("many", many)
+    assert _files(cache.view_files("few")) == FILES
+    assert _files(cache.view_files("many")) == many
+    assert cache.recount() == []
+    root = Path(cache.path)
+    said, there = accounted(root), on_disk(root)
+    assert all(said[shard][0] >= there[shard][0] for shard in there)
+    cache.clear()
+    assert accounted(root) == on_disk(root)
+
+
+def test_a_corrupt_entry_takes_its_view_into_no_quarantine(cache: FileStreamProgramCache, cache_path: Path) -> None:
+    cache.put_files("k", FILES)
+    path = str(cache.view_files("k"))
+    [entry] = (cache_path / "entries").glob("??/*")
+    _change(entry)
+    assert cache.view_files("k") is None, "the entry decides, however whole its view is"
+    verify_entry(CacheDirectory(str(cache_path), 2.0), entry.parent.name + entry.name, repair=True)
+    assert not os.path.exists(path)
+    assert cache.recount() == []
+
+
+def test_a_sweep_takes_views_with_their_entries_and_passes_over_what_is_held(
+    cache: FileStreamProgramCache, cache_path: Path
+) -> None:
+    for number in range(8):
+        cache.put_files(f"{number}", FILES)
+        cache.view_files(f"{number}")
+    held = cache.view_files("0")
+    os.utime(next((cache_path / "entries").glob(f"{Path(held).parent.name}/{Path(held).name[:62]}")), (1, 1))
+    directory = CacheDirectory(str(cache_path), 2.0)
+    sweep(directory, Goal(limit_bytes=15 * BYTES), lambda: False)
+    assert cache.stats().bytes == 16 * BYTES, "only the one that is held was to go"
+    sweep(directory, Goal(limit_bytes=6 * BYTES), lambda: False)
+    assert cache.stats().bytes == 6 * BYTES, "others go in its place"
+    assert cache.stats().bytes == sum(map(_bytes_below, (cache_path / "entries", cache_path / "lockcache/views")))
+    assert _files(held) == FILES
+    assert cache.get_files("0") == FILES
+    del held
+    sweep(directory, Goal(limit_bytes=0), lambda: False)
+    assert cache.stats().bytes == 0
+    assert _views(cache_path) == []
+
+
+def _bytes_below(folder: Path) -> int:
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+
+
+@pytest.mark.parametrize("act", ["replace", "remove"])
+def test_of_an_entry_that_is_replaced_while_its_view_is_made_the_newer_is_shown(
+    cache: FileStreamProgramCache, cache_path: Path, monkeypatch: pytest.MonkeyPatch, act: str
+) -> None:
+    newer = {"kernel.so": b"newer"}
+    fill, other = StagedView.fill, FileStreamProgramCache(cache_path)
+
+    def fill_and_act(staged: StagedView, files: dict[str, bytes]) -> None:
+        fill(staged, files)
+        if files == FILES:
+            other.put_files("k", newer) if act == "replace" else other.clear()
+
+    monkeypatch.setattr(StagedView, "fill", fill_and_act)
+    cache.put_files("k", FILES)
+    path = cache.view_files("k")
+    if act == "replace":
+        assert _files(path) == newer
+    else:
+        assert path is None
+    assert len(_views(cache_path)) == (act == "replace")
+    assert list((cache_path / "tmp").iterdir()) == []
+    assert cache.recount() == []
+
+
+def test_of_two_that_make_a_view_at_once_the_second_takes_that_of_the_first(
+    cache: FileStreamProgramCache, cache_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill, other, paths = StagedView.fill, FileStreamProgramCache(cache_path), []
+
+    def fill_after_the_other(staged: StagedView, files: dict[str, bytes]) -> None:
+        if not paths:
+            paths.append(None)
+            paths[0] = other.view_files("k")
+        fill(staged, files)
+
+    monkeypatch.setattr(StagedView, "fill", fill_after_the_other)
+    cache.put_files("k", FILES)
+    assert cache.view_files("k") == paths[0]
+    assert cache.stats().bytes == 2 * BYTES
+    assert list((cache_path / "tmp").iterdir()) == []
+    assert cache.recount() == []
+
+
+def test_one_look_for_victims_passes_over_what_is_held(cache: FileStreamProgramCache, cache_path: Path) -> None:
+    cache.put_files("held", FILES)
+    held = cache.view_files("held")
+    cache.put_files("free", FILES)
+    cache.view_files("free")
+    directory = CacheDirectory(str(cache_path), 2.0)
+    assert evict_to_limit(directory, 3 * BYTES) == Evicted(1, 2 * BYTES)
+    assert _files(held) == FILES
+
+
+def test_an_evictor_knows_what_an_entry_with_its_views_counts_for(cache: FileStreamProgramCache) -> None:
+    cache.put_files("k", FILES)
+    path = Path(cache.view_files("k"))
+    [found] = scan_shard(CacheDirectory(cache.path, 2.0).layout, int(path.parent.name, 16))
+    assert (found.size_bytes, found.stored_bytes) == (2 * BYTES, BYTES)
+
+
+def test_a_symlink_for_the_folder_of_views_is_refused_at_opening(cache_path: Path, tmp_path: Path) -> None:
+    FileStreamProgramCache(cache_path).close()
+    (cache_path / "lockcache/views").symlink_to(tmp_path)
+    with pytest.raises(NotADirectoryError):
+        FileStreamProgramCache(cache_path)
+
+
+@pytest.mark.root
+@pytest.mark.long
+@pytest.mark.parametrize("kind", ["ext4", "xfs"])
+def test_on_file_systems_that_show_blocks_nothing_is_unaccounted_for(
+    real_blocks: None, mount_image: Callable[..., Path], kind: str
+) -> None:
+    root = mount_image(kind, 512) / "cache"
+    cache = FileStreamProgramCache(root, max_size_bytes=4 << 20)
+    for number in range(150):
+        cache.put_files(f"{number}", {f"{name} {number}": bytes(number * 99) for name in range(5)})
+        view = cache.view_files(f"{number}")
+        assert view is not None
+    del view
+    said, there = accounted(root), on_disk(root)
+    assert [shard for shard in there if said[shard][0] < there[shard][0]] == []
+    if kind == "ext4":  # on xfs a folder of few names is in its inode, and counts for a block
+        assert said == there
+    assert cache.recount() == []
+    assert sum(path.lstat().st_blocks * 512 for path in root.rglob("*")) <= 4 << 20
+    cache.clear()
+    assert accounted(root) == on_disk(root)
