@@ -118,9 +118,8 @@ class TieredProgramCache(ProgramCacheResource):
         return entry
 
     def view_files(self, key: bytes | str) -> str | None:
-        """As :meth:`FileStreamProgramCache.view_files`, of the first tier that has any."""
-        name = coerce_key(key)
-        return next((path for tier in self._tiers if (path := tier.view_files(name)) is not None), None)
+        """As :meth:`FileStreamProgramCache.view_files`, of the last tier: what stands in front may be older."""
+        return self._last.view_files(coerce_key(key))
 
     def __setitem__(self, key: bytes | str, value: object) -> None:
         # Once for all tiers: the file behind an ObjectCode may be gone by the second.

@@ -15,6 +15,7 @@ import time
 from collections.abc import Mapping
 from typing import Final, NamedTuple, Protocol
 
+from lockcache.filestream.accounting import folder_bytes
 from lockcache.filestream.directory import CacheDirectory
 from lockcache.filestream.disk import ViewName, space_of
 from lockcache.filestream.entry import (
@@ -302,10 +303,12 @@ class Viewer:
 
     def _make(self, view: ViewName, files: Mapping[str, bytes], blob: bytes) -> ViewPath | None:
         directory, deadline = self._directory, time.monotonic() + self._timeout_seconds
+        layout = directory.layout
         space, limit_bytes = directory.space, directory.limit_bytes()
         size = reserved_view_bytes(space, view)
         # With its entry, which would else be evicted for it.
-        if limit_bytes is not None and size + space.of_bytes(sum(map(len, files.values()))) > limit_bytes:
+        entry_bytes = reserved_bytes(space, sum(map(len, files.values())), len(blob), has_block=True)
+        if limit_bytes is not None and size + entry_bytes + folder_bytes(layout, int(view.entry[:2], 16)) > limit_bytes:
             return None
         room = Room(directory, deadline)
         try:

@@ -8,6 +8,9 @@ the files of two writers. Where there can be no view, the files are written into
 A launcher is machine code that Triton loads into the process: who may write to the directory may run code in the
 processes that read it. A directory that others write to needs a signing key.
 
+A compilation that raises gives its turn up when its exception goes. Who keeps that (a notebook, a debugger) keeps the
+turn too, and other processes wait for it for a minute at most, and then compile.
+
 Results of autotuning are stored, and nobody waits for them: a benchmark may need all ranks. What
 ``TRITON_KERNEL_OVERRIDE``, ``TRITON_KERNEL_DUMP`` and ``USE_IR_LOC`` read and write is in Triton's own directories.
 

@@ -35,7 +35,7 @@ _SLICE_SECONDS: Final = 0.002
 _BETWEEN_LOOKS_SECONDS: Final = 10.0
 _MOST_REASONS: Final = 40
 # Stored before the miss is one of them, mostly: what came after it is not a reason.
-_NEAREST: Final = 4
+_NEAREST: Final = 2
 # Of keys that missed, to know one again.
 _MOST_NAMES: Final = 4096
 # Of these each program has as many as it likes, so the first word says enough. An option's name is the compiler's.
@@ -68,8 +68,7 @@ class MissReasons:
             until = time.perf_counter() + _SLICE_SECONDS
             for _ in self._comparing:
                 if time.perf_counter() >= until:
-                    return
-            self._end()
+                    break
 
     def _begin(self, misses: list[Miss]) -> None:
         new = [miss for miss in misses if self._seen_ns < miss.time_ns <= time.time_ns()]
@@ -81,15 +80,18 @@ class MissReasons:
             self._names[miss.name] = None
         for name in list(self._names)[:-_MOST_NAMES]:
             del self._names[name]
-        self._comparing = consider_all(self._layout, [search for _, search in self._waiting])
+        self._comparing = self._compare()
 
-    def _end(self) -> None:
-        waiting, self._waiting = self._waiting, []
-        for miss, search in waiting:
+    def _compare(self) -> Iterator[None]:
+        """Compare those that wait; gives way after each entry, and after each of them."""
+        yield from consider_all(self._layout, [search for _, search in self._waiting])
+        while self._waiting:
+            miss, search = self._waiting.pop()
             found = search.found(self._layout, miss.time_ns)
             before = [each for each in found if (each.statement.created_ns or 0) < miss.time_ns]
             differing = {reason_of(each.name) for each in before[0].differences} if before else {NOTHING_LIKE_IT}
             self._count(sorted(differing))
+            yield
 
     def _count(self, reasons: list[str]) -> None:
         counts = Counter(self.counts)

@@ -20,6 +20,7 @@ import stat
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
+from lockcache.filestream.disk.descriptors import opened
 from lockcache.filestream.disk.folders import below, create_file, open_below, refuse_symlink, rename_at
 from lockcache.filestream.disk.layout import Layout, StagedName
 from lockcache.filestream.disk.owners import give_up, myself, next_serial
@@ -51,6 +52,7 @@ _MOST_DIGITS: Final = 20
 _DISK_FULL: Final = (errno.ENOSPC, errno.EDQUOT)
 # O_NONBLOCK: a FIFO in a file's place is read as empty, not waited for.
 _READ: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+_INNER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW
 _NEW: Final = os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW
 
 
@@ -124,10 +126,19 @@ def replace_file(layout: Layout, path: str, content: bytes, *, fsync: bool = Tru
 
 
 def remove_files(folder_fd: int) -> None:
-    """Remove every file in an open folder. Folders in it, which nobody of us makes, stay."""
+    """Remove every file in an open folder, and in the folders in it, with them: those others made (``__pycache__``).
+
+    What lies deeper stays. Raises :class:`OSError` where something cannot be removed.
+    """
     for name in os.listdir(folder_fd):
-        with contextlib.suppress(FileNotFoundError, IsADirectoryError):
-            os.unlink(name, dir_fd=folder_fd)
+        try:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(name, dir_fd=folder_fd)
+        except IsADirectoryError:
+            with opened(name, _INNER, dir_fd=folder_fd) as inner_fd:
+                for inner in os.listdir(inner_fd):
+                    os.unlink(inner, dir_fd=inner_fd)
+            os.rmdir(name, dir_fd=folder_fd)
 
 
 @contextlib.contextmanager

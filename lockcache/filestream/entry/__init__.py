@@ -38,7 +38,7 @@ if not TYPE_CHECKING:
             "placement": "AttributeRefusedError RecordPlacement",
             "reader": "EntryReader GuardedReader Loader NetworkReader loader_of",
             "removal": (
-                "remove_empty_folders_locked remove_entry remove_locked remove_orphan_views_locked "
+                "orphan_views remove_empty_folders_locked remove_entry remove_locked remove_orphan_views_locked "
                 "remove_views_locked revalidate_shard_locked"
             ),
             "signing": "KeyRing encode_key is_signed load_keys make_reader new_key read_key_file",

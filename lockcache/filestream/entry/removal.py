@@ -32,6 +32,7 @@ from lockcache.filestream.disk import (
 
 __all__ = [
     "bytes_on_disk",
+    "orphan_views",
     "remove_empty_folders_locked",
     "remove_entry",
     "remove_locked",
@@ -108,31 +109,53 @@ def remove_locked(layout: Layout, usage: UsagePage, name: str, has_records: bool
 def remove_views_locked(layout: Layout, name: str) -> Removed:
     """Remove the views of an entry that nobody uses. Requires: shard lock. The caller accounts for the bytes."""
     views = [view for view in scan_views(layout, int(name[:2], 16)) if view.entry == name]
-    removed = [view for view in views if _remove_view_locked(layout, view)]
-    return Removed(sum(view.size_bytes for view in removed), len(removed) < len(views))
+    return _remove_views_locked(layout, views)
 
 
-def remove_orphan_views_locked(layout: Layout, shard: int) -> None:
-    """Remove the views that nobody uses of entries that are gone. Requires: shard lock, and that a count follows."""
-    for view in scan_views(layout, shard):
-        if not os.path.lexists(layout.entry(view.entry)):
-            _remove_view_locked(layout, view)
+def remove_orphan_views_locked(layout: Layout, shard: int) -> Removed:
+    """Remove the views that nobody uses of entries that are gone. Requires: shard lock. The caller accounts for them.
+
+    Such a view was used when its entry went. It counts until somebody takes it away, and no entry is evicted for it.
+    """
+    return _remove_views_locked(layout, orphan_views(layout, shard))
+
+
+def orphan_views(layout: Layout, shard: int) -> list[ViewName]:
+    """Returns the views of entries that are gone."""
+    return [view for view in scan_views(layout, shard) if not os.path.lexists(layout.entry(view.entry))]
+
+
+def _remove_views_locked(layout: Layout, views: list[ViewName]) -> Removed:
+    removed_bytes, is_in_use = 0, False
+    for view in views:
+        try:
+            is_gone = _remove_view_locked(layout, view)
+        except OSError:
+            continue  # it cannot be removed now: it counts, and is tried again with the next of these
+        removed_bytes += view.size_bytes if is_gone else 0
+        is_in_use |= not is_gone
+    return Removed(removed_bytes, is_in_use)
 
 
 def _remove_view_locked(layout: Layout, view: ViewName) -> bool:
-    """Whether it is gone: not if it is used, or cannot be removed now."""
+    """Whether it is gone: not if it is used. Raises :class:`OSError` where it cannot be removed now."""
     path = layout.view(view)
-    with contextlib.suppress(OSError):
-        with open_below(layout, path, _FOLDER) as fd:
-            with contextlib.suppress(OSError):  # locks do not work here: nobody could hold it
-                if not lock_descriptor(fd, blocking=False):
-                    return False
-            remove_files(fd)
-            # Still locked: who opens it from here on finds it empty, and makes another.
-            with below(layout, path) as (folder_fd, name):
-                os.rmdir(name, dir_fd=folder_fd)
+    try:
+        folder = open_below(layout, path, _FOLDER)
+    except OSError as error:
+        if error.errno not in (errno.ENOTDIR, errno.ELOOP):
+            raise
+        unlink_below(layout, path)  # not one of ours, under the name of one
         return True
-    return False
+    with folder as fd:
+        with contextlib.suppress(OSError):  # locks do not work here: nobody could hold it
+            if not lock_descriptor(fd, blocking=False):
+                return False
+        remove_files(fd)
+        # Still locked: who opens it from here on finds it empty, and makes another.
+        with below(layout, path) as (folder_fd, name):
+            os.rmdir(name, dir_fd=folder_fd)
+    return True
 
 
 def revalidate_shard_locked(layout: Layout, shard: int) -> None:

@@ -12,7 +12,6 @@ writing, rename before giving back what was replaced.
 from __future__ import annotations
 
 import contextlib
-import errno
 import logging
 import os
 import time
@@ -142,11 +141,11 @@ class StagedEntry:
         hold = self._hold()
         try:
             self._path = path  # before there is such a file: an interrupt must not leave it
-            fd = self._make(path)
+            self._make(path)
             if layout.is_network and self._size <= _MOST_KEPT_BYTES:
                 self._kept, self._entries = hold, self._counts_as
             else:
-                _state_life(fd)
+                self._state_life()
             self._add_locked(self._size, self._entries)
             self._is_reserved = True
         finally:
@@ -167,12 +166,20 @@ class StagedEntry:
         if hold is None:
             return
         try:
-            _state_life(self._file.number)
-            # From here on a recount may come in between, and finds what is published.
-            entries, self._entries = self._entries, 0
-            self._add_locked(0, -entries)
+            self._state_life()
+            self._uncount_entry_locked()
         finally:
             hold.release()
+
+    def _uncount_entry_locked(self) -> None:
+        """Account for no entry any more, before the lock is given up: a recount finds what is published."""
+        entries, self._entries = self._entries, 0
+        with contextlib.suppress(OSError):  # one too many is accounted for, until a recount
+            self._add_locked(0, -entries)
+
+    def _state_life(self) -> None:
+        """Tell reapers on other hosts, which cannot look for our pid, that the writer lives."""
+        lock_descriptor(self._file.number, blocking=False)  # it is given up by closing, and by death
 
     def _add_locked(self, bytes_: int, entries: int) -> None:
         """Account for so much more. Requires: shard lock."""
@@ -277,7 +284,9 @@ class StagedEntry:
             growth = folder_bytes(layout, self._shard) - folders if self.space.shows_blocks else 0
             bytes_ = growth - self._surplus - (replaced or 0) - views
             self._add_locked(bytes_, int(replaced is None) - self._entries)
+            self._entries = 0
         finally:
+            self._uncount_entry_locked()  # of one that was not published
             hold.release()
         if fsync:
             _fsync_folder_of(layout, path)
@@ -359,15 +368,6 @@ class StagedEntry:
             if older:
                 self._add_locked(-self.space.of_bytes(len(older)), 0)
         return record_bytes
-
-
-def _state_life(fd: int) -> None:
-    """Tell reapers on other hosts, which cannot look for our pid, that the writer of a staged file lives."""
-    try:
-        lock_descriptor(fd, blocking=False)  # it is given up by closing, and by death
-    except OSError as error:
-        if error.errno != errno.EBADF:  # a folder on NFS, which cannot be locked so: reapers there go by its age
-            raise
 
 
 def _append(layout: Layout, path: str, blob: bytes) -> int:

@@ -44,7 +44,9 @@ __all__ = ["StagedView", "ViewPath", "find_view", "name_view", "reserved_view_by
 
 _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW
 _READ: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
-_WRITE: Final = os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW
+# O_NONBLOCK, which means nothing here: as :data:`.staging._STAGE`, for a child that is forked meanwhile.
+_WRITE: Final = os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+_STAGE: Final = _FOLDER | os.O_NONBLOCK
 
 # Of ext4: what a name takes in its folder in addition to its bytes, and what a folder has that is not names.
 _NAME_BYTES: Final = 11
@@ -92,17 +94,18 @@ def reserved_view_bytes(space: Space, view: ViewName) -> int:
 def find_view(layout: Layout, view: ViewName, files: Mapping[str, bytes]) -> ViewPath | None:
     """The view, held, if it is there and each of its files is as in ``files``."""
     try:
-        folder = open_below(layout, layout.view(view), _FOLDER)
-        if not _hold(folder.number):
-            return None
-        for name, content in files.items():
-            if not _is_file(folder.number, name, content):
-                return None
+        path = _held(layout, view, files)
+        is_whole = path is not None and all(_is_file(path._folder.number, *file) for file in files.items())
     except OSError:
         return None
+    return path if is_whole else None
+
+
+def _held(layout: Layout, view: ViewName, files: Mapping[str, bytes]) -> ViewPath | None:
+    """The view, held, unless somebody is removing it. Raises :class:`OSError`."""
     path = ViewPath(layout.view(view))
-    path.names, path._folder = tuple(files), folder
-    return path
+    path.names, path._folder = tuple(files), open_below(layout, path, _FOLDER)
+    return path if _hold(path._folder.number) else None
 
 
 def _hold(fd: int) -> bool:
@@ -140,7 +143,10 @@ class StagedView(StagedEntry):
         layout = self._directory.layout
         make_folder(layout, path)
         with below(layout, path) as (folder_fd, name):
-            return self._file.open(name, _FOLDER, dir_fd=folder_fd)
+            return self._file.open(name, _STAGE, dir_fd=folder_fd)
+
+    def _state_life(self) -> None:
+        """Not by a lock: a folder can have none that a reaper could try for. Its age must tell."""
 
     def _remove(self, path: str) -> bool:
         try:
@@ -173,10 +179,11 @@ class StagedView(StagedEntry):
             revalidate_shard_locked(layout, self._shard)
             if not _is_stored(layout, view.entry, blob):
                 return None
-            found = find_view(layout, view, files)
+            # Rarely another process was faster. Else nothing is compared: that would take long, under this lock.
+            found = find_view(layout, view, files) if os.path.lexists(layout.view(view)) else None
             if found is None:
                 self._place_locked(view)
-                found = find_view(layout, view, files)
+                found = _held(layout, view, files)
             return found
         finally:
             hold.release()

@@ -23,7 +23,7 @@ from lockcache.filestream.directory import CacheDirectory
 from lockcache.filestream.disk import SHARDS, Layout
 from lockcache.filestream.entry import Prices
 from lockcache.filestream.eviction.choose import Goal, Need, Oldest, choose_by_priority, choose_victims, first_enough
-from lockcache.filestream.eviction.remove import Evicted, remove_empty_folders, remove_victims
+from lockcache.filestream.eviction.remove import Evicted, remove_empty_folders, remove_orphan_views, remove_victims
 from lockcache.filestream.policy import Priority
 from lockcache.filestream.repair import empty_quarantine, trim_quarantine
 
@@ -85,6 +85,7 @@ def evict_to_limit(
     """
     usage = directory.usage()
     trim_quarantine(directory, limit_bytes)
+    remove_orphan_views(directory)
     try:
         sample = sample_entries(directory, SAMPLE_ENTRIES, _raising(should_stop))
     except _StoppedError:
@@ -128,6 +129,7 @@ def sweep(
     if goal.surplus(usage.total()) == (0, 0):
         return Evicted()
     trim_quarantine(directory, goal.limit_bytes)
+    remove_orphan_views(directory)
     need = Need(*goal.surplus(usage.total()))
     victims = choose_of_all(directory.layout, need, should_stop, priority)
     # Others may have made room meanwhile: keep what would go last, not what is in the last shards.

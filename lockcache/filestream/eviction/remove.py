@@ -18,16 +18,18 @@ from typing import Final
 
 from lockcache.filestream.accounting import Found, UsagePage, folder_bytes
 from lockcache.filestream.directory import CacheDirectory
-from lockcache.filestream.disk import Layout, PlantedFolderError, below, last_use_ns, open_below, space_of
+from lockcache.filestream.disk import SHARDS, Layout, PlantedFolderError, below, last_use_ns, open_below, space_of
 from lockcache.filestream.entry import (
+    orphan_views,
     remove_empty_folders_locked,
     remove_locked,
+    remove_orphan_views_locked,
     remove_views_locked,
     revalidate_shard_locked,
 )
 from lockcache.filestream.eviction.choose import Goal
 
-__all__ = ["Evicted", "remove_empty_folders", "remove_victims"]
+__all__ = ["Evicted", "remove_empty_folders", "remove_orphan_views", "remove_victims"]
 
 _READ: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 
@@ -116,6 +118,31 @@ def remove_empty_folders(directory: CacheDirectory) -> None:
             folders = folder_bytes(layout, shard)
             remove_empty_folders_locked(layout, shard)
             usage.add_locked(shard, folder_bytes(layout, shard) - folders, 0)
+        finally:
+            hold.release()
+
+
+def remove_orphan_views(directory: CacheDirectory) -> None:
+    """Remove the views of entries that are gone, which were used then, and are not now: one call where there are none.
+
+    No entry can be evicted for them, so without this they would take the cap for themselves, bit by bit.
+    """
+    layout, usage = directory.layout, directory.usage()
+    if not os.access(layout.views, os.F_OK, effective_ids=True):
+        return
+    for shard in range(SHARDS):
+        if not orphan_views(layout, shard):
+            continue
+        try:
+            hold = directory.locks[shard].try_hold()
+        except OSError:
+            continue  # as good as busy
+        if hold is None:
+            continue
+        try:
+            folders = folder_bytes(layout, shard)
+            removed = remove_orphan_views_locked(layout, shard)
+            usage.add_locked(shard, folder_bytes(layout, shard) - folders - removed.bytes, 0)
         finally:
             hold.release()
 

@@ -49,6 +49,8 @@ _YOUNG_SECONDS: Final = 1.0
 _FOREIGN_GRACE_SECONDS: Final = 60.0
 # A lease file without a holder may say that a write was dropped, which counts for ten seconds.
 _LEASE_GRACE_SECONDS: Final = 60.0
+# The folder changes with each file that is put into it.
+_FOLDER_GRACE_SECONDS: Final = 600.0
 # Staged files of other programs: cuda.core gives its own an hour too.
 _UNKNOWN_GRACE_SECONDS: Final = 3600.0
 
@@ -204,6 +206,8 @@ def _is_unlocked(folder_fd: int, file: str, age_seconds: float) -> bool:
     """Whether nobody holds a staged file open for writing: its writer locks it for as long as that lasts."""
     try:
         file_of_other = opened(file, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=folder_fd)
+    except IsADirectoryError:
+        return age_seconds > _FOLDER_GRACE_SECONDS  # of a view that is being made: it has no lock to be tried
     except OSError:
         # Another member's, who died before the file was the group's; or planted. Its age must tell.
         return age_seconds > _UNKNOWN_GRACE_SECONDS

@@ -182,3 +182,14 @@ def test_what_the_last_tier_does_not_take_is_still_answered_from_above() -> None
     for _ in range(3):
         assert cache.get_or_compute("k", lambda: calls.append(1) or b"larger than the cap") == b"larger than the cap"
     assert calls == [1]
+
+
+def test_a_view_is_of_what_the_last_tier_has_now(tmp_path: Path) -> None:
+    front, last = (FileStreamProgramCache(tmp_path / name) for name in ("front", "last"))
+    tiers = TieredProgramCache(front, last, recheck_seconds=0)
+    tiers.put_files("k", {"x": b"older"})
+    assert Path(str(tiers.view_files("k")), "x").read_bytes() == b"older"
+    last.put_files("k", {"x": b"newer"})
+    assert Path(str(tiers.view_files("k")), "x").read_bytes() == b"newer"
+    del last["k"]
+    assert tiers.view_files("k") is None
