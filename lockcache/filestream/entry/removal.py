@@ -145,7 +145,7 @@ def _remove_view_locked(layout: Layout, view: ViewName) -> bool:
     except OSError as error:
         if error.errno not in (errno.ENOTDIR, errno.ELOOP):
             raise
-        unlink_below(layout, path)  # not one of ours, under the name of one
+        unlink_below(layout, path)  # not a view, under the name of one
         return True
     with folder as fd:
         with contextlib.suppress(OSError):  # locks do not work here: nobody could hold it
