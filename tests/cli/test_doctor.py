@@ -96,7 +96,7 @@ def test_where_the_path_comes_from_is_said_and_keys_are_not(tmp_path: Path) -> N
         (lambda root: root.chmod(0o770), "safety", "chmod -R go-w"),
         (lambda root: (root / "lockcache/format").write_text("99\n"), "safety", "upgrade lockcache"),
         (lambda root: (root / "lockcache/policy.json").write_text("{}"), "policy", "lockcache policy set"),
-        pytest.param(lambda root: os.chown(root, 65534, 65534), "safety", "chown", marks=pytest.mark.root),
+        pytest.param(lambda root: os.chown(root, 65534, 65534), "safety", "as its owner", marks=pytest.mark.root),
     ],
     ids=["writable by others", "newer", "damaged policy", "another's"],
 )
