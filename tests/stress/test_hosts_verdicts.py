@@ -35,7 +35,7 @@ GOOD: dict[str, dict[str, Any]] = {
             "open": 10,
             "cold hit": 6.5,
             "hit again": 0,
-            "put": 16,
+            "put": 17,
             "put with a cap": 20,
             "get_or_compute that computes": 32,
             "close": 9,
@@ -79,7 +79,7 @@ GOOD: dict[str, dict[str, Any]] = {
 BAD: list[tuple[str, tuple[Any, ...], Any]] = [
     ("calls", ("each", "open"), 11),
     ("calls", ("each", "cold hit"), 6.6),
-    ("calls", ("each", "put"), 16.1),
+    ("calls", ("each", "put"), 17.1),
     ("calls", ("each", "put with a cap"), 20.1),
     ("calls", ("each", "get_or_compute that computes"), 33),
     ("calls", ("each", "close"), 10),
