@@ -14,8 +14,9 @@ from typing import Final
 import click
 
 from lockcache.arguments import resolve_path
+from lockcache.cli.progress import step_bar
 from lockcache.filestream.eviction import UNKNOWN
-from lockcache.lowlevel import Layout, Selection, entry_name, find_entry, find_names, select_entries
+from lockcache.lowlevel import SHARDS, Layout, Selection, entry_name, find_entry, find_names, select_entries
 
 __all__ = ["complete_name", "key_name", "resolve_name"]
 
@@ -62,7 +63,9 @@ def _called(layout: Layout, label: str) -> str | None:
     if label == UNKNOWN:  # as a filter that means all without one
         return None
     pattern = Selection(label=(_WILD.sub("[\\g<0>]", label),))
-    names = sorted(found.name for found in islice(select_entries(layout, pattern, time.time_ns()), _MOST_NAMED))
+    with step_bar("looking for the name", SHARDS) as advance:
+        called = select_entries(layout, pattern, time.time_ns(), lambda: advance(1))
+        names = sorted(found.name for found in islice(called, _MOST_NAMED))
     if len(names) > 1:
         hashes = ", ".join(each[:12] for each in names)
         raise click.BadParameter(f"several entries are called {label!r}: {hashes}; give one hash", param_hint="KEY")

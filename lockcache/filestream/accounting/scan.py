@@ -2,9 +2,8 @@
 
 Decides what counts as an entry (a regular file with an entry's name; all else is passed over) and how many bytes it
 counts for: what its payload takes on disk, its record file, if it has one (:mod:`.disk.space`), and the views of it,
-as their names say. Relied on by
-eviction, recounting, ``len`` and opening, so that all of them agree. Not promised: a consistent picture while writers
-go on; who needs one holds the shard's lock.
+as their names say. Relied on by eviction, recounting, ``len`` and opening, so that all of them agree. Not promised: a
+consistent picture while writers go on; who needs one holds the shard's lock.
 """
 
 from __future__ import annotations

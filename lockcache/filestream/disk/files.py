@@ -126,9 +126,9 @@ def replace_file(layout: Layout, path: str, content: bytes, *, fsync: bool = Tru
 
 
 def remove_files(folder_fd: int) -> None:
-    """Remove every file in an open folder, and in the folders in it, with them: those others made (``__pycache__``).
+    """Remove every file in an open folder, and each folder in it with its files (a loader's ``__pycache__``).
 
-    What lies deeper stays. Raises :class:`OSError` where something cannot be removed.
+    Raises :class:`OSError` where something cannot be removed, such as what lies deeper.
     """
     for name in os.listdir(folder_fd):
         try:
@@ -167,13 +167,13 @@ def write_all(fd: int, content: bytes) -> None:
 
 
 def leave_tag(layout: Layout, names: Iterable[str]) -> None:
-    """Tag a new directory as a cache; one whose root, which holds these names, holds anything else is none, as it says.
+    """Tag a new directory as a cache, or warn where its root, which holds these names, holds anything else.
 
     A slip of the keyboard makes a cache among somebody's files, and should not do that without a word.
     """
     ours, found = {path.removeprefix(f"{layout.root}/") for path in layout.directories()}, {*names}
     if not found <= {*ours, TAG_NAME}:
         _log.warning("%s holds other files; a cache is made among them, in entries, tmp and lockcache", layout.root)
-    elif found <= ours:
+    elif found and found <= ours:
         with contextlib.suppress(OSError):  # a disk that is full: backups take longer, and nothing else
             replace_file(layout, f"{layout.root}/{TAG_NAME}", _TAG, fsync=False)

@@ -69,10 +69,11 @@ class Search:
         elif score > self._best[0][0]:
             heapq.heapreplace(self._best, (score, name))
 
-    def found(self, layout: Layout, stored_ns: int = 0) -> list[Neighbour]:
+    def found(self, layout: Layout, stored_ns: int = 0, *, is_before: bool = False) -> list[Neighbour]:
         """Returns the nearest of those that were considered and are there, at most so many, the nearest first.
 
-        Of equally near ones first those that were stored before ``stored_ns``, the latest first.
+        Of equally near ones first those that were stored before ``stored_ns``, the latest first; with ``is_before``
+        those alone.
         """
 
         def rank(neighbour: Neighbour) -> tuple[int, bool, int]:
@@ -80,6 +81,8 @@ class Search:
             return len(neighbour.differences), created_ns > stored_ns, -created_ns
 
         found = [neighbour for _, each in self._best if (neighbour := _compare(layout, each, self._parts))]
+        if is_before:
+            found = [each for each in found if (each.statement.created_ns or 0) < stored_ns]
         return sorted(found, key=rank)[: self._most]
 
 

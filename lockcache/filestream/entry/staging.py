@@ -152,9 +152,9 @@ class StagedEntry:
             if self._kept is None:
                 hold.release()
 
-    def _make(self, path: str) -> int:
-        """Make what is staged, open in :attr:`_file`, whose number this returns."""
-        return create_below(self._directory.layout, path, _STAGE, self._file)
+    def _make(self, path: str) -> None:
+        """Make what is staged; a file is open from here on."""
+        create_below(self._directory.layout, path, _STAGE, self._file)
 
     def _remove(self, path: str) -> bool:
         """Remove what is staged. Returns whether it was there. Raises :class:`OSError`."""

@@ -4,11 +4,12 @@ A view is ``lockcache/views/SHARD/NAME.DIGEST.BYTES/``, of the digest of the fil
 the entry has another view, so no path ever leads to two. It is staged in ``tmp/`` under a name that says whose it is
 and what it reserves, and appears by one rename under the shard's lock.
 
-Keeps invariant 1 (a hit is whole): a view is handed out after each of its files was compared with the entry, and who
-has it holds a lock on its folder, which evictors respect; so it stays whole, but for what others do to its files. Keeps
-invariant 3 (hard cap): a view counts for what its name says, which is reserved before a byte of it is written.
-Invariant 5 (death is free): that lock falls with its process, and a view that is half made, or half removed, is reaped,
-or made again. Not promised: views of entries that foreign programs removed; a recount removes those.
+Keeps invariant 1 (a hit is whole): a view is handed out when each of its files was compared with the entry, or just
+written from it, and who has it holds a lock on its folder, which evictors respect; so it stays whole, but for what
+others do to its files. Keeps invariant 3 (hard cap): a view counts for what its name says, which is reserved before a
+byte of it is written. Invariant 5 (death is free): that lock falls with its process, and a view that is half made, or
+half removed, is reaped, or made again. Not promised: views of entries that foreign programs removed; a recount removes
+those.
 """
 
 from __future__ import annotations
@@ -44,9 +45,8 @@ __all__ = ["StagedView", "ViewPath", "find_view", "name_view", "reserved_view_by
 
 _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW
 _READ: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
-# O_NONBLOCK, which means nothing here: as :data:`.staging._STAGE`, for a child that is forked meanwhile.
+# O_NONBLOCK means nothing for a plain file: as in :mod:`.staging`, a forked child recognizes these by it.
 _WRITE: Final = os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
-_STAGE: Final = _FOLDER | os.O_NONBLOCK
 
 # Of ext4: what a name takes in its folder in addition to its bytes, and what a folder has that is not names.
 _NAME_BYTES: Final = 11
@@ -139,11 +139,8 @@ class StagedView(StagedEntry):
     __slots__ = ()
     _counts_as = 0  # it belongs to one
 
-    def _make(self, path: str) -> int:
-        layout = self._directory.layout
-        make_folder(layout, path)
-        with below(layout, path) as (folder_fd, name):
-            return self._file.open(name, _STAGE, dir_fd=folder_fd)
+    def _make(self, path: str) -> None:
+        make_folder(self._directory.layout, path)
 
     def _state_life(self) -> None:
         """Not by a lock: a folder can have none that a reaper could try for. Its age must tell."""
@@ -166,7 +163,6 @@ class StagedView(StagedEntry):
             with file as fd:
                 write_all(fd, content)
                 file.end_writing()
-        self._file.close()  # with the lock on it, which says that it is being made
 
     def place(self, view: ViewName, files: Mapping[str, bytes], blob: bytes) -> ViewPath | None:
         """Put it in its place, held, unless the entry is not the one of the record ``blob`` any more.

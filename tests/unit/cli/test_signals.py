@@ -8,9 +8,9 @@ import sys
 
 import pytest
 
-# The destructor is where the signal comes; who is asked to end there would go on for a minute.
+# The destructor is where the signal comes; who is asked to end there would go on for ever.
 _PROGRAM = """
-import os, sys, time
+import os, signal, sys
 from lockcache.cli.signals import end_in_order
 
 class Dying:
@@ -23,7 +23,7 @@ end_in_order()
 try:
     Dying()
     print("goes on", flush=True)
-    time.sleep(60)
+    signal.pause()
 finally:
     print("cleaned up", flush=True)
 """

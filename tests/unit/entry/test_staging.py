@@ -129,6 +129,18 @@ def test_what_is_published_is_no_longer_open_so_that_evicting_it_frees_its_bytes
     staged.publish(fsync=False)
 
 
+def test_a_recount_after_a_failed_publish_leaves_the_entries_counted(directory, monkeypatch):
+    put(directory, b"k", b"older")
+    staged = stage(directory)
+    with monkeypatch.context() as broken:
+        broken.setattr(os, "rename", lambda *_, **__: (_ for _ in ()).throw(OSError(errno.EIO, "broken")))
+        with pytest.raises(OSError, match="broken"):
+            staged.publish(fsync=False)
+    assert recount_all(directory) == []
+    staged.abandon()
+    assert accounted(directory).entries == 1
+
+
 def test_a_failed_publish_can_be_abandoned(directory):
     staged = stage(directory, record=b"r" * 50)
     os.makedirs(entry_path(directory.layout.root) + "/in the way")

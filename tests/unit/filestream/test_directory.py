@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import stat
@@ -12,8 +13,10 @@ import pytest
 
 from lockcache import FileStreamProgramCache, FormatError, UnsafeCacheDirError
 from lockcache.filestream import directory as directory_module
-from lockcache.filestream.accounting.usage import Slot
-from lockcache.filestream.disk.layout import FORMAT_VERSION, SHARDS, Layout
+from lockcache.filestream.accounting.usage import Slot, UsagePage
+from lockcache.filestream.directory import CacheDirectory
+from lockcache.filestream.disk.layout import FORMAT_VERSION, SHARDS, Layout, StagedName
+from lockcache.filestream.disk.owners import myself
 from lockcache.filestream.disk.permissions import check_directory
 from tests.thinning import diagonals
 from tests.unit.material import descriptors, entry_path, on_disk, open_directory
@@ -350,7 +353,9 @@ def test_a_new_directory_is_tagged_as_a_cache_for_backups(cache_path: Path) -> N
 
 
 @pytest.mark.parametrize("name", ["entries/ab/cd", "mine.txt", "CACHEDIR.TAG"])
-def test_what_somebody_else_put_there_is_not_called_a_cache(name: str, cache_path: Path) -> None:
+def test_what_somebody_else_put_there_is_not_called_a_cache(
+    name: str, cache_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     """Also cuda.core's own cache, which was there first, and a tag of other words."""
     (cache_path / name).parent.mkdir(parents=True)
     cache_path.chmod(0o700)
@@ -358,6 +363,10 @@ def test_what_somebody_else_put_there_is_not_called_a_cache(name: str, cache_pat
     FileStreamProgramCache(cache_path)["k"] = b"x"
     tag = cache_path / "CACHEDIR.TAG"
     assert tag.read_bytes() == b"mine" if name == tag.name else not tag.exists()
+    assert ("holds other files" in caplog.text) == (name == "mine.txt")
+    caplog.clear()
+    FileStreamProgramCache(cache_path)["k"] = b"x"
+    assert caplog.text == "", "said once, when it was made"
 
 
 def test_a_tag_alone_is_left_of_a_directory_that_may_be_made_again(cache_path: Path) -> None:
@@ -366,3 +375,52 @@ def test_a_tag_alone_is_left_of_a_directory_that_may_be_made_again(cache_path: P
         shutil.rmtree(cache_path / folder)
     FileStreamProgramCache(cache_path)["k"] = b"x"
     assert FileStreamProgramCache(cache_path).get("k") == b"x"
+
+
+@pytest.mark.parametrize("times", [1, 2, 3])
+def test_a_page_that_another_host_replaces_while_it_is_opened_is_looked_for_again(
+    times: int, cache_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What an NFS client answers then, once or twice; a file system that goes on so is broken."""
+    FileStreamProgramCache(cache_path)["k"] = b"x"
+    opened, stale = CacheDirectory._opened_page, iter(range(times))
+
+    def open_unless_stale(directory: CacheDirectory) -> UsagePage:
+        if next(stale, None) is not None:
+            raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
+        return opened(directory)
+
+    monkeypatch.setattr(CacheDirectory, "_opened_page", open_unless_stale)
+    monkeypatch.setattr(CacheDirectory, "_replace_page_locked", lambda directory: pytest.fail("it is there"))
+    if times == 3:
+        with pytest.raises(OSError, match="Stale"):
+            FileStreamProgramCache(cache_path)
+    else:
+        assert FileStreamProgramCache(cache_path).stats().entries == 1
+
+
+@pytest.mark.parametrize("folder", ["entries", "tmp", "lockcache/locks"])
+def test_on_a_network_file_system_a_folder_that_is_missing_at_opening_is_made_by_the_write_that_lacks_it(
+    folder: str, cache_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("lockcache.filestream.disk.layout.network_kind", lambda root: "lustre")
+    FileStreamProgramCache(cache_path)["k"] = b"x"
+    shutil.rmtree(cache_path / folder)
+    cache = FileStreamProgramCache(cache_path)
+    cache["k"] = b"newer"
+    assert (cache.get("k"), cache.stats().dropped_writes) == (b"newer", 0)
+
+
+def test_on_a_network_file_system_the_first_write_gives_back_what_the_dead_had_reserved(
+    cache_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("lockcache.filestream.disk.layout.network_kind", lambda root: "lustre")
+    FileStreamProgramCache(cache_path)["k"] = b"x"
+    me = myself()
+    staged = Path(Layout(str(cache_path)).staged(StagedName(0, 500, me.host, 2**22 + 1, 1, 0)))
+    staged.touch()
+    os.utime(staged, (10**9, 10**9))
+    cache = FileStreamProgramCache(cache_path)
+    assert staged.exists(), "opening looks for none"
+    cache["k"] = b"newer"
+    assert not staged.exists()

@@ -68,6 +68,14 @@ def test_a_new_program_and_one_that_was_evicted_have_reasons_of_their_own(
     assert looked(reasons) == {NOTHING_LIKE_IT: 1, GONE: 1}
 
 
+def test_what_was_stored_after_a_miss_is_no_reason_for_it_however_near(reasons: MissReasons, cache_path: Path) -> None:
+    missed = {"compiler": "nvrtc 13.6", "define N": "5"}
+    compiled(cache_path, missed, *({**missed, "source": f"{number}"} for number in range(4)))
+    found = looked(reasons)
+    assert (found["compiler"], found["define"]) == (1, 1), "of the first one"
+    assert found["source"] == 4
+
+
 def test_a_pass_goes_on_over_many_ticks(
     reasons: MissReasons, cache_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
