@@ -16,29 +16,6 @@ from typing import Literal, TypeVar
 
 _T = TypeVar("_T")
 
-__all__ = [
-    "POLICY_VARIABLES",
-    "PROGRAM_VARIABLES",
-    "SWITCHES",
-    "VARIABLES",
-    "coerce_choice",
-    "coerce_group",
-    "coerce_key_file",
-    "coerce_read_only",
-    "coerce_seconds",
-    "coerce_switch",
-    "configured_cap",
-    "configured_switch",
-    "default_cap",
-    "default_path",
-    "is_asked_for",
-    "is_disabled",
-    "obey_log_variable",
-    "resolve_path",
-    "unknown_variables",
-    "variables_left_alone",
-]
-
 # From its making on, until a program or an operator states another.
 _DEFAULT_CAP_BYTES = 10 * 10**9
 

@@ -22,8 +22,6 @@ from typing import Generic, TypeAlias, TypeVar
 from lockcache.errors import ReentrantComputeError
 from lockcache.fork import after_fork_in_child
 
-__all__ = ["Flight", "Turn", "computing", "refuse_reentrance", "take_off", "wait_for_flight"]
-
 _Entry = TypeVar("_Entry")
 
 

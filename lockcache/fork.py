@@ -12,8 +12,6 @@ import threading
 import weakref
 from typing import Final, Protocol
 
-__all__ = ["after_fork_in_child", "unforked"]
-
 #: To be held around an import that is put off until it is needed: no fork falls into it. A child that is forked while
 #: another thread imports finds the module's lock held by a thread that it does not have, and would wait for ever.
 unforked: Final = threading.RLock()

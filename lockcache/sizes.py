@@ -15,17 +15,6 @@ import re
 from datetime import timedelta
 from typing import Final
 
-__all__ = [
-    "SIZES_IN_WORDS",
-    "counted",
-    "format_size",
-    "parse_count",
-    "parse_duration",
-    "parse_share",
-    "parse_size",
-    "printable",
-]
-
 #: For ``--help``.
 SIZES_IN_WORDS: Final = (
     "512M, 10G, 1.5T (powers of 1000), 512MiB, 10GiB, 1.5TiB (powers of 1024), 500B, or a plain number of bytes from a "

@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 import sys
 
-__all__ = ["main"]
-
 # What the extra `daemon` brings, but for metrics.
 _EXTRA = ("click", "durationpy", "pydantic", "rich", "tomli")
 

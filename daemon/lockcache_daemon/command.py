@@ -26,8 +26,6 @@ from lockcache_daemon.observe import Report, describe, readable
 from lockcache_daemon.run import Request, carry_out
 from lockcache_daemon.settings import DirectorySettings, Setting, Settings, SettingsError, Sources, variable_of
 
-__all__ = ["daemon_command", "run", "setting_options", "with_settings"]
-
 _BAD_OPTION: Final = 2
 _ALREADY_SERVED: Final = 3
 

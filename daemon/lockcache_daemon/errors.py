@@ -8,8 +8,6 @@ from typing import Any
 from lockcache.errors import LockcacheError
 from lockcache.lowlevel import Layout
 
-__all__ = ["AlreadyServedError"]
-
 
 class AlreadyServedError(LockcacheError):
     """Another daemon keeps this directory; the message says who."""

@@ -11,8 +11,6 @@ import time
 from types import TracebackType
 from typing import Final
 
-__all__ = ["Pace"]
-
 # Waiting for a network file system is not using a core, but it is using that file system: a twentieth of it counts.
 _WAITING_COUNTS: Final = 1 / 20
 

@@ -20,8 +20,6 @@ from collections.abc import Callable
 from types import FrameType, TracebackType
 from typing import Any, Final
 
-__all__ = ["StopSignals", "Stopped"]
-
 # At the most between two reports of progress while waiting.
 _SILENCE_SECONDS: Final = 10.0
 

@@ -10,8 +10,6 @@ from lockcache.archive.recency import Unused
 from lockcache.filestream.entry import loader_of, make_reader
 from lockcache.lowlevel import KeyRing, Layout
 
-__all__ = ["Onlooker"]
-
 
 class Onlooker:
     """Loads entries as a program would, and leaves when they were last used as it is."""

@@ -24,8 +24,6 @@ from lockcache.errors import ArchiveError
 from lockcache.filestream.disk import parse_json
 from lockcache.filestream.entry import XATTR, Record
 
-__all__ = ["Manifest", "Member", "Members", "Source", "end_of_archive", "entry_header", "manifest_member", "possible"]
-
 #: Of the archive, not of the directory: what is larger was made by a newer lockcache.
 ARCHIVE_FORMAT: Final = 1
 

@@ -16,8 +16,6 @@ from typing import BinaryIO
 
 from lockcache.filestream.disk import naming
 
-__all__ = ["open_output"]
-
 
 @contextlib.contextmanager
 def open_output(path: str) -> Iterator[BinaryIO]:

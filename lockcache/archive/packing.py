@@ -25,8 +25,6 @@ from lockcache.filestream.entry import pack, unpack
 from lockcache.lowlevel import Found, Layout, Selection, all_entries, describe_entry, load_keys
 from lockcache.metadata import decode
 
-__all__ = ["DEFAULT_LEVEL", "LEVELS", "Choice", "LeftOut", "Packed", "pack_directory"]
-
 #: As the zstd command has them. Cubins shrink to a third at 3 and to a quarter at 19, forty times as slowly.
 LEVELS: Final = range(1, 23)
 DEFAULT_LEVEL: Final = 3

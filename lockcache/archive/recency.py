@@ -10,8 +10,6 @@ import os
 
 from lockcache.filestream.disk import Recency
 
-__all__ = ["StatedUse", "Unused"]
-
 
 class Unused(Recency):
     """What is read was not used."""

@@ -27,8 +27,6 @@ from lockcache.filestream import EntryWriter
 from lockcache.filestream.entry import Record, is_understood, is_whole, unpack
 from lockcache.lowlevel import CacheDirectory, Evicted, load_keys
 
-__all__ = ["LARGEST_ENTRY_BYTES", "Acceptance", "Unpacked", "unpack_archive"]
-
 #: The largest entry that is accepted by default: it has to fit into memory, and no known kernel is a tenth.
 LARGEST_ENTRY_BYTES: Final = 1 << 30
 

@@ -19,8 +19,6 @@ from lockcache.flight import Turn, computing
 if TYPE_CHECKING:
     from lockcache.resource import Entry, ProgramCacheResource
 
-__all__ = ["aget_or_compute"]
-
 _T = TypeVar("_T")
 
 

@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-__all__ = ["FILES", "joined_files", "parted_files"]
-
 #: The metadata that says which files an entry is made of: a list of (name, bytes).
 FILES: Final = "files"
 

@@ -18,8 +18,6 @@ from lockcache.keys.hashing import key as key_of
 if TYPE_CHECKING:
     from lockcache.resource import ProgramCacheResource
 
-__all__ = ["memoized"]
-
 _PLAIN = (bool, int, float, str, bytes)
 
 

@@ -50,8 +50,6 @@ from lockcache.lowlevel import (
     verify_in_steps,
 )
 
-__all__ = ["Catalogue", "Guest", "Own", "Verifiable", "open_catalogue", "select"]
-
 # Between two looks whether what was evicted is off the disk.
 _FINISHING_SECONDS: Final = 0.05
 

@@ -16,8 +16,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-__all__ = ["MOST_KERNELS", "Kernel", "Names", "read_kernels"]
-
 #: More than any library has, and few enough to be shown.
 MOST_KERNELS: Final = 10_000
 

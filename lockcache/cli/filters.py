@@ -16,8 +16,6 @@ from lockcache.cli import options
 from lockcache.filestream.eviction import UNKNOWN
 from lockcache.lowlevel import Selection
 
-__all__ = ["FILTERS_IN_WORDS", "filters", "parse_arch"]
-
 #: For ``--help``.
 FILTERS_IN_WORDS: Final = """\
 Filters take a name or a pattern such as 'sm_7*'. One that is given twice takes either; different ones must all hold.

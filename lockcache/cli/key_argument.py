@@ -18,8 +18,6 @@ from lockcache.cli.progress import step_bar
 from lockcache.filestream.eviction import UNKNOWN
 from lockcache.lowlevel import SHARDS, Layout, Selection, entry_name, find_entry, find_names, select_entries
 
-__all__ = ["complete_name", "key_name", "resolve_name"]
-
 _SHORTEST_PREFIX: Final = 4
 _HASH: Final = re.compile(r"[0-9a-f]{4,64}", re.ASCII)
 _HASH_BEGUN: Final = re.compile(r"[0-9a-f]{2,64}", re.ASCII)

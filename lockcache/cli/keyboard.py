@@ -15,8 +15,6 @@ from typing import Final
 
 from lockcache.cli.signals import ends_in_order
 
-__all__ = ["single_keys", "wait_for_key"]
-
 # What arrows and function keys send.
 _ESCAPES: Final = re.compile(rb"\x1b(?:\[[0-9;]*[@-~]|O.|.)?", re.DOTALL)
 

@@ -23,17 +23,6 @@ from lockcache.lowlevel import (
     recount_all,
 )
 
-__all__ = [
-    "LOCK_TIMEOUT_SECONDS",
-    "GuestRoot",
-    "guest_of",
-    "look",
-    "no_cache",
-    "open_directory",
-    "recounted_when_interrupted",
-    "refuse_other_things",
-]
-
 #: A command waits as long as a cache does by default.
 LOCK_TIMEOUT_SECONDS: Final = 5.0
 

@@ -13,8 +13,6 @@ import click
 
 from lockcache.sizes import parse_count, parse_size
 
-__all__ = ["WholeNumber", "as_json", "by", "checked_size", "count", "directory", "duration", "each", "size", "yes"]
-
 _F = TypeVar("_F", bound=Callable[..., Any])
 
 

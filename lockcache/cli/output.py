@@ -18,20 +18,6 @@ import click
 from lockcache.lowlevel import Described
 from lockcache.sizes import counted, format_size, printable
 
-__all__ = [
-    "ask",
-    "cap_in_words",
-    "elapsed",
-    "entry_heading",
-    "entry_line",
-    "plain",
-    "print_facts",
-    "print_json",
-    "print_table",
-    "size_in_words",
-    "span",
-]
-
 
 def plain(text: object) -> str:
     """Text from anywhere as :func:`printable` has it, for what stdout can take."""

@@ -13,8 +13,6 @@ from typing import Any, Final
 from lockcache.artifact import identify
 from lockcache.cli.cubin import MOST_KERNELS, Names, read_kernels
 
-__all__ = ["read_code"]
-
 # Of a PTX: enough for its entry functions, whatever it is.
 _LARGEST_TEXT_BYTES: Final = 64 * 1024 * 1024
 

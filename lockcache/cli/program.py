@@ -27,8 +27,6 @@ from lockcache.cli.output import plain
 from lockcache.cli.signals import give_up_stdout
 from lockcache.errors import LockTimeoutError
 
-__all__ = ["COMMANDS", "cli", "run"]
-
 #: Each the name of a module in lockcache.cli.commands.
 COMMANDS: Final = (
     "clear",

@@ -19,8 +19,6 @@ from functools import partial
 from types import FrameType
 from typing import Final, NoReturn
 
-__all__ = ["end_in_order", "ends_in_order", "give_up_stdout", "interrupts"]
-
 _ENDING: Final = (signal.SIGTERM, signal.SIGHUP)
 # By then the destructor has ended; if it has not, the signal comes a third time.
 _AGAIN_SECONDS: Final = 0.01

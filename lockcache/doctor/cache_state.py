@@ -37,9 +37,6 @@ from lockcache.lowlevel import (
 )
 from lockcache.sizes import format_size
 
-__all__ = ["accounting", "daemon", "denied", "directory", "leftovers", "policy", "safety"]
-
-
 _KINDS: Final = {
     "cache": "a cache",
     "empty": "empty: a cache can be made here",

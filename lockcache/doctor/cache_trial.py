@@ -15,8 +15,6 @@ from lockcache.errors import LockcacheError
 from lockcache.filestream import FileStreamProgramCache
 from lockcache.resource import Entry
 
-__all__ = ["storing"]
-
 # A small kernel's cubin; a mean over so many is not moved by one that waited.
 _PAYLOAD_BYTES: Final = 16 * 1024
 _ENTRIES: Final = 32

@@ -18,8 +18,6 @@ import time
 from collections.abc import Callable
 from typing import Any, Final
 
-__all__ = ["Child", "ChildDiedError", "ChildHungError", "serve"]
-
 _LARGEST_ANSWER_BYTES: Final = 1 << 20
 # For the kernel to end a process that is killed and not stuck.
 _END_SECONDS: Final = 1.0

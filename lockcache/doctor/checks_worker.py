@@ -12,8 +12,6 @@ from lockcache.doctor.checks_process import ChildDiedError, ChildHungError, serv
 from lockcache.doctor.findings import UNTESTED, UNUSABLE, Finding, Subject
 from lockcache.doctor.probe_dir import clean, held, kind_of, make_probe, not_writable, writable
 
-__all__ = ["LOOKING", "TRYING", "main"]
-
 #: Checks that only look, in the order in which they are reported.
 LOOKING: Final[dict[str, Callable[[Subject], list[Finding]]]] = {
     "file system": mounts.file_system,

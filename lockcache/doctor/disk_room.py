@@ -11,8 +11,6 @@ from lockcache.errors import LockcacheError
 from lockcache.lowlevel import SHARDS, Layout, PolicyFile, count_shard, measure_shard
 from lockcache.sizes import format_size
 
-__all__ = ["descriptors", "room"]
-
 # A first opening makes a few files, a put two and perhaps a directory and a lock.
 _LEAST_INODES: Final = 1000
 _LEAST_BYTES: Final = 16 * 1024 * 1024

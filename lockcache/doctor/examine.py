@@ -16,8 +16,6 @@ from lockcache.doctor.checks_worker import LOOKING, TRYING
 from lockcache.doctor.findings import UNTESTED, UNUSABLE, Finding, Report, Subject
 from lockcache.doctor.probe_dir import PREFIX
 
-__all__ = ["CHECKS", "TIMEOUT_SECONDS", "Examination", "examine"]
-
 #: How long a check may take. The slowest takes a second on a busy machine; a network mount may be fifty times as slow.
 TIMEOUT_SECONDS: Final = 15.0
 # Counting a million entries takes three seconds on a local disk.

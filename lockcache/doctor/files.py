@@ -12,8 +12,6 @@ from typing import Any, Final
 from lockcache.doctor.findings import DEGRADED, GOOD, UNTESTED, Finding, Subject
 from lockcache.filestream.entry import HEAD_BYTES, XATTR
 
-__all__ = ["SKEW_SECONDS", "attributes", "clock", "group_member", "syncing", "times"]
-
 # More than any file system gives to one attribute of a user.
 _LARGEST_ATTRIBUTE_BYTES: Final = 64 * 1024
 # Head and metadata of a templated kernel: kind, arch, ten symbols.

@@ -7,8 +7,6 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final, NamedTuple
 
-__all__ = ["DEGRADED", "GOOD", "NOTE", "UNTESTED", "UNUSABLE", "Finding", "Report", "Subject"]
-
 GOOD: Final = "good"
 #: Worth knowing; nothing is lost.
 NOTE: Final = "note"

@@ -13,8 +13,6 @@ from typing import Final, NamedTuple
 from lockcache.doctor.findings import DEGRADED, GOOD, NOTE, UNTESTED, Finding, Subject
 from lockcache.filestream.disk import Mount, is_network_mount, mount_of
 
-__all__ = ["file_system", "judge", "other_hosts"]
-
 
 class _Known(NamedTuple):
     """What is known of a kind of file system under some condition."""

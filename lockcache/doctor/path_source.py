@@ -9,8 +9,6 @@ from lockcache.arguments import SWITCHES, configured_switch, unknown_variables
 from lockcache.doctor.findings import NOTE, UNUSABLE, Finding
 from lockcache.filestream import stated_policy
 
-__all__ = ["origin"]
-
 # By which platformdirs finds the user cache directory.
 _OTHERS = ("XDG_CACHE_HOME", "HOME")
 

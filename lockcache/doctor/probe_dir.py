@@ -21,8 +21,6 @@ from lockcache.doctor.findings import DEGRADED, GOOD, UNTESTED, UNUSABLE, Findin
 from lockcache.filestream.disk import TAG_NAME, open_folder
 from lockcache.lowlevel import Layout, is_cache
 
-__all__ = ["PREFIX", "clean", "held", "kind_of", "make_probe", "not_writable", "remove_probe", "writable"]
-
 #: How the directory's name begins, wherever it is.
 PREFIX = ".lockcache-doctor-"
 

@@ -12,8 +12,6 @@ from lockcache.doctor.checks_process import serve
 from lockcache.errors import LockTimeoutError
 from lockcache.filestream.disk import ProcessLock
 
-__all__ = ["create_each", "main"]
-
 _locks: dict[str, ProcessLock] = {}
 _open_files: dict[str, int] = {}
 

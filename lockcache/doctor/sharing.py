@@ -16,20 +16,6 @@ from lockcache.doctor.second_process import create_each
 from lockcache.errors import LockTimeoutError
 from lockcache.filestream.disk import ProcessLock
 
-__all__ = [
-    "DROPPED_WRITES",
-    "LOCAL_DIRECTORY",
-    "MEETING_FILES",
-    "MOUNT_WITH_LOCKS",
-    "SHARED_LOCKS",
-    "STUCK_LOCKS",
-    "WITHOUT_LOCKS",
-    "exclusive_creation",
-    "locks",
-    "new_names",
-    "rename",
-]
-
 #: Asking the peer. It shares the fate of the process that asks: a worker that waits for it is itself given up in time.
 _PEER_SECONDS: Final = 60.0
 _ROUNDS: Final = 20

@@ -11,8 +11,6 @@ from typing import Final, NamedTuple
 
 from lockcache.explain.parts import OTHERS, Part
 
-__all__ = ["Difference", "differences"]
-
 #: A part whose name begins so changes with any of those behind it, which are named in its place.
 _CONSEQUENCES: Final = {
     "order of options": ("option ", "define ", "undefine ", "include path", "pre-include"),

@@ -16,8 +16,6 @@ from typing import Any, Final, NamedTuple
 
 from xxhash import xxh3_64_hexdigest
 
-__all__ = ["MOST_BYTES", "OTHERS", "Part", "bounded", "decode_label", "decode_parts", "looks_secret", "make_part"]
-
 #: What the parts of one key take at most, as they are written. With them next to a record both fit into ext4's block.
 MOST_BYTES: Final = 1024
 #: The part that stands for those which there is no room for.

@@ -13,8 +13,6 @@ from typing import Final, Generic, TypeVar
 from lockcache import metadata
 from lockcache.explain.parts import Part, bounded, decode_label, make_part
 
-__all__ = ["Stated", "is_remembered", "parts_of_digest", "remember", "remember_digest", "state", "statement_of"]
-
 _T = TypeVar("_T")
 
 # Sized for the kernels of one job; a few KB each at most.

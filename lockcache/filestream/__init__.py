@@ -18,6 +18,7 @@ from lockcache.doors import door
 if TYPE_CHECKING:
     from lockcache.filestream.cache import *
     from lockcache.filestream.directory import *
+    from lockcache.filestream.entry import ViewPath as ViewPath
     from lockcache.filestream.policy import *
     from lockcache.filestream.writer import *
 
@@ -27,7 +28,8 @@ if not TYPE_CHECKING:
         {
             "cache": "FileStreamProgramCache",
             "directory": "CacheDirectory",
+            "entry": "ViewPath",
             "policy": "PRIORITIES Policy PolicyFile Priority stated_policy",
-            "writer": "EntryWriter ViewPath Viewer Written",
+            "writer": "EntryWriter Viewer Written",
         },
     )

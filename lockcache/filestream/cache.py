@@ -68,8 +68,6 @@ from lockcache.resource import (
     split_metadata,
 )
 
-__all__ = ["FileStreamProgramCache"]
-
 _T = TypeVar("_T")
 
 _log = logging.getLogger("lockcache")

@@ -36,7 +36,6 @@ from lockcache.filestream.disk import (
     Space,
     StagedName,
     UnstatedRecency,
-    check_directory,
     check_folders,
     check_format,
     check_root,
@@ -60,8 +59,6 @@ from lockcache.filestream.disk import (
 )
 from lockcache.filestream.policy import PolicyFile
 from lockcache.fork import after_fork_in_child
-
-__all__ = ["CacheDirectory", "check_directory"]
 
 _READ_ONLY: Final = (errno.EACCES, errno.EPERM, errno.EROFS)
 # Invariant 7 (never take the job down): on a full disk what is there can be read.

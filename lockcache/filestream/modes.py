@@ -28,8 +28,6 @@ from lockcache.filestream.eviction import Evicted
 from lockcache.filestream.policy import PolicyFile
 from lockcache.filestream.writer import EntryWriter, Written
 
-__all__ = ["in_mode", "open_in_mode"]
-
 _log = logging.getLogger("lockcache")
 
 #: Below a file, so that nothing is there and nothing can be made.

@@ -21,8 +21,6 @@ from lockcache.arguments import coerce_choice, configured_cap
 from lockcache.errors import PolicyError
 from lockcache.filestream.disk import SHARDS, Layout, Space, parse_json, read_small, refuse_symlink, replace_file
 
-__all__ = ["PRIORITIES", "Policy", "PolicyFile", "Priority", "stated_policy"]
-
 _log = logging.getLogger("lockcache")
 
 #: Which of two entries goes first: the less recently used, or the one that is worth less.

@@ -38,8 +38,6 @@ from lockcache.filestream.eviction import Evicted, evict_to_limit
 from lockcache.filestream.policy import Policy, Priority
 from lockcache.filestream.repair import reap, recount_drifted
 
-__all__ = ["Room", "apply_policy", "reap_if_possible"]
-
 _log = logging.getLogger("lockcache")
 
 

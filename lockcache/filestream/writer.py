@@ -37,8 +37,6 @@ from lockcache.filestream.eviction import Evicted, evict_to_limit
 from lockcache.filestream.room import Room, reap_if_possible
 from lockcache.metadata import join_fields
 
-__all__ = ["EntryWriter", "ViewPath", "Viewer", "Written"]
-
 _log = logging.getLogger("lockcache")
 
 _DISK_FULL: Final = (errno.ENOSPC, errno.EDQUOT)

@@ -37,8 +37,6 @@ from lockcache.headers.files_seen import Facts, Identity, Observer
 from lockcache.headers.parts import name_headers
 from lockcache.headers.source import INCLUDE, NEXT, PROBE, Node, Operand, Source
 
-__all__ = ["Closure", "Request", "walk"]
-
 #: Where a name was found, as a number for each place of the search, and the number of the file.
 _Outcome = tuple[int, int]
 

@@ -14,8 +14,6 @@ from lockcache.fork import after_fork_in_child
 from lockcache.headers.closure import Closure, Request, walk
 from lockcache.headers.files_seen import hold
 
-__all__ = ["closure_of"]
-
 #: Facts held in all, at about 0.4 KB each: five hundred closures of 370 headers, 100 MB at most.
 _FACTS_LIMIT = 250_000
 _WALKS = 3

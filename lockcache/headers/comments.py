@@ -14,8 +14,6 @@ from array import array
 from bisect import bisect_left
 from typing import Final
 
-__all__ = ["Gaps"]
-
 _BLANKS: Final = re.compile(rb"[ \t\v\f\r]*")
 _CLOSE: Final = re.compile(rb"\*/")
 

@@ -20,8 +20,6 @@ from lockcache.errors import UncacheableError
 from lockcache.headers.files_seen import Identity, Observer
 from lockcache.headers.source import Node, Source
 
-__all__ = ["Tree", "Widening"]
-
 _log = logging.getLogger("lockcache")
 #: What was logged: each walk would say the same again. Emptied when full.
 _said: set[tuple[bytes, bytes]] = set()

@@ -21,8 +21,6 @@ from lockcache.errors import UncacheableError
 from lockcache.fork import after_fork_in_child
 from lockcache.headers.source import Source, scan
 
-__all__ = ["Content", "Signature", "load", "regular", "signature"]
-
 #: Device, inode, size in bytes, mtime and ctime in nanoseconds.
 Signature = tuple[int, int, int, int, int]
 

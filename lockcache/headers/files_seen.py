@@ -15,8 +15,6 @@ from typing import NamedTuple
 
 from lockcache.headers.files import Signature, regular, signature
 
-__all__ = ["Facts", "Identity", "Observer", "hold"]
-
 #: Device and inode of a directory.
 Identity = tuple[int, int]
 

@@ -15,8 +15,6 @@ from lockcache.headers.closure import Request
 from lockcache.headers.closure_cache import closure_of
 from lockcache.headers.source import scan_remembered
 
-__all__ = ["fingerprint"]
-
 _OR_MORE = ", or a sequence of these"
 
 if TYPE_CHECKING:

@@ -13,8 +13,6 @@ from typing import Final, NamedTuple
 
 from lockcache.headers.comments import Gaps
 
-__all__ = ["Macros"]
-
 _HEAD: Final = re.compile(rb"\w+(?:\([^)\n]*\))?")
 _STRING: Final = re.compile(rb"\"([^\"\n]*)\"")
 # An open comment goes to the end, so that nothing is searched for its end twice.

@@ -13,8 +13,6 @@ from typing import Final
 
 from lockcache.explain import Part, make_part
 
-__all__ = ["name_headers"]
-
 #: Named one by one. Some thirty bytes each, of the kilobyte that an entry has for all of its parts.
 _MOST_NAMED: Final = 20
 

@@ -27,8 +27,6 @@ from typing import Final, NamedTuple
 from lockcache.headers.comments import Gaps
 from lockcache.headers.macros import Macros
 
-__all__ = ["INCLUDE", "NEXT", "PROBE", "Node", "Operand", "Source", "scan", "scan_remembered"]
-
 INCLUDE, NEXT, PROBE = "include", "include_next", "__has_include"
 
 

@@ -30,8 +30,6 @@ from lockcache.keys.refusals import (
 from lockcache.keys.request import Request
 from lockcache.keys.scan import Reads, scan, scan_source
 
-__all__ = ["describe"]
-
 _SIDE_EFFECTS = ("create_pch", "time", "fdevice_time_trace")
 _EXTERNAL = ("include_path", "pre_include", "pch", "use_pch", "pch_dir")
 

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import os
 
-__all__ = ["variables", "working_directory"]
-
 _GENERATOR = "NV_NVVM_VERSION"  # picks one of two code generators: all output differs
 _NVVM_GENERATOR = "LIBNVVM_NVVM_VERSION"  # the same, for libNVVM only
 _PRODUCER = "LLVM_OVERRIDE_PRODUCER"  # is written into LTO-IR

@@ -13,8 +13,6 @@ from enum import Enum
 from struct import Struct
 from typing import Any
 
-__all__ = ["digest", "encode", "key"]
-
 #: Begins every key. Raise the number with any change in what a key is made of: old entries then simply miss.
 _SCHEMA = b"lockcache key 1\n"
 

@@ -24,8 +24,6 @@ from lockcache.keys.request import Request, coerce_request
 if TYPE_CHECKING:
     from cuda.core import ProgramOptions
 
-__all__ = ["make_program_cache_key"]
-
 _DESCRIBE: dict[str, Callable[[Request], dict[str, object]]] = {
     "c++": cxx.describe,
     "ptx": ptx.describe,

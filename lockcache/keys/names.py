@@ -12,8 +12,6 @@ from typing import Final
 
 from lockcache.keys.request import Request
 
-__all__ = ["label_of"]
-
 _MOST_NAMES: Final = 3
 _DEFAULT: Final = "default_program"  # cuda.core's, for a program without a name
 # Bounded: between the words stand a type and a name or two.

@@ -15,8 +15,6 @@ from lockcache.keys.options import unknown_fields
 from lockcache.keys.refusals import external, refuse, unusable
 from lockcache.keys.request import Request
 
-__all__ = ["describe"]
-
 
 def describe(request: Request) -> dict[str, object]:
     """All that decides the output of libNVVM, by the names of the key's parts."""

@@ -13,8 +13,6 @@ from typing import Any
 
 from lockcache.keys import hashing
 
-__all__ = ["KNOWN", "as_strings", "check_types", "unknown_fields", "unreadable_fields", "unwritable_field"]
-
 #: The fields of cuda.core 1.2, each decided about in cxx.py, ptx.py and nvvm.py.
 KNOWN = frozenset(
     # A table to be read, not a list of 59 lines.

@@ -14,8 +14,6 @@ from typing import Any, Final
 from lockcache.explain import Part, make_part, parts_of_digest
 from lockcache.keys import hashing, versions
 
-__all__ = ["name_parts"]
-
 # Those of which there may be many come last: the last parts are left out where there is no room.
 _MANY: Final = ("options", "modules", "extra digest")
 # A macro may hold a statement: only what is one word is shown.

@@ -16,8 +16,6 @@ from lockcache.keys.options import as_strings, unknown_fields
 from lockcache.keys.refusals import extra_sources, ptxas_files, refuse, unusable
 from lockcache.keys.request import Request
 
-__all__ = ["FIELDS", "describe"]
-
 # Off and unset are the same.
 _FLAGS = ("debug", "lineinfo", "link_time_optimization", "no_cache")
 # Off and unset differ: unset leaves the choice to the linker.

@@ -11,8 +11,6 @@ from typing import Any, Final, NamedTuple
 from lockcache.errors import UncacheableError
 from lockcache.keys.options import as_strings, unreadable_fields
 
-__all__ = ["Refusal", "external", "extra_sources", "ptxas_files", "refuse", "side_effect", "unusable"]
-
 # Read by ptxas inside NVRTC 13.5 and nvJitLink 13.5 (tried); they can be given as -optf=FILE or in two elements.
 _PTXAS_FILE_OPTIONS = frozenset({"options-file", "optf", "apply-controls"})
 

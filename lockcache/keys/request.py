@@ -12,8 +12,6 @@ from typing import Any, NamedTuple
 
 from lockcache.keys.options import check_types
 
-__all__ = ["Request", "coerce_request"]
-
 #: What ``cuda.core.Program(code, code_type).compile(target_type)`` supports.
 _TARGETS = {
     "c++": ("ptx", "cubin", "ltoir"),

@@ -15,8 +15,6 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-__all__ = ["Reads", "scan", "scan_source"]
-
 
 class Reads(NamedTuple):
     """The first finding of each sort, as it stands in the code; empty where there is none."""

@@ -20,8 +20,6 @@ from typing import Any
 from lockcache.errors import UncacheableError
 from lockcache.keys import hashing
 
-__all__ = ["fingerprint", "in_words", "linker", "nvrtc", "nvrtc_release", "nvvm"]
-
 #: Bytes taken from each end of a library. Sized to reach the linker's build ID, the content hash that is its true name:
 #: at 0x1c8 or 0x270 in nvJitLink, NVVM and the builtins 13.5, and 40 bytes before the end in NVRTC 13.5.
 _END_BYTES = 64 * 1024

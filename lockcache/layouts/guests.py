@@ -15,8 +15,6 @@ from lockcache.layouts.tree import TreeFiles, view_entries as view_tree
 from lockcache.layouts.triton import TritonFiles, describe_entry as describe_triton, view_entries as view_triton
 from lockcache.lowlevel import Described, Found
 
-__all__ = ["GUESTS", "SETTLE_SECONDS"]
-
 #: Of the layouts whose writers take no lock. A compiler is done with its last file in less, and a program that needs
 #: all of a cap for what was written within a minute has a cap that is too small.
 SETTLE_SECONDS: Final = 60.0

@@ -13,8 +13,6 @@ import os
 from collections.abc import Iterator
 from typing import Final
 
-__all__ = ["NOT_A_FOLDER", "folder", "open_root", "status_in", "unlink_in"]
-
 #: What opening a folder raises where there is none (any more): also a symlink, for which Linux says ENOTDIR or ELOOP.
 NOT_A_FOLDER: Final = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
 

@@ -17,8 +17,6 @@ from lockcache.integrations.pyptx_files import guest_layout
 from lockcache.layouts.openat import NOT_A_FOLDER, status_in
 from lockcache.lowlevel import Layout, check_directory
 
-__all__ = ["leave_name", "open_guest", "read_name"]
-
 _LONGEST_NAME: Final = 64
 _OWN: Final = "lockcache"
 _NAME: Final = "layout"

@@ -10,8 +10,6 @@ from typing import Any, Final, NamedTuple, Protocol
 from lockcache.errors import LockTimeoutError
 from lockcache.lowlevel import Described, Evicted, Found, Layout, Slot
 
-__all__ = ["Eviction", "Files", "Held", "described", "evict_each", "measure"]
-
 # Longer ones belong to no program that anybody wants to see in a table.
 _LONGEST_TEXT: Final = 80
 

@@ -23,8 +23,6 @@ from lockcache.integrations.pyptx_sidecar import has_digest, is_whole, unpack
 from lockcache.layouts.protocol import described
 from lockcache.lowlevel import Described, Found, Layout, Verdict
 
-__all__ = ["PyptxEntries", "PyptxGuest", "describe_entry"]
-
 _NOATIME: Final[int] = getattr(os, "O_NOATIME", 0)
 # To see what an entry is called; pyptx's are some hundred bytes.
 _LARGEST_SIDECAR_BYTES: Final = 1 << 20

@@ -28,8 +28,6 @@ from lockcache.layouts.tree_scan import PRECIOUS, NotACacheError
 from lockcache.layouts.triton_scan import GROUP_PREFIX, is_key
 from lockcache.lowlevel import Layout
 
-__all__ = ["WrongLayoutError", "guests_in", "has_entries", "kept_as", "recognise", "refuse_unless_cache"]
-
 # What is in an otherwise empty directory: of the file system's, and of a daemon's or operator's that was here first.
 _MEANS_NOTHING: Final = ("lost+found", "lockcache", "tmp", TAG_NAME)
 _MEANS_NOTHING_PREFIX: Final = ".nfs"

@@ -27,8 +27,6 @@ from lockcache.layouts.own_folder import leave_name, open_guest
 from lockcache.layouts.tree_scan import Tree, changed_ns, look, names_of, scan
 from lockcache.lowlevel import Found, Layout
 
-__all__ = ["TreeFiles", "view_entries"]
-
 # A stat of each at every tick: 0.3 ms. Those that changed last are where the next file is most likely to come.
 _MOST_WATCHED: Final = 256
 

@@ -22,8 +22,6 @@ from lockcache.layouts.openat import folder, status_in
 from lockcache.layouts.triton_scan import GROUP_PREFIX
 from lockcache.lowlevel import Found
 
-__all__ = ["PRECIOUS", "NotACacheError", "Tree", "changed_ns", "look", "names_of", "scan"]
-
 #: What makes a tree no cache, wherever in it it lies.
 PRECIOUS: Final = frozenset({".git", ".hg", ".svn", ".ssh", ".gnupg"})
 

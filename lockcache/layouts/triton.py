@@ -38,8 +38,6 @@ from lockcache.layouts.protocol import described
 from lockcache.layouts.triton_scan import GROUP_PREFIX, KeyFolder, is_key, look, scan
 from lockcache.lowlevel import Described, Found, Layout
 
-__all__ = ["TritonFiles", "describe_entry", "view_entries"]
-
 # Reading the files of one kernel takes a millisecond. A process that lost its core or its file server to others for
 # longer than that gets an exception; each second is one during which evicted bytes are still on the disk.
 _READING_SECONDS: Final = 2.0

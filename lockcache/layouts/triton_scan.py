@@ -21,8 +21,6 @@ from lockcache.filestream.disk import last_use_ns
 from lockcache.layouts.openat import folder, status_in
 from lockcache.lowlevel import Found
 
-__all__ = ["GROUP_PREFIX", "KeyFolder", "is_key", "keys", "look", "scan"]
-
 #: Before the name of a kernel's metadata file: the list of the files that belong together.
 GROUP_PREFIX: Final = "__grp__"
 

@@ -34,8 +34,6 @@ from lockcache.resource import (
 )
 from lockcache.sqlite.location import FILE_NAME
 
-__all__ = ["SQLiteProgramCache"]
-
 _log = logging.getLogger("lockcache")
 
 # What opening goes on without: it may be over by the next read or write.

@@ -22,8 +22,6 @@ from lockcache.errors import LockTimeoutError
 from lockcache.sqlite.location import WAL_SUFFIX, Identity, denied, identify, is_writable, prepare
 from lockcache.sqlite.rows import create_tables, is_ours
 
-__all__ = ["FAILURES", "Link", "as_os_error", "is_corruption", "transaction"]
-
 # The log is folded into the database every 1,000 pages (SQLite's default, 4 MB); what one larger transaction adds is
 # given back.
 _LOG_BYTES: Final = 4 << 20

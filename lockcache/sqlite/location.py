@@ -24,8 +24,6 @@ from typing import Final, NamedTuple
 
 from lockcache.errors import UnsafeCacheDirError
 
-__all__ = ["FILE_NAME", "WAL_SUFFIX", "Identity", "denied", "identify", "is_writable", "prepare", "set_aside"]
-
 _log = logging.getLogger("lockcache")
 
 #: The database in a directory that nobody named.

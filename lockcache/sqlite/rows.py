@@ -21,21 +21,6 @@ from xxhash import xxh3_128_digest
 
 from lockcache.errors import FormatError
 
-__all__ = [
-    "CorruptRow",
-    "Program",
-    "clear",
-    "create_tables",
-    "evict",
-    "is_ours",
-    "load",
-    "prune",
-    "remove",
-    "store",
-    "totals",
-    "touch",
-]
-
 # "lckc": tells our databases from everybody else's; file(1) shows it.
 _APPLICATION_ID: Final = 0x6C636B63
 _VERSION: Final = 1

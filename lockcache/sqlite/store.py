@@ -30,8 +30,6 @@ from lockcache.sqlite.connection import FAILURES, Link, as_os_error, is_corrupti
 from lockcache.sqlite.location import denied, set_aside
 from lockcache.sqlite.rows import CorruptRow, Program
 
-__all__ = ["Store"]
-
 _T = TypeVar("_T")
 
 # In WAL mode a reader only ever waits for a process that opens or closes the database.

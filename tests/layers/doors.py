@@ -8,9 +8,9 @@ A room is a subpackage of a house (``lockcache.filestream``, ``lockcache_daemon`
 - an import of a room's own door from inside of it, which hides a circle;
 - a docstring without "Promises" and "May use", or a use that "May use" does not name, or that it names needlessly;
 - a door that imports a module of its room at once;
-- a name that a door promises and its module does not have in ``__all__``, or that is a module of the room too, so that
-  the import system may put the module in its place; an import of a name that a door does not promise, which type
-  checkers, who see all names of its modules, let pass;
+- a name that a door promises and its module does not define, or that is a module of the room too, so that the import
+  system may put the module in its place; an import of a name that a door does not promise, which type checkers, who see
+  all names of its modules, let pass;
 - a folder with more Python files than a newcomer can overlook.
 """
 
@@ -172,7 +172,14 @@ def _homes(package: str) -> Iterator[tuple[str, set[str]]]:
 
 
 def _promised_by(module: str) -> set[str]:
+    """Names without an underscore that a module defines itself, or as a door; where it has ``__all__``, those."""
+    names = {name for _, names in _homes(module) for name in names}
     for node in _tree(module).body:
-        if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "__all__":
-            return {*ast.literal_eval(node.value), "__version__"}
-    return {name for _, names in _homes(module) for name in names}
+        if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            names.add(node.name)
+        elif isinstance(node, ast.Assign | ast.AnnAssign):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            names |= {target.id for target in targets if isinstance(target, ast.Name)}
+            if getattr(targets[0], "id", "") == "__all__":
+                return {*ast.literal_eval(node.value), "__version__"}
+    return {name for name in names if not name.startswith("_")}

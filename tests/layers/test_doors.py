@@ -24,7 +24,7 @@ GOOD = {
         from lockcache.doors import door
         __getattr__, __dir__ = door(__name__, {"stove": "cook"})
         ''',
-    "kitchen/stove": "from lockcache_house.cellar import fetch\n__all__ = ['cook']\ndef cook(): return fetch()\n",
+    "kitchen/stove": "from lockcache_house.cellar import fetch\ndef cook(): return fetch()\n",
     "cellar/__init__": '''
         """Keeps. Promises :func:`fetch`.
 
@@ -33,7 +33,7 @@ GOOD = {
         from lockcache.doors import door
         __getattr__, __dir__ = door(__name__, {"shelf": "fetch"})
         ''',
-    "cellar/shelf": "__all__ = ['fetch']\ndef fetch(): return 1\n",
+    "cellar/shelf": "def fetch(): return 1\n",
 }
 
 
@@ -64,9 +64,7 @@ def test_a_house_in_order_has_no_faults(faults):
 
 
 def test_a_module_behind_a_door_is_not_imported_from_outside(faults):
-    [fault] = faults(
-        kitchen__of__stove="from lockcache_house.cellar.shelf import fetch\n__all__ = ['cook']\ncook = fetch\n"
-    )
+    [fault] = faults(kitchen__of__stove="from lockcache_house.cellar.shelf import fetch\ncook = fetch\n")
     assert (
         fault
         == "lockcache_house.kitchen.stove imports lockcache_house.cellar.shelf: import from lockcache_house.cellar"

@@ -13,8 +13,6 @@ from typing import NamedTuple
 from lockcache.lowlevel import Found, Goal, Slot, choose_victims
 from lockcache_daemon.settings import Free
 
-__all__ = ["Member", "Room", "free_shortage", "share_out", "total_surplus"]
-
 _NOTHING = Slot(0, 0)
 
 

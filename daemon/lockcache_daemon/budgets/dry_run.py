@@ -22,8 +22,6 @@ from lockcache_daemon.settings import Bite, DirectorySettings, Rules, Settings, 
 from lockcache_daemon.signals import StopSignals
 from lockcache_daemon.stores import View, view, view_lockcache
 
-__all__ = ["Rehearsal", "rehearse_all"]
-
 
 def _count(found: Iterable[Found]) -> Evicted:
     sizes = [each.size_bytes for each in found]

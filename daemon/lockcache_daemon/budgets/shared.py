@@ -20,8 +20,6 @@ from lockcache_daemon.keeper import Keeper
 from lockcache_daemon.pace import Pace
 from lockcache_daemon.settings import Bite, Settings
 
-__all__ = ["SharedBudgets", "look_at_file_system"]
-
 # To know whose entries are older, all directories are walked. Where that led to nothing (all is in use, or being
 # written), the next walk may take this share of the time.
 _FRUITLESS_DUTY: Final = 0.25

@@ -8,8 +8,6 @@ import sys
 from pathlib import Path
 from typing import Final
 
-__all__ = ["FOLDER", "deployment_files", "read_file", "systemd_unit"]
-
 #: Where they are installed.
 FOLDER: Final = Path(__file__).parent
 

@@ -28,8 +28,6 @@ from lockcache_daemon.keeper.standby import read_standbys
 from lockcache_daemon.observe import Sweep
 from lockcache_daemon.settings import Watermarks
 
-__all__ = ["Instance", "Status"]
-
 # Between two writes of a status whose numbers changed.
 _INTERVAL_SECONDS: Final = 5.0
 

@@ -31,8 +31,6 @@ from lockcache_daemon.settings import Bite, Rules, Watermarks
 from lockcache_daemon.signals import StopSignals
 from lockcache_daemon.stores import Kept, MakePart, Opening, OpenStore, Part, Step, Store, Telling, open_shards
 
-__all__ = ["Keeper"]
-
 
 class Keeper:
     """One directory: :meth:`open`, then :meth:`tick` again and again, then :meth:`close`. For one thread.

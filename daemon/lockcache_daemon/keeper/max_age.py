@@ -14,8 +14,6 @@ from typing import Final
 from lockcache.lowlevel import Found
 from lockcache_daemon.pace import Pace
 
-__all__ = ["Ageing"]
-
 # Of one core, for all directories together: with what counting may cost an idle daemon stays below 1 %.
 _DUTY: Final = 0.002
 

@@ -17,8 +17,6 @@ from lockcache_daemon.keeper.instance import Instance
 from lockcache_daemon.observe import Report
 from lockcache_daemon.settings import Rules
 
-__all__ = ["Cap", "read_policy", "repair_policy"]
-
 
 class Cap:
     """Made with the keeper of a directory; :meth:`forget` when the directory is opened again."""

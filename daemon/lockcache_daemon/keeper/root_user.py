@@ -19,8 +19,6 @@ from typing import Final
 from lockcache.errors import UnsafeCacheDirError
 from lockcache.filestream.disk import resolve_sharing
 
-__all__ = ["refuse_as_root"]
-
 _PROGRAM: Final = "lockcache-daemon"
 # Where nobody can be named: the directory is root's, and its group has no members that are known here.
 _SOMEBODY: Final = "MEMBER"

@@ -44,8 +44,6 @@ from lockcache.filestream.disk import (
 )
 from lockcache.lowlevel import Layout
 
-__all__ = ["LOOK_SECONDS", "Standby", "read_standbys"]
-
 #: Between two looks. A takeover within a second leaves three quarters of it to a busy machine and to opening.
 LOOK_SECONDS: Final = 0.25
 

@@ -11,8 +11,6 @@ from lockcache.errors import LockcacheError, LockTimeoutError
 from lockcache_daemon.observe import Report
 from lockcache_daemon.signals import StopSignals
 
-__all__ = ["Attempts"]
-
 
 class Attempts:
     """What was tried for one directory, and which kinds of error were said."""

@@ -23,8 +23,6 @@ from collections.abc import Callable
 from lockcache.filestream.disk import mount_of
 from lockcache.lowlevel import Layout
 
-__all__ = ["Footing", "Ground"]
-
 _Look = tuple[tuple[int, int, int, int] | None, ...]
 
 

@@ -12,8 +12,6 @@ from typing import Final, NamedTuple
 from lockcache.sizes import format_size
 from lockcache_daemon.observe.history import HOUR_SECONDS, Rate, Sample, rates
 
-__all__ = ["draw_bytes", "draw_evictions", "draw_hit_ratio"]
-
 # In pixels of the page at its widest, so that letters are of one size everywhere.
 _WIDE, _NARROW = (1080.0, 220.0), (520.0, 150.0)
 _LEFT: Final = 4.0

@@ -9,8 +9,6 @@ from __future__ import annotations
 import itertools
 from typing import Final, NamedTuple
 
-__all__ = ["HOUR_SECONDS", "SAMPLE_SECONDS", "Rate", "Sample", "rates", "recorded"]
-
 HOUR_SECONDS: Final = 3600.0
 #: Between two samples: a quarter of what Prometheus scrapes by default, and three pixels of the page.
 SAMPLE_SECONDS: Final = 15.0

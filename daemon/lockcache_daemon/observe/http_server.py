@@ -38,8 +38,6 @@ from lockcache_daemon.observe.metrics import Metrics
 from lockcache_daemon.observe.state import Board, DirectoryView, shown
 from lockcache_daemon.observe.status_page import render_page
 
-__all__ = ["Answer", "Answers", "WebServer"]
-
 # Sized for a Prometheus or two, a load balancer's probes and some people.
 _MOST_CLIENTS: Final = 64
 _LONGEST_REQUEST_BYTES: Final = 8192

@@ -24,8 +24,6 @@ from lockcache_daemon.observe.repairs import Repairs
 from lockcache_daemon.observe.state import Board, of_directory, shown
 from lockcache_daemon.settings import Watermarks
 
-__all__ = ["LogToReport", "Report", "Summary", "Sweep", "describe", "readable"]
-
 
 @dataclass(frozen=True)
 class Sweep:

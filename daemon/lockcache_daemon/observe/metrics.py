@@ -22,8 +22,6 @@ from prometheus_client.registry import Collector
 from lockcache import __version__
 from lockcache_daemon.observe.state import SWEEP_BUCKETS_SECONDS, Board, DirectoryView, shown
 
-__all__ = ["Metrics"]
-
 
 class _Value(NamedTuple):
     """A metric with one sample for each directory."""

@@ -17,8 +17,6 @@ from typing import Final
 
 from lockcache.filestream.disk import open_folder
 
-__all__ = ["MetricsFile"]
-
 # As often as Prometheus looks by default.
 _INTERVAL_SECONDS: Final = 15.0
 # A daemon that ends waits so long for the last write.

@@ -21,8 +21,6 @@ from lockcache.filestream.entry import Search, consider_all
 from lockcache.lowlevel import Layout
 from lockcache_daemon.pace import Pace
 
-__all__ = ["GONE", "NOTHING_LIKE_IT", "OTHER", "MissReasons", "reason_of"]
-
 #: The same key was compiled before: what was stored then had gone, or was not waited for.
 GONE: Final = "stored before"
 #: No entry that was stored before has a part in common with it.

@@ -11,8 +11,6 @@ from typing import Final, NamedTuple
 
 from lockcache.lowlevel import Repair
 
-__all__ = ["Repairs", "UnreportedRepairs"]
-
 _FIRST_PAUSE_SECONDS: Final = 60.0
 _LONGEST_PAUSE_SECONDS: Final = 3600.0
 

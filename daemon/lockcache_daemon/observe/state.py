@@ -21,8 +21,6 @@ from lockcache.lowlevel import Counters, Slot
 from lockcache_daemon.observe.history import Sample, recorded
 from lockcache_daemon.observe.top_entries import StandoutsSeen
 
-__all__ = ["SWEEP_BUCKETS_SECONDS", "Board", "DirectoryView", "Limits", "of_directory", "shown"]
-
 #: Upper bounds of the sweep duration histogram. A sweep of 10,000 entries takes a second, one of a million a minute.
 SWEEP_BUCKETS_SECONDS: Final = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0)
 

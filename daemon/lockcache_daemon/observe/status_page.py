@@ -19,8 +19,6 @@ from lockcache_daemon.observe.charts import draw_bytes, draw_evictions, draw_hit
 from lockcache_daemon.observe.state import Board, DirectoryView, Limits, shown
 from lockcache_daemon.observe.top_entries import Standout, StandoutsSeen
 
-__all__ = ["RELOAD_SECONDS", "STYLE", "render_page"]
-
 #: The page reloads itself so often: a sample's time.
 RELOAD_SECONDS: Final = 15
 

@@ -24,8 +24,6 @@ from lockcache.filestream.entry import Prices, Statement, read_statement
 from lockcache.lowlevel import SHARDS, Described, Found, Layout, scan_shard
 from lockcache_daemon.pace import Pace
 
-__all__ = ["Standout", "Standouts", "StandoutsSeen", "in_shards", "in_walks"]
-
 #: Entries on each of the three lists.
 LISTED: Final = 10
 

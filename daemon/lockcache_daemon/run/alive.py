@@ -19,8 +19,6 @@ from lockcache_daemon.keeper import Keeper
 from lockcache_daemon.observe import Report, describe, shown
 from lockcache_daemon.settings import Settings
 
-__all__ = ["AliveService"]
-
 # Progress is reported at least that often; see StopSignals.
 _INTERVAL_SECONDS: Final = 10.0
 _NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW

@@ -35,8 +35,6 @@ from lockcache_daemon.stores import (
     store_of,
 )
 
-__all__ = ["Crew", "Watching", "parts_for"]
-
 
 class Crew:
     """One keeper for each directory of the settings, none of them open yet."""

@@ -26,8 +26,6 @@ from lockcache_daemon.scrub import scrub_once
 from lockcache_daemon.settings import Settings
 from lockcache_daemon.signals import Stopped, StopSignals
 
-__all__ = ["pass_once", "serve"]
-
 # What a start waits out, tick by tick, since it is not a mistake of the user: a file system that is not well
 # yet, a full disk. All other errors of opening end the start.
 _PASSING: Final = (

@@ -27,8 +27,6 @@ from lockcache_daemon.settings import Settings, SettingsError, Sources
 from lockcache_daemon.signals import Stopped, StopSignals
 from lockcache_daemon.stores import choose_layout
 
-__all__ = ["Request", "carry_out", "counting_progress"]
-
 _INCOMPLETE: Final = 1
 
 # One lock file for each shard, the page, and those that a scan opens.

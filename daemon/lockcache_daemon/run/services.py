@@ -21,16 +21,6 @@ from lockcache_daemon.settings import Address, AddressError, Settings, listen
 if TYPE_CHECKING:
     from lockcache_daemon.observe import WebServer
 
-__all__ = [
-    "FilingService",
-    "NotifyingService",
-    "Service",
-    "WebService",
-    "services_for",
-    "try_metrics_file",
-    "write_metrics_once",
-]
-
 
 class Service(Protocol):
     """Runs from the opening of the directories to the end. For the main thread, like all of the daemon."""

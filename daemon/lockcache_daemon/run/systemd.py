@@ -17,8 +17,6 @@ import time
 from collections.abc import Mapping
 from typing import Final
 
-__all__ = ["Notifier"]
-
 # The manager shows one line; what is longer is cut.
 _LONGEST_STATUS: Final = 400
 # A status that changes at every tick (bytes do, under writers) is sent no more often.

@@ -16,8 +16,6 @@ from typing import Final
 
 from lockcache_daemon.keeper import Keeper
 
-__all__ = ["Turns"]
-
 # An idle tick takes a millisecond, a sweep of some thousand entries as long as this.
 _PATIENCE_SECONDS: Final = 0.25
 

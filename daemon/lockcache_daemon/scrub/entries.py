@@ -11,8 +11,6 @@ from typing import Protocol
 from lockcache.filestream.repair import entry_names
 from lockcache.lowlevel import CacheDirectory, Layout, Verdict, verify_in_steps
 
-__all__ = ["Entries", "Verifiable"]
-
 
 class Verifiable(Protocol):
     """The entries of one directory."""

@@ -20,8 +20,6 @@ from lockcache_daemon.scrub.entries import Entries, Verifiable
 from lockcache_daemon.scrub.scrub import Scrub, as_fields
 from lockcache_daemon.stores import Kept, Part, ShardStore, Store, WalkedStore
 
-__all__ = ["Scrubber", "make_scrubber", "scrub_once"]
-
 _MOST_SAID: Final = 16
 _SHOW_INTERVAL_SECONDS: Final = 60.0
 

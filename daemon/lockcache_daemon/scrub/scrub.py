@@ -24,8 +24,6 @@ from lockcache.lowlevel import SHARDS, Layout, Verdict
 from lockcache_daemon.pace import Pace
 from lockcache_daemon.scrub.entries import Verifiable
 
-__all__ = ["Scrub", "Scrubbed", "as_fields"]
-
 # A share of one core, for all directories together, next to counting's (see counting.py), so that an idle daemon stays
 # under 1 %. An entry of 16 KiB costs some 25 us, so it is 80 of them a second, a million in three and a half hours.
 _DUTY: Final = 0.002

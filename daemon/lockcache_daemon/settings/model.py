@@ -34,8 +34,6 @@ from lockcache_daemon.settings.values import (
     Switch,
 )
 
-__all__ = ["LAYOUTS", "DirectorySettings", "Settings", "distinct_paths", "find_contradictions"]
-
 #: The layouts that can be named; see :mod:`.stores.layouts`.
 LAYOUTS: Final = ("lockcache", "cuda.core", *GUESTS)
 

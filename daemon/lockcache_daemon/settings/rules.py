@@ -17,8 +17,6 @@ from lockcache.sizes import format_size
 from lockcache_daemon.settings.model import DirectorySettings, Settings
 from lockcache_daemon.settings.values import Free
 
-__all__ = ["Bite", "Rules", "Watermarks", "rules_for"]
-
 
 class Watermarks(NamedTuple):
     """Where a sweep ends, and above what it begins."""

@@ -22,8 +22,6 @@ from lockcache.arguments import resolve_path
 from lockcache_daemon.settings.model import DirectorySettings, Settings, distinct_paths, find_contradictions
 from lockcache_daemon.settings.toml_file import Document, MalformedError
 
-__all__ = ["SettingsError", "Sources", "keys_of", "variable_of"]
-
 _TABLES: Final = "directory"
 
 _M = TypeVar("_M", bound=BaseModel)

@@ -20,8 +20,6 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-__all__ = ["Document", "MalformedError"]
-
 # No mistake of an operator's is that long; a device or the wrong file is.
 _LARGEST_BYTES: Final = 1 << 20
 

@@ -22,28 +22,6 @@ from lockcache.errors import LockcacheError
 from lockcache.filestream.disk import resolve_sharing
 from lockcache.sizes import SIZES_IN_WORDS, format_size, parse_count, parse_duration, parse_share, parse_size
 
-__all__ = [
-    "Address",
-    "AddressError",
-    "Age",
-    "Choice",
-    "Count",
-    "FilePath",
-    "Free",
-    "FreeSpace",
-    "Group",
-    "Interval",
-    "MetricsAddress",
-    "MetricsPath",
-    "Rate",
-    "Setting",
-    "Share",
-    "Size",
-    "Switch",
-    "listen",
-    "parse_address",
-]
-
 _YES: Final = ("true", "yes", "on", "1")
 _NO: Final = ("false", "no", "off", "0")
 

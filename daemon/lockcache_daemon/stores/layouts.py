@@ -15,8 +15,6 @@ from lockcache_daemon.stores.sharded import open_shards
 from lockcache_daemon.stores.views import View, view_guest, view_lockcache
 from lockcache_daemon.stores.walked import WalkedStore
 
-__all__ = ["choose_layout", "store_of", "view"]
-
 
 def choose_layout(root: str, wanted: str, warn: Callable[[str], None]) -> str:
     """The layout of ``root``: what the operator wants, or, for ``auto``, what is recognised.

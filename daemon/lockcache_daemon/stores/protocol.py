@@ -15,17 +15,6 @@ from lockcache_daemon.observe import Repairs, Report
 from lockcache_daemon.settings import Rules
 from lockcache_daemon.signals import StopSignals
 
-__all__ = [
-    "Kept",
-    "MakePart",
-    "OpenStore",
-    "Opening",
-    "Part",
-    "Step",
-    "Store",
-    "Telling",
-]
-
 #: Something that is due at a tick. May raise :class:`OSError`, :class:`LockcacheError` and :class:`Stopped`.
 Step = Callable[[], object]
 

@@ -29,8 +29,6 @@ from lockcache.lowlevel import SHARDS, CacheDirectory, Layout, Repair, Slot, rec
 from lockcache_daemon.observe import Repairs
 from lockcache_daemon.pace import Pace
 
-__all__ = ["Changes", "Counting", "ShardWatch"]
-
 # Shares of one core, for all directories together. Their sum is what an idle daemon costs, but for 0.1 % of wake-ups,
 # policy and reaping: sized to stay below 0.8 %. Looking costs 0.3 ms, so it fits into every tick down to one of 60 ms.
 # At 100,000 entries a shard is recounted in 1.3 ms, so the background goes at a shard every second tick, and at a

@@ -33,8 +33,6 @@ from lockcache_daemon.settings import Rules
 from lockcache_daemon.stores.protocol import Opening, Step
 from lockcache_daemon.stores.recount_schedule import Counting
 
-__all__ = ["ShardStore", "open_shards"]
-
 # Short, because a signal has to be heard within a second also while some writer hangs with a lock.
 _LOCK_TIMEOUT_SECONDS: Final = 0.25
 

@@ -24,8 +24,6 @@ from lockcache.lowlevel import (
 )
 from lockcache_daemon.signals import StopSignals
 
-__all__ = ["View", "view_guest", "view_lockcache"]
-
 
 class Seen(NamedTuple):
     """A directory, as one may look at it without opening it."""

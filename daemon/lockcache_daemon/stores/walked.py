@@ -34,8 +34,6 @@ from lockcache_daemon.pace import Pace
 from lockcache_daemon.settings import Rules
 from lockcache_daemon.stores.protocol import Opening, Step
 
-__all__ = ["WalkedStore"]
-
 # Shares of one core, for all directories together. While a directory changes: 3,000 entries are walked in 40 ms, so up
 # to some 3,500 it is done at every tick of half a second. While it does not: see Counting's rotation.
 _CHANGED_DUTY: Final = 0.1

@@ -15,8 +15,6 @@ from lockcache.cli.signals import interrupts
 from lockcache.lowlevel import SHARDS, Selection, count_shard
 from lockcache.sizes import counted
 
-__all__ = ["command"]
-
 
 @click.command("clear")
 @options.directory

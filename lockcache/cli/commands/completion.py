@@ -7,8 +7,6 @@ from typing import Final
 import click
 from click.shell_completion import get_completion_class
 
-__all__ = ["command"]
-
 # Comments in all three shells, so that the output can be evaluated as it is.
 _INSTRUCTIONS: Final = {
     "bash": """# Put this line into ~/.bashrc:

@@ -24,8 +24,6 @@ from lockcache.cli.output import cap_in_words, plain, print_json, print_table, s
 from lockcache.filestream import stated_policy
 from lockcache.lowlevel import Layout, Policy, PolicyFile, is_cache
 
-__all__ = ["command"]
-
 
 class _Setting(NamedTuple):
     name: str

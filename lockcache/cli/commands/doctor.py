@@ -21,8 +21,6 @@ from lockcache.doctor.findings import DEGRADED, GOOD, NOTE, UNTESTED, UNUSABLE, 
 from lockcache.doctor.pair import TIMEOUT_SECONDS as PAIR_TIMEOUT_SECONDS, WAITING, Certificate, certify, prints
 from lockcache.doctor.path_source import origin
 
-__all__ = ["command"]
-
 _STYLES: Final = {GOOD: "green", NOTE: "cyan", DEGRADED: "yellow", UNUSABLE: "bold red", UNTESTED: "yellow"}
 _SUMMARIES: Final = {
     GOOD: "good: nothing is lost here",

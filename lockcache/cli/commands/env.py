@@ -10,8 +10,6 @@ from lockcache.cli import options
 from lockcache.cli.output import print_json
 from lockcache.integrations.environment import FRAMEWORKS, variables_for
 
-__all__ = ["command"]
-
 
 @click.command("env")
 @click.argument("frameworks", nargs=-1, required=True, type=click.Choice(sorted(FRAMEWORKS)))

@@ -18,8 +18,6 @@ from lockcache.filestream.eviction import least_recent
 from lockcache.lowlevel import SHARDS, Described, Evicted, Found, Layout, Selection
 from lockcache.sizes import counted, format_size
 
-__all__ = ["command"]
-
 # Of what a dry run would evict, the first so many are named.
 _MOST_SHOWN: Final = 20
 _MOST_IN_JSON: Final = 1000

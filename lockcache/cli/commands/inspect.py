@@ -17,8 +17,6 @@ from lockcache.cli.output import elapsed, plain, print_json, print_table, size_i
 from lockcache.filestream.disk import user_name
 from lockcache.lowlevel import Described, Layout, Read, describe_entry, find_entry, load_keys, read_entry
 
-__all__ = ["command"]
-
 _NOT_RECORDED: Final = "not recorded"
 _DIGEST_IN_WORDS: Final = {True: "verified", False: "does not verify: a read misses"}
 

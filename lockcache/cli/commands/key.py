@@ -17,8 +17,6 @@ from lockcache.cli.output import print_json
 from lockcache.filestream.disk import naming, write_all
 from lockcache.filestream.entry import encode_key, new_key, read_key_file
 
-__all__ = ["command"]
-
 _FILE: Final = click.argument("file", type=click.Path(dir_okay=False))
 _CREATE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
 

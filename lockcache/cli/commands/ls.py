@@ -22,8 +22,6 @@ from lockcache.cli.progress import step_bar
 from lockcache.lowlevel import SHARDS, Described, Found, Selection
 from lockcache.sizes import format_size
 
-__all__ = ["command"]
-
 # Ascending; each gives what people ask for first: the largest, the latest, the oldest, the most expensive.
 _BY_LISTING: Final[dict[str, Callable[[Found], Any]]] = {
     "last-use": lambda found: (-found.last_use_ns, found.name),

@@ -23,8 +23,6 @@ from lockcache.filestream.disk import naming
 from lockcache.lowlevel import Layout, Selection
 from lockcache.sizes import counted
 
-__all__ = ["command"]
-
 _STDOUT: Final = "-"
 # After a power cut there may be ten thousands; a screen is enough to see what it is.
 _MOST_SHOWN: Final = 20

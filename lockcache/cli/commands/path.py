@@ -10,8 +10,6 @@ from lockcache.arguments import resolve_path
 from lockcache.cli import options
 from lockcache.cli.output import plain, print_json
 
-__all__ = ["command"]
-
 
 @click.command("path")
 @options.directory

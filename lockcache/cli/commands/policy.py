@@ -25,8 +25,6 @@ from lockcache.filestream import PRIORITIES
 from lockcache.lowlevel import CacheDirectory, Layout, Policy, PolicyFile, Priority, check_directory, keeper_of
 from lockcache.sizes import parse_size
 
-__all__ = ["command"]
-
 #: In the table, as the options that set them are called.
 _LABELS: Final = {"priority": "policy", "by_operator": "set by operator"}
 

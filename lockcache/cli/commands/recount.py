@@ -9,8 +9,6 @@ from lockcache.cli.open_directory import open_directory
 from lockcache.cli.output import print_facts, size_in_words
 from lockcache.lowlevel import recount_all
 
-__all__ = ["command"]
-
 
 @click.command("recount")
 @options.directory

@@ -10,8 +10,6 @@ from lockcache.cli.open_directory import LOCK_TIMEOUT_SECONDS, open_directory, r
 from lockcache.cli.output import print_json
 from lockcache.filestream.entry import remove_entry
 
-__all__ = ["command"]
-
 
 @click.command("rm")
 @click.argument("keys", metavar="KEY...", nargs=-1, required=True, shell_complete=complete_name)

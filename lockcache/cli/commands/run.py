@@ -19,8 +19,6 @@ from lockcache.integrations.environment import FRAMEWORKS, hooked, variables_for
 from lockcache.lowlevel import Counters, Layout, read_counters
 from lockcache.sizes import counted
 
-__all__ = ["command"]
-
 _PASSED_ON: Final = (signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 _NOT_FOUND: Final = 127
 _NOT_EXECUTABLE: Final = 126

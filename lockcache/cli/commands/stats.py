@@ -29,8 +29,6 @@ from lockcache.lowlevel import (
 )
 from lockcache.sizes import counted, format_size
 
-__all__ = ["command"]
-
 _BARS: Final = " ▁▂▃▄▅▆▇█"
 _ASCII_BARS: Final = " .:-=+*#%"
 

@@ -16,8 +16,6 @@ from lockcache.cli.keyboard import single_keys, wait_for_key
 from lockcache.cli.top.sample import Watch, watch
 from lockcache.cli.top.view import draw
 
-__all__ = ["command"]
-
 
 def _parse_interval(text: str) -> float:
     from lockcache.sizes import parse_duration

@@ -20,8 +20,6 @@ from lockcache.cli.progress import progress_bar
 from lockcache.errors import ArchiveError
 from lockcache.lowlevel import CacheDirectory, Layout
 
-__all__ = ["command"]
-
 _STDIN: Final = "-"
 
 

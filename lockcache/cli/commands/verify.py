@@ -24,8 +24,6 @@ from lockcache.lowlevel import (
 )
 from lockcache.sizes import counted
 
-__all__ = ["command"]
-
 _STATES: Final = (WHOLE, UNVERIFIED, CORRUPT, UNREADABLE, PASSED_OVER)
 # After a power cut there may be ten thousands; a screen is enough to see what it is.
 _MOST_SHOWN: Final = 50

@@ -18,8 +18,6 @@ from lockcache.filestream.accounting import Miss, read_misses
 from lockcache.filestream.entry import Nearest, Neighbour, Statement, find_nearest, read_statement
 from lockcache.lowlevel import SHARDS, Layout, find_entry, is_cache
 
-__all__ = ["command"]
-
 _NAME: Final = 12
 _NEAREST: Final = 3
 _COUNT: Final = re.compile(r"[0-9]{1,3}", re.ASCII)

@@ -34,8 +34,6 @@ from lockcache.lowlevel import (
     staged,
 )
 
-__all__ = ["Look", "Watch", "watch"]
-
 _NEWEST: Final = 10
 # Shards that one look walks: some 50 ms of a million entries.
 _SHARDS_PER_LOOK: Final = 4

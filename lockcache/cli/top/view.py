@@ -18,8 +18,6 @@ from lockcache.cli.top.sample import Look
 from lockcache.lowlevel import Described
 from lockcache.sizes import counted, format_size
 
-__all__ = ["Line", "draw", "shorten_path"]
-
 _NAME: Final = 12
 _LONGEST_LABEL: Final = 40
 _BAR: Final = 20

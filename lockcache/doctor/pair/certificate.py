@@ -13,8 +13,6 @@ from lockcache.doctor.findings import UNTESTED, Finding, Report
 from lockcache.doctor.pair.meeting import TOKEN_PREFIX
 from lockcache.doctor.pair.worker import TRIALS
 
-__all__ = ["TIMEOUT_SECONDS", "WAITING", "Certificate", "certify"]
-
 #: How long to wait for the other host, and how long one trial may take. Where all is seen late, one takes 20 seconds.
 TIMEOUT_SECONDS: Final = 60.0
 #: What is said while the other host is not there.

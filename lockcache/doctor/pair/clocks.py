@@ -11,8 +11,6 @@ from lockcache.doctor.pair.link import Numbers
 from lockcache.doctor.pair.trial import Side, Trial, span_of
 from lockcache.filestream.disk import Sleeper, ring
 
-__all__ = ["CLOCKS", "WAKING"]
-
 # ---- clocks: the answer was written between the question and its arrival ---------------------------------------------
 
 _ROUNDS: Final = 5

@@ -13,8 +13,6 @@ from lockcache.doctor.pair.trial import Side, Trial
 from lockcache.filestream.disk import open_below
 from lockcache.filestream.entry import HEAD_BYTES, XATTR
 
-__all__ = ["ATTRIBUTES", "REPLACING"]
-
 _OPEN: Final = os.O_RDONLY | os.O_CLOEXEC
 
 # ---- reads while the file is replaced --------------------------------------------------------------------------------

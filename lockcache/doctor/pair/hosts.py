@@ -13,8 +13,6 @@ from lockcache import __version__
 from lockcache.doctor.findings import DEGRADED, GOOD, NOTE, UNTESTED, Finding
 from lockcache.filestream.disk import Mount, Owner, mount_of, myself, read_small
 
-__all__ = ["RANK_VARIABLES", "Card", "judge_hosts", "owner_of", "prints"]
-
 #: Of MPICH and its like, Open MPI, Slurm.
 RANK_VARIABLES: Final = ("PMI_RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID")
 

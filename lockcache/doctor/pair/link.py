@@ -24,8 +24,6 @@ from lockcache.filestream.disk import (
     write_all,
 )
 
-__all__ = ["Link", "LostError", "Numbers", "PeerFailedError", "put_file"]
-
 #: What one host tells the other: only numbers.
 Numbers = dict[str, int]
 

@@ -25,8 +25,6 @@ from lockcache.doctor.sharing import (
 )
 from lockcache.filestream.disk import make_folder
 
-__all__ = ["CREATION", "LOCKS"]
-
 # ---- locks -----------------------------------------------------------------------------------------------------------
 
 

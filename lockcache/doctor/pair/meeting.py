@@ -32,8 +32,6 @@ from lockcache.filestream.disk import (
     unlink_below,
 )
 
-__all__ = ["TOKEN_PREFIX", "Meeting", "Met", "remove_leftovers"]
-
 #: Before the random part of a token.
 TOKEN_PREFIX: Final = "pair-"
 _FOLDER: Final = re.compile(re.escape(PREFIX + TOKEN_PREFIX) + r"([0-9a-f]{16})", re.ASCII)

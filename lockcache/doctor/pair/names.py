@@ -16,8 +16,6 @@ from lockcache.doctor.pair.link import Numbers
 from lockcache.doctor.pair.trial import Side, Trial, each_when, is_late, worst
 from lockcache.filestream.disk import make_folder, open_below, unlink_below
 
-__all__ = ["NEW", "REMOVED", "REPLACED"]
-
 _OPEN: Final = os.O_RDONLY | os.O_CLOEXEC
 _OLD, _NEW = b"0" * 4096, b"1" * 4096
 # A kernel is compiled in no less.

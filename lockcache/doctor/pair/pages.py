@@ -15,8 +15,6 @@ from lockcache.errors import LockTimeoutError
 from lockcache.filestream.accounting import ReopenedPage, Slot
 from lockcache.filestream.disk import Descriptor, ProcessLock, open_below
 
-__all__ = ["PAGES"]
-
 _BYTES: Final = mmap.PAGESIZE
 _OPEN: Final = os.O_RDWR | os.O_CLOEXEC
 #: By pread and pwrite; the same while a lock on another file is held, as accounting does; past the client's cache; as

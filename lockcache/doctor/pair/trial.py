@@ -26,8 +26,6 @@ from lockcache.filestream.disk import (
     write_all,
 )
 
-__all__ = ["Side", "Trial", "each_when", "is_late", "run_trial", "span_of", "worst"]
-
 _MOST_ERRNO: Final = 4096
 _UNTRIED: Final = "what failed here may fail a cache too"
 

@@ -24,8 +24,6 @@ from lockcache.doctor.pair.trial import Trial, run_trial
 from lockcache.doctor.probe_dir import clean, held, kind_of, make_probe, not_writable
 from lockcache.filestream.disk import Layout
 
-__all__ = ["TRIALS", "main"]
-
 #: In order.
 TRIALS: Final[dict[str, Trial]] = {
     "locks": locks.LOCKS,

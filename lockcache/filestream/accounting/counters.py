@@ -47,8 +47,6 @@ from lockcache.filestream.disk import (
 )
 from lockcache.fork import after_fork_in_child
 
-__all__ = ["Counters", "CountersReport", "read_counters", "read_since", "report_at_end", "reset_counters"]
-
 _MAGIC: Final = b"LCcount"
 _VERSION: Final = 1
 _PAGE_BYTES: Final = 128

@@ -11,8 +11,6 @@ from typing import Any, Final
 from lockcache.errors import LockTimeoutError
 from lockcache.filestream.disk import Layout, ProcessLock, read_json
 
-__all__ = ["keeper_of", "read_status"]
-
 # A status is some 600 bytes, and 100 more for each daemon that stands by.
 _LARGEST_STATUS_BYTES: Final = 65536
 

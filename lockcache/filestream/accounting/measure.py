@@ -15,8 +15,6 @@ from lockcache.filestream.accounting.scan import bytes_beside, measure_shard, me
 from lockcache.filestream.accounting.usage import Slot, UsagePage
 from lockcache.filestream.disk import SHARDS, Layout, open_below, stated_space
 
-__all__ = ["Drift", "Spread", "accounted", "find_drift", "measured", "spread", "staged"]
-
 _FLAGS: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 # Two equal looks in a row are believed; a shard that is written all the time gives none.
 _LOOKS: Final = 4

@@ -35,8 +35,6 @@ from lockcache.filestream.disk import (
     unlink_below,
 )
 
-__all__ = ["MOST_MISSES", "Miss", "add_misses_locked", "read_misses"]
-
 # Of an entry.
 _NAME: Final = re.compile(r"[0-9a-f]{64}")
 

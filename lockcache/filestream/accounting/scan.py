@@ -32,23 +32,6 @@ from lockcache.filestream.disk import (
     space_of,
 )
 
-__all__ = [
-    "ANY_TIME_NS",
-    "Found",
-    "ShardFolders",
-    "bytes_beside",
-    "count_shard",
-    "folder_bytes",
-    "measure_shard",
-    "measure_shard_in_full",
-    "names_in",
-    "quarantined_files",
-    "scan_records",
-    "scan_shard",
-    "scan_views",
-    "staged_files",
-]
-
 # ELOOP: a symlink, which O_NOFOLLOW refuses (Linux says ENOTDIR where O_DIRECTORY is asked for too).
 _NO_DIRECTORY: Final = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
 _OPEN_DIRECTORY: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW

@@ -14,8 +14,6 @@ from collections.abc import Callable
 
 from lockcache.arguments import is_asked_for
 
-__all__ = ["Summary"]
-
 
 class Summary:
     """Prints what ``counted`` gives, (hits, compilations, ns saved), once in each process that opened a cache."""

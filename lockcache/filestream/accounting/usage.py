@@ -25,8 +25,6 @@ from typing import Final, NamedTuple
 
 from lockcache.filestream.disk import SHARDS, Descriptor, opened
 
-__all__ = ["PAGE_BYTES", "ReopenedPage", "Slot", "UsagePage", "encode_page", "total_of"]
-
 _SLOT: Final = struct.Struct("<qq")
 _SLOT_BYTES: Final = _SLOT.size
 PAGE_BYTES: Final = SHARDS * _SLOT.size

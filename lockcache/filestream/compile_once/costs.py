@@ -13,8 +13,6 @@ from typing import Final
 
 from lockcache.filestream.disk import Layout, is_alone, open_below, open_or_create, refuse_symlink, unlink_below
 
-__all__ = ["CostTable"]
-
 _SLOT: Final = struct.Struct("<8sq")
 #: Sized for the kernels of one job (some hundred): those of them that share a slot know no cost.
 _SLOTS: Final = 1024

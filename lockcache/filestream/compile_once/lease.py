@@ -37,8 +37,6 @@ from lockcache.filestream.disk import (
 )
 from lockcache.fork import after_fork_in_child
 
-__all__ = ["Holder", "Lease", "holder_of", "reap_lease", "take_lease"]
-
 _FLAGS: Final = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 _LARGEST_BYTES: Final = 4096
 _PIDS: Final = 2**31

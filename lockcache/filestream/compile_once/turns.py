@@ -37,8 +37,6 @@ from lockcache.filestream.disk import Layout, Sleeper, bell_of, myself, revalida
 from lockcache.filestream.entry import Loader
 from lockcache.fork import after_fork_in_child
 
-__all__ = ["CompileOnce", "ImplicitTurns", "LeaseTurn"]
-
 _log = logging.getLogger("lockcache")
 
 

@@ -37,8 +37,6 @@ from lockcache.filestream.disk.descriptors import Descriptor
 from lockcache.filestream.disk.folders import below, open_below, refuse_symlink, share_file, unlink_below
 from lockcache.filestream.disk.layout import Layout
 
-__all__ = ["Queue", "Sleeper", "Woken", "bell_of", "grant", "ring", "wake_next"]
-
 _LISTEN: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 # For writing too: else the kernel reports a hang-up whenever the last writer has closed the FIFO.
 _QUEUE_UP: Final = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK

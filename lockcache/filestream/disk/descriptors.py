@@ -23,8 +23,6 @@ from functools import partial
 from types import TracebackType
 from typing import Final
 
-__all__ = ["Descriptor", "close_quietly", "opened"]
-
 _NEXT: Final = (1).__add__
 
 # How long a lease of the kernel's on a file is waited for: a client of an NFS server answers within milliseconds.

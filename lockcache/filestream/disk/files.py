@@ -25,19 +25,6 @@ from lockcache.filestream.disk.folders import below, create_file, open_below, re
 from lockcache.filestream.disk.layout import Layout, StagedName
 from lockcache.filestream.disk.owners import give_up, myself, next_serial
 
-__all__ = [
-    "TAG_NAME",
-    "is_alone",
-    "leave_tag",
-    "naming",
-    "parse_json",
-    "read_json",
-    "read_small",
-    "remove_files",
-    "replace_file",
-    "write_all",
-]
-
 _log = logging.getLogger("lockcache")
 
 #: By it backups know a directory that they may pass over: https://bford.info/cachedir/.

@@ -29,27 +29,6 @@ from typing import Final
 from lockcache.filestream.disk.descriptors import Descriptor, opened
 from lockcache.filestream.disk.layout import Layout
 
-__all__ = [
-    "PlantedFolderError",
-    "below",
-    "create_below",
-    "create_file",
-    "is_shared",
-    "make_folder",
-    "make_private_folder",
-    "make_shared_folder",
-    "open_below",
-    "open_folder",
-    "open_or_create",
-    "refuse_symlink",
-    "rename_at",
-    "rename_below",
-    "revalidate",
-    "share_file",
-    "share_folder",
-    "unlink_below",
-]
-
 _PRIVATE_FOLDER: Final = 0o700
 _PRIVATE_FILE: Final = 0o600
 _SHARED_FOLDER: Final = 0o2770

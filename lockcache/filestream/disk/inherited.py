@@ -17,8 +17,6 @@ from typing import Final
 from lockcache.filestream.disk.descriptors import close_quietly
 from lockcache.filestream.disk.layout import Layout
 
-__all__ = ["close_inherited"]
-
 _TABLE: Final = "/proc/self/fd"
 
 # How we open entries and staged files, and hardly anybody else: a user's own file in this directory is left alone.

@@ -18,20 +18,6 @@ from lockcache.filestream.disk.mounts import network_kind
 if TYPE_CHECKING:
     from lockcache.filestream.disk.space import Space
 
-__all__ = [
-    "FORMAT_VERSION",
-    "SHARDS",
-    "Layout",
-    "QuarantinedName",
-    "StagedName",
-    "ViewName",
-    "entry_name",
-    "is_entry_file",
-    "parse_quarantined_name",
-    "parse_staged_name",
-    "parse_view_name",
-]
-
 #: What this version writes into ``lockcache/format``; a directory with a larger number is refused.
 FORMAT_VERSION: Final = 2
 

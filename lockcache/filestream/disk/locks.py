@@ -30,8 +30,6 @@ from lockcache.filestream.disk.folders import make_folder, open_or_create, refus
 from lockcache.filestream.disk.layout import Layout
 from lockcache.fork import after_fork_in_child
 
-__all__ = ["Hold", "Mark", "ProcessLock", "ShardLocks"]
-
 # For writing: NFS refuses an exclusive flock on a read-only descriptor.
 _FLAGS: Final = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 

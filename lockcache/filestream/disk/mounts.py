@@ -14,9 +14,6 @@ from typing import Final, NamedTuple
 
 from lockcache.fork import unforked
 
-__all__ = ["Mount", "is_network", "is_network_mount", "mount_of", "network_kind"]
-
-
 _TABLE: Final = "/proc/self/mounts"
 _ESCAPED: Final = re.compile(r"\\([0-7]{3})", re.ASCII)
 

@@ -24,8 +24,6 @@ import secrets
 import socket
 from typing import NamedTuple
 
-__all__ = ["Owner", "forget_given_up", "give_up", "is_alive", "is_given_up", "myself", "next_serial"]
-
 # In place of a start: where there is no /proc a process cannot say its own, and its pid must do.
 _UNKNOWN_START = 0
 _ZOMBIE = -1

@@ -24,18 +24,6 @@ from lockcache.filestream.disk.folders import PlantedFolderError, make_shared_fo
 from lockcache.filestream.disk.layout import FORMAT_VERSION, Layout
 from lockcache.filestream.disk.space import FORMAT_BYTES, Space, parse_format
 
-__all__ = [
-    "PRIVATE",
-    "Sharing",
-    "check_directory",
-    "check_folders",
-    "check_format",
-    "check_root",
-    "make_shared_root",
-    "resolve_sharing",
-    "user_name",
-]
-
 
 class Sharing(NamedTuple):
     """With whom an opener means to share a directory."""

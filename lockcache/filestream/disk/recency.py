@@ -20,8 +20,6 @@ from typing import Final
 
 from lockcache.filestream.disk.mounts import is_network
 
-__all__ = ["ReadRecency", "Recency", "UnstatedRecency", "last_use_ns"]
-
 _NETWORK_INTERVAL_NS: Final = 60 * 10**9
 
 # Looked up once, for the read path.

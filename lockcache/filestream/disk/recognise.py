@@ -13,8 +13,6 @@ from typing import Final
 
 from lockcache.filestream.disk.layout import Layout
 
-__all__ = ["is_cache"]
-
 _SHARD: Final = re.compile(r"[0-9a-f]{2}", re.ASCII)
 
 

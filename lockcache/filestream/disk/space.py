@@ -22,8 +22,6 @@ from lockcache.filestream.disk.files import read_small
 from lockcache.filestream.disk.layout import FORMAT_VERSION, Layout
 from lockcache.filestream.disk.mounts import Mount, is_network_mount, mount_of
 
-__all__ = ["FORMAT_BYTES", "Space", "encode_format", "parse_format", "probe_space", "space_of", "stated_space"]
-
 # statvfs of a network file system states the size of its transfers.
 _NETWORK_BLOCK_BYTES: Final = 4096
 # Of unreasonable answers, and of what somebody may have put into the file.

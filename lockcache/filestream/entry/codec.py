@@ -33,29 +33,6 @@ from typing import Final, NamedTuple
 
 from xxhash import xxh3_128_digest
 
-__all__ = [
-    "HEAD_BYTES",
-    "LARGEST_COST_NS",
-    "LARGEST_NOTE_BYTES",
-    "LARGEST_RECORD_BYTES",
-    "NOTE_XATTR",
-    "ORDINARY",
-    "SIGNED",
-    "TAIL_BESIDE",
-    "XATTR",
-    "Record",
-    "cost_of",
-    "is_known",
-    "is_understood",
-    "is_whole",
-    "length_and_cost",
-    "may_have",
-    "pack",
-    "pack_with",
-    "split_records",
-    "unpack",
-]
-
 #: The extended attribute that holds a record.
 XATTR: Final = "user.lockcache"
 #: A second one, for people: what the entry is called and what its key was made of (:mod:`lockcache.explain`), as the

@@ -15,8 +15,6 @@ from lockcache.filestream.accounting import Found
 from lockcache.filestream.disk import Layout, open_below
 from lockcache.filestream.entry.codec import HEAD_BYTES, LONG_PAYLOAD, XATTR, cost_of, is_known, length_and_cost
 
-__all__ = ["Prices"]
-
 _READ: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 
 # Looked up once: a sweep of a million entries asks for the prices of 300,000.

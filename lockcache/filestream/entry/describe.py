@@ -40,18 +40,6 @@ from lockcache.filestream.entry.locate import NO_ATTRIBUTE, find_records, is_tai
 from lockcache.filestream.entry.signing import KeyRing, is_signed
 from lockcache.filestream.entry.verdict import is_of_another_version, judge_entry
 
-__all__ = [
-    "Described",
-    "Read",
-    "Statement",
-    "describe_entry",
-    "find_entry",
-    "find_names",
-    "read_entry",
-    "read_statement",
-    "record_file_bytes",
-]
-
 _FLAGS: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 _NOATIME: Final[int] = getattr(os, "O_NOATIME", 0)
 _LONGEST_NAME: Final = 80

@@ -16,8 +16,6 @@ from typing import Final
 from lockcache.filestream.disk import Layout, open_below
 from lockcache.filestream.entry.codec import HEAD_BYTES, LARGEST_RECORD_BYTES, TAIL_BESIDE, XATTR, split_records
 
-__all__ = ["NO_ATTRIBUTE", "find_records", "is_tail_beside", "read_record_file", "with_tails"]
-
 #: What a file system answers where there is no attribute, or where there are none at all. Anything else says nothing of
 #: the entry, which must not pass for one without a record.
 NO_ATTRIBUTE: Final = (errno.ENODATA, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EPERM)

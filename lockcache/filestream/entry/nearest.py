@@ -21,8 +21,6 @@ from lockcache.filestream.entry.codec import NOTE_XATTR
 from lockcache.filestream.entry.describe import Statement, find_entry, read_statement
 from lockcache.filestream.entry.locate import NO_ATTRIBUTE, read_record_file
 
-__all__ = ["MOST_LOOKED_AT", "Nearest", "Neighbour", "Search", "consider_all", "find_nearest"]
-
 #: Some three seconds.
 MOST_LOOKED_AT: Final = 250_000
 # How the parts stand in a note: a list of lists.

@@ -11,8 +11,6 @@ from typing import Final
 
 from lockcache.filestream.entry.codec import HEAD_BYTES, LARGEST_RECORD_BYTES, XATTR
 
-__all__ = ["AttributeRefusedError", "RecordPlacement"]
-
 # What a file system answers for an attribute that is too big for it (ext4 says ENOSPC), and for none at all.
 _TOO_BIG: Final = (errno.ENOSPC, errno.E2BIG, errno.ERANGE)
 _NO_XATTRS: Final = (errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EPERM)

@@ -44,8 +44,6 @@ from lockcache.filestream.entry.codec import (
 )
 from lockcache.filestream.entry.locate import find_records
 
-__all__ = ["EntryReader", "GuardedReader", "Loader", "NetworkReader", "loader_of"]
-
 _log = logging.getLogger("lockcache")
 
 # O_NOFOLLOW: a planted symlink is a miss. O_NONBLOCK: so is a planted FIFO, and not a hang.

@@ -30,19 +30,6 @@ from lockcache.filestream.disk import (
     unlink_below,
 )
 
-__all__ = [
-    "bytes_on_disk",
-    "orphan_views",
-    "remove_empty_folders_locked",
-    "remove_entry",
-    "remove_locked",
-    "remove_orphan_views_locked",
-    "remove_views_locked",
-    "revalidate_shard_locked",
-    "unlink_entry_file",
-]
-
-
 _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW
 _MISCONFIGURED: Final = (errno.EACCES, errno.EPERM, errno.EROFS)
 

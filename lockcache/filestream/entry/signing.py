@@ -47,18 +47,6 @@ from lockcache.filestream.entry.codec import (
 )
 from lockcache.filestream.entry.reader import EntryReader, open_in
 
-__all__ = [
-    "KeyRing",
-    "SignedReader",
-    "encode_key",
-    "is_signed",
-    "load_keys",
-    "make_reader",
-    "new_key",
-    "parse_keys",
-    "read_key_file",
-]
-
 #: As long as the MAC's own strength; shorter ones are guessed words.
 LEAST_KEY_BYTES: Final = 32
 _ID_BYTES: Final = 2

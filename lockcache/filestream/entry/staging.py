@@ -47,8 +47,6 @@ from lockcache.filestream.entry.removal import (
     unlink_entry_file,
 )
 
-__all__ = ["StagedEntry", "reserved_bytes"]
-
 _log = logging.getLogger("lockcache")
 
 # O_NONBLOCK means nothing for a plain file; with O_NOFOLLOW it is how a forked child recognizes these files

@@ -23,8 +23,6 @@ from lockcache.filestream.entry.codec import (
     payload_bytes,
 )
 
-__all__ = ["WRONG", "digest_payload", "is_of_another_version", "judge_entry", "needs_payload"]
-
 #: What can be wrong with an entry: a word for names and programs, and a sentence for people.
 WRONG: Final = {
     "digest": "payload, record and name are not what was stored together",

@@ -41,8 +41,6 @@ from lockcache.filestream.entry.locate import find_records
 from lockcache.filestream.entry.removal import remove_views_locked, revalidate_shard_locked
 from lockcache.filestream.entry.staging import StagedEntry, reserved_bytes
 
-__all__ = ["StagedView", "ViewPath", "find_view", "name_view", "reserved_view_bytes"]
-
 _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW
 _READ: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 # O_NONBLOCK means nothing for a plain file: as in :mod:`.staging`, a forked child recognizes these by it.

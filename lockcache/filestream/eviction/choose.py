@@ -30,17 +30,6 @@ from typing import Final
 from lockcache.filestream.accounting import ANY_TIME_NS, Found, Slot
 from lockcache.filestream.policy import Priority
 
-__all__ = [
-    "CostOf",
-    "Goal",
-    "Need",
-    "Oldest",
-    "choose_by_priority",
-    "choose_victims",
-    "first_enough",
-    "least_worth_first",
-]
-
 # Entries that are looked at between two cuts to the victims so far: a sweep of a million entries then needs the memory
 # of its victims and of these (20 MB), not of all (300 MB), and no sort takes longer than a signal may wait.
 _CHUNK_ENTRIES: Final = 65536

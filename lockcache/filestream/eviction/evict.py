@@ -22,23 +22,10 @@ from lockcache.filestream.accounting import ANY_TIME_NS, Found, ShardFolders
 from lockcache.filestream.directory import CacheDirectory
 from lockcache.filestream.disk import SHARDS, Layout
 from lockcache.filestream.entry import Prices
-from lockcache.filestream.eviction.choose import Goal, Need, Oldest, choose_by_priority, choose_victims, first_enough
+from lockcache.filestream.eviction.choose import Goal, Need, Oldest, choose_by_priority, first_enough
 from lockcache.filestream.eviction.remove import Evicted, remove_empty_folders, remove_orphan_views, remove_victims
 from lockcache.filestream.policy import Priority
 from lockcache.filestream.repair import empty_quarantine, trim_quarantine
-
-__all__ = [
-    "SAMPLE_ENTRIES",
-    "Evicted",
-    "all_entries",
-    "choose_of_all",
-    "choose_victims",
-    "evict_to_limit",
-    "need_of_writer",
-    "remove_victims",
-    "sample_entries",
-    "sweep",
-]
 
 #: How many entries a writer looks at when it must evict: 12 ms for 4,096, shared by the 256 and more puts that the
 #: batch makes room for. By cost 14 ms more, for the records.

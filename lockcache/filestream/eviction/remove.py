@@ -29,8 +29,6 @@ from lockcache.filestream.entry import (
 )
 from lockcache.filestream.eviction.choose import Goal
 
-__all__ = ["Evicted", "remove_empty_folders", "remove_orphan_views", "remove_victims"]
-
 _READ: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 
 # Victims removed under one hold of a shard lock: half a millisecond at most, also on a slow disk.

@@ -23,18 +23,6 @@ from lockcache.filestream.entry import Described, describe_entry
 from lockcache.filestream.eviction.choose import Goal, choose_victims
 from lockcache.filestream.eviction.remove import Evicted, remove_victims
 
-__all__ = [
-    "UNKNOWN",
-    "Census",
-    "Selection",
-    "among",
-    "choose_selected",
-    "evict_selected",
-    "least_recent",
-    "select_counted",
-    "select_entries",
-]
-
 #: What a filter calls that which is not known.
 UNKNOWN: Final = "unknown"
 

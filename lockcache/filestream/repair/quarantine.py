@@ -26,16 +26,6 @@ from lockcache.filestream.directory import CacheDirectory
 from lockcache.filestream.disk import Layout, QuarantinedName, below, make_folder, open_below, space_of
 from lockcache.filestream.entry import remove_locked, remove_views_locked
 
-__all__ = [
-    "Quarantined",
-    "empty_quarantine",
-    "list_quarantine",
-    "make_place",
-    "measure_quarantine",
-    "quarantine_locked",
-    "trim_quarantine",
-]
-
 #: Enough to see a pattern in; and inodes, names to list at each recount, lines in `ls`.
 MOST_ENTRIES: Final = 64
 MOST_BYTES: Final = 256 << 20

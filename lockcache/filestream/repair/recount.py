@@ -39,8 +39,6 @@ from lockcache.filestream.disk import (
 )
 from lockcache.filestream.entry import remove_orphan_views_locked
 
-__all__ = ["Repair", "reap", "recount_all", "recount_drifted", "recount_shard"]
-
 _log = logging.getLogger("lockcache")
 
 # A write takes milliseconds. Reaping passes over younger files, which spares asking for each owner while many write.

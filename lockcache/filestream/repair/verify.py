@@ -37,19 +37,6 @@ from lockcache.filestream.entry import (
 )
 from lockcache.filestream.repair.quarantine import make_place, quarantine_locked
 
-__all__ = [
-    "CORRUPT",
-    "PASSED_OVER",
-    "UNREADABLE",
-    "UNVERIFIED",
-    "WHOLE",
-    "Verdict",
-    "entry_names",
-    "verify_entry",
-    "verify_in_steps",
-    "verify_shard",
-]
-
 #: Exactly what some writer stored under that name.
 WHOLE: Final = "whole"
 #: Without a record (cuda.core's own), or with one of a newer version: readable, and there is nothing to judge it by.

@@ -43,7 +43,7 @@ class Watch:
         setattr(EntryWriter, "store", self._storing())  # noqa: B010 (mypy forbids the plain assignment to a method)
         # Inode and last use of what is being evicted, as they were when it was chosen.
         self._chosen: dict[str, tuple[int, int]] = {}
-        self._evict = eviction.remove_victims
+        self._evict = eviction.remove_victims  # type: ignore[attr-defined]
         setattr(eviction, "remove_victims", self._evicting())  # noqa: B010
         #: Entries that an evictor here removed though they were used or replaced after it had chosen them. A use within
         #: the microseconds between its second look and the removal is among them: few are no bug.
