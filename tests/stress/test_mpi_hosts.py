@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from lockcache_stress.experiments.mpi_hosts.networks import why_no_hosts
+from lockcache_stress.experiments.mpi_hosts import why_no_hosts
 from tests.stress.support import environment
 
 

@@ -11,9 +11,14 @@ from hypothesis import given, strategies as st
 
 from lockcache.filestream.eviction import choose
 from lockcache.filestream.policy import PRIORITIES
-from lockcache_stress.experiments.simulate.programs import Program, load_programs
-from lockcache_stress.experiments.simulate.replaying import replay, upper_bound
-from lockcache_stress.experiments.simulate.trace import Request, make_trace
+from lockcache_stress.experiments.simulate import (
+    Program,
+    Request,
+    load_programs,
+    make_trace,
+    replay,
+    upper_bound,
+)
 from tests.stress.support import stress, stress_json
 from tests.unit.material import property_test
 

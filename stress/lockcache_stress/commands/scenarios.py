@@ -28,11 +28,11 @@ from lockcache_stress.commands.options import JSON, MOST_PROCESSES, SEED, choose
 from lockcache_stress.commands.power_cut import power_cut_command
 from lockcache_stress.commands.simulate import simulate_command
 from lockcache_stress.errors import UnusableError
+from lockcache_stress.experiments import HostsOptions, run_on_hosts
 from lockcache_stress.experiments.herd import HerdOptions, run_herd
-from lockcache_stress.experiments.mpi_hosts import HostsOptions, run_on_hosts
 from lockcache_stress.gpu import has_nvrtc
 from lockcache_stress.plan import Scenario
-from lockcache_stress.report import Files, Tabled, finish_all, finish_one, replay_line, showing
+from lockcache_stress.report import Files, finish_all, finish_one, replay_line, showing
 from lockcache_stress.run import Options, Reportable, Show, run_bytes, run_nvrtc
 from lockcache_stress.scenarios import BYTE_SCENARIOS, NVRTC_STEP, TROUBLE_SCENARIOS
 from lockcache_stress.trouble import HERD_FAULTS
@@ -165,13 +165,7 @@ def _add_byte_command(scenario: Scenario) -> None:
 def _run_hosts(options: HostsOptions, files: Files, as_json: bool) -> int:
     words = ["lockcache-stress", "mpi", "--hosts", str(options.hosts), "--processes", str(options.ranks)]
     words += ["--seed", str(options.seed)] + (["--directory", options.directory] if options.directory else [])
-
-    def run(_: object, show: Show) -> Reportable:
-        found = run_on_hosts(options, show)
-        title = f"mpi: {options.hosts} hosts x {options.ranks} ranks, seed {options.seed}"
-        return Tabled("mpi", title, found.checks(), found.numbers(), [f"{found.answers:,}"])
-
-    return _run(run, lambda _: words, files, as_json)
+    return _run(lambda _, show: run_on_hosts(options, show), lambda _: words, files, as_json)
 
 
 def _long_help(scenario: Scenario) -> str:

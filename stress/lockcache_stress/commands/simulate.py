@@ -15,7 +15,7 @@ from rich.table import Table
 from lockcache.filestream import PRIORITIES
 from lockcache.sizes import format_size, parse_share
 from lockcache_stress.commands.options import JSON, SEED, RealRange, choose_seed
-from lockcache_stress.experiments.simulate import (
+from lockcache_stress.experiments import (
     Program,
     Request,
     load_programs,

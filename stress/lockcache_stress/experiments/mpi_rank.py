@@ -1,4 +1,4 @@
-"""One rank of the job: ``python -m lockcache_stress.experiments.mpi_hosts.rank PLAN PHASE``.
+"""One rank of the job: ``python -m lockcache_stress.experiments.mpi_rank PLAN PHASE``.
 
 In the phases ``cold`` and ``warm`` it compiles every kernel, each rank beginning with another. In those that begin with
 ``killed`` the rank that has the turn first waits in ``compute`` to be killed; who takes over says when it begins.

@@ -1,0 +1,258 @@
+"""Simulation: what evicting by cost saves, replayed with real compile costs and the library's own ranking.
+
+Programs are measured once, with NVRTC, one after the other, in processor time, so that a busy machine gives the same
+costs as an idle one; kept in a file, so that a run can be replayed without a compiler. Two kinds, as in real programs:
+kernels of their own code (25 to 130 ms, 3 to 500 KB) and kernels that include CUB or cooperative groups (1 to 2 s,
+some 100 KB). A trace is what is asked for, in order: by Zipf, with sources that change now and then.
+
+Replaying a trace decides nothing about eviction: which entries go is what :mod:`lockcache.filestream.eviction.choose`
+says, the function that writers call, with their batch. Time is counted in requests, a second each; no order by cost
+depends on the unit.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, Final, NamedTuple, TypeVar
+
+from lockcache.filestream.eviction import choose_by_priority, need_of_writer
+from lockcache.lowlevel import Found, Priority
+from lockcache_stress.errors import UnusableError
+from lockcache_stress.gpu import compile_cubin, compile_uncached, make_slots, need_archs
+from lockcache_stress.zipf import Zipf
+
+__all__ = [
+    "Program",
+    "Request",
+    "load_programs",
+    "load_trace",
+    "make_trace",
+    "measure_programs",
+    "replay",
+    "save_programs",
+    "save_trace",
+    "upper_bound",
+]
+
+_Item = TypeVar("_Item")
+
+# One kernel of eight includes headers: that makes them a tenth of the programs and two thirds of the compile time.
+_PLAIN_FOR_EACH_WITH_HEADERS: Final = 8
+_REQUEST_NS: Final = 10**9
+_LARGEST: Final = 2**31
+
+_COOPERATIVE: Final = """
+#include <cooperative_groups.h>
+#include <cooperative_groups/reduce.h>
+namespace cg = cooperative_groups;
+extern "C" __global__ void run(unsigned* out, unsigned n) {
+  auto tile = cg::tiled_partition<32>(cg::this_thread_block());
+  unsigned sum = cg::reduce(tile, threadIdx.x + SALT, cg::plus<unsigned>());
+  if (tile.thread_rank() == 0) out[threadIdx.x / 32] = sum;
+}
+"""
+
+_BLOCK_REDUCE: Final = """
+#include <cub/block/block_reduce.cuh>
+extern "C" __global__ void run(unsigned* out, unsigned n) {
+  using Reduce = cub::BlockReduce<unsigned, SIZE>;
+  __shared__ typename Reduce::TempStorage storage;
+  unsigned sum = Reduce(storage).Sum(threadIdx.x + SALT);
+  if (threadIdx.x == 0) out[blockIdx.x] = sum;
+}
+"""
+
+
+class Program(NamedTuple):
+    """One cache entry."""
+
+    name: str
+    cost_ns: int
+    size_bytes: int
+
+
+def measure_programs(kernels: int, seed: int, progress: Callable[[int, int], None]) -> list[Program]:
+    """Compile ``kernels`` kernels for each architecture, and an eighth as many with headers for one.
+
+    Raises :class:`UnusableError` where there is no NVRTC.
+    """
+    archs = need_archs("compile costs are measured with", ", or give those of an earlier run with --costs")
+    slots = make_slots(kernels, seed, archs)
+    sources = _with_headers(-(-kernels // _PLAIN_FOR_EACH_WITH_HEADERS), seed)
+    programs: list[Program] = []
+    compile_cubin(slots[0], 0)  # the first compilation loads the compiler
+    for number, slot in enumerate(slots):
+        name = f"{slot.kernel.family} {slot.kernel.size} for {slot.arch}, {number}"
+        programs.append(_measured(name, lambda slot=slot: compile_cubin(slot, 0)))  # type: ignore[misc]
+        progress(len(programs), len(slots) + len(sources))
+    for name, source in sources.items():
+        programs.append(_measured(name, lambda source=source: _compile_with_headers(source, archs[0])))  # type: ignore[misc]
+        progress(len(programs), len(slots) + len(sources))
+    return programs
+
+
+def save_programs(path: str, programs: list[Program]) -> None:
+    """Write them for ``--costs``. Raises :class:`OSError`."""
+    _save(path, "programs", [program._asdict() for program in programs], indent=1)
+
+
+def load_programs(path: str) -> list[Program]:
+    """Returns what :func:`save_programs` wrote. Raises :class:`UnusableError` naming what is wrong, and OSError."""
+    found = _load(path, "programs", lambda item: Program(**item), "compile costs")
+    for program in found:
+        if not all(type(number) is int and number > 0 for number in program[1:]):
+            raise UnusableError(f"{path}: cost_ns and size_bytes must be positive integers, got {program}")
+    if len({program.name for program in found}) < max(2, len(found)):
+        raise UnusableError(f"{path}: at least two programs are wanted, each with a name of its own")
+    return found
+
+
+def _save(path: str, name: str, items: Sequence[object], *, indent: int | None = None) -> None:
+    """Write a list for a later run."""
+    with open(path, "w") as file:
+        json.dump({name: items}, file, indent=indent)
+        file.write("\n")
+
+
+def _load(path: str, name: str, make: Callable[[Any], _Item], what: str) -> list[_Item]:
+    """Read such a list. Raises :class:`UnusableError` where there is no such thing."""
+    try:
+        with open(path) as file:
+            return [make(item) for item in json.load(file)[name]]
+    except (ValueError, TypeError, KeyError) as error:
+        option = f"--save-{what.rsplit(maxsplit=1)[-1]}"
+        raise UnusableError(f"{path} holds no {what} ({error!r}); {option} writes such a file") from error
+
+
+def _measured(name: str, compile_it: Callable[[], bytes]) -> Program:
+    began = time.process_time_ns()
+    size_bytes = len(compile_it())
+    return Program(name, time.process_time_ns() - began, size_bytes)
+
+
+def _with_headers(count: int, seed: int) -> dict[str, str]:
+    rng = random.Random(f"{seed}/headers")
+    sources = {}
+    for number in range(count):
+        kind, text = (("cooperative groups", _COOPERATIVE), ("block reduce", _BLOCK_REDUCE))[number % 2]
+        defines = f"#define SIZE {32 * rng.randrange(1, 33)}\n#define SALT {rng.randrange(2**31)}u\n"
+        sources[f"{kind}, {number}"] = defines + text
+    return sources
+
+
+def _compile_with_headers(source: str, arch: str) -> bytes:
+    from cuda.core import ProgramOptions
+
+    options: Any = ProgramOptions(arch=arch, std="c++17", use_bundled_headers=True)
+    return bytes(compile_uncached(source, options).code)
+
+
+class Request(NamedTuple):
+    """One look-up: which program, and which version of its source. A newer version is another cache entry."""
+
+    program: int
+    version: int
+
+
+def make_trace(programs: int, requests: int, seed: int, *, exponent: float, changed: float) -> list[Request]:
+    """``requests`` look-ups; before each, with probability ``changed``, the source of some program changes."""
+    rng = random.Random(f"{seed}/trace")
+    by_popularity = rng.sample(range(programs), programs)  # so that what is popular is not what was compiled first
+    zipf = Zipf(rng, programs, exponent)
+    versions = [0] * programs
+    trace = []
+    for _ in range(requests):
+        if rng.random() < changed:
+            versions[rng.randrange(programs)] += 1
+        program = by_popularity[zipf.draw()]
+        trace.append(Request(program, versions[program]))
+    return trace
+
+
+def save_trace(path: str, trace: list[Request]) -> None:
+    """Write it for ``--trace``. Raises :class:`OSError`."""
+    _save(path, "requests", trace)
+
+
+def load_trace(path: str, programs: int) -> list[Request]:
+    """Read what :func:`save_trace` wrote. Raises :class:`UnusableError` naming what is wrong, and :class:`OSError`."""
+    trace = _load(path, "requests", lambda item: Request(*item), "trace")
+    if not trace:
+        raise UnusableError(f"{path}: at least one request is wanted")
+    for request in trace:
+        if not all(type(number) is int and 0 <= number < _LARGEST for number in request):
+            raise UnusableError(
+                f"{path}: {list(request)} is not a request; wanted: two integers, a program and a version"
+            )
+        if request.program >= programs:
+            raise UnusableError(f"{path} asks for program {request.program}, and there are costs of {programs} only")
+    return trace
+
+
+class Saved(NamedTuple):
+    """What a cache was good for."""
+
+    hits: int
+    saved_ns: int
+    evictions: int = 0
+
+
+def replay(trace: Sequence[Request], programs: Sequence[Program], limit_bytes: int, priority: Priority) -> Saved:
+    """A cache of ``limit_bytes`` that evicts by ``priority``, empty at first."""
+    held: dict[str, Found] = {}
+    costs = {_name(request): programs[request.program].cost_ns for request in trace}
+    held_bytes = hits = saved_ns = evictions = 0
+    for number, request in enumerate(trace, 1):
+        name, program, now_ns = _name(request), programs[request.program], number * _REQUEST_NS
+        if name in held:
+            held[name] = held[name]._replace(last_use_ns=now_ns)
+            hits += 1
+            saved_ns += program.cost_ns
+            continue
+        if program.size_bytes > limit_bytes:
+            continue  # dropped, as a cache drops what is larger than its cap
+        needed = held_bytes + program.size_bytes - limit_bytes
+        if needed > 0:
+            need = need_of_writer(needed, len(held))
+            victims, _ = choose_by_priority(
+                list(held.values()), need, priority, lambda found: costs[found.name], now_ns
+            )
+            for victim in victims:
+                del held[victim.name]
+                held_bytes -= victim.size_bytes
+            evictions += len(victims)
+        held[name] = Found(now_ns, name, program.size_bytes, 1)
+        held_bytes += program.size_bytes
+    return Saved(hits, saved_ns, evictions)
+
+
+def upper_bound(trace: Sequence[Request], programs: Sequence[Program], limit_bytes: int) -> int:
+    """Nanoseconds that no cache of this size saves more of, even one that knows what comes.
+
+    To hit, an entry has to stay from one use to the next: that takes its bytes for so long. All of that together cannot
+    be more than the cache's bytes for as long as the trace lasts; what saves most for what it takes is taken first, the
+    last in part (PFOO-U: Berger, Beckmann, Harchol-Balter, Practical Bounds on Optimal Caching with Variable Object
+    Sizes, SIGMETRICS 2018).
+    """
+    last: dict[Request, int] = {}
+    stays: list[tuple[int, int]] = []  # what it saves, what it takes
+    for number, request in enumerate(trace):
+        program = programs[request.program]
+        if request in last and program.size_bytes <= limit_bytes:
+            stays.append((program.cost_ns, program.size_bytes * (number - last[request])))
+        last[request] = number
+    left, saved_ns = limit_bytes * len(trace), 0.0
+    for cost_ns, takes in sorted(stays, key=lambda stay: stay[1] / stay[0]):
+        if takes > left:
+            saved_ns += cost_ns * left / takes
+            break
+        left -= takes
+        saved_ns += cost_ns
+    return int(saved_ns)
+
+
+def _name(request: Request) -> str:
+    return f"{request.program:08x}.{request.version:08x}"
