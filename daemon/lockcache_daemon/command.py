@@ -7,7 +7,6 @@ none written twice; what is done with them is :mod:`.run`'s.
 
 from __future__ import annotations
 
-import errno
 import io
 import os
 import signal
@@ -20,6 +19,7 @@ from pydantic import BaseModel
 
 from lockcache import __version__
 from lockcache.errors import LockcacheError
+from lockcache.filestream.disk import DISK_FULL
 from lockcache_daemon.deploy import FOLDER, deployment_files, read_file, systemd_unit
 from lockcache_daemon.errors import AlreadyServedError
 from lockcache_daemon.observe import Report, describe, readable
@@ -199,6 +199,6 @@ def _hint(error: Exception) -> str:
         return ""
     if isinstance(error, io.UnsupportedOperation):
         return ": standard output is closed"
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+    if error.errno in DISK_FULL:
         return "; the disk is full, or your quota: free some 100 KB there for what the daemon itself has to write"
     return "; DIR must be a directory that you may write, or make"

@@ -18,7 +18,7 @@ import stat
 from collections.abc import Iterator
 
 from lockcache.doctor.findings import DEGRADED, GOOD, UNTESTED, UNUSABLE, Finding, Subject
-from lockcache.filestream.disk import TAG_NAME, open_folder
+from lockcache.filestream.disk import FOLDER, TAG_NAME, open_folder
 from lockcache.lowlevel import Layout, is_cache
 
 #: How the directory's name begins, wherever it is.
@@ -55,7 +55,7 @@ def held(subject: Subject) -> Iterator[Subject]:
         yield subject
         return
     with _parent_of(subject, subject.probe) as (parent_fd, name):
-        probe_fd = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW, dir_fd=parent_fd)
+        probe_fd = os.open(name, FOLDER, dir_fd=parent_fd)
     try:
         if os.fstat(probe_fd).st_uid != os.geteuid():
             raise PermissionError(errno.EPERM, "somebody else's folder is in its place", subject.probe)

@@ -28,6 +28,7 @@ from lockcache.filestream.accounting import (
 from lockcache.filestream.disk import (
     PRIVATE,
     SHARDS,
+    UPDATE,
     Layout,
     ProcessLock,
     Recency,
@@ -63,7 +64,6 @@ from lockcache.fork import after_fork_in_child
 _READ_ONLY: Final = (errno.EACCES, errno.EPERM, errno.EROFS)
 # Invariant 7 (never take the job down): on a full disk what is there can be read.
 _NOT_WRITABLE: Final = (*_READ_ONLY, errno.ENOSPC, errno.EDQUOT)
-_OPEN_PAGE: Final = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 _DIRECT: Final[int] = getattr(os, "O_DIRECT", 0)
 _SHARD: Final = re.compile(r"[0-9a-f]{2}", re.ASCII)
 
@@ -269,15 +269,15 @@ class CacheDirectory:
     def _opened_page(self) -> UsagePage:
         layout = self.layout
         if layout.is_fuse:
-            return ReopenedPage(open_below(layout, layout.usage, _OPEN_PAGE))
+            return ReopenedPage(open_below(layout, layout.usage, UPDATE))
         if layout.is_network:
             # Its client keeps what it read from an open file, and what it wrote to it, also if another file is locked.
             with contextlib.suppress(OSError):
-                page = UsagePage(open_below(layout, layout.usage, _OPEN_PAGE | _DIRECT))
+                page = UsagePage(open_below(layout, layout.usage, UPDATE | _DIRECT))
                 if not layout.is_nfs:
                     page.slot(1)  # refused where only whole blocks can be read so
                 return page
-        return UsagePage(open_below(layout, layout.usage, _OPEN_PAGE))
+        return UsagePage(open_below(layout, layout.usage, UPDATE))
 
     def _is_new(self) -> bool:
         """Returns whether no shard was ever locked and none has anything that counts, so that none has to be measured.

@@ -24,7 +24,6 @@ Lock order: the queue's lock is taken without a shard lock held, and kept while 
 
 from __future__ import annotations
 
-import errno
 import logging
 import random
 import time
@@ -33,7 +32,7 @@ from typing import Final
 
 from lockcache.filestream.accounting import Slot, UsagePage, bytes_beside
 from lockcache.filestream.directory import CacheDirectory
-from lockcache.filestream.disk import Hold, Queue, Woken, grant, refuse_symlink, space_of, wake_next
+from lockcache.filestream.disk import DISK_FULL, Hold, Queue, Woken, grant, refuse_symlink, space_of, wake_next
 from lockcache.filestream.eviction import Evicted, evict_to_limit
 from lockcache.filestream.policy import Policy, Priority
 from lockcache.filestream.repair import reap, recount_drifted
@@ -303,7 +302,7 @@ def _replace_policy(directory: CacheDirectory, policy: Policy) -> Evicted:
         directory.policy.replace(policy)
         return Evicted()
     except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+        if error.errno not in DISK_FULL:
             raise
     # It may well be this cache that fills the disk, and the cap that would have prevented it.
     done = _evict_to(directory, policy)

@@ -17,7 +17,7 @@ from typing import Final, NamedTuple, Protocol
 
 from lockcache.filestream.accounting import folder_bytes
 from lockcache.filestream.directory import CacheDirectory
-from lockcache.filestream.disk import ViewName, space_of
+from lockcache.filestream.disk import DISK_FULL, ViewName, space_of
 from lockcache.filestream.entry import (
     AttributeRefusedError,
     KeyRing,
@@ -39,7 +39,6 @@ from lockcache.metadata import join_fields
 
 _log = logging.getLogger("lockcache")
 
-_DISK_FULL: Final = (errno.ENOSPC, errno.EDQUOT)
 
 # Of what killed writers left, where no cap and no daemon asks. A listing is some 20 us.
 _PUTS_BETWEEN_REAPS: Final = 256
@@ -246,7 +245,7 @@ class _Write:
                 self._directory.close()
             self._directory.remake()
             return "remade the directory"
-        if error.errno in _DISK_FULL:
+        if error.errno in DISK_FULL:
             return self._evict_for_full_disk()
         return None
 

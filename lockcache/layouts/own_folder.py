@@ -7,12 +7,11 @@ is still known for what it is, and one that an operator named is never taken for
 
 from __future__ import annotations
 
-import errno
 import os
 import stat
 from typing import Final
 
-from lockcache.filestream.disk import make_private_folder, open_folder, replace_file
+from lockcache.filestream.disk import DISK_FULL, READ, make_private_folder, open_folder, replace_file
 from lockcache.integrations.pyptx_files import guest_layout
 from lockcache.layouts.openat import NOT_A_FOLDER, status_in
 from lockcache.lowlevel import Layout, check_directory
@@ -43,7 +42,7 @@ def read_name(root: str) -> str:
             status = status_in(folder_fd, _NAME)
             if status is None or not stat.S_ISREG(status.st_mode):
                 return ""
-            fd = os.open(_NAME, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=folder_fd)
+            fd = os.open(_NAME, READ, dir_fd=folder_fd)
     except OSError as error:
         if error.errno in NOT_A_FOLDER:
             return ""
@@ -62,7 +61,7 @@ def leave_name(layout: Layout, name: str) -> None:
         replace_file(layout, _path(layout), name.encode("ascii") + b"\n", fsync=False)
     except OSError as error:
         # A full disk needs its sweeps most of all; the name can wait.
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+        if error.errno not in DISK_FULL:
             raise
 
 

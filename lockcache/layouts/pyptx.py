@@ -15,6 +15,7 @@ from collections.abc import Generator
 from typing import Final
 
 from lockcache.errors import LockTimeoutError
+from lockcache.filestream.disk import NOATIME
 from lockcache.filestream.repair import CORRUPT, PASSED_OVER, UNREADABLE, UNVERIFIED, WHOLE
 from lockcache.integrations.pyptx_files import PyptxFiles
 from lockcache.integrations.pyptx_read import LARGEST_FILE_BYTES, READ
@@ -23,7 +24,6 @@ from lockcache.integrations.pyptx_sidecar import has_digest, is_whole, unpack
 from lockcache.layouts.protocol import described
 from lockcache.lowlevel import Described, Found, Layout, Verdict
 
-_NOATIME: Final[int] = getattr(os, "O_NOATIME", 0)
 # To see what an entry is called; pyptx's are some hundred bytes.
 _LARGEST_SIDECAR_BYTES: Final = 1 << 20
 # pyptx's own writers take no lock and write in place. What changed so recently may be pyptx's.
@@ -121,7 +121,7 @@ def describe_entry(root: str, found: Found) -> Described:
 def _read(path: str, most_bytes: int = LARGEST_FILE_BYTES) -> bytes | None:
     """Returns a file, empty for one that nobody reads; ``None`` if there is none. Raises :class:`OSError`."""
     try:
-        fd = os.open(path, READ | _NOATIME)
+        fd = os.open(path, READ | NOATIME)
     except FileNotFoundError:
         return None
     try:

@@ -20,7 +20,7 @@ from typing import Final
 from filelock import lock_descriptor
 
 from lockcache.errors import LockTimeoutError
-from lockcache.filestream.disk import make_folder
+from lockcache.filestream.disk import UPDATE, make_folder
 from lockcache.integrations.pyptx_staged import reap_staged, staged_bytes
 from lockcache.layouts.openat import folder, open_root, status_in, unlink_in
 from lockcache.layouts.own_folder import leave_name, open_guest
@@ -31,7 +31,6 @@ from lockcache.lowlevel import Found, Layout
 _MOST_WATCHED: Final = 256
 
 _JAX_LOCK: Final = ".lockfile"
-_OPEN_LOCK: Final = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 
 
 class TreeFiles:
@@ -132,7 +131,7 @@ def _lock_of(folder_fd: int, root: str, is_pair: bool) -> Iterator[None]:
             status = status_in(folder_fd, _JAX_LOCK)
             if status is not None and stat.S_ISREG(status.st_mode):
                 with contextlib.suppress(FileNotFoundError):
-                    fd = os.open(_JAX_LOCK, _OPEN_LOCK, dir_fd=folder_fd)
+                    fd = os.open(_JAX_LOCK, UPDATE, dir_fd=folder_fd)
         if fd >= 0 and not lock_descriptor(fd, blocking=False):
             raise LockTimeoutError(f"{_JAX_LOCK} of {root} is held by JAX", root)
         yield

@@ -31,6 +31,7 @@ from itertools import islice
 from typing import Any, Final
 
 from lockcache.filestream.disk import (
+    READ,
     Owner,
     ProcessLock,
     is_alive,
@@ -57,7 +58,6 @@ _LARGEST_BYTES: Final = 1024
 # Names that one look goes through, and daemons that it lists: both are looked at every few seconds.
 _MOST_NAMES: Final = 1024
 _MOST_LISTED: Final = 64
-_READ: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 _NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
 
 
@@ -147,7 +147,7 @@ def _is_dead(owner: Owner, status: os.stat_result) -> bool:
 
 
 def _read(folder_fd: int, name: str) -> dict[str, Any]:
-    fd = os.open(name, _READ, dir_fd=folder_fd)
+    fd = os.open(name, READ, dir_fd=folder_fd)
     try:
         body = parse_json(os.read(fd, _LARGEST_BYTES))
     finally:

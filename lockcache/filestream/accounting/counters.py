@@ -35,6 +35,8 @@ from filelock import lock_descriptor
 from lockcache.filestream.accounting.misses import Miss, add_misses_locked
 from lockcache.filestream.accounting.summary import Summary
 from lockcache.filestream.disk import (
+    READ,
+    UPDATE,
     Hold,
     Layout,
     Mark,
@@ -61,10 +63,6 @@ _LONGEST_PAUSE_SECONDS: Final = 0.002
 
 # Of one report: some 10 us each, while others wait for the page.
 _MOST_NOTED: Final = 16
-
-# O_NONBLOCK: a FIFO in its place is refused, not waited for.
-_READ: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
-_WRITE: Final = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 
 
 class Counters(NamedTuple):
@@ -99,7 +97,7 @@ _NOTHING: Final = Counters()
 def read_counters(layout: Layout) -> Counters:
     """What the page says: zeros if nobody reported yet, or it cannot be read or understood."""
     try:
-        with open_below(layout, layout.counters, _READ) as fd:
+        with open_below(layout, layout.counters, READ) as fd:
             return _decode(os.pread(fd, _PAGE_BYTES, 0)) or _NOTHING
     except OSError:
         return _NOTHING
@@ -302,7 +300,7 @@ def _add(layout: Layout, delta: Counters, patience_seconds: float, then: Callabl
     """
     path = layout.counters
     refuse_symlink(layout.own)
-    with open_or_create(layout, path, _WRITE) as fd:
+    with open_or_create(layout, path, UPDATE) as fd:
         if not stat.S_ISREG(os.fstat(fd).st_mode) or not _lock(fd, patience_seconds):
             return False
         status, named = os.fstat(fd), os.lstat(path)

@@ -6,16 +6,14 @@ directories that may only be read, and does not make again one that was deleted.
 
 from __future__ import annotations
 
-import os
 import statistics
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from lockcache.filestream.accounting.scan import bytes_beside, measure_shard, measure_shard_in_full, staged_files
 from lockcache.filestream.accounting.usage import Slot, UsagePage
-from lockcache.filestream.disk import SHARDS, Layout, open_below, stated_space
+from lockcache.filestream.disk import READ, SHARDS, Layout, open_below, stated_space
 
-_FLAGS: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 # Two equal looks in a row are believed; a shard that is written all the time gives none.
 _LOOKS: Final = 4
 
@@ -46,7 +44,7 @@ def accounted(layout: Layout) -> list[Slot] | None:
     try:
         if stated_space(layout) is None:
             return None  # of format 1, which counted otherwise
-        page = UsagePage(open_below(layout, layout.usage, _FLAGS))
+        page = UsagePage(open_below(layout, layout.usage, READ))
         return page.slots() if page.is_at(layout.usage) else None
     except OSError:
         return None

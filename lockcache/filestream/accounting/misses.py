@@ -26,6 +26,7 @@ from xxhash import xxh3_64_intdigest
 
 from lockcache.explain import Part, decode_label, decode_parts
 from lockcache.filestream.disk import (
+    UPDATE,
     Layout,
     is_alone,
     open_or_create,
@@ -46,7 +47,6 @@ _SLOT_BYTES: Final = 1280
 _HEAD: Final = struct.Struct("<4sHxxQ")
 _MAGIC: Final = b"LCm\x01"
 _DAY_NS: Final = 86400 * 10**9
-_WRITE: Final = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 
 
 class Miss(NamedTuple):
@@ -71,7 +71,7 @@ def read_misses(layout: Layout) -> list[Miss]:
 def add_misses_locked(layout: Layout, misses: Sequence[Miss]) -> None:
     """Put misses into the slots of the oldest. Requires: the lock of the counters page. Raises :class:`OSError`."""
     refuse_symlink(layout.own)
-    with open_or_create(layout, layout.misses, _WRITE) as fd:
+    with open_or_create(layout, layout.misses, UPDATE) as fd:
         if not is_alone(fd):
             unlink_below(layout, layout.misses)  # only this name of it, and the next miss finds a new file
             return

@@ -17,6 +17,7 @@ from typing import Final, NamedTuple
 
 from lockcache.filestream.accounting.usage import Slot
 from lockcache.filestream.disk import (
+    FOLDER,
     Descriptor,
     Layout,
     QuarantinedName,
@@ -34,7 +35,6 @@ from lockcache.filestream.disk import (
 
 # ELOOP: a symlink, which O_NOFOLLOW refuses (Linux says ENOTDIR where O_DIRECTORY is asked for too).
 _NO_DIRECTORY: Final = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
-_OPEN_DIRECTORY: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW
 
 # Files between two calls of ``between``: 4 ms, or 50 where cores are busy.
 _ASK_EVERY: Final = 1024
@@ -263,7 +263,7 @@ def _open_folder(layout: Layout, path: str) -> Descriptor | None:
     not an empty one, and a recount that took it for one would let the directory grow past its cap by as much.
     """
     try:
-        return open_below(layout, path, _OPEN_DIRECTORY)
+        return open_below(layout, path, FOLDER)
     except OSError as error:
         if error.errno in _NO_DIRECTORY:
             return None
@@ -275,7 +275,7 @@ def _open_inside(parent: Descriptor | None, name: str) -> Descriptor | None:
     if parent is None:
         return None
     try:
-        return opened(name, _OPEN_DIRECTORY, dir_fd=parent.number)
+        return opened(name, FOLDER, dir_fd=parent.number)
     except OSError as error:
         if error.errno in _NO_DIRECTORY:
             return None

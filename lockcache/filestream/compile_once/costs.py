@@ -11,7 +11,7 @@ import os
 import struct
 from typing import Final
 
-from lockcache.filestream.disk import Layout, is_alone, open_below, open_or_create, refuse_symlink, unlink_below
+from lockcache.filestream.disk import UPDATE, Layout, is_alone, open_below, open_or_create, refuse_symlink, unlink_below
 
 _SLOT: Final = struct.Struct("<8sq")
 #: Sized for the kernels of one job (some hundred): those of them that share a slot know no cost.
@@ -19,7 +19,6 @@ _SLOTS: Final = 1024
 _LARGEST: Final = 2**63 - 1
 # A holder has a minute at least, and who waits for one says so after two seconds.
 _LEAST_NS: Final = 10**9
-_FLAGS: Final = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 
 
 class CostTable:
@@ -36,7 +35,7 @@ class CostTable:
         offset, tag = _place(name)
         try:
             refuse_symlink(os.path.dirname(self._path))
-            with open_below(self._layout, self._path, _FLAGS) as fd:
+            with open_below(self._layout, self._path, UPDATE) as fd:
                 blob = os.pread(fd, _SLOT.size, offset)
         except OSError:
             return 0
@@ -51,7 +50,7 @@ class CostTable:
         offset, tag = _place(name)
         try:
             refuse_symlink(os.path.dirname(self._path))
-            with open_or_create(self._layout, self._path, _FLAGS) as fd:
+            with open_or_create(self._layout, self._path, UPDATE) as fd:
                 if is_alone(fd):
                     os.pwrite(fd, _SLOT.pack(tag, min(max(0, cost_ns), _LARGEST)), offset)
                 else:

@@ -21,6 +21,7 @@ from typing import Final, NamedTuple
 from filelock import lock_descriptor
 
 from lockcache.filestream.disk import (
+    UPDATE,
     Descriptor,
     Layout,
     bell_of,
@@ -37,7 +38,6 @@ from lockcache.filestream.disk import (
 )
 from lockcache.fork import after_fork_in_child
 
-_FLAGS: Final = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 _LARGEST_BYTES: Final = 4096
 _PIDS: Final = 2**31
 _TIMES_NS: Final = 2**63
@@ -133,10 +133,10 @@ class Lease:
         refuse_symlink(self._layout.own)
         refuse_symlink(self._layout.leases)
         try:
-            open_or_create(self._layout, self._path, _FLAGS, self._file)
+            open_or_create(self._layout, self._path, UPDATE, self._file)
         except FileNotFoundError:
             make_folder(self._layout, self._layout.leases)
-            open_or_create(self._layout, self._path, _FLAGS, self._file)
+            open_or_create(self._layout, self._path, UPDATE, self._file)
         return self._file.number
 
     def __del__(self) -> None:
@@ -177,7 +177,7 @@ def reap_lease(folder_fd: int, file: str) -> bool:
     By the open folder and a name in it, because a user who may plant a symlink chooses which files these are.
     """
     try:
-        lease = opened(file, _FLAGS, dir_fd=folder_fd)
+        lease = opened(file, UPDATE, dir_fd=folder_fd)
     except OSError:
         return False
     try:

@@ -33,7 +33,7 @@ if not TYPE_CHECKING:
         __name__,
         {
             "bell": "Queue Sleeper Woken bell_of grant ring wake_next",
-            "descriptors": "Descriptor close_quietly opened",
+            "descriptors": "DISK_FULL Descriptor FOLDER NOATIME READ UPDATE WRITE close_quietly opened",
             "files": (
                 "TAG_NAME is_alone leave_tag naming parse_json read_json read_small remove_files replace_file write_all"
             ),

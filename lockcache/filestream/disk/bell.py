@@ -33,14 +33,9 @@ from enum import Enum, auto
 from functools import partial
 from typing import Final
 
-from lockcache.filestream.disk.descriptors import Descriptor
+from lockcache.filestream.disk.descriptors import READ, UPDATE, WRITE, Descriptor
 from lockcache.filestream.disk.folders import below, open_below, refuse_symlink, share_file, unlink_below
 from lockcache.filestream.disk.layout import Layout
-
-_LISTEN: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
-# For writing too: else the kernel reports a hang-up whenever the last writer has closed the FIFO.
-_QUEUE_UP: Final = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
-_WAKE: Final = os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 
 # A waiter reads its byte as soon as it is woken.
 _MOST_UNREAD_BYTES: Final = 16
@@ -102,7 +97,7 @@ def _open_to_wake(layout: Layout, path: str) -> Descriptor | None:
     """
     refuse_symlink(os.path.dirname(path))
     try:
-        return open_below(layout, path, _WAKE)
+        return open_below(layout, path, WRITE)
     except FileNotFoundError:
         return None
     except OSError:
@@ -175,7 +170,8 @@ class Queue:
             return
         with contextlib.suppress(OSError):
             refuse_symlink(os.path.dirname(self._path))
-            fifo = _open_fifo(self._layout, self._path, _QUEUE_UP)
+            # For writing too: else the kernel reports a hang-up whenever the last writer has closed the FIFO.
+            fifo = _open_fifo(self._layout, self._path, UPDATE)
             if fifo is not None:
                 poll = select.epoll()
                 # The kernel wakes one of the exclusive waiters, and begins with the one that registered first.
@@ -186,7 +182,7 @@ class Queue:
         if self._poll is None or self._bell is not None or not self._bell_path:
             return
         with contextlib.suppress(OSError):
-            bell = _open_fifo(self._layout, self._bell_path, _LISTEN)
+            bell = _open_fifo(self._layout, self._bell_path, READ)
             if bell is not None:
                 self._poll.register(bell, select.EPOLLIN)
                 self._bell = bell
@@ -217,7 +213,7 @@ class Sleeper:
         self._bell = None
         with contextlib.suppress(OSError):
             refuse_symlink(os.path.dirname(self._path))
-            self._bell = _open_fifo(self._layout, self._path, _LISTEN)
+            self._bell = _open_fifo(self._layout, self._path, READ)
             self.has_bell |= self._bell is not None
 
     def watch(self, pid: int) -> None:

@@ -15,6 +15,7 @@ raises. For all others there is nothing to do about it, and a caller's code is n
 
 from __future__ import annotations
 
+import errno
 import os
 import time
 from collections import deque
@@ -22,6 +23,17 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from types import TracebackType
 from typing import Final
+
+# How files are opened that others could have planted: through no symlink, and without waiting for a FIFO in their
+# place. By O_NOFOLLOW with O_NONBLOCK a forked child recognizes what it inherited (:mod:`.inherited`).
+_CAREFULLY: Final = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+READ: Final = os.O_RDONLY | _CAREFULLY
+WRITE: Final = os.O_WRONLY | _CAREFULLY
+UPDATE: Final = os.O_RDWR | _CAREFULLY
+FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW
+#: Reading states no use of the file. Only its owner may ask for that (else EPERM).
+NOATIME: Final[int] = getattr(os, "O_NOATIME", 0)
+DISK_FULL: Final = (errno.ENOSPC, errno.EDQUOT)
 
 _NEXT: Final = (1).__add__
 

@@ -11,7 +11,6 @@ like any other mistake.
 from __future__ import annotations
 
 import contextlib
-import errno
 import json
 import logging
 import math
@@ -20,7 +19,7 @@ import stat
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
-from lockcache.filestream.disk.descriptors import opened
+from lockcache.filestream.disk.descriptors import DISK_FULL, FOLDER, READ, opened
 from lockcache.filestream.disk.folders import below, create_file, open_below, refuse_symlink, rename_at
 from lockcache.filestream.disk.layout import Layout, StagedName
 from lockcache.filestream.disk.owners import give_up, myself, next_serial
@@ -36,10 +35,6 @@ _TAG: Final = b"""Signature: 8a477f597d28d172789f06886806bc55
 # With its sign. What is longer is an OverflowError as soon as somebody divides by it.
 _MOST_DIGITS: Final = 20
 
-_DISK_FULL: Final = (errno.ENOSPC, errno.EDQUOT)
-# O_NONBLOCK: a FIFO in a file's place is read as empty, not waited for.
-_READ: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
-_INNER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW
 _NEW: Final = os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW
 
 
@@ -48,7 +43,7 @@ def read_small(layout: Layout | None, path: str, largest_bytes: int) -> bytes:
 
     ``layout`` as for :class:`below`.
     """
-    with open_below(layout, path, _READ) as fd:
+    with open_below(layout, path, READ) as fd:
         return os.read(fd, largest_bytes)
 
 
@@ -122,7 +117,7 @@ def remove_files(folder_fd: int) -> None:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(name, dir_fd=folder_fd)
         except IsADirectoryError:
-            with opened(name, _INNER, dir_fd=folder_fd) as inner_fd:
+            with opened(name, FOLDER, dir_fd=folder_fd) as inner_fd:
                 for inner in os.listdir(inner_fd):
                     os.unlink(inner, dir_fd=inner_fd)
             os.rmdir(name, dir_fd=folder_fd)
@@ -135,7 +130,7 @@ def naming(path: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.errno is None or (error.filename is not None and error.errno not in _DISK_FULL):
+        if error.errno is None or (error.filename is not None and error.errno not in DISK_FULL):
             raise
         raise OSError(error.errno, error.strerror, path) from error
 

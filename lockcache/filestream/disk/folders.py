@@ -26,7 +26,7 @@ from collections.abc import Iterator, Sequence
 from types import TracebackType
 from typing import Final
 
-from lockcache.filestream.disk.descriptors import Descriptor, opened
+from lockcache.filestream.disk.descriptors import FOLDER, Descriptor, opened
 from lockcache.filestream.disk.layout import Layout
 
 _PRIVATE_FOLDER: Final = 0o700
@@ -34,7 +34,6 @@ _PRIVATE_FILE: Final = 0o600
 _SHARED_FOLDER: Final = 0o2770
 _SHARED_FILE: Final = 0o660
 
-_OPEN_FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW
 # Whether it is the last try: for as long as a server takes for the other's rename.
 _RENAMES: Final = (*(False,) * 200, True)
 _BETWEEN_RENAMES_SECONDS: Final = 0.005
@@ -157,7 +156,7 @@ def revalidate(layout: Layout, path: str) -> bool:
         return True
     for each in (path, os.path.dirname(path), path):
         try:
-            open_below(layout, each, _OPEN_FOLDER).close()
+            open_below(layout, each, FOLDER).close()
         except FileNotFoundError:
             continue
         except OSError:
@@ -278,7 +277,7 @@ def _make_shared_at(parent_fd: int, name: str, gid: int | None = None) -> None:
     staged = f"{name}.new-{secrets.token_hex(8)}"
     os.mkdir(staged, _PRIVATE_FOLDER, dir_fd=parent_fd)
     try:
-        with opened(staged, _OPEN_FOLDER, dir_fd=parent_fd) as fd:
+        with opened(staged, FOLDER, dir_fd=parent_fd) as fd:
             _share_new(fd, name, gid)
         # Onto nothing, or onto an empty folder, which is as good. Whatever it is by now that is renamed was put there
         # by who could have put it under the new name too.
@@ -313,11 +312,11 @@ def _open_inner(root: str, names: Sequence[str]) -> Descriptor:
     path = f"{root}/{names[0]}" if names else root
     folder = Descriptor()
     try:
-        folder.open(path, _OPEN_FOLDER if names else _OPEN_FOLDER & ~os.O_NOFOLLOW)
+        folder.open(path, FOLDER if names else FOLDER & ~os.O_NOFOLLOW)
         for name in names[1:]:
             path = f"{path}/{name}"
             inner = Descriptor()
-            inner.open(name, _OPEN_FOLDER, dir_fd=folder.number)
+            inner.open(name, FOLDER, dir_fd=folder.number)
             folder.close()
             folder = inner
     except OSError as error:

@@ -25,13 +25,10 @@ from typing import Final, Protocol, TypeAlias
 from filelock import lock_descriptor, unlock_descriptor
 
 from lockcache.errors import LockTimeoutError
-from lockcache.filestream.disk.descriptors import Descriptor
+from lockcache.filestream.disk.descriptors import UPDATE, Descriptor
 from lockcache.filestream.disk.folders import make_folder, open_or_create, refuse_symlink
 from lockcache.filestream.disk.layout import Layout
 from lockcache.fork import after_fork_in_child
-
-# For writing: NFS refuses an exclusive flock on a read-only descriptor.
-_FLAGS: Final = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 
 # Waits between attempts. Critical sections last some 20 us, so the first wait is of that order; the last keeps 100
 # waiters on a stuck lock under 1 % of a core. Drawn at random so that waiters do not come back together.
@@ -306,11 +303,12 @@ class ProcessLock:
         raise LockTimeoutError(f"{self.path}: {refusal}", self.path)
 
     def _open(self) -> int:
+        # UPDATE: NFS refuses an exclusive flock on a read-only descriptor.
         try:
-            open_or_create(self._layout, self.path, _FLAGS, self._file)
+            open_or_create(self._layout, self.path, UPDATE, self._file)
         except FileNotFoundError:
             make_folder(self._layout, os.path.dirname(self.path))
-            open_or_create(self._layout, self.path, _FLAGS, self._file)
+            open_or_create(self._layout, self.path, UPDATE, self._file)
         return self._file.number
 
     def _close_locked(self) -> None:

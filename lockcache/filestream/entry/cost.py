@@ -9,13 +9,10 @@ following no symlink; a record file is opened only where there are any.
 from __future__ import annotations
 
 import os
-from typing import Final
 
 from lockcache.filestream.accounting import Found
-from lockcache.filestream.disk import Layout, open_below
+from lockcache.filestream.disk import READ, Layout, open_below
 from lockcache.filestream.entry.codec import HEAD_BYTES, LONG_PAYLOAD, XATTR, cost_of, is_known, length_and_cost
-
-_READ: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 
 # Looked up once: a sweep of a million entries asks for the prices of 300,000.
 _getxattr, _XATTR = os.getxattr, XATTR.encode()
@@ -54,7 +51,7 @@ class Prices:
 
     def _head_in_file(self, name: str) -> bytes:
         try:
-            with open_below(self._layout, self._layout.record(name), _READ) as fd:
+            with open_below(self._layout, self._layout.record(name), READ) as fd:
                 return os.read(fd, HEAD_BYTES)
         except OSError:
             return b""

@@ -24,7 +24,7 @@ from lockcache import metadata
 from lockcache.artifact import HEAD_BYTES as ARTIFACT_BYTES, Artifact, identify
 from lockcache.explain import Part, decode_label, decode_parts
 from lockcache.filestream.accounting import Found
-from lockcache.filestream.disk import Layout, is_entry_file, last_use_ns, open_below, space_of
+from lockcache.filestream.disk import NOATIME, READ, Layout, is_entry_file, last_use_ns, open_below, space_of
 from lockcache.filestream.entry.codec import (
     HEAD_BYTES,
     LARGEST_NOTE_BYTES,
@@ -40,8 +40,6 @@ from lockcache.filestream.entry.locate import NO_ATTRIBUTE, find_records, is_tai
 from lockcache.filestream.entry.signing import KeyRing, is_signed
 from lockcache.filestream.entry.verdict import is_of_another_version, judge_entry
 
-_FLAGS: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
-_NOATIME: Final[int] = getattr(os, "O_NOATIME", 0)
 _LONGEST_NAME: Final = 80
 _MOST_SYMBOLS: Final = 3
 # What stands in a record file's place and is not a file: a symlink, a socket.
@@ -136,7 +134,7 @@ def read_entry(layout: Layout, name: str, keys: KeyRing | None = None) -> Read |
 
 
 def _read_once(layout: Layout, name: str, keys: KeyRing | None) -> Read:
-    entry = open_below(layout, layout.entry(name), _FLAGS | _NOATIME)
+    entry = open_below(layout, layout.entry(name), READ | NOATIME)
     with entry as fd, open(fd, "rb", closefd=False) as file:
         status = os.fstat(file.fileno())
         if not stat.S_ISREG(status.st_mode):
@@ -215,7 +213,7 @@ def _short(value: object) -> str | None:
 
 def _look_at(layout: Layout, path: str) -> Artifact:
     try:
-        with open_below(layout, path, _FLAGS | _NOATIME) as fd:
+        with open_below(layout, path, READ | NOATIME) as fd:
             return identify(os.read(fd, ARTIFACT_BYTES))
     except OSError:
         return Artifact()

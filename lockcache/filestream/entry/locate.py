@@ -13,14 +13,13 @@ import os
 import stat
 from typing import Final
 
-from lockcache.filestream.disk import Layout, open_below
+from lockcache.filestream.disk import READ, Layout, open_below
 from lockcache.filestream.entry.codec import HEAD_BYTES, LARGEST_RECORD_BYTES, TAIL_BESIDE, XATTR, split_records
 
 #: What a file system answers where there is no attribute, or where there are none at all. Anything else says nothing of
 #: the entry, which must not pass for one without a record.
 NO_ATTRIBUTE: Final = (errno.ENODATA, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EPERM)
 
-_READ: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 # During a publish a record file holds two records, the new one and the one that it replaces.
 _LARGEST_FILE_BYTES: Final = 2 * LARGEST_RECORD_BYTES
 
@@ -53,7 +52,7 @@ def read_record_file(layout: Layout, name: str) -> bytes | None:
     for a symlink.
     """
     try:
-        file = open_below(layout, layout.record(name), _READ)
+        file = open_below(layout, layout.record(name), READ)
     except (FileNotFoundError, NotADirectoryError):
         return None
     with file as fd:

@@ -29,7 +29,7 @@ from typing import Final, Protocol
 
 from xxhash import xxh3_128_digest
 
-from lockcache.filestream.disk import Layout, Recency, below, revalidate
+from lockcache.filestream.disk import NOATIME, READ, Layout, Recency, below, revalidate
 from lockcache.filestream.entry.codec import (
     HEAD_BYTES,
     LARGEST_COST_NS,
@@ -45,11 +45,6 @@ from lockcache.filestream.entry.codec import (
 from lockcache.filestream.entry.locate import find_records
 
 _log = logging.getLogger("lockcache")
-
-# O_NOFOLLOW: a planted symlink is a miss. O_NONBLOCK: so is a planted FIFO, and not a hang.
-_FLAGS: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
-# A hit states its use itself; the kernel's own atime update on top is 0.6 us more. Only the owner may decline it.
-_NOATIME: Final[int] = getattr(os, "O_NOATIME", 0)
 
 # A payload can be replaced between opening it and opening its record file; ESTALE means that the name was looked up
 # before and replaced on the server since. Both are over by the next look, or are not races.
@@ -105,7 +100,8 @@ class EntryReader:
         self._layout = layout
         self._shards = _Shards(layout.entries)
         self._recency = recency
-        self._flags = (_FLAGS | _NOATIME,)
+        # A hit states its use itself; the kernel's own atime update on top is 0.6 us more. Only the owner may decline it.
+        self._flags = (READ | NOATIME,)
         # A cold job misses again and again, a warm one hits. After a miss asking first is the cheaper miss: a failed
         # open builds an exception, 1.1 us of 3. After a hit it would be a call too many.
         self._asks_first = asks_first and _is_asked_as_who_opens()
@@ -182,8 +178,8 @@ class EntryReader:
                 is_corrupt = True  # longer than memory: a hole of a terabyte, say
                 break
             except OSError as error:
-                if error.errno == errno.EPERM and self._flags[0] & _NOATIME:
-                    self._flags = (_FLAGS,)  # someone else's entries
+                if error.errno == errno.EPERM and self._flags[0] & NOATIME:
+                    self._flags = (READ,)  # someone else's entries
                 elif error.errno != errno.ESTALE:
                     break  # ELOOP, ENOTCONN, EIO, EACCES, ...: nothing that can be served
                 continue

@@ -18,6 +18,7 @@ from filelock import lock_descriptor
 from lockcache.filestream.accounting import UsagePage, folder_bytes, scan_views
 from lockcache.filestream.directory import CacheDirectory
 from lockcache.filestream.disk import (
+    FOLDER,
     Layout,
     PlantedFolderError,
     ViewName,
@@ -30,7 +31,6 @@ from lockcache.filestream.disk import (
     unlink_below,
 )
 
-_FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW
 _MISCONFIGURED: Final = (errno.EACCES, errno.EPERM, errno.EROFS)
 
 
@@ -128,7 +128,7 @@ def _remove_view_locked(layout: Layout, view: ViewName) -> bool:
     """Whether it is gone: not if it is used. Raises :class:`OSError` where it cannot be removed now."""
     path = layout.view(view)
     try:
-        folder = open_below(layout, path, _FOLDER)
+        folder = open_below(layout, path, FOLDER)
     except OSError as error:
         if error.errno not in (errno.ENOTDIR, errno.ELOOP):
             raise

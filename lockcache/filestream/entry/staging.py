@@ -23,6 +23,7 @@ from lockcache.errors import LockTimeoutError
 from lockcache.filestream.accounting import Slot, UsagePage, folder_bytes
 from lockcache.filestream.directory import CacheDirectory
 from lockcache.filestream.disk import (
+    WRITE,
     Descriptor,
     Hold,
     Layout,
@@ -49,9 +50,6 @@ from lockcache.filestream.entry.removal import (
 
 _log = logging.getLogger("lockcache")
 
-# O_NONBLOCK means nothing for a plain file; with O_NOFOLLOW it is how a forked child recognizes these files
-# (.directory).
-_STAGE: Final = os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 
 # By how much the two folders of a shard may grow when a name is added: on ext4 each by two, when its first is full.
 _FOLDER_BLOCKS: Final = 4
@@ -152,7 +150,7 @@ class StagedEntry:
 
     def _make(self, path: str) -> None:
         """Make what is staged; a file is open from here on."""
-        create_below(self._directory.layout, path, _STAGE, self._file)
+        create_below(self._directory.layout, path, WRITE, self._file)
 
     def _remove(self, path: str) -> bool:
         """Remove what is staged. Returns whether it was there. Raises :class:`OSError`."""
@@ -335,7 +333,7 @@ class StagedEntry:
         # Under a name that reserves nothing: its bytes are reserved with the payload's.
         self._record_path = path = self._staged_path(0)
         file = Descriptor()
-        create_below(self._directory.layout, path, _STAGE, file)
+        create_below(self._directory.layout, path, WRITE, file)
         with file as fd:
             write_all(fd, record)
             if fsync:

@@ -24,6 +24,9 @@ from xxhash import xxh3_128
 
 from lockcache.filestream.accounting import folder_bytes
 from lockcache.filestream.disk import (
+    FOLDER,
+    READ,
+    WRITE,
     Descriptor,
     Layout,
     Space,
@@ -40,11 +43,6 @@ from lockcache.filestream.disk import (
 from lockcache.filestream.entry.locate import find_records
 from lockcache.filestream.entry.removal import remove_views_locked, revalidate_shard_locked
 from lockcache.filestream.entry.staging import StagedEntry, reserved_bytes
-
-_FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW
-_READ: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
-# O_NONBLOCK means nothing for a plain file: as in :mod:`.staging`, a forked child recognizes these by it.
-_WRITE: Final = os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 
 # Of ext4: what a name takes in its folder in addition to its bytes, and what a folder has that is not names.
 _NAME_BYTES: Final = 11
@@ -102,7 +100,7 @@ def find_view(layout: Layout, view: ViewName, files: Mapping[str, bytes]) -> Vie
 def _held(layout: Layout, view: ViewName, files: Mapping[str, bytes]) -> ViewPath | None:
     """The view, held, unless somebody is removing it. Raises :class:`OSError`."""
     path = ViewPath(layout.view(view))
-    path.names, path._folder = tuple(files), open_below(layout, path, _FOLDER)
+    path.names, path._folder = tuple(files), open_below(layout, path, FOLDER)
     return path if _hold(path._folder.number) else None
 
 
@@ -118,7 +116,7 @@ def _hold(fd: int) -> bool:
 
 
 def _is_file(folder_fd: int, name: str, content: bytes) -> bool:
-    with opened(name, _READ, dir_fd=folder_fd) as fd:
+    with opened(name, READ, dir_fd=folder_fd) as fd:
         status = os.fstat(fd)
         if not stat.S_ISREG(status.st_mode) or status.st_size != len(content):
             return False
@@ -145,7 +143,7 @@ class StagedView(StagedEntry):
 
     def _remove(self, path: str) -> bool:
         try:
-            with open_below(self._directory.layout, path, _FOLDER) as fd:
+            with open_below(self._directory.layout, path, FOLDER) as fd:
                 remove_files(fd)
             with below(self._directory.layout, path) as (folder_fd, name):
                 os.rmdir(name, dir_fd=folder_fd)
@@ -157,7 +155,7 @@ class StagedView(StagedEntry):
         """Write the files. Requires: the reservation, and that the sum with it is under the cap."""
         for name, content in files.items():
             file = Descriptor()
-            create_below(self._directory.layout, f"{self._path}/{name}", _WRITE, file)
+            create_below(self._directory.layout, f"{self._path}/{name}", WRITE, file)
             with file as fd:
                 write_all(fd, content)
                 file.end_writing()
@@ -206,7 +204,7 @@ class StagedView(StagedEntry):
 def _is_stored(layout: Layout, name: str, blob: bytes) -> bool:
     """Whether an entry has this record. Requires: shard lock."""
     try:
-        with open_below(layout, layout.entry(name), _READ) as fd:
+        with open_below(layout, layout.entry(name), READ) as fd:
             return blob in find_records(layout, fd, name)
     except OSError:
         return False

@@ -18,7 +18,7 @@ from typing import Final
 
 from lockcache.filestream.accounting import Found, UsagePage, folder_bytes
 from lockcache.filestream.directory import CacheDirectory
-from lockcache.filestream.disk import SHARDS, Layout, PlantedFolderError, below, last_use_ns, open_below, space_of
+from lockcache.filestream.disk import READ, SHARDS, Layout, PlantedFolderError, below, last_use_ns, open_below, space_of
 from lockcache.filestream.entry import (
     orphan_views,
     remove_empty_folders_locked,
@@ -28,8 +28,6 @@ from lockcache.filestream.entry import (
     revalidate_shard_locked,
 )
 from lockcache.filestream.eviction.choose import Goal
-
-_READ: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 
 # Victims removed under one hold of a shard lock: half a millisecond at most, also on a slow disk.
 _REMOVALS_PER_LOCK: Final = 32
@@ -189,7 +187,7 @@ def _remove_from_shard(
 
 def _state_use(directory: CacheDirectory, name: str) -> None:
     """State that an entry is used now: else it would be the first to go, and stay, of each sweep."""
-    with contextlib.suppress(OSError), open_below(directory.layout, directory.layout.entry(name), _READ) as fd:
+    with contextlib.suppress(OSError), open_below(directory.layout, directory.layout.entry(name), READ) as fd:
         directory.recency.touch(fd)
 
 

@@ -14,7 +14,6 @@ has no room, is removed.
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
 import stat
 import time
@@ -23,7 +22,16 @@ from typing import Final, NamedTuple
 
 from lockcache.filestream.accounting import Slot, UsagePage, folder_bytes, quarantined_files
 from lockcache.filestream.directory import CacheDirectory
-from lockcache.filestream.disk import Layout, QuarantinedName, below, make_folder, open_below, space_of
+from lockcache.filestream.disk import (
+    DISK_FULL,
+    FOLDER,
+    Layout,
+    QuarantinedName,
+    below,
+    make_folder,
+    open_below,
+    space_of,
+)
 from lockcache.filestream.entry import remove_locked, remove_views_locked
 
 #: Enough to see a pattern in; and inodes, names to list at each recount, lines in `ls`.
@@ -31,9 +39,6 @@ MOST_ENTRIES: Final = 64
 MOST_BYTES: Final = 256 << 20
 #: Of the cap.
 SHARE_DIVISOR: Final = 16
-
-_OPEN_DIRECTORY: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW
-_DISK_FULL: Final = (errno.ENOSPC, errno.EDQUOT)
 
 
 class Quarantined(NamedTuple):
@@ -97,7 +102,7 @@ def quarantine_locked(directory: CacheDirectory, usage: UsagePage, name: str, wr
     try:
         return _move_locked(directory.layout, usage, name, wrong)
     except OSError as error:
-        if error.errno not in _DISK_FULL:
+        if error.errno not in DISK_FULL:
             raise
         if not remove_locked(directory.layout, usage, name):
             raise
@@ -109,7 +114,7 @@ def _move_locked(layout: Layout, usage: UsagePage, name: str, wrong: str) -> str
     folders = folder_bytes(layout, moved.shard)
     make_folder(layout, layout.quarantine)
     # Held open: what is put in its place from here on changes nothing.
-    with open_below(layout, layout.quarantine, _OPEN_DIRECTORY) as folder:
+    with open_below(layout, layout.quarantine, FOLDER) as folder:
         with below(layout, path) as (shard_fd, file):
             # Only what counted as an entry is counted out.
             counted = stat.S_ISREG(os.stat(file, dir_fd=shard_fd, follow_symlinks=False).st_mode)
@@ -154,7 +159,7 @@ def _drop(directory: CacheDirectory, name: QuarantinedName, *, waits: bool) -> b
     except OSError:
         return False  # busy; or no inode or descriptor left for a lock file, which is as good as busy
     try:
-        with open_below(directory.layout, directory.layout.quarantine, _OPEN_DIRECTORY) as folder:
+        with open_below(directory.layout, directory.layout.quarantine, FOLDER) as folder:
             for each in (name, name._replace(is_record=True)):
                 _unlink_locked(directory.layout, usage, name.shard, str(each), folder)
     except FileNotFoundError:

@@ -23,7 +23,9 @@ from lockcache.filestream.accounting import Slot, bytes_beside, measure_shard, s
 from lockcache.filestream.compile_once import reap_lease
 from lockcache.filestream.directory import CacheDirectory
 from lockcache.filestream.disk import (
+    FOLDER,
     SHARDS,
+    UPDATE,
     Layout,
     Owner,
     PlantedFolderError,
@@ -52,7 +54,6 @@ _FOLDER_GRACE_SECONDS: Final = 600.0
 # Staged files of other programs: cuda.core gives its own an hour too.
 _UNKNOWN_GRACE_SECONDS: Final = 3600.0
 
-_FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW
 # ELOOP: a symlink, which is not followed (Linux says ENOTDIR where a directory is asked for).
 _NO_FOLDER: Final = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
 
@@ -203,7 +204,7 @@ def _is_abandoned(folder_fd: int, file: str, staged: StagedName, age_seconds: fl
 def _is_unlocked(folder_fd: int, file: str, age_seconds: float) -> bool:
     """Whether nobody holds a staged file open for writing: its writer locks it for as long as that lasts."""
     try:
-        file_of_other = opened(file, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=folder_fd)
+        file_of_other = opened(file, UPDATE, dir_fd=folder_fd)
     except IsADirectoryError:
         return age_seconds > _FOLDER_GRACE_SECONDS  # of a view that is being made: it has no lock to be tried
     except OSError:
@@ -257,7 +258,7 @@ def _files_of(layout: Layout, folder: str) -> Iterator[tuple[int, list[str]]]:
 
 def _remove_staged(folder_fd: int, file: str) -> None:
     """Remove what an owner that is dead has staged: a file, or the folder of a view."""
-    with contextlib.suppress(OSError), opened(file, _FOLDER, dir_fd=folder_fd) as fd:
+    with contextlib.suppress(OSError), opened(file, FOLDER, dir_fd=folder_fd) as fd:
         remove_files(fd)
         os.rmdir(file, dir_fd=folder_fd)
     _remove(folder_fd, file)

@@ -23,7 +23,17 @@ from typing import Final, NamedTuple
 
 from lockcache.filestream.accounting import UsagePage
 from lockcache.filestream.directory import CacheDirectory
-from lockcache.filestream.disk import Descriptor, Layout, is_entry_file, open_below, refuse_symlink, space_of
+from lockcache.filestream.disk import (
+    FOLDER,
+    NOATIME,
+    READ,
+    Descriptor,
+    Layout,
+    is_entry_file,
+    open_below,
+    refuse_symlink,
+    space_of,
+)
 from lockcache.filestream.entry import (
     WRONG,
     KeyRing,
@@ -50,10 +60,7 @@ PASSED_OVER: Final = "passed over"
 
 _NEWER: Final = "stored by a newer version of lockcache"
 
-_FLAGS: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
-_NOATIME: Final[int] = getattr(os, "O_NOATIME", 0)
 _NAME_ONLY: Final[int] = getattr(os, "O_PATH", 0) | os.O_CLOEXEC | os.O_NOFOLLOW
-_OPEN_DIRECTORY: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW
 _STATES_NO_USES: Final[int] = getattr(os, "ST_NOATIME", 0) | os.ST_RDONLY
 
 # A writer in a loop replaces an entry every 100 us; to be caught in the middle of a publish that often is not an
@@ -94,7 +101,7 @@ def entry_names(layout: Layout, shard: int) -> list[str]:
     """Everything under an entry's name in one shard, whatever it is, in order. Raises :class:`OSError`."""
     refuse_symlink(layout.entries)
     try:
-        opened = open_below(layout, layout.entry_shard(shard), _OPEN_DIRECTORY)
+        opened = open_below(layout, layout.entry_shard(shard), FOLDER)
     except (FileNotFoundError, NotADirectoryError):
         return []
     with opened as fd:
@@ -309,13 +316,13 @@ class _OpenEntry:
 
     def _open(self, may_use: bool) -> Descriptor:
         try:
-            return open_below(self._layout, self._path, _FLAGS | _NOATIME)
+            return open_below(self._layout, self._path, READ | NOATIME)
         except NotADirectoryError as error:
             raise FileNotFoundError(*error.args) from error
         except OSError as error:
             if error.errno in (*_OUT_OF_RESOURCES, *_GONE):
                 raise
-            if error.errno == errno.EPERM and _NOATIME:
+            if error.errno == errno.EPERM and NOATIME:
                 return self._open_as_a_user(may_use)
             self._error = str(error.strerror)
         try:
@@ -326,7 +333,7 @@ class _OpenEntry:
             return Descriptor()
 
     def _open_as_a_user(self, may_use: bool) -> Descriptor:
-        file = open_below(self._layout, self._path, _FLAGS)
+        file = open_below(self._layout, self._path, READ)
         if not may_use and not os.fstatvfs(file.number).f_flag & _STATES_NO_USES:
             self._refusal = f"belongs to uid {os.fstat(file.number).st_uid}: reading it would count as a use of it"
         return file
