@@ -100,7 +100,7 @@ class EntryReader:
         self._layout = layout
         self._shards = _Shards(layout.entries)
         self._recency = recency
-        # A hit states its use itself; the kernel's own atime update on top is 0.6 us more. Only the owner may decline it.
+        # A hit states its use itself; the kernel's own atime update on top is 0.6 us more. Only the owner may decline.
         self._flags = (READ | NOATIME,)
         # A cold job misses again and again, a warm one hits. After a miss asking first is the cheaper miss: a failed
         # open builds an exception, 1.1 us of 3. After a hit it would be a call too many.
