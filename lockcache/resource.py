@@ -201,6 +201,9 @@ class ProgramCacheResource(ABC):
     #: Whether ``$LOCKCACHE_DISABLE`` turned it off.
     _is_off = False
 
+    def _note_bypass(self) -> None:  # noqa: B027 - most back ends have no summary
+        """Count a compilation that ``$LOCKCACHE_DISABLE`` keeps from this cache, where it has a summary."""
+
     # ``in`` would otherwise fall back to __getitem__(0), (1), ... and answer with a puzzling TypeError.
     __contains__ = None
     __iter__ = None

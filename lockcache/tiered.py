@@ -157,6 +157,9 @@ class TieredProgramCache(ProgramCacheResource):
         self._count(is_hit=entry is not None)
         return entry
 
+    def _note_bypass(self) -> None:
+        self.tiers[-1]._note_bypass()
+
     def __delitem__(self, key: bytes | str) -> None:
         """Remove the entry from every tier; :class:`KeyError` only if none had it."""
         name = coerce_key(key)

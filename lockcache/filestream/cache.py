@@ -185,8 +185,8 @@ class FileStreamProgramCache(ProgramCacheResource):
         # Incremented without a lock, as in .entry.reader: a signal handler may count in the midst of anything.
         self._counts = dict.fromkeys(("puts", "evictions", "dropped_writes"), 0)
         self._viewer = Viewer(self._directory, timeout, self._counts, is_signed=keys is not None)
-        counts = Counters if self._directory.is_read_only else partial(_counted, self._reader, self._counts)
-        self._report = CountersReport(layout, counts)
+        counts = partial(_counted, self._reader, self._counts)
+        self._report = CountersReport(layout, counts, is_read_only=self._directory.is_read_only)
         report_at_end(self, self._report)
         self._counts["evictions"] += apply_policy(self._directory, *stated).entries
 
@@ -425,6 +425,9 @@ class FileStreamProgramCache(ProgramCacheResource):
             level = logging.DEBUG
         self._counts["dropped_writes"] += 1
         _log.log(level, "%s: a write was dropped, the program goes on without it: %s", self.path, reason)
+
+    def _note_bypass(self) -> None:
+        self._counts["dropped_writes"] += 1
 
     def __reduce__(self) -> Any:
         return _reopen, (type(self), self._arguments)

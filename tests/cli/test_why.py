@@ -66,6 +66,40 @@ def test_a_key_is_named_as_elsewhere(key: str, filled: Path) -> None:
     assert named == ["compiler", "option arch", "define A"]
 
 
+def test_one_argument_is_a_directory_if_there_is_one_else_a_key(
+    filled: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    other = tmp_path / "far"
+    with FileStreamProgramCache(other) as cache:
+        compiled(cache, "elsewhere")
+    here = {"LOCKCACHE_DIR": str(filled)}
+    ended = run("why", "far", **here)
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert f"'far' is a directory here and a key in {filled}; write --dir far, or far {filled}" in ended.stderr
+    assert f"{entry_name(b'elsewhere')[:12]}  saxpy" in run("why", "--dir", "far", **here).stdout
+    assert f"{entry_name(b'far')[:12]}  saxpy" in run("why", "far", filled, **here).stdout
+    assert f"{entry_name(b'elsewhere')[:12]}  saxpy" in run("why", "./far", **here).stdout
+    other.rename(tmp_path / "away")
+    assert f"{entry_name(b'far')[:12]}  saxpy" in run("why", "far", **here).stdout
+
+
+@pytest.mark.parametrize(
+    "arguments, said",
+    [
+        (("why", "--last", "2", "far", "{filled}"), "--last asks for no KEY, and 'far' is one"),
+        (("why", "far", "{filled}", "--dir", "{filled}"), "the directory is given twice"),
+        (("why", "kernls"), "there is no directory 'kernls', and no cache in"),
+    ],
+)
+def test_arguments_that_contradict_each_other_are_refused(
+    arguments: tuple[str, ...], said: str, filled: Path, tmp_path: Path
+) -> None:
+    ended = run(*(each.format(filled=filled) for each in arguments), LOCKCACHE_DIR=str(tmp_path / "none"))
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert said in ended.stderr
+
+
 def test_an_entry_whose_miss_is_forgotten_still_says_what_its_key_was_made_of(filled: Path) -> None:
     (filled / "lockcache" / "misses").unlink()
     [found] = why("last", filled)

@@ -144,6 +144,18 @@ def test_a_program_that_is_asked_to_sums_up_all_its_caches_in_one_line_at_its_en
     assert _summary(cache_path, LOCKCACHE_SUMMARY="0") == []
 
 
+@pytest.mark.parametrize(
+    "variable, counted",
+    [("LOCKCACHE_READONLY", "3 hits, 1 compilation, 6.0 s"), ("LOCKCACHE_DISABLE", "0 hits, 3 compilations, 0.0 s")],
+)
+def test_a_program_whose_caches_store_nothing_says_so(cache_path: Path, variable: str, counted: str) -> None:
+    _summary(cache_path)
+    before = (shared(cache_path), len(FileStreamProgramCache(cache_path)))
+    [line] = _summary(cache_path, LOCKCACHE_SUMMARY="1", **{variable: "1"})
+    assert line == f"{counted} of compiling saved, nothing stored ({variable} is set)"
+    assert (shared(cache_path), len(FileStreamProgramCache(cache_path))) == before
+
+
 def test_a_forked_child_has_a_line_of_its_own(cache_path: Path) -> None:
     lines = _summary(cache_path, "and a child", LOCKCACHE_SUMMARY="1")
     assert lines == [

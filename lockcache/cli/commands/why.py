@@ -8,6 +8,7 @@ from typing import Any, Final, NamedTuple
 
 import click
 
+from lockcache.arguments import resolve_path
 from lockcache.cli import options
 from lockcache.cli.key_argument import complete_name, key_name, resolve_name
 from lockcache.cli.open_directory import look
@@ -49,28 +50,32 @@ class _Asked(NamedTuple):
 @click.option(
     "--last", metavar="[N]", is_flag=False, flag_value="1", help="The last N misses that programs reported; N is 1."
 )
+@click.option(
+    "--dir", "stated", metavar="DIR", type=click.Path(file_okay=False, readable=False), help="The same as DIR."
+)
 @options.as_json
-def command(key: str | None, directory: str | None, last: str | None, as_json: bool) -> None:
+def command(key: str | None, directory: str | None, last: str | None, stated: str | None, as_json: bool) -> None:
     """Show why a program was compiled: which parts of its key are not those of the entries nearest to it.
 
     KEY is the key as text, hex: and its bytes in hex, or the start of an entry's hash or its name, as 'lockcache ls'
-    prints them. Without one, of the last miss. Parts are kept where keys come from lockcache.cuda.Program or
-    make_program_cache_key: hashes, and short values of options, never source code. Misses are reported with a put and
-    when a program ends. Looks at 250,000 entries at most. Looking does not count as a use.
+    prints them. Without one, of the last miss. One argument alone is DIR if there is a directory of that name, else
+    KEY; with --dir it is KEY. Parts are kept where keys come from lockcache.cuda.Program or make_program_cache_key:
+    hashes, and short values of options, never source code. Misses are reported with a put and when a program ends.
+    Looks at 250,000 entries at most. Looking does not count as a use.
 
     \b
     Examples:
       lockcache why
       lockcache why 3f2a9c41 /scratch/kernels
-      lockcache why --last 5 --json | jq '.misses[].nearest[0].differences'
+      lockcache why --last 5 --json --dir /scratch/kernels | jq '.misses[].nearest[0].differences'
     """
-    if last is not None and _COUNT.fullmatch(last) is None:  # click took DIR for N
-        key, directory, last = last, key, "1"
-    if directory is None and key is not None and (last is not None or _is_directory(key)):
-        key, directory = None, key
-    layout = look(directory)
+    question = _question(key, directory, last, stated)
+    layout = _look(question)
     misses = read_misses(layout)
-    asked = [_of_key(layout, key, misses)] if key is not None else _latest(layout, misses, max(1, int(last or 1)))
+    if question.key is None:
+        asked = _latest(layout, misses, max(1, int(question.last or 1)))
+    else:
+        asked = [_of_key(layout, question.key, misses)]
     found = [(each, _nearest(layout, each)) for each in asked]
     if as_json:
         print_json({"path": layout.root, "misses": [_as_json(each, nearest) for each, nearest in found]})
@@ -80,8 +85,54 @@ def command(key: str | None, directory: str | None, last: str | None, as_json: b
             click.echo(plain(line))
 
 
+class _Question(NamedTuple):
+    """The arguments, sorted out."""
+
+    key: str | None
+    directory: str | None
+    last: str | None
+
+
+def _question(key: str | None, directory: str | None, last: str | None, stated: str | None) -> _Question:
+    """Returns which argument is which. Raises :class:`click.UsageError` where they contradict each other."""
+    if last is not None and _COUNT.fullmatch(last) is None:  # click took DIR for N
+        key, directory, last = last, key, "1"
+    if directory is None and stated is None and key is not None and (last is not None or _is_directory(key)):
+        key, directory = None, key
+    if directory is not None and stated is not None:
+        raise click.UsageError(f"the directory is given twice: {directory!r} and --dir {stated!r}")
+    if key is not None and last is not None:
+        raise click.UsageError(f"--last asks for no KEY, and {key!r} is one; give one of the two")
+    return _Question(key, directory if stated is None else stated, last)
+
+
 def _is_directory(text: str) -> bool:
-    return os.path.isdir(text) and is_cache(Layout(os.path.abspath(text)))
+    """Returns whether a single argument is DIR. Raises :class:`click.UsageError` where it is a stored key as well."""
+    if not os.path.isdir(os.path.expanduser(text)):
+        return False
+    default = Layout(resolve_path(None))
+    if "/" not in text and is_cache(default) and _is_stored(default, text):
+        raise click.UsageError(
+            f"{text!r} is a directory here and a key in {default.root}; write --dir {text}, or {text} {default.root}"
+        )
+    return True
+
+
+def _is_stored(layout: Layout, text: str) -> bool:
+    try:
+        resolve_name(layout, text)
+    except click.BadParameter:
+        return False
+    return True
+
+
+def _look(question: _Question) -> Layout:
+    if question.key is None or question.directory is not None or is_cache(default := Layout(resolve_path(None))):
+        return look(question.directory)
+    raise click.UsageError(
+        f"there is no directory {question.key!r}, and no cache in {default.root} where it could be a key; "
+        "for a key elsewhere add its DIR"
+    )
 
 
 def _latest(layout: Layout, misses: list[Miss], most: int) -> list[_Asked]:

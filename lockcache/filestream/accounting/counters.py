@@ -33,7 +33,7 @@ from typing import Final, NamedTuple
 from filelock import lock_descriptor
 
 from lockcache.filestream.accounting.misses import Miss, add_misses_locked
-from lockcache.filestream.accounting.summary import Summary
+from lockcache.filestream.accounting.summary import Summary, Totals
 from lockcache.filestream.disk import (
     READ,
     UPDATE,
@@ -128,13 +128,17 @@ def reset_counters(layout: Layout) -> None:
 
 
 class CountersReport:
-    """Adds what one cache object counts to its directory's page. ``counts`` must not keep that object alive."""
+    """Adds what one cache object counts to its directory's page. ``counts`` must not keep that object alive.
+
+    Where the directory is only read (``is_read_only``) nothing is added: it counts for the summary of its process.
+    """
 
     __slots__ = (
         "__weakref__",
         "_began",
         "_counts",
         "_due_ns",
+        "_is_read_only",
         "_layout",
         "_misses",
         "_reported",
@@ -142,9 +146,10 @@ class CountersReport:
         "failures",
     )
 
-    def __init__(self, layout: Layout, counts: Callable[[], Counters]) -> None:
+    def __init__(self, layout: Layout, counts: Callable[[], Counters], *, is_read_only: bool = False) -> None:
         self._layout = layout
         self._counts = counts
+        self._is_read_only = is_read_only
         self._began = self._reported = _NOTHING
         self._due_ns = time.time_ns() + _INTERVAL_NS
         self._reporting: dict[None, Mark] = {}
@@ -156,7 +161,7 @@ class CountersReport:
 
     def note(self, miss: Miss) -> None:
         """Have a miss put into the ring with the next report, if it says what its key was made of."""
-        if miss.parts:
+        if miss.parts and not self._is_read_only:
             self._misses.append(miss)
 
     def report_if_due(self, now_ns: int) -> None:
@@ -167,6 +172,8 @@ class CountersReport:
 
     def report(self, patience_seconds: float = 0.0) -> None:
         """Add what is new, unless somebody holds the page for longer than that. Raises nothing."""
+        if self._is_read_only:
+            return
         # Never waited for: this may run in the garbage collector, in the thread that holds it.
         mine = Hold(self)
         if self._reporting.setdefault(None, mine.mark) is not mine.mark:
@@ -248,12 +255,12 @@ def _end(report: CountersReport) -> None:
         _ended.counted = _sum(_ended.counted, report.counted())
 
 
-def _counted_here() -> tuple[int, int, int]:
+def _counted_here() -> Totals:
     counted = _ended.counted
     for report in list(_reports):
         counted = _sum(counted, report.counted())
     # Each program that was compiled was handed to a cache once.
-    return counted.hits, counted.puts + counted.dropped_writes, counted.saved_ns
+    return Totals(counted.hits, counted.puts, counted.dropped_writes, counted.saved_ns)
 
 
 _summary = Summary(_counted_here)
