@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 
 from lockcache.errors import PolicyError
 from lockcache.filestream.disk import space_of
 from lockcache.filestream.eviction import Need, first_enough
 from lockcache.lowlevel import Evicted, Found, Policy, PolicyFile, Slot, check_directory
-from lockcache_daemon.budgets.choose import Member, free_shortage, share_out, total_surplus
-from lockcache_daemon.budgets.shared import look_at_file_system
+from lockcache_daemon.budgets.choose import Room
+from lockcache_daemon.budgets.shared import SharedBudgets, look_at_file_system
 from lockcache_daemon.observe import Report
 from lockcache_daemon.settings import Bite, DirectorySettings, Rules, Settings, rules_for
 from lockcache_daemon.signals import StopSignals
@@ -29,7 +30,12 @@ def _count(found: Iterable[Found]) -> Evicted:
 
 
 class Rehearsal:
-    """One directory, and what would go of it so far. Raises what opening it would raise, and :class:`Stopped`."""
+    """One directory, and what would go of it so far: to :class:`SharedBudgets` as a keeper, which removes nothing.
+
+    Raises what opening it would raise, and :class:`Stopped`.
+    """
+
+    is_able = is_safe = True
 
     def __init__(self, root: str, rules: Rules, report: Report, stop: StopSignals, view: View = view_lockcache) -> None:
         self.root = root
@@ -43,15 +49,15 @@ class Rehearsal:
             report.warned(f"{error}; a daemon would replace it")
             found = Policy()
         self._policy = found if rules.max_size_bytes is None else rules.policy
-        self.held = self._seen.measure()
+        self.before = self._seen.measure()
         self._gone: dict[str, int] = {}
         #: What would go for which budget, in the order in which they have their turns.
         self.budgets: dict[str, Evicted] = {}
 
     @property
-    def left(self) -> Slot:
+    def held(self) -> Slot:
         """What would be left by now."""
-        return Slot(self.held.bytes - sum(self._gone.values()), self.held.entries - len(self._gone))
+        return Slot(self.before.bytes - sum(self._gone.values()), self.before.entries - len(self._gone))
 
     @property
     def evicted(self) -> Evicted:
@@ -64,28 +70,34 @@ class Rehearsal:
 
     def apply_own(self) -> None:
         """Its own budgets."""
-        bite = self.rules.bite(self._policy, space_of(self._seen.layout), self.held)
+        bite = self.rules.bite(self._policy, space_of(self._seen.layout), self.before)
         if bite is not None:
-            self.apply(bite)
+            self.sweep_for(bite)
         if self.rules.max_age_seconds is not None:
             before_ns = time.time_ns() - int(self.rules.max_age_seconds * 1e9)
-            self._take("max-age", [found for found in self.entries() if found.last_use_ns < before_ns])
+            self._evict("max-age", [found for found in self.entries() if found.last_use_ns < before_ns])
 
-    def apply(self, bite: Bite) -> None:
-        """One budget, also one that directories share."""
-        surplus = bite.goal.surplus(self.left)
+    def take(self, step: Callable[[], object]) -> bool:
+        """Take a step of a budget that directories share. Raises what it raises."""
+        step()
+        return True
+
+    def sweep_for(self, bite: Bite) -> Evicted:
+        """Returns what would go for one budget, also one that directories share."""
+        surplus = bite.goal.surplus(self.held)
         if surplus == (0, 0):
-            return
+            return Evicted()
         gone = self.evicted
         need = Need(surplus.bytes + gone.bytes, surplus.entries + gone.entries)
         ordered = (found for found in self._seen.victims(need, self.rules.priority) if found.name not in self._gone)
-        self._take(bite.budget, first_enough(list(ordered), Need(*surplus))[0])
+        return self._evict(bite.budget, first_enough(list(ordered), Need(*surplus))[0])
 
-    def _take(self, budget: str, victims: list[Found]) -> None:
+    def _evict(self, budget: str, victims: list[Found]) -> Evicted:
         self._stop.raise_if_set()
         if victims:
             self._gone.update((found.name, found.size_bytes) for found in victims)
             self.budgets[budget] = _count(victims)
+        return _count(victims)
 
 
 def rehearse_all(settings: Settings, layouts: Mapping[str, str], report: Report, stop: StopSignals) -> None:
@@ -99,11 +111,9 @@ def rehearse_all(settings: Settings, layouts: Mapping[str, str], report: Report,
             seen.append(_look(settings, directory, layouts[directory.path], report, stop))
         else:
             report.missing(directory.path)
-    if settings.total is not None and seen:
-        _apply_total(settings.total, seen)
-    _apply_free(seen)
+    SharedBudgets(partial(_file_system_after, seen)).tick(settings, seen)
     for rehearsal in seen:
-        report.rehearsed(rehearsal.root, rehearsal.held, rehearsal.evicted, rehearsal.budgets)
+        report.rehearsed(rehearsal.root, rehearsal.before, rehearsal.evicted, rehearsal.budgets)
 
 
 def _look(
@@ -114,37 +124,11 @@ def _look(
     return rehearsal
 
 
-def _apply_total(total_bytes: int, seen: Sequence[Rehearsal]) -> None:
-    low_share = max(each.rules.low_share for each in seen)
-    surplus = total_surplus(total_bytes, low_share, [(each.left.bytes, each.rules.floor_bytes) for each in seen])
-    if surplus:
-        _share("total", Slot(surplus, 0), seen)
-
-
-def _apply_free(seen: Sequence[Rehearsal]) -> None:
-    by_device: dict[int, list[Rehearsal]] = {}
-    for each in seen:
-        by_device.setdefault(os.stat(each.root).st_dev, []).append(each)
-    for sharing in by_device.values():
-        room = look_at_file_system(sharing[0].root)
-        freed = [each.evicted for each in sharing]
-        room = room._replace(
-            free_bytes=room.free_bytes + sum(each.bytes for each in freed),
-            free_inodes=room.free_inodes + sum(each.entries for each in freed),
-        )
-        short = []
-        for each in sharing:
-            wanted = each.rules.min_free
-            shortage = Slot(0, 0) if wanted is None else free_shortage(wanted, room, each.rules.low_share)
-            if shortage != (0, 0):
-                short.append((each, shortage))
-        if short:
-            needed = Slot(max(slot.bytes for _, slot in short), max(slot.entries for _, slot in short))
-            _share("min-free", needed, [each for each, _ in short])
-
-
-def _share(budget: str, needed: Slot, seen: Sequence[Rehearsal]) -> None:
-    members = [Member(each.left, each.rules.floor_bytes, each.entries()) for each in seen]
-    for each, goal in zip(seen, share_out(needed, members), strict=True):
-        if goal is not None:
-            each.apply(Bite(budget, goal))
+def _file_system_after(seen: Sequence[Rehearsal], path: str) -> Room:
+    """What would be free by now where ``path`` is."""
+    room, device = look_at_file_system(path), os.stat(path).st_dev
+    freed = [each.evicted for each in seen if os.stat(each.root).st_dev == device]
+    return room._replace(
+        free_bytes=room.free_bytes + sum(each.bytes for each in freed),
+        free_inodes=room.free_inodes + sum(each.entries for each in freed),
+    )

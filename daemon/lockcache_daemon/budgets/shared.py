@@ -10,15 +10,14 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
-from typing import Final
+from typing import Final, Protocol
 
-from lockcache.lowlevel import Evicted, Slot
+from lockcache.lowlevel import Evicted, Found, Slot
 from lockcache_daemon.budgets.choose import Member, Room, free_shortage, share_out, total_surplus
-from lockcache_daemon.keeper import Keeper
 from lockcache_daemon.pace import Pace
-from lockcache_daemon.settings import Bite, Settings
+from lockcache_daemon.settings import Bite, Rules, Settings
 
 # To know whose entries are older, all directories are walked. Where that led to nothing (all is in use, or being
 # written), the next walk may take this share of the time.
@@ -28,17 +27,37 @@ _FRUITLESS_DUTY: Final = 0.25
 _LATE_SECONDS: Final = 35.0
 
 
+class Directory(Protocol):
+    """A directory that shares budgets: a :class:`.keeper.Keeper`, or what a dry run has in its place."""
+
+    root: str
+    rules: Rules
+
+    @property
+    def is_able(self) -> bool: ...
+    @property
+    def is_safe(self) -> bool: ...
+    @property
+    def held(self) -> Slot: ...
+    def take(self, step: Callable[[], object]) -> bool: ...
+    def entries(self) -> Iterator[Found]: ...
+    def sweep_for(self, bite: Bite) -> Evicted: ...
+
+
 class SharedBudgets:
     """For the keepers of one daemon. For the main thread."""
 
-    def __init__(self) -> None:
+    def __init__(self, look: Callable[[str], Room] | None = None) -> None:
+        self._look = look or look_at_file_system
         self._pace = Pace(_FRUITLESS_DUTY, 0.0)
         self._was_fruitless = False
         #: By device: until when it may take its time to free what was evicted, and how much is free when it has begun.
         self._late: dict[int, tuple[float, float]] = {}
         self._last_bytes: dict[str, int] = {}
 
-    def tick(self, settings: Settings, keepers: Sequence[Keeper], busy: Collection[Keeper] = ()) -> dict[str, Evicted]:
+    def tick(
+        self, settings: Settings, keepers: Sequence[Directory], busy: Collection[Directory] = ()
+    ) -> dict[str, Evicted]:
         """Sweep what is too much. What was evicted, by directory. Raises only :class:`Stopped`.
 
         ``busy`` ones are not touched, nor those that are not safe: they count for what they held when they were last
@@ -49,7 +68,7 @@ class SharedBudgets:
         idle = [keeper for keeper in keepers if keeper not in busy]
         if settings.total is not None:
             self._keep_total(settings.total, idle, busy, evicted)
-        by_device: dict[int, list[Keeper]] = {}
+        by_device: dict[int, list[Directory]] = {}
         for keeper in idle:
             if keeper.rules.min_free is not None:
                 keeper.take(partial(_sort_in, keeper, by_device))
@@ -58,7 +77,7 @@ class SharedBudgets:
         return evicted
 
     def _keep_total(
-        self, total_bytes: int, keepers: Sequence[Keeper], busy: Collection[Keeper], evicted: dict[str, Evicted]
+        self, total_bytes: int, keepers: Sequence[Directory], busy: Collection[Directory], evicted: dict[str, Evicted]
     ) -> None:
         held = _held(keepers)
         self._last_bytes.update({keeper.root: slot.bytes for keeper, slot in held})
@@ -69,8 +88,8 @@ class SharedBudgets:
         if surplus:
             self._sweep("total", Slot(surplus, 0), held, evicted)
 
-    def _keep_free(self, device: int, keepers: Sequence[Keeper], evicted: dict[str, Evicted]) -> None:
-        room = look_at_file_system(keepers[0].root)
+    def _keep_free(self, device: int, keepers: Sequence[Directory], evicted: dict[str, Evicted]) -> None:
+        room = self._look(keepers[0].root)
         until, expected_bytes = self._late.get(device, (0.0, 0.0))
         if room.free_bytes < expected_bytes and time.monotonic() < until:
             return
@@ -83,11 +102,11 @@ class SharedBudgets:
             "min-free", needed, _held([keeper for keeper in keepers if shortages[keeper.root] != (0, 0)]), evicted
         )
         expected_bytes = room.free_bytes + freed_bytes / 2
-        if look_at_file_system(keepers[0].root).free_bytes < expected_bytes:
+        if self._look(keepers[0].root).free_bytes < expected_bytes:
             self._late[device] = time.monotonic() + _LATE_SECONDS, expected_bytes
 
     def _sweep(
-        self, budget: str, needed: Slot, held: Sequence[tuple[Keeper, Slot]], evicted: dict[str, Evicted]
+        self, budget: str, needed: Slot, held: Sequence[tuple[Directory, Slot]], evicted: dict[str, Evicted]
     ) -> int:
         """Bytes that were evicted."""
         if self._was_fruitless and not self._pace.is_due:
@@ -104,24 +123,24 @@ class SharedBudgets:
         return done.bytes
 
 
-def _held(keepers: Sequence[Keeper]) -> list[tuple[Keeper, Slot]]:
+def _held(keepers: Sequence[Directory]) -> list[tuple[Directory, Slot]]:
     """What each holds, of those that can be swept now."""
-    found: list[tuple[Keeper, Slot]] = []
+    found: list[tuple[Directory, Slot]] = []
     for keeper in keepers:
         if keeper.is_able:
             keeper.take(partial(_ask, keeper, found))
     return found
 
 
-def _ask(keeper: Keeper, found: list[tuple[Keeper, Slot]]) -> None:
+def _ask(keeper: Directory, found: list[tuple[Directory, Slot]]) -> None:
     found.append((keeper, keeper.held))
 
 
-def _sort_in(keeper: Keeper, by_device: dict[int, list[Keeper]]) -> None:
+def _sort_in(keeper: Directory, by_device: dict[int, list[Directory]]) -> None:
     by_device.setdefault(os.stat(keeper.root).st_dev, []).append(keeper)
 
 
-def _shortage(keeper: Keeper, room: Room) -> Slot:
+def _shortage(keeper: Directory, room: Room) -> Slot:
     wanted = keeper.rules.min_free
     return Slot(0, 0) if wanted is None else free_shortage(wanted, room, keeper.rules.low_share)
 
