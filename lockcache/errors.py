@@ -19,6 +19,9 @@ counted, logged miss or dropped write. What is misconfigured raises when the cac
 
 from __future__ import annotations
 
+import io
+import os
+
 __all__ = [
     "ArchiveError",
     "FormatError",
@@ -30,6 +33,7 @@ __all__ = [
     "UncacheableError",
     "UnsafeCacheDirError",
     "how_to_install",
+    "in_words",
 ]
 
 
@@ -61,6 +65,16 @@ def how_to_install(extra: str) -> str:
 
 class LockcacheError(Exception):
     """Root of all errors that lockcache defines."""
+
+
+def in_words(error: Exception) -> str:
+    """Returns an error for people, its path first."""
+    if isinstance(error, LockcacheError) or not isinstance(error, OSError):
+        return str(error)
+    if isinstance(error, io.UnsupportedOperation):
+        return "standard output is closed"  # what stands in its place refuses, see lockcache.cli
+    words = error.strerror or str(error)
+    return words if error.filename is None else f"{os.fsdecode(error.filename)}: {words}"
 
 
 class _PathError(LockcacheError):

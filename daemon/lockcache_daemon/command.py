@@ -7,22 +7,22 @@ none written twice; what is done with them is :mod:`.run`'s.
 
 from __future__ import annotations
 
-import io
 import os
 import signal
 import sys
 from collections.abc import Iterator, Sequence
+from io import UnsupportedOperation
 from typing import Any, Final
 
 import click
 from pydantic import BaseModel
 
 from lockcache import __version__
-from lockcache.errors import LockcacheError
+from lockcache.errors import LockcacheError, in_words
 from lockcache.filestream.disk import DISK_FULL
 from lockcache_daemon.deploy import FOLDER, deployment_files, read_file, systemd_unit
 from lockcache_daemon.errors import AlreadyServedError
-from lockcache_daemon.observe import Report, describe, readable
+from lockcache_daemon.observe import Report, readable
 from lockcache_daemon.run import Request, carry_out
 from lockcache_daemon.settings import DirectorySettings, Setting, Settings, SettingsError, Sources, variable_of
 
@@ -188,17 +188,15 @@ def _run(arguments: Sequence[str]) -> int:
     except AlreadyServedError as error:
         raise _RefusedError([str(error)], _ALREADY_SERVED) from error
     except (OSError, LockcacheError) as error:
-        raise _RefusedError([describe(error) + _hint(error)], _BAD_OPTION) from error
+        raise _RefusedError([in_words(error) + _hint(error)], _BAD_OPTION) from error
     except click.Abort:  # Ctrl-C before signals were handled
         return 128 + signal.SIGINT
     return result if isinstance(result, int) else 0
 
 
 def _hint(error: Exception) -> str:
-    if isinstance(error, LockcacheError) or not isinstance(error, OSError):
+    if isinstance(error, LockcacheError | UnsupportedOperation) or not isinstance(error, OSError):
         return ""
-    if isinstance(error, io.UnsupportedOperation):
-        return ": standard output is closed"
     if error.errno in DISK_FULL:
         return "; the disk is full, or your quota: free some 100 KB there for what the daemon itself has to write"
     return "; DIR must be a directory that you may write, or make"

@@ -13,7 +13,6 @@ import contextlib
 import difflib
 import errno
 import importlib
-import os
 import re
 import signal
 import sys
@@ -25,7 +24,7 @@ import click
 from lockcache import LockcacheError, __version__
 from lockcache.cli.output import plain
 from lockcache.cli.signals import give_up_stdout
-from lockcache.errors import LockTimeoutError
+from lockcache.errors import LockTimeoutError, in_words
 
 #: Each the name of a module in lockcache.cli.commands.
 COMMANDS: Final = (
@@ -177,10 +176,7 @@ def _judge(error: Exception) -> tuple[str, int]:
         return str(error), _FAILED
     if isinstance(error, LockcacheError) or not isinstance(error, OSError):
         return str(error), _BAD_INPUT
-    words = error.strerror or str(error)
-    if error.filename is not None:
-        words = f"{os.fsdecode(error.filename)}: {words}"
-    return words, _BAD_INPUT if error.errno in _MISTAKES else _FAILED
+    return in_words(error), _BAD_INPUT if error.errno in _MISTAKES else _FAILED
 
 
 def _refuse_usage(error: click.ClickException) -> int:

@@ -7,32 +7,28 @@
 from __future__ import annotations
 
 import sys
-from typing import NoReturn
+from collections.abc import Sequence
+
+from lockcache.cli import run_program
 
 __all__ = ["main"]
 
-_USAGE = 2
 _INTERRUPTED = 130
 
 
-def main() -> NoReturn:
+def main() -> None:
     """The console script."""
-    try:
-        from lockcache.cli.signals import end_in_order
-        from lockcache_stress.commands import run_command_line
-    except ImportError as error:
-        from lockcache.errors import how_to_install
+    run_program("lockcache-stress", "cli", _run)
 
-        _fail(f"needs {error.name or error}: {how_to_install('cli')}")
+
+def _run(arguments: Sequence[str]) -> int:
+    from lockcache.cli.signals import end_in_order
+    from lockcache_stress.commands import run_command_line
+
     # As an exception, so that every worker is ended and every directory and mount removed on the way out.
     end_in_order()
     try:
-        sys.exit(run_command_line())
+        return run_command_line()
     except KeyboardInterrupt:
         print("lockcache-stress: interrupted; all processes ended, temporary files removed", file=sys.stderr)
-        sys.exit(_INTERRUPTED)
-
-
-def _fail(message: str) -> NoReturn:
-    print(f"lockcache-stress: {message}", file=sys.stderr)
-    sys.exit(_USAGE)
+        return _INTERRUPTED

@@ -26,12 +26,12 @@ if not TYPE_CHECKING:
         __name__,
         {
             "http_server": "WebServer",
-            "log": "LogToReport Report Summary Sweep describe readable",
+            "log": "LogToReport Report readable",
             "metrics": "Metrics",
             "metrics_file": "MetricsFile",
             "miss_reasons": "MissReasons",
             "repairs": "Repairs UnreportedRepairs",
-            "state": "Board Limits shown",
+            "state": "Board Limits Summary Sweep shown",
             "top_entries": "Standouts in_shards in_walks",
         },
     )

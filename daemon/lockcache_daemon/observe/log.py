@@ -8,49 +8,20 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import threading
 import time
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from datetime import datetime
 from typing import Any, TextIO
 
-from lockcache.errors import LockcacheError
+from lockcache.errors import in_words
 from lockcache.lowlevel import Evicted, Policy, Slot, Verdict
 from lockcache.sizes import counted, format_size, printable
 from lockcache_daemon.errors import AlreadyServedError
 from lockcache_daemon.observe.repairs import Repairs
-from lockcache_daemon.observe.state import Board, of_directory, shown
+from lockcache_daemon.observe.state import Board, Summary, Sweep, of_directory, shown
 from lockcache_daemon.settings import Watermarks
-
-
-@dataclass(frozen=True)
-class Sweep:
-    """One sweep of one directory."""
-
-    before_bytes: int
-    after_bytes: int
-    evicted_entries: int
-    evicted_bytes: int
-    milliseconds: float
-    #: What was exceeded, as its flag is called.
-    budget: str = "max-size"
-
-
-@dataclass(frozen=True)
-class Summary:
-    """One complete pass over one directory."""
-
-    before: Slot
-    after: Slot
-    #: Shards whose accounting was wrong.
-    repaired_shards: int
-    #: Shards that stayed locked by others, and so were not counted.
-    busy_shards: int
-    evicted: Evicted
-    #: By how much.
-    repairs: Repairs = Repairs()  # noqa: RUF009 (immutable)
 
 
 class Report:
@@ -78,6 +49,7 @@ class Report:
         was_made: bool = False,
         budgets: str = "",
     ) -> None:
+        self.board.opened(root, policy, marks, held)
         fields: dict[str, Any] = {"layout": layout, "bytes": held.bytes, "entries": held.entries, "created": was_made}
         fields["max_size_bytes"] = policy.max_size_bytes
         how = f"created; layout {layout}" if was_made else f"layout {layout}"
@@ -94,6 +66,7 @@ class Report:
         )
 
     def standing_by(self, root: str, error: AlreadyServedError) -> None:
+        self.board.stood_by(root)
         self._say("standby", root, f"stands by: {error}", holder=error.holder)
 
     def took_over(self, root: str) -> None:
@@ -108,10 +81,11 @@ class Report:
         self._say("cap", root, f"restored the cap of {_in_words(policy)}: {why}", **_cap(policy), restored=why)
 
     def policy_repaired(self, root: str, policy: Policy, error: Exception) -> None:
-        text = f"replaced a policy that was damaged by a cap of {_in_words(policy)}: {describe(error)}"
+        text = f"replaced a policy that was damaged by a cap of {_in_words(policy)}: {in_words(error)}"
         self._say("policy", root, text, **_cap(policy), error=_fields_of(error))
 
     def swept(self, root: str, sweep: Sweep) -> None:
+        self.board.swept(root, sweep)
         reason = "" if sweep.budget == "max-size" else f" for {sweep.budget}:"
         text = (
             f"swept{reason} {format_size(sweep.before_bytes)} -> {format_size(sweep.after_bytes)}, evicted "
@@ -123,19 +97,21 @@ class Report:
         self._say(
             "error",
             root,
-            f"{describe(error)} (tried again at every tick, said once)",
+            f"{in_words(error)} (tried again at every tick, said once)",
             level="error",
             error=_fields_of(error),
         )
 
     def failing(self, root: str, error: Exception) -> None:
         """Every failure, also of a kind that was said: it is counted."""
-        self.board.failed(root, describe(error))
+        self.board.failed(root, in_words(error))
 
     def recovered(self, root: str) -> None:
+        self.board.recovered(root)
         self._say("recovered", root, "works again")
 
     def warned(self, message: str) -> None:
+        self.board.warned()
         self._say("warning", None, message, level="warning", message=message)
 
     def reloaded(self, directories: int) -> None:
@@ -148,6 +124,7 @@ class Report:
         self._say("error", None, text, level="error", error={"kind": "SettingsError", "message": line})
 
     def let_go(self, root: str) -> None:
+        self.board.let_go(root)
         self._say("release", root, "not kept any more")
 
     def listening(self, address: str) -> None:
@@ -163,6 +140,7 @@ class Report:
         self._say("stop", None, f"stopped by {signal_name}", signal=signal_name)
 
     def summed_up(self, root: str, summary: Summary) -> None:
+        self.board.summed_up(root, summary)
         text = (
             f"{format_size(summary.before.bytes)} -> {_holding(summary.after)}; evicted {summary.evicted.entries}, "
             f"repaired the accounting of {counted(summary.repaired_shards, 'shard')}"
@@ -223,7 +201,6 @@ class Report:
         self._say("dry-run", root, "is not there; would be made", bytes=0, entries=0)
 
     def _say(self, event: str, root: str | None, text: str, *, level: str = "info", **fields: Any) -> None:
-        self.board.heard(event, root, fields)
         now = datetime.now().astimezone().isoformat(timespec="milliseconds")
         if self.as_json:
             # monotonic_ns: the clock of the whole machine, which no one sets; it orders the lines of several daemons.
@@ -267,13 +244,6 @@ def _as_text(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {key: _as_text(each) for key, each in value.items()}
     return [_as_text(each) for each in value] if isinstance(value, (list, tuple)) else value
-
-
-def describe(error: Exception) -> str:
-    """An error in words, its path first."""
-    if isinstance(error, OSError) and not isinstance(error, LockcacheError) and error.filename is not None:
-        return f"{os.fsdecode(error.filename)}: {error.strerror}"
-    return str(error)
 
 
 def _holding(held: Slot) -> str:

@@ -4,7 +4,8 @@ Keeps readers (a scrape, the status page, a metrics file) from ever holding up t
 and replaced as a whole, readers take no lock, and nothing here touches the disk. Keeps memory bounded: an hour of
 samples for each directory, and no list that grows with the entries.
 
-Fed by what the daemon reports anyhow: each event that goes to the log comes here too (:meth:`Board.heard`).
+Fed by what the daemon reports anyhow: :class:`.log.Report` hands each event that it logs to the board first, with its
+type.
 """
 
 from __future__ import annotations
@@ -17,9 +18,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from lockcache.lowlevel import Counters, Slot
+from lockcache.lowlevel import Counters, Evicted, Policy, Slot
 from lockcache_daemon.observe.history import Sample, recorded
+from lockcache_daemon.observe.repairs import Repairs
 from lockcache_daemon.observe.top_entries import StandoutsSeen
+from lockcache_daemon.settings import Watermarks
 
 #: Upper bounds of the sweep duration histogram. A sweep of 10,000 entries takes a second, one of a million a minute.
 SWEEP_BUCKETS_SECONDS: Final = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0)
@@ -27,6 +30,34 @@ SWEEP_BUCKETS_SECONDS: Final = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.
 # Without progress for so long something hangs. It is reported at every tick, every few seconds between ticks that
 # are far apart, and from between shards and lock holds: a long sweep or a first count is not a reason.
 _LATE_SECONDS: Final = 60.0
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """One sweep of one directory."""
+
+    before_bytes: int
+    after_bytes: int
+    evicted_entries: int
+    evicted_bytes: int
+    milliseconds: float
+    #: What was exceeded, as its flag is called.
+    budget: str = "max-size"
+
+
+@dataclass(frozen=True)
+class Summary:
+    """One complete pass over one directory."""
+
+    before: Slot
+    after: Slot
+    #: Shards whose accounting was wrong.
+    repaired_shards: int
+    #: Shards that stayed locked by others, and so were not counted.
+    busy_shards: int
+    evicted: Evicted
+    #: By how much.
+    repairs: Repairs = Repairs()  # noqa: RUF009 (immutable)
 
 
 @dataclass(frozen=True)
@@ -127,17 +158,58 @@ class Board:
         if working is not None:
             working[0] = time.monotonic()  # also by a thread that comes late: the step is over, and nobody looks at it
 
-    def heard(self, event: str, root: str | None, fields: Mapping[str, Any]) -> None:
-        """An event that was reported."""
-        if event == "warning":
-            with self._writing:
-                self.warnings += 1
-        if event == "release" and root is not None:
-            with self._writing:
-                self._views.pop(root, None)
-        hear = _HEARD.get(event)
-        if root is not None and hear is not None:
-            self._change(root, lambda view: hear(view, fields))
+    def warned(self) -> None:
+        """Something was warned of."""
+        with self._writing:
+            self.warnings += 1
+
+    def let_go(self, root: str) -> None:
+        """A directory is not kept any more."""
+        with self._writing:
+            self._views.pop(root, None)
+
+    def opened(self, root: str, policy: Policy, marks: Watermarks | None, held: Slot) -> None:
+        """A directory is kept from now on. What was wrong is over: a step that still fails says so again."""
+        low_bytes, high_bytes = marks or (None, None)
+
+        def change(view: DirectoryView) -> DirectoryView:
+            limits = replace(
+                view.limits, max_size_bytes=policy.max_size_bytes, low_bytes=low_bytes, high_bytes=high_bytes
+            )
+            view = replace(view, bytes=held.bytes, entries=held.entries, limits=limits, is_open=True)
+            return replace(view, problem=None, problem_since=None, is_standby=False)
+
+        self._change(root, change)
+
+    def stood_by(self, root: str) -> None:
+        """Another daemon keeps a directory."""
+        self.update(root, is_open=False, is_standby=True, problem=None, problem_since=None)
+
+    def recovered(self, root: str) -> None:
+        """All steps work again."""
+        self.update(root, problem=None, problem_since=None)
+
+    def swept(self, root: str, sweep: Sweep) -> None:
+        """A sweep ended."""
+        seconds = sweep.milliseconds / 1000
+        bucket = sum(seconds > bound for bound in SWEEP_BUCKETS_SECONDS)
+        self._change(
+            root,
+            lambda view: replace(
+                view,
+                sweeps=view.sweeps + 1,
+                evicted_entries=view.evicted_entries + sweep.evicted_entries,
+                evicted_bytes=view.evicted_bytes + sweep.evicted_bytes,
+                sweep_seconds=tuple(count + (number == bucket) for number, count in enumerate(view.sweep_seconds)),
+                sweep_seconds_sum=view.sweep_seconds_sum + seconds,
+                last_sweep=time.time(),
+            ),
+        )
+
+    def summed_up(self, root: str, summary: Summary) -> None:
+        """A complete pass ended."""
+        self.update(root, bytes=summary.after.bytes, entries=summary.after.entries)
+        self.repaired(root, summary.repaired_shards, summary.repairs.drift_bytes)
 
     def failed(self, root: str, problem: str) -> None:
         """A step failed, whether or not that was said before."""
@@ -233,60 +305,6 @@ def _sample(view: DirectoryView) -> Sample:
 
 def _nothing() -> None:
     """Nobody else wants to hear of progress."""
-
-
-def _started(view: DirectoryView, fields: Mapping[str, Any]) -> DirectoryView:
-    """What was wrong is over: a step that still fails says so again."""
-    limits = replace(
-        view.limits,
-        max_size_bytes=fields["max_size_bytes"],
-        low_bytes=fields.get("low_bytes"),
-        high_bytes=fields.get("high_bytes"),
-    )
-    view = replace(view, bytes=fields["bytes"], entries=fields["entries"], limits=limits, is_open=True)
-    return replace(view, problem=None, problem_since=None, is_standby=False)
-
-
-def _stood_by(view: DirectoryView, fields: Mapping[str, Any]) -> DirectoryView:
-    return replace(view, is_open=False, is_standby=True, problem=None, problem_since=None)
-
-
-def _summed_up(view: DirectoryView, fields: Mapping[str, Any]) -> DirectoryView:
-    return replace(
-        view,
-        bytes=fields["after_bytes"],
-        entries=fields["after_entries"],
-        repairs=view.repairs + fields["repaired_shards"],
-        drift_bytes=view.drift_bytes + fields["drift_bytes"],
-    )
-
-
-def _swept(view: DirectoryView, fields: Mapping[str, Any]) -> DirectoryView:
-    seconds = fields["milliseconds"] / 1000
-    bucket = sum(seconds > bound for bound in SWEEP_BUCKETS_SECONDS)
-    counts = tuple(count + (number == bucket) for number, count in enumerate(view.sweep_seconds))
-    return replace(
-        view,
-        sweeps=view.sweeps + 1,
-        evicted_entries=view.evicted_entries + fields["evicted_entries"],
-        evicted_bytes=view.evicted_bytes + fields["evicted_bytes"],
-        sweep_seconds=counts,
-        sweep_seconds_sum=view.sweep_seconds_sum + seconds,
-        last_sweep=time.time(),
-    )
-
-
-def _recovered(view: DirectoryView, fields: Mapping[str, Any]) -> DirectoryView:
-    return replace(view, problem=None, problem_since=None)
-
-
-_HEARD: Final[dict[str, Callable[[DirectoryView, Mapping[str, Any]], DirectoryView]]] = {
-    "standby": _stood_by,
-    "start": _started,
-    "summary": _summed_up,
-    "sweep": _swept,
-    "recovered": _recovered,
-}
 
 
 def shown(path: str) -> str:

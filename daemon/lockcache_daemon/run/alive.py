@@ -14,9 +14,9 @@ import time
 from collections.abc import Sequence
 from typing import Final
 
-from lockcache.errors import LockcacheError
+from lockcache.errors import LockcacheError, in_words
 from lockcache_daemon.keeper import Keeper
-from lockcache_daemon.observe import Report, describe, shown
+from lockcache_daemon.observe import Report, shown
 from lockcache_daemon.settings import Settings
 
 # Progress is reported at least that often; see StopSignals.
@@ -98,7 +98,7 @@ def _make(path: str) -> str:
     try:
         os.close(os.open(path, _NEW, 0o644))
     except OSError as error:
-        why = error.strerror or describe(error)
+        why = error.strerror or in_words(error)
         raise AliveFileError(f"cannot make the file that says we are alive, {shown(path)}: {why}") from error
     return path
 

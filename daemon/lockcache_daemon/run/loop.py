@@ -10,7 +10,7 @@ from __future__ import annotations
 import errno
 import time
 from collections.abc import Callable, Collection, Sequence
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import ExitStack
 from dataclasses import replace
 from typing import Final
 
@@ -75,13 +75,13 @@ def serve(
 def pass_once(
     crew: Crew,
     report: Report,
-    progress: Callable[[int], AbstractContextManager[Callable[[], None]]],
+    advance: Callable[[], None],
     *,
     scrubs: bool = False,
 ) -> bool:
     """One complete pass over each directory, and what they share; whether all of it was done.
 
-    With ``scrubs`` every entry is verified too.
+    With ``scrubs`` every entry is verified too. ``advance`` is called for each shard of each.
 
     Raises what opening a directory raises, and :class:`Stopped`.
     """
@@ -92,15 +92,14 @@ def pass_once(
         for keeper in keepers:
             keeper.open()
         unsound = []
-        with progress(len(keepers) * (1 + scrubs)) as advance:
-            for keeper in keepers:
-                try:
-                    # First: what is put out of the way then is counted as such.
-                    if scrubs and not scrub_once(keeper.kept, advance):
-                        unsound.append(keeper)
-                    summaries[keeper] = keeper.complete_pass(advance)
-                except OSError as error:
-                    keeper.note_failure(error)
+        for keeper in keepers:
+            try:
+                # First: what is put out of the way then is counted as such.
+                if scrubs and not scrub_once(keeper.kept, advance):
+                    unsound.append(keeper)
+                summaries[keeper] = keeper.complete_pass(advance)
+            except OSError as error:
+                keeper.note_failure(error)
         shared = SharedBudgets().tick(crew.settings, keepers)
         for keeper, summary in summaries.items():
             more = shared.get(keeper.root, Evicted())

@@ -10,11 +10,11 @@ import logging
 import resource
 import signal
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
+from lockcache.cli.progress import step_bar
 from lockcache.lowlevel import SHARDS
 from lockcache_daemon.budgets import rehearse_all
 from lockcache_daemon.keeper import refuse_as_root
@@ -72,7 +72,8 @@ def carry_out(request: Request) -> int:
 def _pass_once(crew: Crew, report: Report, *, scrubs: bool) -> int:
     if crew.settings.metrics_file is not None:
         try_metrics_file(crew.settings.metrics_file, report.board)
-    is_complete = pass_once(crew, report, counting_progress, scrubs=scrubs)
+    with step_bar("counting", len(crew.keepers) * (1 + scrubs) * SHARDS) as advance:
+        is_complete = pass_once(crew, report, lambda: advance(1), scrubs=scrubs)
     if crew.settings.metrics_file is not None:
         write_metrics_once(crew.settings.metrics_file, report.board)
     return 0 if is_complete else _INCOMPLETE
@@ -130,18 +131,3 @@ def _allow_descriptors(directories: int) -> None:
         resource.setrlimit(
             resource.RLIMIT_NOFILE, (wanted if hard == resource.RLIM_INFINITY else min(wanted, hard), hard)
         )
-
-
-@contextmanager
-def counting_progress(directories: int) -> Iterator[Callable[[], None]]:
-    """A bar over the shards of so many directories, if stderr is a terminal. Gives what advances it by a shard."""
-    if not sys.stderr.isatty():
-        yield lambda: None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
-
-    columns = (TextColumn("counting"), BarColumn(), TextColumn("{task.percentage:3.0f}%"), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task("counting", total=directories * SHARDS)
-        yield lambda: progress.advance(task)

@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
-from lockcache.errors import LockcacheError, how_to_install
+from lockcache.errors import LockcacheError, how_to_install, in_words
 from lockcache.sizes import format_size
 from lockcache_daemon.keeper import Keeper
-from lockcache_daemon.observe import Board, MetricsFile, Report, describe, shown
+from lockcache_daemon.observe import Board, MetricsFile, Report, shown
 from lockcache_daemon.run.alive import AliveService
 from lockcache_daemon.run.systemd import Notifier
 from lockcache_daemon.settings import Address, AddressError, Settings, listen
@@ -222,7 +222,7 @@ def _missing(flag: str, error: ModuleNotFoundError) -> ServingError:
 
 
 def _unwritable(path: str, error: OSError) -> ServingError:
-    return ServingError(f"cannot write the metrics file {shown(path)}: {error.strerror or describe(error)}")
+    return ServingError(f"cannot write the metrics file {shown(path)}: {error.strerror or in_words(error)}")
 
 
 def _in_a_line(board: Board) -> str:

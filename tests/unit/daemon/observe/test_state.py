@@ -50,7 +50,7 @@ def test_what_fails_is_a_problem_until_it_works_again_and_each_failure_counts() 
     (view,) = board.directories
     assert (view.errors, view.problem, view.problem_since) == (2, "more broken", first.problem_since)
     assert board.problems() == ["/a: more broken"]
-    board.heard("recovered", "/a", {})
+    board.recovered("/a")
     assert board.problems() == []
     assert board.directories[0].errors == 2
 
@@ -66,7 +66,7 @@ def test_what_was_seen_does_not_change_under_who_looks_at_it() -> None:
 def test_a_directory_that_is_let_go_of_is_forgotten() -> None:
     board = Board()
     board.measured("/a", Slot(1, 1), Limits())
-    board.heard("release", "/a", {})
+    board.let_go("/a")
     assert board.directories == []
 
 
