@@ -2,7 +2,7 @@
 
 Promises that ``--dry-run`` changes nothing.
 
-May use: keeper, observe, pace, settings, signals, stores.
+May use: observe, pace, settings, signals, stores.
 """
 
 from __future__ import annotations
