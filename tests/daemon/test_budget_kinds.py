@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from lockcache import FileStreamProgramCache
+from tests.daemon.kinds import KINDS
 from tests.daemon.material import accounting_is_exact, bytes_on_disk, fill, is_accounted_for, names_on_disk
 from tests.daemon.pyptx_crowd import SUFFIXES, bytes_of, key_of, parts, store
 from tests.daemon.running import RunningDaemon, run_daemon, until
@@ -37,21 +38,22 @@ def free_bytes(path: Path) -> int:
 # ---- entries ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.long
-def test_of_too_many_entries_the_least_recently_used_go(cache_path: Path) -> None:
-    made = fill(cache_path, 200, 100)
-    (sweep,) = once("--max-entries", "100", cache_path)
-    assert (sweep["budget"], sweep["evicted_entries"]) == ("max-entries", 110)
-    assert names_on_disk(cache_path) == names(made[110:])
-    assert accounting_is_exact(cache_path)
-    assert once("--max-entries", "100", cache_path) == []
-
-
-def test_of_too_many_entries_in_a_directory_that_is_walked_whole_ones_go(cache_path: Path) -> None:
-    store(cache_path, range(200))
-    (sweep,) = once("--max-entries", "100", cache_path)
-    assert (sweep["budget"], sweep["evicted_entries"]) == ("max-entries", 110)
-    assert set(parts(cache_path)) == {key_of(number).hash() for number in range(110, 200)}
+@pytest.mark.slow
+@pytest.mark.parametrize("name", KINDS)
+def test_too_many_entries_and_what_nobody_used_for_too_long_go_whole(cache_path: Path, name: str) -> None:
+    kind = KINDS[name]
+    kind.fill(cache_path, range(40))
+    (sweep,) = once("--max-entries", "20", *kind.options, cache_path)
+    assert (sweep["budget"], sweep["evicted_entries"]) == ("max-entries", 22)
+    assert kind.names(cache_path) == set(map(kind.name_of, range(22, 40)))
+    assert kind.is_whole(cache_path)
+    assert once("--max-entries", "20", *kind.options, cache_path) == []
+    (sweep,) = once("--max-age", "50m", *kind.options, cache_path)
+    assert (sweep["budget"], sweep["evicted_entries"]) == ("max-age", 18)
+    kind.fill(cache_path, range(20))
+    kind.touch(cache_path)
+    assert once("--max-age", "50m", *kind.options, cache_path) == []
+    assert len(kind.names(cache_path)) == 20
 
 
 def test_the_number_of_entries_is_kept_while_a_stranger_writes(cache_path: Path) -> None:
@@ -61,15 +63,6 @@ def test_the_number_of_entries_is_kept_while_a_stranger_writes(cache_path: Path)
             until(lambda: len(names_on_disk(cache_path)) <= 95)
         assert daemon.end(signal.SIGTERM) == 0
     assert not (cache_path / "lockcache" / "policy.json").exists()  # no cap was asked for
-
-
-@pytest.mark.long
-def test_whichever_budget_bites_first_is_the_one_that_is_named(cache_path: Path) -> None:
-    fill(cache_path, 200, 10_000)
-    (sweep,) = once("--max-entries", "1000", "--max-size", "1M", cache_path)
-    assert sweep["budget"] == "max-size"
-    (sweep,) = once("--max-entries", "50", "--max-size", "10M", cache_path)
-    assert (sweep["budget"], len(names_on_disk(cache_path))) == ("max-entries", 45)
 
 
 # ---- age -------------------------------------------------------------------------------------------------------------
@@ -88,16 +81,6 @@ def test_what_nobody_used_for_too_long_goes_and_a_hit_is_a_use(cache_path: Path)
         assert (sweep["budget"], sweep["evicted_entries"]) == ("max-age", 19)
         assert [cache.get(key) for key in (b"7", b"new", b"8")] == [b"x", b"x", None]
     assert accounting_is_exact(cache_path)
-
-
-@pytest.mark.long
-def test_what_nobody_used_for_too_long_goes_from_a_directory_that_is_walked(cache_path: Path) -> None:
-    store(cache_path, range(20))  # an hour ago
-    (sweep,) = once("--max-age", "50m", cache_path)
-    assert (sweep["budget"], sweep["evicted_entries"]) == ("max-age", 20)
-    store(cache_path, range(20))
-    assert once("--max-age", "70m", cache_path) == []
-    assert len(parts(cache_path)) == 20
 
 
 @pytest.mark.long
@@ -170,38 +153,6 @@ def test_a_walked_directory_that_did_not_change_makes_room_too(mount_tmpfs: Call
 
 
 # ---- a total ---------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.long
-def test_over_a_total_the_least_recently_used_of_all_directories_go(tmp_path: Path) -> None:
-    old, new = tmp_path / "old", tmp_path / "new"
-    fill(old, 100, 10_000)
-    made = fill(new, 100, 10_000, first=1000)
-    (sweep,) = once("--total", "1500k", old, new)
-    assert (sweep["budget"], sweep["directory"], sweep["evicted_entries"]) == ("total", str(old), 65)
-    assert names_on_disk(new) == names(made)
-    assert once("--total", "1500k", old, new) == []
-
-
-@pytest.mark.long
-def test_the_use_of_both_directories_is_one_order(tmp_path: Path) -> None:
-    a, b = tmp_path / "a", tmp_path / "b"
-    for number in range(0, 200, 2):
-        fill(a, 1, 10_000, first=number)
-        fill(b, 1, 10_000, first=number + 1)
-    swept = {sweep["directory"]: sweep["evicted_entries"] for sweep in once("--total", "1500k", a, b)}
-    assert swept == {str(a): 33, str(b): 32}
-
-
-def test_a_total_takes_no_directory_below_its_floor(tmp_path: Path) -> None:
-    config, old, new = tmp_path / "lockcache.toml", tmp_path / "old", tmp_path / "new"
-    fill(old, 100, 10_000)
-    fill(new, 100, 10_000, first=1000)
-    config.write_text(
-        f'total = "1500k"\n[[directory]]\npath = "{old}"\nfloor = "500k"\n[[directory]]\npath = "{new}"\n'
-    )
-    once("--config", config)
-    assert (bytes_on_disk(old), bytes_on_disk(new)) == (500_000, 850_000)
 
 
 def test_directories_of_different_layouts_share_a_total(tmp_path: Path) -> None:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
 import signal
 import time
 from pathlib import Path
@@ -13,24 +11,15 @@ from typing import Any
 import pytest
 
 from lockcache import FileStreamProgramCache
-from tests.daemon.material import fill as fill_as_stranger, grow, photograph
+from tests.daemon.kinds import KINDS, bytes_of
+from tests.daemon.material import grow, photograph
 from tests.daemon.pyptx_crowd import store
 from tests.daemon.running import RunningDaemon, run_daemon, until
-from tests.daemon.triton_format import compile_many, fill, key_of, keys_on_disk, put, set_age
+from tests.daemon.triton_format import compile_many, fill, keys_on_disk, put
 from tests.processes.crowd import crowd
 
 #: No test of this file writes while a pass evicts.
 AT_ONCE = ("--settle", "1ms")
-
-
-def bytes_of(root: Path) -> int:
-    total = 0
-    for folder, _, files in os.walk(root):  # which passes over what goes meanwhile
-        if "lockcache" not in Path(folder).parts:
-            for file in files:
-                with contextlib.suppress(FileNotFoundError):
-                    total += os.lstat(f"{folder}/{file}").st_size
-    return total
 
 
 def events_of(stdout: str) -> dict[str, dict[str, Any]]:
@@ -41,28 +30,22 @@ def events_of(stdout: str) -> dict[str, dict[str, Any]]:
 
 
 @pytest.mark.long
-def test_once_evicts_whole_kernels_of_triton_the_least_recently_used_first(cache_path: Path) -> None:
-    fill(cache_path, range(120))
+@pytest.mark.parametrize("name", KINDS)
+def test_once_evicts_whole_entries_the_least_recently_used_first(cache_path: Path, name: str) -> None:
+    kind = KINDS[name]
+    kind.fill(cache_path, range(150))
     before = bytes_of(cache_path)
-    done = run_daemon("--max-size", "1M", *AT_ONCE, "--once", "--json", cache_path)
+    done = run_daemon("--max-size", "1M", *kind.options, "--once", "--json", cache_path)
     assert (done.returncode, done.stderr) == (0, "")
     events = events_of(done.stdout)
-    assert events["start"]["layout"] == "triton"
-    assert events["summary"]["before_bytes"] == before
-    assert events["summary"]["after_bytes"] == bytes_of(cache_path) <= 900_000
-    evicted = events["summary"]["evicted_entries"]
-    assert keys_on_disk(cache_path) == {key_of(number) for number in range(evicted, 120)}
-    assert os.listdir(cache_path / "lockcache" / "condemned") == []
-
-
-def test_once_evicts_files_of_any_tree_when_asked_to(cache_path: Path) -> None:
-    cache_path.mkdir(mode=0o700)
-    grow(cache_path, range(120))
-    done = run_daemon("--max-size", "1M", *AT_ONCE, "--layout", "files", "--once", "--json", cache_path)
-    assert (done.returncode, done.stderr) == (0, "")
-    assert events_of(done.stdout)["start"]["layout"] == "files"
-    left = sorted(int(path.stem) for path in cache_path.rglob("*.cubin"))
-    assert left == list(range(30, 120))
+    summary = events["summary"]
+    assert events["start"]["layout"] == kind.layout
+    assert summary["before_bytes"] == before
+    assert summary["after_bytes"] == bytes_of(cache_path) <= 900_000
+    evicted = summary["evicted_entries"]
+    assert evicted == events["sweep"]["evicted_entries"] == 150 - summary["after_entries"]
+    assert kind.names(cache_path) == set(map(kind.name_of, range(evicted, 150)))
+    assert kind.is_whole(cache_path)
 
 
 def test_a_minute_protects_what_was_written_unless_another_time_is_said(cache_path: Path) -> None:
@@ -72,29 +55,19 @@ def test_a_minute_protects_what_was_written_unless_another_time_is_said(cache_pa
 
 
 @pytest.mark.long
-def test_cuda_cores_directory_is_called_that_and_kept_as_our_own(cache_path: Path) -> None:
-    fill_as_stranger(cache_path, 200, 10_000)
-    for _ in range(2):
-        done = run_daemon("--max-size", "1M", "--once", "--json", cache_path)
-        assert events_of(done.stdout)["start"]["layout"] == "cuda.core"
-    assert events_of(done.stdout)["summary"]["after_bytes"] <= 900_000
-    named = run_daemon("--max-size", "1M", "--layout", "cuda.core", "--once", cache_path)
-    assert "layout cuda.core, cap 1.0 MB" in named.stdout
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("layout", ["triton", "files"])
-def test_a_dry_run_changes_nothing_and_says_what_would_go(cache_path: Path, layout: str) -> None:
-    cache_path.mkdir(mode=0o700)
-    fill(cache_path, range(120)) if layout == "triton" else grow(cache_path, range(120))
+@pytest.mark.parametrize("name", KINDS)
+def test_a_dry_run_changes_nothing_and_says_what_would_go(cache_path: Path, name: str) -> None:
+    kind = KINDS[name]
+    kind.fill(cache_path, range(150))
     before = photograph(cache_path)
-    options = ("--max-size", "1M", *AT_ONCE, "--layout", layout, "--json", cache_path)
+    options = ("--max-size", "1M", *kind.options, "--json", cache_path)
     done = run_daemon("--dry-run", *options)
     assert photograph(cache_path) == before
     said = events_of(done.stdout)["dry-run"]
-    assert (said["bytes"], said["entries"]) == (bytes_of(cache_path), 120)
+    assert (done.returncode, said["bytes"], said["entries"]) == (0, bytes_of(cache_path), 150)
     swept = events_of(run_daemon("--once", *options).stdout)
     assert swept["sweep"]["evicted_entries"] == said["evicted_entries"] > 0
+    assert len(kind.names(cache_path)) == 150 - said["evicted_entries"]
 
 
 # ---- what is refused -------------------------------------------------------------------------------------------------
@@ -184,22 +157,3 @@ def test_a_signal_during_the_work_ends_it_and_the_next_daemon_goes_on(cache_path
         until(lambda: bytes_of(cache_path) <= 950_000)
         until(lambda: not list(cache_path.glob("lockcache/condemned/*")))
         assert daemon.end(signal.SIGTERM) == 0
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("layout", ["triton", "files"])
-@pytest.mark.parametrize("budget", [("--max-entries", "20"), ("--max-age", "3h")], ids=["entries", "age"])
-def test_the_other_budgets_hold_for_them_too(cache_path: Path, layout: str, budget: tuple[str, str]) -> None:
-    cache_path.mkdir(mode=0o700)
-    if layout == "triton":
-        fill(cache_path, range(40))
-        for number in range(30):
-            set_age(cache_path, number, 10**9)
-    else:
-        grow(cache_path, range(40))
-        for path in list(cache_path.rglob("*.cubin"))[:10]:
-            os.utime(path)
-    done = run_daemon(*budget, *AT_ONCE, "--layout", layout, "--once", "--json", cache_path)
-    assert (done.returncode, done.stderr) == (0, "")
-    left = len(keys_on_disk(cache_path)) if layout == "triton" else len(list(cache_path.rglob("*.cubin")))
-    assert left == 10 if budget[0] == "--max-age" else left <= 20

@@ -148,37 +148,6 @@ def test_once_leaves_a_metrics_file(cache_path: Path, tmp_path: Path) -> None:
     lint(file.read_bytes())
 
 
-@pytest.mark.parametrize("extra", [[], ["--once"]], ids=["serve", "once"])
-def test_a_metrics_file_that_cannot_be_written_is_one_line_and_exit_2(
-    cache_path: Path, tmp_path: Path, extra: list[str]
-) -> None:
-    file = tmp_path / "nowhere" / "lockcache.prom"
-    ended = run_daemon("--max-size", "1M", "--metrics-file", file, *extra, cache_path)
-    assert (ended.returncode, ended.stderr.count("\n")) == (2, 1)
-    assert f"cannot write the metrics file {file}: No such file or directory" in ended.stderr
-
-
-@pytest.mark.root
-def test_who_exchanges_the_folder_of_the_metrics_file_leads_no_write_elsewhere(tmp_path: Path) -> None:
-    from lockcache_daemon.observe.metrics_file import MetricsFile
-
-    folder, outside = tmp_path / "folder", tmp_path / "outside"
-    for each in (folder, outside):
-        each.mkdir()
-    (outside / "lockcache.prom").write_text("theirs")
-
-    def exchange() -> bytes:
-        for staged in folder.iterdir():
-            (outside / staged.name).write_text("evil")
-        folder.rename(tmp_path / "moved")
-        folder.symlink_to(outside)
-        return b"metrics"
-
-    MetricsFile(str(folder / "lockcache.prom"), exchange, lambda error: None).write()
-    assert (outside / "lockcache.prom").read_text() == "theirs"
-    assert [path.name for path in (tmp_path / "moved").iterdir()] == ["lockcache.prom"]
-
-
 def test_a_full_disk_under_the_metrics_file_is_said_once_and_costs_no_sweep(
     cache_path: Path, mount_tmpfs, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -108,10 +108,3 @@ def test_a_dry_run_counts_what_a_pass_by_cost_evicts(cache_path: Path) -> None:
     said = [json.loads(line) for line in done.stdout.splitlines()]
     [sweep] = [event for event in said if event["event"] == "sweep"]
     assert json.loads(rehearsed.stdout)["evicted_entries"] == sweep["evicted_entries"] > 0
-
-
-def test_a_policy_that_there_is_none_of_is_one_line(cache_path: Path) -> None:
-    done = run_daemon("--max-size", "1M", "--policy", "random", cache_path)
-    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
-    assert "'random'" in done.stderr
-    assert "lru, cost" in done.stderr

@@ -19,13 +19,12 @@ from lockcache.filestream.disk.layout import SHARDS, Layout
 from lockcache.filestream.disk.space import space_of
 from lockcache.filestream.policy import Policy
 from lockcache.sizes import parse_size
+from tests.daemon.kinds import KINDS, bytes_of
 from tests.daemon.material import (
     accounting_is_exact,
     bytes_on_disk,
     fill,
-    is_accounted_for,
     names_on_disk,
-    photograph,
 )
 from tests.daemon.running import HANG_SECONDS, SCRIPT, RunningDaemon, run_daemon, until
 from tests.processes.crowd import crowd
@@ -77,59 +76,25 @@ def test_a_second_daemon_says_who_keeps_the_directory_and_exits_3(cache_path: Pa
 
 
 @pytest.mark.long
-def test_a_killed_daemon_keeps_nobody_out(cache_path: Path) -> None:
-    with RunningDaemon("--max-size", "1M", cache_path) as first:
-        first.end(signal.SIGKILL)
-    with RunningDaemon("--max-size", "2M", cache_path) as second:
-        status = json.loads((cache_path / "lockcache" / "daemon.json").read_bytes())
-        assert (status["pid"], status["max_size_bytes"]) == (second.process.pid, 2_000_000)
-
-
-@pytest.mark.long
-def test_several_directories_are_kept_by_one_daemon(tmp_path: Path) -> None:
-    paths = [tmp_path / "a", tmp_path / "b", tmp_path / "c"]
-    with RunningDaemon("--max-size", "1M", *paths, starts=3) as daemon:
-        for path in paths:
-            fill(path, 200, 10_000)
-        until(lambda: all(bytes_on_disk(path) <= HIGH and is_accounted_for(path) for path in paths))
-        assert daemon.end(signal.SIGTERM) == 0
-    assert all(accounting_is_exact(path) for path in paths)
-
-
-@pytest.mark.long
-def test_a_directory_deleted_underneath_is_made_anew_and_kept_on(cache_path: Path) -> None:
-    fill(cache_path, 10, 1000)
+@pytest.mark.parametrize("name", ["lockcache", "pyptx"])
+def test_a_directory_deleted_underneath_is_made_anew_and_kept_on(cache_path: Path, name: str) -> None:
+    kind = KINDS[name]
+    kind.fill(cache_path, range(10))
     with RunningDaemon("--max-size", "1M", cache_path) as daemon:
         # Again until all of it is gone: the daemon may be making it again meanwhile.
         until(lambda: os.system(f"rm -r {cache_path} 2>/dev/null") == 0)
         daemon.wait_for("start")
         until((cache_path / "lockcache" / "daemon.json").exists)
         assert run_daemon("--max-size", "1M", "--once", cache_path).returncode == 3
-        with FileStreamProgramCache(cache_path) as cache:
-            assert cache.max_size_bytes == 1_000_000
-            cache["k"] = b"v"
-            assert cache["k"] == b"v"
-        fill(cache_path, 200, 10_000)
-        until(lambda: bytes_on_disk(cache_path) <= HIGH and is_accounted_for(cache_path))
+        if name == "lockcache":
+            with FileStreamProgramCache(cache_path) as cache:
+                assert cache.max_size_bytes == 1_000_000
+                cache["k"] = b"v"
+                assert cache["k"] == b"v"
+        kind.fill(cache_path, range(200))
+        until(lambda: bytes_of(cache_path) <= HIGH)
         assert daemon.end(signal.SIGTERM) == 0
-    assert accounting_is_exact(cache_path)
-
-
-@pytest.mark.long
-def test_a_cap_reaches_a_running_process_at_its_next_write(cache_path: Path) -> None:
-    with FileStreamProgramCache(cache_path) as cache:
-        for number in range(100):
-            cache[b"%d" % number] = bytes(10_000)
-        # No daemon is left running, so that nothing but the writes bounds the directory.
-        assert run_daemon("--max-size", "2M", "--once", cache_path).returncode == 0
-        assert cache.max_size_bytes == 2_000_000
-        for number in range(100, 400):
-            cache[b"%d" % number] = bytes(10_000)
-            assert bytes_on_disk(cache_path) <= 2_000_000
-        assert run_daemon("--max-size", "1M", "--once", "--low-watermark", "100%", cache_path).returncode == 0
-        cache["one more"] = bytes(10_000)
-        assert bytes_on_disk(cache_path) <= 1_000_000
-        assert cache.get("one more") is not None
+    assert kind.is_whole(cache_path)
 
 
 def write_many(root: str, writer: int) -> int:
@@ -153,21 +118,6 @@ def test_the_cap_holds_at_every_moment_while_processes_write_and_the_daemon_swee
         assert daemon.wait_for("sweep")["evicted_entries"] > 0
         assert daemon.end(signal.SIGTERM) == 0
     assert accounting_is_exact(path)
-
-
-@pytest.mark.long
-def test_a_dry_run_changes_nothing_and_says_what_would_go(cache_path: Path) -> None:
-    made = fill(cache_path, 200, 10_000)
-    with FileStreamProgramCache(cache_path, max_size_bytes=5_000_000) as cache:
-        cache["k"] = b"v"
-    before = photograph(cache_path)
-    done = run_daemon("--max-size", "1M", "--dry-run", "--json", cache_path)
-    assert photograph(cache_path) == before
-    assert done.returncode == 0
-    said = json.loads(done.stdout)
-    assert (said["event"], said["entries"], said["evicted_entries"]) == ("dry-run", len(made) + 1, 111)
-    assert run_daemon("--max-size", "1M", "--once", cache_path).returncode == 0
-    assert len(names_on_disk(cache_path)) == 201 - 111
 
 
 @pytest.mark.root
@@ -196,19 +146,8 @@ def test_a_dry_run_makes_no_directory_and_works_beside_a_daemon(cache_path: Path
     missing = tmp_path / "missing"
     with RunningDaemon("--max-size", "1M", cache_path):
         assert run_daemon("--max-size", "1M", "--dry-run", cache_path, missing).returncode == 0
+    assert run_daemon("--max-size", "1M", "--dry-run", "--layout", "pyptx", missing).returncode == 0
     assert not missing.exists()
-
-
-def test_once_recounts_sweeps_and_sums_up(cache_path: Path) -> None:
-    with FileStreamProgramCache(cache_path) as cache:
-        cache["k"] = b"v"
-    fill(cache_path, 200, 10_000)
-    done = run_daemon("--max-size", "1M", "--once", "--json", cache_path)
-    events = {said["event"]: said for said in map(json.loads, done.stdout.splitlines())}
-    assert done.returncode == 0
-    assert events["summary"]["after_bytes"] == bytes_on_disk(cache_path) <= 900_000
-    assert events["summary"]["evicted_entries"] == events["sweep"]["evicted_entries"] == 111
-    assert accounting_is_exact(cache_path)
 
 
 @pytest.mark.long

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from pathlib import Path
 
@@ -11,9 +10,7 @@ import pytest
 from lockcache import FileStreamProgramCache
 from lockcache.integrations.pyptx import CubinCache
 from lockcache_daemon.stores.layouts import choose_layout
-from tests.daemon.material import photograph
 from tests.daemon.pyptx_crowd import (
-    SUFFIXES,
     bytes_of,
     entry_of,
     key_of,
@@ -21,7 +18,6 @@ from tests.daemon.pyptx_crowd import (
     store,
 )
 from tests.daemon.running import run_daemon
-from tests.unit.integrations.pyptx_format import write_entry
 
 CAP = 1_000_000
 LOW = 900_000
@@ -34,16 +30,6 @@ def no_warning(message: str) -> None:
 
 
 # ---- which layout ----------------------------------------------------------------------------------------------------
-
-
-def test_a_directory_is_recognised_by_what_is_in_it(tmp_path: Path) -> None:
-    ours, theirs, empty, missing = (tmp_path / name for name in ("ours", "theirs", "empty", "missing"))
-    FileStreamProgramCache(ours)["k"] = b"v"
-    theirs.mkdir()
-    write_entry(theirs, entry_of(0))
-    empty.mkdir()
-    chosen = [choose_layout(str(path), "auto", no_warning) for path in (ours, theirs, empty, missing)]
-    assert chosen == ["lockcache", "pyptx", "lockcache", "lockcache"]
 
 
 def test_a_directory_from_which_all_was_evicted_is_still_pyptxs(cache_path: Path) -> None:
@@ -63,18 +49,6 @@ def test_a_directory_that_holds_both_is_lockcaches_and_the_operator_is_warned(ca
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("extra", [[], ["--once"], ["--dry-run"]], ids=["serve", "once", "dry run"])
-def test_a_layout_that_is_plainly_wrong_or_unknown_is_one_line_and_exit_code_2(
-    cache_path: Path, extra: list[str]
-) -> None:
-    FileStreamProgramCache(cache_path)["k"] = b"v"
-    for layout, value in (("pyptx", str(cache_path)), ("zip", "zip")):
-        done = run_daemon("--max-size", CAP, "--layout", layout, *extra, cache_path)
-        assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
-        assert value in done.stderr
-
-
-@pytest.mark.long
 def test_an_empty_directory_is_pyptxs_if_the_operator_says_so_and_from_then_on(cache_path: Path) -> None:
     assert run_daemon("--max-size", CAP, "--once", "--layout", "pyptx", cache_path).returncode == 0
     assert sorted(os.listdir(cache_path)) == ["lockcache"]  # nothing of lockcache's outside it
@@ -82,24 +56,6 @@ def test_an_empty_directory_is_pyptxs_if_the_operator_says_so_and_from_then_on(c
 
 
 # ---- one pass --------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("by_pyptx", [False, True], ids=["ours", "pyptx's own"])
-def test_once_evicts_whole_entries_the_least_recently_used_first(cache_path: Path, by_pyptx: bool) -> None:
-    cache_path.mkdir(mode=0o700)
-    store(cache_path, range(200), by_pyptx=by_pyptx)
-    before = bytes_of(cache_path)
-    done = run_daemon("--max-size", CAP, "--once", "--json", cache_path)
-    assert (done.returncode, done.stderr) == (0, "")
-    events = {said["event"]: said for said in map(json.loads, done.stdout.splitlines())}
-    summary = events["summary"]
-    assert summary["before_bytes"] == before
-    assert summary["after_bytes"] == bytes_of(cache_path) <= LOW
-    assert summary["evicted_entries"] == events["sweep"]["evicted_entries"] == 200 - summary["after_entries"]
-    left = parts(cache_path)
-    assert set(left) == {key_of(number).hash() for number in range(summary["evicted_entries"], 200)}
-    assert all(each == SUFFIXES for each in left.values())
 
 
 @pytest.mark.long
@@ -124,24 +80,6 @@ def test_a_hit_states_its_use_where_a_mere_read_leaves_no_trace(cache_path: Path
     os.utime(path, ns=(later_ns, written_ns))
     assert CubinCache(cache_path).get(key_of(0)) is not None
     assert (path.stat().st_atime_ns < later_ns, path.stat().st_mtime_ns) == (True, written_ns)
-
-
-@pytest.mark.long
-def test_a_dry_run_changes_nothing_and_says_what_would_go(cache_path: Path) -> None:
-    store(cache_path, range(200))
-    before = photograph(cache_path)
-    done = run_daemon("--max-size", CAP, "--dry-run", "--json", cache_path)
-    assert photograph(cache_path) == before
-    said = json.loads(done.stdout)
-    assert (done.returncode, said["event"], said["entries"]) == (0, "dry-run", 200)
-    assert said["bytes"] == bytes_of(cache_path)
-    assert run_daemon("--max-size", CAP, "--once", cache_path).returncode == 0
-    assert len(parts(cache_path)) == 200 - said["evicted_entries"]
-
-
-def test_a_dry_run_of_pyptxs_layout_makes_no_directory(tmp_path: Path) -> None:
-    assert run_daemon("--max-size", CAP, "--dry-run", "--layout", "pyptx", tmp_path / "missing").returncode == 0
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_files_that_are_nobodys_entry_stay(cache_path: Path) -> None:

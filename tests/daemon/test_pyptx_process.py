@@ -3,25 +3,19 @@
 from __future__ import annotations
 
 import fcntl
-import io
 import json
 import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from lockcache.integrations import pyptx_files
 from lockcache.integrations.pyptx import CubinCache
-from lockcache_daemon.keeper.keeper import Keeper
-from lockcache_daemon.observe.log import Report
-from lockcache_daemon.settings.rules import Rules
-from lockcache_daemon.signals import StopSignals
-from lockcache_daemon.stores.layouts import store_of
+from tests.daemon.keeping import CAP, LOW, Kept
 from tests.daemon.pyptx_crowd import (
     SUFFIXES,
     bytes_of,
@@ -32,66 +26,35 @@ from tests.daemon.pyptx_crowd import (
     put_many,
     put_many_as_pyptx,
     read_many,
-    set_age,
     store,
 )
 from tests.daemon.running import HANG_SECONDS, RunningDaemon, run_daemon, until
 from tests.processes.crowd import crowd
 
-CAP = 1_000_000
-LOW = 900_000
 #: Above what a sweep begins.
 HIGH = 950_000
 
 
-class Kept:
-    """A keeper of a pyptx directory in this process, and what it said."""
-
-    def __init__(self, root: Path) -> None:
-        self.out = io.StringIO()
-        self.stop = StopSignals()
-        report = Report(as_json=True, out=self.out, err=self.out)
-        self.keeper = Keeper(str(root), Rules(CAP), report, self.stop, 1.0, store_of("pyptx"))
-        self.keeper.open()
-
-    def ticks(self, count: int) -> None:
-        for _ in range(count):
-            self.keeper.store._walking._due = 0.0  # type: ignore[attr-defined] # the pace is not what is tested
-            self.keeper.tick()
-
-    def said(self, event: str) -> list[dict[str, Any]]:
-        return [said for line in self.out.getvalue().splitlines() if (said := json.loads(line))["event"] == event]
-
-
-@pytest.fixture
-def keep() -> Iterator[Callable[[Path], Kept]]:
-    made: list[Kept] = []
-
-    def start(root: Path) -> Kept:
-        made.append(Kept(root))
-        return made[-1]
-
-    yield start
-    for kept in made:
-        kept.keeper.close()
-        with kept.stop:
-            pass  # closes its sockets
+def ticks(kept: Kept, count: int) -> None:
+    for _ in range(count):
+        kept.keeper.store._walking._due = 0.0  # type: ignore[attr-defined] # the pace is not what is tested
+        kept.keeper.tick()
 
 
 # ---- what the dead left ----------------------------------------------------------------------------------------------
 
 
 def test_what_a_killed_writer_left_half_goes_when_it_is_old_and_not_before(
-    cache_path: Path, keep: Callable[[Path], Kept], monkeypatch: pytest.MonkeyPatch
+    cache_path: Path, keep: Callable[..., Kept], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store(cache_path, range(3))
     for suffix in ("json", "ptx"):
         (cache_path / f"{key_of({'json': 1, 'ptx': 2}[suffix]).hash()}.{suffix}").unlink()
-    kept = keep(cache_path)
+    kept = keep(cache_path, "pyptx")
     assert len(parts(cache_path)) == 3  # its mtimes are old, but it was changed a moment ago
     monkeypatch.setattr(pyptx_files, "_LEFT_SECONDS", 0.0)
     os.utime(cache_path)  # so that it is walked
-    kept.ticks(1)
+    ticks(kept, 1)
     assert parts(cache_path) == {key_of(0).hash(): SUFFIXES}
 
 
@@ -129,19 +92,19 @@ def test_what_a_killed_writer_staged_goes_and_a_living_ones_stays(cache_path: Pa
 # ---- tick by tick ----------------------------------------------------------------------------------------------------
 
 
-def test_the_cap_holds_after_two_ticks(cache_path: Path, keep: Callable[[Path], Kept]) -> None:
-    kept = keep(cache_path)
+def test_the_cap_holds_after_two_ticks(cache_path: Path, keep: Callable[..., Kept]) -> None:
+    kept = keep(cache_path, "pyptx")
     for turn, by_pyptx in enumerate((False, True, False)):
         store(cache_path, range(turn * 200, turn * 200 + 200), by_pyptx=by_pyptx)
         assert bytes_of(cache_path) > CAP
-        kept.ticks(2)
+        ticks(kept, 2)
         assert bytes_of(cache_path) <= LOW
     assert len(kept.said("sweep")) == 3
 
 
-def test_an_entry_that_is_used_after_it_was_chosen_stays(cache_path: Path, keep: Callable[[Path], Kept]) -> None:
+def test_an_entry_that_is_used_after_it_was_chosen_stays(cache_path: Path, keep: Callable[..., Kept]) -> None:
     store(cache_path, range(3))
-    files = keep(cache_path).keeper.store.files  # type: ignore[attr-defined]
+    files = keep(cache_path, "pyptx").keeper.store.files  # type: ignore[attr-defined]
     chosen = {found.name: found for found in files.scan()}
     assert CubinCache(cache_path).get(key_of(0)) is not None
     CubinCache(cache_path).put(entry_of(1, writer=5))
@@ -149,27 +112,25 @@ def test_an_entry_that_is_used_after_it_was_chosen_stays(cache_path: Path, keep:
     assert parts(cache_path) == {key_of(number).hash(): SUFFIXES for number in (0, 1)}
 
 
-def test_entries_under_a_lock_that_somebody_keeps_are_passed_over(
-    cache_path: Path, keep: Callable[[Path], Kept]
-) -> None:
+def test_entries_under_a_lock_that_somebody_keeps_are_passed_over(cache_path: Path, keep: Callable[..., Kept]) -> None:
     store(cache_path, range(200))
     first = key_of(0).hash()
     with open(cache_path / "lockcache" / "locks" / first[0], "r+b") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        kept = keep(cache_path)
-        kept.ticks(3)
+        kept = keep(cache_path, "pyptx")
+        ticks(kept, 3)
         assert bytes_of(cache_path) <= HIGH
         assert parts(cache_path)[first] == SUFFIXES
-    kept.ticks(1)
+    ticks(kept, 1)
     assert kept.said("error") == []
 
 
-def test_an_operators_change_of_the_cap_is_obeyed(cache_path: Path, keep: Callable[[Path], Kept]) -> None:
+def test_an_operators_change_of_the_cap_is_obeyed(cache_path: Path, keep: Callable[..., Kept]) -> None:
     store(cache_path, range(50))
-    kept = keep(cache_path)
+    kept = keep(cache_path, "pyptx")
     policy = cache_path / "lockcache" / "policy.json"
     policy.write_text(json.dumps({"max_size_bytes": 100_000, "by_operator": True}))
-    kept.ticks(1)
+    ticks(kept, 1)
     assert bytes_of(cache_path) <= 100_000
     assert kept.said("cap")[0]["max_size_bytes"] == 100_000
 
@@ -221,15 +182,3 @@ def test_a_second_daemon_exits_3_whatever_layout_it_is_told(cache_path: Path) ->
             second = run_daemon("--max-size", CAP, "--layout", layout, cache_path)
             assert second.returncode == 3
             assert f"pid {first.process.pid}" in second.stderr
-
-
-def test_a_directory_deleted_underneath_is_made_anew_and_kept_on(cache_path: Path) -> None:
-    store(cache_path, range(5))
-    with RunningDaemon("--max-size", CAP, cache_path) as daemon:
-        # Again until all of it is gone: the daemon may be making it again meanwhile.
-        until(lambda: os.system(f"rm -r {cache_path} 2>/dev/null") == 0)
-        daemon.wait_for("start")
-        store(cache_path, range(150))
-        until(lambda: bytes_of(cache_path) <= CAP)
-        set_age(cache_path, 149)
-        assert daemon.end(signal.SIGTERM) == 0

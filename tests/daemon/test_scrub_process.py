@@ -63,16 +63,6 @@ def test_with_a_rate_of_0_nothing_is_scrubbed(filled: Path, rate: str) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("rate", ["fast", "-1", "10M/s", ""])
-def test_a_rate_that_is_none_is_one_line_that_says_what_is_accepted(filled: Path, rate: str) -> None:
-    done = run_daemon("--max-size", "1G", "--scrub-rate", rate, filled)
-    assert done.returncode == 2
-    assert done.stderr.count("\n") == 1
-    assert "--scrub-rate" in done.stderr
-    assert "0 or off" in done.stderr
-
-
-@pytest.mark.long
 def test_a_daemon_that_is_started_again_and_again_gets_round(filled: Path) -> None:
     spoil(filled, b"7")
     for _ in range(200):
@@ -115,14 +105,6 @@ def test_once_with_scrub_that_cannot_put_something_out_of_the_way_exits_1(filled
     assert done.returncode == 1
     assert "could not be moved into quarantine" in done.stderr
     assert entry_name(b"7") in names_on_disk(filled)
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("options", [("--scrub",), ("--scrub", "--dry-run"), ("--scrub", "--once", "--dry-run")])
-def test_scrub_without_once_is_refused(filled: Path, options: tuple[str, ...]) -> None:
-    done = run_daemon("--max-size", "1G", *options, filled)
-    assert done.returncode == 2
-    assert "--scrub goes with --once" in done.stderr
 
 
 def test_a_directory_of_cuda_core_is_read_and_left_as_it_is(cache_path: Path) -> None:

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.daemon.kinds import bytes_of
 from tests.daemon.running import HANG_SECONDS, RunningDaemon
 
 _PYTHON = os.environ.get("LOCKCACHE_TRITON_PYTHON") or (sys.executable if importlib.util.find_spec("triton") else None)
@@ -48,19 +49,6 @@ def results(processes: list[subprocess.Popen[str]]) -> list[tuple[int, int]]:
         hits, compiled = out.split()
         found.append((int(hits), int(compiled)))
     return found
-
-
-def bytes_of(root: Path) -> int:
-    total = 0
-    for folder, below, files in os.walk(root):
-        if "lockcache" in below:
-            below.remove("lockcache")
-        for file in files:
-            try:
-                total += os.lstat(f"{folder}/{file}").st_size
-            except FileNotFoundError:
-                continue
-    return total
 
 
 def test_processes_that_compile_with_triton_survive_a_daemon_that_evicts_all_the_time(cache_path: Path) -> None:
