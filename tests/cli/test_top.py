@@ -10,6 +10,7 @@ import shutil
 import signal
 import subprocess
 import tty
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -51,15 +52,33 @@ def test_on_a_terminal_it_goes_on_until_it_is_told_to_end_and_leaves_the_termina
         assert b"Traceback" not in terminal.said
 
 
-def test_other_keys_are_passed_over_and_a_directory_that_is_deleted_is_shown_as_empty(filled: Path) -> None:
+def _delete(terminal: OnTerminal, filled: Path) -> None:
+    terminal.type(b"x")  # which means nothing
+    shutil.rmtree(filled)
+
+
+def _spoil_the_policy(terminal: OnTerminal, filled: Path) -> None:
+    (filled / "lockcache" / "policy.json").write_text("{}")
+
+
+def _ask_for_help(terminal: OnTerminal, filled: Path) -> None:
+    terminal.type(b"?")
+
+
+@pytest.mark.parametrize(
+    "act, shown", [(_delete, b"0 B"), (_spoil_the_policy, b"gone: "), (_ask_for_help, b"staged: writes")]
+)
+@pytest.mark.parametrize("key", [b"q", b"Q"])
+def test_what_changes_is_shown_and_a_directory_that_was_deleted_stays_so(
+    act: Callable[[OnTerminal, Path], None], shown: bytes, key: bytes, filled: Path
+) -> None:
     with OnTerminal("top", "--interval", "100ms", filled) as terminal:
         terminal.read_until(b"1.5 kB")
-        terminal.type(b"x")
-        shutil.rmtree(filled)
-        terminal.read_until(b"0 B")
-        terminal.type(b"Q")
+        act(terminal, filled)
+        terminal.read_until(shown)
+        terminal.type(key)
         assert terminal.end() == 0
-    assert not filled.exists()
+    assert filled.exists() == (act is not _delete)
 
 
 def test_a_key_among_others_that_came_at_once_is_heard(filled: Path) -> None:
@@ -101,31 +120,6 @@ def test_without_a_keyboard_it_goes_on_until_it_is_ended(filled: Path) -> None:
     assert b"Traceback" not in said
 
 
-def test_a_directory_that_can_not_be_looked_at_any_more_says_why(filled: Path) -> None:
-    with OnTerminal("top", "--interval", "100ms", filled) as terminal:
-        terminal.read_until(b"1.5 kB")
-        (filled / "lockcache" / "policy.json").write_text("{}")
-        terminal.read_until(b"gone: ")
-        terminal.type(b"q")
-        assert terminal.end() == 0
-
-
-def test_terminated_it_leaves_the_terminal_clean_too(filled: Path) -> None:
-    with OnTerminal("top", filled) as terminal:
-        terminal.read_until(b"1.5 kB")
-        terminal.signal_command(signal.SIGTERM)
-        assert terminal.end() == 128 + signal.SIGTERM
-        assert b"\x1b[?1049l" in terminal.said
-
-
-def test_a_directory_that_is_deleted_meanwhile_is_said_to_be_gone_and_not_made_again(filled: Path) -> None:
-    watch = Watch(Layout(str(filled)))
-    assert watch.look().entries == 2
-    shutil.rmtree(filled)
-    assert watch.look().entries == 0
-    assert not filled.exists()
-
-
 def test_rates_are_what_was_reported_since_the_look_before(filled: Path) -> None:
     watch = Watch(Layout(str(filled)))
     assert watch.look().rates == {}
@@ -153,12 +147,3 @@ def test_json_streams_a_line_at_each_look_with_rates(filled: Path) -> None:
     assert first["rates"] == {}
     assert set(second["rates"]) == {"hits", "misses", "puts", "evictions"}
     assert first["time"] < second["time"] < third["time"]
-
-
-def test_help_comes_and_goes_with_its_key(filled: Path) -> None:
-    with OnTerminal("top", "--interval", "100ms", filled) as terminal:
-        terminal.read_until(b"q quits")
-        terminal.type(b"?")
-        terminal.read_until(b"staged: writes")
-        terminal.type(b"q")
-        assert terminal.end() == 0
