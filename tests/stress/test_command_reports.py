@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import pty
 import re
@@ -53,6 +54,9 @@ def test_the_page_of_the_kill_table_has_a_row_for_each_death(run_path: Path) -> 
     assert cases(document) == {"sweep: wrong": None}
     assert told(document)["sweep: deaths"] == str(len(rows))
     assert told(document)["replay"] == "lockcache-stress kill-table sweep"
+    assert all(row["ok"] for row in rows)
+    assert [row["number"] for row in rows] == list(range(1, len(rows) + 1))
+    assert [row["step"] for row in rows][:2] == ["unlink(entries/SHARD/NAME)", "pwrite(lockcache/usage)"]
 
 
 @pytest.mark.long
@@ -109,6 +113,13 @@ def test_power_cuts_are_judged_by_file_system_and_by_fsync(run_path: Path) -> No
     [ext4] = [row for row in page.rows if row[:2] == ["ext4", "yes"]]
     assert ext4[2:4] == ["1", f"{printed['cuts'][1]['writes']:,}"]
     assert shlex.join(printed["replay"]) in page.text
+    kinds = [kind for kind in ("ext4", "xfs") if kind not in printed["skipped"]]
+    assert ("xfs" in kinds) == (shutil.which("mkfs.xfs") is not None)
+    assert [(cut["kind"], cut["fsync"]) for cut in printed["cuts"]] == list(itertools.product(kinds, (False, True)))
+    assert all(cut["writes"] > 0 and cut["torn"] == 0 for cut in printed["cuts"])
+    assert all(cut["lost"] == 0 and cut["served"] > 0 for cut in printed["cuts"] if cut["fsync"])
+    assert str(run_path) not in Path("/proc/self/mounts").read_text()
+    assert sorted(os.listdir(run_path)) == ["junit.xml", "report.html"]
 
 
 def test_a_cut_that_tears_or_loses_what_was_synced_fails_as_that() -> None:

@@ -38,45 +38,37 @@ def _all_gone(processes: list[psutil.Process]) -> bool:
     return not psutil.wait_procs(processes, timeout=20)[1]
 
 
-@pytest.mark.long
-def test_ctrl_c_ends_every_process_removes_the_directory_and_exits_130(run_path: Path) -> None:
-    process = _start(run_path, "same-key", "--processes", "3", "--seconds", "600")
-    until(lambda: _has(run_path, "lockcache-stress-*/cache/entries/*/*"))
-    children = _descendants(process)
-    assert len(children) >= 3
-    os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to all of them
-    _, errors = process.communicate(timeout=60)
-    assert process.returncode == 130
-    assert len(errors.strip().splitlines()) == 1, errors
-    assert _all_gone(children)
-    assert os.listdir(run_path) == []
+SAME_KEY = ("same-key", "--processes", "3", "--seconds", "600")
+ENTRIES = "lockcache-stress-*/cache/entries/*/*"
 
 
 @pytest.mark.long
-@pytest.mark.cuda
-def test_ctrl_c_while_references_are_compiled_leaves_nothing_either(run_path: Path) -> None:
-    process = _start(run_path, "nvrtc", "--seconds", "600", "--kernels", "400")
-    until(lambda: _has(run_path, "lockcache-stress-*/references"))
-    children = _descendants(process)
-    os.killpg(process.pid, signal.SIGINT)
-    _, errors = process.communicate(timeout=60)
-    assert process.returncode == 130
-    assert len(errors.strip().splitlines()) == 1, errors
-    assert _all_gone(children)
-    assert os.listdir(run_path) == []
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
-def test_whoever_is_told_to_end_or_loses_its_terminal_leaves_nothing_either(
-    run_path: Path, number: signal.Signals
+@pytest.mark.parametrize(
+    "words, begun, number",
+    [
+        pytest.param(SAME_KEY, ENTRIES, signal.SIGINT, id="Ctrl-C"),
+        pytest.param(
+            ("nvrtc", "--seconds", "600", "--kernels", "400"),
+            "lockcache-stress-*/references",
+            signal.SIGINT,
+            id="Ctrl-C while references are compiled",
+            marks=pytest.mark.cuda,
+        ),
+        pytest.param(SAME_KEY, ENTRIES, signal.SIGTERM, id="told to end"),
+        pytest.param(SAME_KEY, ENTRIES, signal.SIGHUP, id="without its terminal"),
+    ],
+)
+def test_however_it_is_ended_every_process_ends_and_the_directory_goes(
+    run_path: Path, words: tuple[str, ...], begun: str, number: signal.Signals
 ) -> None:
-    process = _start(run_path, "reader-writer", "--processes", "3", "--seconds", "600")
-    until(lambda: _has(run_path, "lockcache-stress-*/cache/entries/*/*"))
+    process = _start(run_path, *words)
+    until(lambda: _has(run_path, begun))
     children = _descendants(process)
-    process.send_signal(number)
+    # As a terminal does: Ctrl-C goes to all of them.
+    os.killpg(process.pid, number) if number == signal.SIGINT else process.send_signal(number)
     output, errors = process.communicate(timeout=60)
     assert process.returncode == 128 + number, output + errors
+    assert number != signal.SIGINT or len(errors.strip().splitlines()) == 1, errors
     assert _all_gone(children)
     assert os.listdir(run_path) == []
 
@@ -97,8 +89,8 @@ def test_a_benchmark_leaves_no_mount(run_path: Path, number: signal.Signals) -> 
 
 @pytest.mark.long
 def test_workers_do_not_outlive_a_parent_that_was_sigkilled(run_path: Path) -> None:
-    process = _start(run_path, "same-key", "--processes", "3", "--seconds", "600")
-    until(lambda: _has(run_path, "lockcache-stress-*/cache/entries/*/*"))
+    process = _start(run_path, *SAME_KEY)
+    until(lambda: _has(run_path, ENTRIES))
     children = _descendants(process)
     process.kill()
     process.communicate(timeout=60)

@@ -14,7 +14,7 @@ from lockcache.filestream.disk.layout import Layout, entry_name
 from lockcache_stress.experiments.kill_table import survey, table
 from lockcache_stress.experiments.kill_table.actions import ACTIONS, KEY
 from lockcache_stress.experiments.kill_table.table import as_markdown, make_rows
-from tests.stress.support import stress, stress_json
+from tests.stress.support import stress
 from tests.thinning import all_but
 
 PAGE = Path(__file__).parents[2] / "docs/kill-table.md"
@@ -34,16 +34,6 @@ def test_the_page_has_every_action_and_nothing_on_it_is_wrong() -> None:
     lines = [line for line in text.splitlines() if line.startswith("| 1")]
     assert len(lines) >= len(ACTIONS)
     assert all(line.endswith("| ok |") for line in text.splitlines() if line.startswith("|") and "`" in line)
-
-
-@pytest.mark.long
-def test_steps_of_the_accounting_are_among_the_deaths(run_path: Path) -> None:
-    rows = stress_json("kill-table", "sweep", run_path=run_path)
-    assert all(row["ok"] for row in rows)
-    assert [row["number"] for row in rows] == list(range(1, len(rows) + 1))
-    steps = [row["step"] for row in rows]
-    assert steps[:2] == ["unlink(entries/SHARD/NAME)", "pwrite(lockcache/usage)"]
-    assert os.listdir(run_path) == []
 
 
 def test_an_entry_that_is_served_torn_and_a_page_that_is_too_low_are_wrong(tmp_path: Path) -> None:

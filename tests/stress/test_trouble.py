@@ -33,13 +33,6 @@ def test_a_scenario_of_trouble_finds_nothing_wrong(name: str, run_path: Path) ->
 
 
 @pytest.mark.long
-def test_a_disk_that_is_really_full_makes_writers_evict_or_drop(run_path: Path) -> None:
-    report = run("disk-full", run_path)
-    assert report["troubles"] > 0
-    assert report["evictions"] + report["dropped"] > 0
-
-
-@pytest.mark.long
 def test_a_read_that_is_stale_under_trouble_is_found(run_path: Path) -> None:
     report = run("no-locks", run_path, "--plant", "stale", "--fail-fast", code=1)
     assert {"stale", "illegal histories"} & failed_checks(report)
