@@ -57,6 +57,12 @@ PLACES: Final[dict[str, str]] = {
     "scrub": "lockcache/scrub",
     "layout": "lockcache/layout",
     "quarantine": "lockcache/quarantine",
+    "counters": "lockcache/counters",
+    "misses": "lockcache/misses",
+    "views": "lockcache/views",
+    "room queue": "lockcache/locks/room.queue",
+    "room bell": "lockcache/locks/room.bell",
+    "bell": f"lockcache/leases/{NAME}.bell",
 }
 
 

@@ -87,6 +87,13 @@ def fill(cache: FileStreamProgramCache) -> None:
         assert cache.get(b"%d" % number) in (None, OURS)
 
 
+def view(cache: FileStreamProgramCache) -> None:
+    cache.put_files(KEY, {"kernel": b"newer"})
+    assert cache.get_files(KEY) in (None, {"kernel": b"newer"})
+    path = cache.view_files(KEY)
+    assert path is None or Path(path, "kernel").read_bytes() == b"newer"
+
+
 def queue(cache: FileStreamProgramCache) -> None:
     """A put that finds no room: another write in progress, in the same shard, has reserved nearly all of the cap."""
     with contextlib.ExitStack() as stack:
@@ -111,6 +118,7 @@ LIVE: dict[str, Callable[[FileStreamProgramCache], object]] = {
     "clear": clear,
     "compute": compute,
     "evict": fill,
+    "view": view,
     "queue": queue,
     "recount": recount,
     "len": len,
@@ -145,6 +153,8 @@ def by_daemon(*arguments: str) -> Callable[[Path], None]:
 FRESH: dict[str, Callable[[Path], None]] = {
     "open": reopen,
     "lockcache stats": by_command("stats", "--json"),
+    "lockcache ls": by_command("ls", "--json"),
+    "lockcache verify": by_command("verify", "--repair"),
     "lockcache recount": by_command("recount", "--json"),
     "lockcache clear": by_command("clear", "--yes"),
     "lockcache policy set": by_command("policy", "set", "--max-size", "5K"),

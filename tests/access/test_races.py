@@ -16,7 +16,7 @@ import pytest
 
 from lockcache import Entry, FileStreamProgramCache
 from lockcache.errors import LockcacheError
-from lockcache.filestream.disk.folders import make_folder, open_folder
+from lockcache.filestream.disk.folders import open_folder
 from lockcache.filestream.disk.layout import Layout, StagedName, entry_name
 from lockcache.filestream.disk.owners import myself
 from lockcache.filestream.policy import Policy
@@ -27,7 +27,7 @@ from lockcache_daemon.keeper.instance import Instance
 from lockcache_daemon.scrub.entries import Entries
 from lockcache_daemon.scrub.scrub import Scrub
 from tests.access.members import ALICE, as_member, run_as
-from tests.access.racing import exchanging, leading_out, picture, swapping_new_folders, untouched
+from tests.access.racing import exchanging, leading_out, picture, untouched
 
 pytestmark = [pytest.mark.root, pytest.mark.long]
 
@@ -170,28 +170,6 @@ def _remove(shared: Path, begin: Callable[[], None]) -> int:
                     del cache[key]
                     removed += 1
     return removed
-
-
-def test_a_new_folder_that_is_swapped_before_it_is_shared_shares_nothing_else(shared, outside):
-    """Each of 256 shards is made next to its place first; a member who sees it may put a symlink under its name."""
-    layout = Layout(str(shared))
-    before = picture(outside)
-
-    def store(begin: Callable[[], None]) -> int:
-        begin()
-        made = 0
-        for _ in range(2):
-            for shard in range(256):
-                with contextlib.suppress(OSError):
-                    make_folder(layout, layout.record_shard(shard))
-                    os.rmdir(layout.record_shard(shard))
-                    made += 1
-        return made
-
-    # In 512 folders a swap came in time again and again; 462 it took when this was found.
-    with swapping_new_folders(shared / "lockcache" / "records", outside) as begin:
-        assert run_as(ALICE, lambda: store(begin)) > ROUNDS
-    assert picture(outside) == before
 
 
 SCRUBS = 25

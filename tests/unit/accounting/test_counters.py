@@ -104,26 +104,6 @@ def test_nothing_is_written_into_a_file_that_has_another_name(layout: Layout, tm
     assert (theirs.read_bytes(), read_counters(layout).hits) == (b"", 3)
 
 
-def test_a_link_a_fifo_or_a_directory_in_its_place_is_neither_followed_nor_a_hang(
-    layout: Layout, tmp_path: Path
-) -> None:
-    theirs = tmp_path / "theirs"
-    theirs.write_bytes(b"")
-    for plant in (
-        lambda: os.symlink(theirs, layout.counters),
-        lambda: os.mkfifo(layout.counters),
-        lambda: os.mkdir(layout.counters),
-    ):
-        plant()
-        program = Program(layout)
-        program.count(hits=2)
-        assert (program.report.failures, read_counters(layout)) == (1, Counters())
-        (os.rmdir if os.path.isdir(layout.counters) and not os.path.islink(layout.counters) else os.unlink)(
-            layout.counters
-        )
-    assert theirs.read_bytes() == b""
-
-
 def test_counts_that_would_overflow_stay_at_the_largest(layout: Layout) -> None:
     Program(layout).count(hits=2**63 - 1)
     Program(layout).count(hits=2**63 - 1)

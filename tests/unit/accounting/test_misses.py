@@ -75,20 +75,6 @@ def test_what_no_writer_wrote_is_nothing(layout: Layout, body: bytes) -> None:
     assert all(isinstance(found, Miss) for found in read_misses(layout))
 
 
-def test_a_planted_file_is_neither_read_nor_written(layout: Layout, tmp_path: Path) -> None:
-    outside = tmp_path / "outside"
-    outside.write_bytes(b"theirs")
-    os.symlink(outside, layout.misses)
-    assert read_misses(layout) == []
-    with pytest.raises(OSError, match="symbolic link"):
-        add_misses_locked(layout, [miss(1)])
-    os.unlink(layout.misses)
-    os.link(outside, layout.misses)
-    add_misses_locked(layout, [miss(1)])
-    assert outside.read_bytes() == b"theirs"
-    assert not os.path.exists(layout.misses)
-
-
 def test_a_miss_is_written_with_the_report_and_only_if_it_says_something(layout: Layout) -> None:
     counts = Counters()
     report = CountersReport(layout, lambda: counts)

@@ -69,21 +69,6 @@ def test_ringing_where_nobody_listens_any_more_removes_the_bell(bell: Path) -> N
     assert not bell.exists()
 
 
-def test_what_is_planted_in_the_place_of_a_bell_is_not_listened_to_nor_written(bell: Path, tmp_path: Path) -> None:
-    precious = tmp_path / "precious"
-    precious.write_text("precious")
-    for plant in (bell.symlink_to, bell.hardlink_to):
-        plant(precious)
-        sleeper = Sleeper(Layout(str(bell.parent)), str(bell))
-        sleeper.listen()
-        assert not sleeper.is_woken
-        assert not sleeper.sleep(0)
-        ring(Layout(str(bell.parent)), str(bell))
-        assert not bell.is_symlink()
-        assert not bell.exists()
-        assert precious.read_text() == "precious"
-
-
 def test_a_folder_in_the_place_of_a_bell_costs_no_descriptors(bell: Path) -> None:
     bell.mkdir()
     sleeper, before = Sleeper(Layout(str(bell.parent)), str(bell)), len(os.listdir("/proc/self/fd"))

@@ -9,8 +9,6 @@ import sys
 import threading
 import time
 
-import pytest
-
 from lockcache.filestream.disk import Queue, Woken, grant, wake_next
 from tests.daemon.running import until_asleep
 
@@ -68,25 +66,6 @@ def test_the_death_of_a_head_grants_nothing(directory):
     assert place.sleep(60) is Woken.BY_NOBODY
     assert time.monotonic() - begin < 30
     assert place.join(), "it listens for the next grant, and looks before it sleeps"
-
-
-@pytest.mark.parametrize("planted", ["file", "folder", "symlink"])
-def test_what_is_planted_in_a_bells_place_is_not_written_to(directory, tmp_path, planted):
-    layout, victim = directory.layout, tmp_path / "victim"
-    victim.write_bytes(b"")
-    for path in (layout.room_bell, layout.room_queue):
-        if planted == "file":
-            os.link(victim, path)
-        elif planted == "folder":
-            os.mkdir(path)
-        else:
-            os.symlink(victim, path)
-    place = Queue(layout, layout.room_queue, layout.room_bell)
-    place.join()
-    assert place.sleep(0) is Woken.BY_NOBODY
-    grant(layout, layout.room_bell, lambda: True)
-    wake_next(layout, layout.room_queue)
-    assert victim.read_bytes() == b""
 
 
 IN_A_CHILD = """

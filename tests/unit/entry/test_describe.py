@@ -138,20 +138,6 @@ def test_reading_says_whether_the_digest_holds(layout: Layout) -> None:
     assert read_entry(layout, NAME) is None
 
 
-@pytest.mark.parametrize("plant", ["symlink", "fifo", "directory"])
-def test_what_is_planted_in_the_place_of_an_entry_is_none(layout: Layout, plant: str, tmp_path: Path) -> None:
-    store(layout, FULL)
-    path = Path(layout.entry(NAME))
-    path.unlink()
-    (tmp_path / "elsewhere").write_bytes(b"secret")
-    {
-        "symlink": lambda: path.symlink_to(tmp_path / "elsewhere"),
-        "fifo": lambda: os.mkfifo(path),
-        "directory": path.mkdir,
-    }[plant]()
-    assert find_entry(layout, NAME) is None
-
-
 def test_an_entry_that_is_gone_since_it_was_listed_is_nothing(layout: Layout) -> None:
     store(layout, FULL)
     found = find_entry(layout, NAME)

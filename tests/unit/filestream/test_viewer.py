@@ -119,19 +119,6 @@ def test_where_others_may_write_and_not_sign_there_is_none(cache_path: Path, tmp
     assert cache.get_files("k") == FILES
 
 
-def test_through_a_symlink_nothing_is_made_or_removed(tmp_path: Path) -> None:
-    elsewhere = tmp_path / "elsewhere"
-    elsewhere.mkdir()
-    root = tmp_path / "cache"
-    cache = FileStreamProgramCache(root, group=True)
-    cache.put_files("k", FILES)
-    (root / "lockcache/views").symlink_to(elsewhere)
-    assert cache.view_files("k") is None
-    assert cache.get_files("k") == FILES
-    assert list(elsewhere.iterdir()) == []
-    assert list((root / "tmp").iterdir()) == []
-
-
 def test_an_eviction_takes_the_view_with_the_entry_and_none_that_is_held(cache_path: Path) -> None:
     cache = FileStreamProgramCache(cache_path, max_size_bytes=5 * BYTES)
     cache.put_files("held", FILES)

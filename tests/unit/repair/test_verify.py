@@ -223,13 +223,6 @@ def test_a_shard_is_verified_entry_by_entry_whatever_lies_in_it(directory):
     assert entry_names(directory.layout, shard_of(b"k")) == sorted(found)
 
 
-def test_a_planted_symlink_in_place_of_a_shard_is_not_followed(directory, tmp_path):
-    (tmp_path / "elsewhere").mkdir()
-    (tmp_path / "elsewhere" / ("0" * 62)).write_bytes(b"x")
-    os.symlink(tmp_path / "elsewhere", directory.layout.entry_shard(shard_of(b"k")))
-    assert entry_names(directory.layout, shard_of(b"k")) == []
-
-
 def test_an_entry_that_is_replaced_between_reading_and_deciding_is_looked_at_again(directory):
     put(directory, b"k", PAYLOAD * 1000)
     DAMAGES["bit in the middle flipped"](Path(entry_path(directory.layout.root)))
