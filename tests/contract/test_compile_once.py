@@ -7,6 +7,7 @@ import threading
 import pytest
 
 from lockcache import Entry, ReentrantComputeError
+from tests.threads import run_threads
 
 
 def never():
@@ -84,11 +85,7 @@ def test_of_many_threads_one_computes(make, back_end):
         results.append(cache.get_or_compute("k", compute))
 
     results: list[bytes] = []
-    threads = [threading.Thread(target=want) for _ in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
+    run_threads(want, [()] * 8)
     assert results == [b"code"] * 8
     assert len(computed) == 1
 
@@ -100,9 +97,5 @@ def test_different_keys_do_not_wait_for_each_other(cache):
     def want(key):
         cache.get_or_compute(key, lambda: inside.wait(30) is not None and b"code")
 
-    threads = [threading.Thread(target=want, args=(key,)) for key in ("a", "b")]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
+    run_threads(want, [(key,) for key in ("a", "b")])
     assert (cache["a"], cache["b"]) == (b"code", b"code")

@@ -9,6 +9,7 @@ import threading
 import pytest
 
 from lockcache import Entry
+from tests.threads import running
 from tests.unit.forked import in_child
 
 
@@ -45,10 +46,6 @@ def test_a_child_forked_beside_busy_threads_does_not_hang(make, back_end):
                 cache.get(f"{number}")
             cache.stats()
 
-    threads = [threading.Thread(target=work, args=(number,)) for number in range(3)]
-    for thread in threads:
-        thread.start()
-
     def child():
         for number in range(6):
             cache[f"{number}"] = b"y" * 100
@@ -57,12 +54,8 @@ def test_a_child_forked_beside_busy_threads_does_not_hang(make, back_end):
         cache.close()
         return cache.stats().dropped_writes
 
-    try:
+    with running(work, [(number,) for number in range(3)], until=stop):
         assert [in_child(child) for _ in range(5)] == [0] * 5
-    finally:
-        stop.set()
-        for thread in threads:
-            thread.join(30)
 
 
 def test_a_pickled_cache_of_a_shared_store_opens_the_same_store(back_end, make):

@@ -19,6 +19,7 @@ from lockcache.filestream.disk.layout import entry_name
 from lockcache.filestream.disk.owners import myself
 from tests.processes.crowd import HANG_SECONDS, METHODS, crowd, run_all
 from tests.thinning import EXHAUSTIVE
+from tests.threads import run_threads, running
 from tests.unit.forked import in_child
 
 KEYS = [b"%d" % number for number in range(8)]
@@ -155,14 +156,7 @@ def test_when_nothing_can_be_stored_compilations_do_not_take_turns(cache_path: P
         return b"x" * 100
 
     results: list[bytes] = []
-    threads = [
-        threading.Thread(target=lambda: results.append(FileStreamProgramCache(cache_path).get_or_compute("k", compute)))
-        for _ in range(2)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(HANG_SECONDS)
+    run_threads(lambda: results.append(FileStreamProgramCache(cache_path).get_or_compute("k", compute)), [()] * 2)
     assert results == [b"x" * 100] * 2
 
 
@@ -368,13 +362,6 @@ def test_closing_beside_lookups_is_no_error(cache_path: Path) -> None:
             turn += 1
             cache.get(f"{number} {turn % 50}")
 
-    threads = [threading.Thread(target=look_up, args=(number,)) for number in range(4)]
-    for thread in threads:
-        thread.start()
-    try:
+    with running(look_up, [(number,) for number in range(4)], until=stop):
         for _ in range(200):
             cache.close()
-    finally:
-        stop.set()
-        for thread in threads:
-            thread.join(HANG_SECONDS)

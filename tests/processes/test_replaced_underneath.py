@@ -18,6 +18,7 @@ from lockcache.filestream.disk.layout import Layout, entry_name
 from lockcache.filestream.entry.staging import StagedEntry
 from tests.processes.crowd import run_all
 from tests.processes.sampler import watch_bytes_in_use
+from tests.threads import running
 from tests.unit.forked import in_child
 
 MIB = 1 << 20
@@ -197,15 +198,8 @@ def test_children_forked_while_threads_read_and_write_keep_no_entry_open(cache_p
             cache[f"{number} {turn % 50}"] = bytes(200_000)
             cache.get(f"{number} {turn % 7}")
 
-    threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
-    for thread in threads:
-        thread.start()
-    try:
+    with running(work, [(number,) for number in range(4)], until=stop):
         left = [in_child(lambda: _open_entries(cache_path)) for _ in range(40)]
-    finally:
-        stop.set()
-        for thread in threads:
-            thread.join(60)
     assert left == [[]] * 40
 
 

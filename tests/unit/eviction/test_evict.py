@@ -20,6 +20,7 @@ from lockcache.filestream.eviction.evict import all_entries, evict_to_limit, sam
 from lockcache.filestream.eviction.remove import Evicted, remove_victims
 from lockcache.filestream.policy import Policy
 from lockcache.filestream.writer import EntryWriter
+from tests.threads import run_threads
 from tests.unit.material import (
     entry_path,
     keys_in_shard,
@@ -205,11 +206,7 @@ def test_evictors_at_once_remove_no_more_than_one_would(directory):
         results.append(evict_to_limit(mine, 3200))
         mine.close()
 
-    threads = [threading.Thread(target=work) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
+    run_threads(work, [()] * 4)
     assert len(results) == 4
     # Each may be in the middle of one hold when the sum is reached, so one entry each may go too many.
     assert 32 <= sum(result.entries for result in results) <= 36 + 4

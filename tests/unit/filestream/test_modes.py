@@ -12,6 +12,7 @@ import pytest
 from lockcache import Entry, FileStreamProgramCache, TieredProgramCache
 from lockcache.filestream.compile_once.lease import take_lease
 from lockcache.filestream.disk import Layout, entry_name
+from tests.threads import run_threads
 
 ENTRY = Entry(b"code", {"arch": "sm_90"})
 
@@ -102,11 +103,7 @@ def test_threads_that_miss_one_key_compile_it_at_the_same_time(golden: Path) -> 
         both.wait()
         return b"code"
 
-    threads = [threading.Thread(target=cache.get_or_compute, args=("missing", compute)) for _ in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    run_threads(cache.get_or_compute, [("missing", compute) for _ in range(2)])
     assert not both.broken
 
 

@@ -20,6 +20,7 @@ from lockcache.filestream.eviction import evict_to_limit
 from lockcache.filestream.policy import Policy
 from lockcache.filestream.room import Room
 from tests.daemon.running import until, until_asleep
+from tests.threads import run_threads
 from tests.unit.material import open_directory, put
 
 # A writer that is the head of the queue, says so, and never tries.
@@ -237,11 +238,7 @@ def test_one_is_the_head_at_a_time(directory, shared):
             mine.close()
         done.append(number)
 
-    threads = [threading.Thread(target=work, args=(number,)) for number in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(30)
+    run_threads(work, [(number,) for number in range(8)])
     assert sorted(done) == list(range(8))
     assert met == [1] * 8
     assert not has_a_head(directory)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ from typing import Any
 import pytest
 
 from lockcache.headers import closure_cache, files, fingerprint, source
+from tests.threads import run_threads
 from tests.unit.headers.trees import Tree, changes
 
 
@@ -144,11 +144,7 @@ def test_what_is_remembered_is_bounded(tree: Tree, settled: None, monkeypatch: p
 
 def test_threads_agree(tree: Tree, settled: None) -> None:
     code, found = wide(tree, 50), []
-    threads = [threading.Thread(target=lambda: found.append(fingerprint(code, ["d"]))) for _ in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    run_threads(lambda: found.append(fingerprint(code, ["d"])), [()] * 8)
     assert set(found) == {fingerprint(code, ["d"])}
     assert len(found) == 8
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import threading
 from collections.abc import Callable
 from dataclasses import FrozenInstanceError, replace
 from pathlib import Path, PurePosixPath
@@ -16,6 +15,7 @@ import pytest
 from lockcache import CacheStats
 from lockcache.integrations import pyptx
 from lockcache.integrations.pyptx import CacheEntry, CacheKey, CubinCache
+from tests.threads import run_threads
 from tests.unit.integrations.pyptx_format import ENTRY, KEY, KEYS, PTX, file, needs_pyptx
 
 
@@ -243,10 +243,6 @@ def test_threads_see_whole_entries_and_the_last_one(cache: CubinCache, fresh: Ca
                 assert found.cubin_bytes in (None, found.ptx_source.encode())
                 assert found.metadata == {"tag": found.ptx_source}
 
-    threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
+    run_threads(work, [(number,) for number in range(4)])
     assert KEY in cache
     assert fresh().get(KEY) == cache.get(KEY)

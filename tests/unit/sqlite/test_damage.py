@@ -6,7 +6,6 @@ import contextlib
 import logging
 import os
 import random
-import re
 import signal
 import subprocess
 import sys
@@ -17,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from lockcache import Entry, FormatError, SQLiteProgramCache
+from tests.threads import run_threads
 from tests.unit.sqlite.sqlite_file import edited
 
 DAMAGE = {
@@ -195,26 +195,10 @@ def test_threads_that_find_one_ruin_at_once_begin_one_new_file(path: Path) -> No
             cache[str(number)] = b"new"
             assert cache[str(number)] == b"new"
 
-        threads = [threading.Thread(target=work, args=(number,)) for number in range(6)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join(30)
+        run_threads(work, [(number,) for number in range(6)])
         assert len(cache) == 6
         assert len([file for file in path.parent.iterdir() if ".corrupt-" in file.name]) == turn + 1
         cache.close()
-
-
-def test_each_ruin_gets_a_name_of_its_own(path: Path) -> None:
-    for _ in range(5):
-        with SQLiteProgramCache(path) as cache:
-            cache["k"] = b"1"
-        ruin_garbage(path)
-    SQLiteProgramCache(path).close()
-    assert (
-        len([file for file in path.parent.iterdir() if re.search(r"\.corrupt-\d{8}T\d{6}Z-[0-9a-f]{8}$", file.name)])
-        == 5
-    )
 
 
 def test_of_two_objects_that_find_one_ruin_the_second_keeps_the_new_file(path: Path) -> None:

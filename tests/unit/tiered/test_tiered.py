@@ -19,6 +19,7 @@ from lockcache import (
     SQLiteProgramCache,
     TieredProgramCache,
 )
+from tests.threads import run_threads
 
 META = {"kind": "cubin", "symbol_mapping": {"f<int>": "_Z1f"}, "compile_cost_ns": 7}
 
@@ -150,11 +151,7 @@ def test_compile_once_is_the_last_tiers_and_fills_the_others(shared: FileStreamP
         start.wait(30)
         assert cache.get_or_compute("k", compute) == b"code"
 
-    threads = [threading.Thread(target=work, args=(cache,)) for cache in (one, other) * 4]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(30)
+    run_threads(work, [(cache,) for cache in (one, other) * 4])
     assert calls == [1]
     for cache in (one, other):
         assert cache.tiers[0].get_entry("k") == Entry(b"code", META)

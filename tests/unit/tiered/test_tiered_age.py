@@ -15,6 +15,7 @@ from lockcache import (
     InMemoryProgramCache,
     TieredProgramCache,
 )
+from tests.threads import run_threads
 from tests.unit.forked import in_child
 from tests.unit.tiered.tiers import Plain, Refusing
 
@@ -187,11 +188,7 @@ def test_threads_that_write_one_key_leave_all_tiers_with_one_value(shared: FileS
             start.wait(30)
             cache["k"] = b"%d %d" % (turn, number)
 
-        threads = [threading.Thread(target=write, args=(number,)) for number in range(4)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join(30)
+        run_threads(write, [(number,) for number in range(4)])
         assert memory["k"] == shared["k"]
 
 
