@@ -4,13 +4,22 @@ from __future__ import annotations
 
 import os
 import struct
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
 from lockcache import FileStreamProgramCache
 from lockcache.filestream.disk import parse_staged_name
+from lockcache_stress.experiments.kill_table.death import deaths
 
-__all__ = ["accounted", "assert_accounting_is_not_too_low", "assert_one_recount_mends_all", "on_disk", "staged_files"]
+__all__ = [
+    "accounted",
+    "assert_accounting_is_not_too_low",
+    "assert_one_recount_mends_all",
+    "every_death",
+    "on_disk",
+    "staged_files",
+]
 
 Shards = dict[int, tuple[int, int]]
 
@@ -83,3 +92,17 @@ def assert_one_recount_mends_all(cache: FileStreamProgramCache) -> None:
     assert left == []
     assert accounted(root) == on_disk(root)
     assert cache.recount() == []
+
+
+def every_death(
+    prepare: Callable[[], Callable[[], object]], check: Callable[[], object], calls: Sequence[str] = ()
+) -> list[str]:
+    """Die at every step of an action, each time made by ``prepare``, and check what is left. Returns the steps."""
+    steps = []
+    for step in deaths(prepare, calls):
+        steps.append(step)
+        try:
+            check()
+        except AssertionError as error:
+            raise AssertionError(f"died in front of {step}: {error}") from error
+    return steps

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from lockcache import Entry, FileStreamProgramCache
-from lockcache_stress.experiments.kill_table.death import CHANGES, deaths
-from tests.crash.measure import assert_accounting_is_not_too_low, assert_one_recount_mends_all
+from lockcache_stress.experiments.kill_table.death import CHANGES
+from tests.crash.measure import assert_accounting_is_not_too_low, assert_one_recount_mends_all, every_death
 from tests.thinning import all_but
 
 OLD = Entry(b"old" * 500, {"name": "old", "symbols": {b"f": b"_Z1fv"}})
@@ -46,10 +47,15 @@ def _empty(root: Path) -> None:
             file.unlink()
 
 
-def _check(root: Path, *, allowed: list[Entry], may_lose_others: bool = False, options: dict[str, Any]) -> None:
+def _check(
+    root: Path,
+    allowed: Sequence[Entry] = (OLD,),
+    may_lose_others: bool = False,
+    options: dict[str, Any] | None = None,
+) -> None:
     """What must hold for everybody else, at once, whatever the dead one left."""
     assert_accounting_is_not_too_low(root)
-    cache = FileStreamProgramCache(root, lock_timeout_seconds=2, **options)
+    cache = FileStreamProgramCache(root, lock_timeout_seconds=2, **(options or {}))
     found = cache.get_entry(KEY)
     assert found is None or found in allowed, found
     for key, entry in OTHERS.items():
@@ -94,27 +100,7 @@ def test_a_writer_that_dies_at_any_step_of_a_put_leaves_the_older_entry_the_newe
         return lambda: cache.put_entry(KEY, after)
 
     allowed = [after] if before is None else [before, after]
-    steps = 0
-    for step in deaths(prepare):
-        steps += 1
-        try:
-            _check(cache_path, allowed=allowed, options=options)
-        except AssertionError as error:
-            raise AssertionError(f"died in front of {step}: {error}") from error
-    assert steps > 15
-
-
-def _every_death(
-    cache_path: Path, prepare: Callable[[], Callable[[], object]], calls: Sequence[str] = (), **expectations: Any
-) -> list[str]:
-    steps = []
-    for step in deaths(prepare, calls):
-        steps.append(step)
-        try:
-            _check(cache_path, **{"allowed": [OLD], "options": {}, **expectations})
-        except AssertionError as error:
-            raise AssertionError(f"died in front of {step}: {error}") from error
-    return steps
+    assert len(every_death(prepare, lambda: _check(cache_path, allowed=allowed, options=options))) > 15
 
 
 @pytest.mark.long
@@ -129,7 +115,8 @@ def test_a_writer_that_dies_at_any_step_of_an_eviction_of_record_files_leaves_wh
         cache.put_entry(b"filler", Entry(bytes(15_000)))
         return lambda: cache.put_entry(KEY, NEW)
 
-    steps = _every_death(cache_path, prepare, allowed=[OLD, NEW], may_lose_others=True, options=FILES)
+    check = partial(_check, cache_path, [OLD, NEW], may_lose_others=True, options=FILES)
+    steps = every_death(prepare, check)
     assert any("unlink" in step and "entries" in step for step in steps), "it evicted"
 
 
@@ -142,7 +129,7 @@ def test_a_process_that_dies_at_any_step_of_a_delete_leaves_the_entry_or_nothing
         cache = _fill(cache_path, before=OLD, options=options)
         return lambda: cache.__delitem__(KEY)
 
-    assert len(_every_death(cache_path, prepare, options=options)) >= 8
+    assert len(every_death(prepare, partial(_check, cache_path, options=options))) >= 8
 
 
 @pytest.mark.long
@@ -150,7 +137,7 @@ def test_a_process_that_dies_at_any_step_of_a_clear_leaves_whole_entries(cache_p
     def prepare() -> Callable[[], object]:
         return _fill(cache_path, before=OLD, options={}).clear
 
-    assert len(_every_death(cache_path, prepare, CHANGES, may_lose_others=True)) >= 2 * len(OTHERS)
+    assert len(every_death(prepare, partial(_check, cache_path, may_lose_others=True), CHANGES)) >= 2 * len(OTHERS)
 
 
 @pytest.mark.long
@@ -167,7 +154,7 @@ def test_a_process_that_dies_at_any_step_of_changing_the_cap_leaves_the_old_cap_
                 caps.add(cache.max_size_bytes)
         return prepare()
 
-    _every_death(cache_path, look)
+    every_death(look, partial(_check, cache_path))
     assert caps == {10**6, 10**7}, "some died before the new cap was in force, some after"
 
 
@@ -179,17 +166,15 @@ def test_a_process_that_dies_at_any_step_of_making_a_directory_leaves_one_that_t
         shutil.rmtree(cache_path, ignore_errors=True)
         return lambda: FileStreamProgramCache(cache_path, max_size_bytes=10**6)
 
-    steps = 0
-    for step in deaths(prepare, (*CHANGES, "close", "fstat", "lstat", "stat")):
-        steps += 1
+    def check() -> None:
         assert_accounting_is_not_too_low(cache_path)
-        cache = FileStreamProgramCache(cache_path, lock_timeout_seconds=2)
-        assert cache.max_size_bytes in (None, 10**6), step
-        cache.put_entry(KEY, NEW)
-        assert cache.get_entry(KEY) == NEW
-        assert_one_recount_mends_all(cache)
-        cache.close()
-    assert steps > 20
+        with FileStreamProgramCache(cache_path, lock_timeout_seconds=2) as cache:
+            assert cache.max_size_bytes in (None, 10**6)
+            cache.put_entry(KEY, NEW)
+            assert cache.get_entry(KEY) == NEW
+            assert_one_recount_mends_all(cache)
+
+    assert len(every_death(prepare, check, (*CHANGES, "close", "fstat", "lstat", "stat"))) > 20
 
 
 def test_a_process_that_dies_at_any_step_of_counting_a_directory_of_cuda_core_leaves_it_uncounted_or_counted(
@@ -200,5 +185,5 @@ def test_a_process_that_dies_at_any_step_of_counting_a_directory_of_cuda_core_le
         shutil.rmtree(cache_path / "lockcache")  # what cuda.core's own cache leaves is just entries/ and tmp/
         return lambda: FileStreamProgramCache(cache_path)
 
-    steps = _every_death(cache_path, prepare, CHANGES)
+    steps = every_death(prepare, partial(_check, cache_path), CHANGES)
     assert any("usage" in step and "rename" in step for step in steps)

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import shutil
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -16,7 +14,6 @@ from lockcache import Entry, FileStreamProgramCache
 from lockcache.filestream.disk.layout import Layout
 from lockcache.filestream.disk.space import stated_space
 from tests.crash.measure import assert_accounting_is_not_too_low, assert_one_recount_mends_all
-from tests.processes.crowd import run_all
 from tests.processes.proof import Proof, prove, value_for
 
 pytestmark = pytest.mark.root
@@ -116,30 +113,6 @@ def test_a_directory_of_cuda_core_on_a_full_disk_opens_and_serves_what_it_has(di
     cache = FileStreamProgramCache(disk / "cache")
     assert cache[b"key"] == b"value"
     cache[b"other"] = b"value"  # stored or dropped
-
-
-def _fill_with_others(path: str, writer: int, start: Any) -> tuple[int, int]:
-    cache = FileStreamProgramCache(path, lock_timeout_seconds=30)
-    start.wait()
-    for serial in range(60):
-        key = b"%d" % (serial % 15)
-        cache[key] = value_for(key, writer, serial, 100_000)
-        found = cache.get(key)
-        if found is not None:
-            prove(key, found)
-    return cache.stats().puts, cache.stats().corrupt_entries
-
-
-def test_many_writers_on_a_full_disk_all_go_on_and_nothing_is_torn(mount_tmpfs: Callable[..., Path]) -> None:
-    path = mount_tmpfs("size=1m") / "cache"
-    FileStreamProgramCache(path).close()
-    start = multiprocessing.get_context("fork").Barrier(6)
-    done = run_all("fork", _fill_with_others, [(str(path), writer, start) for writer in range(6)])
-    assert all(corrupt == 0 for _, corrupt in done)
-    assert sum(puts for puts, _ in done) > 100
-    cache = FileStreamProgramCache(path)
-    assert_accounting_is_not_too_low(path)
-    assert_one_recount_mends_all(cache)
 
 
 @pytest.mark.parametrize("free_blocks", [0, 1])

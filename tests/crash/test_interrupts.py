@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import random
-import signal
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -17,7 +15,6 @@ from lockcache.filestream.disk.owners import myself
 from lockcache.filestream.eviction import evict_to_limit
 from lockcache.filestream.repair import recount_shard
 from tests.crash.interrupted import (
-    Interrupt,
     assert_nothing_is_left,
     interrupts,
     run_to,
@@ -90,8 +87,6 @@ ACTIONS: dict[str, tuple[Prepare, dict[str, Any]]] = {
 # How many instructions are tried: a few, spread evenly, or each one; of a put over the cap, which is a put and an
 # eviction, each second one.
 FEW, ALL = 20, 4000
-# How long an action takes, about: the signals come anywhere in it.
-SPREAD_SECONDS = 0.002
 
 
 @pytest.mark.slow
@@ -115,40 +110,6 @@ def test_an_interrupt_in_front_of_any_instruction_leaves_nothing_held_and_nothin
             except Exception as error:
                 raise AssertionError(f"interrupted in front of {where}: {error}") from error
     assert seen >= len(steps) * 0.9
-
-
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # an interrupt of a __del__ is lost
-@pytest.mark.parametrize("count", [400, pytest.param(4000, marks=[pytest.mark.long, pytest.mark.timeout(600)])])
-def test_thousands_of_real_signals_leave_nothing_held_and_nothing_behind(cache_path: Path, count: int) -> None:
-    with FileStreamProgramCache(cache_path, lock_timeout_seconds=0.05) as cache:
-        rng, armed, raised = random.Random(5), [False], 0
-
-        def interrupt(number: int, frame: object) -> None:
-            nonlocal raised
-            if armed[0]:
-                armed[0] = False
-                raised += 1
-                raise Interrupt
-
-        before = signal.signal(signal.SIGALRM, interrupt)
-        try:
-            for number in range(count):
-                action = (_put_again, _compute)[number % 2](cache)
-                seconds = rng.uniform(0, SPREAD_SECONDS)
-                try:
-                    armed[0] = True
-                    signal.setitimer(signal.ITIMER_REAL, seconds)
-                    action()
-                    armed[0] = False
-                except Interrupt:
-                    continue
-        finally:
-            signal.setitimer(signal.ITIMER_REAL, 0)
-            signal.signal(signal.SIGALRM, before)
-        assert raised > count / 10
-        assert_nothing_is_left(cache)
-        assert cache.get_or_compute(KEY, lambda: b"computed") in (OLD.code, NEW.code, b"computed")
 
 
 @pytest.mark.slow

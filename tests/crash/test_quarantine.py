@@ -14,9 +14,14 @@ from lockcache.filestream.directory import CacheDirectory
 from lockcache.filestream.disk.layout import SHARDS, Layout, entry_name
 from lockcache.filestream.repair import quarantine
 from lockcache.filestream.repair.verify import verify_entry, verify_shard
-from lockcache_stress.experiments.kill_table.death import deaths
 from tests.crash.damage import DAMAGES
-from tests.crash.measure import accounted, assert_accounting_is_not_too_low, assert_one_recount_mends_all, on_disk
+from tests.crash.measure import (
+    accounted,
+    assert_accounting_is_not_too_low,
+    assert_one_recount_mends_all,
+    every_death,
+    on_disk,
+)
 from tests.crash.test_disk_full import DISKS, _fill_up
 from tests.crash.traced import run_traced
 
@@ -70,14 +75,7 @@ def test_a_process_that_dies_at_any_step_of_quarantining_loses_nothing_and_count
         assert _corrupt_payloads(cache_path) == 3
         return lambda: verify_entry(directory, entry_name(KEY), repair=True)
 
-    steps = 0
-    for step in deaths(prepare):
-        steps += 1
-        try:
-            _check(cache_path, options)
-        except AssertionError as error:
-            raise AssertionError(f"died in front of {step}: {error}") from error
-    assert steps > 20
+    assert len(every_death(prepare, lambda: _check(cache_path, options))) > 20
     assert _corrupt_payloads(cache_path) == 2, "the oldest went, and the newest is kept"
     assert accounted(cache_path) == on_disk(cache_path)
 

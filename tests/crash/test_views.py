@@ -10,8 +10,8 @@ import pytest
 
 from lockcache import FileStreamProgramCache
 from lockcache.filestream.disk import Space
-from lockcache_stress.experiments.kill_table.death import CHANGES, deaths
-from tests.crash.measure import assert_accounting_is_not_too_low, assert_one_recount_mends_all
+from lockcache_stress.experiments.kill_table.death import CHANGES
+from tests.crash.measure import assert_accounting_is_not_too_low, assert_one_recount_mends_all, every_death
 
 OLD = {"kernel.cubin": b"old" * 300, "kernel.json": b"{}"}
 NEW = {"kernel.cubin": b"newer" * 300, "kernel.json": b"[]"}
@@ -91,14 +91,7 @@ ACTIONS = {
 @pytest.mark.parametrize("name", ["make", *(pytest.param(name, marks=pytest.mark.long) for name in [*ACTIONS][1:])])
 def test_whoever_dies_at_any_step_leaves_the_older_view_the_newer_or_none(cache_path: Path, name: str) -> None:
     prepare, calls, least = ACTIONS[name]
-    steps = 0
-    for step in deaths(lambda: prepare(cache_path), calls):
-        steps += 1
-        try:
-            _check(cache_path)
-        except AssertionError as error:
-            raise AssertionError(f"died in front of {step}: {error}") from error
-    assert steps >= least
+    assert len(every_death(lambda: prepare(cache_path), lambda: _check(cache_path), calls)) >= least
 
 
 def _check(root: Path) -> None:

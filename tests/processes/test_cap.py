@@ -103,54 +103,6 @@ def test_writers_of_a_third_of_the_cap_each_all_end_and_the_cap_holds(
     assert cache.recount() == []
 
 
-@pytest.mark.long
-def test_writers_at_a_full_cache_evict_what_they_need_and_a_batch_and_not_the_whole_cache(cache_path: Path) -> None:
-    size, entries, processes = 1024, 2000, 16
-    cache = FileStreamProgramCache(cache_path, max_size_bytes=size * entries)
-    for serial in range(entries):
-        key = b"old %d" % serial
-        cache[key] = value_for(key, 99, serial, size)
-    assert len(cache) == entries
-    dropped, evictions = _run("fork", cache_path, processes, 50, size)
-    assert dropped == 0
-    # 800 puts into a full cache evict 800, and at the end there may be one batch of free room (a sixteenth); a
-    # process notices that others made room before each shard, so each may remove one shard's victims too many.
-    batch = entries // 16
-    assert entries - 2 * batch <= len(cache) <= entries
-    assert evictions <= processes * 50 + 2 * batch
-    assert cache.recount() == []
-
-
-def _put(path: str, keys: list[bytes], size_bytes: int) -> int:
-    cache = FileStreamProgramCache(path)
-    for serial, key in enumerate(keys):
-        cache[key] = value_for(key, 1, serial, size_bytes)
-    return cache.stats().evictions
-
-
-def _touch(path: str, keys: list[bytes]) -> None:
-    cache = FileStreamProgramCache(path)
-    for key in keys:
-        prove(key, cache[key])
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("method", METHODS)
-def test_what_another_process_has_read_lately_is_evicted_last(cache_path: Path, method: str) -> None:
-    size = 1000
-    FileStreamProgramCache(cache_path, max_size_bytes=32 * size)
-    keys = [b"%d" % n for n in range(32)]
-    run_all(method, _put, [(str(cache_path), keys, size)])
-    kept = keys[:8]
-    run_all(method, _touch, [(str(cache_path), kept)])
-    # 16 new entries need 16 of the 24 others; a batch (32 // 16 = 2) goes with each eviction at most.
-    run_all(method, _put, [(str(cache_path), [b"new %d" % n for n in range(16)], size)])
-    cache = FileStreamProgramCache(cache_path)
-    assert all(cache.get(key) is not None for key in kept)
-    assert all(cache.get(b"new %d" % n) is not None for n in range(16))
-    assert sum(cache.get(key) is not None for key in keys[8:]) <= 8
-
-
 def _write_until(path: str, stop: Any, first: Any) -> int:
     cache = FileStreamProgramCache(path)
     serial = 0

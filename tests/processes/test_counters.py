@@ -17,7 +17,7 @@ from lockcache.filestream.accounting.counters import Counters, read_counters
 from lockcache.filestream.accounting.misses import MOST_MISSES, read_misses
 from lockcache.filestream.disk.layout import Layout, entry_name
 from tests.processes.counting import hit_and_return, hit_with
-from tests.processes.crowd import HANG_SECONDS
+from tests.processes.crowd import HANG_SECONDS, run_all
 
 
 def shared(root: Path) -> Counters:
@@ -47,25 +47,14 @@ def test_what_a_process_counted_is_added_however_it_ends(filled: Path, ending: s
 
 @pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
 def test_children_of_multiprocessing_report_at_their_end(filled: Path, method: str) -> None:
-    context = multiprocessing.get_context(method)
-    processes = [context.Process(target=hit_and_return, args=(str(filled), 5)) for _ in range(3)]
-    for process in processes:
-        process.start()
-    for process in processes:
-        process.join(HANG_SECONDS)
-        assert process.exitcode == 0
+    run_all(method, hit_and_return, [(str(filled), 5)] * 3)
     assert shared(filled).hits == 15
 
 
 def test_a_forked_child_adds_only_what_it_counted_itself(filled: Path) -> None:
     cache = FileStreamProgramCache(filled)
     hit_with(cache, 7)  # not reported yet when the children come
-    context = multiprocessing.get_context("fork")
-    processes = [context.Process(target=hit_with, args=(cache, 2)) for _ in range(3)]
-    for process in processes:
-        process.start()
-    for process in processes:
-        process.join(HANG_SECONDS)
+    run_all("fork", hit_with, [(cache, 2)] * 3)
     assert shared(filled).hits == 6
     cache.close()
     assert shared(filled).hits == 13
@@ -175,13 +164,7 @@ def _miss_and_report(path: str, number: int) -> None:
 
 def test_misses_of_many_processes_at_once_are_whole_or_left_out(cache_path: Path) -> None:
     FileStreamProgramCache(cache_path).close()
-    context = multiprocessing.get_context("fork")
-    processes = [context.Process(target=_miss_and_report, args=(str(cache_path), n)) for n in range(8)]
-    for process in processes:
-        process.start()
-    for process in processes:
-        process.join(HANG_SECONDS)
-        assert process.exitcode == 0
+    run_all("fork", _miss_and_report, [(str(cache_path), number) for number in range(8)])
     names = {entry_name(b"%d %d" % (number, turn)) for number in range(8) for turn in range(5)}
     found = read_misses(Layout(str(cache_path)))
     assert len(found) == len({miss.name for miss in found}) == MOST_MISSES

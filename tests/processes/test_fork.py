@@ -9,16 +9,11 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
-import pytest
-
 from lockcache import FileStreamProgramCache
-from lockcache.filestream.disk.layout import Layout, entry_name
-from lockcache.filestream.disk.locks import ProcessLock
+from lockcache.filestream.disk.layout import entry_name
 from tests.processes.crowd import HANG_SECONDS
 from tests.processes.proof import Proof, prove, value_for
-
-KEY = b"key"
-SHARD = int(entry_name(KEY)[:2], 16)
+from tests.threads import running
 
 
 def _in_child(act: Callable[[], bool]) -> Callable[[], bool]:
@@ -31,69 +26,6 @@ def _in_child(act: Callable[[], bool]) -> Callable[[], bool]:
         finally:
             os._exit(code)
     return lambda: os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-
-
-@pytest.mark.parametrize("warm", [True, False], ids=["used before", "fresh"])
-def test_a_child_writes_at_once_though_a_thread_of_its_parent_held_the_lock(cache_path: Path, warm: bool) -> None:
-    cache = FileStreamProgramCache(cache_path, lock_timeout_seconds=HANG_SECONDS)
-    if warm:
-        cache[KEY] = value_for(KEY, 0, 0)
-    lock = cache._directory.locks[SHARD]
-    held, let_go = threading.Event(), threading.Event()
-    go_receiver, go_sender = os.pipe()
-
-    def hold() -> None:
-        with lock:
-            held.set()
-            let_go.wait(HANG_SECONDS)
-
-    thread = threading.Thread(target=hold)
-    thread.start()
-    assert held.wait(HANG_SECONDS)
-
-    def write() -> bool:
-        os.read(go_receiver, 1)
-        # The thread that holds the thread lock does not exist here, and the parent has let go of the file.
-        cache[KEY] = value_for(KEY, 1, 1)
-        return cache.stats().dropped_writes == 0 and prove(KEY, cache[KEY]) == (1, 1)
-
-    wait = _in_child(write)
-    let_go.set()
-    thread.join()
-    os.write(go_sender, b"x")
-    assert wait()
-    os.close(go_receiver)
-    os.close(go_sender)
-    assert prove(KEY, cache[KEY]) == (1, 1)
-
-
-def test_a_lock_that_the_parent_holds_excludes_its_forked_child_and_the_reverse(cache_path: Path) -> None:
-    # flock belongs to the open file, which parent and child would share: each of them could take it at any time, and
-    # what either unlocks is unlocked for both.
-    cache = FileStreamProgramCache(cache_path, lock_timeout_seconds=0.05)
-    cache[KEY] = b"old"
-    with cache._directory.locks[SHARD]:
-        assert _in_child(lambda: not cache._directory.locks[SHARD].try_acquire())()
-        assert not ProcessLock(Layout(str(cache_path)).lock(SHARD), 0).try_acquire(), "nor has the child unlocked it"
-
-    receiver, sender = os.pipe()
-    go_receiver, go_sender = os.pipe()
-
-    def hold() -> bool:
-        with cache._directory.locks[SHARD]:
-            os.write(sender, b"x")
-            os.read(go_receiver, 1)
-        return True
-
-    wait = _in_child(hold)
-    os.read(receiver, 1)
-    assert not cache._directory.locks[SHARD].try_acquire()
-    os.write(go_sender, b"x")
-    assert wait()
-    assert cache._directory.locks[SHARD].try_acquire()
-    cache._directory.locks[SHARD].release()
-    for fd in (receiver, sender, go_receiver, go_sender):
-        os.close(fd)
 
 
 def test_parent_and_forked_children_hammer_one_shard_with_one_inherited_cache_and_the_accounting_stays_exact(
@@ -133,10 +65,7 @@ def test_children_forked_while_threads_write_can_all_write_and_no_reservation_is
             serial += 1
             written.release()
 
-    threads = [threading.Thread(target=work, args=(writer,)) for writer in range(3)]
-    for thread in threads:
-        thread.start()
-    try:
+    with running(work, [(writer,) for writer in range(3)], until=stop):
         for child in range(12):
             written.acquire(timeout=HANG_SECONDS)
             key = b"child %d" % child
@@ -149,10 +78,6 @@ def test_children_forked_while_threads_write_can_all_write_and_no_reservation_is
                 )
 
             assert _in_child(put)()
-    finally:
-        stop.set()
-        for thread in threads:
-            thread.join()
     assert list((cache_path / "tmp").iterdir()) == []
     assert cache.recount() == []
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 import multiprocessing
 import os
 import random
-import signal
-import subprocess
-import sys
-from collections.abc import Iterator
+import re
+import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ from lockcache.filestream.disk.locks import ProcessLock
 from lockcache.integrations import pyptx_files
 from lockcache.integrations.pyptx import CacheEntry, CacheKey, CubinCache
 from lockcache.integrations.pyptx_files import PyptxFiles
+from tests.crash.measure import every_death
 from tests.processes.crowd import HANG_SECONDS, METHODS, crowd, run_all
 from tests.thinning import diagonals
 from tests.unit.integrations.pyptx_format import read_entry
@@ -181,59 +181,6 @@ def test_readers_beside_a_writer_that_rewrites_their_key_get_the_older_entry_or_
 
 # ---- death -----------------------------------------------------------------------------------------------------------
 
-# Kills itself before its n-th change of the directory: a real SIGKILL, in a real process, at a step that Python's own
-# audit events name. Prints the step, so that the test can tell that every one was reached.
-DYING = """
-import os, signal, sys
-from lockcache.integrations.pyptx import CubinCache
-from tests.processes.test_pyptx_processes import KEYS, entry_for
-directory, step, serial = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
-cache = CubinCache(directory)
-cache.put(entry_for(KEYS[1], "warm", 0))
-seen = 0
-
-def count(event, arguments):
-    global seen
-    if not armed or event not in ("open", "os.remove", "os.rename", "os.mkdir", "os.link"):
-        return
-    # By its path, or by a name in a folder that is open.
-    if not any(isinstance(each, str) and (each.startswith(directory) or "/" not in each) for each in arguments):
-        return
-    if event == "open" and not arguments[2] & (os.O_WRONLY | os.O_RDWR):
-        return
-    if seen == step:
-        print(event, os.path.basename(arguments[0]).partition(".")[2].partition(".")[0], flush=True)
-        os.kill(os.getpid(), signal.SIGKILL)
-    seen += 1
-
-armed = False
-sys.addaudithook(count)
-armed = True
-cache.put(entry_for(KEYS[0], "dying", serial))
-armed = False
-"""
-
-
-def die(directory: Path, step: int, serial: int) -> tuple[int, str]:
-    arguments = [sys.executable, "-c", DYING, str(directory), str(step), str(serial)]
-    done = subprocess.run(arguments, capture_output=True, text=True, check=False, timeout=HANG_SECONDS)
-    assert done.returncode in (0, -signal.SIGKILL), done.stderr
-    return done.returncode, done.stdout.strip()
-
-
-def deaths(tmp_path: Path, serial: int, older: int | None) -> Iterator[tuple[str, Path]]:
-    """A directory for each step at which a writer died; ``older`` is the serial of the entry that was there before."""
-    for step in range(100):
-        directory = tmp_path / str(step)
-        if older is not None:
-            CubinCache(directory).put(entry_for(KEYS[0], "older", older))
-        status, where = die(directory, step, serial)
-        if status == 0:
-            return
-        yield where, directory
-    raise AssertionError("it never ended by itself")
-
-
 OLDER = [pytest.param(None, id="new"), pytest.param(3, id="over an entry"), pytest.param(2, id="over PTX alone")]
 SERIAL = [pytest.param(1, id="with cubin"), pytest.param(2, id="PTX alone")]
 
@@ -243,39 +190,47 @@ SERIAL = [pytest.param(1, id="with cubin"), pytest.param(2, id="PTX alone")]
 def test_a_writer_that_dies_at_any_step_leaves_the_older_entry_or_the_newer(
     tmp_path: Path, serial: int, older: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    steps = []
-    for where, directory in deaths(tmp_path, serial, older):
-        steps.append(where)
+    directory = tmp_path / "c"
+
+    def prepare() -> Callable[[], object]:
+        shutil.rmtree(directory, ignore_errors=True)
+        cache = CubinCache(directory)
+        cache.put(entry_for(KEYS[1], "warm", 0))
+        if older is not None:
+            cache.put(entry_for(KEYS[0], "older", older))
+        return lambda: cache.put(entry_for(KEYS[0], "dying", serial))
+
+    def check() -> None:
         found = CubinCache(directory).get(KEYS[0])
         was = None if found is None else prove(found)
-        assert was in (older and f"kernel 0 by older, {older}", f"kernel 0 by dying, {serial}"), where
+        assert was in (older and f"kernel 0 by older, {older}", f"kernel 0 by dying, {serial}")
         prove_as_pyptx_reads(directory, KEYS[0])  # pyptx, which verifies nothing, is never shown a mixture either
         neighbour = CubinCache(directory).get(KEYS[1])
         assert neighbour is not None
         prove(neighbour)
-
         staged = directory / "lockcache" / "staged"
         for file in staged.iterdir():
             os.utime(file, (1, 1))
         with monkeypatch.context() as later:
             later.setattr(pyptx_files, "_LEFT_SECONDS", 0.0)
             PyptxFiles(str(directory)).reap([KEYS[0].hash()])  # as a daemon does
-        assert list(staged.iterdir()) == [], where
+        assert list(staged.iterdir()) == []
         # What was still read is an entry for pyptx again, which looks in no other place.
-        assert (read_entry(directory, KEYS[0].hash()) is None) == (was is None), where
+        assert (read_entry(directory, KEYS[0].hash()) is None) == (was is None)
         prove_as_pyptx_reads(directory, KEYS[0])
         again = CubinCache(directory).get(KEYS[0])
-        assert (None if again is None else prove(again)) == was, where
+        assert (None if again is None else prove(again)) == was
         cache = CubinCache(directory)
         cache.put(entry_for(KEYS[0], "next", 0))
-        assert CubinCache(directory).get(KEYS[0]) == entry_for(KEYS[0], "next", 0), where
-        assert (list(staged.iterdir()), cache.stats().dropped_writes) == ([], 0), where
+        assert CubinCache(directory).get(KEYS[0]) == entry_for(KEYS[0], "next", 0)
+        assert (list(staged.iterdir()), cache.stats().dropped_writes) == ([], 0)
+
+    # The call, and the suffix of the last file that it is about.
+    steps = [re.match(r"call \d+: (\w+)\(.*?(?:/[^/.]*\.(\w+)[^/]*)?\)$", step) for step in every_death(prepare, check)]
+    died = {(step[1], step[2]) for step in steps if step}
     files = {"json", "ptx"} | ({"cubin"} if serial == 1 else set())
-    assert {f"os.rename {suffix}" for suffix in files} <= set(steps)
-    assert {f"open {suffix}" for suffix in files} <= set(steps)
-    assert {"os.remove json", "os.remove ptx", "os.remove cubin"} <= set(steps)
-    if older is not None:
-        assert {"os.link json", "os.link ptx"} <= set(steps)
+    assert {(call, suffix) for call in ("open", "rename") for suffix in files} <= died
+    assert {("unlink", suffix) for suffix in ("json", "ptx", "cubin")} <= died
 
 
 def put_for_ever(directory: str, writer: int) -> None:

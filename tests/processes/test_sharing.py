@@ -8,41 +8,11 @@ import signal
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from lockcache import FileStreamProgramCache
 from lockcache.filestream.disk import recency
 from lockcache.filestream.disk.layout import entry_name
-from tests.processes.crowd import HANG_SECONDS, METHODS, crowd, run_all
+from tests.processes.crowd import HANG_SECONDS, crowd
 from tests.processes.proof import Proof, prove, value_for
-
-
-def _open_and_put(path: str, number: int, start: Any) -> int:
-    start.wait()
-    cache = FileStreamProgramCache(path, max_size_bytes=10**6, lock_timeout_seconds=HANG_SECONDS)
-    key = b"%d" % number
-    cache[key] = value_for(key, number, 0, 5000)
-    assert prove(key, cache[key]) == (number, 0)
-    return cache.stats().dropped_writes
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("method", METHODS)
-def test_processes_that_open_a_directory_which_is_not_there_yet_share_one_accounting(
-    tmp_path: Path, method: str
-) -> None:
-    processes = 6
-    for attempt in range(8 if method == "fork" else 1):
-        path = tmp_path / f"not there {attempt}" / "cache"
-        start = multiprocessing.get_context(method).Barrier(processes)
-        assert run_all(method, _open_and_put, [(str(path), n, start) for n in range(processes)]) == [0] * processes
-        cache = FileStreamProgramCache(path)
-        assert cache.stats().entries == processes
-        assert cache.stats().bytes >= processes * 5000
-        assert cache.max_size_bytes == 10**6
-        assert cache.recount() == []
-        assert list((path / "tmp").iterdir()) == []
-
 
 KEY = b"key"
 

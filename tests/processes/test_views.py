@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import random
 import time
-from multiprocessing.synchronize import Event
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from lockcache import FileStreamProgramCache
 from lockcache_stress.run.sampler import Sampler
 from tests.crash.measure import accounted, on_disk
+from tests.processes.crowd import crowd
 
 SECONDS = 4.0
 KEYS = 12
@@ -25,10 +25,9 @@ def _files(key: int, version: int) -> dict[str, bytes]:
     return {f"part {number}": mark * (150 * number + 1) for number in range(4)}
 
 
-def _work(path: str, is_writer: bool, started: Event, results: multiprocessing.SimpleQueue) -> None:
+def _work(path: str, is_writer: bool) -> tuple[list[Any], int]:
     cache, wrong, viewed = FileStreamProgramCache(path, lock_timeout_seconds=20.0), [], 0
     choose = random.Random(os.getpid())
-    started.wait()
     until = time.monotonic() + SECONDS
     while time.monotonic() < until:
         key = choose.randrange(KEYS)
@@ -42,30 +41,20 @@ def _work(path: str, is_writer: bool, started: Event, results: multiprocessing.S
         found = {name: Path(view, name).read_bytes() for name in os.listdir(view)}
         if found not in [_files(key, version) for version in range(3)]:
             wrong.append((str(view), {name: len(content) for name, content in found.items()}))
-    results.put((wrong, viewed, cache.stats().dropped_writes))
+    return wrong, viewed
 
 
 @pytest.mark.long
 def test_views_never_exceed_the_cap_mix_versions_or_vanish_while_they_are_held(cache_path: Path) -> None:
     cache = FileStreamProgramCache(cache_path, max_size_bytes=CAP)
-    context = multiprocessing.get_context("fork")
-    started, results = context.Event(), context.SimpleQueue()
-    workers = [
-        context.Process(target=_work, args=(str(cache_path), number % 2 == 0, started, results)) for number in range(6)
-    ]
-    for worker in workers:
-        worker.start()
-    started.set()
     sampler = Sampler(str(cache_path), is_own_mount=False)
-    while any(worker.is_alive() for worker in workers):
-        sampler.sample([worker.pid for worker in workers if worker.is_alive()])
+    with crowd("fork", _work, [(str(cache_path), number % 2 == 0) for number in range(6)]) as workers:
+        while running := [worker.pid for worker in workers.processes if worker.is_alive()]:
+            sampler.sample(running)
+        found = workers.results()
     sampler.sample_final()
-    found = [results.get() for _ in workers]
-    for worker in workers:
-        worker.join()
-        assert worker.exitcode == 0
-    assert [wrong for wrong, _, _ in found if wrong] == []
-    assert min(viewed for _, viewed, _ in found) > 3
+    assert [wrong for wrong, _ in found if wrong] == []
+    assert min(viewed for _, viewed in found) > 3
     peaks = sampler.peaks
     assert peaks.samples > 20
     assert CAP / 2 < peaks.disk_bytes <= CAP

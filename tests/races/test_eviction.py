@@ -11,10 +11,8 @@ from lockcache import FileStreamProgramCache
 from lockcache.filestream.disk.layout import Layout, entry_name
 from lockcache.filestream.disk.locks import ProcessLock
 from lockcache.filestream.entry.staging import StagedEntry
-from lockcache.filestream.policy import Policy, PolicyFile
-from lockcache.filestream.repair.recount import reap, recount_all
 from tests.races.steps import beside, stop_before
-from tests.unit.material import entry_path, keys_in_shard, on_disk, open_directory, set_last_use, shard_of
+from tests.unit.material import entry_path, keys_in_shard, on_disk, set_last_use, shard_of
 
 SIZE = 100
 
@@ -48,30 +46,6 @@ def test_a_victim_that_was_read_meanwhile_survives(make, cap, monkeypatch):
     assert one["a"] == b"a" * SIZE
     assert one.get("b") is None  # the next oldest went instead
     assert one["new"] == b"n" * SIZE
-
-
-def test_a_victim_that_was_rewritten_meanwhile_survives_with_its_new_value(make, cap, monkeypatch):
-    one, other = make(max_size_bytes=cap), make()
-    fill(one)
-    stop = stop_evictor_before_removing(monkeypatch)
-    with beside(one.__setitem__, "new", b"n" * SIZE):
-        stop.wait_until_reached()
-        PolicyFile(Layout(other.path)).replace(Policy(None))  # or the rewriter would evict for itself
-        other["a"] = b"A" * SIZE
-        stop.go_on()
-    assert other["a"] == b"A" * SIZE
-
-
-def test_a_victim_that_was_deleted_meanwhile_is_not_given_back_twice(make, cap, monkeypatch):
-    one, other = make(max_size_bytes=cap), make()
-    fill(one)
-    stop = stop_evictor_before_removing(monkeypatch)
-    with beside(one.__setitem__, "new", b"n" * SIZE):
-        stop.wait_until_reached()
-        del other["a"]
-        stop.go_on()
-    assert [one.get(key) and 1 for key in ("a", "b", "c", "new")] == [None, 1, 1, 1]
-    assert (one.stats().bytes, one.stats().entries) == (cap, 3)
 
 
 def test_two_evictors_of_one_victim_give_it_back_once(make, cap, monkeypatch):
@@ -127,20 +101,6 @@ def bytes_under(path):
     return total
 
 
-def test_a_recount_between_stage_and_publish_keeps_the_reservation(make, monkeypatch):
-    one, other = make(), make()
-    one["older"] = b"x" * SIZE
-    stop = stop_before(monkeypatch, StagedEntry, "publish")
-    with beside(one.__setitem__, "k", b"y" * SIZE):
-        stop.wait_until_reached()
-        before = one.stats().bytes
-        assert other.recount() == []
-        assert one.stats().bytes == before > SIZE * 2 - 1
-        stop.go_on()
-    assert other.recount() == []
-    assert one["k"] == b"y" * SIZE
-
-
 @pytest.mark.parametrize("name, folder", [("rename", "entries"), ("open", "tmp")])
 def test_a_recount_waits_for_the_step_between_a_file_and_its_accounting(make, monkeypatch, name, folder):
     one, other = make(), make()
@@ -159,23 +119,6 @@ def test_a_recount_waits_for_the_step_between_a_file_and_its_accounting(make, mo
             stop.go_on()
     assert walking.is_set()
     assert other.recount() == []
-
-
-def test_a_reaper_leaves_the_staged_file_of_a_living_writer_alone(make, monkeypatch):
-    one, other = make(), make()
-    stop = stop_before(monkeypatch, StagedEntry, "publish")
-    with beside(one.__setitem__, "k", b"y" * SIZE):
-        stop.wait_until_reached()
-        tmp = Layout(one.path).tmp
-        for name in os.listdir(tmp):
-            set_last_use(f"{tmp}/{name}", 1000)  # as if it wrote for hours
-        before = sorted(os.listdir(tmp))
-        directory = open_directory(other.path)
-        assert (reap(directory), recount_all(directory)) == (0, [])
-        directory.close()
-        assert sorted(os.listdir(tmp)) == before
-        stop.go_on()
-    assert other["k"] == b"y" * SIZE
 
 
 def test_a_writer_whose_staged_file_was_reaped_all_the_same_does_not_give_back_twice(make, monkeypatch):
