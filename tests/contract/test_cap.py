@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings, strategies as st
-
-from tests.contract.backends import BACK_ENDS
-from tests.thinning import EXHAUSTIVE
 
 PAYLOAD = 100
 
@@ -115,40 +111,3 @@ def test_deleted_entries_make_room(make, back_end):
     cache.clear()
     cache.update(dict.fromkeys("efg", b"x" * PAYLOAD))
     assert len(cache) == 3
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "back_end",
-    [
-        pytest.param(each, marks=[EXHAUSTIVE] * each.name.startswith("filestream-"))
-        for each in BACK_ENDS
-        if not each.has_copies
-    ],
-    ids=str,
-)
-@settings(max_examples=15, deadline=None, database=None)
-@given(
-    operations=st.lists(
-        st.tuples(st.sampled_from("pppgd"), st.sampled_from("abcdef"), st.integers(0, 130)), min_size=1, max_size=30
-    )
-)
-def test_the_bytes_stay_under_the_cap_and_every_read_is_the_last_write(tmp_path_factory, back_end, operations):
-    cap = 100 + 2 * back_end.overhead_bytes
-    with back_end.make(tmp_path_factory.mktemp("cap") / "cache", max_size_bytes=cap) as cache:
-        written: dict[str, bytes] = {}
-        for number, (operation, key, size) in enumerate(operations):
-            if operation == "p":
-                written[key] = (b"%03d" % number * 50)[:size]
-                cache[key] = written[key]
-                fits = size + back_end.overhead_bytes <= cap
-                assert cache.get(key) == (written[key] if fits else None)
-            elif operation == "d" and cache.get(key) is not None:
-                del cache[key]
-                del written[key]
-            assert cache.get(key) in (None, written.get(key))
-            stats = cache.stats()
-            present = [cache.get(other) for other in "abcdef"]
-            assert stats.entries == len(cache) == sum(code is not None for code in present)
-            assert stats.bytes == sum(len(code) + back_end.overhead_bytes for code in present if code is not None)
-            assert stats.bytes <= cap

@@ -5,10 +5,8 @@ from __future__ import annotations
 from types import MappingProxyType
 
 import pytest
-from hypothesis import given, settings, strategies as st
 
 from lockcache import Entry
-from tests.contract.backends import BACK_ENDS
 
 METADATA = {
     "kind": "cubin",
@@ -19,51 +17,13 @@ METADATA = {
     "empty": {},
 }
 
-_scalars = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text() | st.binary()
-_values = st.recursive(
-    _scalars,
-    lambda inner: (
-        st.lists(inner, max_size=3)
-        | st.lists(inner, max_size=3).map(tuple)
-        | st.dictionaries(st.text(max_size=5) | st.binary(max_size=5) | st.integers(), inner, max_size=3)
-    ),
-    max_leaves=8,
-)
-metadata = st.dictionaries(st.text(max_size=8).filter(lambda name: name != "compile_cost_ns"), _values, max_size=4)
-
-
-def deep_types(value):
-    """The value with the type of each part, since 1 == True == 1.0."""
-    if isinstance(value, dict):
-        return dict, [(deep_types(k), deep_types(v)) for k, v in value.items()]
-    if isinstance(value, (list, tuple)):
-        return type(value), [deep_types(item) for item in value]
-    return type(value), value
-
 
 def test_an_entry_comes_back_with_its_metadata(cache):
     cache.put_entry("k", Entry(b"code", METADATA))
     found = cache.get_entry("k")
     assert found == Entry(b"code", METADATA)
-    assert {name: deep_types(value) for name, value in found.metadata.items()} == {
-        name: deep_types(value) for name, value in METADATA.items()
-    }
+    assert sorted(map(repr, found.metadata.items())) == sorted(map(repr, METADATA.items())), "1 == True == 1.0"
     assert cache["k"] == b"code"
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("back_end", BACK_ENDS, ids=str)
-@settings(max_examples=20, deadline=None, database=None)
-@given(code=st.binary(max_size=50), metadata=metadata, cost_ns=st.integers(1, 2**63 - 1))
-def test_any_metadata_comes_back_as_it_went_in(tmp_path_factory, back_end, code, metadata, cost_ns):
-    metadata = {**metadata, "compile_cost_ns": cost_ns}
-    with back_end.make(tmp_path_factory.getbasetemp() / f"metadata-{back_end}") as cache:
-        cache.put_entry("k", Entry(code, metadata))
-        found = cache.get_entry("k")
-    assert (found.code, sorted(map(repr, deep_types(dict(found.metadata))[1]))) == (
-        code,
-        sorted(map(repr, deep_types(metadata)[1])),
-    )
 
 
 @pytest.mark.parametrize("size", [0, 200, 3_000, 5_000, 70_000])

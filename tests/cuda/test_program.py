@@ -108,15 +108,6 @@ def test_a_new_header_that_shadows_the_old_one_is_a_miss(headers: Path, tmp_path
     assert code() != one
 
 
-def test_an_include_beside_the_working_directory_is_seen_without_any_option(
-    headers: Path, cache, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(headers)
-    one = Program(INCLUDING, "c++", options()).compile("cubin", cache=cache).code
-    (headers / "value.h").write_text("#define VALUE 2\n")
-    assert Program(INCLUDING, "c++", options()).compile("cubin", cache=cache).code != one
-
-
 def test_a_header_that_changes_during_the_compilation_is_not_kept(
     headers: Path, cache, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -258,13 +249,16 @@ extern "C" __global__ void k(int *p) { *p = 2; }
 """
 
 
-def test_a_header_that_only_a_pasted_word_asks_for_is_seen(
-    headers: Path, tmp_path: Path, cache, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("source", [PASTED, INCLUDING], ids=["asked for by a pasted word", "included"])
+def test_a_header_in_the_working_directory_is_seen_without_any_option(
+    tmp_path: Path, cache, monkeypatch: pytest.MonkeyPatch, source: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    without = Program(PASTED, "c++", options()).compile("cubin", cache=cache).code
-    (tmp_path / "value.h").write_text("")
-    assert Program(PASTED, "c++", options()).compile("cubin", cache=cache).code != without
+    if source is INCLUDING:
+        (tmp_path / "value.h").write_text("#define VALUE 1\n")
+    without = Program(source, "c++", options()).compile("cubin", cache=cache).code
+    (tmp_path / "value.h").write_text("" if source is PASTED else "#define VALUE 2\n")
+    assert Program(source, "c++", options()).compile("cubin", cache=cache).code != without
 
 
 @pytest.mark.long

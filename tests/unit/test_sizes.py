@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 from hypothesis import given, strategies as st
 
@@ -50,10 +52,32 @@ def test_what_is_no_size_is_refused_by_name_and_with_what_is_accepted(text: str)
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("text", ["1", "10", " 10 ", "4096", "999999", "0.5", "10."])
-def test_a_small_number_without_a_unit_is_a_forgotten_one(text: str) -> None:
-    with pytest.raises(ValueError, match=r"has no unit|10GiB") as caught:
-        parse_size(text)
+REFUSED: list[tuple[Callable[[str], object], str, list[str]]] = [
+    (parse_size, r"has no unit|10GiB", ["1", "10", " 10 ", "4096", "999999", "0.5", "10."]),
+    (
+        parse_share,
+        "from 1% to 100%",
+        ["", "0%", "0.5%", "101%", "-5%", "90", "0.9", "%", "ninety", "nan%", "9e1%"],
+    ),
+    (
+        parse_duration,
+        "500ms",
+        ["", "0", "0s", "5", "-1s", "+1s", "s", "1x", "1.2.3s", "1 s", "1ns", "999999999999d"],
+    ),
+    (
+        parse_count,
+        r"is not a whole number; accepted: .* 1\.5M",
+        ["", "0", "ten", "-1", "1.5", "1.0001k", "1T", "1MB", "9300000000G"],
+    ),
+]
+
+
+@pytest.mark.parametrize("parse, said, text", [(parse, said, text) for parse, said, texts in REFUSED for text in texts])
+def test_what_cannot_be_meant_is_refused_by_name_and_with_what_is_accepted(
+    parse: Callable[[str], object], said: str, text: str
+) -> None:
+    with pytest.raises(ValueError, match=said) as caught:
+        parse(text)
     assert repr(text) in str(caught.value)
 
 
@@ -68,11 +92,6 @@ def test_no_text_makes_size_parsing_fail_otherwise(text: str) -> None:
     assert repr(text) in message
 
 
-@given(st.integers(1, 10**18))
-def test_a_formatted_size_reads_back_as_about_the_same(size_bytes: int) -> None:
-    assert parse_size(format_size(size_bytes)) == pytest.approx(size_bytes, rel=0.051, abs=0.5)
-
-
 def test_ten_g_is_never_more_than_ten_gib() -> None:
     assert parse_size("10G") < parse_size("10GiB")
 
@@ -82,26 +101,12 @@ def test_a_share_is_a_percentage(text: str, share: float) -> None:
     assert parse_share(text) == pytest.approx(share)
 
 
-@pytest.mark.parametrize("text", ["", "0%", "0.5%", "101%", "-5%", "90", "0.9", "%", "ninety", "nan%", "9e1%"])
-def test_what_is_no_share_is_refused_by_name_and_with_what_is_accepted(text: str) -> None:
-    with pytest.raises(ValueError, match="from 1% to 100%") as caught:
-        parse_share(text)
-    assert repr(text) in str(caught.value)
-
-
 @pytest.mark.parametrize(
     "text, seconds",
     [("0.5s", 0.5), ("500ms", 0.5), ("2s", 2), ("1m", 60), ("1h30m", 5400), ("1m0.5s", 60.5), ("2w", 1209600)],
 )
 def test_a_duration_carries_its_unit(text: str, seconds: float) -> None:
     assert parse_duration(text) == pytest.approx(seconds)
-
-
-@pytest.mark.parametrize("text", ["", "0", "0s", "5", "-1s", "+1s", "s", "1x", "1.2.3s", "1 s", "1ns", "999999999999d"])
-def test_what_is_no_duration_is_refused_by_name_and_with_what_is_accepted(text: str) -> None:
-    with pytest.raises(ValueError, match="500ms") as caught:
-        parse_duration(text)
-    assert repr(text) in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -118,13 +123,6 @@ def test_a_size_is_said_in_one_way(size_bytes: int, words: str) -> None:
 )
 def test_a_count_is_written_as_sizes_are(text: str, count: int) -> None:
     assert parse_count(text) == count
-
-
-@pytest.mark.parametrize("text", ["", "0", "ten", "-1", "1.5", "1.0001k", "1T", "1MB", "9300000000G"])
-def test_what_is_no_whole_number_is_refused_by_name(text: str) -> None:
-    with pytest.raises(ValueError, match=r"is not a whole number; accepted: .* 1\.5M") as caught:
-        parse_count(text)
-    assert repr(text) in str(caught.value)
 
 
 def test_one_is_not_plural() -> None:

@@ -52,16 +52,6 @@ def uses(root: Path) -> list[tuple[int, str]]:
     return sorted((found.last_use_ns, found.name) for found in all_entries(Layout(str(root))))
 
 
-def test_what_is_unpacked_is_what_was_packed(filled: Path, tmp_path: Path) -> None:
-    archive, done = packed(filled)
-    assert (done.entries, done.damaged, done.unverified, done.changed) == (len(ENTRIES), 0, 0, 0)
-    assert unpacked(archive, tmp_path / "other").stored == len(ENTRIES)
-    with FileStreamProgramCache(tmp_path / "other", verified_only=True) as cache:
-        for key, content in ENTRIES.items():
-            assert cache.get_entry(key) == content
-        assert_one_recount_mends_all(cache)
-
-
 def test_the_order_of_uses_survives_to_the_nanosecond(filled: Path, tmp_path: Path) -> None:
     unpacked(packed(filled)[0], tmp_path / "other")
     assert uses(tmp_path / "other") == uses(filled)

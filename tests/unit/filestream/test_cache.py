@@ -68,16 +68,6 @@ def test_unpickling_checks_the_directory_like_opening(cache_path):
         pickle.loads(blob)
 
 
-def test_opening_an_over_full_directory_leaves_the_most_recently_used(cache_path):
-    with FileStreamProgramCache(cache_path) as cache:
-        cache.update({str(number): b"x" * 100 for number in range(20)})
-        cache["3"]
-    with FileStreamProgramCache(cache_path, max_size_bytes=500) as cache:
-        assert on_disk(cache_path).bytes <= 500
-        assert cache.get("3") == b"x" * 100
-        assert cache.get("19") == b"x" * 100
-
-
 @pytest.mark.root
 def test_a_directory_that_may_only_be_read_serves_hits_and_refuses_deletes(cache_path, tmp_path):
     """As somebody else: root, as whom such tests run, may write everywhere."""
