@@ -11,8 +11,6 @@ from typing import Any, Final
 
 import pytest
 
-__all__ = ["pytest_terminal_summary"]
-
 #: By folder: what ``make test`` may take, and what ``make test-rest`` may.
 BUDGETS: Final[dict[str, tuple[int, int]]] = {
     "access": (100, 700),

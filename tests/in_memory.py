@@ -10,8 +10,6 @@ from pathlib import Path
 
 import pytest
 
-__all__ = ["run_path", "tmp_path"]
-
 _IN_MEMORY = "/dev/shm"
 
 

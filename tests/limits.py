@@ -7,8 +7,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-__all__ = ["peak_bytes", "within"]
-
 
 def within(cpu_seconds: int, script: str, *arguments: object) -> list[str]:
     """What ``script`` prints, word by word. Its processor time, and not the wall's, is limited: others may be busy.

@@ -30,8 +30,6 @@ import lockcache
 import lockcache_daemon
 from lockcache.filestream.disk import space
 
-__all__ = ["SPACE_ON", "ForkedProgram", "import_all", "run_forked"]
-
 #: How directories count for programs; tests in this process have them count otherwise (``tests/conftest.py``).
 SPACE_ON: Final = space._space_on
 

@@ -7,8 +7,6 @@ from typing import Any
 
 import pytest
 
-__all__ = ["EXHAUSTIVE", "all_but", "diagonals"]
-
 EXHAUSTIVE = pytest.mark.exhaustive
 
 

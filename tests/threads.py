@@ -8,8 +8,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
-__all__ = ["run_threads", "running"]
-
 # A guard against hangs, not a measurement.
 _HANG_SECONDS = 60.0
 

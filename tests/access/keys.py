@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-__all__ = ["FOREIGN", "NEW", "OLD", "write_keys"]
-
 
 def write_keys(path: Path, *keys: bytes) -> Path:
     path.write_text("# a comment\n\n" + "".join(f"{key.hex()}\n" for key in keys))

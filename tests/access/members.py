@@ -18,8 +18,6 @@ from typing import Any, Final, TypeVar
 from lockcache import FileStreamProgramCache
 from tests.programs import import_all
 
-__all__ = ["ALICE", "BOB", "GROUP", "MALLORY", "as_member", "run_as", "run_meanwhile_as", "start_as"]
-
 _T = TypeVar("_T")
 
 # Numbers that no account here has: the kernel knows no others, and nothing has to be added to the system.

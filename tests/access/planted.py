@@ -16,8 +16,6 @@ from lockcache.filestream.accounting.usage import Slot, encode_page
 from lockcache.filestream.disk.layout import SHARDS, Layout, StagedName, entry_name
 from lockcache.filestream.disk.owners import myself
 
-__all__ = ["FORGED", "KEY", "OBJECTS", "PLACES", "READABLE", "Outside", "plant"]
-
 KEY: Final = b"k"
 NAME: Final = entry_name(KEY)
 FORGED: Final = b"forged"

@@ -17,8 +17,6 @@ from typing import Any, Final
 
 from tests.access.members import BOB, become
 
-__all__ = ["exchanging", "leading_out", "picture", "replacing_new_files", "swapping_new_folders", "untouched"]
-
 _AT_FDCWD: Final = -100
 _RENAME_EXCHANGE: Final = 2
 _IN_ALL_EVENTS: Final = 0xFFF

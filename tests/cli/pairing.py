@@ -12,8 +12,6 @@ from typing import Any
 from tests.cli.running import LOCKCACHE
 from tests.processes.crowd import HANG_SECONDS
 
-__all__ = ["TIMEOUT", "certified", "start_half"]
-
 #: Something is late after a twelfth of it.
 TIMEOUT = "24s"
 

@@ -13,8 +13,6 @@ from lockcache.cli import main, program
 from tests.access.members import MALLORY, run_as
 from tests.programs import run_forked
 
-__all__ = ["LOCKCACHE", "give_to_somebody", "run", "run_as_somebody"]
-
 LOCKCACHE = str(Path(sys.executable).with_name("lockcache"))
 
 

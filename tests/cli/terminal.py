@@ -11,8 +11,6 @@ import psutil
 
 from tests.cli.running import LOCKCACHE
 
-__all__ = ["OnTerminal"]
-
 # A guard against hangs, never a measurement.
 _HANG_SECONDS = 60.0
 

@@ -12,8 +12,6 @@ from typing import Final
 from lockcache import FileStreamProgramCache
 from lockcache.filestream.disk.layout import Layout, entry_name
 
-__all__ = ["ATTRIBUTE_DAMAGES", "DAMAGES", "GROWTHS", "PLANTED", "fill_to_damage", "spoil"]
-
 
 def _flip(path: Path, position: int) -> None:
     payload = bytearray(path.read_bytes())

@@ -18,8 +18,6 @@ from typing import Any, Final
 
 import pytest
 
-__all__ = ["KINDS", "FailingCalls", "failing_calls"]
-
 #: The functions of each kind of call. Looking up a name that is wrong (``access``) says only no.
 KINDS: Final[dict[str, tuple[str, ...]]] = {
     "open": ("open", "mkfifo"),

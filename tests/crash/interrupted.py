@@ -24,17 +24,6 @@ from lockcache import FileStreamProgramCache
 from tests.crash.measure import assert_accounting_is_not_too_low, assert_one_recount_mends_all
 from tests.unit.material import descriptors
 
-__all__ = [
-    "Interrupt",
-    "assert_nothing_is_held",
-    "assert_nothing_is_left",
-    "count_steps",
-    "interrupt_at",
-    "interrupts",
-    "run_to",
-    "steps_of",
-]
-
 _TRACED: Final = tuple(os.path.dirname(package.__file__) + os.sep for package in (lockcache, filelock))
 _UNTRACED: Final = "__del__"
 

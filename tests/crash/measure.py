@@ -12,15 +12,6 @@ from lockcache import FileStreamProgramCache
 from lockcache.filestream.disk import parse_staged_name
 from lockcache_stress.experiments.kill_table.death import deaths
 
-__all__ = [
-    "accounted",
-    "assert_accounting_is_not_too_low",
-    "assert_one_recount_mends_all",
-    "every_death",
-    "on_disk",
-    "staged_files",
-]
-
 Shards = dict[int, tuple[int, int]]
 
 _SHARDS: Final = 256

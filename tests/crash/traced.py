@@ -11,8 +11,6 @@ from pathlib import Path
 
 import pytest
 
-__all__ = ["run_traced", "trace"]
-
 
 @functools.cache
 def _why_not() -> str | None:

@@ -9,8 +9,6 @@ from typing import Any
 
 from tests.daemon.running import HANG_SECONDS, RunningDaemon
 
-__all__ = ["Watched", "get"]
-
 
 def get(port: int, path: str, *, host: str = "127.0.0.1", method: str = "GET", accept: str = "*/*") -> Any:
     """Status, headers and body."""

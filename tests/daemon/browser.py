@@ -12,8 +12,6 @@ import pytest
 
 from tests.daemon.running import HANG_SECONDS
 
-__all__ = ["Browser"]
-
 _NAMES = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome", "chrome")
 
 

@@ -16,8 +16,6 @@ from lockcache_daemon.settings.rules import Rules
 from lockcache_daemon.signals import StopSignals
 from lockcache_daemon.stores.layouts import store_of
 
-__all__ = ["CAP", "LOW", "Kept"]
-
 CAP = 1_000_000
 LOW = 900_000
 

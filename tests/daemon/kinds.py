@@ -12,8 +12,6 @@ from typing import Final
 
 from tests.daemon import material, pyptx_crowd, triton_format
 
-__all__ = ["KINDS", "Kind", "bytes_of"]
-
 
 @dataclass(frozen=True)
 class Kind:

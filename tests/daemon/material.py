@@ -14,18 +14,6 @@ from lockcache.filestream.disk.layout import SHARDS
 from lockcache.filestream.disk.space import Space, encode_format
 from lockcache.filestream.repair.recount import recount_all
 
-__all__ = [
-    "accounting_is_exact",
-    "bytes_on_disk",
-    "fill",
-    "grow",
-    "is_accounted_for",
-    "make_directory",
-    "names_on_disk",
-    "photograph",
-    "stage_and_hang",
-]
-
 
 def make_directory(root: Path) -> None:
     """Make a directory in which a block is a byte, unless there is one.

@@ -9,8 +9,6 @@ from pathlib import Path
 
 import pytest
 
-__all__ = ["promtool"]
-
 
 def promtool() -> str:
     """Prometheus's linter: installed, else unpacked from Debian's package."""

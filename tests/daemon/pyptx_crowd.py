@@ -12,19 +12,6 @@ from pathlib import Path
 from lockcache.integrations.pyptx import CacheEntry, CacheKey, CubinCache
 from tests.unit.integrations.pyptx_format import write_entry
 
-__all__ = [
-    "bytes_of",
-    "entry_of",
-    "key_of",
-    "parts",
-    "prove",
-    "put_many",
-    "put_many_as_pyptx",
-    "read_many",
-    "set_age",
-    "store",
-]
-
 SUFFIXES = {"json", "ptx", "cubin"}
 
 

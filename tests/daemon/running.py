@@ -18,8 +18,6 @@ from typing import Any
 from lockcache_daemon.cli import main
 from tests.programs import ForkedProgram, run_forked
 
-__all__ = ["HANG_SECONDS", "SCRIPT", "RunningDaemon", "run_daemon", "until"]
-
 SCRIPT = str(Path(sys.executable).parent / "lockcache-daemon")
 
 # Guards against hangs, never measurements: what is waited for takes a fraction of it.

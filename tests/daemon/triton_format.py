@@ -15,18 +15,6 @@ import time
 import uuid
 from pathlib import Path
 
-__all__ = [
-    "STAGES",
-    "compile_kernel",
-    "compile_many",
-    "fill",
-    "key_of",
-    "keys_on_disk",
-    "put",
-    "read_kernel",
-    "set_age",
-]
-
 STAGES = ("source", "ttir", "ttgir", "llir", "ptx", "cubin")
 #: What one kernel's files add up to, about.
 KERNEL_BYTES = 10_000

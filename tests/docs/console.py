@@ -13,8 +13,6 @@ from typing import Final, NamedTuple
 
 from tests.docs.pages import PROJECT
 
-__all__ = ["Console", "Step", "environment", "steps"]
-
 # What goes on until it is ended is looked at once instead: settings, directories and budgets are those of the real run.
 _ENDLESS: Final = (
     (re.compile(r"^lockcache-daemon\b(?!.*--(once|dry-run|help)).*(?<!&)$"), " --dry-run"),

@@ -19,8 +19,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-__all__ = ["PAGES", "PROJECT", "Block", "blocks", "load_script", "name"]
-
 PROJECT: Final = Path(__file__).parents[2]
 _AT_THE_TOP: Final = ("README.md", "CONTRIBUTING.md", "SECURITY.md")
 PAGES: Final = sorted([*(PROJECT / page for page in _AT_THE_TOP), *(PROJECT / "docs").rglob("*.md")])

@@ -8,8 +8,6 @@ from typing import Any
 
 from lockcache import FileStreamProgramCache
 
-__all__ = ["hit_and_return", "hit_with", "main"]
-
 _kept: list[Any] = []
 
 

@@ -10,8 +10,6 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.context import BaseContext
 from typing import Any
 
-__all__ = ["HANG_SECONDS", "METHODS", "Crowd", "crowd", "run_all"]
-
 METHODS = ("fork", "spawn")
 
 # A guard against hangs, not a measurement: everything here takes a fraction of it.

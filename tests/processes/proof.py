@@ -11,8 +11,6 @@ from typing import NamedTuple
 from lockcache_stress.judge.register import Stamp
 from lockcache_stress.judge.values import make_value, parse_value
 
-__all__ = ["Proof", "prove", "value_for"]
-
 
 class Proof(NamedTuple):
     writer: int

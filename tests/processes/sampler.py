@@ -11,8 +11,6 @@ from typing import Any
 
 from tests.processes.crowd import HANG_SECONDS
 
-__all__ = ["bytes_in_use", "watch_bytes_in_use"]
-
 
 def bytes_in_use(path: str | Path) -> int:
     """What ``df`` would say of the whole file system."""

@@ -16,8 +16,6 @@ from lockcache.filestream.directory import CacheDirectory
 from lockcache.filestream.disk.layout import Layout, entry_name
 from lockcache.filestream.entry.codec import Record, pack
 
-__all__ = ["CREATED_NS", "USED_NS", "archive_of", "compress", "entry", "member", "packed", "unpacked"]
-
 CREATED_NS = 1_700_000_000_123_456_789
 USED_NS = 1_750_000_000_987_654_321
 

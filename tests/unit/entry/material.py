@@ -9,20 +9,6 @@ import pytest
 from lockcache import Entry
 from tests.unit.material import entry_path, record_path
 
-__all__ = [
-    "CODE",
-    "META",
-    "MODES",
-    "WITH_ATTRIBUTE",
-    "WITH_RECORD_FILE",
-    "expect_corrupt_miss",
-    "flip",
-    "metadata",
-    "put",
-    "write_foreign",
-]
-
-
 CODE, META = b"the code " * 20, {"arch": "sm_90"}
 
 # Where the record is: in the attribute; its head there and its tail in a file; all of it in a file.

@@ -8,9 +8,6 @@ import pytest
 
 from lockcache.keys import make_program_cache_key
 
-__all__ = ["SOURCE", "key", "make", "options"]
-
-
 SOURCE = 'extern "C" __global__ void k(int *a) { *a = 1; }'
 
 
