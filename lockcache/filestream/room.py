@@ -79,6 +79,7 @@ class Room:
     __slots__ = (
         "_deadline",
         "_directory",
+        "_has_granted",
         "_has_searched",
         "_has_turn",
         "_head",
@@ -107,7 +108,7 @@ class Room:
         # The sum at the last search that found no victims, and when the next one is due.
         self._total_in_vain: Slot | None = None
         self._next_pass_at = 0.0
-        self._has_searched = False
+        self._has_searched = self._has_granted = False
         #: The entries evicted for this write.
         self.evicted = Evicted()
 
@@ -126,6 +127,8 @@ class Room:
             may_evict_alone = skips_queue or self._progress.has_ended(usage)
             if self._is_head() or may_evict_alone:
                 if self._should_search(total) and self._evict(total):
+                    if self._has_granted:
+                        return True  # like the writers that it let go on: by now they and later ones fill the room
                     continue
             elif not is_small or not total.entries:
                 return False
@@ -200,7 +203,7 @@ class Room:
         ``total``: the sum that was over the limit.
         """
         directory, limit_bytes = self._directory, self._limit_bytes
-        self._has_searched = True
+        self._has_searched, self._has_granted = True, False
         reap(directory)
         slots, staged = directory.usage().slots(), bytes_beside(directory.layout)
         # A name alone reserves nothing: other members of a group can make files of any name.
@@ -226,14 +229,15 @@ class Room:
         return held_bytes > 0 and self._recount()
 
     def _grant(self) -> None:
-        """Let all small writes that wait go on, if there is room for each that has reserved by then."""
+        """Let all small writes that wait go on, if there is room for each that has reserved by then; this one too."""
         layout = self._directory.layout
         grant(layout, layout.room_bell, self._has_room_for_all)
 
     def _has_room_for_all(self) -> bool:
         # By the cap in force now, which may be lower than the one that this write began with.
         limit_bytes = self._directory.limit_bytes()
-        return limit_bytes is None or self._directory.usage().total_bytes() <= limit_bytes
+        self._has_granted = limit_bytes is None or self._directory.usage().total_bytes() <= limit_bytes
+        return self._has_granted
 
     def _recount(self) -> bool:
         """Recount shards that drifted, once for each write. Returns whether any did."""

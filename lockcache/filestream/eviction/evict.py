@@ -214,7 +214,7 @@ def sample_entries(
     start = random.randrange(SHARDS)
     sample: list[Found] = []
     for shard in (*range(start, SHARDS), *range(start)):
-        if slots[shard] != (0, 0):
+        if slots[shard].entries:
             between()
             sample.extend(folders.scan(shard, between=between))
         if len(sample) >= at_least:
