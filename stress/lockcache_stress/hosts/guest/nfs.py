@@ -54,6 +54,8 @@ class NfsSite(Site):
         # all three networks. The last one's port stands there, so all have the same.
         for name in ("nlm_tcpport", "nlm_udpport"):
             Path("/proc/sys/fs/nfs", name).write_text(str(_LOCK_PORT))
+        # It has a grace period of its own, of 50 s: so long the first lock that a client asks for is waited for.
+        Path("/proc/sys/fs/nfs/nlm_grace_period").write_text(str(GRACE_SECONDS))
         run_words("rpcbind")
         if self._lock_manager:
             run_words("rpc.statd", "--no-notify")
