@@ -116,7 +116,7 @@ def test_who_waits_is_woken_when_the_head_leaves(directory, other, monkeypatch):
 
 
 def test_with_room_granted_waiters_and_head_go_on_though_others_came_and_filled_it(directory, other, monkeypatch):
-    """Their reservations were in the sum that the head saw at or under the cap. It does not evict for others for ever."""
+    """Their reservations were in the sum that the head saw at or under the cap: it evicts no more for others."""
     monkeypatch.setattr("lockcache.filestream.room._WAITERS_CHECK_SECONDS", (3600.0, 3600.0))
     for number in range(10):
         put(directory, b"%d" % number, b"x" * 100)
