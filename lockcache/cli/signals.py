@@ -13,10 +13,12 @@ import os
 import signal
 import sys
 import threading
+import time
+import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from types import FrameType
+from types import CodeType, FrameType
 from typing import Final, NoReturn
 
 _ENDING: Final = (signal.SIGTERM, signal.SIGHUP)
@@ -89,6 +91,15 @@ def _send_again(usual: Callable[[sys.UnraisableHookArgs], object], lost: sys.Unr
         usual(lost)
         return
     number = error.number if isinstance(error, _EndedBySignal) else signal.SIGINT
-    again = threading.Timer(_AGAIN_SECONDS, os.kill, (os.getpid(), number))
-    again.daemon = True
-    again.start()
+    threading.Thread(target=_send_when_left, args=(number, _send_again.__code__), daemon=True).start()
+
+
+def _send_when_left(number: int, hook: CodeType) -> None:
+    """Send a signal once the main thread has left ``hook``: what is raised in there is lost too."""
+    main = threading.main_thread().ident
+    is_in_hook = True
+    while is_in_hook:
+        time.sleep(_AGAIN_SECONDS)
+        frame = sys._current_frames().get(main or 0)
+        is_in_hook = any(each.f_code is hook for each, _ in traceback.walk_stack(frame)) if frame else False
+    os.kill(os.getpid(), number)
