@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import sys
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
@@ -54,25 +55,42 @@ _LEFT_ALONE: ContextVar[frozenset[str]] = ContextVar("left_alone", default=froze
 _log = logging.getLogger("lockcache")
 
 
+class _OnStderr(logging.StreamHandler):  # type: ignore[type-arg] # not subscriptable in Python 3.10
+    """Shows what is logged on stderr, unless another handler takes it."""
+
+    def __init__(self, level: int, form: str) -> None:
+        super().__init__()
+        self.setLevel(level)
+        self.setFormatter(logging.Formatter(form))
+        self.addFilter(lambda record: not logging.getLogger().handlers and _log.handlers == [self])
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write to what stderr is now, as logging itself would without a handler."""
+        if sys.stderr is not None:
+            self.stream = sys.stderr
+            super().emit(record)
+
+
 def obey_log_variable() -> None:
     """Have what is logged go where ``$LOCKCACHE_LOG`` says, once, when lockcache is imported.
 
     A program that configures logging, before or after that, gets it through its own handlers alone. A mistake in the
     variable is a warning: an import that fails for it would be out of proportion.
     """
+    wrong, level = "", None
     try:
         level = coerce_choice("LOCKCACHE_LOG", ("off", "info", "debug"))
     except ValueError as error:
-        _log.warning("%s", error)
-        return
+        wrong = str(error)
     if level == "off":
         _log.addHandler(logging.NullHandler())  # which keeps what nobody asked for from stderr, and nothing else
-    elif level is not None:
-        own = logging.StreamHandler()
-        own.setFormatter(logging.Formatter("lockcache: %(asctime)s %(levelname)s: %(message)s"))
-        own.addFilter(lambda record: not logging.getLogger().handlers and _log.handlers == [own])
-        _log.addHandler(own)
+    elif level is None:
+        _log.addHandler(_OnStderr(logging.WARNING, "lockcache: %(message)s"))
+    else:
+        _log.addHandler(_OnStderr(logging.NOTSET, "lockcache: %(asctime)s %(levelname)s: %(message)s"))
         _log.setLevel(level.upper())
+    if wrong:
+        _log.warning("%s", wrong)
 
 
 def default_path() -> str:

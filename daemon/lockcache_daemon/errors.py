@@ -10,10 +10,10 @@ from lockcache.lowlevel import Layout
 
 
 class AlreadyServedError(LockcacheError):
-    """Another daemon keeps this directory; the message says who."""
+    """Another daemon manages this directory; the message says who."""
 
     def __init__(self, root: str, holder: Mapping[str, Any]) -> None:
-        super().__init__(f"{root} is kept by another lockcache-daemon: {_who(holder)}")
+        super().__init__(f"{root} is managed by another lockcache-daemon: {_who(holder)}")
         self.path = root
         self.holder = dict(holder)
 

@@ -105,6 +105,10 @@ def no_cache(directory: str | None, layout: Layout) -> OSError:
         return NotADirectoryError(errno.ENOTDIR, f"a cache directory is wanted here{origin}", root)
     if not os.path.isdir(root) and not is_default:
         return FileNotFoundError(errno.ENOENT, f"no such directory{origin}", root)
+    parent = os.path.dirname(root)
+    if is_cache(Layout(parent)):
+        words = f"is a part of the cache in {parent}: name that{origin}"
+        return NotADirectoryError(errno.ENOTDIR, words, root)
     guests, others = guests_in(root), other_things(root)
     if len(guests) > 1:
         words = f"holds files of {' and of '.join(guests)}: name a directory of one of them{origin}"

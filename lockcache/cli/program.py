@@ -50,6 +50,12 @@ COMMANDS: Final = (
     "why",
 )
 
+# What the commands are called elsewhere.
+_SYNONYMS: Final = {
+    "delete": "rm", "du": "stats", "gc": "evict", "help": "--help", "info": "inspect", "list": "ls",
+    "prune": "evict", "purge": "clear", "remove": "rm", "show": "inspect", "status": "stats", "version": "--version",
+}  # fmt: skip
+
 # Longer than any first sentence.
 _LONGEST_HELP: Final = 1000
 
@@ -126,7 +132,7 @@ class _Commands(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         name = args[0]
         if name not in COMMANDS and not name.startswith("-") and not ctx.resilient_parsing:
-            close = difflib.get_close_matches(name, COMMANDS, 1)
+            close = [_SYNONYMS[name]] if name in _SYNONYMS else difflib.get_close_matches(name, COMMANDS, 1)
             hint = f" (did you mean {close[0]}?)" if close else ""
             raise click.UsageError(f"No such command {name!r}{hint}", ctx)
         return super().resolve_command(ctx, args)

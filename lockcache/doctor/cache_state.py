@@ -100,14 +100,14 @@ def policy(subject: Subject) -> list[Finding]:
 
 
 def daemon(subject: Subject) -> list[Finding]:
-    """Whether a daemon keeps it."""
+    """Whether a daemon manages it."""
     if subject.kind != "cache":
         return []
     keeper = keeper_of(Layout(subject.root))
     if keeper is not None:
-        return [Finding("daemon", GOOD, f"kept by lockcache-daemon, {keeper}", measured={"runs": True})]
-    means = "writers keep the cap themselves; only cuda.core's own writers need a daemon for it"
-    return [Finding("daemon", NOTE, "none runs", means, measured={"runs": False})]
+        return [Finding("daemon", GOOD, f"managed by lockcache-daemon, {keeper}", measured={"runs": True})]
+    means = "writers hold the cap themselves; only cuda.core's own writers need a daemon for it"
+    return [Finding("daemon", NOTE, "none running", means, measured={"runs": False})]
 
 
 def accounting(subject: Subject) -> list[Finding]:
@@ -124,8 +124,11 @@ def _blocks(layout: Layout) -> list[Finding]:
     if stated is None or stated == real:
         return []
     found = f"{layout.format} states {_numbers(stated)}; this file system has {_numbers(real)}"
-    means = "all count as the directory states, so the cap holds in other blocks than the disk's: it was copied, say"
-    advice = f"stop who uses it, then rm {shlex.quote(layout.format)} {shlex.quote(layout.usage)}: it is counted again"
+    means = (
+        "all count as the directory states, so the cap holds in other blocks than the disk's: it was probably copied"
+    )
+    files = f"{shlex.quote(layout.format)} {shlex.quote(layout.usage)}"
+    advice = f"stop the processes that use it, then rm {files}: it is counted again"
     return [Finding("blocks", NOTE, found, means, advice, {"stated": stated._asdict(), "real": real._asdict()})]
 
 

@@ -122,7 +122,7 @@ def test_the_start_names_each_budget(cache_path: Path) -> None:
     budgets = ("--max-age", "30d", "--max-entries", "5k", "--min-free", "5%", "--once")
     in_words = ", max-entries 5000, max-age 30d, min-free 5%"
     done = run_daemon(*budgets, cache_path)
-    assert f"kept without a cap{in_words}\n" in done.stdout
+    assert f"managed without a cap{in_words}\n" in done.stdout
     done = run_daemon(*budgets, "--max-size", "1M", cache_path)
     assert f"layout lockcache, cap 1.0 MB{in_words}, sweeps above" in done.stdout
 

@@ -54,7 +54,7 @@ def waited(path: Path, variable: str | None, set_up: str = "") -> tuple[list[str
 def test_without_any_set_up_a_wait_is_one_line_that_says_for_whom_and_for_what(cache_path: Path) -> None:
     out, [line] = waited(cache_path, None)
     assert out == []
-    assert line.startswith("still waiting for process ")
+    assert line.startswith("lockcache: still waiting for process ")
     assert " to compile gemm3 sm_90 (" in line
 
 
@@ -79,4 +79,4 @@ def test_who_configured_logging_gets_it_there_and_once(cache_path: Path, variabl
 @pytest.mark.slow
 def test_a_mistake_in_the_variable_is_a_warning(cache_path: Path) -> None:
     _, lines = waited(cache_path, "loud")
-    assert lines[0] == "LOCKCACHE_LOG: 'loud' is not off or info or debug"
+    assert lines[0] == "lockcache: LOCKCACHE_LOG: 'loud' is not off or info or debug"

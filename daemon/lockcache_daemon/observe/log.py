@@ -54,7 +54,7 @@ class Report:
         fields["max_size_bytes"] = policy.max_size_bytes
         how = f"created; layout {layout}" if was_made else f"layout {layout}"
         if marks is None or policy.max_size_bytes is None:
-            self._say("start", root, f"{how}, kept without a cap{budgets}", **fields)
+            self._say("start", root, f"{how}, managed without a cap{budgets}", **fields)
             return
         self._say(
             "start",
@@ -70,7 +70,7 @@ class Report:
         self._say("standby", root, f"stands by: {error}", holder=error.holder)
 
     def took_over(self, root: str) -> None:
-        self._say("takeover", root, "took over: the daemon that kept it is gone")
+        self._say("takeover", root, "took over: the daemon that managed it is gone")
 
     def cap_changed(self, root: str, policy: Policy, *, is_setting: bool = False) -> None:
         """Another cap is in force: by settings that were reloaded, or as somebody wrote it into the directory."""
@@ -125,7 +125,7 @@ class Report:
 
     def let_go(self, root: str) -> None:
         self.board.let_go(root)
-        self._say("release", root, "not kept any more")
+        self._say("release", root, "not managed any more")
 
     def listening(self, address: str) -> None:
         self._say("listen", None, f"metrics and status page on http://{address}/", address=address)

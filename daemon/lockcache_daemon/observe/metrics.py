@@ -37,8 +37,10 @@ def _up(view: DirectoryView) -> bool:
 
 
 _GAUGES: Final = (
-    _Value("lockcache_directory_up", "1 while the directory is kept and nothing is wrong with it.", _up),
-    _Value("lockcache_directory_standby", "1 while another daemon keeps the directory.", lambda view: view.is_standby),
+    _Value("lockcache_directory_up", "1 while the directory is managed and nothing is wrong with it.", _up),
+    _Value(
+        "lockcache_directory_standby", "1 while another daemon manages the directory.", lambda view: view.is_standby
+    ),
     _Value("lockcache_directory_bytes", "What entries and staged writes add up to.", lambda view: view.bytes),
     _Value("lockcache_directory_entries", "Number of entries.", lambda view: view.entries),
     _Value("lockcache_directory_max_bytes", "The cap in force.", lambda view: view.limits.max_size_bytes),

@@ -27,7 +27,7 @@ def choose_layout(root: str, wanted: str, warn: Callable[[str], None]) -> str:
         layout, others = recognise(root)
         for other in others:
             warn(
-                f"{root} holds both entries/ and files of {other}: only entries/ is kept; --layout {other} for the "
+                f"{root} holds both entries/ and files of {other}: only entries/ is managed; --layout {other} for the "
                 "others"
             )
         return layout

@@ -28,7 +28,7 @@ Without --to, every entry that the filters name; with it, the least recently use
 larger than SIZE. Asks first; where nobody can answer, give --yes. Safe while others use the cache: an entry that is
 used or rewritten meanwhile stays. The accounting is recounted first, and exact afterwards. Ctrl-C leaves the rest.
 
-Works on each layout that the daemon keeps. In Triton's directories and in trees of files what was written within the
+Works on each layout that the daemon manages. In Triton's directories and in trees of files what was written within the
 last minute stays, and is counted as kept.
 
 {FILTERS_IN_WORDS}

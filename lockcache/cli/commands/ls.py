@@ -41,7 +41,7 @@ NAME is the start of the entry's hash, enough for 'lockcache inspect'. USED and 
 stored, COST what compiling it took, PROGRAM what it is called. '-' is not known. Looking does not count as a use;
 payloads are not verified.
 
-Works on each layout that the daemon keeps. Of a tree of files, NAME is the path below DIR.
+Works on each layout that the daemon manages. Of a tree of files, NAME is the path below DIR.
 
 {FILTERS_IN_WORDS}
 

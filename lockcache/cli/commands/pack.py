@@ -87,7 +87,7 @@ def command(
 
 def _report(layout: Layout, file: str, packed: Packed, archive_bytes: int, as_json: bool) -> None:
     if file == _STDOUT:
-        click.echo(f"packed {counted(packed.entries, 'entry')} from {plain(layout.root)}", err=True)
+        click.echo(f"lockcache: packed {counted(packed.entries, 'entry')} from {plain(layout.root)}", err=True)
     else:
         found: dict[str, Any] = {"path": layout.root, "file": os.path.abspath(file), **asdict(packed)}
         found["archive_bytes"] = archive_bytes

@@ -119,7 +119,7 @@ def policy_set(directory: str | None, max_size: int | str | None, priority: Prio
     shown |= {name: size_in_words(found[name]) for name in ("held_bytes", "evicts_bytes")}
     print_facts(found, as_json, shown, _LABELS)
     if guest is not None and keeper is None:
-        click.echo(f"lockcache: no lockcache-daemon keeps this directory, and {guest.program} obeys no cap", err=True)
+        click.echo(f"lockcache: no lockcache-daemon manages this directory, and {guest.program} obeys no cap", err=True)
     if keeper is not None and max_size is not None:
         will = "obey this cap until it is started again" if policy.by_operator else "put its own back; stop it first"
         click.echo(f"lockcache: a lockcache-daemon ({keeper}) manages this directory, and will {will}", err=True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import click
 
 from lockcache.cli import options
@@ -26,6 +28,8 @@ def command(keys: tuple[str, ...], directory: str | None, as_json: bool) -> int:
       lockcache rm 3f2a9c41
       lockcache rm my-kernel hex:00ff10 --dir /scratch/kernels
     """
+    if directory is None and len(keys) > 1 and os.path.isdir(keys[-1]):
+        raise click.UsageError(f"{keys[-1]!r} is a directory: write --dir {keys[-1]}, since all arguments are keys")
     opened = open_directory(directory)
     names = list(dict.fromkeys(resolve_name(opened.layout, key) for key in keys))
     opened.usage()  # a directory that may only be read is an error before anything is removed

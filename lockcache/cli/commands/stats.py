@@ -49,7 +49,7 @@ def command(directory: str | None, no_measure: bool, reset: bool, as_json: bool)
     shard, from the smallest to the largest. A hit saves what compiling its entry took when it was stored, where that
     is recorded. Changes nothing, unless --reset, which is for all who look at this directory; metrics go on.
 
-    Works on each layout that the daemon keeps; other programs' directories are measured, and report no hits.
+    Works on each layout that the daemon manages; other programs' directories are measured, and report no hits.
 
     \b
     Examples:
