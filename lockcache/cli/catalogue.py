@@ -7,16 +7,15 @@ cuda.core's) by the store, of other programs' by :mod:`lockcache.layouts`. Openi
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
-from functools import partial
 from threading import Event
 from typing import Final, Protocol
 
 from lockcache.cli.open_directory import LOCK_TIMEOUT_SECONDS, guest_of, look
 from lockcache.filestream.accounting import total_of
 from lockcache.filestream.eviction import Census, among, select_counted
-from lockcache.filestream.repair import entry_names
+from lockcache.filestream.repair import OwnEntries, Verifiable
 from lockcache.integrations.pyptx_files import PyptxFiles, guest_layout
 from lockcache.integrations.pyptx_staged import staged_bytes
 from lockcache.layouts import (
@@ -40,14 +39,12 @@ from lockcache.lowlevel import (
     Layout,
     Selection,
     Slot,
-    Verdict,
     check_directory,
     describe_entry,
     evict_selected,
     load_keys,
     measured,
     recount_all,
-    verify_in_steps,
 )
 
 # Between two looks whether what was evicted is off the disk.
@@ -58,16 +55,6 @@ Advance = Callable[[], object]
 
 def _nothing() -> None:
     """Nobody waits for progress."""
-
-
-class Verifiable(Protocol):
-    """The entries of a directory whose files say what they should be."""
-
-    def names(self, shard: int) -> list[str]:
-        """Those whose names begin with these two hex digits, in order."""
-
-    def verify(self, name: str) -> Generator[int, None, Verdict | None]:
-        """The verdict on one, ``None`` if it is gone. Yields the bytes that each step read."""
 
 
 class Catalogue(Protocol):
@@ -104,20 +91,6 @@ class Catalogue(Protocol):
 
     def verifiable(self, *, repair: bool, touch: bool) -> Verifiable:
         """Its entries to verify. Raises :class:`ValueError` where nothing says what they should be."""
-
-
-class OwnEntries:
-    """Entries of lockcache's layout to verify."""
-
-    def __init__(self, opened: CacheDirectory, *, repair: bool, touch: bool) -> None:
-        self._layout = opened.layout
-        self._verify = partial(verify_in_steps, opened, repair=repair, may_use=touch, keys=load_keys(None))
-
-    def names(self, shard: int) -> list[str]:
-        return entry_names(self._layout, shard)
-
-    def verify(self, name: str) -> Generator[int, None, Verdict | None]:
-        return self._verify(name)
 
 
 class Own:
@@ -160,7 +133,7 @@ class Own:
         self._opened = CacheDirectory(self.layout.root, LOCK_TIMEOUT_SECONDS)
         if repair:
             self._opened.usage()  # one that may not be written is a mistake, and said before an hour of reading
-        return OwnEntries(self._opened, repair=repair, touch=touch)
+        return OwnEntries(self._opened, repair=repair, may_use=touch, keys=load_keys(None))
 
 
 class Guest:

@@ -16,7 +16,7 @@ from typing import Final
 
 from lockcache.errors import LockTimeoutError
 from lockcache.filestream.disk import NOATIME
-from lockcache.filestream.repair import CORRUPT, PASSED_OVER, UNREADABLE, UNVERIFIED, WHOLE
+from lockcache.filestream.entry import CORRUPT, PASSED_OVER, UNREADABLE, UNVERIFIED, WHOLE
 from lockcache.integrations.pyptx_files import PyptxFiles
 from lockcache.integrations.pyptx_read import LARGEST_FILE_BYTES, READ
 from lockcache.integrations.pyptx_scan import changed_ns, look, parse_name

@@ -22,9 +22,8 @@ from lockcache.filestream.disk.owners import myself
 from lockcache.filestream.policy import Policy
 from lockcache.filestream.repair.quarantine import empty_quarantine, measure_quarantine
 from lockcache.filestream.repair.recount import reap, recount_shard
-from lockcache.filestream.repair.verify import verify_entry
+from lockcache.filestream.repair.verify import OwnEntries, verify_entry
 from lockcache_daemon.keeper.instance import Instance
-from lockcache_daemon.scrub.entries import Entries
 from lockcache_daemon.scrub.scrub import Scrub
 from tests.access.members import ALICE, as_member, run_as
 from tests.access.racing import exchanging, leading_out, picture, untouched
@@ -192,7 +191,7 @@ def _scrub(shared: Path, begin: Callable[[], None]) -> int:
                 with passed:
                     cache.put_entry(key, Entry(b"y" * 300, {"label": "y"}))
                     _damage(cache, entry_name(key))
-            scrub = Scrub(Entries(cache._directory), 1 << 40, 1e6, 1e6)
+            scrub = Scrub(OwnEntries(cache._directory), 1 << 40, 1e6, 1e6)
             for _ in range(TICKS):
                 with passed:  # what fails is passed over by the next tick
                     if scrub.tick(lambda: False):

@@ -13,7 +13,7 @@ from lockcache import Entry, FileStreamProgramCache
 from lockcache.filestream.directory import CacheDirectory
 from lockcache.filestream.disk.layout import SHARDS, Layout, entry_name
 from lockcache.filestream.repair import quarantine
-from lockcache.filestream.repair.verify import verify_entry, verify_shard
+from lockcache.filestream.repair.verify import verify_entry
 from tests.crash.damage import DAMAGES
 from tests.crash.measure import (
     accounted,
@@ -24,6 +24,7 @@ from tests.crash.measure import (
 )
 from tests.crash.test_disk_full import DISKS, _fill_up
 from tests.crash.traced import run_traced
+from tests.verifying import verify_shard
 
 KEY = b"the key"
 SPOILED = Entry(b"spoiled" * 300, {"log": "l" * 50})

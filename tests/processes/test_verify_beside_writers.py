@@ -13,9 +13,10 @@ from lockcache import Entry, FileStreamProgramCache
 from lockcache.filestream.directory import CacheDirectory
 from lockcache.filestream.disk.layout import SHARDS, entry_name
 from lockcache.filestream.repair.quarantine import list_quarantine
-from lockcache.filestream.repair.verify import verify_entry, verify_shard
+from lockcache.filestream.repair.verify import verify_entry
 from tests.crash.measure import assert_one_recount_mends_all
 from tests.processes.crowd import crowd
+from tests.verifying import verify_shard
 
 KEY = b"one key"
 LOOKS, WRITES = 1000, 1000

@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from lockcache.filestream.directory import CacheDirectory
-from lockcache.filestream.entry.cost import Prices
+from lockcache.filestream.entry.locate import Prices
 from lockcache.filestream.entry.reader import EntryReader
 from lockcache.filestream.eviction.evict import all_entries
 from lockcache_stress.bench import measurements as bench, million, peers

@@ -11,12 +11,12 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from lockcache.filestream.repair import CORRUPT, UNREADABLE
+from lockcache.filestream.entry import CORRUPT, UNREADABLE
+from lockcache.filestream.repair import OwnEntries, Verifiable
 from lockcache.integrations.pyptx_files import PyptxFiles
 from lockcache.layouts import PyptxEntries
 from lockcache.lowlevel import Verdict, measure_quarantine
 from lockcache_daemon.observe import Report
-from lockcache_daemon.scrub.entries import Entries, Verifiable
 from lockcache_daemon.scrub.scrub import Scrub, as_fields
 from lockcache_daemon.stores import Kept, Part, ShardStore, Store, WalkedStore
 
@@ -49,7 +49,7 @@ def scrub_once(kept: Kept, advance: Callable[[], object]) -> bool:
 def _verifiable(store: Store) -> Verifiable | None:
     """``None`` for layouts whose files carry nothing that they could be verified by."""
     if isinstance(store, ShardStore):
-        return Entries(store.directory)
+        return OwnEntries(store.directory)
     if isinstance(store, WalkedStore) and isinstance(store.files, PyptxFiles):
         return PyptxEntries(store.files)
     return None

@@ -19,10 +19,10 @@ from datetime import datetime, timezone
 from typing import Any, Final
 
 from lockcache.filestream.disk import read_json, replace_file
-from lockcache.filestream.repair import CORRUPT, UNREADABLE
+from lockcache.filestream.entry import CORRUPT, UNREADABLE
+from lockcache.filestream.repair import Verifiable
 from lockcache.lowlevel import SHARDS, Layout, Verdict
 from lockcache_daemon.pace import Pace
-from lockcache_daemon.scrub.entries import Verifiable
 
 # A share of one core, for all directories together, next to counting's (see counting.py), so that an idle daemon stays
 # under 1 %. An entry of 16 KiB costs some 25 us, so it is 80 of them a second, a million in three and a half hours.

@@ -5,13 +5,13 @@ Keeps a key from anybody else's eyes: it is written into a file of mode 0600 and
 
 from __future__ import annotations
 
-import contextlib
 import os
 import time
 from typing import Final
 
 import click
 
+from lockcache.archive.output import open_output
 from lockcache.cli import options
 from lockcache.cli.output import print_json
 from lockcache.filestream.disk import naming, write_all
@@ -46,7 +46,7 @@ def new(file: str, as_json: bool) -> None:
       export LOCKCACHE_SIGNING_KEY_FILE=~/.config/lockcache.key
     """
     with naming(file):
-        _write_new(file, [new_key()])
+        _write_new(file, _text([new_key()]))
     _tell(file, 1, as_json)
 
 
@@ -69,18 +69,10 @@ def rotate(file: str, keep: int | None, as_json: bool) -> None:
     """
     older = read_key_file(file)
     kept = older if keep is None else older[:keep]
-    real = os.path.realpath(file)
-    mode = os.stat(real).st_mode & 0o777
-    staged = f"{real}.new-{os.getpid()}"
-    with naming(file):
-        _write_new(staged, [new_key(), *kept])
-    try:
-        os.chmod(staged, mode)
-        os.rename(staged, real)
-    except BaseException:
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(staged)
-        raise
+    mode = os.stat(file).st_mode & 0o777
+    with open_output(file) as staged:
+        os.fchmod(staged.fileno(), mode)
+        staged.write(_text([new_key(), *kept]))
     _tell(file, 1 + len(kept), as_json)
 
 
@@ -89,16 +81,17 @@ def _tell(file: str, keys: int, as_json: bool) -> None:
         print_json({"path": os.path.abspath(file), "keys": keys})
 
 
-def _write_new(file: str, keys: list[bytes]) -> None:
+def _text(keys: list[bytes]) -> bytes:
     made = time.strftime("%Y-%m-%d", time.gmtime())
-    lines = [
-        f"# lockcache signing keys, {made}: the first signs, all verify. Keep them secret.",
-        *map(encode_key, keys),
-    ]
+    first = f"# lockcache signing keys, {made}: the first signs, all verify. Keep them secret."
+    return "\n".join([first, *map(encode_key, keys), ""]).encode()
+
+
+def _write_new(file: str, text: bytes) -> None:
     fd = os.open(file, _CREATE, 0o600)
     try:
         os.fchmod(fd, 0o600)
-        write_all(fd, "\n".join([*lines, ""]).encode())
+        write_all(fd, text)
         os.fsync(fd)
     except BaseException:
         os.unlink(file)  # half a file of keys would be in the way of the next try

@@ -9,11 +9,12 @@ from typing import Any, Final
 import click
 
 from lockcache.cli import options
-from lockcache.cli.catalogue import Own, Verifiable, open_catalogue
+from lockcache.cli.catalogue import Own, open_catalogue
 from lockcache.cli.open_directory import LOCK_TIMEOUT_SECONDS, recounted_when_interrupted
 from lockcache.cli.output import plain, print_facts, print_json, size_in_words
 from lockcache.cli.progress import progress_bar
-from lockcache.filestream.repair import CORRUPT, PASSED_OVER, UNREADABLE, UNVERIFIED, WHOLE
+from lockcache.filestream.entry import CORRUPT, PASSED_OVER, UNREADABLE, UNVERIFIED, WHOLE
+from lockcache.filestream.repair import Verifiable
 from lockcache.lowlevel import (
     SHARDS,
     CacheDirectory,

@@ -14,11 +14,9 @@ from lockcache.doors import door
 
 if TYPE_CHECKING:
     from lockcache.filestream.entry.codec import *
-    from lockcache.filestream.entry.cost import *
     from lockcache.filestream.entry.describe import *
     from lockcache.filestream.entry.locate import *
     from lockcache.filestream.entry.nearest import *
-    from lockcache.filestream.entry.placement import *
     from lockcache.filestream.entry.reader import *
     from lockcache.filestream.entry.removal import *
     from lockcache.filestream.entry.signing import *
@@ -30,20 +28,24 @@ if not TYPE_CHECKING:
     __getattr__, __dir__ = door(
         __name__,
         {
-            "codec": "HEAD_BYTES Record XATTR is_understood is_whole pack unpack",
-            "cost": "Prices",
+            "codec": (
+                "AttributeRefusedError HEAD_BYTES Record RecordPlacement XATTR is_signed is_understood is_whole pack "
+                "unpack"
+            ),
             "describe": "Described Read Statement describe_entry find_entry find_names read_entry read_statement",
-            "locate": "find_records",
+            "locate": "Prices find_records",
             "nearest": "Nearest Neighbour Search consider_all find_nearest",
-            "placement": "AttributeRefusedError RecordPlacement",
             "reader": "EntryReader GuardedReader Loader NetworkReader loader_of",
             "removal": (
                 "orphan_views remove_empty_folders_locked remove_entry remove_locked remove_orphan_views_locked "
                 "remove_views_locked revalidate_shard_locked"
             ),
-            "signing": "KeyRing encode_key is_signed load_keys make_reader new_key read_key_file",
+            "signing": "KeyRing encode_key load_keys make_reader new_key read_key_file",
             "staging": "StagedEntry reserved_bytes",
             "views": "StagedView ViewPath find_view name_view reserved_view_bytes",
-            "verdict": "WRONG digest_payload is_of_another_version judge_entry needs_payload",
+            "verdict": (
+                "CORRUPT EntryState PASSED_OVER UNREADABLE UNVERIFIED WHOLE WRONG digest_payload is_of_another_version "
+                "judge_entry needs_payload"
+            ),
         },
     )

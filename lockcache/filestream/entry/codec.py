@@ -28,6 +28,7 @@ then reads exactly that much (measured: 0.9 us of a 6 us hit).
 
 from __future__ import annotations
 
+import errno
 import struct
 from typing import Final, NamedTuple
 
@@ -51,12 +52,18 @@ LONG_PAYLOAD: Final = 2**32 - 1
 #: Flag in the algorithm byte: the tail is not in the attribute but in the record file.
 TAIL_BESIDE: Final = 0x80
 
+# What a file system answers for an attribute that is too big for it (ext4 says ENOSPC), and for none at all.
+_TOO_BIG: Final = (errno.ENOSPC, errno.E2BIG, errno.ERANGE)
+_NO_XATTRS: Final = (errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EPERM)
+
 _PREFIX: Final = struct.Struct("<2sBBIIqq")
 _pack = _PREFIX.pack
 _MAGIC: Final = b"LC"
 _VERSION: Final = 1
 _XXH3_128: Final = 1
 _SIGNATURE: Final = 2
+#: How records of this version begin.
+THIS_VERSION: Final = _MAGIC + bytes([_VERSION])
 #: How a record begins that this version can verify and that is whole in the attribute.
 ORDINARY: Final = _MAGIC + bytes([_VERSION, _XXH3_128])
 #: The same of one with a signature (:mod:`.signing`), which takes a key to verify.
@@ -93,17 +100,67 @@ def pack_with(algorithm: int, payload: bytes, record: Record, *, beside: bool = 
 
 def is_whole(blob: bytes, name: str, payload: bytes) -> bool:
     """Whether ``blob`` (head and tail) is the record of exactly this payload under exactly this name."""
-    return blob[28:44] == xxh3_128_digest(blob[:28] + name.encode() + blob[44:] + xxh3_128_digest(payload))
+    return binds(blob, name, xxh3_128_digest(payload))
 
 
-def is_understood(blob: bytes) -> bool:
-    """Whether this version can verify ``blob``; what it cannot verify it does not serve."""
-    return len(blob) >= HEAD_BYTES and blob[:3] == ORDINARY[:3] and blob[3] & ~TAIL_BESIDE == _XXH3_128
+def binds(blob: bytes, name: str, payload_digest: bytes) -> bool:
+    """As :func:`is_whole`, by the payload's digest."""
+    return blob[28:44] == xxh3_128_digest(blob[:28] + name.encode() + blob[44:] + payload_digest)
+
+
+def is_record(blob: bytes, head: bytes = _MAGIC) -> bool:
+    """Whether ``blob`` begins as a record does, of any version; with another ``head``, as that says."""
+    return len(blob) >= HEAD_BYTES and blob.startswith(head)
 
 
 def is_known(blob: bytes) -> bool:
     """Whether this version knows what stands in ``blob``, be it verified or signed by somebody. It may be a lie."""
-    return len(blob) >= HEAD_BYTES and blob[:3] == ORDINARY[:3] and blob[3] & ~TAIL_BESIDE in (_XXH3_128, _SIGNATURE)
+    return is_record(blob, THIS_VERSION) and blob[3] & ~TAIL_BESIDE in (_XXH3_128, _SIGNATURE)
+
+
+def is_understood(blob: bytes) -> bool:
+    """Whether this version can verify ``blob``; what it cannot verify it does not serve."""
+    return is_known(blob) and blob[3] & ~TAIL_BESIDE == _XXH3_128
+
+
+def is_signed(blob: bytes) -> bool:
+    """Whether a record is a signed one, by whomever."""
+    return is_known(blob) and blob[3] & ~TAIL_BESIDE == _SIGNATURE
+
+
+def as_ordinary(blob: bytes) -> list[bytes]:
+    """What ``blob`` may have been before its version or algorithm was damaged."""
+    return [ORDINARY[:3] + bytes([_XXH3_128 | beside]) + blob[4:] for beside in (0, TAIL_BESIDE)]
+
+
+def split_signature(blob: bytes) -> tuple[bytes, bytes, bytes, bytes]:
+    """What stands before a digest or signature, its key's id, the rest of it, and the tail."""
+    return blob[:28], blob[28:30], blob[30:44], blob[44:]
+
+
+def digest_of(blob: bytes) -> bytes:
+    """The digest or signature in a record. Requires: :func:`is_known`."""
+    return blob[28:44]
+
+
+def _tail_bytes(blob: bytes) -> int:
+    return int.from_bytes(blob[4:8], "little")
+
+
+def has_whole_tail(blob: bytes) -> bool:
+    """Whether a record has as long a tail as its head states."""
+    return len(blob) == HEAD_BYTES + _tail_bytes(blob)
+
+
+def is_tail_beside(head: bytes) -> bool:
+    """Whether an attribute is a head alone, whose tail is in the record file."""
+    return len(head) == HEAD_BYTES and bool(head[3] & TAIL_BESIDE)
+
+
+def with_tails(head: bytes, tails: bytes) -> list[bytes]:
+    """A head with what may be its tail: the first of a file of tails, or the last, of the write before."""
+    length = _tail_bytes(head)
+    return [head + tails[:length], head + tails[max(0, len(tails) - length) :]]
 
 
 def payload_bytes(blob: bytes) -> int:
@@ -113,7 +170,7 @@ def payload_bytes(blob: bytes) -> int:
 
 def may_have(blob: bytes, size_bytes: int) -> bool:
     """Whether a record states a payload of this length, as far as it is a record."""
-    return len(blob) >= HEAD_BYTES and payload_bytes(blob) == min(size_bytes, LONG_PAYLOAD)
+    return is_record(blob, b"") and payload_bytes(blob) == min(size_bytes, LONG_PAYLOAD)
 
 
 #: The payload's length as stated, and the cost, of a head. Requires: :func:`is_known`.
@@ -131,7 +188,7 @@ def split_records(file: bytes) -> list[bytes]:
     records: list[bytes] = []
     start = 0
     while start < len(file) or not records:
-        end = start + HEAD_BYTES + int.from_bytes(file[start + 4 : start + 8], "little")
+        end = start + HEAD_BYTES + _tail_bytes(file[start : start + 8])
         records.append(file[start:end])
         start = end
     return records
@@ -141,3 +198,70 @@ def unpack(blob: bytes) -> Record:
     """Take a verified record apart."""
     _, _, _, _, size, created_ns, cost_ns = _PREFIX.unpack_from(blob)
     return Record(size, created_ns, cost_ns, blob[HEAD_BYTES:])
+
+
+class AttributeRefusedError(OSError):
+    """The file system did not take a record as an extended attribute."""
+
+    def __init__(self, error: OSError, attribute_bytes: int) -> None:
+        super().__init__(error.errno, error.strerror, XATTR)
+        self.attribute_bytes = attribute_bytes
+
+
+class RecordPlacement:
+    """Where the records of this directory go, as learned from what its file system took. The first is tried.
+
+    Everything in the attribute; or only the head, with the tail in a record file, where attributes are small; or all of
+    it in a record file, where there are none (or where the user asked for files).
+    """
+
+    __slots__ = ("_attribute_bytes", "_fits_bytes")
+
+    # 4,000 is the most that fits next to a name on ext4 with 4 KiB blocks; xfs, btrfs and tmpfs take more.
+    _LARGEST_ATTRIBUTE_BYTES: Final = 3900
+
+    def __init__(self, *, use_files: bool) -> None:
+        self._attribute_bytes = 0 if use_files else self._LARGEST_ATTRIBUTE_BYTES
+        # The largest attribute that was seen to fit into the inode.
+        self._fits_bytes = 0
+
+    @property
+    def uses_files(self) -> bool:
+        """Whether records go into files, as a whole: there are no attributes here, or none that are large enough."""
+        return self._attribute_bytes < HEAD_BYTES
+
+    def may_leave_inode(self, attribute_bytes: int) -> bool:
+        """Whether an attribute of this length was not seen to fit into the inode."""
+        return attribute_bytes > self._fits_bytes
+
+    def learn_fit(self, attribute_bytes: int) -> None:
+        """Remember that an attribute of this length fitted into the inode."""
+        self._fits_bytes = max(self._fits_bytes, attribute_bytes)
+
+    def split(self, blob: bytes) -> tuple[bytes, bytes]:
+        """A record as (attribute, record file); either may be empty.
+
+        Raises :class:`OSError` (EFBIG) for one that is longer than readers accept.
+        """
+        if len(blob) > LARGEST_RECORD_BYTES:
+            what = f"a record of {len(blob)} bytes, most of it metadata, is longer than {LARGEST_RECORD_BYTES}"
+            raise OSError(errno.EFBIG, what)
+        if len(blob) <= self._attribute_bytes:
+            return blob, b""
+        if self._attribute_bytes >= HEAD_BYTES:
+            return blob[:HEAD_BYTES], blob[HEAD_BYTES:]
+        return b"", blob
+
+    def tail_is_beside(self, tail_bytes: int) -> bool:
+        """Whether :meth:`split` will put the head into the attribute and a tail this long into a file."""
+        return HEAD_BYTES <= self._attribute_bytes < HEAD_BYTES + tail_bytes
+
+    def learn_from(self, error: AttributeRefusedError) -> str | None:
+        """Put records elsewhere from now on; a name for what was learned, or ``None`` if that was not a reason to."""
+        if error.errno in _NO_XATTRS:
+            self._attribute_bytes = 0
+            return "no attributes here"
+        if error.errno in _TOO_BIG and error.attribute_bytes > HEAD_BYTES:
+            self._attribute_bytes = error.attribute_bytes - 1
+            return f"no attribute of {error.attribute_bytes} bytes here"
+        return None

@@ -24,21 +24,21 @@ from lockcache import metadata
 from lockcache.artifact import HEAD_BYTES as ARTIFACT_BYTES, Artifact, identify
 from lockcache.explain import Part, decode_label, decode_parts
 from lockcache.filestream.accounting import Found
-from lockcache.filestream.disk import NOATIME, READ, Layout, is_entry_file, last_use_ns, open_below, space_of
+from lockcache.filestream.disk import FOLDER, NOATIME, READ, Layout, is_entry_file, last_use_ns, open_below, space_of
 from lockcache.filestream.entry.codec import (
-    HEAD_BYTES,
     LARGEST_NOTE_BYTES,
-    LONG_PAYLOAD,
     NOTE_XATTR,
-    XATTR,
+    digest_of,
+    has_whole_tail,
     is_known,
-    payload_bytes,
-    split_records,
+    is_record,
+    is_signed,
+    may_have,
     unpack,
 )
-from lockcache.filestream.entry.locate import NO_ATTRIBUTE, find_records, is_tail_beside, read_record_file, with_tails
-from lockcache.filestream.entry.signing import KeyRing, is_signed
-from lockcache.filestream.entry.verdict import is_of_another_version, judge_entry
+from lockcache.filestream.entry.locate import find_records
+from lockcache.filestream.entry.signing import KeyRing
+from lockcache.filestream.entry.verdict import EntryState, is_of_another_version, judge_entry
 
 _LONGEST_NAME: Final = 80
 _MOST_SYMBOLS: Final = 3
@@ -59,7 +59,7 @@ class Described(NamedTuple):
     inode: int
     #: ``whole`` (not verified), ``none`` (cuda.core's own cache leaves none), ``damaged``, ``unreadable`` (the system
     #: does not let us), or ``newer`` than we know.
-    record: str
+    record: EntryState
     created_ns: int | None = None
     #: What compiling took.
     cost_ns: int | None = None
@@ -142,7 +142,7 @@ def _read_once(layout: Layout, name: str, keys: KeyRing | None) -> Read:
         records = find_records(layout, file.fileno(), name)
         payload = file.read()
     is_verified, why = _verify(records, name, payload, keys)
-    digests = [blob[28:HEAD_BYTES] for blob in records if is_known(blob)]
+    digests = [digest_of(blob) for blob in records if is_known(blob)]
     return Read(payload, is_verified, digests[0] if digests else None, status.st_uid, why)
 
 
@@ -167,9 +167,7 @@ def _verify(records: list[bytes], name: str, payload: bytes, keys: KeyRing | Non
 def find_names(layout: Layout, prefix: str, at_most: int) -> list[str]:
     """Up to ``at_most`` names that begin with ``prefix``, hex digits, at least two."""
     try:
-        opened = open_below(
-            layout, layout.entry_shard(int(prefix[:2], 16)), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
-        )
+        opened = open_below(layout, layout.entry_shard(int(prefix[:2], 16)), FOLDER)
     except (FileNotFoundError, NotADirectoryError):
         return []
     with opened as fd:
@@ -223,7 +221,7 @@ class Statement(NamedTuple):
     """What a record says. ``state`` is ``whole`` (as far as it is known), ``none``, ``damaged``, ``newer`` than this
     version knows, or ``unreadable`` (EACCES, EIO; also one that is gone: the caller looks)."""
 
-    state: str
+    state: EntryState
     created_ns: int | None = None
     cost_ns: int | None = None
     metadata: dict[str, Any] | None = None
@@ -235,49 +233,17 @@ class Statement(NamedTuple):
 def read_statement(layout: Layout, found: Found) -> Statement:
     """What the record of an entry says."""
     try:
-        blob, beside = _raw_record(layout, found.name)
-    except OSError:
-        return Statement("unreadable")
-    if not blob and beside is None:
-        return Statement("none")
-    beside = beside or b""
-    found_records = _candidates(blob, beside)
-    # A record file may be there and not be this entry's record: left from before it was written again.
-    for file_bytes in (len(beside), record_file_bytes(layout, found.name)):
-        for candidate in found_records:
-            read = _take_apart(candidate, found.stored_bytes - file_bytes)
+        records = find_records(layout, layout.entry(found.name), found.name)
+    except OSError as error:
+        return Statement("none" if error.errno in _NOT_THERE else "unreadable")
+    # A record file may be there and not be this entry's record (left from before it was written again), or be newer
+    # than what ``found`` counts.
+    for record in records:
+        for file_bytes in (record_file_bytes(layout, found.name), 0):
+            read = _take_apart(record, found.stored_bytes - file_bytes)
             if read.state != "damaged":
                 return read if read.label or read.parts else _with_note(read, read_note(layout, found.name))
-    return Statement("damaged")
-
-
-def _raw_record(layout: Layout, name: str) -> tuple[bytes, bytes | None]:
-    """The attribute, empty where there is none; and the record file where there is one that belongs to it."""
-    try:
-        blob = os.getxattr(layout.entry(name), XATTR, follow_symlinks=False)
-    except OSError as error:
-        if error.errno not in NO_ATTRIBUTE:
-            raise
-        return b"", _record_file(layout, name)
-    return blob, _record_file(layout, name) if is_tail_beside(blob) else None
-
-
-def _record_file(layout: Layout, name: str) -> bytes | None:
-    try:
-        return read_record_file(layout, name)
-    except OSError as error:
-        if error.errno not in _NOT_THERE:
-            raise
-        return None
-
-
-def _candidates(blob: bytes, beside: bytes) -> list[bytes]:
-    """What may be the record, head and tail: one, or in the middle of a publish several. As the reader has it."""
-    if not blob:
-        return split_records(beside)
-    if not beside:
-        return [blob]
-    return with_tails(blob, beside)
+    return Statement("damaged" if records else "none")
 
 
 def read_note(layout: Layout, name: str) -> bytes:
@@ -301,12 +267,11 @@ def _label(fields: dict[str, Any]) -> str | None:
 
 
 def _take_apart(blob: bytes, size_bytes: int) -> Statement:
-    if len(blob) < HEAD_BYTES or blob[:2] != b"LC":
+    if not is_record(blob):
         return Statement("damaged")
     if not is_known(blob):
         return Statement("newer")
-    stated = payload_bytes(blob)
-    if int.from_bytes(blob[4:8], "little") != len(blob) - HEAD_BYTES or stated != min(size_bytes, LONG_PAYLOAD):
+    if not has_whole_tail(blob) or not may_have(blob, size_bytes):
         return Statement("damaged")
     record = unpack(blob)
     try:

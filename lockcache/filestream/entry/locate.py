@@ -1,4 +1,4 @@
-"""Where an open entry's record is: in its attribute, in a file next to it, or half in each.
+"""Where an entry's record is: in its attribute, in a file next to it, or half in each; and what it says of the cost.
 
 One place for what readers, writers, verification and inspection have to agree on. What is found here is
 not proven: invariant 1 (a hit is whole) is kept by the code that compares the digest. In a directory that a group
@@ -13,8 +13,20 @@ import os
 import stat
 from typing import Final
 
-from lockcache.filestream.disk import READ, Layout, open_below
-from lockcache.filestream.entry.codec import HEAD_BYTES, LARGEST_RECORD_BYTES, TAIL_BESIDE, XATTR, split_records
+from lockcache.filestream.accounting import Found
+from lockcache.filestream.disk import READ, Layout, open_below, read_small
+from lockcache.filestream.entry.codec import (
+    HEAD_BYTES,
+    LARGEST_RECORD_BYTES,
+    LONG_PAYLOAD,
+    XATTR,
+    cost_of,
+    is_known,
+    is_tail_beside,
+    length_and_cost,
+    split_records,
+    with_tails,
+)
 
 #: What a file system answers where there is no attribute, or where there are none at all. Anything else says nothing of
 #: the entry, which must not pass for one without a record.
@@ -23,18 +35,18 @@ NO_ATTRIBUTE: Final = (errno.ENODATA, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENO
 # During a publish a record file holds two records, the new one and the one that it replaces.
 _LARGEST_FILE_BYTES: Final = 2 * LARGEST_RECORD_BYTES
 
-# Looked up once: with record files these are in each hit.
+# Looked up once: with record files these are in each hit, and a sweep of a million entries asks for 300,000 prices.
 _getxattr, _fstat, _read = os.getxattr, os.fstat, os.read
 
 
-def find_records(layout: Layout, fd: int, name: str) -> list[bytes]:
-    """What may be the record of an open entry, head and tail; none if it has none.
+def find_records(layout: Layout, entry: int | str, name: str) -> list[bytes]:
+    """What may be the record of an entry, open or by its path, head and tail; none if it has none.
 
     One, or in the middle of a publish several, of which at most one is whole with the payload. A record file is opened
     only where it is needed. Raises :class:`OSError`.
     """
     try:
-        head = _getxattr(fd, XATTR)
+        head = _getxattr(entry, XATTR) if isinstance(entry, int) else _getxattr(entry, XATTR, follow_symlinks=False)
     except OSError as error:
         if error.errno not in NO_ATTRIBUTE:
             raise
@@ -61,12 +73,45 @@ def read_record_file(layout: Layout, name: str) -> bytes | None:
         return _read(fd, status.st_size) if is_plausible else b""
 
 
-def is_tail_beside(head: bytes) -> bool:
-    """Whether an attribute is a head alone, whose tail is in the record file."""
-    return len(head) == HEAD_BYTES and bool(head[3] & TAIL_BESIDE)
+class Prices:
+    """Compile costs as records state them, read without the payload. For one ranking: it remembers which shards have
+    record files.
 
+    A record that is damaged as far as can be seen so (it is not understood, or is of a payload of another length), or
+    that says what no compilation takes, says nothing: the worst that a bit can do is to move one entry in an order. One
+    ``getxattr`` an entry, by path and following no symlink; a record file is opened only where there are any.
+    """
 
-def with_tails(head: bytes, tails: bytes) -> list[bytes]:
-    """A head with what may be its tail: the first of a file of tails, or the last, of the write before."""
-    length = int.from_bytes(head[4:8], "little")
-    return [head + tails[:length], head + tails[max(0, len(tails) - length) :]]
+    def __init__(self, layout: Layout) -> None:
+        self._layout = layout
+        self._entries = layout.entries
+        self._has_records: dict[str, bool] = {}
+
+    def cost_ns(self, found: Found) -> int:
+        """Nanoseconds, as :data:`.eviction.choose.CostOf` has it. Raises nothing: an entry may be gone by now."""
+        name = found.name
+        has_records = self._has_records.get(name[:2])
+        if has_records is None:
+            has_records = self._look_for_records(name[:2])
+        try:
+            blob = _getxattr(f"{self._entries}/{name[:2]}/{name[2:]}", XATTR, follow_symlinks=False)
+        except OSError:
+            blob = self._head_in_file(name) if has_records else b""
+        if not is_known(blob):
+            return 0
+        stated, _ = length_and_cost(blob)
+        size = found.stored_bytes
+        # With a record file, which counts for the entry's size, the payload's own length is not known here.
+        if stated != size and (stated > size or (stated != LONG_PAYLOAD and not has_records)):
+            return 0
+        return cost_of(blob)
+
+    def _look_for_records(self, prefix: str) -> bool:
+        has_records = self._has_records[prefix] = os.path.isdir(self._layout.record_shard(int(prefix, 16)))
+        return has_records
+
+    def _head_in_file(self, name: str) -> bytes:
+        try:
+            return read_small(self._layout, self._layout.record(name), HEAD_BYTES)
+        except OSError:
+            return b""

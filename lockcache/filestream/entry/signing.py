@@ -36,14 +36,14 @@ from lockcache.arguments import coerce_key_file
 from lockcache.errors import SigningKeyError
 from lockcache.filestream.disk import Layout, Recency, opened
 from lockcache.filestream.entry.codec import (
-    HEAD_BYTES,
     SIGNED,
-    TAIL_BESIDE,
     XATTR,
     Record,
     cost_of,
+    is_signed,
     length_and_cost,
     pack_with,
+    split_signature,
 )
 from lockcache.filestream.entry.reader import EntryReader, open_in
 
@@ -88,24 +88,20 @@ class KeyRing:
 
     def binds(self, blob: bytes, name: str, payload_digest: bytes) -> bool:
         """As :meth:`is_whole`, by the payload's sha256."""
-        if blob[:3] != SIGNED[:3] or len(blob) < HEAD_BYTES or blob[3] & ~TAIL_BESIDE != SIGNED[3]:
+        if not is_signed(blob):
             return False
+        prefix, key_id, mac, tail = split_signature(blob)
         return any(
-            hmac.compare_digest(blob[30:44], _mac(key, blob[:30], name, blob[44:], payload_digest))
-            for key in self._by_id.get(blob[28:30], ())
+            hmac.compare_digest(mac, _mac(key, prefix + key_id, name, tail, payload_digest))
+            for key in self._by_id.get(key_id, ())
         )
 
     def knows(self, blob: bytes) -> bool:
         """Whether a record claims to be signed with one of these keys. Then one that fails was tampered with."""
-        return len(blob) >= HEAD_BYTES and blob[:3] == SIGNED[:3] and blob[28:30] in self._by_id and is_signed(blob)
+        return is_signed(blob) and split_signature(blob)[1] in self._by_id
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(<{sum(map(len, self._by_id.values()))} keys>)"
-
-
-def is_signed(blob: bytes) -> bool:
-    """Whether a record is a signed one, by whomever."""
-    return len(blob) >= HEAD_BYTES and blob[:3] == SIGNED[:3] and blob[3] & ~TAIL_BESIDE == SIGNED[3]
 
 
 def load_keys(key_file: str | os.PathLike[str] | bool | None) -> KeyRing | None:

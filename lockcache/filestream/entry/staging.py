@@ -38,9 +38,8 @@ from lockcache.filestream.disk import (
     rename_below,
     write_all,
 )
-from lockcache.filestream.entry.codec import LARGEST_RECORD_BYTES, NOTE_XATTR, XATTR
+from lockcache.filestream.entry.codec import LARGEST_RECORD_BYTES, NOTE_XATTR, XATTR, AttributeRefusedError
 from lockcache.filestream.entry.locate import read_record_file
-from lockcache.filestream.entry.placement import AttributeRefusedError
 from lockcache.filestream.entry.removal import (
     bytes_on_disk,
     remove_views_locked,

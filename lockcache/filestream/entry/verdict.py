@@ -10,18 +10,36 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Callable, Generator
-from typing import Final, Protocol
+from typing import Final, Literal, Protocol
 
-from xxhash import xxh3_128, xxh3_128_digest
+from xxhash import xxh3_128
 
 from lockcache.filestream.entry.codec import (
-    HEAD_BYTES,
-    ORDINARY,
-    TAIL_BESIDE,
+    THIS_VERSION,
+    as_ordinary,
+    binds,
+    has_whole_tail,
+    is_record,
     is_understood,
     may_have,
     payload_bytes,
 )
+
+#: What an entry is found to be. By its record alone (:mod:`.describe`) it is ``whole``, unverified; ``none``,
+#: without a record; ``damaged``; ``unreadable``; or ``newer``, of a version that is not known here. By all of its bytes
+#: (:mod:`.repair.verify`) it is one of the constants.
+EntryState = Literal["whole", "none", "damaged", "newer", "unverified", "corrupt", "unreadable", "passed over"]
+
+#: Exactly what some writer stored under that name.
+WHOLE: Final = "whole"
+#: Without a record (cuda.core's own), or with one of a newer version: readable, and there is nothing to judge it by.
+UNVERIFIED: Final = "unverified"
+#: Not what any writer stored there. Never served.
+CORRUPT: Final = "corrupt"
+#: The disk or file server does not give its bytes. Never served while that lasts.
+UNREADABLE: Final = "unreadable"
+#: Not looked at: reading it would count as a use, or it was replaced each time.
+PASSED_OVER: Final = "passed over"
 
 #: What can be wrong with an entry: a word for names and programs, and a sentence for people.
 WRONG: Final = {
@@ -36,7 +54,6 @@ WRONG: Final = {
 
 # Long enough that the cost of a call is small against it (0.3 ms), short enough for a rate to be kept.
 _CHUNK_BYTES: Final = 1 << 20
-_MAGIC: Final = ORDINARY[:2]
 
 
 def needs_payload(records: list[bytes], size_bytes: int) -> bool:
@@ -79,15 +96,15 @@ def judge_entry(records: list[bytes], name: str, size_bytes: int, payload_digest
         # Nobody stores an empty program; an empty file without a record is what a power cut leaves.
         return "" if size_bytes else "empty"
     # What stands in the head is settled by the version; only the digest needs an algorithm that is known here.
-    known = [blob for blob in records if len(blob) >= HEAD_BYTES and blob[:3] == ORDINARY[:3]]
+    known = [blob for blob in records if is_record(blob, THIS_VERSION)]
     if known and not any(may_have(blob, size_bytes) for blob in known):
         return _wrong_length(payload_bytes(known[0]), size_bytes)
     fitting = [blob for blob in known if is_understood(blob) and may_have(blob, size_bytes)]
     if not fitting:
         return "record"
-    if any(_binds(blob, name, payload_digest) for blob in fitting):
+    if any(binds(blob, name, payload_digest) for blob in fitting):
         return ""
-    return "digest" if any(map(_has_whole_tail, fitting)) else "tail"
+    return "digest" if any(map(has_whole_tail, fitting)) else "tail"
 
 
 def _wrong_length(stated_bytes: int, size_bytes: int) -> str:
@@ -98,18 +115,8 @@ def _wrong_length(stated_bytes: int, size_bytes: int) -> str:
 
 def is_of_another_version(records: list[bytes], name: str, payload_digest: bytes) -> bool:
     """Whether the records are of a version or algorithm unknown here, rather than damaged ones of known versions."""
-    unknown = [blob for blob in records if len(blob) >= HEAD_BYTES and blob[:2] == _MAGIC and not is_understood(blob)]
+    unknown = [blob for blob in records if is_record(blob) and not is_understood(blob)]
     if not unknown or len(unknown) < len(records):
         return False
     # A flip in just these two bytes makes a known record look so; then it is whole with them put right.
-    ours = (ORDINARY, ORDINARY[:3] + bytes([ORDINARY[3] | TAIL_BESIDE]))
-    return not any(_binds(head + blob[4:], name, payload_digest) for blob in unknown for head in ours)
-
-
-def _binds(blob: bytes, name: str, payload_digest: bytes) -> bool:
-    """As :func:`.codec.is_whole`, of a payload that was digested piece by piece."""
-    return blob[28:44] == xxh3_128_digest(blob[:28] + name.encode() + blob[44:] + payload_digest)
-
-
-def _has_whole_tail(blob: bytes) -> bool:
-    return len(blob) == HEAD_BYTES + int.from_bytes(blob[4:8], "little")
+    return not any(binds(each, name, payload_digest) for blob in unknown for each in as_ordinary(blob))

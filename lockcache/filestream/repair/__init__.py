@@ -23,6 +23,6 @@ if not TYPE_CHECKING:
         {
             "quarantine": "empty_quarantine measure_quarantine trim_quarantine",
             "recount": "Repair reap recount_all recount_drifted recount_shard",
-            "verify": "CORRUPT PASSED_OVER UNREADABLE UNVERIFIED Verdict WHOLE entry_names verify_in_steps",
+            "verify": "OwnEntries Verdict Verifiable verify_in_steps",
         },
     )

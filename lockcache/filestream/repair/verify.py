@@ -17,9 +17,10 @@ import errno
 import os
 import stat
 import time
-from collections.abc import Generator, Iterator
+from collections.abc import Generator
+from functools import partial
 from hashlib import sha256
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple, Protocol
 
 from lockcache.filestream.accounting import UsagePage
 from lockcache.filestream.directory import CacheDirectory
@@ -35,7 +36,13 @@ from lockcache.filestream.disk import (
     space_of,
 )
 from lockcache.filestream.entry import (
+    CORRUPT,
+    PASSED_OVER,
+    UNREADABLE,
+    UNVERIFIED,
+    WHOLE,
     WRONG,
+    EntryState,
     KeyRing,
     digest_payload,
     find_records,
@@ -46,17 +53,6 @@ from lockcache.filestream.entry import (
     remove_locked,
 )
 from lockcache.filestream.repair.quarantine import make_place, quarantine_locked
-
-#: Exactly what some writer stored under that name.
-WHOLE: Final = "whole"
-#: Without a record (cuda.core's own), or with one of a newer version: readable, and there is nothing to judge it by.
-UNVERIFIED: Final = "unverified"
-#: Not what any writer stored there. Never served.
-CORRUPT: Final = "corrupt"
-#: The disk or file server does not give its bytes. Never served while that lasts.
-UNREADABLE: Final = "unreadable"
-#: Not looked at: reading it would count as a use, or it was replaced each time.
-PASSED_OVER: Final = "passed over"
 
 _NEWER: Final = "stored by a newer version of lockcache"
 
@@ -79,8 +75,7 @@ class Verdict(NamedTuple):
     """What was found of one entry, and what was done about it."""
 
     name: str
-    #: One of the states above.
-    state: str
+    state: EntryState
     size_bytes: int = 0
     #: For corrupt ones a word of :data:`.entry.verdict.WRONG`; else why there is no verdict.
     why: str = ""
@@ -108,42 +103,45 @@ def entry_names(layout: Layout, shard: int) -> list[str]:
         return sorted(f"{shard:02x}{file}" for file in os.listdir(fd) if is_entry_file(file))
 
 
-def verify_shard(
-    directory: CacheDirectory,
-    shard: int,
-    *,
-    repair: bool = False,
-    may_use: bool = False,
-    keys: KeyRing | None = None,
-) -> Iterator[Verdict]:
-    """A verdict for each entry of a shard that is still there when its turn comes."""
-    for name in entry_names(directory.layout, shard):
-        verdict = verify_entry(directory, name, repair=repair, may_use=may_use, keys=keys)
-        if verdict is not None:
-            yield verdict
-
-
-def verify_entry(
-    directory: CacheDirectory,
-    name: str,
-    *,
-    repair: bool = False,
-    may_use: bool = False,
-    keys: KeyRing | None = None,
-) -> Verdict | None:
-    """The verdict on one entry; ``None`` if there is none under this name.
-
-    With ``repair`` a corrupt one is moved into quarantine. With ``keys`` signatures are verified; without, entries that
-    are signed are not. With ``may_use`` entries of others are read even where that
-    counts as a use. Raises :class:`OSError` only for what says nothing of the entry (no descriptors left).
-    """
-    steps = verify_in_steps(directory, name, repair=repair, may_use=may_use, keys=keys)
+def verify_entry(directory: CacheDirectory, name: str, **how: Any) -> Verdict | None:
+    """As :func:`verify_in_steps`, at once."""
+    steps = verify_in_steps(directory, name, **how)
     while True:
         try:
             next(steps)
         except StopIteration as end:
             verdict: Verdict | None = end.value
             return verdict
+
+
+class Verifiable(Protocol):
+    """The entries of a directory whose files say what they should be."""
+
+    @property
+    def layout(self) -> Layout:
+        """Where lockcache's own files are."""
+
+    def names(self, shard: int) -> list[str]:
+        """Those whose names begin with these two hex digits, in order. Raises :class:`OSError`."""
+
+    def verify(self, name: str) -> Generator[int, None, Verdict | None]:
+        """As :func:`verify_in_steps`; what is corrupt is put out of the way, where that was asked for."""
+
+
+class OwnEntries:
+    """Those of lockcache's own layout, and cuda.core's: corrupt ones go into quarantine."""
+
+    def __init__(
+        self, directory: CacheDirectory, *, repair: bool = True, may_use: bool = False, keys: KeyRing | None = None
+    ) -> None:
+        self.layout = directory.layout
+        self._verify = partial(verify_in_steps, directory, repair=repair, may_use=may_use, keys=keys)
+
+    def names(self, shard: int) -> list[str]:
+        return entry_names(self.layout, shard)
+
+    def verify(self, name: str) -> Generator[int, None, Verdict | None]:
+        return self._verify(name)
 
 
 def verify_in_steps(
@@ -154,9 +152,12 @@ def verify_in_steps(
     may_use: bool = False,
     keys: KeyRing | None = None,
 ) -> Generator[int, None, Verdict | None]:
-    """As :func:`verify_entry`, for callers that keep a rate: yields the bytes that each step read.
+    """The verdict on one entry; ``None`` if there is none under this name. Yields the bytes that each step read.
 
-    May be closed, or left alone for a while, between steps: no lock is held then, only the entry is open.
+    With ``repair`` a corrupt one is moved into quarantine. With ``keys`` signatures are verified; without, entries that
+    are signed are not. With ``may_use`` entries of others are read even where that counts as a use. May be closed, or
+    left alone for a while, between steps: no lock is held then, only the entry is open. Raises :class:`OSError` only
+    for what says nothing of the entry (no descriptors left).
     """
     suspected: object = None
     for _ in range(_ATTEMPTS):

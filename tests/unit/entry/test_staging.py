@@ -10,8 +10,7 @@ import pytest
 from lockcache.filestream.disk.layout import StagedName, entry_name, parse_staged_name
 from lockcache.filestream.disk.locks import ProcessLock
 from lockcache.filestream.disk.owners import myself
-from lockcache.filestream.entry.codec import HEAD_BYTES, XATTR, Record, pack
-from lockcache.filestream.entry.placement import AttributeRefusedError, RecordPlacement
+from lockcache.filestream.entry.codec import HEAD_BYTES, XATTR, AttributeRefusedError, Record, RecordPlacement, pack
 from lockcache.filestream.entry.removal import remove_entry
 from lockcache.filestream.entry.staging import StagedEntry
 from lockcache.filestream.repair import recount_all

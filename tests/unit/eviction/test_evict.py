@@ -13,7 +13,7 @@ from lockcache.filestream.accounting.scan import Found
 from lockcache.filestream.disk.layout import SHARDS, entry_name
 from lockcache.filestream.disk.locks import ProcessLock
 from lockcache.filestream.entry.codec import Record
-from lockcache.filestream.entry.cost import Prices
+from lockcache.filestream.entry.locate import Prices
 from lockcache.filestream.eviction import choose, evict
 from lockcache.filestream.eviction.choose import Goal, Need, choose_victims
 from lockcache.filestream.eviction.evict import all_entries, evict_to_limit, sample_entries, sweep

@@ -16,9 +16,10 @@ from lockcache.filestream.disk.locks import ProcessLock
 from lockcache.filestream.disk.recency import Recency
 from lockcache.filestream.entry.reader import EntryReader
 from lockcache.filestream.entry.verdict import WRONG
-from lockcache.filestream.repair.verify import entry_names, verify_entry, verify_in_steps, verify_shard
+from lockcache.filestream.repair.verify import entry_names, verify_entry, verify_in_steps
 from tests.crash.damage import ATTRIBUTE_DAMAGES, DAMAGES
 from tests.unit.material import descriptors, entry_path, on_disk, open_directory, put, record_path, shard_of
+from tests.verifying import verify_shard
 
 NAME = entry_name(b"k")
 PAYLOAD = bytes(range(256)) * 8

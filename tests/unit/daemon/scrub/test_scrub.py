@@ -12,10 +12,10 @@ import pytest
 from lockcache import FileStreamProgramCache
 from lockcache.filestream.directory import CacheDirectory
 from lockcache.filestream.disk.layout import entry_name
+from lockcache.filestream.repair import verify
 from lockcache.filestream.repair.quarantine import measure_quarantine
-from lockcache.filestream.repair.verify import Verdict
-from lockcache_daemon.scrub import entries, scrub as scrubbing
-from lockcache_daemon.scrub.entries import Entries
+from lockcache.filestream.repair.verify import OwnEntries, Verdict
+from lockcache_daemon.scrub import scrub as scrubbing
 from lockcache_daemon.scrub.scrub import Scrub
 from tests.crash.damage import fill_to_damage, spoil
 from tests.daemon.material import accounting_is_exact
@@ -39,7 +39,7 @@ def make(directory: CacheDirectory, monkeypatch: pytest.MonkeyPatch) -> Iterator
     made = []
 
     def make(rate: int = FAST, found: Callable[[Verdict], object] = lambda verdict: None) -> Scrub:
-        made.append(Scrub(Entries(directory), rate, 1.0, 0.05, found))
+        made.append(Scrub(OwnEntries(directory), rate, 1.0, 0.05, found))
         return made[-1]
 
     yield make
@@ -191,14 +191,14 @@ def test_closing_in_the_middle_leaves_nothing_open(
 def test_a_shard_that_cannot_be_listed_is_said_and_passed_over(
     directory: CacheDirectory, make: Callable[..., Scrub], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = entries.entry_names
+    real = verify.entry_names
 
     def names(layout: object, shard: int) -> list[str]:
         if shard == 0x40:
             raise OSError(5, "Input/output error", "entries/40")
         return real(layout, shard)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(entries, "entry_names", names)
+    monkeypatch.setattr(verify, "entry_names", names)
     scrub = make()
     errors = 0
     for _ in range(10_000):

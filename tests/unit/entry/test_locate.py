@@ -9,7 +9,7 @@ import pytest
 from lockcache.filestream.accounting.scan import scan_shard
 from lockcache.filestream.disk.layout import entry_name
 from lockcache.filestream.entry.codec import HEAD_BYTES, XATTR, Record
-from lockcache.filestream.entry.cost import Prices
+from lockcache.filestream.entry.locate import Prices
 from lockcache.filestream.writer import EntryWriter
 from tests.unit.material import entry_path, record_path, shard_of
 
