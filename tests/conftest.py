@@ -7,7 +7,7 @@ import importlib.util
 import os
 import shutil
 import signal
-import subprocess
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -82,43 +82,35 @@ def cache_path(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def mount_tmpfs(tmp_path: Path) -> Iterator[Callable[..., Path]]:
+def mount_tmpfs(tmp_path: Path) -> Iterator[Callable[[str], Path]]:
     """Mounts a tmpfs with the given options (``size=8m``) and gives its path. For tests marked ``root``."""
-    mounted: list[Path] = []
+    from lockcache_stress.trouble import mounted_tmpfs
 
-    def mount(options: str) -> Path:
-        path = tmp_path / f"tmpfs{len(mounted)}"
-        path.mkdir()
-        subprocess.run(["mount", "-t", "tmpfs", "-o", f"mode=0700,{options}", "lockcache-test", str(path)], check=True)
-        mounted.append(path)
-        return path
+    with contextlib.ExitStack() as stack:
 
-    yield mount
-    for path in mounted:
-        subprocess.run(["umount", "-l", str(path)], check=True)
+        def mount(options: str) -> Path:
+            path = Path(tempfile.mkdtemp(prefix="tmpfs", dir=tmp_path))
+            assert stack.enter_context(mounted_tmpfs(str(path), options.removeprefix("size=")))
+            return path
+
+        yield mount
 
 
 @pytest.fixture
 def mount_image(tmp_path: Path) -> Iterator[Callable[..., Path]]:
     """Makes a file system in an image file and mounts it by loop: ``mount_image("ext4", 64, "-b", "1024")``."""
-    mounted: list[Path] = []
+    from lockcache_stress.trouble import mounted_image
 
-    def mount(kind: str, size_mib: int, *mkfs_options: str) -> Path:
-        if shutil.which(f"mkfs.{kind}") is None:
-            pytest.skip(f"needs mkfs.{kind}")
-        image, path = tmp_path / f"{kind}{len(mounted)}.img", tmp_path / f"{kind}{len(mounted)}"
-        with open(image, "wb") as file:
-            file.truncate(size_mib << 20)
-        subprocess.run([f"mkfs.{kind}", *mkfs_options, str(image)], check=True, capture_output=True)
-        path.mkdir()
-        subprocess.run(["mount", "-o", "loop", str(image), str(path)], check=True)
-        mounted.append(path)
-        path.chmod(0o700)
-        return path
+    with contextlib.ExitStack() as stack:
 
-    yield mount
-    for path in mounted:
-        subprocess.run(["umount", "-l", str(path)], check=True)
+        def mount(kind: str, size_mib: int, *mkfs_options: str) -> Path:
+            if shutil.which(f"mkfs.{kind}") is None:
+                pytest.skip(f"needs mkfs.{kind}")
+            path = Path(tempfile.mkdtemp(prefix=kind, dir=tmp_path))
+            stack.enter_context(mounted_image(str(path), kind, size_mib, *mkfs_options))
+            return path
+
+        yield mount
 
 
 @pytest.fixture

@@ -4,18 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import multiprocessing
-import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from lockcache_stress.run.sampler import used_bytes
 from tests.processes.crowd import HANG_SECONDS
-
-
-def bytes_in_use(path: str | Path) -> int:
-    """What ``df`` would say of the whole file system."""
-    status = os.statvfs(path)
-    return (status.f_blocks - status.f_bfree) * status.f_frsize
 
 
 @contextlib.contextmanager
@@ -49,6 +43,6 @@ def _sample(path: str, started: Any, stop: Any, sender: Any) -> None:
     started.set()
     while not stop.is_set():
         for _ in range(50):
-            peak = max(peak, bytes_in_use(path))
+            peak = max(peak, used_bytes(path))
         samples += 50
     sender.send((peak, samples))

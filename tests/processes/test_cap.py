@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 
 from lockcache import FileStreamProgramCache
+from lockcache_stress.run.sampler import used_bytes
 from tests.processes.crowd import METHODS, run_all
 from tests.processes.proof import prove, value_for
-from tests.processes.sampler import bytes_in_use, watch_bytes_in_use
+from tests.processes.sampler import watch_bytes_in_use
 from tests.thinning import EXHAUSTIVE
 
 MIB = 1 << 20
@@ -62,7 +63,7 @@ def test_bytes_in_use_never_exceed_the_cap_while_many_processes_write_far_more_t
     assert dropped == 0
     assert evictions >= 3200 - cap // 65536
     # Full, but for the batch that the last eviction freed beyond its need and one value per writer that made room.
-    assert bytes_in_use(root) > 0.8 * cap
+    assert used_bytes(str(root)) > 0.8 * cap
     assert cache.recount() == []
 
 

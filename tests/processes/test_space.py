@@ -17,9 +17,10 @@ from lockcache.explain import state
 from lockcache.filestream.disk.space import Space, space_of, stated_space
 from lockcache.filestream.entry import StagedEntry
 from lockcache.lowlevel import CacheDirectory, Layout, Policy, entry_name, find_drift
+from lockcache_stress.run.sampler import used_bytes
 from tests.daemon.running import until
 from tests.processes.crowd import run_all
-from tests.processes.sampler import bytes_in_use, watch_bytes_in_use
+from tests.processes.sampler import watch_bytes_in_use
 from tests.thinning import EXHAUSTIVE, all_but
 
 MIB = 1 << 20
@@ -84,7 +85,7 @@ def test_statvfs_and_du_never_exceed_the_cap(
     request: pytest.FixtureRequest, place: tuple[Path, int], size: int, metadata: str
 ) -> None:
     root, cap = place
-    before = bytes_in_use(root)
+    before = used_bytes(str(root))
     cache = FileStreamProgramCache(root / "cache", max_size_bytes=cap)
     values = int(1.2 * cap) // max(4096, size) // PROCESSES // ROUNDS
     start = multiprocessing.get_context("fork").Barrier(PROCESSES)
@@ -101,12 +102,12 @@ def test_statvfs_and_du_never_exceed_the_cap(
     assert samples > 100
     if request.node.callspec.params["place"] == "xfs":
         # It takes back the blocks and inodes of what was removed a while later, whatever we counted.
-        until(lambda: bytes_in_use(root) - before <= cap)
+        until(lambda: used_bytes(str(root)) - before <= cap)
     else:
         assert peak - before <= cap
     assert _du(root / "cache") <= cap
     assert dropped == 0
-    assert bytes_in_use(root) - before > 0.8 * cap, "it is full, but for a batch"
+    assert used_bytes(str(root)) - before > 0.8 * cap, "it is full, but for a batch"
     assert find_drift(Layout(cache.path)) == (0, 0, 0, 0)
 
 
