@@ -15,7 +15,7 @@ import pytest
 from lockcache import FileStreamProgramCache
 from tests.daemon.kinds import KINDS
 from tests.daemon.material import accounting_is_exact, bytes_on_disk, fill, is_accounted_for, names_on_disk
-from tests.daemon.pyptx_crowd import SUFFIXES, bytes_of, key_of, parts, store
+from tests.daemon.pyptx_crowd import SUFFIXES, bytes_of, key_of, store
 from tests.daemon.running import RunningDaemon, run_daemon, until
 
 
@@ -84,24 +84,16 @@ def test_what_nobody_used_for_too_long_goes_and_a_hit_is_a_use(cache_path: Path)
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("is_walked", [False, True], ids=["lockcache", "pyptx"])
-def test_entries_go_when_they_come_of_age_while_the_daemon_runs(cache_path: Path, is_walked: bool) -> None:
-    if is_walked:
-        store(cache_path, range(10))
-    else:
-        fill(cache_path, 10, 100)
+@pytest.mark.parametrize("name", ["lockcache", "pyptx"])
+def test_entries_go_when_they_come_of_age_while_the_daemon_runs(cache_path: Path, name: str) -> None:
+    kind = KINDS[name]
+    kind.fill(cache_path, range(10))
     with RunningDaemon("--max-age", "2s", cache_path) as daemon:
         assert daemon.wait_for("sweep")["evicted_entries"] == 10
-        if is_walked:
-            store(cache_path, range(10))
-            now = time.time()
-            for path in cache_path.glob("*.*"):
-                os.utime(path, (now, now))
-        else:
-            for path in fill(cache_path, 10, 100):
-                os.utime(path)
+        kind.fill(cache_path, range(10))
+        kind.touch(cache_path)
         assert daemon.wait_for("sweep")["budget"] == "max-age"
-        until(lambda: not parts(cache_path) and not names_on_disk(cache_path))
+        until(lambda: not kind.names(cache_path))
         assert daemon.end(signal.SIGTERM) == 0
 
 

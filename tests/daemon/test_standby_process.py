@@ -15,7 +15,7 @@ from lockcache.filestream.disk.layout import Layout
 from lockcache_daemon.keeper.instance import Instance
 from tests.daemon.material import bytes_on_disk, fill
 from tests.daemon.pyptx_crowd import store
-from tests.daemon.running import HANG_SECONDS, RunningDaemon, run_daemon, until
+from tests.daemon.running import HANG_SECONDS, RunningDaemon, until
 
 HIGH = 950_000
 
@@ -61,13 +61,6 @@ def test_a_signal_ends_one_that_waits_and_leaves_the_first_alone(cache_path: Pat
         assert list(cache_path.glob("lockcache/standby/*")) == []
         assert status_of(cache_path)["pid"] == first.process.pid
         assert first.end(signal.SIGTERM) == 0
-
-
-@pytest.mark.long
-def test_without_the_option_a_second_daemon_is_still_refused_and_a_single_pass_does_not_wait(cache_path: Path) -> None:
-    with RunningDaemon("--max-size", "1M", cache_path):
-        assert run_daemon("--max-size", "1M", cache_path).returncode == 3
-        assert run_daemon("--max-size", "1M", "--once", cache_path).returncode == 3
 
 
 @pytest.mark.long
