@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -149,12 +150,34 @@ def run_python(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, *arguments], check=False, capture_output=True, text=True, timeout=60)
 
 
-@pytest.mark.parametrize("program", PROGRAMS)
-def test_without_the_extra_each_program_says_the_same_and_exits_2(program: str) -> None:
-    code = f"import sys; sys.modules['click'] = None; from {PROGRAMS[program]} import main; main()"
-    ended = run_python("-c", code)
-    extra = "daemon" if program == "lockcache-daemon" else "cli"
-    assert (ended.returncode, ended.stderr) == (2, f"{program}: needs click: {how_to_install(extra)}\n")
+@pytest.mark.parametrize(
+    "words, missing, extra",
+    [
+        ("lockcache", "click", "cli"),
+        *(
+            ("lockcache-daemon --max-size 1G --interval 0.5s --dry-run .", missing, "daemon")
+            for missing in ("click", "durationpy", "pydantic")
+        ),
+        ("lockcache-daemon --metrics 127.0.0.1:0 --max-size 1M .", "prometheus_client", "daemon"),
+        ("lockcache-daemon --metrics-file a.prom --max-size 1M .", "prometheus_client", "daemon"),
+        *(("lockcache-stress same-key", missing, "cli") for missing in ("click", "rich")),
+        ("lockcache-stress same-key --report file", "matplotlib", "report"),
+        ("lockcache-stress same-key --report file", "jinja2", "report"),
+        ("lockcache-stress same-key --junit file", "junitparser", "report"),
+    ],
+)
+def test_without_an_extra_each_program_says_the_same_before_it_begins_and_exits_2(
+    words: str, missing: str, extra: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    program, *options = words.split()
+    code = f"import sys; sys.modules[{missing!r}] = None; from {PROGRAMS[program]} import main; main()"
+    ended = run_python("-c", code, *options)
+    asked = f"{options[-2]} " if extra == "report" else f"{options[0]} " if missing == "prometheus_client" else ""
+    said = rf"{program}: {asked}needs {missing}(\.\w+)?: {re.escape(how_to_install(extra))}\n"
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert re.fullmatch(said, ended.stderr)
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.long

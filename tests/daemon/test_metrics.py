@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 
 from lockcache import FileStreamProgramCache
-from lockcache.errors import how_to_install
 from lockcache.explain import state
 from tests.daemon.asking import Watched, get
 from tests.daemon.material import fill, make_directory
@@ -166,22 +165,6 @@ def test_a_full_disk_under_the_metrics_file_is_said_once_and_costs_no_sweep(
     written.close()
     assert len(told) == 1
     assert os.listdir(folder) == ["lockcache.prom"]
-
-
-@pytest.mark.parametrize("option", [("--metrics", "127.0.0.1:0"), ("--metrics-file", "a.prom")])
-def test_without_the_metrics_extra_asking_for_metrics_is_one_line_that_says_how_to_have_them(
-    cache_path: Path, tmp_path: Path, option: tuple[str, str]
-) -> None:
-    program = (
-        "import sys; sys.modules['prometheus_client'] = None; "  # as if it was not installed
-        "from lockcache_daemon.cli import main; main()"
-    )
-    command = [sys.executable, "-c", program, *option, "--max-size", "1M", str(cache_path)]
-    ended = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path, timeout=HANG_SECONDS)
-    assert (ended.returncode, ended.stderr) == (
-        2,
-        f"lockcache-daemon: {option[0]} needs prometheus_client: {how_to_install('daemon')}\n",
-    )
 
 
 @pytest.mark.unmeasured  # coverage loads html

@@ -14,7 +14,6 @@ from pathlib import Path
 import pytest
 
 from lockcache import FileStreamProgramCache, __version__
-from lockcache.errors import how_to_install
 from lockcache.filestream.disk.layout import Layout
 from lockcache.filestream.policy import Policy, PolicyFile
 from lockcache_daemon.keeper.instance import Instance
@@ -239,16 +238,6 @@ def test_help_fits_a_screen_and_teaches_sizes_examples_and_exit_codes() -> None:
         assert lesson in done.stdout
     assert len(done.stdout.splitlines()) < 45
     assert max(map(len, done.stdout.splitlines())) <= 80
-
-
-@pytest.mark.parametrize("missing", ["click", "durationpy", "pydantic"])
-def test_without_its_extra_the_daemon_says_what_to_install(missing: str) -> None:
-    code = f"import sys; sys.modules[{missing!r}] = None; from lockcache_daemon.cli import main; main()"
-    words = ["--max-size", "1G", "--interval", "0.5s", "--dry-run", "/nowhere"]
-    done = subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True, timeout=60, check=False)
-    assert done.returncode == 2
-    assert done.stderr.count("\n") == 1
-    assert how_to_install("daemon") in done.stderr
 
 
 def test_without_a_directory_the_default_one_is_kept(tmp_path: Path) -> None:

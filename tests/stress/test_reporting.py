@@ -14,7 +14,6 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from lockcache.errors import how_to_install
 from lockcache_stress.commands import scenarios
 from lockcache_stress.errors import UnusableError
 from lockcache_stress.report.files import Files
@@ -24,7 +23,7 @@ from lockcache_stress.run.outcome import Check, Outcome
 from lockcache_stress.run.sampler import Samples
 from lockcache_stress.trouble.workspace import can_mount, mounted_tmpfs
 from tests.stress.reports import Page, Run, assert_is_junit, make_outcome, run_with_files
-from tests.stress.support import environment, failed_checks
+from tests.stress.support import failed_checks
 
 _SHORT = ("same-key", "--processes", "3", "--seconds", "0.5")
 
@@ -122,25 +121,6 @@ def test_whatever_a_finding_says_both_files_are_well_formed(tmp_path: Path) -> N
     assert "\\x00\\x08\\udcff\\ufffe ]]>&" in page.text
     messages = [each.get("message") or "" for each in document.iter("failure")]
     assert "a <b>check</b> is 1 & 2, must be < 1" in messages
-
-
-@pytest.mark.long
-@pytest.mark.parametrize(
-    "option, missing", [("--report", "matplotlib"), ("--report", "jinja2"), ("--junit", "junitparser")]
-)
-def test_without_the_report_extra_one_line_says_so_before_the_run(option: str, missing: str, run_path: Path) -> None:
-    program = f"import sys; sys.modules[{missing!r}] = None; from lockcache_stress.cli import main; main()"
-    ran = subprocess.run(
-        [sys.executable, "-c", program, *_SHORT, "--seconds", "60", option, str(run_path / "file")],
-        env=environment(run_path),
-        capture_output=True,
-        text=True,
-        timeout=50,
-        check=False,
-    )
-    assert ran.returncode == 2
-    assert ran.stderr == f"lockcache-stress: {option} needs {missing}: {how_to_install('report')}\n"
-    assert os.listdir(run_path) == []
 
 
 def test_nothing_of_the_extra_is_imported_unless_asked_for() -> None:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from lockcache import FileStreamProgramCache
-from tests.stress.support import environment, stress
+from tests.stress.support import stress
 
 
 @pytest.mark.long
@@ -80,19 +78,3 @@ def test_without_a_command_the_help_is_shown(run_path: Path) -> None:
     ran = stress(run_path=run_path)
     assert (ran.returncode, ran.stdout) == (2, "")
     assert all(word in ran.stderr for word in ("Usage:", "Examples:", "Commands:"))
-
-
-@pytest.mark.parametrize("missing", ["click", "rich"])
-def test_without_the_cli_extra_one_line_says_what_to_install(missing: str, run_path: Path) -> None:
-    program = f"import sys; sys.modules[{missing!r}] = None; from lockcache_stress.cli import main; main()"
-    ran = subprocess.run(
-        [sys.executable, "-c", program, "same-key"],
-        env=environment(run_path),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert ran.returncode == 2
-    assert len(ran.stderr.splitlines()) == 1, ran.stderr
-    assert missing in ran.stderr
-    assert "pip install" in ran.stderr

@@ -14,24 +14,18 @@ from tests.unit.forked import in_child
 from tests.unit.material import on_disk
 
 
-@pytest.mark.parametrize("timeout", [-1, float("nan"), float("inf"), 1e300])
-def test_a_lock_timeout_out_of_range_is_a_value_error(cache_path, timeout):
-    with pytest.raises(ValueError, match="lock_timeout_seconds"):
-        FileStreamProgramCache(cache_path, lock_timeout_seconds=timeout)
-    assert not cache_path.exists()
-
-
-@pytest.mark.parametrize("timeout", ["5", None, True, [5]])
-def test_a_lock_timeout_of_another_type_is_a_type_error(cache_path, timeout):
-    with pytest.raises(TypeError, match="lock_timeout_seconds"):
-        FileStreamProgramCache(cache_path, lock_timeout_seconds=timeout)
-
-
-@pytest.mark.parametrize("name", ["fsync", "record_files"])
-@pytest.mark.parametrize("value", ["no", 1, None])
-def test_a_switch_that_is_no_bool_is_a_type_error_that_names_it(cache_path, name, value):
-    with pytest.raises(TypeError, match=name):
+@pytest.mark.parametrize(
+    "name, value, error",
+    [
+        *(("lock_timeout_seconds", value, ValueError) for value in (-1, float("nan"), float("inf"), 1e300)),
+        *(("lock_timeout_seconds", value, TypeError) for value in ("5", None, True, [5])),
+        *((name, value, TypeError) for name in ("fsync", "record_files") for value in ("no", 1, None)),
+    ],
+)
+def test_an_option_that_cannot_be_is_an_error_that_names_it(cache_path, name, value, error):
+    with pytest.raises(error, match=name):
         FileStreamProgramCache(cache_path, **{name: value})
+    assert not cache_path.exists()
 
 
 def test_options_are_taken_by_name_only(cache_path):
