@@ -50,6 +50,7 @@ TESTS = {
     ],
     "eviction/remove": [
         "tests/unit/eviction/test_evict.py",
+        "tests/unit/eviction/test_empty_folders.py",
         "tests/unit/filestream/test_writer.py",
         "tests/unit/disk/test_files.py",
     ],

@@ -23,16 +23,18 @@ def shard_folder(cache_path: Path) -> Path:
     return folder
 
 
-def _opened(cache_path: Path):
+def _opened(cache_path: Path, *shards: int):
     directory = open_directory(cache_path)
     directory.layout.space = Space(1, 0, True)
-    directory.usage().set_locked(0xAB, directory.usage().slot(0xAB)._replace(bytes=4096))
+    for shard in shards or (0xAB,):
+        directory.usage().set_locked(shard, directory.usage().slot(shard)._replace(bytes=4096))
     return directory
 
 
-def test_a_folder_without_entries_goes(cache_path: Path, shard_folder: Path) -> None:
+def test_a_folder_without_entries_goes_and_no_other_shard_is_locked(cache_path: Path, shard_folder: Path) -> None:
     remove_empty_folders(_opened(cache_path))
     assert not shard_folder.exists()
+    assert [name for name in os.listdir(cache_path / "lockcache" / "locks") if len(name) == 2] == ["ab"]
 
 
 def test_a_folder_with_something_in_it_stays(cache_path: Path, shard_folder: Path) -> None:
@@ -41,8 +43,12 @@ def test_a_folder_with_something_in_it_stays(cache_path: Path, shard_folder: Pat
     assert os.listdir(shard_folder)
 
 
-def test_a_lock_file_that_cannot_be_made_is_a_busy_shard(cache_path: Path, shard_folder: Path) -> None:
-    directory = _opened(cache_path)
+def test_a_lock_file_that_cannot_be_made_is_a_busy_shard_and_the_next_one_goes(
+    cache_path: Path, shard_folder: Path
+) -> None:
+    another = shard_folder.with_name("cd")
+    another.mkdir(mode=0o700)
+    directory = _opened(cache_path, 0xAB, 0xCD)
     (cache_path / "lockcache" / "locks" / "ab").mkdir()
     remove_empty_folders(directory)
-    assert shard_folder.exists()
+    assert (shard_folder.exists(), another.exists()) == (True, False)
