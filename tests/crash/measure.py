@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import struct
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -97,3 +98,12 @@ def every_death(
         except AssertionError as error:
             raise AssertionError(f"died in front of {step}: {error}") from error
     return steps
+
+
+def empty(root: Path) -> None:
+    """Remove all but the 256 lock files: making them again for each step would be most of the time."""
+    for folder in ("entries", "tmp", "lockcache/records", "lockcache/views"):
+        shutil.rmtree(root / folder, ignore_errors=True)
+    for file in (root / "lockcache").glob("*"):
+        if file.is_file():
+            file.unlink()

@@ -16,7 +16,7 @@ import pytest
 
 from lockcache import Entry, FileStreamProgramCache
 from lockcache_stress.experiments.kill_table.death import CHANGES
-from tests.crash.measure import assert_accounting_is_not_too_low, assert_one_recount_mends_all, every_death
+from tests.crash.measure import assert_accounting_is_not_too_low, assert_one_recount_mends_all, empty, every_death
 from tests.thinning import all_but
 
 OLD = Entry(b"old" * 500, {"name": "old", "symbols": {b"f": b"_Z1fv"}})
@@ -29,22 +29,13 @@ FILES = {"record_files": True}
 
 
 def _fill(root: Path, *, before: Entry | None, options: dict[str, Any]) -> FileStreamProgramCache:
-    _empty(root)
+    empty(root)
     with FileStreamProgramCache(root, lock_timeout_seconds=2, **options) as cache:
         for key, entry in OTHERS.items():
             cache.put_entry(key, entry)
         if before is not None:
             cache.put_entry(KEY, before)
     return FileStreamProgramCache(root, lock_timeout_seconds=2)
-
-
-def _empty(root: Path) -> None:
-    # The 256 lock files stay: making them again for each step would be most of the time.
-    for folder in (root / "entries", root / "tmp", root / "lockcache/records"):
-        shutil.rmtree(folder, ignore_errors=True)
-    for file in (root / "lockcache").glob("*"):
-        if file.is_file():
-            file.unlink()
 
 
 def _check(

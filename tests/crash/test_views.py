@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,7 +10,7 @@ import pytest
 from lockcache import FileStreamProgramCache
 from lockcache.filestream.disk import Space
 from lockcache_stress.experiments.kill_table.death import CHANGES
-from tests.crash.measure import assert_accounting_is_not_too_low, assert_one_recount_mends_all, every_death
+from tests.crash.measure import assert_accounting_is_not_too_low, assert_one_recount_mends_all, empty, every_death
 
 OLD = {"kernel.cubin": b"old" * 300, "kernel.json": b"{}"}
 NEW = {"kernel.cubin": b"newer" * 300, "kernel.json": b"[]"}
@@ -19,11 +18,7 @@ BYTES = sum(map(len, OLD.values()))
 
 
 def _fill(root: Path, *, is_viewed: bool) -> FileStreamProgramCache:
-    for folder in ("entries", "tmp", "lockcache/records", "lockcache/views"):
-        shutil.rmtree(root / folder, ignore_errors=True)
-    for file in (root / "lockcache").glob("*"):
-        if file.is_file():
-            file.unlink()
+    empty(root)
     cache = FileStreamProgramCache(root, lock_timeout_seconds=2.0)
     cache.put_files("k", OLD)
     cache["other"] = b"other"

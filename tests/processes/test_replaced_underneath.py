@@ -16,7 +16,7 @@ from lockcache import FileStreamProgramCache, UnsafeCacheDirError
 from lockcache.filestream.directory import CacheDirectory
 from lockcache.filestream.disk.layout import Layout, entry_name
 from lockcache.filestream.entry.staging import StagedEntry
-from tests.processes.crowd import run_all
+from tests.processes.crowd import crowd, run_all
 from tests.processes.sampler import watch_bytes_in_use
 from tests.threads import running
 from tests.unit.forked import in_child
@@ -99,19 +99,14 @@ def test_the_cap_holds_while_the_page_is_made_anew_again_and_again_beside_writer
         while not stop.is_set():
             cache[f"{number} {next(turns)}"] = bytes(50_000)
 
-    writers = [context.Process(target=write, args=(number,)) for number in range(8)]
-    with watch_bytes_in_use(root) as finish:
-        for writer in writers:
-            writer.start()
+    with watch_bytes_in_use(root) as finish, crowd("fork", write, [(number,) for number in range(8)]) as writers:
         for _ in range(25):
             _snapshot(path)
             FileStreamProgramCache(path).close()
             path.with_name("snapshot").unlink()
         stop.set()
-        for writer in writers:
-            writer.join(60)
+        writers.results()
         peak, _ = finish()
-    assert [writer.exitcode for writer in writers] == [0] * 8
     assert peak <= cap
     assert FileStreamProgramCache(path).recount() == []
 

@@ -100,26 +100,16 @@ def test_what_was_kept_a_moment_ago_is_left_to_its_writer(
     assert fresh().get(KEY) == ENTRY
 
 
-def test_what_a_dead_writer_kept_goes_where_the_newer_entry_is_whole(
-    begin: Callable[..., None], cache: CubinCache, at_once: None, staged: Path, fresh: Callable[[], CubinCache]
+@pytest.mark.parametrize("next_", [None, NEWER], ids=["reaped, the newer entry is whole", "replaced by a put"])
+def test_what_a_dead_writer_kept_goes(
+    cache: CubinCache, at_once: None, staged: Path, fresh: Callable[[], CubinCache], next_: CacheEntry | None
 ) -> None:
     cache.put(ENTRY)
     files = PyptxFiles(cache._files.root)  # type: ignore[union-attr]
     keep_locked(files._main, files._kept, NAME)
-    files.reap([])
+    files.reap([]) if next_ is None else cache.put(next_)
     assert list(staged.iterdir()) == []
-    assert fresh().get(KEY) == ENTRY
-
-
-def test_a_put_replaces_what_a_dead_writer_kept(
-    cache: CubinCache, staged: Path, fresh: Callable[[], CubinCache]
-) -> None:
-    cache.put(ENTRY)
-    files = PyptxFiles(cache._files.root)  # type: ignore[union-attr]
-    keep_locked(files._main, files._kept, NAME)
-    cache.put(NEWER)
-    assert list(staged.iterdir()) == []
-    assert fresh().get(KEY) == NEWER
+    assert fresh().get(KEY) == (next_ or ENTRY)
 
 
 @pytest.mark.parametrize("remove", ["clear", "evict", "discard"])

@@ -47,16 +47,11 @@ def test_the_last_value_is_never_stale(writers: list[Register]) -> None:
     assert not writers[1].is_stale(writers[1].begin_read(0), stamp)
 
 
-def test_a_value_that_another_writer_overwrote_before_the_read_began_is_stale(writers: list[Register]) -> None:
+@pytest.mark.parametrize("overwriter", [0, 1], ids=["its own writer", "another"])
+def test_a_value_that_was_overwritten_before_the_read_began_is_stale(writers: list[Register], overwriter: int) -> None:
     old = _write(writers[0])
-    _write(writers[1])
+    _write(writers[overwriter])
     assert writers[2].is_stale(writers[2].begin_read(0), old)
-
-
-def test_a_value_that_its_own_writer_overwrote_before_the_read_began_is_stale(writers: list[Register]) -> None:
-    old = _write(writers[0])
-    _write(writers[0])
-    assert writers[1].is_stale(writers[1].begin_read(0), old)
 
 
 def test_a_value_that_was_overwritten_during_the_read_is_not_stale(writers: list[Register]) -> None:
