@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+from multiprocessing.connection import Connection
 from pathlib import Path
 
 import pytest
@@ -170,3 +171,34 @@ def test_misses_of_many_processes_at_once_are_whole_or_left_out(cache_path: Path
     assert len(found) == len({miss.name for miss in found}) == MOST_MISSES
     assert {miss.name for miss in found} <= names
     assert {part.value for miss in found for part in miss.parts if part.name == "option arch"} == {"sm_90"}
+
+
+def _report_until_killed(path: str, beat: Connection) -> None:
+    number = 0
+    with FileStreamProgramCache(path) as cache:
+        while True:
+            number += 1
+            state(b"%d" % number, {"code": number, "option arch": "sm_90"}, "saxpy")
+            cache[b"%d" % number] = b"code"
+            cache.stats()
+            beat.send(number)
+
+
+def test_a_process_that_is_killed_while_it_reports_leaves_whole_misses_and_a_ring_to_go_on_with(
+    cache_path: Path,
+) -> None:
+    FileStreamProgramCache(cache_path).close()
+    context = multiprocessing.get_context("fork")
+    for most in range(1, 9):
+        ours, its = context.Pipe(duplex=False)
+        process = context.Process(target=_report_until_killed, args=(str(cache_path), its))
+        process.start()
+        while ours.recv() < most:
+            pass
+        process.kill()
+        process.join(HANG_SECONDS)
+        found = read_misses(Layout(str(cache_path)))
+        assert {part.value for miss in found for part in miss.parts if part.name == "option arch"} == {"sm_90"}
+    _miss_and_report(str(cache_path), 99)
+    names = [miss.name for miss in read_misses(Layout(str(cache_path)))]
+    assert names[:5] == [entry_name(b"99 %d" % turn) for turn in reversed(range(5))]
