@@ -30,6 +30,8 @@ VARIABLES = {
     "LOCKCACHE_JAX": "1: JAX keeps what it compiles here",
     "LOCKCACHE_INSTALL": "frameworks whose adapters are installed when they are imported; lockcache run sets it",
     "LOCKCACHE_READONLY": "1: directories are only read, where the program does not say read_only=False",
+    "LOCKCACHE_COMPILE_ONCE": "1: who looks up and misses has the turn to compile, where the program does not say",
+    "LOCKCACHE_LEASE_TIMEOUT": "how long a compiling process is waited for, such as 5m, where the program does not say",
     "LOCKCACHE_DISABLE": "1: every cache is empty and stores nothing",
     "LOCKCACHE_RECACHE": "1: what is stored is compiled again and replaced, once by each process",
     "LOCKCACHE_LOG": "what a program that configures no logging shows on stderr: off, info or debug; else warnings",
@@ -38,12 +40,13 @@ VARIABLES = {
 #: Of them, those that state a directory's policy; and all that an operator's command does not obey.
 POLICY_VARIABLES = ("LOCKCACHE_MAX_SIZE", "LOCKCACHE_POLICY")
 SWITCHES = ("LOCKCACHE_READONLY", "LOCKCACHE_DISABLE", "LOCKCACHE_RECACHE")
-PROGRAM_VARIABLES = (*POLICY_VARIABLES, *SWITCHES)
+PROGRAM_VARIABLES = (*POLICY_VARIABLES, *SWITCHES, "LOCKCACHE_COMPILE_ONCE", "LOCKCACHE_LEASE_TIMEOUT")
 # Of the daemon in addition, which has a variable for each of its settings.
 _OTHERS = tuple(
     f"LOCKCACHE_{name}"
     for name in ("ALIVE_FILE", "CONFIG", "FLOOR", "INTERVAL", "JSON", "LAYOUT", "LOW_WATERMARK", "MAX_AGE",
-                 "MAX_ENTRIES", "METRICS", "METRICS_FILE", "MIN_FREE", "SCRUB_RATE", "SETTLE", "STANDBY", "TOTAL")
+                 "MAX_ENTRIES", "METRICS", "METRICS_FILE", "MIN_FREE", "NAMESPACES", "SCRUB_RATE", "SETTLE", "STANDBY",
+                 "TOTAL")
 )  # fmt: skip
 
 _SWITCH_WORDS = {"": False, "0": False, "no": False, "off": False, "false": False,
@@ -176,6 +179,31 @@ def configured_switch(variable: str) -> bool:
 def is_asked_for(variable: str) -> bool:
     """Returns whether ``$variable`` is set to anything that does not say no. For extras, which raise nothing."""
     return _SWITCH_WORDS.get(os.environ.get(variable, "").lower(), True)
+
+
+def coerce_compile_once(compile_once: object) -> bool:
+    """Returns whether a look-up that misses takes the turn: as given, ``None`` as ``$LOCKCACHE_COMPILE_ONCE`` says."""
+    if compile_once is None:
+        return configured_switch("LOCKCACHE_COMPILE_ONCE")
+    return coerce_switch("compile_once", compile_once)
+
+
+def coerce_lease_timeout(seconds: object) -> float | None:
+    """Returns for how long a computation is waited for: as given, ``None`` as ``$LOCKCACHE_LEASE_TIMEOUT`` says.
+
+    ``None`` where neither says. Raises :class:`TypeError` or :class:`ValueError` naming the value.
+    """
+    text = _stated("LOCKCACHE_LEASE_TIMEOUT")
+    if seconds is not None:
+        return coerce_seconds("lease_timeout_seconds", seconds)
+    if not text:
+        return None
+    from lockcache.sizes import parse_duration  # as in configured_cap
+
+    try:
+        return parse_duration(text)
+    except ValueError as error:
+        raise ValueError(f"LOCKCACHE_LEASE_TIMEOUT: {error}") from None
 
 
 def is_disabled() -> bool:

@@ -40,8 +40,9 @@ _Self = TypeVar("_Self", bound="ProgramCacheResource")
 class Entry:
     """One cached program: the code as stored, and the metadata published with it as one unit.
 
-    ``metadata`` holds what the writer knew, under names such as ``kind``, ``arch``, ``compiler``, ``symbol_mapping``,
-    and ``compile_cost_ns`` (int, nanoseconds); see :func:`lockcache.metadata.encode` for the types it may hold.
+    ``metadata`` holds what the writer knew, under names such as ``kind``, ``arch``, ``compiler``, ``namespace``,
+    ``symbol_mapping``, and ``compile_cost_ns`` (int, nanoseconds); see :func:`lockcache.metadata.encode` for the
+    types it may hold.
     """
 
     code: bytes
@@ -250,11 +251,12 @@ class ProgramCacheResource(ABC):
         with found as turn:
             return turn.store(run_compute(compute))
 
-    def begin(self, key: bytes | str, *, label: str = "") -> Entry | Turn[Entry]:
+    def begin(self, key: bytes | str, *, label: str = "", namespace: str = "") -> Entry | Turn[Entry]:
         """The entry stored under ``key``; if there is none, the caller's :class:`Turn` to compute it.
 
         For callers whose computation is not one function, as ``get_or_compute`` wants it. If another caller has the
-        turn, waits for it as ``get_or_compute`` does. ``label`` tells those who wait what is being compiled::
+        turn, waits for it as ``get_or_compute`` does. ``label`` tells those who wait what is being compiled;
+        ``namespace`` is stored as the entry's, unless its metadata state one: filters and budgets go by it::
 
             found = cache.begin(key)
             if isinstance(found, Turn):
@@ -277,7 +279,7 @@ class ProgramCacheResource(ABC):
             flight.land()
             return found
         flight.begin()
-        return Turn(functools.partial(self._publish, name, flight), flight.land)
+        return Turn(in_namespace(namespace, functools.partial(self._publish, name, flight)), flight.land)
 
     def put_files(
         self, key: bytes | str, files: Mapping[str, bytes], metadata: Mapping[str, Any] | None = None
@@ -429,6 +431,18 @@ def computed_entry(value: object, cost_ns: int, argument: str = "value") -> Entr
     else:
         code, found = coerce_value(value, argument)
     return Entry(code, {_metadata.COMPILE_COST: cost_ns, **found, **given})
+
+
+def in_namespace(namespace: str, publish: Callable[[object, int], Entry]) -> Callable[[object, int], Entry]:
+    """``publish``, of entries that state ``namespace`` if they state none; for an empty one as it is."""
+    if not namespace:
+        return publish
+
+    def publish_named(value: object, cost_ns: int) -> Entry:
+        entry = computed_entry(value, cost_ns)
+        return publish(Entry(entry.code, {"namespace": namespace, **entry.metadata}), cost_ns)
+
+    return publish_named
 
 
 def coerce_entry(entry: object) -> tuple[bytes, bytes, int]:

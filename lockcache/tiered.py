@@ -131,7 +131,7 @@ class TieredProgramCache(ProgramCacheResource):
             raise TypeError(f"entry must be a lockcache.Entry, got {type(entry).__name__} {entry!r:.80}")
         self._write(coerce_key(key), entry)
 
-    def begin(self, key: bytes | str, *, label: str = "") -> Entry | Turn[Entry]:
+    def begin(self, key: bytes | str, *, label: str = "", namespace: str = "") -> Entry | Turn[Entry]:
         """The entry, or the caller's turn to compute it. It is the last tier's turn."""
         name = coerce_key(key)
         entry = self._above(name, lambda tier: tier.get_entry(name))
@@ -140,7 +140,7 @@ class TieredProgramCache(ProgramCacheResource):
             return entry
         version = self._version(name)
         refuse_reentrance(self, name)
-        found = self._last.begin(name, label=label)
+        found = self._last.begin(name, label=label, namespace=namespace)
         self._count(is_hit=isinstance(found, Entry))
         if isinstance(found, Entry):
             return self._filled(name, version, found)

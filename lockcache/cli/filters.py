@@ -1,4 +1,5 @@
-"""The filters of ``ls``, ``pack`` and ``evict``: ``--kind``, ``--arch``, ``--compiler``, ``--label`` and times of use.
+"""The filters of ``ls``, ``pack`` and ``evict``: ``--kind``, ``--arch``, ``--compiler``, ``--label``,
+``--namespace`` and times of use.
 
 Decides how they are written. What they mean is :class:`lockcache.lowlevel.Selection`'s.
 """
@@ -97,4 +98,5 @@ _PATTERNS: Final[dict[str, tuple[Callable[[str], str], str]]] = {
     "arch": (parse_arch, "Only for this architecture: sm_90, 'sm_7*'."),
     "compiler": (_parse_pattern, "Only of this compiler: 13.5, 'nvrtc 12.*', cuda."),
     "label": (_parse_pattern, "Only of programs called so: my_kernel, 'gemm*'."),
+    "namespace": (_parse_pattern, "Only what these stored: triton, jax."),
 }

@@ -86,7 +86,7 @@ _SHORT_NAME: Final = 12
 def entry_heading(full: bool = False) -> str:
     """The heading of lines that :func:`entry_line` makes; ``full``: with whole hashes."""
     line = f"{'NAME':<{64 if full else _SHORT_NAME}}  {'SIZE':>8}  {'USED':>5}  {'AGE':>5}  {'COST':>6}  "
-    return line + f"{'KIND':<6}  {'ARCH':<8}  {'COMPILER':<14}  PROGRAM"
+    return line + f"{'KIND':<6}  {'ARCH':<8}  {'COMPILER':<14}  {'NAMESPACE':<9}  PROGRAM"
 
 
 def entry_line(full: bool = False) -> Callable[[Described], str]:
@@ -101,8 +101,9 @@ def entry_line(full: bool = False) -> Callable[[Described], str]:
             f"{age:>5}  {cost:>6}"
         )
         kind = entry.record if entry.record in ("damaged", "unreadable") else plain(entry.kind or "-")
-        arch, compiler, label = (plain(text or "-") for text in (entry.arch, entry.compiler, entry.label))
-        return f"{numbers}  {kind:<6}  {arch:<8}  {compiler:<14}  {label}"
+        known = (entry.arch, entry.compiler, entry.namespace, entry.label)
+        arch, compiler, namespace, label = (plain(text or "-") for text in known)
+        return f"{numbers}  {kind:<6}  {arch:<8}  {compiler:<14}  {namespace:<9}  {label}"
 
     return line
 

@@ -5,7 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 
-from lockcache.arguments import SWITCHES, configured_switch, unknown_variables
+from lockcache.arguments import (
+    SWITCHES,
+    coerce_compile_once,
+    coerce_lease_timeout,
+    configured_switch,
+    unknown_variables,
+)
 from lockcache.doctor.findings import NOTE, UNUSABLE, Finding
 from lockcache.filestream import stated_policy
 
@@ -27,6 +33,8 @@ def origin(given: str | None, root: str) -> Finding:
     try:
         stated_policy(None)
         is_on = [name for name in SWITCHES if configured_switch(name)]
+        coerce_compile_once(None)
+        coerce_lease_timeout(None)
     except ValueError as error:
         return Finding("path", UNUSABLE, str(error), "programs fail when they open a cache", "lockcache config")
     unknown = unknown_variables(os.environ)

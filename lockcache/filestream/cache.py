@@ -17,8 +17,10 @@ from typing import Any, Final, Literal, TypeVar, overload
 
 from lockcache.arguments import (
     POLICY_VARIABLES,
+    coerce_compile_once,
     coerce_group,
     coerce_key_file,
+    coerce_lease_timeout,
     coerce_read_only,
     coerce_seconds,
     coerce_switch,
@@ -62,6 +64,7 @@ from lockcache.resource import (
     coerce_max_size_bytes,
     coerce_value,
     computed_entry,
+    in_namespace,
     join_metadata,
     key_in_words,
     renewed_keys,
@@ -99,9 +102,11 @@ class FileStreamProgramCache(ProgramCacheResource):
         compile_once: For callers that only look up and store, such as ``cuda.core.Program.compile(cache=...)``: a
             lookup that misses obliges its thread to store, and lookups of that key elsewhere wait for it. So ``get``
             may wait (at most for the lease timeout), and a caller that looks up without meaning to store keeps the
-            others waiting until it looks up something else. ``get_or_compute`` needs no such switch.
-        lease_timeout_seconds: How long a compiling process is waited for. ``None``: a minute, or four times what
-            compiling that key took the last time, whichever is longer. Then one waiter takes over.
+            others waiting until it looks up something else. ``get_or_compute`` needs no such switch. ``None``:
+            ``$LOCKCACHE_COMPILE_ONCE``, else False.
+        lease_timeout_seconds: How long a compiling process is waited for. ``None``: ``$LOCKCACHE_LEASE_TIMEOUT``, else
+            a minute, or four times what compiling that key took the last time, whichever is longer. Then one waiter
+            takes over.
         record_files: Keep records in files next to the entries even where the file system has extended attributes, for
             directories that are copied by tools which drop those.
         verified_only: Entries without a record are misses. By default they are served, unverified, and counted: that is
@@ -137,7 +142,7 @@ class FileStreamProgramCache(ProgramCacheResource):
         fsync: bool = False,
         record_files: bool = False,
         verified_only: bool = False,
-        compile_once: bool = False,
+        compile_once: bool | None = None,
         lease_timeout_seconds: float | None = None,
         group: bool | str | None = None,
         signing_key_file: str | os.PathLike[str] | bool | None = None,
@@ -145,8 +150,8 @@ class FileStreamProgramCache(ProgramCacheResource):
     ) -> None:
         stated = stated_policy(coerce_max_size_bytes(max_size_bytes))
         timeout = coerce_seconds("lock_timeout_seconds", lock_timeout_seconds)
-        if lease_timeout_seconds is not None:
-            lease_timeout_seconds = coerce_seconds("lease_timeout_seconds", lease_timeout_seconds)
+        compile_once = coerce_compile_once(compile_once)
+        lease_timeout_seconds = coerce_lease_timeout(lease_timeout_seconds)
         # What a pickled copy opens with. Not the cap: it is the directory's by now, and may have been changed since.
         self._arguments = {
             "path": resolve_path(path),
@@ -154,7 +159,7 @@ class FileStreamProgramCache(ProgramCacheResource):
             "fsync": coerce_switch("fsync", fsync),
             "record_files": coerce_switch("record_files", record_files),
             "verified_only": coerce_switch("verified_only", verified_only),
-            "compile_once": coerce_switch("compile_once", compile_once),
+            "compile_once": compile_once,
             "lease_timeout_seconds": lease_timeout_seconds,
             "group": coerce_group(group),
             "signing_key_file": coerce_key_file(signing_key_file) or False,
@@ -270,12 +275,12 @@ class FileStreamProgramCache(ProgramCacheResource):
                 return path
         return None
 
-    def begin(self, key: bytes | str, *, label: str = "") -> Entry | Turn[Entry]:
+    def begin(self, key: bytes | str, *, label: str = "", namespace: str = "") -> Entry | Turn[Entry]:
         """The entry, or the caller's turn to compute it; one across all processes that share the directory."""
         if self._directory.is_read_only:  # what cannot be stored nobody needs to wait for
             return self.get_entry(key) or Turn(partial(self._drop, key))
         if self._renewed is not None:
-            return super().begin(key, label=label)
+            return super().begin(key, label=label, namespace=namespace)
         raw = coerce_key(key)
         name = entry_name(raw)
         if self._implicit is not None:
@@ -285,7 +290,8 @@ class FileStreamProgramCache(ProgramCacheResource):
             refuse_reentrance(self, raw)
             outcome = self._once.wait_or_turn(name, label or key_in_words(key))
             if isinstance(outcome, LeaseTurn):
-                turn = Turn(partial(self._publish_in, outcome, statement_of(raw, label)), outcome.end)
+                publish = partial(self._publish_in, outcome, statement_of(raw, label))
+                turn = Turn(in_namespace(namespace, publish), outcome.end)
                 outcome.begin()
                 return turn
             loaded = outcome

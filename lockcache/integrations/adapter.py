@@ -80,7 +80,7 @@ class Shared:
     def store(self, key: str, value: bytes, **metadata: Any) -> None:
         """Store what the framework compiled, and end the turn if this thread has it."""
         with _NeverRaising(self):
-            entry = Entry(value, {"kind": self.framework, **metadata})
+            entry = Entry(value, {"kind": self.framework, "namespace": self.framework, **metadata})
             for scope in reversed(self._open_scopes()):
                 if key in scope:
                     scope.pop(key).store(entry)
@@ -115,7 +115,8 @@ class Shared:
     def store_files(self, key: str, files: dict[str, bytes], turn: Turn[Entry] | None, **metadata: Any) -> None:
         """Store what the framework made, and end its turn."""
         with _NeverRaising(self):
-            entry = Entry(*joined_files(files, {"kind": self.framework, **metadata}))
+            known = {"kind": self.framework, "namespace": self.framework, **metadata}
+            entry = Entry(*joined_files(files, known))
             if turn is None:
                 self.cache.put_entry(self._prefix + key, entry)
             else:
@@ -177,7 +178,7 @@ def open_shared(
     Raises what :class:`FileStreamProgramCache` does, and :class:`UnsupportedError` where members of a group could have
     others run their code.
     """
-    cache = FileStreamProgramCache(path, max_size_bytes=cap_bytes)
+    cache = FileStreamProgramCache(path, max_size_bytes=cap_bytes, compile_once=False)
     if runs_code and cache.is_forgeable:
         raise UnsupportedError(
             f"{cache.path} is shared with a group, and loading its values runs code: sign them (lockcache key new)"

@@ -82,10 +82,21 @@ def test_older_than_spares_what_was_used_since(filled: Path) -> None:
 
 def test_lines_for_people_have_columns(filled: Path) -> None:
     heading, *lines = run("ls", filled).stdout.splitlines()
-    assert heading.split() == ["NAME", "SIZE", "USED", "AGE", "COST", "KIND", "ARCH", "COMPILER", "PROGRAM"]
+    assert heading.split() == [
+        "NAME",
+        "SIZE",
+        "USED",
+        "AGE",
+        "COST",
+        "KIND",
+        "ARCH",
+        "COMPILER",
+        "NAMESPACE",
+        "PROGRAM",
+    ]
     [line] = [line for line in lines if line.startswith(entry_name(b"a")[:12])]
     assert line.split()[1:3] == ["10", "B"]
-    assert line.split()[-5:] == ["2.0s", "cubin", "sm_90", "-", "-"]
+    assert line.split()[-6:] == ["2.0s", "cubin", "sm_90", "-", "-", "-"]
     assert entry_name(b"a") in run("ls", "--full", filled).stdout
 
 
@@ -120,7 +131,7 @@ def test_metadata_with_control_characters_reaches_no_terminal(cache_path: Path) 
 def test_a_damaged_record_is_shown_and_says_nothing(filled: Path) -> None:
     os.truncate(path_of(filled, b"a"), 3)
     [line] = [line for line in run("ls", filled).stdout.splitlines() if line.startswith(entry_name(b"a")[:12])]
-    assert line.split()[-6:] == ["-", "-", "damaged", "-", "-", "-"]
+    assert line.split()[-7:] == ["-", "-", "damaged", "-", "-", "-", "-"]
 
 
 @pytest.mark.root
@@ -138,7 +149,7 @@ def test_an_entry_that_may_not_be_read_is_unreadable_and_not_damaged(open_path: 
     assert records == {entry_name(b"a"): "unreadable", entry_name(b"b"): "whole", entry_name(b"c"): "unreadable"}
     shown = run_as_somebody("ls", open_path / "cache").stdout
     [line] = [line for line in shown.splitlines() if line.startswith(entry_name(b"a")[:12])]
-    assert line.split()[-4:] == ["unreadable", "-", "-", "-"]
+    assert line.split()[-5:] == ["unreadable", "-", "-", "-", "-"]
 
 
 def test_a_directory_that_may_only_be_read_is_listed_and_stays_as_it_is(tmp_path: Path) -> None:

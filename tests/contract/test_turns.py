@@ -172,3 +172,10 @@ def test_who_waits_is_not_kept_by_a_turn_that_is_given_up(cache):
     thread.join(HANG_SECONDS)
     assert found == [None]
     turn_of(cache.begin("k"))
+
+
+def test_the_namespace_of_a_turn_is_stored_unless_the_entry_states_another(cache):
+    for key, value in (("a", b"x"), ("b", Entry(b"x", {"namespace": "mine"}))):
+        with cache.begin(key, namespace="theirs") as turn:
+            turn.store(value)
+    assert [cache.get_entry(key).metadata["namespace"] for key in "ab"] == ["theirs", "mine"]

@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 import os
+import pickle
 from pathlib import Path
 
 import pytest
 
 from lockcache import FileStreamProgramCache
-from lockcache.arguments import coerce_group, coerce_key_file, configured_cap, default_path, resolve_path
+from lockcache.arguments import (
+    coerce_compile_once,
+    coerce_group,
+    coerce_key_file,
+    coerce_lease_timeout,
+    configured_cap,
+    default_path,
+    resolve_path,
+)
 
 
 def test_the_environment_variable_comes_first(monkeypatch, tmp_path):
@@ -111,3 +120,28 @@ def test_without_a_group_the_environment_says(monkeypatch, setting, meant):
     if setting is not None:
         monkeypatch.setenv("LOCKCACHE_GROUP", setting)
     assert coerce_group(None) == meant
+
+
+@pytest.mark.parametrize("given", [5, b"kernels", ["kernels"]])
+def test_a_group_of_another_type_is_a_type_error_that_shows_it(tmp_path, given):
+    with pytest.raises(TypeError, match=r"group must be .* got"):
+        FileStreamProgramCache(tmp_path / "x", group=given)
+
+
+@pytest.mark.parametrize("given", ["", "a\0b"])
+def test_an_impossible_group_is_a_value_error_that_shows_it(tmp_path, given):
+    with pytest.raises(ValueError, match="group must not"):
+        FileStreamProgramCache(tmp_path / "x", group=given)
+
+
+def test_compile_once_and_its_patience_come_from_variables_below_arguments(monkeypatch, tmp_path):
+    monkeypatch.setenv("LOCKCACHE_COMPILE_ONCE", "1")
+    monkeypatch.setenv("LOCKCACHE_LEASE_TIMEOUT", "5m")
+    assert (coerce_compile_once(None), coerce_lease_timeout(None)) == (True, 300.0)
+    assert (coerce_compile_once(False), coerce_lease_timeout(2)) == (False, 2.0)
+    with FileStreamProgramCache(tmp_path / "cache") as cache, pickle.loads(pickle.dumps(cache)) as copy:
+        assert copy._arguments["compile_once"] is True
+        assert copy._arguments["lease_timeout_seconds"] == 300.0
+    monkeypatch.setenv("LOCKCACHE_LEASE_TIMEOUT", "soon")
+    with pytest.raises(ValueError, match="LOCKCACHE_LEASE_TIMEOUT: 'soon'"):
+        FileStreamProgramCache(tmp_path / "cache")

@@ -15,7 +15,7 @@ from functools import partial
 from lockcache.errors import PolicyError
 from lockcache.filestream.disk import space_of
 from lockcache.filestream.eviction import Need, first_enough
-from lockcache.lowlevel import Evicted, Found, Policy, PolicyFile, Slot, check_directory
+from lockcache.lowlevel import Evicted, Found, Policy, PolicyFile, Slot, check_directory, choose_victims
 from lockcache_daemon.budgets.choose import Room
 from lockcache_daemon.budgets.shared import SharedBudgets, look_at_file_system
 from lockcache_daemon.observe import Report
@@ -73,9 +73,21 @@ class Rehearsal:
         bite = self.rules.bite(self._policy, space_of(self._seen.layout), self.before)
         if bite is not None:
             self.sweep_for(bite)
+        if self.rules.namespaces:
+            self._apply_namespaces()
         if self.rules.max_age_seconds is not None:
             before_ns = time.time_ns() - int(self.rules.max_age_seconds * 1e9)
             self._evict("max-age", [found for found in self.entries() if found.last_use_ns < before_ns])
+
+    def _apply_namespaces(self) -> None:
+        budgeted, owned = dict(self.rules.namespaces), dict[str, list[Found]]()
+        for found in self.entries():
+            name = self._seen.namespace_of(found)
+            if name in budgeted:
+                owned.setdefault(name, []).append(found)
+        held = {name: Slot(sum(found.size_bytes for found in own), len(own)) for name, own in owned.items()}
+        for name, low in self.rules.over(held):
+            self._evict(f"namespace {name}", choose_victims(owned[name], held[name].bytes - low, 0)[0])
 
     def take(self, step: Callable[[], object]) -> bool:
         """Take a step of a budget that directories share. Raises what it raises."""

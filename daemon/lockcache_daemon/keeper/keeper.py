@@ -14,6 +14,7 @@ import contextlib
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
+from operator import methodcaller
 
 from lockcache.errors import PolicyError
 from lockcache.filestream.disk import space_of
@@ -181,7 +182,7 @@ class Keeper:
         now = self._now
         parts = (part.tick for part in now.parts)
         looks = (self._obey_policy, *now.store.steps(), self._report_repairs)
-        return (*looks, self._sweep, self._remove_aged, *parts, self._publish)
+        return (*looks, self._sweep, self._sweep_namespaces, self._remove_aged, *parts, self._publish)
 
     def complete_pass(self, advance: Callable[[], None]) -> Summary:
         """Count everything, reap, and sweep if there is need. ``advance`` is called ``SHARDS`` times.
@@ -192,6 +193,7 @@ class Keeper:
         before, repairs = store.held(), store.repairs
         repaired = store.count_all(advance)
         evicted = self._sweep()
+        evicted += self._sweep_namespaces()
         evicted += self._remove_all_aged()
         store.count_again()
         self._stop.raise_if_set()
@@ -291,6 +293,12 @@ class Keeper:
         bite = self.rules.bite(self._cap.policy, space_of(store.layout), store.held())
         return Evicted() if bite is None else self._evict(bite.budget, lambda store: store.sweep(bite.goal))
 
+    def _sweep_namespaces(self) -> Evicted:
+        evicted = Evicted()
+        for name, low in self.rules.over(self._now.store.namespaces()):
+            evicted += self._evict(f"namespace {name}", methodcaller("sweep_namespace", name, low))
+        return evicted
+
     def _remove_aged(self) -> Evicted:
         if self.rules.max_age_seconds is None:
             return Evicted()
@@ -314,7 +322,8 @@ class Keeper:
     def _publish(self, *, at_once: bool = False) -> None:
         now = self._now
         policy = self._cap.policy
-        self._status.more = {"repairs": now.store.repairs._asdict()}
+        namespaces = {name: slot._asdict() for name, slot in now.store.namespaces().items()}
+        self._status.more = {"repairs": now.store.repairs._asdict(), "namespaces": namespaces}
         for part in now.parts:
             if isinstance(part, Telling):
                 self._status.more |= part.tell()

@@ -316,6 +316,7 @@ def _described(view: DirectoryView) -> dict[str, Any]:
     body = {**vars(view), "root": shown(view.root), "state": _state(view), "limits": asdict(view.limits)}
     body["problem"] = None if view.problem is None else shown(view.problem)
     body["clients"] = {**view.clients._asdict(), "hit_ratio": view.clients.hit_ratio}
+    body["namespaces"] = {shown(name): slot._asdict() for name, slot in view.namespaces.items()}
     seen = view.standouts
     lists = {"largest": seen.largest, "oldest": seen.oldest, "dearest": seen.dearest}
     body["standouts"] = {name: [each._asdict() for each in entries] for name, entries in lists.items()}

@@ -10,7 +10,7 @@ Needs the extra ``metrics``. Label values are paths as the operator gave them; b
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from prometheus_client import CollectorRegistry, ProcessCollector
@@ -151,6 +151,7 @@ class _BoardCollector(Collector):
         gauges = (_family(GaugeMetricFamily, value, views) for value in _GAUGES)
         counters = (_family(CounterMetricFamily, value, views) for value in _COUNTERS)
         yield from itertools.chain(gauges, counters)
+        yield from _namespaces(views)
         yield _miss_reasons(views)
         yield _durations(views)
 
@@ -164,6 +165,30 @@ def _family(
         if number is not None:
             family.add_metric([shown(view.root)], float(number))
     return family
+
+
+def _namespaces(views: Sequence[DirectoryView]) -> Iterator[Metric]:
+    for name, help_, of in _BY_NAMESPACE:
+        family = GaugeMetricFamily(f"lockcache_namespace_{name}", help_, labels=["directory", "namespace"])
+        for view in views:
+            for namespace, number in of(view).items():
+                family.add_metric([shown(view.root), shown(namespace)], number)
+        yield family
+
+
+_BY_NAMESPACE: Final[tuple[tuple[str, str, Callable[[DirectoryView], Mapping[str, int]]], ...]] = (
+    (
+        "bytes",
+        "What the entries of a namespace add up to.",
+        lambda view: {name: slot.bytes for name, slot in view.namespaces.items()},
+    ),
+    (
+        "entries",
+        "Number of entries of a namespace.",
+        lambda view: {name: slot.entries for name, slot in view.namespaces.items()},
+    ),
+    ("max_bytes", "The size limit of a namespace.", lambda view: view.limits.namespaces),
+)
 
 
 def _miss_reasons(views: Iterable[DirectoryView]) -> Metric:

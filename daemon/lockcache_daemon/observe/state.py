@@ -71,6 +71,8 @@ class Limits:
     #: In words: a share, or a size.
     min_free: str | None = None
     max_age_seconds: float | None = None
+    #: By namespace, in bytes.
+    namespaces: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -112,6 +114,8 @@ class DirectoryView:
     standouts: StandoutsSeen = field(default_factory=StandoutsSeen)
     #: Of the misses that were compared, how many differ in which part: :mod:`.miss_reasons`.
     miss_reasons: Mapping[str, int] = field(default_factory=dict)
+    #: What it holds by namespace, the largest first.
+    namespaces: Mapping[str, Slot] = field(default_factory=dict)
     history: tuple[Sample, ...] = ()
 
 

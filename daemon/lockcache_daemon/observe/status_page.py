@@ -14,6 +14,7 @@ from html import escape
 from typing import Final
 
 from lockcache import __version__
+from lockcache.filestream.eviction import UNKNOWN
 from lockcache.sizes import format_size
 from lockcache_daemon.observe.charts import draw_bytes, draw_evictions, draw_hit_ratio
 from lockcache_daemon.observe.state import Board, DirectoryView, Limits, shown
@@ -27,6 +28,8 @@ _SHOWN_OF_A_PATH: Final = 28
 
 # Rows.
 _MOST_REASONS: Final = 12
+
+_MOST_NAMESPACES: Final = 12
 
 # A page for more directories than that shows figures, and no charts and lists: it would be megabytes, each time.
 _MOST_IN_FULL: Final = 50
@@ -77,7 +80,8 @@ def _card(view: DirectoryView, now: float, *, is_full: bool) -> str:
         f'<span class="dim">{_text(view.layout)}</span></div>'
     )
     limits = f'<p class="dim">{_text(_budgets(view.limits))}</p>'
-    full = _charts(view, now) + _lists(view.standouts, now) + _reasons(view.miss_reasons) if is_full else ""
+    full = _charts(view, now) + _lists(view.standouts, now) + _namespaces(view) + _reasons(view.miss_reasons)
+    full = full if is_full else ""
     return f'<section class="card">{head}{limits}{_tiles(view, now)}{full}</section>'
 
 
@@ -100,6 +104,7 @@ def _budgets(limits: Limits) -> str:
         parts.append(f"{limits.min_free} of the file system stay free")
     if limits.max_age_seconds is not None:
         parts.append(f"nothing unused for {_whole(limits.max_age_seconds)}")
+    parts += [f"of {name} at most {format_size(size)}" for name, size in limits.namespaces.items()]
     return f"budgets: {'; '.join(parts) or 'none'}"
 
 
@@ -161,6 +166,23 @@ def _lists(seen: StandoutsSeen, now: float) -> str:
         _table("most expensive to compile", seen.dearest, "compiled in", lambda each: took(each.cost_ns / 1e9), now),
     )
     return f'<div class="lists">{"".join(tables)}</div>{so_far}'
+
+
+def _namespaces(view: DirectoryView) -> str:
+    """What each framework or program takes, where any says who it is."""
+    if view.namespaces.keys() <= {UNKNOWN}:
+        return ""
+    rows = "".join(
+        f'<tr><td class="name">{_text(name)}</td><td class="number">{slot.entries:,}</td>'
+        f'<td class="number">{_text(_of_limit(slot.bytes, view.limits.namespaces.get(name)))}</td></tr>'
+        for name, slot in [*view.namespaces.items()][:_MOST_NAMESPACES]
+    )
+    head = '<tr><th>namespace</th><th class="number">entries</th><th class="number">size</th></tr>'
+    return f'<div class="lists"><div><h3>by namespace</h3><table>{head}{rows}</table></div></div>'
+
+
+def _of_limit(held: int, limit: int | None) -> str:
+    return format_size(held) if limit is None else f"{format_size(held)} of {format_size(limit)}"
 
 
 def _reasons(counts: Mapping[str, int]) -> str:

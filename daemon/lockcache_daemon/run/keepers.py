@@ -208,7 +208,10 @@ class Watching:
 
     def _put(self) -> None:
         kept, board = self._kept, self._board
-        changes: dict[str, object] = {"clients": read_counters(kept.store.layout)}
+        changes: dict[str, object] = {
+            "clients": read_counters(kept.store.layout),
+            "namespaces": kept.store.namespaces(),
+        }
         if self._standouts is not None:
             changes["standouts"] = self._standouts.seen
         if self._reasons is not None:
@@ -226,4 +229,6 @@ class Watching:
         marks = rules.watermarks(policy, space_of(store.layout))
         low, high = (None, None) if marks is None else marks
         free = None if rules.min_free is None else str(rules.min_free)
-        return Limits(policy.max_size_bytes, rules.max_entries, low, high, free, rules.max_age_seconds)
+        return Limits(
+            policy.max_size_bytes, rules.max_entries, low, high, free, rules.max_age_seconds, dict(rules.namespaces)
+        )

@@ -27,6 +27,7 @@ from lockcache_daemon.settings.values import (
     Interval,
     MetricsAddress,
     MetricsPath,
+    Namespaces,
     Rate,
     Setting,
     Share,
@@ -54,6 +55,11 @@ class DirectorySettings(_Model):
         Setting("SHARE|SIZE", "Disk space to leave free: 5% or 10G."),
     ] = None
     max_age: Annotated[float | None, Age, Setting("DURATION", "Evict what was not used for so long: 30d.")] = None
+    namespaces: Annotated[
+        tuple[tuple[str, int], ...],
+        Namespaces,
+        Setting("NAME=SIZE,...", "Size limits within each DIR: triton=2G."),
+    ] = ()
     low_watermark: Annotated[float, Share, Setting("SHARE", "Where eviction ends.", "90%")] = 0.9
     policy: Annotated[
         Priority,
@@ -89,7 +95,8 @@ class DirectorySettings(_Model):
     @property
     def has_budget(self) -> bool:
         """Whether anything would ever be evicted because of these settings alone."""
-        return any(each is not None for each in (self.max_size, self.max_entries, self.min_free, self.max_age))
+        budgets = (self.max_size, self.max_entries, self.min_free, self.max_age, self.namespaces or None)
+        return any(each is not None for each in budgets)
 
 
 class Settings(_Model):
@@ -128,7 +135,7 @@ def find_contradictions(settings: Settings) -> Iterable[tuple[DirectorySettings 
 
 
 def _contradictions_of(directory: DirectorySettings, total: int | None) -> Iterable[tuple[str, str]]:
-    budgets = "--max-size, --max-entries, --min-free, --max-age and --total"
+    budgets = "--max-size, --max-entries, --min-free, --max-age, --namespaces and --total"
     if not directory.has_budget and total is None:
         yield "path", f"{directory.path} has no budget; accepted: at least one of {budgets}"
     if directory.floor is not None and total is None and directory.min_free is None:

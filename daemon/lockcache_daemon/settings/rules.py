@@ -7,6 +7,7 @@ half the span is what one sweep frees, so that sweeps stay rare too.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -44,6 +45,8 @@ class Rules:
     max_entries: int | None = None
     min_free: Free | None = None
     max_age_seconds: float | None = None
+    #: By name, what entries of that namespace may add up to.
+    namespaces: tuple[tuple[str, int], ...] = ()
     floor_bytes: int = 0
     #: In directories of other programs: what changed so recently stays.
     settle_seconds: float = SETTLE_SECONDS
@@ -67,6 +70,7 @@ class Rules:
             "max-age": "" if age is None else _duration(age),
             "min-free": "" if free is None else _free(free),
         }
+        budgets |= {f"namespace {name}": format_size(size) for name, size in self.namespaces}
         return "".join(f", {name} {text}" for name, text in budgets.items() if text)
 
     def watermarks(self, policy: Policy, space: Space) -> Watermarks | None:
@@ -78,6 +82,13 @@ class Rules:
         """The low and the high watermark under any limit."""
         low = int(limit * self.low_share)
         return low, (low + limit) // 2
+
+    def over(self, held: Mapping[str, Slot]) -> Iterator[tuple[str, int]]:
+        """The namespaces that hold more than they may, and where a sweep of each ends."""
+        for name, limit in self.namespaces:
+            low, high = self.marks(limit)
+            if name in held and held[name].bytes > high:
+                yield name, low
 
     def bite(self, policy: Policy, space: Space, held: Slot) -> Bite | None:
         """Which budget of the directory's own is exceeded, if one is; both names if both are."""
@@ -116,6 +127,7 @@ def rules_for(settings: Settings, directory: DirectorySettings) -> Rules:
         max_entries=directory.max_entries,
         min_free=directory.min_free,
         max_age_seconds=directory.max_age,
+        namespaces=directory.namespaces,
         floor_bytes=directory.floor or 0,
         settle_seconds=directory.settle,
         priority=directory.policy,

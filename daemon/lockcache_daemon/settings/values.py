@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import re
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
@@ -27,6 +27,7 @@ _NO: Final = ("false", "no", "off", "0")
 
 _ACCEPTED: Final = "accepted: PORT, HOST:PORT or [IPV6]:PORT, such as 127.0.0.1:9477 or [::1]:9477"
 _FORM: Final = re.compile(r"(?:\[([0-9a-fA-F:.%\w]+)\]:|([^\[\]:/\s]*):)?([0-9]{1,5})", re.ASCII)
+_NAMESPACE: Final = re.compile(r"[\w.-]{1,80}", re.ASCII)
 _LOOPBACK: Final = "127.0.0.1"
 # Sized for what may come while all are being served.
 _BACKLOG: Final = 64
@@ -140,6 +141,22 @@ def _parse_group(text: str) -> bool | str:
     return group
 
 
+def _parse_namespaces(given: object) -> tuple[tuple[str, int], ...]:
+    """Of a table, or of ``triton=2G,jax=500M``."""
+    if isinstance(given, Mapping):
+        pairs = [(str(name), str(size)) for name, size in given.items()]
+    elif isinstance(given, (list, tuple)):
+        pairs = [(str(name), str(size)) for name, size in given]
+    else:
+        pairs = [(name.strip(), size) for name, _, size in (each.partition("=") for each in str(given).split(","))]
+    for name, _ in pairs:
+        if _NAMESPACE.fullmatch(name) is None or [each for each, _ in pairs].count(name) > 1:
+            raise ValueError(
+                f"{name!r} is not a namespace that has no size yet; accepted: NAME=SIZE, such as triton=2G"
+            )
+    return tuple((name, parse_size(size)) for name, size in pairs)
+
+
 def _parse_switch(text: str) -> bool:
     if text.strip().lower() in (*_YES, *_NO):
         return text.strip().lower() in _YES
@@ -168,6 +185,8 @@ def _by(parse: Callable[[str], Any]) -> BeforeValidator:
     return BeforeValidator(convert)
 
 
+#: Bytes of each namespace, as pairs.
+Namespaces = BeforeValidator(_parse_namespaces)
 #: Bytes. For fields that may be unset too, as all of these: ``Annotated[int | None, Size]``.
 Size = _by(parse_size)
 #: More than 0, at most 1.

@@ -54,6 +54,12 @@ class Store(Protocol):
     def held(self) -> Slot:
         """What it holds, as far as is known now. Cheap."""
 
+    def namespaces(self) -> Mapping[str, Slot]:
+        """What it holds by namespace, as far as is known now; nothing where entries state none. Cheap."""
+
+    def sweep_namespace(self, name: str, low_bytes: int) -> Evicted:
+        """Evict entries of one namespace until they are ``low_bytes``, the least recently used first."""
+
     def sweep(self, goal: Goal) -> Evicted:
         """Evict down to ``goal``, the first in line first. Nothing while it would only repeat a fruitless one."""
 

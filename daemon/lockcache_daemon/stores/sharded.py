@@ -6,11 +6,12 @@ reaping.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
 
 from lockcache.arguments import default_cap, resolve_path
 from lockcache.errors import LockTimeoutError
+from lockcache.filestream.eviction import name_namespace
 from lockcache.lowlevel import (
     SHARDS,
     CacheDirectory,
@@ -22,6 +23,7 @@ from lockcache.lowlevel import (
     Priority,
     Slot,
     all_entries,
+    choose_victims,
     reap,
     recount_shard,
     remove_victims,
@@ -30,6 +32,7 @@ from lockcache.lowlevel import (
 from lockcache_daemon.observe import Repairs
 from lockcache_daemon.pace import Pace
 from lockcache_daemon.settings import Rules
+from lockcache_daemon.stores.namespaces import NamespaceTally
 from lockcache_daemon.stores.protocol import Opening, Step
 from lockcache_daemon.stores.recount_schedule import Counting
 
@@ -59,6 +62,9 @@ class ShardStore:
             self.directory, opening.rules.interval_seconds, opening.share_of_duty, self._stop.raise_if_set
         )
         self._sweeping = Pace(_FRUITLESS_DUTY, 0.0)
+        budgeted = dict(opening.rules.namespaces)
+        self._tally = NamespaceTally(self.layout, budgeted, opening.share_of_duty, opening.rules.interval_seconds)
+        self._sweeping_namespace = Pace(_FRUITLESS_DUTY, 0.0)
         self._was_fruitless = False
         self._rules = opening.rules
         self.busy = 0
@@ -83,10 +89,23 @@ class ShardStore:
         """Nothing: opening attached to the accounting."""
 
     def steps(self) -> Sequence[Step]:
-        return (self._counting.tick, self._reap)
+        return (self._counting.tick, self._reap, lambda: self._tally.tick(self.directory.usage().slots()))
 
     def held(self) -> Slot:
         return self.directory.usage().total()
+
+    def namespaces(self) -> Mapping[str, Slot]:
+        return self._tally.held
+
+    def sweep_namespace(self, name: str, low_bytes: int) -> Evicted:
+        if not self._sweeping_namespace.is_due:
+            return Evicted()
+        with self._sweeping_namespace:
+            # What the last sweep removed may not have been counted since.
+            self._tally.catch_up(self.directory.usage().slots(), self._stop.raise_if_set)
+            surplus = max(0, self._tally.held.get(name, Slot(0, 0)).bytes - low_bytes)
+            own = (found for found in self.entries() if name_namespace(self.layout, found) == name)
+            return self.remove(choose_victims(own, surplus, 0)[0])
 
     def sweep(self, goal: Goal) -> Evicted:
         if self._was_fruitless and not self._sweeping.is_due:
@@ -119,6 +138,7 @@ class ShardStore:
     def change(self, rules: Rules, share_of_duty: float) -> None:
         self._rules = rules
         self._counting.change(rules.interval_seconds, share_of_duty)
+        self._tally.change(dict(rules.namespaces), share_of_duty, rules.interval_seconds)
 
     def count_all(self, advance: Callable[[], None]) -> int:
         repaired = self.busy = 0
@@ -133,6 +153,8 @@ class ShardStore:
                 self.busy += 1
             advance()
         self._reap()
+        if self._rules.namespaces:
+            self._tally.catch_up(self.directory.usage().slots(), self._stop.raise_if_set)
         return repaired
 
     def count_again(self) -> None:

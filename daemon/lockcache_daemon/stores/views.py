@@ -6,10 +6,11 @@ For ``--dry-run``. Works next to a running daemon, and on directories that may o
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import NamedTuple
 
 from lockcache.filestream.accounting import total_of
-from lockcache.filestream.eviction import Need, choose_of_all
+from lockcache.filestream.eviction import Need, choose_of_all, name_namespace
 from lockcache.integrations.pyptx_files import guest_layout
 from lockcache.integrations.pyptx_staged import staged_bytes
 from lockcache.layouts import measure
@@ -33,6 +34,8 @@ class Seen(NamedTuple):
     victims: Callable[[Need, Priority], list[Found]]
     #: The whole ones.
     entries: Callable[[], Iterable[Found]]
+    #: The namespace of an entry; empty where entries state none.
+    namespace_of: Callable[[Found], str]
 
 
 #: Of a root. What is seen raises :class:`Stopped`.
@@ -47,6 +50,7 @@ def view_lockcache(root: str, stop: StopSignals) -> Seen:
         lambda: _measure(layout, stop),
         lambda need, priority: choose_of_all(layout, need, stop.is_set, priority),
         lambda: all_entries(layout, stop.is_set),
+        partial(name_namespace, layout),
     )
 
 
@@ -59,6 +63,7 @@ def view_guest(scan: Callable[[str, Callable[[], object]], Iterable[Found]], roo
         # Whatever the priority: nobody records there what compiling cost.
         lambda need, _: choose_victims(_whole(scan(root, stop.raise_if_set)), need.bytes, 0, need.entries)[0],
         lambda: _whole(scan(root, stop.raise_if_set)),
+        lambda found: "",
     )
 
 

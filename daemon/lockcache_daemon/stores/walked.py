@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
 
 from lockcache.errors import LockTimeoutError
@@ -104,6 +104,12 @@ class WalkedStore:
 
     def held(self) -> Slot:
         return self._held
+
+    def namespaces(self) -> Mapping[str, Slot]:
+        return {}
+
+    def sweep_namespace(self, name: str, low_bytes: int) -> Evicted:
+        return Evicted()
 
     def sweep(self, goal: Goal) -> Evicted:
         """After a walk. What it evicts is taken off what that found; the next one finds out the rest.

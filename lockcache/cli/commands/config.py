@@ -11,8 +11,10 @@ import click
 from lockcache.arguments import (
     SWITCHES,
     VARIABLES,
+    coerce_compile_once,
     coerce_group,
     coerce_key_file,
+    coerce_lease_timeout,
     configured_switch,
     default_cap,
     resolve_path,
@@ -28,7 +30,7 @@ from lockcache.lowlevel import Layout, Policy, PolicyFile, is_cache
 class _Setting(NamedTuple):
     name: str
     #: As a program reads it.
-    value: str | int | bool | None
+    value: str | float | bool | None
     #: For people.
     shown: str
     origin: str
@@ -53,7 +55,7 @@ def command(directory: str | None, as_json: bool) -> None:
         raise no_cache(directory, layout)
     if os.path.isdir(layout.root) and not os.access(layout.root, os.R_OK | os.X_OK, effective_ids=True):
         raise PermissionError(errno.EACCES, "cannot be read, so its rules are not known", layout.root)
-    settings = [_directory(directory, layout), *_rules(directory, layout), *_sharing(), *_switches()]
+    settings = [_directory(directory, layout), *_rules(directory, layout), *_sharing(), *_turns(), *_switches()]
     unknown = unknown_variables(os.environ)
     if as_json:
         found = {each.name: {"value": each.value, "origin": each.origin} for each in settings}
@@ -103,6 +105,16 @@ def _sharing() -> list[_Setting]:
         _Setting(
             "signing_key_file", key_file or None, key_file or "none", _variable("LOCKCACHE_SIGNING_KEY_FILE") or default
         ),
+    ]
+
+
+def _turns() -> list[_Setting]:
+    seconds = coerce_lease_timeout(None)
+    shown = "a minute, or longer as compiling took" if seconds is None else f"{seconds:g} s"
+    is_on, default = coerce_compile_once(None), "the default"
+    return [
+        _Setting("compile_once", is_on, "yes" if is_on else "no", _variable("LOCKCACHE_COMPILE_ONCE") or default),
+        _Setting("lease_timeout_seconds", seconds, shown, _variable("LOCKCACHE_LEASE_TIMEOUT") or default),
     ]
 
 

@@ -38,6 +38,7 @@ Examples:
   lockcache evict --to 5G
   lockcache evict --older-than 30d --dry-run
   lockcache evict --arch sm_70 --yes /scratch/kernels
+  lockcache evict --namespace triton --older-than 7d --yes
   lockcache evict --compiler 'nvrtc 12.*' --kind cubin --yes
 """
 
@@ -57,8 +58,8 @@ def command(
     """Its help is above, for it holds what other commands say too."""
     if to is None and selection == Selection():
         raise click.UsageError(
-            "Nothing says what to evict: give --to, --older-than, --newer-than, --kind, --arch, --compiler or --label "
-            "(all of it is lockcache clear)"
+            "Nothing says what to evict: give --to, --older-than, --newer-than, --kind, --arch, --compiler, --label "
+            "or --namespace (all of it is lockcache clear)"
         )
     catalogue = open_catalogue(directory)
     if not dry_run:

@@ -38,8 +38,8 @@ _SORTS: Final = (*_BY_LISTING, *_BY_RECORD, "none")
 _HELP: Final = f"""List entries: the most recently used first.
 
 NAME is the start of the entry's hash, enough for 'lockcache inspect'. USED and AGE say how long ago it was used and
-stored, COST what compiling it took, PROGRAM what it is called. '-' is not known. Looking does not count as a use;
-payloads are not verified.
+stored, COST what compiling it took, NAMESPACE for whom (triton, jax), PROGRAM what it is called. '-' is not known.
+Looking does not count as a use; payloads are not verified.
 
 Works on each layout that the daemon manages. Of a tree of files, NAME is the path below DIR.
 

@@ -12,6 +12,7 @@ from lockcache.cli.catalogue import Guest, open_catalogue
 from lockcache.cli.output import cap_in_words, elapsed, plain, print_json, size_in_words, span
 from lockcache.cli.progress import step_bar
 from lockcache.filestream.accounting import Spread, read_since, reset_counters, spread, total_of
+from lockcache.filestream.eviction import UNKNOWN, add_namespaces, count_namespaces
 from lockcache.lowlevel import (
     SHARDS,
     Counters,
@@ -30,13 +31,16 @@ from lockcache.lowlevel import (
 from lockcache.sizes import counted, format_size
 
 _BARS: Final = " ▁▂▃▄▅▆▇█"
+_MOST_NAMESPACES: Final = 12
 _ASCII_BARS: Final = " .:-=+*#%"
 
 
 @click.command("stats")
 @options.directory
 @click.option(
-    "--no-measure", is_flag=True, help="Do not walk the directory to check the accounting (3 s for a million)."
+    "--no-measure",
+    is_flag=True,
+    help="Do not walk the directory, for drift and namespaces (half a minute for a million).",
 )
 @click.option("--reset", is_flag=True, help="Show all of it once more, then count hits and misses from now on.")
 @options.as_json
@@ -101,7 +105,18 @@ def _survey(layout: Layout, *, measure: bool) -> dict[str, Any]:
         "staged": staged(layout)._asdict(),
         "shards": shards,
         "drift": drift and drift._asdict(),
+        "namespaces": {name: slot._asdict() for name, slot in _by_namespace(layout).items()} if measure else None,
     }
+
+
+def _by_namespace(layout: Layout) -> dict[str, Slot]:
+    """The largest first."""
+    held: dict[str, Slot] = {}
+    with step_bar("reading records", SHARDS) as advance:
+        for shard in range(SHARDS):
+            add_namespaces(held, count_namespaces(layout, shard))
+            advance(1)
+    return dict(sorted(held.items(), key=lambda each: -each[1].bytes))
 
 
 def _survey_guest(guest: Guest) -> dict[str, Any]:
@@ -109,7 +124,7 @@ def _survey_guest(guest: Guest) -> dict[str, Any]:
     with step_bar("measuring", 1) as advance:
         slot = guest.held()
         advance(1)
-    unknown = {"stored_bytes": None, "accounted": False, "shards": None, "drift": None}
+    unknown = {"stored_bytes": None, "accounted": False, "shards": None, "drift": None, "namespaces": None}
     return {**_common(guest.layout, slot), **unknown, "staged": staged(guest.layout)._asdict()}
 
 
@@ -144,6 +159,8 @@ def _facts(found: dict[str, Any]) -> dict[str, str]:
         facts["quarantine"] = _slot(found["quarantined"], "corrupt entry", "corrupt entries")
     if found["shards"] and found["shards"]["used"]:
         facts["shards"], facts["spread"] = _shards(found["shards"])
+    if found["namespaces"] and found["namespaces"].keys() != {UNKNOWN}:
+        facts["namespaces"] = _namespaces(found["namespaces"])
     counters = Counters(**{name: found["programs"][name] for name in Counters._fields})
     since = found["since_reset"]
     facts["programs"] = _programs(counters if since is None else _counters(since), counters.last_report_ns)
@@ -158,6 +175,12 @@ def _facts(found: dict[str, Any]) -> dict[str, str]:
 
 def _slot(slot: dict[str, int], one: str, many: str) -> str:
     return f"{counted(slot['entries'], one, many)}, {format_size(slot['bytes'])}"
+
+
+def _namespaces(held: dict[str, dict[str, int]]) -> str:
+    shown = [f"{name} {format_size(slot['bytes'])} ({slot['entries']})" for name, slot in held.items()]
+    more = [f"and {len(shown) - _MOST_NAMESPACES} more"] if len(shown) > _MOST_NAMESPACES else []
+    return ", ".join([*shown[:_MOST_NAMESPACES], *more])
 
 
 def _shards(shards: dict[str, Any]) -> tuple[str, str]:

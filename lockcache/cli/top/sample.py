@@ -64,6 +64,8 @@ class Look:
     #: Per second since the look before: hits, misses, puts, evictions. Of those that were reported.
     rates: dict[str, float] = field(default_factory=dict)
     daemon: str | None = None
+    #: Bytes by namespace, where a daemon counts them; the largest first.
+    namespaces: dict[str, int] = field(default_factory=dict)
     newest: list[Described] = field(default_factory=list)
 
     def as_json(self) -> dict[str, Any]:
@@ -117,6 +119,7 @@ class Watch:
             saved_ns=counters.saved_ns,
             rates=self._rates(counts),
             daemon=keeper,
+            namespaces=_namespaces_in(status),
             newest=self._describe_newest(),
         )
 
@@ -158,6 +161,14 @@ class Watch:
 
     def _describe(self, found: Found) -> Described | None:
         return describe_entry(self._layout, found)
+
+
+def _namespaces_in(status: dict[str, Any]) -> dict[str, int]:
+    """Those that a daemon's status states. Others may have written it: what is not of this shape is left out."""
+    stated = status.get("namespaces")
+    slots = stated.items() if isinstance(stated, dict) else ()
+    sizes = {name: slot.get("bytes") for name, slot in slots if isinstance(slot, dict)}
+    return {name: size for name, size in sizes.items() if isinstance(size, int)}
 
 
 class _GuestWatch(Watch):

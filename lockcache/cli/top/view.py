@@ -15,6 +15,7 @@ from rich.cells import cell_len, set_cell_size
 
 from lockcache.cli.output import elapsed, plain, span
 from lockcache.cli.top.sample import Look
+from lockcache.filestream.eviction import UNKNOWN
 from lockcache.lowlevel import Described
 from lockcache.sizes import counted, format_size
 
@@ -110,10 +111,18 @@ def _head(seen: Look, width: int) -> list[Line]:
     return [
         Line(shorten_path(seen.path, room) + who, "head"),
         *(Line(_GAP + text) for text in _joined(counts, width - len(_GAP))),
+        *(Line(_GAP + text) for text in _joined(_sizes_by_namespace(seen), width - len(_GAP))),
         *(Line(_GAP + text) for text in _joined(rates, width - len(_GAP))),
     ]
 
 
+def _sizes_by_namespace(seen: Look) -> list[str]:
+    if seen.namespaces.keys() <= {UNKNOWN}:
+        return []
+    return [f"{plain(name)} {format_size(size)}" for name, size in [*seen.namespaces.items()][:_MOST_NAMESPACES]]
+
+
+_MOST_NAMESPACES: Final = 6
 _RATES: Final = {"hits": "HIT/S", "misses": "MISS/S", "puts": "PUT/S", "evictions": "EVICT/S"}
 
 
@@ -166,10 +175,11 @@ _COLUMNS: Final = (
     _Column("LATEST", 0, lambda entry: plain(entry.name)),
     _Column("SIZE", 1, lambda entry: format_size(entry.size_bytes)),
     _Column("USED", 2, lambda entry: elapsed(entry.last_use_ns)),
-    _Column("COST", 6, lambda entry: "-" if entry.cost_ns is None else span(entry.cost_ns)),
+    _Column("COST", 7, lambda entry: "-" if entry.cost_ns is None else span(entry.cost_ns)),
     _Column("KIND", 4, lambda entry: plain(entry.kind or "-")),
     _Column("ARCH", 5, lambda entry: plain(entry.arch or "-")),
-    _Column("COMPILER", 7, lambda entry: plain(entry.compiler or "-")),
+    _Column("COMPILER", 8, lambda entry: plain(entry.compiler or "-")),
+    _Column("NAMESPACE", 6, lambda entry: plain(entry.namespace or "-")),
     _Column("LABEL", 3, lambda entry: plain(entry.label or "-")),
 )
 

@@ -32,7 +32,9 @@ if not TYPE_CHECKING:
                 "AttributeRefusedError HEAD_BYTES Record RecordPlacement XATTR is_signed is_understood is_whole pack "
                 "unpack"
             ),
-            "describe": "Described Read Statement describe_entry find_entry find_names read_entry read_statement",
+            "describe": (
+                "Described Read Statement describe_entry find_entry find_names namespace_of read_entry read_statement"
+            ),
             "locate": "Prices find_records",
             "nearest": "Nearest Neighbour Search consider_all find_nearest",
             "reader": "EntryReader GuardedReader Loader NetworkReader loader_of",

@@ -70,6 +70,8 @@ class Described(NamedTuple):
     metadata: dict[str, Any] | None = None
     #: What the program is called: as it was labelled, else the names in its symbol mapping.
     label: str | None = None
+    #: Whose it is among programs that share a directory: ``triton``, ``jax``.
+    namespace: str | None = None
 
 
 def find_entry(layout: Layout, name: str) -> Found | None:
@@ -196,7 +198,13 @@ def _describe_once(layout: Layout, found: Found) -> Described:
         compiler,
         record.metadata,
         record.label or _named_by_symbols(known.get("symbol_mapping")),
+        namespace_of(record),
     )
+
+
+def namespace_of(statement: Statement) -> str | None:
+    """The namespace that a record states; it may be a lie."""
+    return _short((statement.metadata or {}).get("namespace"))
 
 
 def _named_by_symbols(symbols: object) -> str | None:

@@ -46,6 +46,7 @@ class Selection:
     #: A name and version ("nvrtc 13.5.37"), or either; "13.5" stands for all of 13.5.
     compiler: tuple[str, ...] = ()
     label: tuple[str, ...] = ()
+    namespace: tuple[str, ...] = ()
     #: Not used for so long.
     unused_seconds: float | None = None
     #: Used within so long.
@@ -214,4 +215,5 @@ _FIELDS: Final[dict[str, Callable[[str | None, str], bool]]] = {
     "arch": _matches,
     "compiler": _matches_compiler,
     "label": _matches,
+    "namespace": _matches,
 }

@@ -1,0 +1,83 @@
+"""Bytes and entries by namespace, counted again in each shard whose accounting changed.
+
+Keeps an idle daemon's cost bounded: a shard's records are read (20 us each) when its slot differs from the one that was
+counted, and else one shard after the other, for a thousandth of a core; where namespaces have budgets, for a tenth.
+Keeps memory bounded whatever programs call themselves: beyond fifty names the smallest are one, :data:`OTHER`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Sequence
+from typing import Final
+
+from lockcache.filestream.eviction import add_namespaces, count_namespaces
+from lockcache.lowlevel import SHARDS, Layout, Slot
+from lockcache_daemon.pace import Pace
+
+#: What there was no room for.
+OTHER: Final = "other"
+
+_IDLE_DUTY: Final = 0.0005
+_BUDGET_DUTY: Final = 0.1
+_IDLE_SLICE_SECONDS: Final = 0.002
+_BUDGET_SLICE_SECONDS: Final = 0.05
+_MOST_NAMES: Final = 50
+
+
+class NamespaceTally:
+    """Counts them for one directory, a slice at each :meth:`tick`."""
+
+    def __init__(self, layout: Layout, budgeted: Collection[str], share_of_duty: float, tick_seconds: float) -> None:
+        self._layout = layout
+        self._budgeted = budgeted
+        self._pace = Pace(0.0, 0.0)
+        self.change(budgeted, share_of_duty, tick_seconds)
+        self._slots: list[Slot | None] = [None] * SHARDS
+        self._counted: list[dict[str, Slot]] = [{}] * SHARDS
+        self._next = 0
+        #: By name, the largest first. Replaced as a whole.
+        self.held: dict[str, Slot] = {}
+
+    def change(self, budgeted: Collection[str], share_of_duty: float, tick_seconds: float) -> None:
+        """Other settings are in force."""
+        self._budgeted = budgeted
+        self._pace.change((_BUDGET_DUTY if budgeted else _IDLE_DUTY) * share_of_duty, tick_seconds)
+
+    def tick(self, slots: Sequence[Slot]) -> None:
+        """Count some shards, if it is time. ``slots``: the accounting as it stands. Raises :class:`OSError`."""
+        if not self._pace.is_due:
+            return
+        with self._pace:
+            until = time.perf_counter() + (_BUDGET_SLICE_SECONDS if self._budgeted else _IDLE_SLICE_SECONDS)
+            in_turn = [*range(self._next, SHARDS), *range(self._next)]
+            changed = [shard for shard in in_turn if slots[shard] != self._slots[shard]]
+            for shard in changed or in_turn[:1]:
+                self._count(shard, slots[shard])
+                if time.perf_counter() >= until:
+                    break
+            self._join()
+
+    def catch_up(self, slots: Sequence[Slot], between: Callable[[], object]) -> None:
+        """Count whatever changed, now."""
+        for shard in range(SHARDS):
+            between()
+            if slots[shard] != self._slots[shard]:
+                self._count(shard, slots[shard])
+        self._join()
+
+    def _count(self, shard: int, slot: Slot) -> None:
+        self._counted[shard] = count_namespaces(self._layout, shard)
+        self._slots[shard] = slot
+        self._next = (shard + 1) % SHARDS
+
+    def _join(self) -> None:
+        all_of_them: dict[str, Slot] = {}
+        for counted in self._counted:
+            add_namespaces(all_of_them, counted)
+        names = sorted(all_of_them, key=lambda name: (name not in self._budgeted, -all_of_them[name].bytes))
+        held: dict[str, Slot] = {}
+        for number, name in enumerate(names):
+            is_shown = number < _MOST_NAMES or name in self._budgeted
+            add_namespaces(held, {name if is_shown else OTHER: all_of_them[name]})
+        self.held = dict(sorted(held.items(), key=lambda each: -each[1].bytes))
