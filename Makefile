@@ -43,9 +43,9 @@ test-rest: $(STAMP) ## what make test leaves out: what takes long, and the rest 
 test-all: test test-rest ## all tests
 
 # Each in a virtual environment of its own, which stays until `make distclean`.
-FRAMEWORKS ?= jax triton cupy numba
+FRAMEWORKS ?= jax triton cupy numba warp
 
-frameworks: $(STAMP) $(FRAMEWORKS:%=build/frameworks/%/stamp) ## real frameworks on lockcache (FRAMEWORKS="jax triton cupy numba", 1 GB each)
+frameworks: $(STAMP) $(FRAMEWORKS:%=build/frameworks/%/stamp) ## real frameworks on lockcache (FRAMEWORKS="jax triton cupy numba warp", 1 GB each)
 	$(PYTEST) -m "long or not long" tests/frameworks $(ARGS)
 
 build/frameworks/%/stamp: tests/frameworks/programs/%.txt pyproject.toml

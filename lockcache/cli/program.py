@@ -34,6 +34,7 @@ COMMANDS: Final = (
     "doctor",
     "env",
     "evict",
+    "import-triton",
     "inspect",
     "key",
     "ls",
@@ -122,7 +123,7 @@ class _Commands(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        command: click.Command = importlib.import_module(f"lockcache.cli.commands.{cmd_name}").command
+        command: click.Command = importlib.import_module(f"lockcache.cli.commands.{cmd_name.replace('-', '_')}").command
         # The whole first sentence in the list of commands, which click would cut short.
         command.short_help = command.short_help or re.split(r"(?<=\.)\s", command.help or "")[0]
         return command

@@ -26,7 +26,10 @@ import functools
 import json
 import os
 import shutil
+import sys
 import tempfile
+import threading
+from collections import deque
 from typing import Any
 
 from lockcache.filestream import ViewPath
@@ -47,6 +50,7 @@ __all__ = ["install"]
 _OLDEST = (3, 4)
 _METHODS = {"get_file", "get_group", "put", "put_group"}
 _AUTOTUNED = ".autotune.json"
+_BINARIES = (".cubin", ".hsaco")
 
 
 def install(path: str | os.PathLike[str] | None = None, *, max_size_bytes: int | None = None) -> bool:
@@ -176,7 +180,7 @@ class _Files:
         contents, self._contents = self._contents, {}
         # With TRITON_ALWAYS_COMPILE it begins as what was found.
         files = {name: contents[name] for name in group if name in contents}
-        stored = self._store(filename, files, _described(files.get(filename, b"")))
+        stored = self._store(filename, files, describe_metadata(files.get(filename, b"")))
         group.clear()
         group.update(stored)
 
@@ -192,6 +196,8 @@ class _Files:
 
     def _shown(self, view: ViewPath) -> dict[str, str]:
         self._views.append(view)
+        if "torch._inductor" in sys.modules and any(name.endswith(_BINARIES) for name in view.names):
+            _link_for_inductor(self._key, view)
         if self._folder:
             shutil.rmtree(self._folder, ignore_errors=True)
             self._folder = ""
@@ -212,7 +218,35 @@ class _Files:
         return {name: f"{self._folder}/{name}" for name in files}
 
 
-def _described(metadata: bytes) -> dict[str, str]:
+# What Inductor was shown last is not evicted: it opens that when it first launches a kernel.
+_for_inductor: deque[ViewPath] = deque(maxlen=64)
+
+
+def _link_for_inductor(key: str, view: ViewPath) -> None:
+    """Have ``$TRITON_CACHE_DIR/KEY``, in which Inductor looks for a binary by itself, lead to ``view``.
+
+    A folder that stands there is Triton's own, and stays. Where there can be no link Inductor launches as without one.
+    """
+    folder = os.environ.get("TRITON_CACHE_DIR")
+    if not folder:
+        return
+    _for_inductor.append(view)
+    link = f"{folder}/{key}"
+    with contextlib.suppress(OSError):
+        if os.readlink(link) == view:
+            return
+    staged = f"{folder}/lockcache-{os.getpid()}-{threading.get_ident()}"
+    with contextlib.suppress(OSError):
+        os.makedirs(folder, exist_ok=True)
+        os.symlink(view, staged)
+        try:
+            os.replace(staged, link)  # raises where a folder is
+        finally:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(staged)
+
+
+def describe_metadata(metadata: bytes) -> dict[str, str]:
     """What Triton's metadata say of a kernel, for people."""
     with contextlib.suppress(ValueError, LookupError, TypeError):
         said = json.loads(metadata)

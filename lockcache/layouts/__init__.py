@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from lockcache.layouts.pyptx import *
     from lockcache.layouts.recognition import *
     from lockcache.layouts.tree_scan import *
+    from lockcache.layouts.triton_import import *
 
 if not TYPE_CHECKING:
     __getattr__, __dir__ = door(
@@ -27,5 +28,6 @@ if not TYPE_CHECKING:
             "pyptx": "PyptxEntries",
             "recognition": "WrongLayoutError guests_in has_entries kept_as recognise refuse_unless_cache",
             "tree_scan": "NotACacheError",
+            "triton_import": "import_triton",
         },
     )

@@ -6,7 +6,8 @@ the second, and raises where it finds the first without it. Symlinks, FIFOs, soc
 folders on other file systems are not entered, and ``lockcache/`` in the root is our own. A folder with a group file of
 Triton's is passed over: those files go together, under :mod:`.triton`, or not at all.
 
-Refuses to look on, with :class:`NotACacheError`, where it meets what no cache holds: a repository, somebody's keys.
+Refuses to look on, with :class:`NotACacheError`, where it meets what no cache holds: a repository, somebody's keys; and
+where it meets numba's: without its index (``.nbi``) or next to an older one, a ``.nbc`` is taken for another kernel.
 """
 
 from __future__ import annotations
@@ -27,6 +28,8 @@ PRECIOUS: Final = frozenset({".git", ".hg", ".svn", ".ssh", ".gnupg"})
 
 # In the order in which they are removed, under JAX's lock: it asks for the second of each of the first that it finds.
 _SUFFIXES: Final = ("-cache", "-atime")
+
+_NUMBA: Final = (".nbi", ".nbc")
 
 _OWN: Final = "lockcache"
 # What tells one of lockcache's own directories, whose files belong together by other rules.
@@ -102,6 +105,11 @@ def _list(fd: int, root: str, path: str, between: Callable[[], object]) -> tuple
                 raise NotACacheError(
                     f"{root} holds {_join(path, each.name)}: that is not a cache, and no file of it is evicted. Name "
                     "the directory that a program keeps only for its cache"
+                )
+            if each.name.endswith(_NUMBA):
+                raise NotACacheError(
+                    f"{root} holds {_join(path, each.name)}: numba's index and data go together, and a half that is "
+                    "left has it load wrong kernels; put numba on lockcache instead: lockcache.integrations.numba"
                 )
             if each.is_dir(follow_symlinks=False):
                 below.append(each.name)

@@ -10,11 +10,13 @@ import shlex
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
 from lockcache import FileStreamProgramCache
+from lockcache.lowlevel import Layout, keeper_of
 from tests.cli.running import run
 
 ROOT = Path(__file__).parents[2]
@@ -216,3 +218,57 @@ def test_a_terminal_that_goes_ends_the_command(tmp_path: Path) -> None:
     finally:
         os.close(handle)
         os.waitpid(pid, 0)
+
+
+KEPT = (
+    "import sys, time; from lockcache.lowlevel import Layout, keeper_of\n"
+    "while not keeper_of(Layout(sys.argv[1])): time.sleep(0.01)\n"
+    "print(keeper_of(Layout(sys.argv[1])), flush=True); sys.stdin.read()"
+)
+
+
+def _until_free(path: Path) -> None:
+    """Wait until no daemon keeps the directory."""
+    deadline = time.monotonic() + 60
+    while keeper_of(Layout(str(path))) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert keeper_of(Layout(str(path))) is None
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [None, signal.SIGKILL])
+def test_a_daemon_runs_for_as_long_as_the_command_and_dies_with_what_started_it(number, cache_path: Path) -> None:
+    program = (sys.executable, "-c", KEPT, str(cache_path))
+    process = start("--daemon", "--dir", str(cache_path), "--max-size", "1G", "--", *program)
+    assert "pid" in process.stdout.readline()
+    if number is None:
+        assert process.communicate(timeout=60)[1].startswith("lockcache: 0 hits")
+        assert process.returncode == 0
+    else:
+        process.kill()
+        process.communicate(timeout=60)
+    _until_free(cache_path)
+
+
+@pytest.mark.slow
+def test_a_second_one_stands_by_and_takes_over_and_other_ranks_start_none(cache_path: Path) -> None:
+    program = (sys.executable, "-c", KEPT, str(cache_path))
+    words = ("--daemon", "--dir", str(cache_path), "--max-size", "1G", "--")
+    first = start(*words, *program)
+    keeper = first.stdout.readline()
+    second = start(*words, *program)
+    assert second.stdout.readline() == keeper
+    rank = start(*words, "true", SLURM_LOCALID="1")
+    assert rank.communicate(timeout=60) == ("", "")
+    first.communicate(timeout=60)
+    deadline = time.monotonic() + 60
+    while keeper_of(Layout(str(cache_path))) in (None, keeper.strip()) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert keeper_of(Layout(str(cache_path))) not in (None, keeper.strip())
+    second.communicate(timeout=60)
+    _until_free(cache_path)
+
+
+def test_a_daemon_needs_a_cap(cache_path: Path) -> None:
+    ended = run("run", "--daemon", "--dir", str(cache_path), "--", "true")
+    assert (ended.returncode, "has no cap; give --max-size" in ended.stderr) == (2, True), ended

@@ -27,6 +27,8 @@ ENVIRONMENT = {
     "cupy": {},
     "numba": {},
     "triton": {},
+    "warp": {},
+    "inductor": {},
 }
 
 
@@ -79,6 +81,7 @@ class Programs:
             "PYTHONDONTWRITEBYTECODE": "1",
             "CUPY_CACHE_DIR": str(self._tmp_path / "own"),
             "NUMBA_CACHE_DIR": str(self._tmp_path / "own"),
+            "WARP_CACHE_PATH": str(self._tmp_path / "own"),
             "TRITON_CACHE_DIR": str(self._tmp_path / "own"),
             "TMPDIR": str(self._tmp_path),
             "LOCKCACHE_DIR": str(self.directory),

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import contextlib
+import random
 import stat
 import subprocess
 import threading
@@ -15,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from lockcache import FileStreamProgramCache
+from tests.crash.measure import accounted, on_disk
 from tests.frameworks.support import HANG_SECONDS, Programs, answer, tell, total
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
@@ -22,7 +24,7 @@ pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
 KERNELS = range(6)
 
 
-@pytest.fixture(params=["jax", "cupy", "numba", "triton"])
+@pytest.fixture(params=["jax", "cupy", "numba", "triton", "warp"])
 def programs(request: pytest.FixtureRequest, tmp_path: Path) -> Programs:
     return Programs(request.param, tmp_path)
 
@@ -130,3 +132,31 @@ def test_on_a_golden_directory_that_may_only_be_read_all_kernels_run(programs: P
     assert_all_well(answers)
     assert [found["compiled"] for found in answers] == [3, 3]
     assert "goes on with its own cache" not in programs.errors.read_text()
+
+
+def test_what_is_damaged_in_warps_own_directory_is_written_again_from_the_entry(tmp_path: Path) -> None:
+    programs = Programs("warp", tmp_path)
+    programs.run(1, KERNELS)
+    files = [path for path in (tmp_path / "own").rglob("*") if path.suffix in (".o", ".meta")]
+    assert len(files) == 2 * len(KERNELS)
+    for path in files:
+        path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+    again = programs.run(4, KERNELS)
+    assert_all_well(again)
+    assert total(again, "compiled") == 0
+
+
+def test_warp_processes_that_are_killed_anywhere_leave_whole_modules(tmp_path: Path) -> None:
+    programs, choose = Programs("warp", tmp_path), random.Random(7)
+    for serial in range(4):
+        with programs.started(2) as running:
+            for process in running:
+                tell(process, [serial, serial + 1])
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                running[0].wait(choose.random())
+            for process in running:
+                process.kill()
+    assert_all_well(programs.run(2, range(5)))
+    cache = FileStreamProgramCache(programs.directory)
+    cache.recount()
+    assert accounted(programs.directory) == on_disk(programs.directory)

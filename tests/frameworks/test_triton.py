@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import random
 import select
@@ -15,7 +16,7 @@ import pytest
 from lockcache import FileStreamProgramCache
 from lockcache_stress.run.sampler import Sampler
 from tests.crash.measure import accounted, on_disk
-from tests.frameworks.support import ROOT, Programs, answer, tell, total
+from tests.frameworks.support import PROGRAMS, ROOT, Programs, answer, tell, total
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
 
@@ -209,3 +210,24 @@ def test_a_result_of_autotuning_is_stored_and_nobody_waits_for_one(programs: Pro
     said = [programs.call("-c", AUTOTUNED, **VARIABLE) for _ in range(2)]
     assert said == ["None\n", '{"best": 1}\n']
     assert not list(programs.directory.glob("lockcache/leases/*"))
+
+
+def test_inductor_finds_the_binary_by_itself_where_a_link_leads_to_the_view(tmp_path: Path) -> None:
+    programs, own = Programs("inductor", tmp_path), tmp_path / "own"
+    program = str(PROGRAMS / "inductor_program.py")
+    whole = {"is_whole": True, "cubin_path": True, "is_static": True}
+    for _ in range(2):
+        assert json.loads(programs.call(program, "7", **VARIABLE)) == {"is_link": True, **whole}
+    [link] = own.iterdir()
+    assert link.readlink().is_relative_to(programs.directory)
+    # Another version is another folder, to which the link leads from then on.
+    link.unlink()
+    link.symlink_to(tmp_path / "gone")
+    assert json.loads(programs.call(program, "7", **VARIABLE)) == {"is_link": True, **whole}
+    # What Triton left there itself is not touched.
+    link.unlink()
+    link.mkdir()
+    (link / "kernel.cubin").write_bytes(b"Triton's own")
+    said = json.loads(programs.call(program, "7", **VARIABLE))
+    assert (said["is_link"], said["is_whole"]) == (False, False)
+    assert [path.name for path in own.iterdir()] == [link.name]

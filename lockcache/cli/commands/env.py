@@ -19,7 +19,7 @@ from lockcache.integrations.environment import FRAMEWORKS, variables_for
 def command(frameworks: tuple[str, ...], directory: str | None, max_size: str | None, as_json: bool) -> None:
     """Print the variables that put FRAMEWORKS on lockcache.
 
-    CuPy and numba need a line of code as well: lockcache.integrations.cupy.install(). lockcache run does all of it.
+    CuPy, numba and Warp need a line of code as well: lockcache.integrations.cupy.install(). lockcache run does all.
 
     \b
     Examples:

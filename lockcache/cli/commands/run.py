@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
+import importlib.util
 import os
 import shutil
 import signal
+import subprocess
 import sys
+from collections.abc import Iterator
 from typing import Final
 
 import click
 
-from lockcache.arguments import resolve_path
+from lockcache.arguments import configured_cap, default_cap, resolve_path
 from lockcache.cli import options
 from lockcache.cli.open_directory import no_cache
 from lockcache.cli.output import plain
+from lockcache.errors import how_to_install
 from lockcache.integrations.environment import FRAMEWORKS, hooked, variables_for
-from lockcache.lowlevel import Counters, Layout, read_counters
+from lockcache.lowlevel import Counters, Layout, PolicyFile, read_counters
 from lockcache.sizes import counted
 
 _PASSED_ON: Final = (signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
@@ -29,15 +34,19 @@ _RANKS: Final = ("SLURM_LOCALID", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID
 @click.command("run", context_settings={"allow_interspersed_args": False})
 @click.option("--dir", "directory", metavar="DIR", help="The directory; default: as lockcache path says.")
 @click.option("--max-size", metavar="SIZE", callback=options.checked_size, help='The cap, such as "10G".')
+@click.option("--daemon", is_flag=True, help="Keep the directory below its cap meanwhile, with a daemon.")
 @click.option("--quiet", "-q", is_flag=True, help="Print no line at the end.")
 @click.argument("words", metavar="CMD...", nargs=-1, required=True, type=click.UNPROCESSED)
-def command(directory: str | None, max_size: str | None, quiet: bool, words: tuple[str, ...]) -> int:
+def command(directory: str | None, max_size: str | None, daemon: bool, quiet: bool, words: tuple[str, ...]) -> int:
     """Run CMD with its frameworks on lockcache, and nothing changed in it.
 
-    JAX, Triton, CuPy and numba-cuda keep what they compile in one directory, which all processes share: each kernel is
-    compiled once. Variables that you set yourself count over those that this sets. Signals go to CMD, and its exit code
-    comes back. At the end a line says what all programs did in the directory meanwhile; under srun or mpiexec one rank
-    of a node prints it.
+    JAX, Triton, CuPy, numba-cuda and Warp keep what they compile in one directory, which all processes share: each
+    kernel is compiled once. Variables that you set yourself count over those that this sets. Signals go to CMD, and its
+    exit code comes back. At the end a line says what all programs did in the directory meanwhile; under srun or mpiexec
+    one rank of a node prints it.
+
+    With --daemon one rank of a node has a lockcache-daemon run until CMD ends. Where another daemon keeps the directory
+    it stands by, and takes over when that ends.
 
     \b
     Examples:
@@ -51,11 +60,44 @@ def command(directory: str | None, max_size: str | None, quiet: bool, words: tup
     layout = Layout(path)
     if os.path.lexists(path) and not os.path.isdir(path):
         raise no_cache(directory, layout)
-    before = read_counters(layout)
-    status = _run(words, hooked({**os.environ, **variables, **own}, FRAMEWORKS))
-    if not quiet and all(os.environ.get(name, "0") == "0" for name in _RANKS):
+    before, is_first = read_counters(layout), all(os.environ.get(name, "0") == "0" for name in _RANKS)
+    with _daemon(layout, directory, max_size) if daemon and is_first else contextlib.nullcontext():
+        status = _run(words, hooked({**os.environ, **variables, **own}, FRAMEWORKS))
+    if not quiet and is_first:
         click.echo(plain(f"lockcache: {_difference(before, read_counters(layout))}, in {path}"), err=True)
     return _end_as(status)
+
+
+# Ends with the process that started it, however that ends: asked for by the daemon's own process, before it is one.
+_START_DAEMON: Final = """
+import ctypes, os, signal, sys
+ctypes.CDLL(None).prctl(1, signal.SIGTERM, 0, 0, 0)  # PR_SET_PDEATHSIG
+if os.getppid() == int(sys.argv[1]):
+    os.execv(sys.executable, [sys.executable, "-m", "lockcache_daemon", *sys.argv[2:]])
+"""
+
+
+@contextlib.contextmanager
+def _daemon(layout: Layout, directory: str | None, max_size: str | None) -> Iterator[None]:
+    """A daemon for the directory, for as long as this block. Where it cannot start it says so itself."""
+    if importlib.util.find_spec("lockcache_daemon") is None or importlib.util.find_spec("pydantic") is None:
+        raise click.UsageError(f"--daemon: {how_to_install('daemon')}")
+    cap = max_size or PolicyFile(layout).load().max_size_bytes or configured_cap() or default_cap(directory)
+    if cap is None:
+        raise click.UsageError(f"--daemon: {plain(layout.root)} has no cap; give --max-size")
+    words = ["--standby", "--max-size", str(cap) if max_size else f"{cap}B", layout.root]
+    # In a session of its own: Ctrl-C is for the command, and the daemon stays until that has ended.
+    process = subprocess.Popen(
+        [sys.executable, "-c", _START_DAEMON, str(os.getpid()), *words],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    try:
+        yield
+    finally:
+        process.terminate()
+        process.wait()
 
 
 def _run(words: tuple[str, ...], environment: dict[str, str]) -> int:

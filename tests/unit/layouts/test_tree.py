@@ -219,6 +219,15 @@ def test_a_tree_with_what_no_cache_holds_is_refused_before_anything_goes(
         list(open_files().scan())
 
 
+@pytest.mark.parametrize("name", ["a.nbi", "__pycache__/kernel.1.nbc"])
+def test_numbas_files_which_go_together_are_refused(
+    root: Path, open_files: Callable[..., TreeFiles], name: str
+) -> None:
+    write(root / name)
+    with pytest.raises(NotACacheError, match="numba"):
+        list(open_files().scan())
+
+
 def test_a_cache_of_lockcaches_own_below_is_refused(root: Path, open_files: Callable[..., TreeFiles]) -> None:
     FileStreamProgramCache(root / "kernels")["k"] = b"v"
     with pytest.raises(NotACacheError, match="lockcache's"):

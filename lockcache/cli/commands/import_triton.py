@@ -1,0 +1,58 @@
+"""``lockcache import-triton``: an existing Triton cache, taken over."""
+
+from __future__ import annotations
+
+import click
+
+from lockcache.arguments import resolve_path
+from lockcache.cli import options
+from lockcache.cli.catalogue import Guest
+from lockcache.cli.open_directory import guest_of, refuse_other_things
+from lockcache.cli.output import print_facts
+from lockcache.cli.progress import step_bar
+from lockcache.filestream import FileStreamProgramCache
+from lockcache.layouts import import_triton
+from lockcache.lowlevel import Layout, Selection
+
+
+@click.command("import-triton")
+@click.argument("source", metavar="TRITON_DIR")
+@options.directory
+@click.option("--triton-version", default="", metavar="VERSION", help="Of launchers; default: that of the kernels.")
+@click.option("--dry-run", is_flag=True, help="Change nothing, count what would be imported.")
+@options.as_json
+def command(source: str, directory: str | None, triton_version: str, dry_run: bool, as_json: bool) -> int:
+    """Take over the Triton cache in TRITON_DIR: programs on lockcache find its kernels, launchers and results.
+
+    TRITON_DIR stays as it is. What is damaged or not finished is left out, and what is there already is kept. Launchers
+    are machine code: TRITON_DIR must be yours, and nobody else may be able to write to it.
+
+    \b
+    Exit codes: 0 all is there, or gave way to the cap; 1 something was damaged, or could not be stored;
+    2 TRITON_DIR is not a Triton cache, or is not safe.
+
+    \b
+    Examples:
+      lockcache import-triton ~/.triton/cache
+      lockcache import-triton --dry-run --json ~/.triton/cache /scratch/kernels
+    """
+    guest = guest_of(resolve_path(source))
+    if guest is None or guest.program != "triton":
+        raise click.UsageError(f"{source}: not a Triton cache")
+    entries = sum(1 for _ in Guest(*guest).select(Selection(), 0))
+    refuse_other_things(Layout(resolve_path(directory)))
+    with step_bar("importing", entries) as advance:
+        if dry_run:
+            outcomes = import_triton(guest.root, None, triton_version, advance)
+        else:
+            with FileStreamProgramCache(directory, compile_once=False, read_only=False) as cache:
+                outcomes = import_triton(guest.root, cache, triton_version, advance)
+    found = {"would_import" if dry_run else "imported": outcomes["imported"]}
+    found |= {
+        "present": outcomes["present"],
+        "damaged": outcomes["damaged"],
+        "dropped": outcomes["dropped"],
+        "without_version": outcomes["version"],
+    }
+    print_facts(found, as_json, {})
+    return int(outcomes["damaged"] + outcomes["dropped"] > 0)

@@ -1,0 +1,106 @@
+"""An existing Triton cache, taken over: its kernels, launchers and results become entries that the adapter finds.
+
+Changes nothing in Triton's directory, follows no symlink in it, and reads no more of a file than a bound. What Triton
+has not finished, or what is damaged, is left out. The least recently used come first: what a cap has no room for is
+what was used longest ago.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Callable
+from typing import Any, Final
+
+from lockcache.filestream import FileStreamProgramCache
+from lockcache.filestream.disk import parse_json
+from lockcache.integrations.adapter import Shared
+from lockcache.integrations.triton import describe_metadata
+from lockcache.layouts.openat import folder, open_root
+from lockcache.layouts.triton_scan import GROUP_PREFIX, KeyFolder, scan
+
+# No file of a kernel is nearly as long.
+_LARGEST_BYTES: Final = 256 << 20
+_FILE: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+
+#: What becomes of entries: ``imported``, ``present`` already, ``damaged``, ``dropped`` (no room), or of no known
+#: ``version`` of Triton.
+Outcomes = Counter[str]
+
+
+def import_triton(
+    root: str, cache: FileStreamProgramCache | None, version: str, advance: Callable[[int], object]
+) -> Outcomes:
+    """Take over the Triton cache in ``root``; ``cache`` is ``None`` to only count.
+
+    ``version`` is that of launchers and results, which state none; empty: that of the last kernel. Raises
+    :class:`OSError`.
+    """
+    outcomes, adapters = Outcomes(), dict[str, Shared]()
+    fd = open_root(root)
+    try:
+        found = sorted((key for key in scan(fd) if key.is_entry), key=lambda key: key.found)
+        groups = [(key, name) for key in found for name in key.groups]
+        # What lies next to a group and is not in it is damage, or somebody's.
+        alone = [(key, name) for key in found if not key.groups for name, _ in key.files]
+        for key, name in [*groups, *alone]:
+            files = _read_group(fd, key, name) if name.startswith(GROUP_PREFIX) else _read(fd, key, [name])
+            stored_as = name.removeprefix(GROUP_PREFIX)
+            metadata = describe_metadata((files or {}).get(stored_as, b""))
+            own_version = metadata.get("compiler", "").removeprefix("triton ")
+            version = version or own_version
+            if not files:
+                outcomes["damaged"] += 1
+            elif not version:
+                outcomes["version"] += 1
+            elif cache is None:
+                outcomes["imported"] += 1
+            else:
+                shared = adapters.setdefault(own_version or version, Shared("triton", own_version or version, cache))
+                outcomes[_store(shared, f"{key.found.name}/{stored_as}", files, metadata)] += 1
+            advance(1)
+    finally:
+        os.close(fd)
+    return outcomes
+
+
+def _store(shared: Shared, name: str, files: dict[str, bytes], metadata: dict[str, Any]) -> str:
+    if shared.look_at_files(name) is not None:
+        return "present"
+    before = shared.cache.stats().dropped_writes
+    shared.store_files(name, files, None, **metadata)
+    return "dropped" if shared.has_failed or shared.cache.stats().dropped_writes > before else "imported"
+
+
+def _members(root_fd: int, key: KeyFolder, group: str) -> list[str]:
+    """The names that a group file lists, of files that are there; none if one of them is not."""
+    try:
+        paths = parse_json((_read(root_fd, key, [group]) or {}).get(group, b""))["child_paths"]
+        names = [str(name) for name in paths]
+    except (ValueError, LookupError, TypeError):
+        return []
+    return names if {*names} <= {name for name, _ in key.files} else []
+
+
+def _read_group(root_fd: int, key: KeyFolder, group: str) -> dict[str, bytes] | None:
+    names = _members(root_fd, key, group)
+    return _read(root_fd, key, names) if group.removeprefix(GROUP_PREFIX) in names else None
+
+
+def _read(root_fd: int, key: KeyFolder, names: list[str]) -> dict[str, bytes] | None:
+    """These files as they were found, each with its inode; ``None`` if one is gone, replaced, empty or too large."""
+    inodes, files = dict(key.files), dict[str, bytes]()
+    with folder(root_fd, key.found.name) as fd:
+        if fd is None:
+            return None
+        for name in names:
+            try:
+                file_fd = os.open(name, _FILE, dir_fd=fd)
+            except OSError:
+                return None
+            with open(file_fd, "rb") as file:
+                content = file.read(_LARGEST_BYTES + 1)
+                if os.fstat(file_fd).st_ino != inodes.get(name) or not 0 < len(content) <= _LARGEST_BYTES:
+                    return None
+            files[name] = content
+    return files
