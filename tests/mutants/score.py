@@ -68,6 +68,8 @@ TESTS = {
     ],
     "entry/removal": [
         "tests/unit/entry/test_staging.py",
+        "tests/unit/filestream/test_viewer.py",
+        "tests/unit/filestream/test_views_left.py",
         "tests/unit/filestream/test_writer.py",
         "tests/contract/test_stats.py",
     ],

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import errno
 import os
+import time
 
 import pytest
 
+from lockcache import FileStreamProgramCache, LockTimeoutError
+from lockcache.filestream.disk import Space
 from lockcache.filestream.disk.layout import StagedName, entry_name, parse_staged_name
 from lockcache.filestream.disk.locks import ProcessLock
 from lockcache.filestream.disk.owners import myself
+from lockcache.filestream.entry import staging
 from lockcache.filestream.entry.codec import HEAD_BYTES, XATTR, AttributeRefusedError, Record, RecordPlacement, pack
 from lockcache.filestream.entry.removal import remove_entry
 from lockcache.filestream.entry.staging import StagedEntry
@@ -279,3 +283,51 @@ def test_on_a_network_file_system_a_large_write_does_not_keep_the_lock(directory
     assert hold is not None
     hold.release()
     staged.abandon()
+
+
+def test_no_lock_is_waited_for_past_the_deadline(cache_path):
+    directory = open_directory(cache_path, timeout_seconds=3600.0)
+    busy = ProcessLock(directory.layout.lock(shard_of(b"k")), 1.0)
+    staged = StagedEntry(directory, NAME, 100, time.monotonic())
+    with busy, pytest.raises(LockTimeoutError):
+        staged.reserve()
+    busy.close()
+    directory.close()
+
+
+def test_between_the_renames_of_a_record_and_its_payload_the_older_entry_is_whole(cache_path, monkeypatch):
+    seen, rename = [], staging._rename
+    with FileStreamProgramCache(cache_path, record_files=True) as cache:
+        cache["k"] = b"older"
+
+        def look_and_rename(layout, source, target, *folders):
+            if target.startswith(layout.entries):
+                seen.append(FileStreamProgramCache(cache_path, record_files=True).get("k"))
+            rename(layout, source, target, *folders)
+
+        monkeypatch.setattr(staging, "_rename", look_and_rename)
+        cache["k"] = b"newer"
+        assert (seen, cache["k"]) == ([b"older"], b"newer")
+
+
+def test_removing_without_the_lock_follows_no_symlink_to_a_shard(directory, tmp_path):
+    put(directory, b"k", b"x" * 10)
+    shard, elsewhere = os.path.dirname(directory.layout.entry(NAME)), tmp_path / "elsewhere"
+    os.rename(shard, elsewhere)
+    os.symlink(elsewhere, shard)
+    busy = ProcessLock(directory.layout.lock(shard_of(b"k")), 1.0)
+    with busy:
+        assert remove_entry(directory, NAME, 0.0) is False
+    busy.close()
+    assert os.listdir(elsewhere) == [NAME[2:]]
+
+
+def test_what_was_reserved_for_folders_is_given_back_by_publishing(directory):
+    directory.layout.space = Space(4096, 0, True)
+    payload = bytes(4096)
+    staged = StagedEntry(directory, NAME, 5 * 4096)
+    staged.reserve()
+    staged.set_attribute(pack(NAME, payload, Record(len(payload), 0, 0, b"")))
+    staged.write(payload, b"", fsync=False)
+    staged.publish(fsync=False)
+    assert recount_all(directory) == []
