@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 import time
 from collections.abc import Callable
@@ -176,22 +175,6 @@ def test_packing_over_an_archive_replaces_it_whole_and_through_a_symlink(filled:
     assert run("pack", tmp_path / "link", filled).returncode == 0
     assert (tmp_path / "link").is_symlink()
     assert run("unpack", tmp_path / "real", tmp_path / "other").returncode == 0
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_an_interrupted_pack_leaves_what_was_there(number: signal.Signals, tmp_path: Path) -> None:
-    with FileStreamProgramCache(tmp_path / "large") as cache:
-        for index in range(12):
-            cache[b"%d" % index] = os.urandom(1 << 20)
-    (tmp_path / "out").mkdir()
-    (tmp_path / "out" / "warm.tar.zst").write_text("before")
-    process = subprocess.Popen([LOCKCACHE, "pack", "--level", "22", tmp_path / "out/warm.tar.zst", tmp_path / "large"])
-    until(lambda: len(os.listdir(tmp_path / "out")) == 2, process)
-    process.send_signal(number)
-    assert process.wait(HANG_SECONDS) == 128 + number
-    assert os.listdir(tmp_path / "out") == ["warm.tar.zst"]
-    assert (tmp_path / "out" / "warm.tar.zst").read_text() == "before"
 
 
 @pytest.mark.root

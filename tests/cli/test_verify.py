@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import pty
-import signal
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -169,25 +168,3 @@ def test_on_a_terminal_there_is_a_progress_bar_and_stdout_is_clean(filled: Path)
     os.close(main)
     assert json.loads(ended.communicate(timeout=60)[0])["whole"] == len(KEYS) + 1
     assert b"verifying" in seen
-
-
-@pytest.mark.long
-def test_ctrl_c_ends_it_with_130_and_leaves_nothing_half_done(filled: Path) -> None:
-    for key in KEYS[:20]:
-        spoil(filled, key)
-    with FileStreamProgramCache(filled) as cache:
-        cache.recount()
-        for number in range(8):
-            cache[b"large %d" % number] = os.urandom(30 << 20)
-    running = subprocess.Popen(
-        [LOCKCACHE, "verify", "--repair", filled], stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    )
-    quarantine = filled / "lockcache/quarantine"
-    while not quarantine.exists() and running.poll() is None:
-        pass
-    running.send_signal(signal.SIGINT)
-    _, err = running.communicate(timeout=60)
-    assert running.returncode in (130, 1), err  # 1: it was done before the signal came
-    assert b"Traceback" not in err
-    assert accounted(filled) == on_disk(filled)
-    assert json.loads(run("verify", "--repair", "--json", filled).stdout)["quarantine_entries"] == 20

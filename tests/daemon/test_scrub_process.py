@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 from pathlib import Path
 from typing import Any
@@ -60,25 +59,6 @@ def test_with_a_rate_of_0_nothing_is_scrubbed(filled: Path, rate: str) -> None:
         assert "scrub" not in status(filled)
         assert daemon.end(signal.SIGTERM) == 0
     assert measure_quarantine(Layout(str(filled))).entries == 0
-
-
-@pytest.mark.long
-def test_a_daemon_that_is_started_again_and_again_gets_round(filled: Path) -> None:
-    spoil(filled, b"7")
-    for _ in range(200):
-        with RunningDaemon("--max-size", "1G", "--scrub-rate", "4k", filled) as daemon:
-            position = Layout(str(filled)).scrub
-            before = Path(position).read_bytes() if os.path.exists(position) else b""
-            until(lambda before=before, position=position: _moved(filled, position, before, daemon))  # type: ignore[misc]
-            assert daemon.end(signal.SIGTERM) == 0
-        if measure_quarantine(Layout(str(filled))).entries:
-            return
-    raise AssertionError("it does not get round")
-
-
-def _moved(root: Path, position: str, before: bytes, daemon: RunningDaemon) -> bool:
-    now = Path(position).read_bytes() if os.path.exists(position) else b""
-    return now != before or measure_quarantine(Layout(str(root))).entries > 0
 
 
 @pytest.mark.long

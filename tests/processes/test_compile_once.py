@@ -106,32 +106,6 @@ def _kill_orphans() -> None:
             process.kill()
 
 
-def test_a_failing_compilation_fails_for_its_caller_only(cache_path: Path) -> None:
-    cache = FileStreamProgramCache(cache_path)
-    began, may_fail = threading.Event(), threading.Event()
-
-    def fail() -> bytes:
-        began.set()
-        assert may_fail.wait(HANG_SECONDS)
-        raise ZeroDivisionError
-
-    def first() -> None:
-        with pytest.raises(ZeroDivisionError):
-            cache.get_or_compute("k", fail)
-
-    thread = threading.Thread(target=first)
-    thread.start()
-    assert began.wait(HANG_SECONDS)
-    other = FileStreamProgramCache(cache_path)
-    results: list[bytes] = []
-    second = threading.Thread(target=lambda: results.append(other.get_or_compute("k", lambda: b"fine")))
-    second.start()
-    may_fail.set()
-    thread.join(HANG_SECONDS)
-    second.join(HANG_SECONDS)
-    assert results == [b"fine"]
-
-
 def test_a_child_forked_inside_compute_does_not_hold_the_lease(cache_path: Path) -> None:
     cache = FileStreamProgramCache(cache_path)
 

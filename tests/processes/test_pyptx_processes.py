@@ -93,32 +93,6 @@ def test_with_locks_that_exclude_nobody_an_entry_is_still_whole_or_a_miss(tmp_pa
     assert sum(hits for hits, _ in done) > 0
 
 
-def put_and_report(directory: str, writer: int, turns: int, sender: Any) -> None:
-    cache = CubinCache(directory)
-    for serial in range(turns):
-        cache.put(entry_for(KEYS[0], writer, serial))
-        sender.send(serial)
-        assert sender.recv() == "go on"
-
-
-def test_what_a_process_has_put_is_what_every_other_gets_even_from_memory(tmp_path: Path) -> None:
-    context = multiprocessing.get_context("spawn")
-    ours, theirs = context.Pipe()
-    cache = CubinCache(tmp_path)
-    cache.put(entry_for(KEYS[0], "parent", 0))
-    with crowd("spawn", put_and_report, [(str(tmp_path), 1, 20, theirs)]) as running:
-        for serial in range(20):
-            assert ours.poll(HANG_SECONDS)
-            assert ours.recv() == serial
-            found = cache.get(KEYS[0])
-            assert found is not None
-            assert prove(found) == f"kernel 0 by 1, {serial}"
-            ours.send("go on")
-        running.results()
-    ours.close()
-    theirs.close()
-
-
 def clear_again_and_again(directory: str, turns: int, start: Any) -> bool:
     cache = CubinCache(directory)
     start.wait(HANG_SECONDS)
@@ -231,32 +205,3 @@ def test_a_writer_that_dies_at_any_step_leaves_the_older_entry_or_the_newer(
     files = {"json", "ptx"} | ({"cubin"} if serial == 1 else set())
     assert {(call, suffix) for call in ("open", "rename") for suffix in files} <= died
     assert {("unlink", suffix) for suffix in ("json", "ptx", "cubin")} <= died
-
-
-def put_for_ever(directory: str, writer: int) -> None:
-    cache = CubinCache(directory)
-    for serial in range(10**9):
-        for key in KEYS:
-            cache.put(entry_for(key, writer, serial))
-
-
-@pytest.mark.long
-def test_readers_beside_writers_that_are_killed_get_whole_entries(tmp_path: Path) -> None:
-    cache = CubinCache(tmp_path)
-    hits = 0
-    for turn in range(5):
-        with crowd("fork", put_for_ever, [(str(tmp_path), turn * 10 + writer) for writer in range(3)]):
-            for reads in range(2000):
-                cache.clear()
-                found = cache.get(KEYS[reads % 2])
-                if found is not None:
-                    prove(found)
-                    hits += 1
-        # Leaving the block kills them.
-        for key in KEYS:
-            prove_as_pyptx_reads(tmp_path, key)
-    assert hits > 0
-    assert cache.stats().corrupt_entries == 0
-    for key in KEYS:
-        cache.put(entry_for(key, "last", 0))
-        assert CubinCache(tmp_path).get(key) == entry_for(key, "last", 0)
