@@ -1,7 +1,5 @@
 """``python -m lockcache_daemon``, for where console scripts are not on the path."""
 
-from __future__ import annotations
-
 from lockcache_daemon.cli import main
 
 main()

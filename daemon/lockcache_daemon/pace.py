@@ -8,7 +8,6 @@ each time, a process that lost its core to others is not.
 from __future__ import annotations
 
 import time
-from types import TracebackType
 from typing import Final
 
 # Waiting for a network file system is not using a core, but it is using that file system: a twentieth of it counts.
@@ -44,9 +43,7 @@ class Pace:
     def __enter__(self) -> None:
         self._began_cpu, self._began = time.thread_time(), time.monotonic()
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         now = time.monotonic()
         cost = max(time.thread_time() - self._began_cpu, (now - self._began) * _WAITING_COUNTS)
         pause = min(cost, self._cost_before) / self._duty

@@ -6,7 +6,9 @@ symlink in a folder's place at any time, through folders that it opens on the wa
 
 from __future__ import annotations
 
-from lockcache.archive.recency import Unused
+import os
+
+from lockcache.filestream.disk import Recency
 from lockcache.filestream.entry import loader_of, make_reader
 from lockcache.lowlevel import KeyRing, Layout
 
@@ -31,3 +33,33 @@ class Onlooker:
     def load(self, name: str) -> tuple[bytes, bytes] | None:
         """Payload and record (empty if it has none), verified; ``None`` for an entry that is gone or damaged."""
         return self._load(name)
+
+
+class Unused(Recency):
+    """What is read was not used."""
+
+    __slots__ = ()
+
+    def __init__(self, root: str) -> None:
+        super().__init__(root)
+        self.touch = self._leave
+
+    def _leave(self, fd: int, _: os.stat_result | None = None) -> None:
+        pass
+
+
+class StatedUse(Recency):
+    """What is written was last used at :attr:`last_use_ns`."""
+
+    __slots__ = ("last_use_ns",)
+
+    def __init__(self, root: str) -> None:
+        super().__init__(root)
+        self.last_use_ns = 0
+        self.touch = self._state
+
+    def _state(self, fd: int, _: os.stat_result | None = None) -> None:
+        try:
+            os.utime(fd, ns=(self.last_use_ns, self.last_use_ns))
+        except OSError:
+            self.failures += 1

@@ -6,8 +6,6 @@ processes, one computes.
 May use: lockcache.keys.
 """
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING
 
 from lockcache.doors import door
@@ -16,8 +14,7 @@ if TYPE_CHECKING:
     from lockcache.calling.aio import *
     from lockcache.calling.files import *
     from lockcache.calling.memoize import *
-
-if not TYPE_CHECKING:
+else:
     __getattr__, __dir__ = door(
         __name__,
         {"aio": "aget_or_compute", "files": "FILES joined_files parted_files", "memoize": "memoized"},

@@ -7,23 +7,18 @@ May use: metadata. Used by the keys, which state parts, by the file-stream store
 and by ``lockcache why``.
 """
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING
 
 from lockcache.doors import door
 
 if TYPE_CHECKING:
-    from lockcache.explain.comparison import *
     from lockcache.explain.parts import *
     from lockcache.explain.statements import *
-
-if not TYPE_CHECKING:
+else:
     __getattr__, __dir__ = door(
         __name__,
         {
-            "comparison": "Difference differences",
-            "parts": "MOST_BYTES Part bounded decode_label decode_parts looks_secret make_part",
+            "parts": "Difference MOST_BYTES Part bounded decode_label decode_parts differences looks_secret make_part",
             "statements": "Stated is_remembered parts_of_digest remember remember_digest state statement_of",
         },
     )

@@ -9,8 +9,6 @@ Rooms, each of which uses only those before it: disk, policy, accounting, direct
 eviction, room, writer, modes, cache.
 """
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING
 
 from lockcache.doors import door
@@ -21,8 +19,7 @@ if TYPE_CHECKING:
     from lockcache.filestream.entry import ViewPath as ViewPath
     from lockcache.filestream.policy import *
     from lockcache.filestream.writer import *
-
-if not TYPE_CHECKING:
+else:
     __getattr__, __dir__ = door(
         __name__,
         {

@@ -19,22 +19,24 @@ The order, found by watching NVRTC 13.5 open files:
 
 What paths are called beyond that is not in the digest: the same headers under two prefixes agree. ``__FILE__`` is
 ``include_path`` and the name as spelled, and both are in the options and the sources, that is in the key.
+
+A digest says that some of a thousand files changed; the parts say which, as far as there is room for them. Headers of
+directories with few files come first, because a toolkit's thousand change with the compiler, a user's own every day.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
-from collections import deque
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections import Counter, defaultdict, deque
+from collections.abc import Iterable, Sequence
+from typing import Final, NamedTuple
 
 from lockcache.errors import UncacheableError
-from lockcache.explain import Part
+from lockcache.explain import Part, make_part
 from lockcache.headers import files
 from lockcache.headers.computed import Widening
 from lockcache.headers.files_seen import Facts, Identity, Observer
-from lockcache.headers.parts import name_headers
 from lockcache.headers.source import INCLUDE, NEXT, PROBE, Node, Operand, Source
 
 #: Where a name was found, as a number for each place of the search, and the number of the file.
@@ -188,3 +190,32 @@ class _Walk:
             )
         self._nodes.append(node)
         self._queue.append(node)
+
+
+#: Named one by one. Some thirty bytes each, of the kilobyte that an entry has for all of its parts.
+_MOST_NAMED: Final = 20
+
+
+def name_headers(files: Iterable[tuple[bytes, bytes]], include_path: Sequence[bytes]) -> tuple[Part, ...]:
+    """Returns the parts for (path, digest) of each file that was read, in the order in which they were found."""
+    found: defaultdict[bytes, bytes] = defaultdict(bytes)
+    roots: dict[bytes, bytes] = {}
+    for path, digest in files:
+        root, name = _place(path, include_path)
+        found[name] += digest  # of two directories, where one name is found in both
+        roots[name] = root
+    files_of = Counter(roots.values())
+    ranked = sorted(found.items(), key=lambda item: files_of[roots[item[0]]])
+    named, rest = ranked[:_MOST_NAMED], ranked[_MOST_NAMED:]
+    parts = [make_part(f"header {os.fsdecode(name)}", digest) for name, digest in named]
+    if rest:
+        parts.append(make_part("header not named", b"".join(digest for _, digest in rest), f"{len(rest)} more"))
+    return tuple(parts)
+
+
+def _place(path: bytes, include_path: Sequence[bytes]) -> tuple[bytes, bytes]:
+    """The directory of the search that a file was found below, and its name from there."""
+    for root in include_path:
+        if path.startswith(root.rstrip(b"/") + b"/"):
+            return root, path[len(root.rstrip(b"/")) + 1 :]
+    return os.path.split(path)

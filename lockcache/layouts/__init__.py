@@ -5,8 +5,6 @@ list the entries, and remove one as its program's readers can bear it. lockcache
 store's (:mod:`lockcache.lowlevel`).
 """
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING
 
 from lockcache.doors import door
@@ -18,8 +16,7 @@ if TYPE_CHECKING:
     from lockcache.layouts.recognition import *
     from lockcache.layouts.tree_scan import *
     from lockcache.layouts.triton_import import *
-
-if not TYPE_CHECKING:
+else:
     __getattr__, __dir__ = door(
         __name__,
         {

@@ -21,8 +21,6 @@ after a second look, and accounted for. Not promised yet: that names and signatu
 version to the next; CHANGELOG says what changes.
 """
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING
 
 from lockcache.doors import door
@@ -90,8 +88,7 @@ if TYPE_CHECKING:
         recount_shard as recount_shard,
         verify_in_steps as verify_in_steps,
     )
-
-if not TYPE_CHECKING:
+else:
     __getattr__, __dir__ = door(
         __name__,
         {

@@ -5,8 +5,6 @@ Promises that ``--dry-run`` changes nothing.
 May use: observe, pace, settings, signals, stores.
 """
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING
 
 from lockcache.doors import door
@@ -14,8 +12,7 @@ from lockcache.doors import door
 if TYPE_CHECKING:
     from lockcache_daemon.budgets.dry_run import *
     from lockcache_daemon.budgets.shared import *
-
-if not TYPE_CHECKING:
+else:
     __getattr__, __dir__ = door(
         __name__,
         {

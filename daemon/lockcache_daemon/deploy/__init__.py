@@ -6,14 +6,11 @@ names the program.
 May use: nothing else of the package.
 """
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING
 
 from lockcache.doors import door
 
 if TYPE_CHECKING:
     from lockcache_daemon.deploy.found import *
-
-if not TYPE_CHECKING:
+else:
     __getattr__, __dir__ = door(__name__, {"found": "FOLDER deployment_files read_file systemd_unit"})

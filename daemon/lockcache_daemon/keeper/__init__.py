@@ -6,8 +6,6 @@ became unsafe or was unmounted is left alone.
 May use: errors, observe, pace, settings, signals, stores.
 """
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING
 
 from lockcache.doors import door
@@ -16,8 +14,7 @@ if TYPE_CHECKING:
     from lockcache_daemon.keeper.keeper import *
     from lockcache_daemon.keeper.root_user import *
     from lockcache_daemon.keeper.standby import *
-
-if not TYPE_CHECKING:
+else:
     __getattr__, __dir__ = door(
         __name__,
         {

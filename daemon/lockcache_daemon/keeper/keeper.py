@@ -122,7 +122,7 @@ class Keeper:
         ageing = Ageing(store.entries, self.rules.interval_seconds, self._share_of_duty)
         self._ground.remember()
         footing = Footing(store.layout, self._refuse)
-        self._open = _Open(store, footing, instance, ageing, [make(kept) for make in self._make_parts])
+        self._open = _Open(store, footing, instance, ageing, _made(kept, self._make_parts))
         self._cap.forget()
         self._attempts.take(self._obey_policy)
         self._attempts.take(store.begin)
@@ -194,7 +194,7 @@ class Keeper:
         repaired = store.count_all(advance)
         evicted = self._sweep()
         evicted += self._sweep_namespaces()
-        evicted += self._remove_all_aged()
+        evicted += self._remove_aged(is_complete=True)
         store.count_again()
         self._stop.raise_if_set()
         return Summary(before, store.held(), repaired, store.busy, evicted, store.repairs.since(repairs))
@@ -220,7 +220,7 @@ class Keeper:
             now.ageing.change(rules.interval_seconds, share_of_duty)
             for part in reversed(now.parts):
                 part.close()
-            now.parts[:] = [make(self.kept) for make in parts]
+            now.parts[:] = _made(self.kept, parts)
 
     def take(self, step: Step) -> bool:
         """Take one step for this directory; whether it did not fail. Raises only :class:`Stopped`."""
@@ -299,18 +299,16 @@ class Keeper:
             evicted += self._evict(f"namespace {name}", methodcaller("sweep_namespace", name, low))
         return evicted
 
-    def _remove_aged(self) -> Evicted:
-        if self.rules.max_age_seconds is None:
+    def _remove_aged(self, *, is_complete: bool = False) -> Evicted:
+        """Remove what is too old: as much as is due, or all of it in one go."""
+        age_seconds = self.rules.max_age_seconds
+        if age_seconds is None:
             return Evicted()
-        old = self._now.ageing.due(self.rules.max_age_seconds)
-        return self._evict("max-age", lambda store: store.remove(old)) if old else Evicted()
-
-    def _remove_all_aged(self) -> Evicted:
-        """As :meth:`_remove_aged`, in one go."""
-        if self.rules.max_age_seconds is None:
-            return Evicted()
-        before_ns = time.time_ns() - int(self.rules.max_age_seconds * 1e9)
-        old = [found for found in self._now.store.entries() if found.last_use_ns < before_ns]
+        if is_complete:
+            before_ns = time.time_ns() - int(age_seconds * 1e9)
+            old = [found for found in self._now.store.entries() if found.last_use_ns < before_ns]
+        else:
+            old = self._now.ageing.due(age_seconds)
         return self._evict("max-age", lambda store: store.remove(old)) if old else Evicted()
 
     def _report_repairs(self) -> None:
@@ -328,6 +326,10 @@ class Keeper:
             if isinstance(part, Telling):
                 self._status.more |= part.tell()
         self._status.publish(now.instance, self.layout, policy, self._marks(), now.store.held, at_once=at_once)
+
+
+def _made(kept: Kept, parts: Sequence[MakePart]) -> list[Part]:
+    return [part for make in parts if (part := make(kept)) is not None]
 
 
 class _Open:

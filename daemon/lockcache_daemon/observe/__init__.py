@@ -5,8 +5,6 @@ Promises that nothing here touches a directory or holds up a tick, and that text
 May use: errors, pace, settings.
 """
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING
 
 from lockcache.doors import door
@@ -20,8 +18,7 @@ if TYPE_CHECKING:
     from lockcache_daemon.observe.repairs import *
     from lockcache_daemon.observe.state import *
     from lockcache_daemon.observe.top_entries import *
-
-if not TYPE_CHECKING:
+else:
     __getattr__, __dir__ = door(
         __name__,
         {

@@ -6,16 +6,13 @@ within a second.
 May use: budgets, keeper, observe, scrub, settings, signals, stores.
 """
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING
 
 from lockcache.doors import door
 
 if TYPE_CHECKING:
     from lockcache_daemon.run.program import *
-
-if not TYPE_CHECKING:
+else:
     __getattr__, __dir__ = door(
         __name__,
         {

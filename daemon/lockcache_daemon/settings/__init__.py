@@ -5,8 +5,6 @@ Promises that the same text means the same everywhere, and that a mistake is one
 May use: nothing else of the package.
 """
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING
 
 from lockcache.doors import door
@@ -16,8 +14,7 @@ if TYPE_CHECKING:
     from lockcache_daemon.settings.rules import *
     from lockcache_daemon.settings.sources import *
     from lockcache_daemon.settings.values import *
-
-if not TYPE_CHECKING:
+else:
     __getattr__, __dir__ = door(
         __name__,
         {

@@ -5,8 +5,6 @@ Promises the keeper one protocol for all of them (:class:`Store`): measure, swee
 May use: observe, pace, settings, signals.
 """
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING
 
 from lockcache.doors import door
@@ -17,8 +15,7 @@ if TYPE_CHECKING:
     from lockcache_daemon.stores.sharded import *
     from lockcache_daemon.stores.views import *
     from lockcache_daemon.stores.walked import *
-
-if not TYPE_CHECKING:
+else:
     __getattr__, __dir__ = door(
         __name__,
         {

@@ -131,5 +131,5 @@ class Telling(Protocol):
         """Its fields, as they were when they last changed: what differs is written, at most every few seconds."""
 
 
-#: Makes a part, each time that a directory is opened.
-MakePart = Callable[[Kept], Part]
+#: Makes a part, if there is one to make, each time that a directory is opened.
+MakePart = Callable[[Kept], Part | None]

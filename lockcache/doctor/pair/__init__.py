@@ -6,8 +6,6 @@ host writes decides nothing but the text of a finding: it is read up to a bound,
 May use: checks_process, examine, files, findings, probe_dir, second_process, sharing.
 """
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING
 
 from lockcache.doors import door
@@ -15,8 +13,7 @@ from lockcache.doors import door
 if TYPE_CHECKING:
     from lockcache.doctor.pair.certificate import *
     from lockcache.doctor.pair.hosts import *
-
-if not TYPE_CHECKING:
+else:
     __getattr__, __dir__ = door(
         __name__, {"certificate": "Certificate TIMEOUT_SECONDS WAITING certify", "hosts": "RANK_VARIABLES prints"}
     )

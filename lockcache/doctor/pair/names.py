@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
 from lockcache.doctor.findings import DEGRADED, GOOD, NOTE, Finding
 from lockcache.doctor.pair.link import Numbers
@@ -53,14 +53,10 @@ def _see_created(side: Side) -> Numbers:
 def _judge_new(seen: list[Numbers]) -> Finding:
     found = f"a name that was seen missing is seen, {each_when(seen, _NEW_WORDS)}"
     times = [worst(seen, name) for name in _NEW_NAMES]
-    measured = _measured(seen, _NEW_NAMES)
-    if min(times) >= 0 and max(times) <= _SOON_US:
-        return Finding("new names", GOOD, found, measured=measured)
-    if _is_seen_afresh(seen, _NEW_NAMES):
-        return Finding("new names", NOTE, found, _AFRESH, "", measured)
+    is_good = min(times) >= 0 and max(times) <= _SOON_US
     means = "a key that a host missed stays missing there for so long after another stored it, and is compiled again"
     advice = "look a key up by get_or_compute, which opens the folder; mount with lookupcache=positive (NFS)"
-    return Finding("new names", DEGRADED, found, means, advice, measured)
+    return _finding("new names", seen, _NEW_NAMES, found, is_good=is_good, means=means, advice=advice)
 
 
 # ---- replaced files: that nobody has open, that somebody who looks has, that somebody where it is replaced has -------
@@ -99,14 +95,10 @@ def _see_replaced(side: Side) -> Numbers:
 
 def _judge_replaced(seen: list[Numbers]) -> Finding:
     found = f"the new one is read, the old one being {each_when(seen, _REPLACED)}"
-    measured = _measured(seen, _REPLACED)
-    if not any(is_late(seen, name) for name in _REPLACED):
-        return Finding("replaced files", GOOD, found, measured=measured)
-    if _is_seen_afresh(seen, _REPLACED):
-        return Finding("replaced files", NOTE, found, _AFRESH, "", measured)
+    is_good = not any(is_late(seen, name) for name in _REPLACED)
     means = "a hit may give a value that another host has replaced; keys that are digests are never replaced"
     advice = "use keys that say all that the value depends on, as make_key does; a node-local directory otherwise"
-    return Finding("replaced files", DEGRADED, found, means, advice, measured)
+    return _finding("replaced files", seen, _REPLACED, found, is_good=is_good, means=means, advice=advice)
 
 
 # ---- removed files ---------------------------------------------------------------------------------------------------
@@ -140,16 +132,12 @@ def _see_removed(side: Side) -> Numbers:
 
 def _judge_removed(seen: list[Numbers]) -> Finding:
     found = f"seen to be gone, being {each_when(seen, _REMOVED)}"
-    measured = _measured(seen, _REMOVED)
-    if all(0 <= worst(seen, name) <= _SOON_US for name in _REMOVED):
-        return Finding("removed files", GOOD, found, measured=measured)
-    if _is_seen_afresh(seen, _REMOVED):
-        return Finding("removed files", NOTE, found, _AFRESH, "", measured)
+    is_good = all(0 <= worst(seen, name) <= _SOON_US for name in _REMOVED)
     means = (
         "an entry that was deleted or cleared is served on other hosts for so long; one that was evicted does no harm"
     )
     advice = "wait so long after `lockcache clear` before you rely on it elsewhere"
-    return Finding("removed files", DEGRADED, found, means, advice, measured)
+    return _finding("removed files", seen, _REMOVED, found, is_good=is_good, means=means, advice=advice)
 
 
 NEW: Final = Trial(_create, _see_created, _judge_new)
@@ -175,5 +163,12 @@ def _is_seen_afresh(seen: list[Numbers], names: Iterable[str]) -> bool:
     )
 
 
-def _measured(seen: list[Numbers], names: Iterable[str]) -> dict[str, Any]:
-    return {f"{name}_us": worst(seen, name) for name in names}
+def _finding(
+    what: str, seen: list[Numbers], names: Iterable[str], found: str, *, is_good: bool, means: str, advice: str
+) -> Finding:
+    measured = {f"{name}_us": worst(seen, name) for name in names}
+    if is_good:
+        return Finding(what, GOOD, found, measured=measured)
+    if _is_seen_afresh(seen, names):
+        return Finding(what, NOTE, found, _AFRESH, "", measured)
+    return Finding(what, DEGRADED, found, means, advice, measured)

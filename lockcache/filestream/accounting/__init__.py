@@ -6,8 +6,6 @@ alike, and a usage page whose sum never says less than the disk holds, as long a
 May use: disk.
 """
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING
 
 from lockcache.doors import door
@@ -19,8 +17,7 @@ if TYPE_CHECKING:
     from lockcache.filestream.accounting.misses import *
     from lockcache.filestream.accounting.scan import *
     from lockcache.filestream.accounting.usage import *
-
-if not TYPE_CHECKING:
+else:
     __getattr__, __dir__ = door(
         __name__,
         {

@@ -6,8 +6,6 @@ holder is overdue.
 May use: disk, entry.
 """
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING
 
 from lockcache.doors import door
@@ -15,8 +13,7 @@ from lockcache.doors import door
 if TYPE_CHECKING:
     from lockcache.filestream.compile_once.lease import *
     from lockcache.filestream.compile_once.turns import *
-
-if not TYPE_CHECKING:
+else:
     __getattr__, __dir__ = door(
         __name__,
         {

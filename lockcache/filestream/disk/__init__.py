@@ -7,8 +7,6 @@ dead ones.
 May use: nothing else of the package.
 """
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING
 
 from lockcache.doors import door
@@ -18,7 +16,6 @@ if TYPE_CHECKING:
     from lockcache.filestream.disk.descriptors import *
     from lockcache.filestream.disk.files import *
     from lockcache.filestream.disk.folders import *
-    from lockcache.filestream.disk.inherited import *
     from lockcache.filestream.disk.layout import *
     from lockcache.filestream.disk.locks import *
     from lockcache.filestream.disk.mounts import *
@@ -27,13 +24,12 @@ if TYPE_CHECKING:
     from lockcache.filestream.disk.recency import *
     from lockcache.filestream.disk.recognise import *
     from lockcache.filestream.disk.space import *
-
-if not TYPE_CHECKING:
+else:
     __getattr__, __dir__ = door(
         __name__,
         {
             "bell": "Queue Sleeper Woken bell_of grant ring wake_next",
-            "descriptors": "DISK_FULL Descriptor FOLDER NOATIME READ UPDATE WRITE close_quietly opened",
+            "descriptors": "DISK_FULL Descriptor FOLDER NOATIME READ UPDATE WRITE close_inherited close_quietly opened",
             "files": (
                 "TAG_NAME is_alone leave_tag naming parse_json read_json read_small remove_files replace_file write_all"
             ),
@@ -41,7 +37,6 @@ if not TYPE_CHECKING:
                 "PlantedFolderError below create_below is_shared make_folder make_private_folder open_below "
                 "open_folder open_or_create refuse_symlink rename_below revalidate share_file unlink_below"
             ),
-            "inherited": "close_inherited",
             "layout": (
                 "FORMAT_VERSION Layout QuarantinedName SHARDS StagedName ViewName entry_name is_entry_file "
                 "parse_quarantined_name parse_staged_name parse_view_name"

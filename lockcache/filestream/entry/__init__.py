@@ -6,8 +6,6 @@ Promises invariant 1 (a hit is whole) in :class:`EntryReader`, and that an entry
 May use: accounting, directory, disk.
 """
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING
 
 from lockcache.doors import door
@@ -23,8 +21,7 @@ if TYPE_CHECKING:
     from lockcache.filestream.entry.staging import *
     from lockcache.filestream.entry.verdict import *
     from lockcache.filestream.entry.views import *
-
-if not TYPE_CHECKING:
+else:
     __getattr__, __dir__ = door(
         __name__,
         {

@@ -6,8 +6,6 @@ held at a time, and an entry that was used since it was chosen stays. Which entr
 May use: accounting, directory, disk, entry, policy, repair.
 """
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING
 
 from lockcache.doors import door
@@ -18,8 +16,7 @@ if TYPE_CHECKING:
     from lockcache.filestream.eviction.namespaces import *
     from lockcache.filestream.eviction.remove import *
     from lockcache.filestream.eviction.select import *
-
-if not TYPE_CHECKING:
+else:
     __getattr__, __dir__ = door(
         __name__,
         {

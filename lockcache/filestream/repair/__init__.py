@@ -6,8 +6,6 @@ given back, by any process, and nothing that a living one owns is touched.
 May use: accounting, compile_once, directory, disk, entry.
 """
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING
 
 from lockcache.doors import door
@@ -16,8 +14,7 @@ if TYPE_CHECKING:
     from lockcache.filestream.repair.quarantine import *
     from lockcache.filestream.repair.recount import *
     from lockcache.filestream.repair.verify import *
-
-if not TYPE_CHECKING:
+else:
     __getattr__, __dir__ = door(
         __name__,
         {
