@@ -23,8 +23,8 @@ build.build_cpu = _counted
 if "old-door" in sys.argv:
     _compile = context.Module._compile
 
-    def _changed(self, *arguments):
-        return _compile(self, *arguments)
+    def _changed(self, *arguments, **options):
+        return _compile(self, *arguments, **options)
 
     context.Module._compile = _changed
 
