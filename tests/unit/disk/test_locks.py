@@ -13,6 +13,7 @@ import pytest
 
 from lockcache.errors import LockTimeoutError
 from lockcache.filestream.disk import locks
+from lockcache.filestream.disk.folders import PlantedFolderError
 from lockcache.filestream.disk.layout import Layout
 from lockcache.filestream.disk.locks import ProcessLock, ShardLocks, _is_in_lower_half
 from tests.unit.forked import in_child
@@ -367,3 +368,13 @@ def test_a_descriptor_is_kept_for_the_next_time_unless_there_are_few_of_them(pat
 def test_descriptors_in_the_upper_half_of_what_the_process_may_have_are_not_kept(limit, kept, monkeypatch):
     monkeypatch.setattr("lockcache.filestream.disk.locks.resource.getrlimit", lambda _: (limit, limit))
     assert [_is_in_lower_half(fd) for fd in (3, 499, 500)] == kept
+
+
+@pytest.mark.parametrize("folder", ["entry_shard", "record_shard"])
+def test_of_a_shard_whose_folder_is_a_symlink_there_is_no_lock(tmp_path, folder):
+    layout = Layout(str(tmp_path))
+    path = getattr(layout, folder)(5)
+    os.makedirs(os.path.dirname(path))
+    os.symlink(tmp_path, path)
+    with pytest.raises(PlantedFolderError):
+        ShardLocks(layout, 1.0)[5]
