@@ -11,8 +11,6 @@ from collections.abc import Sequence
 
 from lockcache.cli import run_program
 
-__all__ = ["main"]
-
 _INTERRUPTED = 130
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["ComputeFailedError", "UnusableError"]
-
 
 class UnusableError(Exception):
     """What was asked for cannot be had here; the message says what to do."""

@@ -12,8 +12,6 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, fields
 from typing import Any, Final
 
-__all__ = ["ALWAYS_NEEDED", "MIB", "OVERTIME_SECONDS", "Plan", "Scenario", "Step", "now_us"]
-
 MIB = 1024 * 1024
 
 #: How much longer a run may take on a machine that is too slow, or too busy, for it to prove anything in its time.

@@ -5,8 +5,6 @@ from __future__ import annotations
 import random
 from itertools import accumulate
 
-__all__ = ["Zipf"]
-
 
 class Zipf:
     """Draws 0 to ``count - 1``, number k with probability proportional to ``(k + 1) ** -exponent``."""

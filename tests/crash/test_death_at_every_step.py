@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from lockcache import Entry, FileStreamProgramCache
-from lockcache_stress.experiments.kill_table.death import CHANGES
+from lockcache_stress.experiments.kill_death import CHANGES
 from tests.crash.measure import assert_accounting_is_not_too_low, assert_one_recount_mends_all, empty, every_death
 from tests.thinning import all_but
 

@@ -16,11 +16,10 @@ from lockcache.filestream.directory import CacheDirectory
 from lockcache.filestream.entry.locate import Prices
 from lockcache.filestream.entry.reader import EntryReader
 from lockcache.filestream.eviction.evict import all_entries
-from lockcache_stress.bench import measurements as bench, million, peers
-from lockcache_stress.bench.bars import Bar
-from lockcache_stress.bench.base import Bench, Line, ratio_line
+from lockcache_stress.bench import daemon_million as million, measurements as bench, peers
+from lockcache_stress.bench.base import Bar, Bench, Line, ratio_line
 from lockcache_stress.bench.daemon import Daemons
-from lockcache_stress.bench.full_directories import lacking_room
+from lockcache_stress.bench.peers import lacking_room
 from lockcache_stress.commands import scenarios
 from lockcache_stress.commands.bench import _chosen
 from lockcache_stress.report.terminal import print_bench
@@ -203,12 +202,12 @@ def test_a_daemon_that_dies_is_not_an_idle_one(run_path: Path) -> None:
                 if child.status() != psutil.STATUS_ZOMBIE and "lockcache_daemon" in child.cmdline():
                     child.kill()
 
-    [line] = bench.daemon_alone.measure_idle(Bench(str(run_path), True, kill_it))
+    [line] = bench.daemon.measure_idle(Bench(str(run_path), True, kill_it))
     assert not line.ok
     assert "the daemon died, exit code -9" in line.name
 
 
-@pytest.mark.parametrize("measure", [bench.daemon_alone.measure_idle, bench.daemon_alone.measure_sweep])
+@pytest.mark.parametrize("measure", [bench.daemon.measure_idle, bench.daemon.measure_sweep])
 def test_without_the_daemon_or_room_its_measurements_are_skipped_with_a_reason(
     measure: Callable[[Bench], list[Line]],
     tmp_path: Path,

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from lockcache_stress.commands import scenarios
-from lockcache_stress.trouble.library_bugs import BUGS
+from lockcache_stress.trouble.faults import BUGS
 from tests.stress.support import stress_json
 from tests.thinning import all_but
 

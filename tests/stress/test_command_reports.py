@@ -18,10 +18,9 @@ import pytest
 from lockcache_stress.commands.file_systems import _Making
 from lockcache_stress.commands.kill_table import _tabulate
 from lockcache_stress.commands.power_cut import _tabulate as tabulate_cuts
-from lockcache_stress.experiments.file_systems import Tried
-from lockcache_stress.experiments.kill_table.survey import Survey
-from lockcache_stress.experiments.kill_table.table import Row
+from lockcache_stress.experiments.kill_table import Row, Survey
 from lockcache_stress.experiments.power_cut import Cut
+from lockcache_stress.experiments.proofs import Tried
 from lockcache_stress.report.files import Files
 from lockcache_stress.report.written import Ran, Written
 from lockcache_stress.run.outcome import Check

@@ -23,21 +23,18 @@ from lockcache_stress.experiments.gpu_kit import (
     evicted,
     framework_rows as running,
     frameworks as framework,
-    linking,
     member,
     rows,
-    templates,
+    symbols,
     timing,
 )
-from lockcache_stress.experiments.gpu_kit.crowd import Crowd
 from lockcache_stress.experiments.gpu_kit.framework_user import Use, Used, _use_until
 from lockcache_stress.experiments.gpu_kit.frameworks import ELEMENTS, KERNELS, Framework, expected
-from lockcache_stress.experiments.gpu_kit.member import Answer
+from lockcache_stress.experiments.gpu_kit.member import Answer, Crowd
 from lockcache_stress.experiments.gpu_kit.plan import Kit, KitOptions, NotRunError, Row, measured
 from lockcache_stress.experiments.gpu_kit.rows import _share, run_rows
 from lockcache_stress.gpu import machine
-from lockcache_stress.gpu.kernels import LAUNCHED
-from lockcache_stress.gpu.programs import make_pairs, make_templates
+from lockcache_stress.gpu.kernels import LAUNCHED, make_pairs, make_templates
 from lockcache_stress.run.daemons import DaemonProcess
 from lockcache_stress.run.outcome import zero
 from tests.daemon.running import until
@@ -273,7 +270,7 @@ class _WrongLauncher:
 @pytest.mark.cuda
 @pytest.mark.parametrize(
     "work, phase, launches",
-    [(templates._work, 1, 12), (linking._work, 1, 3), (evicted._work, 0, 8), (timing._work, 0, 12)],
+    [(symbols._get_by_name, 1, 12), (symbols._link_all, 1, 3), (evicted._work, 0, 8), (timing._work, 0, 12)],
 )
 def test_what_a_gpu_computes_wrong_is_counted_at_every_launch(
     work: Any, phase: int, launches: int, run_path: Path, monkeypatch: pytest.MonkeyPatch

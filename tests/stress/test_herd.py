@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 
-from lockcache_stress.experiments.herd.member import Answer, Compiled
-from lockcache_stress.experiments.herd.outcome import HerdOutcome, Phase
-from lockcache_stress.experiments.herd.plan import HerdOptions, HerdPlan
+from lockcache_stress.experiments.herd import HerdOutcome, Phase
+from lockcache_stress.experiments.herd_member import Answer, Compiled, HerdOptions, HerdPlan
 from tests.stress.support import failed_checks, stress_json
 from tests.thinning import EXHAUSTIVE
 

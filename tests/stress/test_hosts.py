@@ -19,8 +19,7 @@ import pytest
 
 from lockcache_stress.errors import UnusableError
 from lockcache_stress.hosts.guest.rpc import parse_mountstats
-from lockcache_stress.hosts.initramfs import archive
-from lockcache_stress.hosts.kernel import Package, parse_record
+from lockcache_stress.hosts.kernel import Package, archive, parse_record
 from lockcache_stress.hosts.machine import Guest, in_namespaces
 from lockcache_stress.hosts.needs import why_no_hosts
 from lockcache_stress.hosts.running import HostsOptions, _fill

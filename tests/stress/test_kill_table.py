@@ -11,9 +11,8 @@ from pathlib import Path
 import pytest
 
 from lockcache.filestream.disk.layout import Layout, entry_name
-from lockcache_stress.experiments.kill_table import survey, table
-from lockcache_stress.experiments.kill_table.actions import ACTIONS, KEY
-from lockcache_stress.experiments.kill_table.table import as_markdown, make_rows
+from lockcache_stress.experiments.kill_actions import ACTIONS, KEY
+from lockcache_stress.experiments.kill_table import Row, Survey, as_markdown, make_rows, survey
 from tests.stress.support import stress
 from tests.thinning import all_but
 
@@ -42,18 +41,18 @@ def test_an_entry_that_is_served_torn_and_a_page_that_is_too_low_are_wrong(tmp_p
     path = Layout(root).entry(entry_name(KEY))
     os.removexattr(path, "user.lockcache")  # an entry without a record is served as it is
     os.truncate(path, 9)
-    left = survey.survey(root)
+    left = survey(root)
     assert left.entry == "torn"
     assert any("not a whole entry" in each for each in left.wrong)
     shutil.rmtree(root)
     ACTIONS["put"].prepare(root)()
     with open(Layout(root).usage, "r+b") as file:
         file.write(bytes(4096))
-    assert any("too little" in each for each in survey.survey(root).wrong)
+    assert any("too little" in each for each in survey(root).wrong)
 
 
 def test_what_is_wrong_is_said_and_is_exit_code_1(tmp_path: Path) -> None:
-    row = table.Row("put", 1, "open(x)", survey.Survey("torn", 6, 0, 0, 0, ("all is lost",)))
+    row = Row("put", 1, "open(x)", Survey("torn", 6, 0, 0, 0, ("all is lost",)))
     assert not row.ok
     assert "all is lost |" in as_markdown([row])
     ran = stress("kill-table", "sleep", run_path=tmp_path)
@@ -65,7 +64,7 @@ def test_ctrl_c_while_a_death_is_forked_is_not_lost() -> None:
     """As logging does, a callback around the fork: what a signal raises within one is only printed."""
     program = """\
 import os, signal
-from lockcache_stress.experiments.kill_table.death import die
+from lockcache_stress.experiments.kill_death import die
 os.register_at_fork(after_in_parent=lambda: os.kill(os.getpid(), signal.SIGINT))
 try:
     die(lambda: signal.pause(), 1)

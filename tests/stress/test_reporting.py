@@ -15,9 +15,9 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from lockcache_stress.commands import scenarios
+from lockcache_stress.commands.shell import Shell
 from lockcache_stress.errors import UnusableError
 from lockcache_stress.report.files import Files
-from lockcache_stress.report.finish import finish_all
 from lockcache_stress.report.written import Ran, Written
 from lockcache_stress.run.outcome import Check, Outcome
 from lockcache_stress.run.sampler import Samples
@@ -179,7 +179,7 @@ def test_what_ends_all_early_leaves_the_report_of_what_was_run(tmp_path: Path) -
 
     with (
         pytest.raises(KeyboardInterrupt),
-        finish_all(outcomes, [("herd", "no <NVRTC>")], Files(str(report), str(junit)), as_json=True),
+        Shell("all", Files(str(report), str(junit)), as_json=True).running_all(outcomes, [("herd", "no <NVRTC>")]),
     ):
         outcomes.extend(interrupted())
     page, document = Page(report.read_text()), ET.parse(junit).getroot()

@@ -2,7 +2,7 @@
 
 Promises ratios of the same work in the same run, with what is compared named in each line.
 
-May use: errors, gpu, plan, processes, run, scenarios, trouble.
+May use: errors, plan, processes, run, scenarios, trouble.
 """
 
 from __future__ import annotations
@@ -14,16 +14,14 @@ from lockcache.doors import door
 if TYPE_CHECKING:
     from lockcache_stress.bench.base import *
     from lockcache_stress.bench.daemon import *
-    from lockcache_stress.bench.machine import *
     from lockcache_stress.bench.measurements import *
 
 if not TYPE_CHECKING:
     __getattr__, __dir__ = door(
         __name__,
         {
-            "base": "Line",
             "daemon": "why_no_daemon",
-            "machine": "describe_machine",
+            "base": "Line",
             "measurements": "BenchOutcome CURVES MEASUREMENTS run_bench",
         },
     )

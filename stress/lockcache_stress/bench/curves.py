@@ -15,11 +15,8 @@ from itertools import count
 from typing import Final
 
 from lockcache_stress.bench.base import Bench, Line, median_us
-from lockcache_stress.bench.full_directories import ENTRY_BYTES, full_cap, lacking_room
-from lockcache_stress.bench.overshoot import peak_bytes
-from lockcache_stress.bench.peers import Peer, Store, installed, opened
-
-__all__ = ["measure_entries", "measure_processes"]
+from lockcache_stress.bench.crowds import peak_bytes
+from lockcache_stress.bench.peers import ENTRY_BYTES, Peer, Store, full_cap, installed, lacking_room, opened
 
 _ENTRIES: Final = (1000, 10_000, 50_000, 200_000)
 _QUICK_ENTRIES: Final = (50, 100)
@@ -80,7 +77,8 @@ def _times_us(bench: Bench, peer: Peer, path: str, entries: int) -> dict[str, fl
     with opened(peer, path) as store:
         taken["hit"] = _mean_us(bench, lambda: store.get(b"old-%d" % rng.randrange(entries)))
         taken["miss"] = _mean_us(bench, lambda: store.get(b"none-%d" % next(new)))
-        taken["put"] = _mean_us(bench, lambda: store.put(b"new-%d-%d" % (entries, next(new)), value), _few(entries))
+        few = max(_FEWEST_CALLS, entries // 20)  # which leave the number of entries what the curve says
+        taken["put"] = _mean_us(bench, lambda: store.put(b"new-%d-%d" % (entries, next(new)), value), few)
     if peer.has_cap:
         taken["put at cap"] = _put_at_cap_us(bench, peer, path, entries, value)
     return taken
@@ -102,11 +100,6 @@ def _put_at_cap_us(bench: Bench, peer: Peer, path: str, entries: int, value: byt
     with opened(peer, path, full_cap(peer, path, entries)) as store:
         put(store)()
         return _mean_us(bench, put(store))
-
-
-def _few(entries: int) -> int:
-    """So many puts leave the number of entries what the curve says."""
-    return max(_FEWEST_CALLS, entries // 20)
 
 
 def _mean_us(bench: Bench, action: Callable[[], object], most_calls: int = 10**6) -> float:

@@ -5,29 +5,47 @@ Each writer puts a new value every 25 ms, which is what the fastest kernels take
 
 A sweep is begun by an operator who lowers the cap. Its time is the daemon's own, from its log: looking at all entries,
 choosing, removing. Resident memory is the most that the process ever had, its sweep included.
+
+The entries are made as cheaply as they can be: some 15 us each. Each is a whole entry with a true record, and would be
+a hit: its payload is a hole of :data:`ENTRY_BYTES` zeros, which takes no block, and it is made under its final name, by
+as many processes as there are cores, each in shards of its own, without syncing. What removing them costs is the inode
+and the name, which for files this small is nearly all of it. Their last uses are spread over a month and their compile
+costs over two orders of magnitude, by name. Entries that an earlier run left are kept, and only those that it evicted
+are made again.
 """
 
 from __future__ import annotations
 
+import hashlib
 import multiprocessing
 import os
+import random
+import time
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from multiprocessing.connection import Connection
 from multiprocessing.sharedctypes import Synchronized
 from typing import Any, Final
 
 from lockcache.filestream import PRIORITIES
 from lockcache.filestream.disk import space_of
-from lockcache.lowlevel import SHARDS, Layout, Policy, PolicyFile, Priority
-from lockcache_stress.bench.bars import Bar
-from lockcache_stress.bench.base import Bench, Line, open_ours
-from lockcache_stress.bench.daemon import first_sweep, named, why_no_daemon
-from lockcache_stress.bench.daemon_alone import cpu_seconds, idle_line, idle_percent, settle, sweep_line
-from lockcache_stress.bench.full_directories import lacking_room
-from lockcache_stress.bench.million import BYTES_ON_DISK, ENTRY_BYTES, make_entries
-from lockcache_stress.run import DaemonProcess, Group, take_turn
-
-__all__ = ["measure"]
+from lockcache.filestream.entry import XATTR, Record, pack
+from lockcache.lowlevel import SHARDS, CacheDirectory, Layout, Policy, PolicyFile, Priority
+from lockcache_stress.bench.base import Bar, Bench, Line, open_ours
+from lockcache_stress.bench.daemon import (
+    cpu_seconds,
+    first_sweep,
+    idle_line,
+    idle_percent,
+    named,
+    settle,
+    sweep_line,
+    why_no_daemon,
+)
+from lockcache_stress.bench.peers import lacking_room
+from lockcache_stress.processes import Group, start_pool, take_turn
+from lockcache_stress.run import DaemonProcess
 
 _MEMORY: Final = Bar("<", 300, " MB")
 _SWEEP: Final = Bar("<", 10_000, " ms")
@@ -42,6 +60,14 @@ _KEYS_EACH: Final = 1000
 _LOW_SHARE: Final = 0.86
 _EVICTED_SHARE: Final = 0.1
 _LIMIT_SECONDS: Final = 120.0
+ENTRY_BYTES: Final = 1024
+#: What each takes on any file system: an inode with its attribute, and a name.
+BYTES_ON_DISK: Final = 1024
+
+_PAYLOAD: Final = bytes(ENTRY_BYTES)
+_CHEAPEST_NS: Final = 20_000_000
+_MOST_EXPENSIVE_OVER_CHEAPEST: Final = 100
+_OLDEST_NS: Final = 30 * 24 * 3600 * 10**9
 
 
 def measure(bench: Bench) -> list[Line]:
@@ -71,8 +97,8 @@ def _measure(bench: Bench, root: str, entries: int, priority: Priority) -> list[
         settle(process, root, held.entries)
         percent = idle_percent(bench, process, seconds) if priority == "lru" else None
         puts: Synchronized[int] = multiprocessing.get_context("spawn").Value("q", 0)
-        with Group(_write, (root, puts), _WRITERS, 2, _LIMIT_SECONDS) as writers:
-            writers.gather_all()
+        with Group(_write, (root, puts), _WRITERS, 2, _LIMIT_SECONDS, needs_all=True) as writers:
+            writers.gather()
             writers.open_gate(0)
             before = cpu_seconds(process)
             cap = _cap(root, held.bytes, entries)
@@ -81,7 +107,7 @@ def _measure(bench: Bench, root: str, entries: int, priority: Priority) -> list[
             sweep, written = first_sweep(daemon, lambda: puts.value)
             worked = cpu_seconds(process) - before if daemon.is_alive() else 0.0
             writers.open_gate(1)
-            writers.gather_all()
+            writers.gather()
         peak_mb = _peak_bytes(process.pid) / 1e6 if daemon.is_alive() else 0.0
     trouble = daemon.trouble()
     lines = [] if percent is None else [idle_line(entries, percent, trouble, {})]
@@ -136,3 +162,42 @@ def _sweep_line(
     line = sweep_line(name, sweep, entries * _EVICTED_SHARE, _SWEEP, trouble, ratio, more)
     # One next to which nobody wrote would be quick for the wrong reason.
     return replace(line, ok=line.ok and written > 0)
+
+
+def make_entries(root: str, entries: int, show: Callable[[float, str], None]) -> None:
+    """Make what is missing of ``entries`` entries (a multiple of 256), and the accounting say so."""
+    os.makedirs(root, mode=0o700, exist_ok=True)
+    CacheDirectory(root, 5.0).close()
+    with start_pool(min(8, os.cpu_count() or 1)) as pool:
+        for done, _ in enumerate(pool.imap_unordered(partial(_fill_shard, root, entries // SHARDS), range(SHARDS)), 1):
+            show(done / SHARDS, f"making entries: {done * entries // SHARDS:,} of {entries:,}")
+    directory = CacheDirectory(root, 5.0)
+    try:
+        os.unlink(directory.layout.usage)  # so that all is counted afresh: as at the first opening
+        directory.usage()
+    finally:
+        directory.close()
+
+
+def _fill_shard(root: str, entries: int, shard: int) -> None:
+    path = Layout(root).entry_shard(shard)
+    os.makedirs(path, mode=0o700, exist_ok=True)
+    there = set(os.listdir(path))
+    now_ns = time.time_ns()
+    for number in range(entries):
+        file = hashlib.sha256(b"%d/%d" % (shard, number)).hexdigest()[2:]
+        if file not in there:
+            _make_entry(f"{path}/{file}", f"{shard:02x}{file}", now_ns)
+
+
+def _make_entry(path: str, name: str, now_ns: int) -> None:
+    rng = random.Random(name)
+    cost_ns = int(_CHEAPEST_NS * _MOST_EXPENSIVE_OVER_CHEAPEST ** rng.random())
+    used_ns = now_ns - int(_OLDEST_NS * rng.random())
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    try:
+        os.ftruncate(fd, ENTRY_BYTES)
+        os.setxattr(fd, XATTR, pack(name, _PAYLOAD, Record(ENTRY_BYTES, used_ns, cost_ns, b"")))
+        os.utime(fd, ns=(used_ns, used_ns))
+    finally:
+        os.close(fd)

@@ -14,9 +14,7 @@ from multiprocessing.connection import Connection
 
 from lockcache_stress.bench.base import VALUE_BYTES, Bench, Line
 from lockcache_stress.bench.peers import OURS, THEIRS, installed, opened, peer_of
-from lockcache_stress.run import Group, take_turn
-
-__all__ = ["measure"]
+from lockcache_stress.processes import Group, take_turn
 
 _COMPUTE_SECONDS = 0.2
 # Importing cuda.core 16 times takes a quarter of a minute on two busy cores.
@@ -58,11 +56,11 @@ def measure(bench: Bench) -> list[Line]:
 
 def _stampede(path: str, processes: int, keys: int, name: str) -> tuple[int, float]:
     """Returns how many were computed, and the seconds from the common start to the last end."""
-    with Group(_want_all, (path, keys, name), processes, 1, _LIMIT_SECONDS) as group:
-        group.gather_all()
+    with Group(_want_all, (path, keys, name), processes, 1, _LIMIT_SECONDS, needs_all=True) as group:
+        group.gather()
         began = time.monotonic()
         group.open_gate(0)
-        seconds = max(group.gather_all()) - began
+        seconds = max(group.gather()) - began
     return os.path.getsize(os.path.join(path, _COMPUTED)), seconds
 
 

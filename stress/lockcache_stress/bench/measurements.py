@@ -9,21 +9,16 @@ from functools import partial
 from typing import Any, Final
 
 from lockcache_stress.bench import (
-    by_scenario,
-    contention,
+    crowds,
     curves,
-    daemon_alone,
+    daemon,
     daemon_million,
-    damage,
     herd,
-    hit,
-    importing,
-    miss,
-    opening,
-    overshoot,
+    lookups,
     program_hit,
-    put,
-    put_full,
+    puts,
+    robustness,
+    starting,
     syscalls,
 )
 from lockcache_stress.bench.base import Bench, Line
@@ -31,28 +26,26 @@ from lockcache_stress.bench.daemon import Daemons
 from lockcache_stress.run import Check
 from lockcache_stress.trouble import open_workspace
 
-__all__ = ["CURVES", "MEASUREMENTS", "BenchOutcome", "run_bench"]
-
 _NOT_MEASURED: Final = "not measured"
 
 #: By the names that the command line takes, in the order in which they run.
 MEASUREMENTS: Final[dict[str, Callable[[Bench], list[Line]]]] = {
-    "hit": hit.measure,
+    "hit": lookups.measure_hit,
     "program-hit": program_hit.measure,
-    "miss": miss.measure,
-    "put": put.measure,
-    "put-full": put_full.measure,
-    "open": opening.measure,
-    "overshoot": overshoot.measure,
-    "contention": contention.measure,
+    "miss": lookups.measure_miss,
+    "put": puts.measure_put,
+    "put-full": puts.measure_put_full,
+    "open": starting.measure_opening,
+    "overshoot": crowds.measure_overshoot,
+    "contention": crowds.measure_contention,
     "herd": herd.measure,
-    "import": importing.measure,
-    "damage": damage.measure,
+    "import": starting.measure_import,
+    "damage": robustness.measure_damage,
     "syscalls": syscalls.measure,
-    "big-values": by_scenario.measure_big_values,
-    "daemon-idle": daemon_alone.measure_idle,
-    "daemon-sweep": daemon_alone.measure_sweep,
-    "kills": by_scenario.measure_kills,
+    "big-values": robustness.measure_big_values,
+    "daemon-idle": daemon.measure_idle,
+    "daemon-sweep": daemon.measure_sweep,
+    "kills": robustness.measure_kills,
     "daemon-million": daemon_million.measure,
     "curve-entries": curves.measure_entries,
     "curve-processes": curves.measure_processes,
@@ -90,15 +83,12 @@ def run_bench(
                 found = MEASUREMENTS[name](bench)
             if daemons.attended:
                 found.append(daemons.line(name))
-        # Asked at once, before the next measurement makes a load of its own.
-        lines += map(_with_load, found)
+        # A bar of time that was missed says how busy the machine was: it may not be our doing. Asked at once, before
+        # the next measurement makes a load of its own.
+        load = os.getloadavg()[0]
+        lines += [replace(line, load=load) if line.is_time and not line.ok else line for line in found]
         show(name, 1.0, "")
     return lines
-
-
-def _with_load(line: Line) -> Line:
-    """A bar of time that was missed says how busy the machine was: it may not be our doing."""
-    return replace(line, load=os.getloadavg()[0]) if line.is_time and not line.ok else line
 
 
 @dataclass

@@ -11,11 +11,8 @@ import time
 from collections.abc import Callable
 from typing import Any, Final
 
-from lockcache_stress.bench.bars import Bar
-from lockcache_stress.bench.base import Bench, Line, interleaved, open_ours
+from lockcache_stress.bench.base import Bar, Bench, Line, interleaved, open_ours
 from lockcache_stress.bench.peers import THEIRS, opened
-
-__all__ = ["measure"]
 
 _BAR: Final = Bar("<=", 1.5, "x")
 _ARCH = "sm_80"

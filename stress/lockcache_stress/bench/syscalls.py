@@ -10,8 +10,6 @@ import sys
 from lockcache_stress.bench.base import VALUE_BYTES, Bench, Line, shown
 from lockcache_stress.bench.peers import THEIRS
 
-__all__ = ["measure"]
-
 _CALLS = 50
 _KINDS = ("hit", "miss", "put")
 

@@ -8,11 +8,10 @@ from typing import Final
 
 import click
 
-from lockcache_stress.bench import CURVES, MEASUREMENTS, BenchOutcome, describe_machine, run_bench, why_no_daemon
-from lockcache_stress.commands.options import JSON, reporting
-from lockcache_stress.report import Files, Ran, Written, leave, print_bench, print_json, showing
-
-__all__ = ["bench_command"]
+from lockcache_stress.bench import CURVES, MEASUREMENTS, BenchOutcome, run_bench, why_no_daemon
+from lockcache_stress.commands.shell import Shell, with_shell
+from lockcache_stress.gpu import describe_machine
+from lockcache_stress.report import Files, Ran, Written, print_bench
 
 _FILE: Final = click.Path(dir_okay=False)
 
@@ -25,11 +24,17 @@ _FILE: Final = click.Path(dir_okay=False)
 @click.option("--curve", is_flag=True, help="Also against 1,000 to 200,000 entries and 1 to 32 processes; minutes.")
 @click.option("--keep", is_flag=True, help="Leave daemon-million's entries under --directory, for the next run.")
 @click.option("--no-fail", is_flag=True, help="Exit 0 also if something does not hold.")
-@JSON
 @click.option("--json-file", type=_FILE, metavar="FILE.json", help="Leave the JSON there, too.")
 @click.option("--png", type=_FILE, metavar="FILE.png", help="Leave a picture of times and curves.")
-@reporting
+@with_shell(
+    "bench",
+    is_seeded=False,
+    files=lambda given: Files(
+        given.pop("report"), given.pop("junit"), numbers=given.pop("json_file"), png=given.pop("png")
+    ),
+)
 def bench_command(
+    shell: Shell,
     names: tuple[str, ...],
     directory: str | None,
     quick: bool,
@@ -37,11 +42,6 @@ def bench_command(
     curve: bool,
     keep: bool,
     no_fail: bool,
-    as_json: bool,
-    json_file: str | None,
-    png: str | None,
-    report: str | None,
-    junit: str | None,
 ) -> int:
     """Measure this cache and others in one run, print ratios, and say what must hold and whether it does.
 
@@ -59,26 +59,23 @@ def bench_command(
         raise click.BadOptionUsage("keep", "--keep leaves entries under --directory, which is not given")
     if with_daemon and (reason := why_no_daemon()):
         raise click.UsageError(f"--with-daemon: {reason}")
-    files = Files(report, junit, numbers=json_file, png=png)
-    with showing() as show:
-        lines = run_bench(
-            _chosen(names, curve),
-            directory,
-            quick=quick,
-            show=show,
-            keep=directory if keep else None,
-            with_daemon=with_daemon,
-        )
-    outcome = BenchOutcome(lines, describe_machine(directory or tempfile.gettempdir()), quick)
-    if as_json:
-        print_json(outcome.as_json())
-    else:
-        print_bench(outcome.machine, lines)
     words = ["lockcache-stress", "bench", *names, *(["--quick"] if quick else []), *(["--curve"] if curve else [])]
     words += ["--with-daemon"] if with_daemon else []
     words += ["--directory", directory] if directory else []
-    code = leave(files, Written("lockcache-stress bench", [Ran(outcome, words)], outcome.machine), as_json=as_json)
-    return 0 if no_fail and not outcome.ok and code == 1 else code
+    found: list[BenchOutcome] = []
+
+    def make() -> Written:
+        runs = [Ran(each, words) for each in found]
+        return Written("lockcache-stress bench", runs, found[0].machine if found else {})
+
+    def show_text(_: Written) -> None:
+        print_bench(found[0].machine, found[0].lines)
+
+    with shell.running(make, lambda _: found[0].as_json(), lambda: f"{len(found)} runs", show_text=show_text) as show:
+        kept, chosen = directory if keep else None, _chosen(names, curve)
+        lines = run_bench(chosen, directory, quick=quick, show=show, keep=kept, with_daemon=with_daemon)
+        found.append(BenchOutcome(lines, describe_machine(directory or tempfile.gettempdir()), quick))
+    return 0 if no_fail and not found[0].ok and shell.code == 1 else shell.code
 
 
 def _chosen(names: Sequence[str], curve: bool) -> list[str]:

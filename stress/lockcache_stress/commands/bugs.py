@@ -6,13 +6,10 @@ from collections.abc import Sequence
 
 import click
 
-from lockcache_stress.commands.options import SECONDS
-from lockcache_stress.commands.shell import Shell, with_shell
+from lockcache_stress.commands.shell import SECONDS, Shell, with_shell
 from lockcache_stress.experiments import Proven, possible_bugs, prove
 from lockcache_stress.run import Check, Grid, GridRow, Tabled
 from lockcache_stress.trouble import BUGS
-
-__all__ = ["bugs_command"]
 
 
 @click.command("bugs", short_help="plants bugs in the library: is each of them found?")
@@ -44,20 +41,19 @@ def _tabulate(proven: Sequence[Proven], seed: int) -> Tabled:
     return Tabled(
         name="bugs",
         title=f"bugs: {len(proven)} planted, seed {seed}",
-        lines=[_check(each) for each in proven],
+        lines=[
+            Check(each.name, f"found by: {_failed(each)}", f"found by: {' or '.join(each.bug.found_by)}", each.is_found)
+            for each in proven
+        ],
         numbers={"seed": seed, "bugs": [each.as_json() for each in proven]},
         counts=[f"{len(proven):,}"],
         grids=[Grid("planted bugs", columns, rows)],
-        findings=[{"error": _words(each)} for each in proven if not each.is_found],
+        findings=[
+            {"error": f"{each.name} was planted in {each.bug.scenario} and not found: {each.bug.help}"}
+            for each in proven
+            if not each.is_found
+        ],
     )
-
-
-def _words(each: Proven) -> str:
-    return f"{each.name} was planted in {each.bug.scenario} and not found: {each.bug.help}"
-
-
-def _check(each: Proven) -> Check:
-    return Check(each.name, f"found by: {_failed(each)}", f"found by: {' or '.join(each.bug.found_by)}", each.is_found)
 
 
 def _failed(each: Proven) -> str:

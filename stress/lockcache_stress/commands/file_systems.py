@@ -8,15 +8,12 @@ from typing import Final
 
 import click
 
-from lockcache_stress.commands.options import IF_POSSIBLE, SECONDS
-from lockcache_stress.commands.shell import Shell, with_shell
+from lockcache_stress.commands.shell import IF_POSSIBLE, SECONDS, Shell, with_shell
 from lockcache_stress.errors import UnusableError
 from lockcache_stress.experiments import FILE_SYSTEMS, Tried, try_on
 from lockcache_stress.report import Ran, Written
 from lockcache_stress.run import Check, Grid, GridRow, Outcome, Tabled
 from lockcache_stress.scenarios import BYTE_SCENARIOS
-
-__all__ = ["filesystems_command"]
 
 _SCENARIOS: Final = {scenario.name: scenario for scenario in BYTE_SCENARIOS}
 _COUNTED: Final = ("operations", "hits", "torn", "stale", "foreign")

@@ -10,17 +10,13 @@ from typing import Any, Final
 
 import click
 
-from lockcache_stress.bench import describe_machine
-from lockcache_stress.commands.options import MOST_PROCESSES, SECONDS
-from lockcache_stress.commands.shell import Shell, with_shell
+from lockcache_stress.commands.shell import MOST_PROCESSES, SECONDS, Shell, with_shell
 from lockcache_stress.errors import UnusableError
 from lockcache_stress.experiments.gpu_kit import ROWS, Found, KitOptions, run_rows
-from lockcache_stress.gpu import NOT_INSTALLED, describe_gpu, describe_versions, find_arch
+from lockcache_stress.gpu import NOT_INSTALLED, describe_gpu, describe_machine, describe_versions, find_arch
 from lockcache_stress.report import Files, Ran, Written, print_tabled
 from lockcache_stress.run import Grid, GridRow
 from lockcache_stress.trouble import CACHE_FAULTS, HERD_FAULTS
-
-__all__ = ["gpu_command"]
 
 _NAME: Final = "gpu"
 _SECONDS: Final = 300.0
@@ -48,7 +44,7 @@ _NO_GPU: Final = "no GPU: nothing was launched"
     type=click.Choice(sorted({*CACHE_FAULTS, *HERD_FAULTS})),
     help="Plant this fault, to see that it is found.",
 )
-@with_shell(_NAME, files=lambda given: Files(out=(given["out"], _NAME)))
+@with_shell(_NAME, reports=False, files=lambda given: Files(out=(given["out"], _NAME)))
 def gpu_command(
     shell: Shell, names: tuple[str, ...], seconds: float, processes: int, out: str, plant: str | None
 ) -> int:
@@ -119,7 +115,8 @@ class _Making:
         versions = [f"{name} {version}" for name, version in self._versions.items() if version != NOT_INSTALLED]
         title = "; ".join([what, f"driver {self._machine['driver']}", ", ".join(versions)])
         by_name = {found.row: _cells(found) for found in self._rows}
-        by_name |= {name: _not_run(name, reason) for name, reason in self._skipped}
+        nothing = ["", "--", "--", "--", "--"]
+        by_name |= {name: GridRow([name, *nothing, f"not run: {reason}", "--"]) for name, reason in self._skipped}
         names = [name for name in ROWS if name in by_name]
         return Grid(title, _COLUMNS, [by_name[name] for name in names], judges_rows=False)
 
@@ -149,7 +146,3 @@ def _cells(found: Found) -> GridRow:
 
 def _count(count: int | None) -> str:
     return "--" if count is None else f"{count:,}"
-
-
-def _not_run(name: str, reason: str) -> GridRow:
-    return GridRow([name, "", "--", "--", "--", "--", f"not run: {reason}", "--"])

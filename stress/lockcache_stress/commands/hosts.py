@@ -7,24 +7,11 @@ from typing import Any, Final
 
 import click
 
-from lockcache_stress.commands.options import IF_POSSIBLE, JSON, SEED, choose_seed, reporting
+from lockcache_stress.commands.shell import IF_POSSIBLE, Shell, with_shell
 from lockcache_stress.errors import UnusableError
 from lockcache_stress.hosts import TRIALS, HostsOptions, Tried, prepare_guest, run_hosts, trials_of
-from lockcache_stress.report import (
-    Files,
-    Grid,
-    GridRow,
-    Ran,
-    Tabled,
-    Written,
-    finishing,
-    print_json,
-    print_tabled,
-    showing,
-)
-from lockcache_stress.run import Show
-
-__all__ = ["hosts_command"]
+from lockcache_stress.report import Files, Ran, Written
+from lockcache_stress.run import Grid, GridRow, Show, Tabled
 
 _FOLDER: Final = click.Path(file_okay=False)
 _NAMES: Final = {"juicefs": "JuiceFS", "glusterfs": "GlusterFS"}
@@ -55,25 +42,20 @@ class _Trials(click.ParamType[tuple[str, ...]]):
 @click.option("--out", type=_FOLDER, metavar="DIR", help="Leave the guest's console and the results as they came.")
 @click.option("--json-file", type=click.Path(dir_okay=False), metavar="FILE.json", help="Leave the JSON there too.")
 @IF_POSSIBLE
-@SEED
-@JSON
-@reporting
+@with_shell(
+    "hosts",
+    files=lambda given: Files(given.pop("report"), given.pop("junit"), numbers=given.pop("json_file")),
+)
 def hosts_command(
+    shell: Shell,
     nfs: bool,
     juicefs: bool,
     glusterfs: bool,
     nfs_version: str | None,
     lock_manager: bool | None,
-    mount_options: str,
     scenarios: tuple[str, ...] | None,
-    checkout: str | None,
-    out: str | None,
-    json_file: str | None,
     if_possible: bool,
-    seed: int | None,
-    as_json: bool,
-    report: str | None,
-    junit: str | None,
+    **given: Any,
 ) -> int:
     """Serve a directory to two clients by a real file system, and run trials on both (root only).
 
@@ -86,31 +68,18 @@ def hosts_command(
     lockcache-stress hosts --juicefs --scenarios herd,cap --report hosts.html
     """
     file_system = _only_one(nfs=nfs, juicefs=juicefs, glusterfs=glusterfs)
-    _refuse_of_nfs(file_system, nfs_version is not None or lock_manager is not None)
-    files = Files(report, junit, numbers=json_file)
+    if file_system != "nfs" and (nfs_version is not None or lock_manager is not None):
+        raise click.UsageError("--nfs-version and --lock-manager are for --nfs")
+    trials = _trials(file_system, scenarios)
     options = HostsOptions(
-        _trials(file_system, scenarios),
-        file_system,
-        nfs_version or "4.2",
-        lock_manager is not False,
-        mount_options,
-        choose_seed(seed),
-        out,
-        checkout,
+        trials, file_system, nfs_version or "4.2", lock_manager is not False, seed=shell.seed, **given
     )
     make = _Making([], options)
-
-    def tell(written: Written) -> None:
-        if as_json:
-            print_json(make.as_json())
-        else:
-            print_tabled(written)
-
-    with finishing(make, tell, files, make.ended, as_json=as_json) as finished, showing() as show:
+    with shell.running(make, lambda _: make.as_json(), make.ended) as show:
         make.run(show)
     if make.skipped is not None and not if_possible:
         raise UnusableError(f"hosts cannot be run here: {make.skipped}")
-    return finished.code
+    return shell.code
 
 
 def _only_one(**chosen: bool) -> str:
@@ -118,11 +87,6 @@ def _only_one(**chosen: bool) -> str:
     if len(names) != 1:
         raise click.UsageError("choose one of --nfs, --juicefs, --glusterfs")
     return names[0]
-
-
-def _refuse_of_nfs(file_system: str, is_given: bool) -> None:
-    if file_system != "nfs" and is_given:
-        raise click.UsageError("--nfs-version and --lock-manager are for --nfs")
 
 
 def _trials(file_system: str, scenarios: tuple[str, ...] | None) -> tuple[str, ...]:

@@ -10,8 +10,6 @@ from lockcache_stress.commands.shell import Shell, with_shell
 from lockcache_stress.experiments import Changed, Outcome, try_pairs
 from lockcache_stress.run import Check, Grid, GridRow, Tabled
 
-__all__ = ["keys_command"]
-
 
 @click.command("keys", short_help="changes one thing of a compilation at a time: does the key change with the output?")
 @click.option("--pairs", type=click.IntRange(1, 1_000_000), default=200, show_default=True, help="Pairs to compile.")

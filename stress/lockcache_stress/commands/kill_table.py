@@ -7,11 +7,9 @@ from collections.abc import Sequence
 import click
 
 from lockcache_stress.commands.shell import Shell, with_shell
-from lockcache_stress.experiments.kill_table import ACTIONS, OTHERS, Row, as_markdown, make_rows
+from lockcache_stress.experiments import ACTIONS, OTHERS, Row, as_markdown, make_rows
 from lockcache_stress.report import Written, print_tabled
 from lockcache_stress.run import Check, Grid, GridRow, Tabled
-
-__all__ = ["kill_table_command"]
 
 
 @click.command("kill-table", short_help="SIGKILL at every step of put, evict, recount, lease, sweep: what survives?")
@@ -66,12 +64,12 @@ def _tabulate(rows: Sequence[Row]) -> Tabled:
         numbers={"deaths": [row.as_json() for row in rows]},
         counts=[f"{len(rows):,}"],
         grids=[_grid(rows)],
-        findings=[{"error": _words(row)} for row in rows if not row.ok],
+        findings=[
+            {"error": f"{row.action}, death {row.number}, in front of {row.step}: {'; '.join(row.left.wrong)}"}
+            for row in rows
+            if not row.ok
+        ],
     )
-
-
-def _words(row: Row) -> str:
-    return f"{row.action}, death {row.number}, in front of {row.step}: {'; '.join(row.left.wrong)}"
 
 
 def _grid(rows: Sequence[Row]) -> Grid:

@@ -13,14 +13,11 @@ from typing import Final
 
 import click
 
-from lockcache_stress.commands.options import IF_POSSIBLE, SECONDS
-from lockcache_stress.commands.shell import Shell, with_shell
+from lockcache_stress.commands.shell import IF_POSSIBLE, SECONDS, Shell, with_shell
 from lockcache_stress.errors import UnusableError
 from lockcache_stress.experiments import KINDS, Cut, cut_once, why_no_power_cut
 from lockcache_stress.report import Written
 from lockcache_stress.run import Check, Grid, GridRow, Show, Tabled, some, zero
-
-__all__ = ["power_cut_command"]
 
 _LONGEST_SECONDS: Final = 0.5
 _SUMS: Final = ("writes", "served", "hollow", "lost", "torn")

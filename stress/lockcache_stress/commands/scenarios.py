@@ -24,20 +24,16 @@ from lockcache_stress.commands.gpu import gpu_command
 from lockcache_stress.commands.hosts import hosts_command
 from lockcache_stress.commands.keys import keys_command
 from lockcache_stress.commands.kill_table import kill_table_command
-from lockcache_stress.commands.options import JSON, MOST_PROCESSES, SEED, choose_seed, common, reporting
 from lockcache_stress.commands.power_cut import power_cut_command
+from lockcache_stress.commands.shell import DIRECTORY, MOST_PROCESSES, Shell, common, replay_line, with_shell
 from lockcache_stress.commands.simulate import simulate_command
 from lockcache_stress.errors import UnusableError
-from lockcache_stress.experiments import HostsOptions, run_on_hosts
-from lockcache_stress.experiments.herd import HerdOptions, run_herd
+from lockcache_stress.experiments import HerdOptions, HostsOptions, run_herd, run_on_hosts
 from lockcache_stress.gpu import has_nvrtc
 from lockcache_stress.plan import Scenario
-from lockcache_stress.report import Files, finish_all, finish_one, replay_line, showing
 from lockcache_stress.run import Options, Reportable, Show, run_bytes, run_nvrtc
 from lockcache_stress.scenarios import BYTE_SCENARIOS, NVRTC_STEP, TROUBLE_SCENARIOS
 from lockcache_stress.trouble import HERD_FAULTS
-
-__all__ = ["cli", "run_command_line"]
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
@@ -110,32 +106,29 @@ def cli() -> None:
     help="Load, launch and check on the GPU.",
 )
 @click.option("--with-daemon", is_flag=True, help="Run lockcache-daemon on the directory.")
-def nvrtc_command(kernels: int, gpu: str, with_daemon: bool, as_json: bool, **given: Any) -> int:
+@with_shell("nvrtc")
+def nvrtc_command(shell: Shell, kernels: int, gpu: str, with_daemon: bool, **given: Any) -> int:
     """Spawned workers choose kernels by Zipf, compile on a miss with NVRTC, read back, and compare every byte."""
-    options, files = _options(given), Files(given["report"], given["junit"])
     more = ["--kernels", str(kernels), "--gpu", gpu, *(["--with-daemon"] if with_daemon else [])]
     run = partial(run_nvrtc, NVRTC_STEP, kernels=kernels, gpu=gpu, with_daemon=with_daemon)
-    return _run_in_rounds(run, options, files, as_json, more)
+    return _run_in_rounds(shell, run, given, more)
 
 
 @cli.command("herd", short_help="many processes want the same kernels at once: each is compiled once")
 @click.option("--processes", type=click.IntRange(1, MOST_PROCESSES), default=_HERD_PROCESSES, show_default=True)
 @click.option("--kernels", type=click.IntRange(1, 1000), default=_HERD_KERNELS, show_default=True)
-@SEED
-@click.option("--directory", type=click.Path(file_okay=False), help="Use this directory, and leave it. [temporary]")
+@DIRECTORY
 @click.option("--plant", type=click.Choice(sorted(HERD_FAULTS)), help="Plant this fault, to see that it is found.")
 @click.option("--uncached", is_flag=True, help="At last the same without the cache, to see what it saves.")
-@JSON
-@reporting
-def herd_command(as_json: bool, seed: int | None, report: str | None, junit: str | None, **given: Any) -> int:
+@with_shell("herd")
+def herd_command(shell: Shell, **given: Any) -> int:
     """Spawned processes start at once and compile the same templated kernels with headers through lockcache.cuda.
 
     Each kernel must be compiled once, every process must get the reference's bytes and symbol mapping; then a header is
     changed, and all of that must hold again, with nothing stale.
     """
-    files = Files(report, junit)
-    options = HerdOptions(seed=choose_seed(seed), **given)
-    return _run(lambda _, show: run_herd(options, show), replay_line, files, as_json)
+    options = HerdOptions(seed=shell.seed, **given)
+    return shell.run_one(lambda _, show: run_herd(options, show), replay_line)
 
 
 def _hosts_of(scenario: Scenario) -> Callable[[_Command], _Command]:
@@ -152,24 +145,23 @@ def _hosts_of(scenario: Scenario) -> Callable[[_Command], _Command]:
 
 
 def _add_byte_command(scenario: Scenario) -> None:
-    @cli.command(scenario.name, short_help=scenario.help, help=_long_help(scenario))
+    long_help = sys.modules[scenario.make_step.__module__].__doc__
+
+    @cli.command(scenario.name, short_help=scenario.help, help=long_help)
     @common(scenario.processes, scenario.max_size_bytes)
     @_hosts_of(scenario)
-    def command(as_json: bool, hosts: int = 1, **given: Any) -> int:
-        options, files = _options(given), Files(given["report"], given["junit"])
+    @with_shell(scenario.name)
+    def command(shell: Shell, hosts: int = 1, **given: Any) -> int:
         if hosts > 1:
-            return _run_hosts(HostsOptions(hosts, options.processes, options.seed, options.directory), files, as_json)
-        return _run_in_rounds(partial(run_bytes, scenario), options, files, as_json)
+            return _run_hosts(shell, HostsOptions(hosts, given["processes"], shell.seed, given["directory"]))
+        return _run_in_rounds(shell, partial(run_bytes, scenario), given)
 
 
-def _run_hosts(options: HostsOptions, files: Files, as_json: bool) -> int:
-    words = ["lockcache-stress", "mpi", "--hosts", str(options.hosts), "--processes", str(options.ranks)]
-    words += ["--seed", str(options.seed)] + (["--directory", options.directory] if options.directory else [])
-    return _run(lambda _, show: run_on_hosts(options, show), lambda _: words, files, as_json)
-
-
-def _long_help(scenario: Scenario) -> str:
-    return sys.modules[scenario.make_step.__module__].__doc__ or scenario.help
+def _run_hosts(shell: Shell, options: HostsOptions) -> int:
+    _refuse_a_cache(options.directory)
+    words = shell.replay("--hosts", str(options.hosts), "--processes", str(options.ranks))
+    words += ["--directory", options.directory] if options.directory else []
+    return shell.run_one(lambda _, show: run_on_hosts(options, show), lambda _: words)
 
 
 for _scenario in _EVERY:
@@ -178,19 +170,19 @@ for _scenario in _EVERY:
 
 @cli.command("all", short_help="every scenario, sharing the time")
 @common(None, None)
-def all_command(seconds: float, seed: int | None, as_json: bool, report: str | None, junit: str | None) -> int:
+@with_shell("all")
+def all_command(shell: Shell, seconds: float) -> int:
     """Run herd and nvrtc (where CUDA is installed) and every other scenario, sharing --seconds between them.
 
     The herd takes as long as it takes, and comes first.
     """
-    files = Files(report, junit)
     outcomes: list[Reportable] = []
     reason = "cuda.core and NVRTC are not installed"
     skipped = [] if has_nvrtc() else [("herd", reason), ("nvrtc", reason)]
     skipped += [(each.name, why) for each in _EVERY if (why := each.why_not()) is not None]
-    with finish_all(outcomes, skipped, files, as_json=as_json) as finished, showing() as show:
-        outcomes.extend(_run_all(seconds, choose_seed(seed), show))
-    return finished.code
+    with shell.running_all(outcomes, skipped) as show:
+        outcomes.extend(_run_all(seconds, shell.seed, show))
+    return shell.code
 
 
 def _run_all(seconds: float, seed: int, show: Show) -> Iterator[Reportable]:
@@ -217,25 +209,15 @@ cli.add_command(hosts_command)
 
 
 def _run_in_rounds(
-    run: Callable[..., Reportable], options: Options, files: Files, as_json: bool, more: Sequence[str] = ()
+    shell: Shell, run: Callable[..., Reportable], given: dict[str, Any], more: Sequence[str] = ()
 ) -> int:
+    _refuse_a_cache(given["directory"])
+    options = Options(max_size_bytes=given.pop("max_size"), seed=shell.seed, **given)
+
     def begin(outcomes: list[Reportable], show: Show) -> Reportable:
         return run(replace(options, begun=outcomes.append), show=show)
 
-    return _run(begin, lambda outcome: replay_line(outcome, options.directory, more), files, as_json)
-
-
-def _run(
-    run: Callable[[list[Reportable], Show], Reportable],
-    replay: Callable[[Reportable], Sequence[str]],
-    files: Files,
-    as_json: bool,
-) -> int:
-    """Run one scenario, which may put what there is to report of an interrupted run to the list that it is given."""
-    outcomes: list[Reportable] = []
-    with finish_one(outcomes, replay, files, as_json=as_json) as finished, showing() as show:
-        outcomes[:] = [run(outcomes, show)]
-    return finished.code
+    return shell.run_one(begin, lambda outcome: replay_line(outcome, options.directory, more))
 
 
 def _refuse_a_cache(directory: str | None) -> None:
@@ -249,10 +231,3 @@ def _refuse_a_cache(directory: str | None) -> None:
             f"--directory {directory}: holds a cache of {counted(entries, 'entry')}, which this would evict; name a "
             "directory without one, or remove it if it is of an earlier run"
         )
-
-
-def _options(given: dict[str, Any]) -> Options:
-    _refuse_a_cache(given["directory"])
-    named = ("processes", "seconds", "directory", "plant", "fail_fast", "histories")
-    same = {name: given[name] for name in named}
-    return Options(max_size_bytes=given["max_size"], seed=choose_seed(given["seed"]), **same)

@@ -1,18 +1,110 @@
-"""The shell of the commands that are not a scenario: the options that all have, and what becomes of what is found."""
+"""The shell of the commands: the options that several have, with click, and what becomes of what is found."""
 
 from __future__ import annotations
 
+import math
+import os
+import random
 from collections.abc import Callable, Iterator, Sequence, Sized
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import wraps
-from typing import Any
+from typing import Any, Final, TypeVar
 
-from lockcache_stress.commands.options import JSON, SEED, choose_seed, reporting
-from lockcache_stress.report import Files, Ran, Written, finishing, print_json, print_tabled, showing
-from lockcache_stress.run import Show, Tabled
+import click
 
-__all__ = ["Shell", "with_shell"]
+from lockcache.sizes import SIZES_IN_WORDS, parse_size
+from lockcache_stress.experiments import HerdOutcome
+from lockcache_stress.report import (
+    Files,
+    Ran,
+    Written,
+    finishing,
+    print_json,
+    print_outcome,
+    print_summary,
+    print_tabled,
+    showing,
+)
+from lockcache_stress.run import Outcome, Reportable, Show, Tabled
+from lockcache_stress.trouble import FAULTS
+
+_Command = TypeVar("_Command", bound=Callable[..., Any])
+
+MOST_PROCESSES: Final = 1024
+_SEED: Final = click.option(
+    "--seed", type=click.IntRange(0), default=None, help="Replays the choices of an earlier run."
+)
+_JSON: Final = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
+#: Of scenarios: where the cache is.
+DIRECTORY: Final = click.option(
+    "--directory", type=click.Path(file_okay=False), help="Use this directory, and leave it. [temporary]"
+)
+#: Of commands that need what only root has.
+IF_POSSIBLE: Final = click.option(
+    "--if-possible", is_flag=True, help="Exit 0, and not 2, where none of it can be had here."
+)
+
+_FILE: Final = click.Path(dir_okay=False)
+_REPORT: Final = click.option(
+    "--report", type=_FILE, metavar="FILE.html", help="Leave a page with verdicts, numbers and plots."
+)
+_JUNIT: Final = click.option("--junit", type=_FILE, metavar="FILE.xml", help="Leave the checks as JUnit XML, for CI.")
+
+
+class _Size(click.ParamType[int]):
+    name = "size"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        try:
+            return value if isinstance(value, int) else parse_size(value)
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
+
+class RealRange(click.FloatRange):
+    """A range of numbers: NaN, which is neither too small nor too large, is none."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        number: float = super().convert(value, param, ctx)
+        if math.isnan(number):
+            self.fail(f"{value!r} is not a number", param, ctx)
+        return number
+
+
+#: How long something is to take.
+SECONDS: Final = RealRange(0.1, 1e6)
+
+
+def common(processes: int | None, max_size_bytes: int | None) -> Callable[[_Command], _Command]:
+    """The options of every scenario, but for those that :func:`with_shell` adds."""
+    options = [click.option("--seconds", type=SECONDS, default=10.0, show_default=True, help="How long.")]
+    if processes is not None:
+        count = click.IntRange(1, MOST_PROCESSES)
+        options += [
+            click.option("--processes", type=count, default=processes, show_default=True, help="Spawned workers."),
+            click.option("--max-size", type=_Size(), default=max_size_bytes, show_default=True, help=SIZES_IN_WORDS),
+            DIRECTORY,
+            click.option(
+                "--plant",
+                type=click.Choice(sorted(FAULTS)),
+                help="Plant this fault, to see that it is found.",
+            ),
+            click.option(
+                "--histories",
+                type=click.Path(file_okay=False),
+                metavar="DIR",
+                help="Leave the recorded histories here, and a drawing of one that is illegal.",
+            ),
+            click.option("--fail-fast", is_flag=True, help="End at the first thing that is wrong."),
+        ]
+
+    def decorate(command: _Command) -> _Command:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return decorate
 
 
 @dataclass
@@ -78,22 +170,95 @@ class Shell:
         with self.running(make, as_json, lambda: f"{len(found)} {what}", **printing) as show:
             yield show
 
+    @contextmanager
+    def running_all(self, outcomes: Sequence[Reportable], skipped: Sequence[tuple[str, str]]) -> Iterator[Show]:
+        """The same for many runs, which ``outcomes`` grows with, and what is not run with the reason."""
+
+        def make() -> Written:
+            runs = [Ran(outcome, replay_line(outcome)) for outcome in outcomes]
+            return Written("lockcache-stress: all scenarios", runs, {}, skipped)
+
+        def as_json(written: Written) -> dict[str, Any]:
+            found = [outcome.as_json() for outcome in outcomes]
+            return {"ok": written.ok, "skipped": dict(skipped), "scenarios": found}
+
+        def show_text(written: Written) -> None:
+            for ran in written.runs:
+                if not ran.outcome.ok:
+                    print_outcome(ran.outcome, ran.replay)
+            print_summary(outcomes, skipped)
+
+        with self.running(make, as_json, lambda: f"{len(outcomes)} scenarios", show_text=show_text) as show:
+            yield show
+
+    def run_one(
+        self,
+        run: Callable[[list[Reportable], Show], Reportable],
+        replay: Callable[[Reportable], Sequence[str]],
+    ) -> int:
+        """Run one scenario; returns the exit code.
+
+        It may put what there is to report of an interrupted run to the list that it is given: a run in rounds is there
+        from its first round on, and grows.
+        """
+        outcomes: list[Reportable] = []
+
+        def make() -> Written:
+            runs = [Ran(each, replay(each)) for each in outcomes]
+            return Written(runs[0].title if runs else "", runs, {})
+
+        def as_json(written: Written) -> dict[str, Any]:
+            return {**outcomes[0].as_json(), "replay": list(written.runs[0].replay)}
+
+        def done() -> str:
+            return f"{sum(len(each.rounds) for each in outcomes if isinstance(each, Outcome))} rounds"
+
+        def show_text(written: Written) -> None:
+            print_outcome(outcomes[0], written.runs[0].replay)
+
+        with self.running(make, as_json, done, show_text=show_text) as show:
+            outcomes[:] = [run(outcomes, show)]
+        return self.code
+
 
 def with_shell(
-    name: str, *, is_seeded: bool = True, files: Callable[[dict[str, Any]], Files] | None = None
+    name: str,
+    *,
+    is_seeded: bool = True,
+    reports: bool = True,
+    files: Callable[[dict[str, Any]], Files] = lambda given: Files(given.pop("report"), given.pop("junit")),
 ) -> Callable[[Callable[..., int]], Callable[..., int]]:
     """Add the options ``--seed`` (if the command draws anything), ``--json``, ``--report`` and ``--junit``.
 
-    The command gets a :class:`Shell` in their place. ``files`` makes its files of its other options instead.
+    The command gets a :class:`Shell` in their place. ``files`` makes its files of its options, and takes away what the
+    command need not know.
     """
 
     def decorate(command: Callable[..., int]) -> Callable[..., int]:
         @wraps(command)
         def run(as_json: bool, seed: int | None = None, **given: Any) -> int:
-            left = Files(given.pop("report"), given.pop("junit")) if files is None else files(given)
-            return command(Shell(name, left, as_json, choose_seed(seed)), **given)
+            chosen = random.SystemRandom().randrange(2**31) if seed is None else seed
+            return command(Shell(name, files(given), as_json, chosen), **given)
 
-        shelled = JSON(reporting(run) if files is None else run)
-        return SEED(shelled) if is_seeded else shelled
+        shelled = _JSON(_REPORT(_JUNIT(run)) if reports else run)
+        return _SEED(shelled) if is_seeded else shelled
 
     return decorate
+
+
+def replay_line(outcome: Reportable, directory: str | None = None, more: Sequence[str] = ()) -> list[str]:
+    """Returns the command that makes the same choices again; nothing where there is none."""
+    if isinstance(outcome, Outcome):
+        plan = outcome.plan
+        words = [plan.scenario, "--processes", str(plan.processes), "--seconds", f"{plan.seconds:g}"]
+        words += ["--max-size", f"{plan.max_size_bytes}B", "--seed", str(plan.seed), *more]
+        words += ["--plant", plan.plant] if plan.plant else []
+    elif isinstance(outcome, HerdOutcome):
+        options = outcome.plan.options
+        words = ["herd", "--processes", str(options.processes), "--kernels", str(options.kernels)]
+        words += ["--seed", str(options.seed), *(["--plant", options.plant] if options.plant else [])]
+        words += ["--uncached"] if options.uncached else []
+        directory = options.directory
+    else:
+        return []
+    return ["lockcache-stress", *words, *(["--directory", os.path.abspath(directory)] if directory else [])]

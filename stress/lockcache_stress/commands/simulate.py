@@ -14,7 +14,7 @@ from rich.table import Table
 
 from lockcache.filestream import PRIORITIES
 from lockcache.sizes import format_size, parse_share
-from lockcache_stress.commands.options import JSON, SEED, RealRange, choose_seed
+from lockcache_stress.commands.shell import RealRange, Shell, with_shell
 from lockcache_stress.experiments import (
     Program,
     Request,
@@ -27,9 +27,7 @@ from lockcache_stress.experiments import (
     save_trace,
     upper_bound,
 )
-from lockcache_stress.report import print_json, showing
-
-__all__ = ["simulate_command"]
+from lockcache_stress.report import Files, print_json, showing
 
 _SHARES: Final = ("5%", "10%", "20%", "40%", "80%")
 _FILE: Final = click.Path(dir_okay=False)
@@ -91,13 +89,12 @@ class _Run:
     show_default=True,
     help="Cache size, as a share of all programs; more than once.",
 )
-@SEED
 @click.option("--costs", type=_FILE, help="Costs and sizes of an earlier run, instead of compiling.")
 @click.option("--save-costs", type=_FILE, help="Keep costs and sizes for --costs.")
 @click.option("--trace", type=_FILE, help="Look-ups of an earlier run, instead of drawing them.")
 @click.option("--save-trace", type=_FILE, help="Keep the look-ups for --trace.")
-@JSON
-def simulate_command(as_json: bool, seed: int | None, shares: tuple[float, ...], **given: Any) -> int:
+@with_shell("simulate", reports=False, files=lambda given: Files())
+def simulate_command(shell: Shell, shares: tuple[float, ...], **given: Any) -> int:
     """Replay look-ups against caches of several sizes that evict by last use (lru) and by compile cost (cost).
 
     Programs are compiled with the real NVRTC, once each; costs are processor time. Look-ups follow Zipf's law, or a
@@ -110,13 +107,12 @@ def simulate_command(as_json: bool, seed: int | None, shares: tuple[float, ...],
       lockcache-stress simulate --save-costs costs.json --seed 1
       lockcache-stress simulate --costs costs.json --seed 1 --size 10% --zipf 1.1
     """
-    chosen = choose_seed(seed)
     try:
-        run = _simulate(chosen, shares, given)
+        run = _simulate(shell.seed, shares, given)
     except OSError as error:
         raise click.ClickException(f"{error.filename}: {error.strerror}") from error
-    line = _replay_line(chosen, shares, given)
-    if as_json:
+    line = _replay_line(shell.seed, shares, given)
+    if shell.as_json:
         print_json(run.as_json(line))
     else:
         _print(run, line)

@@ -21,8 +21,6 @@ from lockcache.explain import differences, statement_of
 from lockcache_stress.gpu import need_archs
 from lockcache_stress.run import Show
 
-__all__ = ["Changed", "Outcome", "try_pairs"]
-
 _SOURCE: Final = """
 #include "x.h"
 namespace {{ __device__ __noinline__ float helper(float x, float y) {{ return x * y + sqrtf(x) / y; }} }}
@@ -116,7 +114,7 @@ class Changed(NamedTuple):
 
     @property
     def ok(self) -> bool:
-        """Whether the key told what the output told, and said what changed."""
+        """Whether the key differs wherever the output does, and its parts say what changed."""
         return self.is_other_key >= self.is_other_output and bool(self.named) == self.is_other_key
 
 

@@ -30,8 +30,6 @@ from lockcache_stress.processes import wait_until
 from lockcache_stress.run import Check, Show, Tabled, equal, find_mpiexec, started_job, why_no_mpi
 from lockcache_stress.trouble import can_mount, open_workspace, run_quietly
 
-__all__ = ["HostsOptions", "run_on_hosts", "why_no_hosts"]
-
 _RANK: Final = "lockcache_stress.experiments.mpi_rank"
 _NETWORK: Final = "10.213.0"
 _KERNELS: Final = 8

@@ -19,8 +19,6 @@ from lockcache import FileStreamProgramCache
 from lockcache_stress.gpu import Slot, compile_cubin, make_slots, program_key
 from lockcache_stress.processes import die_with_parent
 
-__all__ = ["KILLED", "main"]
-
 #: How the phases begin in which a rank is killed. Its proxy must not take the others along, nor they end with it.
 KILLED = "killed"
 

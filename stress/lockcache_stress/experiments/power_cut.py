@@ -26,8 +26,6 @@ from lockcache_stress.judge import Stamp, make_value, parse_value
 from lockcache_stress.processes import die_with_parent, wait_until
 from lockcache_stress.trouble import copy_sparse, mounted_image, needs_mounts, run_quietly
 
-__all__ = ["KINDS", "Cut", "cut_once", "why_no_power_cut"]
-
 # Of ext4 and xfs: stop all I/O now, write nothing back. _IOR('X', 125, __u32), flag 2.
 _SHUTDOWN: Final = 0x8004587D
 _NO_FLUSH: Final = struct.pack("I", 2)

@@ -24,19 +24,6 @@ from lockcache_stress.errors import UnusableError
 from lockcache_stress.gpu import compile_cubin, compile_uncached, make_slots, need_archs
 from lockcache_stress.zipf import Zipf
 
-__all__ = [
-    "Program",
-    "Request",
-    "load_programs",
-    "load_trace",
-    "make_trace",
-    "measure_programs",
-    "replay",
-    "save_programs",
-    "save_trace",
-    "upper_bound",
-]
-
 _Item = TypeVar("_Item")
 
 # One kernel of eight includes headers: that makes them a tenth of the programs and two thirds of the compile time.

@@ -1,6 +1,6 @@
 """Kernels, NVRTC and the GPU: sources, reference cubins, and launching what was read.
 
-Promises reference bytes that no cache was involved in, and that nothing but ``launch`` touches the device.
+Promises reference bytes that no cache was involved in, and that nothing but ``machine`` touches the device.
 
 May use: errors, processes.
 """
@@ -13,19 +13,17 @@ from lockcache.doors import door
 
 if TYPE_CHECKING:
     from lockcache_stress.gpu.kernels import *
-    from lockcache_stress.gpu.launch import *
     from lockcache_stress.gpu.machine import *
     from lockcache_stress.gpu.nvrtc import *
-    from lockcache_stress.gpu.programs import *
 
 if not TYPE_CHECKING:
     __getattr__, __dir__ = door(
         __name__,
         {
-            "kernels": "Kernel Slot make_slots",
-            "launch": "Launcher find_arch link_cubin",
-            "machine": "NOT_INSTALLED describe_gpu describe_versions find_version is_older why_no_cuda_core",
+            "kernels": "Kernel Pair Slot Template compile_uncached make_pairs make_slots make_templates "
+            "program_options",
+            "machine": "Launcher NOT_INSTALLED describe_gpu describe_machine describe_versions find_arch find_version "
+            "is_older link_cubin why_no_cuda_core",
             "nvrtc": "References compile_cubin compile_references has_nvrtc need_archs program_key",
-            "programs": "Pair Template compile_uncached make_pairs make_templates program_options",
         },
     )

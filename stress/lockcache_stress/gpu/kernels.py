@@ -1,11 +1,12 @@
-"""CUDA C++ sources for the NVRTC scenario, and what their kernels compute, in Python.
+"""CUDA C++ sources, and what their kernels compute, in Python: of the NVRTC scenario, and of the GPU kit.
 
-Three families, so that size and compile time vary apart: recursive templates (3 to 7 KB of code; 25 to 130 ms),
-unrolled loops (5 to 30 KB; 25 to 130 ms) and constexpr tables, half filled by the compiler (100 to 500 KB; 40 to
-130 ms). Code costs some 4 ms a KB to compile, a table 0.25: larger cubins of code alone would make every miss a second.
+The scenario has three families, so that size and compile time vary apart: recursive templates (3 to 7 KB of code; 25 to
+130 ms), unrolled loops (5 to 30 KB; 25 to 130 ms) and constexpr tables, half filled by the compiler (100 to 500 KB; 40
+to 130 ms). Code costs some 4 ms a KB to compile, a table 0.25: larger cubins of code alone would make every miss a
+second. The kit, which goes through ``lockcache.cuda``, has templates, and pairs of units to link.
 
-Every kernel is ``extern "C" __global__ void run(unsigned* out, unsigned n)`` with ``out[i] = f(i)``, in 32-bit
-integers, so that a launch can be checked exactly.
+Every kernel takes ``(unsigned* out, unsigned n)`` and computes ``out[i] = f(i)`` for :data:`LAUNCHED` elements, in
+32-bit integers, so that a launch can be checked exactly.
 """
 
 from __future__ import annotations
@@ -14,9 +15,7 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Final
-
-__all__ = ["ARCHS", "LAUNCHED", "Kernel", "Slot", "make_slots"]
+from typing import Any, Final
 
 #: Targets without a GPU: each is another key with other bytes.
 ARCHS: Final = ("sm_80", "sm_90", "sm_100", "sm_120")
@@ -63,6 +62,24 @@ extern "C" __global__ void run(unsigned* out, unsigned n) {
   unsigned long long x = table.v[i * 2654435761u % SIZE];
   if (i < n) out[i] = (unsigned)(x ^ (x >> 32));
 }
+"""
+_FACTORS: Final = (3, 5, 7)
+
+_TEMPLATE: Final = """// {token}
+template<typename T, unsigned N> __global__ void run(T* out, unsigned n) {{
+  unsigned i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < n) out[i] = (T(i) + {salt}u) * N ^ (i >> 3);
+}}
+"""
+_STEP: Final = """// {token}
+extern "C" __device__ unsigned step(unsigned x) {{ return (x ^ (x >> 7)) * 2654435761u + {salt}u; }}
+"""
+_CALLER: Final = """// {token}
+extern "C" __device__ unsigned step(unsigned x);
+extern "C" __global__ void run(unsigned* out, unsigned n) {{
+  unsigned i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < n) out[i] = step(i + {salt}u);
+}}
 """
 
 
@@ -165,3 +182,72 @@ _FAMILIES: Final[dict[str, tuple[str, Callable[[int, int], Callable[[int], int]]
     "unrolled": (_UNROLLED, _unrolled),
     "table": (_TABLE, _table),
 }
+
+
+@dataclass(frozen=True)
+class Template:
+    """A source of which several instances are asked for by name."""
+
+    source: str
+    salt: int
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The name expressions."""
+        return tuple(f"run<unsigned, {factor}>" for factor in _FACTORS)
+
+    def expected(self, name: str) -> list[int]:
+        """Returns what the instance ``name`` computes."""
+        factor = _FACTORS[self.names.index(name)]
+        return [((i + self.salt) * factor & _MASK) ^ (i >> 3) for i in range(LAUNCHED)]
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Two units, of which the second calls into the first: LTO-IR to be linked. Its kernel is ``run``."""
+
+    sources: tuple[str, str]
+    salts: tuple[int, int]
+
+    def expected(self) -> list[int]:
+        """Returns what the linked kernel computes."""
+        inner, outer = self.salts
+        inputs = [(i + outer) & _MASK for i in range(LAUNCHED)]
+        return [((x ^ (x >> 7)) * 2654435761 + inner) & _MASK for x in inputs]
+
+
+def make_templates(count: int, seed: int, token: str) -> list[Template]:
+    """Returns ``count`` templates. ``token`` keeps runs in one directory apart."""
+    rng = random.Random(f"{seed}/templates")
+    salts = [rng.randrange(2**31) for _ in range(count)]
+    return [Template(_TEMPLATE.format(token=token, salt=salt), salt) for salt in salts]
+
+
+def make_pairs(count: int, seed: int, token: str) -> list[Pair]:
+    """Returns ``count`` pairs. ``token`` keeps runs in one directory apart."""
+    rng = random.Random(f"{seed}/pairs")
+    salts = [(rng.randrange(2**31), rng.randrange(2**31)) for _ in range(count)]
+    return [
+        Pair((_STEP.format(token=token, salt=inner), _CALLER.format(token=token, salt=outer)), (inner, outer))
+        for inner, outer in salts
+    ]
+
+
+def program_options(arch: str, *, linked: bool = False) -> Any:
+    """How they are compiled; ``linked``: to LTO-IR, which is empty without ``link_time_optimization``."""
+    from cuda.core import ProgramOptions
+
+    if linked:
+        return ProgramOptions(arch=arch, std="c++17", link_time_optimization=True, relocatable_device_code=True)
+    return ProgramOptions(arch=arch, std="c++17")
+
+
+def compile_uncached(source: str, options: Any, target: str = "cubin") -> Any:
+    """Returns the program as an ``ObjectCode``, compiled by cuda.core without any cache."""
+    from cuda.core import Program
+
+    program = Program(source, "c++", options)
+    try:
+        return program.compile(target)
+    finally:
+        program.close()

@@ -14,11 +14,8 @@ from typing import Final
 
 from lockcache.errors import how_to_install
 from lockcache_stress.errors import UnusableError
-from lockcache_stress.gpu.kernels import ARCHS, Slot
-from lockcache_stress.gpu.programs import compile_uncached, program_options
+from lockcache_stress.gpu.kernels import ARCHS, Slot, compile_uncached, program_options
 from lockcache_stress.processes import start_pool
-
-__all__ = ["References", "compile_cubin", "compile_references", "has_nvrtc", "need_archs", "program_key"]
 
 _BINARY: Final = "references"
 _INDEX: Final = "references.json"

@@ -1,4 +1,4 @@
-"""One guest: its console, and the share through which it is told what to do and brings back what it found.
+"""One guest: its console, and the share through which it gets its job and brings back what it found.
 
 It is qemu with a kernel of its own, or namespaces of this machine: pids, mounts, networks and a host name, with an
 empty /run. Either way nothing of it outlives its first process: no program, no mount, no file outside of the share.
@@ -20,10 +20,8 @@ from typing import Final
 import psutil
 
 from lockcache_stress.errors import UnusableError
-from lockcache_stress.hosts.initramfs import Boot
+from lockcache_stress.hosts.kernel import Boot
 from lockcache_stress.processes import die_with_parent
-
-__all__ = ["NAMESPACES", "Guest", "find_accelerator", "in_namespaces", "in_qemu"]
 
 # Each part of a trial is given up by the guest itself a minute earlier, and the others go on.
 _SILENT_SECONDS: Final = 360.0

@@ -12,8 +12,6 @@ from typing import Final
 
 from lockcache_stress.hosts.machine import NAMESPACES
 
-__all__ = ["search_path", "why_no_hosts"]
-
 #: Programs, and Debian's packages that have them. Those of all file systems run in the guest, from this root.
 PROGRAMS: Final = {"ip": "iproute2", "nsenter": "util-linux", "unshare": "util-linux"}
 NFS: Final = {
@@ -75,8 +73,8 @@ def _why_missing(wanted: Mapping[str, str]) -> str | None:
         return None
     packages = {wanted[name] for name in missing}
     ways = {"apt-get install": packages - _FROM_PYPI, "pip install": packages & _FROM_PYPI}
-    told = [f"{way} {' '.join(sorted(names))}" for way, names in ways.items() if names]
-    return f"{', '.join(missing)} not on PATH: {'; '.join(told)}"
+    ways_in_words = [f"{way} {' '.join(sorted(names))}" for way, names in ways.items() if names]
+    return f"{', '.join(missing)} not on PATH: {'; '.join(ways_in_words)}"
 
 
 def _why_no_nfs() -> str | None:

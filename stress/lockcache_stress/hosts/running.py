@@ -21,13 +21,11 @@ import platformdirs
 
 from lockcache.errors import how_to_install
 from lockcache_stress.errors import UnusableError
-from lockcache_stress.hosts.initramfs import prepare
+from lockcache_stress.hosts.kernel import prepare
 from lockcache_stress.hosts.machine import Guest, find_accelerator, in_namespaces, in_qemu
 from lockcache_stress.hosts.needs import search_path, why_no_hosts
 from lockcache_stress.hosts.verdicts import Tried, parse_result
 from lockcache_stress.run import Show
-
-__all__ = ["HostsOptions", "prepare_guest", "run_hosts"]
 
 #: Gives the command of a guest that has this share.
 Starter = Callable[[Path], Sequence[str]]

@@ -9,8 +9,6 @@ from typing import Any, Final
 
 from lockcache_stress.run import Check
 
-__all__ = ["TRIALS", "Tried", "parse_result", "trials_of"]
-
 _Numbers = Mapping[str, Any]
 
 # Requests that each may take on NFS 4.2. Plain files take three for a cold hit; the rest is what a put locks, publishes

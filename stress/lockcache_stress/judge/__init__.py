@@ -2,9 +2,9 @@
 
 ``reads`` judges each read by a shared register while the run goes on. Histories record what every process did to every
 key, and when, and are judged afterwards: could one register have done it? Layers, lower never import higher:
-``operations`` (what can be recorded, and its files), ``linearizability`` (what is legal), ``reduction`` (the smallest
-part of one that is not), ``timeline`` (drawing that), ``histories`` (all keys of a run). Promises that what it calls
-illegal is illegal, and says why.
+``operations`` (what can be recorded, and its files), ``linearizability`` (what is legal), ``histories`` (all keys of a
+run, and the smallest part of one that is not legal), ``timeline`` (drawing that). Promises that what it calls illegal
+is illegal, and says why.
 
 May use: plan.
 """
@@ -30,7 +30,7 @@ if not TYPE_CHECKING:
     __getattr__, __dir__ = door(
         __name__,
         {
-            "histories": "Judged judge_histories",
+            "histories": "judge_histories Judged",
             "operations": "load_histories",
             "reads": "ByteJudge Judge ProgramJudge Verdict is_stamped stamp_metadata",
             "recording": "History",

@@ -1,16 +1,91 @@
-"""All keys of a run, judged: how many histories are legal, and the smallest that is not."""
+"""All keys of a run, judged: how many histories are legal, and the smallest part of one that is not.
+
+What a person can read is cut at both ends first: behind the operation that cannot have ended as it did, and before the
+last moment at which nothing was in progress, where all that matters of the past is what the register may have held.
+Then reads are left out, one after the other, as long as the rest stays illegal. Writes and removals are never left out:
+a history without one would be another history. What is given is checked again, so a part that would be legal is never
+shown.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from lockcache_stress.judge.linearizability import Checked, Ruling, check
-from lockcache_stress.judge.operations import Kind, Operation
-from lockcache_stress.judge.reduction import Reduced, reduce_history
+from lockcache_stress.judge.linearizability import Checked, Ruling, check, held_before, is_illegal
+from lockcache_stress.judge.operations import OPEN, Kind, Operation, Value
 
-__all__ = ["Judged", "judge_histories"]
+# Each may take a second where hours of overlapping operations lie before the mistake.
+_MOST_TRIES = 60
+
+_READS = (Kind.HIT, Kind.MISS, Kind.ABSENT, Kind.HIT_UNKNOWN)
+
+
+@dataclass(frozen=True)
+class Reduced:
+    """A part of one key's history that cannot have happened."""
+
+    operations: list[Operation]
+    #: What the register may have held when it begins.
+    initially: frozenset[Value | None]
+    #: The operation that cannot have ended as it did.
+    impossible: Operation
+
+
+def reduce_history(operations: Sequence[Operation], checked: Checked) -> Reduced:
+    """Requires: ``checked`` is what :func:`check` said of ``operations``, and is illegal."""
+    if checked.at is None:
+        raise ValueError(f"a history that is {checked.ruling.value} has no illegal part")
+    last = operations[checked.at]
+    window = [each for each in operations if each.begin_ns <= last.end_ns]
+    first = operations[checked.quiet_from]
+    before, late = _parted(operations, checked.quiet_from, last)
+    held = held_before(first, before, _NOTHING)
+    part, initially = (late, held) if is_illegal(late, held) else (window, _NOTHING)
+    part = _without_reads(part, initially, last)
+    impossible = check(part, initially).at
+    return Reduced(part, initially, last if impossible is None else part[impossible])
+
+
+def _parted(
+    operations: Sequence[Operation], quiet_from: int, last: Operation
+) -> tuple[list[Operation], list[Operation]]:
+    """What plays a part before the quiet moment, and from there to the end of ``last``.
+
+    A write that was in progress at that moment and after ``last`` is in both: it may have taken effect in either. A
+    read of that kind is in none, for it tells nothing.
+    """
+    before, late = [], []
+    for index, each in enumerate(operations):
+        if index >= quiet_from:
+            late += [each] if each.begin_ns <= last.end_ns else []
+        elif each.end_ns <= last.end_ns:
+            before.append(each)
+        elif each.kind not in _READS:
+            before.append(replace(each, end_ns=OPEN))
+            late.append(each)
+    return before, late
+
+
+def _without_reads(part: list[Operation], initially: frozenset[Value | None], last: Operation) -> list[Operation]:
+    """Leave out reads, half of them first, then ever fewer at once, until none can go or enough was tried."""
+    tries, size = _MOST_TRIES, sum(each.kind in _READS for each in part)
+    while size and tries:
+        reads = [each for each in part if each.kind in _READS and each is not last]
+        for start in range(0, len(reads), size):
+            left_out = {id(each) for each in reads[start : start + size]}
+            less = [each for each in part if id(each) not in left_out]
+            tries -= 1
+            if is_illegal(less, initially):
+                part = less
+            if not tries:
+                break
+        size //= 2
+    return part
+
+
+_NOTHING: frozenset[Value | None] = frozenset((None,))
 
 
 @dataclass

@@ -25,8 +25,6 @@ from typing import Final, NamedTuple
 
 from lockcache_stress.judge.operations import OPEN, Kind, Operation, Value
 
-__all__ = ["Checked", "Possible", "Ruling", "check", "held_before", "is_illegal"]
-
 #: Possible states at one time; a history of sixteen processes stays under a hundred.
 _MOST_POSSIBLE: Final = 20_000
 

@@ -20,8 +20,6 @@ from enum import IntEnum
 from pathlib import Path
 from typing import Final, NamedTuple
 
-__all__ = ["OPEN", "Kind", "Operation", "Recorder", "Value", "load_histories"]
-
 #: The end of an operation that never returned: later than everything.
 OPEN: Final = 2**63 - 1
 

@@ -17,8 +17,6 @@ from typing import Any, Protocol
 from lockcache_stress.judge.register import Register, Snapshot, Stamp
 from lockcache_stress.judge.values import parse_value
 
-__all__ = ["ByteJudge", "Contents", "Judge", "ProgramJudge", "Verdict", "is_stamped", "stamp_metadata"]
-
 _STAMP = "stamp"
 
 

@@ -6,14 +6,12 @@ import hashlib
 import os
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 
 from lockcache_stress.judge.operations import Kind, Recorder, Value
 from lockcache_stress.judge.register import Stamp
 from lockcache_stress.judge.removals import Watch
 from lockcache_stress.plan import Plan
-
-__all__ = ["History", "Recorded"]
 
 # A stamp's serial counts the writes of one variant; a value's is one number for both.
 _VARIANT_SHIFT = 24
@@ -55,11 +53,9 @@ class History:
         self._watch = Watch(self._recorder)
         self._names: dict[bytes, bytes] = {}
 
-    @contextmanager
-    def read(self, index: int, key: bytes) -> Iterator[Recorded]:
-        """Around a read: a miss, unless a hit is reported."""
-        with self._record(index, key, Kind.READ, Recorded(Kind.MISS, None)) as recorded:
-            yield recorded
+    def read(self, index: int, key: bytes) -> AbstractContextManager[Recorded]:
+        """Returns what stands around a read: a miss, unless a hit is reported."""
+        return self._record(index, key, Kind.READ, Recorded(Kind.MISS, None))
 
     @contextmanager
     def write(self, index: int, key: bytes, stamp: Stamp) -> Iterator[Recorded]:
@@ -71,17 +67,13 @@ class History:
                 # Nobody knows what stands there: the older value, or its own if the disk lost only its answer.
                 recorded.is_undecided = self._watch.kept_older
 
-    @contextmanager
-    def delete(self, index: int, key: bytes) -> Iterator[Recorded]:
-        """Around a delete. What it removes is watched where it is removed; here it is noted if there was nothing."""
-        with self._record(index, key, Kind.READ, Recorded(Kind.NOTHING, None)) as recorded:
-            yield recorded
+    def delete(self, index: int, key: bytes) -> AbstractContextManager[Recorded]:
+        """Returns what stands around a delete: it notes if there was nothing. What it removes is watched there."""
+        return self._record(index, key, Kind.READ, Recorded(Kind.NOTHING, None))
 
-    @contextmanager
-    def damage(self, index: int, key: bytes) -> Iterator[Recorded]:
-        """Around damage to an entry's file: from then on there is nothing that may be read."""
-        with self._record(index, key, Kind.REMOVED, Recorded(Kind.REMOVED, None)) as recorded:
-            yield recorded
+    def damage(self, index: int, key: bytes) -> AbstractContextManager[Recorded]:
+        """Returns what stands around damage to an entry's file: from then on there is nothing that may be read."""
+        return self._record(index, key, Kind.REMOVED, Recorded(Kind.REMOVED, None))
 
     @property
     def kept_older(self) -> bool:

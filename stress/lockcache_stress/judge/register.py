@@ -20,8 +20,6 @@ from typing import NamedTuple
 
 from lockcache_stress.plan import Plan, now_us
 
-__all__ = ["Register", "Snapshot", "Stamp", "attach"]
-
 # A cell holds serial and end: 27 bits for 134 million writes, 36 bits of microseconds for 19 hours.
 _TIME_BITS = 36
 _TIME_MASK = (1 << _TIME_BITS) - 1

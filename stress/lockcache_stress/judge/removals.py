@@ -21,8 +21,6 @@ from lockcache.filestream.disk import last_use_ns
 from lockcache.filestream.eviction import evict as eviction
 from lockcache_stress.judge.operations import Kind, Recorder
 
-__all__ = ["Watch", "main", "recorded_command"]
-
 _ENTRY: Final = re.compile(r"entries/([0-9a-f]{2})/([0-9a-f]{62})\Z")
 # As the writer says it in the reason of a dropped write.
 _KEPT: Final = "an older value may still be read"
@@ -97,7 +95,7 @@ class Watch:
 
         return watched
 
-    def _look(self, path: str, name: str) -> None:
+    def _count_use_since_choice(self, path: str, name: str) -> None:
         chosen = self._chosen.get(name)
         if chosen is not None:
             status = os.lstat(path)
@@ -111,7 +109,7 @@ class Watch:
                 return
             name = bytes.fromhex(found[1] + found[2])
             with contextlib.suppress(FileNotFoundError):
-                self._look(os.fspath(path), name.hex())
+                self._count_use_since_choice(os.fspath(path), name.hex())
             begun = self.recorder.begin(Kind.REMOVED, name)
             kind = Kind.NOTHING
             try:

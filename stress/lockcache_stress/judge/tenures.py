@@ -13,8 +13,6 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
-__all__ = ["Life", "TenureVerdict", "judge_tenures"]
-
 _MS = 1_000_000
 
 

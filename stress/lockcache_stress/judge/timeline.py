@@ -6,10 +6,8 @@ import html
 from collections.abc import Sequence
 from typing import Final
 
+from lockcache_stress.judge.histories import Reduced
 from lockcache_stress.judge.operations import Kind, Operation, Value
-from lockcache_stress.judge.reduction import Reduced
-
-__all__ = ["as_html", "as_svg", "as_text", "explain"]
 
 _COLUMNS: Final = 72
 _ROW_PIXELS: Final = 34

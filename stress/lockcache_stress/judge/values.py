@@ -14,8 +14,6 @@ from typing import NamedTuple
 
 from lockcache_stress.judge.register import Stamp
 
-__all__ = ["SMALLEST_BYTES", "Proof", "make_value", "parse_value"]
-
 _HEAD = struct.Struct("<8s8sIIQQI")
 _MAGIC = b"lcstress"
 _DIGEST_BYTES = 16

@@ -3,7 +3,7 @@
 Promises that a file which cannot be had is refused before the run, so that an hour of work never ends in "not
 installed" or "no such directory". Files need the ``report`` extra; nothing of that is imported before one is asked for.
 
-May use: bench, errors, experiments, judge, run.
+May use: bench, errors, gpu, judge, run.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ if not TYPE_CHECKING:
         __name__,
         {
             "files": "Files",
-            "finish": "Finished finish_all finish_one finishing leave replay_line",
-            "terminal": "print_bench print_json print_tabled showing",
-            "written": "Grid GridRow Ran Tabled Written",
+            "finish": "finishing",
+            "terminal": "print_bench print_json print_outcome print_summary print_tabled showing",
+            "written": "Ran Written",
         },
     )

@@ -16,8 +16,6 @@ from lockcache_stress.errors import UnusableError
 from lockcache_stress.report.terminal import print_tabled
 from lockcache_stress.report.written import Written
 
-__all__ = ["Files"]
-
 _MODE: Final = 0o644
 
 
@@ -73,8 +71,8 @@ class Files:
 
 
 def _page_maker() -> _Make:
-    from lockcache_stress.report.drawings import draw_outcome
     from lockcache_stress.report.page import render_page
+    from lockcache_stress.report.plots import draw_outcome
 
     # A name in another encoding came to us as lone surrogates: shown as escapes, not the end of the report.
     return lambda written: render_page(written, draw_outcome).encode("utf-8", "backslashreplace")
@@ -97,7 +95,7 @@ def _junit_maker() -> _Make:
 
 
 def _picture_maker() -> _Make:
-    from lockcache_stress.report.drawings import picture
+    from lockcache_stress.report.plots import picture
 
     return lambda written: picture([ran.outcome for ran in written.runs])
 

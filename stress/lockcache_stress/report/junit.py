@@ -14,8 +14,6 @@ from junitparser import Failure, JUnitXml, Skipped, TestCase, TestSuite
 from lockcache_stress.report.written import Ran, Written, printable, words_of
 from lockcache_stress.run import Check
 
-__all__ = ["render_junit"]
-
 _MOST_FINDINGS: Final = 20
 _PACKAGE: Final = "lockcache-stress"
 

@@ -21,8 +21,6 @@ from lockcache_stress.judge import as_svg as draw_timeline, explain
 from lockcache_stress.report.written import Ran, Written, printable, words_of
 from lockcache_stress.run import Outcome, Reportable, Tabled
 
-__all__ = ["render_page"]
-
 #: Draws a run, given its number on the page.
 Draw = Callable[[Reportable, int], Sequence[Markup]]
 
@@ -44,7 +42,8 @@ def render_page(written: Written, draw: Draw = lambda outcome, number: ()) -> st
         sections=[_section(number, ran, draw) for number, ran in enumerate(written.runs)],
         when=time.strftime("%Y-%m-%d %H:%M:%S %Z"),
         version=__version__,
-        outcome=_as_script(_as_json(written)),
+        # No text in it can end the script: the only things that HTML looks for there begin with "<".
+        outcome=Markup(json.dumps(_as_json(written)).replace("<", "\\u003c")),
     )
 
 
@@ -88,15 +87,8 @@ def _as_json(written: Written) -> dict[str, Any]:
         "machine": dict(written.machine),
         "skipped": dict(written.skipped),
         "cut_short": written.cut_short,
-        "scenarios": [_ran_as_json(ran) for ran in written.runs],
+        "scenarios": [
+            {**ran.outcome.as_json(), **({"place": ran.place} if ran.place else {}), "replay": list(ran.replay)}
+            for ran in written.runs
+        ],
     }
-
-
-def _ran_as_json(ran: Ran) -> dict[str, Any]:
-    place = {"place": ran.place} if ran.place else {}
-    return {**ran.outcome.as_json(), **place, "replay": list(ran.replay)}
-
-
-def _as_script(value: object) -> Markup:
-    """JSON that no text in it can end: the only things that HTML looks for in a script begin with ``<``."""
-    return Markup(json.dumps(value).replace("<", "\\u003c"))

@@ -17,8 +17,6 @@ from lockcache_stress.bench import Line
 from lockcache_stress.report.written import Written, words_of
 from lockcache_stress.run import Check, Grid, Reportable, Show, Tabled
 
-__all__ = ["print_bench", "print_json", "print_outcome", "print_summary", "print_tabled", "print_written", "showing"]
-
 _MOST_FINDINGS = 5
 # Columns of text: a pipe has no width of its own. The benchmark's lines are made to be read in 80.
 _PIPE_COLUMNS = 160
@@ -89,7 +87,8 @@ def print_summary(outcomes: Sequence[Reportable], skipped: Sequence[tuple[str, s
 
 def print_tabled(written: Written) -> None:
     """The tables of a command other than a scenario, what was skipped, and of each run that failed what was found."""
-    for grid in [*written.grids, *(grid for ran in written.runs for grid in _grids(ran.outcome))]:
+    tabled = [ran.outcome for ran in written.runs if isinstance(ran.outcome, Tabled)]
+    for grid in [*written.grids, *(grid for each in tabled for grid in each.grids)]:
         _print_grid(grid)
     console = _console()
     for ran in written.runs:
@@ -102,10 +101,6 @@ def print_tabled(written: Written) -> None:
             print_outcome(ran.outcome, ran.replay)
     for name, reason in written.skipped:
         console.print(f"{name}: skipped: {reason}", markup=False, soft_wrap=True)
-
-
-def _grids(outcome: Reportable) -> Sequence[Grid]:
-    return outcome.grids if isinstance(outcome, Tabled) else ()
 
 
 def _print_grid(grid: Grid) -> None:

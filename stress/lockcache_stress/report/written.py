@@ -8,9 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from lockcache_stress.run import Grid, GridRow, Reportable, Tabled
-
-__all__ = ["Grid", "GridRow", "Ran", "Tabled", "Written", "printable", "words_of"]
+from lockcache_stress.run import Grid, Reportable
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,6 @@ from typing import Final
 from lockcache_stress.judge import attach
 from lockcache_stress.plan import Plan
 
-__all__ = ["COUNTED", "LARGEST", "Counters"]
-
 #: What every worker counts, in the order of its row.
 COUNTED: Final = (
     "ready",

@@ -29,8 +29,6 @@ from lockcache_stress.judge import Life, TenureVerdict, judge_tenures, recorded_
 from lockcache_stress.processes import wait_until
 from lockcache_stress.run.outcome import Check, some, zero
 
-__all__ = ["DaemonProcess", "Relay", "find_daemon"]
-
 _DAEMON: Final = "lockcache_daemon"
 _MISSING: Final = "lockcache-daemon is missing next to this interpreter: {}"
 _COMPLAINTS: Final = ("error", "warning")
@@ -228,11 +226,12 @@ class Relay:
             pause = self._rng.uniform(_SHORTEST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS)
 
     def _wait_for_rest(self) -> None:
-        """Until one keeps the directory and another stands by, or it takes too long to hope for."""
-        deadline = time.monotonic() + _REST_SECONDS
-        while time.monotonic() < deadline and not self._stop.wait(0.02):
-            if self.keeping() and any(daemon.has_said("standby") for daemon in self._running):
-                return
+        """Wait until one keeps the directory and another stands by, or it takes too long to hope for."""
+
+        def is_at_rest() -> bool:
+            return bool(self.keeping()) and any(daemon.has_said("standby") for daemon in self._running)
+
+        wait_until(lambda: self._stop.is_set() or is_at_rest(), _REST_SECONDS, every_seconds=0.02)
 
     def _start(self) -> _Daemon:
         self._made += 1

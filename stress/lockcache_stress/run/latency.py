@@ -6,8 +6,6 @@ import math
 from collections import Counter
 from collections.abc import Mapping
 
-__all__ = ["Latencies"]
-
 _GROWTH = math.log(1.02)
 
 

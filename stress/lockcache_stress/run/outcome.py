@@ -1,8 +1,8 @@
-"""The outcome of a run: what it found, and which of it is not as it must be."""
+"""Outcomes: what a run found, and which of it is not as it must be; tables where a list of checks is not enough."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Protocol
 
@@ -11,11 +11,10 @@ from lockcache_stress.plan import Plan
 from lockcache_stress.run.latency import Latencies
 from lockcache_stress.run.sampler import Peaks
 
-__all__ = ["Check", "Outcome", "Reportable", "equal", "some", "zero"]
-
-
 # Of evictions of entries in use, so many are coincidence however few evictions there were.
 _FEW: Final = 2
+# Operations, hits, torn, stale, foreign, deaths, peak over cap.
+_SUMMARY_CELLS: Final = 7
 
 
 @dataclass(frozen=True)
@@ -243,3 +242,56 @@ def _percentiles(latencies: Latencies) -> dict[str, float | None]:
 def _pair(latencies: Latencies) -> str:
     median, tail = latencies.percentile_us(50), latencies.percentile_us(99)
     return "none" if median is None or tail is None else f"{median:,.1f} / {tail:,.1f} us"
+
+
+@dataclass(frozen=True)
+class GridRow:
+    """One line of a table; the first cell is its name."""
+
+    cells: Sequence[str]
+    ok: bool = True
+
+
+@dataclass(frozen=True)
+class Grid:
+    """A table, on the terminal and in a page."""
+
+    title: str
+    columns: Sequence[str]
+    rows: Sequence[GridRow]
+    #: Whether each row has its verdict behind it; without, its cells say what is wrong.
+    judges_rows: bool = True
+
+
+@dataclass
+class Tabled:
+    """What can be reported like the outcome of a scenario."""
+
+    name: str
+    title: str
+    lines: Sequence[Check]
+    #: For ``--json``, in addition to name, verdict and checks.
+    numbers: Mapping[str, Any]
+    #: How much was done, and what else of a scenario's summary there is.
+    counts: Sequence[str]
+    grids: Sequence[Grid] = ()
+    findings: list[dict[str, Any]] = field(default_factory=list)
+    deaths: list[str] = field(default_factory=list)
+
+    @property
+    def ok(self) -> bool:
+        """Whether everything is as it must be."""
+        return all(line.ok for line in self.lines)
+
+    def checks(self) -> list[Check]:
+        """The verdict, line by line."""
+        return list(self.lines)
+
+    def summary(self) -> Sequence[str]:
+        """As many cells as a scenario has."""
+        return [*self.counts, *[""] * (_SUMMARY_CELLS - len(self.counts))]
+
+    def as_json(self) -> dict[str, Any]:
+        """For ``--json``."""
+        checks = [vars(line) for line in self.lines]
+        return {"scenario": self.name, "ok": self.ok, **self.numbers, "findings": self.findings, "checks": checks}

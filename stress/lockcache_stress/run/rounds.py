@@ -22,8 +22,6 @@ from lockcache_stress.run.counters import LARGEST
 from lockcache_stress.run.outcome import Check, Outcome
 from lockcache_stress.run.sampler import Peaks
 
-__all__ = ["ROUND_SECONDS", "Round", "Rounds", "Show", "cut", "run_rounds"]
-
 #: No round is longer. An operation takes 130 bytes on disk, and to be judged 450 bytes of memory and 15 us of a core:
 #: at 10,000 a second a round takes 80 MB, 270 MB and 9 s.
 ROUND_SECONDS: Final = 60.0
@@ -54,13 +52,9 @@ class Round:
 def cut(seconds: float, seed: int, longest_seconds: float) -> list[Round]:
     """Rounds of equal length. The first has the run's own seed: a run of one round is that round."""
     count = max(1, math.ceil(seconds / longest_seconds))
-    seeds = [seed, *(_seed(seed, number) for number in range(2, count + 1))]
+    digests = (hashlib.blake2b(f"{seed}/round/{each}".encode(), digest_size=4).digest() for each in range(2, count + 1))
+    seeds = [seed, *(int.from_bytes(digest, "big") >> 1 for digest in digests)]
     return [Round(number, count, seconds / count, each) for number, each in enumerate(seeds, 1)]
-
-
-def _seed(seed: int, number: int) -> int:
-    digest = hashlib.blake2b(f"{seed}/round/{number}".encode(), digest_size=4).digest()
-    return int.from_bytes(digest, "big") >> 1
 
 
 def run_rounds(

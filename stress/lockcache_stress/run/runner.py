@@ -8,23 +8,17 @@ from __future__ import annotations
 import json
 import os
 import random
-import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from glob import glob
-from multiprocessing.process import BaseProcess
 from typing import Any, Final
 
-from lockcache_stress.plan import ALWAYS_NEEDED, OVERTIME_SECONDS, Plan, now_us
+from lockcache_stress.plan import ALWAYS_NEEDED, OVERTIME_SECONDS, Plan
 from lockcache_stress.run.counters import Counters
-from lockcache_stress.run.group import Workers, start_process
 from lockcache_stress.run.latency import Latencies
-from lockcache_stress.run.mpi_workers import Ranks
 from lockcache_stress.run.outcome import Outcome
 from lockcache_stress.run.sampler import Sampler
-from lockcache_stress.run.worker import run_worker
-
-__all__ = ["Progress", "run"]
+from lockcache_stress.run.workers import Crew, Ranks, Workers
 
 #: Called with a share of the work done (0 to 1) and the counters.
 Progress = Callable[[float, Counters], None]
@@ -36,7 +30,7 @@ _SHOW_SECONDS: Final = 0.2
 def run(plan: Plan, *, kills: int, is_own_mount: bool, progress: Progress) -> Outcome:
     """Run ``plan`` to its end, SIGKILLing a worker ``kills`` times on the way."""
     sampler = Sampler(plan.directory, is_own_mount=is_own_mount)
-    workers: Workers = Ranks(plan) if plan.extra.get("mpi") else _Crew(plan)
+    workers: Workers = Ranks(plan) if plan.extra.get("mpi") else Crew(plan)
     with workers as crew:
         crew.wait_until_ready()
         began = time.monotonic()
@@ -87,90 +81,20 @@ def _kill_times(plan: Plan, kills: int) -> list[float]:
     return sorted(rng.uniform(0.02, 0.8) * plan.seconds for _ in range(kills))
 
 
-class _Crew(Workers):
-    """The worker processes of one run."""
-
-    def __init__(self, plan: Plan) -> None:
-        super().__init__(plan)
-        self._epoch_us = now_us()
-        self._rng = random.Random(f"{plan.seed}/victims")
-        self._workers: dict[int, tuple[BaseProcess, int]] = {}
-        self._next_writer = 0
-
-    def __enter__(self) -> _Crew:
-        try:
-            for index in range(self._plan.processes):
-                self._start(index)
-        except BaseException:
-            self._end_all()
-            raise
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._end_all()
-
-    def pids(self) -> Iterator[int]:
-        return (process.pid for process, _ in self._workers.values() if process.pid is not None)
-
-    def is_working(self) -> bool:
-        self._reap()
-        return bool(self._workers)
-
-    def kill_one(self) -> bool:
-        at_work = [writer for writer in self._workers if self.counters.get(writer, "operations")]
-        if not at_work or self._next_writer >= self._plan.columns:
-            return False
-        writer = self._rng.choice(at_work)
-        process, index = self._workers.pop(writer)
-        process.kill()
-        process.join()
-        process.close()
-        self.kills += 1
-        self._start(index)
-        return True
-
-    def hung(self) -> list[str]:
-        return [f"worker {writer}" for writer in self._workers]
-
-    def _start(self, index: int) -> None:
-        writer, self._next_writer = self._next_writer, self._next_writer + 1
-        process = start_process(run_worker, self._plan, writer, index, self._epoch_us)
-        self._workers[writer] = (process, index)
-
-    def _reap(self) -> None:
-        for writer, (process, _) in list(self._workers.items()):
-            if process.is_alive():
-                continue
-            if process.exitcode:
-                self.deaths.append(f"worker {writer} ended with {_exit_text(process.exitcode)}")
-            process.close()
-            del self._workers[writer]
-
-    def _end_all(self) -> None:
-        for process, _ in self._workers.values():
-            process.kill()
-        for process, _ in self._workers.values():
-            process.join()
-            process.close()
-        self._workers.clear()
-
-
 def _gather(outcome: Outcome, counters: Counters) -> None:
     outcome.totals = counters.totals()
-    for path in sorted(glob(os.path.join(outcome.plan.control, "findings-*.jsonl"))):
-        with open(path) as file:
-            outcome.findings.extend(json.loads(line) for line in file if line.endswith("\n"))
+    outcome.findings.extend(read_findings(outcome.plan.control))
     for path in glob(os.path.join(outcome.plan.control, "latencies-*.json")):
-        found = _load(path)
+        with open(path) as file:
+            found = json.load(file)
         outcome.gets.merge(Latencies(found.get("get")))
         outcome.puts.merge(Latencies(found.get("put")))
 
 
-def _load(path: str) -> dict[str, Any]:
-    with open(path) as file:
-        found: dict[str, Any] = json.load(file)
+def read_findings(control: str) -> list[dict[str, Any]]:
+    """Returns what workers wrote down; a last line that was cut is left out."""
+    found: list[dict[str, Any]] = []
+    for path in sorted(glob(os.path.join(control, "findings-*.jsonl"))):
+        with open(path) as file:
+            found.extend(json.loads(line) for line in file if line.endswith("\n"))
     return found
-
-
-def _exit_text(code: int) -> str:
-    return f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"

@@ -15,15 +15,14 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Final
 
 from lockcache import FileStreamProgramCache
 from lockcache.filestream.disk import Space, parse_staged_name, space_of
 from lockcache.lowlevel import Layout
-
-__all__ = ["Peaks", "Sampler", "Samples", "bytes_on_disk", "drift_bytes", "is_stopped", "tree_bytes", "used_bytes"]
 
 # More than a plot has columns; past twice as many they are halved.
 _KEPT: Final = 1000
@@ -105,7 +104,9 @@ class Sampler:
         now = time.monotonic()
         if now < self._next:
             return
-        self._sample_frozen([pid for pid in pids if pid])
+        with stopped(list(pids)) as are_still:
+            if are_still:
+                self._count()
         ended = time.monotonic()
         self._next = ended + max(_SHORTEST_PAUSE_SECONDS, _PAUSE_FACTOR * (ended - now))
 
@@ -118,20 +119,10 @@ class Sampler:
 
     def sample_final(self) -> None:
         """Look once more, when nobody writes any more."""
-        self._look()
+        self._count()
         self.peaks.final_bytes = bytes_on_disk(self._directory)
 
-    def _sample_frozen(self, pids: list[int]) -> None:
-        try:
-            for pid in pids:
-                _signal(pid, signal.SIGSTOP)
-            if all(is_stopped(pid) for pid in pids):
-                self._look()
-        finally:
-            for pid in pids:
-                _signal(pid, signal.SIGCONT)
-
-    def _look(self) -> None:
+    def _count(self) -> None:
         accounted, disk, unaccounted = self._weigh()
         peaks = self.peaks
         peaks.samples += 1
@@ -210,13 +201,9 @@ def _staged_bytes(directory: str) -> tuple[int, int]:
     return staged, own
 
 
-def _length(status: os.stat_result) -> int:
-    return status.st_size
-
-
 def tree_bytes(
     path: str,
-    of_file: Callable[[os.stat_result], int] = _length,
+    of_file: Callable[[os.stat_result], int] = lambda status: status.st_size,
     of_folder: Callable[[os.stat_result], int] = lambda status: 0,
 ) -> int:
     """Returns what all files and folders under ``path`` count for: by default, the lengths of the files."""
@@ -238,6 +225,18 @@ def _size(file: os.DirEntry[str], count: Callable[[os.stat_result], int]) -> int
         return count(file.stat(follow_symlinks=False))
     except FileNotFoundError:
         return 0
+
+
+@contextmanager
+def stopped(pids: Sequence[int]) -> Iterator[bool]:
+    """Stop these processes for as long as the block lasts; gives whether all of them have come to their stop."""
+    try:
+        for pid in pids:
+            _signal(pid, signal.SIGSTOP)
+        yield all(is_stopped(pid) for pid in pids)
+    finally:
+        for pid in pids:
+            _signal(pid, signal.SIGCONT)
 
 
 def _signal(pid: int, number: signal.Signals) -> None:

@@ -36,8 +36,6 @@ from lockcache_stress.run.counters import Counters
 from lockcache_stress.run.latency import Latencies
 from lockcache_stress.trouble import FAULTS, plant, plant_bug
 
-__all__ = ["Worker", "run_worker"]
-
 # Statistics of the cache object are copied into shared memory this often, so that a SIGKILL loses few of them.
 _OPERATIONS_PER_FLUSH: Final = 64
 _POLL_SECONDS: Final = 0.005

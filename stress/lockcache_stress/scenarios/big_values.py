@@ -8,8 +8,6 @@ from __future__ import annotations
 from lockcache_stress.plan import MIB, Scenario, Step
 from lockcache_stress.run import Worker
 
-__all__ = ["SCENARIO"]
-
 
 def make_step(worker: Worker) -> Step:
     """Write a value of a third of the cap, and read one back."""

@@ -14,8 +14,6 @@ from lockcache.filestream.disk import recency
 from lockcache_stress.plan import MIB, Scenario, Step
 from lockcache_stress.run import Worker
 
-__all__ = ["SCENARIO"]
-
 _KEYS = 60
 _FARTHEST_NS = 48 * 3600 * 10**9
 _JUMPS = 0.02

@@ -20,8 +20,6 @@ from lockcache_stress.plan import MIB, Scenario, Step
 from lockcache_stress.run import Worker
 from lockcache_stress.trouble import needs_mounts
 
-__all__ = ["SCENARIO"]
-
 _KEYS = 24
 _VALUE_BYTES = MIB // 2
 _FARTHEST_SECONDS = 48 * 3600

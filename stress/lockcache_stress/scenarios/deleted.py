@@ -16,8 +16,6 @@ from contextlib import ExitStack
 from lockcache_stress.plan import MIB, Scenario, Step
 from lockcache_stress.run import Worker
 
-__all__ = ["SCENARIO"]
-
 _KEYS = 32
 _PARTS = ("", "tmp", "lockcache", "entries", os.path.join("lockcache", "locks"), os.path.join("lockcache", "usage"))
 _LONGEST_PAUSE_SECONDS = 0.1

@@ -14,11 +14,9 @@ import time
 from dataclasses import replace
 
 from lockcache_stress.plan import MIB, Scenario, Step
-from lockcache_stress.run import Check, Outcome, Worker, some
+from lockcache_stress.run import Worker, some
 from lockcache_stress.trouble import needs_mounts, quota, small_disk
 from lockcache_stress.zipf import Zipf
-
-__all__ = ["QUOTA", "SCENARIO"]
 
 _KEYS = 200
 _PIECE = bytes(128 * 1024)
@@ -57,10 +55,6 @@ def _write(path: str, pieces: int) -> None:
             file.write(_PIECE)
 
 
-def _checks(outcome: Outcome) -> list[Check]:
-    return [some("writes that found no room at first", outcome.totals["evictions"] + outcome.totals["dropped"])]
-
-
 SCENARIO = Scenario(
     "disk-full",
     "a disk of 8 MiB, which others fill",
@@ -70,7 +64,9 @@ SCENARIO = Scenario(
     keys=_KEYS,
     place=small_disk,
     why_not=needs_mounts,
-    checks=_checks,
+    checks=lambda outcome: [
+        some("writes that found no room at first", outcome.totals["evictions"] + outcome.totals["dropped"])
+    ],
     must_happen={"troubles": "times the disk was full"},
 )
 

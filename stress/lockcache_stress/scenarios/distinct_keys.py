@@ -9,8 +9,6 @@ from __future__ import annotations
 from lockcache_stress.plan import MIB, Scenario, Step
 from lockcache_stress.run import Worker
 
-__all__ = ["SCENARIO"]
-
 _KEYS_EACH = 64
 
 

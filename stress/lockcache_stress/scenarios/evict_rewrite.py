@@ -10,8 +10,6 @@ from __future__ import annotations
 from lockcache_stress.plan import MIB, Scenario, Step
 from lockcache_stress.run import Worker
 
-__all__ = ["SCENARIO"]
-
 _HOT = 8
 _CLEARS = 0.001
 # Evictions of which one victim is used between its choice and its removal.

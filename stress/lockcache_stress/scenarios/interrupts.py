@@ -15,9 +15,7 @@ from typing import Final, TypeVar, cast
 
 from lockcache import Entry, ProgramCacheResource
 from lockcache_stress.plan import MIB, Scenario, Step
-from lockcache_stress.run import Check, Outcome, Worker, zero
-
-__all__ = ["SCENARIO"]
+from lockcache_stress.run import Worker, zero
 
 _KEYS = 40
 _INTERRUPTED = 0.2
@@ -75,7 +73,7 @@ def make_step(worker: Worker) -> Step:
     def step() -> bool:
         if _is_interrupted(worker, rng.randrange(_KEYS)):
             worker.count("troubles")
-            _look(worker)
+            _check_open_files(worker)
         return True
 
     return step
@@ -90,7 +88,7 @@ def _is_interrupted(worker: Worker, key: int) -> bool:
     return False
 
 
-def _look(worker: Worker) -> None:
+def _check_open_files(worker: Worker) -> None:
     left = [f"{path}{': locked' if is_locked else ''}" for path, is_locked in _open_files(worker.plan.directory)]
     if left:
         worker.count("failures")
@@ -112,10 +110,6 @@ def _open_files(directory: str) -> list[tuple[str, bool]]:
     return found
 
 
-def _checks(outcome: Outcome) -> list[Check]:
-    return [zero("interrupts that left something open or locked", outcome.totals["failures"])]
-
-
 SCENARIO = Scenario(
     "interrupts",
     "signals interrupt the workers anywhere in their calls",
@@ -123,7 +117,7 @@ SCENARIO = Scenario(
     processes=4,
     max_size_bytes=MIB,
     keys=_KEYS,
-    checks=_checks,
+    checks=lambda outcome: [zero("interrupts that left something open or locked", outcome.totals["failures"])],
     must_happen={"troubles": "interrupts"},
     # What was reserved by a write that an interrupt ended in its last step stays accounted for until then.
     recounts_first=True,

@@ -11,10 +11,8 @@ from __future__ import annotations
 import time
 
 from lockcache_stress.plan import MIB, Scenario, Step
-from lockcache_stress.run import Check, Outcome, Worker
+from lockcache_stress.run import Check, Worker
 from lockcache_stress.trouble import mount_failing_disk, set_failures, why_no_failing_disk
-
-__all__ = ["SCENARIO"]
 
 _KEYS = 24
 _SHARES = (0.005, 0.02, 0.1, 0.5)
@@ -57,10 +55,6 @@ def _fail(worker: Worker) -> Step:
     return step
 
 
-def _checks(outcome: Outcome) -> list[Check]:
-    return [Check("deletes that said an error", f"{outcome.totals['refused']:,}")]
-
-
 SCENARIO = Scenario(
     "io-errors",
     "the disk answers EIO, ESTALE, EINTR and ENOSPC at random",
@@ -80,6 +74,6 @@ SCENARIO = Scenario(
     ),
     recounts_first=True,
     misses_tell_nothing=True,
-    checks=_checks,
+    checks=lambda outcome: [Check("deletes that said an error", f"{outcome.totals['refused']:,}")],
     must_happen={"troubles": "bursts of errors"},
 )

@@ -1,7 +1,7 @@
 """Writers are SIGKILLed at random moments, and others take their place.
 
 Proves invariant 5: nobody waits for the dead, every readable entry is whole, and one ``recount()`` later accounting
-equals the disk exactly (checked at the end by :mod:`lockcache_stress.run.final_state`).
+equals the disk exactly (checked at the end by :mod:`lockcache_stress.run.session`).
 """
 
 from __future__ import annotations
@@ -9,8 +9,6 @@ from __future__ import annotations
 from lockcache_stress.plan import MIB, Scenario, Step
 from lockcache_stress.run import Worker
 from lockcache_stress.zipf import Zipf
-
-__all__ = ["SCENARIO"]
 
 
 def make_step(worker: Worker) -> Step:

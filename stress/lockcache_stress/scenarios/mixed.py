@@ -16,8 +16,6 @@ from contextlib import contextmanager
 from lockcache_stress.plan import MIB, Scenario, Step
 from lockcache_stress.run import Worker
 
-__all__ = ["SCENARIO"]
-
 _KEYS = 48
 _THREADS = 3
 # Of each writer between two forks, or two starts of threads: what these cost must not be most of the work.

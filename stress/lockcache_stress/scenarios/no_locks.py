@@ -12,8 +12,6 @@ from lockcache.lowlevel import Layout
 from lockcache_stress.plan import MIB, Scenario, Step
 from lockcache_stress.run import Worker
 
-__all__ = ["SCENARIO"]
-
 _HOT = 4
 
 

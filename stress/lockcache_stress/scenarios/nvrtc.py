@@ -19,8 +19,6 @@ from lockcache_stress.plan import Step
 from lockcache_stress.run import Worker
 from lockcache_stress.zipf import Zipf
 
-__all__ = ["make_step"]
-
 _DELETES = 0.002
 _OVERWRITES = 0.02
 _LAUNCHES = 0.5

@@ -9,8 +9,6 @@ from __future__ import annotations
 from lockcache_stress.plan import MIB, Scenario, Step
 from lockcache_stress.run import Check, Outcome, Worker
 
-__all__ = ["SCENARIO"]
-
 _PUTS_EACH = 100
 _VALUE_BYTES = 64 * 1024
 

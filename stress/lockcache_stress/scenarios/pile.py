@@ -16,8 +16,6 @@ from lockcache_stress.judge import Stamp, make_value, stamp_metadata
 from lockcache_stress.plan import MIB, Scenario, Step
 from lockcache_stress.run import Check, Outcome, Worker
 
-__all__ = ["SCENARIO"]
-
 _KEYS = 4096
 _BYTES = 50_000
 # Much longer than the first moments of a wait, in which a waiter looks often since most compilations are short: they

@@ -15,8 +15,6 @@ from lockcache_stress.plan import MIB, Scenario, Step
 from lockcache_stress.run import Worker
 from lockcache_stress.trouble import needs_mounts, read_only_view, run_quietly, view_of
 
-__all__ = ["SCENARIO"]
-
 _KEYS = 32
 _LONGEST_PAUSE_SECONDS = 0.15
 

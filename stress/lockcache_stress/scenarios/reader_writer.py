@@ -9,8 +9,6 @@ from lockcache_stress.plan import MIB, Scenario, Step
 from lockcache_stress.run import Worker
 from lockcache_stress.zipf import Zipf
 
-__all__ = ["SCENARIO"]
-
 
 def make_step(worker: Worker) -> Step:
     """Every fourth process writes, the others read; both by Zipf."""

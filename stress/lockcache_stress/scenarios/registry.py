@@ -32,8 +32,6 @@ from lockcache_stress.scenarios import (
     takeover,
 )
 
-__all__ = ["BIG_VALUES", "BYTE_SCENARIOS", "KILL", "NVRTC_STEP", "TROUBLE_SCENARIOS"]
-
 #: Of the scenario that compiles with NVRTC, which has a command of its own.
 NVRTC_STEP: Final = nvrtc.make_step
 

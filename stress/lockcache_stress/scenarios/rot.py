@@ -14,8 +14,6 @@ from lockcache.lowlevel import Layout, entry_name
 from lockcache_stress.plan import MIB, Scenario, Step
 from lockcache_stress.run import Worker
 
-__all__ = ["SCENARIO"]
-
 _KEYS = 16
 # All alike, so that another entry's bytes fit in place, and the accounting stays right.
 _BYTES = 4096

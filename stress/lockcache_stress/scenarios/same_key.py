@@ -11,8 +11,6 @@ from lockcache_stress.judge import SMALLEST_BYTES
 from lockcache_stress.plan import MIB, Scenario, Step
 from lockcache_stress.run import Worker, why_no_mpi
 
-__all__ = ["MPI", "RECORD_FILES", "SCENARIO"]
-
 _SIZES = (SMALLEST_BYTES, 4096, 65_536, 300_000)
 
 

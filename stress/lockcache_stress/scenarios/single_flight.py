@@ -14,8 +14,6 @@ from lockcache_stress.judge import Stamp, make_value, stamp_metadata
 from lockcache_stress.plan import MIB, Scenario, Step
 from lockcache_stress.run import Worker
 
-__all__ = ["SCENARIO"]
-
 _KEYS = 4
 _BYTES = 20_000
 _FAILURES = 0.3

@@ -10,8 +10,6 @@ from __future__ import annotations
 from lockcache_stress.plan import MIB, Scenario, Step
 from lockcache_stress.run import Check, Outcome, Worker
 
-__all__ = ["SCENARIO"]
-
 _PUTS_EACH = 1200
 # Bytes: a template's name, a small kernel's PTX, a small cubin, and one of the usual size.
 _SIZES = (500, 3300, 5100, 20_000)

@@ -16,8 +16,6 @@ from lockcache.lowlevel import Layout, entry_name
 from lockcache_stress.plan import MIB, Plan, Scenario, Step
 from lockcache_stress.run import Check, Outcome, Worker, is_stopped, some, zero
 
-__all__ = ["SCENARIO"]
-
 _LOCK_SECONDS = 0.15
 # Long enough that every waiting writer gives up, some of them twice.
 _STOP_SECONDS = 3 * _LOCK_SECONDS

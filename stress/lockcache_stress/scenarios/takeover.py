@@ -11,8 +11,6 @@ from lockcache_stress.plan import MIB, Scenario, Step
 from lockcache_stress.run import Worker
 from lockcache_stress.zipf import Zipf
 
-__all__ = ["SCENARIO"]
-
 
 def make_step(worker: Worker) -> Step:
     """Small values, so that a sweep has many victims and a death often falls into one."""

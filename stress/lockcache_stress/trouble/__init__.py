@@ -13,19 +13,17 @@ from lockcache.doors import door
 
 if TYPE_CHECKING:
     from lockcache_stress.trouble.failing_disk import *
-    from lockcache_stress.trouble.library_bugs import *
+    from lockcache_stress.trouble.faults import *
     from lockcache_stress.trouble.mounts import *
     from lockcache_stress.trouble.workspace import *
-    from lockcache_stress.trouble.wrong_cache import *
 
 if not TYPE_CHECKING:
     __getattr__, __dir__ = door(
         __name__,
         {
+            "faults": "BUGS CACHE_FAULTS Fault FAULTS HERD_FAULTS plant plant_bug",
             "failing_disk": "has_failed mount_failing_disk set_failures why_no_failing_disk",
-            "library_bugs": "BUGS CACHE_FAULTS FAULTS Fault HERD_FAULTS plant_bug",
             "mounts": "copy_sparse mounted_image needs_mounts quota read_only_view run_quietly small_disk view_of",
             "workspace": "Workspace can_mount mounted_tmpfs open_workspace unmount",
-            "wrong_cache": "plant",
         },
     )

@@ -28,8 +28,6 @@ from lockcache_stress.processes import wait_until
 from lockcache_stress.trouble.fuse import MOUNT_OPTIONS, Passthrough
 from lockcache_stress.trouble.workspace import unmount
 
-__all__ = ["has_failed", "mount_failing_disk", "set_failures", "why_no_failing_disk"]
-
 _ERRORS: Final = (errno.EIO, errno.ESTALE, errno.ENOTCONN, errno.EINTR, errno.ENOSPC)
 # fmt: off
 _OPERATIONS: Final = (

@@ -11,8 +11,6 @@ import stat
 from collections.abc import Callable
 from typing import Any, Final
 
-__all__ = ["MOUNT_OPTIONS", "Passthrough"]
-
 _STAT: Final = ("st_mode", "st_ino", "st_nlink", "st_uid", "st_gid", "st_size", "st_blocks")
 _TIMES: Final = ("atime", "mtime", "ctime")
 # UTIME_NOW, as it arrives here.
@@ -66,8 +64,11 @@ class Passthrough:
 
     def readdir(self, path: str, fh: int) -> list[tuple[str, dict[str, int], int]]:
         # With inode numbers: entries without one are passed over by the C library.
+        kinds = {True: stat.S_IFDIR, False: stat.S_IFREG}
         with os.scandir(self._at(path)) as found:
-            return [(file.name, {"st_ino": file.inode(), "st_mode": _mode(file)}, 0) for file in found]
+            return [
+                (e.name, {"st_ino": e.inode(), "st_mode": kinds[e.is_dir(follow_symlinks=False)]}, 0) for e in found
+            ]
 
     def open(self, path: str, flags: int) -> int:
         return os.open(self._at(path), flags & ~os.O_CREAT)
@@ -123,7 +124,3 @@ class Passthrough:
 
     def listxattr(self, path: str) -> list[str]:
         return os.listxattr(self._at(path))
-
-
-def _mode(file: os.DirEntry[str]) -> int:
-    return stat.S_IFDIR if file.is_dir(follow_symlinks=False) else stat.S_IFREG

@@ -7,7 +7,6 @@ Each is a context manager that takes the path at which the place has to be, and 
 
 from __future__ import annotations
 
-import errno
 import os
 import shutil
 import subprocess
@@ -17,17 +16,6 @@ from typing import Final
 
 from lockcache_stress.errors import UnusableError
 from lockcache_stress.trouble.workspace import can_mount, mounted_tmpfs, unmount
-
-__all__ = [
-    "copy_sparse",
-    "mounted_image",
-    "needs_mounts",
-    "quota",
-    "read_only_view",
-    "run_quietly",
-    "small_disk",
-    "view_of",
-]
 
 _MIB: Final = 1 << 20
 _SMALL: Final = "8m"
@@ -84,23 +72,7 @@ def mounted_image(path: str, kind: str, size_mib: int, *options: str, image: str
 
 def copy_sparse(source: str, target: str) -> None:
     """Copy a file and its holes: a disk image, most of which was never written."""
-    with open(source, "rb") as file, open(target, "wb") as copy:
-        end, size = 0, os.fstat(file.fileno()).st_size
-        copy.truncate(size)
-        while end < size:
-            try:
-                begin = os.lseek(file.fileno(), end, os.SEEK_DATA)
-            except OSError as error:
-                if error.errno != errno.ENXIO:  # nothing but a hole up to the end
-                    raise
-                break
-            end = os.lseek(file.fileno(), begin, os.SEEK_HOLE)
-            os.lseek(copy.fileno(), begin, os.SEEK_SET)
-            while begin < end:
-                sent = os.sendfile(copy.fileno(), file.fileno(), begin, end - begin)
-                if not sent:
-                    raise OSError(errno.EIO, "became shorter while it was copied", source)
-                begin += sent
+    run_quietly("cp", "--sparse=always", source, target)
 
 
 @contextmanager

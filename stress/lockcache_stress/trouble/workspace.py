@@ -15,8 +15,6 @@ from dataclasses import dataclass
 
 from lockcache_stress.errors import UnusableError
 
-__all__ = ["Workspace", "can_mount", "mounted_tmpfs", "open_workspace", "unmount"]
-
 
 @dataclass(frozen=True)
 class Workspace:

@@ -13,14 +13,11 @@ from typing import Any, Final, NamedTuple
 
 from lockcache import FileStreamProgramCache
 from lockcache.lowlevel import CacheDirectory, Selection, choose_selected, evict_selected
-from lockcache_stress.experiments.gpu_kit.crowd import run_crowd
-from lockcache_stress.experiments.gpu_kit.member import Member
+from lockcache_stress.experiments.gpu_kit.member import Member, run_crowd
 from lockcache_stress.experiments.gpu_kit.plan import Found, Kit
 from lockcache_stress.gpu import make_slots, program_options
 from lockcache_stress.run import Check, equal, zero
 from lockcache_stress.trouble import Workspace
-
-__all__ = ["run_eviction"]
 
 # Of eight kernels two are small code and six are tables, up to half a megabyte each: modules that matter.
 _KERNELS: Final = 8

@@ -17,14 +17,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Final
 
-from lockcache_stress.experiments.gpu_kit.framework_user import (
-    SharedAnswer,
-    SharedTask,
-    Use,
-    Used,
-    run_shared_user,
-    run_user,
-)
+from lockcache_stress.experiments.gpu_kit.framework_user import Use, Used, run_shared_user, run_user
 from lockcache_stress.experiments.gpu_kit.frameworks import (
     KERNELS,
     ON_GPU,
@@ -35,11 +28,9 @@ from lockcache_stress.experiments.gpu_kit.frameworks import (
     TritonKernels,
 )
 from lockcache_stress.experiments.gpu_kit.plan import Found, Kit, NotRunError, measured
-from lockcache_stress.processes import wait_until
-from lockcache_stress.run import Check, DaemonProcess, Group, equal, some, tree_bytes, zero
+from lockcache_stress.processes import Group, wait_until
+from lockcache_stress.run import Check, DaemonProcess, equal, some, tree_bytes, zero
 from lockcache_stress.trouble import open_workspace
-
-__all__ = ["FRAMEWORKS", "SHARED", "run_framework", "run_shared"]
 
 #: In the order in which they run. CuPy asks whether an entry is there, then opens it, and raises if it went in between.
 FRAMEWORKS: Final = (
@@ -76,7 +67,7 @@ class _Watch:
         self._directory = directory
         self.peak_bytes = 0
 
-    def look(self) -> int:
+    def measure(self) -> int:
         """Returns the bytes that are there now."""
         own = tree_bytes(os.path.join(self._directory, _OWN_FOLDER))
         found = tree_bytes(self._directory) - own
@@ -85,8 +76,8 @@ class _Watch:
 
     def settle(self, cap_bytes: int) -> int:
         """Returns the bytes that are left when the daemon has had time to get under the cap."""
-        wait_until(lambda: self.look() <= cap_bytes, _LAST_SWEEP_SECONDS, every_seconds=0.05)
-        return self.look()
+        wait_until(lambda: self.measure() <= cap_bytes, _LAST_SWEEP_SECONDS, every_seconds=0.05)
+        return self.measure()
 
 
 def run_framework(kit: Kit, framework: Framework) -> Found:
@@ -97,27 +88,30 @@ def run_framework(kit: Kit, framework: Framework) -> Found:
         os.mkdir(directory, 0o700)
         use, watch = Use(framework, directory, kit.seconds, kit.options.seed), _Watch(directory)
         with Group(run_user, (use,), processes, 2, kit.seconds + _PATIENCE_SECONDS) as group:
+            _check_filled(framework, group.run_phase(_FILL))
             group.gather()
-            group.open_gate(_FILL)
-            _check_filled(framework, group.gather())
-            group.gather()
-            filled_bytes = watch.look()
+            filled_bytes = watch.measure()
             cap_bytes = max(1, filled_bytes // 2)
             daemon = DaemonProcess(directory, space.control, cap_bytes, ["--settle", _SETTLE], layout=framework.layout)
             with daemon:
                 watch.settle(cap_bytes)
                 watch.peak_bytes = 0  # what it was filled with was twice the cap
                 group.open_gate(_USE)
-                used: list[Used] = group.gather(watch.look)
+                used: list[Used] = group.gather(watch.measure)
                 final_bytes = watch.settle(cap_bytes)
         bytes_ = {"cap": cap_bytes, "filled": filled_bytes, "peak": watch.peak_bytes, "final": final_bytes}
         return _find(framework, kit, used, bytes_, daemon, group.deaths)
 
 
-def _check_filled(framework: Framework, filled: Sequence[Used]) -> None:
-    for each in filled:
+def _check_runs(framework: Framework, phase: Sequence[Used]) -> None:
+    for each in phase:
         if each.error:
             raise NotRunError(f"{framework.name} could not be used: {each.error}")
+
+
+def _check_filled(framework: Framework, filled: Sequence[Used]) -> None:
+    _check_runs(framework, filled)
+    for each in filled:
         if each.wrong:
             raise NotRunError(f"{framework.name} computed wrong numbers before any daemon ran: {each.findings[0]}")
 
@@ -157,7 +151,12 @@ def _find(
     )
     did = f"{uses:,} uses on {place}, {daemon.result['evicted_entries']:,} evictions, "
     did += f"peak over cap {peak:.2f}, at the end {final:.2f}"
-    return Found(did, outcome, None, uses if place == ON_GPU else None, wrong, _notes(place, raised))
+    notes = [
+        "its compiles are not counted",
+        *_notes(place),
+        *(f"raised {count:,} {name}" for name, count in raised.items()),
+    ]
+    return Found(did, outcome, None, uses if place == ON_GPU else None, wrong, notes)
 
 
 def _under_the_daemon(bytes_: dict[str, int], daemon: DaemonProcess) -> list[Check]:
@@ -171,30 +170,23 @@ def _under_the_daemon(bytes_: dict[str, int], daemon: DaemonProcess) -> list[Che
     ]
 
 
-def _notes(place: str, raised: Counter[str]) -> list[str]:
-    notes = ["its compiles are not counted", *([] if place == ON_GPU else ["nothing was launched on a GPU"])]
-    return notes + [f"raised {count:,} {name}" for name, count in raised.items()]
+def _notes(place: str) -> list[str]:
+    return [] if place == ON_GPU else ["nothing was launched on a GPU"]
 
 
 def run_shared(kit: Kit, framework: Framework) -> Found:
     """Runs the row of one framework. Raises :class:`NotRunError` if it cannot run a kernel here."""
     processes = min(kit.options.processes, _MOST_PROCESSES)
     with open_workspace(None) as space:
-        task = SharedTask(framework, space.cache, kit.options.seed)
-        with Group(run_shared_user, (task,), processes, 2, kit.seconds + _PATIENCE_SECONDS) as group:
-            answers: list[list[SharedAnswer]] = []
-            for phase in (_COLD, _WARM):
-                group.gather()
-                group.open_gate(phase)
-                answers.append(group.gather())
-    errors = [each.error for phase in answers for each in phase if each.error]
-    if errors:
-        raise NotRunError(f"{framework.name} could not be used: {errors[0]}")
-    return _find_shared(kit, framework, answers[_COLD], answers[_WARM], group.deaths)
+        use = Use(framework, space.cache, kit.seconds, kit.options.seed)
+        with Group(run_shared_user, (use,), processes, 2, kit.seconds + _PATIENCE_SECONDS) as group:
+            cold, warm = (group.run_phase(phase) for phase in (_COLD, _WARM))
+    _check_runs(framework, [*cold, *warm])
+    return _find_shared(kit, framework, cold, warm, group.deaths)
 
 
 def _find_shared(
-    kit: Kit, framework: Framework, cold: Sequence[SharedAnswer], warm: Sequence[SharedAnswer], deaths: list[str]
+    kit: Kit, framework: Framework, cold: Sequence[Used], warm: Sequence[Used], deaths: list[str]
 ) -> Found:
     both = [*cold, *warm]
     wrong, uses = sum(each.wrong for each in both), sum(each.uses for each in both)
@@ -223,5 +215,4 @@ def _find_shared(
         findings=[{"error": text} for each in both for text in each.findings],
     )
     did = f"{len(cold)} processes, {programs} programs: compiled {compiled}, then {again}; {uses:,} uses on {place}"
-    notes = [] if place == ON_GPU else ["nothing was launched on a GPU"]
-    return Found(did, outcome, compiled + again, uses if place == ON_GPU else None, wrong, notes)
+    return Found(did, outcome, compiled + again, uses if place == ON_GPU else None, wrong, _notes(place))

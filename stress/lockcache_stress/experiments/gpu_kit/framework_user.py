@@ -1,7 +1,8 @@
 """One process that uses a framework's kernels: first fills the directory, then asks for one kernel after the other.
 
 What the process remembers is dropped before each use, so that each asks the directory, from which the daemon removes
-what was not used for longest. What is wrong or raises is counted and said, and ends nobody.
+what was not used for longest. On lockcache, by its adapter, all kernels are asked for twice: with an empty directory,
+and when all is there. What is wrong or raises is counted and said, and ends nobody.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import random
 import time
 import traceback
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from importlib import import_module
 from multiprocessing.connection import Connection
@@ -18,11 +20,8 @@ from typing import Final
 
 from lockcache.integrations.adapter import installed
 from lockcache_stress.experiments.gpu_kit.frameworks import KERNELS, Framework, Kernels, expected
-from lockcache_stress.processes import die_with_parent
-from lockcache_stress.run import take_turn
+from lockcache_stress.processes import die_with_parent, take_turn
 from lockcache_stress.zipf import Zipf
-
-__all__ = ["SharedAnswer", "SharedTask", "Use", "Used", "run_shared_user", "run_user"]
 
 _MOST_FINDINGS: Final = 5
 _SKEW: Final = 0.8
@@ -40,60 +39,76 @@ class Use:
 
 @dataclass
 class Used:
-    """What one process says."""
+    """What one process says of one phase."""
 
     uses: int = 0
     wrong: int = 0
     #: By the error's name.
     raised: Counter[str] = field(default_factory=Counter)
+    #: Of its cache, on lockcache.
+    hits: int = 0
+    compiled: int = 0
+    entries: int = 0
     findings: list[str] = field(default_factory=list)
     place: str = ""
     #: What kept it from running anything.
     error: str = ""
 
-
-@dataclass(frozen=True)
-class SharedTask:
-    """What all processes of a row on lockcache do."""
-
-    framework: Framework
-    directory: str
-    seed: int
-
-
-@dataclass
-class SharedAnswer:
-    """What one process says of one phase."""
-
-    uses: int = 0
-    wrong: int = 0
-    #: Of its cache, in this phase.
-    hits: int = 0
-    compiled: int = 0
-    entries: int = 0
-    place: str = ""
-    error: str = ""
-    findings: list[str] = field(default_factory=list)
+    def say(self, text: str) -> None:
+        """Note what is wrong, if not too much was noted already."""
+        if len(self.findings) < _MOST_FINDINGS:
+            self.findings.append(text)
 
 
 def run_user(use: Use, index: int, parent: Connection, gates: list[Connection]) -> None:
-    """A process from start to end. The first fills the directory; then all use it until the time is over."""
+    """Run a process that uses the framework's own directory. The first fills it; then all use it for their time."""
+
+    def fill(kernels: Kernels, used: Used) -> None:
+        for number in range(KERNELS if index == 0 else 0):
+            _run(kernels, number, used)
+
     die_with_parent()
     filling, using = gates
     take_turn(parent, filling)
-    used, kernels = Used(), None
-    try:
-        kernels = use.framework.open(use.directory)
-        used.place = kernels.place
-        for number in range(KERNELS if index == 0 else 0):
-            _run(kernels, number, used)
-    except Exception as error:  # noqa: BLE001  a framework that does not run here is said, and its row is not run
-        used.error = f"{type(error).__name__}: {error}".partition("\n")[0]
+    kernels, used = _open(use.framework, use.directory, fill)
     parent.send(used)
     take_turn(parent, using)
-    if kernels is not None and not used.error:
-        used = _use_until(kernels, use, index)
-    parent.send(used)
+    parent.send(used if kernels is None else _use_until(kernels, use, index))
+
+
+def run_shared_user(use: Use, index: int, parent: Connection, gates: list[Connection]) -> None:
+    """Run a process that uses all kernels on lockcache, once in each phase."""
+    adapter = use.framework.adapter
+
+    def install(kernels: Kernels, used: Used) -> None:
+        kernels.run(KERNELS)  # one more than are counted: whether it runs here at all, by itself
+        if not import_module(f"lockcache.integrations.{adapter}").install(use.directory):
+            raise LookupError("its adapter could not be installed: the warning says why")
+
+    die_with_parent()
+    kernels, used = _open(use.framework, os.path.join(os.path.dirname(use.directory), f"own-{index}"), install)
+    for phase, gate in enumerate(gates):
+        take_turn(parent, gate)
+        if kernels is not None:
+            used = Used(place=kernels.place)
+            try:
+                _use_all(kernels, random.Random(f"{use.seed}/{index}/{phase}"), used, adapter)
+            except Exception as error:  # noqa: BLE001  it fails the row, and ends nobody
+                used.say(f"process {index}: {type(error).__name__}: {error}")
+        parent.send(used)
+
+
+def _open(framework: Framework, directory: str, begin: Callable[[Kernels, Used], None]) -> tuple[Kernels | None, Used]:
+    """Returns the framework, opened and tried by ``begin``; ``None``, and the error, if it does not run here."""
+    used = Used()
+    try:
+        kernels = framework.open(directory)
+        used.place = kernels.place
+        begin(kernels, used)
+    except Exception as error:  # noqa: BLE001  a framework that does not run here is said, and its row is not run
+        used.error = f"{type(error).__name__}: {error}".partition("\n")[0]
+        return None, used
+    return kernels, used
 
 
 def _use_until(kernels: Kernels, use: Use, index: int) -> Used:
@@ -106,9 +121,23 @@ def _use_until(kernels: Kernels, use: Use, index: int) -> Used:
             _run(kernels, number, used)
         except Exception as error:  # noqa: BLE001  counted by name, and judged by who knows which it may raise
             used.raised[type(error).__name__] += 1
-            _say(used, f"process {index}, kernel {number}: {traceback.format_exc(limit=-4)}")
+            used.say(f"process {index}, kernel {number}: {traceback.format_exc(limit=-4)}")
             used.uses += 1
     return used
+
+
+def _use_all(kernels: Kernels, rng: random.Random, used: Used, adapter: str) -> None:
+    shared = installed(adapter)
+    if shared is None:
+        raise LookupError(f"the adapter of {adapter} is gone")
+    before = shared.cache.stats()
+    kernels.forget()
+    for number in rng.sample(range(KERNELS), KERNELS):
+        _run(kernels, number, used)
+    after = shared.cache.stats()
+    used.hits, used.compiled, used.entries = after.hits - before.hits, after.puts - before.puts, after.entries
+    if shared.has_failed:
+        used.say("the adapter gave the framework its own cache back")
 
 
 def _run(kernels: Kernels, number: int, used: Used) -> None:
@@ -116,49 +145,4 @@ def _run(kernels: Kernels, number: int, used: Used) -> None:
     used.uses += 1
     if found != expected(number):
         used.wrong += 1
-        _say(used, f"kernel {number} computed {found[:3]}..., must be {expected(number)[:3]}...")
-
-
-def _say(used: Used, text: str) -> None:
-    if len(used.findings) < _MOST_FINDINGS:
-        used.findings.append(text)
-
-
-def run_shared_user(task: SharedTask, index: int, parent: Connection, gates: list[Connection]) -> None:
-    """A process that uses all kernels on lockcache, twice: with an empty directory, and when all is there."""
-    die_with_parent()
-    answer, kernels = SharedAnswer(), None
-    adapter = task.framework.adapter
-    try:
-        kernels = task.framework.open(os.path.join(os.path.dirname(task.directory), f"own-{index}"))
-        kernels.run(KERNELS)  # one more than are counted: whether it runs here at all, by itself
-        if not import_module(f"lockcache.integrations.{adapter}").install(task.directory):
-            answer.error = "its adapter could not be installed: the warning says why"
-    except Exception as error:  # noqa: BLE001  a framework that does not run here is said, and its row is not run
-        answer.error = f"{type(error).__name__}: {error}".partition("\n")[0]
-    for phase, gate in enumerate(gates):
-        take_turn(parent, gate)
-        if kernels is not None and not answer.error:
-            answer = SharedAnswer(place=kernels.place)
-            try:
-                _use_all(kernels, random.Random(f"{task.seed}/{index}/{phase}"), answer, adapter)
-            except Exception as error:  # noqa: BLE001  it fails the row, and ends nobody
-                answer.findings.append(f"process {index}: {type(error).__name__}: {error}")
-        parent.send(answer)
-
-
-def _use_all(kernels: Kernels, rng: random.Random, answer: SharedAnswer, adapter: str) -> None:
-    shared = installed(adapter)
-    if shared is None:
-        raise LookupError(f"the adapter of {adapter} is gone")
-    before = shared.cache.stats()
-    kernels.forget()
-    for number in rng.sample(range(KERNELS), KERNELS):
-        answer.uses += 1
-        if kernels.run(number) != expected(number):
-            answer.wrong += 1
-    after = shared.cache.stats()
-    answer.hits, answer.compiled = after.hits - before.hits, after.puts - before.puts
-    answer.entries = after.entries
-    if shared.has_failed:
-        answer.findings.append("the adapter gave the framework its own cache back")
+        used.say(f"kernel {number} computed {found[:3]}..., must be {expected(number)[:3]}...")

@@ -15,19 +15,6 @@ from typing import Any, Final, Protocol
 
 from lockcache_stress.gpu import find_version, is_older
 
-__all__ = [
-    "ELEMENTS",
-    "KERNELS",
-    "ON_GPU",
-    "CupyKernels",
-    "Framework",
-    "JaxKernels",
-    "Kernels",
-    "NumbaKernels",
-    "TritonKernels",
-    "expected",
-]
-
 #: Kernels that the directory is filled with; the cap is half of what they take.
 KERNELS: Final = 24
 #: Elements that each computes.

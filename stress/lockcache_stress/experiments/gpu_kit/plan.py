@@ -8,8 +8,6 @@ from typing import Any, Final
 
 from lockcache_stress.run import Check, Reportable, Show, Tabled, zero
 
-__all__ = ["ARCH_WITHOUT_GPU", "Found", "Kit", "KitOptions", "NotRunError", "Row", "measured"]
-
 #: What is compiled for where nothing can be launched.
 ARCH_WITHOUT_GPU: Final = "sm_90"
 

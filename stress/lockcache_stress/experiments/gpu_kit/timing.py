@@ -12,13 +12,10 @@ from contextlib import contextmanager
 from statistics import median
 from typing import Any, Final, NamedTuple
 
-from lockcache_stress.experiments.gpu_kit.crowd import run_crowd
-from lockcache_stress.experiments.gpu_kit.member import Member
+from lockcache_stress.experiments.gpu_kit.member import Member, run_crowd
 from lockcache_stress.experiments.gpu_kit.plan import Found, Kit
 from lockcache_stress.gpu import compile_uncached, make_slots, program_options
 from lockcache_stress.run import Check, some, zero
-
-__all__ = ["run_timing"]
 
 _KERNELS: Final = 8
 _FEWEST: Final = 5

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import triton.language as tl
 
-__all__ = ["compute"]
-
 
 def compute(out, n, FACTOR: tl.constexpr, SALT: tl.constexpr, SIZE: tl.constexpr):  # type: ignore[no-untyped-def] # noqa: N803
     """Stores ``i * FACTOR + SALT`` at each ``i`` below ``n``; constants are part of the key."""

@@ -4,5 +4,5 @@ Promises numbers and no verdicts: each trial gives what it counted as one line o
 is the server with its clients, and a module for each file system makes them; ``ranks`` are processes on one of the
 clients, ``trials`` is one module for each trial.
 
-May use: judge, plan, processes, run.
+May use: judge, plan, processes, run, trouble.
 """

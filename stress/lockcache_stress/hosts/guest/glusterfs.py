@@ -8,9 +8,8 @@ from typing import Final
 
 import psutil
 
-from lockcache_stress.hosts.guest.site import GRACE_SECONDS, SERVER, SHARED, Client, Site, make_disk, mount, run_words
-
-__all__ = ["GlusterSite"]
+from lockcache_stress.hosts.guest.site import GRACE_SECONDS, SERVER, SHARED, Client, Site, make_disk, mount
+from lockcache_stress.trouble import run_quietly
 
 _BRICK: Final = os.path.join(SHARED, "brick")
 _BRICK_PROGRAM: Final = "glusterfsd"
@@ -49,7 +48,7 @@ class GlusterSite(Site):
             mount("tmpfs", "state", folder)
         make_disk()
         os.mkdir(_BRICK)
-        run_words("glusterd")
+        run_quietly("glusterd")
         _gluster("create", "shared", f"{SERVER}:{_BRICK}", "force")
         _gluster("set", "shared", "network.ping-timeout", str(GRACE_SECONDS))
         for option in self._mount_options:
@@ -59,7 +58,7 @@ class GlusterSite(Site):
 
     def _mount_on(self, client: Client) -> None:
         options = ",".join(["defaults", *(option for option in self._mount_options if "." not in option)])
-        run_words(*client.inside(), "mount", "-t", "glusterfs", "-o", options, f"{SERVER}:/shared", client.mount)
+        run_quietly(*client.inside(), "mount", "-t", "glusterfs", "-o", options, f"{SERVER}:/shared", client.mount)
 
 
 def _wait_for(client: Client) -> None:
@@ -76,4 +75,4 @@ def _wait_for(client: Client) -> None:
 
 
 def _gluster(*words: str) -> None:
-    run_words("gluster", "--mode=script", "volume", *words)
+    run_quietly("gluster", "--mode=script", "volume", *words)

@@ -9,14 +9,13 @@ import os
 import shutil
 import socket
 import subprocess
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
-from lockcache_stress.hosts.guest.site import GRACE_SECONDS, SERVER, SHARED, Client, Site, run_words
-
-__all__ = ["JuiceSite"]
+from lockcache_stress.hosts.guest.site import GRACE_SECONDS, SERVER, SHARED, Client, Site
+from lockcache_stress.processes import wait_until
+from lockcache_stress.trouble import run_quietly
 
 _PORT: Final = 6379
 _NAMES: Final = f"redis://{SERVER}:{_PORT}/1"
@@ -51,7 +50,7 @@ class JuiceSite(Site):
         for folder in ("/run/names", "/run/data"):
             os.mkdir(folder)
         self.start_server()
-        run_words("juicefs", "format", "--storage", "file", "--bucket", "/run/data/", _NAMES, "shared")
+        run_quietly("juicefs", "format", "--storage", "file", "--bucket", "/run/data/", _NAMES, "shared")
         _mount((), "server", SHARED, _REMEMBERS_NOTHING)
 
     def _mount_on(self, client: Client) -> None:
@@ -68,11 +67,9 @@ def _start(words: Sequence[str], name: str, is_up: Callable[[], bool]) -> subpro
     path = Path(f"/run/{name}.log")
     with path.open("wb") as log:
         process = subprocess.Popen(words, stdout=log, stderr=subprocess.STDOUT, env={**os.environ, **_ALONE})
-    deadline = time.monotonic() + _START_SECONDS
-    while not is_up():
-        if process.poll() is not None or time.monotonic() > deadline:
-            raise RuntimeError(f"{' '.join(words)}: {' | '.join(path.read_text().splitlines()[-5:])}")
-        time.sleep(0.05)
+    wait_until(lambda: is_up() or process.poll() is not None, _START_SECONDS)
+    if not is_up():
+        raise RuntimeError(f"{' '.join(words)}: {' | '.join(path.read_text().splitlines()[-5:])}")
     return process
 
 

@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from lockcache_stress.hosts.guest.site import GRACE_SECONDS, SHARED, Client, Site, make_disk, mount, run_words
-
-__all__ = ["NfsSite"]
+from lockcache_stress.hosts.guest.site import GRACE_SECONDS, SHARED, Client, Site, make_disk, mount
+from lockcache_stress.trouble import run_quietly
 
 _LOCK_PORT: Final = 32803
 # What nfsd, mountd and statd keep, which the host's root must not lend.
@@ -27,11 +26,11 @@ class NfsSite(Site):
 
     def stop_server(self) -> None:
         """End nfsd: it forgets whom it gave which lock."""
-        run_words("rpc.nfsd", "0")
+        run_quietly("rpc.nfsd", "0")
 
     def start_server(self) -> None:
         """Start nfsd, whose clients may claim back what they held for some seconds."""
-        run_words("rpc.nfsd", *(["-V", "3", "4"] if self._is_3 else ["-N", "3", "-V", "4.2", "4"]))
+        run_quietly("rpc.nfsd", *(["-V", "3", "4"] if self._is_3 else ["-N", "3", "-V", "4.2", "4"]))
 
     def _serve(self) -> None:
         mount("tmpfs", "state", str(_STATE))
@@ -45,8 +44,8 @@ class NfsSite(Site):
             Path("/proc/fs/nfsd", name).write_text(str(GRACE_SECONDS))
         if self._is_3:
             self._start_locks()
-        run_words("exportfs", "-o", "rw,no_root_squash,sync,no_subtree_check,fsid=0", f"*:{SHARED}")
-        run_words("rpc.mountd", *([] if self._is_3 else ["-N", "3", "-N", "2"]))
+        run_quietly("exportfs", "-o", "rw,no_root_squash,sync,no_subtree_check,fsid=0", f"*:{SHARED}")
+        run_quietly("rpc.mountd", *([] if self._is_3 else ["-N", "3", "-N", "2"]))
         self.start_server()
 
     def _start_locks(self) -> None:
@@ -56,20 +55,20 @@ class NfsSite(Site):
             Path("/proc/sys/fs/nfs", name).write_text(str(_LOCK_PORT))
         # It has a grace period of its own, of 50 s: so long the first lock that a client asks for is waited for.
         Path("/proc/sys/fs/nfs/nlm_grace_period").write_text(str(GRACE_SECONDS))
-        run_words("rpcbind")
+        run_quietly("rpcbind")
         if self._lock_manager:
-            run_words("rpc.statd", "--no-notify")
+            run_quietly("rpc.statd", "--no-notify")
 
     def _mount_on(self, client: Client) -> None:
         inside = client.inside()
         server = f"10.98.{client.number}.1"
         options = ",".join([f"vers={self._version}", *self._mount_options])
         if not self._is_3:
-            run_words(*inside, "mount", "-t", "nfs4", "-o", options, f"{server}:/", client.mount)
+            run_quietly(*inside, "mount", "-t", "nfs4", "-o", options, f"{server}:/", client.mount)
             return
         if not self._lock_manager:
             options += ",nolock"
         else:
             # Sockets and pid files of its own: the server's are in the same place.
-            run_words(*inside, "unshare", "--mount", "sh", "-c", _LOCK_MANAGER)
-        run_words(*inside, "mount", "-t", "nfs", "-o", options, f"{server}:{SHARED}", client.mount)
+            run_quietly(*inside, "unshare", "--mount", "sh", "-c", _LOCK_MANAGER)
+        run_quietly(*inside, "mount", "-t", "nfs", "-o", options, f"{server}:{SHARED}", client.mount)

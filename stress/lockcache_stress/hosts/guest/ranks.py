@@ -22,8 +22,6 @@ from lockcache_stress.hosts.guest.site import Client
 from lockcache_stress.judge import Stamp, make_value, parse_value
 from lockcache_stress.processes import die_with_parent
 
-__all__ = ["Rank", "RankFailedError"]
-
 _FORK: Final = multiprocessing.get_context("fork")
 _CALL_SECONDS: Final = 150.0
 # Of values that both caches write: what proves that a value is whole, and its key's.
@@ -40,7 +38,7 @@ class Rank:
 
     def __init__(self, client: Client) -> None:
         self.client = client
-        #: What its computations wait for, where they are told to.
+        #: What its computations wait for, where they are to.
         self.gate: Event = _FORK.Event()
         self._ours, theirs = _FORK.Pipe()
         self._process = _FORK.Process(target=_serve, args=(client, theirs, self.gate), daemon=True)

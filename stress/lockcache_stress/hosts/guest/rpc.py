@@ -6,8 +6,6 @@ import re
 from collections import Counter
 from typing import Final
 
-__all__ = ["Requests", "parse_mountstats"]
-
 _OPERATION: Final = re.compile(r"^\t *([A-Z_0-9]+): (\d+) ")
 # The client's own, by its clock and not by what a process does.
 _BY_CLOCK: Final = ("NULL", "RENEW", "SEQUENCE", "EXCHANGE_ID", "CREATE_SESSION")
@@ -21,7 +19,7 @@ class Requests:
         self._before = self._read()
 
     def since(self) -> Counter[str]:
-        """Returns how often each operation was asked for since the last look, and counts anew from here."""
+        """Returns how often each operation was asked for since the last call, and counts from here again."""
         now = self._read()
         difference = now - self._before
         self._before = now

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-__all__ = ["GRACE_SECONDS", "SERVER", "SHARED", "Client", "Site", "make_disk", "mount", "run_words"]
+from lockcache_stress.trouble import run_quietly
 
 #: The server's address, which clients reach through networks of their own.
 SERVER: Final = "10.98.0.1"
@@ -49,11 +49,11 @@ class Client:
 
     def cut(self) -> None:
         """Take its network away: what it asks of the server is neither answered nor refused."""
-        run_words("ip", "link", "set", f"up-{self.number}", "down")
+        run_quietly("ip", "link", "set", f"up-{self.number}", "down")
 
     def heal(self) -> None:
         """Give its network back."""
-        run_words("ip", "link", "set", f"up-{self.number}", "up")
+        run_quietly("ip", "link", "set", f"up-{self.number}", "up")
 
     @contextmanager
     def running(self, words: Sequence[str]) -> Iterator[subprocess.Popen[bytes]]:
@@ -79,9 +79,9 @@ class Site(ABC):
 
     def set_up(self) -> None:
         """Make the server, the two clients and their mounts."""
-        run_words("hostname", "server")
-        run_words("ip", "link", "set", "lo", "up")
-        run_words("ip", "addr", "add", f"{SERVER}/32", "dev", "lo")
+        run_quietly("hostname", "server")
+        run_quietly("ip", "link", "set", "lo", "up")
+        run_quietly("ip", "addr", "add", f"{SERVER}/32", "dev", "lo")
         for folder in ("/run/uts", SHARED, *(client.mount for client in self.clients)):
             os.makedirs(folder, exist_ok=True)
         for client in self.clients:
@@ -118,32 +118,25 @@ class Site(ABC):
 
 def _make_namespaces(client: Client) -> None:
     name, number = client.name, client.number
-    run_words("ip", "netns", "add", name)
-    run_words("ip", "link", "add", f"up-{number}", "type", "veth", "peer", "name", f"in-{number}", "netns", name)
-    run_words("ip", "addr", "add", f"10.98.{number}.1/24", "dev", f"up-{number}")
-    run_words("ip", "link", "set", f"up-{number}", "up")
-    run_words("ip", "-n", name, "addr", "add", f"10.98.{number}.2/24", "dev", f"in-{number}")
-    run_words("ip", "-n", name, "link", "set", f"in-{number}", "up")
-    run_words("ip", "-n", name, "link", "set", "lo", "up")
-    run_words("ip", "-n", name, "route", "add", "default", "via", f"10.98.{number}.1")
+    run_quietly("ip", "netns", "add", name)
+    run_quietly("ip", "link", "add", f"up-{number}", "type", "veth", "peer", "name", f"in-{number}", "netns", name)
+    run_quietly("ip", "addr", "add", f"10.98.{number}.1/24", "dev", f"up-{number}")
+    run_quietly("ip", "link", "set", f"up-{number}", "up")
+    run_quietly("ip", "-n", name, "addr", "add", f"10.98.{number}.2/24", "dev", f"in-{number}")
+    run_quietly("ip", "-n", name, "link", "set", f"in-{number}", "up")
+    run_quietly("ip", "-n", name, "link", "set", "lo", "up")
+    run_quietly("ip", "-n", name, "route", "add", "default", "via", f"10.98.{number}.1")
     Path("/run/uts", name).touch()
-    run_words("unshare", f"--uts=/run/uts/{name}", "hostname", name)
+    run_quietly("unshare", f"--uts=/run/uts/{name}", "hostname", name)
 
 
 def make_disk() -> None:
     """Mount an ext4 of its own where the server has what it shares."""
-    run_words("truncate", "-s", f"{_IMAGE_MIB}M", "/run/shared.img")
-    run_words("mkfs.ext4", "-q", "-b", "4096", "-I", "256", "/run/shared.img")
+    run_quietly("truncate", "-s", f"{_IMAGE_MIB}M", "/run/shared.img")
+    run_quietly("mkfs.ext4", "-q", "-b", "4096", "-I", "256", "/run/shared.img")
     mount("ext4", "/run/shared.img", SHARED, "loop")
 
 
 def mount(kind: str, device: str, path: str, options: str = "defaults") -> None:
     """Mount a file system."""
-    run_words("mount", "-t", kind, "-o", options, device, path)
-
-
-def run_words(*words: str) -> None:
-    """Run a program. Raises :class:`RuntimeError` with what it said if it fails."""
-    ran = subprocess.run(words, capture_output=True, text=True, check=False)
-    if ran.returncode:
-        raise RuntimeError(f"{' '.join(words)}: {ran.stderr.strip() or ran.stdout.strip() or ran.returncode}")
+    run_quietly("mount", "-t", kind, "-o", options, device, path)

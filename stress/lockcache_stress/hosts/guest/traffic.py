@@ -6,33 +6,26 @@ are those of one host. A miss proves nothing here, since a host may see another'
 
 from __future__ import annotations
 
-import json
 import multiprocessing
 import os
-import signal
 import time
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
 from dataclasses import replace
-from glob import glob
-from multiprocessing.connection import wait
-from multiprocessing.context import ForkProcess
+from multiprocessing.process import BaseProcess
 from typing import Any, Final
 
 from lockcache_stress.hosts.guest.ranks import Rank, enter
 from lockcache_stress.hosts.guest.site import Client, Site
 from lockcache_stress.judge import as_text, judge_histories, load_histories
-from lockcache_stress.plan import Plan, Step, now_us
-from lockcache_stress.run import Counters, Worker, bytes_on_disk, is_stopped, run_worker
-
-__all__ = ["Action", "run_traffic", "settle"]
+from lockcache_stress.plan import Plan, Step
+from lockcache_stress.processes import start_process
+from lockcache_stress.run import Crew, Worker, bytes_on_disk, read_findings, run_worker, stopped
 
 #: Something that is done to the site, so many seconds after the workers began.
 Action = tuple[float, Callable[[], object]]
 
 _FORK: Final = multiprocessing.get_context("fork")
 _CONTROL: Final = "/run/control"
-_READY_SECONDS: Final = 180.0
 _TICK_SECONDS: Final = 0.05
 _PAUSE_FACTOR: Final = 8
 _COUNTED: Final = ("operations", "hits", "misses", "puts", "torn", "stale", "foreign", "dropped", "evictions")
@@ -62,11 +55,12 @@ def run_traffic(
     count = each * len(site.clients)
     plan = Plan(name, count, seconds, seed, max_size_bytes, site.at(name), control, keys, make_step=make_step)
     plan = replace(plan, misses_tell_nothing=True)
-    with _Workers(plan, [client for client in site.clients for _ in range(each)]) as workers:
+    workers = _Workers(plan, [client for client in site.clients for _ in range(each)])
+    with workers:
         workers.wait_until_ready()
         peak = _Peak(site.at(name))
         workers.run(peak if samples else None, list(actions))
-    peak.look()
+    peak.count()
     judged = judge_histories(load_histories(control))
     findings = [{"error": as_text(judged.smallest[1])}] if judged.smallest else []
     return {
@@ -77,7 +71,7 @@ def run_traffic(
         "cap_bytes": max_size_bytes,
         "peak_bytes": peak.bytes,
         "samples": peak.samples,
-        "findings": [*findings, *_findings(control)][:_MOST_FINDINGS],
+        "findings": [*findings, *read_findings(control)][:_MOST_FINDINGS],
     }
 
 
@@ -108,84 +102,46 @@ class _Peak:
         began = time.monotonic()
         if began < self._next:
             return
-        try:
-            for pid in pids:
-                os.kill(pid, signal.SIGSTOP)
-            if all(is_stopped(pid) for pid in pids):
-                self.look()
-        finally:
-            for pid in pids:
-                os.kill(pid, signal.SIGCONT)
+        with stopped(pids) as is_still:
+            if is_still:
+                self.count()
         self._next = time.monotonic() + _PAUSE_FACTOR * (time.monotonic() - began)
 
-    def look(self) -> None:
+    def count(self) -> None:
         self.bytes = max(self.bytes, bytes_on_disk(self._directory))
         self.samples += 1
 
 
-class _Workers:
-    """The workers of one run."""
+class _Workers(Crew):
+    """The workers of one run, each on its client."""
 
     def __init__(self, plan: Plan, clients: Sequence[Client]) -> None:
-        self._plan = plan
-        self._running: dict[int, ForkProcess] = {}
-        self._stack = ExitStack()
-        self.counters = Counters(plan)
-        self.deaths: list[str] = []
-        epoch_us = now_us()
-        for writer, client in enumerate(clients):
-            here = replace(plan, directory=client.at(plan.scenario))
-            process = _FORK.Process(target=_work, args=(client, here, writer, epoch_us), daemon=True)
-            self._running[writer] = process
-
-    def __enter__(self) -> _Workers:
-        for process in self._running.values():
-            process.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for process in self._running.values():
-            process.kill()
-            process.join()
+        super().__init__(plan)
+        self._clients = clients
 
     def wait_until_ready(self) -> None:
-        deadline = time.monotonic() + _READY_SECONDS
-        while self.counters.total("ready") < self._plan.processes:
-            self._reap(_TICK_SECONDS)
-            if self.deaths or time.monotonic() > deadline:
-                raise TimeoutError(f"the workers did not open the cache: {self.deaths} {_findings(self._plan.control)}")
+        super().wait_until_ready()
+        if self.deaths:
+            raise RuntimeError(f"the workers did not open the cache: {self.deaths} {read_findings(self._plan.control)}")
 
     def run(self, peak: _Peak | None, actions: list[Action]) -> None:
         began = time.monotonic()
-        self.counters.start(now_us(), self._plan.latest_stop_us())
-        stops = began + self._plan.seconds
-        while self._running:
+        self.go()
+        while self.is_working():
             if actions and time.monotonic() - began > actions[0][0]:
                 actions.pop(0)[1]()
             if peak is not None:
-                peak.sample([process.pid for process in self._running.values() if process.pid])
-            if time.monotonic() > stops and not actions:
+                peak.sample(list(self.pids()))
+            if time.monotonic() - began > self._plan.seconds and not actions:
                 self.counters.stop()
-            self._reap(_TICK_SECONDS)
+            time.sleep(_TICK_SECONDS)
 
-    def _reap(self, seconds: float) -> None:
-        wait([process.sentinel for process in self._running.values()], timeout=seconds)
-        for writer, process in list(self._running.items()):
-            if process.is_alive():
-                continue
-            if process.exitcode:
-                self.deaths.append(f"worker {writer} ended with {process.exitcode}")
-            del self._running[writer]
+    def _spawn(self, writer: int, index: int) -> BaseProcess:
+        client = self._clients[index]
+        here = replace(self._plan, directory=client.at(self._plan.scenario))
+        return start_process(_work, client, here, writer, self._epoch_us, context=_FORK)
 
 
 def _work(client: Client, plan: Plan, writer: int, epoch_us: int) -> None:
     enter(client)
     run_worker(plan, writer, writer, epoch_us)
-
-
-def _findings(control: str) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = []
-    for path in sorted(glob(os.path.join(control, "findings-*.jsonl"))):
-        with open(path) as file:
-            found.extend(json.loads(line) for line in file)
-    return found

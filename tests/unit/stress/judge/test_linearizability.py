@@ -5,10 +5,9 @@ from itertools import permutations
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from lockcache_stress.judge.histories import judge_histories
+from lockcache_stress.judge.histories import judge_histories, reduce_history
 from lockcache_stress.judge.linearizability import Ruling, check
 from lockcache_stress.judge.operations import OPEN, Kind, Operation, Value
-from lockcache_stress.judge.reduction import reduce_history
 from lockcache_stress.judge.timeline import as_html, as_text
 
 A, B, C = Value(1, 1), Value(2, 1), Value(3, 1)

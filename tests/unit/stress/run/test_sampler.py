@@ -98,7 +98,8 @@ def test_a_writer_is_stopped_while_its_bytes_are_counted_and_goes_on_afterwards(
         assert started.wait(60)
         sampler = Sampler(str(cache_path), is_own_mount=False)
         for _ in range(20):
-            sampler._sample_frozen([process.pid or 0])
+            sampler._next = 0.0
+            sampler.sample([process.pid or 0])
         assert sampler.peaks.samples == 20
         assert sampler.peaks.unaccounted_bytes == 0
         before = os.stat(cache_path / "entries").st_ino, FileStreamProgramCache(cache_path).get("0")

@@ -1,16 +1,37 @@
-"""The outcome of a herd: what it found, and which of it is not as it must be."""
+"""The herd: many processes want the same templated kernels at once, and each kernel is compiled once.
+
+Runs one: references first, then all processes through both phases, then a look at what is left. Whatever happens
+(Ctrl-C, a member that dies or hangs, an error here), no process is left when :func:`run_herd` ends. Every process's
+bytes are compared with a reference; :class:`HerdOutcome` says what must hold.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
-from lockcache_stress.experiments.herd.member import Answer, Compiled
-from lockcache_stress.experiments.herd.plan import PHASES, UNCACHED, HerdPlan
+from lockcache import FileStreamProgramCache
+from lockcache.errors import how_to_install
+from lockcache_stress.errors import UnusableError
+from lockcache_stress.experiments.herd_member import (
+    PHASES,
+    UNCACHED,
+    Answer,
+    Compiled,
+    HerdOptions,
+    HerdPlan,
+    run_member,
+    run_reference,
+    write_headers,
+)
+from lockcache_stress.gpu import has_nvrtc
+from lockcache_stress.processes import Group
 from lockcache_stress.run import Check, equal, zero
-
-__all__ = ["HerdOutcome", "Phase"]
+from lockcache_stress.trouble import open_workspace
 
 
 @dataclass
@@ -185,3 +206,69 @@ class HerdOutcome:
 
     def _sum(self, name: str) -> int:
         return sum(getattr(phase, name) for phase in self.phases)
+
+
+def run_herd(options: HerdOptions, show: Callable[[str, float, str], None]) -> HerdOutcome:
+    """Run it. Raises :class:`UnusableError` where there is no NVRTC."""
+    if not has_nvrtc():
+        raise UnusableError(f"the herd needs cuda.core and NVRTC: {how_to_install('cuda')}")
+    with open_workspace(options.directory) as space:
+        plan = HerdPlan(options, space.cache, space.control)
+        outcome = HerdOutcome(plan)
+        cache = FileStreamProgramCache(plan.directory)
+        before = len(cache)
+        show("herd", 0.0, "references")
+        references = _references(plan, outcome)
+        with Group(run_member, (plan,), options.processes, len(plan.phases)) as herd:
+            for number, name in enumerate(plan.phases):
+                show("herd", (1 + number) / (1 + len(plan.phases)), f"{options.processes} processes, {name}")
+                _add_phase(plan, herd, outcome, references)
+            outcome.deaths = herd.deaths
+        outcome.entries = len(cache) - before
+        outcome.lease_files = _count_files(os.path.join(plan.directory, "lockcache", "leases"))
+        outcome.staged_files = _count_files(os.path.join(plan.directory, "tmp"))
+        show("herd", 1.0, f"{outcome.phases[0].compiles} compiles")
+        return outcome
+
+
+def _add_phase(plan: HerdPlan, herd: Group, outcome: HerdOutcome, references: list[dict[int, Compiled]]) -> None:
+    number, began = len(outcome.phases), 0.0
+
+    def prepare() -> None:
+        """All are ready, and none reads a header."""
+        nonlocal began
+        write_headers(plan, number)
+        began = time.monotonic()
+
+    answers = herd.run_phase(number, before=prepare)
+    seconds = time.monotonic() - began
+    compiles = _count_lines(plan.compiled(number))
+    outdated = references[0] if number == 1 else {}
+    outcome.phases.append(Phase(compiles, answers, seconds, references[min(number, 1)], outdated))
+
+
+def _references(plan: HerdPlan, outcome: HerdOutcome) -> list[dict[int, Compiled]]:
+    """Every kernel as it must be in each phase, compiled by one process with no cache.
+
+    The headers are left as they are at first.
+    """
+    found: list[dict[int, Compiled]] = []
+    with Group(run_reference, (plan,), 1, len(PHASES), needs_all=True) as alone:
+        for phase in range(len(PHASES)):
+            [answer] = alone.run_phase(phase, before=partial(write_headers, plan, phase))
+            found.append(answer.compiled)
+            outcome.alone_seconds = outcome.alone_seconds or answer.seconds
+    write_headers(plan, 0)
+    return found
+
+
+def _count_files(path: str) -> int:
+    return sum(len(files) for _, _, files in os.walk(path))
+
+
+def _count_lines(path: str) -> int:
+    try:
+        with open(path) as file:
+            return sum(1 for _ in file)
+    except FileNotFoundError:
+        return 0

@@ -21,8 +21,6 @@ import lockcache.filestream.disk.locks
 import lockcache.filestream.disk.recency
 import lockcache.filestream.entry.staging
 
-__all__ = ["CHANGES", "deaths", "die"]
-
 # fmt: off
 _CALLS: Final = (
     "access", "chmod", "close", "fstat", "fsync", "ftruncate", "getxattr", "listdir", "lstat", "mkdir", "open", "pread",

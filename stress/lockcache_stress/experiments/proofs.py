@@ -1,4 +1,8 @@
-"""The byte scenarios on real file systems of every kind that can be mounted here."""
+"""Proofs by scenarios in other surroundings: with a planted bug, which has to be found, and on other file systems.
+
+Every bug of the library that can be planted is planted and looked for; the byte scenarios run on real file systems of
+every kind that can be mounted here.
+"""
 
 from __future__ import annotations
 
@@ -12,9 +16,44 @@ from typing import Any, Final
 from lockcache_stress.errors import UnusableError
 from lockcache_stress.plan import Scenario
 from lockcache_stress.run import Options, Outcome, Show, run_bytes
-from lockcache_stress.trouble import mounted_image, needs_mounts, run_quietly, small_disk, unmount
+from lockcache_stress.scenarios import BYTE_SCENARIOS, TROUBLE_SCENARIOS
+from lockcache_stress.trouble import BUGS, Fault, mounted_image, needs_mounts, run_quietly, small_disk, unmount
 
-__all__ = ["FILE_SYSTEMS", "Tried", "try_on"]
+_SCENARIOS: Final = {scenario.name: scenario for scenario in (*BYTE_SCENARIOS, *TROUBLE_SCENARIOS)}
+
+
+def possible_bugs() -> tuple[str, ...]:
+    """Returns the names of the bugs whose scenario can be run here: some need root."""
+    return tuple(name for name, bug in BUGS.items() if _SCENARIOS[bug.scenario].why_not() is None)
+
+
+@dataclass(frozen=True)
+class Proven:
+    """What became of one planted bug."""
+
+    name: str
+    bug: Fault
+    #: The checks that failed.
+    failed: list[str]
+
+    @property
+    def is_found(self) -> bool:
+        """Whether it was found as what it is, and not by accident."""
+        return any(name in self.bug.found_by for name in self.failed)
+
+    def as_json(self) -> dict[str, object]:
+        """For ``--json``."""
+        return {"bug": self.name, "found": self.is_found, "failed_checks": self.failed}
+
+
+def prove(names: tuple[str, ...], seconds: float, seed: int, show: Show) -> Iterator[Proven]:
+    """Plant each bug in the scenario that has to find it, and run that; one after the other, as they are asked for."""
+    for name in names:
+        bug = BUGS[name]
+        scenario = _SCENARIOS[bug.scenario]
+        options = Options(scenario.processes, seconds, scenario.max_size_bytes, seed, plant=name)
+        outcome = run_bytes(scenario, options, show)
+        yield Proven(name, bug, [check.name for check in outcome.checks() if not check.ok])
 
 
 @contextmanager

@@ -1,29 +1,32 @@
-"""Contention: many processes put into a full cache at once. Measures their time, and how evenly they wait.
+"""Crowds: many processes put at once, on a tmpfs of its own where one may be mounted. They begin together, so that
+start-up is not measured.
 
-Each process puts 100 values of 64 KiB into a cap of 10 MiB, on a tmpfs of its own where one may be mounted. They begin
-together, so that start-up is not measured. The cache is full when they open it: then cuda.core's evicts too, and in
-the same run ours may not be slower. Next to it stands the run from an empty cache, without a bar. There cuda.core's
-never evicts, because each process counts only its own bytes, which stay under the cap. With eight writers most puts do
-not wait, and the few that do take four to six times the mean; there p99 has no bar. Then 200 processes put values of a
-third of a cap of 12 MiB, of which two fit at a time: none may be dropped.
+Contention: how long it takes, and how evenly they wait. Each process puts 100 values of 64 KiB into a cap of 10 MiB.
+The cache is full when they open it: then cuda.core's evicts too, and in the same run ours may not be slower. Next to it
+stands the run from an empty cache, without a bar. There cuda.core's never evicts, because each process counts only its
+own bytes, which stay under the cap. With eight writers most puts do not wait, and the few that do take four to six
+times the mean; there p99 has no bar. Then 200 processes put values of a third of a cap of 12 MiB, of which two fit at a
+time: none may be dropped.
+
+Overshoot: the most bytes in use while 32 processes do the same, with no daemon. By statvfs of the tmpfs (one atomic
+number), else by adding up files while writers go on, which is not an instant: then it is only reported.
 """
 
 from __future__ import annotations
 
 import os
 import time
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from multiprocessing.connection import Connection
 from statistics import fmean
 from typing import Any, Final, NamedTuple
 
-from lockcache_stress.bench.bars import Bar
-from lockcache_stress.bench.base import Bench, Line, shown
-from lockcache_stress.bench.peers import OURS, THEIRS, Peer, opened, peer_of
-from lockcache_stress.run import Group, take_turn
+from lockcache_stress.bench.base import Bar, Bench, Line, shown
+from lockcache_stress.bench.peers import OURS, THEIRS, Peer, installed, opened, peer_of
+from lockcache_stress.processes import Group, take_turn
+from lockcache_stress.run import tree_bytes, used_bytes
 from lockcache_stress.trouble import can_mount, mounted_tmpfs
-
-__all__ = ["crowd", "measure"]
 
 _EVEN: Final = Bar("<=", 5, "x")
 _NO_SLOWER: Final = Bar("<=", 1, "x")
@@ -32,6 +35,7 @@ _VALUE_BYTES: Final = 64 << 10
 _CAP_BYTES: Final = 10 << 20
 _LARGE_CAP_BYTES: Final = 12 << 20
 _LIMIT_SECONDS: Final = 300.0
+_PEAK: Final = Bar("<=", 1, " x cap")
 
 
 class Crowd(NamedTuple):
@@ -52,7 +56,7 @@ class Crowd(NamedTuple):
         return self.p99_seconds / fmean(self.put_seconds)
 
 
-def measure(bench: Bench) -> list[Line]:
+def measure_contention(bench: Bench) -> list[Line]:
     """Returns the lines: how long it takes, how evenly they wait, and what was dropped."""
     lines = []
     puts = bench.pick(100, 20)
@@ -130,12 +134,7 @@ def _numbers(ours: Crowd, theirs: Crowd | None) -> dict[str, float | int | None]
 def _in_own_mount(
     bench: Bench, peer: Peer, processes: int, puts: int, value_bytes: int, cap: int, *, is_full: bool = False
 ) -> Crowd:
-    path = bench.directory(f"contention-{peer.name}")
-    with ExitStack() as stack:
-        if can_mount():
-            stack.enter_context(mounted_tmpfs(path))
-        if peer is OURS:
-            stack.enter_context(bench.attending(path, cap))
+    with own_mount(bench, "contention", peer, cap) as (path, _):
         if is_full:
             with opened(peer, path, cap) as store:
                 value = os.urandom(value_bytes)
@@ -145,13 +144,35 @@ def _in_own_mount(
         return crowd(path, peer.name, processes, puts, value_bytes, cap)
 
 
-def crowd(path: str, name: str, processes: int, puts: int, value_bytes: int, cap: int) -> Crowd:
-    """Start ``processes``, and have them put from a common start."""
+@contextmanager
+def own_mount(bench: Bench, name: str, peer: Peer, cap: int) -> Iterator[tuple[str, bool]]:
+    """Gives a directory of this cache, and whether it is a tmpfs of its own: where one may be mounted."""
+    path = bench.directory(f"{name}-{peer.name}")
+    with ExitStack() as stack:
+        is_mounted = can_mount() and stack.enter_context(mounted_tmpfs(path))
+        if peer is OURS:
+            stack.enter_context(bench.attending(path, cap))
+        yield path, is_mounted
+
+
+def crowd(
+    path: str,
+    name: str,
+    processes: int,
+    puts: int,
+    value_bytes: int,
+    cap: int,
+    meanwhile: Callable[[], object] | None = None,
+) -> Crowd:
+    """Start ``processes``, and have them put from a common start; ``meanwhile`` is called every millisecond.
+
+    All open the directory before any writes: a cache that counts at opening must not profit from latecomers.
+    """
     # Forked from one process that has imported everything: 200 processes would import for minutes.
     preload = [__name__, *(["cuda.core.utils"] if THEIRS.is_installed() else [])]
     given = (path, name, puts, value_bytes, cap)
-    with Group(_put_many, given, processes, 1, _LIMIT_SECONDS, preload=preload) as group:
-        results = group.run_phase(0)
+    with Group(_put_many, given, processes, 1, _LIMIT_SECONDS, needs_all=True, preload=preload) as group:
+        results = group.run_phase(0, meanwhile, every_seconds=0.001)
     return Crowd(
         max(ended for _, ended, _, _ in results) - min(began for began, _, _, _ in results),
         sorted(each for _, _, seconds, _ in results for each in seconds),
@@ -181,3 +202,41 @@ def _put_many(
     ended = time.monotonic()
     parent.send((first, ended, seconds, store.cache.stats().dropped_writes if name == OURS.name else 0))
     store.close()
+
+
+def measure_overshoot(bench: Bench) -> list[Line]:
+    """Ours never above the cap."""
+    processes, puts, cap = bench.pick(32, 3), bench.pick(100, 30), bench.pick(10, 5) << 20
+    peaks: dict[str, float] = {}
+    exact = False
+    peers = [peer for peer in installed() if peer.has_cap]
+    for done, peer in enumerate(peers):
+        bench.show(done / len(peers), peer.name)
+        peak, exact = peak_bytes(bench, peer, cap, processes, puts)
+        peaks[peer.name] = peak / cap
+    ours, theirs = peaks.pop(OURS.name), peaks.pop(THEIRS.name, None)
+    return [
+        Line(
+            f"{processes} processes x {puts} x 64 KiB into {cap >> 20} MiB, peak",
+            _PEAK.show(ours, 3),
+            theirs=shown(theirs, "{:.2f} x cap"),
+            others={name: f"{peak:.2f} x cap" for name, peak in peaks.items()},
+            ratio="by statvfs" if exact else "by walking",
+            **_PEAK.judged(ours if exact else None),
+            numbers={"ours_over_cap": ours, "theirs_over_cap": theirs, "by_statvfs": exact, "others_over_cap": peaks},
+        )
+    ]
+
+
+def peak_bytes(bench: Bench, peer: Peer, cap: int, processes: int, puts: int) -> tuple[int, bool]:
+    """Returns the most that was in use at any moment, and whether the file system itself says so."""
+    peak = 0
+    with own_mount(bench, "overshoot", peer, cap) as (path, is_exact):
+
+        def measure() -> None:
+            nonlocal peak
+            peak = max(peak, used_bytes(path) if is_exact else tree_bytes(path))
+
+        crowd(path, peer.name, processes, puts, _VALUE_BYTES, cap, measure)
+        measure()
+    return peak, is_exact
