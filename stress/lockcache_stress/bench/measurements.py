@@ -104,13 +104,11 @@ class BenchOutcome:
 
     @property
     def title(self) -> str:
-        """What was run."""
         few = ", few repetitions: to see it run, not to believe the numbers" if self.quick else ""
         return f"bench: {len(self.lines)} lines{few}"
 
     @property
     def ok(self) -> bool:
-        """Whether every bar holds."""
         return all(line.ok for line in self.lines)
 
     def checks(self) -> list[Check]:
@@ -122,7 +120,6 @@ class BenchOutcome:
         return [f"{len(self.lines):,}", *[""] * 6]
 
     def as_json(self) -> dict[str, Any]:
-        """For ``--json``."""
         lines = [vars(line) for line in self.lines]
         return {"machine": dict(self.machine), "quick": self.quick, "ok": self.ok, "lines": lines}
 

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import click
 
-from lockcache_stress.commands.shell import MOST_PROCESSES, SECONDS, Shell, with_shell
+from lockcache_stress.commands.shell import MOST_PROCESSES, SECONDS, Shell, plant_option, with_shell
 from lockcache_stress.errors import UnusableError
 from lockcache_stress.experiments.gpu_kit import ROWS, Found, KitOptions, run_rows
 from lockcache_stress.gpu import NOT_INSTALLED, describe_gpu, describe_machine, describe_versions, find_arch
@@ -39,11 +39,7 @@ _NO_GPU: Final = "no GPU: nothing was launched"
     show_default=True,
     help="Leave gpu.txt, gpu.json, gpu.html and gpu.xml (JUnit) there.",
 )
-@click.option(
-    "--plant",
-    type=click.Choice(sorted({*CACHE_FAULTS, *HERD_FAULTS})),
-    help="Plant this fault, to see that it is found.",
-)
+@plant_option({*CACHE_FAULTS, *HERD_FAULTS})
 @with_shell(_NAME, reports=False, files=lambda given: Files(out=(given["out"], _NAME)))
 def gpu_command(
     shell: Shell, names: tuple[str, ...], seconds: float, processes: int, out: str, plant: str | None

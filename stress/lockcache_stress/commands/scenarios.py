@@ -25,7 +25,15 @@ from lockcache_stress.commands.hosts import hosts_command
 from lockcache_stress.commands.keys import keys_command
 from lockcache_stress.commands.kill_table import kill_table_command
 from lockcache_stress.commands.power_cut import power_cut_command
-from lockcache_stress.commands.shell import DIRECTORY, MOST_PROCESSES, Shell, common, replay_line, with_shell
+from lockcache_stress.commands.shell import (
+    DIRECTORY,
+    MOST_PROCESSES,
+    Shell,
+    common,
+    plant_option,
+    replay_line,
+    with_shell,
+)
 from lockcache_stress.commands.simulate import simulate_command
 from lockcache_stress.errors import UnusableError
 from lockcache_stress.experiments import HerdOptions, HostsOptions, run_herd, run_on_hosts
@@ -118,7 +126,7 @@ def nvrtc_command(shell: Shell, kernels: int, gpu: str, with_daemon: bool, **giv
 @click.option("--processes", type=click.IntRange(1, MOST_PROCESSES), default=_HERD_PROCESSES, show_default=True)
 @click.option("--kernels", type=click.IntRange(1, 1000), default=_HERD_KERNELS, show_default=True)
 @DIRECTORY
-@click.option("--plant", type=click.Choice(sorted(HERD_FAULTS)), help="Plant this fault, to see that it is found.")
+@plant_option(HERD_FAULTS)
 @click.option("--uncached", is_flag=True, help="At last the same without the cache, to see what it saves.")
 @with_shell("herd")
 def herd_command(shell: Shell, **given: Any) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import random
-from collections.abc import Callable, Iterator, Sequence, Sized
+from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import wraps
@@ -13,7 +13,8 @@ from typing import Any, Final, TypeVar
 
 import click
 
-from lockcache.sizes import SIZES_IN_WORDS, parse_size
+from lockcache.cli.options import size
+from lockcache.sizes import SIZES_IN_WORDS
 from lockcache_stress.experiments import HerdOutcome
 from lockcache_stress.report import (
     Files,
@@ -52,16 +53,6 @@ _REPORT: Final = click.option(
 _JUNIT: Final = click.option("--junit", type=_FILE, metavar="FILE.xml", help="Leave the checks as JUnit XML, for CI.")
 
 
-class _Size(click.ParamType[int]):
-    name = "size"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        try:
-            return value if isinstance(value, int) else parse_size(value)
-        except ValueError as error:
-            self.fail(str(error), param, ctx)
-
-
 class RealRange(click.FloatRange):
     """A range of numbers: NaN, which is neither too small nor too large, is none."""
 
@@ -76,6 +67,11 @@ class RealRange(click.FloatRange):
 SECONDS: Final = RealRange(0.1, 1e6)
 
 
+def plant_option(faults: Iterable[str]) -> Callable[[_Command], _Command]:
+    """Returns the option ``--plant``, one of ``faults``."""
+    return click.option("--plant", type=click.Choice(sorted(faults)), help="Plant this fault, to see that it is found.")
+
+
 def common(processes: int | None, max_size_bytes: int | None) -> Callable[[_Command], _Command]:
     """The options of every scenario, but for those that :func:`with_shell` adds."""
     options = [click.option("--seconds", type=SECONDS, default=10.0, show_default=True, help="How long.")]
@@ -83,13 +79,17 @@ def common(processes: int | None, max_size_bytes: int | None) -> Callable[[_Comm
         count = click.IntRange(1, MOST_PROCESSES)
         options += [
             click.option("--processes", type=count, default=processes, show_default=True, help="Spawned workers."),
-            click.option("--max-size", type=_Size(), default=max_size_bytes, show_default=True, help=SIZES_IN_WORDS),
-            DIRECTORY,
             click.option(
-                "--plant",
-                type=click.Choice(sorted(FAULTS)),
-                help="Plant this fault, to see that it is found.",
+                "--max-size",
+                type=str,
+                callback=size,
+                metavar="SIZE",
+                default=max_size_bytes,
+                show_default=True,
+                help=SIZES_IN_WORDS,
             ),
+            DIRECTORY,
+            plant_option(FAULTS),
             click.option(
                 "--histories",
                 type=click.Path(file_okay=False),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 import click
@@ -12,6 +11,7 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
+from lockcache.cli.options import each
 from lockcache.filestream import PRIORITIES
 from lockcache.sizes import format_size, parse_share
 from lockcache_stress.commands.shell import RealRange, Shell, with_shell
@@ -31,36 +31,6 @@ from lockcache_stress.report import Files, print_json, showing
 
 _SHARES: Final = ("5%", "10%", "20%", "40%", "80%")
 _FILE: Final = click.Path(dir_okay=False)
-
-
-class _Share(click.ParamType[float]):
-    name = "share"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        try:
-            return value if isinstance(value, float) else parse_share(value)
-        except ValueError as error:
-            self.fail(str(error), param, ctx)
-
-
-@dataclass(frozen=True)
-class _Run:
-    """What was simulated."""
-
-    programs: list[Program]
-    trace: list[Request]
-    #: By the share of all programs that the cache holds.
-    results: list[dict[str, Any]]
-
-    def as_json(self, replay_line: Sequence[str]) -> dict[str, Any]:
-        return {
-            "programs": len(self.programs),
-            "bytes": sum(program.size_bytes for program in self.programs),
-            "requests": len(self.trace),
-            "compile_seconds": sum(self.programs[request.program].cost_ns for request in self.trace) / 1e9,
-            "caches": self.results,
-            "replay": list(replay_line),
-        }
 
 
 @click.command("simulate", short_help="what eviction by compile cost saves, against least recently used")
@@ -83,7 +53,8 @@ class _Run:
 @click.option(
     "--size",
     "shares",
-    type=_Share(),
+    callback=each(parse_share),
+    metavar="SHARE",
     multiple=True,
     default=_SHARES,
     show_default=True,
@@ -108,18 +79,18 @@ def simulate_command(shell: Shell, shares: tuple[float, ...], **given: Any) -> i
       lockcache-stress simulate --costs costs.json --seed 1 --size 10% --zipf 1.1
     """
     try:
-        run = _simulate(shell.seed, shares, given)
+        found = _simulate(shell.seed, shares, given)
     except OSError as error:
         raise click.ClickException(f"{error.filename}: {error.strerror}") from error
-    line = _replay_line(shell.seed, shares, given)
+    found["replay"] = _replay_line(shell.seed, shares, given)
     if shell.as_json:
-        print_json(run.as_json(line))
+        print_json(found)
     else:
-        _print(run, line)
+        _print(found)
     return 0
 
 
-def _simulate(seed: int, shares: Sequence[float], given: dict[str, Any]) -> _Run:
+def _simulate(seed: int, shares: Sequence[float], given: dict[str, Any]) -> dict[str, Any]:
     with showing() as show:
         programs = (
             load_programs(given["costs"])
@@ -139,7 +110,13 @@ def _simulate(seed: int, shares: Sequence[float], given: dict[str, Any]) -> _Run
         for number, share in enumerate(shares, 1):
             results.append(_measure(trace, programs, share))
             show("replaying", number / len(shares), f"{share:.0%}")
-    return _Run(programs, trace, results)
+    return {
+        "programs": len(programs),
+        "bytes": sum(program.size_bytes for program in programs),
+        "requests": len(trace),
+        "compile_seconds": sum(programs[request.program].cost_ns for request in trace) / 1e9,
+        "caches": results,  # by the share of all programs that the cache holds
+    }
 
 
 def _measure(trace: list[Request], programs: list[Program], share: float) -> dict[str, Any]:
@@ -151,21 +128,20 @@ def _measure(trace: list[Request], programs: list[Program], share: float) -> dic
     return {**found, "at_most_saved_seconds": upper_bound(trace, programs, limit_bytes) / 1e9}
 
 
-def _print(run: _Run, line: Sequence[str]) -> None:
-    found = run.as_json(line)
+def _print(found: dict[str, Any]) -> None:
     title = f"{found['requests']:,} look-ups of {found['programs']} programs ({format_size(found['bytes'])}): "
     title += f"without a cache {found['compile_seconds']:,.0f} s of compiling"
     table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, pad_edge=False, show_edge=False)
     for column in ("cache", "size", "hits, lru", "hits, cost", "saved, lru", "saved, cost", "at most"):
         table.add_column(column, justify="right")
-    for each_size in run.results:
+    for each_size in found["caches"]:
         hits = [f"{each_size[each]['hits'] / found['requests']:.1%}" for each in PRIORITIES]
         seconds = [*(each_size[each]["saved_seconds"] for each in PRIORITIES), each_size["at_most_saved_seconds"]]
         saved = [f"{each:,.0f} s" for each in seconds]
         table.add_row(f"{each_size['share'] * 100:g} %", format_size(each_size["size_bytes"]), *hits, *saved)
     console = Console()
     console.print(table)
-    console.print(f"replay: {shlex.join(line)}", markup=False, soft_wrap=True, highlight=False)
+    console.print(f"replay: {shlex.join(found['replay'])}", markup=False, soft_wrap=True, highlight=False)
 
 
 def _replay_line(seed: int, shares: Sequence[float], given: dict[str, Any]) -> list[str]:

@@ -99,13 +99,11 @@ class HerdOutcome:
 
     @property
     def title(self) -> str:
-        """What was run."""
         options = self.plan.options
         return f"herd: {options.processes} processes x {options.kernels} kernels, seed {options.seed}"
 
     @property
     def ok(self) -> bool:
-        """Whether everything is as it must be."""
         return all(check.ok for check in self.checks())
 
     @property
@@ -114,20 +112,17 @@ class HerdOutcome:
         return [{"error": answer.error} for phase in self.phases for answer in phase.answers if answer.error]
 
     def checks(self) -> list[Check]:
-        """The verdict, line by line."""
         lines: list[Check] = []
         for number, phase in enumerate(self.phases):
             lines += self._phase(number, phase)
         return [*lines, *self._left(), *self._ratios()]
 
     def summary(self) -> Sequence[str]:
-        """Operations, hits, torn, stale, foreign, deaths, peak over cap."""
         wrong = self._sum("wrong") + self._sum("wrong_mappings")
         counts = [self._sum("calls"), self._sum("hits"), wrong, self._sum("stale"), 0, len(self.deaths)]
         return [*(f"{count:,}" for count in counts), "no cap"]
 
     def as_json(self) -> dict[str, Any]:
-        """For ``--json``."""
         options = self.plan.options
         return {
             "scenario": self.name,

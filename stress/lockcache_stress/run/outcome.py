@@ -47,18 +47,33 @@ class Reportable(Protocol):
     """What can be printed: a verdict, what it rests on, and what is not as it must be."""
 
     @property
-    def name(self) -> str: ...
+    def name(self) -> str:
+        """The scenario's or the command's."""
+
     @property
-    def title(self) -> str: ...
+    def title(self) -> str:
+        """What was run."""
+
     @property
-    def ok(self) -> bool: ...
+    def ok(self) -> bool:
+        """Whether everything is as it must be."""
+
     @property
-    def deaths(self) -> list[str]: ...
+    def deaths(self) -> list[str]:
+        """How workers ended that should not have."""
+
     @property
-    def findings(self) -> list[dict[str, Any]]: ...
-    def checks(self) -> list[Check]: ...
-    def summary(self) -> Sequence[str]: ...
-    def as_json(self) -> dict[str, Any]: ...
+    def findings(self) -> list[dict[str, Any]]:
+        """What was wrong, to find out why."""
+
+    def checks(self) -> list[Check]:
+        """Returns the verdict, line by line."""
+
+    def summary(self) -> Sequence[str]:
+        """Returns operations, hits, torn, stale, foreign, deaths, peak over cap."""
+
+    def as_json(self) -> dict[str, Any]:
+        """Returns the same as numbers, for ``--json``."""
 
 
 @dataclass
@@ -87,22 +102,18 @@ class Outcome:
 
     @property
     def name(self) -> str:
-        """The scenario's."""
         return self.plan.scenario
 
     @property
     def title(self) -> str:
-        """What was run."""
         plan = self.plan
         return f"{plan.scenario}: {plan.processes} processes, {self.seconds:.1f} s, seed {plan.seed}"
 
     @property
     def ok(self) -> bool:
-        """Whether everything is as it must be."""
         return all(check.ok for check in self.checks())
 
     def checks(self) -> list[Check]:
-        """The verdict, line by line."""
         checks = [
             *self._counts(),
             *self._reads(),
@@ -190,13 +201,11 @@ class Outcome:
         ]
 
     def summary(self) -> Sequence[str]:
-        """Operations, hits, torn, stale, foreign, deaths, peak over cap."""
         counts = [self.totals[name] for name in ("operations", "hits", *_WRONG)]
         peak = f"{self.peaks.disk_bytes / self.plan.max_size_bytes:.3f}"
         return [*(f"{count:,}" for count in counts), str(len(self.deaths)), peak]
 
     def as_json(self) -> dict[str, Any]:
-        """For ``--json``: the same, as numbers."""
         peaks = self.peaks
         return {
             "scenario": self.plan.scenario,
@@ -280,11 +289,9 @@ class Tabled:
 
     @property
     def ok(self) -> bool:
-        """Whether everything is as it must be."""
         return all(line.ok for line in self.lines)
 
     def checks(self) -> list[Check]:
-        """The verdict, line by line."""
         return list(self.lines)
 
     def summary(self) -> Sequence[str]:
@@ -292,6 +299,5 @@ class Tabled:
         return [*self.counts, *[""] * (_SUMMARY_CELLS - len(self.counts))]
 
     def as_json(self) -> dict[str, Any]:
-        """For ``--json``."""
         checks = [vars(line) for line in self.lines]
         return {"scenario": self.name, "ok": self.ok, **self.numbers, "findings": self.findings, "checks": checks}

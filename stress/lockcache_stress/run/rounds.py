@@ -137,7 +137,6 @@ class Rounds(Outcome):
 
     @property
     def title(self) -> str:
-        """What was run."""
         return f"{super().title}, {len(self.rounds)} rounds"
 
     def checks(self) -> list[Check]:
