@@ -8,8 +8,8 @@ from __future__ import annotations
 import hashlib
 from typing import NamedTuple
 
+from lockcache_stress.judge.reads import make_value, parse_value
 from lockcache_stress.judge.register import Stamp
-from lockcache_stress.judge.values import make_value, parse_value
 
 
 class Proof(NamedTuple):

@@ -9,8 +9,8 @@ import pytest
 from lockcache import FileStreamProgramCache
 from lockcache_stress.experiments import power_cut
 from lockcache_stress.experiments.power_cut import _KEYS as KEYS, _TOKEN as TOKEN, Cut, _key_of as key_of
+from lockcache_stress.judge.reads import make_value
 from lockcache_stress.judge.register import Stamp
-from lockcache_stress.judge.values import make_value
 from tests.stress.support import stress
 
 

@@ -22,8 +22,7 @@ from lockcache_stress.commands import scenarios
 from lockcache_stress.errors import UnusableError
 from lockcache_stress.judge.operations import load_histories
 from lockcache_stress.plan import Scenario, Step
-from lockcache_stress.run.counters import COUNTED
-from lockcache_stress.run.latency import Latencies
+from lockcache_stress.run.counters import COUNTED, Latencies
 from lockcache_stress.run.outcome import Check, Outcome
 from lockcache_stress.run.rounds import Round, cut, run_rounds
 from lockcache_stress.run.sampler import Peaks, Samples

@@ -1,15 +1,21 @@
-"""Crowds: many processes put at once, on a tmpfs of its own where one may be mounted. They begin together, so that
-start-up is not measured.
+"""Crowds: many processes put or want the same at once. They begin together, so that start-up is not measured.
+
+Puts go to a tmpfs of its own where one may be mounted.
 
 Contention: how long it takes, and how evenly they wait. Each process puts 100 values of 64 KiB into a cap of 10 MiB.
-The cache is full when they open it: then cuda.core's evicts too, and in the same run ours may not be slower. Next to it
-stands the run from an empty cache, without a bar. There cuda.core's never evicts, because each process counts only its
-own bytes, which stay under the cap. With eight writers most puts do not wait, and the few that do take four to six
-times the mean; there p99 has no bar. Then 200 processes put values of a third of a cap of 12 MiB, of which two fit at a
-time: none may be dropped.
+The cache is full when they open it: then cuda.core's evicts too, and in the same run ours may not be slower. Next to
+it stands the run from an empty cache, without a bar. There cuda.core's never evicts, because each process counts only
+its own bytes, which stay under the cap. With eight writers most puts do not wait, and the few that do take four to six
+times the mean; there p99 has no bar. Then 200 processes put values of a third of a cap of 12 MiB, of which two fit at
+a time: none may be dropped.
 
 Overshoot: the most bytes in use while 32 processes do the same, with no daemon. By statvfs of the tmpfs (one atomic
 number), else by adding up files while writers go on, which is not an instant: then it is only reported.
+
+Herd: 16 processes want the same 8 keys of an empty cache at once, each of which takes 200 ms to make: how many are
+made. With ours through ``get_or_compute``; with cuda.core's by what its ``Program.compile(cache=...)`` does: get,
+compile, store; JAX does the same with its own. With diskcache under a lock of its own for each key, as its recipes
+say. The compilation is a fake that sleeps: 16 real ones next to each other would measure the machine's cores.
 """
 
 from __future__ import annotations
@@ -17,12 +23,12 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from multiprocessing.connection import Connection
 from statistics import fmean
 from typing import Any, Final, NamedTuple
 
-from lockcache_stress.bench.base import Bar, Bench, Line, shown
+from lockcache_stress.bench.base import VALUE_BYTES, Bar, Bench, Line, shown
 from lockcache_stress.bench.peers import OURS, THEIRS, Peer, installed, opened, peer_of
 from lockcache_stress.processes import Group, take_turn
 from lockcache_stress.run import tree_bytes, used_bytes
@@ -36,6 +42,10 @@ _CAP_BYTES: Final = 10 << 20
 _LARGE_CAP_BYTES: Final = 12 << 20
 _LIMIT_SECONDS: Final = 300.0
 _PEAK: Final = Bar("<=", 1, " x cap")
+_COMPUTE_SECONDS = 0.2
+# Importing cuda.core 16 times takes a quarter of a minute on two busy cores.
+_HERD_SECONDS = 240.0
+_COMPUTED = "computed"
 
 
 class Crowd(NamedTuple):
@@ -240,3 +250,66 @@ def peak_bytes(bench: Bench, peer: Peer, cap: int, processes: int, puts: int) ->
         crowd(path, peer.name, processes, puts, _VALUE_BYTES, cap, measure)
         measure()
     return peak, is_exact
+
+
+def measure_herd(bench: Bench) -> list[Line]:
+    """Ours computes each key once."""
+    processes, keys = bench.pick(16, 4), bench.pick(8, 2)
+    found: dict[str, tuple[int, float]] = {}
+    peers = [peer for peer in installed() if peer.has_cap]
+    for done, peer in enumerate(peers):
+        bench.show(done / len(peers), peer.name)
+        path = bench.directory(f"herd-{peer.name}")
+        with bench.attending(_cache(path)) if peer is OURS else nullcontext():
+            found[peer.name] = _stampede(path, processes, keys, peer.name)
+    computes, seconds = found.pop(OURS.name)
+    theirs, their_seconds = found.pop(THEIRS.name, (None, None))
+    return [
+        Line(
+            f"{processes} processes x {keys} keys of 200 ms, cold: computes",
+            f"{computes} in {seconds:.1f} s",
+            theirs="" if theirs is None else f"{theirs} in {their_seconds:.1f} s",
+            others={name: f"{count} in {taken:.1f} s" for name, (count, taken) in found.items()},
+            ratio="" if theirs is None else f"{theirs / computes:.1f}x fewer",
+            bar=f"= {keys}",
+            ok=computes == keys,
+            numbers={
+                "ours": computes,
+                "theirs": theirs,
+                "ours_seconds": seconds,
+                "theirs_seconds": their_seconds,
+                "others": {name: {"computes": count, "seconds": taken} for name, (count, taken) in found.items()},
+            },
+        )
+    ]
+
+
+def _stampede(path: str, processes: int, keys: int, name: str) -> tuple[int, float]:
+    """Returns how many were computed, and the seconds from the common start to the last end."""
+    with Group(_want_all, (path, keys, name), processes, 1, _HERD_SECONDS, needs_all=True) as group:
+        group.gather()
+        began = time.monotonic()
+        group.open_gate(0)
+        seconds = max(group.gather()) - began
+    return os.path.getsize(os.path.join(path, _COMPUTED)), seconds
+
+
+def _cache(path: str) -> str:
+    return os.path.join(path, "cache")
+
+
+def _want_all(path: str, keys: int, name: str, index: int, parent: Connection, gates: list[Connection]) -> None:
+    """One process: wants every key, in the same order as all others."""
+
+    def compute() -> bytes:
+        fd = os.open(os.path.join(path, _COMPUTED), os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        os.write(fd, b".")
+        os.close(fd)
+        time.sleep(_COMPUTE_SECONDS)
+        return bytes(VALUE_BYTES)
+
+    with opened(peer_of(name), _cache(path)) as store:
+        take_turn(parent, gates[0])
+        for number in range(keys):
+            store.want(b"herd-%d" % number, compute)
+        parent.send(time.monotonic())

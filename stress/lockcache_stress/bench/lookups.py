@@ -2,20 +2,32 @@
 
 A hit of 16 KiB: ours verified and with its use stated; open, read, close as the floor. A plain miss: a key that is not
 there, in a cache that holds others; asking whether a file exists as the floor.
+
+A hit through ``lockcache.cuda.Program``, and ``cuda.core.Program`` with cuda.core's own cache: ``compile`` alone. Ours
+fingerprints headers, verifies what it reads and restores the symbol mapping. Programs with templates or headers have no
+row of cuda.core's: it refuses to cache them.
 """
 
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable
 from itertools import cycle
-from typing import Final
+from typing import Any, Final
 
-from lockcache_stress.bench.base import VALUE_BYTES, Bench, Line
-from lockcache_stress.bench.peers import Store, compare
+from lockcache_stress.bench.base import VALUE_BYTES, Bar, Bench, Line, interleaved, open_ours
+from lockcache_stress.bench.peers import THEIRS, Store, compare, opened
 
 # As many as a start-up loads again and again; their 256 KiB stay in the processor's cache for all three.
 _KEYS: Final = 16
+_BAR: Final = Bar("<=", 1.5, "x")
+_ARCH = "sm_80"
+_PLAIN = 'extern "C" __global__ void run(unsigned* out) { out[threadIdx.x] = threadIdx.x; }'
+_TEMPLATE = "template<unsigned N> __global__ void run(unsigned* out) { out[threadIdx.x] = N; }"
+_NAMES = ("run<3>", "run<5>")
+_HEADERS = 16
+_SETTLED_SECONDS = 3
 
 
 def measure_hit(bench: Bench) -> list[Line]:
@@ -62,3 +74,64 @@ def _miss_getter(store: Store, calls: int) -> Callable[[], object]:
     for number in range(64):
         store.put(b"other-%d" % number, b"x")
     return map(store.get, [b"%d" % number for number in range(calls)]).__next__
+
+
+def measure_program_hit(bench: Bench) -> list[Line]:
+    """Ours takes at most one and a half times as long."""
+    if not THEIRS.is_installed():
+        return []
+    from cuda.core import Program as TheirProgram
+
+    from lockcache.cuda import Program
+
+    include = _write_headers(bench.directory("headers"))
+    cache = open_ours(bench.ours("program-hit"))
+    nested = f'#include "header-0.h"\n{_TEMPLATE}'
+    with opened(THEIRS, bench.directory("program-hit")) as store:
+        theirs: Any = store
+        actions = {
+            "ours": _compiler(Program, _PLAIN, cache),
+            "theirs": _compiler(TheirProgram, _PLAIN, theirs.cache),
+            "template": _compiler(Program, _TEMPLATE, cache, names=_NAMES),
+            "headers": _compiler(Program, nested, cache, names=_NAMES, include=include),
+        }
+        # Headers that were changed a moment ago are read again at every fingerprint: that is not what a job meets.
+        time.sleep(bench.pick(_SETTLED_SECONDS, 0))
+        times_us = interleaved(actions, bench.pick(101, 3), bench.pick(50, 10), bench.show)
+    slower = times_us["ours"] / times_us["theirs"]
+    return [
+        Line(
+            "program hit, compile() alone",
+            f"{times_us['ours']:,.1f} us",
+            theirs=f"{times_us['theirs']:,.1f} us",
+            **_BAR.in_ratio(slower, " as long"),
+            is_time=True,
+            numbers={"ours_us": times_us["ours"], "theirs_us": times_us["theirs"], "ratio": slower},
+        ),
+        _reported("program hit, template", times_us["template"]),
+        _reported(f"program hit, template and {_HEADERS} headers", times_us["headers"]),
+    ]
+
+
+def _reported(name: str, microseconds: float) -> Line:
+    return Line(name, f"{microseconds:,.1f} us", theirs="refuses", numbers={"ours_us": microseconds})
+
+
+def _compiler(
+    program_type: Any, source: str, cache: Any, *, names: tuple[str, ...] = (), include: str | None = None
+) -> Callable[[], object]:
+    """Calls ``compile`` of one program again and again; the first call, here, fills the cache."""
+    from cuda.core import ProgramOptions
+
+    program = program_type(source, "c++", ProgramOptions(arch=_ARCH, include_path=include))
+    program.compile("cubin", name_expressions=names, cache=cache)
+    return lambda: program.compile("cubin", name_expressions=names, cache=cache)
+
+
+def _write_headers(path: str) -> str:
+    """A chain of headers, each including the next."""
+    for number in range(_HEADERS):
+        following = f'#include "header-{number + 1}.h"\n' if number + 1 < _HEADERS else ""
+        with open(os.path.join(path, f"header-{number}.h"), "w") as file:
+            file.write(f"#pragma once\n{following}#define HEADER_{number} {number}\n")
+    return path

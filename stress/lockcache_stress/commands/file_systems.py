@@ -86,7 +86,9 @@ class _Making:
     def _grid(self) -> Grid:
         rows = []
         for scenario in self._scenarios:
-            found = [_find(each, scenario) for each in self._tried.values()]
+            found = [
+                next((run for run in each.outcomes if run.name == scenario), None) for each in self._tried.values()
+            ]
             ok = all(outcome is None or outcome.ok for outcome in found)
             rows.append(GridRow([scenario, *map(_cell, found)], ok))
         title = "the byte scenarios on each file system: operations"
@@ -111,10 +113,6 @@ def _value(outcome: Outcome) -> str:
         return f"ok, {outcome.totals['operations']:,} operations"
     wrong = [f"{check.name} is {check.value}, must be {check.must}" for check in outcome.checks() if not check.ok]
     return "; ".join(wrong)
-
-
-def _find(tried: Tried, scenario: str) -> Outcome | None:
-    return next((outcome for outcome in tried.outcomes if outcome.name == scenario), None)
 
 
 def _cell(outcome: Outcome | None) -> str:

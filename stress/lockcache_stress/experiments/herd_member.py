@@ -139,7 +139,11 @@ def write_headers(plan: HerdPlan, phase: int) -> None:
 def make_kernels(plan: HerdPlan) -> list[HerdKernel]:
     """The kernels, drawn from the seed; some 100 to 300 ms of compiling each."""
     rng = random.Random(f"{plan.options.seed}/herd")
-    return [_make_kernel(plan.token, rng) for _ in range(plan.options.kernels)]
+    kernels = []
+    for _ in range(plan.options.kernels):
+        source, size = _SOURCE.format(token=plan.token, salt=rng.randrange(2**31)), rng.randrange(60, 160)
+        kernels.append(HerdKernel(source, (f"run<unsigned, {size}>", f"run<unsigned long long, {size // 2}>")))
+    return kernels
 
 
 def program_options(plan: HerdPlan) -> Any:
@@ -147,12 +151,6 @@ def program_options(plan: HerdPlan) -> Any:
     from cuda.core import ProgramOptions
 
     return ProgramOptions(arch=_ARCH, std="c++17", include_path=[plan.include], name="herd.cu")
-
-
-def _make_kernel(token: str, rng: random.Random) -> HerdKernel:
-    source = _SOURCE.format(token=token, salt=rng.randrange(2**31))
-    size = rng.randrange(60, 160)
-    return HerdKernel(source, (f"run<unsigned, {size}>", f"run<unsigned long long, {size // 2}>"))
 
 
 def _holds(path: str, text: str) -> bool:

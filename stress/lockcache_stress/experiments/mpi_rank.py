@@ -35,7 +35,8 @@ def main() -> None:
     with FileStreamProgramCache(plan["directory"]) as cache:
         MPI.COMM_WORLD.Barrier()
         if phase.startswith(KILLED):
-            _take_over(cache, plan, phase, rank)
+            _say(plan, f"{phase}-asks-{rank}", pid=os.getpid())
+            cache.get_or_compute(phase, lambda: _hold(plan, phase))
         else:
             answers = _compile_all(cache, plan, phase, rank)
             _say(plan, f"{phase}-answer-{rank}", host=socket.gethostname(), digests=answers)
@@ -60,11 +61,6 @@ def _compiling(plan: dict[str, object], phase: str, rank: int, slot: Slot) -> Ca
         return compile_cubin(slot, 0)
 
     return compute
-
-
-def _take_over(cache: FileStreamProgramCache, plan: dict[str, object], phase: str, rank: int) -> None:
-    _say(plan, f"{phase}-asks-{rank}", pid=os.getpid())
-    cache.get_or_compute(phase, lambda: _hold(plan, phase))
 
 
 def _hold(plan: dict[str, object], phase: str) -> bytes:

@@ -116,12 +116,9 @@ def try_on(name: str, scenarios: Sequence[Scenario], seconds: float, seed: int, 
             with FILE_SYSTEMS[name](path):
                 for number, each in enumerate(scenarios):
                     show(name, number / len(scenarios), each.name)
-                    tried.outcomes.append(_run(each, os.path.join(path, each.name), seconds, seed))
+                    place = os.path.join(path, each.name)
+                    options = Options(each.processes, seconds, each.max_size_bytes, seed, directory=place)
+                    tried.outcomes.append(run_bytes(each, options, lambda stage, share, words: None))
         except UnusableError as error:
             tried.skipped = str(error)
     show(name, 1.0, "")
-
-
-def _run(scenario: Scenario, directory: str, seconds: float, seed: int) -> Outcome:
-    options = Options(scenario.processes, seconds, scenario.max_size_bytes, seed, directory=directory)
-    return run_bytes(scenario, options, lambda stage, share, words: None)

@@ -24,20 +24,19 @@ if TYPE_CHECKING:
     from lockcache_stress.judge.removals import *
     from lockcache_stress.judge.tenures import *
     from lockcache_stress.judge.timeline import *
-    from lockcache_stress.judge.values import *
 
 if not TYPE_CHECKING:
     __getattr__, __dir__ = door(
         __name__,
         {
+            "reads": "ByteJudge Judge ProgramJudge SMALLEST_BYTES Verdict is_stamped make_value parse_value "
+            "stamp_metadata",
             "histories": "judge_histories Judged",
             "operations": "load_histories",
-            "reads": "ByteJudge Judge ProgramJudge Verdict is_stamped stamp_metadata",
             "recording": "History",
             "register": "Register Snapshot Stamp attach",
             "removals": "recorded_command",
             "tenures": "Life TenureVerdict judge_tenures",
             "timeline": "as_html as_svg as_text explain",
-            "values": "SMALLEST_BYTES make_value parse_value",
         },
     )

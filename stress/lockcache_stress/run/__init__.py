@@ -14,7 +14,6 @@ from lockcache.doors import door
 if TYPE_CHECKING:
     from lockcache_stress.run.counters import *
     from lockcache_stress.run.daemons import *
-    from lockcache_stress.run.latency import *
     from lockcache_stress.run.outcome import *
     from lockcache_stress.run.rounds import *
     from lockcache_stress.run.runner import *
@@ -27,11 +26,10 @@ if not TYPE_CHECKING:
     __getattr__, __dir__ = door(
         __name__,
         {
+            "counters": "Counters Latencies",
             "session": "Options run_bytes run_nvrtc",
             "outcome": "Check equal Grid GridRow Outcome Reportable some Tabled zero",
-            "counters": "Counters",
             "daemons": "DaemonProcess find_daemon",
-            "latency": "Latencies",
             "rounds": "Show",
             "runner": "read_findings",
             "sampler": "Peaks bytes_on_disk drift_bytes is_stopped stopped tree_bytes used_bytes",

@@ -1,11 +1,15 @@
-"""Counters and signals that all processes of a run share, in one file in memory.
+"""Counters and signals that all processes of a run share, in one file in memory; and latencies.
 
 What a worker counted survives its SIGKILL. Each row belongs to one writer number, each cell is one aligned int64.
+Latencies of any number of operations are a few hundred counts: buckets are 2 % wide, so are percentiles' errors.
 """
 
 from __future__ import annotations
 
+import math
 import os
+from collections import Counter
+from collections.abc import Mapping
 from typing import Final
 
 from lockcache_stress.judge import attach
@@ -46,6 +50,7 @@ _INDEX: Final = {name: index for index, name in enumerate(COUNTED)}
 _GO: Final = 0
 _STOP: Final = 1
 _HEADER: Final = 2
+_GROWTH = math.log(1.02)
 
 
 class Counters:
@@ -100,3 +105,37 @@ class Counters:
 
     def _cell(self, writer: int, name: str) -> int:
         return _HEADER + writer * len(COUNTED) + _INDEX[name]
+
+
+class Latencies:
+    """Counts by bucket of the logarithm; can be sent as JSON and added up over workers."""
+
+    def __init__(self, buckets: Mapping[str, int] | None = None) -> None:
+        self._buckets = Counter({int(bucket): count for bucket, count in (buckets or {}).items()})
+
+    def add(self, nanoseconds: int) -> None:
+        """Count one operation."""
+        self._buckets[int(math.log(nanoseconds or 1) / _GROWTH)] += 1
+
+    def merge(self, other: Latencies) -> None:
+        """Count another worker's operations too."""
+        self._buckets.update(other._buckets)
+
+    def percentile_us(self, percent: float) -> float | None:
+        """The latency in microseconds that ``percent`` of the operations did not exceed; ``None`` for no operations."""
+        wanted = self._buckets.total() if hasattr(self._buckets, "total") else sum(self._buckets.values())
+        wanted = math.ceil(wanted * percent / 100)
+        seen = 0
+        for bucket in sorted(self._buckets):
+            seen += self._buckets[bucket]
+            if seen >= wanted:
+                return math.exp((bucket + 0.5) * _GROWTH) / 1000
+        return None
+
+    def histogram(self) -> list[tuple[float, int]]:
+        """Microseconds in the middle of a bucket, and operations in it; the quickest first."""
+        return [(math.exp((bucket + 0.5) * _GROWTH) / 1000, self._buckets[bucket]) for bucket in sorted(self._buckets)]
+
+    def as_json(self) -> dict[str, int]:
+        """Buckets by number, as text."""
+        return {str(bucket): count for bucket, count in self._buckets.items()}

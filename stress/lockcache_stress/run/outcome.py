@@ -8,7 +8,7 @@ from typing import Any, Final, Protocol
 
 from lockcache_stress.judge import Judged
 from lockcache_stress.plan import Plan
-from lockcache_stress.run.latency import Latencies
+from lockcache_stress.run.counters import Latencies
 from lockcache_stress.run.sampler import Peaks
 
 # Of evictions of entries in use, so many are coincidence however few evictions there were.

@@ -14,8 +14,7 @@ from glob import glob
 from typing import Any, Final
 
 from lockcache_stress.plan import ALWAYS_NEEDED, OVERTIME_SECONDS, Plan
-from lockcache_stress.run.counters import Counters
-from lockcache_stress.run.latency import Latencies
+from lockcache_stress.run.counters import Counters, Latencies
 from lockcache_stress.run.outcome import Outcome
 from lockcache_stress.run.sampler import Sampler
 from lockcache_stress.run.workers import Crew, Ranks, Workers

@@ -32,8 +32,7 @@ from lockcache_stress.judge import (
 )
 from lockcache_stress.plan import Plan, Step, now_us
 from lockcache_stress.processes import die_with_parent
-from lockcache_stress.run.counters import Counters
-from lockcache_stress.run.latency import Latencies
+from lockcache_stress.run.counters import Counters, Latencies
 from lockcache_stress.trouble import FAULTS, plant, plant_bug
 
 # Statistics of the cache object are copied into shared memory this often, so that a SIGKILL loses few of them.

@@ -18,19 +18,16 @@ _HOT = 4
 def make_step(worker: Worker) -> Step:
     """A few keys written and read by all, many others that force evictions, and deletes."""
     rng, keys = worker.rng, worker.plan.keys
-    _have_own_locks(os.path.join(worker.plan.control, f"locks-{worker.writer}"))
+    folder = os.path.join(worker.plan.control, f"locks-{worker.writer}")
+    os.makedirs(folder, mode=0o700)
+    # For good: the process has no other cache.
+    setattr(Layout, "lock", lambda self, shard: f"{folder}/{shard:02x}")  # noqa: B010
 
     def step() -> bool:
         key = rng.randrange(_HOT) if rng.random() < 0.7 else rng.randrange(_HOT, keys)
         return worker.use(key, (200, 5000, 60_000), writes=0.47, deletes=0.03)
 
     return step
-
-
-def _have_own_locks(folder: str) -> None:
-    os.makedirs(folder, mode=0o700)
-    # For good: the process has no other cache.
-    setattr(Layout, "lock", lambda self, shard: f"{folder}/{shard:02x}")  # noqa: B010
 
 
 SCENARIO = Scenario(

@@ -25,7 +25,10 @@ def main(share: Path) -> None:
     """Run what ``job.json`` says; a line in ``results.jsonl`` for each trial, whatever becomes of it."""
     job = json.loads((share / "job.json").read_text())
     signal.signal(signal.SIGALRM, _too_long)
-    site = _site(job)
+    if job["file_system"] == "nfs":
+        site: Site = NfsSite(job["mount_options"], job["nfs_version"], lock_manager=job["lock_manager"])
+    else:
+        site = {"juicefs": JuiceSite, "glusterfs": GlusterSite}[job["file_system"]](job["mount_options"])
     _say("setting up the server and two clients")
     site.set_up()
     with (share / "results.jsonl").open("w") as results:
@@ -34,12 +37,6 @@ def main(share: Path) -> None:
             results.write(json.dumps(_run(name, site, job["seed"])) + "\n")
             results.flush()
             _say(f"{name} has ended")
-
-
-def _site(job: dict[str, Any]) -> Site:
-    if job["file_system"] == "nfs":
-        return NfsSite(job["mount_options"], job["nfs_version"], lock_manager=job["lock_manager"])
-    return {"juicefs": JuiceSite, "glusterfs": GlusterSite}[job["file_system"]](job["mount_options"])
 
 
 def _run(name: str, site: Site, seed: int) -> dict[str, Any]:

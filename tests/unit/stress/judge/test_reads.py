@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from lockcache_stress.judge.reads import ByteJudge, ProgramJudge, Verdict, stamp_metadata
+from lockcache_stress.judge.reads import ByteJudge, ProgramJudge, Verdict, make_value, stamp_metadata
 from lockcache_stress.judge.register import Register, Stamp
-from lockcache_stress.judge.values import make_value
 from lockcache_stress.plan import now_us
 from tests.stress.support import make_plan
 

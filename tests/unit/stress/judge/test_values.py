@@ -6,8 +6,8 @@ import random
 
 import pytest
 
+from lockcache_stress.judge.reads import SMALLEST_BYTES, Proof, make_value, parse_value
 from lockcache_stress.judge.register import Stamp
-from lockcache_stress.judge.values import SMALLEST_BYTES, Proof, make_value, parse_value
 
 _TOKEN = b"runtoken"
 _STAMP = Stamp(writer=3, variant=0, serial=17, started_us=123_456)

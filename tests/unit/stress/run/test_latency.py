@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from lockcache_stress.run.latency import Latencies
+from lockcache_stress.run.counters import Latencies
 
 
 def test_percentiles_are_within_two_percent() -> None:
