@@ -242,7 +242,7 @@ class FileStreamProgramCache(ProgramCacheResource):
         return self._entry(*loaded)
 
     def __setitem__(self, key: bytes | str, value: object) -> None:
-        raw = coerce_key(key)
+        raw = key if type(key) is bytes else coerce_key(key)
         if type(value) is bytes and self._implicit is None:  # 3 us of a put less than by what stands below
             self._write(entry_name(raw), value, b"", 0, statement_of(raw))
         else:

@@ -84,8 +84,9 @@ def evict_to_limit(
     # Not positive: another process made room while we looked.
     while (needed := usage.total_bytes() - limit_bytes) > 0:
         need = need_of_writer(needed + ahead_bytes, len(sample))
-        priority, prices = directory.policy.current().priority, Prices(directory.layout)
-        victims, batch_bytes = choose_by_priority(sample, need, priority, prices.cost_ns, time.time_ns())
+        priority = directory.policy.current().priority
+        cost_of = Prices(directory.layout).cost_ns if priority == "cost" else _unknown_cost
+        victims, batch_bytes = choose_by_priority(sample, need, priority, cost_of, time.time_ns())
         goal = Goal(limit_bytes - ahead_bytes - batch_bytes)
         before = len(in_use)
         done += remove_victims(directory, victims, goal, should_stop=should_stop, in_use=in_use)
@@ -97,6 +98,11 @@ def evict_to_limit(
     if done.entries:
         when_enough()
     return done
+
+
+def _unknown_cost(found: Found) -> int:
+    """Nobody asks."""
+    return 0
 
 
 def need_of_writer(needed_bytes: int, sample_entries: int) -> Need:
