@@ -139,3 +139,17 @@ def test_a_forked_child_writes_only_its_own(layout: Layout) -> None:
         os._exit(0)
     assert os.waitpid(pid, 0)[1] == 0
     assert read_misses(layout) == [miss(2)]
+
+
+def test_a_planted_file_is_neither_read_nor_written(layout: Layout, tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    outside.write_bytes(b"theirs")
+    os.symlink(outside, layout.misses)
+    assert read_misses(layout) == []
+    with pytest.raises(OSError, match="symbolic link"):
+        add_misses_locked(layout, [miss(1)])
+    os.unlink(layout.misses)
+    os.link(outside, layout.misses)
+    add_misses_locked(layout, [miss(1)])
+    assert outside.read_bytes() == b"theirs"
+    assert not os.path.exists(layout.misses)

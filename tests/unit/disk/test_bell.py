@@ -145,3 +145,18 @@ def test_a_waiter_asks_for_the_lease_a_few_times_and_not_all_the_time(
     holder.join(HANG_SECONDS)
     assert 1 < asked.count(threading.get_ident()) <= 15
     assert os.listdir(cache_path / "lockcache" / "leases") == []
+
+
+def test_what_is_planted_in_the_place_of_a_bell_is_not_listened_to_nor_written(bell: Path, tmp_path: Path) -> None:
+    precious = tmp_path / "precious"
+    precious.write_text("precious")
+    for plant in (bell.symlink_to, bell.hardlink_to):
+        plant(precious)
+        sleeper = Sleeper(Layout(str(bell.parent)), str(bell))
+        sleeper.listen()
+        assert not sleeper.is_woken
+        assert not sleeper.sleep(0)
+        ring(Layout(str(bell.parent)), str(bell))
+        assert not bell.is_symlink()
+        assert not bell.exists()
+        assert precious.read_text() == "precious"
