@@ -32,9 +32,11 @@ else:
     from lockcache.resource import UnsupportedProgramCache as FileStreamProgramCache
 
 if TYPE_CHECKING:
+    from lockcache.bundle import BundleProgramCache
     from lockcache.keys import make_program_cache_key
 
 __all__ = [
+    "BundleProgramCache",
     "CacheStats",
     "Entry",
     "FileStreamProgramCache",
@@ -59,9 +61,11 @@ __version__ = "0.1.0"
 obey_log_variable()
 
 
-# Keys are only needed by those who compile themselves; everybody else is spared the import.
+# Keys are only needed by those who compile themselves, bundles by few; everybody else is spared the import.
 if not TYPE_CHECKING:
-    __getattr__, _ = door(__name__, {"lockcache.keys": "make_program_cache_key"})
+    __getattr__, _ = door(
+        __name__, {"lockcache.keys": "make_program_cache_key", "lockcache.bundle": "BundleProgramCache"}
+    )
 
 
 def __dir__() -> list[str]:

@@ -28,6 +28,7 @@ from lockcache.errors import LockTimeoutError, in_words
 
 #: Each the name of a module in lockcache.cli.commands.
 COMMANDS: Final = (
+    "bundle",
     "clear",
     "completion",
     "config",

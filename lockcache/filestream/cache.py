@@ -44,10 +44,10 @@ from lockcache.filestream.disk import SHARDS, entry_name
 from lockcache.filestream.entry import (
     EntryReader,
     Record,
+    as_entry,
     load_keys,
     loader_of,
     make_reader,
-    unpack,
 )
 from lockcache.filestream.modes import in_mode, open_in_mode
 from lockcache.filestream.policy import stated_policy
@@ -65,7 +65,6 @@ from lockcache.resource import (
     coerce_value,
     computed_entry,
     in_namespace,
-    join_metadata,
     key_in_words,
     renewed_keys,
     split_metadata,
@@ -388,16 +387,7 @@ class FileStreamProgramCache(ProgramCacheResource):
         return None if loaded is None else self._entry(*loaded)
 
     def _entry(self, payload: bytes, blob: bytes) -> Entry | None:
-        if not blob:
-            return Entry(payload)  # written by cuda.core's own cache
-        record = unpack(blob)
-        try:
-            return Entry(payload, join_metadata(record.tail, record.cost_ns))
-        except ValueError as error:
-            # Whole, and stored by a version that knows more: half of an entry is none (invariant 7, never take the job
-            # down).
-            _log.warning("%s: the metadata of an entry cannot be read here: %s", self.path, error)
-            return None
+        return as_entry(self.path, payload, blob)
 
     def _store(self, key: bytes, coerce: Callable[[], tuple[bytes, bytes, int]]) -> None:
         name, was_dropped = entry_name(key), True

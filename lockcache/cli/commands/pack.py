@@ -10,8 +10,10 @@ from typing import Any, Final
 
 import click
 
+from lockcache.archive.gathering import Choice
 from lockcache.archive.output import open_output
-from lockcache.archive.packing import DEFAULT_LEVEL, LEVELS, Choice, Packed, pack_directory
+from lockcache.archive.packing import DEFAULT_LEVEL, LEVELS, Packed, pack_directory
+from lockcache.bundle import Made
 from lockcache.cli import options
 from lockcache.cli.catalogue import Own, select
 from lockcache.cli.filters import FILTERS_IN_WORDS, filters
@@ -72,7 +74,7 @@ def command(
     """Its help is above, for it holds what other commands say too."""
     _check_output(file, as_json)
     layout = look(directory)
-    _refuse_inside(file, layout)
+    refuse_inside(file, layout)
     if selection.needs_record:
         for _ in select(Own(layout), selection):
             pass  # a name that nothing has is an error before anything is written
@@ -95,6 +97,11 @@ def _report(layout: Layout, file: str, packed: Packed, archive_bytes: int, as_js
             del found["left_out"]
         shown = {"bytes": size_in_words(packed.bytes), "archive_bytes": size_in_words(archive_bytes)}
         print_facts(found, as_json, shown)
+    tell_left_out(packed, layout)
+
+
+def tell_left_out(packed: Packed | Made, layout: Layout) -> None:
+    """Say on stderr what is missing, and how to learn more."""
     for each in packed.left_out[:_MOST_SHOWN]:
         click.echo(f"lockcache: {each.entry}: {each.why}, left out", err=True)
     if not packed.is_complete:
@@ -126,7 +133,8 @@ def _check_output(file: str, as_json: bool) -> None:
         raise click.UsageError("FILE - would write an archive to a terminal; pipe it, or name a file")
 
 
-def _refuse_inside(file: str, layout: Layout) -> None:
+def refuse_inside(file: str, layout: Layout) -> None:
+    """Refuse to write into the directory that is read. Raises :class:`click.UsageError`."""
     inside = os.path.realpath(layout.root)
     if file != _STDOUT and os.path.commonpath([os.path.realpath(file), inside]) == inside:
         raise click.UsageError(f"FILE {file!r} is inside the cache, whose cap would not count it; put it elsewhere")

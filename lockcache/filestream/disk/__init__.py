@@ -42,7 +42,7 @@ else:
                 "parse_quarantined_name parse_staged_name parse_view_name"
             ),
             "locks": "Hold Mark ProcessLock ShardLocks",
-            "mounts": "Mount is_network_mount mount_of",
+            "mounts": "Mount is_network is_network_mount mount_of",
             "owners": "Owner forget_given_up give_up is_alive is_given_up myself next_serial",
             "permissions": (
                 "PRIVATE Sharing check_directory check_folders check_format check_root make_shared_root "

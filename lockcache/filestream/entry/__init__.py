@@ -26,11 +26,12 @@ else:
         __name__,
         {
             "codec": (
-                "AttributeRefusedError HEAD_BYTES Record RecordPlacement XATTR is_signed is_understood is_whole pack "
-                "unpack"
+                "AttributeRefusedError HEAD_BYTES LARGEST_RECORD_BYTES ORDINARY Record RecordPlacement XATTR as_entry "
+                "is_signed is_understood is_whole pack unpack"
             ),
             "describe": (
-                "Described Read Statement describe_entry find_entry find_names namespace_of read_entry read_statement"
+                "Described Read Statement describe_bytes describe_entry find_entry find_names namespace_of read_entry "
+                "read_statement"
             ),
             "locate": "Prices find_records",
             "nearest": "Nearest Neighbour Search consider_all find_nearest",

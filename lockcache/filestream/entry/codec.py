@@ -29,10 +29,15 @@ then reads exactly that much (measured: 0.9 us of a 6 us hit).
 from __future__ import annotations
 
 import errno
+import logging
 import struct
 from typing import Final, NamedTuple
 
 from xxhash import xxh3_128_digest
+
+from lockcache.resource import Entry, join_metadata
+
+_log = logging.getLogger("lockcache")
 
 #: The extended attribute that holds a record.
 XATTR: Final = "user.lockcache"
@@ -98,7 +103,7 @@ def pack_with(algorithm: int, payload: bytes, record: Record, *, beside: bool = 
     return _pack(_MAGIC, _VERSION, algorithm, len(tail), length, created_ns, cost_ns), tail
 
 
-def is_whole(blob: bytes, name: str, payload: bytes) -> bool:
+def is_whole(blob: bytes, name: str, payload: bytes | memoryview) -> bool:
     """Whether ``blob`` (head and tail) is the record of exactly this payload under exactly this name."""
     return binds(blob, name, xxh3_128_digest(payload))
 
@@ -265,3 +270,18 @@ class RecordPlacement:
             self._attribute_bytes = error.attribute_bytes - 1
             return f"no attribute of {error.attribute_bytes} bytes here"
         return None
+
+
+def as_entry(path: str, payload: bytes, blob: bytes) -> Entry | None:
+    """Returns what callers get for a verified payload and its record, of which there may be none.
+
+    ``None`` for one that a version stored which knows more: half of an entry is none (invariant 7, never take the job
+    down).
+    """
+    if not blob:
+        return Entry(payload)  # written by cuda.core's own cache
+    record = unpack(blob)
+    try:
+        return Entry(payload, join_metadata(record.tail, record.cost_ns))
+    except ValueError as error:
+        _log.warning("%s: the metadata of an entry cannot be read here: %s", path, error)

@@ -16,6 +16,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
 from xxhash import xxh3_128_digest
@@ -178,12 +179,22 @@ def find_names(layout: Layout, prefix: str, at_most: int) -> list[str]:
     return sorted(prefix[:2] + file for file in files if file.startswith(rest) and is_entry_file(file))[:at_most]
 
 
+def describe_bytes(name: str, payload: bytes | memoryview, blob: bytes) -> Described:
+    """What an entry is of which payload and whole record are in hand. Of its uses nothing is known."""
+    found = Found(0, name, len(payload), 0, len(payload))
+    return _as_described(found, _take_apart(blob, len(payload)), lambda: identify(bytes(payload[:ARTIFACT_BYTES])))
+
+
 def _describe_once(layout: Layout, found: Found) -> Described:
-    record = read_statement(layout, found)
+    return _as_described(found, read_statement(layout, found), lambda: _look_at(layout, layout.entry(found.name)))
+
+
+def _as_described(found: Found, record: Statement, look: Callable[[], Artifact]) -> Described:
+    """Describe an entry as its record does; what that does not say, ``look`` tells from the first bytes."""
     known = record.metadata or {}
     kind, arch, compiler = (_short(known.get(name)) for name in ("kind", "arch", "compiler"))
     if kind is None or (compiler is None and kind != "ltoir") or (arch is None and kind != "ltoir"):
-        told = _look_at(layout, layout.entry(found.name))
+        told = look()
         kind, arch, compiler = kind or told.kind, arch or told.arch, compiler or told.compiler
     return Described(
         found.name,

@@ -82,7 +82,7 @@ class KeyRing:
         prefix, tail = pack_with(SIGNED[3], payload, record, beside=beside)
         return prefix + self._id + _mac(self._key, prefix + self._id, name, tail, sha256(payload).digest()) + tail
 
-    def is_whole(self, blob: bytes, name: str, payload: bytes) -> bool:
+    def is_whole(self, blob: bytes, name: str, payload: bytes | memoryview) -> bool:
         """Whether one of these keys signed exactly this record and payload under exactly this name."""
         return self.binds(blob, name, sha256(payload).digest())
 

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import zstandard
 
+from lockcache.archive.gathering import Choice
 from lockcache.archive.members import Manifest, end_of_archive, entry_header, manifest_member, padding
-from lockcache.archive.packing import Choice, Packed, pack_directory
+from lockcache.archive.packing import Packed, pack_directory
 from lockcache.archive.unpacking import Acceptance, Unpacked, unpack_archive
 from lockcache.filestream.directory import CacheDirectory
 from lockcache.filestream.disk.layout import Layout, entry_name

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from lockcache import Entry, FileStreamProgramCache
-from lockcache.archive.packing import Choice, LeftOut
+from lockcache.archive.gathering import Choice, LeftOut
 from lockcache.archive.unpacking import Acceptance, unpack_archive
 from lockcache.errors import ArchiveError
 from lockcache.filestream.directory import CacheDirectory

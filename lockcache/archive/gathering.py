@@ -1,0 +1,106 @@
+"""Gathering: the verified entries of a directory that a choice admits, and what of them cannot be had, and why.
+
+Keeps invariant 1 (a hit is whole) for what is shipped: an entry that fails its digest is left out and counted. Leaves
+the directory as it was: an entry that is gathered was not used. Takes no lock; writers and evictors go on, and what
+they remove meanwhile is left out.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+from lockcache.archive.looking import Onlooker
+from lockcache.archive.members import possible
+from lockcache.filestream.entry import pack, unpack
+from lockcache.lowlevel import Found, KeyRing, Layout, Selection, all_entries, describe_entry
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Which entries to gather."""
+
+    selection: Selection = field(default_factory=Selection)
+    #: Also entries without a record, which nothing can verify: those of cuda.core's own cache.
+    include_unverified: bool = False
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """An entry that should have been gathered and could not be."""
+
+    entry: str
+    #: ``damaged`` or ``unreadable``.
+    why: str
+
+
+class Gatherer:
+    """Finds the entries of ``layout``, in the order of their last use, and loads them one at a time."""
+
+    def __init__(
+        self, layout: Layout, choice: Choice, keys: KeyRing | None, progress: Callable[[int, int], object], reads: int
+    ) -> None:
+        """``progress`` is given bytes read and bytes to read; each entry is loaded ``reads`` times."""
+        self._layout = layout
+        self._reader = Onlooker(layout, keys)
+        self._progress = progress
+        self._done_bytes = 0
+        self.found = sorted(self._select(choice.selection))
+        self._to_read_bytes = reads * sum(found.size_bytes for found in self.found)
+        self._include_unverified = choice.include_unverified
+        #: The damaged and the unreadable ones.
+        self.left_out: list[LeftOut] = []
+        #: Entries that have no record, and are left out for it.
+        self.unverified = 0
+
+    @property
+    def refused(self) -> int:
+        """Entries that are signed, and there is no such key here; or not signed, and there is one."""
+        return self._reader.refused
+
+    @property
+    def damaged(self) -> int:
+        return sum(each.why == "damaged" for each in self.left_out)
+
+    def load(self, found: Found) -> tuple[bytes, bytes] | None:
+        """Payload and record (empty if it has none), verified; ``None`` for an entry that is left out."""
+        damaged, refused = self._reader.damaged, self._reader.refused
+        loaded = self._reader.load(found.name)
+        self._done_bytes += found.size_bytes
+        self._progress(self._done_bytes, self._to_read_bytes)
+        if self._reader.damaged > damaged:
+            self.left_out.append(LeftOut(found.name, "damaged"))
+        elif loaded is None and self._reader.refused == refused and os.path.lexists(self._layout.entry(found.name)):
+            self.left_out.append(LeftOut(found.name, "unreadable"))
+        if loaded is not None and not loaded[1] and not self._include_unverified:
+            self.unverified += 1
+            return None
+        return loaded
+
+    def expect(self, found: list[Found]) -> None:
+        """State that only these will be loaded from now on."""
+        self._to_read_bytes = self._done_bytes + sum(each.size_bytes for each in found)
+
+    def _select(self, selection: Selection) -> Iterator[Found]:
+        """The entries that are meant, and those of which nothing can be said: they are left out by name."""
+        now_ns = time.time_ns()
+        for found in all_entries(self._layout):
+            if selection.admits(found, now_ns) and (not selection.needs_record or self._is_meant(found, selection)):
+                yield found
+
+    def _is_meant(self, found: Found, selection: Selection) -> bool:
+        described = describe_entry(self._layout, found)
+        return described is not None and (described.record in ("damaged", "unreadable") or selection.matches(described))
+
+
+def whole_record(name: str, payload: bytes, blob: bytes, keys: KeyRing | None = None) -> bytes:
+    """The record in one piece, wherever its parts were kept: as anybody can verify it, or signed with ``keys``.
+
+    Empty for none.
+    """
+    if not blob:
+        return b""
+    record = possible(unpack(blob))._replace(payload_bytes=len(payload))
+    return pack(name, payload, record) if keys is None else keys.pack(name, payload, record)

@@ -1,0 +1,227 @@
+"""``lockcache bundle``: many programs in one file that jobs read from a parallel file system or an image."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import asdict
+from typing import Any, Final
+
+import click
+
+from lockcache.archive.gathering import Choice
+from lockcache.archive.output import open_output
+from lockcache.bundle import make_bundle, merge_bundles
+from lockcache.cli import options
+from lockcache.cli.catalogue import Own, select
+from lockcache.cli.commands.pack import refuse_inside, tell_left_out
+from lockcache.cli.filters import FILTERS_IN_WORDS, filters
+from lockcache.cli.open_directory import look
+from lockcache.cli.output import entry_heading, entry_line, plain, print_facts, print_json, size_in_words
+from lockcache.cli.progress import progress_bar
+from lockcache.cli.signals import end_in_order
+from lockcache.errors import ArchiveError
+from lockcache.filestream.bundle import BundleFile
+from lockcache.filestream.entry import describe_bytes
+from lockcache.lowlevel import Described, Selection, load_keys
+from lockcache.sizes import counted
+
+# A screen is enough to see what it is.
+_MOST_SHOWN: Final = 20
+
+_MAKE_HELP: Final = f"""Write the programs of a cache into one file, for jobs that read and never write it.
+
+Only entries that pass their digest are taken, with their metadata; it is not a use of them. Safe while others use the
+cache. The file takes the place of an older one when it is whole: programs that have that open read on in it. The same
+entries give the same bytes. Where there are signing keys, entries are signed in the bundle too.
+
+Read it with lockcache.BundleProgramCache("kernels.lcb"). To move a cache into another directory, use 'lockcache pack'.
+
+{FILTERS_IN_WORDS}
+
+\b
+Exit codes: 0 all is there that programs would be served; 1 something was damaged or could not be read, so the bundle
+lacks it, and stderr says which; or it could not be written; 2 a mistake in what was asked for.
+
+\b
+Examples:
+  lockcache bundle make -o kernels.lcb
+  lockcache bundle make --arch sm_90 -o /lustre/project/kernels.lcb /scratch/kernels
+"""
+
+
+@click.group("bundle")
+def command() -> None:
+    """Make, list, verify and merge bundles: one file of programs, which is read and never changed.
+
+    For whoever has a parallel file system or an image: a job opens one file, where a directory is three calls for each
+    program. A bundle may be read by any number of hosts at once.
+
+    \b
+    Examples:
+      lockcache bundle make -o kernels.lcb
+      lockcache bundle ls kernels.lcb
+      lockcache bundle verify kernels.lcb
+      lockcache bundle merge --max-size 2G -o both.lcb monday.lcb tuesday.lcb
+    """
+
+
+_output = click.option(
+    "-o", "--output", metavar="FILE", required=True, type=click.Path(dir_okay=False), help="The bundle to write."
+)
+
+
+@command.command("make", help=_MAKE_HELP)
+@options.directory
+@_output
+@filters
+@options.as_json
+def bundle_make(directory: str | None, output: str, selection: Selection, as_json: bool) -> int:
+    """Its help is above, for it holds what other commands say too."""
+    layout = look(directory)
+    refuse_inside(output, layout)
+    if selection.needs_record:
+        for _ in select(Own(layout), selection):
+            pass  # a name that nothing has is an error before anything is written
+    end_in_order()  # what is half written goes
+    # What the library says of each damaged entry as it meets it is said below, once.
+    logging.getLogger("lockcache").addHandler(logging.NullHandler())
+    with progress_bar("bundling") as show, open_output(output) as out:
+        made = make_bundle(layout, out, Choice(selection), show)
+        out.flush()
+        size_bytes = os.fstat(out.fileno()).st_size
+    found = {"path": layout.root, "file": os.path.abspath(output), **asdict(made), "bundle_bytes": size_bytes}
+    if not as_json:
+        del found["left_out"]
+    print_facts(found, as_json, {name: size_in_words(found[name]) for name in ("bytes", "bundle_bytes")})
+    tell_left_out(made, layout)
+    return 0 if made.is_complete else 1
+
+
+@command.command("ls")
+@click.argument("file")
+@click.option("--full", is_flag=True, help="The whole hash of each.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line.")
+def bundle_ls(file: str, full: bool, as_json: bool) -> int:
+    """List the programs of a bundle, by name. Each is verified on the way: what is damaged says so.
+
+    \b
+    Exit codes: 0 all are whole; 1 something is damaged; 2 a mistake in what was asked for, or not a bundle.
+
+    \b
+    Examples:
+      lockcache bundle ls kernels.lcb
+      lockcache bundle ls --json kernels.lcb | jq -s 'map(.size_bytes) | add'
+    """
+    bundle, show, is_whole = _open(file), entry_line(full), True
+    if not as_json:
+        click.echo(entry_heading(full))
+    for entry in _described(bundle):
+        is_whole &= entry.record != "damaged"
+        click.echo(_json_line(entry) if as_json else show(entry))
+    return 0 if is_whole else 1
+
+
+@command.command("verify")
+@click.argument("file")
+@options.as_json
+def bundle_verify(file: str, as_json: bool) -> int:
+    """Read every program of a bundle and compare it with its record.
+
+    Programs read bundles with the same care: what is damaged is compiled again, and never served.
+
+    \b
+    Exit codes: 0 all are whole; 1 something is damaged; 2 a mistake in what was asked for, or not a bundle.
+
+    \b
+    Examples:
+      lockcache bundle verify kernels.lcb
+      lockcache bundle verify --json kernels.lcb | jq '.damaged'
+    """
+    bundle = _open(file)
+    entries = whole_bytes = 0
+    damaged: list[str] = []
+    with progress_bar("verifying") as show:
+        for entry in _described(bundle):
+            entries += 1
+            if entry.record == "damaged":
+                damaged.append(entry.name)
+            else:
+                whole_bytes += entry.size_bytes
+            show(min(whole_bytes, bundle.size_bytes), bundle.size_bytes)
+    found = {"file": bundle.path, "entries": entries, "whole": entries - len(damaged), "bytes": whole_bytes}
+    if as_json:
+        print_json({**found, "damaged": damaged})
+    else:
+        print_facts({**found, "damaged": len(damaged)}, False, {"bytes": size_in_words(whole_bytes)})
+        for name in damaged[:_MOST_SHOWN]:
+            click.echo(f"lockcache: {name}: damaged, and served to nobody", err=True)
+    return 1 if damaged else 0
+
+
+@command.command("merge")
+@click.argument("files", nargs=-1, required=True, metavar="FILE...")
+@_output
+@click.option(
+    "--max-size", callback=options.size, metavar="SIZE", help="The oldest programs leave until the bundle is so large."
+)
+@options.as_json
+def bundle_merge(files: tuple[str, ...], output: str, max_size: int | None, as_json: bool) -> int:
+    """Merge bundles: of each program the one that was compiled last.
+
+    The output may be one of the bundles: it is replaced when the new one is whole.
+
+    \b
+    Exit codes: 0 done; 1 something was damaged and is left out, or the bundle could not be written; 2 a mistake in what
+    was asked for, or not a bundle.
+
+    \b
+    Examples:
+      lockcache bundle merge -o all.lcb monday.lcb tuesday.lcb
+      lockcache bundle merge --max-size 2G -o kernels.lcb kernels.lcb new.lcb
+    """
+    end_in_order()  # what is half written goes
+    with ExitStack() as stack:
+        sources = [_open(file) for file in files]
+        for source in sources:
+            stack.callback(source.close)
+        show = stack.enter_context(progress_bar("merging"))
+        out = stack.enter_context(open_output(output))
+        merged = merge_bundles(sources, out, max_size, show)
+        out.flush()
+        size_bytes = os.fstat(out.fileno()).st_size
+    found: dict[str, Any] = {"file": os.path.abspath(output), **asdict(merged), "bundle_bytes": size_bytes}
+    print_facts(found, as_json, {name: size_in_words(found[name]) for name in ("bytes", "bundle_bytes")})
+    if merged.damaged:
+        click.echo(f"lockcache: {counted(merged.damaged, 'damaged entry')} left out", err=True)
+    return 1 if merged.damaged else 0
+
+
+def _open(file: str) -> BundleFile:
+    """Open a bundle, whole as far as its table goes. Raises :class:`ArchiveError`."""
+    bundle = BundleFile(os.path.expanduser(file), load_keys(None))
+    if bundle.damage:
+        raise ArchiveError(f"{plain(file)}: {bundle.damage}")
+    return bundle
+
+
+def _described(bundle: BundleFile) -> Iterator[Described]:
+    """Each entry, by name."""
+    for place in bundle.places():
+        try:
+            loaded = bundle.load(place.name)
+        except ValueError:
+            loaded = None
+        if loaded is None or bundle.find(place.name) != place:
+            yield Described(place.name.hex(), place.payload_bytes, 0, 0, "damaged")
+        else:
+            yield describe_bytes(place.name.hex(), *loaded)
+
+
+def _json_line(entry: Described) -> str:
+    import json
+
+    shown = ("name", "size_bytes", "record", "created_ns", "cost_ns", "kind", "arch", "compiler", "label")
+    return json.dumps({name: getattr(entry, name) for name in shown})

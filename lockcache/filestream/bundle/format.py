@@ -1,0 +1,172 @@
+"""The bytes of a bundle: a head, the entries, a table of their places, and an end that says where the table is.
+
+====== ============ =================================================================
+part   bytes        meaning
+====== ============ =================================================================
+head   64           magic ``LCBUNDLE``, version (u32), alignment (u32), zeros
+entry  multiple     the record, head and tail in one (:mod:`lockcache.filestream.entry.codec`),
+       of 64        then the payload, then zeros up to the next multiple of 64
+table  56 a slot    name (32, the sha256 of the key), offset of the record (u64), bytes of the
+                    payload (u64), bytes of the record (u32), zeros (u32); an empty slot is zeros
+end    64           magic ``LCBTABLE``, offset of the table, slots, entries (u64 each), xxh3-128 of
+                    head, table and what precedes it in the end, zeros
+====== ============ =================================================================
+
+Little-endian. The number of slots is a power of two and at least twice the entries. A name stands in the slot of its
+first eight bytes or in one of the next 63, with no empty one before it. So opening reads the table once and makes
+nothing of it, and a lookup is a comparison or two, in a file of a hundred entries as in one of a million.
+
+The table's digest is for accidents. Nothing rests on it: an entry is served by its own record, which binds name and
+bytes, and every place is checked against the file's size. So who made the file decides nothing but what is missing.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Final, NamedTuple
+
+from xxhash import xxh3_128_digest
+
+__all__ = [
+    "ALIGNMENT",
+    "END_BYTES",
+    "MOST_PROBES",
+    "SLOT",
+    "START_BYTES",
+    "Place",
+    "Table",
+    "aligned",
+    "bundle_bytes",
+    "encode_end",
+    "encode_start",
+    "is_whole",
+    "lay_out",
+    "read_end",
+]
+
+#: A cache line, so that a payload's first line is not another's last.
+ALIGNMENT: Final = 64
+START_BYTES: Final = 64
+END_BYTES: Final = 64
+#: Name, offset, bytes of the payload, bytes of the record.
+SLOT: Final = struct.Struct("<32sQQI4x")
+#: The furthest that a name stands from its first slot. Half full, one in 10**12 tables of a million needs more.
+MOST_PROBES: Final = 64
+# A table that is an eighth full needs more than two probes once in a million.
+_MOST_DOUBLINGS: Final = 3
+
+_MAGIC: Final = b"LCBUNDLE"
+_END_MAGIC: Final = b"LCBTABLE"
+_VERSION: Final = 1
+_START: Final = struct.Struct("<8sII48x")
+_END: Final = struct.Struct("<8sQQQ16s16x")
+_DIGESTED_END_BYTES: Final = 32
+_NAME_BYTES: Final = 32
+
+
+class Place(NamedTuple):
+    """Where an entry stands in the file."""
+
+    #: The sha256 of its key.
+    name: bytes
+    #: Of the record, which the payload follows.
+    offset: int
+    payload_bytes: int
+    record_bytes: int
+
+    @property
+    def taken_bytes(self) -> int:
+        """What the entry takes in the file."""
+        return aligned(self.record_bytes + self.payload_bytes)
+
+
+class Table(NamedTuple):
+    """Where the table stands, and what it holds."""
+
+    offset: int
+    slots: int
+    entries: int
+
+
+def aligned(size_bytes: int) -> int:
+    """Returns the next multiple of the alignment."""
+    return -(-size_bytes // ALIGNMENT) * ALIGNMENT
+
+
+def encode_start() -> bytes:
+    """Returns the head."""
+    return _START.pack(_MAGIC, _VERSION, ALIGNMENT)
+
+
+def bundle_bytes(taken_bytes: int, entries: int) -> int:
+    """Returns the size of a file with so many entries, which take so many bytes together."""
+    return START_BYTES + taken_bytes + _slots_for(entries) * SLOT.size + END_BYTES
+
+
+def lay_out(places: list[Place]) -> bytes:
+    """Returns the table of these places, of which no two have one name.
+
+    Raises :class:`ValueError` for names that nobody gets by hashing: they begin alike.
+    """
+    slots = _slots_for(len(places))
+    for _ in range(_MOST_DOUBLINGS):
+        table = _fill(places, slots)
+        if table is not None:
+            return table
+        slots *= 2
+    raise ValueError(f"more than {MOST_PROBES} entries have names that begin alike, so they are no digests of keys")
+
+
+def _slots_for(entries: int) -> int:
+    return 1 << max(1, (2 * entries - 1).bit_length())
+
+
+def _fill(places: list[Place], slots: int) -> bytes | None:
+    """Returns the table with so many slots; ``None`` if a name would stand too far from its first one."""
+    table = bytearray(slots * SLOT.size)
+    is_taken = bytearray(slots)
+    for place in places:
+        first = int.from_bytes(place.name[:8], "little")
+        for probe in range(MOST_PROBES):
+            slot = (first + probe) % slots
+            if not is_taken[slot]:
+                break
+        else:
+            return None
+        is_taken[slot] = True
+        SLOT.pack_into(table, slot * SLOT.size, *place)
+    return bytes(table)
+
+
+def encode_end(start: bytes, table: bytes, offset: int, entries: int) -> bytes:
+    """Returns the end of a file with this head and this table at ``offset``."""
+    numbers = offset, len(table) // SLOT.size, entries
+    unsigned = _END.pack(_END_MAGIC, *numbers, b"")
+    return _END.pack(_END_MAGIC, *numbers, _digest(start, table, unsigned))
+
+
+def read_end(start: bytes, end: bytes, size_bytes: int) -> Table:
+    """Returns where the table of a file of ``size_bytes`` is, by its head and its end.
+
+    Raises :class:`ValueError` with what is wrong. The table's digest is not compared: see :func:`is_whole`.
+    """
+    if len(start) < START_BYTES or len(end) < END_BYTES or start[:8] != _MAGIC:
+        raise ValueError("it is not a bundle")
+    _, version, alignment = _START.unpack(start)
+    if version != _VERSION or alignment != ALIGNMENT:
+        raise ValueError(f"it is a bundle of version {version}, and this lockcache knows version {_VERSION}")
+    magic, offset, slots, entries, _ = _END.unpack(end)
+    if magic != _END_MAGIC or offset < START_BYTES or offset + slots * SLOT.size + END_BYTES != size_bytes:
+        raise ValueError("it is damaged: its end does not fit it, so it was cut off, lengthened or changed")
+    if not slots or slots & (slots - 1) or entries > slots:
+        raise ValueError(f"it is damaged: {slots} slots for {entries} entries")
+    return Table(offset, slots, entries)
+
+
+def is_whole(start: bytes, table: memoryview | bytes, end: bytes) -> bool:
+    """Whether head, table and end are what a writer left."""
+    return end[_DIGESTED_END_BYTES : _DIGESTED_END_BYTES + 16] == _digest(start, table, end)
+
+
+def _digest(start: bytes, table: memoryview | bytes, end: bytes) -> bytes:
+    return xxh3_128_digest(start + xxh3_128_digest(table) + end[:_DIGESTED_END_BYTES])

@@ -1,0 +1,51 @@
+"""Writing a bundle: entries one after the other, then the table of their places.
+
+Memory is bounded by the largest entry, and a hundred bytes for each. The same entries in the same order give the same
+bytes. Who calls it replaces the older file when this one is whole.
+"""
+
+from __future__ import annotations
+
+from typing import BinaryIO
+
+from lockcache.filestream.bundle.format import (
+    START_BYTES,
+    Place,
+    encode_end,
+    encode_start,
+    lay_out,
+)
+
+__all__ = ["BundleWriter"]
+
+
+class BundleWriter:
+    """Writes a bundle to ``out``, front to back."""
+
+    def __init__(self, out: BinaryIO) -> None:
+        self._out = out
+        self._places: list[Place] = []
+        self._offset = START_BYTES
+        #: Of payloads.
+        self.payload_bytes = 0
+        out.write(encode_start())
+
+    @property
+    def entries(self) -> int:
+        return len(self._places)
+
+    def add(self, name: bytes, payload: bytes | memoryview, blob: bytes) -> None:
+        """Write an entry: the sha256 of its key, its payload and its whole record. No name may come twice."""
+        place = Place(name, self._offset, len(payload), len(blob))
+        self._places.append(place)
+        self._out.write(blob)
+        self._out.write(payload)
+        self._out.write(bytes(place.taken_bytes - len(blob) - len(payload)))
+        self._offset += place.taken_bytes
+        self.payload_bytes += len(payload)
+
+    def finish(self) -> None:
+        """Write the table and the end."""
+        table = lay_out(self._places)
+        self._out.write(table)
+        self._out.write(encode_end(encode_start(), table, self._offset, len(self._places)))

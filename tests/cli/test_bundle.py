@@ -1,0 +1,150 @@
+"""Bundles with the operator's command: made, listed, verified, merged; kills and full disks leave the older one."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from lockcache import BundleProgramCache, Entry, FileStreamProgramCache
+from tests.cli.running import LOCKCACHE, run
+from tests.processes.crowd import HANG_SECONDS
+from tests.processes.proof import value_for
+
+KEYS = [b"%d" % number for number in range(60)]
+
+
+@pytest.fixture
+def filled(tmp_path: Path) -> Path:
+    root = tmp_path / "filled"
+    with FileStreamProgramCache(root) as cache:
+        for number, key in enumerate(KEYS):
+            metadata = {"kind": "cubin", "arch": "sm_90" if number % 2 else "sm_80", "symbol_mapping": {"gemm": "_Z4"}}
+            cache.put_entry(key, Entry(value_for(key, 1, 0), metadata))
+    return root
+
+
+@pytest.fixture
+def bundle(filled: Path, tmp_path: Path) -> Path:
+    assert run("bundle", "make", "-o", tmp_path / "kernels.lcb", filled).returncode == 0
+    return tmp_path / "kernels.lcb"
+
+
+def test_a_cache_is_read_out_of_a_bundle(filled: Path, tmp_path: Path) -> None:
+    path = tmp_path / "kernels.lcb"
+    made = json.loads(run("bundle", "make", "--json", "-o", path, filled).stdout)
+    assert (made["entries"], made["bundle_bytes"], made["left_out"]) == (len(KEYS), path.stat().st_size, [])
+    assert path.stat().st_mode & 0o777 == 0o600
+    with BundleProgramCache(path) as cache:
+        assert [cache[key] for key in KEYS] == [value_for(key, 1, 0) for key in KEYS]
+
+
+def test_the_filters_are_those_of_pack(filled: Path, tmp_path: Path) -> None:
+    path = tmp_path / "some.lcb"
+    assert json.loads(run("bundle", "make", "--json", "--arch", "sm_80", "-o", path, filled).stdout)["entries"] == 30
+    wrong = run("bundle", "make", "--arch", "sm_75", "-o", tmp_path / "none.lcb", filled)
+    assert wrong.returncode == 2
+    assert "sm_80" in wrong.stderr
+    assert not (tmp_path / "none.lcb").exists()
+
+
+def test_what_is_in_it_is_listed_with_names(bundle: Path) -> None:
+    heading, *lines = run("bundle", "ls", bundle).stdout.splitlines()
+    assert heading.split()[0] == "NAME"
+    assert len(lines) == len(KEYS)
+    assert all("cubin" in line and "gemm" in line for line in lines)
+    entries = [json.loads(line) for line in run("bundle", "ls", "--json", bundle).stdout.splitlines()]
+    assert {entry["record"] for entry in entries} == {"whole"}
+
+
+def test_damage_is_found_left_out_of_the_next_one_and_never_served(bundle: Path, tmp_path: Path) -> None:
+    assert run("bundle", "verify", bundle).returncode == 0
+    content = bytearray(bundle.read_bytes())
+    content[200] ^= 1
+    bundle.write_bytes(content)
+    verified = run("bundle", "verify", "--json", bundle)
+    found = json.loads(verified.stdout)
+    assert (verified.returncode, found["entries"], found["whole"], len(found["damaged"])) == (1, 60, 59, 1)
+    assert run("bundle", "ls", bundle).returncode == 1
+    merged = run("bundle", "merge", "--json", "-o", tmp_path / "merged.lcb", bundle)
+    assert (merged.returncode, json.loads(merged.stdout)["entries"]) == (1, 59)
+    with BundleProgramCache(bundle) as cache:
+        assert sorted(cache.get(key) or b"" for key in KEYS)[0] == b""
+        assert cache.stats().corrupt_entries == 1
+
+
+def test_a_bundle_may_take_its_own_place_when_it_is_merged(bundle: Path, tmp_path: Path) -> None:
+    with FileStreamProgramCache(tmp_path / "newer") as cache:
+        cache[KEYS[0]] = b"newer"
+    run("bundle", "make", "-o", tmp_path / "newer.lcb", tmp_path / "newer")
+    merged = json.loads(run("bundle", "merge", "--json", "-o", bundle, bundle, tmp_path / "newer.lcb").stdout)
+    assert (merged["entries"], merged["replaced"]) == (len(KEYS), 1)
+    with BundleProgramCache(bundle) as reopened:
+        assert (reopened[KEYS[0]], reopened[KEYS[1]]) == (b"newer", value_for(KEYS[1], 1, 0))
+
+
+@pytest.mark.parametrize(
+    "words, said",
+    [
+        (("verify", "{other}"), "not a bundle"),
+        (("ls", "{nowhere}"), "No such file"),
+        (("merge", "-o", "{new}", "{other}"), "not a bundle"),
+        (("merge", "-o", "{new}", "--max-size", "10", "{other}"), "10B"),
+        (("merge", "-o", "{new}"), "FILE"),
+        (("make", "{filled}"), "--output"),
+        (("make", "-o", "{filled}/inside.lcb", "{filled}"), "inside the cache"),
+    ],
+)
+def test_a_mistake_is_one_line_and_leaves_nothing(filled: Path, tmp_path: Path, words: tuple[str], said: str) -> None:
+    other = tmp_path / "other"
+    other.write_bytes(b"x" * 1000)
+    places = {"other": other, "nowhere": tmp_path / "nowhere", "new": tmp_path / "new.lcb", "filled": filled}
+    wrong = run("bundle", *(word.format(**places) for word in words))
+    assert wrong.returncode == 2
+    assert said in wrong.stderr
+    assert wrong.stderr.count("\n") == 1
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["filled", "other"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+def test_whoever_is_killed_leaves_the_older_bundle(bundle: Path, tmp_path: Path, number: signal.Signals) -> None:
+    before = bundle.read_bytes()
+    with FileStreamProgramCache(tmp_path / "newer") as cache:
+        for each in range(40):
+            cache[b"%d" % each] = os.urandom(200_000)
+    with subprocess.Popen(
+        [LOCKCACHE, "bundle", "make", "-o", bundle, tmp_path / "newer"], stdout=subprocess.DEVNULL
+    ) as process:
+        deadline = time.monotonic() + HANG_SECONDS
+        while process.poll() is None and not list(tmp_path.glob(".kernels.lcb.*.part")):
+            assert time.monotonic() < deadline
+            time.sleep(0.0005)
+        process.send_signal(number)
+    if process.returncode:  # else it was faster than we
+        assert bundle.read_bytes() == before
+        assert number == signal.SIGKILL or not list(tmp_path.glob(".*.part"))
+    with BundleProgramCache(bundle) as reopened:
+        assert len(reopened) in (len(KEYS), 40)
+
+
+@pytest.mark.root
+def test_a_full_disk_leaves_the_older_bundle(mount_tmpfs: Callable[..., Path], tmp_path: Path) -> None:
+    disk = mount_tmpfs("size=1m")
+    path = disk / "kernels.lcb"
+    with FileStreamProgramCache(tmp_path / "one") as cache:
+        cache[b"k"] = b"code"
+    assert run("bundle", "make", "-o", path, tmp_path / "one").returncode == 0
+    with FileStreamProgramCache(tmp_path / "large") as cache:
+        for each in range(100):
+            cache[b"%d" % each] = os.urandom(200_000)
+    failed = run("bundle", "make", "-o", path, tmp_path / "large")
+    assert (failed.returncode, "No space left" in failed.stderr) == (1, True)
+    assert [each.name for each in disk.iterdir()] == ["kernels.lcb"]
+    with BundleProgramCache(path) as reopened:
+        assert reopened[b"k"] == b"code"
