@@ -107,7 +107,7 @@ class BundleProgramCache(ProgramCacheResource):
         coerce_entry(entry)
         self._drop(name)
 
-    def begin(self, key: bytes | str, *, label: str = "") -> Entry | Turn[Entry]:
+    def begin(self, key: bytes | str, *, label: str = "", namespace: str = "") -> Entry | Turn[Entry]:
         """The entry, or the caller's turn to compute it: what cannot be stored nobody needs to wait for."""
         return self.get_entry(key) or Turn(partial(self._computed, coerce_key(key)))
 

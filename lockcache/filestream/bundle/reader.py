@@ -17,6 +17,8 @@ import shlex
 import stat
 from typing import Final
 
+from xxhash import xxh3_128_digest as _xxh3_128
+
 from lockcache.errors import UnsafeCacheDirError
 from lockcache.filestream.bundle.format import (
     END_BYTES,
@@ -86,12 +88,19 @@ class BundleFile:
             return None
         # Copied before it is verified: what is served is what was verified, whatever becomes of the file.
         start, middle, end = self._bounds(place)
-        map_ = self._map
+        record_bytes, map_ = middle - start, self._map
         if map_ is None:
             read = _read_all(self._fd, end - start, start)
-            blob, payload = read[: middle - start], read[middle - start :]
+            blob, payload = read[:record_bytes], read[record_bytes:]
         else:
             blob, payload = map_[start:middle], map_[middle:end]
+            # Verified, written out: two calls are 0.5 us of a hit of 4.
+            if self._keys is None and blob[:4] == ORDINARY:
+                bound = blob[:28] + name.hex().encode()
+                if record_bytes > HEAD_BYTES:
+                    bound += blob[HEAD_BYTES:]
+                if blob[28:HEAD_BYTES] == _xxh3_128(bound + _xxh3_128(payload)):
+                    return payload, blob
         self._verify(name, payload, blob)
         return payload, blob
 

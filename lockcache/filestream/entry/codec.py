@@ -285,3 +285,4 @@ def as_entry(path: str, payload: bytes, blob: bytes) -> Entry | None:
         return Entry(payload, join_metadata(record.tail, record.cost_ns))
     except ValueError as error:
         _log.warning("%s: the metadata of an entry cannot be read here: %s", path, error)
+        return None

@@ -1,6 +1,6 @@
 """Hits and misses. Each is next to cuda.core's, and to what the file system alone takes for it.
 
-A hit of 16 KiB: ours verified and with its use stated; open, read, close as the floor. A plain miss: a key that is not
+A hit of 16 KiB: ours verified and with its use stated; open, read, close as the floor. One in a bundle. A plain miss: a key that is not
 there, in a cache that holds others; asking whether a file exists as the floor.
 
 A hit through ``lockcache.cuda.Program``, and ``cuda.core.Program`` with cuda.core's own cache: ``compile`` alone. Ours
@@ -16,11 +16,16 @@ from collections.abc import Callable
 from itertools import cycle
 from typing import Any, Final
 
-from lockcache_stress.bench.base import VALUE_BYTES, Bar, Bench, Line, interleaved, open_ours
+from lockcache import BundleProgramCache, FileStreamProgramCache
+from lockcache.archive.output import open_output
+from lockcache.bundle import make_bundle
+from lockcache.lowlevel import Layout
+from lockcache_stress.bench.base import VALUE_BYTES, Bar, Bench, Line, interleaved, open_ours, ratio_line
 from lockcache_stress.bench.peers import THEIRS, Store, compare, opened
 
 # As many as a start-up loads again and again; their 256 KiB stay in the processor's cache for all three.
 _KEYS: Final = 16
+_HITS: Final = [b"hit-%d" % number for number in range(_KEYS)]
 _BAR: Final = Bar("<=", 1.5, "x")
 _ARCH = "sm_80"
 _PLAIN = 'extern "C" __global__ void run(unsigned* out) { out[threadIdx.x] = threadIdx.x; }'
@@ -35,15 +40,36 @@ def measure_hit(bench: Bench) -> list[Line]:
     pace = bench.pick(201, 3), bench.pick(200, 20)
     others_pace = bench.pick(51, 2), bench.pick(100, 10)
     floor = _plain_files(bench.directory("plain"))
-    return [compare(bench, "hit, 16 KiB, verified", _hit_getter, floor, 2.5, pace, others_pace)]
+    return [
+        compare(bench, "hit, 16 KiB, verified", _hit_getter, floor, 2.5, pace, others_pace),
+        _hit_in_a_bundle(bench, floor, pace),
+    ]
+
+
+def _hit_in_a_bundle(bench: Bench, floor: Callable[[], object], pace: tuple[int, int]) -> Line:
+    """A hit in a bundle next to one in the directory that it was made of."""
+    root = bench.directory("hit in a bundle")
+    with FileStreamProgramCache(root) as directory:
+        for key in _HITS:
+            directory[key] = os.urandom(VALUE_BYTES)
+        path = f"{bench.directory('bundles')}/kernels.lcb"
+        with open_output(path) as out:
+            make_bundle(Layout(root), out)
+        with BundleProgramCache(path) as bundle:
+            actions = {
+                "ours": map(bundle.get, cycle(_HITS)).__next__,
+                "theirs": map(directory.get, cycle(_HITS)).__next__,
+                "floor": floor,
+            }
+            times_us = interleaved(actions, *pace, bench.show)
+    return ratio_line("hit in a bundle, 16 KiB, next to one in a directory", times_us, 2.5)
 
 
 def _hit_getter(store: Store, calls: int) -> Callable[[], object]:
-    keys = [b"hit-%d" % number for number in range(_KEYS)]
-    for key in keys:
+    for key in _HITS:
         store.put(key, os.urandom(VALUE_BYTES))
-    # By map, here and below: a lambda around each call would be a hundredth of what is compared.
-    return map(store.get, cycle(keys)).__next__
+    # By map, here and elsewhere: a lambda around each call would be a hundredth of what is compared.
+    return map(store.get, cycle(_HITS)).__next__
 
 
 def _plain_files(directory: str) -> Callable[[], object]:
