@@ -1,8 +1,8 @@
 """Bundles of programs: a cache that reads one, and making, listing, verifying and merging them.
 
-A bundle is one file, for whoever has a parallel file system or an image, and nothing else. Promises invariant 1 (a hit
-is whole) in :class:`BundleProgramCache`, and invariant 5 (death is free) in :func:`make_bundle` and
-:func:`merge_bundles`: they write to a file that its caller puts in place when it is whole.
+A bundle is one file, for a parallel file system or an image. Promises invariant 1 (a hit is whole) in
+:class:`BundleProgramCache`, and invariant 5 (death is free) in :func:`make_bundle` and :func:`merge_bundles`: they
+write to a file that its caller puts in place when it is whole.
 
 May use: archive, and the parts of the store in :mod:`lockcache.lowlevel`.
 """

@@ -26,6 +26,7 @@ from lockcache.resource import (
     coerce_key,
     coerce_value,
     computed_entry,
+    in_namespace,
 )
 
 __all__ = ["BundleProgramCache"]
@@ -109,7 +110,7 @@ class BundleProgramCache(ProgramCacheResource):
 
     def begin(self, key: bytes | str, *, label: str = "", namespace: str = "") -> Entry | Turn[Entry]:
         """The entry, or the caller's turn to compute it: what cannot be stored nobody needs to wait for."""
-        return self.get_entry(key) or Turn(partial(self._computed, coerce_key(key)))
+        return self.get_entry(key) or Turn(in_namespace(namespace, partial(self._computed, coerce_key(key))))
 
     def wait(self, key: bytes | str, timeout_seconds: float) -> Entry | None:
         """The entry, or ``None``: nobody will store it here."""

@@ -44,7 +44,7 @@ def merge_bundles(
 ) -> Merged:
     """Write what is in ``sources`` to ``out``: of entries with one name the one that was created last.
 
-    Of two created at once the one of the later source. With ``max_size_bytes`` the oldest leave until the file is no
+    Of two created at once the one of the later source. With ``max_size_bytes`` the oldest leave until the file is not
     larger. Every entry is read twice, so memory is bounded by the largest, and a hundred bytes for each. ``progress``
     is given bytes read and bytes to read, at most. Raises :class:`OSError`.
     """

@@ -56,7 +56,7 @@ Examples:
 def command() -> None:
     """Make, list, verify and merge bundles: one file of programs, which is read and never changed.
 
-    For whoever has a parallel file system or an image: a job opens one file, where a directory is three calls for each
+    For a parallel file system or an image: a job opens one file, where a directory is three calls for each
     program. A bundle may be read by any number of hosts at once.
 
     \b

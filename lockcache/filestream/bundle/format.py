@@ -114,7 +114,7 @@ def lay_out(places: list[Place]) -> bytes:
         if table is not None:
             return table
         slots *= 2
-    raise ValueError(f"more than {MOST_PROBES} entries have names that begin alike, so they are no digests of keys")
+    raise ValueError(f"more than {MOST_PROBES} entries have names that begin alike: not digests of keys")
 
 
 def _slots_for(entries: int) -> int:
