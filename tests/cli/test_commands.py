@@ -213,7 +213,7 @@ def test_rm_removes_nothing_if_one_of_the_entries_is_not_there(filled: Path) -> 
         assert cache["there"] == b"value"
 
 
-@pytest.mark.parametrize("typed, meant", [("stat", "stats"), ("polcy", "policy"), ("remove", "")])
+@pytest.mark.parametrize("typed, meant", [("stat", "stats"), ("polcy", "policy"), ("remove", "rm"), ("nonsense", "")])
 def test_a_mistyped_command_is_answered_with_the_one_that_was_meant(typed: str, meant: str) -> None:
     hint = f" (did you mean {meant}?)" if meant else ""
     assert run(typed).stderr == f"lockcache: No such command '{typed}'{hint}; see lockcache --help\n"

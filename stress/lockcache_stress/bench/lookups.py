@@ -1,7 +1,7 @@
 """Hits and misses. Each is next to cuda.core's, and to what the file system alone takes for it.
 
-A hit of 16 KiB: ours verified and with its use stated; open, read, close as the floor. One in a bundle. A plain miss: a key that is not
-there, in a cache that holds others; asking whether a file exists as the floor.
+A hit of 16 KiB: ours verified and with its use stated; open, read, close as the floor. One in a bundle. A plain miss: a
+key that is not there, in a cache that holds others; asking whether a file exists as the floor.
 
 A hit through ``lockcache.cuda.Program``, and ``cuda.core.Program`` with cuda.core's own cache: ``compile`` alone. Ours
 fingerprints headers, verifies what it reads and restores the symbol mapping. Programs with templates or headers have no
