@@ -29,7 +29,10 @@ from lockcache.tiered import TieredProgramCache
 if sys.platform == "linux":
     from lockcache.filestream import FileStreamProgramCache
 else:
-    from lockcache.resource import UnsupportedProgramCache as FileStreamProgramCache
+    from lockcache.resource import (
+        UnsupportedProgramCache as BundleProgramCache,
+        UnsupportedProgramCache as FileStreamProgramCache,
+    )
 
 if TYPE_CHECKING:
     from lockcache.bundle import BundleProgramCache

@@ -473,13 +473,14 @@ def join_metadata(tail: bytes, cost_ns: int) -> dict[str, Any]:
 
 
 class UnsupportedProgramCache(ProgramCacheResource):
-    """Stands for ``FileStreamProgramCache``, which works on Linux alone. Making one raises :class:`OSError`."""
+    """Stands for the back ends that work on Linux alone. Making one raises :class:`OSError`."""
 
     # What the store rests on is Linux's: flock that falls with its holder, extended attributes, /proc, calls by
     # descriptor. Importing lockcache works everywhere, and so do the back ends that share nothing.
     def __new__(cls, *_arguments: Any, **_named: Any) -> NoReturn:
         raise OSError(
             errno.ENOSYS,
-            f"FileStreamProgramCache needs Linux (flock, extended attributes and /proc), and this is {sys.platform}: "
-            "use SQLiteProgramCache for the programs of one process, or InMemoryProgramCache",
+            "FileStreamProgramCache and BundleProgramCache need Linux (flock, extended attributes and /proc), "
+            f"and this is {sys.platform}: use SQLiteProgramCache for the programs of one process, or "
+            "InMemoryProgramCache",
         )

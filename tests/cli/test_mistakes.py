@@ -22,6 +22,7 @@ from tests.thinning import EXHAUSTIVE, all_but
 
 # How each command that takes a directory is called. A new command has to be added here.
 ON_A_DIRECTORY = {
+    "bundle": ("bundle", "make", "-o", "/dev/null"),
     "clear": ("clear", "--yes"),
     "evict": ("evict", "--to", "1G"),
     "inspect": ("inspect", "a"),
@@ -35,7 +36,7 @@ ON_A_DIRECTORY = {
     "verify": ("verify",),
     "why": ("why", "--last"),
 }
-WITHOUT_A_DIRECTORY = {"completion", "config", "doctor", "env", "key", "path", "run", "unpack"}
+WITHOUT_A_DIRECTORY = {"completion", "config", "doctor", "env", "import-triton", "key", "path", "run", "unpack"}
 
 BAD_VALUES = [
     (("stats", "--no-such-option"), "--no-such-option"),

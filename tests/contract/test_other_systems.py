@@ -43,7 +43,7 @@ for cache in (
         del cache["k"]
         assert (cache.get("k"), len(cache)) == (None, 2)
         cache.clear()
-for make in (FileStreamProgramCache, lambda: FileStreamProgramCache(path, max_size_bytes=1, read_only=True)):
+for make in (FileStreamProgramCache, lambda: BundleProgramCache(path, signing_key_file=False)):
     try:
         make()
     except OSError as error:
@@ -76,7 +76,8 @@ def test_what_needs_no_linux_works_and_the_rest_says_what_is_missing(
     first, second = ended.stdout.splitlines()
     assert first == second
     assert first.startswith(
-        f"FileStreamProgramCache needs Linux (flock, extended attributes and /proc), and this is {platform}"
+        "FileStreamProgramCache and BundleProgramCache need Linux (flock, extended attributes and /proc), "
+        f"and this is {platform}"
     )
 
 

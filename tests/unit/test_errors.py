@@ -22,6 +22,7 @@ from lockcache.errors import (
     UncacheableError,
     UnsafeCacheDirError,
     how_to_install,
+    in_words,
 )
 
 BASES = {
@@ -38,7 +39,7 @@ OF_A_PATH = [UnsafeCacheDirError, FormatError, SigningKeyError, PolicyError, Loc
 
 
 def test_every_error_has_one_root_and_keeps_a_built_in_base():
-    public = {getattr(errors, name) for name in errors.__all__} - {how_to_install}
+    public = {getattr(errors, name) for name in errors.__all__} - {how_to_install, in_words}
     assert public == {LockcacheError, *BASES}
     for error, base in BASES.items():
         assert issubclass(error, LockcacheError)
