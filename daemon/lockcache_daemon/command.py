@@ -44,11 +44,10 @@ Examples:
   lockcache-daemon --max-size 10G --once           (from cron or a CI job)
 
 \b
-10G is 10**10 bytes, 10GiB is 10 * 2**30. Options are variables too:
-LOCKCACHE_MAX_SIZE. SIGHUP reads --config again. Exit codes: 0 done, or ended
-by a signal; 1 --once failed in part; 2 a mistake in an option or a DIR; 3
-another daemon has a DIR. Deploy: lockcache-daemon files. More: man
-lockcache-daemon
+10G is 10**10 bytes, 10GiB is 10 * 2**30. As variables: LOCKCACHE_MAX_SIZE.
+SIGHUP reads --config again. Exit codes: 0 done, or ended by a signal; 1
+--once failed in part; 2 a mistake in an option or a DIR; 3 another daemon has
+a DIR. Deploy: lockcache-daemon files. More: man lockcache-daemon.
 """
 
 
