@@ -201,6 +201,8 @@ class ProgramCacheResource(ABC):
 
     #: Whether ``$LOCKCACHE_DISABLE`` turned it off.
     _is_off = False
+    #: Whether it never changes: then it can be no tier, since what it lacks would be removed from the others.
+    _is_fixed = False
 
     def _note_bypass(self) -> None:  # noqa: B027 - most back ends have no summary
         """Count a compilation that ``$LOCKCACHE_DISABLE`` keeps from this cache, where it has a summary."""

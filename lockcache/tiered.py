@@ -77,6 +77,9 @@ class TieredProgramCache(ProgramCacheResource):
         for index, tier in enumerate(tiers):
             if not isinstance(tier, ProgramCacheResource):
                 raise TypeError(f"tiers[{index}] must be a lockcache.ProgramCacheResource, got {type(tier).__name__}")
+            if tier._is_fixed:
+                what = f"tiers[{index}] is a {type(tier).__name__}, which never changes and takes no writes"
+                raise TypeError(f"{what}: ask it first, and compile into another cache")
         if not tiers:
             raise TypeError("tiers must be one cache or more, got none")
         self._recheck_seconds = _coerce_recheck(recheck_seconds)

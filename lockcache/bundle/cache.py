@@ -14,8 +14,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, TypeVar, overload
 
-from lockcache.arguments import configured_switch, is_disabled, resolve_path
-from lockcache.filestream.bundle import BundleFile
+from lockcache.arguments import coerce_seconds, configured_switch, is_disabled, resolve_path
+from lockcache.filestream.bundle import BundleFile, RefusedEntryError
 from lockcache.filestream.entry import KeyRing, as_entry, load_keys
 from lockcache.flight import Turn
 from lockcache.resource import (
@@ -43,9 +43,13 @@ class BundleProgramCache(ProgramCacheResource):
 
     ``path`` may be on any file system, and any number of processes may read it at once: on a local disk all of them
     share one copy in memory. Writes are dropped, counted and logged once, as by a directory that may only be read;
-    for programs that compile what is missing put a cache in front that keeps it::
+    programs that compile what is missing ask it first, and compile into a cache that keeps it::
 
-        cache = TieredProgramCache(FileStreamProgramCache(directory), BundleProgramCache("kernels.lcb"))
+        code = bundle.get(key)
+        if code is None:
+            code = directory.get_or_compute(key, compile)
+
+    It can be no tier of a :class:`TieredProgramCache`, of which each tier takes what is written.
 
     A damaged bundle is a warning, and every lookup misses; so is a damaged entry. ``signing_key_file`` names the keys
     with which entries have to be signed; without, ``$LOCKCACHE_SIGNING_KEY_FILE`` does, and ``False`` means none.
@@ -56,6 +60,8 @@ class BundleProgramCache(ProgramCacheResource):
     somebody else owns or may write to, unless its entries are signed.
     """
 
+    _is_fixed = True
+
     def __init__(
         self, path: str | os.PathLike[str], *, signing_key_file: str | os.PathLike[str] | bool | None = None
     ) -> None:
@@ -65,9 +71,9 @@ class BundleProgramCache(ProgramCacheResource):
         # Under $LOCKCACHE_RECACHE a program reads what it has stored itself, which is nothing here.
         self._is_off = is_disabled() or configured_switch("LOCKCACHE_RECACHE")
         self._file: BundleFile | None = None
-        self._has_warned = False
+        self._warned: set[str] = set()
         self._hidden: set[bytes] = set()
-        self._counts = dict.fromkeys(("hits", "misses", "corrupt_entries", "dropped_writes"), 0)
+        self._counts = dict.fromkeys(("hits", "misses", "corrupt_entries", "refused_entries", "dropped_writes"), 0)
         self._opened()
 
     def __getitem__(self, key: bytes | str) -> bytes:
@@ -114,6 +120,7 @@ class BundleProgramCache(ProgramCacheResource):
 
     def wait(self, key: bytes | str, timeout_seconds: float) -> Entry | None:
         """The entry, or ``None``: nobody will store it here."""
+        coerce_seconds("timeout_seconds", timeout_seconds)
         return self.get_entry(key)
 
     def __delitem__(self, key: bytes | str) -> None:
@@ -143,9 +150,12 @@ class BundleProgramCache(ProgramCacheResource):
         try:
             name = _sha256(key).digest()
             loaded = None if name in self._hidden or self._is_off else load(self._file or self._opened(), name)
-        except (OSError, ValueError) as error:
-            self._counts["corrupt_entries"] += isinstance(error, ValueError)
-            self._warn(f"an entry cannot be read, and is compiled again: {error}")
+        except (OSError, ValueError, MemoryError) as error:
+            if isinstance(error, RefusedEntryError):
+                self._counts["refused_entries"] += 1
+            elif isinstance(error, ValueError):
+                self._counts["corrupt_entries"] += 1
+            self._warn("an entry cannot be read, and is compiled again", str(error) or "it does not fit into memory")
             loaded = None
         self._counts["misses" if loaded is None else "hits"] += 1
         return loaded
@@ -156,7 +166,7 @@ class BundleProgramCache(ProgramCacheResource):
         if file is None:
             file = self._file = BundleFile(self.path, self._keys)
             if file.damage:
-                self._warn(f"every lookup misses: {file.damage}")
+                self._warn("every lookup misses", file.damage)
         return file
 
     def _computed(self, key: bytes, value: object, cost_ns: int) -> Entry:
@@ -166,12 +176,13 @@ class BundleProgramCache(ProgramCacheResource):
     def _drop(self, key: bytes) -> None:
         self._hidden.add(hashlib.sha256(key).digest())
         self._counts["dropped_writes"] += 1
-        self._warn("a write was dropped, the program goes on without it: a bundle is never changed")
+        self._warn("a write was dropped, the program goes on without it", "a bundle is never changed")
 
-    def _warn(self, what: str) -> None:
-        """Say once what is wrong, and the rest to who asks for everything."""
-        _log.log(logging.DEBUG if self._has_warned else logging.WARNING, "%s: %s", self.path, what)
-        self._has_warned = True
+    def _warn(self, what: str, why: object) -> None:
+        """Log what is wrong: as a warning the first time, for debugging afterwards."""
+        level = logging.DEBUG if what in self._warned else logging.WARNING
+        self._warned.add(what)
+        _log.log(level, "%s: %s: %s", self.path, what, why)
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
         return partial(type(self), signing_key_file=self._key_file), (self.path,)

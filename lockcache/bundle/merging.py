@@ -57,10 +57,11 @@ def merge_bundles(
             done += place.record_bytes + place.payload_bytes
             progress(min(done, to_read), to_read)
             try:
-                loaded = source.load(place.name)
+                # A second place of one name is never read.
+                loaded = source.load(place.name) if source.find(place.name) == place else None
             except ValueError:
                 loaded = None
-            if loaded is None or source.find(place.name) != place:  # a second place of one name is never read
+            if loaded is None:
                 damaged += 1
                 continue
             candidate = _Candidate(max(0, unpack(loaded[1]).created_ns), number, place)

@@ -94,12 +94,10 @@ def entry_line(full: bool = False) -> Callable[[Described], str]:
     width, now_ns = (64 if full else _SHORT_NAME), time.time_ns()
 
     def line(entry: Described) -> str:
+        used = elapsed(entry.last_use_ns, now_ns) if entry.last_use_ns else "-"
         age = "-" if entry.created_ns is None else elapsed(entry.created_ns, now_ns)
         cost = "-" if entry.cost_ns is None else span(entry.cost_ns)
-        numbers = (
-            f"{entry.name[:width]}  {format_size(entry.size_bytes):>8}  {elapsed(entry.last_use_ns, now_ns):>5}  "
-            f"{age:>5}  {cost:>6}"
-        )
+        numbers = f"{entry.name[:width]}  {format_size(entry.size_bytes):>8}  {used:>5}  {age:>5}  {cost:>6}"
         kind = entry.record if entry.record in ("damaged", "unreadable") else plain(entry.kind or "-")
         known = (entry.arch, entry.compiler, entry.namespace, entry.label)
         arch, compiler, namespace, label = (plain(text or "-") for text in known)

@@ -157,7 +157,7 @@ def bundle_verify(file: str, as_json: bool) -> int:
     else:
         print_facts({**found, "damaged": len(damaged)}, False, {"bytes": size_in_words(whole_bytes)})
         for name in damaged[:_MOST_SHOWN]:
-            click.echo(f"lockcache: {name}: damaged, and served to nobody", err=True)
+            click.echo(f"lockcache: {name}: damaged, or signed with a key that is not here: not served", err=True)
     return 1 if damaged else 0
 
 
@@ -211,10 +211,10 @@ def _described(bundle: BundleFile) -> Iterator[Described]:
     """Each entry, by name."""
     for place in bundle.places():
         try:
-            loaded = bundle.load(place.name)
+            loaded = bundle.load(place.name) if bundle.find(place.name) == place else None
         except ValueError:
             loaded = None
-        if loaded is None or bundle.find(place.name) != place:
+        if loaded is None:
             yield Described(place.name.hex(), place.payload_bytes, 0, 0, "damaged")
         else:
             yield describe_bytes(place.name.hex(), *loaded)

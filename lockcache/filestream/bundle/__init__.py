@@ -19,5 +19,5 @@ if TYPE_CHECKING:
 
 if not TYPE_CHECKING:
     __getattr__, __dir__ = door(
-        __name__, {"format": "Place bundle_bytes", "reader": "BundleFile", "writer": "BundleWriter"}
+        __name__, {"format": "Place bundle_bytes", "reader": "BundleFile RefusedEntryError", "writer": "BundleWriter"}
     )

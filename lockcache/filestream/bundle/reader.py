@@ -11,6 +11,7 @@ moment before each read; so replace a bundle by rename, as lockcache does, and n
 
 from __future__ import annotations
 
+import errno
 import mmap
 import os
 import shlex
@@ -19,7 +20,7 @@ from typing import Final
 
 from xxhash import xxh3_128_digest as _xxh3_128
 
-from lockcache.errors import UnsafeCacheDirError
+from lockcache.errors import ArchiveError, UnsafeCacheDirError
 from lockcache.filestream.bundle.format import (
     END_BYTES,
     MOST_PROBES,
@@ -35,10 +36,11 @@ from lockcache.filestream.entry import (
     LARGEST_RECORD_BYTES,
     ORDINARY,
     KeyRing,
+    is_signed,
     is_whole as is_whole_entry,
 )
 
-__all__ = ["BundleFile"]
+__all__ = ["BundleFile", "RefusedEntryError"]
 
 _READ: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
 
@@ -50,6 +52,10 @@ _lseek, _from_bytes, _unpack = os.lseek, int.from_bytes, SLOT.unpack
 
 # Read at once where the file is not mapped.
 _TABLE_SLOTS: Final = 4096
+
+
+class RefusedEntryError(ValueError):
+    """An entry that may be whole, and cannot be verified with the keys that are here."""
 
 
 class BundleFile:
@@ -106,13 +112,16 @@ class BundleFile:
 
     def view(self, name: bytes) -> memoryview | None:
         """As :meth:`load`, the payload alone, and as it stands in the file where that is mapped."""
-        place = self.find(name)
-        if place is None or self._map is None:
+        map_ = self._map
+        if map_ is None:
             loaded = self.load(name)
             return None if loaded is None else memoryview(loaded[0])
+        place = self.find(name)
+        if place is None:
+            return None
         start, middle, end = self._bounds(place)
-        payload = memoryview(self._map)[middle:end]
-        self._verify(name, payload, self._map[start:middle])
+        payload = memoryview(map_)[middle:end]
+        self._verify(name, payload, map_[start:middle])
         return payload
 
     def _bounds(self, place: tuple[bytes, int, int, int]) -> tuple[int, int, int]:
@@ -132,7 +141,11 @@ class BundleFile:
     def _verify(self, name: bytes, payload: bytes | memoryview, blob: bytes) -> None:
         if self._keys is not None:
             if not self._keys.is_whole(blob, name.hex(), payload):
-                raise ValueError("it is not signed with one of the given keys")
+                if self._keys.knows(blob):
+                    raise ValueError("it is not what was signed")
+                raise RefusedEntryError("it is not signed with one of the given keys")
+        elif is_signed(blob):
+            raise RefusedEntryError("it is signed, and there is no key here")
         elif blob[:4] != ORDINARY or not is_whole_entry(blob, name.hex(), payload):
             raise ValueError("it is not what its digest says")
 
@@ -147,19 +160,24 @@ class BundleFile:
         for slot in range(first, first + MOST_PROBES):
             offset = self._table + slot % slots * _SLOT_BYTES
             found = self._read_slot(offset) if map_ is None else map_[offset : offset + _SLOT_BYTES]
-            if found[:32] == name:
-                return _unpack(found)
             if len(found) < _SLOT_BYTES or found == _EMPTY:
                 return None
+            if found[:32] == name:
+                return _unpack(found)
         return None
 
     def places(self) -> list[Place]:
-        """Where each entry stands, by name. Raises :class:`OSError`."""
+        """Where each entry stands, by name. Raises :class:`OSError`, and :class:`ArchiveError` where they overlap.
+
+        A writer's never do; read one after the other, they would be more than the file has bytes.
+        """
         places = []
         for first in range(0, self._slots, _TABLE_SLOTS):
             count = min(_TABLE_SLOTS, self._slots - first)
             slots = SLOT.iter_unpack(self._read(self._table + first * SLOT.size, count * SLOT.size))
             places += [Place._make(fields) for fields in slots if fields[1]]
+        if sum(place.taken_bytes for place in places) > self._table:
+            raise ArchiveError(f"{self.path}: it is damaged: its entries overlap")
         return sorted(places)
 
     def close(self) -> None:
@@ -178,17 +196,22 @@ class BundleFile:
             return
         if not is_network(self.path):
             self._map = mmap.mmap(self._fd, self.size_bytes, access=mmap.ACCESS_READ)
-        if not is_whole(start, self._read(table.offset, table.slots * SLOT.size), end):
-            self.damage = "it is damaged: its table is not what its digest says"
+        try:
+            if not is_whole(start, self._read(table.offset, table.slots * SLOT.size), end):
+                self.damage = "it is damaged: its table is not what its digest says"
+                return
+        except MemoryError:
+            self.damage = f"its table of {table.slots} slots does not fit into memory"
             return
         self._table, self._slots, self.entries = table
 
     def _read(self, offset: int, size_bytes: int) -> memoryview:
         """Bytes of the file, fewer if it ends before. Raises :class:`OSError`."""
-        if self._map is None:
+        map_ = self._map
+        if map_ is None:
             return memoryview(_read_all(self._fd, size_bytes, offset))
         self._refuse_cut()
-        return memoryview(self._map)[offset : offset + size_bytes]
+        return memoryview(map_)[offset : offset + size_bytes]
 
     def _read_slot(self, offset: int) -> bytes:
         return os.pread(self._fd, _SLOT_BYTES, offset)
@@ -211,7 +234,7 @@ def _read_all(fd: int, size_bytes: int, offset: int) -> bytes:
 def _refuse_unsafe(path: str, status: os.stat_result, *, is_signed: bool) -> None:
     """Refuse what is not a file, and, unless its entries are signed, one that somebody else could have changed."""
     if not stat.S_ISREG(status.st_mode):
-        raise OSError(f"{path} is not a plain file, so it is not a bundle")
+        raise OSError(errno.EINVAL, "not a plain file, so not a bundle", path)
     if is_signed:
         return
     if status.st_uid not in (os.geteuid(), 0):

@@ -8,7 +8,14 @@ import pickle
 
 import pytest
 
-from lockcache import BundleProgramCache, Entry, FileStreamProgramCache, TieredProgramCache, Turn
+from lockcache import (
+    BundleProgramCache,
+    Entry,
+    FileStreamProgramCache,
+    InMemoryProgramCache,
+    TieredProgramCache,
+    Turn,
+)
 from tests.unit.bundle.bundles import bundle_of, made_of, write
 
 
@@ -89,11 +96,17 @@ def test_the_switches_hide_it(path, monkeypatch, variable):
     assert BundleProgramCache(path).get(b"k") is None
 
 
-def test_behind_a_directory_it_gives_what_that_lacks(path, tmp_path):
-    with TieredProgramCache(FileStreamProgramCache(tmp_path / "local"), BundleProgramCache(path)) as cache:
-        assert cache[b"k"] == b"code"
-        cache[b"k"] = b"newer"
-        assert cache[b"k"] == b"newer"
+def test_it_can_be_no_tier(cache):
+    """The last tier decides what exists: what a bundle lacks would be removed from the tiers in front of it."""
+    with pytest.raises(TypeError, match="never changes"):
+        TieredProgramCache(InMemoryProgramCache(), cache)
+    with pytest.raises(TypeError, match="never changes"):
+        TieredProgramCache(cache, InMemoryProgramCache())
+
+
+def test_a_waiting_time_that_is_none_is_refused(cache):
+    with pytest.raises(TypeError, match="timeout_seconds"):
+        cache.wait(b"k", "long")
 
 
 def test_a_damaged_bundle_is_one_warning_and_misses(path, caplog):

@@ -5,14 +5,17 @@ from __future__ import annotations
 import os
 import random
 import struct
+import threading
 import tracemalloc
 
 import pytest
 
 from lockcache import BundleProgramCache, UnsafeCacheDirError
+from lockcache.errors import ArchiveError
 from lockcache.filestream.bundle.format import END_BYTES, SLOT, START_BYTES, Place, encode_end, encode_start, lay_out
 from lockcache.filestream.bundle.reader import BundleFile
 from lockcache.filestream.entry.signing import KeyRing
+from tests.threads import running
 from tests.unit.bundle.bundles import bundle_of, name_of, write
 
 ENTRIES = {b"a": b"first" * 20, b"b": b"", b"c": b"third" * 300}
@@ -162,6 +165,15 @@ def test_entries_that_overlap_are_each_what_their_digest_says(path, way):
     assert read_all(path) == {b"a": ENTRIES[b"a"], b"b": None, b"c": None}
 
 
+def test_a_bundle_that_is_more_than_its_bytes_is_not_gone_through(path):
+    """Entries in entries, each with a digest that is right: a merge would write the square of what it reads."""
+    body = bundle_of({b"a": b"x" * 1000})[: -END_BYTES - 2 * SLOT.size]
+    table = lay_out([Place(name_of(b"%d" % number), START_BYTES, 1000, 44) for number in range(10)])
+    write(path, body + table + encode_end(encode_start(), table, len(body), 10))
+    with pytest.raises(ArchiveError, match="overlap"):
+        BundleFile(str(path)).places()
+
+
 def test_names_that_begin_alike_are_refused_in_the_end():
     """By hashing nobody gets them; a merge of a hostile bundle must not double its table for ever."""
     alike = [Place(b"\0" * 24 + b"%08d" % number, 64, 0, 44) for number in range(100)]
@@ -177,6 +189,45 @@ def test_a_file_that_is_cut_while_it_is_in_use_is_a_miss(path):
         os.truncate(path, 50_000)
         assert cache.get(b"k") is None
         assert cache.view(b"k") is None
+
+
+def test_a_file_that_is_cut_anywhere_while_it_is_in_use_is_a_miss(path, way):
+    content = bundle_of({b"k": b"x" * 100})
+    for length in range(len(content)):
+        write(path, content)
+        with BundleProgramCache(path) as cache:
+            os.truncate(path, length)
+            assert cache.get(b"k") in (b"x" * 100, None)
+            assert cache.get_entry(b"k") is None or way == "read"
+
+
+def test_what_does_not_fit_into_memory_is_a_miss(path, way, monkeypatch):
+    """A sparse file takes no disk, and can be of any length."""
+    write(path, bundle_of({b"k": b"x" * 100}))
+    with BundleProgramCache(path) as cache:
+
+        def refuse(*_):
+            raise MemoryError
+
+        monkeypatch.setattr(BundleFile, "_verify", refuse)
+        monkeypatch.setattr("lockcache.filestream.bundle.reader.ORDINARY", b"")
+        assert cache.get(b"k") is None
+
+
+def test_closing_while_others_read_is_a_hit_or_a_miss(path):
+    write(path, bundle_of({b"k": b"x" * 100}))
+    cache, stop = BundleProgramCache(path), threading.Event()
+    seen = set()
+
+    def read():
+        while not stop.is_set():
+            view = cache.view(b"k")
+            seen.add(None if view is None else bytes(view))
+
+    with running(read, [(), ()], stop):
+        for _ in range(300):
+            cache.close()
+    assert seen <= {None, b"x" * 100}
 
 
 def test_a_bundle_that_is_replaced_is_read_on_until_closed(path, way):
@@ -223,4 +274,4 @@ def test_with_keys_only_what_is_signed_with_them_is_served(path, tmp_path):
         write(path, bundle_of(ENTRIES, signer))
         with BundleProgramCache(path, signing_key_file=keys) as cache:
             assert [cache.get(key) for key in ENTRIES] == [None] * 3
-            assert cache.stats().corrupt_entries == 3
+            assert (cache.stats().refused_entries, cache.stats().corrupt_entries) == (3, 0)
