@@ -409,6 +409,8 @@ class ProgramCacheResource(ABC):
 
 
 _LONGEST_KEY = 60
+#: A longer one would be ``unknown`` to whoever reads the entry.
+LONGEST_NAMESPACE = 80
 
 _registered: set[type] = set()
 
@@ -436,7 +438,16 @@ def computed_entry(value: object, cost_ns: int, argument: str = "value") -> Entr
 
 
 def in_namespace(namespace: str, publish: Callable[[object, int], Entry]) -> Callable[[object, int], Entry]:
-    """``publish``, of entries that state ``namespace`` if they state none; for an empty one as it is."""
+    """``publish``, of entries that state ``namespace`` if they state none; for an empty one as it is.
+
+    Raises :class:`TypeError` or :class:`ValueError` for one that nothing could show.
+    """
+    if not isinstance(namespace, str):
+        raise TypeError(f"namespace must be str, got {type(namespace).__name__} {namespace!r:.80}")
+    if not namespace.isprintable() or len(namespace) > LONGEST_NAMESPACE:
+        raise ValueError(
+            f"namespace must be printable and of at most {LONGEST_NAMESPACE} characters, got {namespace!r:.80}"
+        )
     if not namespace:
         return publish
 

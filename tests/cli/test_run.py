@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from lockcache import FileStreamProgramCache
-from lockcache.lowlevel import Layout, keeper_of
+from lockcache.lowlevel import Layout, PolicyFile, keeper_of
 from tests.cli.running import run
 
 ROOT = Path(__file__).parents[2]
@@ -26,10 +26,10 @@ RUN = (sys.executable, "-m", "lockcache", "run")
 FRAMEWORK = "import sys\nis_whole = False\nfrom cupy import inner\nis_whole = True\n"
 
 
-def start(*words: str, **variables: str) -> subprocess.Popen[str]:
+def start(*words: str, cwd: Path | None = None, **variables: str) -> subprocess.Popen[str]:
     command = [*RUN, *words]
     environment = {**os.environ, "PYTHONPATH": str(ROOT), **variables}
-    return subprocess.Popen(command, env=environment, stdin=-1, stdout=-1, stderr=-1, text=True)
+    return subprocess.Popen(command, env=environment, cwd=cwd, stdin=-1, stdout=-1, stderr=-1, text=True)
 
 
 def finish(*words: str, **variables: str) -> tuple[int, str, str]:
@@ -272,3 +272,21 @@ def test_a_second_one_stands_by_and_takes_over_and_other_ranks_start_none(cache_
 def test_a_daemon_needs_a_cap(cache_path: Path) -> None:
     ended = run("run", "--daemon", "--dir", str(cache_path), "--", "true")
     assert (ended.returncode, "has no cap; give --max-size" in ended.stderr) == (2, True), ended
+
+
+@pytest.mark.slow
+def test_a_daemon_keeps_the_cap_that_an_operator_set_and_runs_nothing_of_where_it_is_started(
+    cache_path: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "here").mkdir()
+    (tmp_path / "here" / "ctypes.py").write_text("raise SystemExit(3)")
+    (tmp_path / "here" / "pydantic.py").write_text("raise SystemExit(3)")
+    assert run("policy", "set", "--max-size", "50M", cache_path).returncode == 2  # there is nothing yet
+    with FileStreamProgramCache(cache_path):
+        assert run("policy", "set", "--max-size", "50M", cache_path).returncode == 0
+    program = (sys.executable, "-c", KEPT, str(cache_path))
+    words = ("--daemon", "--dir", str(cache_path), "--max-size", "1M", "--")
+    process = start(*words, *program, cwd=tmp_path / "here")
+    assert "pid" in process.stdout.readline()
+    process.communicate(timeout=60)
+    assert PolicyFile(Layout(str(cache_path))).load().max_size_bytes == 50_000_000

@@ -98,3 +98,34 @@ def test_the_commands_show_and_filter_by_it(filled: Path) -> None:
     assert run("evict", "--namespace", "triton", "--yes", filled).returncode == 0
     assert numbers_of(filled, "triton") == []
     assert "no namespace 'triton' here; there are: jax, unknown" in run("ls", "--namespace", "triton", filled).stderr
+
+
+@pytest.mark.parametrize("given", ["[1]", "5", "true", '["triton=2G"]', '{ "a b" = "1G" }', "[[1, 2, 3]]"])
+def test_a_mistake_in_a_file_keeps_the_settings_that_were_read(given: str, filled: Path, tmp_path: Path) -> None:
+    config = tmp_path / "lockcache.toml"
+    config.write_text(f'[[directory]]\npath = "{filled}"\nmax_size = "1G"\n')
+    with Watched("--config", config) as daemon:
+        config.write_text(f'[[directory]]\npath = "{filled}"\nmax_size = "1G"\nnamespaces = {given}\n')
+        daemon.process.send_signal(signal.SIGHUP)
+        assert "namespaces" in daemon.wait_for("error")["error"]["message"]
+        assert daemon.process.poll() is None
+
+
+def test_a_namespace_that_cannot_be_shown_is_unknown(cache_path: Path) -> None:
+    """A member of a group may write any record; the page has to be served all the same."""
+    with FileStreamProgramCache(cache_path) as cache:
+        for number, name in enumerate(("\ud800", "\udc80", "a\nb", "x" * 81)):
+            cache.put_entry(f"{number}", Entry(b"code", {"namespace": name}))
+    with Watched("--max-size", "1G", cache_path) as daemon:
+        until(lambda: daemon.directory(cache_path)["namespaces"].get("unknown", {}).get("entries") == 4)
+        assert daemon.metric("lockcache_namespace_entries", directory=str(cache_path), namespace="unknown") == 4
+    with FileStreamProgramCache(cache_path) as cache, pytest.raises(ValueError, match="printable"):
+        cache.begin("k", namespace="a\nb")
+
+
+def test_what_there_is_no_room_to_show_is_in_no_namespace_s_budget(cache_path: Path) -> None:
+    for number in range(60):
+        store(cache_path, f"n{number}", 2)
+    store(cache_path, "other", 1)
+    assert run_daemon("--once", "--namespaces", "other=100kB", cache_path).returncode == 0
+    assert numbers_of(cache_path, "other") == [0]

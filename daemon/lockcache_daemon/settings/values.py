@@ -28,6 +28,7 @@ _NO: Final = ("false", "no", "off", "0")
 _ACCEPTED: Final = "accepted: PORT, HOST:PORT or [IPV6]:PORT, such as 127.0.0.1:9477 or [::1]:9477"
 _FORM: Final = re.compile(r"(?:\[([0-9a-fA-F:.%\w]+)\]:|([^\[\]:/\s]*):)?([0-9]{1,5})", re.ASCII)
 _NAMESPACE: Final = re.compile(r"[\w.-]{1,80}", re.ASCII)
+_NAMESPACES_IN_WORDS: Final = 'NAME=SIZE, such as triton=2G,jax=500M; in a file a table, { triton = "2G" }'
 _LOOPBACK: Final = "127.0.0.1"
 # Sized for what may come while all are being served.
 _BACKLOG: Final = 64
@@ -145,15 +146,18 @@ def _parse_namespaces(given: object) -> tuple[tuple[str, int], ...]:
     """Of a table, or of ``triton=2G,jax=500M``."""
     if isinstance(given, Mapping):
         pairs = [(str(name), str(size)) for name, size in given.items()]
-    elif isinstance(given, (list, tuple)):
-        pairs = [(str(name), str(size)) for name, size in given]
+    elif isinstance(given, tuple):  # of settings that were parsed
+        pairs = [(name, str(size)) for name, size in given]
     else:
-        pairs = [(name.strip(), size) for name, _, size in (each.partition("=") for each in str(given).split(","))]
-    for name, _ in pairs:
-        if _NAMESPACE.fullmatch(name) is None or [each for each, _ in pairs].count(name) > 1:
-            raise ValueError(
-                f"{name!r} is not a namespace that has no size yet; accepted: NAME=SIZE, such as triton=2G"
-            )
+        if not isinstance(given, str) or any("=" not in each for each in given.split(",")):
+            raise ValueError(f"{given!r:.80} are not sizes of namespaces; accepted: {_NAMESPACES_IN_WORDS}")
+        pairs = [(name.strip(), size) for name, _, size in (each.partition("=") for each in given.split(","))]
+    names = [name for name, _ in pairs]
+    for name in names:
+        if _NAMESPACE.fullmatch(name) is None:
+            raise ValueError(f"{name!r} is not the name of a namespace; accepted: {_NAMESPACES_IN_WORDS}")
+        if names.count(name) > 1:
+            raise ValueError(f"the namespace {name!r} has two sizes")
     return tuple((name, parse_size(size)) for name, size in pairs)
 
 

@@ -15,8 +15,8 @@ from lockcache.filestream.eviction import add_namespaces, count_namespaces
 from lockcache.lowlevel import SHARDS, Layout, Slot
 from lockcache_daemon.pace import Pace
 
-#: What there was no room for.
-OTHER: Final = "other"
+#: What there was no room for. No budget can have this name.
+OTHER: Final = "(other)"
 
 _IDLE_DUTY: Final = 0.0005
 _BUDGET_DUTY: Final = 0.1

@@ -45,14 +45,16 @@ def command(directory: str | None, max_size: str | None, daemon: bool, quiet: bo
     exit code comes back. At the end a line says what all programs did in the directory meanwhile; under srun or mpiexec
     one rank of a node prints it.
 
-    With --daemon one rank of a node has a lockcache-daemon run until CMD ends. Where another daemon keeps the directory
-    it stands by, and takes over when that ends.
+    With --daemon one rank of a node has a lockcache-daemon run until CMD ends. Where another daemon manages the
+    directory it stands by, and takes over when that ends. The cap is an operator's and stays in the directory; one that
+    an operator set before counts over --max-size.
 
     \b
     Examples:
       lockcache run -- python train.py
       lockcache run --dir /scratch/kernels --max-size 10G -- python -m server
       srun lockcache run -- python train.py
+      lockcache run --daemon --max-size 10G -- ./all-tests
     """
     path, variables = resolve_path(directory), variables_for(FRAMEWORKS, directory, max_size, is_hooked=True)
     stated = {"LOCKCACHE_DIR"} if max_size is None else {"LOCKCACHE_DIR", "LOCKCACHE_MAX_SIZE"}
@@ -70,10 +72,18 @@ def command(directory: str | None, max_size: str | None, daemon: bool, quiet: bo
 
 # Ends with the process that started it, however that ends: asked for by the daemon's own process, before it is one.
 _START_DAEMON: Final = """
-import ctypes, os, signal, sys
+import sys
+sys.path = [path for path in sys.path if path]  # not where CMD is run: somebody may have put modules there
+import ctypes, os, signal
 ctypes.CDLL(None).prctl(1, signal.SIGTERM, 0, 0, 0)  # PR_SET_PDEATHSIG
 if os.getppid() == int(sys.argv[1]):
-    os.execv(sys.executable, [sys.executable, "-m", "lockcache_daemon", *sys.argv[2:]])
+    os.execv(sys.executable, [sys.executable, "-c", sys.argv[2], *sys.argv[3:]])
+"""
+_BE_DAEMON: Final = """
+import sys
+sys.path = [path for path in sys.path if path]
+from lockcache_daemon.cli import main
+sys.exit(main())
 """
 
 
@@ -82,19 +92,23 @@ def _daemon(layout: Layout, directory: str | None, max_size: str | None) -> Iter
     """A daemon for the directory, for as long as this block. Where it cannot start it says so itself."""
     if importlib.util.find_spec("lockcache_daemon") is None or importlib.util.find_spec("pydantic") is None:
         raise click.UsageError(f"--daemon: {how_to_install('daemon')}")
-    cap = max_size or PolicyFile(layout).load().max_size_bytes or configured_cap() or default_cap(directory)
+    policy = PolicyFile(layout).load()
+    stated = policy.max_size_bytes if policy.by_operator else None  # counts over all that a job asks for
+    cap = stated or max_size or configured_cap() or policy.max_size_bytes or default_cap(directory)
     if cap is None:
         raise click.UsageError(f"--daemon: {plain(layout.root)} has no cap; give --max-size")
-    words = ["--standby", "--max-size", str(cap) if max_size else f"{cap}B", layout.root]
+    words = ["--standby", "--max-size", cap if isinstance(cap, str) else f"{cap}B", layout.root]
     # In a session of its own: Ctrl-C is for the command, and the daemon stays until that has ended.
     process = subprocess.Popen(
-        [sys.executable, "-c", _START_DAEMON, str(os.getpid()), *words],
+        [sys.executable, "-c", _START_DAEMON, str(os.getpid()), _BE_DAEMON, *words],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         start_new_session=True,
     )
     try:
         yield
+        if process.poll():
+            click.echo(f"lockcache: the daemon ended with exit code {process.returncode}, and kept no cap", err=True)
     finally:
         process.terminate()
         process.wait()

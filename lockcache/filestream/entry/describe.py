@@ -214,8 +214,9 @@ def _as_described(found: Found, record: Statement, look: Callable[[], Artifact])
 
 
 def namespace_of(statement: Statement) -> str | None:
-    """The namespace that a record states; it may be a lie."""
-    return _short((statement.metadata or {}).get("namespace"))
+    """The namespace that a record states; it may be a lie. One that cannot be shown is none."""
+    name = _short((statement.metadata or {}).get("namespace"))
+    return name if name is not None and name.isprintable() else None
 
 
 def _named_by_symbols(symbols: object) -> str | None:
