@@ -409,7 +409,7 @@ class ProgramCacheResource(ABC):
 
 
 _LONGEST_KEY = 60
-#: A longer one would be ``unknown`` to whoever reads the entry.
+#: A longer one would be ``unknown`` to readers of the entry.
 LONGEST_NAMESPACE = 80
 
 _registered: set[type] = set()
