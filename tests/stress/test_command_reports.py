@@ -193,7 +193,7 @@ def test_what_cannot_be_had_is_skipped_in_the_files_and_exit_code_2_unless_if_po
 def test_a_file_system_whose_mkfs_is_missing_is_skipped_and_the_other_is_cut(run_path: Path) -> None:
     programs = run_path / "programs"
     programs.mkdir()
-    for name in ("mount", "umount", "mkfs.ext4"):
+    for name in ("cp", "mount", "umount", "mkfs.ext4"):
         (programs / name).symlink_to(shutil.which(name) or "/nowhere")
     words = [PROGRAM, "power-cut", "--seconds", "0.1", "--junit", str(run_path / "junit.xml")]
     given = {**environment(run_path), "PATH": str(programs)}

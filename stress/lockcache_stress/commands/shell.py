@@ -84,7 +84,7 @@ def common(processes: int | None, max_size_bytes: int | None) -> Callable[[_Comm
                 type=str,
                 callback=size,
                 metavar="SIZE",
-                default=max_size_bytes,
+                default=None if max_size_bytes is None else f"{max_size_bytes}B",
                 show_default=True,
                 help=SIZES_IN_WORDS,
             ),
