@@ -20,7 +20,7 @@ from typing import Any, Final
 from lockcache import Entry, FileStreamProgramCache, ProgramCacheResource
 from lockcache.filestream.compile_once import CompileOnce, LeaseTurn, lease
 from lockcache.filestream.disk import Recency, myself
-from lockcache.filestream.entry import StagedEntry, codec, reader
+from lockcache.filestream.entry import StagedEntry, as_entry, reader
 from lockcache.filestream.eviction import remove
 from lockcache.resource import join_metadata
 from lockcache_stress.judge import Stamp, make_value
@@ -208,7 +208,8 @@ def _no_fingerprints() -> None:
 
 
 def _no_mapping() -> None:
-    _replace(codec, "join_metadata", lambda *given: {**join_metadata(*given), "symbol_mapping": {}})
+    owner = sys.modules[as_entry.__module__]
+    _replace(owner, "join_metadata", lambda *given: {**join_metadata(*given), "symbol_mapping": {}})
 
 
 #: Every bug that can be planted, by name.
