@@ -175,8 +175,8 @@ def test_work_that_asks_whether_to_stop_and_waiting_give_signs_of_life() -> None
         stop.raise_if_set()
         assert len(signs) == 2
         stop.silence_seconds = 0.01
-        stop.wait(0.1)
-        assert len(signs) > 4
+        while len(signs) < 5:  # else the test's own time ends it; a busy machine gives fewer signs in one wait
+            stop.wait(0.1)
 
 
 def test_the_part_of_one_directory_hears_the_same_signals_and_gives_signs_of_its_own() -> None:
