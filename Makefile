@@ -18,7 +18,7 @@ DIST_STAMP := $(VENV)/stamp-dist
 PACKAGES := lockcache daemon/lockcache_daemon stress/lockcache_stress
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo quick test test-rest test-all frameworks properties coverage mutants check docs format format-check lint words types layers deps dist sbom stress bench figures man pictures clean distclean FORCE
+.PHONY: help venv demo quick test test-rest test-all frameworks frameworks-figures properties coverage mutants check docs format format-check lint words types layers deps dist sbom stress bench figures fleet man pictures clean distclean FORCE
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -43,10 +43,14 @@ test-rest: $(STAMP) ## what make test leaves out: what takes long, and the rest 
 test-all: test test-rest ## all tests
 
 # Each in a virtual environment of its own, which stays until `make distclean`.
-FRAMEWORKS ?= jax triton cupy numba warp
+LOCKCACHE_FRAMEWORKS ?= jax triton cupy numba warp inductor
+FRAMEWORKS ?= $(LOCKCACHE_FRAMEWORKS)
 
-frameworks: $(STAMP) $(FRAMEWORKS:%=build/frameworks/%/stamp) ## real frameworks on lockcache (FRAMEWORKS="jax triton cupy numba warp", 1 GB each)
+frameworks: $(STAMP) $(FRAMEWORKS:%=build/frameworks/%/stamp) ## real frameworks on lockcache (FRAMEWORKS="jax triton cupy numba warp inductor", 1 GB each)
 	$(PYTEST) -m "long or not long" tests/frameworks $(ARGS)
+
+frameworks-figures: $(STAMP) $(FRAMEWORKS:%=build/frameworks/%/stamp) ## their own caches next to lockcache: the table of the guides, five minutes
+	$(PY) -m tests.frameworks.measure $(FRAMEWORKS)
 
 build/frameworks/%/stamp: tests/frameworks/programs/%.txt pyproject.toml
 	$(PYTHON) -m venv build/frameworks/$*
@@ -151,6 +155,9 @@ bench: $(STAMP) | build/bench ## this cache next to others, as ratios; ARGS=--cu
 
 figures: $(STAMP) ## fill the figures of all pages from the run that `make bench` left
 	$(PY) docs/figures.py build/bench/bench.json
+
+fleet: $(STAMP) ## tables and picture of the page about fleets that start, simulated (a minute)
+	$(BIN)/lockcache-stress fleet --seed 1 --markdown --svg docs/_static/fleet.svg | $(PY) docs/fleet.py
 
 man: $(STAMP) ## the manual pages, docs/man/*.1, from the programs' options
 	$(PY) docs/man.py

@@ -25,6 +25,7 @@ nitpick_ignore_regex = [
     # In signatures of the store's parts, and nobody's to make.
     (r"py:class", r"lockcache\.flight\._Entry"),  # a type variable
     (r"py:class", r"lockcache\.filestream\.disk\.(space\.Space|descriptors\.Descriptor)"),
+    (r"py:class", r"lockcache\.filestream\.policy\.Seed"),
 ]
 
 autodoc_member_order = "bysource"

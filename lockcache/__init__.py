@@ -32,11 +32,13 @@ else:
     from lockcache.resource import (
         UnsupportedProgramCache as BundleProgramCache,
         UnsupportedProgramCache as FileStreamProgramCache,
+        UnsupportedProgramCache as RemoteProgramCache,
     )
 
 if TYPE_CHECKING:
     from lockcache.bundle import BundleProgramCache
     from lockcache.keys import make_program_cache_key
+    from lockcache.remote import RemoteProgramCache
 
 __all__ = [
     "BundleProgramCache",
@@ -50,6 +52,7 @@ __all__ = [
     "PolicyError",
     "ProgramCacheResource",
     "ReentrantComputeError",
+    "RemoteProgramCache",
     "SQLiteProgramCache",
     "SigningKeyError",
     "TieredProgramCache",
@@ -59,15 +62,20 @@ __all__ = [
     "make_program_cache_key",
 ]
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 obey_log_variable()
 
 
-# Keys are only needed by those who compile themselves, bundles by few; everybody else is spared the import.
+# Keys are only needed by those who compile themselves, bundles and servers by few; everybody else is spared the import.
 if not TYPE_CHECKING:
     __getattr__, _ = door(
-        __name__, {"lockcache.keys": "make_program_cache_key", "lockcache.bundle": "BundleProgramCache"}
+        __name__,
+        {
+            "lockcache.keys": "make_program_cache_key",
+            "lockcache.bundle": "BundleProgramCache",
+            "lockcache.remote": "RemoteProgramCache",
+        },
     )
 
 

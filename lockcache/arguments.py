@@ -25,6 +25,7 @@ VARIABLES = {
     "LOCKCACHE_DIR": "the directory of a program that names none; default: lockcache in the user cache directory",
     "LOCKCACHE_MAX_SIZE": "the cap of a directory where the program states none, such as 10G; below an operator's",
     "LOCKCACHE_POLICY": "what is evicted first: cost, in a directory that has the usual lru",
+    "LOCKCACHE_SEED": "the bundle below the directory, where the program states none; below an operator's",
     "LOCKCACHE_GROUP": "the group that shares the directory: a name or number, or 1 for the directory's own",
     "LOCKCACHE_SIGNING_KEY_FILE": "the file of keys to sign and verify with",
     "LOCKCACHE_JAX": "1: JAX keeps what it compiles here",
@@ -34,13 +35,21 @@ VARIABLES = {
     "LOCKCACHE_LEASE_TIMEOUT": "how long a compiling process is waited for, such as 5m, where the program does not say",
     "LOCKCACHE_DISABLE": "1: every cache is empty and stores nothing",
     "LOCKCACHE_RECACHE": "1: what is stored is compiled again and replaced, once by each process",
+    "LOCKCACHE_REMOTE": "the server behind every directory that is written to, such as redis://host; shared by hosts",
     "LOCKCACHE_LOG": "what a program that configures no logging shows on stderr: off, info or debug; else warnings",
     "LOCKCACHE_SUMMARY": "1: a line on stderr at a program's end: hits, compilations, seconds saved",
 }
 #: Of them, those that state a directory's policy; and all that an operator's command does not obey.
 POLICY_VARIABLES = ("LOCKCACHE_MAX_SIZE", "LOCKCACHE_POLICY")
 SWITCHES = ("LOCKCACHE_READONLY", "LOCKCACHE_DISABLE", "LOCKCACHE_RECACHE")
-PROGRAM_VARIABLES = (*POLICY_VARIABLES, *SWITCHES, "LOCKCACHE_COMPILE_ONCE", "LOCKCACHE_LEASE_TIMEOUT")
+PROGRAM_VARIABLES = (
+    *POLICY_VARIABLES,
+    *SWITCHES,
+    "LOCKCACHE_COMPILE_ONCE",
+    "LOCKCACHE_LEASE_TIMEOUT",
+    "LOCKCACHE_REMOTE",
+    "LOCKCACHE_SEED",
+)
 # Of the daemon in addition, which has a variable for each of its settings.
 _OTHERS = tuple(
     f"LOCKCACHE_{name}"
@@ -206,6 +215,11 @@ def coerce_lease_timeout(seconds: object) -> float | None:
         raise ValueError(f"LOCKCACHE_LEASE_TIMEOUT: {error}") from None
 
 
+def configured_remote() -> str:
+    """Returns the URL in ``$LOCKCACHE_REMOTE``, or empty."""
+    return _stated("LOCKCACHE_REMOTE")
+
+
 def is_disabled() -> bool:
     """Returns whether ``$LOCKCACHE_DISABLE`` has caches that are made now empty and without effect."""
     return configured_switch("LOCKCACHE_DISABLE")
@@ -255,11 +269,33 @@ def coerce_seconds(name: str, seconds: object) -> float:
     return float(seconds)
 
 
+def coerce_recheck_seconds(seconds: object) -> float | None:
+    """For how long a copy is answered; ``None`` for ever. Raises :class:`TypeError` or :class:`ValueError`."""
+    if seconds is None:
+        return None
+    if isinstance(seconds, bool) or not isinstance(seconds, (int, float)):
+        raise TypeError(f"recheck_seconds must be a number of seconds or None, got {seconds!r}")
+    if not seconds >= 0:
+        raise ValueError(f"recheck_seconds must not be negative, got {seconds!r}")
+    return float(seconds)
+
+
 def coerce_switch(name: str, value: object) -> bool:
     """A yes or no. ``bool("no")`` is True and would go unnoticed: :class:`TypeError`."""
     if not isinstance(value, bool):
         raise TypeError(f"{name} must be True or False, got {value!r}")
     return value
+
+
+def coerce_seed(seed: object) -> str:
+    """The path of the bundle below a directory, or empty for none. ``None``: as ``$LOCKCACHE_SEED`` says.
+
+    Raises :class:`TypeError` or :class:`ValueError` naming the value.
+    """
+    if seed is None:
+        configured = _stated("LOCKCACHE_SEED")
+        return _expand(configured, "LOCKCACHE_SEED") if configured else ""
+    return _coerce_file("seed", seed, "a str, an os.PathLike of str, or None")
 
 
 def coerce_key_file(key_file: object) -> str:
@@ -276,12 +312,16 @@ def coerce_key_file(key_file: object) -> str:
         return _expand(configured, "LOCKCACHE_SIGNING_KEY_FILE") if configured else ""
     if key_file is False:
         return ""
-    text = os.fspath(key_file) if isinstance(key_file, (str, os.PathLike)) else key_file
+    return _coerce_file("signing_key_file", key_file, "a str, an os.PathLike of str, False or None")
+
+
+def _coerce_file(name: str, path: object, accepted: str) -> str:
+    text = os.fspath(path) if isinstance(path, (str, os.PathLike)) else path
     if not isinstance(text, str):
-        raise TypeError(f"signing_key_file must be a str, an os.PathLike of str, False or None, got {key_file!r}")
+        raise TypeError(f"{name} must be {accepted}, got {path!r}")
     if not text or "\0" in text:
-        raise ValueError(f"signing_key_file must not be empty or contain NUL, got {text!r}")
-    return _expand(text, "signing_key_file")
+        raise ValueError(f"{name} must not be empty or contain NUL, got {text!r}")
+    return _expand(text, name)
 
 
 def coerce_group(group: object) -> bool | str:

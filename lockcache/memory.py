@@ -37,12 +37,13 @@ _Stored = tuple[bytes, bytes, int]
 class InMemoryProgramCache(ProgramCacheResource):
     """A thread-safe LRU cache of compiled programs in memory.
 
-    ``max_size_bytes`` bounds the bytes of code (metadata, which is small, is not counted); ``None`` means no bound.
+    ``max_size_bytes``, a number or ``"2G"``, bounds the bytes of code (metadata, which is small, is not counted);
+    ``None`` means no bound.
     Reading an entry makes it the most recently used. An entry larger than the cap is not stored and evicts nothing, and
     an older value under its key is removed. Under ``$LOCKCACHE_DISABLE`` nothing is stored.
     """
 
-    def __init__(self, *, max_size_bytes: int | None = None) -> None:
+    def __init__(self, *, max_size_bytes: int | str | None = None) -> None:
         self._max_size_bytes = coerce_max_size_bytes(max_size_bytes)
         self._is_off = is_disabled()
         self._lock = threading.RLock()

@@ -5,8 +5,6 @@ Keeps one promise for every program: the same text means the same number everywh
 with a ``ValueError`` that names the text and says what is accepted. K, M, G, T, P and E are powers of 1000, as for
 ccache, Kubernetes and disk makers; Ki, Mi, Gi, ... (or KiB, MiB, GiB, ...) are powers of 1024. So a cap of 10G is never
 larger than what somebody expects who reads it as 2**30.
-
-Not promised: that reading durations works in a plain install. It needs durationpy, of the extra ``cli``.
 """
 
 from __future__ import annotations
@@ -32,6 +30,8 @@ _SIZE: Final = re.compile(r"([0-9]{1,40}|[0-9]{0,40}\.[0-9]{1,40}) ?([kmgtpe]?)(
 _COUNT: Final = re.compile(r"([0-9][0-9_]{0,18})(?:\.([0-9]{1,9}))?([kKMG]?)", re.ASCII)
 _SHARE: Final = re.compile(r"([0-9]{1,3}(?:\.[0-9]{1,6})?) ?%", re.ASCII)
 _DURATION: Final = re.compile(r"(?:[0-9]{1,12}(?:\.[0-9]{1,9})?(?:ns|us|ms|s|m|h|d|w))+", re.ASCII)
+_PART: Final = re.compile(r"([0-9.]+)([a-z]+)", re.ASCII)
+_SECONDS: Final = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 
 _PREFIXES: Final = ("", "k", "m", "g", "t", "p", "e")
 _UNITS: Final = ("B", "kB", "MB", "GB", "TB", "PB", "EB")
@@ -77,14 +77,12 @@ def parse_share(text: str) -> float:
 
 def parse_duration(text: str) -> float:
     """Seconds, more than 0, for "0.5s" and the like. Raises :class:`ValueError` naming ``text``."""
-    import durationpy
-
     stripped = text.strip()
     if _DURATION.fullmatch(stripped) is None:
         raise ValueError(f"{text!r} is not a duration; {_ACCEPTED_DURATIONS}")
     try:
-        duration: timedelta = durationpy.from_str(stripped)
-    except durationpy.DurationError as error:
+        duration = timedelta(seconds=sum(float(number) * _SECONDS[unit] for number, unit in _PART.findall(stripped)))
+    except OverflowError as error:
         raise ValueError(f"{text!r} is not a duration; {_ACCEPTED_DURATIONS}") from error
     if duration <= timedelta(0):
         raise ValueError(f"{text!r} is too short for a duration; {_ACCEPTED_DURATIONS}")

@@ -35,7 +35,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any, Final, TypeVar, overload
 
-from lockcache.arguments import coerce_seconds
+from lockcache.arguments import coerce_recheck_seconds, coerce_seconds
 from lockcache.flight import Turn, refuse_reentrance
 from lockcache.fork import after_fork_in_child
 from lockcache.resource import CacheStats, Entry, ProgramCacheResource, coerce_key, coerce_value
@@ -68,6 +68,9 @@ class TieredProgramCache(ProgramCacheResource):
             for ever. If the last tier has it no more (removed, or evicted), that is a miss, and the copies go. See
             :mod:`lockcache.tiered` for what this promises.
 
+    A :class:`RemoteProgramCache` may only be last, and is not the truth for the others: what the tier before it has
+    counts, and the server is asked for what that lacks. Two such tiers are one in all that follows.
+
     ``len`` is the last tier's. A write that raises (:class:`PermissionError` of a directory that may only be read) has
     stored nothing if it was the last tier's error; if it was an upper one's, the value is in the last. Either way the
     next read finds what is in the last tier.
@@ -82,10 +85,11 @@ class TieredProgramCache(ProgramCacheResource):
                 raise TypeError(f"{what}: ask it first, and compile into another cache")
         if not tiers:
             raise TypeError("tiers must be one cache or more, got none")
-        self._recheck_seconds = _coerce_recheck(recheck_seconds)
+        self._recheck_seconds = coerce_recheck_seconds(recheck_seconds)
         self._fresh_seconds = math.inf if self._recheck_seconds is None else self._recheck_seconds
-        self._tiers = tiers
-        self._uppers, self._last = tiers[:-1], tiers[-1]
+        self._given = tiers
+        self._tiers = _with_backing(tiers)
+        self._uppers, self._last = self._tiers[:-1], self._tiers[-1]
         # When each copy was last known to be the last tier's, and whether some of those times were thrown away.
         self._times: dict[bytes, float] = {}
         self._forgot_times = False
@@ -96,7 +100,7 @@ class TieredProgramCache(ProgramCacheResource):
     @property
     def tiers(self) -> tuple[ProgramCacheResource, ...]:
         """The tiers, fastest first."""
-        return self._tiers
+        return self._given
 
     def __getitem__(self, key: bytes | str) -> bytes:
         code = self._code(coerce_key(key))
@@ -161,7 +165,7 @@ class TieredProgramCache(ProgramCacheResource):
         return entry
 
     def _note_bypass(self) -> None:
-        self.tiers[-1]._note_bypass()
+        self._last._note_bypass()
 
     def __delitem__(self, key: bytes | str) -> None:
         """Remove the entry from every tier; :class:`KeyError` only if none had it."""
@@ -344,10 +348,19 @@ class TieredProgramCache(ProgramCacheResource):
         self._busy = [False] * _STRIPES
 
     def __reduce__(self) -> Any:
-        return _remake, (type(self), self._tiers, self._recheck_seconds)
+        return _remake, (type(self), self._given, self._recheck_seconds)
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({', '.join(map(repr, self._tiers))})"
+        return f"{type(self).__name__}({', '.join(map(repr, self._given))})"
+
+
+def _with_backing(tiers: _Tiers) -> _Tiers:
+    """The tiers, of which a server and the one in front of it are one."""
+    if not any(tier._is_backing for tier in tiers):
+        return tiers
+    from lockcache.remote import with_backing  # few have a server
+
+    return with_backing(tiers)
 
 
 def _put(tier: ProgramCacheResource, name: bytes, entry: Entry) -> None:
@@ -382,13 +395,3 @@ def _remake(
     kind: type[TieredProgramCache], tiers: tuple[ProgramCacheResource, ...], recheck_seconds: float | None
 ) -> TieredProgramCache:
     return kind(*tiers, recheck_seconds=recheck_seconds)
-
-
-def _coerce_recheck(seconds: object) -> float | None:
-    if seconds is None:
-        return None
-    if isinstance(seconds, bool) or not isinstance(seconds, (int, float)):
-        raise TypeError(f"recheck_seconds must be a number of seconds or None, got {seconds!r}")
-    if not seconds >= 0:
-        raise ValueError(f"recheck_seconds must not be negative, got {seconds!r}")
-    return float(seconds)

@@ -25,6 +25,7 @@ BUDGETS: Final[dict[str, tuple[int, int]]] = {
     "processes": (90, 350),
     "properties": (40, 0),
     "races": (30, 0),
+    "remote": (100, 120),
     "stress": (160, 1200),
     "unit": (250, 60),
 }

@@ -7,6 +7,8 @@ none written twice; what is done with them is :mod:`.run`'s.
 
 from __future__ import annotations
 
+import difflib
+import errno
 import os
 import signal
 import sys
@@ -19,7 +21,7 @@ from pydantic import BaseModel
 
 from lockcache import __version__
 from lockcache.errors import LockcacheError, in_words
-from lockcache.filestream.disk import DISK_FULL
+from lockcache.filestream.disk import DISK_FULL, denial
 from lockcache_daemon.deploy import FOLDER, deployment_files, read_file, systemd_unit
 from lockcache_daemon.errors import AlreadyServedError
 from lockcache_daemon.observe import Report, readable
@@ -86,7 +88,7 @@ _CONTEXT: Final = {"help_option_names": ["-h", "--help"], "max_content_width": 1
 @click.option("--scrub", is_flag=True, help="With --once: verify every entry too.")
 @click.option("--dry-run", is_flag=True, help="Change nothing; say what would be evicted.")
 @click.version_option(__version__, message="%(prog)s %(version)s")
-@click.argument("directories", metavar="[DIR]...", nargs=-1, type=click.Path())
+@click.argument("directories", metavar="[DIR]...", nargs=-1, type=click.Path(readable=False))
 def daemon_command(
     config: str | None, once: bool, scrub: bool, dry_run: bool, directories: tuple[str, ...], **settings: Any
 ) -> int:
@@ -175,6 +177,9 @@ def _wants_json(arguments: Sequence[str]) -> bool:
 def _run(arguments: Sequence[str]) -> int:
     # Their names stand where a directory's would; such a directory is ./files.
     tool = _TOOLS.get(arguments[0]) if arguments else None
+    meant = [] if tool or not arguments else difflib.get_close_matches(arguments[0], _TOOLS, 1, 0.75)
+    if meant and not os.path.lexists(arguments[0]):
+        raise _RefusedError([f"there is no directory {arguments[0]!r}; did you mean {meant[0]}?"], _BAD_OPTION)
     try:
         if tool is not None:
             tool.main(list(arguments[1:]), prog_name=f"lockcache-daemon {arguments[0]}", standalone_mode=False)
@@ -187,10 +192,16 @@ def _run(arguments: Sequence[str]) -> int:
     except AlreadyServedError as error:
         raise _RefusedError([str(error)], _ALREADY_SERVED) from error
     except (OSError, LockcacheError) as error:
-        raise _RefusedError([in_words(error) + _hint(error)], _BAD_OPTION) from error
+        raise _RefusedError([_why(error) + _hint(error)], _BAD_OPTION) from error
     except click.Abort:  # Ctrl-C before signals were handled
         return 128 + signal.SIGINT
     return result if isinstance(result, int) else 0
+
+
+def _why(error: Exception) -> str:
+    if isinstance(error, PermissionError) and error.errno == errno.EACCES and error.filename is not None:
+        return denial(os.path.abspath(os.fsdecode(error.filename)))
+    return in_words(error)
 
 
 def _hint(error: Exception) -> str:

@@ -12,9 +12,10 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
+from lockcache import metadata
 from lockcache.archive.looking import Onlooker
 from lockcache.archive.members import possible
-from lockcache.filestream.entry import pack, unpack
+from lockcache.filestream.entry import pack, read_note, unpack
 from lockcache.lowlevel import Found, KeyRing, Layout, Selection, all_entries, describe_entry
 
 
@@ -34,6 +35,30 @@ class LeftOut:
     entry: str
     #: ``damaged`` or ``unreadable``.
     why: str
+
+
+@dataclass(frozen=True)
+class Gathered:
+    """What became of the entries that were asked for."""
+
+    entries: int
+    #: Of payloads.
+    bytes: int
+    #: Left out: failed their digest.
+    damaged: int
+    #: Left out: are there, and cannot be read (EIO, EACCES).
+    unreadable: int
+    #: Left out: signed, and there is no such key here; or not signed, and there is a key here.
+    refused: int
+    #: Left out: have no record, so that nothing could verify them.
+    unverified: int
+    #: The damaged and the unreadable ones.
+    left_out: tuple[LeftOut, ...]
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether everything that was asked for and may be served is there."""
+        return not self.left_out
 
 
 class Gatherer:
@@ -60,9 +85,12 @@ class Gatherer:
         """Entries that are signed, and there is no such key here; or not signed, and there is one."""
         return self._reader.refused
 
-    @property
-    def damaged(self) -> int:
-        return sum(each.why == "damaged" for each in self.left_out)
+    def gathered(self, entries: int, payload_bytes: int) -> Gathered:
+        """Returns what became of the entries, of which so many were written."""
+        damaged = sum(each.why == "damaged" for each in self.left_out)
+        unreadable = len(self.left_out) - damaged
+        left_out = tuple(self.left_out)
+        return Gathered(entries, payload_bytes, damaged, unreadable, self.refused, self.unverified, left_out)
 
     def load(self, found: Found) -> tuple[bytes, bytes] | None:
         """Payload and record (empty if it has none), verified; ``None`` for an entry that is left out."""
@@ -79,6 +107,26 @@ class Gatherer:
             return None
         return loaded
 
+    def whole_record(self, name: str, payload: bytes, blob: bytes, keys: KeyRing | None = None) -> bytes:
+        """The record in one piece, wherever its parts were kept: as anybody can verify it, or signed with ``keys``.
+
+        With the program's name and the parts of its key, which may stand next to it. Empty for none.
+        """
+        if not blob:
+            return b""
+        record = possible(unpack(blob))._replace(payload_bytes=len(payload))
+        record = record._replace(tail=self._with_note(name, record.tail))
+        return pack(name, payload, record) if keys is None else keys.pack(name, payload, record)
+
+    def _with_note(self, name: str, tail: bytes) -> bytes:
+        try:
+            if not metadata.decode_fields(tail)[1]:
+                # Its fields alone: a note proves nothing, and could bring a mapping of its own.
+                tail = metadata.add_fields(tail, **metadata.decode_fields(read_note(self._layout, name))[1])
+        except (TypeError, ValueError):
+            pass  # metadata of a newer version, or a damaged note: as it is
+        return tail
+
     def expect(self, found: list[Found]) -> None:
         """State that only these will be loaded from now on."""
         self._to_read_bytes = self._done_bytes + sum(each.size_bytes for each in found)
@@ -93,14 +141,3 @@ class Gatherer:
     def _is_meant(self, found: Found, selection: Selection) -> bool:
         described = describe_entry(self._layout, found)
         return described is not None and (described.record in ("damaged", "unreadable") or selection.matches(described))
-
-
-def whole_record(name: str, payload: bytes, blob: bytes, keys: KeyRing | None = None) -> bytes:
-    """The record in one piece, wherever its parts were kept: as anybody can verify it, or signed with ``keys``.
-
-    Empty for none.
-    """
-    if not blob:
-        return b""
-    record = possible(unpack(blob))._replace(payload_bytes=len(payload))
-    return pack(name, payload, record) if keys is None else keys.pack(name, payload, record)

@@ -21,24 +21,25 @@ from lockcache.filestream.disk import naming
 def open_output(path: str) -> Iterator[BinaryIO]:
     """A file that takes the place of ``path`` when the block ends well. Devices and FIFOs are written as they are.
 
-    Made with mode 0600: what was private in a cache directory stays so. A symlink stays, and its target is replaced.
+    Made with mode 0600: what was private in a cache directory stays so. What replaces a file may be read by those who
+    could read that. A symlink stays, and its target is replaced.
     """
     target = os.path.realpath(path)
     try:
         mode = os.stat(target).st_mode
     except FileNotFoundError:
-        mode = stat.S_IFREG
+        mode = stat.S_IFREG | 0o600
     if stat.S_ISDIR(mode):
         raise IsADirectoryError(errno.EISDIR, "an archive is a file", path)
     with naming(path):
         if stat.S_ISREG(mode):
-            yield from _replace(target, path)
+            yield from _replace(target, path, mode & 0o644 | 0o600)
         else:
             with open(target, "wb") as device:
                 yield device
 
 
-def _replace(target: str, path: str) -> Iterator[BinaryIO]:
+def _replace(target: str, path: str, mode: int) -> Iterator[BinaryIO]:
     folder, name = os.path.split(target)
     # Known before it is made: an interrupt that comes right behind its creation must find it here.
     staged = os.path.join(folder, f".{name}.{secrets.token_hex(8)}.part")
@@ -46,6 +47,7 @@ def _replace(target: str, path: str) -> Iterator[BinaryIO]:
         with _create(staged, path) as file:
             yield file
             file.flush()
+            os.fchmod(file.fileno(), mode)
             os.fsync(file.fileno())
         os.rename(staged, target)
     except BaseException:

@@ -17,7 +17,7 @@ from typing import Any, BinaryIO, Final
 
 import zstandard
 
-from lockcache.archive.gathering import Choice, Gatherer, LeftOut, whole_record
+from lockcache.archive.gathering import Choice, Gathered, Gatherer
 from lockcache.archive.members import Manifest, end_of_archive, entry_header, manifest_member, padding
 from lockcache.filestream.entry import unpack
 from lockcache.lowlevel import Found, Layout, load_keys
@@ -32,29 +32,11 @@ _COUNTED: Final = {"kind": "kinds", "arch": "arches", "compiler": "compilers"}
 
 
 @dataclass(frozen=True)
-class Packed:
+class Packed(Gathered):
     """What came of it."""
 
-    entries: int
-    #: Of payloads.
-    bytes: int
-    #: Left out: failed their digest.
-    damaged: int
-    #: Left out: are there, and cannot be read (EIO, EACCES).
-    unreadable: int
-    #: Left out: signed, and there is no such key here; or not signed, and there is a key here.
-    refused: int
-    #: Left out: have no record.
-    unverified: int
     #: Left out: removed or rewritten while we packed.
     changed: int
-    #: The damaged and the unreadable ones.
-    left_out: tuple[LeftOut, ...]
-
-    @property
-    def is_complete(self) -> bool:
-        """Whether everything that was asked for and may be served is in the archive."""
-        return not self.left_out
 
 
 def pack_directory(
@@ -92,16 +74,8 @@ class _Packing:
                 packed_bytes += len(payload)
                 del payload  # else two are in memory while the next one is read
             stream.write(end_of_archive())
-        return Packed(
-            packed_entries,
-            packed_bytes,
-            gatherer.damaged,
-            unreadable=len(gatherer.left_out) - gatherer.damaged,
-            refused=gatherer.refused,
-            unverified=gatherer.unverified,
-            changed=manifest.entries - packed_entries - (self._failed - failed_before),
-            left_out=tuple(gatherer.left_out),
-        )
+        changed = manifest.entries - packed_entries - (self._failed - failed_before)
+        return Packed(**vars(gatherer.gathered(packed_entries, packed_bytes)), changed=changed)
 
     @property
     def _failed(self) -> int:
@@ -133,7 +107,7 @@ class _Packing:
             # A longer one would make the manifest a lie, and readers hold archives to it.
             if loaded is not None and len(loaded[0]) == size:
                 payload, blob = loaded
-                record = whole_record(found.name, payload, blob)
+                record = self._gatherer.whole_record(found.name, payload, blob)
                 del loaded
                 yield found, payload, record
                 del payload

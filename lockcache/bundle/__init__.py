@@ -17,13 +17,15 @@ if TYPE_CHECKING:
     from lockcache.bundle.cache import *
     from lockcache.bundle.making import *
     from lockcache.bundle.merging import *
+    from lockcache.bundle.promoting import *
 
 if not TYPE_CHECKING:
     __getattr__, __dir__ = door(
         __name__,
         {
             "cache": "BundleProgramCache",
-            "making": "Made make_bundle",
+            "making": "make_bundle",
             "merging": "Merged merge_bundles",
+            "promoting": "Promoted promote",
         },
     )

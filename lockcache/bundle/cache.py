@@ -148,7 +148,7 @@ class BundleProgramCache(ProgramCacheResource):
 
     def _load(self, key: bytes, load: Callable[[BundleFile, bytes], _T | None]) -> _T | None:
         try:
-            name = _sha256(key).digest()
+            name = _sha256(key, usedforsecurity=False).digest()
             loaded = None if name in self._hidden or self._is_off else load(self._file or self._opened(), name)
         except (OSError, ValueError, MemoryError) as error:
             if isinstance(error, RefusedEntryError):

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import BinaryIO, NamedTuple
+from typing import BinaryIO, NamedTuple, Protocol
 
-from lockcache.filestream.bundle import BundleFile, BundleWriter, Place, bundle_bytes
+from lockcache.filestream import Place, aligned, bundle_bytes
+from lockcache.filestream.bundle import BundleFile, BundleWriter, RefusedEntryError
 from lockcache.filestream.entry import unpack
 
-__all__ = ["Merged", "merge_bundles"]
+__all__ = ["Merge", "Merged", "merge_bundles"]
 
 
 @dataclass(frozen=True)
@@ -30,10 +31,91 @@ class Merged:
     damaged: int
 
 
+class Source(Protocol):
+    """What has entries: a bundle, or a directory in the place of one."""
+
+    size_bytes: int
+
+    def places(self) -> list[Place]:
+        """Where each entry stands, by name."""
+
+    def find(self, name: bytes) -> tuple[bytes, int, int, int] | None:
+        """Where one entry stands."""
+
+    def load(self, name: bytes) -> tuple[bytes, bytes] | None:
+        """Payload and record of an entry, verified. Raises :class:`ValueError` for one that is damaged."""
+
+
 class _Candidate(NamedTuple):
     created_ns: int
     source: int
     place: Place
+    #: In a bundle.
+    taken_bytes: int
+
+
+class Merge:
+    """The newest entry of each name in several sources, found when this is made. Each entry is read for that."""
+
+    def __init__(
+        self, sources: Sequence[Source], progress: Callable[[int, int], object], max_size_bytes: int | None = None
+    ) -> None:
+        """The arguments are those of :func:`merge_bundles`."""
+        self._sources = sources
+        self._progress = progress
+        self._done_bytes = 0
+        self._to_read_bytes = 2 * sum(source.size_bytes for source in sources)
+        self._found = 0
+        #: Entries that are damaged, and those that are not signed with the keys, or signed and there are none.
+        self.damaged = self.refused = 0
+        self._newest = self._find_newest()
+        self._chosen = _fit(self._newest, max_size_bytes)
+
+    def count_from(self, source: int) -> int:
+        """Returns how many of the chosen entries are of one source."""
+        return sum(candidate.source == source for candidate in self._chosen.values())
+
+    def write(self, out: BinaryIO) -> Merged:
+        """Write a bundle of the chosen entries. Raises :class:`OSError`."""
+        replaced = self._found - self.damaged - self.refused - len(self._newest)
+        writer = BundleWriter(out)
+        for name, candidate in sorted(self._chosen.items()):
+            loaded = self._load(candidate.source, candidate.place)
+            if loaded is not None:
+                writer.add(name, *loaded)
+                del loaded  # else two are in memory while the next one is read
+        writer.finish()
+        too_old = len(self._newest) - len(self._chosen)
+        return Merged(writer.entries, writer.payload_bytes, replaced, too_old, self.damaged + self.refused)
+
+    def _find_newest(self) -> dict[bytes, _Candidate]:
+        newest: dict[bytes, _Candidate] = {}
+        for number, source in enumerate(self._sources):
+            for place in source.places():
+                self._found += 1
+                loaded = self._load(number, place)
+                if loaded is not None:
+                    created_ns, taken_bytes = max(0, unpack(loaded[1]).created_ns), aligned(sum(map(len, loaded)))
+                    candidate = _Candidate(created_ns, number, place, taken_bytes)
+                    newest[place.name] = max(newest.get(place.name, candidate), candidate)
+                    del loaded
+        return newest
+
+    def _load(self, number: int, place: Place) -> tuple[bytes, bytes] | None:
+        """Payload and record, verified; ``None`` for an entry that is damaged, and counted."""
+        self._done_bytes += place.record_bytes + place.payload_bytes
+        self._progress(min(self._done_bytes, self._to_read_bytes), self._to_read_bytes)
+        source = self._sources[number]
+        try:
+            # A second place of one name is never read.
+            loaded = source.load(place.name) if source.find(place.name) == place else None
+        except RefusedEntryError:
+            self.refused += 1
+            return None
+        except ValueError:
+            loaded = None
+        self.damaged += loaded is None
+        return loaded
 
 
 def merge_bundles(
@@ -48,48 +130,7 @@ def merge_bundles(
     larger. Every entry is read twice, so memory is bounded by the largest, and a hundred bytes for each. ``progress``
     is given bytes read and bytes to read, at most. Raises :class:`OSError`.
     """
-    to_read = 2 * sum(source.size_bytes for source in sources)
-    done = damaged = found = 0
-    newest: dict[bytes, _Candidate] = {}
-    for number, source in enumerate(sources):
-        for place in source.places():
-            found += 1
-            done += place.record_bytes + place.payload_bytes
-            progress(min(done, to_read), to_read)
-            try:
-                # A second place of one name is never read.
-                loaded = source.load(place.name) if source.find(place.name) == place else None
-            except ValueError:
-                loaded = None
-            if loaded is None:
-                damaged += 1
-                continue
-            candidate = _Candidate(max(0, unpack(loaded[1]).created_ns), number, place)
-            newest[place.name] = max(newest.get(place.name, candidate), candidate)
-            del loaded
-    replaced = found - damaged - len(newest)
-    chosen = _fit(newest, max_size_bytes)
-    writer = BundleWriter(out)
-    for name, candidate in sorted(chosen.items()):
-        try:
-            loaded = sources[candidate.source].load(name)
-        except ValueError:  # damaged since
-            loaded = None
-        done += candidate.place.record_bytes + candidate.place.payload_bytes
-        progress(min(done, to_read), to_read)
-        if loaded is None:
-            damaged += 1
-            continue
-        writer.add(name, *loaded)
-        del loaded
-    writer.finish()
-    return Merged(
-        writer.entries,
-        writer.payload_bytes,
-        replaced=replaced,
-        too_old=len(newest) - len(chosen),
-        damaged=damaged,
-    )
+    return Merge(sources, progress, max_size_bytes).write(out)
 
 
 def _fit(newest: dict[bytes, _Candidate], max_size_bytes: int | None) -> dict[bytes, _Candidate]:
@@ -98,7 +139,7 @@ def _fit(newest: dict[bytes, _Candidate], max_size_bytes: int | None) -> dict[by
     if max_size_bytes is None:
         return kept
     oldest_first = sorted(newest, key=lambda name: (newest[name].created_ns, name), reverse=True)
-    held = sum(candidate.place.taken_bytes for candidate in kept.values())
+    held = sum(candidate.taken_bytes for candidate in kept.values())
     while kept and bundle_bytes(held, len(kept)) > max_size_bytes:
-        held -= kept.pop(oldest_first.pop()).place.taken_bytes
+        held -= kept.pop(oldest_first.pop()).taken_bytes
     return kept

@@ -17,7 +17,7 @@ __all__ = ["fill_closed_streams", "main", "run_program"]
 _CLOSED: Final = {"stdin": "w", "stdout": "r", "stderr": "w"}
 
 # What the extras of programs bring. Anything else that is missing is a broken install, and worth a traceback.
-_EXTRA: Final = ("click", "durationpy", "pydantic", "rich", "tomli", "zstandard")
+_EXTRA: Final = ("click", "pydantic", "rich", "tomli", "zstandard")
 
 
 def main() -> None:

@@ -17,7 +17,7 @@ from lockcache.filestream.accounting import total_of
 from lockcache.filestream.eviction import Census, among, select_counted
 from lockcache.filestream.repair import OwnEntries, Verifiable
 from lockcache.integrations.pyptx_files import PyptxFiles, guest_layout
-from lockcache.integrations.pyptx_staged import staged_bytes
+from lockcache.integrations.staged import staged_bytes
 from lockcache.layouts import (
     GUESTS,
     SETTLE_SECONDS,

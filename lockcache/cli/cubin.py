@@ -5,7 +5,8 @@ memory. What may be large in a hostile file is bounded before it is read: sectio
 names together, since a thousand names may be ends of one long string. Not by pyelftools, which read the names of 496 KB
 into 596 MiB.
 
-Registers come from the attribute EIATTR_REGCOUNT in ``.nv.info``, as cubins of CUDA 12 and 13 have it; kernels are the
+Registers and stack come from the attributes EIATTR_REGCOUNT and EIATTR_MIN_STACK_SIZE in ``.nv.info``, as cubins of
+CUDA 12 and 13 have them; kernels are the
 functions whose symbol carries STO_CUDA_ENTRY, as ``cuobjdump -elf`` lists them.
 """
 
@@ -36,6 +37,7 @@ _STT_FUNC: Final = 2
 _SHF_COMPRESSED: Final = 0x800
 
 _EIFMT_SVAL: Final = 4
+_EIATTR_MIN_STACK_SIZE: Final = 0x12
 _EIATTR_REGCOUNT: Final = 0x2F
 
 
@@ -47,6 +49,8 @@ class Kernel:
     code_bytes: int
     #: Of each thread.
     registers: int | None
+    #: Of each thread, in local memory: arrays, spilled registers, and what called functions need.
+    stack_bytes: int | None
     #: Of each block, static.
     shared_bytes: int
     constant_bytes: int
@@ -83,13 +87,14 @@ def read_kernels(payload: bytes) -> list[Kernel]:
     sections = _named_sections(payload)
     if ".symtab" not in sections or ".strtab" not in sections:
         return []
-    registers = dict(_register_counts(_table(payload, ".nv.info", sections)))
+    numbers = _numbers(_table(payload, ".nv.info", sections))
     symbols, strings = _table(payload, ".symtab", sections), _table(payload, ".strtab", sections)
     kernels = [
         Kernel(
             name,
             _size(f".text.{name}", sections),
-            registers.get(index),
+            numbers.get((_EIATTR_REGCOUNT, index)),
+            numbers.get((_EIATTR_MIN_STACK_SIZE, index)),
             _size(f".nv.shared.{name}", sections),
             _size(f".nv.constant0.{name}", sections),
         )
@@ -146,14 +151,16 @@ def _kernel_names(table: bytes, strings: bytes) -> Iterator[tuple[int, str]]:
             yield index, names.at(strings, name_at)
 
 
-def _register_counts(info: bytes) -> Iterator[tuple[int, int]]:
-    """Pairs of symbol index and registers. The section is a list of (format, attribute, size or value, data)."""
-    start = 0
+def _numbers(info: bytes) -> dict[tuple[int, int], int]:
+    """By attribute and index of a symbol: its number. A list of (format, attribute, size or value, data) is read."""
+    start, found = 0, {}
     while start + 4 <= len(info):
         kind, attribute, size = struct.unpack_from("<BBH", info, start)
         start += 4
         if kind != _EIFMT_SVAL:
             continue  # its value is where others have their size
-        if attribute == _EIATTR_REGCOUNT and size == 8 and start + size <= len(info):
-            yield struct.unpack_from("<II", info, start)
+        if attribute in (_EIATTR_REGCOUNT, _EIATTR_MIN_STACK_SIZE) and size == 8 and start + size <= len(info):
+            symbol, number = struct.unpack_from("<II", info, start)
+            found[attribute, symbol] = number
         start += size
+    return found

@@ -61,14 +61,24 @@ checked_size = by(_check_size)
 duration = by(_parse_duration)
 
 
-def directory(command: _F) -> _F:
-    """The argument ``[DIR]``, given as ``directory: str | None``; a shell completes it with directories.
+class Directory(click.Path):
+    """A directory, or what will be one. One that cannot be read is for the command to explain."""
 
-    One that cannot be read is for the command to explain.
-    """
-    return click.argument(
-        "directory", metavar="[DIR]", required=False, type=click.Path(file_okay=False, readable=False)
-    )(command)
+    def __init__(self) -> None:
+        super().__init__(file_okay=False, readable=False)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Refuse a file, a bundle by its name."""
+        from lockcache.filestream.bundle import is_bundle
+
+        if isinstance(value, str) and is_bundle(value):
+            self.fail(f"{value!r} is a bundle, and a directory is wanted; lockcache bundle ls {value} lists it")
+        return super().convert(value, param, ctx)
+
+
+def directory(command: _F) -> _F:
+    """The argument ``[DIR]``, given as ``directory: str | None``; a shell completes it with directories."""
+    return click.argument("directory", metavar="[DIR]", required=False, type=Directory())(command)
 
 
 def as_json(command: _F) -> _F:

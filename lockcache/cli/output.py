@@ -15,6 +15,7 @@ from typing import Any, Final
 
 import click
 
+from lockcache.filestream import Seed
 from lockcache.lowlevel import Described
 from lockcache.sizes import counted, format_size, printable
 
@@ -114,6 +115,14 @@ def size_in_words(number: int) -> str:
 def cap_in_words(number: int | None) -> str:
     """As :func:`size_in_words`; ``none`` for no cap."""
     return "none" if number is None else size_in_words(number)
+
+
+def seed_in_words(seed: Seed | None, programs: int | None = None) -> str:
+    """The bundle below a directory, what it takes, and how many programs it serves where that is known; ``none``."""
+    if seed is None:
+        return "none"
+    words = f"{seed.path}, {'taken away' if seed.is_detached else size_in_words(seed.bytes)}"
+    return words if programs is None else f"{words}: serves {counted(programs, 'program')}"
 
 
 _UNITS = ((86400.0 * 365, "y"), (86400.0, "d"), (3600.0, "h"), (60.0, "m"), (1.0, "s"))

@@ -13,6 +13,7 @@ import contextlib
 import difflib
 import errno
 import importlib
+import os
 import re
 import signal
 import sys
@@ -25,6 +26,7 @@ from lockcache import LockcacheError, __version__
 from lockcache.cli.output import plain
 from lockcache.cli.signals import give_up_stdout
 from lockcache.errors import LockTimeoutError, in_words
+from lockcache.filestream.disk import denial
 
 #: Each the name of a module in lockcache.cli.commands.
 COMMANDS: Final = (
@@ -42,6 +44,7 @@ COMMANDS: Final = (
     "pack",
     "path",
     "policy",
+    "promote",
     "recount",
     "rm",
     "run",
@@ -184,6 +187,8 @@ def _judge(error: Exception) -> tuple[str, int]:
         return str(error), _FAILED
     if isinstance(error, LockcacheError) or not isinstance(error, OSError):
         return str(error), _BAD_INPUT
+    if error.errno == errno.EACCES and error.filename is not None:
+        return denial(os.path.abspath(os.fsdecode(error.filename))), _BAD_INPUT
     return in_words(error), _BAD_INPUT if error.errno in _MISTAKES else _FAILED
 
 
@@ -195,7 +200,8 @@ def _refuse_usage(error: click.ClickException) -> int:
     if not message or message == context.get_help():  # a group without a command: click raises its help
         click.echo(context.get_help(), err=True)
         return _BAD_INPUT
-    return _refuse(f"{message.rstrip('.')}; see {context.command_path} --help", _BAD_INPUT)
+    joint = " See" if message.endswith("?") else "; see"  # a question keeps its mark
+    return _refuse(f"{message.rstrip('.')}{joint} {context.command_path} --help", _BAD_INPUT)
 
 
 def _refuse(message: str, code: int) -> int:

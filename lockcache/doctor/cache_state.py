@@ -19,11 +19,12 @@ from lockcache.filestream.disk import (
     FORMAT_VERSION,
     Owner,
     Space,
+    denial,
     is_alive,
+    nearest_seen,
     parse_staged_name,
     probe_space,
     stated_space,
-    user_name,
 )
 from lockcache.lowlevel import (
     SHARDS,
@@ -56,16 +57,11 @@ def denied(root: str, error: OSError) -> tuple[str, str]:
     """Returns why a directory cannot even be looked at, and what to do."""
     if error.errno != errno.EACCES:
         return str(error), "name a directory that you may use"
-    path = root
-    while not os.path.lexists(path) and path != os.path.dirname(path):  # what it is in may not be searched
-        path = os.path.dirname(path)
-    status = os.stat(path)
-    who = f"owned by {user_name(status.st_uid)}, mode {stat.S_IMODE(status.st_mode):04o}, and you are"
     advice = (
         "use a directory of your own; or have its owner share it with a group (docs/operations/group-sharing.md), or "
-        f"let others read it: chmod -R a+rX {shlex.quote(path)}"
+        f"let others read it: chmod -R a+rX {shlex.quote(nearest_seen(root))}"
     )
-    return f"{path}: permission denied: {who} {user_name(os.geteuid())}", advice
+    return denial(root), advice
 
 
 def safety(subject: Subject) -> list[Finding]:
@@ -150,10 +146,10 @@ def _drift(subject: Subject, layout: Layout) -> list[Finding]:
         return [Finding("accounting", GOOD, f"true, for {entries} entries{busy}", measured=measured)]
     where = f"in {drift.shards} of {SHARDS} shards, of {entries} entries{busy}"
     if drift.bytes:
-        found = f"says {abs(drift.bytes)} bytes too {'much' if drift.bytes > 0 else 'little'}, {where}"
+        found = f"is {abs(drift.bytes)} bytes too {'high' if drift.bytes > 0 else 'low'}, {where}"
         means = "entries are evicted too early" if drift.bytes > 0 else "the cap is exceeded by as much"
     else:
-        found = f"is wrong {where}, by as much too little as too much"
+        found = f"is wrong {where}, by as much too low as too high"
         means = "the cap holds only until one of these shards is recounted"
     advice = f"lockcache recount {shlex.quote(subject.root)}; a daemon does it by itself"
     return [Finding("accounting", DEGRADED, found, means, advice, measured)]
@@ -177,7 +173,7 @@ def leftovers(subject: Subject) -> list[Finding]:
         return [Finding("leftovers", GOOD, "none", measured=measured)]
     room = format_size(staged_bytes)
     found = f"{dead} staged files of killed writers ({room}), {len(ours)} directories of killed examinations"
-    means = "they take room until a daemon or a writer that needs it removes them"
+    means = "they use disk space until a daemon, or a writer that needs the space, removes them"
     advice = f"lockcache recount {shlex.quote(subject.root)}" if dead else ""
     if ours:
         paths = " ".join(shlex.quote(os.path.join(layout.own, file)) for file in ours)

@@ -79,7 +79,7 @@ def _failed(check: str, subject: Subject, error: OSError) -> Finding:
     if check == "directory":
         found, advice = cache_state.denied(subject.root, error)
         return Finding(check, UNUSABLE, found, "no cache can be opened here", advice)
-    return Finding(check, UNTESTED, f"failed: {error}", "what failed here may fail a cache too")
+    return Finding(check, UNTESTED, f"failed: {error}", "what failed here may fail in a cache too")
 
 
 def _write(subject: Subject) -> tuple[Subject, list[Finding]]:

@@ -38,7 +38,7 @@ def room(subject: Subject) -> list[Finding]:
         "mean_entry_bytes": mean_bytes,
     }
     if not disk.f_blocks:
-        return [Finding("room", NOTE, "this file system does not say how much", "set a cap", measured=measured)]
+        return [Finding("room", NOTE, "this file system does not report how much", "set a cap", measured=measured)]
     inodes = f"{free_inodes} inodes" if has_inodes else "any number of inodes"
     found = f"{format_size(free_bytes)} and {inodes} free"
     if free_bytes < _LEAST_BYTES or (has_inodes and free_inodes < _LEAST_INODES):
@@ -55,7 +55,7 @@ def room(subject: Subject) -> list[Finding]:
         return [Finding("room", DEGRADED, found, means, "lower the cap, or make room on the disk", measured)]
     if has_inodes and missing_bytes // mean_bytes > free_inodes:
         found += f"; the cap holds some {missing_bytes // mean_bytes} more entries of {format_size(mean_bytes)}"
-        means = "inodes are used up before the cap is reached: writes then evict, or are dropped"
+        means = "inodes run out before the cap is reached: writes then evict, or are dropped"
         return [
             Finding("room", DEGRADED, found, means, "lower the cap, or make the file system with more inodes", measured)
         ]

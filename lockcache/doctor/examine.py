@@ -82,7 +82,7 @@ class Examination(ABC):
             self._hangs += 1
             found = f"no answer for {limit_seconds:g} s: the file system hangs"
             means = "programs that use it hang too"
-            self._findings.append(Finding(check, UNUSABLE, found, means, "see to the server or the mount first"))
+            self._findings.append(Finding(check, UNUSABLE, found, means, "repair the server or the mount first"))
             return None
         except ChildDiedError:
             self._findings.append(Finding(check, UNTESTED, "the process that tried it ended"))

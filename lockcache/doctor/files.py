@@ -69,8 +69,16 @@ def times(subject: Subject) -> list[Finding]:
         try:
             os.utime(path, ns=(wanted, wanted))
         except OSError as error:
-            means = "what was used last is not known: the oldest entries go, however often they are read"
-            return [Finding("times", DEGRADED, f"cannot be set: {error.strerror}", means, "mount it so that they can")]
+            means = "what was used last is not known: the oldest entries are evicted, however often they are read"
+            return [
+                Finding(
+                    "times",
+                    DEGRADED,
+                    f"cannot be set: {error.strerror}",
+                    means,
+                    "mount the file system so that times can be set",
+                )
+            ]
         kept.append(os.stat(path).st_mtime_ns)
     tick_ns = next((tick for tick in _TICKS_NS if all(time_ns % tick == 0 for time_ns in kept)), 1)
     measured = {"tick_ns": tick_ns}
@@ -108,7 +116,7 @@ def syncing(subject: Subject) -> list[Finding]:
             _sync(target)
     except OSError as error:
         means = "no cache can be made, whose own files are synced, and with fsync=True all writes are dropped"
-        return [Finding("fsync", DEGRADED, f"fails: {error.strerror}", means, "see to the disk or the server")]
+        return [Finding("fsync", DEGRADED, f"fails: {error.strerror}", means, "check the disk or the server")]
     took_ms = (time.perf_counter() - start) * 1000
     found = f"file and directory: {took_ms:.1f} ms"
     return [Finding("fsync", GOOD, found, measured={"took_ms": round(took_ms, 3)})]
@@ -135,7 +143,7 @@ def group_member(subject: Subject) -> list[Finding]:
         refused = _as_group_member(lambda: os.utime(fd))
         was_set = os.fstat(fd).st_mtime_ns != 10**18
     except OSError as error:
-        return [Finding("group", UNTESTED, f"a group's file cannot be made here: {error.strerror}")]
+        return [Finding("group", UNTESTED, f"a file with another group cannot be made here: {error.strerror}")]
     finally:
         os.close(fd)
     if not refused and was_set:

@@ -14,6 +14,7 @@ from lockcache.arguments import (
 )
 from lockcache.doctor.findings import NOTE, UNUSABLE, Finding
 from lockcache.filestream import stated_policy
+from lockcache.filestream.remote import configured_url
 
 # By which platformdirs finds the user cache directory.
 _OTHERS = ("XDG_CACHE_HOME", "HOME")
@@ -35,6 +36,7 @@ def origin(given: str | None, root: str) -> Finding:
         is_on = [name for name in SWITCHES if configured_switch(name)]
         coerce_compile_once(None)
         coerce_lease_timeout(None)
+        configured_url()
     except ValueError as error:
         return Finding("path", UNUSABLE, str(error), "programs fail when they open a cache", "lockcache config")
     unknown = unknown_variables(os.environ)
@@ -53,4 +55,6 @@ def _environment(variables: Mapping[str, str]) -> dict[str, str]:
 def _shown(name: str, value: str) -> str:
     # A key itself, if somebody puts one there, is not for logs; the name of its file is.
     is_secret = any(word in name for word in ("KEY", "SECRET", "TOKEN")) and not name.endswith(("_FILE", "_DIR"))
+    # A password stands before the host.
+    is_secret |= name == "LOCKCACHE_REMOTE" and "@" in value
     return "(not shown)" if is_secret else value

@@ -112,7 +112,7 @@ def writable(subject: Subject, probe: str) -> list[Finding]:
 
 def not_writable(subject: Subject, error: OSError) -> list[Finding]:
     """What it means that nothing can be made here."""
-    found = f"nothing can be made here: {error.strerror}"
+    found = f"no file can be made here: {error.strerror}"
     if subject.kind == "cache":
         means = "entries can be read, and nothing is added"
         return [

@@ -56,7 +56,7 @@ def locks(subject: Subject) -> list[Finding]:
     if problem == _EXCLUDE_NOBODY:
         return [Finding("locks", DEGRADED, problem, WITHOUT_LOCKS, SHARED_LOCKS)]
     if problem is not None:
-        advice = "see to the lock server, or use a directory on a local disk"
+        advice = "repair the lock server, or use a directory on a local disk"
         return [Finding("locks", DEGRADED, problem, STUCK_LOCKS, advice)]
     found = f"exclude another process; a killed holder's lock is free after {freed_ms:.0f} ms"
     return [Finding("locks", GOOD, found, measured={"freed_ms": freed_ms})]
@@ -113,7 +113,7 @@ def rename(subject: Subject) -> list[Finding]:
             Finding("rename", UNUSABLE, found, "a write may be followed by a read of the older value", LOCAL_DIRECTORY)
         ]
     if torn:
-        found = f"in {len(torn)} of {_ROUNDS} renames who had the old file open read: {torn[0]}"
+        found = f"in {len(torn)} of {_ROUNDS} renames a process that had the old file open read: {torn[0]}"
         means = "reads during writes are misses, and programs compile again"
         return [Finding("rename", DEGRADED, found, means, LOCAL_DIRECTORY)]
     return [
@@ -142,7 +142,7 @@ def exclusive_creation(subject: Subject) -> list[Finding]:
         return [Finding("exclusive creation", DEGRADED, found, MEETING_FILES, LOCAL_DIRECTORY)]
     if other:
         found = f"a file that is there answers {', '.join(other)} instead of EEXIST"
-        return [Finding("exclusive creation", DEGRADED, found, "writes that meet may be dropped", LOCAL_DIRECTORY)]
+        return [Finding("exclusive creation", DEGRADED, found, "concurrent writes may be dropped", LOCAL_DIRECTORY)]
     return [Finding("exclusive creation", GOOD, f"{_RACES} races of two processes, one winner each")]
 
 
@@ -163,7 +163,7 @@ def new_names(subject: Subject) -> list[Finding]:
         waited_ms = (time.monotonic() - start) * 1000
         found = f"a name seen missing is seen {waited_ms:.0f} ms after it was made"
         return [Finding("new names", GOOD, found, measured={"seen_ms": round(waited_ms, 3)})]
-    means = "who waits for another's compilation waits longer, or compiles again"
+    means = "a process that waits for another's compilation waits longer, or compiles again"
     found = f"a name seen missing stays missing for more than {_FREED_SECONDS:.0f} s"
     return [Finding("new names", DEGRADED, found, means, "mount with lookupcache=none or lookupcache=positive (NFS)")]
 

@@ -5,8 +5,8 @@ whole, the last write wins, the cap is a cap, readers never wait, death is free,
 them, the cache never takes the job down. What programs that inspect, keep or repair directories need of it is
 :mod:`lockcache.lowlevel`.
 
-Rooms, each of which uses only those before it: disk, policy, accounting, directory, entry, compile_once, repair,
-eviction, room, writer, modes, cache.
+Rooms, each of which uses only those before it: disk, bundle_format, policy, accounting, seed, directory, entry, bundle,
+compile_once, repair, eviction, room, seeding, writer, modes, parts, cache.
 """
 
 from typing import TYPE_CHECKING
@@ -14,19 +14,23 @@ from typing import TYPE_CHECKING
 from lockcache.doors import door
 
 if TYPE_CHECKING:
+    from lockcache.filestream.bundle_format import *
     from lockcache.filestream.cache import *
     from lockcache.filestream.directory import *
     from lockcache.filestream.entry import ViewPath as ViewPath
     from lockcache.filestream.policy import *
+    from lockcache.filestream.seeding import *
     from lockcache.filestream.writer import *
 else:
     __getattr__, __dir__ = door(
         __name__,
         {
+            "bundle_format": "Place aligned bundle_bytes",
             "cache": "FileStreamProgramCache",
             "directory": "CacheDirectory",
             "entry": "ViewPath",
-            "policy": "PRIORITIES Policy PolicyFile Priority stated_policy",
+            "policy": "PRIORITIES Policy PolicyFile Priority Seed stated_policy",
+            "seeding": "attach_seed detach_if_too_large detach_seed",
             "writer": "EntryWriter Viewer Written",
         },
     )

@@ -17,43 +17,31 @@ from typing import Any, Final, Literal, TypeVar, overload
 
 from lockcache.arguments import (
     POLICY_VARIABLES,
-    coerce_compile_once,
-    coerce_group,
-    coerce_key_file,
-    coerce_lease_timeout,
-    coerce_read_only,
     coerce_seconds,
-    coerce_switch,
     default_cap,
-    resolve_path,
     variables_left_alone,
 )
 from lockcache.calling import parted_files
 from lockcache.explain import Stated, statement_of
 from lockcache.filestream.accounting import (
-    Counters,
-    CountersReport,
     Miss,
     Slot,
     count_shard,
     report_at_end,
     scan_shard,
 )
-from lockcache.filestream.compile_once import CompileOnce, ImplicitTurns, LeaseTurn
+from lockcache.filestream.compile_once import LeaseTurn
 from lockcache.filestream.disk import SHARDS, entry_name
 from lockcache.filestream.entry import (
-    EntryReader,
     Record,
     as_entry,
-    load_keys,
-    loader_of,
-    make_reader,
+    unpack,
 )
-from lockcache.filestream.modes import in_mode, open_in_mode
+from lockcache.filestream.parts import Parts, coerce_arguments, lookups
 from lockcache.filestream.policy import stated_policy
 from lockcache.filestream.repair import Repair, empty_quarantine, recount_all
-from lockcache.filestream.room import apply_policy
-from lockcache.filestream.writer import EntryWriter, Viewer
+from lockcache.filestream.seed import is_served
+from lockcache.filestream.seeding import detach_seed
 from lockcache.flight import Turn, refuse_reentrance
 from lockcache.resource import (
     CacheStats,
@@ -66,7 +54,6 @@ from lockcache.resource import (
     computed_entry,
     in_namespace,
     key_in_words,
-    renewed_keys,
     split_metadata,
 )
 
@@ -92,9 +79,10 @@ class FileStreamProgramCache(ProgramCacheResource):
     Args:
         path: The directory; made with mode 0700 if missing. ``None``: ``$LOCKCACHE_DIR``, else ``lockcache`` in the
             user cache directory. A directory that cuda.core's own ``FileStreamProgramCache`` filled is a valid one.
-        max_size_bytes: The directory's cap in bytes, for every process that uses it. ``None``: ``$LOCKCACHE_MAX_SIZE``,
-            else the cap that it has, which for a new default directory is 10 GB. One that an operator set (the daemon,
-            ``lockcache policy``) is not replaced. Likewise ``$LOCKCACHE_POLICY``, ``lru`` or ``cost``.
+        max_size_bytes: The directory's cap, in bytes or as ``"10G"``, for every process that uses it. ``None``:
+            ``$LOCKCACHE_MAX_SIZE``, else the cap that it has, which for a new default directory is 10 GB. One that an
+            operator set (the daemon, ``lockcache policy``) is not replaced. Likewise ``$LOCKCACHE_POLICY``, ``lru`` or
+            ``cost``.
         lock_timeout_seconds: How long a write waits for a lock or for room before it is dropped.
         fsync: Sync each entry to disk before it is published, for entries that must survive a power cut. Without it a
             power cut can lose recent entries, but what it leaves half written is a miss, never a result.
@@ -116,6 +104,10 @@ class FileStreamProgramCache(ProgramCacheResource):
         signing_key_file: Sign what is stored with the first key of this file, and serve only what one of its keys
             signed. ``None``: ``$LOCKCACHE_SIGNING_KEY_FILE``, if that is set; False: neither. ``lockcache key new``
             makes such a file.
+        seed: A bundle (``lockcache bundle make``) below the directory: what the directory does not have is read from
+            it. The first process to open the directory copies it there, where it counts under the cap; all others read
+            that copy. What is stored or removed in the directory counts over it, also after an eviction. ``None``:
+            ``$LOCKCACHE_SEED``, else the one that the directory has. One that cannot be had is a line in the log.
         read_only: True: make and change nothing in the directory; what is stored is dropped, counted and logged once,
             what is not there is compiled without waiting for others, and a directory that is missing is an empty one.
             ``"auto"``: so if ``$LOCKCACHE_READONLY`` says so, or the directory may be read and not written when it is
@@ -136,7 +128,7 @@ class FileStreamProgramCache(ProgramCacheResource):
         self,
         path: str | os.PathLike[str] | None = None,
         *,
-        max_size_bytes: int | None = None,
+        max_size_bytes: int | str | None = None,
         lock_timeout_seconds: float = 5.0,
         fsync: bool = False,
         record_files: bool = False,
@@ -145,54 +137,21 @@ class FileStreamProgramCache(ProgramCacheResource):
         lease_timeout_seconds: float | None = None,
         group: bool | str | None = None,
         signing_key_file: str | os.PathLike[str] | bool | None = None,
+        seed: str | os.PathLike[str] | None = None,
         read_only: bool | Literal["auto"] = "auto",
     ) -> None:
-        stated = stated_policy(coerce_max_size_bytes(max_size_bytes))
-        timeout = coerce_seconds("lock_timeout_seconds", lock_timeout_seconds)
-        compile_once = coerce_compile_once(compile_once)
-        lease_timeout_seconds = coerce_lease_timeout(lease_timeout_seconds)
-        # What a pickled copy opens with. Not the cap: it is the directory's by now, and may have been changed since.
-        self._arguments = {
-            "path": resolve_path(path),
-            "lock_timeout_seconds": timeout,
-            "fsync": coerce_switch("fsync", fsync),
-            "record_files": coerce_switch("record_files", record_files),
-            "verified_only": coerce_switch("verified_only", verified_only),
-            "compile_once": compile_once,
-            "lease_timeout_seconds": lease_timeout_seconds,
-            "group": coerce_group(group),
-            "signing_key_file": coerce_key_file(signing_key_file) or False,
-            "read_only": (read_only := coerce_read_only(read_only)),
-        }
-        self._directory = open_in_mode(
-            resolve_path(path), timeout, group=group, first_cap_bytes=default_cap(path), read_only=read_only
-        )
-        layout, is_shared = self._directory.layout, self._directory.is_shared
-        keys = None if self._directory.is_nowhere else load_keys(signing_key_file)
-        # A miss has more to do there than to be counted, and folders are looked at before anything in them.
-        asks_first = not (compile_once or is_shared or layout.is_network)
-        self._reader = make_reader(
-            layout, self._directory.recency, keys, verified_only=verified_only, asks_first=asks_first
-        )
-        self._entries = f"{layout.entries}/"
-        reader = loader_of(layout, self._reader, is_shared=is_shared)
-        self._once = CompileOnce(layout, reader, lease_timeout_seconds)
-        # What this process stored, if nothing else is to be read.
-        self._renewed = renewed_keys(self.path)
-        is_alone = self._directory.is_read_only or self._renewed is not None
-        self._implicit = ImplicitTurns(self._once, reader) if compile_once and not is_alone else None
-        load = reader.load if self._implicit is None else self._implicit.load
-        writer = EntryWriter(self._directory, timeout, fsync=fsync, use_record_files=record_files, keys=keys)
+        self._arguments = coerce_arguments(dict(locals()))
+        cap, priority = stated_policy(coerce_max_size_bytes(max_size_bytes))
+        parts = Parts(self._arguments, cap, priority, default_cap(path))
+        self._directory, self._counts, self._report = parts.directory, parts.counts, parts.report
+        self._once, self._implicit, self._renewed = parts.once, parts.implicit, parts.renewed
+        self._backing, self._backed, self._seeded = parts.backing, parts.backed, parts.seeded
         # Bound once: a hit spares the choice.
-        self._load, self._writer = in_mode(self._reader, load, writer, self._renewed)
+        self._reader, self._load, self._writer = parts.reader, parts.load, parts.writer
+        self._viewer = parts.viewer
+        self._entries = f"{self._directory.layout.entries}/"
         self._held = Slot(0, 0)
-        # Incremented without a lock, as in .entry.reader: a signal handler may count in the midst of anything.
-        self._counts = dict.fromkeys(("puts", "evictions", "dropped_writes"), 0)
-        self._viewer = Viewer(self._directory, timeout, self._counts, is_signed=keys is not None)
-        counts = partial(_counted, self._reader, self._counts)
-        self._report = CountersReport(layout, counts, is_read_only=self._directory.is_read_only)
         report_at_end(self, self._report)
-        self._counts["evictions"] += apply_policy(self._directory, *stated).entries
 
     @property
     def path(self) -> str:
@@ -272,6 +231,10 @@ class FileStreamProgramCache(ProgramCacheResource):
             path = self._viewer.view(name, files, loaded[1])
             if path is not None:
                 return path
+            if self._seeded is not None:  # a view is of an entry of the directory
+                is_wanted = partial(is_served, self._directory.layout, name)
+                written = self._writer.store_missing(name, loaded[0], unpack(loaded[1]), is_wanted)
+                self._counts["evictions"] += written.evicted.entries
         return None
 
     def begin(self, key: bytes | str, *, label: str = "", namespace: str = "") -> Entry | Turn[Entry]:
@@ -288,6 +251,8 @@ class FileStreamProgramCache(ProgramCacheResource):
         if loaded is None:
             refuse_reentrance(self, raw)
             outcome = self._once.wait_or_turn(name, label or key_in_words(key))
+            if isinstance(outcome, LeaseTurn) and self._backed is not None:
+                outcome = self._backed.joined(outcome)
             if isinstance(outcome, LeaseTurn):
                 publish = partial(self._publish_in, outcome, statement_of(raw, label))
                 turn = Turn(in_namespace(namespace, publish), outcome.end)
@@ -306,19 +271,29 @@ class FileStreamProgramCache(ProgramCacheResource):
         return None if loaded is None else self._entry(*loaded)
 
     def __delitem__(self, key: bytes | str) -> None:
-        if not self._writer.remove(entry_name(coerce_key(key))):
+        name = entry_name(coerce_key(key))
+        was_there = self._writer.remove(name)
+        if self._backing is not None:
+            was_there = self._backing.removed(name) or was_there
+        if not was_there:
             raise KeyError(key)
 
     def __len__(self) -> int:
-        """Number of entries on disk now, counted by listing the directory (0.1 ms for 100)."""
-        return sum(count_shard(self._directory.layout, shard) for shard in range(SHARDS))
+        """Number of entries on disk now, counted by listing the directory (0.1 ms for 100), and those of a seed."""
+        own = sum(count_shard(self._directory.layout, shard) for shard in range(SHARDS))
+        return own + (0 if self._seeded is None else self._seeded.count())
 
     def clear(self) -> None:
-        """Remove every entry, quarantined ones too. Safe next to writers.
+        """Remove every entry, quarantined ones too, and detach a seed. Safe next to writers.
 
-        What they publish meanwhile stays or goes, none of them fails.
+        What they publish meanwhile stays or goes, none of them fails. The seed is attached again once its file is
+        another one.
         """
         self._directory.refuse_if_read_only()
+        if self._backing is not None:
+            self._backing.cleared()
+        if not self._directory.is_nowhere:
+            detach_seed(self._directory)
         for shard in range(SHARDS):
             for found in scan_shard(self._directory.layout, shard):
                 self._writer.remove(found.name)
@@ -345,9 +320,10 @@ class FileStreamProgramCache(ProgramCacheResource):
             # What fills a graph must not take the job down.
             _log.debug("%s: the disk gives no answer, so stats are those of before: %s", self.path, error)
         reads = self._reader
+        hits, misses = lookups(reads, self._backed)
         return CacheStats(
-            hits=reads.hits,
-            misses=reads.misses,
+            hits=hits,
+            misses=misses,
             corrupt_entries=reads.corrupt_entries,
             unverified_hits=reads.unverified_hits,
             refused_entries=reads.refused_entries,
@@ -359,7 +335,11 @@ class FileStreamProgramCache(ProgramCacheResource):
         """Close the descriptors that are held open. The cache may be used again; it opens what it needs."""
         if self._implicit is not None:
             self._implicit.close()
+        if self._backing is not None:
+            self._backing.store.flush()
         self._report.report_patiently()
+        if self._seeded is not None:
+            self._seeded.close()
         self._directory.close()
 
     def _publish_in(self, turn: LeaseTurn, stated: Stated | None, value: object, cost_ns: int) -> Entry:
@@ -403,7 +383,10 @@ class FileStreamProgramCache(ProgramCacheResource):
         if stated is not None:
             self._report.note(Miss(now_ns, name, stated.label, stated.parts))
         note = b"" if stated is None else stated.note()
-        written = self._writer.store(name, code, Record(len(code), now_ns, cost_ns, tail), note)
+        record = Record(len(code), now_ns, cost_ns, tail)
+        written = self._writer.store(name, code, record, note)
+        if self._backing is not None:
+            self._backing.wrote(name, code, record)
         self._report.report_if_due(now_ns)
         self._counts["evictions"] += written.evicted.entries
         if written.dropped is not None:
@@ -430,17 +413,6 @@ class FileStreamProgramCache(ProgramCacheResource):
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.path!r})"
-
-
-def _counted(reader: EntryReader, counts: dict[str, int]) -> Counters:
-    return Counters(
-        hits=reader.hits,
-        misses=reader.misses,
-        corrupt_entries=reader.corrupt_entries,
-        unverified_hits=reader.unverified_hits,
-        saved_ns=reader.saved_ns,
-        **counts,
-    )
 
 
 def _reopen(kind: type[FileStreamProgramCache], arguments: dict[str, Any]) -> FileStreamProgramCache:

@@ -19,13 +19,14 @@ from collections.abc import Callable, Collection
 from typing import Final, Literal
 
 from lockcache.arguments import is_disabled
-from lockcache.errors import UnsafeCacheDirError
+from lockcache.errors import UnsafeCacheDirError, in_words
 from lockcache.filestream.accounting import UsagePage
 from lockcache.filestream.directory import CacheDirectory
-from lockcache.filestream.disk import Layout, Space, user_name
+from lockcache.filestream.disk import Layout, Space, nearest_seen, ownership
 from lockcache.filestream.entry import EntryReader, Record
 from lockcache.filestream.eviction import Evicted
 from lockcache.filestream.policy import PolicyFile
+from lockcache.filestream.seed import has_seed
 from lockcache.filestream.writer import EntryWriter, Written
 
 _log = logging.getLogger("lockcache")
@@ -88,8 +89,9 @@ def open_in_mode(
     except PermissionError as error:
         if isinstance(error, UnsafeCacheDirError):
             raise
-        who = f"{error.strerror}; you are {user_name(os.geteuid())}, and lockcache doctor says who may use it"
-        raise PermissionError(error.errno, who, error.filename) from error
+        seen = nearest_seen(root if error.filename is None else os.fsdecode(error.filename))
+        why = f"{error.strerror}: {ownership(seen)}; what to do: lockcache doctor"
+        raise PermissionError(error.errno, why, seen) from error
     if not only_reads:
         try:
             found.usage()
@@ -99,7 +101,7 @@ def open_in_mode(
             if read_only is False:
                 what = "this directory may be read and not written, and read_only=False asks for both"
                 raise PermissionError(error.errno, what, root) from error
-            found.only_read(str(error))
+            found.only_read(in_words(error))
     return found
 
 
@@ -133,7 +135,8 @@ class _DroppingWriter(EntryWriter):
 
     def store(self, name: str, payload: bytes, record: Record, note: bytes = b"") -> Written:
         """Drop the write."""
-        if os.access(self.directory.layout.entry(name), os.F_OK, effective_ids=True):
+        layout = self.directory.layout
+        if os.access(layout.entry(name), os.F_OK, effective_ids=True) or has_seed(layout):
             self._superseded.add(name)
         return Written(f"the directory is only read ({self.directory.why_read_only})", Evicted())
 

@@ -10,16 +10,28 @@ deleted while the cache is open leaves the last good one in force.
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import json
 import logging
 import os
 import re
-from dataclasses import dataclass, field
-from typing import Final, Literal, get_args
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from typing import Any, Final, Literal, get_args
 
 from lockcache.arguments import coerce_choice, configured_cap
 from lockcache.errors import PolicyError
-from lockcache.filestream.disk import SHARDS, Layout, Space, parse_json, read_small, refuse_symlink, replace_file
+from lockcache.filestream.disk import (
+    SHARDS,
+    Layout,
+    ProcessLock,
+    Space,
+    parse_json,
+    read_small,
+    refuse_symlink,
+    replace_file,
+)
 
 _log = logging.getLogger("lockcache")
 
@@ -37,11 +49,34 @@ _OWN_BLOCKS: Final = 40
 # and a staged file just before its reservation. The folders of records are mostly missing; xfs makes inodes by 64 in
 # each allocation group, and these make up for the unused ones.
 _OWN_INODES: Final = 3 * SHARDS
-# A policy is some 60 bytes.
+# A policy is some 60 bytes, and the path of a seed.
 _LARGEST_BYTES: Final = 4096
+# For how long another process may be about to publish one.
+_LOCK_SECONDS: Final = 1.0
 
 _SMALLEST_CHARGED_CAP: Final = 4 << 20
 _SMALLEST_CHARGED_BLOCKS: Final = 1024
+
+
+@dataclass(frozen=True)
+class Seed:
+    """The bundle that stands below a directory (:mod:`.seeding`)."""
+
+    #: Of the bundle that was copied; an absolute path.
+    path: str
+    #: What the directory's copy takes of the cap.
+    bytes: int
+    #: Tells one file under that path from the next: its size and its time.
+    version: str
+    #: Whether an operator chose it; if so no program's argument replaces it.
+    by_operator: bool = False
+    #: Whether it was taken away by ``clear``, and is not to be copied again while it is the same.
+    is_detached: bool = False
+
+    @property
+    def held_bytes(self) -> int:
+        """Returns what the copy takes of the cap now."""
+        return 0 if self.is_detached else self.bytes
 
 
 @dataclass(frozen=True)
@@ -57,6 +92,8 @@ class Policy:
     states_priority: bool = field(default=False, compare=False, kw_only=True)
     #: Whether nobody stated the cap: the default directory got it when it was made.
     is_default: bool = False
+    #: Not a rule: what :meth:`PolicyFile.replace` leaves as it stands.
+    seed: Seed | None = field(default=None, compare=False, kw_only=True)
 
     def entries_limit_bytes(self, space: Space) -> int | None:
         """Returns what entries and reservations may add up to, or ``None`` for no limit.
@@ -65,9 +102,11 @@ class Policy:
         writers keep to never sweeps a directory with a small cap on xfs.
         """
         cap, block = self.max_size_bytes, space.block_bytes
-        if cap is None or cap < max(_SMALLEST_CHARGED_CAP, _SMALLEST_CHARGED_BLOCKS * block):
-            return cap
-        return cap - _OWN_BLOCKS * (block + space.inode_bytes) - _OWN_INODES * space.inode_bytes
+        if cap is None:
+            return None
+        if cap >= max(_SMALLEST_CHARGED_CAP, _SMALLEST_CHARGED_BLOCKS * block):
+            cap -= _OWN_BLOCKS * (block + space.inode_bytes) + _OWN_INODES * space.inode_bytes
+        return cap if self.seed is None else max(0, cap - self.seed.held_bytes)
 
 
 def stated_policy(cap: int | None) -> tuple[int | None, Priority | None]:
@@ -114,13 +153,50 @@ class PolicyFile:
         return self._policy
 
     def replace(self, policy: Policy) -> None:
-        """Publish a policy for every process. Raises :class:`OSError` where the directory cannot be written."""
+        """Publish a policy for every process, but for its seed, which stays what it is on disk.
+
+        Raises :class:`OSError` where the directory cannot be written.
+        """
+        with self._locked():
+            seed = None
+            with contextlib.suppress(OSError, PolicyError):  # one that is damaged has none
+                seed = self._parse(self._read()).seed
+            self._publish(policy, seed)
+
+    def replace_seed(self, seed: Seed | None) -> None:
+        """Publish which bundle stands below the directory. Raises :class:`OSError`."""
+        with self._locked():
+            self._publish(self.current(), seed)
+
+    @contextlib.contextmanager
+    def _locked(self) -> Iterator[None]:
+        """Rules and seed are written by different processes, each of which keeps the other's line.
+
+        As far as locks work here: a policy is set all the same.
+        """
+        lock, hold = ProcessLock(self._layout.policy_lock, _LOCK_SECONDS, layout=self._layout), None
+        if not self._layout.is_guest:
+            with contextlib.suppress(OSError):
+                hold = lock.hold(_LOCK_SECONDS)
+        try:
+            yield
+        finally:
+            if hold is not None:
+                hold.release()
+            lock.close()
+
+    def _publish(self, policy: Policy, seed: Seed | None) -> None:
         body: dict[str, object] = {"max_size_bytes": policy.max_size_bytes, "by_operator": policy.by_operator}
         if policy.priority != Policy.priority or policy.states_priority:
             body["priority"] = policy.priority
         if policy.is_default:
             body["is_default"] = True
-        replace_file(self._layout, self._path, json.dumps(body).encode() + b"\n")
+        if seed is not None:
+            body["seed"] = {name: value for name, value in asdict(seed).items() if value is not False}
+        text = json.dumps(body).encode() + b"\n"
+        if seed is not None and len(text) > _LARGEST_BYTES:
+            raise OSError(errno.ENAMETOOLONG, "the policy has no room for the path of this seed", seed.path)
+        replace_file(self._layout, self._path, text)
 
     def begin_with(self, cap_bytes: int) -> None:
         """Publish a cap that nobody stated, unless there is a policy, or was one when the directory was deleted."""
@@ -163,7 +239,19 @@ class PolicyFile:
             where = f"{self._path}, {_place_of(raw, 'priority')}"
             raise PolicyError(f"{where}: priority must be {accepted}, got {priority!r}", self._path)
         is_default = bool(body.get("is_default", False))
-        return Policy(cap, bool(by_operator), priority, is_default, states_priority="priority" in body)
+        seed = self._parse_seed(body.get("seed"))
+        return Policy(cap, bool(by_operator), priority, is_default, states_priority="priority" in body, seed=seed)
+
+    def _parse_seed(self, found: Any) -> Seed | None:
+        if found is None:
+            return None
+        with contextlib.suppress(TypeError, ValueError):
+            seed = Seed(**found)
+            if [type(value) for value in vars(seed).values()] == [str, int, str, bool, bool]:
+                os.fsencode(seed.path)  # half of a character pair, which no path has
+                if seed.path.startswith("/") and "\0" not in seed.path and 0 <= seed.bytes < 2**63:
+                    return seed
+        raise PolicyError(f"{self._path}: its seed is not what lockcache writes; remove the file", self._path)
 
 
 def _place_of(text: bytes, key: str) -> str:

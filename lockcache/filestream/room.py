@@ -290,7 +290,7 @@ def apply_policy(directory: CacheDirectory, cap: int | None, priority: Priority 
             _log.warning(
                 "%s: max_size_bytes=%s is not applied, an operator set it to %s", root, cap, policy.max_size_bytes
             )
-    return done + _evict_to(directory, directory.policy.current())
+    return done + evict_to_policy(directory, directory.policy.current())
 
 
 def reap_if_possible(directory: CacheDirectory) -> None:
@@ -309,7 +309,7 @@ def _replace_policy(directory: CacheDirectory, policy: Policy) -> Evicted:
         if error.errno not in DISK_FULL:
             raise
     # It may well be this cache that fills the disk, and the cap that would have prevented it.
-    done = _evict_to(directory, policy)
+    done = evict_to_policy(directory, policy)
     try:
         directory.policy.replace(policy)
     except OSError as error:
@@ -317,7 +317,8 @@ def _replace_policy(directory: CacheDirectory, policy: Policy) -> Evicted:
     return done
 
 
-def _evict_to(directory: CacheDirectory, policy: Policy) -> Evicted:
+def evict_to_policy(directory: CacheDirectory, policy: Policy) -> Evicted:
+    """Evict down to what a policy leaves for entries, as far as that goes."""
     limit = policy.entries_limit_bytes(space_of(directory.layout))
     usage = directory.usage_if_writable()
     done = Evicted()

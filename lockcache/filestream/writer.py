@@ -12,7 +12,7 @@ import errno
 import logging
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple, Protocol
 
 from lockcache.filestream.accounting import folder_bytes
@@ -103,6 +103,20 @@ class EntryWriter:
             reap_if_possible(self.directory)
         return Written(dropped, write.evicted)
 
+    def store_missing(
+        self, name: str, payload: bytes, record: Record, is_wanted: Callable[[], bool] = lambda: True
+    ) -> Written:
+        """As :meth:`store`, unless there is an entry by then: what is there stays, and is not replaced by a copy.
+
+        Nor if ``is_wanted``, which is asked with the shard's lock held, says no.
+        """
+        write = _Write(self.directory, self._placement, self._pack, name, payload, record, b"", self._timeout_seconds)
+        write.is_wanted = is_wanted
+        try:
+            return Written(write.run(fsync=self._fsync), write.evicted)
+        except OSError as error:
+            return Written(str(error), write.evicted)
+
     def remove(self, name: str) -> bool:
         """Remove an entry; whether there was one."""
         return remove_entry(self.directory, name, self._timeout_seconds)
@@ -142,6 +156,8 @@ class _Write:
         self._note = note
         self._timeout_seconds = timeout_seconds
         self._deadline = time.monotonic() + timeout_seconds
+        #: ``None``: an entry that is there is replaced; else it stays, and a missing one is stored if this says yes.
+        self.is_wanted: Callable[[], bool] | None = None
         # Made when it is needed: that is 2 us of a put.
         self._room: Room | None = None
         # Kept between attempts: the digest in it is most of what a large value costs.
@@ -203,12 +219,11 @@ class _Write:
                 self._placement.learn_fit(len(attribute) + len(note))
                 staged.expect_less(space.block_bytes)
             staged.write(self._payload, record, fsync=fsync)
-            staged.publish(fsync=fsync)
-            is_published = True
+            is_published = staged.publish(fsync=fsync, is_wanted=self.is_wanted)
         finally:
             if not is_published:
                 staged.abandon()
-        return None
+        return None if is_published else "there is an entry by now, or it was removed"
 
     def _has_room(self, staged: StagedEntry, limit_bytes: int, size_bytes: int) -> bool:
         if staged.usage.total_bytes() > limit_bytes:

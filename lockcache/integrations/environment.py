@@ -16,8 +16,15 @@ _JAX = {
     "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "0",
 }
 
-#: Each with the variables that it needs, besides the directory. CuPy, numba and Warp have none: they want a line.
-FRAMEWORKS: dict[str, Mapping[str, str]] = {"cupy": {}, "jax": _JAX, "numba": {}, "triton": {}, "warp": {}}
+#: Each with the variables that it needs, besides the directory. Those that have none want a line of code.
+FRAMEWORKS: dict[str, Mapping[str, str]] = {
+    "cupy": {},
+    "inductor": {},
+    "jax": _JAX,
+    "numba": {},
+    "triton": {},
+    "warp": {},
+}
 
 # For a shell. Under ``lockcache run`` a hook does it: with the variable Triton raises in a Python without lockcache.
 _WITHOUT_HOOK = {"triton": {"TRITON_CACHE_MANAGER": "lockcache.integrations.triton:LockcacheManager"}}

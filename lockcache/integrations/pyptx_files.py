@@ -37,7 +37,7 @@ from lockcache.integrations.pyptx_kept import (
 from lockcache.integrations.pyptx_read import Loaded, load_with, opened_part, read_opened, read_part
 from lockcache.integrations.pyptx_scan import changed_ns, look, scan
 from lockcache.integrations.pyptx_sidecar import File, pack
-from lockcache.integrations.pyptx_staged import reap_staged, reap_staged_in, staged_bytes, staged_name
+from lockcache.integrations.staged import reap_staged, reap_staged_in, staged_bytes, staged_name
 from lockcache.lowlevel import Found, Layout, check_directory
 
 __all__ = ["PyptxFiles", "guest_layout"]
@@ -244,7 +244,7 @@ class PyptxFiles:
         with self._main.held_open() as main, self._kept.held_open() as kept:
             try:
                 for suffix, content in parts.items():
-                    staged[suffix] = staged_name(name, suffix)
+                    staged[suffix] = staged_name(suffix, name)
                     _stage(kept.fd, staged[suffix], content)
                 with self._locks[name[0]]:
                     _replace_locked(main, kept, name, staged)

@@ -8,8 +8,8 @@ the files of two writers. Where there can be no view, the files are written into
 A launcher is machine code that Triton loads into the process: who may write to the directory may run code in the
 processes that read it. A directory that others write to needs a signing key.
 
-A compilation that raises gives its turn up when its exception goes. Who keeps that (a notebook, a debugger) keeps the
-turn too, and other processes wait for it for a minute at most, and then compile.
+A compilation that raises gives its turn up at once, also where a notebook or a debugger keeps the exception and with it
+all that the compilation held.
 
 Results of autotuning are stored, and nobody waits for them: a benchmark may need all ranks. What
 ``TRITON_KERNEL_OVERRIDE``, ``TRITON_KERNEL_DUMP`` and ``USE_IR_LOC`` read and write is in Triton's own directories.
@@ -29,7 +29,9 @@ import shutil
 import sys
 import tempfile
 import threading
+import weakref
 from collections import deque
+from collections.abc import Callable
 from typing import Any
 
 from lockcache.filestream import ViewPath
@@ -43,6 +45,7 @@ from lockcache.integrations.adapter import (
     refuse_older,
     warn,
 )
+from lockcache.integrations.staged import reap_folder, staged_name
 from lockcache.resource import Entry
 
 __all__ = ["install"]
@@ -129,11 +132,60 @@ def _manager_class() -> Any:
             self._files.put_group(filename, group)
 
     LockcacheManager.__module__, LockcacheManager.__qualname__ = __name__, "LockcacheManager"
+    _end_turns_where_compiling_raises()
     return LockcacheManager
 
 
+def _end_turns_where_compiling_raises() -> None:
+    """Wrap the steps of a compilation, so that one that raises gives its turn up, also where its exception is kept.
+
+    Triton looks each of them up when it takes it. ``compile`` itself is bound to names all over Triton and Inductor.
+    Where a version has another step, a turn ends when the exception goes.
+    """
+    from triton import backends
+    from triton.compiler import compiler
+    from triton.runtime import build
+
+    def add_stages_of(own: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(own)
+        def add_stages(self: Any, stages: dict[str, Any], *rest: Any, **options: Any) -> Any:
+            found = own(self, stages, *rest, **options)
+            for name, stage in stages.items():
+                stages[name] = _ending_turn(stage)
+            return found
+
+        return add_stages
+
+    with contextlib.suppress(AttributeError):
+        for source in (compiler.ASTSource, compiler.IRSource):
+            source.make_ir = _ending_turn(source.make_ir)
+        for backend in {each.compiler for each in backends.backends.values()}:
+            backend.add_stages = add_stages_of(backend.add_stages)
+        build._build = _ending_turn(build._build)
+
+
+def _ending_turn(step: Callable[..., Any]) -> Callable[..., Any]:
+    """``step`` of a compilation; if it raises, the innermost one of this thread gives its turn up."""
+
+    @functools.wraps(step)
+    def call(*args: Any, **options: Any) -> Any:
+        try:
+            return step(*args, **options)
+        except BaseException:
+            compiling: list[weakref.ref[_Files]] = _begun.__dict__.get("compiling", [])
+            if compiling and (files := compiling[-1]()) is not None:
+                files.give_up()
+            raise
+
+    return call
+
+
+# Of each thread, those that have a turn, the innermost last.
+_begun = threading.local()
+
+
 class _Files:
-    """What a manager has looked up and stored. When it is collected its turn ends: compiling may have raised."""
+    """What a manager has looked up and stored. Its turn ends at the latest when it is collected."""
 
     def __init__(self, shared: Shared, key: str, own_manager: Any) -> None:
         self._shared, self._key, self._own_manager = shared, key, own_manager
@@ -158,8 +210,17 @@ class _Files:
             found = self._shared.begin_files(name, filename.removesuffix(".json"))
         if isinstance(found, Turn):
             self._turn = found
+            compiling = _begun.__dict__.setdefault("compiling", [])
+            compiling[:] = [other for other in compiling if (files := other()) is not None and files._turn is not None]
+            compiling.append(weakref.ref(self))
             return None
         return None if found is None else self._shown_or_written(name, found)
+
+    def give_up(self) -> None:
+        """Let another process compile this: it cannot be compiled here."""
+        turn, self._turn = self._turn, None
+        if turn is not None:
+            turn.give_up()
 
     def path_of(self, filename: str) -> str | None:
         """The path of one file: of a group that is being compiled, or by itself."""
@@ -235,7 +296,8 @@ def _link_for_inductor(key: str, view: ViewPath) -> None:
     with contextlib.suppress(OSError):
         if os.readlink(link) == view:
             return
-    staged = f"{folder}/lockcache-{os.getpid()}-{threading.get_ident()}"
+    staged = f"{folder}/{staged_name('link')}"
+    _reap_links(os.getpid(), folder)
     with contextlib.suppress(OSError):
         os.makedirs(folder, exist_ok=True)
         os.symlink(view, staged)
@@ -244,6 +306,12 @@ def _link_for_inductor(key: str, view: ViewPath) -> None:
         finally:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(staged)
+
+
+@functools.cache
+def _reap_links(pid: int, folder: str) -> None:
+    """Remove what killed processes staged there; once in a process, as there may be a link for each kernel."""
+    reap_folder(folder)
 
 
 def describe_metadata(metadata: bytes) -> dict[str, str]:

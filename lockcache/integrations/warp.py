@@ -18,7 +18,6 @@ import contextlib
 import inspect
 import os
 import shutil
-import tempfile
 from typing import Any
 
 from lockcache.flight import Turn
@@ -30,6 +29,7 @@ from lockcache.integrations.adapter import (
     refuse_older,
     warn,
 )
+from lockcache.integrations.staged import reap_folder, staged_name
 
 _OLDEST = (1, 19)
 _PARAMETERS = ["self", "device", "output_dir", "output_name", "output_arch", "use_ptx", "options"]
@@ -91,16 +91,19 @@ def _install(path: str | os.PathLike[str] | None, cap_bytes: int | None) -> Shar
 
 def _compiled(compile_into: Any, output_dir: str) -> dict[str, bytes] | None:
     """The files that Warp makes of a module, in a folder that nobody else looks into. ``None`` without one."""
+    above = os.path.dirname(output_dir)
+    reap_folder(above)
+    folder = f"{above}/{staged_name('warp')}"
     try:
-        os.makedirs(os.path.dirname(output_dir), exist_ok=True)
-        folder = tempfile.mkdtemp(prefix="lockcache-", dir=os.path.dirname(output_dir))
+        os.makedirs(folder, mode=0o700)
     except OSError:
         return None
     try:
         made = os.path.join(folder, os.path.basename(output_dir))
         compile_into(made)  # its error is the program's
         with contextlib.suppress(OSError):
-            return {name: _read(f"{made}/{name}") for name in sorted(os.listdir(made))}
+            found = {name: _read(f"{made}/{name}") for name in sorted(os.listdir(made))}
+            return {name: content for name, content in found.items() if content is not None}
         return None
     finally:
         shutil.rmtree(folder, ignore_errors=True)
@@ -110,12 +113,12 @@ def _write(output_dir: str, files: dict[str, bytes]) -> bool:
     """Make Warp's directory have these files, each whole; whether it has them."""
     try:
         os.makedirs(output_dir, exist_ok=True)
-        for name, content in files.items():
-            with contextlib.suppress(OSError):
-                if _read(f"{output_dir}/{name}") == content:
-                    continue
-            fd, staged = tempfile.mkstemp(prefix="lockcache-", dir=output_dir)
-            with open(fd, "wb") as file:
+        missing = {name: content for name, content in files.items() if _read(f"{output_dir}/{name}") != content}
+        if missing:
+            reap_folder(output_dir)
+        for name, content in missing.items():
+            staged = f"{output_dir}/{staged_name('warp')}"
+            with open(staged, "xb") as file:
                 file.write(content)
             os.replace(staged, f"{output_dir}/{name}")
     except OSError as error:
@@ -124,6 +127,7 @@ def _write(output_dir: str, files: dict[str, bytes]) -> bool:
     return True
 
 
-def _read(path: str) -> bytes:
-    with open(path, "rb") as file:
+def _read(path: str) -> bytes | None:
+    with contextlib.suppress(OSError), open(path, "rb") as file:
         return file.read()
+    return None

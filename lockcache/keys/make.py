@@ -57,15 +57,12 @@ def make_program_cache_key(
         name_expressions: Any iterable; its order is of no account. ``"f"`` and ``b"f"`` differ: they are different
             names to look up in the compiled object. Only C++ has them; the other two ignore them, as the compilers do.
         extra_digest: A digest of what the key cannot see, such as header files
-            (:func:`lockcache.headers.fingerprint`). Given one, the caller vouches for everything that the compilation
-            reads in addition to its arguments.
+            (:func:`lockcache.headers.fingerprint`). With it the caller vouches for all else that the compilation reads.
 
     What goes in: the code, the options as the compiler sees them, ``options.name``, the target, the name expressions,
     the version and build of NVRTC, NVVM or nvJitLink (of the driver where the driver links), the environment variables
     that these compilers read, the working directory where it reaches the output (C++ with debug or line information,
     LTO-IR), ``extra_digest``, and the version of this scheme.
-
-    What cuda.core itself raises for options that a compiler does not have (NVVM: ``CUDAError``) comes through as it is.
 
     Raises:
         UncacheableError: A hit would leave out a side effect (``create_pch``, ``time``, ``fdevice_time_trace``); or,
@@ -75,7 +72,8 @@ def make_program_cache_key(
             them, and says what to do.
         TypeError: An argument, or an option that cuda.core would ignore without a word, has the wrong type. The message
             names it, and the item: ``options.include_path[1]``.
-        ValueError: An unknown code or target type, or a pair that ``Program.compile`` does not support.
+        ValueError: An unknown code or target type, or a pair that ``Program.compile`` does not support. What cuda.core
+            raises for options that a compiler does not have (NVVM: ``CUDAError``) comes through as it is.
     """
     request = coerce_request(code, code_type, options, target_type, name_expressions, extra_digest)
     try:

@@ -13,6 +13,7 @@ from lockcache.layouts.protocol import Files, described
 from lockcache.layouts.pyptx import PyptxGuest, describe_entry as describe_pyptx
 from lockcache.layouts.tree import TreeFiles, view_entries as view_tree
 from lockcache.layouts.triton import TritonFiles, describe_entry as describe_triton, view_entries as view_triton
+from lockcache.layouts.warp import WarpFiles, describe_entry as describe_warp, view_entries as view_warp
 from lockcache.lowlevel import Described, Found
 
 #: Of the layouts whose writers take no lock. A compiler is done with its last file in less, and a program that needs
@@ -46,6 +47,10 @@ def _open_triton(root: str, settle_seconds: float, between: Between) -> TritonFi
     return TritonFiles(root, settle_seconds)
 
 
+def _open_warp(root: str, settle_seconds: float, between: Between) -> WarpFiles:
+    return WarpFiles(root, settle_seconds)
+
+
 def _describe_file(root: str, found: Found) -> Described:
     return described(found)
 
@@ -64,5 +69,6 @@ def _open_tree(root: str, settle_seconds: float, between: Between) -> TreeFiles:
 GUESTS: Final = {
     "pyptx": Guest(_open_pyptx, view_pyptx, describe_pyptx),
     "triton": Guest(_open_triton, view_triton, describe_triton),
+    "warp": Guest(_open_warp, view_warp, describe_warp),
     "files": Guest(_open_tree, view_tree, _describe_file),
 }

@@ -26,6 +26,7 @@ from lockcache.layouts.openat import folder, open_root
 from lockcache.layouts.own_folder import read_name
 from lockcache.layouts.tree_scan import PRECIOUS, NotACacheError
 from lockcache.layouts.triton_scan import GROUP_PREFIX, is_key
+from lockcache.layouts.warp import is_warp
 from lockcache.lowlevel import Layout
 
 # What is in an otherwise empty directory: of the file system's, and of a daemon's or operator's that was here first.
@@ -90,6 +91,7 @@ def _by_place(root: str) -> str:
     places = {
         "triton": os.environ.get("TRITON_CACHE_DIR") or "~/.triton/cache",
         "pyptx": os.environ.get("PYPTX_CACHE_DIR") or user_cache_dir("pyptx", appauthor=False),
+        "warp": os.environ.get("WARP_CACHE_PATH") or user_cache_dir("warp", appauthor=False),
     }
     here = os.path.realpath(root)
     for layout, place in places.items():
@@ -100,7 +102,7 @@ def _by_place(root: str) -> str:
 
 def guests_in(root: str) -> list[str]:
     """The layouts of other programs of which there is something in ``root``, or was."""
-    return [name for name, is_there in (("pyptx", _is_pyptx), ("triton", _is_triton)) if is_there(root)]
+    return [name for name, is_there in _GUESTS if is_there(root)]
 
 
 def has_entries(root: str) -> bool:
@@ -119,11 +121,22 @@ def _is_triton(root: str) -> bool:
             return any(is_key(each.name) and _has_group(fd, each.name) for each in found)
 
 
+def _is_warp(root: str) -> bool:
+    """Whether modules that Warp compiled are here, or were."""
+    if read_name(root) == "warp":
+        return True
+    with _opened(root) as fd:
+        return fd is not None and is_warp(fd)
+
+
 def _is_pyptx(root: str) -> bool:
     """Whether entries of pyptx are here, or were: the adapter's folder for staged files stays when all is evicted."""
     if os.path.isdir(guest_layout(root).tmp) and read_name(root) in ("", "pyptx"):
         return True
     return any(parse_name(name) is not None for name in _names(root))
+
+
+_GUESTS: Final = (("pyptx", _is_pyptx), ("triton", _is_triton), ("warp", _is_warp))
 
 
 def _whose_entries(root: str) -> str:

@@ -21,7 +21,7 @@ from filelock import lock_descriptor
 
 from lockcache.errors import LockTimeoutError
 from lockcache.filestream.disk import UPDATE, make_folder
-from lockcache.integrations.pyptx_staged import reap_staged, staged_bytes
+from lockcache.integrations.staged import reap_staged, staged_bytes
 from lockcache.layouts.openat import folder, open_root, status_in, unlink_in
 from lockcache.layouts.own_folder import leave_name, open_guest
 from lockcache.layouts.tree_scan import Tree, changed_ns, look, names_of, scan

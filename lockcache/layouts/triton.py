@@ -31,7 +31,7 @@ from contextlib import AbstractContextManager
 from typing import Final
 
 from lockcache.filestream.disk import make_folder, open_folder
-from lockcache.integrations.pyptx_staged import reap_staged, staged_bytes
+from lockcache.integrations.staged import reap_staged, staged_bytes
 from lockcache.layouts.openat import NOT_A_FOLDER, folder, open_root, status_in, unlink_in
 from lockcache.layouts.own_folder import leave_name, open_guest
 from lockcache.layouts.protocol import described

@@ -29,9 +29,14 @@ Outcomes = Counter[str]
 
 
 def import_triton(
-    root: str, cache: FileStreamProgramCache | None, version: str, advance: Callable[[int], object]
+    root: str,
+    cache: FileStreamProgramCache | None,
+    version: str,
+    advance: Callable[[int], object],
+    *,
+    is_dry_run: bool = False,
 ) -> Outcomes:
-    """Take over the Triton cache in ``root``; ``cache`` is ``None`` to only count.
+    """Take over the Triton cache in ``root``. ``is_dry_run``: only count, without ``cache`` as for an empty one.
 
     ``version`` is that of launchers and results, which state none; empty: that of the last kernel. Raises
     :class:`OSError`.
@@ -57,7 +62,11 @@ def import_triton(
                 outcomes["imported"] += 1
             else:
                 shared = adapters.setdefault(own_version or version, Shared("triton", own_version or version, cache))
-                outcomes[_store(shared, f"{key.found.name}/{stored_as}", files, metadata)] += 1
+                stored_name = f"{key.found.name}/{stored_as}"
+                if shared.look_at_files(stored_name) is not None:
+                    outcomes["present"] += 1
+                else:
+                    outcomes["imported" if is_dry_run else _store(shared, stored_name, files, metadata)] += 1
             advance(1)
     finally:
         os.close(fd)
@@ -65,8 +74,6 @@ def import_triton(
 
 
 def _store(shared: Shared, name: str, files: dict[str, bytes], metadata: dict[str, Any]) -> str:
-    if shared.look_at_files(name) is not None:
-        return "present"
     before = shared.cache.stats().dropped_writes
     shared.store_files(name, files, None, **metadata)
     return "dropped" if shared.has_failed or shared.cache.stats().dropped_writes > before else "imported"

@@ -50,7 +50,8 @@ class SQLiteProgramCache(ProgramCacheResource):
     Args:
         path: The file; made with mode 0600 if missing, its directory with 0700. ``None``: ``programs.sqlite3`` in
             ``$LOCKCACHE_DIR``, else in ``lockcache`` in the user cache directory.
-        max_size_bytes: Bound for the bytes of code and metadata, for what this object writes; ``None`` means no bound.
+        max_size_bytes: Bound for the bytes of code and metadata (a number, or ``"2G"``), for what this object writes;
+            ``None`` means no bound.
             The file is a few per cent larger, and its log (``-wal``) takes up to 4 MiB or the largest entry next to it.
             An entry larger than the cap is not stored and evicts nothing, and an older value under its key is removed.
         lock_timeout_seconds: How long a write waits for another process that has the database locked before it is
@@ -69,7 +70,7 @@ class SQLiteProgramCache(ProgramCacheResource):
         self,
         path: str | os.PathLike[str] | None = None,
         *,
-        max_size_bytes: int | None = None,
+        max_size_bytes: int | str | None = None,
         lock_timeout_seconds: float = 5.0,
     ) -> None:
         self._max_size_bytes = coerce_max_size_bytes(max_size_bytes)

@@ -6,15 +6,15 @@ import json
 import os
 import signal
 import subprocess
-import time
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from lockcache import BundleProgramCache, Entry, FileStreamProgramCache
-from tests.cli.running import LOCKCACHE, run
-from tests.processes.crowd import HANG_SECONDS
+from lockcache.explain import state
+from tests.cli.running import run
 from tests.processes.proof import value_for
 
 KEYS = [b"%d" % number for number in range(60)]
@@ -112,25 +112,36 @@ def test_a_mistake_is_one_line_and_leaves_nothing(filled: Path, tmp_path: Path, 
     assert sorted(each.name for each in tmp_path.iterdir()) == ["filled", "other"]
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
-def test_whoever_is_killed_leaves_the_older_bundle(bundle: Path, tmp_path: Path, number: signal.Signals) -> None:
+# Is sent a signal when all entries are written, and the table is not.
+ENDED = """
+import os, sys
+from lockcache.cli import main
+from lockcache.filestream.bundle import BundleWriter
+
+number, *sys.argv = int(sys.argv[1]), "lockcache", *sys.argv[2:]
+BundleWriter.finish = lambda writer: os.kill(os.getpid(), number)
+sys.exit(main())
+"""
+
+
+EXIT_CODES = {signal.SIGKILL: -signal.SIGKILL, signal.SIGTERM: 143, signal.SIGINT: 130}
+
+
+@pytest.mark.parametrize("number", EXIT_CODES)
+@pytest.mark.parametrize("words", [("make", "{newer}"), ("merge", "{bundle}")])
+def test_a_signal_leaves_the_older_bundle(
+    bundle: Path, tmp_path: Path, words: tuple[str, ...], number: signal.Signals
+) -> None:
     before = bundle.read_bytes()
     with FileStreamProgramCache(tmp_path / "newer") as cache:
-        for each in range(40):
-            cache[b"%d" % each] = os.urandom(200_000)
-    with subprocess.Popen(
-        [LOCKCACHE, "bundle", "make", "-o", bundle, tmp_path / "newer"], stdout=subprocess.DEVNULL
-    ) as process:
-        deadline = time.monotonic() + HANG_SECONDS
-        while process.poll() is None and not list(tmp_path.glob(".kernels.lcb.*.part")):
-            assert time.monotonic() < deadline
-            time.sleep(0.0005)
-        process.send_signal(number)
-    if process.returncode:  # else it was faster than we
-        assert bundle.read_bytes() == before
-        assert number == signal.SIGKILL or not list(tmp_path.glob(".*.part"))
-    with BundleProgramCache(bundle) as reopened:
-        assert len(reopened) in (len(KEYS), 40)
+        cache[KEYS[0]] = b"newer"
+    given = [word.format(newer=tmp_path / "newer", bundle=bundle) for word in words]
+    command = [sys.executable, "-c", ENDED, str(int(number)), "bundle", given[0], "-o", bundle, *given[1:]]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert ended.returncode == EXIT_CODES[number], ended
+    assert "Traceback" not in ended.stderr
+    assert bundle.read_bytes() == before
+    assert len(list(tmp_path.glob(".kernels.lcb.*.part"))) == (number == signal.SIGKILL)
 
 
 @pytest.mark.root
@@ -148,3 +159,15 @@ def test_a_full_disk_leaves_the_older_bundle(mount_tmpfs: Callable[..., Path], t
     assert [each.name for each in disk.iterdir()] == ["kernels.lcb"]
     with BundleProgramCache(path) as reopened:
         assert reopened[b"k"] == b"code"
+
+
+def test_a_bundle_and_an_archive_keep_the_names_that_ls_shows(tmp_path: Path) -> None:
+    with FileStreamProgramCache(tmp_path / "made") as cache:
+        state(b"k", {"arch": "sm_90"}, "gemm_kernel")
+        cache[b"k"] = b"code"
+    assert "gemm_kernel" in run("ls", tmp_path / "made").stdout
+    assert run("bundle", "make", "-o", tmp_path / "k.lcb", tmp_path / "made").returncode == 0
+    assert "gemm_kernel" in run("bundle", "ls", tmp_path / "k.lcb").stdout
+    assert run("pack", tmp_path / "k.tar.zst", tmp_path / "made").returncode == 0
+    assert run("unpack", tmp_path / "k.tar.zst", tmp_path / "unpacked").returncode == 0
+    assert "gemm_kernel" in run("ls", tmp_path / "unpacked").stdout

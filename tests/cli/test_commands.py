@@ -7,11 +7,14 @@ import re
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
+import click
 import pytest
 
 from lockcache import FileStreamProgramCache
+from lockcache.cli.program import cli
 from lockcache.errors import how_to_install
 from lockcache.lowlevel import entry_name
 from tests.cli.running import run
@@ -44,6 +47,7 @@ def test_a_policy_set_by_the_operator_is_not_replaced_by_a_program(filled: Path)
         "by_operator": True,
         "priority": "lru",
         "is_default": False,
+        "seed": None,
     }
 
 
@@ -72,6 +76,7 @@ def test_clear_and_policy_set_tell_programs_what_they_did(filled: Path) -> None:
         "by_operator": True,
         "priority": "lru",
         "is_default": False,
+        "seed": None,
         "held_bytes": 1500,
         "held_entries": 2,
         "evicts_bytes": 0,
@@ -156,7 +161,7 @@ def run_python(*arguments: str) -> subprocess.CompletedProcess[str]:
         ("lockcache", "click", "cli"),
         *(
             ("lockcache-daemon --max-size 1G --interval 0.5s --dry-run .", missing, "daemon")
-            for missing in ("click", "durationpy", "pydantic")
+            for missing in ("click", "pydantic")
         ),
         ("lockcache-daemon --metrics 127.0.0.1:0 --max-size 1M .", "prometheus_client", "daemon"),
         ("lockcache-daemon --metrics-file a.prom --max-size 1M .", "prometheus_client", "daemon"),
@@ -233,6 +238,10 @@ def test_before_the_first_program_ran_nothing_is_cached_yet(tmp_path: Path) -> N
     ended = run("ls", XDG_CACHE_HOME=str(tmp_path), LOCKCACHE_DIR="")
     assert ended.returncode == 2
     assert f"{tmp_path}/lockcache: nothing is cached here yet" in ended.stderr
+    ended = run("why", "--last", XDG_CACHE_HOME=str(tmp_path), LOCKCACHE_DIR="")
+    assert ended.returncode == 2
+    assert f"{tmp_path}/lockcache: nothing is cached here yet" in ended.stderr
+    assert "; for another directory: lockcache why --last 1 DIR; see lockcache why --help\n" in ended.stderr
 
 
 def test_a_path_of_any_letters_can_be_copied_from_what_is_said(tmp_path: Path) -> None:
@@ -245,3 +254,19 @@ def test_a_path_of_any_letters_can_be_copied_from_what_is_said(tmp_path: Path) -
 
 def test_no_sentence_of_the_list_of_commands_is_cut() -> None:
     assert "..." not in run("--help", COLUMNS="80").stdout.partition("Commands:")[2]
+
+
+def _help_of_all(command: click.Command, parent: click.Context | None, name: str) -> Iterator[tuple[str, str]]:
+    context = click.Context(command, parent, name, terminal_width=80)
+    yield context.command_path, command.get_help(context)
+    if isinstance(command, click.Group):
+        for each in command.list_commands(context):
+            found = command.get_command(context, each)
+            assert found is not None
+            yield from _help_of_all(found, context, each)
+
+
+def test_no_line_of_any_help_is_wider_than_a_terminal() -> None:
+    shown = dict(_help_of_all(cli, None, "lockcache"))
+    assert "lockcache bundle make" in shown
+    assert [(name, line) for name, text in shown.items() for line in text.splitlines() if len(line) > 80] == []

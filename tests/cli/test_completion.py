@@ -34,17 +34,19 @@ def test_in_bash_commands_options_and_hashes_are_completed(cache_path: Path) -> 
         eval "$(lockcache completion bash)"
         ask() {{
             COMPREPLY=(); COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1))
-            _lockcache_completion "$1"; echo "${{COMPREPLY[@]}}"
+            asked=$(complete -p "$1"); asked=${{asked#*-F }}; "${{asked%% *}}" "$1"; echo "${{COMPREPLY[@]}}"
         }}
         ask lockcache ev
         ask lockcache ls --sor
         ask lockcache inspect {name[:3]}
         ask lockcache ls --kind cu
+        ask lockcache-daemon --max-s
+        ask lockcache-stress her
     """
     path = f"{Path(LOCKCACHE).parent}:{os.environ['PATH']}"
     environment = {**os.environ, "PATH": path, "LOCKCACHE_DIR": str(cache_path)}
     asked = subprocess.run(["bash", "-c", script], env=environment, text=True, capture_output=True, check=False)
-    assert asked.stdout.splitlines() == ["evict", "--sort", name, "cubin"]
+    assert asked.stdout.splitlines() == ["evict", "--sort", name, "cubin", "--max-size", "herd"]
 
 
 @pytest.mark.parametrize("begun, directory", [("zz", "cache"), ("a", "cache"), ("ab", "file"), ("ab", "a\0b")])

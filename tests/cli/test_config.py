@@ -84,7 +84,7 @@ def test_commands_do_not_obey_the_variables_of_programs(cache_path: Path) -> Non
     assert len(cache) == 0
 
 
-@pytest.mark.parametrize("variable", PROGRAM_VARIABLES)
+@pytest.mark.parametrize("variable", [name for name in PROGRAM_VARIABLES if name != "LOCKCACHE_SEED"])
 def test_the_doctor_finds_a_variable_on_which_programs_fail(cache_path: Path, variable: str) -> None:
     FileStreamProgramCache(cache_path).close()
     for command in ("doctor", "config"):

@@ -19,7 +19,7 @@ FAULTS = {
     "times in steps of two seconds": ({"times": DEGRADED}, "steps of 2 s"),
     "everybody may write": ({"writing": UNUSABLE, "safety": UNUSABLE, "a real cache": UNUSABLE}, "lets others write"),
     "clock an hour ahead": ({"clock": DEGRADED}, "+3600"),
-    "rename copies": ({"rename": DEGRADED, "a real cache": UNUSABLE}, "who had the old file open read"),
+    "rename copies": ({"rename": DEGRADED, "a real cache": UNUSABLE}, "a process that had the old file open read"),
     "fsync fails": ({"fsync": DEGRADED, "a real cache": UNUSABLE}, "Input/output error"),
     "everybody may read": ({"writing": DEGRADED}, "0755"),
     "locks stay taken": ({"locks": DEGRADED}, "was released stays taken"),

@@ -13,7 +13,7 @@ import pytest
 
 from lockcache.layouts import pyptx as verifying, triton
 from tests.cli.running import run
-from tests.daemon import pyptx_crowd, triton_format
+from tests.daemon import pyptx_crowd, triton_format, warp_format
 from tests.daemon.running import run_daemon
 
 COUNT = 3
@@ -28,6 +28,11 @@ def fill_triton(root: Path) -> None:
         triton_format.compile_kernel(root, number)
 
 
+def fill_warp(root: Path) -> None:
+    for number in range(COUNT):
+        warp_format.compile_module(root, number)
+
+
 def fill_tree(root: Path) -> None:
     (root / "deep").mkdir()
     for number in range(COUNT):
@@ -36,7 +41,12 @@ def fill_tree(root: Path) -> None:
     assert run_daemon("--layout", "files", "--max-size", "1G", "--once", root).returncode == 0
 
 
-FILL: dict[str, Callable[[Path], None]] = {"pyptx": fill_pyptx, "triton": fill_triton, "files": fill_tree}
+FILL: dict[str, Callable[[Path], None]] = {
+    "pyptx": fill_pyptx,
+    "triton": fill_triton,
+    "warp": fill_warp,
+    "files": fill_tree,
+}
 
 
 @pytest.fixture(params=list(FILL))
@@ -118,7 +128,7 @@ def test_commands_that_do_not_know_it_say_which_do(program: str, filled: Path) -
         assert f"is a directory of layout {program}: stats, ls, top" in ended.stderr
 
 
-@pytest.mark.parametrize("program", ["triton", "files"], indirect=True)
+@pytest.mark.parametrize("program", ["triton", "warp", "files"], indirect=True)
 def test_what_has_no_digest_is_not_called_whole(program: str, filled: Path) -> None:
     ended = run("verify", filled)
     assert (ended.returncode, ended.stdout) == (2, "")
@@ -196,3 +206,10 @@ def test_what_others_may_write_to_is_neither_shown_nor_removed(program: str, fil
         ended = run(*words, filled)
         assert (ended.returncode, ended.stdout) == (2, "")
         assert "chmod" in ended.stderr
+
+
+@pytest.mark.parametrize("program", ["warp"], indirect=True)
+def test_a_module_of_warp_is_called_as_its_directory_is(program: str, filled: Path) -> None:
+    assert {(entry["kind"], entry["label"]) for entry in listed(filled)} == {
+        ("o", f"simulate_{n}") for n in range(COUNT)
+    }

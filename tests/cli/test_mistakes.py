@@ -36,7 +36,18 @@ ON_A_DIRECTORY = {
     "verify": ("verify",),
     "why": ("why", "--last"),
 }
-WITHOUT_A_DIRECTORY = {"completion", "config", "doctor", "env", "import-triton", "key", "path", "run", "unpack"}
+WITHOUT_A_DIRECTORY = {
+    "completion",
+    "config",
+    "doctor",
+    "env",
+    "import-triton",
+    "key",
+    "path",
+    "promote",
+    "run",
+    "unpack",
+}
 
 BAD_VALUES = [
     (("stats", "--no-such-option"), "--no-such-option"),

@@ -42,12 +42,12 @@ def finish(*words: str, **variables: str) -> tuple[int, str, str]:
 def test_the_command_has_the_variables_and_its_exit_code_comes_back(cache_path: Path) -> None:
     program = (
         "import os, sys; from lockcache import FileStreamProgramCache as C\n"
-        "with C() as cache: cache.get_or_compute('k', lambda: b'code'); cache.get('k')\n"
+        "with C() as cache: cache.begin('k').store(b'code', 2_500_000_000); cache.get('k')\n"
         "print(os.environ['LOCKCACHE_JAX'], cache.path, cache.max_size_bytes); sys.exit(7)"
     )
     code, out, err = finish("--dir", str(cache_path), "--max-size", "1G", "--", sys.executable, "-c", program)
     assert (code, out.split()) == (7, ["1", str(cache_path), "1000000000"])
-    assert err.strip() == f"lockcache: 1 hit, 1 compiled and stored, in {cache_path}"
+    assert err.strip() == f"lockcache: 1 hit, 1 compiled and stored, 2.5 s of compiling saved, in {cache_path}"
 
 
 @pytest.mark.slow

@@ -13,6 +13,7 @@ import lockcache.cli
 import lockcache_daemon.cli
 import lockcache_stress.cli
 from lockcache import Entry, FileStreamProgramCache
+from lockcache.filestream.bundle import BundleWriter
 from tests.programs import run_forked
 from tests.thinning import EXHAUSTIVE
 
@@ -59,7 +60,7 @@ SLIPS: Final = [
     ("lockcache policy set --max-size 10GG kernels", "'10GG' is not a size; accepted: 512M"),
     ("lockcache policy set --max-size -1G kernels", "'-1G' is not a size"),
     ("lockcache policy set --policy lur kernels", "'lur' is not one of 'lru', 'cost'"),
-    ("lockcache policy set kernels", "Nothing says what to set: give --max-size or --policy"),
+    ("lockcache policy set kernels", "Nothing says what to set: give --max-size, --policy or --seed"),
     ("lockcache evict kernels", "Nothing says what to evict: give --to"),
     ("lockcache evict --to 10 --yes kernels", "'10' has no unit"),
     ("lockcache evict --to 5% --yes kernels", "'5%' is not a size"),
@@ -71,7 +72,47 @@ SLIPS: Final = [
     ("lockcache ls --arch sm_70 kernels", "no arch 'sm_70' here; there are: sm_90"),
     ("lockcache top --interval 5 kernels", "'5' is not a duration"),
     ("lockcache why --last 2 gemm kernels", "--last asks for no KEY, and 'gemm' is one"),
+    # Bundles, Triton, running.
+    ("lockcache bundle mk kernels", "No such command 'mk'. Did you mean 'make'?"),
+    ("lockcache bundle make kernels", "Missing option '-o' / '--output'"),
+    ("lockcache bundle make -o b kernals", "kernals: no such directory"),
+    ("lockcache bundle make -o b other", "other: holds other files (notes.txt) and is not a cache"),
+    ("lockcache bundle make -o kernels kernels", "File 'kernels' is a directory"),
+    ("lockcache bundle make -o b --arch sm_70 kernels", "no arch 'sm_70' here; there are: sm_90"),
+    ("lockcache bundle list made", "No such command 'list'. Did you mean 'ls'? See lockcache bundle --help"),
+    ("lockcache bundle ls file", "file: it is not a bundle"),
+    ("lockcache bundle ls kernels", "kernels: not a plain file, so not a bundle"),
+    ("lockcache bundle verify nofile", "nofile: No such file or directory"),
+    ("lockcache bundle merge -o b", "Missing argument 'FILE...'"),
+    ("lockcache bundle merge -o b made file", "file: it is not a bundle"),
+    ("lockcache bundle merge -o b --max-size 10 made", "'10' has no unit"),
+    ("lockcache ls made", "'made' is a bundle, and a directory is wanted; lockcache bundle ls made lists it"),
+    ("lockcache rm gemm --dir made", "'made' is a bundle"),
+    ("lockcache unpack made kernels", "made is a bundle, which is read as it is; lockcache bundle ls made lists it"),
+    ("lockcache pack kernels out.tar.zst", "FILE comes first: lockcache pack out.tar.zst kernels"),
+    ("lockcache import triton", "No such command 'import' (did you mean import-triton?)"),
+    ("lockcache import-triton nodir kernels", "nodir: no such directory"),
+    ("lockcache import-triton file", "file: is a file"),
+    ("lockcache import-triton other kernels", "other: not a Triton cache"),
+    ("lockcache import-triton --dryrun other", "Did you mean '--dry-run'?"),
+    ("lockcache run", "Missing argument 'CMD...'"),
+    ("lockcache run --deamon -- true", "'--daemon'"),
+    ("lockcache run --dir other -- true", "other: holds other things than a cache"),
+    ("lockcache run --dir file -- true", "file: a cache directory is wanted here"),
+    ("lockcache run --max-size 10 -- true", "'10' has no unit"),
+    ("lockcache run --daemon --dir kernels -- true", "kernels has no cap; give --max-size"),
+    ("lockcache env", "Missing argument 'FRAMEWORK...'"),
+    ("lockcache env tritn", "'tritn' is not one of 'cupy', "),
+    ("lockcache ls --namespace tritn kernels", "no namespace 'tritn' here; there are: unknown"),
+    ("lockcache ls --namespaces x kernels", "Did you mean '--namespace'?"),
     # The daemon.
+    ("lockcache-daemon --once --max-size 1G --namespaces triton kernels", "'triton' are not sizes of namespaces"),
+    ("lockcache-daemon --once --max-size 1G --namespaces triton=2 kernels", "--namespaces: '2' has no unit"),
+    ("lockcache-daemon --once --max-size 1G --namespaces t=2G,t=3G kernels", "the namespace 't' has two sizes"),
+    ("lockcache-daemon --once --max-size 1G --namespace t=2G kernels", "Did you mean '--namespaces'?"),
+    ("lockcache-daemon systemd-units", "there is no directory 'systemd-units'; did you mean systemd-unit?"),
+    ("lockcache-daemon systemd-unit --usr", "Did you mean '--user'?"),
+    ("lockcache-daemon files nosuch", "there is no file 'nosuch'; lockcache-daemon files lists"),
     ("lockcache-daemon kernels", "has no budget; accepted: at least one of --max-size"),
     ("lockcache-daemon --once --max-size 10 kernels", "--max-size: '10' has no unit: write 10G"),
     ("lockcache-daemon --once --max-size 10 G kernels", "--max-size: '10' has no unit"),
@@ -105,6 +146,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "file").touch()
     with FileStreamProgramCache(tmp_path / "kernels") as cache:
         cache.put_entry("gemm", Entry(b"code", {"kind": "cubin", "arch": "sm_90"}))
+    with open(tmp_path / "made", "wb") as out:
+        BundleWriter(out).finish()
     monkeypatch.chdir(tmp_path)
     return tmp_path
 

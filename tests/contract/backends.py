@@ -12,7 +12,9 @@ from typing import Any
 import pytest
 
 from lockcache import FileStreamProgramCache, InMemoryProgramCache, SQLiteProgramCache, TieredProgramCache
+from lockcache.arguments import PROGRAM_VARIABLES, is_disabled, variables_left_alone
 from lockcache.filestream.entry.codec import HEAD_BYTES
+from tests.unit.bundle.bundles import bundle_of, write
 
 
 @dataclass(frozen=True)
@@ -73,6 +75,24 @@ def _network(path: Path, kind: type = FileStreamProgramCache, **arguments: Any) 
         return kind(path, **arguments)
 
 
+#: What the tests of this suite call their keys, as far as a seed should have older values of them.
+_KEYS = ["k", "a", "b", "c", "d", "other", "key", "big", "new", "no", "absent", "plain", "twin", *map(str, range(40))]
+
+
+def _seeded(path: Path, kind: type = FileStreamProgramCache, **arguments: Any) -> Any:
+    """Over a seed with an older value of each key, all of which were removed: none of them may ever be read again."""
+    seed = path.with_name(f"{path.name}.lcb")
+    if not seed.exists() and not is_disabled():
+        write(seed, bundle_of({key.encode(): b"from the seed, and removed" for key in _KEYS}))
+        with variables_left_alone(PROGRAM_VARIABLES), FileStreamProgramCache(path, seed=seed) as cache:
+            assert len(cache) == len(_KEYS)
+            for key in _KEYS:
+                del cache[key]
+            assert len(cache) == 0
+            assert cache.stats().entries == 0
+    return kind(path, **arguments)
+
+
 def _sqlite(path: Path, kind: type = SQLiteProgramCache, **arguments: Any) -> Any:
     return kind(path / "programs.sqlite3", **arguments)
 
@@ -107,6 +127,7 @@ BACK_ENDS = [
     BackEnd("filestream-record-files", _record_files, overhead_bytes=HEAD_BYTES, is_shared=True, patience=_PATIENT),
     BackEnd("filestream-signed", _signed, is_shared=True, patience=_PATIENT),
     BackEnd("filestream-network", _network, is_shared=True, counts_each_use=False, patience=_PATIENT),
+    BackEnd("filestream-seeded", _seeded, is_shared=True, patience=_PATIENT),
     BackEnd("sqlite", _sqlite, is_shared=True, patience=_PATIENT),
     BackEnd("tiered", _tiered, has_copies=True, counts_each_use=False, patience=_PATIENT),
     BackEnd("tiered-rechecking", _tiered_rechecking, is_shared=True, is_picklable=False, patience=_PATIENT),

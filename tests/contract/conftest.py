@@ -16,7 +16,7 @@ __all__ = ["run_path", "tmp_path"]  # what is written is in memory
 
 #: Variants of the file back end. They differ in how a record is stored and found; up to there they share all code, and
 #: where that is what is tried, one of them stands for all.
-_VARIANTS = {"filestream-record-files", "filestream-signed", "filestream-network"}
+_VARIANTS = {"filestream-record-files", "filestream-signed", "filestream-network", "filestream-seeded"}
 _ALIKE = {"test_copies", "test_cuda_core", "test_mapping", "test_stats", "test_threads"}
 
 _OURS = [pytest.param(back_end, id=back_end.name) for back_end in BACK_ENDS]

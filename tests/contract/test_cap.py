@@ -14,11 +14,24 @@ def test_a_cap_that_is_not_positive_is_a_value_error(make_dropin, cap):
         make_dropin(max_size_bytes=cap)
 
 
-@pytest.mark.parametrize("cap", [True, False, 1.5, 1e6, "10M", "5", b"5", [5]])
+@pytest.mark.parametrize("cap", [True, False, 1.5, 1e6, b"5", [5]])
 def test_a_cap_of_another_type_is_a_type_error_that_shows_it(make, cap):
     with pytest.raises(TypeError, match="max_size_bytes") as error:
         make(max_size_bytes=cap)
     assert repr(cap) in str(error.value)
+
+
+@pytest.mark.parametrize("cap", ["5", "ten", "0", ""])
+def test_a_cap_in_words_that_is_not_a_size_is_a_value_error_that_shows_it(make, cap):
+    with pytest.raises(ValueError, match=f"max_size_bytes: {cap!r}"):
+        make(max_size_bytes=cap)
+
+
+def test_a_cap_may_be_written_with_its_unit(make, back_end):
+    cap = back_end.cap_for(1, PAYLOAD)
+    cache = make(max_size_bytes=f"{cap}B")
+    cache[b"a"], cache[b"b"] = b"a" * PAYLOAD, b"b" * PAYLOAD
+    assert (cache.get(b"a"), cache.get(b"b")) == (None, b"b" * PAYLOAD)
 
 
 def test_a_cap_beyond_what_the_accounting_holds_is_a_value_error(make):

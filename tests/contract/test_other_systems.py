@@ -76,7 +76,8 @@ def test_what_needs_no_linux_works_and_the_rest_says_what_is_missing(
     first, second = ended.stdout.splitlines()
     assert first == second
     assert first.startswith(
-        "FileStreamProgramCache and BundleProgramCache need Linux (flock, extended attributes and /proc), "
+        "FileStreamProgramCache, BundleProgramCache and RemoteProgramCache need Linux (flock, extended attributes and "
+        "/proc), "
         f"and this is {platform}"
     )
 

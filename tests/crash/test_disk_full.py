@@ -138,3 +138,39 @@ def test_a_full_disk_leaves_an_older_format_its_accounting_or_gives_it_the_new_o
         assert stated_space(layout) is not None
         assert not os.path.samestat(os.stat(layout.usage), older)
         assert cache.recount() == []
+
+
+_FILES = {"kernel.cubin": b"code" * 8000, "kernel.json": b"{}"}
+
+
+def _shown(view: str | None) -> dict[str, bytes] | None:
+    return None if view is None else {path.name: path.read_bytes() for path in Path(view).iterdir()}
+
+
+def test_on_a_full_disk_there_is_no_view_and_the_entry_stays(disk: Path) -> None:
+    cache = FileStreamProgramCache(disk / "cache")
+    cache.put_files("k", _FILES)
+    _fill_up(disk)
+    assert cache.view_files("k") is None
+    assert cache.get_files("k") == _FILES
+    assert [*(disk / "cache/lockcache/views").glob("??/*")] == []
+    assert_accounting_is_not_too_low(disk / "cache")
+    assert_one_recount_mends_all(cache)
+    for ballast in disk.glob("ballast*"):
+        ballast.unlink()
+    assert _shown(cache.view_files("k")) == _FILES
+
+
+def test_a_damaged_view_on_a_full_disk_is_repaired_or_gone_and_never_shown(disk: Path) -> None:
+    cache = FileStreamProgramCache(disk / "cache")
+    cache.put_files("k", _FILES)
+    cubin = Path(str(cache.view_files("k")), "kernel.cubin")
+    cubin.write_bytes(b"evil" * 8000)
+    _fill_up(disk)
+    assert _shown(cache.view_files("k")) in (None, _FILES)
+    assert cache.get_files("k") == _FILES
+    assert_accounting_is_not_too_low(disk / "cache")
+    assert_one_recount_mends_all(cache)
+    for ballast in disk.glob("ballast*"):
+        ballast.unlink()
+    assert _shown(cache.view_files("k")) == _FILES

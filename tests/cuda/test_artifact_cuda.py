@@ -57,6 +57,7 @@ def test_a_cubin_tells_architecture_compiler_and_kernels(arch: str) -> None:
     assert fill["shared_bytes"] == 0
     assert scale["shared_bytes"] >= 1024
     assert all(kernel["registers"] > 0 and kernel["code_bytes"] > 0 for kernel in code["kernels"])
+    assert all(kernel["stack_bytes"] == 0 for kernel in code["kernels"])
 
 
 def test_ptx_tells_version_target_address_size_and_entries() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 import signal
 import stat
 import subprocess
@@ -16,28 +15,17 @@ from typing import Any
 
 import pytest
 
-from lockcache import FileStreamProgramCache
 from lockcache.filestream.accounting.counters import Counters
 from lockcache_daemon.observe.metrics import Metrics
 from lockcache_daemon.observe.state import Board, DirectoryView, Limits
-from tests.daemon.material import fill
-from tests.daemon.promtool import promtool
-from tests.daemon.running import HANG_SECONDS, SCRIPT, RunningDaemon, run_daemon, until
+from tests.daemon.running import SCRIPT, RunningDaemon, run_daemon, until
+from tests.daemon.tools import need_program, promtool
 
 DAEMON = Path(__file__).parents[2] / "daemon" / "lockcache_daemon" / "deploy"
 CHECKOUT = Path(__file__).parents[2]
 UNITS = sorted((DAEMON / "systemd").glob("*.service"))
 KUBERNETES = DAEMON / "kubernetes"
 MANIFESTS = sorted(set(KUBERNETES.glob("*.yaml")) - {KUBERNETES / "kustomization.yaml"})
-SLURM = DAEMON / "slurm"
-JOB = "4711"
-
-
-def tool(name: str) -> str:
-    found = shutil.which(name)
-    if found is None:
-        pytest.skip(f"needs {name}")
-    return found
 
 
 def installed(unit: Path, folder: Path) -> Path:
@@ -49,14 +37,20 @@ def installed(unit: Path, folder: Path) -> Path:
 
 @pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.name)
 def test_systemd_has_nothing_to_say_of_the_units(unit: Path, tmp_path: Path) -> None:
-    command = [tool("systemd-analyze"), "verify", "--man=no", str(installed(unit, tmp_path))]
+    command = [need_program("systemd-analyze"), "verify", "--man=no", str(installed(unit, tmp_path))]
     said = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (said.returncode, said.stdout, said.stderr) == (0, "", "")  # the code alone says nothing of unknown keys
 
 
 def test_the_systems_unit_is_confined_as_far_as_systemd_can_tell(tmp_path: Path) -> None:
     (unit,) = (each for each in UNITS if each.name == "lockcache-daemon.service")
-    command = [tool("systemd-analyze"), "security", "--offline=true", "--threshold=20", str(installed(unit, tmp_path))]
+    command = [
+        need_program("systemd-analyze"),
+        "security",
+        "--offline=true",
+        "--threshold=20",
+        str(installed(unit, tmp_path)),
+    ]
     said = subprocess.run(command, capture_output=True, text=True, check=False)
     assert said.returncode == 0, said.stdout[-200:] + said.stderr
 
@@ -136,7 +130,7 @@ def _containers(document: dict[str, Any]) -> list[dict[str, Any]]:
 def test_the_overlay_renders_and_is_valid() -> None:
     validate = pytest.importorskip("kubernetes_validate", reason="needs kubernetes-validate")
     yaml = pytest.importorskip("yaml", reason="needs PyYAML")
-    command = [tool("kubectl"), "kustomize", str(DAEMON / "kustomize")]
+    command = [need_program("kubectl"), "kustomize", str(DAEMON / "kustomize")]
     rendered = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (rendered.returncode, rendered.stderr) == (0, "")
     (document,) = yaml.safe_load_all(rendered.stdout)
@@ -152,7 +146,7 @@ def test_the_overlay_renders_and_is_valid() -> None:
 
 def test_tmpfiles_makes_the_directory_for_its_owner_alone(tmp_path: Path) -> None:
     command = [
-        tool("systemd-tmpfiles"),
+        need_program("systemd-tmpfiles"),
         "--create",
         f"--root={tmp_path}",
         str(DAEMON / "tmpfiles.d" / "lockcache.conf"),
@@ -242,16 +236,9 @@ def test_a_unit_that_is_printed_starts_this_installation(user: bool, tmp_path: P
     unit = tmp_path / "lockcache-daemon.service"
     unit.write_text(subprocess.run(words, capture_output=True, text=True, check=True).stdout)
     assert f'ExecStart="{script}" --config ' in unit.read_text()
-    command = [tool("systemd-analyze"), "verify", "--man=no", str(unit)]
+    command = [need_program("systemd-analyze"), "verify", "--man=no", str(unit)]
     said = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (said.returncode, said.stderr) == (0, "")
-
-
-def test_shellcheck_has_nothing_to_say_of_the_scripts() -> None:
-    scripts = sorted(map(str, SLURM.glob("*.sh")))
-    command = [tool("shellcheck"), "--external-sources", "--source-path=SCRIPTDIR", *scripts]
-    said = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert (said.returncode, said.stdout) == (0, "")
 
 
 def _pins(file: str) -> dict[str, tuple[str, list[str]]]:
@@ -306,160 +293,3 @@ def test_what_the_image_is_built_from_is_all_that_leaves_a_checkout() -> None:
     needed = {*build["packages"], *build["shared-data"], *told["project"]["license-files"]}
     needed |= {"pyproject.toml", "README.md", told["tool"]["hatch"]["metadata"]["hooks"]["custom"]["path"]}
     assert (first, let_in) == ("*", needed)
-
-
-class Node:
-    """A node of a cluster, as far as the scripts can see one."""
-
-    def __init__(self, folder: Path, mode: str = "job", uid: int | None = None, daemon: str = SCRIPT) -> None:
-        self.root = folder / "node"
-        self.conf = folder / "lockcache.conf"
-        uid = os.getuid() if uid is None else uid
-        self.conf.write_text(
-            f"LOCKCACHE_SLURM_ROOT={self.root}\nLOCKCACHE_SLURM_MODE={mode}\n"
-            f'LOCKCACHE_SLURM_OPTIONS="--max-size 1M --interval 50ms"\nLOCKCACHE_SLURM_DAEMON={daemon}\n'
-        )
-        self.directory = self.root / (f"job-{JOB}" if mode == "job" else f"user-{uid}")
-        slurm = {
-            "SLURM_JOB_ID": JOB,
-            "SLURM_JOB_UID": str(uid),
-            "SLURM_JOB_GID": str(os.getgid() if uid == os.getuid() else uid),
-        }
-        self.environment = {**os.environ, **slurm, "LOCKCACHE_SLURM_CONF": str(self.conf)}
-        self.environment.pop("LOCKCACHE_DIR", None)
-
-    def run(self, script: str, **environment: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            ["bash", str(SLURM / script)],
-            env={**self.environment, **environment},
-            capture_output=True,  # to the end: who kept these pipes would keep Slurm
-            text=True,
-            timeout=HANG_SECONDS,
-            check=False,
-        )
-
-    @property
-    def pid(self) -> int:
-        return int((self.root / ".pids" / JOB).read_text())
-
-
-@pytest.fixture
-def node(tmp_path: Path) -> Node:
-    tool("setpriv")
-    return Node(tmp_path)
-
-
-@pytest.mark.long
-def test_a_job_has_a_directory_and_a_daemon_and_leaves_neither(node: Node) -> None:
-    began = node.run("prolog.sh")
-    assert (began.returncode, began.stdout, began.stderr) == (0, "", "")
-    try:
-        assert stat.S_IMODE(node.directory.stat().st_mode) == 0o700
-        assert node.run("taskprolog.sh").stdout == f"export LOCKCACHE_DIR={node.directory}\n"
-        until((node.directory / "lockcache" / "daemon.json").exists)
-        fill(node.directory, 200, 10_000)
-        with FileStreamProgramCache(node.directory) as cache:
-            assert cache.max_size_bytes == 1_000_000
-            until(lambda: cache.stats().bytes <= 950_000 and len(cache) < 100)
-        pid = node.pid
-    finally:
-        ended = node.run("epilog.sh")
-    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "", "")
-    assert os.listdir(node.root / ".pids") == []
-    assert not node.directory.exists()
-    until(lambda: not _is_running(pid))
-
-
-def _is_running(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
-
-
-@pytest.mark.long
-def test_a_daemon_that_does_not_hear_is_killed(node: Node) -> None:
-    node.run("prolog.sh")
-    until((node.directory / "lockcache" / "daemon.json").exists)
-    pid = node.pid
-    os.kill(pid, signal.SIGSTOP)
-    assert node.run("epilog.sh").returncode == 0
-    until(lambda: not _is_running(pid))
-    assert not node.directory.exists()
-
-
-def test_a_process_that_has_the_daemons_pid_by_now_is_left_alone(node: Node) -> None:
-    node.run("prolog.sh")
-    daemon = node.pid
-    with subprocess.Popen(["sleep", "1000"]) as other:
-        (node.root / ".pids" / JOB).write_text(f"{other.pid}\n")
-        assert node.run("epilog.sh").returncode == 0
-        assert other.poll() is None
-        other.kill()
-    os.kill(daemon, signal.SIGTERM)
-
-
-@pytest.mark.long
-def test_a_directory_that_stays_is_brought_under_its_budget_when_a_job_ends(tmp_path: Path) -> None:
-    node = Node(tmp_path, "node")
-    assert node.run("prolog.sh").stderr == ""
-    assert node.run("taskprolog.sh").stdout == f"export LOCKCACHE_DIR={node.directory}\n"
-    fill(node.directory, 200, 10_000)
-    ended = node.run("epilog.sh")
-    assert (ended.returncode, ended.stdout) == (0, "")
-    assert sum(path.stat().st_size for path in node.directory.glob("entries/??/*")) <= 950_000
-
-
-def test_what_the_user_set_counts(node: Node) -> None:
-    node.root.mkdir()
-    node.directory.mkdir()
-    assert node.run("taskprolog.sh", LOCKCACHE_DIR="/mine").stdout == ""
-
-
-@pytest.mark.parametrize("script", ["prolog.sh", "epilog.sh", "taskprolog.sh"])
-@pytest.mark.parametrize("lacks", ["SLURM_JOB_ID", "SLURM_JOB_UID", "conf", "daemon", "root"])
-def test_nothing_that_is_missing_fails_a_job(tmp_path: Path, script: str, lacks: str) -> None:
-    node = Node(tmp_path, daemon="/no/such/daemon" if lacks == "daemon" else SCRIPT)
-    if lacks == "conf":
-        node.conf.unlink()
-    if lacks == "root":
-        node.root.write_text("a file in its place")
-    done = node.run(script, **({lacks: "x; touch /"} if lacks.startswith("SLURM") else {}))
-    assert done.returncode == 0
-    if lacks != "daemon":
-        assert done.stdout == ""
-    if lacks == "daemon":
-        node.run("epilog.sh")
-
-
-@pytest.mark.root
-def test_another_users_job_has_a_directory_and_a_daemon_of_its_own(tmp_path: Path) -> None:
-    tool("setpriv")
-    for folder in (tmp_path, *tmp_path.parents[:-2]):
-        if not folder.stat().st_mode & 0o001:
-            folder.chmod(folder.stat().st_mode | 0o011)
-    told, program = tmp_path / "told", tmp_path / "daemon"
-    told.write_text("")
-    told.chmod(0o666)
-    program.write_text(
-        f'#!/bin/sh\necho "$(id -u):$(id -g):$(id -G)" >> {told}\nexec sleep 1000 # stands in for the daemon\n'
-    )
-    program.chmod(0o755)
-    node = Node(tmp_path, uid=65534, daemon=str(program))
-    assert node.run("prolog.sh").stderr == ""
-    status = node.directory.stat()
-    assert (status.st_uid, status.st_gid, stat.S_IMODE(status.st_mode)) == (65534, 65534, 0o700)
-    until(lambda: told.read_text() == "65534:65534:65534\n")
-    os.kill(node.pid, signal.SIGTERM)
-    assert node.run("epilog.sh").returncode == 0
-    assert not node.directory.exists()
-
-
-@pytest.mark.root
-def test_a_directory_that_somebody_else_planted_is_not_given_to_the_job(tmp_path: Path) -> None:
-    node = Node(tmp_path)
-    node.root.mkdir()
-    node.directory.symlink_to(tmp_path)
-    done = node.run("prolog.sh")
-    assert (done.returncode, "belongs to somebody else" in done.stderr) == (0, True)
-    assert not (node.root / ".pids" / JOB).exists()

@@ -16,8 +16,8 @@ from lockcache import FileStreamProgramCache
 from lockcache.explain import state
 from tests.daemon.asking import Watched, get
 from tests.daemon.material import fill, make_directory
-from tests.daemon.promtool import promtool
 from tests.daemon.running import HANG_SECONDS, run_daemon, until
+from tests.daemon.tools import promtool
 
 
 @cache

@@ -59,6 +59,13 @@ def test_a_bad_option_is_one_line_that_names_the_value_and_what_is_accepted(
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_variable_that_nothing_obeys_is_named_with_what_was_meant(tmp_path: Path) -> None:
+    environment = {**os.environ, "LOCKCACHE_MAXSIZE": "1G"}
+    done = run_daemon("--max-size", "1G", "--once", "cache", cwd=tmp_path, env=environment)
+    assert done.returncode == 0
+    assert "LOCKCACHE_MAXSIZE is not a variable of lockcache's; did you mean LOCKCACHE_MAX_SIZE?" in done.stderr
+
+
 @pytest.mark.parametrize(
     "words, reason",
     [

@@ -6,7 +6,6 @@ import json
 import os
 import shutil
 import subprocess
-import sys
 import venv
 from pathlib import Path
 from typing import Any
@@ -45,17 +44,6 @@ def _run(command: str, repository: Path, environment: dict[str, str]) -> None:
     words = ["bash", "-e", "-c", command]
     ran = subprocess.run(words, cwd=repository, env=environment, capture_output=True, text=True, check=False)
     assert ran.returncode == 0, f"{command}\n{ran.stdout}{ran.stderr}"
-
-
-@pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("wheel")
-    command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", str(folder), str(PROJECT)]
-    ran = subprocess.run(command, capture_output=True, text=True, check=False)
-    if ran.returncode:
-        pytest.skip(f"a wheel could not be built here, such as without a network: {ran.stderr[-300:]}")
-    [made] = folder.glob("lockcache-*.whl")
-    return made
 
 
 @pytest.mark.long

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import re
-import shutil
 from pathlib import Path
-from typing import Any
+from unittest import mock
 
 import pytest
-import yaml
 
 from lockcache.cli.program import COMMANDS
-from lockcache_daemon.settings.sources import Sources
-from tests.docs.console import Console, environment, steps
 from tests.docs.pages import PAGES, PROJECT, Block, blocks, name
+from tests.docs.reading import follow
 from tests.thinning import all_but
 
 # Run or read here. "text" is no example: drawings, parts of files, what is said elsewhere.
@@ -35,43 +33,9 @@ BEGINNING = ("README.md", "CONTRIBUTING.md", "quickstart.md", "lowlevel.md", "de
 def test_the_examples_of_a_page_run_in_order_and_say_what_it_shows(
     page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for folder in ("home/.config", "work", "scratch", "shared", "etc", "golden", "image", "var/lib"):
-        (tmp_path / folder).mkdir(mode=0o700, parents=True)
-    monkeypatch.chdir(tmp_path / "work")
-    for variable in ("LOCKCACHE_DIR", "LOCKCACHE_GROUP", "LOCKCACHE_SIGNING_KEY_FILE"):
-        monkeypatch.delenv(variable, raising=False)
-    variables = environment(tmp_path)
-    for variable, value in variables.items():
-        monkeypatch.setenv(variable, value)
-    console = Console(tmp_path, variables)
-    names: dict[str, Any] = {"__name__": "__main__"}
-    try:
-        for block in blocks(page):
-            if not block.no_run and not (block.needs and shutil.which(block.needs) is None):
-                _run(block, console, names, tmp_path)
-    finally:
-        console.close()
-
-
-def _run(block: Block, console: Console, names: dict[str, Any], root: Path) -> None:
-    text = console.inside(block.text)
-    if block.file:
-        (root / "work" / console.inside(block.file)).write_text(text)
-    elif block.language == "python":
-        # Padded, so that a traceback names the line of the page.
-        exec(compile("\n" * block.line + text, str(block.page), "exec"), names)
-    elif block.language == "console":
-        for step in steps(block.text):
-            try:
-                console.run(step)
-            except AssertionError as error:
-                raise AssertionError(f"{block}: {error}") from error
-    if block.language == "toml":
-        config = root / "settings.toml"
-        config.write_text(text)
-        Sources({}, (), str(config), {}).load()
-    elif block.language in ("yaml", "json"):
-        assert list(yaml.safe_load_all(block.text))
+    monkeypatch.chdir(tmp_path)
+    with mock.patch.dict(os.environ):
+        follow(page, tmp_path)
 
 
 @pytest.mark.parametrize("block", EXAMPLES, ids=str)

@@ -5,12 +5,15 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import select
 import subprocess
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from lockcache_stress.run.sampler import Peaks, Sampler
 
 ROOT = Path(__file__).parents[2]
 VENVS = ROOT / "build" / "frameworks"
@@ -31,14 +34,32 @@ ENVIRONMENT = {
     "inductor": {},
 }
 
+#: Processes that begin together, and the kernels that each of them wants.
+HERDS = {
+    "triton": (8, range(8)),
+    "jax": (6, range(6)),
+    "cupy": (8, range(6)),
+    "numba": (8, range(8)),  # four of two types each
+    "warp": (6, range(4)),
+    "inductor": (4, range(2)),
+}
+
+
+def site_of(name: str) -> str:
+    """Where the packages of a framework are, for programs that use two; the test is skipped without them."""
+    found = [*(VENVS / name / "lib").glob("python*/site-packages")]
+    if not found:
+        pytest.skip(f"needs {name}: make frameworks FRAMEWORKS={name}")
+    return str(found[0])
+
 
 class Programs:
     """Processes that are ready to compile, and begin together."""
 
     def __init__(self, name: str, tmp_path: Path) -> None:
-        self._name = name
-        self._python = VENVS / name / "bin" / "python"
-        if not self._python.exists():
+        self.name = name
+        self.python = VENVS / name / "bin" / "python"
+        if not self.python.exists():
             pytest.skip(f"needs {name}: make frameworks FRAMEWORKS={name}")
         self._tmp_path = tmp_path
         self.directory = tmp_path / "cache"
@@ -52,12 +73,22 @@ class Programs:
 
         ``program``: another than the one that is named after the framework. ``prefix``: what runs it.
         """
-        environment = self._environment(variables)
-        command = [*prefix, self._python, PROGRAMS / f"{program or f'{self._name}_program'}.py", *words]
+        command = [*prefix, self.python, PROGRAMS / f"{program or f'{self.name}_program'}.py", *words]
+        with self._started(command, [variables] * count) as running:
+            yield running
+
+    @contextlib.contextmanager
+    def started_each(self, variables: Sequence[dict[str, str]]) -> Iterator[Any]:
+        """As :meth:`started`, one with each of these ``variables``."""
+        with self._started([self.python, PROGRAMS / f"{self.name}_program.py"], variables) as running:
+            yield running
+
+    @contextlib.contextmanager
+    def _started(self, command: Sequence[str | Path], variables: Sequence[dict[str, str]]) -> Iterator[Any]:
         with contextlib.ExitStack() as stack:
             errors = stack.enter_context(self.errors.open("ab"))
             running = []
-            for _ in range(count):
+            for environment in map(self.environment, variables):
                 process = stack.enter_context(
                     subprocess.Popen(command, env=environment, stdin=-1, stdout=-1, stderr=errors, text=True, cwd="/")
                 )
@@ -69,11 +100,12 @@ class Programs:
 
     def call(self, *words: str, **variables: str) -> str:
         """What the framework's Python says to the end."""
-        command = [self._python, *words]
-        environment = self._environment(variables)
+        command = [self.python, *words]
+        environment = self.environment(variables)
         return subprocess.run(command, env=environment, check=True, capture_output=True, text=True, cwd="/").stdout
 
-    def _environment(self, variables: dict[str, str]) -> dict[str, str]:
+    def environment(self, variables: dict[str, str]) -> dict[str, str]:
+        """The variables of a program, of which these count over others."""
         return {
             "PATH": os.environ["PATH"],
             "HOME": str(self._tmp_path),
@@ -85,7 +117,7 @@ class Programs:
             "TRITON_CACHE_DIR": str(self._tmp_path / "own"),
             "TMPDIR": str(self._tmp_path),
             "LOCKCACHE_DIR": str(self.directory),
-            **ENVIRONMENT[self._name],
+            **ENVIRONMENT[self.name],
             **variables,
         }
 
@@ -111,3 +143,23 @@ def answer(process: Any) -> dict[str, Any]:
 
 def total(answers: Sequence[dict[str, Any]], what: str) -> int:
     return sum(found[what] for found in answers)
+
+
+class _OfEntries(Sampler):
+    """Counts no policy, page or table of costs that is being replaced: of a cap this small they are not a part."""
+
+    def _weigh(self) -> tuple[int, int, int]:
+        accounted, _, unaccounted = super()._weigh()
+        return accounted, accounted + unaccounted, unaccounted
+
+
+def sampled_answers(directory: Path, running: Sequence[Any]) -> tuple[list[dict[str, Any]], Peaks]:
+    """What programs say that were told what to compile, and what was on the disk at any look meanwhile."""
+    sampler = _OfEntries(str(directory), is_own_mount=False)
+    left = [process.stdout for process in running]
+    while left:
+        sampler.sample([process.pid for process in running])
+        left = [each for each in left if not select.select([each], [], [], 0)[0]]
+    answers = [answer(process) for process in running]
+    sampler.sample_final()
+    return answers, sampler.peaks

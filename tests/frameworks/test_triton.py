@@ -6,7 +6,6 @@ import contextlib
 import json
 import os
 import random
-import select
 import shutil
 import subprocess
 from pathlib import Path
@@ -14,9 +13,8 @@ from pathlib import Path
 import pytest
 
 from lockcache import FileStreamProgramCache
-from lockcache_stress.run.sampler import Sampler
 from tests.crash.measure import accounted, on_disk
-from tests.frameworks.support import PROGRAMS, ROOT, Programs, answer, tell, total
+from tests.frameworks.support import PROGRAMS, ROOT, Programs, answer, sampled_answers, site_of, tell, total
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
 
@@ -65,32 +63,18 @@ def test_lockcache_run_and_a_manager_of_the_users(programs: Programs, tmp_path: 
     assert "it has another cache manager" in programs.errors.read_text()
 
 
-class _OfEntries(Sampler):
-    """Counts no policy, page or table of costs that is being replaced: of a cap this small they are not a part."""
-
-    def _weigh(self) -> tuple[int, int, int]:
-        accounted, _, unaccounted = super()._weigh()
-        return accounted, accounted + unaccounted, unaccounted
-
-
 def test_under_a_cap_entries_and_views_hold_no_more_and_nothing_raises(programs: Programs) -> None:
     cap = 160_000  # of some 36 kB a kernel, in twelve
     with FileStreamProgramCache(programs.directory, max_size_bytes=cap) as cache:
-        sampler = _OfEntries(str(programs.directory), is_own_mount=False)
         with programs.started(4) as running:
             for process in running:
                 tell(process, [*range(12)] * 3)
-            left = [process.stdout for process in running]
-            while left:
-                sampler.sample([process.pid for process in running])
-                left = [each for each in left if not select.select([each], [], [], 0)[0]]
-            answers = [answer(process) for process in running]
-        sampler.sample_final()
+            answers, peaks = sampled_answers(programs.directory, running)
         assert cache.recount() == []
     _assert_all_well(answers)
-    assert sampler.peaks.samples > 20
-    assert cap / 2 < sampler.peaks.disk_bytes <= cap
-    assert sampler.peaks.unaccounted_bytes <= 0
+    assert peaks.samples > 20
+    assert cap / 2 < peaks.disk_bytes <= cap
+    assert peaks.unaccounted_bytes <= 0
 
 
 def _cut(path: Path) -> None:
@@ -214,20 +198,21 @@ def test_a_result_of_autotuning_is_stored_and_nobody_waits_for_one(programs: Pro
 
 def test_inductor_finds_the_binary_by_itself_where_a_link_leads_to_the_view(tmp_path: Path) -> None:
     programs, own = Programs("inductor", tmp_path), tmp_path / "own"
-    program = str(PROGRAMS / "inductor_program.py")
+    program, both = str(PROGRAMS / "inductor_links.py"), f"{ROOT}:{site_of('triton')}"
+    variables = {**VARIABLE, "PYTHONPATH": both}
     whole = {"is_whole": True, "cubin_path": True, "is_static": True}
     for _ in range(2):
-        assert json.loads(programs.call(program, "7", **VARIABLE)) == {"is_link": True, **whole}
+        assert json.loads(programs.call(program, "7", **variables)) == {"is_link": True, **whole}
     [link] = own.iterdir()
     assert link.readlink().is_relative_to(programs.directory)
     # Another version is another folder, to which the link leads from then on.
     link.unlink()
     link.symlink_to(tmp_path / "gone")
-    assert json.loads(programs.call(program, "7", **VARIABLE)) == {"is_link": True, **whole}
+    assert json.loads(programs.call(program, "7", **variables)) == {"is_link": True, **whole}
     # What Triton left there itself is not touched.
     link.unlink()
     link.mkdir()
     (link / "kernel.cubin").write_bytes(b"Triton's own")
-    said = json.loads(programs.call(program, "7", **VARIABLE))
+    said = json.loads(programs.call(program, "7", **variables))
     assert (said["is_link"], said["is_whole"]) == (False, False)
     assert [path.name for path in own.iterdir()] == [link.name]

@@ -28,6 +28,16 @@ TRAFFIC: dict[str, Any] = {
     "disk_bytes": 9000,
     "repaired_shards": [],
 }
+START: dict[str, Any] = {
+    "nodes": 2,
+    "ranks_per_node": 8,
+    "kernels": 8,
+    "requests": {"open": 50, "kernels": 200, "close": 50},
+    "seconds": 1.0,
+    "computes": 0,
+    "dropped": 0,
+    "wrong": 0,
+}
 #: What each trial gives where all is as it must be.
 GOOD: dict[str, dict[str, Any]] = {
     "calls": {
@@ -43,6 +53,12 @@ GOOD: dict[str, dict[str, Any]] = {
         },
         "kinds": {"cold hit": {"OPEN_NOATTR": 1.0}},
     },
+    "fleet": {
+        "shared, first start": {**START, "computes": 8},
+        "shared, next start": START,
+        "filled": 300,
+    },
+    "seed": {"bundle_bytes": 40_000, "hits": 640, "wanted_hits": 640, "reads": 10, "other_requests": 4},
     "visible": {"the shard is new": [{"late_seconds": 2.0, "reads": 20}, {"late_seconds": None, "reads": 1}]},
     "replaced": {"nobody": {"old": 0, "reads": 3, "until_seconds": 0.0}},
     "herd": {
@@ -84,6 +100,13 @@ BAD: list[tuple[str, tuple[Any, ...], Any]] = [
     ("calls", ("each", "get_or_compute that computes"), 33),
     ("calls", ("each", "close"), 10),
     ("calls", ("each", "a waiter's second"), 4.1),
+    ("fleet", ("shared, first start", "computes"), 9),
+    ("fleet", ("shared, next start", "computes"), 1),
+    ("fleet", ("shared, next start", "wrong"), 1),
+    ("seed", ("hits",), 639),
+    ("seed", ("reads",), 11),
+    ("seed", ("reads",), 0),
+    ("seed", ("other_requests",), 5),
     ("visible", ("the shard is new", 1, "late_seconds"), 2.01),
     ("replaced", ("nobody", "old"), 1),
     ("herd", ("random order", "computes"), 9),
@@ -153,7 +176,7 @@ def test_every_trial_is_judged_and_has_a_run_in_the_guest() -> None:
 
 def test_requests_are_counted_on_nfs_alone() -> None:
     assert trials_of("nfs") == tuple(TRIALS)
-    assert trials_of("juicefs") == trials_of("glusterfs") == tuple(TRIALS)[1:]
+    assert trials_of("juicefs") == trials_of("glusterfs") == tuple(TRIALS)[3:]
 
 
 def test_the_files_have_a_suite_for_each_trial_and_its_replay(tmp_path: Path) -> None:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+import tempfile
 from collections.abc import Callable
 
 import pytest
@@ -107,6 +111,14 @@ def test_a_share_is_a_percentage(text: str, share: float) -> None:
 )
 def test_a_duration_carries_its_unit(text: str, seconds: float) -> None:
     assert parse_duration(text) == pytest.approx(seconds)
+
+
+def test_a_variable_with_a_duration_is_read_without_what_programs_need() -> None:
+    program = "import sys; sys.modules.update(dict.fromkeys(('click', 'durationpy'))); import lockcache; "
+    program += "lockcache.FileStreamProgramCache(sys.argv[1], compile_once=True).close()"
+    environment = {**os.environ, "LOCKCACHE_LEASE_TIMEOUT": "5m"}
+    with tempfile.TemporaryDirectory() as folder:
+        subprocess.run([sys.executable, "-c", program, folder], env=environment, check=True)
 
 
 @pytest.mark.parametrize(

@@ -8,25 +8,77 @@ directory's own, then the total, then what is to stay free, each seeing what tho
 from __future__ import annotations
 
 import os
-import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 
 from lockcache.errors import PolicyError
-from lockcache.filestream.disk import space_of
 from lockcache.filestream.eviction import Need, first_enough
-from lockcache.lowlevel import Evicted, Found, Policy, PolicyFile, Slot, check_directory, choose_victims
+from lockcache.lowlevel import Evicted, Found, Goal, Policy, PolicyFile, Slot, check_directory, choose_victims
 from lockcache_daemon.budgets.choose import Room
 from lockcache_daemon.budgets.shared import SharedBudgets, look_at_file_system
 from lockcache_daemon.observe import Report
-from lockcache_daemon.settings import Bite, DirectorySettings, Rules, Settings, rules_for
+from lockcache_daemon.settings import Bite, DirectorySettings, Exceeded, Rules, Settings, own_budgets, rules_for
 from lockcache_daemon.signals import StopSignals
-from lockcache_daemon.stores import View, view, view_lockcache
+from lockcache_daemon.stores import Seen, View, view, view_lockcache
 
 
-def _count(found: Iterable[Found]) -> Evicted:
-    sizes = [each.size_bytes for each in found]
-    return Evicted(len(sizes), sum(sizes))
+class UnchangedStore:
+    """In the place of a :class:`Store`: evicts nothing, and is from then on as if it had."""
+
+    def __init__(self, seen: Seen, rules: Rules) -> None:
+        self._seen = seen
+        self._rules = rules
+        self.layout = seen.layout
+        self._before = seen.measure()
+        #: The sizes of what would be gone, by name.
+        self._gone: dict[str, int] = {}
+
+    @property
+    def evicted(self) -> Evicted:
+        """What would go for all budgets together."""
+        return Evicted(len(self._gone), sum(self._gone.values()))
+
+    def held(self) -> Slot:
+        """What would be left by now."""
+        return Slot(self._before.bytes - self.evicted.bytes, self._before.entries - self.evicted.entries)
+
+    def entries(self) -> Iterator[Found]:
+        """Every whole entry that would be left by now."""
+        return (found for found in self._seen.entries() if found.name not in self._gone)
+
+    def namespaces(self) -> Mapping[str, Slot]:
+        """What would be left of each namespace that has a budget."""
+        return {name: Slot(sum(found.size_bytes for found in own), len(own)) for name, own in self._owned().items()}
+
+    def sweep(self, goal: Goal) -> Evicted:
+        """As a store's; returns what would go."""
+        surplus = goal.surplus(self.held())
+        if surplus == (0, 0):
+            return Evicted()
+        gone = self.evicted
+        need = Need(surplus.bytes + gone.bytes, surplus.entries + gone.entries)
+        ordered = (found for found in self._seen.victims(need, self._rules.priority) if found.name not in self._gone)
+        return self.remove(first_enough(list(ordered), Need(*surplus))[0])
+
+    def sweep_namespace(self, name: str, low_bytes: int) -> Evicted:
+        """As a store's; returns what would go."""
+        own = self._owned()[name]
+        surplus_bytes = sum(found.size_bytes for found in own) - low_bytes
+        return self.remove(choose_victims(own, surplus_bytes, 0)[0])
+
+    def remove(self, victims: list[Found]) -> Evicted:
+        """As a store's; returns what would go."""
+        self._gone.update((found.name, found.size_bytes) for found in victims)
+        return Evicted(len(victims), sum(found.size_bytes for found in victims))
+
+    def _owned(self) -> dict[str, list[Found]]:
+        """Returns what would be left of each namespace that has a budget."""
+        budgeted, owned = dict(self._rules.namespaces), dict[str, list[Found]]()
+        for found in self.entries():
+            name = self._seen.namespace_of(found)
+            if name in budgeted:
+                owned.setdefault(name, []).append(found)
+        return owned
 
 
 class Rehearsal:
@@ -41,53 +93,37 @@ class Rehearsal:
         self.root = root
         self.rules = rules
         self._stop = stop
-        self._seen = view(root, stop)
-        check_directory(self._seen.layout, rules.group if view is view_lockcache else False)
+        seen = view(root, stop)
+        check_directory(seen.layout, rules.group if view is view_lockcache else False)
         try:
-            found = PolicyFile(self._seen.layout).load()
+            found = PolicyFile(seen.layout).load()
         except PolicyError as error:
             report.warned(f"{error}; a daemon would replace it")
             found = Policy()
         self._policy = found if rules.max_size_bytes is None else rules.policy
-        self.before = self._seen.measure()
-        self._gone: dict[str, int] = {}
+        self._store = UnchangedStore(seen, rules)
+        self.before = self._store.held()
         #: What would go for which budget, in the order in which they have their turns.
         self.budgets: dict[str, Evicted] = {}
 
     @property
     def held(self) -> Slot:
         """What would be left by now."""
-        return Slot(self.before.bytes - sum(self._gone.values()), self.before.entries - len(self._gone))
+        return self._store.held()
 
     @property
     def evicted(self) -> Evicted:
         """What would go for all budgets together."""
-        return Evicted(len(self._gone), sum(self._gone.values()))
+        return self._store.evicted
 
     def entries(self) -> Iterator[Found]:
         """Every whole entry that would be left by now."""
-        return (found for found in self._seen.entries() if found.name not in self._gone)
+        return self._store.entries()
 
     def apply_own(self) -> None:
         """Its own budgets."""
-        bite = self.rules.bite(self._policy, space_of(self._seen.layout), self.before)
-        if bite is not None:
-            self.sweep_for(bite)
-        if self.rules.namespaces:
-            self._apply_namespaces()
-        if self.rules.max_age_seconds is not None:
-            before_ns = time.time_ns() - int(self.rules.max_age_seconds * 1e9)
-            self._evict("max-age", [found for found in self.entries() if found.last_use_ns < before_ns])
-
-    def _apply_namespaces(self) -> None:
-        budgeted, owned = dict(self.rules.namespaces), dict[str, list[Found]]()
-        for found in self.entries():
-            name = self._seen.namespace_of(found)
-            if name in budgeted:
-                owned.setdefault(name, []).append(found)
-        held = {name: Slot(sum(found.size_bytes for found in own), len(own)) for name, own in owned.items()}
-        for name, low in self.rules.over(held):
-            self._evict(f"namespace {name}", choose_victims(owned[name], held[name].bytes - low, 0)[0])
+        for exceeded in own_budgets(self.rules, self._policy, self._store):
+            self._evict(exceeded)
 
     def take(self, step: Callable[[], object]) -> bool:
         """Take a step of a budget that directories share. Raises what it raises."""
@@ -95,21 +131,15 @@ class Rehearsal:
         return True
 
     def sweep_for(self, bite: Bite) -> Evicted:
-        """Returns what would go for one budget, also one that directories share."""
-        surplus = bite.goal.surplus(self.held)
-        if surplus == (0, 0):
-            return Evicted()
-        gone = self.evicted
-        need = Need(surplus.bytes + gone.bytes, surplus.entries + gone.entries)
-        ordered = (found for found in self._seen.victims(need, self.rules.priority) if found.name not in self._gone)
-        return self._evict(bite.budget, first_enough(list(ordered), Need(*surplus))[0])
+        """Returns what would go for a budget that directories share."""
+        return self._evict(Exceeded(bite.budget, partial(self._store.sweep, bite.goal)))
 
-    def _evict(self, budget: str, victims: list[Found]) -> Evicted:
+    def _evict(self, exceeded: Exceeded) -> Evicted:
         self._stop.raise_if_set()
-        if victims:
-            self._gone.update((found.name, found.size_bytes) for found in victims)
-            self.budgets[budget] = _count(victims)
-        return _count(victims)
+        evicted = exceeded.evict()
+        if evicted.entries:
+            self.budgets[exceeded.budget] = evicted
+        return evicted
 
 
 def rehearse_all(settings: Settings, layouts: Mapping[str, str], report: Report, stop: StopSignals) -> None:

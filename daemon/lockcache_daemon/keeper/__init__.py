@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING
 from lockcache.doors import door
 
 if TYPE_CHECKING:
+    from lockcache_daemon.keeper.instance import *
     from lockcache_daemon.keeper.keeper import *
     from lockcache_daemon.keeper.root_user import *
-    from lockcache_daemon.keeper.standby import *
 else:
     __getattr__, __dir__ = door(
         __name__,
         {
+            "instance": "LOOK_SECONDS",
             "keeper": "Keeper",
             "root_user": "refuse_as_root",
-            "standby": "LOOK_SECONDS",
         },
     )

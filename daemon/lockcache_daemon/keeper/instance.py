@@ -1,12 +1,21 @@
-"""One daemon for each directory, and its status, ``daemon.json``, for other programs.
+"""One daemon for each directory: who has it, who waits for it, and its status, ``daemon.json``, for other programs.
 
 Keeps invariant 5 (death is free) for daemons: the lock is a flock on ``lockcache/daemon.lock``, so a killed daemon
-holds nothing and needs no cleaning up. ``daemon.json`` only informs; that it exists proves nothing. A status goes to
-disk after a sweep, and else at most every few seconds and only if its numbers changed, so that an idle daemon writes
-nothing.
+holds nothing and needs no cleaning up; the next daemon that asks for the lock gets it, and nobody has to find out
+whether the holder lives. ``daemon.json`` only informs; that it exists proves nothing. A status goes to disk after a
+sweep, and else at most every few seconds and only if its numbers changed, so that an idle daemon writes nothing.
+
+Who stands by asks without waiting, a few times a second (:data:`LOOK_SECONDS`; 2 us each, on a file server one round
+trip): a thread in a blocking flock would learn of a death at once, and could neither be stopped by a signal nor notice
+that the directory was replaced underneath. Being free is only a reason to try: who opens the directory takes the lock
+for good, or finds that another was faster. So two never keep a directory at once, however many stand by.
+
+Each one that waits says so in a file of its own under ``lockcache/standby/``, which only informs. Other members of a
+group can put anything there, so it is reached by descriptors, without following anything; what is read and removed are
+plain files with our names, as many as a status has room for; and what is written is a new file.
 
 Not promised (invariant 6, locks coordinate): that two daemons exclude each other across hosts where locks do not. Two
-do no harm, they do the work twice.
+do no harm, they do the work twice. Nor that who waits is listed next to a thousand files that somebody planted.
 """
 
 from __future__ import annotations
@@ -14,22 +23,53 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import socket
+import stat
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict
 from datetime import datetime, timezone
+from itertools import islice
 from typing import Any, Final
 
-from lockcache.filestream.disk import ProcessLock, refuse_symlink, replace_file, unlink_below
+from lockcache.filestream.disk import (
+    READ,
+    Owner,
+    ProcessLock,
+    is_alive,
+    make_folder,
+    myself,
+    open_folder,
+    parse_json,
+    refuse_symlink,
+    replace_file,
+    share_file,
+    unlink_below,
+    write_all,
+)
 from lockcache.lowlevel import Layout, Policy, Slot, read_status
 from lockcache_daemon.errors import AlreadyServedError
-from lockcache_daemon.keeper.standby import read_standbys
 from lockcache_daemon.observe import Sweep
 from lockcache_daemon.settings import Watermarks
 
 # Between two writes of a status whose numbers changed.
 _INTERVAL_SECONDS: Final = 5.0
+
+#: Between two looks. A takeover within a second leaves three quarters of it to a busy machine and to opening.
+LOOK_SECONDS: Final = 0.25
+
+# How often one that waits says that it still does, and after how long of silence one of another host is taken to be
+# dead. Those of this host are asked for by their process.
+_HEARTBEAT_SECONDS: Final = 20.0
+_SILENT_SECONDS: Final = 90.0
+
+_FILE: Final = re.compile(r"([0-9a-f]{16})\.([0-9]{1,10})\.([0-9]{1,12})", re.ASCII)
+_LARGEST_BYTES: Final = 1024
+# Names that one look goes through, and daemons that it lists: both are looked at every few seconds.
+_MOST_NAMES: Final = 1024
+_MOST_LISTED: Final = 64
+_NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
 
 
 class Instance:
@@ -121,3 +161,114 @@ class Status:
         """Whether ``body`` differs from what was published. If not, the question is put off for a while."""
         self._due = time.monotonic() + _INTERVAL_SECONDS
         return body != self._published
+
+
+class Standby:
+    """One directory that another daemon keeps. For one thread."""
+
+    def __init__(self, layout: Layout) -> None:
+        self._layout = layout
+        self._lock = ProcessLock(layout.daemon_lock, 0.0, layout=layout)
+        owner = myself()
+        self._name = f"{owner.host}.{owner.pid}.{owner.start_ticks}"
+        self._since = datetime.now(timezone.utc).isoformat(timespec="seconds")
+        self._due = 0.0
+
+    def is_due(self) -> bool:
+        """Say that we wait, and whether that has an end. Raises :class:`OSError` where that is not known."""
+        is_free = self.is_free()
+        if not is_free:
+            with contextlib.suppress(OSError):  # a full disk keeps nobody from waiting, only from being seen to
+                self.announce()
+        return is_free
+
+    def is_free(self) -> bool:
+        """Whether nobody keeps the directory now. Raises :class:`OSError` where that is not known."""
+        refuse_symlink(self._layout.own)  # else the lock would be made, and taken, wherever it leads
+        if not os.path.isdir(self._layout.own):
+            return True  # deleted underneath; opening makes it again
+        if not self._lock.try_acquire():
+            return False
+        is_lost = self._lock.is_lost()
+        self._lock.release()
+        if is_lost:  # the directory was replaced: this lock is not what its keeper holds
+            self._lock.close()
+        return not is_lost
+
+    def announce(self) -> None:
+        """Say that we wait, if it is time to say it again. Raises :class:`OSError`."""
+        if time.monotonic() < self._due:
+            return
+        body = {"pid": os.getpid(), "host": socket.gethostname(), "since": self._since}
+        make_folder(self._layout, _path(self._layout))
+        with _opened(self._layout) as folder_fd:
+            _write(folder_fd, self._name, json.dumps(body).encode() + b"\n")
+        self._due = time.monotonic() + _HEARTBEAT_SECONDS
+
+    def close(self) -> None:
+        """Wait no longer. Raises nothing."""
+        # Nobody misses it: who reads it asks whether its owner lives.
+        with contextlib.suppress(OSError), _opened(self._layout) as folder_fd:
+            os.unlink(self._name, dir_fd=folder_fd)
+        self._lock.close()
+
+
+def read_standbys(layout: Layout) -> list[dict[str, Any]]:
+    """Who stands by: ``pid``, ``host`` and ``since`` of each. Removes what the dead left. Raises nothing."""
+    try:
+        with _opened(layout) as folder_fd:
+            return list(islice(_living(folder_fd), _MOST_LISTED))
+    except OSError:
+        return []
+
+
+def _opened(layout: Layout) -> contextlib.AbstractContextManager[int]:
+    return open_folder(layout.root, *os.path.relpath(_path(layout), layout.root).split(os.sep))
+
+
+def _living(folder_fd: int) -> Iterator[dict[str, Any]]:
+    with os.scandir(folder_fd) as listed:
+        names = sorted(each.name for each in islice(listed, _MOST_NAMES))
+    for name in names:
+        match = _FILE.fullmatch(name)
+        if match is None:
+            continue
+        with contextlib.suppress(OSError, ValueError):  # ended since, or what somebody planted
+            status = os.stat(name, dir_fd=folder_fd, follow_symlinks=False)
+            if not stat.S_ISREG(status.st_mode):
+                continue
+            if _is_dead(Owner(match[1], int(match[2]), int(match[3])), status):
+                os.unlink(name, dir_fd=folder_fd)
+            elif status.st_nlink == 1:  # with another name it is somebody else's file
+                yield _read(folder_fd, name)
+
+
+def _is_dead(owner: Owner, status: os.stat_result) -> bool:
+    lives = is_alive(owner)
+    return time.time() - status.st_mtime > _SILENT_SECONDS if lives is None else not lives
+
+
+def _read(folder_fd: int, name: str) -> dict[str, Any]:
+    fd = os.open(name, READ, dir_fd=folder_fd)
+    try:
+        body = parse_json(os.read(fd, _LARGEST_BYTES))
+    finally:
+        os.close(fd)
+    return {key: body.get(key) for key in ("pid", "host", "since")}
+
+
+def _write(folder_fd: int, name: str, content: bytes) -> None:
+    """Write a new file: what stands under its name may be one of somebody else's under another name too."""
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(name, dir_fd=folder_fd)
+    fd = os.open(name, _NEW, 0o600, dir_fd=folder_fd)
+    try:
+        if os.fstat(folder_fd).st_mode & stat.S_IWGRP:
+            share_file(fd)
+        write_all(fd, content)
+    finally:
+        os.close(fd)
+
+
+def _path(layout: Layout) -> str:
+    return os.path.join(layout.own, "standby")

@@ -13,22 +13,20 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
-from operator import methodcaller
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 
-from lockcache.errors import PolicyError
+from lockcache.errors import LockcacheError, LockTimeoutError, PolicyError
 from lockcache.filestream.disk import space_of
 from lockcache.lowlevel import Evicted, Found, Layout, Slot
 from lockcache_daemon.errors import AlreadyServedError
-from lockcache_daemon.keeper.instance import Instance, Status
+from lockcache_daemon.keeper.instance import Instance, Standby, Status
 from lockcache_daemon.keeper.max_age import Ageing
 from lockcache_daemon.keeper.policy import Cap, repair_policy
 from lockcache_daemon.keeper.root_user import refuse_as_root
-from lockcache_daemon.keeper.standby import Standby
-from lockcache_daemon.keeper.steps import Attempts
 from lockcache_daemon.keeper.still_safe import Footing, Ground
 from lockcache_daemon.observe import Report, Summary, Sweep, UnreportedRepairs
-from lockcache_daemon.settings import Bite, Rules, Watermarks
+from lockcache_daemon.settings import Bite, Exceeded, Rules, Watermarks, of_namespaces, of_size, own_budgets
 from lockcache_daemon.signals import StopSignals
 from lockcache_daemon.stores import Kept, MakePart, Opening, OpenStore, Part, Step, Store, Telling, open_shards
 
@@ -192,9 +190,7 @@ class Keeper:
         store = self._now.store
         before, repairs = store.held(), store.repairs
         repaired = store.count_all(advance)
-        evicted = self._sweep()
-        evicted += self._sweep_namespaces()
-        evicted += self._remove_aged(is_complete=True)
+        evicted = self._meet(own_budgets(self.rules, self._cap.policy, store))
         store.count_again()
         self._stop.raise_if_set()
         return Summary(before, store.held(), repaired, store.busy, evicted, store.repairs.since(repairs))
@@ -236,19 +232,24 @@ class Keeper:
     def sweep_for(self, bite: Bite) -> Evicted:
         """Evict for a budget that directories share. Raises only :class:`Stopped`. Requires: open."""
         done = [Evicted()]
-        self._attempts.take(lambda: done.append(self._evict(bite.budget, lambda store: store.sweep(bite.goal))))
+        sweep = partial(self._now.store.sweep, bite.goal)
+        self._attempts.take(lambda: done.append(self._evict(Exceeded(bite.budget, sweep))))
         return done[-1]
 
-    def _evict(self, budget: str, how: Callable[[Store], Evicted]) -> Evicted:
+    def _meet(self, budgets: Iterable[Exceeded]) -> Evicted:
+        """Evict for each of them. Raises :class:`OSError`. Requires: open."""
+        return sum((self._evict(each) for each in budgets), Evicted())
+
+    def _evict(self, exceeded: Exceeded) -> Evicted:
         """Evict for a budget, and say so. Raises :class:`OSError`. Requires: open."""
         store = self._now.store
         before = store.held()
         began = time.perf_counter()
-        evicted = how(store)
+        evicted = exceeded.evict()
         if evicted.entries:
             milliseconds = round((time.perf_counter() - began) * 1000, 1)
             after = store.held()
-            done = Sweep(before.bytes, after.bytes, evicted.entries, evicted.bytes, milliseconds, budget)
+            done = Sweep(before.bytes, after.bytes, evicted.entries, evicted.bytes, milliseconds, exceeded.budget)
             self._report.swept(self.root, done)
             self._status.count(done)
         if store.failure is not None:
@@ -288,28 +289,18 @@ class Keeper:
         if self._cap.policy != before:
             store.policy_changed()
 
-    def _sweep(self) -> Evicted:
-        store = self._now.store
-        bite = self.rules.bite(self._cap.policy, space_of(store.layout), store.held())
-        return Evicted() if bite is None else self._evict(bite.budget, lambda store: store.sweep(bite.goal))
+    def _sweep(self) -> None:
+        self._meet(of_size(self.rules, self._cap.policy, self._now.store))
 
-    def _sweep_namespaces(self) -> Evicted:
-        evicted = Evicted()
-        for name, low in self.rules.over(self._now.store.namespaces()):
-            evicted += self._evict(f"namespace {name}", methodcaller("sweep_namespace", name, low))
-        return evicted
+    def _sweep_namespaces(self) -> None:
+        self._meet(of_namespaces(self.rules, self._now.store))
 
-    def _remove_aged(self, *, is_complete: bool = False) -> Evicted:
-        """Remove what is too old: as much as is due, or all of it in one go."""
-        age_seconds = self.rules.max_age_seconds
-        if age_seconds is None:
-            return Evicted()
-        if is_complete:
-            before_ns = time.time_ns() - int(age_seconds * 1e9)
-            old = [found for found in self._now.store.entries() if found.last_use_ns < before_ns]
-        else:
-            old = self._now.ageing.due(age_seconds)
-        return self._evict("max-age", lambda store: store.remove(old)) if old else Evicted()
+    def _remove_aged(self) -> None:
+        """Remove as much of what is too old as is due."""
+        if self.rules.max_age_seconds is not None:
+            old = self._now.ageing.due(self.rules.max_age_seconds)
+            if old:
+                self._evict(Exceeded("max-age", partial(self._now.store.remove, old)))
 
     def _report_repairs(self) -> None:
         now = self._now
@@ -342,3 +333,48 @@ class _Open:
         self.ageing = ageing
         self.parts = parts
         self.unreported = UnreportedRepairs()
+
+
+class Attempts:
+    """Steps that stand alone: what was tried for one directory, and which kinds of error were said."""
+
+    def __init__(self, root: str, report: Report, stop: StopSignals) -> None:
+        self._root = root
+        self._report = report
+        self._stop = stop
+        self._told: set[tuple[str, int | None]] = set()
+        #: Whether an error may have left something half usable. Its reader clears it.
+        self.is_shaken = False
+
+    @property
+    def is_well(self) -> bool:
+        """Whether nothing failed, or all has worked since."""
+        return not self._told
+
+    def take(self, step: Callable[[], object]) -> bool:
+        """Take one step, unless the daemon is to stop. Whether it did not fail. Raises only :class:`Stopped`."""
+        if self._stop.is_set():
+            return True
+        try:
+            with self._report.board.at_work(self._root):
+                step()
+        except (OSError, LockcacheError) as error:
+            self.note(error)
+            return False
+        return True
+
+    def take_all(self, steps: Iterable[Callable[[], object]]) -> None:
+        """Each of them, also after one that failed; if all work again, that is said."""
+        outcomes = [self.take(step) for step in steps]
+        if all(outcomes) and self._told:
+            self._told.clear()
+            self._report.recovered(self._root)
+
+    def note(self, error: Exception) -> None:
+        """Say it, unless an error of its kind was said since this directory last worked."""
+        self._report.failing(self._root, error)
+        self.is_shaken |= not isinstance(error, LockTimeoutError)
+        kind = (type(error).__name__, error.errno if isinstance(error, OSError) else None)
+        if kind not in self._told:
+            self._told.add(kind)
+            self._report.failed(self._root, error)

@@ -9,6 +9,7 @@ daemon, which brings a cap of its own, from starting; and what is put back is pu
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 
 from lockcache.errors import PolicyError
 from lockcache.lowlevel import Layout, Policy, PolicyFile, check_directory
@@ -49,6 +50,7 @@ class Cap:
             self._follow(found)
         else:
             self._insist(file, found, why)
+        self.policy = replace(self.policy, seed=found.seed)  # it takes its bytes of any cap
         self._is_known = True
 
     def _announce(self, file: PolicyFile, found: Policy) -> None:

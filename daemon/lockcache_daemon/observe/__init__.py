@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from lockcache_daemon.observe.metrics import *
     from lockcache_daemon.observe.metrics_file import *
     from lockcache_daemon.observe.miss_reasons import *
-    from lockcache_daemon.observe.repairs import *
+    from lockcache_daemon.observe.page_style import *
     from lockcache_daemon.observe.state import *
     from lockcache_daemon.observe.top_entries import *
 else:
@@ -23,12 +23,12 @@ else:
         __name__,
         {
             "http_server": "WebServer",
-            "log": "LogToReport Report readable",
+            "log": "LogToReport Report UnreportedRepairs readable",
             "metrics": "Metrics",
             "metrics_file": "MetricsFile",
             "miss_reasons": "MissReasons",
-            "repairs": "Repairs UnreportedRepairs",
-            "state": "Board Limits Summary Sweep shown",
+            "page_style": "PAGE_STYLE",
+            "state": "Board Limits Repairs Summary Sweep shown",
             "top_entries": "Standouts in_shards in_walks",
         },
     )

@@ -34,6 +34,7 @@ from http import HTTPStatus
 from typing import Any, Final, NamedTuple
 
 from lockcache import __version__
+from lockcache.filestream.remote import ServerSeen
 from lockcache_daemon.observe.metrics import Metrics
 from lockcache_daemon.observe.state import Board, DirectoryView, shown
 from lockcache_daemon.observe.status_page import render_page
@@ -311,11 +312,18 @@ def _state(view: DirectoryView) -> str:
     return "standby" if view.is_standby else "kept" if view.is_open else "opening"
 
 
+def _described_server(seen: ServerSeen) -> dict[str, Any]:
+    counters = seen.counters
+    about = {"server": shown(seen.server), "is_resting": seen.is_resting}
+    return {**about, **counters._asdict(), "hit_ratio": counters.hit_ratio}
+
+
 def _described(view: DirectoryView) -> dict[str, Any]:
     """A view in plain types, with names instead of places."""
     body = {**vars(view), "root": shown(view.root), "state": _state(view), "limits": asdict(view.limits)}
     body["problem"] = None if view.problem is None else shown(view.problem)
     body["clients"] = {**view.clients._asdict(), "hit_ratio": view.clients.hit_ratio}
+    body["servers"] = [_described_server(server) for server in view.servers]
     body["namespaces"] = {shown(name): slot._asdict() for name, slot in view.namespaces.items()}
     seen = view.standouts
     lists = {"largest": seen.largest, "oldest": seen.oldest, "dearest": seen.dearest}

@@ -13,15 +13,19 @@ import time
 from collections.abc import Mapping
 from dataclasses import asdict
 from datetime import datetime
-from typing import Any, TextIO
+from typing import Any, Final, TextIO
 
 from lockcache.errors import in_words
 from lockcache.lowlevel import Evicted, Policy, Slot, Verdict
 from lockcache.sizes import counted, format_size, printable
 from lockcache_daemon.errors import AlreadyServedError
-from lockcache_daemon.observe.repairs import Repairs
-from lockcache_daemon.observe.state import Board, Summary, Sweep, of_directory, shown
+from lockcache_daemon.observe.state import Board, Repairs, Summary, Sweep, of_directory, shown
 from lockcache_daemon.settings import Watermarks
+
+# Between two lines about repairs, so that drift is not repaired in silence, and a log stays readable next to programs
+# that do not account (cuda.core's own cache), where there is drift at every tick.
+_FIRST_PAUSE_SECONDS: Final = 60.0
+_LONGEST_PAUSE_SECONDS: Final = 3600.0
 
 
 class Report:
@@ -118,6 +122,10 @@ class Report:
         self._say(
             "reload", None, f"reloaded the settings; {counted(directories, 'directory')}", directories=directories
         )
+
+    def unknown_variable(self, name: str, meant: str) -> None:
+        text = f"{name} is not a variable of lockcache's" + (f"; did you mean {meant}?" if meant else "")
+        self._say("variable", None, text, level="warning", variable=name, meant=meant or None)
 
     def not_reloaded(self, line: str) -> None:
         text = f"not reloaded, the settings stay as they were: {line}"
@@ -235,6 +243,25 @@ class LogToReport(logging.Handler):
 def readable(text: str, stream: TextIO) -> str:
     """One line for a stream: a directory may be called anything."""
     return printable(text, stream.encoding)
+
+
+class UnreportedRepairs:
+    """Repairs that have not been reported yet."""
+
+    def __init__(self) -> None:
+        self._said = Repairs()
+        self._pause = _FIRST_PAUSE_SECONDS
+        self._due = 0.0
+
+    def take(self, repairs: Repairs) -> Repairs | None:
+        """Returns what to report now, or ``None`` if there is nothing, or it is too early."""
+        unreported = repairs.since(self._said)
+        if not unreported.shards or time.monotonic() < self._due:
+            return None
+        self._said = repairs
+        self._due = time.monotonic() + self._pause
+        self._pause = min(self._pause * 2, _LONGEST_PAUSE_SECONDS)
+        return unreported
 
 
 def _as_text(value: Any) -> Any:

@@ -20,6 +20,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from lockcache import __version__
+from lockcache.filestream.remote import ServerSeen
 from lockcache_daemon.observe.state import SWEEP_BUCKETS_SECONDS, Board, DirectoryView, shown
 
 
@@ -153,6 +154,7 @@ class _BoardCollector(Collector):
         yield from itertools.chain(gauges, counters)
         yield from _namespaces(views)
         yield _miss_reasons(views)
+        yield from _servers(views)
         yield _durations(views)
 
 
@@ -201,6 +203,64 @@ def _miss_reasons(views: Iterable[DirectoryView]) -> Metric:
         for part, count in view.miss_reasons.items():
             family.add_metric([shown(view.root), shown(part)], count)
     return family
+
+
+# Of one server behind a directory: a metric's kind, name and help, and its value.
+_BY_SERVER: Final[
+    tuple[tuple[type[GaugeMetricFamily | CounterMetricFamily], str, str, Callable[[ServerSeen], float]], ...]
+] = (
+    (GaugeMetricFamily, "up", "0 while nobody asks it, because it did not answer.", lambda seen: not seen.is_resting),
+    (
+        GaugeMetricFamily,
+        "last_report_timestamp_seconds",
+        "When a program last added to its counters.",
+        lambda seen: seen.counters.last_report_ns / 1e9,
+    ),
+    (CounterMetricFamily, "hits", "Lookups that it had an entry for.", lambda seen: seen.counters.hits),
+    (CounterMetricFamily, "misses", "Lookups that it had none for, or no answer.", lambda seen: seen.counters.misses),
+    (CounterMetricFamily, "puts", "Entries that it took.", lambda seen: seen.counters.puts),
+    (CounterMetricFamily, "lost_puts", "Entries that it did not get.", lambda seen: seen.counters.lost_puts),
+    (CounterMetricFamily, "errors", "Calls that failed.", lambda seen: seen.counters.errors),
+    (
+        CounterMetricFamily,
+        "corrupt_entries",
+        "Answers that no writer had stored under that key; each was a miss.",
+        lambda seen: seen.counters.corrupt_entries,
+    ),
+    (
+        CounterMetricFamily,
+        "refused_entries",
+        "Answers without a signature that is believed; each was a miss.",
+        lambda seen: seen.counters.refused_entries,
+    ),
+    (
+        CounterMetricFamily,
+        "stale_entries",
+        "Answers older than what the host had stored or read; each was a miss.",
+        lambda seen: seen.counters.stale_entries,
+    ),
+    (CounterMetricFamily, "read_bytes", "Bytes that it answered.", lambda seen: seen.counters.bytes_read),
+    (CounterMetricFamily, "written_bytes", "Bytes that it took.", lambda seen: seen.counters.bytes_written),
+    (CounterMetricFamily, "answers", "Lookups that were answered.", lambda seen: seen.counters.answers),
+    (
+        CounterMetricFamily,
+        "answer_seconds",
+        "How long lookups that were answered took together.",
+        lambda seen: seen.counters.answers_ns / 1e9,
+    ),
+)
+
+
+def _servers(views: Sequence[DirectoryView]) -> Iterator[Metric]:
+    """Nothing where no directory ever had a server."""
+    if not any(view.servers for view in views):
+        return
+    for kind, name, help_, of in _BY_SERVER:
+        family = kind(f"lockcache_remote_{name}", help_, labels=["directory", "server"])
+        for view in views:
+            for seen in view.servers:
+                family.add_metric([shown(view.root), shown(seen.server)], float(of(seen)))
+        yield family
 
 
 def _durations(views: Iterable[DirectoryView]) -> Metric:

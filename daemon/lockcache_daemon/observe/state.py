@@ -16,11 +16,11 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
-from lockcache.lowlevel import Counters, Evicted, Policy, Slot
+from lockcache.filestream.remote import ServerSeen
+from lockcache.lowlevel import Counters, Evicted, Policy, Repair, Slot
 from lockcache_daemon.observe.history import Sample, recorded
-from lockcache_daemon.observe.repairs import Repairs
 from lockcache_daemon.observe.top_entries import StandoutsSeen
 from lockcache_daemon.settings import Watermarks
 
@@ -43,6 +43,30 @@ class Sweep:
     milliseconds: float
     #: What was exceeded, as its flag is called.
     budget: str = "max-size"
+
+
+class Repairs(NamedTuple):
+    """Accounting that was wrong and was set right."""
+
+    shards: int = 0
+    #: In either direction.
+    drift_bytes: int = 0
+    #: Of those, what was on disk and not accounted for; the rest was accounted for and not there.
+    missing_bytes: int = 0
+    #: Entries, in either direction.
+    drift_entries: int = 0
+
+    def plus(self, repair: Repair) -> Repairs:
+        drift_bytes = repair.drift_bytes
+        return Repairs(
+            self.shards + 1,
+            self.drift_bytes + abs(drift_bytes),
+            self.missing_bytes + max(0, -drift_bytes),
+            self.drift_entries + abs(repair.before.entries - repair.after.entries),
+        )
+
+    def since(self, before: Repairs) -> Repairs:
+        return Repairs(*(now - then for now, then in zip(self, before, strict=True)))
 
 
 @dataclass(frozen=True)
@@ -73,6 +97,8 @@ class Limits:
     max_age_seconds: float | None = None
     #: By namespace, in bytes.
     namespaces: Mapping[str, int] = field(default_factory=dict)
+    #: Of all directories together.
+    total_bytes: int | None = None
 
 
 @dataclass(frozen=True)
@@ -111,6 +137,8 @@ class DirectoryView:
     is_hanging: bool = False
     #: What programs that use the directory reported.
     clients: Counters = field(default_factory=Counters)
+    #: The servers that programs have behind it, and what they reported of each.
+    servers: tuple[ServerSeen, ...] = ()
     standouts: StandoutsSeen = field(default_factory=StandoutsSeen)
     #: Of the misses that were compared, how many differ in which part: :mod:`.miss_reasons`.
     miss_reasons: Mapping[str, int] = field(default_factory=dict)

@@ -1,7 +1,7 @@
 """The status page: HTML made from the board, whole and without scripts, pictures or anything else to load.
 
 Keeps the names of directories and programs from writing the page: every text from outside is escaped, in one place
-(:func:`_text`). Reads the board and nothing else. Its one style sheet, for light and for dark, is in the page itself.
+(:func:`_text`). Reads the board and nothing else. Its style sheet is in the page itself.
 """
 
 from __future__ import annotations
@@ -15,8 +15,10 @@ from typing import Final
 
 from lockcache import __version__
 from lockcache.filestream.eviction import UNKNOWN
+from lockcache.filestream.remote import ServerSeen
 from lockcache.sizes import format_size
 from lockcache_daemon.observe.charts import draw_bytes, draw_evictions, draw_hit_ratio
+from lockcache_daemon.observe.page_style import PAGE_STYLE
 from lockcache_daemon.observe.state import Board, DirectoryView, Limits, shown
 from lockcache_daemon.observe.top_entries import Standout, StandoutsSeen
 
@@ -43,7 +45,7 @@ def render_page(board: Board) -> str:
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
         f'<meta name="viewport" content="width=device-width"><meta http-equiv="refresh" content="{RELOAD_SECONDS}">'
-        f"<title>{_text(_title(problems, views))}</title><style>{STYLE}</style></head><body>"
+        f"<title>{_text(_title(problems, views))}</title><style>{_STYLE}</style></head><body>"
         f"{_header(board, problems, now)}{cards}{_footer()}</body></html>\n"
     )
 
@@ -82,7 +84,7 @@ def _card(view: DirectoryView, now: float, *, is_full: bool) -> str:
     limits = f'<p class="dim">{_text(_budgets(view.limits))}</p>'
     full = _charts(view, now) + _lists(view.standouts, now) + _namespaces(view) + _reasons(view.miss_reasons)
     full = full if is_full else ""
-    return f'<section class="card">{head}{limits}{_tiles(view, now)}{full}</section>'
+    return f"<section>{head}{limits}{_tiles(view, now)}{full}</section>"
 
 
 def _state(view: DirectoryView) -> str:
@@ -105,6 +107,8 @@ def _budgets(limits: Limits) -> str:
     if limits.max_age_seconds is not None:
         parts.append(f"nothing unused for {_whole(limits.max_age_seconds)}")
     parts += [f"of {name} at most {format_size(size)}" for name, size in limits.namespaces.items()]
+    if limits.total_bytes is not None:
+        parts.append(f"all directories together at most {format_size(limits.total_bytes)}")
     return f"budgets: {'; '.join(parts) or 'none'}"
 
 
@@ -135,10 +139,20 @@ def _tiles(view: DirectoryView, now: float) -> str:
     ]
     if clients.saved_ns:
         tiles.append(("compiling saved", took(clients.saved_ns / 1e9), "by hits, as their entries record it", ""))
+    tiles += [_server_tile(seen) for seen in view.servers]
     if view.scrubbed_entries:
         found = f"{view.corrupt_entries:,} corrupt, {view.unreadable_entries:,} unreadable"
         tiles.append(("verified", f"{view.scrubbed_entries:,}", found, ""))
     return '<div class="tiles">' + "".join(_tile(*tile) for tile in tiles) + "</div>"
+
+
+def _server_tile(seen: ServerSeen) -> tuple[str, str, str, str]:
+    counters, ratio = seen.counters, seen.counters.hit_ratio
+    more = f"{shown(seen.server)}: {counters.hits:,} hits, {counters.misses:,} misses, {counters.puts:,} puts"
+    for count, what in ((counters.lost_puts, "puts lost"), (counters.errors, "errors")):
+        more += f", {count:,} {what}" if count else ""
+    figure = "not asked now" if seen.is_resting else "not reported" if ratio is None else f"{ratio:.1%} hits"
+    return "server", figure, more, ""
 
 
 def _tile(title: str, figure: str, more: str, meter: str) -> str:
@@ -260,23 +274,10 @@ def _whole(seconds: float) -> str:
     return f"{seconds:.0f} s"
 
 
-STYLE: Final = """
-:root { color-scheme: light dark; --ground: #f6f7f9; --card: #fff; --ink: #1a202b; --dim: #5b6675; --rule: #dfe3e9;
-  --accent: #2563c9; --cap: #b4491a; --good: #177245; --bad: #b3261e; --wait: #8a6100; }
-@media (prefers-color-scheme: dark) { :root { --ground: #12151b; --card: #1b2029; --ink: #e6e9ef; --dim: #9aa5b4;
-  --rule: #303844; --accent: #72a7ff; --cap: #f0956a; --good: #5fc992; --bad: #ff8a80; --wait: #e3b74f; } }
-* { box-sizing: border-box; }
-body { margin: 0 auto; padding: 20px 16px 40px; max-width: 1120px; background: var(--ground); color: var(--ink);
-  font: 15px/1.45 system-ui, "Segoe UI", "DejaVu Sans", sans-serif; }
-h1 { font-size: 20px; margin: 0; } h2 { font-size: 16px; margin: 0; overflow-wrap: anywhere; }
-h3 { font-size: 13px; margin: 0 0 4px; color: var(--dim); font-weight: 600; }
-a { color: var(--accent); }
-code, .name { font-family: ui-monospace, "DejaVu Sans Mono", monospace; font-size: .93em; }
-header, .head { display: flex; flex-wrap: wrap; gap: 4px 12px; align-items: center; }
-.dim { color: var(--dim); } p { margin: 6px 0; }
-.pill { border: 1px solid currentColor; border-radius: 99px; padding: 0 9px; font-size: 12px; font-weight: 600; }
-.ok { color: var(--good); } .bad { color: var(--bad); } .wait { color: var(--wait); }
-.card { background: var(--card); border: 1px solid var(--rule); border-radius: 10px; padding: 16px; margin-top: 16px; }
+_STYLE: Final = (
+    PAGE_STYLE
+    + """
+header, .head { display: flex; flex-wrap: wrap; gap: 4px 12px; align-items: center; } p { margin: 6px 0; }
 .tiles { display: grid; grid-template-columns: repeat(auto-fit, minmax(190px, 1fr)); gap: 12px 24px; margin: 14px 0; }
 .tile b { display: block; font-size: 22px; font-weight: 600; font-variant-numeric: tabular-nums; }
 .meter { height: 6px; border-radius: 3px; background: var(--rule); margin-top: 6px; overflow: hidden; }
@@ -288,13 +289,13 @@ svg { width: 100%; height: auto; display: block; }
 .grid { stroke: var(--rule); stroke-width: 1; }
 .tick { fill: var(--dim); font-size: 12px; paint-order: stroke; stroke: var(--card); stroke-width: 3px; }
 @media (max-width: 860px) { .wide .tick { font-size: 24px; } }
+@media (max-width: 500px) { .tick { font-size: 18px; } .wide .tick { font-size: 36px; } }
 .start { text-anchor: start; } .middle { text-anchor: middle; } .end { text-anchor: end; }
 .area { fill: var(--accent); opacity: .16; } .line { fill: none; stroke: var(--accent); stroke-width: 2; }
 .cap { fill: none; stroke: var(--cap); stroke-width: 1.5; stroke-dasharray: 6 4; }
 .bar, .dot { fill: var(--accent); }
-table { border-collapse: collapse; width: 100%; font-size: 13px; font-variant-numeric: tabular-nums; }
-th { text-align: left; font-weight: 600; color: var(--dim); } th, td { padding: 3px 8px 3px 0; white-space: nowrap; }
+table { width: 100%; font-size: 13px; } th, td { text-align: left; padding: 3px 8px 3px 0; white-space: nowrap; }
 .lists > div { min-width: 0; } td.name { max-width: 10em; overflow: hidden; text-overflow: ellipsis; }
-td { border-top: 1px solid var(--rule); } .number { text-align: right; padding-right: 0; }
-footer { margin-top: 20px; } ul { margin: 6px 0; padding-left: 20px; }
+.number { text-align: right; padding-right: 0; } footer { margin-top: 20px; } ul { margin: 6px 0; padding-left: 20px; }
 """
+)

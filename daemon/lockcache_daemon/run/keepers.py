@@ -17,6 +17,7 @@ from typing import Final
 
 from lockcache.errors import LockcacheError
 from lockcache.filestream.disk import space_of
+from lockcache.filestream.remote import read_servers
 from lockcache.lowlevel import Layout, check_directory, is_cache, read_counters
 from lockcache_daemon.keeper import Keeper, refuse_as_root
 from lockcache_daemon.observe import Board, Limits, MissReasons, Repairs, Report, Standouts, in_shards, in_walks
@@ -104,13 +105,17 @@ class Crew:
 
         def open_store(opening: Opening) -> Store:
             if not chosen:
-                chosen.append(choose_layout(directory.path, directory.layout, self._report.warned))
+                chosen.append(self._choose_layout(directory))
                 keeper.layout = chosen[0]
                 self._report.board.update(directory.path, layout=chosen[0])
             return store_of(chosen[0])(opening)
 
         keeper = self._make(settings, directory, directory.layout, open_store)
         return _Member(settings, directory, keeper)
+
+    def _choose_layout(self, directory: DirectorySettings) -> str:
+        has_namespaces = bool(directory.namespaces)
+        return choose_layout(directory.path, directory.layout, self._report.warned, has_namespaces=has_namespaces)
 
     def _go_on(self, settings: Settings, directory: DirectorySettings, member: _Member) -> _Member:
         share, parts = 1 / len(settings.directories), parts_for(settings, directory)
@@ -121,7 +126,7 @@ class Crew:
     def _layouts(self, directories: Sequence[DirectorySettings]) -> Iterator[tuple[DirectorySettings, str]]:
         for directory in directories:
             refuse_as_root(directory.path, directory.group)
-            layout = choose_layout(directory.path, directory.layout, self._report.warned)
+            layout = self._choose_layout(directory)
             if store_of(layout) is open_shards:
                 _refuse_unsafe(directory)
             yield directory, layout
@@ -210,6 +215,7 @@ class Watching:
         kept, board = self._kept, self._board
         changes: dict[str, object] = {
             "clients": read_counters(kept.store.layout),
+            "servers": read_servers(kept.store.layout),
             "namespaces": kept.store.namespaces(),
         }
         if self._standouts is not None:
@@ -230,5 +236,12 @@ class Watching:
         low, high = (None, None) if marks is None else marks
         free = None if rules.min_free is None else str(rules.min_free)
         return Limits(
-            policy.max_size_bytes, rules.max_entries, low, high, free, rules.max_age_seconds, dict(rules.namespaces)
+            policy.max_size_bytes,
+            rules.max_entries,
+            low,
+            high,
+            free,
+            rules.max_age_seconds,
+            dict(rules.namespaces),
+            rules.total_bytes,
         )

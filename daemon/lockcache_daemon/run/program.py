@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import gc
 import logging
+import os
 import resource
 import signal
 import sys
@@ -14,6 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
+from lockcache.arguments import unknown_variables
 from lockcache.cli.progress import step_bar
 from lockcache.lowlevel import SHARDS
 from lockcache_daemon.budgets import rehearse_all
@@ -53,6 +55,8 @@ def carry_out(request: Request) -> int:
     settings = request.sources.load()
     report = Report(as_json=settings.as_json, out=sys.stdout, err=sys.stderr)
     logging.getLogger("lockcache").addHandler(LogToReport(report))
+    for name, meant in unknown_variables(os.environ).items():
+        report.unknown_variable(name, meant)
     _allow_descriptors(len(settings.directories))
     gc.set_threshold(_OBJECTS_BETWEEN_COLLECTIONS)
     is_serving = not (request.is_dry_run or request.is_once)
@@ -116,7 +120,10 @@ def _until_stopped(stop: StopSignals, work: Callable[[], int]) -> int:
 def _rehearse(settings: Settings, report: Report, stop: StopSignals) -> int:
     for each in settings.directories:
         refuse_as_root(each.path, each.group)
-    layouts = {each.path: choose_layout(each.path, each.layout, report.warned) for each in settings.directories}
+    layouts = {
+        each.path: choose_layout(each.path, each.layout, report.warned, has_namespaces=bool(each.namespaces))
+        for each in settings.directories
+    }
     rehearse_all(settings, layouts, report, stop)
     if report.lost_lines:
         sys.stderr.write("lockcache-daemon: what would go could not be written to standard output\n")

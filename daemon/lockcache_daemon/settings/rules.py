@@ -1,4 +1,7 @@
-"""Rules of one directory, as the operator set them, and the watermarks that follow from them. Pure.
+"""Rules of one directory, as the operator set them, and the watermarks that follow from them.
+
+Also which of a directory's own budgets are exceeded, in the order in which they have their turns: for a keeper, whose
+store evicts, and for a dry run, whose store does not.
 
 A sweep begins above the high watermark and ends at the low one. The high one lies halfway between the low one and the
 limit: writers that fill the upper half of that span within one tick are rare, and they make room for themselves; and
@@ -7,13 +10,16 @@ half the span is what one sweep frees, so that sweeps stay rare too.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from functools import partial
+from itertools import chain
+from typing import NamedTuple, Protocol
 
-from lockcache.filestream.disk import Space
+from lockcache.filestream.disk import Space, space_of
 from lockcache.layouts import SETTLE_SECONDS
-from lockcache.lowlevel import Goal, Policy, Priority, Slot
+from lockcache.lowlevel import Evicted, Found, Goal, Layout, Policy, Priority, Slot
 from lockcache.sizes import format_size
 from lockcache_daemon.settings.model import DirectorySettings, Settings
 from lockcache_daemon.settings.values import Free
@@ -56,6 +62,8 @@ class Rules:
     cap_budget: str = "max-size"
     #: With which group a directory of lockcache's own is shared; see :mod:`lockcache.filestream.disk.permissions`.
     group: bool | str = False
+    #: What all directories of the daemon may hold together.
+    total_bytes: int | None = None
 
     @property
     def policy(self) -> Policy:
@@ -71,6 +79,8 @@ class Rules:
             "min-free": "" if free is None else _free(free),
         }
         budgets |= {f"namespace {name}": format_size(size) for name, size in self.namespaces}
+        if self.total_bytes is not None:
+            budgets["total"] = format_size(self.total_bytes)
         return "".join(f", {name} {text}" for name, text in budgets.items() if text)
 
     def watermarks(self, policy: Policy, space: Space) -> Watermarks | None:
@@ -105,6 +115,54 @@ class Rules:
         return Bite(", ".join(budgets), Goal(limit_bytes, limit_entries)) if budgets else None
 
 
+class Evictor(Protocol):
+    """What budgets need of an open directory, as stores and the dry run have it."""
+
+    @property
+    def layout(self) -> Layout: ...
+    def held(self) -> Slot: ...
+    def namespaces(self) -> Mapping[str, Slot]: ...
+    def entries(self) -> Iterator[Found]: ...
+    def sweep(self, goal: Goal) -> Evicted: ...
+    def sweep_namespace(self, name: str, low_bytes: int) -> Evicted: ...
+    def remove(self, victims: list[Found]) -> Evicted: ...
+
+
+class Exceeded(NamedTuple):
+    """A budget that is exceeded, and what evicts for it."""
+
+    budget: str
+    evict: Callable[[], Evicted]
+
+
+def own_budgets(rules: Rules, policy: Policy, store: Evictor) -> Iterator[Exceeded]:
+    """Give each that is exceeded, as the store is when its turn comes. Raises :class:`OSError`."""
+    return chain(of_size(rules, policy, store), of_namespaces(rules, store), of_age(rules, store))
+
+
+def of_size(rules: Rules, policy: Policy, store: Evictor) -> Iterator[Exceeded]:
+    """Give the budget of bytes or entries, or both as one, if it is exceeded."""
+    bite = rules.bite(policy, space_of(store.layout), store.held())
+    if bite is not None:
+        yield Exceeded(bite.budget, partial(store.sweep, bite.goal))
+
+
+def of_namespaces(rules: Rules, store: Evictor) -> Iterator[Exceeded]:
+    """Give the budget of each namespace that holds too much."""
+    if rules.namespaces:
+        for name, low in rules.over(store.namespaces()):
+            yield Exceeded(f"namespace {name}", partial(store.sweep_namespace, name, low))
+
+
+def of_age(rules: Rules, store: Evictor) -> Iterator[Exceeded]:
+    """Give the budget of age if anything is too old. Looks at every entry."""
+    if rules.max_age_seconds is not None:
+        before_ns = time.time_ns() - int(rules.max_age_seconds * 1e9)
+        old = [found for found in store.entries() if found.last_use_ns < before_ns]
+        if old:
+            yield Exceeded("max-age", partial(store.remove, old))
+
+
 def _duration(seconds: float) -> str:
     for unit_seconds, unit in ((86_400, "d"), (3600, "h"), (60, "m")):
         if seconds % unit_seconds == 0:
@@ -133,4 +191,5 @@ def rules_for(settings: Settings, directory: DirectorySettings) -> Rules:
         priority=directory.policy,
         cap_budget="max-size" if caps and min(caps) == directory.max_size else "total",
         group=directory.group,
+        total_bytes=settings.total,
     )

@@ -22,7 +22,7 @@ else:
             "layouts": "choose_layout store_of view",
             "protocol": "Kept MakePart OpenStore Opening Part Step Store Telling",
             "sharded": "ShardStore open_shards",
-            "views": "View view_lockcache",
+            "views": "Seen View view_lockcache",
             "walked": "WalkedStore",
         },
     )

@@ -16,11 +16,20 @@ from lockcache_daemon.stores.views import View, view_guest, view_lockcache
 from lockcache_daemon.stores.walked import WalkedStore
 
 
-def choose_layout(root: str, wanted: str, warn: Callable[[str], None]) -> str:
+def choose_layout(root: str, wanted: str, warn: Callable[[str], None], *, has_namespaces: bool = False) -> str:
     """The layout of ``root``: what the operator wants, or, for ``auto``, what is recognised.
+
+    ``has_namespaces``: whether there are budgets of namespaces, which only lockcache's own entries state.
 
     Raises :class:`WrongLayoutError`, :class:`NotACacheError`, and :class:`OSError` for a directory that cannot be read.
     """
+    layout = _choose(root, wanted, warn)
+    if has_namespaces and layout in GUESTS:
+        warn(f"{root} is of layout {layout}, whose files state no namespace: --namespaces has no effect there")
+    return layout
+
+
+def _choose(root: str, wanted: str, warn: Callable[[str], None]) -> str:
     if wanted in ("lockcache", "cuda.core"):
         return wanted
     if wanted == "auto":

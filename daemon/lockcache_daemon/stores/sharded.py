@@ -11,6 +11,7 @@ from typing import Final
 
 from lockcache.arguments import default_cap, resolve_path
 from lockcache.errors import LockTimeoutError
+from lockcache.filestream import detach_if_too_large
 from lockcache.filestream.eviction import name_namespace
 from lockcache.lowlevel import (
     SHARDS,
@@ -133,7 +134,8 @@ class ShardStore:
         return policy.priority if is_ours else self._rules.priority
 
     def policy_changed(self) -> None:
-        """Nothing: what it holds is known at every tick."""
+        """Have the seed go where it would be more than half of the cap. What else it holds is known at every tick."""
+        detach_if_too_large(self.directory, self.directory.policy.current().max_size_bytes)
 
     def change(self, rules: Rules, share_of_duty: float) -> None:
         self._rules = rules

@@ -41,14 +41,13 @@ Read it with lockcache.BundleProgramCache("kernels.lcb"). To move a cache into a
 
 {FILTERS_IN_WORDS}
 
-\b
 Exit codes: 0 all is there that programs would be served; 1 something was damaged or could not be read, so the bundle
 lacks it, and stderr says which; or it could not be written; 2 a mistake in what was asked for.
 
 \b
 Examples:
   lockcache bundle make -o kernels.lcb
-  lockcache bundle make --arch sm_90 -o /lustre/project/kernels.lcb /scratch/kernels
+  lockcache bundle make --arch sm_90 -o /lustre/kernels.lcb /scratch/kernels
 """
 
 
@@ -107,7 +106,6 @@ def bundle_make(directory: str | None, output: str, selection: Selection, as_jso
 def bundle_ls(file: str, full: bool, as_json: bool) -> int:
     """List the programs of a bundle, by name. Each is verified on the way: what is damaged says so.
 
-    \b
     Exit codes: 0 all are whole; 1 something is damaged; 2 a mistake in what was asked for, or not a bundle.
 
     \b
@@ -132,7 +130,6 @@ def bundle_verify(file: str, as_json: bool) -> int:
 
     Programs read bundles with the same care: what is damaged is compiled again, and never served.
 
-    \b
     Exit codes: 0 all are whole; 1 something is damaged; 2 a mistake in what was asked for, or not a bundle.
 
     \b
@@ -173,7 +170,6 @@ def bundle_merge(files: tuple[str, ...], output: str, max_size: int | None, as_j
 
     The output may be one of the bundles: it is replaced when the new one is whole.
 
-    \b
     Exit codes: 0 done; 1 something was damaged and is left out, or the bundle could not be written; 2 a mistake in what
     was asked for, or not a bundle.
 

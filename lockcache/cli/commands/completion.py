@@ -16,26 +16,29 @@ _INSTRUCTIONS: Final = {
 #   eval "$(lockcache completion zsh)"
 """,
     "fish": """# Run this once:
-#   lockcache completion fish > ~/.config/fish/completions/lockcache.fish
+#   lockcache completion fish > ~/.config/fish/conf.d/lockcache.fish
 """,
 }
+_PROGRAMS: Final = ("lockcache", "lockcache-daemon", "lockcache-stress")
 
 
 @click.command("completion")
 @click.argument("shell", type=click.Choice(tuple(_INSTRUCTIONS)))
 @click.pass_context
 def command(context: click.Context, shell: str) -> None:
-    """Print what makes SHELL complete this command: its options, directories, and the hashes of entries.
+    """Print what makes SHELL complete lockcache, lockcache-daemon and lockcache-stress.
+
+    That is commands, options, directories, and the hashes of entries.
 
     \b
     Examples:
       eval "$(lockcache completion bash)"        in ~/.bashrc
       eval "$(lockcache completion zsh)"         in ~/.zshrc
-      lockcache completion fish > ~/.config/fish/completions/lockcache.fish
+      lockcache completion fish > ~/.config/fish/conf.d/lockcache.fish
     """
     complete = get_completion_class(shell)
     if complete is None:
         raise click.ClickException(f"this version of click cannot complete for {shell}")
-    click.echo(
-        _INSTRUCTIONS[shell] + complete(context.find_root().command, {}, "lockcache", "_LOCKCACHE_COMPLETE").source()
-    )
+    root = context.find_root().command  # a script names a program, and asks that program itself
+    scripts = (complete(root, {}, name, f"_{name.upper().replace('-', '_')}_COMPLETE").source() for name in _PROGRAMS)
+    click.echo(_INSTRUCTIONS[shell] + "\n".join(scripts))

@@ -15,6 +15,7 @@ from lockcache.arguments import (
     coerce_group,
     coerce_key_file,
     coerce_lease_timeout,
+    coerce_seed,
     configured_switch,
     default_cap,
     resolve_path,
@@ -22,8 +23,9 @@ from lockcache.arguments import (
 )
 from lockcache.cli import options
 from lockcache.cli.open_directory import no_cache
-from lockcache.cli.output import cap_in_words, plain, print_json, print_table, size_in_words
-from lockcache.filestream import stated_policy
+from lockcache.cli.output import cap_in_words, plain, print_json, print_table, seed_in_words, size_in_words
+from lockcache.filestream import Seed, stated_policy
+from lockcache.filestream.remote import configured_url
 from lockcache.lowlevel import Layout, Policy, PolicyFile, is_cache
 
 
@@ -55,7 +57,14 @@ def command(directory: str | None, as_json: bool) -> None:
         raise no_cache(directory, layout)
     if os.path.isdir(layout.root) and not os.access(layout.root, os.R_OK | os.X_OK, effective_ids=True):
         raise PermissionError(errno.EACCES, "cannot be read, so its rules are not known", layout.root)
-    settings = [_directory(directory, layout), *_rules(directory, layout), *_sharing(), *_turns(), *_switches()]
+    settings = [
+        _directory(directory, layout),
+        *_rules(directory, layout),
+        *_sharing(),
+        *_turns(),
+        _remote(),
+        *_switches(),
+    ]
     unknown = unknown_variables(os.environ)
     if as_json:
         found = {each.name: {"value": each.value, "origin": each.origin} for each in settings}
@@ -93,7 +102,16 @@ def _rules(given: str | None, layout: Layout) -> list[_Setting]:
     return [
         _Setting("max_size_bytes", size_bytes, cap_in_words(size_bytes), origin),
         _Setting("policy", priority, priority, variable or from_file),
+        _seed(policy.seed),
     ]
+
+
+def _seed(stated: Seed | None) -> _Setting:
+    wanted = coerce_seed(None)
+    if stated is not None and (stated.by_operator or not wanted):
+        origin = f"of {'an operator' if stated.by_operator else 'a program'}, in policy.json"
+        return _Setting("seed", stated.path, seed_in_words(stated), origin)
+    return _Setting("seed", wanted or None, wanted or "none", _variable("LOCKCACHE_SEED") or "the default")
 
 
 def _sharing() -> list[_Setting]:
@@ -116,6 +134,12 @@ def _turns() -> list[_Setting]:
         _Setting("compile_once", is_on, "yes" if is_on else "no", _variable("LOCKCACHE_COMPILE_ONCE") or default),
         _Setting("lease_timeout_seconds", seconds, shown, _variable("LOCKCACHE_LEASE_TIMEOUT") or default),
     ]
+
+
+def _remote() -> _Setting:
+    url = configured_url()
+    shown = None if url is None else url.shown  # without the password in it
+    return _Setting("remote", shown, shown or "none", _variable("LOCKCACHE_REMOTE") or "the default")
 
 
 def _switches() -> list[_Setting]:

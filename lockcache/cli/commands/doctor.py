@@ -20,6 +20,7 @@ from lockcache.doctor.examine import TIMEOUT_SECONDS, examine
 from lockcache.doctor.findings import DEGRADED, GOOD, NOTE, UNTESTED, UNUSABLE, Report
 from lockcache.doctor.pair import TIMEOUT_SECONDS as PAIR_TIMEOUT_SECONDS, WAITING, Certificate, certify, prints
 from lockcache.doctor.path_source import origin
+from lockcache.doctor.server import examine_remote
 
 _STYLES: Final = {GOOD: "green", NOTE: "cyan", DEGRADED: "yellow", UNUSABLE: "bold red", UNTESTED: "yellow"}
 _SUMMARIES: Final = {
@@ -34,6 +35,7 @@ _SUMMARIES: Final = {
 @options.directory
 @options.as_json
 @click.option("--pair", is_flag=True, help="Try it together with another host, on which the same command runs.")
+@click.option("--remote", metavar="URL", help="Try a server that hosts share, instead of a directory.")
 @click.option(
     "--timeout",
     callback=options.duration,
@@ -41,7 +43,9 @@ _SUMMARIES: Final = {
     help="Give a check, or the wait for the other host, up after so long.  [default: 15s; 60s with --pair]",
 )
 @click.pass_context
-def command(context: click.Context, directory: str | None, as_json: bool, pair: bool, timeout: float | None) -> None:
+def command(
+    context: click.Context, directory: str | None, as_json: bool, pair: bool, remote: str | None, timeout: float | None
+) -> None:
     """Examine a directory and the file system that it is on, by trying, with two processes.
 
     Locks, renames over an open file, exclusive creation, new names, attributes and their size, times and clock, uses by
@@ -56,21 +60,30 @@ def command(context: click.Context, directory: str | None, as_json: bool, pair: 
     attributes and a page that stays open read the same on both, how far the clocks are apart, whether a FIFO wakes.
     Under a launcher rank 0 prints. What a killed run left, the next one removes.
 
-    \b
+    With --remote, a server of entries is tried (redis://, s3://, http://...): how soon it answers, whether it stores,
+    and whether it keeps the leases by which one host compiles for all.
+
     Exit codes: 0 nothing is lost; 1 a cache works, with losses; 2 it cannot be used, or a mistake in what was asked;
-    with --pair also 2 where nothing is certified: nobody came, the other ended, both run on one host
+    with --pair also 2 where nothing is certified: nobody came, the other ended, both run on one host.
 
     \b
     Examples:
       lockcache doctor
       lockcache doctor /scratch/kernels
-      lockcache doctor --json /scratch | jq -r '.checks[] | select(.verdict == "degraded") | .advice'
+      lockcache doctor --json /scratch | jq -r '.checks[].advice'
+      lockcache doctor --remote redis://cache.example
       mpiexec -n 2 -ppn 1 lockcache doctor --pair /scratch/kernels
-      srun -N 2 --ntasks-per-node 1 lockcache doctor --pair --json /scratch/kernels
+      srun -N 2 --ntasks-per-node 1 lockcache doctor --pair --json /scratch/k
     """
+    if remote is not None and (pair or directory is not None or timeout is not None):
+        raise click.UsageError("--remote: a server is tried by itself, without a directory, --pair or --timeout")
     root = resolve_path(directory)
     end_in_order()
-    report = _certify(root, directory, timeout) if pair else _examine(root, directory, timeout)
+    report: Report
+    if remote is not None:
+        report = examine_remote(remote)
+    else:
+        report = _certify(root, directory, timeout) if pair else _examine(root, directory, timeout)
     if pair and not prints(os.environ):
         click.echo(f"lockcache: {socket.gethostname()}: {_SUMMARIES[report.verdict]} (rank 0 prints)", err=True)
     elif as_json:

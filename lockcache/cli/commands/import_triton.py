@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+
 import click
 
-from lockcache.arguments import resolve_path
+from lockcache.arguments import PROGRAM_VARIABLES, resolve_path, variables_left_alone
 from lockcache.cli import options
 from lockcache.cli.catalogue import Guest
 from lockcache.cli.open_directory import guest_of, refuse_other_things
@@ -27,7 +30,6 @@ def command(source: str, directory: str | None, triton_version: str, dry_run: bo
     TRITON_DIR stays as it is. What is damaged or not finished is left out, and what is there already is kept. Launchers
     are machine code: TRITON_DIR must be yours, and nobody else may be able to write to it.
 
-    \b
     Exit codes: 0 all is there, or gave way to the cap; 1 something was damaged, or could not be stored;
     2 TRITON_DIR is not a Triton cache, or is not safe.
 
@@ -36,17 +38,21 @@ def command(source: str, directory: str | None, triton_version: str, dry_run: bo
       lockcache import-triton ~/.triton/cache
       lockcache import-triton --dry-run --json ~/.triton/cache /scratch/kernels
     """
-    guest = guest_of(resolve_path(source))
+    root = resolve_path(source)
+    if not os.path.isdir(root):
+        what = "is a file" if os.path.lexists(root) else "no such directory"
+        raise click.UsageError(f"{source}: {what}; Triton keeps its kernels in ~/.triton/cache")
+    guest = guest_of(root)
     if guest is None or guest.program != "triton":
         raise click.UsageError(f"{source}: not a Triton cache")
     entries = sum(1 for _ in Guest(*guest).select(Selection(), 0))
-    refuse_other_things(Layout(resolve_path(directory)))
-    with step_bar("importing", entries) as advance:
-        if dry_run:
-            outcomes = import_triton(guest.root, None, triton_version, advance)
-        else:
-            with FileStreamProgramCache(directory, compile_once=False, read_only=False) as cache:
-                outcomes = import_triton(guest.root, cache, triton_version, advance)
+    layout = Layout(resolve_path(directory))
+    refuse_other_things(layout)
+    is_there = os.path.lexists(layout.format) or not dry_run
+    with step_bar("importing", entries) as advance, variables_left_alone(PROGRAM_VARIABLES):
+        target = FileStreamProgramCache(directory, compile_once=False, read_only=dry_run) if is_there else None
+        with target or contextlib.nullcontext():
+            outcomes = import_triton(guest.root, target, triton_version, advance, is_dry_run=dry_run)
     found = {"would_import" if dry_run else "imported": outcomes["imported"]}
     found |= {
         "present": outcomes["present"],

@@ -105,11 +105,22 @@ def _print(found: dict[str, Any]) -> None:
         print_table("symbols", ("name expression", "symbol"), symbols.items())
     code = found["code"] or {}
     if code.get("kernels"):
-        heads = ("kernel", "code", "registers", "shared", "constant")
-        rows = [tuple("-" if cell is None else cell for cell in kernel.values()) for kernel in code["kernels"]]
-        print_table("kernels", heads, rows)
+        print_table("kernels", _KERNEL_HEADS, _kernel_rows(code["kernels"], symbols))
     if code.get("entries"):
         print_table("entries", ("entry function",), [(entry,) for entry in code["entries"]])
+
+
+# With units, for which a column of numbers has no room. Registers and stack: of a thread; shared memory: of a block.
+_KERNEL_HEADS: Final = ("kernel", "code (B)", "registers", "stack (B)", "shared (B)", "constant (B)")
+
+
+def _kernel_rows(kernels: list[dict[str, Any]], symbols: object) -> list[tuple[object, ...]]:
+    """Rows of the table, in which a kernel is called by its name expression, if one is recorded."""
+    expressions = {}
+    if isinstance(symbols, dict):
+        expressions = {symbol: expression for expression, symbol in symbols.items() if isinstance(symbol, str)}
+    named = [{**kernel, "name": expressions.get(kernel["name"], kernel["name"])} for kernel in kernels]
+    return [tuple("-" if cell is None else cell for cell in kernel.values()) for kernel in named]
 
 
 def _facts(found: dict[str, Any]) -> dict[str, str]:
@@ -131,7 +142,7 @@ def _facts(found: dict[str, Any]) -> dict[str, str]:
     }
     if "not_read" in found:
         facts["digest"] = f"not read: {found['not_read']}"
-    for name in ("elf_abi", "elf_flags", "ptx_version", "target", "address_size", "error"):
+    for name in ("ptx_version", "target", "address_size", "error"):
         if code.get(name) is not None:
             facts[name.replace("_", " ")] = str(code[name])
     mine = {"kind", "arch", "compiler", "symbol_mapping"}

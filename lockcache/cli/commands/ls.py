@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import heapq
 import json
+import shlex
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from typing import Any, Final
@@ -19,7 +20,7 @@ from lockcache.cli.catalogue import Catalogue, open_catalogue, select
 from lockcache.cli.filters import FILTERS_IN_WORDS, filters
 from lockcache.cli.output import elapsed, entry_heading, entry_line, plain
 from lockcache.cli.progress import step_bar
-from lockcache.lowlevel import SHARDS, Described, Found, Selection
+from lockcache.lowlevel import SHARDS, Described, Found, PolicyFile, Selection
 from lockcache.sizes import format_size
 
 # Ascending; each gives what people ask for first: the largest, the latest, the oldest, the most expensive.
@@ -85,6 +86,15 @@ def command(
         click.echo(show(entry))
     if heading:
         click.echo(heading)
+    _name_seed(catalogue)
+
+
+def _name_seed(catalogue: Catalogue) -> None:
+    """Say where the programs are listed that the directory serves from its seed."""
+    seed = PolicyFile(catalogue.layout).load().seed
+    if seed is not None and not seed.is_detached:
+        file = shlex.quote(seed.path)
+        click.echo(f"lockcache: for the programs of the seed: lockcache bundle ls {plain(file)}", err=True)
 
 
 def _ordered(

@@ -10,10 +10,9 @@ from typing import Any, Final
 
 import click
 
-from lockcache.archive.gathering import Choice
+from lockcache.archive.gathering import Choice, Gathered
 from lockcache.archive.output import open_output
 from lockcache.archive.packing import DEFAULT_LEVEL, LEVELS, Packed, pack_directory
-from lockcache.bundle import Made
 from lockcache.cli import options
 from lockcache.cli.catalogue import Own, select
 from lockcache.cli.filters import FILTERS_IN_WORDS, filters
@@ -38,7 +37,6 @@ the same bytes.
 
 {FILTERS_IN_WORDS}
 
-\b
 Exit codes: 0 all is there that programs would be served; 1 something was damaged or could not be read, so FILE
 lacks it, and stderr says which; or FILE could not be written; 2 a mistake in what was asked for.
 
@@ -73,6 +71,8 @@ def command(
 ) -> int:
     """Its help is above, for it holds what other commands say too."""
     _check_output(file, as_json)
+    if directory is not None and os.path.isdir(file) and not os.path.isdir(os.path.expanduser(directory)):
+        raise click.UsageError(f"FILE comes first: lockcache pack {directory} {file}")
     layout = look(directory)
     refuse_inside(file, layout)
     if selection.needs_record:
@@ -100,7 +100,7 @@ def _report(layout: Layout, file: str, packed: Packed, archive_bytes: int, as_js
     tell_left_out(packed, layout)
 
 
-def tell_left_out(packed: Packed | Made, layout: Layout) -> None:
+def tell_left_out(packed: Gathered, layout: Layout) -> None:
     """Say on stderr what is missing, and how to learn more."""
     for each in packed.left_out[:_MOST_SHOWN]:
         click.echo(f"lockcache: {each.entry}: {each.why}, left out", err=True)

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import click
 
-from lockcache.arguments import resolve_path
+from lockcache.arguments import coerce_seed, resolve_path
 from lockcache.cli import options
 from lockcache.cli.catalogue import Guest
 from lockcache.cli.open_directory import (
@@ -19,14 +19,23 @@ from lockcache.cli.open_directory import (
     open_directory,
     refuse_other_things,
 )
-from lockcache.cli.output import cap_in_words, print_facts, size_in_words
+from lockcache.cli.output import cap_in_words, print_facts, seed_in_words, size_in_words
 from lockcache.errors import PolicyError
-from lockcache.filestream import PRIORITIES
-from lockcache.lowlevel import CacheDirectory, Layout, Policy, PolicyFile, Priority, check_directory, keeper_of
+from lockcache.filestream import PRIORITIES, attach_seed, detach_if_too_large, detach_seed
+from lockcache.lowlevel import (
+    CacheDirectory,
+    Layout,
+    Policy,
+    PolicyFile,
+    Priority,
+    check_directory,
+    keeper_of,
+    load_keys,
+)
 from lockcache.sizes import parse_size
 
 #: In the table, as the options that set them are called.
-_LABELS: Final = {"priority": "policy", "by_operator": "set by operator"}
+_LABELS: Final = {"priority": "policy", "by_operator": "set by operator", "evicts_bytes": "next write evicts"}
 
 
 @click.group("policy")
@@ -59,13 +68,17 @@ def policy_get(directory: str | None, as_json: bool) -> None:
         layout = Guest(*guest).layout
         now = PolicyFile(layout).load()
     found = {"path": layout.root, **_fields_of(now)}
-    print_facts(found, as_json, {"max_size_bytes": cap_in_words(now.max_size_bytes)}, _LABELS)
+    print_facts(found, as_json, _in_words(now), _LABELS)
 
 
 def _fields_of(policy: Policy) -> dict[str, Any]:
     fields = asdict(policy)
     del fields["states_priority"]  # of policy.json alone: what is in force is the priority
     return fields
+
+
+def _in_words(policy: Policy) -> dict[str, str]:
+    return {"max_size_bytes": cap_in_words(policy.max_size_bytes), "seed": seed_in_words(policy.seed)}
 
 
 def _parse_cap(text: str) -> int | str:
@@ -88,8 +101,16 @@ def _parse_cap(text: str) -> int | str:
     help="What writers evict first: lru, the least recently used; cost, what is cheap to compile again for its bytes. "
     "[as it was]",
 )
+@click.option(
+    "--seed",
+    metavar="FILE",
+    help="The bundle below the directory, which is copied into it; or 'none'. It counts over what programs ask for. "
+    "[as it was]",
+)
 @options.as_json
-def policy_set(directory: str | None, max_size: int | str | None, priority: Priority | None, as_json: bool) -> None:
+def policy_set(
+    directory: str | None, max_size: int | str | None, priority: Priority | None, seed: str | None, as_json: bool
+) -> None:
     """Set the rules. Running processes obey from their next write; a program's own max_size_bytes replaces no such cap.
 
     Prints them, what the directory holds, and what of it the next write evicts.
@@ -102,9 +123,10 @@ def policy_set(directory: str | None, max_size: int | str | None, priority: Prio
       lockcache policy set --max-size 10G /scratch/kernels
       lockcache policy set --max-size none      (no cap; programs may set one)
       lockcache policy set --policy cost
+      lockcache policy set --seed /lustre/project/kernels.lcb
     """
-    if max_size is None and priority is None:
-        raise click.UsageError("Nothing says what to set: give --max-size or --policy")
+    if max_size is None and priority is None and seed is None:
+        raise click.UsageError("Nothing says what to set: give --max-size, --policy or --seed")
     guest = guest_of(directory)
     layout = Layout(resolve_path(directory)) if guest is None else Guest(*guest).layout
     if not os.path.isdir(layout.root):
@@ -113,11 +135,16 @@ def policy_set(directory: str | None, max_size: int | str | None, priority: Prio
         refuse_other_things(layout)
         check_directory(layout)
     keeper = keeper_of(layout)  # before: afterwards it may have answered already
+    if guest is not None and seed is not None:
+        raise click.UsageError(f"--seed: {guest.program} reads no bundle")
     policy = _set_policy(layout, max_size, priority, guest)
+    if guest is None:
+        policy = _set_seed(layout, policy, seed)
     found = {"path": layout.root, **_fields_of(policy), **_what_follows(layout, policy, guest)}
-    shown = {"max_size_bytes": cap_in_words(policy.max_size_bytes)}
+    shown = _in_words(policy)
     shown |= {name: size_in_words(found[name]) for name in ("held_bytes", "evicts_bytes")}
-    print_facts(found, as_json, shown, _LABELS)
+    labels = _LABELS if guest is None else {**_LABELS, "evicts_bytes": "a daemon evicts"}
+    print_facts(found, as_json, shown, labels)
     if guest is not None and keeper is None:
         click.echo(f"lockcache: no lockcache-daemon manages this directory, and {guest.program} obeys no cap", err=True)
     if keeper is not None and max_size is not None:
@@ -134,6 +161,19 @@ def _what_follows(layout: Layout, policy: Policy, guest: GuestRoot | None) -> di
         slot, limit_bytes = opened.held(), policy.entries_limit_bytes(opened.space)
     evicts_bytes = 0 if limit_bytes is None else max(0, slot.bytes - limit_bytes)
     return {"held_bytes": slot.bytes, "held_entries": slot.entries, "evicts_bytes": evicts_bytes}
+
+
+def _set_seed(layout: Layout, policy: Policy, seed: str | None) -> Policy:
+    """Attach or detach a seed, and detach one that the cap has become too small for. Returns the policy then."""
+    directory = CacheDirectory(layout.root, LOCK_TIMEOUT_SECONDS)
+    if seed == "none":
+        detach_seed(directory)
+    elif seed is not None:
+        is_signed = load_keys(None) is not None
+        path = coerce_seed(seed)
+        attach_seed(directory, path, policy.max_size_bytes, is_signed=is_signed, by_operator=True)
+    detach_if_too_large(directory, policy.max_size_bytes)
+    return directory.policy.current()
 
 
 def _set_policy(

@@ -15,7 +15,7 @@ from lockcache.filestream.entry import remove_entry
 
 @click.command("rm")
 @click.argument("keys", metavar="KEY...", nargs=-1, required=True, shell_complete=complete_name)
-@click.option("--dir", "directory", metavar="DIR", type=click.Path(file_okay=False), help="The cache directory.")
+@click.option("--dir", "directory", metavar="DIR", type=options.Directory(), help="The cache directory.")
 @options.as_json
 def command(keys: tuple[str, ...], directory: str | None, as_json: bool) -> int:
     """Remove entries by key. Safe while others use them: they miss, and compile again.

@@ -15,11 +15,17 @@ from typing import Final
 
 import click
 
-from lockcache.arguments import configured_cap, default_cap, resolve_path
+from lockcache.arguments import (
+    configured_cap,
+    default_cap,
+    resolve_path,
+)
 from lockcache.cli import options
-from lockcache.cli.open_directory import no_cache
+from lockcache.cli.open_directory import no_cache, refuse_other_things
 from lockcache.cli.output import plain
+from lockcache.cli.seeded_run import SeededRun
 from lockcache.errors import how_to_install
+from lockcache.filestream.remote import parse_url, require_client
 from lockcache.integrations.environment import FRAMEWORKS, hooked, variables_for
 from lockcache.lowlevel import Counters, Layout, PolicyFile, read_counters
 from lockcache.sizes import counted
@@ -34,20 +40,39 @@ _RANKS: Final = ("SLURM_LOCALID", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID
 @click.command("run", context_settings={"allow_interspersed_args": False})
 @click.option("--dir", "directory", metavar="DIR", help="The directory; default: as lockcache path says.")
 @click.option("--max-size", metavar="SIZE", callback=options.checked_size, help='The cap, such as "10G".')
-@click.option("--daemon", is_flag=True, help="Keep the directory below its cap meanwhile, with a daemon.")
+@click.option("--daemon", is_flag=True, help="Run a daemon, which keeps the directory below its cap, until CMD ends.")
+@click.option("--seed", metavar="FILE", help="A bundle to start from: programs in it are not compiled.")
+@click.option("--promote", is_flag=True, help="At the end, put what was compiled into the bundle of --seed.")
+@click.option("--remote", metavar="URL", help="A server behind the directory, which other hosts share.")
 @click.option("--quiet", "-q", is_flag=True, help="Print no line at the end.")
 @click.argument("words", metavar="CMD...", nargs=-1, required=True, type=click.UNPROCESSED)
-def command(directory: str | None, max_size: str | None, daemon: bool, quiet: bool, words: tuple[str, ...]) -> int:
+def command(
+    directory: str | None,
+    max_size: str | None,
+    daemon: bool,
+    seed: str | None,
+    promote: bool,
+    remote: str | None,
+    quiet: bool,
+    words: tuple[str, ...],
+) -> int:
     """Run CMD with its frameworks on lockcache, and nothing changed in it.
 
-    JAX, Triton, CuPy, numba-cuda and Warp keep what they compile in one directory, which all processes share: each
-    kernel is compiled once. Variables that you set yourself count over those that this sets. Signals go to CMD, and its
-    exit code comes back. At the end a line says what all programs did in the directory meanwhile; under srun or mpiexec
-    one rank of a node prints it.
+    JAX, Triton, Inductor, CuPy, numba-cuda and Warp keep what they compile in one directory, which all processes share:
+    each kernel is compiled once. Variables that you set yourself count over those that this sets. Signals go to CMD,
+    and its exit code comes back. At the end a line says what all programs did in the directory meanwhile, and how many
+    seconds of compiling that saved; under srun or mpiexec one rank of a node prints it.
 
     With --daemon one rank of a node has a lockcache-daemon run until CMD ends. Where another daemon manages the
     directory it stands by, and takes over when that ends. The cap is an operator's and stays in the directory; one that
     an operator set before counts over --max-size.
+
+    With --seed the directory, on a disk of the node, begins with the programs of a bundle: one process of a node
+    copies the file, once. With --promote the last of the node's processes to end puts into that file what it lacks,
+    for the next job; it need not exist yet.
+
+    With --remote (redis://, s3://, http://...) what the directory lacks is asked of a server, and what is compiled is
+    sent to it: one process of all hosts compiles a kernel. lockcache doctor --remote URL tries the server.
 
     \b
     Examples:
@@ -55,19 +80,45 @@ def command(directory: str | None, max_size: str | None, daemon: bool, quiet: bo
       lockcache run --dir /scratch/kernels --max-size 10G -- python -m server
       srun lockcache run -- python train.py
       lockcache run --daemon --max-size 10G -- ./all-tests
+      srun lockcache run --remote redis://cache.example -- python train.py
+      srun lockcache run --dir /tmp/k --seed /lustre/k.lcb --promote -- ./job
     """
+    bundle = None if seed is None and not promote else SeededRun(seed, promotes=promote)
     path, variables = resolve_path(directory), variables_for(FRAMEWORKS, directory, max_size, is_hooked=True)
     stated = {"LOCKCACHE_DIR"} if max_size is None else {"LOCKCACHE_DIR", "LOCKCACHE_MAX_SIZE"}
+    variables |= _behind(remote)
+    stated |= {"LOCKCACHE_SEED", *_behind(remote)}
     own = {name: value for name, value in os.environ.items() if name in variables and name not in stated}
     layout = Layout(path)
     if os.path.lexists(path) and not os.path.isdir(path):
         raise no_cache(directory, layout)
+    refuse_other_things(layout)
+    if bundle is not None:
+        bundle.prepare(path, max_size)
+        variables["LOCKCACHE_SEED"] = bundle.path
     before, is_first = read_counters(layout), all(os.environ.get(name, "0") == "0" for name in _RANKS)
-    with _daemon(layout, directory, max_size) if daemon and is_first else contextlib.nullcontext():
+    with contextlib.ExitStack() as stack:
+        if daemon and is_first:
+            stack.enter_context(_daemon(layout, directory, max_size))
+        if bundle is not None:
+            stack.enter_context(bundle.used(layout))
         status = _run(words, hooked({**os.environ, **variables, **own}, FRAMEWORKS))
+    if bundle is not None:
+        bundle.promote(layout, quiet=quiet)
     if not quiet and is_first:
         click.echo(plain(f"lockcache: {_difference(before, read_counters(layout))}, in {path}"), err=True)
     return _end_as(status)
+
+
+def _behind(remote: str | None) -> dict[str, str]:
+    """The variable for a server. Raises :class:`ValueError` for what is not one, or whose client is not installed."""
+    if remote is None:
+        return {}
+    try:
+        require_client(parse_url(remote))
+    except ModuleNotFoundError as error:
+        raise click.UsageError(str(error)) from None
+    return {"LOCKCACHE_REMOTE": remote}
 
 
 # Ends with the process that started it, however that ends: asked for by the daemon's own process, before it is one.
@@ -157,7 +208,9 @@ def _spawn(words: tuple[str, ...], environment: dict[str, str], mask: set[int]) 
 def _difference(before: Counters | None, after: Counters | None) -> str:
     older, newer = before or Counters(), after or Counters()
     hits, stored = max(0, newer.hits - older.hits), max(0, newer.puts - older.puts)
-    return f"{counted(hits, 'hit')}, {stored} compiled and stored"
+    words = f"{counted(hits, 'hit')}, {stored} compiled and stored"
+    saved = f"{(newer.saved_ns - older.saved_ns) / 1e9:.1f}"
+    return f"{words}, {saved} s of compiling saved" if float(saved) > 0 else words
 
 
 def _end_as(status: int) -> int:

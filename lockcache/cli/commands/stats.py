@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import asdict
 from typing import Any, Final
 
 import click
 
 from lockcache.cli import options
 from lockcache.cli.catalogue import Guest, open_catalogue
-from lockcache.cli.output import cap_in_words, elapsed, plain, print_json, size_in_words, span
+from lockcache.cli.output import cap_in_words, elapsed, plain, print_json, seed_in_words, size_in_words, span
 from lockcache.cli.progress import step_bar
+from lockcache.filestream import Seed
 from lockcache.filestream.accounting import Spread, read_since, reset_counters, spread, total_of
+from lockcache.filestream.bundle import SeedFile
 from lockcache.filestream.eviction import UNKNOWN, add_namespaces, count_namespaces
+from lockcache.filestream.remote import ServerCounters, ServerSeen, read_servers, reset_servers
 from lockcache.lowlevel import (
     SHARDS,
     Counters,
@@ -51,7 +55,8 @@ def command(directory: str | None, no_measure: bool, reset: bool, as_json: bool)
     statistics. The cap counts what entries take on disk, in whole blocks. Drift is the difference
     between recorded and actual bytes; 'lockcache recount' corrects it. Spread is a histogram of the bytes in each
     shard, from the smallest to the largest. A hit saves what compiling its entry took when it was stored, where that
-    is recorded. Changes nothing, unless --reset, which is for all who look at this directory; metrics go on.
+    is recorded. A server behind the directory has a line of its own. Changes nothing, unless --reset, which is for all
+    who look at this directory; metrics go on.
 
     Works on each layout that the daemon manages; other programs' directories are measured, and report no hits.
 
@@ -77,6 +82,7 @@ def command(directory: str | None, no_measure: bool, reset: bool, as_json: bool)
             click.echo(f"{name:<10}  {plain(text) if name != 'spread' else text}")
     if reset:
         reset_counters(catalogue.layout)
+        reset_servers(catalogue.layout)
 
 
 def _survey(layout: Layout, *, measure: bool) -> dict[str, Any]:
@@ -129,7 +135,8 @@ def _survey_guest(guest: Guest) -> dict[str, Any]:
 
 
 def _common(layout: Layout, total: Slot) -> dict[str, Any]:
-    counters, keeper, cap = read_counters(layout), keeper_of(layout), PolicyFile(layout).load().max_size_bytes
+    counters, keeper, policy = read_counters(layout), keeper_of(layout), PolicyFile(layout).load()
+    cap, seed = policy.max_size_bytes, policy.seed
     since = read_since(layout, counters)
     return {
         "path": layout.root,
@@ -137,11 +144,29 @@ def _common(layout: Layout, total: Slot) -> dict[str, Any]:
         "entries": total.entries,
         "max_size_bytes": cap,
         "share": total.bytes / cap if cap else None,
+        "seed": seed and {**asdict(seed), "programs": _served(layout, seed)},
         "quarantined": measure_quarantine(layout)._asdict(),
         "programs": {**counters._asdict(), "hit_ratio": counters.hit_ratio},
         "since_reset": since and _since(since),
+        "remote": [_server(seen) for seen in read_servers(layout)],
         "daemon": {"who": keeper, **read_status(layout)} if keeper else None,
     }
+
+
+def _served(layout: Layout, seed: Seed) -> int | None:
+    """Returns how many programs the directory's copy of a bundle serves; ``None`` where no copy can be read."""
+    if seed.is_detached:
+        return None
+    try:
+        copy = SeedFile(layout)
+    except OSError:
+        return None
+    try:
+        return len(copy.served())
+    except OSError:
+        return None
+    finally:
+        copy.close()
 
 
 def _facts(found: dict[str, Any]) -> dict[str, str]:
@@ -155,6 +180,10 @@ def _facts(found: dict[str, Any]) -> dict[str, str]:
         "cap": cap_in_words(found["max_size_bytes"]),
         "staged": _slot(found["staged"], "write under way", "writes under way"),
     }
+    if found["seed"]:
+        seed = dict(found["seed"])
+        served = seed.pop("programs")
+        facts["seed"] = seed_in_words(Seed(**seed), served)
     if found["quarantined"]["entries"]:
         facts["quarantine"] = _slot(found["quarantined"], "corrupt entry", "corrupt entries")
     if found["shards"] and found["shards"]["used"]:
@@ -168,6 +197,8 @@ def _facts(found: dict[str, Any]) -> dict[str, str]:
         facts["programs"] += f"; counted since {elapsed(since['reset_ns'])} ago"
     saved_ns = (since or found["programs"])["saved_ns"]
     facts["saved"] = f"{span(saved_ns)} of compiling" if saved_ns else "nothing yet that is recorded"
+    for number, server in enumerate(found["remote"], 1):
+        facts["remote" if number == 1 else f"remote {number}"] = _server_in_words(server)
     facts["drift"] = _drift(found)
     facts["daemon"] = found["daemon"]["who"] if found["daemon"] else "none running"
     return facts
@@ -205,7 +236,40 @@ def _sparkline(histogram: list[int]) -> str:
     return "".join(bars[-(-count * (len(bars) - 1) // most)] for count in histogram)
 
 
-def _since(since: Counters) -> dict[str, Any]:
+def _server(seen: ServerSeen) -> dict[str, Any]:
+    counters, since = seen.counters, seen.since_reset
+    return {
+        "server": seen.server,
+        "is_resting": seen.is_resting,
+        **counters._asdict(),
+        "hit_ratio": counters.hit_ratio,
+        "since_reset": since and _since(since),
+    }
+
+
+def _server_in_words(found: dict[str, Any]) -> str:
+    counters = ServerCounters(**{name: (found["since_reset"] or found).get(name, 0) for name in ServerCounters._fields})
+    words = f"{found['server']}: "
+    if counters.hit_ratio is None:
+        words += "none reported lookups yet"
+    else:
+        lookups = counters.hits + counters.misses
+        words += f"{counters.hit_ratio:.1%} hits ({counters.hits} of {lookups})"
+    words += f", {counted(counters.puts, 'put', 'puts')}"
+    not_believed = counters.corrupt_entries + counters.refused_entries + counters.stale_entries
+    for count, one, many in (
+        (counters.lost_puts, "put lost", "puts lost"),
+        (counters.errors, "error", "errors"),
+        (not_believed, "answer not believed", "answers not believed"),
+    ):
+        words += f", {counted(count, one, many)}" if count else ""
+    words += f"; {format_size(counters.bytes_read)} read, {format_size(counters.bytes_written)} written"
+    if counters.answers:
+        words += f", {span(counters.answers_ns // counters.answers)} an answer"
+    return f"{words}; not asked now: it did not answer" if found["is_resting"] else words
+
+
+def _since(since: Counters | ServerCounters) -> dict[str, Any]:
     body = since._asdict()
     return {"reset_ns": body.pop("last_report_ns"), **body, "hit_ratio": since.hit_ratio}
 

@@ -27,7 +27,7 @@ def _parse_interval(text: str) -> float:
 
 
 @click.command("top")
-@click.argument("directories", metavar="[DIR]...", nargs=-1, type=click.Path(file_okay=False))
+@click.argument("directories", metavar="[DIR]...", nargs=-1, type=options.Directory())
 @click.option(
     "--interval",
     metavar="DURATION",
@@ -48,7 +48,7 @@ def command(directories: tuple[str, ...], interval: float, once: bool, as_json: 
     \b
     Examples:
       lockcache top
-      lockcache top --interval 5s /scratch/kernels ~/.cache/cuda-python/program-cache
+      lockcache top --interval 5s /scratch/kernels ~/.cache/cuda-python
       lockcache top --json --once /scratch/kernels | jq .bytes
       lockcache top --json --interval 10s /scratch/kernels >> kernels.ndjson
     """

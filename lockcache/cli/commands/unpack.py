@@ -18,6 +18,7 @@ from lockcache.cli.open_directory import LOCK_TIMEOUT_SECONDS, recounted_when_in
 from lockcache.cli.output import plain, print_facts, size_in_words
 from lockcache.cli.progress import progress_bar
 from lockcache.errors import ArchiveError
+from lockcache.filestream.bundle import is_bundle
 from lockcache.lowlevel import CacheDirectory, Layout
 
 _STDIN: Final = "-"
@@ -48,7 +49,6 @@ def command(
     its cap (the least recently used go first), whole or not at all when interrupted. Entries that are there are kept.
     Damaged entries and whatever is not an entry (links, devices, paths that lead elsewhere) are counted and left out.
 
-    \b
     Exit codes: 0 all is there, or gave way to the cap; 1 something was damaged, refused or could not be stored;
     2 FILE is not an archive, or another mistake in what was asked for.
 
@@ -56,7 +56,7 @@ def command(
     Examples:
       lockcache unpack warm.tar.zst
       lockcache unpack --strict warm.tar.zst /scratch/kernels
-      curl -s https://ci.example/warm.tar.zst | lockcache unpack - /scratch/kernels
+      curl -s https://ci.example/k.tar.zst | lockcache unpack - /scratch/kernels
     """
     acceptance = Acceptance(overwrite, include_unverified, strict, max_entry or LARGEST_ENTRY_BYTES)
     layout = Layout(resolve_path(directory))
@@ -112,6 +112,8 @@ def _open(file: str) -> BinaryIO:
     if file != _STDIN:
         if not file or "\0" in file:
             raise click.UsageError(f"FILE must not be empty or contain NUL, got {file!r}")
+        if is_bundle(file):
+            raise click.UsageError(f"{file} is a bundle, which is read as it is; lockcache bundle ls {file} lists it")
         return open(file, "rb")
     if sys.stdin.isatty():
         raise click.UsageError("FILE - reads an archive from stdin, which is a terminal; pipe one into it")

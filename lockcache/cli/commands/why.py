@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
 import click
@@ -14,9 +15,10 @@ from lockcache.cli.key_argument import complete_name, key_name, resolve_name
 from lockcache.cli.open_directory import look
 from lockcache.cli.output import elapsed, plain, print_json
 from lockcache.cli.progress import step_bar
+from lockcache.errors import in_words
 from lockcache.explain import Difference, Part
 from lockcache.filestream.accounting import Miss, read_misses
-from lockcache.filestream.entry import Nearest, Neighbour, Statement, find_nearest, read_statement
+from lockcache.filestream.entry import Nearest, Neighbour, Statement, Subject, find_nearest, read_statement
 from lockcache.lowlevel import SHARDS, Layout, find_entry, is_cache
 
 _NAME: Final = 12
@@ -50,9 +52,7 @@ class _Asked(NamedTuple):
 @click.option(
     "--last", metavar="[N]", is_flag=False, flag_value="1", help="The last N misses that programs reported; N is 1."
 )
-@click.option(
-    "--dir", "stated", metavar="DIR", type=click.Path(file_okay=False, readable=False), help="The same as DIR."
-)
+@click.option("--dir", "stated", metavar="DIR", type=options.Directory(), help="The same as DIR.")
 @options.as_json
 def command(key: str | None, directory: str | None, last: str | None, stated: str | None, as_json: bool) -> None:
     """Show why a program was compiled: which parts of its key are not those of the entries nearest to it.
@@ -60,14 +60,14 @@ def command(key: str | None, directory: str | None, last: str | None, stated: st
     KEY is the key as text, hex: and its bytes in hex, or the start of an entry's hash or its name, as 'lockcache ls'
     prints them. Without one, of the last miss. One argument alone is DIR if there is a directory of that name, else
     KEY; with --dir it is KEY. Parts are kept where keys come from lockcache.cuda.Program or make_program_cache_key:
-    hashes, and short values of options, never source code. Misses are reported with a put and when a program ends.
-    Looks at 250,000 entries at most. Looking does not count as a use.
+    hashes, and short values of options, never source code. Programs report misses when they store an entry and when
+    they end. Looks at 250,000 entries at most. Looking does not count as a use.
 
     \b
     Examples:
       lockcache why
       lockcache why 3f2a9c41 /scratch/kernels
-      lockcache why --last 5 --json --dir /scratch/kernels | jq '.misses[].nearest[0].differences'
+      lockcache why --last 5 --json /scratch/kernels | jq '.misses[].nearest'
     """
     question = _question(key, directory, last, stated)
     layout = _look(question)
@@ -76,7 +76,7 @@ def command(key: str | None, directory: str | None, last: str | None, stated: st
         asked = _latest(layout, misses, max(1, int(question.last or 1)))
     else:
         asked = [_of_key(layout, question.key, misses)]
-    found = [(each, _nearest(layout, each)) for each in asked]
+    found = list(zip(asked, _nearest(layout, asked), strict=True))
     if as_json:
         print_json({"path": layout.root, "misses": [_as_json(each, nearest) for each, nearest in found]})
         return
@@ -128,18 +128,28 @@ def _is_stored(layout: Layout, text: str) -> bool:
 
 def _look(question: _Question) -> Layout:
     if question.key is None or question.directory is not None or is_cache(default := Layout(resolve_path(None))):
-        return look(question.directory)
+        return _look_or_hint(question)
     raise click.UsageError(
         f"there is no directory {question.key!r}, and no cache in {default.root} where it could be a key; "
         "for a key elsewhere add its DIR"
     )
 
 
+def _look_or_hint(question: _Question) -> Layout:
+    try:
+        return look(question.directory)
+    except FileNotFoundError as error:
+        if question.directory is not None:
+            raise
+        last = "" if question.last is None else f" --last {question.last}"
+        raise click.UsageError(f"{in_words(error)}; for another directory: lockcache why{last} DIR") from None
+
+
 def _latest(layout: Layout, misses: list[Miss], most: int) -> list[_Asked]:
     if not misses:
         raise click.ClickException(
-            f"no miss was reported in {layout.root}: programs do that with a put and at their end, for keys of "
-            "lockcache.cuda.Program and make_program_cache_key"
+            f"no miss was reported in {layout.root}: programs report misses when they store an entry and when they "
+            "end, for keys of lockcache.cuda.Program and make_program_cache_key"
         )
     return [_of_miss(layout, miss, misses) for miss in misses[:most]]
 
@@ -175,9 +185,10 @@ def _of_key(layout: Layout, key: str, misses: list[Miss]) -> _Asked:
     return _Asked(name, statement.label or "", statement.parts, statement.created_ns, None, _compiler(statement))
 
 
-def _nearest(layout: Layout, asked: _Asked) -> Nearest:
+def _nearest(layout: Layout, asked: Sequence[_Asked]) -> list[Nearest]:
+    subjects = [Subject(each.name, each.parts, each.stored_ns or 0) for each in asked]
     with step_bar("comparing", SHARDS) as advance:
-        return find_nearest(layout, asked.name, asked.parts, _NEAREST, asked.stored_ns or 0, lambda: advance(1))
+        return find_nearest(layout, subjects, _NEAREST, lambda: advance(1))
 
 
 def _lines(layout: Layout, asked: _Asked, nearest: Nearest) -> list[str]:

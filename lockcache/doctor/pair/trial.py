@@ -27,7 +27,7 @@ from lockcache.filestream.disk import (
 )
 
 _MOST_ERRNO: Final = 4096
-_UNTRIED: Final = "what failed here may fail a cache too"
+_UNTRIED: Final = "what failed here may fail in a cache too"
 
 
 class Side(NamedTuple):

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from lockcache.filestream.accounting.daemon_status import *
     from lockcache.filestream.accounting.measure import *
     from lockcache.filestream.accounting.misses import *
+    from lockcache.filestream.accounting.page import *
     from lockcache.filestream.accounting.scan import *
     from lockcache.filestream.accounting.usage import *
 else:
@@ -25,9 +26,10 @@ else:
             "daemon_status": "keeper_of read_status",
             "measure": "Drift Spread accounted find_drift measured spread staged",
             "misses": "Miss read_misses",
+            "page": "CountersPage",
             "scan": (
-                "ANY_TIME_NS Found ShardFolders bytes_beside count_shard folder_bytes measure_shard names_in "
-                "quarantined_files scan_records scan_shard scan_views staged_files"
+                "ANY_TIME_NS Found ShardFolders bytes_beside bytes_of_entry bytes_on_disk count_shard folder_bytes "
+                "measure_shard names_in quarantined_files scan_records scan_shard scan_views staged_files"
             ),
             "usage": "ReopenedPage Slot UsagePage encode_page total_of",
         },

@@ -12,17 +12,12 @@ also among those. Not promised: what a killed process, or one that ends by ``os.
 exact numbers where locks exclude nobody (invariant 6, locks coordinate). Nothing but people and dashboards may rely on
 these numbers.
 
-The page, little-endian: ``LCcount`` and a version byte, then as int64 the fields of :class:`Counters` in their order,
-then zeros up to 128 bytes. A file that is something else is removed (its name is reserved), one of a newer version
-left.
+The page (:mod:`.page`) is of the kind ``LCcount``, holds the fields of :class:`Counters`, and has 128 bytes.
 """
 
 from __future__ import annotations
 
 import os
-import random
-import stat
-import struct
 import sys
 import time
 import weakref
@@ -30,36 +25,20 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from filelock import lock_descriptor
-
 from lockcache.filestream.accounting.misses import Miss, add_misses_locked
+from lockcache.filestream.accounting.page import CountersPage, difference, total
 from lockcache.filestream.accounting.summary import Summary, Totals
-from lockcache.filestream.disk import (
-    READ,
-    UPDATE,
-    Hold,
-    Layout,
-    Mark,
-    open_below,
-    open_or_create,
-    read_small,
-    refuse_symlink,
-    replace_file,
-    unlink_below,
-)
+from lockcache.filestream.disk import Hold, Layout, Mark
 from lockcache.fork import after_fork_in_child
 
-_MAGIC: Final = b"LCcount"
-_VERSION: Final = 1
+_KIND: Final = b"LCcount"
 _PAGE_BYTES: Final = 128
-_LARGEST: Final = 2**63 - 1
 
 # A put is 60 us and more, one report 15: a thousandth of a busy writer's time, and as fresh as a dashboard needs.
 _INTERVAL_NS: Final = 10 * 10**9
 
 # A report holds the lock for some 10 us. Sized for a job of a thousand ranks that end together.
 _PATIENCE_SECONDS: Final = 0.1
-_LONGEST_PAUSE_SECONDS: Final = 0.002
 
 # Of one report: some 10 us each, while others wait for the page.
 _MOST_NOTED: Final = 16
@@ -90,17 +69,16 @@ class Counters(NamedTuple):
         return self.hits / lookups if lookups else None
 
 
-_BODY: Final = struct.Struct(f"<{len(Counters._fields)}q")
 _NOTHING: Final = Counters()
+
+
+def _page_of(layout: Layout) -> CountersPage:
+    return CountersPage(layout, layout.counters, _KIND, Counters._fields, _PAGE_BYTES)
 
 
 def read_counters(layout: Layout) -> Counters:
     """What the page says: zeros if nobody reported yet, or it cannot be read or understood."""
-    try:
-        with open_below(layout, layout.counters, READ) as fd:
-            return _decode(os.pread(fd, _PAGE_BYTES, 0)) or _NOTHING
-    except OSError:
-        return _NOTHING
+    return Counters._make(_page_of(layout).read())
 
 
 def read_since(layout: Layout, now: Counters) -> Counters | None:
@@ -108,49 +86,55 @@ def read_since(layout: Layout, now: Counters) -> Counters | None:
 
     Nor does it count if the page was made again since, and so says less than it did.
     """
-    try:
-        base = _decode(read_small(layout, layout.counters_base, _PAGE_BYTES))
-    except OSError:
-        return None
-    if base is None or base == _NOTHING:
-        return None
-    since = _difference(now, base)._replace(last_report_ns=base.last_report_ns)
-    return since if min(since) >= 0 else None
+    since = _page_of(layout).read_since(now)
+    return None if since is None else Counters._make(since)
 
 
 def reset_counters(layout: Layout) -> None:
-    """Begin to count again, for people: the page goes on, and what it says now is put next to it, to be subtracted.
-
-    So a metric never falls, and no program's report is lost to a reset. Raises :class:`OSError`.
-    """
-    base = read_counters(layout)._replace(last_report_ns=time.time_ns())
-    replace_file(layout, layout.counters_base, _page(base), fsync=False)
+    """Begin to count again, for people: as :meth:`.page.CountersPage.reset`. Raises :class:`OSError`."""
+    _page_of(layout).reset()
 
 
 class CountersReport:
     """Adds what one cache object counts to its directory's page. ``counts`` must not keep that object alive.
 
     Where the directory is only read (``is_read_only``) nothing is added: it counts for the summary of its process.
+    ``page``: another one than that of :class:`Counters`, which that summary leaves out. ``along``: a report that is
+    made whenever this one is.
     """
 
     __slots__ = (
         "__weakref__",
+        "_along",
         "_began",
         "_counts",
         "_due_ns",
+        "_is_of_programs",
         "_is_read_only",
         "_layout",
         "_misses",
+        "_page",
         "_reported",
         "_reporting",
         "failures",
     )
 
-    def __init__(self, layout: Layout, counts: Callable[[], Counters], *, is_read_only: bool = False) -> None:
+    def __init__(
+        self,
+        layout: Layout,
+        counts: Callable[[], tuple[int, ...]],
+        *,
+        is_read_only: bool = False,
+        page: CountersPage | None = None,
+        along: CountersReport | None = None,
+    ) -> None:
         self._layout = layout
         self._counts = counts
         self._is_read_only = is_read_only
-        self._began = self._reported = _NOTHING
+        self._is_of_programs = page is None
+        self._page = _page_of(layout) if page is None else page
+        self._along = along
+        self._began = self._reported = self._page.nothing
         self._due_ns = time.time_ns() + _INTERVAL_NS
         self._reporting: dict[None, Mark] = {}
         #: Reports that could not be made. What they held is part of the next.
@@ -174,6 +158,8 @@ class CountersReport:
         """Add what is new, unless somebody holds the page for longer than that. Raises nothing."""
         if self._is_read_only:
             return
+        if self._along is not None:
+            self._along.report(patience_seconds)
         # Never waited for: this may run in the garbage collector, in the thread that holds it.
         mine = Hold(self)
         if self._reporting.setdefault(None, mine.mark) is not mine.mark:
@@ -182,7 +168,7 @@ class CountersReport:
             now = self._counts()
             self._due_ns = time.time_ns() + _INTERVAL_NS
             if now != self._reported:
-                if _add(self._layout, _difference(now, self._reported), patience_seconds, self._keep_misses_locked):
+                if self._page.add(difference(now, self._reported), patience_seconds, self._keep_misses_locked):
                     self._reported = now
                 else:
                     self.failures += 1
@@ -201,8 +187,8 @@ class CountersReport:
             self.failures += 1
 
     def counted(self) -> Counters:
-        """Returns what was counted in this process."""
-        return _difference(self._counts(), self._began)
+        """Returns what was counted in this process; nothing for a page of another kind."""
+        return Counters._make(difference(self._counts(), self._began)) if self._is_of_programs else _NOTHING
 
     def report_patiently(self) -> None:
         """As :meth:`report`, for the end: what is not added now never is."""
@@ -223,9 +209,16 @@ class CountersReport:
         _arm_children()
 
 
-def report_at_end(owner: object, report: CountersReport) -> None:
-    """Have ``report`` made when ``owner`` is collected, and when this process ends, if that is sooner."""
-    weakref.finalize(owner, _end, report)
+def _do_nothing() -> None:
+    """For a report that nothing has to go before."""
+
+
+def report_at_end(owner: object, report: CountersReport, first: Callable[[], object] = _do_nothing) -> None:
+    """Have ``report`` made when ``owner`` is collected, and when this process ends, if that is sooner.
+
+    ``first`` is called before that: what may count some more. It must not keep ``owner`` alive.
+    """
+    weakref.finalize(owner, _end, report, first)
     _reports.add(report)
     _arm_multiprocessing()
     _summary.arm()
@@ -248,17 +241,18 @@ class _Ended:
 _ended = _Ended()
 
 
-def _end(report: CountersReport) -> None:
+def _end(report: CountersReport, first: Callable[[], object]) -> None:
+    first()
     report.report_patiently()
     if report in _reports:
         _reports.discard(report)
-        _ended.counted = _sum(_ended.counted, report.counted())
+        _ended.counted = Counters._make(total(_ended.counted, report.counted()))
 
 
 def _counted_here() -> Totals:
     counted = _ended.counted
     for report in list(_reports):
-        counted = _sum(counted, report.counted())
+        counted = Counters._make(total(counted, report.counted()))
     # Each program that was compiled was handed to a cache once.
     return Totals(counted.hits, counted.puts, counted.dropped_writes, counted.saved_ns)
 
@@ -298,67 +292,3 @@ def _arm(*_: object) -> None:
     _armed_pid = os.getpid()
     # Last of all: other handlers may still use a cache.
     sys.modules["multiprocessing.util"].Finalize(None, _report_all, exitpriority=-1000)
-
-
-def _add(layout: Layout, delta: Counters, patience_seconds: float, then: Callable[[], None]) -> bool:
-    """Add ``delta`` to the page, which is made if it is missing (its directory is not). Whether that was done.
-
-    ``then`` is called under its lock, once the page is written.
-    """
-    path = layout.counters
-    refuse_symlink(layout.own)
-    with open_or_create(layout, path, UPDATE) as fd:
-        if not stat.S_ISREG(os.fstat(fd).st_mode) or not _lock(fd, patience_seconds):
-            return False
-        status, named = os.fstat(fd), os.lstat(path)
-        if (status.st_dev, status.st_ino) != (named.st_dev, named.st_ino):
-            return False  # deleted underneath, and perhaps made again
-        blob = os.pread(fd, _PAGE_BYTES, 0)
-        held = _decode(blob)
-        if held is None or status.st_nlink != 1:
-            # Damaged, or a second name of somebody else's file, which must not be written into.
-            if not _is_newer(blob):
-                unlink_below(layout, path)
-            return False
-        os.pwrite(fd, _encode(held, delta), 0)
-        then()
-        return True
-
-
-def _lock(fd: int, patience_seconds: float) -> bool:
-    deadline = time.monotonic() + patience_seconds
-    while not lock_descriptor(fd, blocking=False):
-        if time.monotonic() >= deadline:
-            return False
-        time.sleep(random.uniform(0, _LONGEST_PAUSE_SECONDS))
-    return True
-
-
-def _difference(now: Counters, before: Counters) -> Counters:
-    return Counters._make(new - old for new, old in zip(now, before, strict=True))
-
-
-def _sum(one: Counters, other: Counters) -> Counters:
-    return Counters._make(mine + more for mine, more in zip(one, other, strict=True))
-
-
-def _encode(held: Counters, delta: Counters) -> bytes:
-    return _page(_sum(held, delta)._replace(reports=held.reports + 1, last_report_ns=time.time_ns()))
-
-
-def _page(counters: Counters) -> bytes:
-    in_range = (min(max(0, number), _LARGEST) for number in counters)
-    return (_MAGIC + bytes([_VERSION]) + _BODY.pack(*in_range)).ljust(_PAGE_BYTES, b"\0")
-
-
-def _decode(blob: bytes) -> Counters | None:
-    """``None`` for what is not a page. An empty one, or what a power cut may leave of it, holds nothing yet."""
-    if not blob.strip(b"\0"):
-        return _NOTHING
-    if len(blob) != _PAGE_BYTES or blob[:8] != _MAGIC + bytes([_VERSION]):
-        return None
-    return Counters._make(max(0, number) for number in _BODY.unpack_from(blob, 8))
-
-
-def _is_newer(blob: bytes) -> bool:
-    return blob[:7] == _MAGIC and blob[7:8] > bytes([_VERSION])

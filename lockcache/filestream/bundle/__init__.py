@@ -1,9 +1,9 @@
 """A bundle: many entries in one file that is never changed. Its bytes, reading it, and writing one.
 
-Promises invariant 1 (a hit is whole) in :class:`BundleFile`, whatever the file holds. A directory's bundles are made
-and merged by :mod:`lockcache.bundle`.
+Promises invariant 1 (a hit is whole) in :class:`BundleFile`, whatever the file holds; and reads a directory's own copy
+of one, its seed (:class:`SeedFile`). A directory's bundles are made and merged by :mod:`lockcache.bundle`.
 
-May use: entry, disk.
+May use: entry, seed, bundle_format, disk.
 """
 
 from __future__ import annotations
@@ -13,11 +13,16 @@ from typing import TYPE_CHECKING
 from lockcache.doors import door
 
 if TYPE_CHECKING:
-    from lockcache.filestream.bundle.format import *
     from lockcache.filestream.bundle.reader import *
+    from lockcache.filestream.bundle.seed import *
     from lockcache.filestream.bundle.writer import *
 
 if not TYPE_CHECKING:
     __getattr__, __dir__ = door(
-        __name__, {"format": "Place bundle_bytes", "reader": "BundleFile RefusedEntryError", "writer": "BundleWriter"}
+        __name__,
+        {
+            "reader": "BundleFile RefusedEntryError is_bundle refuse_unsafe",
+            "seed": "SeedFile SeededReader",
+            "writer": "BundleWriter",
+        },
     )

@@ -2,7 +2,7 @@
 
 Keeps invariant 1 (a hit is whole): an entry is served only if its record's digest, or its signature where there are
 keys, is what name and bytes in hand give. Keeps invariant 7 (never take the job down): whatever stands in the file, a
-read is a hit or a miss, and takes no more memory than the file has bytes.
+read is a hit or a miss, and takes no more memory than the file is long.
 
 On a local file system the file is mapped. On a network file system it is read: there a page of a file that another
 host replaced is a SIGBUS, not an error. A local file that is cut while it is mapped is noticed by its size, a
@@ -21,45 +21,46 @@ from typing import Final
 from xxhash import xxh3_128_digest as _xxh3_128
 
 from lockcache.errors import ArchiveError, UnsafeCacheDirError
-from lockcache.filestream.bundle.format import (
+from lockcache.filestream.bundle_format import (
     END_BYTES,
+    HIDDEN_AT,
     MOST_PROBES,
     SLOT,
     START_BYTES,
     Place,
+    begins,
     is_whole,
     read_end,
 )
-from lockcache.filestream.disk import is_network, opened
+from lockcache.filestream.disk import Descriptor, is_network, opened
 from lockcache.filestream.entry import (
     HEAD_BYTES,
     LARGEST_RECORD_BYTES,
-    ORDINARY,
     KeyRing,
-    is_signed,
-    is_whole as is_whole_entry,
+    RefusedEntryError,
+    refuse_unless_whole,
 )
 
-__all__ = ["BundleFile", "RefusedEntryError"]
+__all__ = ["BundleFile", "RefusedEntryError", "is_bundle", "refuse_unsafe"]
 
 _READ: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
 
 _SLOT_BYTES: Final = SLOT.size
 _EMPTY: Final = bytes(SLOT.size)
 
-# Looked up once, for the hit path.
-_lseek, _from_bytes, _unpack = os.lseek, int.from_bytes, SLOT.unpack
+# Of those that were read, 5 MB at most.
+_MOST_KNOWN: Final = 4096
+_KNOWN_RECORD_BYTES: Final = 512
 
 # Read at once where the file is not mapped.
 _TABLE_SLOTS: Final = 4096
 
 
-class RefusedEntryError(ValueError):
-    """An entry that may be whole, and cannot be verified with the keys that are here."""
-
-
 class BundleFile:
     """An open bundle. Descriptor and mapping live as long as the object, or until :meth:`close`."""
+
+    # Whether nobody but lockcache writes it, and cuts it off.
+    _is_own = False
 
     def __init__(self, path: str, keys: KeyRing | None = None) -> None:
         """Raises :class:`OSError`; :class:`UnsafeCacheDirError` for a file that others could have changed.
@@ -69,45 +70,67 @@ class BundleFile:
         """
         self.path = path
         self._keys = keys
-        self._file = opened(path, _READ)
+        self._file = self._open()
         self._fd = self._file.number
         self._map: mmap.mmap | None = None
+        # Of entries that were whole, by name: the slot, where the payload begins and ends, and of the record what its
+        # digest is over, the digest, and all of it. Found and taken apart once; compared with the payload each time.
+        self._known: dict[bytes, tuple[int, int, int, bytes, bytes, bytes]] = {}
+        # That of an entry which is not served.
+        self._met_flag = 0
         #: Why this holds no entries, in words; empty for a bundle that is in order.
         self.damage = ""
         self._table = self._slots = self.entries = 0
         try:
             status = os.fstat(self._fd)
-            _refuse_unsafe(path, status, is_signed=keys is not None)
+            self._refuse(status)
             self.size_bytes = status.st_size
             self._open_table()
         except BaseException:
             self.close()
             raise
 
+    def _open(self) -> Descriptor:
+        return opened(self.path, _READ)
+
+    def _refuse(self, status: os.stat_result) -> None:
+        refuse_unsafe(self.path, status, is_signed=self._keys is not None)
+
+    def _may_be_mapped(self) -> bool:
+        return not is_network(self.path)
+
+    def _is_whole(self, start: bytes, table: memoryview, end: bytes) -> bool:
+        return is_whole(start, table, end)
+
     def load(self, name: bytes) -> tuple[bytes, bytes] | None:
         """Payload and record of the entry with this name (the sha256 of its key); ``None`` if there is none.
 
         Raises :class:`OSError`, and :class:`ValueError` for an entry that is damaged or not signed with the keys.
         """
-        place = self.find(name)
+        map_ = self._map
+        known = self._known.get(name)
+        if known is not None and map_ is not None and (self._is_own or map_.size() >= self.size_bytes):
+            at, middle, end, bound, digest, blob = known
+            # Copied before it is verified: what is served is what was verified, whatever becomes of the file.
+            payload = map_[middle:end]
+            if _xxh3_128(bound + _xxh3_128(payload)) == digest and not map_[at + HIDDEN_AT]:
+                return payload, blob
+        return self._load(name)
+
+    def _load(self, name: bytes) -> tuple[bytes, bytes] | None:
+        """As :meth:`load`, for an entry that was not read before, and for whatever is wrong with it."""
+        at, place = self._find(name)
         if place is None:
             return None
-        # Copied before it is verified: what is served is what was verified, whatever becomes of the file.
         start, middle, end = self._bounds(place)
-        record_bytes, map_ = middle - start, self._map
-        if map_ is None:
-            read = _read_all(self._fd, end - start, start)
-            blob, payload = read[:record_bytes], read[record_bytes:]
-        else:
-            blob, payload = map_[start:middle], map_[middle:end]
-            # Verified, written out: two calls are 0.5 us of a hit of 4.
-            if self._keys is None and blob[:4] == ORDINARY:
-                bound = blob[:28] + name.hex().encode()
-                if record_bytes > HEAD_BYTES:
-                    bound += blob[HEAD_BYTES:]
-                if blob[28:HEAD_BYTES] == _xxh3_128(bound + _xxh3_128(payload)):
-                    return payload, blob
-        self._verify(name, payload, blob)
+        read = bytes(self._read(start, end - start))
+        blob, payload = read[: middle - start], read[middle - start :]
+        refuse_unless_whole(name.hex(), payload, blob, self._keys)
+        if self._keys is None and len(blob) <= _KNOWN_RECORD_BYTES:  # with keys it is not the digest that proves it
+            if len(self._known) >= _MOST_KNOWN:
+                self._known.clear()
+            bound = blob[:28] + name.hex().encode() + blob[HEAD_BYTES:]
+            self._known[name] = at, middle, end, bound, blob[28:HEAD_BYTES], blob
         return payload, blob
 
     def view(self, name: bytes) -> memoryview | None:
@@ -121,7 +144,7 @@ class BundleFile:
             return None
         start, middle, end = self._bounds(place)
         payload = memoryview(map_)[middle:end]
-        self._verify(name, payload, map_[start:middle])
+        refuse_unless_whole(name.hex(), payload, map_[start:middle], self._keys)
         return payload
 
     def _bounds(self, place: tuple[bytes, int, int, int]) -> tuple[int, int, int]:
@@ -133,38 +156,31 @@ class BundleFile:
             raise ValueError("its place is not in the file")
         return start, middle, end
 
-    def _refuse_cut(self) -> None:
-        # Not fstat, of which Python makes an object of twenty fields: 2 us of a hit of 5.
-        if _lseek(self._fd, 0, os.SEEK_END) < self.size_bytes:
+    def _refuse_cut(self, map_: mmap.mmap) -> None:
+        # By the mapping's own descriptor: another thread may close the file, and its number is then another file's.
+        # Not by os.fstat, of which Python makes an object of twenty fields: 2 us of a hit of 5.
+        if not self._is_own and map_.size() < self.size_bytes:
             raise OSError(f"{self.path} was cut off while in use; replace a bundle by renaming another one to it")
-
-    def _verify(self, name: bytes, payload: bytes | memoryview, blob: bytes) -> None:
-        if self._keys is not None:
-            if not self._keys.is_whole(blob, name.hex(), payload):
-                if self._keys.knows(blob):
-                    raise ValueError("it is not what was signed")
-                raise RefusedEntryError("it is not signed with one of the given keys")
-        elif is_signed(blob):
-            raise RefusedEntryError("it is signed, and there is no key here")
-        elif blob[:4] != ORDINARY or not is_whole_entry(blob, name.hex(), payload):
-            raise ValueError("it is not what its digest says")
 
     def find(self, name: bytes) -> tuple[bytes, int, int, int] | None:
         """Name, offset, bytes of payload and of record of this entry, as far as the file is to be believed."""
+        return self._find(name)[1]
+
+    def _find(self, name: bytes) -> tuple[int, tuple[bytes, int, int, int] | None]:
+        """Where its slot is, and what stands there."""
         slots, map_ = self._slots, self._map
-        if not slots:
-            return None
-        if map_ is not None:
-            self._refuse_cut()
-        first = _from_bytes(name[:8], "little")
-        for slot in range(first, first + MOST_PROBES):
+        if slots and map_ is not None:
+            self._refuse_cut(map_)
+        first = int.from_bytes(name[:8], "little")
+        for slot in range(first, first + MOST_PROBES) if slots else ():
             offset = self._table + slot % slots * _SLOT_BYTES
             found = self._read_slot(offset) if map_ is None else map_[offset : offset + _SLOT_BYTES]
             if len(found) < _SLOT_BYTES or found == _EMPTY:
-                return None
+                break
             if found[:32] == name:
-                return _unpack(found)
-        return None
+                self._met_flag = found[HIDDEN_AT] or self._met_flag
+                return offset, None if found[HIDDEN_AT] else SLOT.unpack(found)
+        return 0, None
 
     def places(self) -> list[Place]:
         """Where each entry stands, by name. Raises :class:`OSError`, and :class:`ArchiveError` where they overlap.
@@ -182,7 +198,9 @@ class BundleFile:
 
     def close(self) -> None:
         """Close the file. A view of its bytes that somebody holds stays what it is."""
-        self._map = None  # not close(): it refuses while there are views, and is done when the last one goes
+        self._map = self._plain = (
+            None  # not close(): it refuses while there are views, and is done when the last one goes
+        )
         self._slots, self._fd = 0, -1
         self._file.close()
 
@@ -194,10 +212,10 @@ class BundleFile:
         except ValueError as error:
             self.damage = str(error)
             return
-        if not is_network(self.path):
+        if self._may_be_mapped():
             self._map = mmap.mmap(self._fd, self.size_bytes, access=mmap.ACCESS_READ)
         try:
-            if not is_whole(start, self._read(table.offset, table.slots * SLOT.size), end):
+            if not self._is_whole(start, self._read(table.offset, table.slots * SLOT.size), end):
                 self.damage = "it is damaged: its table is not what its digest says"
                 return
         except MemoryError:
@@ -210,11 +228,20 @@ class BundleFile:
         map_ = self._map
         if map_ is None:
             return memoryview(_read_all(self._fd, size_bytes, offset))
-        self._refuse_cut()
+        self._refuse_cut(map_)
         return memoryview(map_)[offset : offset + size_bytes]
 
     def _read_slot(self, offset: int) -> bytes:
         return os.pread(self._fd, _SLOT_BYTES, offset)
+
+
+def is_bundle(path: str) -> bool:
+    """Returns whether a path leads to a file that begins as a bundle does. Raises nothing."""
+    try:
+        with opened(path, _READ) as fd:
+            return stat.S_ISREG(os.fstat(fd).st_mode) and begins(os.read(fd, START_BYTES))
+    except (OSError, ValueError):
+        return False
 
 
 def _read_all(fd: int, size_bytes: int, offset: int) -> bytes:
@@ -231,7 +258,7 @@ def _read_all(fd: int, size_bytes: int, offset: int) -> bytes:
     return b"".join(parts)
 
 
-def _refuse_unsafe(path: str, status: os.stat_result, *, is_signed: bool) -> None:
+def refuse_unsafe(path: str, status: os.stat_result, *, is_signed: bool) -> None:
     """Refuse what is not a file, and, unless its entries are signed, one that somebody else could have changed."""
     if not stat.S_ISREG(status.st_mode):
         raise OSError(errno.EINVAL, "not a plain file, so not a bundle", path)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import BinaryIO
 
-from lockcache.filestream.bundle.format import (
+from lockcache.filestream.bundle_format import (
     START_BYTES,
     Place,
     encode_end,

@@ -11,13 +11,17 @@ from typing import TYPE_CHECKING
 from lockcache.doors import door
 
 if TYPE_CHECKING:
+    from lockcache.filestream.compile_once.implicit import *
     from lockcache.filestream.compile_once.lease import *
+    from lockcache.filestream.compile_once.pace import *
     from lockcache.filestream.compile_once.turns import *
 else:
     __getattr__, __dir__ = door(
         __name__,
         {
+            "implicit": "ImplicitTurns",
             "lease": "reap_lease",
-            "turns": "CompileOnce ImplicitTurns LeaseTurn",
+            "pace": "REMOTE WOKEN",
+            "turns": "CompileOnce LeaseTurn",
         },
     )

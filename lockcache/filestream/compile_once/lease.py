@@ -7,6 +7,8 @@ entry is there), and a lock on a file without its name counts for nothing: so le
 that hold one lease compute. Not promised (invariant 6, locks coordinate): that a lease excludes anybody; where it does
 not, more than one compiles, and all of them get right results.
 
+Who may take over from a holder that is overdue is decided in :mod:`.turns`.
+
 Lock order: a lease is held across ``compute``, with no shard lock; shard locks are taken inside it, by the store.
 """
 

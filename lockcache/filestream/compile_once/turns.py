@@ -9,11 +9,6 @@ Different keys never wait for each other: each has a lease of its own. A takeove
 the same key; a process that finishes after another one published takes what is published. An overdue holder that raises
 frees its own lease, and a process that takes that meets the takeover's and waits for it. Not promised: that a takeover
 which begins in the very moment in which the overdue holder raises is seen; then both of two callers compute.
-
-:class:`ImplicitTurns` is for callers that only look up and store (``FileStreamProgramCache(..., compile_once=True)``).
-A lookup that misses takes the key's turn and returns the miss; lookups of that key by others wait for the store. The
-turn ends when its thread stores the key or looks up anything else (it has changed its mind), when the thread or the
-process ends, when the cache is closed, or when the others have waited for the lease timeout.
 """
 
 from __future__ import annotations
@@ -27,45 +22,19 @@ import random
 import threading
 import time
 import weakref
-from collections.abc import Hashable
-from typing import Final, NamedTuple, TypeAlias
+from collections.abc import Callable, Hashable
+from typing import Final, TypeAlias
 
 from lockcache.errors import ReentrantComputeError
 from lockcache.filestream.compile_once.costs import CostTable
 from lockcache.filestream.compile_once.lease import Holder, Lease, holder_of, take_lease
+from lockcache.filestream.compile_once.pace import ALONE, REMOTE, WOKEN
 from lockcache.filestream.disk import Layout, Sleeper, bell_of, myself, revalidate, unlink_below
 from lockcache.filestream.entry import Loader
 from lockcache.fork import after_fork_in_child
 
 _log = logging.getLogger("lockcache")
 
-
-class _Pace(NamedTuple):
-    """How often a waiter looks: after a share of what it has waited so far, within bounds."""
-
-    shortest_seconds: float
-    look_share: float
-    longest_look_seconds: float
-    # To ask for the lease costs more than to look.
-    ask_share: float
-    longest_ask_seconds: float
-
-    def look_after(self, waited_seconds: float) -> float:
-        return max(min(waited_seconds * self.look_share, self.longest_look_seconds), self.shortest_seconds)
-
-    def ask_after(self, waited_seconds: float) -> float:
-        return max(min(waited_seconds * self.ask_share, self.longest_ask_seconds), self.shortest_seconds)
-
-
-# Waking up and looking take 40 us of a busy processor's time or 200, by how cold its caches are; asking takes twice
-# that. A waiter that the bell and the holder's death wake looks only for what rings no bell (a plain put, a bell that
-# was removed): three times a second, 0.1 to 0.7 ms of processor time.
-_WOKEN: Final = _Pace(0.05, 0.5, 0.5, 1.0, 2.0)
-# One that nothing wakes, since its holder is on another host or in another container, must find all of it by itself.
-_ALONE: Final = _Pace(0.0005, 0.1, 0.06, 0.5, 0.25)
-# The same on a network file system, where a look is two calls to a server that a thousand ranks may share, and asking
-# for the lease six: less than four calls a second after the first second.
-_REMOTE: Final = _Pace(0.005, 0.5, 1.5, 1.0, 4.0)
 
 #: Without another wish: a holder has a minute, or four times what compiling that key took the last time.
 _TIMEOUT_SECONDS: Final = 60.0
@@ -87,11 +56,12 @@ _DROPPED_NS: Final = 10 * 10**9
 class LeaseTurn:
     """This caller's turn to compute a key. End it, in whatever way, with :meth:`end`."""
 
-    __slots__ = ("__weakref__", "_lease", "_turns", "began_ns", "has_begun", "name")
+    __slots__ = ("__weakref__", "_joined", "_lease", "_turns", "began_ns", "has_begun", "name")
 
     def __init__(self, turns: _Turns, name: str, lease: Lease | None) -> None:
         self._turns = turns
         self._lease = lease
+        self._joined: Callable[[], object] | None = None
         self.name = name
         self.began_ns = time.monotonic_ns()
         #: Whether its thread is in ``compute``, so that it would wait for itself if it asked for the entry again.
@@ -102,6 +72,10 @@ class LeaseTurn:
         """State that its thread is in ``compute`` from now on."""
         self._turns[self.name] = self
         self.has_begun = True
+
+    def join(self, end: Callable[[], object]) -> None:
+        """Have ``end`` called when this ends: a turn of more than this directory, taken for the same computation."""
+        self._joined = end
 
     def end(self, *, was_stored: bool | None = None) -> None:
         """Let the next caller in. ``was_stored``: whether the write that ends it was, or was dropped.
@@ -114,6 +88,9 @@ class LeaseTurn:
         if self._lease is not None:
             dropped_ns = time.time_ns() if was_stored is False else 0
             self._lease.release(dropped_ns=dropped_ns, is_published=was_stored is True)
+        joined, self._joined = self._joined, None
+        if joined is not None:
+            joined()
 
 
 class CompileOnce:
@@ -278,9 +255,9 @@ class _Wait:
         Not beyond ``until``, in monotonic seconds.
         """
         self._sleeper.listen()
-        pace = _WOKEN if self._sleeper.is_woken else _REMOTE if self._once.layout.is_network else _ALONE
+        pace = WOKEN if self._sleeper.is_woken else REMOTE if self._once.layout.is_network else ALONE
         now = time.monotonic()
-        ask = now + max(min(pace.ask_after(now - self._began), self._left_seconds), _ALONE.shortest_seconds)
+        ask = now + max(min(pace.ask_after(now - self._began), self._left_seconds), ALONE.shortest_seconds)
         ask = min(ask, until)
         while now < ask:
             older, self._news = self._news, self._once.news(self._name, self.generation)
@@ -359,57 +336,3 @@ def _unless_dropped(lease: Lease) -> Lease | None:
         return lease
     lease.release(dropped_ns=dropped_ns)
     return None
-
-
-class ImplicitTurns:
-    """The turns that the lookups of one cache have taken; at most one for each thread."""
-
-    def __init__(self, once: CompileOnce, reader: Loader) -> None:
-        self._once = once
-        self._reader = reader
-        self._held = threading.local()
-        self._all: weakref.WeakSet[LeaseTurn] = weakref.WeakSet()
-        self._lock = threading.RLock()  # a signal handler may ask in the midst of it
-        after_fork_in_child(self)
-
-    def load(self, name: str) -> tuple[bytes, bytes] | None:
-        """As :meth:`Loader.load`; on a miss, waits for the process that computes the entry, or takes the turn to."""
-        self.end_mine()
-        loaded = self._reader.load(name)
-        if loaded is not None:
-            return loaded
-        outcome = self._once.wait_or_turn(name, "")
-        if not isinstance(outcome, LeaseTurn):
-            return outcome
-        self._held.turn = outcome
-        with self._lock:
-            self._all.add(outcome)
-        return None
-
-    def stored(self, name: str, *, was_dropped: bool) -> None:
-        """The entry was written by this thread, or its write was dropped."""
-        turn: LeaseTurn | None = getattr(self._held, "turn", None)
-        if turn is not None and turn.name == name:
-            self._held.turn = None
-            self._once.costs.remember(name, time.monotonic_ns() - turn.began_ns)
-            turn.end(was_stored=not was_dropped)
-
-    def close(self) -> None:
-        """End the turns of all threads."""
-        with self._lock:
-            turns = list(self._all)
-        for turn in turns:
-            turn.end()
-
-    def end_mine(self) -> None:
-        """End this thread's turn, if it has one: it looks for something else."""
-        turn: LeaseTurn | None = getattr(self._held, "turn", None)
-        if turn is not None:
-            self._held.turn = None
-            turn.end()
-
-    def _after_fork_in_child(self) -> None:
-        # The child's copies of the leases are closed; the turns are its parent's.
-        self._held = threading.local()
-        self._all = weakref.WeakSet()
-        self._lock = threading.RLock()

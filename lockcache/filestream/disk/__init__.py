@@ -31,22 +31,24 @@ else:
             "bell": "Queue Sleeper Woken bell_of grant ring wake_next",
             "descriptors": "DISK_FULL Descriptor FOLDER NOATIME READ UPDATE WRITE close_inherited close_quietly opened",
             "files": (
-                "TAG_NAME is_alone leave_tag naming parse_json read_json read_small remove_files replace_file write_all"
+                "TAG_NAME append_below fsync_folder_of is_alone leave_tag naming parse_json read_json read_small "
+                "remove_files replace_file replacing truncate_below write_all"
             ),
             "folders": (
                 "PlantedFolderError below create_below is_shared make_folder make_private_folder open_below "
-                "open_folder open_or_create refuse_symlink rename_below revalidate share_file unlink_below"
+                "open_folder open_or_create refuse_symlink rename_below revalidate revalidate_shard_locked share_file "
+                "unlink_below"
             ),
             "layout": (
                 "FORMAT_VERSION Layout QuarantinedName SHARDS StagedName ViewName entry_name is_entry_file "
-                "parse_quarantined_name parse_staged_name parse_view_name"
+                "next_serial parse_quarantined_name parse_staged_name parse_view_name"
             ),
             "locks": "Hold Mark ProcessLock ShardLocks",
             "mounts": "Mount is_network is_network_mount mount_of",
-            "owners": "Owner forget_given_up give_up is_alive is_given_up myself next_serial",
+            "owners": "Owner forget_given_up give_up is_alive is_given_up myself",
             "permissions": (
-                "PRIVATE Sharing check_directory check_folders check_format check_root make_shared_root "
-                "resolve_sharing user_name"
+                "PRIVATE Sharing check_directory check_folders check_format check_root denial make_shared_root "
+                "nearest_seen ownership resolve_sharing user_name"
             ),
             "recency": "ReadRecency Recency UnstatedRecency last_use_ns",
             "recognise": "is_cache",

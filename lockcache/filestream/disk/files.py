@@ -21,8 +21,8 @@ from typing import Any, Final
 
 from lockcache.filestream.disk.descriptors import DISK_FULL, FOLDER, READ, opened
 from lockcache.filestream.disk.folders import below, create_file, open_below, refuse_symlink, rename_at
-from lockcache.filestream.disk.layout import Layout, StagedName
-from lockcache.filestream.disk.owners import give_up, myself, next_serial
+from lockcache.filestream.disk.layout import Layout, StagedName, next_serial
+from lockcache.filestream.disk.owners import give_up, myself
 
 _log = logging.getLogger("lockcache")
 
@@ -35,7 +35,10 @@ _TAG: Final = b"""Signature: 8a477f597d28d172789f06886806bc55
 # With its sign. What is longer is an OverflowError as soon as somebody divides by it.
 _MOST_DIGITS: Final = 20
 
-_NEW: Final = os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW
+# For writing into what is there, without waiting for a FIFO in its place.
+_CHANGE: Final = os.O_WRONLY | os.O_CLOEXEC | os.O_NONBLOCK
+
+_NEW: Final = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW
 
 
 def read_small(layout: Layout | None, path: str, largest_bytes: int) -> bytes:
@@ -84,6 +87,13 @@ def replace_file(layout: Layout, path: str, content: bytes, *, fsync: bool = Tru
     With ``fsync`` also after a power cut, which would otherwise leave an empty file in place of the old one: a cache
     that synced every entry, and cannot be opened for an empty ``format``, lost them all.
     """
+    with replacing(layout, path, fsync=fsync) as fd:
+        write_all(fd, content)
+
+
+@contextlib.contextmanager
+def replacing(layout: Layout, path: str, *, fsync: bool = True) -> Iterator[int]:
+    """The block fills an open, new file, which stands under ``path`` after it, as :func:`replace_file` says."""
     # Named like a staged write that reserves nothing, so that every recount can tell whose it is and whether they live.
     me = myself()
     staged = layout.staged(StagedName(0, 0, me.host, me.pid, me.start_ticks, next_serial()))
@@ -94,7 +104,7 @@ def replace_file(layout: Layout, path: str, content: bytes, *, fsync: bool = Tru
         try:
             file = create_file(tmp_fd, staged_name, _NEW, is_shared=layout.is_shared)
             with file as fd:
-                write_all(fd, content)
+                yield fd
                 if fsync:
                     os.fsync(fd)
                 file.end_writing()
@@ -146,6 +156,28 @@ def write_all(fd: int, content: bytes) -> None:
     written = os.write(fd, content)
     while written < len(content):
         written += os.write(fd, memoryview(content)[written:])
+
+
+def append_below(layout: Layout, path: str, content: bytes) -> int:
+    """Write behind what a file holds, whose length it returns."""
+    file = open_below(layout, path, _CHANGE | os.O_APPEND)
+    with file as fd:
+        length = os.fstat(fd).st_size
+        write_all(fd, content)
+        file.end_writing()
+    return length
+
+
+def truncate_below(layout: Layout, path: str, length: int) -> None:
+    """Cut a file off."""
+    with open_below(layout, path, _CHANGE) as fd:
+        os.ftruncate(fd, length)
+
+
+def fsync_folder_of(layout: Layout, path: str) -> None:
+    """Have the name of a file survive a power cut."""
+    with open_below(layout, os.path.dirname(path), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC) as fd:
+        os.fsync(fd)
 
 
 def leave_tag(layout: Layout, names: Iterable[str]) -> None:

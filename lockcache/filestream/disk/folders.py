@@ -166,6 +166,16 @@ def revalidate(layout: Layout, path: str) -> bool:
     return False
 
 
+def revalidate_shard_locked(layout: Layout, shard: int) -> None:
+    """See what other hosts did to a shard: what is accounted for here must be what is there. Requires: shard lock."""
+    if layout.is_network:
+        revalidate(layout, layout.entry_shard(shard))
+        if os.access(layout.records, os.F_OK, effective_ids=True):
+            revalidate(layout, layout.record_shard(shard))
+            if os.access(layout.views, os.F_OK, effective_ids=True):
+                revalidate(layout, layout.view_shard(shard))
+
+
 def rename_below(layout: Layout, source: str, path: str) -> None:
     """Rename what is below the root, as :class:`below` reaches it."""
     if not layout.is_by_descriptors:  # written out, in each put: by way of two objects it is 4 us more

@@ -8,6 +8,7 @@ keys), and that nothing found on disk is trusted for its name: what these parser
 from __future__ import annotations
 
 import hashlib
+import itertools
 import os
 import re
 import stat
@@ -36,6 +37,8 @@ _QUARANTINED_FILE: Final = re.compile(
     r"([0-9]{8}T[0-9]{6}\.[0-9]{9}Z)-([0-9a-f]{64})-([a-z]{1,16})(\.record)?", re.ASCII
 )
 _VIEW_FOLDER: Final = re.compile(r"([0-9a-f]{62})\.([0-9a-f]{32})\.([0-9]{1,19})", re.ASCII)
+
+_serials = itertools.count()
 
 
 def entry_name(key: bytes) -> str:
@@ -69,6 +72,11 @@ class StagedName(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.shard:02x}.{self.size_bytes}.{self.host}.{self.pid}.{self.start_ticks}.{self.serial:x}"
+
+
+def next_serial() -> int:
+    """Returns a number that no other staged file of this process has."""
+    return next(_serials)
 
 
 def parse_staged_name(file_name: str) -> StagedName | None:
@@ -151,13 +159,17 @@ class Layout:
         "misses",
         "own",
         "policy",
+        "policy_lock",
         "quarantine",
         "records",
+        "remote",
         "room_bell",
         "room_lock",
         "room_queue",
         "root",
         "scrub",
+        "seed",
+        "seed_lock",
         "space",
         "tmp",
         "usage",
@@ -185,11 +197,15 @@ class Layout:
         self.costs = os.path.join(self.own, "costs")
         self.counters = os.path.join(self.own, "counters")
         self.counters_base = os.path.join(self.own, "counters.base")
+        self.remote = os.path.join(self.own, "remote")
         self.misses = os.path.join(self.own, "misses")
+        self.seed = os.path.join(self.own, "seed.lcb")
         self.format = os.path.join(self.own, "format")
         self.policy = os.path.join(self.own, "policy.json")
         self.usage = os.path.join(self.own, "usage")
         self.init_lock = os.path.join(self.locks, "init")
+        self.policy_lock = os.path.join(self.locks, "policy")
+        self.seed_lock = os.path.join(self.locks, "seed")
         self.room_lock = os.path.join(self.locks, "room")
         self.room_queue = os.path.join(self.locks, "room.queue")
         self.room_bell = os.path.join(self.locks, "room.bell")

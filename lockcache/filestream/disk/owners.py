@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import itertools
 import os
 import secrets
 import socket
@@ -34,7 +33,6 @@ _ENDED = (b"Z", b"X")
 # In place of what a host does not tell. Of the time namespace that says that there are none (Linux 5.5 and older).
 _OF_THIS_PROCESS = secrets.token_hex(8)
 
-_serials = itertools.count()
 _given_up: set[str] = set()
 
 
@@ -46,11 +44,6 @@ class Owner(NamedTuple):
     pid: int
     #: Since the boot, as the kernel counts them; 0 where it does not say.
     start_ticks: int
-
-
-def next_serial() -> int:
-    """A number that no other staged file of this process has."""
-    return next(_serials)
 
 
 def give_up(file: str) -> None:

@@ -266,6 +266,27 @@ def _name_of(gid: int) -> str:
         return str(gid)
 
 
+def nearest_seen(path: str) -> str:
+    """Returns ``path``, or the folder above it beyond which nothing can be seen."""
+    while not os.path.lexists(path) and path != os.path.dirname(path):
+        path = os.path.dirname(path)
+    return path
+
+
+def denial(path: str) -> str:
+    """Returns why a path may not be used, for people: whose it is, or the folder that hides it, and who asks."""
+    seen = nearest_seen(path)
+    subject = "" if seen == path else f"{seen} is "
+    return f"{path}: permission denied: {subject}{ownership(seen)}"
+
+
+def ownership(path: str) -> str:
+    """Returns ``owned by root (uid 0), mode 0700, and you are alice (uid 1000)``, for a path that can be seen."""
+    status = os.lstat(path)
+    mode = stat.S_IMODE(status.st_mode)
+    return f"owned by {user_name(status.st_uid)}, mode {mode:04o}, and you are {user_name(os.geteuid())}"
+
+
 def user_name(uid: int) -> str:
     """Returns a user for people: ``alice (uid 1000)``, or the number alone where it has no account."""
     import pwd  # as grp above

@@ -3,7 +3,7 @@
 Promises invariant 1 (a hit is whole) in :class:`EntryReader`, and that an entry is inspected without being used
 (:func:`describe_entry`). What a record's bytes mean is decided in its codec.
 
-May use: accounting, directory, disk.
+May use: accounting, directory, disk, seed.
 """
 
 from typing import TYPE_CHECKING
@@ -21,24 +21,25 @@ if TYPE_CHECKING:
     from lockcache.filestream.entry.staging import *
     from lockcache.filestream.entry.verdict import *
     from lockcache.filestream.entry.views import *
+    from lockcache.filestream.entry.vouching import *
 else:
     __getattr__, __dir__ = door(
         __name__,
         {
             "codec": (
                 "AttributeRefusedError HEAD_BYTES LARGEST_RECORD_BYTES ORDINARY Record RecordPlacement XATTR as_entry "
-                "is_signed is_understood is_whole pack unpack"
+                "cost_of is_signed is_understood is_whole pack unpack"
             ),
             "describe": (
                 "Described Read Statement describe_bytes describe_entry find_entry find_names namespace_of read_entry "
-                "read_statement"
+                "read_note read_statement"
             ),
             "locate": "Prices find_records",
-            "nearest": "Nearest Neighbour Search consider_all find_nearest",
+            "nearest": "Nearest Neighbour Search Subject consider_all find_nearest",
             "reader": "EntryReader GuardedReader Loader NetworkReader loader_of",
             "removal": (
                 "orphan_views remove_empty_folders_locked remove_entry remove_locked remove_orphan_views_locked "
-                "remove_views_locked revalidate_shard_locked"
+                "remove_views_locked"
             ),
             "signing": "KeyRing encode_key load_keys make_reader new_key read_key_file",
             "staging": "StagedEntry reserved_bytes",
@@ -47,5 +48,6 @@ else:
                 "CORRUPT EntryState PASSED_OVER UNREADABLE UNVERIFIED WHOLE WRONG digest_payload is_of_another_version "
                 "judge_entry needs_payload"
             ),
+            "vouching": "RefusedEntryError refuse_unless_whole",
         },
     )

@@ -250,8 +250,8 @@ class Statement(NamedTuple):
     parts: tuple[Part, ...] = ()
 
 
-def read_statement(layout: Layout, found: Found) -> Statement:
-    """What the record of an entry says."""
+def read_statement(layout: Layout, found: Found, *, is_brief: bool = False) -> Statement:
+    """What the record of an entry says; if ``is_brief`` without label and parts, which may stand in a note."""
     try:
         records = find_records(layout, layout.entry(found.name), found.name)
     except OSError as error:
@@ -260,9 +260,10 @@ def read_statement(layout: Layout, found: Found) -> Statement:
     # than what ``found`` counts.
     for record in records:
         for file_bytes in (record_file_bytes(layout, found.name), 0):
-            read = _take_apart(record, found.stored_bytes - file_bytes)
+            read = _take_apart(record, found.stored_bytes - file_bytes, is_brief=is_brief)
             if read.state != "damaged":
-                return read if read.label or read.parts else _with_note(read, read_note(layout, found.name))
+                has_all = is_brief or read.label or read.parts
+                return read if has_all else _with_note(read, read_note(layout, found.name))
     return Statement("damaged" if records else "none")
 
 
@@ -279,14 +280,15 @@ def _with_note(statement: Statement, note: bytes) -> Statement:
         fields = metadata.decode_fields(note)[1]
     except ValueError:
         return statement
-    return statement._replace(label=_label(fields), parts=decode_parts(fields.get("parts")))
+    return _with_fields(statement, fields)
 
 
-def _label(fields: dict[str, Any]) -> str | None:
-    return decode_label(fields.get("label")) or None
+def _with_fields(statement: Statement, fields: dict[str, Any]) -> Statement:
+    label = decode_label(fields.get("label")) or None
+    return statement._replace(label=label, parts=decode_parts(fields.get("parts")))
 
 
-def _take_apart(blob: bytes, size_bytes: int) -> Statement:
+def _take_apart(blob: bytes, size_bytes: int, *, is_brief: bool = False) -> Statement:
     if not is_record(blob):
         return Statement("damaged")
     if not is_known(blob):
@@ -298,14 +300,9 @@ def _take_apart(blob: bytes, size_bytes: int) -> Statement:
         known, fields = metadata.decode_fields(record.tail)
     except ValueError:
         return Statement("damaged")
-    return Statement(
-        "whole",
-        record.created_ns if record.created_ns > 0 else None,
-        max(0, record.cost_ns) or None,
-        known,
-        _label(fields),
-        decode_parts(fields.get("parts")),
-    )
+    created_ns = record.created_ns if record.created_ns > 0 else None
+    statement = Statement("whole", created_ns, max(0, record.cost_ns) or None, known)
+    return statement if is_brief else _with_fields(statement, fields)
 
 
 def record_file_bytes(layout: Layout, name: str) -> int:

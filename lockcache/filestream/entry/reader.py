@@ -190,12 +190,13 @@ class EntryReader:
                 return loaded
             is_corrupt = True
         self.misses += 1
-        self._corrupt += is_corrupt
         if is_corrupt:
-            self._tell(self._layout.entry(name))
+            self.note_corrupt(self._layout.entry(name))
         return None
 
-    def _tell(self, path: str) -> None:
+    def note_corrupt(self, path: str) -> None:
+        """Count a damaged entry, and warn of it."""
+        self._corrupt += 1
         # Once for each entry: one that stays damaged is read again and again, and would fill the disk with its log.
         is_news = path not in self._told
         if is_news:

@@ -1,8 +1,9 @@
-"""Removal of one entry and of its views, with the accounting, and the size that an entry on disk counts for.
+"""Removal of one entry and of its views, with the accounting.
 
 Keeps invariant 2 (last write wins) for dropped writes, which remove the older value, and the remover's share of 3 (hard
 cap): an entry is unlinked before its bytes are given back, so that a death in between leaves the accounting too high,
-never too low. Not promised: that the lock is held (see :func:`remove_entry`); a recount corrects the accounting then.
+never too low. What a seed has under its name is hidden first (:mod:`.seed`). Not promised: that the lock is held (see
+:func:`remove_entry`); a recount corrects the accounting then.
 """
 
 from __future__ import annotations
@@ -10,12 +11,11 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import stat
 from typing import Final, NamedTuple
 
 from filelock import lock_descriptor
 
-from lockcache.filestream.accounting import UsagePage, folder_bytes, scan_views
+from lockcache.filestream.accounting import UsagePage, bytes_of_entry, folder_bytes, scan_views
 from lockcache.filestream.directory import CacheDirectory
 from lockcache.filestream.disk import (
     FOLDER,
@@ -26,10 +26,10 @@ from lockcache.filestream.disk import (
     open_below,
     refuse_symlink,
     remove_files,
-    revalidate,
-    space_of,
+    revalidate_shard_locked,
     unlink_below,
 )
+from lockcache.filestream.seed import hide
 
 _MISCONFIGURED: Final = (errno.EACCES, errno.EPERM, errno.EROFS)
 
@@ -65,6 +65,7 @@ def remove_entry(directory: CacheDirectory, name: str, timeout_seconds: float) -
 
 def _remove_without_lock(layout: Layout, name: str) -> bool:
     shard = int(name[:2], 16)
+    was_in_seed = bool(hide(layout, (name,)))
     try:
         for folder in (layout.entries, layout.entry_shard(shard)):
             refuse_symlink(folder)
@@ -74,18 +75,19 @@ def _remove_without_lock(layout: Layout, name: str) -> bool:
         unlink_entry_file(layout, layout.record(name))
     except PlantedFolderError:
         # What is behind a symlink is not an entry, is served to nobody who looks, and is left alone.
-        return False
-    return removed
+        return was_in_seed
+    return removed or was_in_seed
 
 
 def remove_locked(layout: Layout, usage: UsagePage, name: str, has_records: bool = True) -> bool:
     """As :func:`remove_entry`. Requires: shard lock."""
     shard = int(name[:2], 16)
+    was_in_seed = bool(hide(layout, (name,)))
     revalidate_shard_locked(layout, shard)
-    size = _bytes_of_entry(layout, name, has_records)
+    size = bytes_of_entry(layout, name, has_records)
     folders = folder_bytes(layout, shard)
     if size is None or not unlink_entry_file(layout, layout.entry(name)):
-        return False
+        return was_in_seed
     if has_records:
         unlink_entry_file(layout, layout.record(name))
         size += remove_views_locked(layout, name).bytes
@@ -145,16 +147,6 @@ def _remove_view_locked(layout: Layout, view: ViewName) -> bool:
     return True
 
 
-def revalidate_shard_locked(layout: Layout, shard: int) -> None:
-    """See what other hosts did to a shard: what is accounted for here must be what is there. Requires: shard lock."""
-    if layout.is_network:
-        revalidate(layout, layout.entry_shard(shard))
-        if os.access(layout.records, os.F_OK, effective_ids=True):
-            revalidate(layout, layout.record_shard(shard))
-            if os.access(layout.views, os.F_OK, effective_ids=True):
-                revalidate(layout, layout.view_shard(shard))
-
-
 def remove_empty_folders_locked(layout: Layout, shard: int) -> None:
     """Remove the folders of a shard that hold nothing.
 
@@ -167,39 +159,6 @@ def remove_empty_folders_locked(layout: Layout, shard: int) -> None:
         # Missing, or something is in it; or it is not to be had now, and counts as before.
         with contextlib.suppress(OSError), below(layout, path) as (folder_fd, name):
             os.rmdir(name, dir_fd=folder_fd)
-
-
-def bytes_on_disk(layout: Layout, name: str, has_records: bool) -> int | None:
-    """As :func:`_bytes_of_entry`, but ``None`` too where the disk gives no answer: for what is replaced anyway."""
-    # Most puts are of a key that missed, and asking is cheaper than an exception (1.2 us).
-    if not os.access(layout.entry(name), os.F_OK, effective_ids=True):
-        return None
-    return _bytes_of_entry(layout, name, has_records)
-
-
-def _bytes_of_entry(layout: Layout, name: str, has_records: bool) -> int | None:
-    """What an entry counts for, or ``None`` if there is none: nothing, or what :mod:`.accounting.scan` passes over too.
-
-    Raises :class:`OSError` where that is not known: what should be removed must not be taken for absent, and served.
-    """
-    path = layout.entry(name)
-    try:
-        status = os.lstat(path)
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    if not stat.S_ISREG(status.st_mode):
-        return None
-    of_file = space_of(layout).of_file
-    size = of_file(status)
-    if has_records:
-        try:
-            size += of_file(os.lstat(layout.record(name)))
-        except (FileNotFoundError, NotADirectoryError):
-            return size
-        except OSError as error:
-            if error.errno != errno.ELOOP:
-                raise
-    return size
 
 
 def unlink_entry_file(layout: Layout, path: str) -> bool:

@@ -15,12 +15,13 @@ import contextlib
 import logging
 import os
 import time
+from collections.abc import Callable
 from typing import Final
 
 from filelock import lock_descriptor
 
 from lockcache.errors import LockTimeoutError
-from lockcache.filestream.accounting import Slot, UsagePage, folder_bytes
+from lockcache.filestream.accounting import Slot, UsagePage, bytes_on_disk, folder_bytes
 from lockcache.filestream.directory import CacheDirectory
 from lockcache.filestream.disk import (
     WRITE,
@@ -29,23 +30,21 @@ from lockcache.filestream.disk import (
     Layout,
     Space,
     StagedName,
+    append_below,
     create_below,
+    fsync_folder_of,
     give_up,
     make_folder,
     myself,
     next_serial,
-    open_below,
     rename_below,
+    revalidate_shard_locked,
+    truncate_below,
     write_all,
 )
 from lockcache.filestream.entry.codec import LARGEST_RECORD_BYTES, NOTE_XATTR, XATTR, AttributeRefusedError
 from lockcache.filestream.entry.locate import read_record_file
-from lockcache.filestream.entry.removal import (
-    bytes_on_disk,
-    remove_views_locked,
-    revalidate_shard_locked,
-    unlink_entry_file,
-)
+from lockcache.filestream.entry.removal import remove_views_locked, unlink_entry_file
 
 _log = logging.getLogger("lockcache")
 
@@ -245,8 +244,11 @@ class StagedEntry:
         # close; an entry must not be visible by then.
         self._file.end_writing()
 
-    def publish(self, *, fsync: bool) -> None:
-        """Let readers see it, in one critical section with giving back what it replaces."""
+    def publish(self, *, fsync: bool, is_wanted: Callable[[], bool] | None = None) -> bool:
+        """Let readers see it, in one critical section with giving back what it replaces.
+
+        Returns whether that was done: with ``is_wanted`` not if there is an entry, or this says no, under the lock.
+        """
         layout = self._directory.layout
         path = layout.entry(self._name)
         hold, self._kept = self._kept or self._hold(), None
@@ -255,6 +257,8 @@ class StagedEntry:
             folders = folder_bytes(layout, self._shard) if self.space.shows_blocks else 0
             has_records = os.access(layout.record_shard(self._shard), os.F_OK, effective_ids=True)
             replaced = bytes_on_disk(layout, self._name, has_records)
+            if is_wanted is not None and (replaced is not None or not is_wanted()):
+                return False
             # The record first, and with the older one behind it, so that a reader between the two renames, or
             # after a death there, finds the record of either payload. The other order would leave a payload without a
             # record, which is served unverified.
@@ -270,7 +274,7 @@ class StagedEntry:
                     self._add_locked(folder_bytes(layout, self._shard) - folders, 0)
                 raise
             if record_bytes is not None:
-                _truncate(layout, layout.record(self._name), record_bytes)
+                truncate_below(layout, layout.record(self._name), record_bytes)
             elif has_records and not self._record_path:
                 unlink_entry_file(layout, layout.record(self._name))
             self._path = self._record_path = ""
@@ -284,7 +288,8 @@ class StagedEntry:
             self._uncount_entry_locked()  # of one that was not published
             hold.release()
         if fsync:
-            _fsync_folder_of(layout, path)
+            fsync_folder_of(layout, path)
+        return True
 
     def abandon(self) -> None:
         """Give everything back. Does nothing after :meth:`publish`. Raises nothing: it is on its way from an error."""
@@ -352,7 +357,7 @@ class StagedEntry:
         if older:
             self._add_locked(self.space.of_bytes(len(older)), 0)
         try:
-            record_bytes = _append(layout, self._record_path, older) if older else None
+            record_bytes = append_below(layout, self._record_path, older) if older else None
             self._is_reserved = False  # as in :meth:`publish`: the record's bytes are reserved with the payload's
             _rename(layout, self._record_path, layout.record(self._name), layout.records)
         except OSError:
@@ -363,21 +368,6 @@ class StagedEntry:
             if older:
                 self._add_locked(-self.space.of_bytes(len(older)), 0)
         return record_bytes
-
-
-def _append(layout: Layout, path: str, blob: bytes) -> int:
-    """Write ``blob`` behind what the file holds, whose length it returns."""
-    file = open_below(layout, path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC | os.O_NONBLOCK)
-    with file as fd:
-        length = os.fstat(fd).st_size
-        write_all(fd, blob)
-        file.end_writing()
-    return length
-
-
-def _truncate(layout: Layout, path: str, length: int) -> None:
-    with open_below(layout, path, os.O_WRONLY | os.O_CLOEXEC | os.O_NONBLOCK) as fd:
-        os.ftruncate(fd, length)
 
 
 def _rename(layout: Layout, source: str, path: str, parent: str) -> None:
@@ -397,8 +387,3 @@ def _make_shard_folder(layout: Layout, parent: str, path: str) -> None:
         return
     make_folder(layout, parent)
     make_folder(layout, path)
-
-
-def _fsync_folder_of(layout: Layout, path: str) -> None:
-    with open_below(layout, os.path.dirname(path), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC) as fd:
-        os.fsync(fd)

@@ -38,10 +38,11 @@ from lockcache.filestream.disk import (
     opened,
     remove_files,
     rename_below,
+    revalidate_shard_locked,
     write_all,
 )
 from lockcache.filestream.entry.locate import find_records
-from lockcache.filestream.entry.removal import remove_views_locked, revalidate_shard_locked
+from lockcache.filestream.entry.removal import remove_views_locked
 from lockcache.filestream.entry.staging import StagedEntry, reserved_bytes
 
 # Of ext4: what a name takes in its folder in addition to its bytes, and what a folder has that is not names.

@@ -14,7 +14,7 @@ from lockcache.filestream.eviction.select import UNKNOWN
 
 def name_namespace(layout: Layout, found: Found) -> str:
     """The namespace of an entry."""
-    return namespace_of(read_statement(layout, found)) or UNKNOWN
+    return namespace_of(read_statement(layout, found, is_brief=True)) or UNKNOWN
 
 
 def count_namespaces(layout: Layout, shard: int) -> dict[str, Slot]:

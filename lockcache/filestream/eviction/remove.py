@@ -18,16 +18,26 @@ from typing import Final
 
 from lockcache.filestream.accounting import Found, UsagePage, folder_bytes
 from lockcache.filestream.directory import CacheDirectory
-from lockcache.filestream.disk import READ, SHARDS, Layout, PlantedFolderError, below, last_use_ns, open_below, space_of
+from lockcache.filestream.disk import (
+    READ,
+    SHARDS,
+    Layout,
+    PlantedFolderError,
+    below,
+    last_use_ns,
+    open_below,
+    revalidate_shard_locked,
+    space_of,
+)
 from lockcache.filestream.entry import (
     orphan_views,
     remove_empty_folders_locked,
     remove_locked,
     remove_orphan_views_locked,
     remove_views_locked,
-    revalidate_shard_locked,
 )
 from lockcache.filestream.eviction.choose import Goal
+from lockcache.filestream.seed import hide
 
 # Victims removed under one hold of a shard lock: half a millisecond at most, also on a slow disk.
 _REMOVALS_PER_LOCK: Final = 32
@@ -195,6 +205,7 @@ def _remove_plain_locked(layout: Layout, usage: UsagePage, shard: int, victims: 
     """Remove entries without record files: two system calls each, and one give-back for all. Requires: shard lock."""
     of_file = space_of(layout).of_file
     entries = freed = 0
+    hide(layout, [victim.name for victim in victims])  # also of those that stay: they are read where they are
     folders = folder_bytes(layout, shard)
     try:
         # No such folder any more, or a symlink in its place: what was there is no entry now.

@@ -16,7 +16,7 @@ from importlib.abc import MetaPathFinder
 from types import ModuleType
 
 # The module after whose import a framework can be adapted, if it is not the one of that name.
-_MODULES = {"numba": "numba.cuda"}
+_MODULES = {"inductor": "torch._inductor.compile_fx", "numba": "numba.cuda"}
 
 
 class _Installer(MetaPathFinder):

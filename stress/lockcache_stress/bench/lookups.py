@@ -1,7 +1,8 @@
 """Hits and misses. Each is next to cuda.core's, and to what the file system alone takes for it.
 
-A hit of 16 KiB: ours verified and with its use stated; open, read, close as the floor. One in a bundle. A plain miss: a
-key that is not there, in a cache that holds others; asking whether a file exists as the floor.
+A hit of 16 KiB: ours verified and with its use stated; open, read, close as the floor. One in a bundle, and one in a
+directory that has the bundle below it. A plain miss: a key that is not there, in a cache that holds others; asking
+whether a file exists as the floor.
 
 A hit through ``lockcache.cuda.Program``, and ``cuda.core.Program`` with cuda.core's own cache: ``compile`` alone. Ours
 fingerprints headers, verifies what it reads and restores the symbol mapping. Programs with templates or headers have no
@@ -42,12 +43,12 @@ def measure_hit(bench: Bench) -> list[Line]:
     floor = _plain_files(bench.directory("plain"))
     return [
         compare(bench, "hit, 16 KiB, verified", _hit_getter, floor, 2.5, pace, others_pace),
-        _hit_in_a_bundle(bench, floor, pace),
+        *_hits_in_a_bundle(bench, floor, pace),
     ]
 
 
-def _hit_in_a_bundle(bench: Bench, floor: Callable[[], object], pace: tuple[int, int]) -> Line:
-    """A hit in a bundle next to one in the directory that it was made of."""
+def _hits_in_a_bundle(bench: Bench, floor: Callable[[], object], pace: tuple[int, int]) -> list[Line]:
+    """Hits in a bundle, and in a directory seeded by it, next to one in the directory that it was made of."""
     root = bench.directory("hit in a bundle")
     with FileStreamProgramCache(root) as directory:
         for key in _HITS:
@@ -55,14 +56,29 @@ def _hit_in_a_bundle(bench: Bench, floor: Callable[[], object], pace: tuple[int,
         path = f"{bench.directory('bundles')}/kernels.lcb"
         with open_output(path) as out:
             make_bundle(Layout(root), out)
-        with BundleProgramCache(path) as bundle:
-            actions = {
-                "ours": map(bundle.get, cycle(_HITS)).__next__,
-                "theirs": map(directory.get, cycle(_HITS)).__next__,
-                "floor": floor,
-            }
-            times_us = interleaved(actions, *pace, bench.show)
-    return ratio_line("hit in a bundle, 16 KiB, next to one in a directory", times_us, 2.5)
+        seeded = FileStreamProgramCache(bench.directory("seeded"), seed=path)
+        with BundleProgramCache(path) as bundle, seeded:
+            return [
+                _next_to(bench, "hit in a bundle", bundle, directory, floor, pace, 2.5),
+                _next_to(bench, "hit through a seed", seeded, directory, floor, pace, 1.6),
+            ]
+
+
+def _next_to(
+    bench: Bench,
+    name: str,
+    ours: BundleProgramCache | FileStreamProgramCache,
+    directory: FileStreamProgramCache,
+    floor: Callable[[], object],
+    pace: tuple[int, int],
+    bar: float,
+) -> Line:
+    actions = {
+        "ours": map(ours.get, cycle(_HITS)).__next__,
+        "theirs": map(directory.get, cycle(_HITS)).__next__,
+        "floor": floor,
+    }
+    return ratio_line(f"{name}, 16 KiB, next to one in a directory", interleaved(actions, *pace, bench.show), bar)
 
 
 def _hit_getter(store: Store, calls: int) -> Callable[[], object]:

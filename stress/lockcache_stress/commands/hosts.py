@@ -90,7 +90,7 @@ def _only_one(**chosen: bool) -> str:
 def _trials(file_system: str, scenarios: tuple[str, ...] | None) -> tuple[str, ...]:
     all_of_them = trials_of(file_system)
     if not set(scenarios or ()) <= set(all_of_them):
-        raise click.UsageError("the scenario calls counts the requests of an NFS client: only with --nfs")
+        raise click.UsageError("the scenarios calls and fleet count the requests of an NFS client: only with --nfs")
     return scenarios or all_of_them
 
 

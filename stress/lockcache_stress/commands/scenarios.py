@@ -20,6 +20,7 @@ from lockcache.sizes import counted
 from lockcache_stress.commands.bench import bench_command
 from lockcache_stress.commands.bugs import bugs_command
 from lockcache_stress.commands.file_systems import filesystems_command
+from lockcache_stress.commands.fleet import fleet_command
 from lockcache_stress.commands.gpu import gpu_command
 from lockcache_stress.commands.hosts import hosts_command
 from lockcache_stress.commands.keys import keys_command
@@ -205,6 +206,7 @@ def _run_all(seconds: float, seed: int, show: Show) -> Iterator[Reportable]:
         yield run_bytes(scenario, Options(scenario.processes, share, scenario.max_size_bytes, seed), show)
 
 
+cli.add_command(fleet_command)
 cli.add_command(simulate_command)
 cli.add_command(bench_command)
 cli.add_command(kill_table_command)

@@ -1,10 +1,10 @@
 """Experiments: proofs that are not a scenario with workers.
 
-Power cuts, file systems, planted bugs, pairs of keys, simulated evictions. The herd: many processes want the same
-templated kernels at once, and each is compiled once; ``herd_member`` is one process. MPI jobs on several hosts;
-``mpi_rank`` is one rank. The kill table: what survives a SIGKILL at each step; ``kill_death`` dies at the n-th call,
-``kill_actions`` is what dies. The GPU kit is a room of its own. Promises that no mount, process or file is left when
-one ends.
+Power cuts, file systems, planted bugs, pairs of keys, simulated evictions. The fleet: a model of many nodes that start,
+in discrete ``events``. The herd: many processes want the same templated kernels at once, and each is compiled once;
+``herd_member`` is one process. MPI jobs on several hosts; ``mpi_rank`` is one rank. The kill table: what survives a
+SIGKILL at each step; ``kill_death`` dies at the n-th call, ``kill_actions`` is what dies. The GPU kit is a room of its
+own. Promises that no mount, process or file is left when one ends.
 
 May use: errors, gpu, judge, plan, processes, run, scenarios, trouble, zipf.
 """
@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from lockcache.doors import door
 
 if TYPE_CHECKING:
+    from lockcache_stress.experiments.fleet import *
     from lockcache_stress.experiments.herd import *
     from lockcache_stress.experiments.herd_member import *
     from lockcache_stress.experiments.key_pairs import *
@@ -31,6 +32,7 @@ if not TYPE_CHECKING:
         __name__,
         {
             "proofs": "FILE_SYSTEMS possible_bugs prove Proven Tried try_on",
+            "fleet": "COUNTED Calls Cost Fleet WAYS compare is_near load_counts run_start",
             "herd": "HerdOutcome run_herd",
             "herd_member": "HerdOptions",
             "key_pairs": "Changed Outcome try_pairs",

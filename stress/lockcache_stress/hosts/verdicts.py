@@ -22,6 +22,9 @@ _MOST_CALLS: Final[Mapping[str, float]] = {
     "close": 9,
     "a waiter's second": 4,
 }
+# Calls for metadata by which a node begins with a bundle, whatever the number of its ranks and kernels.
+_MOST_OF_A_SEED: Final = 4
+_PAGE_BYTES: Final = 4096
 # Of shards that were counted wrongly.
 _MOST_SHOWN: Final = 3
 #: From when on a read sees what another host stored.
@@ -70,6 +73,34 @@ def _calls(numbers: _Numbers) -> list[Check]:
         must = f"<= {most:g}" if is_judged else ""
         lines.append(Check(f"requests: {name}", f"{each[name]:g}", must, not is_judged or each[name] <= most))
     return [*lines, Check("requests: hit again", f"{each['hit again']:g}")]
+
+
+def _fleet(numbers: _Numbers) -> list[Check]:
+    lines = []
+    for start, found in numbers.items():
+        if not isinstance(found, dict):
+            continue
+        asked, ranks = found["requests"], found["nodes"] * found["ranks_per_node"]
+        # Of the requests nothing is promised: they are what `lockcache-stress fleet` is checked against. What was
+        # dropped, for want of a lock in a slow guest, is computed again.
+        wanted = found["kernels"] if "first" in start else 0
+        value = f"{found['computes']} computes, {found['wrong']} wrong, {found['dropped']} puts dropped"
+        ok = wanted <= found["computes"] <= wanted + found["dropped"] and not found["wrong"]
+        name = f"{start}: {ranks} ranks on {found['nodes']}, {found['kernels']} kernels"
+        must = f"{wanted} computes and those dropped, 0 wrong"
+        lines.append(Check(name, f"{value}, {sum(asked.values()):,} requests", must, ok))
+    return lines
+
+
+def _seed(numbers: _Numbers) -> list[Check]:
+    hits, wanted, others, reads = (numbers[name] for name in ("hits", "wanted_hits", "other_requests", "reads"))
+    # Of a client that asks for no more than a page at once, each byte once.
+    most = -(-numbers["bundle_bytes"] // _PAGE_BYTES)
+    return [
+        Check("hits of all ranks", f"{hits:,}", f"{wanted:,}", hits == wanted),
+        Check("requests of the node, reads apart", str(others), f"<= {_MOST_OF_A_SEED}", others <= _MOST_OF_A_SEED),
+        Check("reads of the node", str(reads), f"1 to {most}", 1 <= reads <= most),
+    ]
 
 
 def _visible(numbers: _Numbers) -> list[Check]:
@@ -191,6 +222,8 @@ def _neighbour(numbers: _Numbers) -> list[Check]:
 #: How each trial is judged, in the order in which all are run.
 TRIALS: Final[Mapping[str, Callable[[_Numbers], list[Check]]]] = {
     "calls": _calls,
+    "fleet": _fleet,
+    "seed": _seed,
     "visible": _visible,
     "replaced": _replaced,
     "herd": _herd,
@@ -203,6 +236,10 @@ TRIALS: Final[Mapping[str, Callable[[_Numbers], list[Check]]]] = {
 }
 
 
+# Those that count requests.
+_COUNTING: Final = ("calls", "fleet", "seed")
+
+
 def trials_of(file_system: str) -> tuple[str, ...]:
     """Returns the names of the trials for a file system: requests are counted by the kernel's NFS client alone."""
-    return tuple(name for name in TRIALS if name != "calls" or file_system == "nfs")
+    return tuple(name for name in TRIALS if name not in _COUNTING or file_system == "nfs")

@@ -35,6 +35,7 @@ class Files:
         *,
         numbers: str | None = None,
         png: str | None = None,
+        svg: str | None = None,
         out: tuple[str, str] | None = None,
     ) -> None:
         """``out``: a folder, which is made, and the name in it of all that can be made without matplotlib."""
@@ -43,6 +44,7 @@ class Files:
             ("--junit", junit, _junit_maker),
             ("--json-file", numbers, lambda: _as_json),
             ("--png", png, _picture_maker),
+            ("--svg", svg, _fleet_maker),
         ]
         if out is not None:
             asked += _in_folder(*out)
@@ -98,6 +100,12 @@ def _picture_maker() -> _Make:
     from lockcache_stress.report.plots import picture
 
     return lambda written: picture([ran.outcome for ran in written.runs])
+
+
+def _fleet_maker() -> _Make:
+    from lockcache_stress.report.plots import fleet_svg
+
+    return lambda written: fleet_svg((written.numbers or {})["starts"]).encode()
 
 
 def _as_json(written: Written) -> bytes:

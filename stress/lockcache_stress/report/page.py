@@ -16,6 +16,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from lockcache import __version__
+from lockcache_daemon.observe import PAGE_STYLE
 from lockcache_stress.bench import BenchOutcome
 from lockcache_stress.judge import as_svg as draw_timeline, explain
 from lockcache_stress.report.written import Ran, Written, printable, words_of
@@ -42,6 +43,7 @@ def render_page(written: Written, draw: Draw = lambda outcome, number: ()) -> st
         sections=[_section(number, ran, draw) for number, ran in enumerate(written.runs)],
         when=time.strftime("%Y-%m-%d %H:%M:%S %Z"),
         version=__version__,
+        style=Markup(PAGE_STYLE),
         # No text in it can end the script: the only things that HTML looks for there begin with "<".
         outcome=Markup(json.dumps(_as_json(written)).replace("<", "\\u003c")),
     )

@@ -148,6 +148,38 @@ def as_svg(draw: Draw, name: str) -> str:
     return ET.tostring(root, encoding="unicode")
 
 
+def fleet_svg(starts: Sequence[Mapping[str, Any]]) -> str:
+    """An SVG of its own, on white: requests and seconds over ranks in each way, for each share that was stored."""
+    shares = sorted({start["stored"] for start in starts})
+    quantities = (("all_requests", "requests to the server"), ("seconds", "seconds until the last rank is ready"))
+    draws = [
+        _fleet_curve([start for start in starts if start["stored"] == share], f"{share:.0%} stored", *quantity)
+        for share in shares
+        for quantity in quantities
+    ]
+    buffer = io.StringIO()
+    with mpl.rc_context({**_STYLE, "svg.hashsalt": "fleet"}):
+        _figure(draws).savefig(buffer, format="svg", facecolor="white", metadata={"Date": None})
+    return "\n".join(line.rstrip() for line in buffer.getvalue().splitlines()) + "\n"
+
+
+def _fleet_curve(starts: Sequence[Mapping[str, Any]], title: str, quantity: str, label: str) -> Draw:
+    ranks = [start["ranks"] for start in starts]
+
+    def draw(axes: Axes) -> None:
+        styles = ((GREY, "-"), (ORANGE, "-"), (GREEN, "--"), (BLUE, "-"))  # the third may lie on the second
+        for (colour, style), way in zip(styles, (way["way"] for way in starts[0]["ways"]), strict=True):
+            up = [each[quantity] for start in starts for each in start["ways"] if each["way"] == way]
+            if any(up):  # on a scale of powers there is no zero
+                axes.plot(ranks, up, marker="o", ms=3.5, lw=1.4, ls=style, label=way, color=colour)
+        axes.set(title=f"{title}: {label}", xlabel="ranks", xscale="log", yscale="log")
+        axes.set_xticks(ranks, [f"{each:,}" for each in ranks])
+        axes.xaxis.set_minor_locator(NullLocator())
+        add_legend(axes)
+
+    return draw
+
+
 def as_png(draws: Sequence[Draw]) -> bytes:
     """All of them beneath each other, on white."""
     buffer = io.BytesIO()

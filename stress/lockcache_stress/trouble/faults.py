@@ -61,11 +61,12 @@ def _rename_first() -> None:
         if record:
             write(self, payload, record, fsync=fsync)
 
-    def publish_first(self: StagedEntry, *, fsync: bool) -> None:
+    def publish_first(self: StagedEntry, **options: Any) -> bool:
         payload, record = later.pop(id(self))
-        publish(self, fsync=fsync)
+        is_published = publish(self, **options)
         if not record:
-            write(self, payload, record, fsync=fsync)
+            write(self, payload, record, fsync=options["fsync"])
+        return is_published
 
     _replace(StagedEntry, "write", write_later)
     _replace(StagedEntry, "publish", publish_first)
@@ -134,10 +135,10 @@ class _NoLock:
 def _no_lock_in_publish() -> None:
     publish = StagedEntry.publish
 
-    def publish_unlocked(self: StagedEntry, *, fsync: bool) -> None:
+    def publish_unlocked(self: StagedEntry, **options: Any) -> bool:
         real, self._lock = self._lock, _NoLock()  # type: ignore[assignment]
         try:
-            publish(self, fsync=fsync)
+            return publish(self, **options)
         finally:
             self._lock = real
 
@@ -172,7 +173,7 @@ def _lease_kept() -> None:
 
 def _waiters_poll() -> None:
     turns = sys.modules[CompileOnce.__module__]
-    for name in ("_WOKEN", "_ALONE"):
+    for name in ("WOKEN", "ALONE"):
         pace = getattr(turns, name)
         _replace(turns, name, type(pace)(_POLL_SECONDS, 1.0, _POLL_SECONDS, 1.0, _POLL_SECONDS))
 

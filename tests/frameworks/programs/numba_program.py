@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 from types import SimpleNamespace
 
@@ -34,6 +35,7 @@ is_installed = "own" not in sys.argv and install()
 caching.IndexDataCacheFile = _door
 
 
+@functools.cache
 def _kernel(constant):
     def compute(out):
         out[cuda.grid(1)] = constant
@@ -45,11 +47,11 @@ def _kernel(constant):
 
 
 def compile_kernel(number: int) -> bool:
-    constant = number * 7919 + 1009
+    constant = number // 2 * 7919 + 1009
     kernel = _kernel(constant)
-    signature = (types.int64[:],)
-    kernel.compile(signature)
-    return str(constant) in kernel.inspect_asm(signature)
+    signature = ((types.int64 if number % 2 else types.int32)[:],)
+    found = kernel.compile(signature)
+    return found.signature.args == signature and str(constant) in kernel.inspect_asm(signature)
 
 
 run(compile_kernel, compiled, is_installed)

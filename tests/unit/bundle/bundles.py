@@ -9,7 +9,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from lockcache import metadata
-from lockcache.bundle.making import Made, make_bundle
+from lockcache.archive.gathering import Gathered
+from lockcache.bundle.making import make_bundle
 from lockcache.filestream.bundle.writer import BundleWriter
 from lockcache.filestream.disk.layout import Layout
 from lockcache.filestream.entry.codec import Record, pack
@@ -43,7 +44,7 @@ def write(path: Path, content: bytes) -> Path:
     return path
 
 
-def made_of(root: Path, path: Path) -> Made:
+def made_of(root: Path, path: Path) -> Gathered:
     """Make a bundle of a directory."""
     out = io.BytesIO()
     made = make_bundle(Layout(str(root)), out)

@@ -12,8 +12,8 @@ import pytest
 
 from lockcache import BundleProgramCache, UnsafeCacheDirError
 from lockcache.errors import ArchiveError
-from lockcache.filestream.bundle.format import END_BYTES, SLOT, START_BYTES, Place, encode_end, encode_start, lay_out
 from lockcache.filestream.bundle.reader import BundleFile
+from lockcache.filestream.bundle_format import END_BYTES, SLOT, START_BYTES, Place, encode_end, encode_start, lay_out
 from lockcache.filestream.entry.signing import KeyRing
 from tests.threads import running
 from tests.unit.bundle.bundles import bundle_of, name_of, write
@@ -201,6 +201,17 @@ def test_a_file_that_is_cut_anywhere_while_it_is_in_use_is_a_miss(path, way):
             assert cache.get_entry(b"k") is None or way == "read"
 
 
+def test_what_is_altered_after_it_was_read_is_not_served(path, way):
+    content = write(path, bundle_of({b"k": b"x" * 100, b"l": b"y" * 100})).read_bytes()
+    with BundleProgramCache(path) as cache:
+        assert (cache[b"k"], cache[b"l"]) == (b"x" * 100, b"y" * 100)
+        with open(path, "r+b") as file:
+            file.seek(content.index(b"x" * 100) + 50)
+            file.write(b"z")
+        assert cache.get(b"k") is None
+        assert cache[b"l"] == b"y" * 100
+
+
 def test_what_does_not_fit_into_memory_is_a_miss(path, way, monkeypatch):
     """A sparse file takes no disk, and can be of any length."""
     write(path, bundle_of({b"k": b"x" * 100}))
@@ -209,8 +220,7 @@ def test_what_does_not_fit_into_memory_is_a_miss(path, way, monkeypatch):
         def refuse(*_):
             raise MemoryError
 
-        monkeypatch.setattr(BundleFile, "_verify", refuse)
-        monkeypatch.setattr("lockcache.filestream.bundle.reader.ORDINARY", b"")
+        monkeypatch.setattr("lockcache.filestream.bundle.reader.refuse_unless_whole", refuse)
         assert cache.get(b"k") is None
 
 

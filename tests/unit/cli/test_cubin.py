@@ -37,18 +37,20 @@ def elf(sections: list[tuple[str, bytes]], **header: int) -> bytearray:
 STRINGS = b"\0kernel\0helper\0"
 SYMBOLS = bytes(24) + struct.pack("<IBBHQQ", 1, 0x12, 0x10, 3, 0, 64) + struct.pack("<IBBHQQ", 8, 0x12, 0, 3, 0, 64)
 REGISTERS = struct.pack("<BBHII", 4, 0x2F, 8, 1, 40)
+STACK = struct.pack("<BBHII", 4, 0x12, 8, 1, 1024)
 WHOLE = [
     (".symtab", SYMBOLS),
     (".strtab", STRINGS),
     (".text.kernel", bytes(128)),
-    (".nv.info", struct.pack("<BBH", 3, 0x99, 7) + REGISTERS),
+    (".nv.info", struct.pack("<BBH", 3, 0x99, 7) + REGISTERS + STACK),
     (".nv.shared.kernel", bytes(16)),
 ]
 
 
 def test_a_small_cubin_gives_its_kernels_and_not_its_device_functions() -> None:
     [kernel] = read_kernels(bytes(elf(WHOLE)))
-    assert (kernel.name, kernel.code_bytes, kernel.registers, kernel.shared_bytes) == ("kernel", 128, 40, 16)
+    assert (kernel.name, kernel.code_bytes, kernel.shared_bytes) == ("kernel", 128, 16)
+    assert (kernel.registers, kernel.stack_bytes) == (40, 1024)
 
 
 def test_what_no_cubin_is_or_a_table_that_would_take_all_memory_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,15 @@ import string
 import pytest
 from hypothesis import given, strategies as st
 
-from lockcache.filestream.disk.layout import SHARDS, Layout, StagedName, entry_name, is_entry_file, parse_staged_name
+from lockcache.filestream.disk.layout import (
+    SHARDS,
+    Layout,
+    StagedName,
+    entry_name,
+    is_entry_file,
+    next_serial,
+    parse_staged_name,
+)
 from tests.unit.material import property_test
 
 GOOD = "ab.123.0123456789abcdef.42.1700000000.1f"
@@ -114,3 +122,7 @@ def test_cuda_cores_own_cache_finds_what_is_stored_under_these_names(cache_path)
             assert theirs[key] == b"of lockcache"
             theirs[key] = b"of cuda.core"
             assert ours[key] == b"of cuda.core"
+
+
+def test_serials_differ():
+    assert len({next_serial() for _ in range(100)}) == 100

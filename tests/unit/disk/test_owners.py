@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from lockcache.filestream.disk.owners import Owner, is_alive, myself, next_serial
+from lockcache.filestream.disk.owners import Owner, is_alive, myself
 from tests.unit.forked import in_child
 
 
@@ -112,7 +112,3 @@ def test_a_forked_child_is_an_owner_of_its_own():
     child = in_child(lambda: tuple(myself()))
     assert (child[0], child[1] != parent.pid) == (parent.host, True)
     assert is_alive(Owner(*child)) is False
-
-
-def test_serials_differ():
-    assert len({next_serial() for _ in range(100)}) == 100

@@ -48,7 +48,7 @@ def test_a_pickled_cache_keeps_every_option(cache_path):
         twin = pickle.loads(pickle.dumps(cache))
         expected = {"path": str(cache_path), "lock_timeout_seconds": 1.5, "fsync": True, "record_files": True}
         expected |= {"verified_only": False, "compile_once": False, "lease_timeout_seconds": None, "group": False}
-        expected |= {"signing_key_file": False, "read_only": "auto"}
+        expected |= {"signing_key_file": False, "seed": None, "read_only": "auto"}
         assert twin._arguments == cache._arguments == expected
         assert twin.max_size_bytes == 5000
         twin.close()

@@ -14,6 +14,7 @@ from lockcache.layouts.triton import TritonFiles
 from tests.daemon.material import fill as fill_as_stranger
 from tests.daemon.pyptx_crowd import entry_of, store
 from tests.daemon.triton_format import fill, key_of, put
+from tests.daemon.warp_format import compile_module
 
 
 def test_each_layout_is_recognised_by_its_own_files(tmp_path: Path) -> None:
@@ -21,13 +22,17 @@ def test_each_layout_is_recognised_by_its_own_files(tmp_path: Path) -> None:
     fill_as_stranger(tmp_path / "cuda", 3, 10)
     store(tmp_path / "pyptx", range(1))
     fill(tmp_path / "triton", range(1))
+    compile_module(tmp_path / "warp", 0)
+    compile_module(tmp_path / "warp-of-a-version/1.19.0", 0)
     (tmp_path / "empty").mkdir()
-    chosen = {name: recognise(str(tmp_path / name)) for name in ("ours", "cuda", "pyptx", "triton", "empty", "missing")}
+    chosen = {path.name: recognise(str(path)) for path in (*tmp_path.iterdir(), tmp_path / "missing")}
     assert chosen == {
         "ours": ("lockcache", []),
         "cuda": ("cuda.core", []),
         "pyptx": ("pyptx", []),
         "triton": ("triton", []),
+        "warp": ("warp", []),
+        "warp-of-a-version": ("warp", []),
         "empty": ("lockcache", []),
         "missing": ("lockcache", []),
     }

@@ -17,7 +17,9 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.synchronize import Event
 from typing import Any, Final
 
-from lockcache import FileStreamProgramCache
+from lockcache import FileStreamProgramCache, TieredProgramCache
+from lockcache.bundle import promote
+from lockcache.lowlevel import Layout
 from lockcache_stress.hosts.guest.site import Client
 from lockcache_stress.judge import Stamp, make_value, parse_value
 from lockcache_stress.processes import die_with_parent
@@ -105,8 +107,17 @@ class _Served:
     def open(self, directory: str, **options: Any) -> None:
         self._cache = FileStreamProgramCache(directory, **options)
 
+    def open_both(self, local: str, directory: str) -> None:
+        """A directory of this host, in front of the shared one."""
+        tiers: Any = TieredProgramCache(FileStreamProgramCache(local), FileStreamProgramCache(directory))
+        self._cache = tiers  # of which no more is asked than what every back end has
+
     def close(self) -> None:
         self.cache.close()
+
+    def promote(self, directory: str, path: str) -> int:
+        """Returns how many entries were new to the bundle."""
+        return promote(Layout(directory), path).promoted
 
     def put(self, key: str, value: bytes) -> float:
         """Returns when it had returned, on the clock that both hosts share."""
@@ -202,6 +213,9 @@ class _Served:
         """Returns how many lock files it has open."""
         names = [os.readlink(f"/proc/self/fd/{fd}") for fd in _descriptors()]
         return sum("/locks/" in name for name in names)
+
+    def dropped_writes(self) -> int:
+        return self.cache.stats().dropped_writes
 
     def accounted_bytes(self) -> int:
         return self.cache.stats().bytes

@@ -10,11 +10,13 @@ from lockcache_stress.hosts.guest.trials.bytes import shared_bytes
 from lockcache_stress.hosts.guest.trials.calls import calls
 from lockcache_stress.hosts.guest.trials.cap import cap
 from lockcache_stress.hosts.guest.trials.cut import cut
+from lockcache_stress.hosts.guest.trials.fleet import fleet
 from lockcache_stress.hosts.guest.trials.herd import herd
 from lockcache_stress.hosts.guest.trials.kill import kill
 from lockcache_stress.hosts.guest.trials.neighbour import neighbour
 from lockcache_stress.hosts.guest.trials.replaced import replaced
 from lockcache_stress.hosts.guest.trials.restart import restart
+from lockcache_stress.hosts.guest.trials.seed import seed as seed_
 from lockcache_stress.hosts.guest.trials.visible import visible
 
 __all__ = ["RUNS"]
@@ -22,6 +24,8 @@ __all__ = ["RUNS"]
 #: Given the site and the run's seed; gives numbers as they come.
 RUNS: Final[Mapping[str, Callable[[Site, int], Iterator[tuple[str, Any]]]]] = {
     "calls": lambda site, seed: calls(site),
+    "fleet": lambda site, seed: fleet(site),
+    "seed": lambda site, seed: seed_(site),
     "visible": lambda site, seed: visible(site),
     "replaced": lambda site, seed: replaced(site),
     "herd": herd,

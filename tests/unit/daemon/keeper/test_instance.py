@@ -17,8 +17,7 @@ from lockcache.filestream.disk.layout import Layout
 from lockcache.filestream.disk.owners import myself
 from lockcache.lowlevel import read_status
 from lockcache_daemon.errors import AlreadyServedError
-from lockcache_daemon.keeper.instance import Instance
-from lockcache_daemon.keeper.standby import Standby, read_standbys
+from lockcache_daemon.keeper.instance import Instance, Standby, read_standbys
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Prometheus's linter, for tests of metrics and of rules."""
+"""Programs that tests check files with, where the machine has them; Prometheus's linter, which is fetched."""
 
 from __future__ import annotations
 
@@ -30,3 +30,11 @@ def promtool() -> str:
         if not unpacked.exists():
             staged.rename(folder / "root")
     return str(unpacked)
+
+
+def need_program(name: str) -> str:
+    """Returns where a program is; skips the test on a machine without it."""
+    found = shutil.which(name)
+    if found is None:
+        pytest.skip(f"needs {name}")
+    return found

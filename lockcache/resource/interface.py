@@ -1,7 +1,7 @@
-"""The interface of every back end, and what goes in and out of one.
+"""The interface of every back end.
 
-Decides what a key and a value may be, once, for all back ends. Keeps the drop-in promise: where cuda.core is loaded,
-every :class:`ProgramCacheResource` passes its ``isinstance`` check, and this module imports nothing of CUDA.
+Keeps the drop-in promise: where cuda.core is loaded, every :class:`ProgramCacheResource` passes its ``isinstance``
+check, and this module imports nothing of CUDA.
 
 Source of the interface: ``cuda.core.utils.ProgramCacheResource`` (cuda.core 1.2), widened by entries with metadata
 and by statistics.
@@ -13,40 +13,22 @@ import errno
 import functools
 import logging
 import sys
-import time
 from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, NoReturn, ParamSpec, TypeVar, overload
 
-from lockcache import metadata as _metadata
 from lockcache.arguments import coerce_seconds, configured_switch
-from lockcache.artifact import identify
-from lockcache.explain import looks_secret
 from lockcache.flight import Flight, Turn, refuse_reentrance, take_off, wait_for_flight
-
-__all__ = ["CacheStats", "Entry", "ProgramCacheResource", "coerce_key", "coerce_max_size_bytes", "coerce_value"]
+from lockcache.resource.values import Entry, coerce_key, computed_entry, in_namespace, run_compute
 
 _log = logging.getLogger("lockcache")
 
 _T = TypeVar("_T")
 _P = ParamSpec("_P")
 _Self = TypeVar("_Self", bound="ProgramCacheResource")
-
-
-@dataclass(frozen=True)
-class Entry:
-    """One cached program: the code as stored, and the metadata published with it as one unit.
-
-    ``metadata`` holds what the writer knew, under names such as ``kind``, ``arch``, ``compiler``, ``namespace``,
-    ``symbol_mapping``, and ``compile_cost_ns`` (int, nanoseconds); see :func:`lockcache.metadata.encode` for the
-    types it may hold.
-    """
-
-    code: bytes
-    metadata: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -82,81 +64,6 @@ def renewed_keys(path: str) -> set[Any] | None:
     ``None`` without that. Of the process, and not of one object: a program may open its cache for each compilation.
     """
     return _renewed[path] if configured_switch("LOCKCACHE_RECACHE") else None
-
-
-def coerce_key(key: object) -> bytes:
-    """A key as bytes. ``str`` is taken as UTF-8, so ``"k"`` and ``b"k"`` are one entry."""
-    if isinstance(key, bytes):
-        return key
-    if isinstance(key, str):
-        try:
-            return key.encode()
-        except UnicodeEncodeError as error:
-            raise ValueError(f"key must be what UTF-8 can be made of, got {key!r:.80}: {error}") from error
-    if isinstance(key, bytearray):
-        return bytes(key)
-    raise TypeError(f"key must be bytes, bytearray or str, got {type(key).__name__} {key!r:.80}")
-
-
-def key_in_words(key: bytes | str) -> str:
-    """Returns a key that is text, for people; nothing for a digest."""
-    text = key if isinstance(key, str) else bytes(key).decode("ascii", "replace")
-    is_text = text.isprintable() and "\N{REPLACEMENT CHARACTER}" not in text
-    # Others read it: in the lease file, and in the log of those who wait.
-    return text[:_LONGEST_KEY] if is_text and not looks_secret(text) else ""
-
-
-def coerce_value(value: object, argument: str = "value") -> tuple[bytes, dict[str, Any]]:
-    """A value as code and the metadata that it brings: none for bytes-like, the kind and symbols of an ObjectCode.
-
-    ``argument`` is what errors call it. Raises :class:`TypeError` for any other type, :class:`FileNotFoundError` for an
-    ObjectCode whose file is gone, :class:`ValueError` for an ObjectCode without code.
-    """
-    if isinstance(value, bytes):
-        return value, {}
-    if isinstance(value, (bytearray, memoryview)):
-        return bytes(value), {}
-    object_code = getattr(sys.modules.get("cuda.core"), "ObjectCode", None)
-    if object_code is not None and isinstance(value, object_code):
-        return _from_object_code(value, argument)
-    accepted = "bytes, bytearray, memoryview or a cuda.core.ObjectCode"
-    raise TypeError(f"{argument} must be {accepted}, got {type(value).__name__} {value!r:.80}")
-
-
-def _from_object_code(value: Any, argument: str) -> tuple[bytes, dict[str, Any]]:
-    code = value.code
-    if isinstance(code, str):
-        try:
-            with open(code, "rb") as file:
-                code = file.read()
-        except FileNotFoundError as error:
-            raise FileNotFoundError(error.errno, "the file behind this ObjectCode is gone", code) from None
-    if not code:
-        hint = "; LTO-IR needs ProgramOptions(link_time_optimization=True)" if value.code_type == "ltoir" else ""
-        what = f"{argument} must hold code, got an ObjectCode ({value.code_type}) without any"
-        raise ValueError(f"{what}: there is nothing to cache{hint}")
-    told = identify(code)
-    found: dict[str, Any] = {"kind": value.code_type}
-    # Not in an ObjectCode, and yet what an operator asks for when a driver or a compiler is retired.
-    if told.arch:
-        found["arch"] = told.arch
-    if told.compiler:
-        found["compiler"] = told.compiler
-    if value.symbol_mapping:
-        found["symbol_mapping"] = dict(value.symbol_mapping)
-    return bytes(code), found
-
-
-def coerce_max_size_bytes(value: object) -> int | None:
-    """A cap in bytes, or ``None`` for no cap. Raises :class:`TypeError` or :class:`ValueError` naming the value."""
-    if value is None:
-        return None
-    if isinstance(value, bool) or not hasattr(value, "__index__"):
-        raise TypeError(f"max_size_bytes must be an int number of bytes or None, got {value!r}")
-    number: int = value.__index__()
-    if not 0 < number < 2**63:
-        raise ValueError(f"max_size_bytes must be between 1 and 2**63-1 bytes, or None for no cap, got {number}")
-    return number
 
 
 class ProgramCacheResource(ABC):
@@ -203,6 +110,8 @@ class ProgramCacheResource(ABC):
     _is_off = False
     #: Whether it never changes: then it can be no tier, since what it lacks would be removed from the others.
     _is_fixed = False
+    #: Whether it is a server, which is asked for what a tier in front of it lacks, and decides nothing else.
+    _is_backing = False
 
     def _note_bypass(self) -> None:  # noqa: B027 - most back ends have no summary
         """Count a compilation that ``$LOCKCACHE_DISABLE`` keeps from this cache, where it has a summary."""
@@ -408,81 +317,7 @@ class ProgramCacheResource(ABC):
         self.close()
 
 
-_LONGEST_KEY = 60
-#: A longer one would be ``unknown`` to readers of the entry.
-LONGEST_NAMESPACE = 80
-
 _registered: set[type] = set()
-
-
-def run_compute(compute: Callable[[], object]) -> Entry:
-    """What ``compute()`` gives, as an entry that states what it cost, unless it states that itself."""
-    if not callable(compute):
-        raise TypeError(f"compute must be callable without arguments, got {type(compute).__name__} {compute!r:.80}")
-    start_ns = time.perf_counter_ns()
-    value = compute()
-    return computed_entry(value, time.perf_counter_ns() - start_ns, "what compute returned")
-
-
-def computed_entry(value: object, cost_ns: int, argument: str = "value") -> Entry:
-    """What was computed in ``cost_ns`` nanoseconds as an entry that states that, unless it is one that states another.
-
-    ``argument`` is what errors call it.
-    """
-    given = value.metadata if isinstance(value, Entry) else {}
-    if isinstance(value, Entry):
-        code, found = coerce_value(value.code, f"the code of {argument}")
-    else:
-        code, found = coerce_value(value, argument)
-    return Entry(code, {_metadata.COMPILE_COST: cost_ns, **found, **given})
-
-
-def in_namespace(namespace: str, publish: Callable[[object, int], Entry]) -> Callable[[object, int], Entry]:
-    """``publish``, of entries that state ``namespace`` if they state none; for an empty one as it is.
-
-    Raises :class:`TypeError` or :class:`ValueError` for one that nothing could show.
-    """
-    if not isinstance(namespace, str):
-        raise TypeError(f"namespace must be str, got {type(namespace).__name__} {namespace!r:.80}")
-    if not namespace.isprintable() or len(namespace) > LONGEST_NAMESPACE:
-        raise ValueError(
-            f"namespace must be printable and of at most {LONGEST_NAMESPACE} characters, got {namespace!r:.80}"
-        )
-    if not namespace:
-        return publish
-
-    def publish_named(value: object, cost_ns: int) -> Entry:
-        entry = computed_entry(value, cost_ns)
-        return publish(Entry(entry.code, {"namespace": namespace, **entry.metadata}), cost_ns)
-
-    return publish_named
-
-
-def coerce_entry(entry: object) -> tuple[bytes, bytes, int]:
-    """An :class:`Entry` as (code, encoded metadata without the cost, compile cost in nanoseconds)."""
-    if not isinstance(entry, Entry):
-        raise TypeError(f"entry must be a lockcache.Entry, got {type(entry).__name__} {entry!r:.80}")
-    code, found = coerce_value(entry.code, "entry.code")
-    if not isinstance(entry.metadata, Mapping):
-        raise TypeError(f"entry.metadata must be a mapping, got {type(entry.metadata).__name__}")
-    return split_metadata(code, {**found, **entry.metadata})
-
-
-def split_metadata(code: bytes, metadata: dict[str, Any]) -> tuple[bytes, bytes, int]:
-    """Code and metadata as they are stored: (code, encoded metadata without the cost, compile cost in ns)."""
-    cost_ns = metadata.pop(_metadata.COMPILE_COST, 0)
-    if isinstance(cost_ns, bool) or not isinstance(cost_ns, int) or not 0 <= cost_ns < 2**63:
-        what = f"metadata[{_metadata.COMPILE_COST!r}] must be an int number of nanoseconds, 0 or more"
-        raise ValueError(f"{what}, got {cost_ns!r:.80}")
-    return code, _metadata.encode(metadata), cost_ns
-
-
-def join_metadata(tail: bytes, cost_ns: int) -> dict[str, Any]:
-    """The inverse of :func:`split_metadata`: what ``Entry.metadata`` shows."""
-    found = _metadata.decode(tail)
-    if cost_ns:
-        found[_metadata.COMPILE_COST] = cost_ns
-    return found
 
 
 class UnsupportedProgramCache(ProgramCacheResource):
@@ -493,7 +328,8 @@ class UnsupportedProgramCache(ProgramCacheResource):
     def __new__(cls, *_arguments: Any, **_named: Any) -> NoReturn:
         raise OSError(
             errno.ENOSYS,
-            "FileStreamProgramCache and BundleProgramCache need Linux (flock, extended attributes and /proc), "
+            "FileStreamProgramCache, BundleProgramCache and RemoteProgramCache need Linux (flock, extended "
+            "attributes and /proc), "
             f"and this is {sys.platform}: use SQLiteProgramCache for the programs of one process, or "
             "InMemoryProgramCache",
         )

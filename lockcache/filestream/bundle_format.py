@@ -7,7 +7,8 @@ head   64           magic ``LCBUNDLE``, version (u32), alignment (u32), zeros
 entry  multiple     the record, head and tail in one (:mod:`lockcache.filestream.entry.codec`),
        of 64        then the payload, then zeros up to the next multiple of 64
 table  56 a slot    name (32, the sha256 of the key), offset of the record (u64), bytes of the
-                    payload (u64), bytes of the record (u32), zeros (u32); an empty slot is zeros
+                    payload (u64), bytes of the record (u32), a byte that is not 0 in a directory's own copy
+                    for an entry that it does not serve (:mod:`.seed`), zeros; an empty slot is zeros
 end    64           magic ``LCBTABLE``, offset of the table, slots, entries (u64 each), xxh3-128 of
                     head, table and what precedes it in the end, zeros
 ====== ============ =================================================================
@@ -30,6 +31,7 @@ from xxhash import xxh3_128_digest
 __all__ = [
     "ALIGNMENT",
     "END_BYTES",
+    "HIDDEN_AT",
     "MOST_PROBES",
     "SLOT",
     "START_BYTES",
@@ -50,6 +52,8 @@ START_BYTES: Final = 64
 END_BYTES: Final = 64
 #: Name, offset, bytes of the payload, bytes of the record.
 SLOT: Final = struct.Struct("<32sQQI4x")
+#: Where in a slot it is stated that the entry is not served.
+HIDDEN_AT: Final = 52
 #: The furthest that a name stands from its first slot. Half full, one in 10**12 tables of a million needs more.
 MOST_PROBES: Final = 64
 # A table that is an eighth full needs more than two probes once in a million.
@@ -91,6 +95,11 @@ class Table(NamedTuple):
 def aligned(size_bytes: int) -> int:
     """Returns the next multiple of the alignment."""
     return -(-size_bytes // ALIGNMENT) * ALIGNMENT
+
+
+def begins(head: bytes) -> bool:
+    """Returns whether a file's first bytes are a bundle's."""
+    return head.startswith(_MAGIC)
 
 
 def encode_start() -> bytes:

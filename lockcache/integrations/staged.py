@@ -1,8 +1,9 @@
-"""Staged files of a pyptx directory, ``lockcache/staged/``: their names, and when they are a dead writer's.
+"""Staged files in other programs' directories: their names, and when they are a dead writer's.
 
 Keeps invariant 5 (death is free): a name says who stages, so what a killed writer left goes as soon as somebody looks.
-Here too lie, under the names that :mod:`lockcache.filestream.disk.layout` gives them, small files that are being
-replaced, and what :mod:`.pyptx_kept` puts aside, which is nobody's stage.
+pyptx's are in ``lockcache/staged/``. There lie too, under the names that :mod:`lockcache.filestream.disk.layout` gives
+them, small files that are being replaced, and what :mod:`.pyptx_kept` puts aside, which is nobody's stage. Those of
+Warp and Triton lie next to what they become.
 """
 
 from __future__ import annotations
@@ -10,13 +11,14 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import shutil
 import time
 from typing import Final
 
 from lockcache.filestream.disk import Owner, is_alive, myself, next_serial, open_below, parse_staged_name
 from lockcache.lowlevel import Layout
 
-__all__ = ["reap_staged", "reap_staged_in", "staged_bytes", "staged_name"]
+__all__ = ["reap_folder", "reap_staged", "reap_staged_in", "staged_bytes", "staged_name"]
 
 _OPEN_FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
@@ -24,12 +26,17 @@ _OPEN_FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _YOUNG_SECONDS: Final = 1.0
 # For staged files of other hosts, whose processes we cannot ask for. Writing takes milliseconds.
 _FOREIGN_GRACE_SECONDS: Final = 60.0
+# For their folders, in which a program compiles.
+_COMPILING_SECONDS: Final = 3600.0
 
 _STAGED: Final = re.compile(r"[0-9a-f]{32}\.[a-z]+\.([0-9a-f]{16})\.([0-9]{1,10})\.([0-9]{1,12})\.[0-9a-f]+", re.ASCII)
 
 
-def staged_name(name: str, suffix: str) -> str:
-    """A file name that says what is staged and by whom, and that nobody else has."""
+def staged_name(suffix: str, name: str = "0" * 32) -> str:
+    """A file name that says by whom something is staged, and that nobody else has.
+
+    ``name``: 32 hex digits that say what it is.
+    """
     owner = myself()
     return f"{name}.{suffix}.{owner.host}.{owner.pid}.{owner.start_ticks}.{next_serial():x}"
 
@@ -47,10 +54,23 @@ def reap_staged_in(folder_fd: int) -> list[str]:
     with contextlib.suppress(OSError):
         files = os.listdir(folder_fd)
         for file in files:
-            with contextlib.suppress(FileNotFoundError):
+            with contextlib.suppress(FileNotFoundError, IsADirectoryError):
                 if _is_abandoned(folder_fd, file):
                     os.unlink(file, dir_fd=folder_fd)
     return files
+
+
+def reap_folder(path: str) -> None:
+    """Remove what dead writers staged in a program's own folder: files, links and folders. Raises nothing."""
+    with contextlib.suppress(OSError):
+        fd = os.open(path, _OPEN_FOLDER)
+        try:
+            for name in reap_staged_in(fd):
+                with contextlib.suppress(FileNotFoundError):
+                    if _is_abandoned(fd, name, _COMPILING_SECONDS):
+                        shutil.rmtree(f"{path}/{name}", ignore_errors=True)
+        finally:
+            os.close(fd)
 
 
 def staged_bytes(layout: Layout) -> int:
@@ -74,10 +94,12 @@ def _owner(file: str) -> Owner | None:
     return None if other is None else Owner(other.host, other.pid, other.start_ticks)
 
 
-def _is_abandoned(folder_fd: int, file: str) -> bool:
+def _is_abandoned(folder_fd: int, file: str, foreign_grace_seconds: float = _FOREIGN_GRACE_SECONDS) -> bool:
     owner = _owner(file)
+    if owner is None:
+        return False
     age_seconds = time.time() - os.stat(file, dir_fd=folder_fd, follow_symlinks=False).st_mtime
-    if owner is None or age_seconds < _YOUNG_SECONDS:
+    if age_seconds < _YOUNG_SECONDS:
         return False
     lives = is_alive(owner)
-    return age_seconds > _FOREIGN_GRACE_SECONDS if lives is None else not lives
+    return age_seconds > foreign_grace_seconds if lives is None else not lives

@@ -1,0 +1,18 @@
+"""The doctor of a server that hosts share.
+
+Promises that every server is examined in bounded time, and that nothing is left on it.
+
+May use: findings.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lockcache.doors import door
+
+if TYPE_CHECKING:
+    from lockcache.doctor.server.trial import *
+
+if not TYPE_CHECKING:
+    __getattr__, __dir__ = door(__name__, {"trial": "examine_remote"})

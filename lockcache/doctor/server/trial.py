@@ -1,0 +1,136 @@
+"""Trials of a server of entries: whether it answers, how soon, what it stores, and whether it keeps leases.
+
+Keeps invariant 7 (never take the job down) for the doctor itself: each call ends in time, and whatever the server does
+is a finding. What is stored is of names that nobody else has, and is removed.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Final, TypeVar
+
+from lockcache.doctor.findings import DEGRADED, GOOD, NOTE, UNUSABLE, Finding, Report
+from lockcache.filestream.disk import entry_name
+from lockcache.filestream.entry import Record, load_keys
+from lockcache.filestream.remote import (
+    RemoteError,
+    RemoteUrl,
+    Transport,
+    call_within,
+    open_transport,
+    parse_url,
+    require_client,
+    seal,
+    unseal,
+)
+
+_T = TypeVar("_T")
+
+_CALL_SECONDS: Final = 5.0
+_PROBES: Final = 5
+# What a process takes for slow, and waits for no longer than a second in all.
+_SLOW_SECONDS: Final = 0.1
+_VALUE_BYTES: Final = 16_384
+_LEASE_SECONDS: Final = 3.0
+
+
+def examine_remote(url: str) -> Report:
+    """Try the server at ``url``. Raises :class:`ValueError` for what is not the URL of one."""
+    server = parse_url(url)
+    return Report(server.shown, list(_findings(server)))
+
+
+def _findings(server: RemoteUrl) -> Iterator[Finding]:
+    try:
+        require_client(server)
+        transport = open_transport(server, _CALL_SECONDS)
+    except (ModuleNotFoundError, RemoteError) as error:
+        yield Finding("client", UNUSABLE, str(error), "programs go on without the server")
+        return
+    yield (answers := _answers(transport))
+    if answers.verdict == UNUSABLE:
+        return
+    yield _stores(server, transport)
+    yield _leases(transport)
+    yield _signs()
+
+
+def _answers(transport: Transport) -> Finding:
+    seconds: list[float] = []
+    try:
+        seconds.extend(_timed(transport.probe)[1] for _ in range(_PROBES))
+    except RemoteError as error:
+        what = "programs wait for it for a second at most, each once, and go on without it"
+        return Finding("answers", UNUSABLE, str(error), what, "check host, port, password and certificates")
+    median = statistics.median(seconds[1:])
+    found = f"{median * 1e3:.1f} ms (the first, which connects, {seconds[0] * 1e3:.1f} ms)"
+    measured = {"median_seconds": median, "first_seconds": seconds[0]}
+    if median > _SLOW_SECONDS:
+        means = "each process asks it a few times, and goes on without it once it has waited for a second"
+        return Finding("answers", DEGRADED, found, means, "use a server that is nearer", measured)
+    return Finding("answers", GOOD, found, measured=measured)
+
+
+def _stores(server: RemoteUrl, transport: Transport) -> Finding:
+    name = entry_name(b"lockcache doctor " + secrets.token_bytes(16))
+    try:
+        for payload in (secrets.token_bytes(_VALUE_BYTES), secrets.token_bytes(_VALUE_BYTES)):
+            value = seal(name, payload, Record(len(payload), time.time_ns(), 0, b""), None)
+            _timed(partial(transport.put, name, value))
+            read, _ = _timed(partial(transport.get, name))
+            if read is None or unseal(name, read, None)[0] != payload:
+                raise ValueError("it is another entry, or none")
+        _timed(partial(transport.remove, name))
+        if _timed(partial(transport.get, name))[0] is not None:
+            what = "what a program removes is read by other hosts still"
+            return Finding("stores", DEGRADED, "what was removed is still there", what)
+    except RemoteError as error:
+        advice = "give it room and a policy to evict, or the right to write"
+        if server.scheme.startswith("http"):
+            advice = "bazel-remote: --disable_http_ac_validation; nginx: dav_methods PUT DELETE"
+        return Finding("stores", UNUSABLE, str(error), "nothing is stored there", advice)
+    except ValueError as error:
+        return Finding("stores", UNUSABLE, f"what was stored is not what was read: {error}", "every lookup misses")
+    return Finding("stores", GOOD, "an entry was stored, read, replaced, read and removed")
+
+
+def _leases(transport: Transport) -> Finding:
+    name, one, other = (secrets.token_hex(32) for _ in range(3))
+    means = "each host compiles a new program once, instead of one for all"
+    try:
+        if not _timed(lambda: transport.has_leases)[0]:
+            return Finding(
+                "leases", DEGRADED, "it keeps none", means, "Valkey, or an object store with conditional puts"
+            )
+        taken = [_timed(partial(transport.try_lease, name, token, _LEASE_SECONDS))[0] for token in (one, other)]
+        renewed, _ = _timed(lambda: transport.renew(name, one, _LEASE_SECONDS))
+        _timed(lambda: transport.release(name, one))
+        again, _ = _timed(lambda: transport.try_lease(name, other, _LEASE_SECONDS))
+        _timed(lambda: transport.release(name, other))
+    except RemoteError as error:
+        return Finding("leases", DEGRADED, str(error), means, "allow SET, EVAL and PEXPIRE, or conditional puts")
+    if [*taken, renewed, again] != [True, False, True, True]:
+        return Finding("leases", DEGRADED, "a lease does not exclude others", means)
+    return Finding("leases", GOOD, "one was taken, refused to others, renewed and given back")
+
+
+def _signs() -> Finding:
+    try:
+        keys = load_keys(None)
+    except (OSError, ValueError) as error:
+        return Finding("signatures", UNUSABLE, str(error), "programs fail when they open a cache")
+    if keys is None:
+        advice = "lockcache key new FILE, and LOCKCACHE_SIGNING_KEY_FILE, where not all who may write to it are trusted"
+        return Finding(
+            "signatures", NOTE, "entries are not signed", "who may write to the server may store any program", advice
+        )
+    return Finding("signatures", GOOD, f"entries are signed, by {os.environ['LOCKCACHE_SIGNING_KEY_FILE']}")
+
+
+def _timed(ask: Callable[[], _T]) -> tuple[_T, float]:
+    return call_within(_CALL_SECONDS, ask)

@@ -1,0 +1,214 @@
+"""A server behind a directory, for programs that never heard of it: ``$LOCKCACHE_REMOTE``.
+
+Decides what of a directory's reads, writes and turns reaches the server, and nothing of a directory without one: a hit
+or a miss there makes no call more. The directory is the truth of its node. What it lacks is asked for, and stored in it
+unless a process has stored something else meanwhile; what is written or removed is sent in the background.
+
+Keeps invariant 2 (last write wins) on the node by marks (:class:`.remote.NodeSeen`), and by sending what the directory
+has at that moment, not what was written first. Keeps invariant 7 (never take the job down): see :mod:`.remote`.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Final
+
+from lockcache.filestream.accounting import report_at_end
+from lockcache.filestream.compile_once import ImplicitTurns, LeaseTurn
+from lockcache.filestream.directory import CacheDirectory
+from lockcache.filestream.disk import UnstatedRecency
+from lockcache.filestream.entry import KeyRing, Record, loader_of, make_reader, unpack
+from lockcache.filestream.remote import (
+    NodeSeen,
+    RemoteStore,
+    RemoteTurn,
+    RemoteUrl,
+    SharedBreaker,
+    configured_url,
+    make_server_folder,
+    report_of,
+    require_client,
+    seal,
+    take_turn,
+)
+from lockcache.filestream.writer import EntryWriter
+
+_log = logging.getLogger("lockcache")
+
+Load = Callable[[str], "tuple[bytes, bytes] | None"]
+
+
+class Backing:
+    """The server behind one directory. One object for all caches of this process that are the same."""
+
+    def __init__(self, directory: CacheDirectory, url: RemoteUrl, keys: KeyRing | None) -> None:
+        folder = make_server_folder(directory.layout, url)
+        self._layout = directory.layout
+        self._keys = keys
+        self.seen = NodeSeen(directory.layout, folder)
+        self.store = RemoteStore(url, keys, breaker=SharedBreaker(directory.layout, folder), seen=self.seen)
+        #: What this process did with the server, for all processes to see.
+        self.report = report_of(directory.layout, folder, url, self.store)
+        # Sent before it is reported, so that what is lost is counted.
+        report_at_end(self, self.report, self.store.flush)
+        # For what is sent: not a use of the entry.
+        reader = make_reader(directory.layout, UnstatedRecency(directory.layout.root), keys)
+        self._reader = loader_of(directory.layout, reader, is_shared=directory.is_shared)
+
+    def reads(
+        self,
+        writer: EntryWriter,
+        load: Load,
+        implicit: ImplicitTurns | None,
+        timeout_seconds: float | None,
+        counts: dict[str, int],
+    ) -> BackedReads:
+        """The reads of one cache object, which counts evictions in ``counts``."""
+        return BackedReads(self, writer, load, implicit, timeout_seconds, counts)
+
+    def wrote(self, name: str, payload: bytes, record: Record) -> None:
+        """A value was stored in the directory, or dropped there."""
+        mark = self.seen.mark(name)
+        self.seen.note(name, record.created_ns)
+        # Sealed when it is sent, and only if the directory has it no more.
+        send = partial(self._send, name, mark, payload, record)
+        self.store.sender().send(send, self.store.lose, len(payload))
+
+    def removed(self, name: str) -> bool:
+        """An entry was removed from the directory. Whether the server has it too."""
+        was_there = self.store.load(name) is not None
+        mark = self.seen.mark(name)
+        # The mark goes once it is sent; a lookup of this process may be under way for longer.
+        self.seen.note(name, mark)
+        self.store.sender().send(partial(self._remove, name, mark), _do_nothing)
+        return was_there
+
+    def cleared(self) -> None:
+        """All entries were removed from the directory: what the server has from before is not read here any more."""
+        self.seen.note_all(time.time_ns())
+
+    def _send(self, name: str, mark: int, payload: bytes, record: Record) -> bool:
+        if self.seen.marked_ns(name) > mark:
+            return True  # somebody wrote since, and sends that
+        held = self._reader.load(name)
+        if held is not None and held[1]:
+            value = held[1] + held[0]
+        else:
+            value = seal(name, payload, record, self._keys)
+        if not self.store.put(name, value):
+            return False
+        self.seen.unmark(name, mark)
+        return True
+
+    def _remove(self, name: str, mark: int) -> bool:
+        if self.seen.marked_ns(name) > mark:
+            return True
+        if not self.store.tell(lambda transport: transport.remove(name)):
+            return False
+        self.seen.unmark(name, mark)
+        return True
+
+
+class BackedReads:
+    """The reads and turns of one cache object, with a server behind its directory."""
+
+    def __init__(
+        self,
+        backing: Backing,
+        writer: EntryWriter,
+        load: Load,
+        implicit: ImplicitTurns | None,
+        timeout_seconds: float | None,
+        counts: dict[str, int],
+    ) -> None:
+        self.backing = backing
+        self._writer = writer
+        self._load = load
+        self._implicit = implicit
+        self._timeout_seconds = timeout_seconds
+        self._counts = counts
+        #: Reads that the directory could not answer and the server did.
+        self.hits = 0
+
+    def load(self, name: str) -> tuple[bytes, bytes] | None:
+        """As :meth:`.entry.reader.Loader.load`; what is not in the directory is asked of the server."""
+        loaded = self._load(name)
+        if loaded is not None:
+            return loaded
+        turn = None if self._implicit is None else self._implicit.mine(name)
+        loaded = self._found(name) if turn is None else self.load_or_join(turn)
+        if loaded is not None and self._implicit is not None:
+            self._implicit.stored(name, was_dropped=False)
+        return loaded
+
+    def load_or_join(self, turn: LeaseTurn) -> tuple[bytes, bytes] | None:
+        """The server's entry; ``None``, and then ``turn`` is that of all nodes, as far as the server keeps leases."""
+        loaded = self._found(turn.name)
+        if loaded is not None:
+            return loaded
+        outcome = take_turn(self.backing.store, turn.name, self._timeout_seconds)
+        if isinstance(outcome, RemoteTurn):
+            turn.join(outcome.end)
+            return None
+        return self._kept(turn.name, outcome)
+
+    def joined(self, turn: LeaseTurn) -> tuple[bytes, bytes] | LeaseTurn:
+        """What the server has, and then ``turn`` has ended; else ``turn``, as :meth:`load_or_join`."""
+        try:
+            loaded = self.load_or_join(turn)
+        except BaseException:
+            turn.end()
+            raise
+        if loaded is None:
+            return turn
+        turn.end(was_stored=True)
+        return loaded
+
+    def _found(self, name: str) -> tuple[bytes, bytes] | None:
+        loaded = self.backing.store.load(name)
+        return None if loaded is None else self._kept(name, loaded)
+
+    def _kept(self, name: str, loaded: tuple[bytes, bytes]) -> tuple[bytes, bytes]:
+        """What the server has, stored in the directory unless there is something else by now."""
+        payload, blob = loaded
+        record = unpack(blob)
+        written = self._writer.store_missing(name, payload, record)
+        self._counts["evictions"] += written.evicted.entries
+        if written.dropped is None and self.backing.seen.floor_ns(name) > record.created_ns:
+            # Removed, or replaced and evicted, since the server was asked.
+            try:
+                self._writer.remove(name)
+            except OSError as error:
+                _log.debug("%s: an older entry may be read: %s", name, error)
+        self.hits += 1
+        return loaded
+
+
+_backings: Final[dict[tuple[str, RemoteUrl, str], Backing]] = {}
+
+
+def backing_of(directory: CacheDirectory, keys: KeyRing | None, key_file: str) -> Backing | None:
+    """The server behind a directory, if ``$LOCKCACHE_REMOTE`` names one; one object for each, for a program that opens
+    its cache for each compilation.
+
+    Raises :class:`ValueError` naming the variable. A client that is not installed is a warning.
+    """
+    url = configured_url()
+    if url is None:
+        return None
+    place = (directory.layout.root, url, key_file)
+    if place not in _backings:
+        try:
+            require_client(url)
+            _backings[place] = Backing(directory, url, keys)
+        except (ImportError, OSError) as error:
+            _log.warning("LOCKCACHE_REMOTE: %s; programs go on without it", error)
+            return None
+    return _backings[place]
+
+
+def _do_nothing() -> None:
+    """For what is lost without harm: the mark stays."""

@@ -1,0 +1,129 @@
+"""Reading a directory's seed: its own copy of a bundle, below its entries.
+
+Keeps invariant 2 (last write wins) for readers: what is in ``entries/`` comes first, and what is there is read there or
+not at all, damaged or not; see :mod:`lockcache.filestream.seed` for what is not there any more. Keeps invariant 7
+(never take the job down): whatever becomes of the seed, a read is a hit or a miss.
+
+Not promised: that an entry which the disk does not show just now (EIO for a folder) counts as present.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import stat
+from typing import Final
+
+from lockcache.filestream.bundle.reader import BundleFile, RefusedEntryError
+from lockcache.filestream.bundle_format import HIDDEN_AT, SLOT
+from lockcache.filestream.disk import READ, Descriptor, Layout, open_below
+from lockcache.filestream.entry import EntryReader, KeyRing, Loader, cost_of
+from lockcache.filestream.seed import WITHDRAWN
+
+__all__ = ["SeedFile", "SeededReader"]
+
+_log = logging.getLogger("lockcache")
+
+_EMPTY: Final = bytes(SLOT.size)
+
+# Looked up once, for the hit path.
+_access = os.access
+
+
+class SeedFile(BundleFile):
+    """The open seed of a directory."""
+
+    _is_own = True
+
+    @property
+    def is_withdrawn(self) -> bool:
+        """Whether a lookup came upon an entry of a seed that is on its way out."""
+        return self._met_flag == WITHDRAWN
+
+    def __init__(self, layout: Layout, keys: KeyRing | None = None) -> None:
+        """Raises :class:`OSError`."""
+        self._layout = layout
+        super().__init__(layout.seed, keys)
+
+    def _open(self) -> Descriptor:
+        return open_below(self._layout, self.path, READ)
+
+    def _refuse(self, status: os.stat_result) -> None:
+        """Refuse what is not a file. The directory is in order, which is what decides about everything in it."""
+        if not stat.S_ISREG(status.st_mode):
+            raise OSError(errno.EINVAL, "not a plain file", self.path)
+
+    def _may_be_mapped(self) -> bool:
+        # A member of the group could cut it off between two of our instructions, which is a SIGBUS.
+        return not self._layout.is_shared and not self._layout.is_network
+
+    def _is_whole(self, start: bytes, table: memoryview, end: bytes) -> bool:
+        """Compare nothing: it was compared when it was copied, and marks are made in the table."""
+        return True
+
+    def served(self) -> list[bytes]:
+        """Returns the names of the entries that it serves. Raises :class:`OSError`."""
+        table = bytes(self._read(self._table, self._slots * SLOT.size))
+        slots = (table[start : start + SLOT.size] for start in range(0, len(table), SLOT.size))
+        return [slot[:32] for slot in slots if slot != _EMPTY and not slot[HIDDEN_AT]]
+
+
+class SeededReader:
+    """Reads as ``loader`` does, and what is not there from the seed. Counts in ``counts``."""
+
+    __slots__ = ("_counts", "_entries", "_keys", "_layout", "_load", "_seed")
+
+    def __init__(self, layout: Layout, loader: Loader, counts: EntryReader, keys: KeyRing | None) -> None:
+        self._layout = layout
+        self._entries = f"{layout.entries}/"
+        self._load = loader.load
+        self._counts = counts
+        self._keys = keys
+        self._seed: SeedFile | None = None
+
+    def load(self, name: str) -> tuple[bytes, bytes] | None:
+        """The entry: from the directory, else from the seed. Its payload, verified, and its record; or ``None``."""
+        # Not the other way round: a removal marks before it removes, so who misses it here meets the mark.
+        if _access(f"{self._entries}{name[:2]}/{name[2:]}", os.F_OK, effective_ids=True):
+            return self._load(name)
+        try:
+            seed = self._seed or self._opened()
+            loaded = seed.load(bytes.fromhex(name))
+            if loaded is None and seed.is_withdrawn:  # for another one, or for none
+                self.close()
+                loaded = self._opened().load(bytes.fromhex(name))
+        except RefusedEntryError:
+            self._counts.refused_entries += 1
+            loaded = None
+        except ValueError:
+            self._counts.note_corrupt(f"entry {name} of {self._layout.seed}")
+            loaded = None
+        except OSError as error:
+            # Often: it was taken away, by somebody else's clear.
+            _log.debug("%s: the seed cannot be read: %s", self._layout.root, error)
+            loaded = None
+        if loaded is None:
+            self._counts.misses += 1
+            return None
+        self._counts.hits += 1
+        self._counts.saved_ns += cost_of(loaded[1])
+        return loaded
+
+    def count(self) -> int:
+        """Returns the number of entries that only the seed has."""
+        try:
+            names = (self._seed or self._opened()).served()
+        except OSError:
+            return 0
+        return sum(not _access(self._layout.entry(name.hex()), os.F_OK, effective_ids=True) for name in names)
+
+    def close(self) -> None:
+        """Close the seed. The next read opens it again."""
+        seed, self._seed = self._seed, None
+        if seed is not None:
+            seed.close()
+
+    def _opened(self) -> SeedFile:
+        self._seed = seed = SeedFile(self._layout, self._keys)
+        return seed

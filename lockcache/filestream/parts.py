@@ -1,0 +1,140 @@
+"""The parts of a cache object: which reader, writer and turns its arguments and its directory ask for.
+
+Decides, once and at opening, so that no read and no write has to ask: what of a group, a network file system, a seed, a
+server, compile-once, signing keys and a mode stands between the cache and the files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from lockcache.arguments import (
+    coerce_compile_once,
+    coerce_group,
+    coerce_key_file,
+    coerce_lease_timeout,
+    coerce_read_only,
+    coerce_seconds,
+    coerce_seed,
+    coerce_switch,
+    configured_remote,
+    resolve_path,
+)
+from lockcache.filestream.accounting import Counters, CountersReport
+from lockcache.filestream.bundle import SeededReader
+from lockcache.filestream.compile_once import CompileOnce, ImplicitTurns
+from lockcache.filestream.entry import EntryReader, KeyRing, load_keys, loader_of, make_reader
+from lockcache.filestream.modes import in_mode, open_in_mode
+from lockcache.filestream.policy import Priority
+from lockcache.filestream.room import apply_policy
+from lockcache.filestream.seed import has_seed
+from lockcache.filestream.seeding import seed_if_possible
+from lockcache.filestream.writer import EntryWriter, Viewer
+from lockcache.resource import renewed_keys
+
+if TYPE_CHECKING:
+    from lockcache.filestream.backing import BackedReads, Backing
+
+
+def coerce_arguments(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns what a pickled copy opens with: the arguments of a cache, with what variables say for those not given.
+
+    Not the cap: it is the directory's by then, and may have been changed since. Raises :class:`TypeError` or
+    :class:`ValueError` naming the value.
+    """
+    return {
+        "path": resolve_path(given["path"]),
+        "lock_timeout_seconds": coerce_seconds("lock_timeout_seconds", given["lock_timeout_seconds"]),
+        "fsync": coerce_switch("fsync", given["fsync"]),
+        "record_files": coerce_switch("record_files", given["record_files"]),
+        "verified_only": coerce_switch("verified_only", given["verified_only"]),
+        "compile_once": coerce_compile_once(given["compile_once"]),
+        "lease_timeout_seconds": coerce_lease_timeout(given["lease_timeout_seconds"]),
+        "group": coerce_group(given["group"]),
+        "signing_key_file": coerce_key_file(given["signing_key_file"]) or False,
+        "seed": coerce_seed(given["seed"]) or None,
+        "read_only": coerce_read_only(given["read_only"]),
+    }
+
+
+class Parts:
+    """What one cache object works with."""
+
+    def __init__(
+        self, arguments: Mapping[str, Any], cap: int | None, priority: Priority | None, first_cap_bytes: int | None
+    ) -> None:
+        """Opens the directory. ``arguments`` are coerced; ``cap`` and ``priority`` are what the program states.
+
+        Raises what :class:`.cache.FileStreamProgramCache` does.
+        """
+        timeout, lease_timeout = arguments["lock_timeout_seconds"], arguments["lease_timeout_seconds"]
+        self.directory = open_in_mode(
+            arguments["path"],
+            timeout,
+            group=arguments["group"],
+            first_cap_bytes=first_cap_bytes,
+            read_only=arguments["read_only"],
+        )
+        layout, is_shared = self.directory.layout, self.directory.is_shared
+        keys = None if self.directory.is_nowhere else load_keys(arguments["signing_key_file"])
+        # Incremented without a lock, as in .entry.reader: a signal handler may count in the midst of anything.
+        self.counts = dict.fromkeys(("puts", "evictions", "dropped_writes"), 0)
+        evicted = seed_if_possible(self.directory, arguments["seed"] or "", cap, is_signed=keys is not None)
+        evicted += apply_policy(self.directory, cap, priority)
+        self.counts["evictions"] += evicted.entries
+        self.backing = self._find_backing(keys, str(arguments["signing_key_file"]))
+        # A miss has more to do there than to be counted, and folders are looked at before anything in them.
+        compile_once, is_seeded = arguments["compile_once"], has_seed(layout)
+        asks_first = not (compile_once or is_shared or layout.is_network or self.backing or is_seeded)
+        verified_only = arguments["verified_only"]
+        self.reader = make_reader(
+            layout, self.directory.recency, keys, verified_only=verified_only, asks_first=asks_first
+        )
+        reader = loader_of(layout, self.reader, is_shared=is_shared)
+        self.seeded = SeededReader(layout, reader, self.reader, keys) if is_seeded else None
+        reader = self.seeded or reader
+        self.once = CompileOnce(layout, reader, lease_timeout)
+        #: What this process stored, if nothing else is to be read.
+        self.renewed = renewed_keys(layout.root)
+        is_alone = self.directory.is_read_only or self.renewed is not None
+        self.implicit = ImplicitTurns(self.once, reader) if compile_once and not is_alone else None
+        load = reader.load if self.implicit is None else self.implicit.load
+        files, fsync = arguments["record_files"], arguments["fsync"]
+        writer = EntryWriter(self.directory, timeout, fsync=fsync, use_record_files=files, keys=keys)
+        self.backed: BackedReads | None = None
+        if self.backing is not None and self.renewed is None:
+            self.backed = self.backing.reads(writer, load, self.implicit, lease_timeout, self.counts)
+            load = self.backed.load
+        self.load, self.writer = in_mode(self.reader, load, writer, self.renewed)
+        self.viewer = Viewer(self.directory, timeout, self.counts, is_signed=keys is not None)
+        counted = partial(_counted, self.reader, self.counts, self.backed)
+        along = None if self.backing is None else self.backing.report
+        self.report = CountersReport(layout, counted, is_read_only=self.directory.is_read_only, along=along)
+
+    def _find_backing(self, keys: KeyRing | None, key_file: str) -> Backing | None:
+        """The server behind the directory, if a variable names one."""
+        if self.directory.is_nowhere or self.directory.is_read_only or not configured_remote():
+            return None
+        from lockcache.filestream.backing import backing_of  # few have a server
+
+        return backing_of(self.directory, keys, key_file)
+
+
+def _counted(reader: EntryReader, counts: dict[str, int], backed: BackedReads | None) -> Counters:
+    hits, misses = lookups(reader, backed)
+    return Counters(
+        hits=hits,
+        misses=misses,
+        corrupt_entries=reader.corrupt_entries,
+        unverified_hits=reader.unverified_hits,
+        saved_ns=reader.saved_ns,
+        **counts,
+    )
+
+
+def lookups(reader: EntryReader, backed: BackedReads | None) -> tuple[int, int]:
+    """Returns hits and misses of lookups: what a server had is a hit, which the reader missed."""
+    found = 0 if backed is None else backed.hits
+    return reader.hits + found, reader.misses - found

@@ -1,0 +1,39 @@
+"""A server's entries: its protocols, what of its answers is believed, and for how long a process waits for it.
+
+Promises invariant 1 (a hit is whole) in :class:`RemoteStore`, whatever the server answers, and invariant 7 (never take
+the job down): no call of it raises for what the server does, and a process waits for a server that is dead, silent or
+slow for a second in its whole life.
+
+May use: accounting, disk, entry.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lockcache.doors import door
+
+if TYPE_CHECKING:
+    from lockcache.filestream.remote.calls import *
+    from lockcache.filestream.remote.health import *
+    from lockcache.filestream.remote.node import *
+    from lockcache.filestream.remote.sealing import *
+    from lockcache.filestream.remote.store import *
+    from lockcache.filestream.remote.tally import *
+    from lockcache.filestream.remote.transport import *
+    from lockcache.filestream.remote.turns import *
+
+if not TYPE_CHECKING:
+    __getattr__, __dir__ = door(
+        __name__,
+        {
+            "calls": "call_within",
+            "health": "Breaker",
+            "node": "NodeSeen SharedBreaker make_server_folder",
+            "sealing": "seal unseal",
+            "store": "RemoteCounts RemoteStore",
+            "tally": "ServerCounters ServerSeen read_servers report_of reset_servers",
+            "transport": "RemoteError RemoteUrl Transport configured_url open_transport parse_url require_client",
+            "turns": "RemoteTurn take_turn",
+        },
+    )

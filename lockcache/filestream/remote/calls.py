@@ -1,0 +1,137 @@
+"""Calls that end in time, whatever the client library does: each in a thread that nobody has to wait for.
+
+Keeps invariant 7 (never take the job down) for time. Time-outs of sockets do not bound a call: a server that sends a
+byte now and then resets them, and the name server is asked without any. So the caller waits for a thread, for as long
+as it likes; a thread that is left behind ends when its transport is aborted, and never keeps the interpreter alive.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterable
+from typing import Final, TypeVar
+
+from lockcache.filestream.remote.transport import RemoteError
+
+__all__ = ["call_within", "forget_calls", "read_in_parallel"]
+
+_T = TypeVar("_T")
+
+# Left behind by calls that hang in spite of being aborted, in all: with so many no further one is made.
+_MOST_LEFT_BEHIND: Final = 16
+
+# A wait is stretched by what the machine takes, and no further than this.
+_MOST_STRETCHED: Final = 8
+_SCHEDSTAT_BYTES: Final = 128
+
+_left_behind = 0
+
+
+class _Delay:
+    """For how long two threads waited for a processor, since this was made. 0 where the kernel does not say."""
+
+    __slots__ = ("_began_ns", "worker")
+
+    def __init__(self) -> None:
+        #: The other thread's number, once it runs.
+        self.worker = 0
+        self._began_ns = _run_delay_ns("thread-self")
+
+    def seconds(self) -> float:
+        own_ns = _run_delay_ns("thread-self") - self._began_ns
+        # The other one was made for the call: all of its delay is of it.
+        return (own_ns + (_run_delay_ns(f"self/task/{self.worker}") if self.worker else 0)) / 1e9
+
+
+def _run_delay_ns(thread: str) -> int:
+    try:
+        with open(f"/proc/{thread}/schedstat", "rb") as file:
+            return int(file.read(_SCHEDSTAT_BYTES).split()[1])
+    except (OSError, ValueError, IndexError):
+        return 0
+
+
+def call_within(seconds: float, ask: Callable[[], _T]) -> tuple[_T, float]:
+    """What ``ask()`` returns, and the seconds that it was waited for. Raises :class:`RemoteError`, which states them.
+
+    Raises it also where the call takes longer than ``seconds``. On a machine that has more to do than processors, the
+    time in which this process waits for one is not counted: it is not the server's, and a compiler would wait as long.
+    """
+    global _left_behind
+    if _left_behind >= _MOST_LEFT_BEHIND:
+        raise RemoteError(f"{_left_behind} calls still hang")
+    answers: queue.SimpleQueue[tuple[_T | None, Exception | None]] = queue.SimpleQueue()
+    is_late = threading.Event()
+    began, delay = time.monotonic(), _Delay()
+
+    def run() -> None:
+        global _left_behind
+        delay.worker = threading.get_native_id()
+        try:
+            answers.put((ask(), None))
+        except Exception as error:  # noqa: BLE001 - of a client library: it is handed to the caller, and counted there
+            answers.put((None, error))
+        if is_late.is_set():
+            _left_behind -= 1
+
+    def waited() -> float:
+        return max(0.0, time.monotonic() - began - delay.seconds())
+
+    try:
+        threading.Thread(target=run, name="lockcache remote", daemon=True).start()
+    except RuntimeError as error:  # no more threads, or the interpreter is ending
+        raise RemoteError(str(error)) from None
+    left = seconds
+    while left > 0 and time.monotonic() - began < seconds * _MOST_STRETCHED:
+        try:
+            answer, failure = answers.get(timeout=left)
+        except queue.Empty:
+            left = seconds - waited()
+            continue
+        if failure is not None:
+            words = str(failure) if isinstance(failure, RemoteError) else f"{type(failure).__name__}: {failure}"
+            raise RemoteError(words, is_refusal=getattr(failure, "is_refusal", False), seconds=waited())
+        return answer, waited()  # type: ignore[return-value] # None only where ask() returns that
+    _left_behind += 1
+    is_late.set()
+    raise RemoteError(f"no answer within {seconds:.2f} s", seconds=max(seconds, waited()), is_silence=True)
+
+
+def read_in_parallel(names: Iterable[str], get: Callable[[str], bytes | None], most: int) -> dict[str, bytes]:
+    """Those of the values that ``get`` has, by up to ``most`` threads. Raises the first error of it."""
+    left: queue.SimpleQueue[str] = queue.SimpleQueue()
+    for name in names:
+        left.put(name)
+    wanted = left.qsize()
+    results: queue.SimpleQueue[tuple[str, bytes | None, Exception | None]] = queue.SimpleQueue()
+
+    def run() -> None:
+        with contextlib.suppress(queue.Empty):
+            while True:
+                name = left.get_nowait()
+                try:
+                    results.put((name, get(name), None))
+                except Exception as error:  # noqa: BLE001 - as above
+                    results.put((name, None, error))
+                    return
+
+    threads = [threading.Thread(target=run, name="lockcache remote", daemon=True) for _ in range(min(most, wanted))]
+    for thread in threads:
+        thread.start()
+    found = {}
+    for _ in range(wanted):
+        name, value, failure = results.get()
+        if failure is not None:
+            raise failure
+        if value is not None:
+            found[name] = value
+    return found
+
+
+def forget_calls() -> None:
+    """In a forked child: no thread of its parent is its own."""
+    global _left_behind
+    _left_behind = 0

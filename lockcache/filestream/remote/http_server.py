@@ -1,0 +1,122 @@
+"""HTTP in the layout of build caches: ``/ac/`` and the sha256 of the key, by GET, PUT and DELETE. With urllib3.
+
+Source of the layout: bazel-remote's, whose names are the sha256 of what they name; its validation of what is under
+``/ac/`` must be off. Any server that keeps files under names does, such as nginx with WebDAV. Not promised: leases, for
+which HTTP has no common form; so each node compiles once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterable, Iterator
+from typing import Final
+from urllib.parse import unquote, urlsplit
+
+import urllib3
+
+from lockcache.filestream.remote.calls import read_in_parallel
+from lockcache.filestream.remote.transport import LARGEST_VALUE_BYTES, RemoteError, RemoteUrl
+
+__all__ = ["HttpTransport", "connect"]
+
+#: Requests at once, each with a connection of its own.
+_AT_ONCE: Final = 32
+_PIECE_BYTES: Final = 1 << 20
+# For a body of any length: a thread that nobody waits for any more must not receive for ever.
+_LONGEST_BODY_SECONDS: Final = 10.0
+_LARGEST_ERROR_BYTES: Final = 65_536
+
+_FOUND: Final = 200
+_MISSING: Final = (404, 410)
+# The server is well, and will not: we may not, the value is too long, it is full, or it wants something else there.
+_REFUSED: Final = (400, 401, 403, 405, 409, 411, 413, 415, 422, 507)
+
+
+def connect(url: RemoteUrl, timeout_seconds: float) -> HttpTransport:
+    """A transport for one server."""
+    return HttpTransport(url, timeout_seconds)
+
+
+class HttpTransport:
+    """See :class:`.transport.Transport`."""
+
+    has_leases = False
+
+    def __init__(self, url: RemoteUrl, timeout_seconds: float) -> None:
+        parts = urlsplit(url.url)
+        host = parts.netloc.rpartition("@")[2]
+        # The default prefix is for servers of many uses; here a path is what keeps them apart.
+        prefix = "" if url.prefix == "lockcache:" else url.prefix
+        self._base = f"{parts.scheme}://{host}{parts.path.rstrip('/')}/ac/{prefix}"
+        self._headers = {}
+        if parts.username is not None:
+            password = unquote(parts.password or "")
+            self._headers = urllib3.make_headers(basic_auth=f"{unquote(parts.username)}:{password}")
+        self._pool = urllib3.PoolManager(
+            maxsize=_AT_ONCE, timeout=urllib3.Timeout(timeout_seconds), retries=False, headers=self._headers
+        )
+
+    def get(self, name: str) -> bytes | None:
+        status, body = self._call("GET", name)
+        return body if status == _FOUND else None
+
+    def get_many(self, names: Iterable[str]) -> dict[str, bytes]:
+        return read_in_parallel(names, self.get, _AT_ONCE)
+
+    def put(self, name: str, value: bytes) -> None:
+        self._call("PUT", name, value)
+
+    def remove(self, name: str) -> None:
+        self._call("DELETE", name)
+
+    def try_lease(self, name: str, token: str, seconds: float) -> bool:
+        return False
+
+    def renew(self, name: str, token: str, seconds: float) -> bool:
+        return False
+
+    def release(self, name: str, token: str) -> None:
+        return
+
+    def probe(self) -> None:
+        self._call("GET", "0" * 64)
+
+    def abort(self) -> None:
+        self._pool.clear()
+
+    def _call(self, method: str, name: str, body: bytes | None = None) -> tuple[int, bytes]:
+        with _in_words():
+            answer = self._pool.request(method, self._base + name, body=body, preload_content=False, redirect=False)
+            try:
+                is_found = method == "GET" and answer.status == _FOUND
+                received = _read(answer, LARGEST_VALUE_BYTES if is_found else _LARGEST_ERROR_BYTES)
+            except BaseException:
+                answer.close()  # or what was not received would be taken for the next answer
+                raise
+            answer.release_conn()
+        if answer.status // 100 != 2 and answer.status not in _MISSING:
+            raise RemoteError(f"it answers {method} with status {answer.status}", is_refusal=answer.status in _REFUSED)
+        return answer.status, received
+
+
+def _read(answer: urllib3.BaseHTTPResponse, most_bytes: int) -> bytes:
+    """The body, as it was sent. Raises :class:`RemoteError` for one that is too long or takes too long."""
+    until = time.monotonic() + _LONGEST_BODY_SECONDS
+    pieces, received = [], 0
+    while piece := answer.read1(_PIECE_BYTES, decode_content=False):
+        pieces.append(piece)
+        received += len(piece)
+        if received > most_bytes or time.monotonic() > until:
+            raise RemoteError(f"its answer is longer than {most_bytes} bytes, or has no end")
+    return b"".join(pieces)
+
+
+@contextlib.contextmanager
+def _in_words() -> Iterator[None]:
+    try:
+        yield
+    except RemoteError:
+        raise
+    except Exception as error:  # noqa: BLE001 - a parser that meets garbage raises what it likes
+        raise RemoteError(f"{type(error).__name__}: {error}") from None

@@ -1,0 +1,184 @@
+"""Knowledge of a server that the processes of one directory share: whether it answers, and what it lacks.
+
+Keeps invariant 2 (last write wins) on a node: a name is marked before a write of it returns, and as long as the mark
+stands no process reads that name from the server. The mark goes when the server has what the directory had at that
+moment. So where a value could not be sent, or its sender was killed, the server's older one does not come back after
+an eviction. Marks are numbers that only grow, so that of two writers of one name the later one's mark stays until its
+own value was sent.
+
+Keeps invariant 7 (never take the job down): what cannot be read here is as if it were not there; what cannot be written
+is a debugging message. Everything stands in a folder for each server, below the directory's own.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+import time
+from typing import Final
+
+from lockcache.errors import LockTimeoutError
+from lockcache.filestream.disk import (
+    FOLDER,
+    Layout,
+    ProcessLock,
+    make_folder,
+    open_below,
+    read_small,
+    replace_file,
+    unlink_below,
+)
+from lockcache.filestream.remote.health import PROBE_AFTER_SECONDS, Breaker
+from lockcache.filestream.remote.store import SeenHere
+from lockcache.filestream.remote.transport import RemoteUrl
+
+__all__ = ["NodeSeen", "SharedBreaker", "make_server_folder"]
+
+_log = logging.getLogger("lockcache")
+
+# Of a number in decimal.
+_NUMBER_BYTES: Final = 24
+# 4 KiB each at worst. Beyond it one number stands for all of them.
+_MOST_MARKS: Final = 4096
+_MARKS_BETWEEN_COUNTS: Final = 256
+# A mark is written in 50 us. One that is waited for longer is left as it is, which is the safe side.
+_LOCK_SECONDS: Final = 0.2
+
+
+def server_folder(layout: Layout, url: RemoteUrl) -> str:
+    """What the directory keeps of one server."""
+    digest = hashlib.sha256(f"{url.shown} {url.prefix}".encode(), usedforsecurity=False).hexdigest()
+    return f"{layout.remote}/{digest[:16]}"
+
+
+def make_server_folder(layout: Layout, url: RemoteUrl) -> str:
+    """Make :func:`server_folder`, and what is in it. Raises :class:`OSError`."""
+    folder = server_folder(layout, url)
+    for path in (layout.remote, folder, f"{folder}/unsent"):
+        make_folder(layout, path)
+    return folder
+
+
+class SharedBreaker(Breaker):
+    """A breaker for all processes of a directory: a file with the time at which the server is to be probed."""
+
+    def __init__(self, layout: Layout, folder: str) -> None:
+        super().__init__()
+        self._layout = layout
+        self._path = f"{folder}/breaker"
+        self._was_open = False
+
+    def is_open(self) -> bool:
+        """See :class:`.health.Breaker`."""
+        self._was_open = self._until() > 0
+        return self._was_open
+
+    def takes_probe(self) -> bool:
+        """See :class:`.health.Breaker`. Of two at the same moment both may be."""
+        until = self._until()
+        if not 0 < until <= time.time():
+            return False
+        self.open()
+        return True
+
+    def open(self) -> None:
+        """See :class:`.health.Breaker`."""
+        super().open()
+        try:
+            until = time.time() + PROBE_AFTER_SECONDS
+            replace_file(self._layout, self._path, b"%d" % until, fsync=False)
+        except OSError as error:
+            _log.debug("%s: the others do not know that a server does not answer: %s", self._path, error)
+
+    def note_success(self) -> None:
+        """See :class:`.health.Breaker`."""
+        super().note_success()
+        if self._was_open:
+            self._was_open = False
+            try:
+                unlink_below(self._layout, self._path)
+            except OSError as error:
+                _log.debug("%s: %s", self._path, error)
+
+    def _until(self) -> float:
+        """When the server is to be probed; 0 for a breaker that is closed."""
+        until = _number(self._layout, self._path)
+        # A time that is too far away was written by a clock that was wrong.
+        return until if until <= time.time() + 2 * PROBE_AFTER_SECONDS else 0.0
+
+
+class NodeSeen(SeenHere):
+    """What the processes of one directory have written, as far as the server may lack it."""
+
+    def __init__(self, layout: Layout, folder: str) -> None:
+        super().__init__()
+        self._layout = layout
+        self._unsent = f"{folder}/unsent"
+        self._floor = f"{folder}/floor"
+        self._lock = ProcessLock(f"{folder}/lock", _LOCK_SECONDS, layout=layout)
+        self._marks = 0
+
+    def floor_ns(self, name: str) -> int:
+        """See :class:`.store.Seen`."""
+        return max(super().floor_ns(name), _number(self._layout, self._floor), self.marked_ns(name))
+
+    def note_all(self, now_ns: int) -> None:
+        """See :class:`.store.Seen`."""
+        super().note_all(now_ns)
+        self._write(self._floor, now_ns)
+
+    def marked_ns(self, name: str) -> int:
+        """The mark of a name; 0 for none."""
+        return _number(self._layout, f"{self._unsent}/{name}")
+
+    def mark(self, name: str) -> int:
+        """Have nobody here read this name from the server, until :meth:`unmark`. Returns the mark."""
+        number = time.time_ns()
+        try:
+            with self._lock:
+                number = max(number, self.marked_ns(name) + 1)
+                self._write(f"{self._unsent}/{name}", number)
+        except (OSError, LockTimeoutError) as error:
+            _log.debug("%s: a write is not marked: %s", self._unsent, error)
+        self._marks += 1
+        if self._marks % _MARKS_BETWEEN_COUNTS == 0:
+            self._bound()
+        return number
+
+    def unmark(self, name: str, number: int) -> None:
+        """Take a mark away, unless somebody wrote since."""
+        try:
+            with self._lock:
+                if self.marked_ns(name) == number:
+                    unlink_below(self._layout, f"{self._unsent}/{name}")
+        except (OSError, LockTimeoutError) as error:
+            _log.debug("%s: a mark stays: %s", self._unsent, error)
+
+    def _bound(self) -> None:
+        """Have one number stand for all marks, if there are too many: a server has been away for long."""
+        try:
+            with open_below(self._layout, self._unsent, FOLDER) as fd:
+                names = os.listdir(fd)
+                if len(names) <= _MOST_MARKS:
+                    return
+                self.note_all(time.time_ns())
+                for name in names:
+                    os.unlink(name, dir_fd=fd)
+        except OSError as error:
+            _log.debug("%s: %s", self._unsent, error)
+
+    def _write(self, path: str, number: int) -> None:
+        try:
+            replace_file(self._layout, path, b"%d" % number, fsync=False)
+        except OSError as error:
+            _log.debug("%s: %s", path, error)
+
+
+def _number(layout: Layout, path: str) -> int:
+    """The number in a small file; 0 where there is none."""
+    try:
+        text = read_small(layout, path, _NUMBER_BYTES)
+        return int(text) if text.isdigit() else 0
+    except OSError:
+        return 0

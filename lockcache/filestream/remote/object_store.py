@@ -1,0 +1,192 @@
+"""S3, Google Cloud Storage and Azure, by obstore: an object for each entry, and one for each lease.
+
+Decides the lease where there is no expiry: an object that is created only if it is not there, and rewritten by its
+holder with another content each second. One that nobody has rewritten for three seconds, by the clock of the one that
+looks, is taken over by a put on condition that it is still the same. So no two hosts' clocks are compared. Stores that
+do not honour such conditions are found out by trying, once, and have no leases.
+
+obstore's threads do not survive a fork: a child of a process that has used it goes without the server.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import secrets
+import time
+from collections.abc import Iterable, Iterator
+from typing import Any, Final
+from urllib.parse import parse_qsl, urlsplit
+
+import obstore
+from obstore import exceptions
+from obstore.store import from_url
+
+from lockcache.filestream.remote.calls import read_in_parallel
+from lockcache.filestream.remote.transport import LARGEST_VALUE_BYTES, RemoteError, RemoteUrl
+
+__all__ = ["ObjectTransport", "connect"]
+
+#: Requests at once.
+_AT_ONCE: Final = 32
+# A lease's state at other holders; of more names, all are forgotten, and watched from now on.
+_MOST_WATCHED: Final = 65_536
+
+_used_by_pid = 0
+
+
+def connect(url: RemoteUrl, timeout_seconds: float) -> ObjectTransport:
+    """A transport for one bucket. Raises :class:`RemoteError` in a forked child whose parent has used one."""
+    global _used_by_pid
+    if _used_by_pid not in (0, os.getpid()):
+        raise RemoteError("obstore was used before this process was forked, and cannot be in it", is_refusal=True)
+    _used_by_pid = os.getpid()
+    return ObjectTransport(url, timeout_seconds)
+
+
+class ObjectTransport:
+    """See :class:`.transport.Transport`."""
+
+    def __init__(self, url: RemoteUrl, timeout_seconds: float) -> None:
+        settings = dict(parse_qsl(urlsplit(url.url).query))
+        seconds = f"{timeout_seconds:g}s"
+        options: Any = {"timeout": seconds, "connect_timeout": seconds}
+        if settings.get("endpoint", "").startswith("http://"):
+            options["allow_http"] = True
+        config: Any = settings
+        with _in_words():
+            self._store = from_url(
+                url.url.partition("?")[0],
+                config=config or None,
+                client_options=options,
+                retry_config={"max_retries": 0},
+            )
+        self._prefix = url.prefix.replace(":", "/")
+        # Of leases that others hold: what it was when it was met, and when that was.
+        self._watched: dict[str, tuple[str, float]] = {}
+        # Of those that this process holds: the state of the object that is its own.
+        self._held: dict[str, str] = {}
+
+    @functools.cached_property
+    def has_leases(self) -> bool:
+        """Whether the store honours conditions of puts, as far as two tries tell."""
+        place = f"{self._prefix}probe/{secrets.token_hex(16)}"
+        with _in_words():
+            state = self._put_if(place, b"1", "create")
+            is_honoured = (
+                state is not None
+                and self._put_if(place, b"2", "create") is None
+                and self._put_if(place, b"3", {"e_tag": '"0123456789abcdef0123456789abcdef"'}) is None
+                and self._put_if(place, b"4", {"e_tag": state}) is not None
+            )
+            obstore.delete(self._store, place)
+        return is_honoured
+
+    def get(self, name: str) -> bytes | None:
+        with _in_words():
+            try:
+                found = obstore.get(self._store, self._place(name))
+            except FileNotFoundError:
+                return None
+            if found.meta["size"] > LARGEST_VALUE_BYTES:
+                raise RemoteError(f"an object of {found.meta['size']} bytes is not an entry")
+            return bytes(found.bytes())
+
+    def get_many(self, names: Iterable[str]) -> dict[str, bytes]:
+        return read_in_parallel(names, self.get, _AT_ONCE)
+
+    def put(self, name: str, value: bytes) -> None:
+        with _in_words():
+            obstore.put(self._store, self._place(name), value, use_multipart=False)
+
+    def remove(self, name: str) -> None:
+        with _in_words(), contextlib.suppress(FileNotFoundError):
+            obstore.delete(self._store, self._place(name))
+
+    def try_lease(self, name: str, token: str, seconds: float) -> bool:
+        place = self._lease(name)
+        with _in_words():
+            state = self._put_if(place, _content(token), "create")
+            if state is None:
+                stale = self._stale_state(place, seconds)
+                state = None if stale is None else self._put_if(place, _content(token), {"e_tag": stale})
+        if state is not None:
+            self._held[token] = state
+        return state is not None
+
+    def renew(self, name: str, token: str, seconds: float) -> bool:
+        held = self._held.get(token)
+        with _in_words():
+            state = None if held is None else self._put_if(self._lease(name), _content(token), {"e_tag": held})
+        if state is None:
+            self._held.pop(token, None)
+            return False
+        self._held[token] = state
+        return True
+
+    def release(self, name: str, token: str) -> None:
+        held = self._held.pop(token, None)
+        # Stores have no removal on a condition. Between the two calls the lease is this process's for seconds to come.
+        with _in_words(), contextlib.suppress(FileNotFoundError):
+            if held is not None and obstore.head(self._store, self._lease(name))["e_tag"] == held:
+                obstore.delete(self._store, self._lease(name))
+
+    def probe(self) -> None:
+        self.get("0" * 64)
+
+    def abort(self) -> None:
+        """Do nothing: each request has a time-out of its own, for the whole of it."""
+
+    def _stale_state(self, place: str, seconds: float) -> str | None:
+        """The state of a lease that nobody has renewed for so long, as far as this process has watched."""
+        try:
+            state = obstore.head(self._store, place)["e_tag"] or ""
+        except FileNotFoundError:  # given back just now
+            self._watched.pop(place, None)
+            return None
+        now = time.monotonic()
+        if len(self._watched) >= _MOST_WATCHED:
+            self._watched.clear()
+        seen, since = self._watched.setdefault(place, (state, now))
+        if seen != state:
+            self._watched[place] = state, now
+            return None
+        return state if now - since > seconds else None
+
+    def _put_if(self, place: str, content: bytes, condition: Any) -> str | None:
+        """Put on a condition; the new state of the object, or ``None`` where the condition did not hold."""
+        try:
+            put = obstore.put(self._store, place, content, mode=condition, use_multipart=False)
+        except (exceptions.AlreadyExistsError, exceptions.PreconditionError, FileNotFoundError):
+            return None
+        except (exceptions.NotSupportedError, NotImplementedError):
+            return None
+        return put["e_tag"] or None
+
+    def _place(self, name: str) -> str:
+        return f"{self._prefix}{name}"
+
+    def _lease(self, name: str) -> str:
+        return f"{self._prefix}lease/{name}"
+
+
+def _content(token: str) -> bytes:
+    """Another one for each renewal, for states are often digests of contents."""
+    return f"{token} {secrets.token_hex(8)}".encode()
+
+
+@contextlib.contextmanager
+def _in_words() -> Iterator[None]:
+    try:
+        yield
+    except (RemoteError, FileNotFoundError):
+        raise
+    except (PermissionError, exceptions.PermissionDeniedError, exceptions.UnauthenticatedError) as error:
+        raise RemoteError(f"it refuses: {_short(error)}", is_refusal=True) from None
+    except Exception as error:  # noqa: BLE001 - obstore's errors have no common base with those of its arguments
+        raise RemoteError(f"{type(error).__name__}: {_short(error)}") from None
+
+
+def _short(error: Exception) -> str:
+    return str(error).partition("\n")[0][:300]

@@ -1,0 +1,151 @@
+"""Valkey and Redis, one server or a cluster, by redis-py: a key for each entry, with an expiry, and one for each lease.
+
+Decides the keys (a prefix and the entry's name) and the commands. Source of the lease: ``SET key token NX PX ms``, and
+a script that compares the token before it extends or removes, as Redis documents it for a single server. The server
+evicts by its own ``maxmemory-policy``; a full one that may not evict refuses, which is not a fault of its.
+
+A server that answers MOVED is one of a cluster, and is spoken to as that from then on.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from typing import Any, Final, TypeVar
+
+import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
+
+from lockcache.filestream.remote.transport import LARGEST_VALUE_BYTES, RemoteError, RemoteUrl
+
+__all__ = ["RedisTransport", "connect"]
+
+_T = TypeVar("_T")
+
+_RENEW: Final = (
+    "if redis.call('get',KEYS[1])==ARGV[1] then return redis.call('pexpire',KEYS[1],ARGV[2]) else return 0 end"
+)
+_RELEASE: Final = "if redis.call('get',KEYS[1])==ARGV[1] then return redis.call('del',KEYS[1]) else return 0 end"
+
+# By the name that the installed version of the client knows.
+_HAS_DRIVER_INFO: Final = "driver_info" in inspect.signature(redis.connection.AbstractConnection.__init__).parameters
+_ANONYMOUS: Final = {"driver_info": None} if _HAS_DRIVER_INFO else {"lib_name": None, "lib_version": None}
+
+# In one round trip. Of 16 KiB each they are 4 MiB, which a server answers before it looks at its other clients.
+_AT_ONCE: Final = 256
+
+
+def connect(url: RemoteUrl, timeout_seconds: float) -> RedisTransport:
+    """A transport for one server, which becomes one for a cluster when the server says that it is of one."""
+    return RedisTransport(url, timeout_seconds)
+
+
+class RedisTransport:
+    """See :class:`.transport.Transport`."""
+
+    has_leases = True
+
+    def __init__(self, url: RemoteUrl, timeout_seconds: float) -> None:
+        self._url = url
+        # No greeting, no name of the library: each would be a round trip of each connection.
+        self._settings: dict[str, Any] = {
+            "socket_timeout": timeout_seconds,
+            "protocol": 2,
+            **_ANONYMOUS,
+        }
+        if url.scheme != "unix":
+            self._settings["socket_connect_timeout"] = timeout_seconds
+        self._client: Any = redis.Redis.from_url(url.url, retry=Retry(NoBackoff(), 0), **self._settings)
+        self._is_cluster = False
+
+    def get(self, name: str) -> bytes | None:
+        # GETRANGE, not GET: of a value of any length no more is received than is believed.
+        return self._value(self._call(lambda client: client.getrange(self._key(name), 0, LARGEST_VALUE_BYTES)))
+
+    def get_many(self, names: Iterable[str]) -> dict[str, bytes]:
+        wanted = list(names)
+        found = {}
+        for first in range(0, len(wanted), _AT_ONCE):
+            part = wanted[first : first + _AT_ONCE]
+            for name, answer in zip(part, self._call(partial(self._read, part)), strict=True):
+                value = self._value(answer)
+                if value is not None:
+                    found[name] = value
+        return found
+
+    def put(self, name: str, value: bytes) -> None:
+        self._call(lambda client: client.set(self._key(name), value, ex=self._url.ttl_seconds))
+
+    def remove(self, name: str) -> None:
+        self._call(lambda client: client.delete(self._key(name)))
+
+    def try_lease(self, name: str, token: str, seconds: float) -> bool:
+        return bool(self._call(lambda client: client.set(self._lease(name), token, nx=True, px=_ms(seconds))))
+
+    def renew(self, name: str, token: str, seconds: float) -> bool:
+        return bool(self._call(lambda client: client.eval(_RENEW, 1, self._lease(name), token, _ms(seconds))))
+
+    def release(self, name: str, token: str) -> None:
+        self._call(lambda client: client.eval(_RELEASE, 1, self._lease(name), token))
+
+    def probe(self) -> None:
+        self._call(lambda client: client.exists(self._key("probe")))
+
+    def abort(self) -> None:
+        with contextlib.suppress(Exception):  # of connections that other threads are closing
+            if self._is_cluster:
+                self._client.disconnect_connection_pools()
+            else:
+                self._client.connection_pool.disconnect(inuse_connections=True)
+
+    def _key(self, name: str) -> str:
+        return f"{self._url.prefix}{name}"
+
+    def _lease(self, name: str) -> str:
+        return f"{self._url.prefix}lease:{name}"
+
+    def _read(self, names: list[str], client: Any) -> list[Any]:
+        with client.pipeline(transaction=False) as pipeline:
+            for name in names:
+                pipeline.getrange(self._key(name), 0, LARGEST_VALUE_BYTES)
+            answers: list[Any] = pipeline.execute()
+            return answers
+
+    def _value(self, answer: object) -> bytes | None:
+        if not isinstance(answer, bytes):
+            raise RemoteError(f"it answered with {type(answer).__name__} in place of bytes")
+        return answer or None
+
+    def _call(self, ask: Callable[[Any], _T]) -> _T:
+        with _in_words():
+            try:
+                return ask(self._client)
+            except redis.exceptions.MovedError:
+                if self._is_cluster:
+                    raise
+            # Without retries: a node that is lost is lost for this call, and the next asks who has its keys by now.
+            self._client = redis.RedisCluster.from_url(
+                self._url.url, retry=Retry(NoBackoff(), 1), require_full_coverage=False, **self._settings
+            )
+            self._is_cluster = True
+            return ask(self._client)
+
+
+@contextlib.contextmanager
+def _in_words() -> Iterator[None]:
+    """Have what redis-py raises be a :class:`RemoteError`: its own errors, and what its parsers make of garbage."""
+    try:
+        yield
+    except (redis.exceptions.OutOfMemoryError, redis.exceptions.NoPermissionError, redis.exceptions.ReadOnlyError) as e:
+        raise RemoteError(f"it refuses: {e}", is_refusal=True) from None
+    except RemoteError:
+        raise
+    except Exception as error:  # noqa: BLE001 - a parser that meets garbage raises what it likes
+        raise RemoteError(f"{type(error).__name__}: {error}") from None
+
+
+def _ms(seconds: float) -> int:
+    return int(seconds * 1000)

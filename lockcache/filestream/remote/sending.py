@@ -1,0 +1,167 @@
+"""Sending in the background: what is stored goes to the server while the program goes on.
+
+Decides how much waits (64 MiB; what comes then is dropped, and counted), and how long a process's end is held up: for
+five seconds at most, and only while the server takes something. Jobs run one after the other in the order in which they
+came, so a lease that is given back after a value is stored is given back after it is there.
+
+Kept across fork: a child begins with nothing to send; its parent sends what it has.
+"""
+
+from __future__ import annotations
+
+import atexit
+import sys
+import threading
+import time
+import weakref
+from collections import deque
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from lockcache.filestream.remote.health import Patience
+from lockcache.fork import after_fork_in_child
+
+__all__ = ["Sender"]
+
+_MOST_BYTES: Final = 64 * 1024 * 1024
+# Of short ones, such as leases that are given back.
+_MOST_JOBS: Final = 65_536
+_FLUSH_SECONDS: Final = 5.0
+# A thread that has nothing to do for so long ends.
+_IDLE_SECONDS: Final = 10.0
+
+
+class _Job(NamedTuple):
+    #: Does it; returns whether the server took it.
+    run: Callable[[], bool]
+    #: Called instead where it is not done.
+    drop: Callable[[], None]
+    size_bytes: int
+
+
+class Sender:
+    """The jobs of one process for one server, and the thread that does them."""
+
+    def __init__(self, patience: Patience) -> None:
+        self._patience = patience
+        self._after_fork_in_child()
+        after_fork_in_child(self)
+        _senders.add(self)
+        _arm()
+
+    def _after_fork_in_child(self) -> None:
+        self._changed = threading.Condition(threading.RLock())  # a signal handler may store in the midst of a store
+        self._jobs: deque[_Job] = deque()
+        self._bytes = 0
+        self._is_running = False
+        self._current: _Job | None = None
+        self._answered_at = 0.0
+        #: Whether the last job was not taken.
+        self._has_failed = False
+
+    @property
+    def waiting_bytes(self) -> int:
+        """What waits to be sent, in bytes."""
+        return self._bytes
+
+    def send(self, run: Callable[[], bool], drop: Callable[[], None], size_bytes: int = 0) -> None:
+        """Have ``run`` called later, and ``drop`` if it returns False or there is no time for it. Neither may raise."""
+        job = _Job(run, drop, size_bytes)
+        with self._changed:
+            is_taken = self._bytes + size_bytes <= _MOST_BYTES and len(self._jobs) < _MOST_JOBS and self._start()
+            if is_taken:
+                self._jobs.append(job)
+                self._bytes += size_bytes
+                self._changed.notify_all()
+            else:
+                drop()  # all of them under the lock: counts are added to by one thread at a time
+
+    def flush(self, seconds: float = _FLUSH_SECONDS) -> bool:
+        """Wait until all is sent, for so long at most and while the server answers. Whether all was.
+
+        An answer is waited for as long as this process's patience lasts, and what that takes in vain is charged.
+        """
+        until = time.monotonic() + seconds
+        with self._changed:
+            self._answered_at = time.monotonic()
+            self._has_failed = False
+            while self._is_running and self._has_work():
+                now = time.monotonic()
+                left = min(until, self._answered_at + self._patience.left_seconds) - now
+                if left <= 0 or self._has_failed:
+                    self._patience.charge(now - self._answered_at, is_answered=False)
+                    break
+                self._changed.wait(left)
+            return not self._has_work()
+
+    def give_up(self) -> None:
+        """Drop what has not been sent."""
+        with self._changed:
+            jobs, self._jobs = self._jobs, deque()
+            self._bytes -= sum(job.size_bytes for job in jobs)
+            if self._current is not None:
+                jobs.append(self._current)
+                self._current = None
+            for job in jobs:
+                job.drop()
+
+    def _has_work(self) -> bool:
+        return bool(self._jobs) or self._current is not None
+
+    def _start(self) -> bool:
+        if not self._is_running:
+            try:
+                threading.Thread(target=self._run, args=(self._changed,), name="lockcache sender", daemon=True).start()
+            except RuntimeError:  # no more threads, or the interpreter is ending
+                return False
+            self._is_running = True
+        return True
+
+    def _run(self, changed: threading.Condition) -> None:
+        while True:
+            with changed:
+                if not self._jobs and not changed.wait_for(lambda: self._jobs, _IDLE_SECONDS):
+                    self._is_running = False
+                    return
+                job = self._current = self._jobs.popleft()
+            was_taken = job.run()
+            with changed:
+                self._bytes -= job.size_bytes
+                is_given_up, self._current = self._current is None, None
+                self._has_failed = not was_taken
+                if not was_taken and not is_given_up:
+                    job.drop()  # before a flush returns, so that what is lost is counted by then
+                if was_taken:
+                    self._answered_at = time.monotonic()
+                changed.notify_all()
+
+
+_senders: weakref.WeakSet[Sender] = weakref.WeakSet()
+_is_armed = False
+_is_armed_for_children = False
+
+
+def _arm(*_: object) -> None:
+    """Be called at the end of this process, and of those that multiprocessing forks, which run no other handlers."""
+    global _is_armed, _is_armed_for_children
+    if not _is_armed:
+        _is_armed = True
+        atexit.register(flush_all)
+    util = sys.modules.get("multiprocessing.util")
+    if util is not None and not _is_armed_for_children:
+        _is_armed_for_children = True
+        util.register_after_fork(_senders, _arm_child)
+        _arm_child()
+
+
+def _arm_child(*_: object) -> None:
+    # Before the report of counters, which is last: what is lost here is to be counted.
+    sys.modules["multiprocessing.util"].Finalize(None, flush_all, exitpriority=-999)
+
+
+def flush_all() -> None:
+    """Send what waits in this process, for five seconds at most in all; drop the rest."""
+    until = time.monotonic() + _FLUSH_SECONDS
+    for sender in list(_senders):
+        if not sender.flush(max(0.0, until - time.monotonic())):
+            sender.give_up()

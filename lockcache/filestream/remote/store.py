@@ -1,0 +1,336 @@
+"""RemoteStore: the entries of one server, as one process sees them.
+
+Keeps invariant 1 (a hit is whole): each answer is verified (:mod:`.sealing`), and what fails is a counted miss. Keeps
+invariant 2 (last write wins) for all that share ``seen``: an entry older than one that was stored or read here is not
+believed, and so neither is an older one where a write could not be sent. Two of one age may both be. Keeps invariant 7
+(never take the job down): nothing raises, and the time of a server that does not answer is bounded (:mod:`.health`).
+
+Not promised: what another process sees of a write, before it is sent or after it was lost.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Final, Protocol, TypeVar
+
+from lockcache.filestream.entry import KeyRing, Record, RefusedEntryError, unpack
+from lockcache.filestream.remote.calls import call_within, forget_calls
+from lockcache.filestream.remote.health import Breaker, patience_with
+from lockcache.filestream.remote.sealing import seal, unseal
+from lockcache.filestream.remote.sending import Sender
+from lockcache.filestream.remote.transport import (
+    LARGEST_VALUE_BYTES,
+    RemoteError,
+    RemoteUrl,
+    Transport,
+    open_transport,
+)
+from lockcache.fork import after_fork_in_child, unforked
+
+__all__ = ["RemoteCounts", "RemoteStore", "Seen"]
+
+_T = TypeVar("_T")
+_log = logging.getLogger("lockcache")
+
+# Of one read of a socket. Longer than anybody waits for an answer, and short enough for threads that are left behind.
+_SOCKET_SECONDS: Final = 2.0
+# Of a call in the background, where nobody waits.
+_BACKGROUND_SECONDS: Final = 5.0
+# Names with what was seen of them, 150 bytes each.
+_MOST_SEEN: Final = 65_536
+
+
+@dataclass
+class RemoteCounts:
+    """What one store did since it was made."""
+
+    hits: int = 0
+    misses: int = 0
+    #: Entries that the server took.
+    puts: int = 0
+    #: Entries that it did not get: it was full or dead, too much waited, or the process ended.
+    lost_puts: int = 0
+    #: Calls that failed, of whatever kind.
+    errors: int = 0
+    #: Answers that no writer had stored under that key. Each was a miss.
+    corrupt_entries: int = 0
+    #: Answers that are signed where there is no key for them, or not signed where there is one.
+    refused_entries: int = 0
+    #: Answers that were older than what was stored or read here before. Each was a miss.
+    stale_entries: int = 0
+    bytes_read: int = 0
+    bytes_written: int = 0
+    #: Lookups that were answered, and the time that they took together, in ns.
+    answers: int = 0
+    answers_ns: int = 0
+
+
+class Seen(Protocol):
+    """From when on entries of a name are believed, in ns since the epoch."""
+
+    def floor_ns(self, name: str) -> int:
+        """The age that an entry must have at least."""
+
+    def note(self, name: str, created_ns: int) -> None:
+        """An entry created then was stored or read: older ones are not believed from now on."""
+
+    def note_all(self, now_ns: int) -> None:
+        """All that was stored until now was removed here."""
+
+
+class SeenHere:
+    """What one process has seen. Of more than 65,536 names, all are taken to have been seen now."""
+
+    def __init__(self) -> None:
+        self._floors: dict[str, int] = {}
+        self._least_ns = 0
+
+    def floor_ns(self, name: str) -> int:
+        """See :class:`Seen`."""
+        return self._floors.get(name, self._least_ns)
+
+    def note(self, name: str, created_ns: int) -> None:
+        """See :class:`Seen`."""
+        if len(self._floors) >= _MOST_SEEN:
+            self.note_all(time.time_ns())
+        self._floors[name] = max(created_ns, self.floor_ns(name))
+
+    def note_all(self, now_ns: int) -> None:
+        """See :class:`Seen`."""
+        self._least_ns = now_ns
+        self._floors.clear()
+
+
+class RemoteStore:
+    """The entries of one server. Any thread may use it; after a fork the child has connections of its own."""
+
+    def __init__(
+        self,
+        url: RemoteUrl,
+        keys: KeyRing | None = None,
+        *,
+        breaker: Breaker | None = None,
+        seen: Seen | None = None,
+    ) -> None:
+        self.url = url
+        self.counts = RemoteCounts()
+        self.patience = patience_with(url.url)
+        self.breaker = Breaker() if breaker is None else breaker
+        self.seen: Seen = SeenHere() if seen is None else seen
+        self._keys = keys
+        self._transport: Transport | None = None
+        self._inherited: list[Transport] = []
+        self._sender: Sender | None = None
+        self._has_warned = False
+        after_fork_in_child(self)
+
+    def load(self, name: str) -> tuple[bytes, bytes] | None:
+        """Payload and record of an entry, verified; ``None`` for a miss, of whatever cause."""
+        return self.load_many([name]).get(name)
+
+    def load_many(self, names: Iterable[str]) -> dict[str, tuple[bytes, bytes]]:
+        """Those of the entries that there are, verified, in one call."""
+        wanted = list(names)
+        floors = self._floors(wanted)
+        began_ns = time.perf_counter_ns()
+        values = self.ask(lambda transport: _read(transport, wanted), _bytes_of)
+        if values is not None:
+            self.counts.answers += 1
+            self.counts.answers_ns += time.perf_counter_ns() - began_ns
+        found = self._all_believed(values, floors)
+        self.counts.misses += len(wanted) - len(found)
+        return found
+
+    def look(self, name: str, *, is_waiting: bool) -> tuple[bytes, bytes] | None:
+        """As :meth:`load`, again: a miss is not counted. ``is_waiting``: as for :meth:`ask`."""
+        floors = self._floors([name])
+        values = self.ask(lambda transport: _read(transport, [name]), _bytes_of, is_waiting=is_waiting)
+        return self._all_believed(values, floors).get(name)
+
+    def store(self, name: str, payload: bytes, record: Record) -> None:
+        """Have an entry sent. From now on no older one is read here."""
+        self.seen.note(name, record.created_ns)
+        value = seal(name, payload, record, self._keys)
+        if len(value) > LARGEST_VALUE_BYTES:
+            self.lose()
+            return
+        self.sender().send(partial(self.put, name, value), self.lose, len(value))
+
+    def remove(self, name: str) -> None:
+        """Have an entry removed. From now on none that was stored before is read here."""
+        self.seen.note(name, time.time_ns())
+        self.sender().send(partial(self.tell, lambda transport: transport.remove(name)), do_nothing)
+
+    def sender(self) -> Sender:
+        """What sends in the background."""
+        if self._sender is None:
+            # Here, not in its thread: while the interpreter ends a client cannot be imported any more.
+            with contextlib.suppress(RemoteError):
+                self._opened()
+            self._sender = Sender(self.patience)
+        return self._sender
+
+    def flush(self) -> None:
+        """Send what waits, for five seconds at most and while the server answers; drop the rest."""
+        if self._sender is not None and not self._sender.flush():
+            self._sender.give_up()
+
+    def close(self) -> None:
+        """Flush, and close the connections. The store may be used again."""
+        self.flush()
+        transport, self._transport = self._transport, None
+        if transport is not None:
+            transport.abort()
+
+    def ask(
+        self, call: Callable[[Transport], _T], size_of: Callable[[_T], int] | None = None, *, is_waiting: bool = False
+    ) -> _T | None:
+        """The server's answer, if it is to be asked and does answer in time. Charges and counts; raises nothing.
+
+        ``is_waiting``: the caller waits for another node, so that an answer that is slow costs it nothing.
+        """
+        if self.breaker.is_open():
+            self._probe_if_due()
+            return None
+        if self.patience.is_over():
+            return None
+        try:
+            transport = self._opened()
+            answer, seconds = call_within(self.patience.for_call(), partial(call, transport))
+        except RemoteError as error:
+            self.patience.charge(error.seconds, is_answered=error.is_refusal)
+            self._note_failure(error)
+            return None
+        size_bytes = 0 if size_of is None else size_of(answer)
+        self.counts.bytes_read += size_bytes
+        if is_waiting or self.patience.charge(seconds, is_answered=True, received_bytes=size_bytes):
+            self.breaker.note_success()
+        elif self.patience.is_over():
+            self._open_breaker("it is too slow to be worth waiting for")
+        return answer
+
+    def put(self, name: str, value: bytes) -> bool:
+        """Send a value now, in the background. Whether the server took it; if not, :meth:`lose` is to be called."""
+        if len(value) > LARGEST_VALUE_BYTES:
+            return False
+        was_put = self.tell(lambda transport: transport.put(name, value))
+        if was_put:
+            self.counts.puts += 1
+            self.counts.bytes_written += len(value)
+        return was_put
+
+    def tell(self, call: Callable[[Transport], object]) -> bool:
+        """Make a call in the background. Whether the server took it."""
+        if self.breaker.is_open():
+            self._probe_if_due()
+            return False
+        return self._tried(call)
+
+    def _tried(self, call: Callable[[Transport], object]) -> bool:
+        try:
+            transport = self._opened()
+            call_within(_BACKGROUND_SECONDS, partial(call, transport))
+        except RemoteError as error:
+            self._note_failure(error)
+            return False
+        self.breaker.note_success()
+        return True
+
+    def _probe_if_due(self) -> None:
+        """Probe the server in the background, if that is this caller's to do."""
+        if self.breaker.takes_probe():
+            self.sender().send(partial(self._tried, lambda transport: transport.probe()), do_nothing)
+
+    def _opened(self) -> Transport:
+        transport = self._transport
+        if transport is None:
+            with unforked:
+                transport = self._transport = self._transport or open_transport(self.url, _SOCKET_SECONDS)
+        return transport
+
+    def _floors(self, names: list[str]) -> dict[str, int]:
+        """Those of before a question: an answer may be older than a write that is sent before it comes back."""
+        return {name: self.seen.floor_ns(name) for name in names}
+
+    def _all_believed(self, values: dict[str, bytes] | None, floors: dict[str, int]) -> dict[str, tuple[bytes, bytes]]:
+        answers = {name: value for name, value in (values or {}).items() if name in floors}
+        found = {name: self._believed(name, value, floors[name]) for name, value in answers.items()}
+        believed = {name: loaded for name, loaded in found.items() if loaded is not None}
+        self.counts.hits += len(believed)
+        return believed
+
+    def _believed(self, name: str, value: bytes, floor_ns: int) -> tuple[bytes, bytes] | None:
+        try:
+            payload, blob = unseal(name, value, self._keys)
+        except RefusedEntryError:
+            self.counts.refused_entries += 1
+            return None
+        except ValueError as error:
+            self.counts.corrupt_entries += 1
+            _log.debug("%s: an entry is not believed: %s", self.url.shown, error)
+            return None
+        created_ns = unpack(blob).created_ns
+        if created_ns < max(floor_ns, self.seen.floor_ns(name)):
+            self.counts.stale_entries += 1
+            return None
+        self.seen.note(name, created_ns)
+        return payload, blob
+
+    def _note_failure(self, error: RemoteError) -> None:
+        self.counts.errors += 1
+        _log.debug("%s: %s", self.url.shown, error)
+        if error.is_refusal:
+            self._warn(f"{error}; what it refuses is not stored there")
+            return
+        transport, self._transport = self._transport, None
+        if transport is not None:
+            transport.abort()
+        # No answer: the next call would wait as long. A connection that is refused costs nothing to try again.
+        self.breaker.note_failure(is_certain=error.is_silence or self.patience.is_over())
+        if self.breaker.is_open():
+            self._warn(f"{error}; programs go on without it, and one of them asks it again in half a minute")
+
+    def _open_breaker(self, why: str) -> None:
+        self.breaker.open()
+        self._warn(f"{why}; this program goes on without it")
+
+    def _warn(self, words: str) -> None:
+        """Log what is wrong: as a warning the first time, for debugging afterwards."""
+        level = logging.DEBUG if self._has_warned else logging.WARNING
+        self._has_warned = True
+        _log.log(level, "%s: %s", self.url.shown, words)
+
+    def lose(self) -> None:
+        """Count an entry that the server did not get."""
+        self.counts.lost_puts += 1
+
+    def snapshot(self) -> RemoteCounts:
+        """The counts as they are now."""
+        return replace(self.counts)
+
+    def _after_fork_in_child(self) -> None:
+        # The parent's connections are kept, unused: to close them could say something on them.
+        if self._transport is not None:
+            self._inherited.append(self._transport)
+        self._transport = None
+        forget_calls()
+
+
+def _read(transport: Transport, names: list[str]) -> dict[str, bytes]:
+    if len(names) != 1:
+        return transport.get_many(names)
+    value = transport.get(names[0])
+    return {} if value is None else {names[0]: value}
+
+
+def _bytes_of(values: dict[str, bytes]) -> int:
+    return sum(map(len, values.values()))
+
+
+def do_nothing() -> None:
+    """For what is lost without harm."""

@@ -1,0 +1,172 @@
+"""The calls of a server of entries, their errors, and the URLs that name one.
+
+Decides which URL is spoken to by which client, and what of a URL is lockcache's own. The clients are extras, loaded
+when a server of their kind is first used: ``import lockcache`` loads none.
+
+Not promised by a transport: that what it returns was ever stored. :mod:`.sealing` decides that.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+from collections.abc import Callable, Iterable
+from typing import Final, NamedTuple, Protocol
+from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
+
+from lockcache.arguments import configured_remote
+from lockcache.errors import how_to_install
+
+__all__ = [
+    "LARGEST_VALUE_BYTES",
+    "RemoteError",
+    "RemoteUrl",
+    "Transport",
+    "configured_url",
+    "open_transport",
+    "parse_url",
+    "require_client",
+]
+
+#: What is longer is neither sent nor received. The largest programs that are known are some 40 MB.
+LARGEST_VALUE_BYTES: Final = 64 * 1024 * 1024
+
+#: For how long a server keeps an entry that nobody stored again, where it can be asked to.
+_TTL_SECONDS: Final = 30 * 24 * 3600
+
+#: By scheme: the module of the transport, what its client is imported as, and the extra that installs it.
+_SCHEMES: Final = {
+    "redis": ("redis_server", "redis", "redis"),
+    "rediss": ("redis_server", "redis", "redis"),
+    "unix": ("redis_server", "redis", "redis"),
+    "http": ("http_server", "urllib3", "http"),
+    "https": ("http_server", "urllib3", "http"),
+    "s3": ("object_store", "obstore", "s3"),
+    "gs": ("object_store", "obstore", "s3"),
+    "az": ("object_store", "obstore", "s3"),
+}
+
+
+class RemoteError(Exception):
+    """A call of a server failed. Counted by :class:`.store.RemoteStore`, and never seen by users."""
+
+    def __init__(self, words: str, *, is_refusal: bool = False, is_silence: bool = False, seconds: float = 0.0) -> None:
+        super().__init__(words)
+        #: Whether nothing came, for as long as was waited.
+        self.is_silence = is_silence
+        #: For how long it was waited for.
+        self.seconds = seconds
+        #: Whether the server answered and would not: it is full, or we may not. Then it is well otherwise.
+        self.is_refusal = is_refusal
+
+
+class Transport(Protocol):
+    """The calls of one server. Names are 64 hex digits. Any thread may make any call; all raise :class:`RemoteError`.
+
+    A call may hang for as long as it likes: who waits for it decides for how long, and then calls :meth:`abort`.
+    """
+
+    @property
+    def has_leases(self) -> bool:
+        """Whether :meth:`try_lease` excludes others. May ask the server."""
+
+    def get(self, name: str) -> bytes | None:
+        """The value under ``name``, of at most :data:`LARGEST_VALUE_BYTES`; ``None`` if there is none."""
+
+    def get_many(self, names: Iterable[str]) -> dict[str, bytes]:
+        """Those of the values that there are, in as few round trips as the server allows."""
+
+    def put(self, name: str, value: bytes) -> None:
+        """Store a value, in place of what is there."""
+
+    def remove(self, name: str) -> None:
+        """Remove a value, if there is one."""
+
+    def try_lease(self, name: str, token: str, seconds: float) -> bool:
+        """Take the lease of ``name`` for so long, unless somebody has it. Whether it was taken."""
+
+    def renew(self, name: str, token: str, seconds: float) -> bool:
+        """Have the lease taken with ``token`` for so long from now. Whether it was still that token's."""
+
+    def release(self, name: str, token: str) -> None:
+        """Give the lease back, if it is still that token's."""
+
+    def probe(self) -> None:
+        """Make the shortest call that only a working server answers."""
+
+    def abort(self) -> None:
+        """Close what is open, so that calls that hang end. The transport may be used again."""
+
+
+class RemoteUrl(NamedTuple):
+    """A server's URL, taken apart."""
+
+    scheme: str
+    #: For the client: without lockcache's own settings.
+    url: str
+    #: Before each name.
+    prefix: str
+    ttl_seconds: int
+    #: For people: without user, password and settings.
+    shown: str
+
+
+def parse_url(url: object) -> RemoteUrl:
+    """Take a URL apart. Raises :class:`TypeError`, or :class:`ValueError` that shows nothing of a password."""
+    if not isinstance(url, str):
+        raise TypeError(f"url must be a str, got {type(url).__name__}")
+    try:
+        parts = urlsplit(url)
+        host = parts.hostname or ""
+        where = f"[{host}]" if ":" in host else host
+        where += "" if parts.port is None else f":{parts.port}"
+    except ValueError as error:
+        raise ValueError(f"url is not a URL: {error}") from None
+    shown = f"{parts.scheme}://{where}{parts.path}"
+    if parts.scheme not in _SCHEMES:
+        # What stands before the last @ may be a password.
+        given = url.rpartition("@")[2].partition("?")[0]
+        raise ValueError(f"{given[:80]!r} is not a URL that begins with {'://, '.join(_SCHEMES)}://")
+    own = {"prefix": "lockcache:", "ttl": str(_TTL_SECONDS)}
+    rest = []
+    for name, value in parse_qsl(parts.query, keep_blank_values=True):
+        if name in own:
+            own[name] = value
+        else:
+            rest.append((name, value))
+    if not own["prefix"].isprintable() or not own["prefix"].isascii() or len(own["prefix"]) > 200:
+        raise ValueError(f"{shown}: prefix must be printable ASCII of at most 200 characters")
+    if not own["ttl"].isascii() or not own["ttl"].isdigit() or not 0 < int(own["ttl"][:12]) < 2**31:
+        raise ValueError(f"{shown}: ttl must be a number of seconds, from 1 to 2147483647")
+    # Not urlunsplit, which takes the slashes from unix:///path.
+    bare = url.partition("?")[0] + (f"?{urlencode(rest)}" if rest else "")
+    return RemoteUrl(parts.scheme, bare, own["prefix"], int(own["ttl"]), unquote(shown))
+
+
+def configured_url() -> RemoteUrl | None:
+    """The server in ``$LOCKCACHE_REMOTE``. Raises :class:`ValueError` naming the variable."""
+    text = configured_remote()
+    try:
+        return parse_url(text) if text else None
+    except ValueError as error:
+        raise ValueError(f"LOCKCACHE_REMOTE: {error}") from None
+
+
+def require_client(url: RemoteUrl) -> None:
+    """Raise :class:`ModuleNotFoundError`, which says what to install, where the client of this URL is missing."""
+    _, client, extra = _SCHEMES[url.scheme]
+    if importlib.util.find_spec(client) is None:
+        raise ModuleNotFoundError(f"{url.scheme}:// needs the package {client}: {how_to_install(extra)}", name=client)
+
+
+def open_transport(url: RemoteUrl, timeout_seconds: float) -> Transport:
+    """The transport of this URL, which connects when it is first used. ``timeout_seconds`` is that of each read.
+
+    Raises :class:`RemoteError` where its client cannot be loaded, or refuses the URL.
+    """
+    module, _, _ = _SCHEMES[url.scheme]
+    try:
+        connect: Callable[[RemoteUrl, float], Transport] = importlib.import_module(f"{__package__}.{module}").connect
+        return connect(url, timeout_seconds)
+    except (ImportError, TypeError, ValueError, RuntimeError) as error:  # RuntimeError: the interpreter is ending
+        raise RemoteError(f"its client cannot be used: {error}") from None

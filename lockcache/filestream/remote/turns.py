@@ -1,0 +1,151 @@
+"""One compilation for all nodes that use a server: whose turn it is, by a lease that the server keeps.
+
+Keeps invariant 5 (death is free): a lease ends by itself three seconds after its holder renewed it last, so a
+holder that is killed is taken over within four. Keeps invariant 7 (never take the job down): where a server gives no
+leases, or no answer, the caller has its turn at once. Two holders at once do no harm: what they store under one key is
+equally right, and each value is whole.
+
+A turn that ended by a store gives its lease back after the value was sent: those who wait for it find it.
+"""
+
+from __future__ import annotations
+
+import enum
+import random
+import secrets
+import threading
+import time
+import weakref
+from typing import Final
+
+from lockcache.filestream.remote.store import RemoteStore, do_nothing
+from lockcache.filestream.remote.transport import Transport
+from lockcache.fork import after_fork_in_child
+
+__all__ = ["RemoteTurn", "take_turn"]
+
+LEASE_SECONDS: Final = 3.0
+_BEAT_SECONDS: Final = 1.0
+#: As long as a holder on this node is waited for, where nothing says otherwise.
+_TIMEOUT_SECONDS: Final = 60.0
+# Of those who wait: after a share of what they have waited. A thousand nodes ask a server 8,000 times a second.
+_SHORTEST_PAUSE_SECONDS: Final = 0.02
+_LONGEST_PAUSE_SECONDS: Final = 0.25
+
+
+class RemoteTurn:
+    """This process's turn to compute an entry. It ends by :meth:`end`, and when nothing refers to it."""
+
+    def __init__(self, store: RemoteStore, name: str, token: str | None) -> None:
+        """``token``: that of a lease, or ``None`` for a turn for which nobody waits."""
+        self._store = store
+        self._name = name
+        self._token = token
+        if token is not None:
+            _heart.beat_for(self)
+
+    @property
+    def is_held(self) -> bool:
+        """Whether others wait for it."""
+        return self._token is not None
+
+    def end(self) -> None:
+        """Let the others in, once what was stored so far has been sent. May come twice."""
+        token, self._token = self._token, None
+        if token is not None:
+            name, store = self._name, self._store
+            store.sender().send(lambda: store.tell(lambda transport: transport.release(name, token)), do_nothing)
+
+    def forget(self) -> None:
+        """In a forked child: it is its parent's turn."""
+        self._token = None
+
+    def beat(self) -> None:
+        """Have the lease for three seconds more. In the background."""
+        token, name = self._token, self._name
+        if token is not None:
+            self._store.tell(lambda transport: transport.renew(name, token, LEASE_SECONDS))
+
+
+class _Heart:
+    """Renews the leases of this process, by one thread, for as long as there are any."""
+
+    def __init__(self) -> None:
+        self._turns: weakref.WeakSet[RemoteTurn] = weakref.WeakSet()
+        self._lock = threading.RLock()
+        self._is_running = False
+        after_fork_in_child(self)
+
+    def beat_for(self, turn: RemoteTurn) -> None:
+        """Renew the lease of ``turn`` until it ends, or nothing refers to it."""
+        with self._lock:
+            self._turns.add(turn)
+            if self._is_running:
+                return
+            try:
+                threading.Thread(target=self._run, name="lockcache leases", daemon=True).start()
+            except RuntimeError:  # no more threads: the lease ends by itself, and another node may compile too
+                return
+            self._is_running = True
+
+    def _run(self) -> None:
+        while True:
+            time.sleep(_BEAT_SECONDS)
+            with self._lock:
+                turns = [turn for turn in self._turns if turn.is_held]
+                if not turns:
+                    self._is_running = False
+                    return
+            for turn in turns:
+                turn.beat()
+            turns.clear()  # or the last would be held until the next beat
+            del turn
+
+    def _after_fork_in_child(self) -> None:
+        for turn in self._turns:
+            turn.forget()
+        self._turns = weakref.WeakSet()
+        self._lock = threading.RLock()
+        self._is_running = False
+
+
+_heart = _Heart()
+
+
+def take_turn(store: RemoteStore, name: str, timeout_seconds: float | None = None) -> tuple[bytes, bytes] | RemoteTurn:
+    """The entry, as soon as the node that computes it stored it; or this process's turn to compute it.
+
+    For after a miss. A holder is waited for as long as it lives and the server answers, ``timeout_seconds`` at most.
+    """
+    began = time.monotonic()
+    longest = _TIMEOUT_SECONDS if timeout_seconds is None else timeout_seconds
+    token = secrets.token_hex(16)
+    is_waiting = False
+    while True:
+        answer = store.ask(lambda transport: _try_lease(transport, name, token), is_waiting=is_waiting)
+        turn = RemoteTurn(store, name, token if answer is _Answer.TAKEN else None)
+        if answer is None or answer is _Answer.NO_LEASES:
+            return turn
+        # Also with the lease: after our miss its holder may have stored the entry and given the lease back.
+        is_waiting = not turn.is_held
+        loaded = store.look(name, is_waiting=is_waiting)
+        if loaded is not None:
+            turn.end()
+            return loaded
+        waited = time.monotonic() - began
+        if turn.is_held or waited > longest:
+            return turn
+        pause = min(max(waited * 0.2, _SHORTEST_PAUSE_SECONDS), _LONGEST_PAUSE_SECONDS)
+        time.sleep(pause * (0.5 + random.random() / 2))
+
+
+class _Answer(enum.Enum):
+    TAKEN = enum.auto()
+    HELD = enum.auto()
+    NO_LEASES = enum.auto()
+
+
+def _try_lease(transport: Transport, name: str, token: str) -> _Answer:
+    if not transport.has_leases:
+        return _Answer.NO_LEASES
+    return _Answer.TAKEN if transport.try_lease(name, token, LEASE_SECONDS) else _Answer.HELD

@@ -1,0 +1,192 @@
+"""Seed: a directory's own copy of a bundle, and which of its entries the directory does not serve any more.
+
+Keeps invariant 2 (last write wins) for a directory with a seed. What is in ``entries/`` is read first, so a newer value
+wins for as long as it is there. Who removes an entry, to evict it, to delete it, or because a write was dropped, first
+marks its name in the seed (:func:`hide`), and a marked entry is a miss: else the seed's older value would come back. A
+put marks nothing and does not look whether there is a seed.
+
+A mark is one byte in the copy's own table, so that readers see it where they look anyway, in the memory that all
+processes share. It is never taken back; a death between mark and removal leaves an entry that is read as before, and
+is compiled again once it is gone. Not promised: that marks of the last seconds survive a power cut.
+
+A copy appears, is replaced and goes with the locks of all shards held (:mod:`.seeding`), so that no mark is lost
+meanwhile. Not promised: that for a removal without its shard's lock, where no descriptor is left for a mark, or in a
+directory that was deleted underneath.
+What stands in the copy's place and is not a plain file counts as none, for readers and for removals.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from lockcache.filestream.bundle_format import (
+    END_BYTES,
+    HIDDEN_AT,
+    MOST_PROBES,
+    SLOT,
+    START_BYTES,
+    Table,
+    is_whole,
+    read_end,
+)
+from lockcache.filestream.disk import READ, UPDATE, Layout, open_below
+
+_EMPTY: Final = bytes(SLOT.size)
+# Why an entry is not served: it was removed, or stored and evicted; or the whole seed is on its way out.
+_HIDDEN: Final = 1
+#: The flag of entries of a seed that is on its way out.
+WITHDRAWN: Final = 2
+
+# Slots that are read, and written, at once.
+_AT_ONCE: Final = 4096
+
+# What opening says of something else in a file's place: a symlink, a folder, a socket.
+_NO_FILE: Final = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EISDIR, errno.ENXIO)
+
+
+def has_seed(layout: Layout) -> bool:
+    """Whether a bundle stands below the directory."""
+    return os.access(layout.seed, os.F_OK, effective_ids=True)
+
+
+def hide(layout: Layout, names: Iterable[str]) -> int:
+    """Have the seed, if there is one, not serve these entries any more. Returns how many it would have served.
+
+    Raises :class:`OSError`; then they must not be removed. Requires: the lock of their shard.
+    """
+    if not has_seed(layout):
+        return 0
+    with opened_seed(layout, UPDATE) as fd:
+        return 0 if fd is None else hide_in(fd, names)
+
+
+@contextmanager
+def opened_seed(layout: Layout, flags: int = READ) -> Iterator[int | None]:
+    """The descriptor of the seed; ``None`` where there is none, or something other than a file.
+
+    Raises :class:`OSError`.
+    """
+    try:
+        file = open_below(layout, layout.seed, flags)
+    except OSError as error:
+        if error.errno not in _NO_FILE:
+            raise
+        yield None
+        return
+    with file as fd:
+        yield fd if stat.S_ISREG(os.fstat(fd).st_mode) else None
+
+
+def hide_in(fd: int, names: Iterable[str]) -> int:
+    """As :func:`hide`, of an open seed."""
+    table, hidden = _table(fd), 0
+    if table is None:
+        return 0
+    for name in names:
+        offset, flag = _find(fd, table, bytes.fromhex(name))
+        if offset and flag != _HIDDEN:
+            os.pwrite(fd, bytes([_HIDDEN]), offset + HIDDEN_AT)
+            hidden += not flag
+    return hidden
+
+
+def is_served(layout: Layout, name: str) -> bool:
+    """Whether the seed has an entry, and serves it. Raises :class:`OSError`."""
+    with opened_seed(layout) as fd:
+        table = None if fd is None else _table(fd)
+        if fd is None or table is None:
+            return False
+        offset, flag = _find(fd, table, bytes.fromhex(name))
+        return bool(offset) and not flag
+
+
+def withdraw(fd: int) -> set[str]:
+    """Have an open seed serve nothing any more. Returns the names that it did not serve before.
+
+    Those that a death left withdrawn are not among them. Requires: the locks of all shards.
+    """
+    names = set()
+    for offset, chunk in _chunks(fd):
+        changed = bytearray(chunk)
+        for at in range(0, len(chunk), SLOT.size):
+            slot = chunk[at : at + SLOT.size]
+            if slot[HIDDEN_AT] == _HIDDEN:
+                names.add(slot[:32].hex())
+            elif slot != _EMPTY:
+                changed[at + HIDDEN_AT] = WITHDRAWN
+        os.pwrite(fd, changed, offset)
+    return names
+
+
+def hidden_in(fd: int) -> set[str]:
+    """Returns the names that an open seed does not serve, but for those that a death left withdrawn."""
+    return {
+        chunk[at : at + 32].hex()
+        for _, chunk in _chunks(fd)
+        for at in range(0, len(chunk), SLOT.size)
+        if chunk[at + HIDDEN_AT] == _HIDDEN
+    }
+
+
+def stands(layout: Layout) -> bool:
+    """Whether there is a seed that serves: a power cut may have left no more than its name, a death withdrawn it."""
+    try:
+        with opened_seed(layout) as fd:
+            return fd is not None and _table(fd) is not None and WITHDRAWN not in _flags(fd)
+    except OSError:
+        return False
+
+
+def is_in_order(fd: int) -> bool:
+    """Whether an open file is a bundle to make a seed of: its table is what its digest says, and nothing is marked."""
+    table = _table(fd)
+    if table is None:
+        return False
+    ends = os.pread(fd, START_BYTES, 0), os.pread(fd, END_BYTES, table.offset + table.slots * SLOT.size)
+    try:
+        slots = b"".join(chunk for _, chunk in _chunks(fd))
+    except MemoryError:
+        return False
+    return is_whole(ends[0], slots, ends[1]) and not any(slots[HIDDEN_AT :: SLOT.size])
+
+
+def _flags(fd: int) -> set[int]:
+    return {flag for _, chunk in _chunks(fd) for flag in chunk[HIDDEN_AT :: SLOT.size]}
+
+
+def _table(fd: int) -> Table | None:
+    """Where the table is; ``None`` for what is not a bundle, of which no reader serves anything."""
+    size_bytes = os.fstat(fd).st_size
+    start = os.pread(fd, START_BYTES, 0)
+    try:
+        return read_end(start, os.pread(fd, END_BYTES, max(0, size_bytes - END_BYTES)), size_bytes)
+    except ValueError:
+        return None
+
+
+def _find(fd: int, table: Table, name: bytes) -> tuple[int, int]:
+    """Where the slot of an entry is, and its flag; zeros if there is none."""
+    first = int.from_bytes(name[:8], "little")
+    for probe in range(MOST_PROBES):
+        offset = table.offset + (first + probe) % table.slots * SLOT.size
+        slot = os.pread(fd, SLOT.size, offset)
+        if slot[:32] == name:
+            return offset, slot[HIDDEN_AT]
+        if slot == _EMPTY:
+            break
+    return 0, 0
+
+
+def _chunks(fd: int) -> Iterator[tuple[int, bytes]]:
+    """The table in parts of whole slots: where each begins, and what it is."""
+    table = _table(fd)
+    for first in range(0, table.slots if table else 0, _AT_ONCE):
+        if table:
+            offset = table.offset + first * SLOT.size
+            read = os.pread(fd, min(_AT_ONCE, table.slots - first) * SLOT.size, offset)
+            yield offset, read[: len(read) // SLOT.size * SLOT.size]

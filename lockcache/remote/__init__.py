@@ -1,0 +1,20 @@
+"""A cache on a server that several hosts share: :class:`RemoteProgramCache`, alone or behind another cache.
+
+Promises invariant 1 (a hit is whole), whatever the server answers, and invariant 7 (never take the job down), whatever
+it does. What it rests on is in :mod:`lockcache.filestream.remote`, which directories use too.
+
+May use: the parts of the store.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lockcache.doors import door
+
+if TYPE_CHECKING:
+    from lockcache.remote.backed import *
+    from lockcache.remote.cache import *
+
+if not TYPE_CHECKING:
+    __getattr__, __dir__ = door(__name__, {"backed": "with_backing", "cache": "RemoteProgramCache"})

@@ -1,0 +1,27 @@
+"""Back ends: the interface of all of them, and what goes in and out of one.
+
+Promises that what a key and a value may be is decided once, and that nothing here imports CUDA. A back end of somebody
+else's is made of ``ProgramCacheResource``, ``CacheStats``, ``Entry``, ``coerce_key``, ``coerce_max_size_bytes`` and
+``coerce_value``; the rest is for the back ends of this package.
+
+May use: calling, explain, metadata.
+"""
+
+from typing import TYPE_CHECKING
+
+from lockcache.doors import door
+
+if TYPE_CHECKING:
+    from lockcache.resource.interface import *
+    from lockcache.resource.values import *
+else:
+    __getattr__, __dir__ = door(
+        __name__,
+        {
+            "interface": "CacheStats ProgramCacheResource UnsupportedProgramCache renewed_keys",
+            "values": (
+                "Entry LONGEST_NAMESPACE coerce_entry coerce_key coerce_max_size_bytes coerce_value computed_entry "
+                "in_namespace join_metadata key_in_words run_compute split_metadata"
+            ),
+        },
+    )

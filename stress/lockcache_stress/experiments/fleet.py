@@ -1,0 +1,369 @@
+"""A model of a fleet that starts: nodes of ranks that all want the same kernels, and the server of their file system.
+
+Four ways to start. What an operation asks of the server was counted by the kernel of a real client
+(:class:`Calls`); how often a waiter asks is the library's own pace. What it leaves out: processors, local disks and
+networks are never busy, and the server answers a request as fast among many files as among few.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from lockcache.filestream.compile_once import REMOTE, WOKEN
+from lockcache_stress.errors import UnusableError
+from lockcache_stress.experiments.events import Bell, Clock, Server, Steps
+
+#: What `lockcache-stress hosts --nfs --scenarios calls,fleet,seed --json-file` left on a guest of Debian's kernel 6.1.
+COUNTED: Final = Path(__file__).with_name("fleet.json")
+
+# A waiter looks by opening a folder and asking for a name; it asks for a lease by opening it, trying its lock, reading
+# it and closing it. By the kinds of requests that a waiter's second was counted to have (2.1 GETATTR; 0.37 LOCK, and
+# 1.6 that come with them), at the library's pace.
+_LOOK: Final = 1.3
+_ASK: Final = 5.4
+# What a wait takes besides: its bell is made, opened and removed. The one number that was fitted, to the guest's first
+# start in a shared directory; the other starts check it.
+_BELL: Final = 10
+# A verified hit of a local directory or bundle, interpreter included.
+_LOCAL_SECONDS: Final = 15e-6
+_FOREVER: Final = 1e9
+_FIRST: Final = "shared, first start"
+_MANY: Final = "shared, many ranks"
+# How far the model may be from what was counted, as a factor.
+_MOST_OFF: Final = 1.25
+
+
+@dataclass(frozen=True)
+class Calls:
+    """Requests to the server that an operation takes; "again": where the node's kernel knows what it is about."""
+
+    open: float
+    open_again: float
+    #: Of a directory that is being made, by many at once.
+    open_empty: float
+    hit: float
+    hit_again: float
+    miss: float
+    compute: float
+    #: By many at once, of whom one writes counters and the others go without.
+    close: float
+    #: Of a node that copies a bundle, reads apart, and how much each of those reads.
+    seed: float
+    seed_read_bytes: float
+
+    @classmethod
+    def counted(cls, trials: Mapping[str, Any]) -> Calls:
+        """Of what trials in a guest counted.
+
+        A hit of a file that the node knows takes one request while the server lends the node a delegation, and two
+        while not: half of them each.
+        """
+        each, seed, first, many = (
+            trials["calls"]["each"],
+            trials["seed"],
+            trials["fleet"][_FIRST],
+            trials["fleet"][_MANY],
+        )
+        return cls(
+            open=each["open"],
+            open_again=each["second process opens"],
+            open_empty=_each_rank(first, "open"),
+            hit=each["cold hit"],
+            hit_again=(each["second process hits"] + each["hit again"]) / 2,
+            miss=each["miss"],
+            compute=each["get_or_compute that computes"],
+            close=_each_rank(many, "close"),
+            seed=seed["other_requests"],
+            seed_read_bytes=seed["bundle_bytes"] / seed["reads"],
+        )
+
+
+def _each_rank(start: Mapping[str, Any], step: str) -> float:
+    count: float = start["requests"][step] / (start["nodes"] * start["ranks_per_node"])
+    return count
+
+
+@dataclass(frozen=True)
+class Fleet:
+    """What starts, and what it starts on."""
+
+    calls: Calls
+    ranks: int = 64
+    ranks_per_node: int = 8
+    kernels: int = 300
+    kernel_bytes: int = 100_000
+    #: On an average; each kernel's own is between a half of it and one and a half.
+    compile_seconds: float = 0.3
+    #: The share of the kernels that an earlier job left in the directory, or in the bundle.
+    stored: float = 0.0
+    #: Ranks begin within so long, as a launcher starts them.
+    launch_seconds: float = 1.0
+    #: Whether each rank asks for the kernels in an order of its own.
+    is_shuffled: bool = False
+    requests_per_second: float = 20_000
+    round_trip_seconds: float = 0.0003
+    bytes_per_second: float = 2e9
+    seed: int = 0
+
+    @property
+    def nodes(self) -> int:
+        """Returns on how many nodes they are."""
+        return -(-self.ranks // self.ranks_per_node)
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What a start takes."""
+
+    way: str
+    computes: int
+    requests: Mapping[str, float]
+    sent_bytes: int
+    #: Until the last rank has all its kernels, from the launch on.
+    seconds: float
+    #: Of all ranks together: what is paid for while nothing is trained.
+    rank_seconds: float
+    busy_seconds: float
+
+    def as_json(self) -> dict[str, Any]:
+        """As plain values, requests as whole numbers."""
+        requests = {name: round(count) for name, count in self.requests.items()}
+        return {**vars(self), "requests": requests, "all_requests": round(sum(self.requests.values()))}
+
+
+class _Start:
+    """One start in one way."""
+
+    def __init__(self, fleet: Fleet) -> None:
+        self.fleet = fleet
+        self.clock = Clock()
+        self.server = Server(self.clock, fleet.requests_per_second, fleet.round_trip_seconds, fleet.bytes_per_second)
+        rng = random.Random(f"{fleet.seed}/kernels")
+        self.compile_seconds = [fleet.compile_seconds * rng.uniform(0.5, 1.5) for _ in range(fleet.kernels)]
+        stored = rng.sample(range(fleet.kernels), round(fleet.stored * fleet.kernels))
+        #: What is published in the shared directory, or is in the bundle.
+        self.published = set(stored)
+        #: What each node has: files whose names and bytes its kernel knows, and entries of its own directory.
+        self.known: list[set[int]] = [set() for _ in range(fleet.nodes)]
+        self.local: list[set[int]] = [set() for _ in range(fleet.nodes)]
+        # Who computes: the node of each kernel's holder, and what rings on a node when a kernel is there.
+        self.holders: dict[int, int] = {}
+        self.bells: dict[tuple[int, int], Bell] = {}
+        self.opened: set[int] = set()
+        self.computes = 0
+        self.ended: list[float] = []
+
+    def bell(self, node: int, kernel: int) -> Bell:
+        return self.bells.setdefault((node, kernel), Bell())
+
+    def run(self, way: str) -> Cost:
+        fleet = self.fleet
+        for number in range(fleet.ranks):
+            rng = random.Random(f"{fleet.seed}/{number}")
+            begin = rng.uniform(0, fleet.launch_seconds)
+            kernels = list(range(fleet.kernels))
+            if fleet.is_shuffled:
+                rng.shuffle(kernels)
+            self.clock.start(self._rank(WAYS[way], number // fleet.ranks_per_node, kernels, rng), begin)
+        self.clock.run()
+        server = self.server
+        rank_seconds = sum(self.ended)
+        return Cost(
+            way,
+            self.computes,
+            dict(server.requests),
+            server.sent_bytes,
+            max(self.ended),
+            rank_seconds,
+            server.busy_seconds,
+        )
+
+    def _rank(self, way: _Way, node: int, kernels: list[int], rng: random.Random) -> Steps:
+        yield from way(self, node, kernels, rng)
+        self.ended.append(self.clock.now)
+
+    def open(self, node: int) -> float:
+        calls = self.fleet.calls
+        if not self.fleet.stored:
+            return self.server.ask("open", calls.open_empty)
+        is_first = node not in self.opened
+        self.opened.add(node)
+        return self.server.ask("open", calls.open if is_first else calls.open_again)
+
+    def hit(self, node: int, kernel: int) -> float:
+        calls, known = self.fleet.calls, self.known[node]
+        if kernel in known:
+            return self.server.ask("hit", calls.hit_again)
+        known.add(kernel)
+        return self.server.ask("hit", calls.hit, self.fleet.kernel_bytes)
+
+    def get(self, node: int, kernel: int, rng: random.Random) -> Steps:
+        """Ask the shared directory for a kernel: a hit, a wait, or the rank's turn to compile it."""
+        if kernel not in self.published:
+            yield self.server.ask("miss", self.fleet.calls.miss)
+            yield self.server.ask("ask", _ASK + _LOOK)
+        if kernel not in self.published and kernel not in self.holders:
+            yield from self._compute(node, kernel)
+            return
+        if kernel not in self.published:
+            yield from self._wait(node, kernel, rng)
+        yield self.hit(node, kernel)
+
+    def _compute(self, node: int, kernel: int) -> Steps:
+        self.holders[kernel] = node
+        self.computes += 1
+        yield self.compile_seconds[kernel]
+        asked = self.fleet.calls.miss + _ASK + _LOOK
+        yield self.server.ask("store", max(self.fleet.calls.compute - asked, 1), self.fleet.kernel_bytes)
+        self.published.add(kernel)
+        self.known[node].add(kernel)
+        self.clock.ring(self.bell(node, kernel))
+
+    def _wait(self, node: int, kernel: int, rng: random.Random) -> Steps:
+        """Look, and ask for the lease, at the library's pace; on the holder's node the bell wakes."""
+        is_woken = self.holders[kernel] == node
+        pace, bell = (WOKEN if is_woken else REMOTE), self.bell(node, kernel)
+        clock, began = self.clock, self.clock.now
+        yield self.server.ask("bell", _BELL)
+        while kernel not in self.published:
+            ask_at = clock.now + pace.ask_after(clock.now - began)
+            while kernel not in self.published and clock.now < ask_at:
+                yield self.server.ask("look", _LOOK)
+                pause = min(pace.look_after(clock.now - began) * rng.uniform(0.5, 1), ask_at - clock.now)
+                if kernel not in self.published and pause > 0:
+                    yield (pause, bell) if is_woken else pause
+            yield self.server.ask("look", _LOOK)
+            if kernel not in self.published:
+                yield self.server.ask("ask", _ASK + _LOOK)
+
+    def get_on_node(self, node: int, kernel: int) -> Steps:
+        """Ask the node's own directory, of which the server knows nothing."""
+        local, key = self.local[node], (node, kernel)
+        if kernel not in local and key not in self.bells:
+            bell = self.bell(node, kernel)
+            self.computes += 1
+            yield self.compile_seconds[kernel]
+            local.add(kernel)
+            self.clock.ring(bell)
+        while kernel not in local:
+            yield _FOREVER, self.bell(node, kernel)
+
+
+_Way = Callable[[_Start, int, list[int], random.Random], Steps]
+
+
+def _compile_each(start: _Start, node: int, kernels: list[int], rng: random.Random) -> Steps:
+    start.computes += len(kernels)
+    yield sum(start.compile_seconds[kernel] for kernel in kernels)
+
+
+def _share(start: _Start, node: int, kernels: list[int], rng: random.Random) -> Steps:
+    yield start.open(node)
+    for kernel in kernels:
+        yield from start.get(node, kernel, rng)
+    yield start.server.ask("close", start.fleet.calls.close)
+
+
+def _share_and_keep(start: _Start, node: int, kernels: list[int], rng: random.Random) -> Steps:
+    yield start.open(node)
+    local, read = start.local[node], 0
+    for kernel in kernels:
+        if kernel in local:
+            read += 1  # together, before the next event: nobody else is concerned
+            continue
+        if read:
+            yield read * _LOCAL_SECONDS
+            read = 0
+        yield from start.get(node, kernel, rng)
+        local.add(kernel)
+    yield read * _LOCAL_SECONDS
+    yield start.server.ask("close", start.fleet.calls.close)
+
+
+def _seed_nodes(start: _Start, node: int, kernels: list[int], rng: random.Random) -> Steps:
+    seeded = start.bell(node, -1)
+    if start.published and node not in start.opened:
+        start.opened.add(node)
+        bundle_bytes = len(start.published) * start.fleet.kernel_bytes
+        calls = start.fleet.calls
+        yield start.server.ask("bundle", calls.seed + math.ceil(bundle_bytes / calls.seed_read_bytes), bundle_bytes)
+        start.local[node] |= start.published
+        start.clock.ring(seeded)
+    while start.published and not start.local[node]:
+        yield _FOREVER, seeded
+    for kernel in kernels:
+        yield from start.get_on_node(node, kernel)
+    yield len(kernels) * _LOCAL_SECONDS
+
+
+#: The ways to start, by name: a program of the model for each rank.
+WAYS: Final[Mapping[str, _Way]] = {
+    "each compiles": _compile_each,
+    "one directory": _share,
+    "with node-local": _share_and_keep,
+    "bundle per node": _seed_nodes,
+}
+
+
+def run_start(fleet: Fleet, way: str) -> Cost:
+    """Returns what a start costs; the same for the same fleet."""
+    return _Start(fleet).run(way)
+
+
+def load_counts(path: str | Path = COUNTED) -> dict[str, Any]:
+    """Returns what trials in a guest counted, by trial. Raises :class:`UnusableError`, and :class:`OSError`."""
+    try:
+        with open(path) as file:
+            trials = {trial["trial"]: trial["numbers"] for trial in json.load(file)["trials"]}
+        Calls.counted(trials)
+    except (ValueError, TypeError, KeyError) as error:
+        how = "lockcache-stress hosts --nfs --scenarios calls,fleet,seed --json-file"
+        raise UnusableError(f"{path} holds no counts ({error!r}); {how} writes such a file") from error
+    return trials
+
+
+#: Which way each start in the guest was, and whether an earlier one had left the kernels.
+_IN_THE_GUEST: Final = {
+    _FIRST: ("one directory", 0.0),
+    "shared, next start": ("one directory", 1.0),
+    "both, first start": ("with node-local", 0.0),
+    "both, next start": ("with node-local", 1.0),
+    _MANY: ("one directory", 1.0),
+}
+
+
+def compare(trials: Mapping[str, Any]) -> dict[str, tuple[int, int]]:
+    """Returns the requests of each start in the guest, as counted there and as the model has them.
+
+    The model's server answers as many in a second as the guest did at its busiest: how often waiters ask depends on it.
+    """
+    starts = [trials["fleet"][name] for name in _IN_THE_GUEST]
+    rate = max(start["requests"]["kernels"] / start["seconds"] for start in starts)
+    found = {}
+    for name, (way, stored) in _IN_THE_GUEST.items():
+        counted = trials["fleet"][name]
+        asked = counted["requests"]
+        fleet = Fleet(
+            calls=Calls.counted(trials),
+            ranks=counted["nodes"] * counted["ranks_per_node"],
+            ranks_per_node=counted["ranks_per_node"],
+            kernels=counted["kernels"],
+            kernel_bytes=20_000,
+            compile_seconds=0.3,
+            stored=stored,
+            launch_seconds=0.01,
+            requests_per_second=rate,
+        )
+        found[name] = (sum(asked.values()), round(sum(run_start(fleet, way).requests.values())))
+    return found
+
+
+def is_near(counted: int, model: int) -> bool:
+    """Whether the model may be used: which operations are the same, and not how they meet."""
+    return 1 / _MOST_OFF <= model / counted <= _MOST_OFF

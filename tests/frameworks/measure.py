@@ -1,0 +1,133 @@
+"""Figures of the guides: each framework's own cache next to lockcache, in one run. ``make frameworks-figures``.
+
+Counts are exact. Times are of this machine: read them as ratios. Exits with 1 if a figure misses what is promised.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import platform
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from lockcache import FileStreamProgramCache
+from tests.frameworks.support import HERDS, PROGRAMS, VENVS, Programs, answer, sampled_answers, tell, total
+
+#: Seconds after the first process's error until the second one has its own.
+MOST_ERROR_SECONDS = 0.5
+MOST_TRITON_WARM = 2.0
+LEAST_JAX_PUT = 300.0
+
+LAUNCHERS = (6, range(1000, 1004))
+
+
+def main() -> int:
+    """Measure what is installed, and print two tables."""
+    wanted = [name for name in sys.argv[1:] or HERDS if (VENVS / name).exists()]
+    missed: list[str] = []
+    print(
+        f"{platform.processor() or platform.machine()}, Linux {platform.release()}, Python {platform.python_version()}"
+    )
+    print(
+        "\n| framework | processes x kernels | own cache | lockcache | warm | most under a cap | second error after |"
+    )
+    print("|---|---|---|---|---|---|---|")
+    herds = {name: HERDS[name] for name in wanted}
+    for name, (processes, kernels) in herds.items():
+        _row(name, name, processes, kernels, missed)
+        if name == "triton":
+            _row("triton launchers", name, *LAUNCHERS, missed)
+    print("\n| | own cache | lockcache | ratio |\n|---|---|---|---|")
+    if "triton" in wanted:
+        _triton_warm(missed)
+    if "jax" in wanted:
+        _jax_put(missed)
+    for line in missed:
+        print(f"missed: {line}", file=sys.stderr)
+    return int(bool(missed))
+
+
+@contextlib.contextmanager
+def _programs(name: str) -> Iterator[Programs]:
+    with tempfile.TemporaryDirectory() as folder:
+        yield Programs(name, Path(folder))
+
+
+def _row(title: str, name: str, processes: int, kernels: range, missed: list[str]) -> None:
+    with _programs(name) as programs:
+        own = total(programs.run(processes, kernels, "own"), "compiled")
+        cold = total(programs.run(processes, kernels), "compiled")
+        warm = total(programs.run(2, kernels), "compiled")
+        with FileStreamProgramCache(programs.directory) as cache:
+            cap = cache.stats().bytes // 2
+        if title == name:
+            first, second = _failures(programs)
+            error = f"{second - first:.2f} s"
+            if second - first > MOST_ERROR_SECONDS:
+                missed.append(f"{title}: the second error came {error} after the first")
+        else:
+            error = ""
+    peak = _peak(name, processes, kernels, cap) / cap
+    if peak > 1:
+        missed.append(f"{title}: {peak:.3f} of a cap")
+    if (cold, warm) != (len(kernels), 0):
+        missed.append(f"{title}: {cold} compiled cold, {warm} warm")
+    print(f"| {title} | {processes} x {len(kernels)} | {own} | {cold} | {warm} | {peak:.1%} | {error} |", flush=True)
+
+
+def _peak(name: str, processes: int, kernels: range, cap: int) -> int:
+    """The most bytes on the disk, at any look, of a directory whose cap is half of what the kernels take."""
+    with _programs(name) as programs, programs.started(processes) as running:
+        FileStreamProgramCache(programs.directory, max_size_bytes=cap).close()
+        for process in running:
+            tell(process, [*kernels] * 2)
+        _, peaks = sampled_answers(programs.directory, running)
+    return peaks.disk_bytes
+
+
+def _failures(programs: Programs) -> tuple[float, float]:
+    """How long each of two processes that begin together takes to fail to compile the same kernel, once warmed up."""
+    with programs.started(2, "keep-errors") as running:
+        for process in running:
+            tell(process, [0, -1])
+        seconds = sorted(answer(process)["seconds"] for process in running)
+    return seconds[0], seconds[1]
+
+
+def _said(name: str, program: str, *words: str, folder: str) -> Any:
+    programs = Programs(name, Path(folder))
+    command = [programs.python, PROGRAMS / program, *words]
+    environment = programs.environment({})
+    ended = subprocess.run(command, env=environment, check=True, capture_output=True, text=True)
+    return json.loads(ended.stdout.splitlines()[-1])
+
+
+def _triton_warm(missed: list[str]) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        found = _said("triton", "triton_warm.py", folder=folder)
+    for what, title in (("compile", "`triton.compile` of a warm kernel"), ("read", "the cache's part of it")):
+        own, ours = found[what]["own"], found[what]["ours"]
+        print(f"| {title} | {own * 1e6:.0f} us | {ours * 1e6:.0f} us | {ours / own:.2f} |")
+    if found["compile"]["ours"] > MOST_TRITON_WARM * found["compile"]["own"]:
+        missed.append("a warm kernel of Triton's takes more than twice as long as in its own cache")
+
+
+def _jax_put(missed: list[str]) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        found = _said("jax", "jax_put.py", folder, folder=folder)
+    own, ours = statistics.median(found["own"]), statistics.median(found["ours"])
+    print(
+        f"| JAX, a put at a cap of 10,000 entries | {own * 1e3:.0f} ms | {ours * 1e3:.2f} ms | 1 / {own / ours:.0f} |"
+    )
+    if own < LEAST_JAX_PUT * ours:
+        missed.append(f"a put of JAX's is {own / ours:.0f} times as fast, and not {LEAST_JAX_PUT:.0f}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,59 @@
+"""A Valkey server for the tests of one process, emptied for each test."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from lockcache import RemoteProgramCache
+from lockcache.filestream.remote.health import _patience
+from tests.in_memory import run_path, tmp_path
+from tests.remote.servers import FaultProxy, Valkey, valkey
+
+__all__ = ["run_path", "tmp_path"]
+
+
+@pytest.fixture(autouse=True)
+def with_all_patience() -> None:
+    """Each test is a process that has waited for nobody yet."""
+    _patience.clear()
+
+
+@pytest.fixture(scope="session")
+def one_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Valkey]:
+    with valkey(tmp_path_factory.mktemp("valkey")) as server:
+        yield server
+
+
+@pytest.fixture
+def server(one_server: Valkey) -> Valkey:
+    one_server.client.flushall()
+    return one_server
+
+
+@pytest.fixture
+def cache_at() -> Iterator[Callable[..., RemoteProgramCache]]:
+    """Makes caches, and closes them."""
+    made: list[RemoteProgramCache] = []
+
+    def make(url: str, **arguments: object) -> RemoteProgramCache:
+        made.append(RemoteProgramCache(url, **arguments))  # type: ignore[arg-type]
+        return made[-1]
+
+    yield make
+    for cache in made:
+        cache.close()
+
+
+@pytest.fixture
+def proxy_to() -> Iterator[Callable[..., FaultProxy]]:
+    made: list[FaultProxy] = []
+
+    def make(port: int, fault: str = "", delay_seconds: float = 0.0) -> FaultProxy:
+        made.append(FaultProxy(port, fault, delay_seconds))
+        return made[-1]
+
+    yield make
+    for proxy in made:
+        proxy.close()

@@ -1,0 +1,351 @@
+"""``$LOCKCACHE_REMOTE``: a server behind the directories of programs that never heard of it."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from lockcache import Entry, FileStreamProgramCache, RemoteProgramCache, Turn
+from lockcache.filestream import backing
+from lockcache.filestream.disk import Layout, entry_name
+from tests.cli.running import run
+from tests.remote.servers import FaultProxy, Valkey, free_port
+
+_FORK = multiprocessing.get_context("fork")
+
+
+@pytest.fixture(autouse=True)
+def as_a_new_process(monkeypatch: pytest.MonkeyPatch, server: Valkey) -> None:
+    monkeypatch.setattr(backing, "_backings", {})
+    monkeypatch.setenv("LOCKCACHE_REMOTE", server.url)
+
+
+def _evict(path: Path, key: bytes) -> None:
+    """What an eviction does to an entry, as far as a reader sees."""
+    os.unlink(Layout(str(path)).entry(entry_name(key)))
+
+
+def _forget() -> None:
+    """As if this was another process of the node: nothing in memory."""
+    for each in backing._backings.values():
+        each.store.close()
+    backing._backings.clear()
+
+
+def _read_elsewhere(path: Path, key: str) -> str:
+    program = "import sys; from lockcache import *; print(FileStreamProgramCache(sys.argv[1]).get(sys.argv[2]))"
+    return subprocess.check_output([sys.executable, "-c", program, str(path), key], text=True).strip()
+
+
+def test_what_one_node_stores_another_reads_and_keeps(server: Valkey, tmp_path: Path) -> None:
+    with FileStreamProgramCache(tmp_path / "one") as one:
+        one.put_entry("k", Entry(b"v", {"arch": "sm_90", "compile_cost_ns": 7}))
+    with FileStreamProgramCache(tmp_path / "other") as other:
+        assert other.get("k") == b"v"
+        assert other.get_entry("k") == Entry(b"v", {"arch": "sm_90", "compile_cost_ns": 7})
+        assert other.get("missing") is None
+        stats = other.stats()
+    assert (stats.hits, stats.misses, stats.puts, stats.entries) == (2, 1, 0, 1)
+    server.client.flushall()
+    assert _read_elsewhere(tmp_path / "other", "k") == "b'v'", "from its own directory"
+
+
+def test_without_the_variable_nothing_is_asked(server: Valkey, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("LOCKCACHE_REMOTE")
+    with FileStreamProgramCache(tmp_path) as cache:
+        cache["k"] = b"v"
+    assert server.client.dbsize() == 0
+    assert not (tmp_path / "lockcache" / "remote").exists()
+    program = (
+        "import sys, lockcache; lockcache.FileStreamProgramCache(sys.argv[1]).get('k'); "
+        "print('redis' in sys.modules, 'lockcache.filestream.backing' in sys.modules)"
+    )
+    assert subprocess.check_output([sys.executable, "-c", program, str(tmp_path)], text=True) == "False False\n"
+
+
+def test_an_older_value_does_not_come_back_where_the_newer_one_was_not_sent(server: Valkey, tmp_path: Path) -> None:
+    with FileStreamProgramCache(tmp_path) as cache:
+        cache["k"] = b"older"
+    server.client.config_set("maxmemory", 1)
+    try:
+        with FileStreamProgramCache(tmp_path) as cache:
+            cache["k"] = b"newer"
+    finally:
+        server.client.config_set("maxmemory", 0)
+    _evict(tmp_path, b"k")
+    _forget()
+    assert _read_elsewhere(tmp_path, "k") == "None"
+    assert _read_elsewhere(tmp_path / "another node", "k") == "b'older'"
+    with FileStreamProgramCache(tmp_path) as cache:
+        assert cache.get("k") is None
+        cache["k"] = b"newest"
+    _evict(tmp_path, b"k")
+    assert _read_elsewhere(tmp_path, "k") == "b'newest'", "it was stored there"
+
+
+def test_a_killed_sender_leaves_no_older_value_to_its_node(
+    server: Valkey, tmp_path: Path, proxy_to: Callable[..., FaultProxy]
+) -> None:
+    with FileStreamProgramCache(tmp_path) as cache:
+        cache["k"] = b"older"
+    program = (
+        "import os, signal, sys; from lockcache import *; FileStreamProgramCache(sys.argv[1])['k'] = b'newer'; "
+        "os.kill(os.getpid(), signal.SIGKILL)"
+    )
+    silent = proxy_to(server.port, "silence")
+    # The same server, as far as the directory knows, does not answer: nothing can be sent before the end.
+    _forget()
+    os.environ["LOCKCACHE_REMOTE"] = silent.url
+    with FileStreamProgramCache(tmp_path):
+        pass
+    ended = subprocess.run([sys.executable, "-c", program, str(tmp_path)], check=False)
+    assert ended.returncode == -signal.SIGKILL
+    silent.fault = ""
+    assert _read_elsewhere(tmp_path, "k") == "b'newer'"
+    _evict(tmp_path, b"k")
+    assert _read_elsewhere(tmp_path, "k") == "None"
+
+
+def test_what_is_removed_or_cleared_does_not_come_back(server: Valkey, tmp_path: Path) -> None:
+    with FileStreamProgramCache(tmp_path) as cache:
+        cache["removed"], cache["cleared"] = b"v", b"v"
+        del cache["removed"]
+        assert cache.get("removed") is None
+    assert not server.client.exists(f"lockcache:{entry_name(b'removed')}")
+    with FileStreamProgramCache(tmp_path) as cache:
+        cache.clear()
+        assert cache.get("cleared") is None
+    assert _read_elsewhere(tmp_path, "cleared") == "None"
+    with FileStreamProgramCache(tmp_path) as cache, pytest.raises(KeyError):
+        del cache["removed"]
+
+
+def test_what_is_removed_here_may_be_on_the_server_alone(server: Valkey, tmp_path: Path) -> None:
+    with FileStreamProgramCache(tmp_path / "one") as one:
+        one["k"] = b"v"
+    with FileStreamProgramCache(tmp_path / "other") as other:
+        del other["k"]
+        assert other.get("k") is None
+    assert server.client.dbsize() == 0
+
+
+def test_an_answer_from_before_a_removal_was_sent_is_not_believed_after_it(
+    server: Valkey, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with FileStreamProgramCache(tmp_path / "one") as one:
+        one["k"] = b"v"
+    cache = FileStreamProgramCache(tmp_path / "other")
+    assert cache._backed is not None
+    store, is_asked = cache._backed.backing.store, threading.Event()
+    store.sender().send(is_asked.wait, lambda: None)
+    del cache["k"]
+    ask = store.ask
+
+    def ask_before_it_is_sent(*arguments: object, **options: bool) -> object:
+        answer = ask(*arguments, **options)  # type: ignore[arg-type]
+        is_asked.set()
+        store.flush()
+        return answer
+
+    monkeypatch.setattr(store, "ask", ask_before_it_is_sent)
+    assert cache.get("k") is None
+    assert store.counts.stale_entries == 1
+    assert server.client.dbsize() == 0
+    monkeypatch.undo()
+    assert _read_elsewhere(tmp_path / "other", "k") == "None"
+    cache.close()
+
+
+def test_a_copy_never_replaces_what_was_stored_meanwhile(
+    server: Valkey, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with FileStreamProgramCache(tmp_path / "one") as one:
+        one["k"] = b"of the server"
+    cache = FileStreamProgramCache(tmp_path / "other")
+    assert cache._backed is not None
+    load = cache._backed.backing.store.load
+
+    def load_slowly(name: str) -> object:
+        found = load(name)
+        cache["k"] = b"of a writer"
+        return found
+
+    monkeypatch.setattr(cache._backed.backing.store, "load", load_slowly)
+    cache.get("k")
+    assert cache["k"] == b"of a writer"
+    assert cache.stats().entries == 1
+    assert [repair for repair in cache.recount() if repair] == [], "the copy's reservation was given back"
+    cache.close()
+
+
+def test_a_copy_of_what_was_removed_meanwhile_does_not_stay(
+    server: Valkey, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with FileStreamProgramCache(tmp_path / "one") as one:
+        one["k"] = b"of the server"
+    cache = FileStreamProgramCache(tmp_path / "other")
+    assert cache._backed is not None
+    store = cache._backed.backing.store
+    found = store.load(entry_name(b"k"))
+    del cache["k"]
+    store.flush()
+    monkeypatch.setattr(store, "load", lambda name: found)
+    cache.get("k")
+    monkeypatch.undo()
+    assert cache.get("k") is None
+    cache.close()
+
+
+def test_the_processes_of_a_node_share_what_they_know_of_a_dead_server(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, server: Valkey, proxy_to: Callable[..., FaultProxy]
+) -> None:
+    proxy = proxy_to(server.port, "silence")
+    monkeypatch.setenv("LOCKCACHE_REMOTE", proxy.url)
+    assert _read_elsewhere(tmp_path, "k") == "None"
+    assert proxy.requests > 0
+    asked = proxy.requests
+    assert _read_elsewhere(tmp_path, "k") == "None"
+    assert proxy.requests == asked, "the second process does not ask"
+    # Half a minute later one of them does, and finds it well.
+    [breaker] = tmp_path.glob("lockcache/remote/*/breaker")
+    breaker.write_text(str(int(time.time()) - 1))
+    proxy.fault = ""
+    cache = FileStreamProgramCache(tmp_path)
+    cache.get("k")
+    cache.close()
+    assert not breaker.exists()
+    assert proxy.requests > asked
+
+
+def test_a_variable_that_cannot_be_is_an_error_when_the_cache_is_opened(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LOCKCACHE_REMOTE", "ftp://server")
+    with pytest.raises(ValueError, match="LOCKCACHE_REMOTE: 'ftp://server' is not a URL"):
+        FileStreamProgramCache(tmp_path)
+
+
+def test_a_client_that_is_missing_is_a_warning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def missing(url: object) -> None:
+        raise ModuleNotFoundError("redis:// needs the package redis: pip install 'lockcache[redis]'")
+
+    monkeypatch.setattr(backing, "require_client", missing)
+    with FileStreamProgramCache(tmp_path) as cache:
+        cache["k"] = b"v"
+        assert cache["k"] == b"v"
+    assert "pip install" in caplog.text
+
+
+def test_a_turn_of_this_node_is_a_turn_of_all(server: Valkey, tmp_path: Path) -> None:
+    one, other = (FileStreamProgramCache(tmp_path / name, compile_once=True) for name in ("one", "other"))
+    lease = f"lockcache:lease:{entry_name(b'k')}"
+    assert one.get("k") is None
+    assert server.client.exists(lease)
+    one["k"] = b"v"
+    one.close()
+    assert not server.client.exists(lease)
+    assert other.get("k") == b"v"
+    assert other.get("other") is None
+    other.close()
+    assert not server.client.exists(f"lockcache:lease:{entry_name(b'other')}"), "a turn that is given up"
+
+
+def _compute(url: str, directory: str, keys: int, path: str) -> None:
+    os.environ["LOCKCACHE_REMOTE"] = url
+    with FileStreamProgramCache(directory) as cache:
+        for number in range(keys):
+
+            def compute(number: int = number) -> bytes:
+                with open(f"{path}/{number}", "ab") as file:
+                    file.write(b"x")
+                time.sleep(0.2)  # a compilation, which the others are to meet
+                return b"code %d" % number
+
+            assert cache.get_or_compute(f"k{number}", compute) == b"code %d" % number
+
+
+@pytest.mark.slow
+def test_four_nodes_of_eight_processes_compile_eight_kernels_once(server: Valkey, tmp_path: Path) -> None:
+    counts = tmp_path / "counts"
+    counts.mkdir()
+    workers = [
+        _FORK.Process(target=_compute, args=(server.url, f"{tmp_path}/node{rank % 4}", 8, str(counts)))
+        for rank in range(32)
+    ]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    assert [worker.exitcode for worker in workers] == [0] * 32
+    assert [(counts / str(number)).read_bytes() for number in range(8)] == [b"x"] * 8
+
+
+HOLD = """
+import sys, time
+from lockcache import FileStreamProgramCache
+found = FileStreamProgramCache(sys.argv[1]).begin("k")
+print("holding", flush=True)
+time.sleep(1000)
+"""
+
+
+@pytest.mark.slow
+def test_a_holder_that_is_killed_on_another_node_is_taken_over(server: Valkey, tmp_path: Path) -> None:
+    with subprocess.Popen([sys.executable, "-c", HOLD, str(tmp_path / "one")], stdout=subprocess.PIPE) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == b"holding\n"
+        os.kill(holder.pid, signal.SIGKILL)
+    cache = FileStreamProgramCache(tmp_path / "other")
+    found = cache.begin("k")
+    assert isinstance(found, Turn)
+    found.store(b"v")
+    cache.close()
+    assert RemoteProgramCache(server.url).get("k") == b"v"
+
+
+def test_nobody_listens_and_the_directory_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LOCKCACHE_REMOTE", f"redis://127.0.0.1:{free_port()}")
+    with FileStreamProgramCache(tmp_path) as cache:
+        assert cache.get_or_compute("k", lambda: b"v") == b"v"
+        assert cache["k"] == b"v"
+        del cache["k"]
+        cache.clear()
+
+
+def test_many_writes_that_could_not_be_sent_become_one_mark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LOCKCACHE_REMOTE", f"redis://127.0.0.1:{free_port()}")
+    monkeypatch.setattr("lockcache.filestream.remote.node._MOST_MARKS", 100)
+    with FileStreamProgramCache(tmp_path) as cache:
+        for number in range(256):
+            cache[f"k{number}"] = b"v"
+        assert cache._backing is not None
+        assert cache._backing.seen.floor_ns("ab" * 32) > 0
+    [unsent] = tmp_path.glob("lockcache/remote/*/unsent")
+    assert len(list(unsent.iterdir())) < 256
+
+
+def test_lockcache_run_puts_a_server_behind_the_directory(
+    server: Valkey, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("LOCKCACHE_REMOTE")
+    program = (
+        "from lockcache import *; print(FileStreamProgramCache().get_or_compute('k', lambda: sys.argv[1].encode()))"
+    )
+    for node in ("one", "other"):
+        words = ["run", "--remote", server.url, "--quiet", "--dir", str(tmp_path / node), "--"]
+        ended = run(*words, sys.executable, "-c", f"import sys; {program}", f"compiled on node {node}")
+        assert (ended.returncode, ended.stdout) == (0, "b'compiled on node one'\n")
+    assert server.client.dbsize() == 1
+    ended = run("run", "--remote", "ftp://secret@host", "--", "true")
+    assert (ended.returncode, ended.stderr.count("\n"), "secret" in ended.stderr) == (2, 1, False)

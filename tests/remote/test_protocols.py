@@ -1,0 +1,222 @@
+"""What every kind of server has to do: Valkey, a cluster of it, HTTP in the layout of build caches, S3. On real ones.
+
+Each test runs in processes that are started, for obstore cannot be in a process that was forked from one that used it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.remote.cluster import Cluster
+from tests.remote.servers import Nginx, SeaweedFS, Valkey
+
+KINDS = ["valkey", "cluster", "nginx", "seaweedfs"]
+
+
+@contextlib.contextmanager
+def _serve(kind: str, folder: Path) -> Iterator[Any]:
+    server = {"valkey": Valkey, "cluster": Cluster, "nginx": Nginx, "seaweedfs": SeaweedFS}[kind](folder)
+    try:
+        yield server
+    finally:
+        server.kill()
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def kind_and_url(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str]]:
+    with _serve(request.param, tmp_path_factory.mktemp(request.param)) as server:
+        yield request.param, server.url
+
+
+@pytest.fixture
+def kind(kind_and_url: tuple[str, str]) -> str:
+    return kind_and_url[0]
+
+
+@pytest.fixture
+def url(kind_and_url: tuple[str, str], request: pytest.FixtureRequest) -> str:
+    """The server, with a place of its own for each test."""
+    url = kind_and_url[1]
+    return f"{url}{'&' if '?' in url else '?'}prefix={request.node.originalname}:"
+
+
+def _run(program: str, *words: str) -> Any:
+    ended = subprocess.run(
+        [sys.executable, "-c", f"import json, sys, time\nfrom lockcache import *\n{program}", *words],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stderr
+    return json.loads(ended.stdout or "null")
+
+
+def test_what_is_stored_is_read_replaced_and_removed(url: str) -> None:
+    _run(
+        """
+cache = RemoteProgramCache(sys.argv[1])
+cache.put_entry("k", Entry(b"code", {"arch": "sm_90"}))
+cache["large"], cache["replaced"], cache["removed"] = bytes(3_000_000), b"older", b"v"
+cache.flush()
+cache["replaced"] = b"newer"
+del cache["removed"]
+cache.close()
+assert (cache.stats().puts, cache.stats().dropped_writes) == (5 - 0, 0), cache.stats()
+""",
+        url,
+    )
+    _run(
+        """
+cache = RemoteProgramCache(sys.argv[1])
+assert cache.get_entry("k") == Entry(b"code", {"arch": "sm_90"})
+assert cache["large"] == bytes(3_000_000)
+assert cache["replaced"] == b"newer"
+assert cache.get("removed") is None
+assert cache.get("missing") is None
+assert cache.remote_stats().errors == 0, cache.remote_stats()
+assert len(cache.get_many(["k", "large", "missing"])) == 2
+""",
+        url,
+    )
+
+
+STORE_AND_LIE = """
+from lockcache.filestream.disk import entry_name
+from lockcache.filestream.remote import open_transport, parse_url
+url = parse_url(sys.argv[1])
+cache = RemoteProgramCache(sys.argv[1])
+cache["k"], cache["other"] = b"value", b"another value"
+cache.flush()
+transport = open_transport(url, 2.0)
+name = entry_name(b"k")
+honest, others = transport.get(name), transport.get(entry_name(b"other"))
+lies = [others, honest[:-1], honest + b"x", bytes(100), b"x", honest.replace(b"value", b"velue")]
+for lie in lies:
+    transport.put(name, lie)
+    assert cache.get("k") is None, lie
+stats = cache.stats()
+assert stats.corrupt_entries == len(lies), stats
+transport.put(name, honest)
+assert cache["k"] == b"value"
+assert transport.get_many([name, entry_name(b"other"), "0" * 64]) == {name: honest, entry_name(b"other"): others}
+"""
+
+
+def test_a_server_that_lies_is_not_believed(url: str) -> None:
+    _run(STORE_AND_LIE, url)
+
+
+COMPUTE = """
+import os
+url, directory, keys, counts = sys.argv[1], sys.argv[2], int(sys.argv[3]), sys.argv[4]
+os.environ["LOCKCACHE_REMOTE"] = url
+with FileStreamProgramCache(directory) as cache:
+    for number in range(keys):
+        def compute():
+            with open(f"{counts}/{number}", "ab") as file:
+                file.write(b"x")
+            time.sleep(0.5)  # a compilation, which the others are to meet
+            return b"code %d" % number
+        assert cache.get_or_compute(f"k{number}", compute) == b"code %d" % number
+"""
+
+
+@pytest.mark.long
+@pytest.mark.timeout(300)
+def test_four_nodes_compile_once_where_there_are_leases_and_once_each_where_not(
+    kind: str, url: str, tmp_path: Path
+) -> None:
+    counts = tmp_path / "counts"
+    counts.mkdir()
+    workers = [
+        subprocess.Popen(
+            [
+                sys.executable,
+                "-c",
+                f"import sys, time\nfrom lockcache import *\n{COMPUTE}",
+                url,
+                f"{tmp_path}/node{rank % 4}",
+                "8",
+                str(counts),
+            ]
+        )
+        for rank in range(32)
+    ]
+    assert [worker.wait() for worker in workers] == [0] * 32
+    compiled = [len((counts / str(number)).read_bytes()) for number in range(8)]
+    if kind == "nginx":
+        assert max(compiled) <= 4
+    else:
+        assert compiled == [1] * 8
+
+
+HOLD = """
+turn = RemoteProgramCache(sys.argv[1]).begin("k")
+print("holding", flush=True)
+time.sleep(1000)
+"""
+
+
+@pytest.mark.long
+def test_a_killed_holder_is_taken_over(kind: str, url: str) -> None:
+    if kind == "nginx":
+        pytest.skip("HTTP has no leases")
+    program = f"import sys, time\nfrom lockcache import *\n{HOLD}"
+    with subprocess.Popen([sys.executable, "-c", program, url], stdout=subprocess.PIPE) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == b"holding\n"
+        taking = subprocess.Popen(
+            [sys.executable, "-c", f"import sys, time\nfrom lockcache import *\n{TAKE}", url],
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        assert taking.stdout is not None
+        taking.stdout.readline()
+        time.sleep(1.5)  # for longer than a renewal
+        assert taking.poll() is None, "it waits for a holder that lives"
+        killed_at = time.time()
+        holder.kill()
+    taken_at = float(taking.communicate()[0])
+    print(f"{kind}: taken over after {taken_at - killed_at:.2f} s")
+    assert taken_at - killed_at < 10, "three seconds, and what other processes of this machine took"
+
+
+TAKE = """
+cache = RemoteProgramCache(sys.argv[1])
+assert cache.get("k") is None
+print("waiting", flush=True)
+turn = cache.begin("k")
+assert isinstance(turn, Turn)
+print(time.time())
+"""
+
+
+def test_a_child_of_a_process_that_used_it_goes_on(url: str) -> None:
+    _run(
+        """
+import os
+cache = RemoteProgramCache(sys.argv[1])
+cache["k"] = b"v"
+cache.flush()
+assert cache["k"] == b"v"
+pid = os.fork()
+if not pid:
+    began = time.monotonic()
+    found = cache.get("k")
+    cache["by child"] = b"w"
+    cache.close()
+    os._exit(0 if found in (b"v", None) else 1)
+assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+assert cache["k"] == b"v"
+""",
+        url,
+    )

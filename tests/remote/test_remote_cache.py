@@ -1,0 +1,339 @@
+"""RemoteProgramCache on a real Valkey server."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from lockcache import Entry, RemoteProgramCache, Turn
+from lockcache.filestream.disk import entry_name
+from lockcache.filestream.entry import Record
+from lockcache.filestream.remote import seal
+from tests.remote.servers import FaultProxy, Valkey, free_port, valkey
+
+CacheAt = Callable[..., RemoteProgramCache]
+
+_FORK = multiprocessing.get_context("fork")
+
+
+def test_what_one_host_stores_another_reads_with_its_metadata(server: Valkey, cache_at: CacheAt) -> None:
+    one, other = cache_at(server.url), cache_at(server.url)
+    one.put_entry("kernel", Entry(b"code", {"arch": "sm_90", "compile_cost_ns": 7}))
+    one["plain"] = b"more code"
+    one.flush()
+    assert other.get_entry("kernel") == Entry(b"code", {"arch": "sm_90", "compile_cost_ns": 7})
+    assert other["plain"] == b"more code"
+    assert other.get("missing") is None
+    with pytest.raises(KeyError):
+        other["missing"]
+    assert (other.stats().hits, other.stats().misses, one.stats().puts) == (2, 2, 2)
+    counts = other.remote_stats()
+    assert counts.bytes_read > len(b"codemore code")
+    assert counts.answers == 4
+    assert counts.answers_ns > 0
+
+
+def test_an_entry_expires_on_the_server(server: Valkey, cache_at: CacheAt) -> None:
+    cache = cache_at(f"{server.url}?ttl=100&prefix=mine:")
+    cache["k"] = b"v"
+    cache.flush()
+    assert 0 < int(server.client.ttl(f"mine:{entry_name(b'k')}")) <= 100  # type: ignore[arg-type]
+
+
+def test_a_unix_socket_is_a_server_too(tmp_path: Path, cache_at: CacheAt) -> None:
+    with valkey(tmp_path, "--unixsocket", f"{tmp_path}/s"):
+        cache = cache_at(f"unix://{tmp_path}/s")
+        cache["k"] = b"v"
+        cache.flush()
+        assert cache["k"] == b"v"
+
+
+def test_many_are_one_round_trip(server: Valkey, cache_at: CacheAt, proxy_to: Callable[..., FaultProxy]) -> None:
+    stored = cache_at(server.url)
+    stored.update((f"k{number}", b"x" * 16_384) for number in range(300))
+    stored.flush()
+    proxy = proxy_to(server.port)
+    cache = cache_at(proxy.url)
+    cache.get("to connect")
+    proxy.requests = 0
+    assert len(cache.get_many(f"k{number}" for number in range(301))) == 300
+    assert 2 <= proxy.requests <= 30, "in two batches, of some TCP segments each"
+
+
+def test_a_server_that_lies_is_never_believed(server: Valkey, cache_at: CacheAt) -> None:
+    cache = cache_at(server.url)
+    cache["k"], cache["other"] = b"value", b"another value"
+    cache.flush()
+    place, other = (f"lockcache:{entry_name(key)}" for key in (b"k", b"other"))
+    honest, anothers = server.client.get(place), server.client.get(other)
+    assert isinstance(honest, bytes)
+    assert isinstance(anothers, bytes)
+    # Every byte altered, every length, another key's entry, and nothing that is an entry.
+    altered = [honest[:at] + bytes([honest[at] ^ 1]) + honest[at + 1 :] for at in range(len(honest))]
+    cut = [honest[:length] for length in range(1, len(honest))]
+    lies = [*altered, *cut, honest + b"\0", anothers, b"LC", bytes(1000)]
+    for lie in lies:
+        server.client.set(place, lie)
+        assert cache.get("k") is None, lie
+    assert cache.stats().corrupt_entries + cache.stats().refused_entries == len(lies)
+    server.client.set(place, honest)
+    assert cache["k"] == b"value"
+
+
+def test_an_older_value_than_this_process_stored_or_read_is_not_believed(server: Valkey, cache_at: CacheAt) -> None:
+    cache, reader = cache_at(server.url), cache_at(server.url)
+    place = f"lockcache:{entry_name(b'k')}"
+    cache["k"] = b"older"
+    cache.flush()
+    older = server.client.get(place)
+    assert isinstance(older, bytes)
+    cache["k"] = b"newer"
+    cache.flush()
+    assert reader["k"] == b"newer"
+    server.client.set(place, older)
+    assert cache.get("k") is reader.get("k") is None
+    assert cache.remote_stats().stale_entries == reader.remote_stats().stale_entries == 1
+
+
+def test_what_could_not_be_sent_is_counted_and_the_older_value_is_not_read(server: Valkey, cache_at: CacheAt) -> None:
+    cache = cache_at(server.url)
+    cache["k"] = b"older"
+    cache.flush()
+    server.client.config_set("maxmemory", 1)
+    try:
+        cache["k"] = b"newer"
+        cache.flush()
+    finally:
+        server.client.config_set("maxmemory", 0)
+    assert cache.stats().dropped_writes == 1
+    assert cache.get("k") is None
+    assert cache_at(server.url)["k"] == b"older", "the server holds it still"
+    assert not cache.is_resting, "a server that is full can be read"
+
+
+def test_what_is_removed_is_gone_for_all(server: Valkey, cache_at: CacheAt) -> None:
+    cache = cache_at(server.url)
+    cache["k"] = b"v"
+    cache.flush()
+    del cache["k"]
+    assert cache.get("k") is None
+    cache.flush()
+    assert cache_at(server.url).get("k") is None
+    with pytest.raises(KeyError):
+        del cache["k"]
+
+
+def test_clear_hides_what_was_stored_before_and_removes_nothing(server: Valkey, cache_at: CacheAt) -> None:
+    cache = cache_at(server.url)
+    cache["k"] = b"v"
+    cache.flush()
+    cache.clear()
+    assert cache.get("k") is None
+    assert cache_at(server.url)["k"] == b"v"
+    cache["k"] = b"again"
+    cache.flush()
+    assert cache["k"] == b"again"
+
+
+def test_signed_entries_are_believed_with_the_key_alone(server: Valkey, cache_at: CacheAt, tmp_path: Path) -> None:
+    keys = tmp_path / "keys"
+    keys.touch(0o600)
+    keys.write_text("5a" * 32)
+    cache_at(server.url)["plain"] = b"v"
+    signed = cache_at(server.url, signing_key_file=keys)
+    signed["signed"] = b"v"
+    signed.flush()
+    without = cache_at(server.url)
+    without["plain"] = b"v"
+    without.flush()
+    assert cache_at(server.url, signing_key_file=keys)["signed"] == b"v"
+    assert signed.get("plain") is None
+    assert without.get("signed") is None
+    assert signed.stats().refused_entries == without.stats().refused_entries == 1
+
+
+def _compute(url: str, keys: int, path: str) -> None:
+    with RemoteProgramCache(url) as cache:
+        for number in range(keys):
+
+            def compute(number: int = number) -> bytes:
+                with open(f"{path}/{number}", "ab") as file:
+                    file.write(b"x")
+                time.sleep(0.2)  # a compilation, which the others are to meet
+                return b"code %d" % number
+
+            assert cache.get_or_compute(f"k{number}", compute) == b"code %d" % number
+
+
+def test_of_all_processes_one_compiles(server: Valkey, tmp_path: Path) -> None:
+    workers = [_FORK.Process(target=_compute, args=(server.url, 4, str(tmp_path))) for _ in range(8)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    assert [worker.exitcode for worker in workers] == [0] * 8
+    assert [(tmp_path / str(number)).read_bytes() for number in range(4)] == [b"x"] * 4
+
+
+HOLD = """
+import sys, time
+from lockcache import RemoteProgramCache
+found = RemoteProgramCache(sys.argv[1]).begin("k")
+print("holding", flush=True)
+time.sleep(1000)
+"""
+
+
+@pytest.mark.slow
+def test_a_killed_holder_is_taken_over_within_four_seconds(server: Valkey, cache_at: CacheAt) -> None:
+    with subprocess.Popen([sys.executable, "-c", HOLD, server.url], stdout=subprocess.PIPE) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == b"holding\n"
+        held_ms = int(server.client.pttl(f"lockcache:lease:{entry_name(b'k')}"))  # type: ignore[arg-type]
+        os.kill(holder.pid, signal.SIGKILL)
+    # The lease ends by itself: in less than it was given, and what waits looks four times a second.
+    assert 0 < held_ms <= 3000
+    found = cache_at(server.url).begin("k")
+    assert isinstance(found, Turn)
+    found.give_up()
+
+
+@pytest.mark.slow
+def test_a_living_holder_keeps_its_lease_for_longer_than_it_was_given(server: Valkey, cache_at: CacheAt) -> None:
+    cache = cache_at(server.url)
+    found = cache.begin("k")
+    assert isinstance(found, Turn)
+    lease = f"lockcache:lease:{entry_name(b'k')}"
+    token = server.client.get(lease)
+    began = time.monotonic()
+    while time.monotonic() < began + 4:
+        assert server.client.get(lease) == token
+        time.sleep(0.1)
+    found.store(b"v")
+    cache.flush()
+    assert server.client.get(lease) is None
+    assert cache_at(server.url)["k"] == b"v"
+
+
+def test_a_lease_is_given_back_after_the_value_is_there(server: Valkey, cache_at: CacheAt) -> None:
+    one, other = cache_at(server.url), cache_at(server.url)
+    turn = one.begin("k")
+    assert isinstance(turn, Turn)
+    found: list[object] = []
+    waiter = threading.Thread(target=lambda: found.append(other.begin("k")))
+    waiter.start()
+    turn.store(b"v")
+    waiter.join()
+    assert [entry.code for entry in found if isinstance(entry, Entry)] == [b"v"]
+
+
+def test_a_child_begins_with_its_own_connections_and_nothing_to_send(server: Valkey, cache_at: CacheAt) -> None:
+    cache = cache_at(server.url)
+    cache["k"] = b"v"
+    cache.flush()
+    assert cache["k"] == b"v"
+    turn = cache.begin("held")
+
+    def child() -> None:
+        nonlocal turn
+        assert cache["k"] == b"v"
+        cache["by child"] = b"w"
+        del turn
+
+    process = _FORK.Process(target=child)
+    process.start()
+    process.join()
+    assert process.exitcode == 0
+    assert cache["by child"] == b"w", "what a child stored is sent at its end"
+    assert server.client.exists(f"lockcache:lease:{entry_name(b'held')}"), "it is its parent's turn"
+
+
+def test_it_can_be_pickled(server: Valkey, cache_at: CacheAt) -> None:
+    with cache_at(server.url) as first:  # and its put has arrived: else it may arrive after the copy's newer one
+        first["k"] = b"v"
+    copy = pickle.loads(pickle.dumps(cache_at(server.url)))
+    copy["k"] = b"v"
+    copy.close()
+    assert copy["k"] == b"v"
+    copy.close()
+
+
+def test_the_url_is_shown_without_its_password(cache_at: CacheAt) -> None:
+    cache = cache_at("redis://user:secret@localhost:1/0?prefix=p:")
+    assert cache.url == "redis://localhost:1/0"
+    assert "secret" not in repr(cache)
+
+
+@pytest.mark.parametrize(
+    "url, words",
+    [
+        ("ftp://server", "is not a URL that begins with"),
+        ("server:6379", "is not a URL that begins with"),
+        ("redis://h:port", "is not a URL"),
+        ("redis://h?ttl=never", "ttl must be a number of seconds"),
+        ("redis://h?ttl=0", "ttl must be a number of seconds"),
+        ("redis://h?prefix=%C3%A4", "prefix must be printable ASCII"),
+    ],
+)
+def test_a_url_that_cannot_be_is_refused(url: str, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        RemoteProgramCache(url)
+    with pytest.raises(ValueError, match=r"^'host' is not"):
+        RemoteProgramCache("user:secret@host")
+    with pytest.raises(TypeError):
+        RemoteProgramCache(5)  # type: ignore[arg-type]
+
+
+def test_without_its_client_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "redis", None)
+    with pytest.raises((ModuleNotFoundError, ValueError), match="redis"):
+        RemoteProgramCache("redis://localhost")
+
+
+def test_a_value_longer_than_what_may_be_read_is_not_sent(server: Valkey, cache_at: CacheAt) -> None:
+    cache = cache_at(server.url)
+    cache["k"] = bytes(64 * 1024 * 1024)
+    assert cache.stats().dropped_writes == 1
+
+
+def test_importing_lockcache_loads_no_client() -> None:
+    program = (
+        "import sys, lockcache; print({'redis', 'lockcache.remote', 'lockcache.filestream.remote'} & set(sys.modules))"
+    )
+    assert subprocess.check_output([sys.executable, "-c", program], text=True) == "set()\n"
+
+
+def test_an_entry_is_what_its_record_says(server: Valkey) -> None:
+    """Values are the store's own records, so other tools of it can read them."""
+    value = seal("ab" * 32, b"code", Record(4, 5, 6, b""), None)
+    assert value.endswith(b"code")
+    assert len(value) == 48
+
+
+def test_more_than_64_mib_wait_for_nobody(
+    cache_at: CacheAt, server: Valkey, proxy_to: Callable[..., FaultProxy]
+) -> None:
+    cache = cache_at(proxy_to(server.port, "silence").url)
+    for number in range(80):
+        cache[f"k{number}"] = bytes(1024 * 1024)
+    cache.close()
+    assert cache.stats().dropped_writes == 80
+
+
+def test_nobody_listens_and_nothing_raises(cache_at: CacheAt) -> None:
+    cache = cache_at(f"redis://127.0.0.1:{free_port()}")
+    assert cache.get_or_compute("k", lambda: b"v") == b"v"
+    assert cache.get("k") is None
+    cache.close()
+    assert cache.stats().dropped_writes == 1
+    assert cache.remote_stats().errors > 0

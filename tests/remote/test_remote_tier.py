@@ -1,0 +1,134 @@
+"""A server as the last tier: what the tier in front has counts, and the server is asked for what that lacks."""
+
+from __future__ import annotations
+
+import multiprocessing
+import pickle
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from lockcache import (
+    Entry,
+    FileStreamProgramCache,
+    InMemoryProgramCache,
+    RemoteProgramCache,
+    TieredProgramCache,
+    Turn,
+)
+from tests.remote.servers import Valkey
+
+CacheAt = Callable[..., RemoteProgramCache]
+
+_FORK = multiprocessing.get_context("fork")
+
+
+def test_what_one_host_stores_another_reads_and_keeps(server: Valkey, cache_at: CacheAt, tmp_path: Path) -> None:
+    one = TieredProgramCache(FileStreamProgramCache(tmp_path / "one"), cache_at(server.url))
+    one.put_entry("k", Entry(b"v", {"arch": "sm_90"}))
+    one.close()
+    directory = FileStreamProgramCache(tmp_path / "other")
+    other = TieredProgramCache(InMemoryProgramCache(), directory, cache_at(server.url))
+    assert other.get_entry("k") == Entry(b"v", {"arch": "sm_90"})
+    assert directory.get_entry("k") == Entry(b"v", {"arch": "sm_90"})
+    assert other.stats().hits == 1
+
+
+def test_a_server_that_is_gone_or_has_evicted_removes_nothing_here(
+    server: Valkey, cache_at: CacheAt, tmp_path: Path
+) -> None:
+    directory = FileStreamProgramCache(tmp_path)
+    cache = TieredProgramCache(InMemoryProgramCache(), directory, cache_at(server.url), recheck_seconds=0)
+    cache["k"] = b"v"
+    cache.close()
+    server.client.flushall()
+    assert cache["k"] == directory["k"] == b"v"
+    cache.get("another")
+    assert cache["k"] == directory["k"] == b"v"
+
+
+def test_what_is_removed_is_removed_from_all(server: Valkey, cache_at: CacheAt, tmp_path: Path) -> None:
+    cache = TieredProgramCache(FileStreamProgramCache(tmp_path), cache_at(server.url))
+    cache["k"] = b"v"
+    cache.close()
+    del cache["k"]
+    assert cache.get("k") is None
+    cache.close()
+    assert cache_at(server.url).get("k") is None
+    with pytest.raises(KeyError):
+        del cache["k"]
+    cache["k"] = b"v"
+    cache.clear()
+    assert cache.get("k") is None
+
+
+def test_a_server_is_last_or_alone(server: Valkey, cache_at: CacheAt) -> None:
+    with pytest.raises(TypeError, match="must be the last tier"):
+        TieredProgramCache(cache_at(server.url), InMemoryProgramCache())
+    alone = TieredProgramCache(cache_at(server.url))
+    alone["k"] = b"v"
+    alone.close()
+    assert alone["k"] == b"v"
+
+
+def test_files_of_an_entry_come_from_the_server_too(server: Valkey, cache_at: CacheAt, tmp_path: Path) -> None:
+    one = TieredProgramCache(FileStreamProgramCache(tmp_path / "one"), cache_at(server.url))
+    one.put_files("k", {"kernel.cubin": b"code"})
+    one.close()
+    other = TieredProgramCache(FileStreamProgramCache(tmp_path / "other"), cache_at(server.url))
+    path = other.view_files("k")
+    assert path is not None
+    assert Path(path, "kernel.cubin").read_bytes() == b"code"
+    assert other.view_files("missing") is None
+
+
+def test_a_turn_that_is_given_up_is_given_up_for_all(server: Valkey, cache_at: CacheAt, tmp_path: Path) -> None:
+    cache = TieredProgramCache(FileStreamProgramCache(tmp_path), cache_at(server.url))
+    turn = cache.begin("k")
+    assert isinstance(turn, Turn)
+    turn.give_up()
+    cache.close()
+    again = cache.begin("k")
+    assert isinstance(again, Turn)
+    assert again.store(b"v").code == b"v"
+    assert cache.wait("k", 1) == cache.get_entry("k")
+
+
+def _compute(url: str, directory: str, keys: int, path: str) -> None:
+    with TieredProgramCache(FileStreamProgramCache(directory), RemoteProgramCache(url)) as cache:
+        for number in range(keys):
+
+            def compute(number: int = number) -> bytes:
+                with open(f"{path}/{number}", "ab") as file:
+                    file.write(b"x")
+                time.sleep(0.2)  # a compilation, which the others are to meet
+                return b"code %d" % number
+
+            assert cache.get_or_compute(f"k{number}", compute) == b"code %d" % number
+
+
+@pytest.mark.slow
+def test_of_all_processes_of_four_hosts_one_compiles(server: Valkey, tmp_path: Path) -> None:
+    counts = tmp_path / "counts"
+    counts.mkdir()
+    workers = [
+        _FORK.Process(target=_compute, args=(server.url, f"{tmp_path}/host{rank % 4}", 4, str(counts)))
+        for rank in range(16)
+    ]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    assert [worker.exitcode for worker in workers] == [0] * 16
+    assert [(counts / str(number)).read_bytes() for number in range(4)] == [b"x"] * 4
+
+
+def test_it_can_be_pickled(server: Valkey, cache_at: CacheAt, tmp_path: Path) -> None:
+    cache = TieredProgramCache(FileStreamProgramCache(tmp_path), cache_at(server.url))
+    cache["k"] = b"v"
+    copy = pickle.loads(pickle.dumps(cache))
+    assert copy["k"] == b"v"
+    assert [type(tier) for tier in copy.tiers] == [FileStreamProgramCache, RemoteProgramCache]
+    copy.close()

@@ -1,0 +1,322 @@
+"""A bundle below a directory: what is read from it, what is not read from it any more, and what it takes of the cap."""
+
+from __future__ import annotations
+
+import logging
+import os
+import pickle
+from pathlib import Path
+
+import pytest
+
+from lockcache import FileStreamProgramCache
+from lockcache.filestream.bundle_format import START_BYTES
+from lockcache.filestream.disk.layout import Layout, entry_name
+from lockcache.filestream.entry import unpack
+from lockcache.filestream.eviction import evict_to_limit
+from lockcache.filestream.repair import reap
+from lockcache.filestream.seed import is_served
+from lockcache.filestream.seeding import attach_seed, detach_seed
+from tests.unit.bundle.bundles import bundle_of, made_of, write
+from tests.unit.material import open_directory
+
+KEYS = [b"key %d" % number for number in range(20)]
+OLDER = {key: b"older " + key for key in KEYS}
+
+
+@pytest.fixture
+def bundle(tmp_path: Path) -> Path:
+    return write(tmp_path / "kernels.lcb", bundle_of(OLDER))
+
+
+@pytest.fixture
+def cache(cache_path: Path, bundle: Path) -> FileStreamProgramCache:
+    return FileStreamProgramCache(cache_path, seed=bundle, lock_timeout_seconds=2)
+
+
+def _evict_all(cache: FileStreamProgramCache) -> None:
+    assert evict_to_limit(open_directory(Path(cache.path)), 0).entries
+
+
+def _make_due(path: Path) -> None:
+    """As if a minute had gone since somebody looked at the file."""
+    os.utime(path / "lockcache/locks/seed", (0, 0))
+
+
+def test_what_the_directory_does_not_have_is_read_from_the_seed(cache: FileStreamProgramCache) -> None:
+    assert {key: cache[key] for key in KEYS} == OLDER
+    assert cache.get_entry(KEYS[0]) is not None
+    assert cache.get_or_compute(KEYS[1], lambda: pytest.fail("it is there")) == OLDER[KEYS[1]]
+    assert cache.get(b"absent") is None
+    assert len(cache) == len(KEYS)
+    stats = cache.stats()
+    assert (stats.hits, stats.misses, stats.entries) == (len(KEYS) + 2, 1, 0)
+
+
+def test_a_file_that_is_away_afterwards_is_not_missed(cache: FileStreamProgramCache, bundle: Path) -> None:
+    bundle.unlink()
+    _make_due(Path(cache.path))
+    with FileStreamProgramCache(cache.path) as other, FileStreamProgramCache(cache.path, seed=bundle) as named:
+        assert other[KEYS[0]] == named[KEYS[0]] == OLDER[KEYS[0]]
+
+
+def test_no_eviction_and_no_restart_brings_the_older_value_back(cache: FileStreamProgramCache, bundle: Path) -> None:
+    reader = FileStreamProgramCache(cache.path)
+    cache[KEYS[0]] = b"newer"
+    assert reader[KEYS[0]] == b"newer"
+    _evict_all(cache)
+    for each in (reader, cache, FileStreamProgramCache(cache.path, seed=bundle)):
+        assert each.get(KEYS[0]) is None
+        assert each[KEYS[1]] == OLDER[KEYS[1]]
+    assert len(cache) == len(KEYS) - 1
+
+
+def test_a_delete_counts_for_the_seed_too(cache: FileStreamProgramCache, bundle: Path) -> None:
+    assert [cache[key] for key in KEYS] == [*OLDER.values()]
+    cache[KEYS[0]] = b"newer"
+    for key in KEYS[:2]:
+        del cache[key]
+        with pytest.raises(KeyError):
+            del cache[key]
+    for each in (cache, FileStreamProgramCache(cache.path, seed=bundle)):
+        assert [each.get(key) for key in KEYS[:3]] == [None, None, OLDER[KEYS[2]]]
+
+
+def test_a_writer_that_knows_of_no_seed_counts_over_it(cache_path: Path, bundle: Path) -> None:
+    unaware = FileStreamProgramCache(cache_path)
+    with FileStreamProgramCache(cache_path, seed=bundle) as cache:
+        unaware[KEYS[0]] = b"newer"
+        assert cache[KEYS[0]] == b"newer"
+        del unaware[KEYS[0]]
+        assert cache.get(KEYS[0]) is None
+        unaware[KEYS[1]] = b"newer"
+        _evict_all(unaware)
+        assert cache.get(KEYS[1]) is None
+
+
+def test_a_write_that_is_dropped_hides_the_older_value(cache_path: Path, bundle: Path) -> None:
+    with FileStreamProgramCache(cache_path, seed=bundle, max_size_bytes=100_000) as cache:
+        cache[KEYS[0]] = bytes(200_000)
+        assert cache.stats().dropped_writes == 1
+        assert cache.get(KEYS[0]) is None
+
+
+def test_a_damaged_entry_is_a_miss_and_not_the_older_value(cache: FileStreamProgramCache) -> None:
+    cache[KEYS[0]] = b"newer"
+    Path(Layout(cache.path).entry(entry_name(KEYS[0]))).write_bytes(b"Newer")
+    assert cache.get(KEYS[0]) is None
+    assert cache.stats().corrupt_entries == 1
+
+
+def test_a_damaged_entry_of_the_seed_is_a_miss(cache: FileStreamProgramCache) -> None:
+    seed = Path(Layout(cache.path).seed)
+    assert cache[KEYS[0]]
+    content = bytearray(seed.read_bytes())
+    for offset in range(START_BYTES, content.index(b"LCBTABLE") - 56 * 64):
+        content[offset] ^= 1
+    with open(seed, "r+b") as file:
+        file.write(content)
+    assert [cache.get(key) for key in KEYS] == [None] * len(KEYS)
+    assert cache.stats().corrupt_entries == len(KEYS)
+    cache[KEYS[0]] = b"compiled again"
+    assert cache[KEYS[0]] == b"compiled again"
+
+
+def test_clear_detaches_the_seed_until_the_file_is_another(
+    cache: FileStreamProgramCache, cache_path: Path, bundle: Path
+) -> None:
+    others = [FileStreamProgramCache(cache_path), FileStreamProgramCache(cache_path, seed=bundle)]
+    assert [each[KEYS[0]] for each in others] == [OLDER[KEYS[0]]] * 2
+    cache.clear()
+    assert not os.path.lexists(Layout(str(cache_path)).seed)
+    for each in (cache, *others, FileStreamProgramCache(cache_path, seed=bundle)):
+        assert each.get(KEYS[0]) is None
+        assert len(each) == 0
+    write(bundle, bundle_of({KEYS[0]: b"of another bundle"}))
+    _make_due(cache_path)
+    with FileStreamProgramCache(cache_path, seed=bundle) as again:
+        assert again[KEYS[0]] == b"of another bundle"
+
+
+def test_a_bundle_that_was_replaced_is_copied_a_minute_later(
+    cache: FileStreamProgramCache, cache_path: Path, bundle: Path
+) -> None:
+    del cache[KEYS[0]]
+    assert cache[KEYS[1]] == OLDER[KEYS[1]]
+    newer = {**{key: b"newer " + key for key in KEYS}, b"one more": b"more"}
+    write(bundle, bundle_of(newer))
+    assert FileStreamProgramCache(cache_path, seed=bundle)[KEYS[1]] == OLDER[KEYS[1]]
+    _make_due(cache_path)
+    with FileStreamProgramCache(cache_path, seed=bundle) as reopened:
+        assert reopened[b"one more"] == b"more"
+        assert reopened[KEYS[1]] == newer[KEYS[1]]
+        assert reopened.get(KEYS[0]) is None, "what the older one did not serve, the newer one does not"
+        assert cache.get(KEYS[1]) == newer[KEYS[1]], (
+            "who has the older one open reads nothing of it, and opens the newer"
+        )
+        assert cache.get(KEYS[0]) is None
+        reopened[KEYS[1]] = b"newest"
+        assert cache[KEYS[1]] == b"newest"
+
+
+def test_another_seed_takes_the_place_of_a_programs_and_not_of_an_operators(
+    cache: FileStreamProgramCache, cache_path: Path, tmp_path: Path, bundle: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    other = write(tmp_path / "other.lcb", bundle_of({b"other": b"of the other"}))
+    with FileStreamProgramCache(cache_path, seed=other) as now:
+        assert (now[b"other"], now.get(KEYS[0])) == (b"of the other", None)
+    attach_seed(open_directory(cache_path), str(bundle), None, is_signed=False, by_operator=True)
+    with FileStreamProgramCache(cache_path, seed=other) as now:
+        assert (now.get(b"other"), now[KEYS[0]]) == (None, OLDER[KEYS[0]])
+    assert "an operator set it to" in caplog.text
+
+
+def test_an_operator_attaches_again_what_clear_took_away(
+    cache: FileStreamProgramCache, cache_path: Path, bundle: Path
+) -> None:
+    cache.clear()
+    attach_seed(open_directory(cache_path), str(bundle), None, is_signed=False, by_operator=True)
+    assert FileStreamProgramCache(cache_path)[KEYS[0]] == OLDER[KEYS[0]]
+
+
+def test_it_counts_under_the_cap(cache_path: Path, tmp_path: Path) -> None:
+    bundle = write(tmp_path / "large.lcb", bundle_of({b"%d" % number: os.urandom(10_000) for number in range(100)}))
+    with FileStreamProgramCache(cache_path, max_size_bytes=6_000_000) as cache:
+        for number in range(600):
+            cache[b"own %d" % number] = os.urandom(9_000)
+        before = cache.stats()
+        with FileStreamProgramCache(cache_path, seed=bundle) as seeded:
+            assert seeded[b"0"]
+            evicted = seeded.stats().evictions
+        assert 0 < evicted < before.entries / 2
+        for number in range(300):
+            cache[b"more %d" % number] = os.urandom(9_000)
+            taken = sum(file.stat().st_size for file in cache_path.rglob("*") if file.is_file())
+            assert taken <= 6_000_000
+
+
+def test_what_is_more_than_half_of_the_cap_is_refused_or_goes(
+    cache_path: Path, bundle: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with FileStreamProgramCache(cache_path, seed=bundle, max_size_bytes=bundle.stat().st_size) as cache:
+        assert len(cache) == 0
+        assert "more than half of the cap" in caplog.text
+        cache[b"key"] = b"stored"
+        assert cache[b"key"] == b"stored"
+    with FileStreamProgramCache(cache_path, seed=bundle, max_size_bytes=10**6) as cache:
+        assert cache[KEYS[0]] == OLDER[KEYS[0]]
+    with FileStreamProgramCache(cache_path, max_size_bytes=bundle.stat().st_size) as cache:
+        assert cache.get(KEYS[0]) is None
+        cache[b"key"] = b"stored"
+        assert cache[b"key"] == b"stored"
+
+
+@pytest.mark.parametrize(
+    "what", ["missing", "a directory", "no bundle", "cut", "others may write to it", "its table is damaged"]
+)
+def test_a_seed_that_cannot_be_had_is_a_line_in_the_log(
+    cache_path: Path, bundle: Path, what: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "lockcache")
+    content = bundle.read_bytes()
+    if what in ("missing", "a directory"):
+        bundle.unlink()
+    if what == "a directory":
+        bundle.mkdir()
+    elif what == "no bundle":
+        bundle.write_bytes(b"text" * 100)
+    elif what == "cut":
+        bundle.write_bytes(content[:-1])
+    elif what == "others may write to it":
+        bundle.chmod(0o666)
+    elif what == "its table is damaged":
+        bundle.write_bytes(content[:-80] + bytes(80 - 64) + content[-64:])
+    with FileStreamProgramCache(cache_path, seed=bundle) as cache:
+        assert cache.get(KEYS[0]) is None
+        cache[KEYS[0]] = b"stored"
+        assert cache[KEYS[0]] == b"stored"
+    assert len([record for record in caplog.records if "seed" in record.getMessage()]) == 1
+    assert not os.path.lexists(Layout(str(cache_path)).seed)
+    assert os.listdir(cache_path / "tmp") == []
+
+
+def test_a_network_file_system_takes_none(
+    cache_path: Path, bundle: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("lockcache.filestream.disk.layout.network_kind", lambda root: "lustre")
+    with FileStreamProgramCache(cache_path, seed=bundle) as cache:
+        assert cache.get(KEYS[0]) is None
+    assert "on a network file system" in caplog.text
+
+
+def test_who_may_only_read_reads_the_seed(cache: FileStreamProgramCache, cache_path: Path) -> None:
+    del cache[KEYS[1]]
+    with FileStreamProgramCache(cache_path, read_only=True) as golden:
+        assert golden[KEYS[0]] == OLDER[KEYS[0]]
+        assert golden.get(KEYS[1]) is None
+        golden[KEYS[0]] = b"dropped"
+        assert golden.get(KEYS[0]) is None, "not the older one, through the object that wrote"
+    assert cache[KEYS[0]] == OLDER[KEYS[0]]
+
+
+def test_variables_and_copies(cache_path: Path, bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LOCKCACHE_SEED", str(bundle))
+    cache = FileStreamProgramCache(cache_path)
+    assert cache[KEYS[0]] == pickle.loads(pickle.dumps(cache))[KEYS[0]] == OLDER[KEYS[0]]
+    monkeypatch.setenv("LOCKCACHE_RECACHE", "1")
+    assert FileStreamProgramCache(cache_path).get(KEYS[0]) is None
+    monkeypatch.setenv("LOCKCACHE_DISABLE", "1")
+    assert FileStreamProgramCache(cache_path).get(KEYS[0]) is None
+
+
+@pytest.mark.parametrize("compile_once", [False, True])
+def test_nobody_waits_for_what_the_seed_has(cache_path: Path, bundle: Path, compile_once: bool) -> None:
+    with FileStreamProgramCache(cache_path, seed=bundle, compile_once=compile_once) as cache:
+        assert cache.get(KEYS[0]) == OLDER[KEYS[0]]
+        assert cache.get(b"absent") is None
+        cache[b"absent"] = b"stored"
+        assert cache.get(b"absent") == b"stored"
+
+
+def test_it_can_be_closed_and_used_again(cache: FileStreamProgramCache) -> None:
+    for _ in range(2):
+        assert cache[KEYS[0]] == OLDER[KEYS[0]]
+        cache.close()
+
+
+def test_a_recount_and_a_reaper_leave_it_alone(cache: FileStreamProgramCache, cache_path: Path) -> None:
+    assert cache.recount() == []
+    reap(open_directory(cache_path))
+    assert cache[KEYS[0]] == OLDER[KEYS[0]]
+    detach_seed(open_directory(cache_path))
+    assert cache.get(KEYS[0]) is None
+
+
+def test_files_of_the_seed_are_shown_as_files(cache_path: Path, tmp_path: Path) -> None:
+    files = {"kernel.cubin": os.urandom(500), "kernel.json": b"{}"}
+    with FileStreamProgramCache(tmp_path / "made") as made:
+        made.put_files(b"kernel", files)
+        made.put_files(b"removed", files)
+    made_of(tmp_path / "made", tmp_path / "kernels.lcb")
+    with FileStreamProgramCache(cache_path, seed=tmp_path / "kernels.lcb") as cache:
+        assert cache.get_files(b"kernel") == files
+        path = cache.view_files(b"kernel")
+        assert path is not None
+        assert {file.name: file.read_bytes() for file in Path(path).iterdir()} == files
+        assert len(cache) == 2
+        del cache[b"removed"]
+        assert cache.view_files(b"removed") is None
+        assert cache.get_files(b"removed") is None
+        assert cache.recount() == []
+
+
+def test_what_was_removed_meanwhile_is_not_stored_from_the_seed(cache: FileStreamProgramCache) -> None:
+    """Removed between the read of the seed and the store of what was read."""
+    writer, name = cache._writer, entry_name(KEYS[0])
+    loaded = cache._load(name)
+    assert loaded is not None
+    del cache[KEYS[0]]
+    written = writer.store_missing(name, loaded[0], unpack(loaded[1]), lambda: is_served(Layout(cache.path), name))
+    assert written.dropped is not None
+    assert cache.get(KEYS[0]) is None
+    assert cache.stats().bytes == 0

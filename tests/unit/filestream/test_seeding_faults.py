@@ -1,0 +1,238 @@
+"""A seed where something is wrong: what a death left, what is in the way, what others hold, and damaged policies."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import threading
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from lockcache import FileStreamProgramCache
+from lockcache.errors import PolicyError
+from lockcache.filestream.directory import CacheDirectory
+from lockcache.filestream.disk.layout import Layout, entry_name
+from lockcache.filestream.disk.locks import ProcessLock
+from lockcache.filestream.entry import removal
+from lockcache.filestream.eviction import evict_to_limit
+from lockcache.filestream.policy import Policy, Seed
+from lockcache.filestream.seeding import detach_if_too_large
+from tests.threads import running
+from tests.unit.bundle.bundles import bundle_of, write
+from tests.unit.forked import in_child
+from tests.unit.material import open_directory
+
+KEYS = [b"key %d" % number for number in range(20)]
+OLDER = {key: b"older " + key for key in KEYS}
+
+
+@pytest.fixture
+def bundle(tmp_path: Path) -> Path:
+    return write(tmp_path / "kernels.lcb", bundle_of(OLDER))
+
+
+@pytest.fixture
+def cache(cache_path: Path, bundle: Path) -> FileStreamProgramCache:
+    return FileStreamProgramCache(cache_path, seed=bundle, lock_timeout_seconds=2)
+
+
+def _evict_all(cache: FileStreamProgramCache) -> None:
+    assert evict_to_limit(open_directory(Path(cache.path)), 0).entries
+
+
+def _make_due(path: Path) -> None:
+    """As if a minute had gone since somebody looked at the file."""
+    os.utime(path / "lockcache/locks/seed", (0, 0))
+
+
+def test_a_removal_that_began_before_the_seed_appeared_marks_it(
+    cache_path: Path, bundle: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The copy appears only when no removal is between its look for a seed and the entry's end."""
+    cache = FileStreamProgramCache(cache_path)
+    cache[KEYS[0]] = b"newer"
+    attaching = threading.Thread(target=lambda: FileStreamProgramCache(cache_path, seed=bundle))
+    unlink = removal.unlink_entry_file
+
+    def begin_to_attach(*arguments: object) -> bool:
+        if attaching.ident is None:
+            attaching.start()
+            attaching.join(0.5)  # cannot end: we have the shard's lock
+        assert attaching.is_alive()
+        return unlink(*arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(removal, "unlink_entry_file", begin_to_attach)
+        del cache[KEYS[0]]
+    attaching.join()
+    # Attached after the delete had returned, as far as anybody can tell: it stores what the directory does not have.
+    assert FileStreamProgramCache(cache_path)[KEYS[0]] == OLDER[KEYS[0]]
+    assert FileStreamProgramCache(cache_path)[KEYS[1]] == OLDER[KEYS[1]]
+
+
+def test_what_takes_no_room_evicts_nothing_and_is_read_once(cache_path: Path, tmp_path: Path) -> None:
+    content = bundle_of({b"%d" % number: os.urandom(10_000) for number in range(40)})
+    damaged = write(tmp_path / "damaged.lcb", content[:-100] + b"x" * 36 + content[-64:])
+    with FileStreamProgramCache(cache_path, max_size_bytes=1_000_000) as cache:
+        for number in range(200):
+            cache[b"own %d" % number] = os.urandom(9_000)
+        held = cache.stats()
+        for _ in range(3):
+            FileStreamProgramCache(cache_path, seed=damaged).close()
+        assert (cache.stats().bytes, cache.stats().entries) == (held.bytes, held.entries)
+    assert open_directory(cache_path).policy.current().seed.is_detached  # it is not tried again before it is another
+
+
+def test_where_what_is_in_use_leaves_no_room_there_is_no_seed(cache_path: Path, tmp_path: Path) -> None:
+    path = write(tmp_path / "large.lcb", bundle_of({b"%d" % number: os.urandom(10_000) for number in range(40)}))
+    with FileStreamProgramCache(cache_path, max_size_bytes=1_000_000) as cache:
+        for number in range(8):
+            cache.put_files(b"%d" % number, {"x": os.urandom(50_000)})
+        held = [cache.view_files(b"%d" % number) for number in range(8)]
+        assert all(held)
+        FileStreamProgramCache(cache_path, seed=path).close()
+        taken = sum(file.stat().st_size for file in cache_path.rglob("*") if file.is_file())
+        assert taken <= 1_000_000
+        assert not os.path.lexists(Layout(str(cache_path)).seed)
+
+
+@pytest.mark.parametrize("what", ["a symlink", "a folder", "a FIFO"])
+def test_what_is_not_a_file_is_no_seed(cache_path: Path, what: str) -> None:
+    seed = Path(Layout(str(cache_path)).seed)
+    with FileStreamProgramCache(cache_path) as cache:
+        cache[b"k"] = b"code"
+        {"a symlink": lambda: seed.symlink_to("/nowhere"), "a folder": seed.mkdir, "a FIFO": lambda: os.mkfifo(seed)}[
+            what
+        ]()
+        with FileStreamProgramCache(cache_path) as other:
+            assert other[b"k"] == b"code"
+            assert other.get(b"absent") is None
+            del other[b"k"]
+        cache[b"k"] = b"code"
+        _evict_all(cache)
+        cache[b"k"] = b"code"
+        cache.clear()
+        assert cache.get(b"k") is None
+
+
+@pytest.mark.parametrize(
+    "seed",
+    [
+        {"bytes": "5"},
+        {"bytes": -1},
+        {"bytes": 1.5},
+        {"path": ""},
+        {"path": "a\0b"},
+        {"path": 5},
+        {"is_detached": 1},
+        {"path": "/\ud800"},
+        [],
+    ],
+)
+def test_a_policy_with_a_damaged_seed_is_a_policy_that_is_damaged(cache_path: Path, seed: object) -> None:
+    whole = {"path": "/x", "bytes": 5, "version": "1.2"}
+    with FileStreamProgramCache(cache_path) as cache:
+        cache[b"k"] = b"code"
+        found = {**whole, **seed} if isinstance(seed, dict) else seed
+        (cache_path / "lockcache/policy.json").write_text(json.dumps({"max_size_bytes": None, "seed": found}))
+        cache[b"l"] = b"code"
+        assert cache.stats().dropped_writes == 0
+        with pytest.raises(PolicyError):
+            FileStreamProgramCache(cache_path)
+
+
+def test_policy_and_seed_are_written_at_once_and_neither_is_lost(cache_path: Path) -> None:
+    FileStreamProgramCache(cache_path).close()
+
+    def set_caps() -> None:
+        file = open_directory(cache_path).policy
+        for number in range(1, 101):
+            file.replace(Policy(number * 1000, by_operator=True))
+
+    def set_seeds() -> None:
+        file = open_directory(cache_path).policy
+        for number in range(1, 101):
+            file.replace_seed(Seed(f"/seed/{number}", number, "1.2"))
+
+    with running(set_caps, [()]), running(set_seeds, [()]):
+        pass
+    policy = open_directory(cache_path).policy.current()
+    assert (policy.max_size_bytes, policy.by_operator) == (100_000, True)
+    assert policy.seed == Seed("/seed/100", 100, "1.2")
+
+
+def test_a_path_that_another_member_wrote_is_not_followed(cache_path: Path, tmp_path: Path) -> None:
+    private = tmp_path / "private"
+    private.write_text("secret" * 100)
+    private.chmod(0o600)
+    other = write(tmp_path / "private.lcb", bundle_of(OLDER))
+    FileStreamProgramCache(cache_path, group=True).close()
+    for path in (private, other):
+        for by_operator in (False, True):
+            CacheDirectory(str(cache_path), 5.0, group=True).policy.replace_seed(Seed(str(path), 5, "", by_operator))
+            for given in (None, tmp_path / "mine.lcb"):
+                FileStreamProgramCache(cache_path, group=True, seed=given).close()
+                assert not os.path.lexists(Layout(str(cache_path)).seed)
+    with FileStreamProgramCache(cache_path, group=True, seed=private) as cache:
+        assert cache.get(KEYS[0]) is None
+    assert not [file for file in cache_path.rglob("*") if file.is_file() and b"secret" in file.read_bytes()]
+    CacheDirectory(str(cache_path), 5.0, group=True).policy.replace_seed(None)
+    with FileStreamProgramCache(cache_path, group=True, seed=other) as cache:
+        assert cache[KEYS[0]] == OLDER[KEYS[0]]
+        del cache[KEYS[0]]
+        assert cache.get(KEYS[0]) is None
+
+
+def test_what_a_death_left_goes_when_a_cap_is_too_small_for_it(cache: FileStreamProgramCache, cache_path: Path) -> None:
+    """As a process that replaced the seed left it: two counted, and no version."""
+    layout, directory = Layout(str(cache_path)), open_directory(cache_path)
+    Path(f"{layout.seed}.new").write_bytes(bytes(50_000))
+    seed = directory.policy.current().seed
+    assert seed is not None
+    directory.policy.replace_seed(replace(seed, bytes=seed.bytes + 50_000, version=""))
+    detach_if_too_large(directory, 60_000)
+    assert not os.path.lexists(f"{layout.seed}.new")
+    assert cache[KEYS[0]] == OLDER[KEYS[0]], "one alone is not too large"
+    detach_if_too_large(directory, 1000)
+    assert not os.path.lexists(layout.seed)
+
+
+def test_a_detached_copy_that_a_death_left_goes(cache: FileStreamProgramCache, cache_path: Path, bundle: Path) -> None:
+    directory = open_directory(cache_path)
+    seed = directory.policy.current().seed
+    assert seed is not None
+    directory.policy.replace_seed(replace(seed, is_detached=True))
+    _make_due(cache_path)
+    FileStreamProgramCache(cache_path, seed=bundle).close()
+    assert not os.path.lexists(Layout(str(cache_path)).seed)
+
+
+def test_a_lock_that_is_held_for_ever_keeps_no_other_shard_busy(cache_path: Path, bundle: Path) -> None:
+    cache = FileStreamProgramCache(cache_path)
+    held = ProcessLock(Layout(str(cache_path)).lock(255), 1.0)
+    others = [key for key in KEYS if not entry_name(key).startswith("ff")]
+
+    def write() -> None:
+        for _ in range(100):
+            for key in others:
+                cache[key] = b"newer"
+
+    with held, running(write, [()]):
+        FileStreamProgramCache(cache_path, seed=bundle).close()
+    assert not os.path.lexists(Layout(str(cache_path)).seed)
+    assert cache.stats().dropped_writes == 0
+
+
+def test_clear_needs_few_descriptors(cache: FileStreamProgramCache, cache_path: Path) -> None:
+    def clear() -> tuple[int, bytes | None]:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (100, 100))
+        with FileStreamProgramCache(cache_path) as few:
+            few[b"own"] = b"own"
+            few.clear()
+            return len(few), few.get(KEYS[0])
+
+    assert in_child(clear) == (0, None)
+    assert cache.get(KEYS[0]) is None
