@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from lockcache.explain import statements
 from lockcache.filestream.disk import space
 from tests.durations import pytest_terminal_summary
 from tests.programs import SPACE_ON
@@ -67,6 +68,13 @@ def _blocks_of_a_byte() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(space, "_space_on", lambda mount, fragment_bytes: space.Space(1))
         yield
+
+
+@pytest.fixture(autouse=True)
+def _nothing_stated(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Start each test with no statement about keys: an entry is larger by what an earlier test stated about its key."""
+    monkeypatch.setattr(statements, "_stated", statements._Recent())
+    monkeypatch.setattr(statements, "_digested", statements._Recent())
 
 
 @pytest.fixture

@@ -10,6 +10,7 @@ import shlex
 import shutil
 import signal
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
@@ -24,6 +25,7 @@ from lockcache_stress.experiments.proofs import Tried
 from lockcache_stress.report.files import Files
 from lockcache_stress.report.written import Ran, Written
 from lockcache_stress.run.outcome import Check
+from lockcache_stress.trouble.faults import BUGS
 from tests.stress.reports import Page, assert_is_junit, make_outcome, run_with_files
 from tests.stress.support import PROGRAM, environment, failed_checks, stress
 
@@ -76,19 +78,27 @@ def test_a_death_that_leaves_something_wrong_is_a_failure_that_says_which(tmp_pa
 
 
 @pytest.mark.long
-def test_a_bug_that_is_found_is_a_pass_and_one_that_is_not_a_failure_with_its_replay(run_path: Path) -> None:
+def test_a_bug_that_is_found_is_a_pass(run_path: Path) -> None:
     (found,), page, document = run_with_files(run_path, "bugs", "no-digest", "--seconds", "2")
     assert verdict(run_path) == "ok"
     assert cases(document) == {"no-digest": None}
     assert [row[-2:] for row in page.rows if row[0] == "no-digest"][-1] == [", ".join(found["failed_checks"]), "ok"]
+
+
+@pytest.mark.long
+def test_a_bug_that_is_not_found_is_a_failure_with_its_replay(run_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Planted as ever, it is looked for by a check that sees nothing of it."""
+    monkeypatch.setitem(BUGS, "no-recency", replace(BUGS["no-recency"], found_by=("torn",)))
     words = ("bugs", "no-recency", "--seconds", "0.1", "--seed", "7")
-    _, page, document = run_with_files(run_path, *words, code=1)  # in no time at all nothing is evicted
+    (missed,), page, document = run_with_files(run_path, *words, code=1)
+    assert not missed["found"]
     assert verdict(run_path) == "FAILED"
     replay = shlex.join(["lockcache-stress", *words])
     assert replay in page.text
+    assert [row[-1] for row in page.rows if row[0] == "no-recency"][-1] == "NO"
     failure = cases(document)["no-recency"]
     assert failure is not None
-    assert "must be found by: hot keys evicted" in (failure.get("message") or "")
+    assert "must be found by: torn" in (failure.get("message") or "")
     assert f"replay: {replay}" in (failure.text or "")
 
 
