@@ -6,7 +6,7 @@ them, the cache never takes the job down. What programs that inspect, keep or re
 :mod:`lockcache.lowlevel`.
 
 Rooms, each of which uses only those before it: disk, bundle_format, policy, accounting, seed, directory, entry, bundle,
-compile_once, repair, eviction, room, seeding, writer, modes, parts, cache.
+compile_once, repair, eviction, room, seeding, writer, viewer, modes, parts, cache.
 """
 
 from typing import TYPE_CHECKING
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from lockcache.filestream.entry import ViewPath as ViewPath
     from lockcache.filestream.policy import *
     from lockcache.filestream.seeding import *
+    from lockcache.filestream.viewer import *
     from lockcache.filestream.writer import *
 else:
     __getattr__, __dir__ = door(
@@ -31,6 +32,7 @@ else:
             "entry": "ViewPath",
             "policy": "PRIORITIES Policy PolicyFile Priority Seed stated_policy",
             "seeding": "attach_seed detach_if_too_large detach_seed",
-            "writer": "EntryWriter Viewer Written",
+            "viewer": "Viewer",
+            "writer": "EntryWriter Written",
         },
     )

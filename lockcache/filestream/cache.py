@@ -15,32 +15,15 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Final, Literal, TypeVar, overload
 
-from lockcache.arguments import (
-    POLICY_VARIABLES,
-    coerce_seconds,
-    default_cap,
-    variables_left_alone,
-)
-from lockcache.calling import parted_files
+from lockcache.arguments import POLICY_VARIABLES, coerce_seconds, default_cap, variables_left_alone
 from lockcache.explain import Stated, statement_of
-from lockcache.filestream.accounting import (
-    Miss,
-    Slot,
-    count_shard,
-    report_at_end,
-    scan_shard,
-)
+from lockcache.filestream.accounting import Miss, Slot, count_shard, report_at_end, scan_shard
 from lockcache.filestream.compile_once import LeaseTurn
 from lockcache.filestream.disk import SHARDS, entry_name
-from lockcache.filestream.entry import (
-    Record,
-    as_entry,
-    unpack,
-)
+from lockcache.filestream.entry import Record, as_entry
 from lockcache.filestream.parts import Parts, coerce_arguments, lookups
 from lockcache.filestream.policy import stated_policy
 from lockcache.filestream.repair import Repair, empty_quarantine, recount_all
-from lockcache.filestream.seed import is_served
 from lockcache.filestream.seeding import detach_seed
 from lockcache.flight import Turn, refuse_reentrance
 from lockcache.resource import (
@@ -64,9 +47,6 @@ _log = logging.getLogger("lockcache")
 # Looked up once, as in .entry.reader.
 _access, _sha256 = os.access, hashlib.sha256
 _EXISTS: Final = os.F_OK
-
-# Of an entry that is replaced while its view is made.
-_MOST_VIEWS: Final = 2
 
 
 class FileStreamProgramCache(ProgramCacheResource):
@@ -222,20 +202,7 @@ class FileStreamProgramCache(ProgramCacheResource):
         """
         name = entry_name(coerce_key(key))
         load = self._load if self._implicit is None else self._once.load  # as get(turn=False)
-        for _ in range(_MOST_VIEWS):
-            loaded = load(name)
-            entry = None if loaded is None else self._entry(*loaded)
-            files = None if entry is None else parted_files(entry.code, entry.metadata)
-            if loaded is None or files is None:
-                return None
-            path = self._viewer.view(name, files, loaded[1])
-            if path is not None:
-                return path
-            if self._seeded is not None:  # a view is of an entry of the directory
-                is_wanted = partial(is_served, self._directory.layout, name)
-                written = self._writer.store_missing(name, loaded[0], unpack(loaded[1]), is_wanted)
-                self._counts["evictions"] += written.evicted.entries
-        return None
+        return self._viewer.view(name, load)
 
     def begin(self, key: bytes | str, *, label: str = "", namespace: str = "") -> Entry | Turn[Entry]:
         """The entry, or the caller's turn to compute it; one across all processes that share the directory."""

@@ -31,7 +31,8 @@ from lockcache.filestream.policy import Priority
 from lockcache.filestream.room import apply_policy
 from lockcache.filestream.seed import has_seed
 from lockcache.filestream.seeding import seed_if_possible
-from lockcache.filestream.writer import EntryWriter, Viewer
+from lockcache.filestream.viewer import Viewer
+from lockcache.filestream.writer import EntryWriter
 from lockcache.resource import renewed_keys
 
 if TYPE_CHECKING:
@@ -108,7 +109,7 @@ class Parts:
             self.backed = self.backing.reads(writer, load, self.implicit, lease_timeout, self.counts)
             load = self.backed.load
         self.load, self.writer = in_mode(self.reader, load, writer, self.renewed)
-        self.viewer = Viewer(self.directory, timeout, self.counts, is_signed=keys is not None)
+        self.viewer = Viewer(self.directory, self.writer, timeout, self.counts, keys, is_seeded=is_seeded)
         counted = partial(_counted, self.reader, self.counts, self.backed)
         along = None if self.backing is None else self.backing.report
         self.report = CountersReport(layout, counted, is_read_only=self.directory.is_read_only, along=along)

@@ -1,4 +1,4 @@
-"""Storing one value from start to end: reserve, make room, write, publish, and what to do when that fails. And views.
+"""Storing one value from start to end: reserve, make room, write, publish, and what to do when that fails.
 
 Decides which failures are tried again (a directory deleted underneath and a record that did not fit where it was put,
 once; a full disk, after each of a few evictions; room that others hold, until the timeout) and which end as a dropped
@@ -9,36 +9,26 @@ invariant 7 (never take the job down): nothing here raises for what the caller c
 from __future__ import annotations
 
 import errno
-import logging
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Final, NamedTuple, Protocol
 
-from lockcache.filestream.accounting import folder_bytes
 from lockcache.filestream.directory import CacheDirectory
-from lockcache.filestream.disk import DISK_FULL, ViewName, space_of
+from lockcache.filestream.disk import DISK_FULL
 from lockcache.filestream.entry import (
     AttributeRefusedError,
     KeyRing,
     Record,
     RecordPlacement,
     StagedEntry,
-    StagedView,
-    ViewPath,
-    find_view,
-    name_view,
     pack,
     remove_entry,
     reserved_bytes,
-    reserved_view_bytes,
 )
 from lockcache.filestream.eviction import Evicted, evict_to_limit
 from lockcache.filestream.room import Room, reap_if_possible
 from lockcache.metadata import join_fields
-
-_log = logging.getLogger("lockcache")
-
 
 # Of what killed writers left, where no cap and no daemon asks. A listing is some 20 us.
 _PUTS_BETWEEN_REAPS: Final = 256
@@ -278,72 +268,3 @@ class _Write:
 
 _NO_ROOM: Final = "no room"
 _NOTHING: Final = Evicted()
-
-
-class Viewer:
-    """Finds the views of one directory's entries, and makes them, with room for them as a write makes it.
-
-    There is none where there is no room for entry and view together, or nothing may be written; and where others may
-    write, but not sign, since a file that is checked now can be another when it is opened. Whatever a disk answers, the
-    worst is that there is no view.
-    """
-
-    def __init__(
-        self, directory: CacheDirectory, timeout_seconds: float, counts: dict[str, int], *, is_signed: bool
-    ) -> None:
-        """``counts["evictions"]`` grows by what is evicted for views."""
-        self._directory = directory
-        self._timeout_seconds = timeout_seconds
-        self._has_views = not (directory.is_nowhere or (is_signed and directory.is_shared))
-        self._counts = counts
-
-    def view(self, name: str, files: Mapping[str, bytes], blob: bytes) -> ViewPath | None:
-        """The view of an entry that was read just now, of these files and with the record ``blob``.
-
-        ``None`` if there can be none, or the entry is another by now.
-        """
-        if not self._has_views:
-            return None
-        layout = self._directory.layout
-        try:
-            view = name_view(space_of(layout), name, files)
-            found = find_view(layout, view, files)
-            return found if found is not None or self._directory.is_read_only else self._make(view, files, blob)
-        except OSError as error:
-            _log.debug("%s: no view of an entry: %s", layout.root, error)
-            return None
-
-    def _make(self, view: ViewName, files: Mapping[str, bytes], blob: bytes) -> ViewPath | None:
-        directory, deadline = self._directory, time.monotonic() + self._timeout_seconds
-        layout = directory.layout
-        space, limit_bytes = directory.space, directory.limit_bytes()
-        size = reserved_view_bytes(space, view)
-        # With its entry, which would else be evicted for it.
-        entry_bytes = reserved_bytes(space, sum(map(len, files.values())), len(blob), has_block=True)
-        if limit_bytes is not None and size + entry_bytes + folder_bytes(layout, int(view.entry[:2], 16)) > limit_bytes:
-            return None
-        room = Room(directory, deadline)
-        try:
-            while True:
-                staged = StagedView(directory, view.entry, size, deadline)
-                try:
-                    staged.reserve()
-                    if _has_room_for(staged, room, limit_bytes, size):
-                        room.leave()
-                        staged.fill(files)
-                        return staged.place(view, files, blob)
-                finally:
-                    staged.abandon()  # does nothing for one in its place
-                if time.monotonic() >= deadline:
-                    return None
-                room.wait()
-        finally:
-            room.leave()
-            self._counts["evictions"] += room.evicted.entries
-
-
-def _has_room_for(staged: StagedView, room: Room, limit_bytes: int | None, size_bytes: int) -> bool:
-    if limit_bytes is None or staged.usage.total_bytes() <= limit_bytes:
-        return True
-    staged.give_way()
-    return room.make(limit_bytes, size_bytes)

@@ -1,0 +1,131 @@
+"""Viewer: finds the views of one directory's entries, and makes them, with room for them as a write makes it.
+
+Decides when there is no view: where there is no room for entry and view together, or nothing may be written; and where
+others may write, but not sign, since a file that is checked now can be another when it is opened. Keeps invariant 3
+(hard cap): a view is reserved like a write. Keeps invariant 7 (never take the job down): whatever a disk answers, the
+worst is that there is no view.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Final
+
+from lockcache.calling import parted_files
+from lockcache.filestream.accounting import folder_bytes
+from lockcache.filestream.directory import CacheDirectory
+from lockcache.filestream.disk import ViewName, space_of
+from lockcache.filestream.entry import (
+    KeyRing,
+    StagedView,
+    ViewPath,
+    as_entry,
+    find_view,
+    name_view,
+    reserved_bytes,
+    reserved_view_bytes,
+    unpack,
+)
+from lockcache.filestream.room import Room
+from lockcache.filestream.seed import is_served
+from lockcache.filestream.writer import EntryWriter
+
+_log = logging.getLogger("lockcache")
+
+# Of an entry that is replaced while its view is made.
+_MOST_VIEWS: Final = 2
+
+
+class Viewer:
+    """Shows the files of entries in one directory."""
+
+    __slots__ = ("_counts", "_directory", "_has_views", "_is_seeded", "_timeout_seconds", "_writer")
+
+    def __init__(
+        self,
+        directory: CacheDirectory,
+        writer: EntryWriter,
+        timeout_seconds: float,
+        counts: dict[str, int],
+        keys: KeyRing | None,
+        *,
+        is_seeded: bool,
+    ) -> None:
+        """``counts["evictions"]`` grows by what is evicted for views."""
+        self._directory = directory
+        self._writer = writer
+        self._timeout_seconds = timeout_seconds
+        self._has_views = not (directory.is_nowhere or (directory.is_shared and keys is not None))
+        self._counts = counts
+        self._is_seeded = is_seeded
+
+    def view(self, name: str, load: Callable[[str], tuple[bytes, bytes] | None]) -> ViewPath | None:
+        """The view of what ``load`` reads under ``name``; ``None`` if those are not files, or there can be none."""
+        for _ in range(_MOST_VIEWS):
+            loaded = load(name)
+            entry = None if loaded is None else as_entry(self._directory.layout.root, *loaded)
+            files = None if entry is None else parted_files(entry.code, entry.metadata)
+            if loaded is None or files is None:
+                return None
+            path = self._view_of(name, files, loaded[1])
+            if path is not None:
+                return path
+            if self._is_seeded:  # a view is of an entry of the directory
+                is_wanted = partial(is_served, self._directory.layout, name)
+                written = self._writer.store_missing(name, loaded[0], unpack(loaded[1]), is_wanted)
+                self._counts["evictions"] += written.evicted.entries
+        return None
+
+    def _view_of(self, name: str, files: Mapping[str, bytes], blob: bytes) -> ViewPath | None:
+        """The view of an entry that was read just now, of these files and with the record ``blob``.
+
+        ``None`` if there can be none, or the entry is another by now.
+        """
+        if not self._has_views:
+            return None
+        layout = self._directory.layout
+        try:
+            view = name_view(space_of(layout), name, files)
+            found = find_view(layout, view, files)
+            return found if found is not None or self._directory.is_read_only else self._make(view, files, blob)
+        except OSError as error:
+            _log.debug("%s: no view of an entry: %s", layout.root, error)
+            return None
+
+    def _make(self, view: ViewName, files: Mapping[str, bytes], blob: bytes) -> ViewPath | None:
+        directory, deadline = self._directory, time.monotonic() + self._timeout_seconds
+        layout = directory.layout
+        space, limit_bytes = directory.space, directory.limit_bytes()
+        size = reserved_view_bytes(space, view)
+        # With its entry, which would else be evicted for it.
+        entry_bytes = reserved_bytes(space, sum(map(len, files.values())), len(blob), has_block=True)
+        if limit_bytes is not None and size + entry_bytes + folder_bytes(layout, int(view.entry[:2], 16)) > limit_bytes:
+            return None
+        room = Room(directory, deadline)
+        try:
+            while True:
+                staged = StagedView(directory, view.entry, size, deadline)
+                try:
+                    staged.reserve()
+                    if _has_room_for(staged, room, limit_bytes, size):
+                        room.leave()
+                        staged.fill(files)
+                        return staged.place(view, files, blob)
+                finally:
+                    staged.abandon()  # does nothing for one in its place
+                if time.monotonic() >= deadline:
+                    return None
+                room.wait()
+        finally:
+            room.leave()
+            self._counts["evictions"] += room.evicted.entries
+
+
+def _has_room_for(staged: StagedView, room: Room, limit_bytes: int | None, size_bytes: int) -> bool:
+    if limit_bytes is None or staged.usage.total_bytes() <= limit_bytes:
+        return True
+    staged.give_way()
+    return room.make(limit_bytes, size_bytes)
