@@ -15,11 +15,7 @@ from typing import Final
 
 import click
 
-from lockcache.arguments import (
-    configured_cap,
-    default_cap,
-    resolve_path,
-)
+from lockcache.arguments import configured_cap, default_cap, resolve_path
 from lockcache.cli import options
 from lockcache.cli.open_directory import no_cache, refuse_other_things
 from lockcache.cli.output import plain
@@ -84,41 +80,51 @@ def command(
       srun lockcache run --dir /tmp/k --seed /lustre/k.lcb --promote -- ./job
     """
     bundle = None if seed is None and not promote else SeededRun(seed, promotes=promote)
-    path, variables = resolve_path(directory), variables_for(FRAMEWORKS, directory, max_size, is_hooked=True)
-    stated = {"LOCKCACHE_DIR"} if max_size is None else {"LOCKCACHE_DIR", "LOCKCACHE_MAX_SIZE"}
-    variables |= _behind(remote)
-    stated |= {"LOCKCACHE_SEED", *_behind(remote)}
-    own = {name: value for name, value in os.environ.items() if name in variables and name not in stated}
-    layout = Layout(path)
-    if os.path.lexists(path) and not os.path.isdir(path):
-        raise no_cache(directory, layout)
-    refuse_other_things(layout)
-    if bundle is not None:
-        bundle.prepare(path, max_size)
-        variables["LOCKCACHE_SEED"] = bundle.path
+    variables = _variables(directory, max_size, remote)
+    layout = _prepared(directory, max_size, bundle, variables)
     before, is_first = read_counters(layout), all(os.environ.get(name, "0") == "0" for name in _RANKS)
-    with contextlib.ExitStack() as stack:
-        if daemon and is_first:
-            stack.enter_context(_daemon(layout, directory, max_size))
-        if bundle is not None:
-            stack.enter_context(bundle.used(layout))
-        status = _run(words, hooked({**os.environ, **variables, **own}, FRAMEWORKS))
+    kept = _daemon(layout, directory, max_size) if daemon and is_first else contextlib.nullcontext()
+    with kept, contextlib.nullcontext() if bundle is None else bundle.used(layout):
+        status = _run(words, hooked({**os.environ, **variables}, FRAMEWORKS))
     if bundle is not None:
         bundle.promote(layout, quiet=quiet)
     if not quiet and is_first:
-        click.echo(plain(f"lockcache: {_difference(before, read_counters(layout))}, in {path}"), err=True)
+        click.echo(plain(f"lockcache: {_difference(before, read_counters(layout))}, in {layout.root}"), err=True)
     return _end_as(status)
 
 
-def _behind(remote: str | None) -> dict[str, str]:
-    """The variable for a server. Raises :class:`ValueError` for what is not one, or whose client is not installed."""
-    if remote is None:
-        return {}
-    try:
-        require_client(parse_url(remote))
-    except ModuleNotFoundError as error:
-        raise click.UsageError(str(error)) from None
-    return {"LOCKCACHE_REMOTE": remote}
+def _prepared(
+    directory: str | None, max_size: str | None, bundle: SeededRun | None, variables: dict[str, str]
+) -> Layout:
+    """The directory, made where CMD begins with a bundle, which ``variables`` then name.
+
+    Raises :class:`NotADirectoryError` for what is not a cache, and is not to be made one.
+    """
+    layout = Layout(resolve_path(directory))
+    if os.path.lexists(layout.root) and not os.path.isdir(layout.root):
+        raise no_cache(directory, layout)
+    refuse_other_things(layout)
+    if bundle is not None:
+        bundle.prepare(layout.root, max_size)
+        variables["LOCKCACHE_SEED"] = bundle.path
+    return layout
+
+
+def _variables(directory: str | None, max_size: str | None, remote: str | None) -> dict[str, str]:
+    """The variables that CMD gets: what was asked for, and of the others those that are not set.
+
+    Raises :class:`ValueError` for a server that is not one, or whose client is not installed.
+    """
+    stated = {"LOCKCACHE_DIR"} if max_size is None else {"LOCKCACHE_DIR", "LOCKCACHE_MAX_SIZE"}
+    variables = variables_for(FRAMEWORKS, directory, max_size, is_hooked=True)
+    if remote is not None:
+        try:
+            require_client(parse_url(remote))
+        except ModuleNotFoundError as error:
+            raise click.UsageError(str(error)) from None
+        variables["LOCKCACHE_REMOTE"] = remote
+        stated.add("LOCKCACHE_REMOTE")
+    return {name: value for name, value in variables.items() if name in stated or name not in os.environ}
 
 
 # Ends with the process that started it, however that ends: asked for by the daemon's own process, before it is one.
