@@ -25,6 +25,16 @@ def open_root(path: str) -> int:
 
 
 @contextlib.contextmanager
+def opened_root(path: str) -> Iterator[int]:
+    """As :func:`open_root`, for a ``with`` block."""
+    fd = open_root(path)
+    try:
+        yield fd
+    finally:
+        os.close(fd)
+
+
+@contextlib.contextmanager
 def folder(parent_fd: int, path: str) -> Iterator[int | None]:
     """A descriptor of the folder ``path`` (parts joined by ``/``; empty: the parent itself), for a ``with`` block.
 

@@ -9,16 +9,82 @@ from __future__ import annotations
 
 import os
 import stat
-from typing import Final
+from collections.abc import Iterable
+from contextlib import AbstractContextManager
+from typing import ClassVar, Final
 
-from lockcache.filestream.disk import DISK_FULL, READ, make_private_folder, open_folder, replace_file
+from lockcache.filestream.disk import DISK_FULL, READ, make_folder, make_private_folder, open_folder, replace_file
 from lockcache.integrations.pyptx_files import guest_layout
-from lockcache.layouts.openat import NOT_A_FOLDER, status_in
+from lockcache.integrations.staged import reap_staged, staged_bytes
+from lockcache.layouts.openat import NOT_A_FOLDER, folder, open_root, status_in
 from lockcache.lowlevel import Layout, check_directory
 
 _LONGEST_NAME: Final = 64
 _OWN: Final = "lockcache"
 _NAME: Final = "layout"
+_CONDEMNED: Final = "condemned"
+
+
+class GuestFiles:
+    """Another program's directory, open, with our own folder in it: what all such layouts have. For one thread.
+
+    A layout adds how its entries are found and removed.
+    """
+
+    #: As it is left in ``lockcache/layout``.
+    layout_name: ClassVar[str]
+
+    def __init__(self, root: str, settle_seconds: float) -> None:
+        """Open ``root``, made (mode 0700) if it is missing. Raises as :func:`open_guest`."""
+        self.root = root
+        self.layout: Layout = open_guest(root)
+        self.settle_seconds = settle_seconds
+        self._root_fd = open_root(root)
+        self._watched: list[str] = [""]
+
+    @property
+    def is_pending(self) -> bool:
+        """Whether evicted entries are still on the disk: never, where what is evicted is gone at once."""
+        return False
+
+    def prepare(self) -> None:
+        """Make what is missing of our own directories."""
+        make_folder(self.layout, self.layout.own)
+        make_folder(self.layout, self.layout.tmp)
+        leave_name(self.layout, self.layout_name)
+
+    def glance(self) -> object:
+        """What differs where something changed, as far as one can tell without a walk."""
+        return [self._mtime_ns(path) for path in self._watched]
+
+    def staged_bytes(self) -> int:
+        """Bytes of what we ourselves are writing. Raises :class:`OSError`."""
+        return staged_bytes(self.layout)
+
+    def finish(self) -> bool:
+        """Go on with evictions; whether there was anything to do."""
+        return False
+
+    def reap(self, names: Iterable[str]) -> None:
+        """Remove what dead daemons left staged, and of ``names`` what compilers left that are long dead."""
+        reap_staged(self.layout)
+
+    def close(self) -> None:
+        """Close the root."""
+        fd, self._root_fd = self._root_fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+    def _mtime_ns(self, path: str) -> int:
+        with folder(self._root_fd, path) as fd:
+            return 0 if fd is None else os.fstat(fd).st_mtime_ns
+
+    def _make_condemned(self) -> None:
+        make_folder(self.layout, f"{self.layout.own}/{_CONDEMNED}")
+
+    def _condemned(self) -> AbstractContextManager[int]:
+        """The open folder of what was condemned, for a ``with`` block. Raises :class:`OSError`."""
+        return open_folder(self.root, _OWN, _CONDEMNED)
 
 
 def open_guest(root: str) -> Layout:

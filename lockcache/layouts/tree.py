@@ -14,18 +14,17 @@ import contextlib
 import os
 import stat
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from typing import Final
 
 from filelock import lock_descriptor
 
 from lockcache.errors import LockTimeoutError
-from lockcache.filestream.disk import UPDATE, make_folder
-from lockcache.integrations.staged import reap_staged, staged_bytes
-from lockcache.layouts.openat import folder, open_root, status_in, unlink_in
-from lockcache.layouts.own_folder import leave_name, open_guest
+from lockcache.filestream.disk import UPDATE
+from lockcache.layouts.openat import folder, opened_root, status_in, unlink_in
+from lockcache.layouts.own_folder import GuestFiles
 from lockcache.layouts.tree_scan import Tree, changed_ns, look, names_of, scan
-from lockcache.lowlevel import Found, Layout
+from lockcache.lowlevel import Found
 
 # A stat of each at every tick: 0.3 ms. Those that changed last are where the next file is most likely to come.
 _MOST_WATCHED: Final = 256
@@ -33,36 +32,15 @@ _MOST_WATCHED: Final = 256
 _JAX_LOCK: Final = ".lockfile"
 
 
-class TreeFiles:
+class TreeFiles(GuestFiles):
     """The entries of one tree. For one thread."""
 
-    def __init__(self, root: str, settle_seconds: float) -> None:
-        """Open ``root``, made (mode 0700) if it is missing. Raises as :func:`open_guest`."""
-        self.root = root
-        self.layout: Layout = open_guest(root)
-        self.settle_seconds = settle_seconds
-        self._root_fd = open_root(root)
-        self._watched: list[str] = [""]
-
-    @property
-    def is_pending(self) -> bool:
-        """Never: what is evicted is gone at once."""
-        return False
-
-    def prepare(self) -> None:
-        """Make what is missing of our own directories."""
-        make_folder(self.layout, self.layout.own)
-        make_folder(self.layout, self.layout.tmp)
-        leave_name(self.layout, "files")
+    layout_name = "files"
 
     def refuse_unless_cache(self, between: Callable[[], object]) -> None:
         """Raises :class:`NotACacheError` if anything in the tree is what no cache holds. Makes and changes nothing."""
         for _ in self.scan(between):
             pass
-
-    def glance(self) -> object:
-        """What differs where something changed, as far as one can tell without a walk."""
-        return [self._mtime_ns(path) for path in self._watched]
 
     def scan(self, between: Callable[[], object] = lambda: None) -> Iterator[Found]:
         """The entries of the tree: see :func:`.tree_scan.scan`."""
@@ -70,10 +48,6 @@ class TreeFiles:
         yield from scan(self._root_fd, self.root, folders, between)
         latest = sorted(folders, key=lambda each: each.mtime_ns, reverse=True)
         self._watched = [each.path for each in latest[:_MOST_WATCHED]]
-
-    def staged_bytes(self) -> int:
-        """Bytes of what we ourselves are writing. Raises :class:`OSError`."""
-        return staged_bytes(self.layout)
 
     def evict(self, found: Found) -> bool:
         """Remove an entry that is as it was found and at rest; whether it is.
@@ -91,35 +65,14 @@ class TreeFiles:
                     unlink_in(fd, name)
         return True
 
-    def finish(self) -> bool:
-        """Nothing is left to do after an eviction."""
-        return False
-
-    def reap(self, names: Iterable[str]) -> None:
-        """Remove what dead daemons left staged. What is not an entry is left alone."""
-        reap_staged(self.layout)
-
-    def close(self) -> None:
-        """Close the root."""
-        fd, self._root_fd = self._root_fd, -1
-        if fd >= 0:
-            os.close(fd)
-
     def _is_at_rest(self, folder_fd: int, path: str) -> bool:
         return time.time() - changed_ns(folder_fd, path) / 1e9 >= self.settle_seconds
-
-    def _mtime_ns(self, path: str) -> int:
-        with folder(self._root_fd, path) as fd:
-            return 0 if fd is None else os.fstat(fd).st_mtime_ns
 
 
 def view_entries(root: str, between: Callable[[], object]) -> Iterator[Found]:
     """Every entry, for who may change nothing, not even to look."""
-    fd = open_root(root)
-    try:
+    with opened_root(root) as fd:
         yield from scan(fd, root, [], between)
-    finally:
-        os.close(fd)
 
 
 @contextlib.contextmanager

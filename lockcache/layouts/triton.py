@@ -27,16 +27,13 @@ import errno
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager
 from typing import Final
 
-from lockcache.filestream.disk import make_folder, open_folder
-from lockcache.integrations.staged import reap_staged, staged_bytes
-from lockcache.layouts.openat import NOT_A_FOLDER, folder, open_root, status_in, unlink_in
-from lockcache.layouts.own_folder import leave_name, open_guest
+from lockcache.layouts.openat import NOT_A_FOLDER, folder, opened_root, status_in, unlink_in
+from lockcache.layouts.own_folder import GuestFiles
 from lockcache.layouts.protocol import described
 from lockcache.layouts.triton_scan import GROUP_PREFIX, KeyFolder, is_key, look, scan
-from lockcache.lowlevel import Described, Found, Layout
+from lockcache.lowlevel import Described, Found
 
 # Reading the files of one kernel takes a millisecond. A process that lost its core or its file server to others for
 # longer than that gets an exception; each second is one during which evicted bytes are still on the disk.
@@ -51,9 +48,6 @@ _TICK_NS: Final = 50_000_000
 
 _MARK: Final = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 
-#: Where the marks of condemned keys are.
-_CONDEMNED: Final = "lockcache/condemned"
-
 # The one that is launched, of each back end.
 _KINDS: Final = ("cubin", "hsaco", "spv", "ptx")
 
@@ -61,15 +55,15 @@ _KINDS: Final = ("cubin", "hsaco", "spv", "ptx")
 _MOST_WATCHED: Final = 256
 
 
-class TritonFiles:
+class TritonFiles(GuestFiles):
     """The entries of one Triton cache. For one thread."""
+
+    layout_name = "triton"
 
     def __init__(self, root: str, settle_seconds: float) -> None:
         """Open ``root``, made (mode 0700) if it is missing. Raises as :func:`open_guest`."""
-        self.root = root
-        self.layout: Layout = open_guest(root)
-        self.settle_seconds = settle_seconds
-        self._root_fd = open_root(root)
+        super().__init__(root, settle_seconds)
+        self._watched = []
         # When each condemned key was first seen, on our own clock: that of a file server may differ.
         self._seen: dict[str, float] = {}
         self._watched: list[str] = []
@@ -81,9 +75,8 @@ class TritonFiles:
 
     def prepare(self) -> None:
         """Make what is missing of our own directories, and find what a dead daemon had condemned."""
-        for path in (self.layout.own, self.layout.tmp, f"{self.layout.root}/{_CONDEMNED}"):
-            make_folder(self.layout, path)
-        leave_name(self.layout, "triton")
+        super().prepare()
+        self._make_condemned()
         with self._condemned() as condemned_fd:
             for name in os.listdir(condemned_fd):
                 if is_key(name):
@@ -105,10 +98,6 @@ class TritonFiles:
                 watched.append((key.changed_ns, key.found.name))
             yield key.found._replace(inode=0) if key.found.name in self._seen else key.found
         self._watched = [name for _, name in sorted(watched, reverse=True)[:_MOST_WATCHED]]
-
-    def staged_bytes(self) -> int:
-        """Bytes of what we ourselves are writing. Raises :class:`OSError`."""
-        return staged_bytes(self.layout)
 
     def evict(self, found: Found) -> bool:
         """Step 1, for an entry that is as it was found and at rest; whether it is."""
@@ -149,17 +138,11 @@ class TritonFiles:
 
     def reap(self, names: Iterable[str]) -> None:
         """Remove what dead daemons left staged, and of ``names`` what compilers left that are long dead."""
-        reap_staged(self.layout)
+        super().reap(names)
         for name in names:
             key = look(self._root_fd, name)
             if key is not None and not key.is_entry and name not in self._seen and self._is_at_rest(key):
                 self._remove(key)
-
-    def close(self) -> None:
-        """Close the root."""
-        fd, self._root_fd = self._root_fd, -1
-        if fd >= 0:
-            os.close(fd)
 
     def _is_at_rest(self, key: KeyFolder) -> bool:
         wanted = max(self.settle_seconds, _COMPILING_SECONDS) if key.is_unfinished else self.settle_seconds
@@ -188,28 +171,18 @@ class TritonFiles:
                     unlink_in(fd, name)
         _remove_empty(self._root_fd, key.found.name)
 
-    def _condemned(self) -> AbstractContextManager[int]:
-        """A descriptor of the folder of condemned keys, for a ``with`` block. Raises :class:`OSError`."""
-        return open_folder(self.root, *_CONDEMNED.split("/"))
-
 
 def view_entries(root: str, between: Callable[[], object]) -> Iterator[Found]:
     """Every key's directory, for who may change nothing, not even to look."""
-    fd = open_root(root)
-    try:
+    with opened_root(root) as fd:
         for key in scan(fd, between):
             yield key.found
-    finally:
-        os.close(fd)
 
 
 def describe_entry(root: str, found: Found) -> Described:
     """What an entry is, by the names of its files: that of its group file is the kernel's."""
-    fd = open_root(root)
-    try:
+    with opened_root(root) as fd:
         key = look(fd, found.name)
-    finally:
-        os.close(fd)
     if key is None:
         return described(found)
     kinds = {name.rpartition(".")[2] for name, _ in key.files}

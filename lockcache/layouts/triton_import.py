@@ -16,7 +16,7 @@ from lockcache.filestream import FileStreamProgramCache
 from lockcache.filestream.disk import parse_json
 from lockcache.integrations.adapter import Shared
 from lockcache.integrations.triton import describe_metadata
-from lockcache.layouts.openat import folder, open_root
+from lockcache.layouts.openat import folder, opened_root
 from lockcache.layouts.triton_scan import GROUP_PREFIX, KeyFolder, scan
 
 # No file of a kernel is nearly as long.
@@ -42,8 +42,7 @@ def import_triton(
     :class:`OSError`.
     """
     outcomes, adapters = Outcomes(), dict[str, Shared]()
-    fd = open_root(root)
-    try:
+    with opened_root(root) as fd:
         found = sorted((key for key in scan(fd) if key.is_entry), key=lambda key: key.found)
         groups = [(key, name) for key in found for name in key.groups]
         # What lies next to a group and is not in it is damage, or somebody's.
@@ -68,8 +67,6 @@ def import_triton(
                 else:
                     outcomes["imported" if is_dry_run else _store(shared, stored_name, files, metadata)] += 1
             advance(1)
-    finally:
-        os.close(fd)
     return outcomes
 
 

@@ -16,16 +16,14 @@ import os
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Final
 
-from lockcache.filestream.disk import last_use_ns, make_folder, next_serial, open_folder
-from lockcache.integrations.staged import reap_staged, staged_bytes
-from lockcache.layouts.openat import folder, open_root, status_in, unlink_in
-from lockcache.layouts.own_folder import leave_name, open_guest
+from lockcache.filestream.disk import last_use_ns, next_serial
+from lockcache.layouts.openat import folder, opened_root, status_in, unlink_in
+from lockcache.layouts.own_folder import GuestFiles
 from lockcache.layouts.protocol import described
-from lockcache.lowlevel import Described, Found, Layout
+from lockcache.lowlevel import Described, Found
 
 _MODULE: Final = re.compile(r"wp_[\w.-]+", re.ASCII)
 # Where a module is compiled, until its directory is renamed into place.
@@ -44,8 +42,6 @@ _COMPILING_SECONDS: Final = 3600.0
 # A stat of each at every tick. Those that changed last are where the next file is most likely to come.
 _MOST_WATCHED: Final = 256
 
-_CONDEMNED: Final = "lockcache/condemned"
-
 
 @dataclass(frozen=True)
 class ModuleFolder:
@@ -60,34 +56,18 @@ class ModuleFolder:
     folder_mtime_ns: int
 
 
-class WarpFiles:
+class WarpFiles(GuestFiles):
     """The entries of one Warp cache. For one thread."""
 
-    def __init__(self, root: str, settle_seconds: float) -> None:
-        """Open ``root``, made (mode 0700) if it is missing. Raises as :func:`open_guest`."""
-        self.root = root
-        self.layout: Layout = open_guest(root)
-        self.settle_seconds = settle_seconds
-        self._root_fd = open_root(root)
-        self._watched: list[str] = [""]
-
-    @property
-    def is_pending(self) -> bool:
-        """Never: what is evicted is gone at once."""
-        return False
+    layout_name = "warp"
 
     def prepare(self) -> None:
         """Make what is missing of our own directories, and remove what a dead daemon had condemned."""
-        for path in (self.layout.own, self.layout.tmp, f"{self.layout.root}/{_CONDEMNED}"):
-            make_folder(self.layout, path)
-        leave_name(self.layout, "warp")
+        super().prepare()
+        self._make_condemned()
         with self._condemned() as condemned_fd:
             for name in os.listdir(condemned_fd):
                 _remove(condemned_fd, name)
-
-    def glance(self) -> object:
-        """What differs where something changed, as far as one can tell without a walk."""
-        return [self._mtime_ns(path) for path in self._watched]
 
     def scan(self, between: Callable[[], object] = lambda: None) -> Iterator[Found]:
         """Every module's directory. The inode is 0 in what is not a whole module."""
@@ -98,10 +78,6 @@ class WarpFiles:
         latest = [name for _, name in sorted(changed, reverse=True)[:_MOST_WATCHED]]
         self._watched = [*_homes(self._root_fd), *latest]
 
-    def staged_bytes(self) -> int:
-        """Bytes of what we ourselves are writing. Raises :class:`OSError`."""
-        return staged_bytes(self.layout)
-
     def evict(self, found: Found) -> bool:
         """Remove a module that is as it was found and at rest; whether it is. Raises :class:`OSError`."""
         module = look(self._root_fd, found.name)
@@ -109,23 +85,13 @@ class WarpFiles:
             return False
         return self._take(module)
 
-    def finish(self) -> bool:
-        """Nothing is left to do after an eviction."""
-        return False
-
     def reap(self, names: Iterable[str]) -> None:
         """Remove what dead daemons left staged, and of ``names`` what compilers left that are long dead."""
-        reap_staged(self.layout)
+        super().reap(names)
         for name in names:
             module = look(self._root_fd, name)
             if module is not None and not module.found.inode and self._rests(module, _COMPILING_SECONDS):
                 self._take(module)
-
-    def close(self) -> None:
-        """Close the root."""
-        fd, self._root_fd = self._root_fd, -1
-        if fd >= 0:
-            os.close(fd)
 
     def _rests(self, module: ModuleFolder, seconds: float) -> bool:
         return time.time() - module.changed_ns / 1e9 >= max(seconds, self.settle_seconds)
@@ -147,14 +113,6 @@ class WarpFiles:
                 return False
             _remove(condemned_fd, gone)
         return True
-
-    def _condemned(self) -> AbstractContextManager[int]:
-        """A descriptor of the folder of condemned modules, for a ``with`` block. Raises :class:`OSError`."""
-        return open_folder(self.root, *_CONDEMNED.split("/"))
-
-    def _mtime_ns(self, path: str) -> int:
-        with folder(self._root_fd, path) as fd:
-            return 0 if fd is None else os.fstat(fd).st_mtime_ns
 
 
 def scan(root_fd: int, between: Callable[[], object] = lambda: None) -> Iterator[ModuleFolder]:
@@ -208,21 +166,15 @@ def is_warp(root_fd: int) -> bool:
 
 def view_entries(root: str, between: Callable[[], object]) -> Iterator[Found]:
     """Every module's directory, for who may change nothing, not even to look."""
-    fd = open_root(root)
-    try:
+    with opened_root(root) as fd:
         for module in scan(fd, between):
             yield module.found
-    finally:
-        os.close(fd)
 
 
 def describe_entry(root: str, found: Found) -> Described:
     """What an entry is, by its name and those of its files."""
-    fd = open_root(root)
-    try:
+    with opened_root(root) as fd:
         module = look(fd, found.name)
-    finally:
-        os.close(fd)
     names = () if module is None else module.names
     kind = next((suffix[1:] for suffix in reversed(_BINARIES) if _has(names, (suffix,))), None)
     arch = next((match[1] for name in names if (match := _ARCH.search(name))), None)

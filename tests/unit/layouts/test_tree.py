@@ -7,7 +7,7 @@ import os
 import shutil
 import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -30,17 +30,8 @@ def root(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def open_files(root: Path) -> Iterator[Callable[..., TreeFiles]]:
-    made: list[TreeFiles] = []
-
-    def start(settle_seconds: float = 0.0) -> TreeFiles:
-        made.append(TreeFiles(str(root), settle_seconds))
-        made[-1].prepare()
-        return made[-1]
-
-    yield start
-    for files in made:
-        files.close()
+def open_files(root: Path, keep_open: Callable[[TreeFiles], TreeFiles]) -> Callable[..., TreeFiles]:
+    return lambda settle_seconds=0.0: keep_open(TreeFiles(str(root), settle_seconds))
 
 
 def write(path: Path, size_bytes: int = 100) -> Path:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -24,17 +24,8 @@ def readers_are_quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def open_files(cache_path: Path) -> Iterator[Callable[..., TritonFiles]]:
-    made: list[TritonFiles] = []
-
-    def start(settle_seconds: float = 0.0) -> TritonFiles:
-        made.append(TritonFiles(str(cache_path), settle_seconds))
-        made[-1].prepare()
-        return made[-1]
-
-    yield start
-    for files in made:
-        files.close()
+def open_files(cache_path: Path, keep_open: Callable[[TritonFiles], TritonFiles]) -> Callable[..., TritonFiles]:
+    return lambda settle_seconds=0.0: keep_open(TritonFiles(str(cache_path), settle_seconds))
 
 
 def found(files: TritonFiles, number: int) -> Found:

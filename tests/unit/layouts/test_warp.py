@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -16,17 +16,8 @@ from tests.daemon.warp_format import MODULE_BYTES, compile_module, name_of, set_
 
 
 @pytest.fixture
-def open_files(cache_path: Path) -> Iterator[Callable[..., WarpFiles]]:
-    made: list[WarpFiles] = []
-
-    def start(settle_seconds: float = 0.0) -> WarpFiles:
-        made.append(WarpFiles(str(cache_path), settle_seconds))
-        made[-1].prepare()
-        return made[-1]
-
-    yield start
-    for files in made:
-        files.close()
+def open_files(cache_path: Path, keep_open: Callable[[WarpFiles], WarpFiles]) -> Callable[..., WarpFiles]:
+    return lambda settle_seconds=0.0: keep_open(WarpFiles(str(cache_path), settle_seconds))
 
 
 def test_a_module_is_one_entry_in_the_root_or_in_the_folder_of_a_version(
