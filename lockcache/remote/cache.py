@@ -12,7 +12,7 @@ import os
 import time
 from collections.abc import Iterable
 from functools import partial
-from typing import Any, TypeVar, overload
+from typing import Any, TypeVar
 
 from lockcache.arguments import coerce_key_file, coerce_lease_timeout, configured_switch, is_disabled
 from lockcache.filestream.disk import entry_name
@@ -99,15 +99,6 @@ class RemoteProgramCache(ProgramCacheResource):
         if loaded is None:
             raise KeyError(key)
         return loaded[0]
-
-    @overload
-    def get(self, key: bytes | str) -> bytes | None: ...
-    @overload
-    def get(self, key: bytes | str, default: _T) -> bytes | _T: ...
-    def get(self, key: bytes | str, default: object = None) -> object:
-        """The code stored under ``key``, or ``default``."""
-        loaded = self._load(coerce_key(key))
-        return default if loaded is None else loaded[0]
 
     def get_entry(self, key: bytes | str) -> Entry | None:
         """The entry with its metadata, or ``None``."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import signal
 import subprocess
@@ -18,9 +17,8 @@ from lockcache import Entry, FileStreamProgramCache, RemoteProgramCache, Turn
 from lockcache.filestream import backing
 from lockcache.filestream.disk import Layout, entry_name
 from tests.cli.running import run
+from tests.remote.computing import holder_of_a_turn, times_computed
 from tests.remote.servers import FaultProxy, Valkey, free_port
-
-_FORK = multiprocessing.get_context("fork")
 
 
 @pytest.fixture(autouse=True)
@@ -261,51 +259,18 @@ def test_a_turn_of_this_node_is_a_turn_of_all(server: Valkey, tmp_path: Path) ->
     assert not server.client.exists(f"lockcache:lease:{entry_name(b'other')}"), "a turn that is given up"
 
 
-def _compute(url: str, directory: str, keys: int, path: str) -> None:
-    os.environ["LOCKCACHE_REMOTE"] = url
-    with FileStreamProgramCache(directory) as cache:
-        for number in range(keys):
-
-            def compute(number: int = number) -> bytes:
-                with open(f"{path}/{number}", "ab") as file:
-                    file.write(b"x")
-                time.sleep(0.2)  # a compilation, which the others are to meet
-                return b"code %d" % number
-
-            assert cache.get_or_compute(f"k{number}", compute) == b"code %d" % number
-
-
 @pytest.mark.slow
 def test_four_nodes_of_eight_processes_compile_eight_kernels_once(server: Valkey, tmp_path: Path) -> None:
-    counts = tmp_path / "counts"
-    counts.mkdir()
-    workers = [
-        _FORK.Process(target=_compute, args=(server.url, f"{tmp_path}/node{rank % 4}", 8, str(counts)))
-        for rank in range(32)
-    ]
-    for worker in workers:
-        worker.start()
-    for worker in workers:
-        worker.join()
-    assert [worker.exitcode for worker in workers] == [0] * 32
-    assert [(counts / str(number)).read_bytes() for number in range(8)] == [b"x"] * 8
+    def opened(rank: int) -> FileStreamProgramCache:
+        return FileStreamProgramCache(tmp_path / f"node{rank % 4}")
 
-
-HOLD = """
-import sys, time
-from lockcache import FileStreamProgramCache
-found = FileStreamProgramCache(sys.argv[1]).begin("k")
-print("holding", flush=True)
-time.sleep(1000)
-"""
+    assert times_computed(opened, tmp_path / "counts", processes=32, keys=8) == [1] * 8
 
 
 @pytest.mark.slow
 def test_a_holder_that_is_killed_on_another_node_is_taken_over(server: Valkey, tmp_path: Path) -> None:
-    with subprocess.Popen([sys.executable, "-c", HOLD, str(tmp_path / "one")], stdout=subprocess.PIPE) as holder:
-        assert holder.stdout is not None
-        assert holder.stdout.readline() == b"holding\n"
-        os.kill(holder.pid, signal.SIGKILL)
+    with holder_of_a_turn(f"FileStreamProgramCache({str(tmp_path / 'one')!r})"):
+        pass
     cache = FileStreamProgramCache(tmp_path / "other")
     found = cache.begin("k")
     assert isinstance(found, Turn)

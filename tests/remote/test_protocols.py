@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from tests.remote.cluster import Cluster
+from tests.remote.computing import holder_of_a_turn
 from tests.remote.servers import Nginx, SeaweedFS, Valkey
 
 KINDS = ["valkey", "cluster", "nginx", "seaweedfs"]
@@ -159,21 +160,11 @@ def test_four_nodes_compile_once_where_there_are_leases_and_once_each_where_not(
         assert compiled == [1] * 8
 
 
-HOLD = """
-turn = RemoteProgramCache(sys.argv[1]).begin("k")
-print("holding", flush=True)
-time.sleep(1000)
-"""
-
-
 @pytest.mark.long
 def test_a_killed_holder_is_taken_over(kind: str, url: str) -> None:
     if kind == "nginx":
         pytest.skip("HTTP has no leases")
-    program = f"import sys, time\nfrom lockcache import *\n{HOLD}"
-    with subprocess.Popen([sys.executable, "-c", program, url], stdout=subprocess.PIPE) as holder:
-        assert holder.stdout is not None
-        assert holder.stdout.readline() == b"holding\n"
+    with holder_of_a_turn(f"RemoteProgramCache({url!r})") as holder:
         taking = subprocess.Popen(
             [sys.executable, "-c", f"import sys, time\nfrom lockcache import *\n{TAKE}", url],
             stdout=subprocess.PIPE,

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
-import os
 import pickle
-import signal
 import subprocess
 import sys
 import threading
@@ -19,6 +17,7 @@ from lockcache import Entry, RemoteProgramCache, Turn
 from lockcache.filestream.disk import entry_name
 from lockcache.filestream.entry import Record
 from lockcache.filestream.remote import seal
+from tests.remote.computing import holder_of_a_turn, times_computed
 from tests.remote.servers import FaultProxy, Valkey, free_port, valkey
 
 CacheAt = Callable[..., RemoteProgramCache]
@@ -162,45 +161,14 @@ def test_signed_entries_are_believed_with_the_key_alone(server: Valkey, cache_at
     assert signed.stats().refused_entries == without.stats().refused_entries == 1
 
 
-def _compute(url: str, keys: int, path: str) -> None:
-    with RemoteProgramCache(url) as cache:
-        for number in range(keys):
-
-            def compute(number: int = number) -> bytes:
-                with open(f"{path}/{number}", "ab") as file:
-                    file.write(b"x")
-                time.sleep(0.2)  # a compilation, which the others are to meet
-                return b"code %d" % number
-
-            assert cache.get_or_compute(f"k{number}", compute) == b"code %d" % number
-
-
 def test_of_all_processes_one_compiles(server: Valkey, tmp_path: Path) -> None:
-    workers = [_FORK.Process(target=_compute, args=(server.url, 4, str(tmp_path))) for _ in range(8)]
-    for worker in workers:
-        worker.start()
-    for worker in workers:
-        worker.join()
-    assert [worker.exitcode for worker in workers] == [0] * 8
-    assert [(tmp_path / str(number)).read_bytes() for number in range(4)] == [b"x"] * 4
-
-
-HOLD = """
-import sys, time
-from lockcache import RemoteProgramCache
-found = RemoteProgramCache(sys.argv[1]).begin("k")
-print("holding", flush=True)
-time.sleep(1000)
-"""
+    assert times_computed(lambda rank: RemoteProgramCache(server.url), tmp_path, processes=8, keys=4) == [1] * 4
 
 
 @pytest.mark.slow
 def test_a_killed_holder_is_taken_over_within_four_seconds(server: Valkey, cache_at: CacheAt) -> None:
-    with subprocess.Popen([sys.executable, "-c", HOLD, server.url], stdout=subprocess.PIPE) as holder:
-        assert holder.stdout is not None
-        assert holder.stdout.readline() == b"holding\n"
+    with holder_of_a_turn(f"RemoteProgramCache({server.url!r})"):
         held_ms = int(server.client.pttl(f"lockcache:lease:{entry_name(b'k')}"))  # type: ignore[arg-type]
-        os.kill(holder.pid, signal.SIGKILL)
     # The lease ends by itself: in less than it was given, and what waits looks four times a second.
     assert 0 < held_ms <= 3000
     found = cache_at(server.url).begin("k")

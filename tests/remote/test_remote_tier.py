@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import pickle
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -18,11 +16,10 @@ from lockcache import (
     TieredProgramCache,
     Turn,
 )
+from tests.remote.computing import times_computed
 from tests.remote.servers import Valkey
 
 CacheAt = Callable[..., RemoteProgramCache]
-
-_FORK = multiprocessing.get_context("fork")
 
 
 def test_what_one_host_stores_another_reads_and_keeps(server: Valkey, cache_at: CacheAt, tmp_path: Path) -> None:
@@ -96,33 +93,12 @@ def test_a_turn_that_is_given_up_is_given_up_for_all(server: Valkey, cache_at: C
     assert cache.wait("k", 1) == cache.get_entry("k")
 
 
-def _compute(url: str, directory: str, keys: int, path: str) -> None:
-    with TieredProgramCache(FileStreamProgramCache(directory), RemoteProgramCache(url)) as cache:
-        for number in range(keys):
-
-            def compute(number: int = number) -> bytes:
-                with open(f"{path}/{number}", "ab") as file:
-                    file.write(b"x")
-                time.sleep(0.2)  # a compilation, which the others are to meet
-                return b"code %d" % number
-
-            assert cache.get_or_compute(f"k{number}", compute) == b"code %d" % number
-
-
 @pytest.mark.slow
 def test_of_all_processes_of_four_hosts_one_compiles(server: Valkey, tmp_path: Path) -> None:
-    counts = tmp_path / "counts"
-    counts.mkdir()
-    workers = [
-        _FORK.Process(target=_compute, args=(server.url, f"{tmp_path}/host{rank % 4}", 4, str(counts)))
-        for rank in range(16)
-    ]
-    for worker in workers:
-        worker.start()
-    for worker in workers:
-        worker.join()
-    assert [worker.exitcode for worker in workers] == [0] * 16
-    assert [(counts / str(number)).read_bytes() for number in range(4)] == [b"x"] * 4
+    def opened(rank: int) -> TieredProgramCache:
+        return TieredProgramCache(FileStreamProgramCache(tmp_path / f"host{rank % 4}"), RemoteProgramCache(server.url))
+
+    assert times_computed(opened, tmp_path / "counts", processes=16, keys=4) == [1] * 4
 
 
 def test_it_can_be_pickled(server: Valkey, cache_at: CacheAt, tmp_path: Path) -> None:

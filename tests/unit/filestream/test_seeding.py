@@ -13,34 +13,17 @@ from lockcache import FileStreamProgramCache
 from lockcache.filestream.bundle_format import START_BYTES
 from lockcache.filestream.disk.layout import Layout, entry_name
 from lockcache.filestream.entry import unpack
-from lockcache.filestream.eviction import evict_to_limit
 from lockcache.filestream.repair import reap
 from lockcache.filestream.seed import is_served
 from lockcache.filestream.seeding import attach_seed, detach_seed
 from tests.unit.bundle.bundles import bundle_of, made_of, write
+from tests.unit.filestream.seeds import KEYS, OLDER, evict_all, make_due
 from tests.unit.material import open_directory
 
-KEYS = [b"key %d" % number for number in range(20)]
-OLDER = {key: b"older " + key for key in KEYS}
-
 
 @pytest.fixture
-def bundle(tmp_path: Path) -> Path:
-    return write(tmp_path / "kernels.lcb", bundle_of(OLDER))
-
-
-@pytest.fixture
-def cache(cache_path: Path, bundle: Path) -> FileStreamProgramCache:
-    return FileStreamProgramCache(cache_path, seed=bundle, lock_timeout_seconds=2)
-
-
-def _evict_all(cache: FileStreamProgramCache) -> None:
-    assert evict_to_limit(open_directory(Path(cache.path)), 0).entries
-
-
-def _make_due(path: Path) -> None:
-    """As if a minute had gone since somebody looked at the file."""
-    os.utime(path / "lockcache/locks/seed", (0, 0))
+def cache(seeded: FileStreamProgramCache) -> FileStreamProgramCache:
+    return seeded
 
 
 def test_what_the_directory_does_not_have_is_read_from_the_seed(cache: FileStreamProgramCache) -> None:
@@ -55,7 +38,7 @@ def test_what_the_directory_does_not_have_is_read_from_the_seed(cache: FileStrea
 
 def test_a_file_that_is_away_afterwards_is_not_missed(cache: FileStreamProgramCache, bundle: Path) -> None:
     bundle.unlink()
-    _make_due(Path(cache.path))
+    make_due(Path(cache.path))
     with FileStreamProgramCache(cache.path) as other, FileStreamProgramCache(cache.path, seed=bundle) as named:
         assert other[KEYS[0]] == named[KEYS[0]] == OLDER[KEYS[0]]
 
@@ -64,7 +47,7 @@ def test_no_eviction_and_no_restart_brings_the_older_value_back(cache: FileStrea
     reader = FileStreamProgramCache(cache.path)
     cache[KEYS[0]] = b"newer"
     assert reader[KEYS[0]] == b"newer"
-    _evict_all(cache)
+    evict_all(cache)
     for each in (reader, cache, FileStreamProgramCache(cache.path, seed=bundle)):
         assert each.get(KEYS[0]) is None
         assert each[KEYS[1]] == OLDER[KEYS[1]]
@@ -90,7 +73,7 @@ def test_a_writer_that_knows_of_no_seed_counts_over_it(cache_path: Path, bundle:
         del unaware[KEYS[0]]
         assert cache.get(KEYS[0]) is None
         unaware[KEYS[1]] = b"newer"
-        _evict_all(unaware)
+        evict_all(unaware)
         assert cache.get(KEYS[1]) is None
 
 
@@ -133,7 +116,7 @@ def test_clear_detaches_the_seed_until_the_file_is_another(
         assert each.get(KEYS[0]) is None
         assert len(each) == 0
     write(bundle, bundle_of({KEYS[0]: b"of another bundle"}))
-    _make_due(cache_path)
+    make_due(cache_path)
     with FileStreamProgramCache(cache_path, seed=bundle) as again:
         assert again[KEYS[0]] == b"of another bundle"
 
@@ -146,7 +129,7 @@ def test_a_bundle_that_was_replaced_is_copied_a_minute_later(
     newer = {**{key: b"newer " + key for key in KEYS}, b"one more": b"more"}
     write(bundle, bundle_of(newer))
     assert FileStreamProgramCache(cache_path, seed=bundle)[KEYS[1]] == OLDER[KEYS[1]]
-    _make_due(cache_path)
+    make_due(cache_path)
     with FileStreamProgramCache(cache_path, seed=bundle) as reopened:
         assert reopened[b"one more"] == b"more"
         assert reopened[KEYS[1]] == newer[KEYS[1]]

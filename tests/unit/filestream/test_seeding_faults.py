@@ -17,35 +17,18 @@ from lockcache.filestream.directory import CacheDirectory
 from lockcache.filestream.disk.layout import Layout, entry_name
 from lockcache.filestream.disk.locks import ProcessLock
 from lockcache.filestream.entry import removal
-from lockcache.filestream.eviction import evict_to_limit
 from lockcache.filestream.policy import Policy, Seed
 from lockcache.filestream.seeding import detach_if_too_large
 from tests.threads import running
 from tests.unit.bundle.bundles import bundle_of, write
+from tests.unit.filestream.seeds import KEYS, OLDER, evict_all, make_due
 from tests.unit.forked import in_child
 from tests.unit.material import open_directory
 
-KEYS = [b"key %d" % number for number in range(20)]
-OLDER = {key: b"older " + key for key in KEYS}
-
 
 @pytest.fixture
-def bundle(tmp_path: Path) -> Path:
-    return write(tmp_path / "kernels.lcb", bundle_of(OLDER))
-
-
-@pytest.fixture
-def cache(cache_path: Path, bundle: Path) -> FileStreamProgramCache:
-    return FileStreamProgramCache(cache_path, seed=bundle, lock_timeout_seconds=2)
-
-
-def _evict_all(cache: FileStreamProgramCache) -> None:
-    assert evict_to_limit(open_directory(Path(cache.path)), 0).entries
-
-
-def _make_due(path: Path) -> None:
-    """As if a minute had gone since somebody looked at the file."""
-    os.utime(path / "lockcache/locks/seed", (0, 0))
+def cache(seeded: FileStreamProgramCache) -> FileStreamProgramCache:
+    return seeded
 
 
 def test_a_removal_that_began_before_the_seed_appeared_marks_it(
@@ -112,7 +95,7 @@ def test_what_is_not_a_file_is_no_seed(cache_path: Path, what: str) -> None:
             assert other.get(b"absent") is None
             del other[b"k"]
         cache[b"k"] = b"code"
-        _evict_all(cache)
+        evict_all(cache)
         cache[b"k"] = b"code"
         cache.clear()
         assert cache.get(b"k") is None
@@ -205,7 +188,7 @@ def test_a_detached_copy_that_a_death_left_goes(cache: FileStreamProgramCache, c
     seed = directory.policy.current().seed
     assert seed is not None
     directory.policy.replace_seed(replace(seed, is_detached=True))
-    _make_due(cache_path)
+    make_due(cache_path)
     FileStreamProgramCache(cache_path, seed=bundle).close()
     assert not os.path.lexists(Layout(str(cache_path)).seed)
 

@@ -1,0 +1,5 @@
+from __future__ import annotations
+
+from tests.unit.filestream.seeds import bundle, seeded
+
+__all__ = ["bundle", "seeded"]
