@@ -42,7 +42,7 @@ TESTS = {
         "tests/access/test_signing.py",
     ],
     "accounting/usage": ["tests/unit/accounting/test_usage.py", "tests/unit/filestream/test_writer.py"],
-    "policy": ["tests/unit/filestream/test_policy.py"],
+    "policy": ["tests/unit/filestream/test_policy.py", "tests/unit/filestream/test_seeding_faults.py"],
     "compile_once/lease": [
         "tests/unit/compile_once/test_lease.py",
         "tests/contract/test_compile_once.py",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import gc
 import os
 import struct
@@ -26,6 +27,19 @@ def file(tmp_path):
 
 def open_page(path, kind: type[UsagePage] = UsagePage) -> UsagePage:
     return kind(opened(path, os.O_RDWR | os.O_CLOEXEC, dir_fd=None))
+
+
+def test_a_mount_that_refuses_direct_reads_is_read_through_its_cache(file, monkeypatch):
+    """What the mount answers is a fake: most take them. Another error is an error."""
+    page, answers = open_page(file, ReopenedPage), iter([errno.EINVAL, errno.EIO])
+
+    def refuse(*_: object) -> int:
+        raise OSError(next(answers), "refused")
+
+    monkeypatch.setattr(os, "preadv", refuse)
+    assert page.image() == encode_page(EMPTY)
+    with pytest.raises(OSError, match="refused"):
+        page.image()
 
 
 def test_a_page_that_is_opened_for_each_use_reads_and_writes_as_one_that_stays_open(file):

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import example, given, settings, strategies as st
 
 from lockcache import FileStreamProgramCache
+from lockcache.filestream.compile_once import lease as lease_module
 from lockcache.filestream.compile_once.lease import Holder, Lease, holder_of, reap_lease, take_lease
 from lockcache.filestream.disk.folders import open_folder
 from lockcache.filestream.disk.layout import Layout, entry_name
@@ -44,6 +45,22 @@ def test_a_lease_excludes_a_second_taker_of_the_same_key_only(layout):
     for lease in (again, other, later):
         lease.release()
     assert os.listdir(layout.leases) == []
+
+
+def test_a_lease_that_is_removed_before_it_is_locked_is_made_again(layout, monkeypatch):
+    lock, path = lease_module.lock_descriptor, layout.lease(NAME, 0)
+
+    def remove_first(fd: int, *, blocking: bool) -> bool:
+        monkeypatch.undo()
+        os.unlink(path)
+        return lock(fd, blocking=blocking)
+
+    monkeypatch.setattr(lease_module, "lock_descriptor", remove_first)
+    lease = take(layout)
+    assert lease is not None
+    assert os.path.exists(path)
+    assert take(layout) is None
+    lease.release()
 
 
 def test_the_file_says_who_holds_the_lease(layout):

@@ -13,6 +13,7 @@ from lockcache.filestream.entry.codec import (
     SIGNED,
     TAIL_BESIDE,
     Record,
+    cost_of,
     is_known,
     is_understood,
     is_whole,
@@ -32,6 +33,12 @@ def make(name=NAME, payload=PAYLOAD, tail=TAIL, created_ns=7, cost_ns=9, beside=
 
 def is_served(blob, name, payload):
     return is_understood(blob) and is_whole(blob, name, payload)
+
+
+def test_a_cost_of_more_than_a_day_says_nothing():
+    day_ns = 24 * 3600 * 10**9
+    assert cost_of(make(cost_ns=day_ns)) == day_ns
+    assert cost_of(make(cost_ns=day_ns + 1)) == 0
 
 
 def test_the_head_fits_under_64_bytes_so_that_any_file_system_with_attributes_takes_it():

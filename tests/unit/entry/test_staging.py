@@ -206,6 +206,7 @@ def refused(code, size):
 
 def test_small_records_go_into_the_attribute_and_large_ones_keep_their_head_there():
     placement = RecordPlacement(use_files=False)
+    assert not placement.uses_files
     small, large = b"r" * 500, b"r" * 5000
     assert placement.split(small) == (small, b"")
     assert placement.split(large) == (large[:HEAD_BYTES], large[HEAD_BYTES:])
@@ -214,6 +215,7 @@ def test_small_records_go_into_the_attribute_and_large_ones_keep_their_head_ther
 
 def test_where_files_are_asked_for_everything_goes_there():
     placement = RecordPlacement(use_files=True)
+    assert placement.uses_files
     assert placement.split(b"r" * 44) == (b"", b"r" * 44)
     assert not placement.tail_is_beside(10)
 

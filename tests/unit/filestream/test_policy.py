@@ -126,6 +126,7 @@ def test_a_damaged_policy_is_an_error_at_opening_that_says_what_to_do(make, dama
         ('{"max_size_bytes": 1\n "by_operator": true}', "line 2, column 2: Expecting ',' delimiter"),
         ('{\n  "max_size_bytes": "10G"\n}', "line 2, column 21: max_size_bytes must be"),
         ('{"max_size_bytes": 1,\n\t"priority" :"fifo"}', "line 2, column 14: priority must be lru or cost, got 'fifo'"),
+        ('{"max_size_bytes": 1,\n"max_size_bytes": 0}', "line 2, column 19: max_size_bytes must be"),
         ('{"by_operator": true}', "max_size_bytes is missing"),
         ("[1]", "line 1, column 1: this is not a JSON object"),
         ("\xff", ""),
