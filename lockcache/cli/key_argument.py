@@ -15,7 +15,7 @@ import click
 
 from lockcache.arguments import resolve_path
 from lockcache.cli.progress import step_bar
-from lockcache.filestream.eviction import UNKNOWN
+from lockcache.filestream.entry import UNKNOWN
 from lockcache.lowlevel import SHARDS, Layout, Selection, entry_name, find_entry, find_names, select_entries
 
 _SHORTEST_PREFIX: Final = 4

@@ -14,7 +14,7 @@ from html import escape
 from typing import Final
 
 from lockcache import __version__
-from lockcache.filestream.eviction import UNKNOWN
+from lockcache.filestream.entry import UNKNOWN
 from lockcache.filestream.remote import ServerSeen
 from lockcache.sizes import format_size
 from lockcache_daemon.observe.charts import draw_bytes, draw_evictions, draw_hit_ratio

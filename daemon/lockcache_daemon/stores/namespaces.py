@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Collection, Sequence
 from typing import Final
 
-from lockcache.filestream.eviction import add_namespaces, count_namespaces
+from lockcache.filestream.entry import add_namespaces, count_namespaces
 from lockcache.lowlevel import SHARDS, Layout, Slot
 from lockcache_daemon.pace import Pace
 

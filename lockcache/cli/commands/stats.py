@@ -15,7 +15,7 @@ from lockcache.cli.progress import step_bar
 from lockcache.filestream import Seed
 from lockcache.filestream.accounting import Spread, read_since, reset_counters, spread, total_of
 from lockcache.filestream.bundle import SeedFile
-from lockcache.filestream.eviction import UNKNOWN, add_namespaces, count_namespaces
+from lockcache.filestream.entry import UNKNOWN, add_namespaces, count_namespaces
 from lockcache.filestream.remote import ServerCounters, ServerSeen, read_servers, reset_servers
 from lockcache.lowlevel import (
     SHARDS,

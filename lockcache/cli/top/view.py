@@ -15,7 +15,7 @@ from rich.cells import cell_len, set_cell_size
 
 from lockcache.cli.output import elapsed, plain, span
 from lockcache.cli.top.sample import Look
-from lockcache.filestream.eviction import UNKNOWN
+from lockcache.filestream.entry import UNKNOWN
 from lockcache.lowlevel import Described
 from lockcache.sizes import counted, format_size
 

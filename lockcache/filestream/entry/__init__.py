@@ -31,8 +31,8 @@ else:
                 "cost_of is_signed is_understood is_whole pack unpack"
             ),
             "describe": (
-                "Described Read Statement describe_bytes describe_entry find_entry find_names namespace_of read_entry "
-                "read_note read_statement"
+                "Described Read Statement UNKNOWN add_namespaces count_namespaces describe_bytes describe_entry "
+                "find_entry find_names name_namespace namespace_of read_entry read_note read_statement"
             ),
             "locate": "Prices find_records",
             "nearest": "Nearest Neighbour Search Subject consider_all find_nearest",

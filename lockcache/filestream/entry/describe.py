@@ -24,7 +24,7 @@ from xxhash import xxh3_128_digest
 from lockcache import metadata
 from lockcache.artifact import HEAD_BYTES as ARTIFACT_BYTES, Artifact, identify
 from lockcache.explain import Part, decode_label, decode_parts
-from lockcache.filestream.accounting import Found
+from lockcache.filestream.accounting import Found, Slot, scan_shard
 from lockcache.filestream.disk import FOLDER, NOATIME, READ, Layout, is_entry_file, last_use_ns, open_below, space_of
 from lockcache.filestream.entry.codec import (
     LARGEST_NOTE_BYTES,
@@ -40,6 +40,9 @@ from lockcache.filestream.entry.codec import (
 from lockcache.filestream.entry.locate import find_records
 from lockcache.filestream.entry.signing import KeyRing
 from lockcache.filestream.entry.verdict import EntryState, is_of_another_version, judge_entry
+
+#: What tables, filters and namespaces call that which a record does not say.
+UNKNOWN: Final = "unknown"
 
 _LONGEST_NAME: Final = 80
 _MOST_SYMBOLS: Final = 3
@@ -211,6 +214,26 @@ def _as_described(found: Found, record: Statement, look: Callable[[], Artifact])
         record.label or _named_by_symbols(known.get("symbol_mapping")),
         namespace_of(record),
     )
+
+
+def name_namespace(layout: Layout, found: Found) -> str:
+    """The namespace of an entry: 20 us, and no use of it."""
+    return namespace_of(read_statement(layout, found, is_brief=True)) or UNKNOWN
+
+
+def count_namespaces(layout: Layout, shard: int) -> dict[str, Slot]:
+    """What each namespace holds in one shard."""
+    held: dict[str, Slot] = {}
+    for found in scan_shard(layout, shard):
+        add_namespaces(held, {name_namespace(layout, found): Slot(found.size_bytes, 1)})
+    return held
+
+
+def add_namespaces(held: dict[str, Slot], more: dict[str, Slot]) -> None:
+    """Add what each namespace holds elsewhere."""
+    for name, slot in more.items():
+        before = held.get(name, Slot(0, 0))
+        held[name] = Slot(before.bytes + slot.bytes, before.entries + slot.entries)
 
 
 def namespace_of(statement: Statement) -> str | None:

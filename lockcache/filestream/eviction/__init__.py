@@ -13,7 +13,6 @@ from lockcache.doors import door
 if TYPE_CHECKING:
     from lockcache.filestream.eviction.choose import *
     from lockcache.filestream.eviction.evict import *
-    from lockcache.filestream.eviction.namespaces import *
     from lockcache.filestream.eviction.remove import *
     from lockcache.filestream.eviction.select import *
 else:
@@ -22,11 +21,9 @@ else:
         {
             "choose": "Goal Need choose_by_priority choose_victims first_enough",
             "evict": "all_entries choose_of_all evict_to_limit need_of_writer sweep",
-            "namespaces": "add_namespaces count_namespaces name_namespace",
             "remove": "Evicted remove_victims",
             "select": (
-                "Census Selection UNKNOWN among choose_selected evict_selected least_recent select_counted "
-                "select_entries"
+                "Census Selection among choose_selected evict_selected least_recent select_counted select_entries"
             ),
         },
     )

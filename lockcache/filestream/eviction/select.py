@@ -19,12 +19,9 @@ from typing import Final
 from lockcache.filestream.accounting import Found, scan_shard
 from lockcache.filestream.directory import CacheDirectory
 from lockcache.filestream.disk import SHARDS, Layout, last_use_ns
-from lockcache.filestream.entry import Described, describe_entry
+from lockcache.filestream.entry import UNKNOWN, Described, describe_entry
 from lockcache.filestream.eviction.choose import Goal, choose_victims
 from lockcache.filestream.eviction.remove import Evicted, remove_victims
-
-#: What a filter calls that which is not known.
-UNKNOWN: Final = "unknown"
 
 # Victims between two reports of progress. Of so many in the order of their shards each thread finds a shard of its own:
 # with 512, two of eight had work, and removing 100,000 took 103 s on a busy machine.

@@ -12,9 +12,9 @@ from lockcache import FileStreamProgramCache
 from lockcache.filestream.disk.layout import entry_name
 from tests.daemon.keeping import CAP, Kept
 
-# As counted. The aim is 16 and 30: who shortens a way lowers its number.
+# As counted: who shortens a way lowers its number. Why they are not 16 and 30: docs/decisions/0025-short-ways.md.
 MOST_OF_A_PUT = 26
-MOST_OF_A_TICK = 36
+MOST_OF_A_TICK = 35
 
 _HOUSE = str(Path(lockcache.__file__).parents[1])
 _ROOMS = (f"{_HOUSE}/lockcache/", f"{_HOUSE}/daemon/")
