@@ -65,6 +65,8 @@ _READ_ONLY: Final = (errno.EACCES, errno.EPERM, errno.EROFS)
 # Invariant 7 (never take the job down): on a full disk what is there can be read.
 _NOT_WRITABLE: Final = (*_READ_ONLY, errno.ENOSPC, errno.EDQUOT)
 _DIRECT: Final[int] = getattr(os, "O_DIRECT", 0)
+# What a mount says that does not take O_DIRECT, or only for whole blocks.
+_NOT_DIRECT: Final = (errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS)
 _SHARD: Final = re.compile(r"[0-9a-f]{2}", re.ASCII)
 
 
@@ -272,11 +274,15 @@ class CacheDirectory:
             return ReopenedPage(open_below(layout, layout.usage, UPDATE))
         if layout.is_network:
             # Its client keeps what it read from an open file, and what it wrote to it, also if another file is locked.
-            with contextlib.suppress(OSError):
+            try:
                 page = UsagePage(open_below(layout, layout.usage, UPDATE | _DIRECT))
                 if not layout.is_nfs:
                     page.slot(1)  # refused where only whole blocks can be read so
                 return page
+            except OSError as error:
+                # Of anything else (a stale handle) a page would be left that this process does not see others change.
+                if error.errno not in _NOT_DIRECT:
+                    raise
         return UsagePage(open_below(layout, layout.usage, UPDATE))
 
     def _is_new(self) -> bool:

@@ -65,7 +65,8 @@ class UsagePage:
         """Whether ``path`` leads to this page, and it has the size that it must have.
 
         If not, the directory was deleted, moved away or made again underneath, and everybody else accounts elsewhere;
-        or the page was damaged, and what is missing would count for nothing.
+        or the page was damaged, and what is missing would count for nothing. A client of a network file system may
+        still lead to a page that another host has replaced; the server says of it that it has no name.
         """
         try:
             status = _lstat(path)
@@ -73,7 +74,7 @@ class UsagePage:
             if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ESTALE):
                 return False
             raise
-        return (status.st_dev, status.st_ino, status.st_size) == self._identity
+        return (status.st_dev, status.st_ino, status.st_size) == self._identity and status.st_nlink > 0
 
     def is_ours_alone(self) -> bool:
         """Whether it was, when opened, a plain file without another name: a planted link must not be written to."""

@@ -10,6 +10,7 @@ import struct
 import pytest
 from hypothesis import given, strategies as st
 
+from lockcache.filestream.accounting import usage as usage_module
 from lockcache.filestream.accounting.usage import PAGE_BYTES, ReopenedPage, Slot, UsagePage, encode_page
 from lockcache.filestream.disk.descriptors import opened
 from lockcache.filestream.disk.layout import SHARDS
@@ -40,6 +41,16 @@ def test_a_mount_that_refuses_direct_reads_is_read_through_its_cache(file, monke
     assert page.image() == encode_page(EMPTY)
     with pytest.raises(OSError, match="refused"):
         page.image()
+
+
+def test_a_page_that_a_name_still_leads_to_is_not_there_once_its_server_says_that_it_has_no_name(file, monkeypatch):
+    """What a client of NFS answers by a name that it remembers, when another host has replaced the page."""
+    page = open_page(file)
+    with open(file, "rb") as known:
+        monkeypatch.setattr(usage_module, "_lstat", lambda path: os.fstat(known.fileno()))
+        assert page.is_at(str(file))
+        file.unlink()
+        assert not page.is_at(str(file))
 
 
 def test_a_page_that_is_opened_for_each_use_reads_and_writes_as_one_that_stays_open(file):

@@ -15,6 +15,7 @@ from lockcache import FileStreamProgramCache, FormatError, UnsafeCacheDirError
 from lockcache.filestream import directory as directory_module
 from lockcache.filestream.accounting.usage import Slot, UsagePage
 from lockcache.filestream.directory import CacheDirectory
+from lockcache.filestream.disk.descriptors import Descriptor
 from lockcache.filestream.disk.layout import FORMAT_VERSION, SHARDS, Layout, StagedName
 from lockcache.filestream.disk.owners import myself
 from lockcache.filestream.disk.permissions import check_directory
@@ -304,6 +305,27 @@ def test_a_page_that_another_host_replaces_while_it_is_opened_is_looked_for_agai
             FileStreamProgramCache(cache_path)
     else:
         assert FileStreamProgramCache(cache_path).stats().entries == 1
+
+
+@pytest.mark.parametrize("times, number", [(1, errno.ESTALE), (2, errno.ESTALE), (1, errno.EINVAL)])
+def test_only_a_mount_that_refuses_it_has_the_page_opened_in_the_clients_cache(
+    times: int, number: int, cache_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    FileStreamProgramCache(cache_path)["k"] = b"x"
+    opened, errors = directory_module.open_below, iter([number] * times)
+    direct: list[bool] = []
+
+    def open_unless_refused(layout: Layout, path: str, flags: int) -> Descriptor:
+        if path == layout.usage:
+            direct.append(bool(flags & os.O_DIRECT))
+            if flags & os.O_DIRECT and (error := next(errors, None)) is not None:
+                raise OSError(error, os.strerror(error))
+        return opened(layout, path, flags & ~os.O_DIRECT)  # not every file system below a test takes it
+
+    monkeypatch.setattr("lockcache.filestream.disk.layout.network_kind", lambda root: "nfs4")
+    monkeypatch.setattr(directory_module, "open_below", open_unless_refused)
+    assert FileStreamProgramCache(cache_path).stats().entries == 1
+    assert direct == ([True, False] if number == errno.EINVAL else [True] * (times + 1))
 
 
 @pytest.mark.parametrize("folder", ["entries", "tmp", "lockcache/locks"])
