@@ -139,7 +139,8 @@ class CompileOnce:
                 _log.debug("%s: no leases here (%s): every process compiles for itself", self.layout.root, error)
                 wait.end()
                 return LeaseTurn(turns, name, None)
-            loaded = self.look(name)
+            # Who did not get it has just looked, and on a network file system that is two calls to the server.
+            loaded = None if lease is None and self.layout.is_network else self.look(name)
             if loaded is not None:
                 if lease is not None:
                     lease.release(is_published=True)
@@ -209,6 +210,10 @@ class CompileOnce:
         self._computing = threading.local()
 
 
+# What is new of a key on a network file system while nothing is: see :meth:`CompileOnce.news`.
+_NOT_YET: Final = (False, None)
+
+
 class _Wait:
     """One caller's wait for one key."""
 
@@ -259,10 +264,16 @@ class _Wait:
         now = time.monotonic()
         ask = now + max(min(pace.ask_after(now - self._began), self._left_seconds), ALONE.shortest_seconds)
         ask = min(ask, until)
+        # Local waiters look once more, now that they listen: two calls to a kernel, and there to a server.
+        is_known = self._once.layout.is_network
+        if is_known:
+            self._news = _NOT_YET
         while now < ask:
-            older, self._news = self._news, self._once.news(self._name, self.generation)
-            if self._news != older:
-                return
+            if not is_known:
+                older, self._news = self._news, self._once.news(self._name, self.generation)
+                if self._news != older:
+                    return
+            is_known = False
             seconds = pace.look_after(now - self._began) * (0.5 + random.random() / 2)
             if self._sleeper.sleep(min(seconds, ask - now)):
                 return

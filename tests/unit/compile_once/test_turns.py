@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import time
 
 import pytest
 
 from lockcache import FileStreamProgramCache
-from lockcache.filestream.compile_once.lease import Holder
-from lockcache.filestream.compile_once.turns import _Wait
+from lockcache.filestream.compile_once import turns as turns_module
+from lockcache.filestream.compile_once.lease import Holder, take_lease
+from lockcache.filestream.compile_once.turns import CompileOnce, LeaseTurn, _Wait
+from lockcache.filestream.disk.bell import Sleeper
 from lockcache.filestream.disk.layout import entry_name
 from lockcache.filestream.disk.owners import myself
 
@@ -42,6 +45,34 @@ def test_the_clock_of_another_host_says_nothing_here(wait):
     wait._holder_since -= 10
     assert 10 <= wait._age_seconds(holder("0" * 16, 1000)) < 500
     assert 10 <= wait._age_seconds(None) < 500
+
+
+def test_a_waiter_on_a_network_file_system_looks_once_before_it_asks_and_not_again_until_it_has_slept(
+    cache_path, monkeypatch
+):
+    """Each look is one or two calls to the server, and each question some six."""
+    monkeypatch.setattr("lockcache.filestream.disk.layout.network_kind", lambda root: "nfs4")
+    name, steps = entry_name(b"k"), []
+
+    def noted(step, call):
+        def note(*arguments):
+            steps.append(step)
+            return call(*arguments)
+
+        return note
+
+    with FileStreamProgramCache(cache_path) as cache:
+        lease = take_lease(cache._directory.layout, name, 0, "")
+        assert lease is not None
+        monkeypatch.setattr(turns_module, "take_lease", noted("ask", take_lease))
+        monkeypatch.setattr(CompileOnce, "_is_published", noted("look", CompileOnce._is_published))
+        monkeypatch.setattr(Sleeper, "sleep", noted("sleep", Sleeper.sleep))
+        turn = cache._once.wait_or_turn(name, "", until=time.monotonic() + 0.3)
+        lease.release()
+    assert isinstance(turn, LeaseTurn)
+    assert steps.count("ask") >= 2
+    # The last sleep is the one at whose end it is time to ask.
+    assert not set(itertools.pairwise(steps)) & {("ask", "look"), ("look", "look")}
 
 
 def test_what_a_planted_cost_says_is_waited_for_an_hour_at_most(cache_path):
