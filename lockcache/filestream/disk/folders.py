@@ -107,20 +107,26 @@ def refuse_symlink(path: str) -> None:
         raise PlantedFolderError(path)
 
 
-def make_folder(layout: Layout | None, path: str) -> None:
-    """Make one folder below the root, unless it is there. Its parent must be. What else stands there is refused."""
+def make_folder(layout: Layout | None, path: str) -> bool:
+    """Make one folder below the root, unless it is there. Its parent must be. What else stands there is refused.
+
+    Returns whether it is new, and so empty.
+    """
     with below(layout, path) as (parent_fd, name):
         try:
             if parent_fd is None:
                 os.mkdir(path, _PRIVATE_FOLDER)
-            elif not _is_folder(parent_fd, name):
+                return True
+            if not _is_folder(parent_fd, name):
                 if layout is not None and layout.is_shared:
                     _make_shared_at(parent_fd, name)
                 else:
                     os.mkdir(name, _PRIVATE_FOLDER, dir_fd=parent_fd)
+                    return True
         except FileExistsError:
             if not _is_folder(parent_fd, name):
                 raise PlantedFolderError(path) from None
+    return False
 
 
 def share_folder(path: str, gid: int | None = None) -> None:
@@ -166,14 +172,39 @@ def revalidate(layout: Layout, path: str) -> bool:
     return False
 
 
-def revalidate_shard_locked(layout: Layout, shard: int) -> None:
-    """See what other hosts did to a shard: what is accounted for here must be what is there. Requires: shard lock."""
-    if layout.is_network:
-        revalidate(layout, layout.entry_shard(shard))
-        if os.access(layout.records, os.F_OK, effective_ids=True):
-            revalidate(layout, layout.record_shard(shard))
-            if os.access(layout.views, os.F_OK, effective_ids=True):
-                revalidate(layout, layout.view_shard(shard))
+def revalidate_shard_locked(layout: Layout, shard: int, *, makes: bool = False) -> bool:
+    """See what other hosts did to a shard: what is accounted for here must be what is there. Requires: shard lock.
+
+    ``makes``: a missing folder of entries will be wanted. To make it says as well whether another host has, in one call
+    to the server, where to look in its parent, look again, and make it then are three. Returns whether it was made, so
+    that there is nothing in it.
+    """
+    if not layout.is_network:
+        return False
+    folder, is_new = layout.entry_shard(shard), False
+    if makes:
+        is_new = _open_or_make(layout, folder)
+    else:
+        revalidate(layout, folder)
+    if os.access(layout.records, os.F_OK, effective_ids=True):
+        revalidate(layout, layout.record_shard(shard))
+        if os.access(layout.views, os.F_OK, effective_ids=True):
+            revalidate(layout, layout.view_shard(shard))
+    return is_new
+
+
+def _open_or_make(layout: Layout, path: str) -> bool:
+    """Have this host see what is in a folder, and make it if it is missing. Returns whether it was made."""
+    try:
+        open_below(layout, path, FOLDER).close()
+    except FileNotFoundError:
+        with contextlib.suppress(OSError):  # without its parent it is made with that, by who puts something into it
+            if make_folder(layout, path):
+                return True
+        revalidate(layout, path)
+    except OSError:
+        pass  # a symlink, or a server that is gone: who works in it finds out
+    return False
 
 
 def rename_below(layout: Layout, source: str, path: str) -> None:

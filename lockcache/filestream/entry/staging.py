@@ -253,10 +253,10 @@ class StagedEntry:
         path = layout.entry(self._name)
         hold, self._kept = self._kept or self._hold(), None
         try:
-            revalidate_shard_locked(layout, self._shard)
+            is_new = revalidate_shard_locked(layout, self._shard, makes=is_wanted is None)
             folders = folder_bytes(layout, self._shard) if self.space.shows_blocks else 0
             has_records = os.access(layout.record_shard(self._shard), os.F_OK, effective_ids=True)
-            replaced = bytes_on_disk(layout, self._name, has_records)
+            replaced = None if is_new else bytes_on_disk(layout, self._name, has_records)
             if is_wanted is not None and (replaced is not None or not is_wanted()):
                 return False
             # The record first, and with the older one behind it, so that a reader between the two renames, or

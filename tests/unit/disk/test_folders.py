@@ -21,6 +21,7 @@ from lockcache.filestream.disk.folders import (
     refuse_symlink,
     rename_at,
     revalidate,
+    revalidate_shard_locked,
     unlink_below,
 )
 from lockcache.filestream.disk.layout import Layout
@@ -216,6 +217,38 @@ def test_on_a_network_file_system_a_folder_is_looked_at_and_its_parent_where_it_
     assert opened_folders == [shard, layout.entries, shard]
     os.symlink("/", shard)
     assert not revalidate(layout, shard)
+
+
+def test_a_folder_that_will_be_wanted_is_made_where_it_is_missing_and_its_parent_is_not_asked(
+    tmp_path, monkeypatch, opened_folders
+):
+    """Its maker on another host is answered for by ``mkdir``, which a client sends whatever it remembers."""
+    tmp_path.chmod(0o700)
+    layout = Layout(str(tmp_path))
+    monkeypatch.setattr("lockcache.filestream.disk.layout.network_kind", lambda root: "nfs")
+    shard = layout.entry_shard(0xAB)
+    assert not revalidate_shard_locked(layout, 0xAB, makes=True), "its parent is made with it, later"
+    os.makedirs(layout.entries)
+    for is_new in (True, False):
+        opened_folders.clear()
+        assert revalidate_shard_locked(layout, 0xAB, makes=True) == is_new
+        assert os.path.isdir(shard)
+        assert opened_folders == [shard]
+    os.rmdir(shard)
+    assert not revalidate_shard_locked(layout, 0xAB)
+    assert not os.path.exists(shard)
+    monkeypatch.setattr(os, "mkdir", _made_by_another_host(os.mkdir))
+    opened_folders.clear()
+    assert not revalidate_shard_locked(layout, 0xAB, makes=True), "what is in it has to be looked at"
+    assert opened_folders == [shard, shard]
+
+
+def _made_by_another_host(mkdir):
+    def make(path, *arguments):
+        mkdir(path, *arguments)
+        mkdir(path, *arguments)
+
+    return make
 
 
 def test_on_a_local_file_system_no_folder_is_looked_at(tmp_path, monkeypatch, opened_folders):
