@@ -37,6 +37,7 @@ from lockcache.resource import renewed_keys
 
 if TYPE_CHECKING:
     from lockcache.filestream.backing import BackedReads, Backing
+    from lockcache.filestream.directory import CacheDirectory
 
 
 def coerce_arguments(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -87,7 +88,7 @@ class Parts:
         self.counts["evictions"] += evicted.entries
         self.backing = self._find_backing(keys, str(arguments["signing_key_file"]))
         # A miss has more to do there than to be counted, and folders are looked at before anything in them.
-        compile_once, is_seeded = arguments["compile_once"], has_seed(layout)
+        compile_once, is_seeded = arguments["compile_once"], _is_seeded(self.directory)
         asks_first = not (compile_once or is_shared or layout.is_network or self.backing or is_seeded)
         verified_only = arguments["verified_only"]
         self.reader = make_reader(
@@ -121,6 +122,12 @@ class Parts:
         from lockcache.filestream.backing import backing_of  # few have a server
 
         return backing_of(self.directory, keys, key_file)
+
+
+def _is_seeded(directory: CacheDirectory) -> bool:
+    # No seed is copied to a network file system. There may be one of who fills the directory on the server itself, and
+    # then the policy, which was just read, names it: else the server is not asked for the file.
+    return (not directory.layout.is_network or directory.policy.latest.seed is not None) and has_seed(directory.layout)
 
 
 def _counted(reader: EntryReader, counts: dict[str, int], backed: BackedReads | None) -> Counters:

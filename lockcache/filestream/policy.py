@@ -130,6 +130,11 @@ class PolicyFile:
         self._told = ""
         self._policy = Policy()
 
+    @property
+    def latest(self) -> Policy:
+        """The policy as it was last read."""
+        return self._policy
+
     def current(self) -> Policy:
         """The policy in force now. Read each time: an equal mtime proves nothing where clocks tick in seconds."""
         try:

@@ -95,11 +95,17 @@ class CountersPage:
         layout, path = self._layout, self._path
         refuse_symlink(layout.own)
         with open_or_create(layout, path, UPDATE) as fd:
-            if not stat.S_ISREG(os.fstat(fd).st_mode) or not _lock(fd, patience_seconds):
+            status = os.fstat(fd)
+            # A lock makes a client of a network file system forget what it knows of the file, so that to look at it
+            # afterwards is one more call to the server, for a report that is lost if the page goes in between.
+            if layout.is_network and not _is_at(status, path):
                 return False
-            status, named = os.fstat(fd), os.lstat(path)
-            if (status.st_dev, status.st_ino) != (named.st_dev, named.st_ino):
-                return False  # deleted underneath, and perhaps made again
+            if not stat.S_ISREG(status.st_mode) or not _lock(fd, patience_seconds):
+                return False
+            if not layout.is_network:
+                status = os.fstat(fd)
+                if not _is_at(status, path):
+                    return False  # deleted underneath, and perhaps made again
             blob = os.pread(fd, self._size_bytes, 0)
             held = self._decode(blob)
             if held is None or status.st_nlink != 1:
@@ -140,6 +146,11 @@ def difference(now: Numbers, before: Numbers) -> Numbers:
 def total(one: Numbers, other: Numbers) -> Numbers:
     """Returns each number added to the other's."""
     return tuple(mine + more for mine, more in zip(one, other, strict=True))
+
+
+def _is_at(status: os.stat_result, path: str) -> bool:
+    named = os.lstat(path)
+    return (status.st_dev, status.st_ino) == (named.st_dev, named.st_ino)
 
 
 def _lock(fd: int, patience_seconds: float) -> bool:
