@@ -16,10 +16,10 @@ _Numbers = Mapping[str, Any]
 _MOST_CALLS: Final[Mapping[str, float]] = {
     "open": 10,
     "cold hit": 6.5,  # 5.5, and one for seeing what another host has replaced
-    "put": 17,  # one of them opens the lock of a shard that this process has not written to yet
-    "put with a cap": 20,
-    "get_or_compute that computes": 32,
-    "close": 9,
+    "put": 15,  # one of them opens the lock of a shard that this process has not written to yet
+    "put with a cap": 17,
+    "get_or_compute that computes": 31,
+    "close": 8,
     "a waiter's second": 4,
 }
 # Calls for metadata by which a node begins with a bundle, whatever the number of its ranks and kernels.

@@ -23,11 +23,15 @@ _SHARDS: Final = 77
 _STORED: Final = 60
 _PUTS: Final = 60
 _COMPUTED: Final = 40
+_REPORT: Final = "stats, which reports"
+# Puts between two of them.
+_AT_ONCE: Final = 6
 _VALUE: Final = os.urandom(4000)
 _CAP_BYTES: Final = 1 << 30
 # A waiter may ask often in its first second.
 _SETTLE_SECONDS: Final = 1.5
 _WAIT_SECONDS: Final = 8.0
+_WAITED: Final = "calls-wait"
 
 
 def calls(site: Site) -> Iterator[tuple[str, Any]]:
@@ -40,9 +44,7 @@ def calls(site: Site) -> Iterator[tuple[str, Any]]:
     yield "without a cap", counted.each.copy()
     with Rank(second) as rank:
         rank.call("open", second.at("calls"), max_size_bytes=_CAP_BYTES)
-        counted.skip()
-        rank.call("put_each", _keys("capped", _PUTS), _VALUE)
-        counted.take("put with a cap", _PUTS)
+        _put(rank, counted, "put with a cap", _keys("capped", _PUTS))
     yield "with a cap", counted.each.copy()
     yield "each", counted.each
     yield "kinds", counted.kinds
@@ -62,6 +64,9 @@ def _filled(site: Site, name: str) -> str:
 def _without_cap(site: Site, second: Client, counted: _Counted) -> None:
     name = _filled(site, "calls")
     with Rank(second) as rank:
+        # What a kernel asks of the mount itself, once a minute for all of its processes, is not counted.
+        rank.call("hold", second.mount)
+        rank.call("hold", second.at(_WAITED))
         counted.skip()
         rank.call("open", second.at(name))
         counted.take("open", 1)
@@ -70,14 +75,33 @@ def _without_cap(site: Site, second: Client, counted: _Counted) -> None:
         rank.call("get_each", _keys("stored", _STORED))
         counted.take("hit again", _STORED)
         _second_process(second, name, counted)
-        rank.call("put_each", _keys("new", _PUTS), _VALUE)
-        counted.take("put", _PUTS)
+        _put(rank, counted, "put", _keys("new", _PUTS))
+        rank.call("accounted_bytes")
+        counted.skip()
         rank.call("compute_each", _keys("computed", _COMPUTED), _VALUE)
-        counted.take("get_or_compute that computes", _COMPUTED)
+        counted.take("get_or_compute that computes", _COMPUTED, gives_back=True)  # of its lease's file
         locks = rank.call("open_locks")
         counted.skip()  # to look at each open file asks for it
         rank.call("close")
-        counted.take("close", 1, locks=locks)
+        counted.take("close", 1, locks=locks, gives_back=True)
+
+
+def _put(rank: Rank, counted: _Counted, what: str, keys: list[str]) -> None:
+    """Count puts, some at a time: every ten seconds one of them reports what its process counted, as ``stats`` does.
+
+    Here that would be one of ten puts, and natively it is one of thousands: it is counted by itself.
+    """
+    counted.skip()
+    for start in range(0, len(keys), _AT_ONCE):
+        rank.call("accounted_bytes")
+        if start:
+            counted.add(_REPORT)
+        else:
+            counted.skip()
+        rank.call("put_each", keys[start : start + _AT_ONCE], _VALUE)
+        counted.add(what)
+    counted.end(_REPORT, -(-len(keys) // _AT_ONCE) - 1)
+    counted.end(what, len(keys))
 
 
 def _second_process(client: Client, name: str, counted: _Counted) -> None:
@@ -95,7 +119,7 @@ def _second_process(client: Client, name: str, counted: _Counted) -> None:
 
 
 def _wait_for_another(site: Site, first: Client, second: Client, counted: _Counted) -> None:
-    name = site.make("calls-wait")
+    name = site.make(_WAITED)
     with Rank(first) as holder, Rank(second) as waiter:
         holder.call("open", first.at(name))
         waiter.call("open", second.at(name))
@@ -126,16 +150,32 @@ class _Counted:
         #: How many each took, and of what kinds they were.
         self.each: dict[str, float] = {}
         self.kinds: dict[str, Mapping[str, float]] = {}
+        self._added: dict[str, Counter[str]] = {}
 
     def skip(self) -> None:
         """What came until now belongs to nothing that is counted."""
         self._requests.since()
 
-    def take(self, name: str, times: float, locks: int = 0) -> None:
-        """What came since the last look is of so many calls; that lock files were closed too is not counted."""
-        found: Counter[str] = self._requests.since()
+    def add(self, name: str) -> None:
+        """What came since the last look is of this operation, of which there is more to come before :meth:`end`."""
+        self._added.setdefault(name, Counter()).update(self._requests.since())
+
+    def end(self, name: str, times: float) -> None:
+        """What was added is of so many calls."""
+        self._note(name, self._added.pop(name), times, 0, gives_back=False)
+
+    def take(self, name: str, times: float, locks: int = 0, *, gives_back: bool = False) -> None:
+        """What came since the last look is of so many calls; that lock files were closed too is not counted.
+
+        Of a file that no other client has open the server lends a delegation. It goes back when the file is removed or
+        a lock file closed (``gives_back``), and else by the client's clock, some seconds after the last use: with
+        whatever is counted then.
+        """
+        self._note(name, self._requests.since(), times, locks, gives_back=gives_back)
+
+    def _note(self, name: str, found: Counter[str], times: float, locks: int, *, gives_back: bool) -> None:
         each = max(times, 1e-9)
-        # Of a file that no other client has open the server lends a delegation, which goes back with it.
-        of_locks = sum(min(found[kind], locks) for kind in ("CLOSE", "DELEGRETURN"))
-        self.each[name] = round((sum(found.values()) - of_locks) / each, 2)
+        apart = min(found["CLOSE"], locks)
+        apart += min(found["DELEGRETURN"], locks) if gives_back else found["DELEGRETURN"]
+        self.each[name] = round((sum(found.values()) - apart) / each, 2)
         self.kinds[name] = {kind: round(count / each, 2) for kind, count in found.most_common()}
