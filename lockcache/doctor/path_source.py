@@ -55,6 +55,6 @@ def _environment(variables: Mapping[str, str]) -> dict[str, str]:
 def _shown(name: str, value: str) -> str:
     # A key itself, if somebody puts one there, is not for logs; the name of its file is.
     is_secret = any(word in name for word in ("KEY", "SECRET", "TOKEN")) and not name.endswith(("_FILE", "_DIR"))
-    # A password stands before the host.
-    is_secret |= name == "LOCKCACHE_REMOTE" and "@" in value
+    # In a URL a password stands before the host, or among the settings.
+    is_secret |= name == "LOCKCACHE_REMOTE" and ("@" in value or "?" in value)
     return "(not shown)" if is_secret else value

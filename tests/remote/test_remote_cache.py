@@ -16,7 +16,7 @@ import pytest
 from lockcache import Entry, RemoteProgramCache, Turn
 from lockcache.filestream.disk import entry_name
 from lockcache.filestream.entry import Record
-from lockcache.filestream.remote import seal
+from lockcache.filestream.remote import parse_url, seal
 from tests.remote.computing import holder_of_a_turn, times_computed
 from tests.remote.servers import FaultProxy, Valkey, free_port, valkey
 
@@ -256,10 +256,36 @@ def test_the_url_is_shown_without_its_password(cache_at: CacheAt) -> None:
 def test_a_url_that_cannot_be_is_refused(url: str, words: str) -> None:
     with pytest.raises(ValueError, match=words):
         RemoteProgramCache(url)
-    with pytest.raises(ValueError, match=r"^'host' is not"):
-        RemoteProgramCache("user:secret@host")
     with pytest.raises(TypeError):
         RemoteProgramCache(5)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "user:secret@host",
+        "redis://:secret/x@host:6379/0",
+        "redis://user:secret#x@host",
+        "redis://user:secret?x@host/0",
+        "redis://user:12345/secret@host:6379/0",
+        "redis://user:12345?secret@host",
+        "redis://user:12345#secret@host",
+        "redis:://user:secret@host",
+        "redis:/user:secret@host/",
+        "unix://user:1/secret@/run/valkey",
+        "http://user:p\u2100secret@host/",
+        "ftp://host?password=a@secret",
+    ],
+)
+def test_a_password_that_is_not_quoted_is_refused_and_not_shown(url: str) -> None:
+    with pytest.raises(ValueError, match=r"is not a URL|behind its host") as caught:
+        RemoteProgramCache(url)
+    assert "secret" not in str(caught.value)
+
+
+def test_an_at_sign_that_is_of_no_password_is_taken() -> None:
+    for url in ("s3://bucket/team@work", "unix:///run/valkey@1", "redis://host?password=a@b", "redis://u:p%40@host"):
+        assert parse_url(url).shown == url.partition("?")[0].replace("u:p%40@", "")
 
 
 def test_without_its_client_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,7 @@ import importlib
 import importlib.util
 from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple, Protocol
-from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
+from urllib.parse import SplitResult, parse_qsl, unquote, urlencode, urlsplit
 
 from lockcache.arguments import configured_remote
 from lockcache.errors import how_to_install
@@ -45,6 +45,9 @@ _SCHEMES: Final = {
     "gs": ("object_store", "obstore", "s3"),
     "az": ("object_store", "obstore", "s3"),
 }
+
+
+_HOW_TO_QUOTE: Final = "in a password / ? # @ [ ] are written as %2F %3F %23 %40 %5B %5D"
 
 
 class RemoteError(Exception):
@@ -120,13 +123,16 @@ def parse_url(url: object) -> RemoteUrl:
         host = parts.hostname or ""
         where = f"[{host}]" if ":" in host else host
         where += "" if parts.port is None else f":{parts.port}"
-    except ValueError as error:
-        raise ValueError(f"url is not a URL: {error}") from None
+    except ValueError:
+        # Not in its words: they show what stands where the host should, such as half of a password.
+        raise ValueError(f"url is not a URL of a host and a port; {_HOW_TO_QUOTE}") from None
     shown = f"{parts.scheme}://{where}{parts.path}"
     if parts.scheme not in _SCHEMES:
-        # What stands before the last @ may be a password.
-        given = url.rpartition("@")[2].partition("?")[0]
+        # What stands before an @, and behind a ?, may be a password.
+        given = f"{parts.scheme}://" if "@" in url or "?" in url else url
         raise ValueError(f"{given[:80]!r} is not a URL that begins with {'://, '.join(_SCHEMES)}://")
+    if _is_torn(parts):
+        raise ValueError(f"url has an @ behind its host; {_HOW_TO_QUOTE}")
     own = {"prefix": "lockcache:", "ttl": str(_TTL_SECONDS)}
     rest = []
     for name, value in parse_qsl(parts.query, keep_blank_values=True):
@@ -141,6 +147,13 @@ def parse_url(url: object) -> RemoteUrl:
     # Not urlunsplit, which takes the slashes from unix:///path.
     bare = url.partition("?")[0] + (f"?{urlencode(rest)}" if rest else "")
     return RemoteUrl(parts.scheme, bare, own["prefix"], int(own["ttl"]), unquote(shown))
+
+
+def _is_torn(parts: SplitResult) -> bool:
+    """Whether what was taken for host and path may be of a password with a character that ends it."""
+    if parts.scheme in ("s3", "gs", "az") or (parts.scheme == "unix" and not parts.netloc):
+        return False  # without a password, and an @ may be in a name
+    return "@" in f"{parts.path}{parts.query.partition('=')[0]}{parts.fragment}"
 
 
 def configured_url() -> RemoteUrl | None:
