@@ -27,7 +27,7 @@ _MOST_LEFT_BEHIND: Final = 16
 _MOST_STRETCHED: Final = 8
 _SCHEDSTAT_BYTES: Final = 128
 
-_left_behind = 0
+_left_behind: list[threading.Thread] = []
 
 
 class _Delay:
@@ -60,28 +60,26 @@ def call_within(seconds: float, ask: Callable[[], _T]) -> tuple[_T, float]:
     Raises it also where the call takes longer than ``seconds``. On a machine that has more to do than processors, the
     time in which this process waits for one is not counted: it is not the server's, and a compiler would wait as long.
     """
-    global _left_behind
-    if _left_behind >= _MOST_LEFT_BEHIND:
-        raise RemoteError(f"{_left_behind} calls still hang")
-    answers: queue.SimpleQueue[tuple[_T | None, Exception | None]] = queue.SimpleQueue()
-    is_late = threading.Event()
+    _left_behind[:] = [thread for thread in _left_behind if thread.is_alive()]
+    if len(_left_behind) >= _MOST_LEFT_BEHIND:
+        raise RemoteError(f"{len(_left_behind)} calls still hang")
+    answers: queue.SimpleQueue[tuple[_T | None, BaseException | None]] = queue.SimpleQueue()
     began, delay = time.monotonic(), _Delay()
 
     def run() -> None:
-        global _left_behind
         delay.worker = threading.get_native_id()
         try:
             answers.put((ask(), None))
-        except Exception as error:  # noqa: BLE001 - of a client library: it is handed to the caller, and counted there
+        # Of a client library. What Rust raises for a panic is not an Exception. The caller gets it, and counts it.
+        except BaseException as error:  # noqa: BLE001
             answers.put((None, error))
-        if is_late.is_set():
-            _left_behind -= 1
 
     def waited() -> float:
         return max(0.0, time.monotonic() - began - delay.seconds())
 
+    thread = threading.Thread(target=run, name="lockcache remote", daemon=True)
     try:
-        threading.Thread(target=run, name="lockcache remote", daemon=True).start()
+        thread.start()
     except RuntimeError as error:  # no more threads, or the interpreter is ending
         raise RemoteError(str(error)) from None
     left = seconds
@@ -95,8 +93,7 @@ def call_within(seconds: float, ask: Callable[[], _T]) -> tuple[_T, float]:
             words = str(failure) if isinstance(failure, RemoteError) else f"{type(failure).__name__}: {failure}"
             raise RemoteError(words, is_refusal=getattr(failure, "is_refusal", False), seconds=waited())
         return answer, waited()  # type: ignore[return-value] # None only where ask() returns that
-    _left_behind += 1
-    is_late.set()
+    _left_behind.append(thread)
     raise RemoteError(f"no answer within {seconds:.2f} s", seconds=max(seconds, waited()), is_silence=True)
 
 
@@ -106,7 +103,7 @@ def read_in_parallel(names: Iterable[str], get: Callable[[str], bytes | None], m
     for name in names:
         left.put(name)
     wanted = left.qsize()
-    results: queue.SimpleQueue[tuple[str, bytes | None, Exception | None]] = queue.SimpleQueue()
+    results: queue.SimpleQueue[tuple[str, bytes | None, BaseException | None]] = queue.SimpleQueue()
 
     def run() -> None:
         with contextlib.suppress(queue.Empty):
@@ -114,7 +111,7 @@ def read_in_parallel(names: Iterable[str], get: Callable[[str], bytes | None], m
                 name = left.get_nowait()
                 try:
                     results.put((name, get(name), None))
-                except Exception as error:  # noqa: BLE001 - as above
+                except BaseException as error:  # noqa: BLE001 - as above
                     results.put((name, None, error))
                     return
 
@@ -133,5 +130,4 @@ def read_in_parallel(names: Iterable[str], get: Callable[[str], bytes | None], m
 
 def forget_calls() -> None:
     """In a forked child: no thread of its parent is its own."""
-    global _left_behind
-    _left_behind = 0
+    _left_behind.clear()

@@ -181,5 +181,7 @@ def open_transport(url: RemoteUrl, timeout_seconds: float) -> Transport:
     try:
         connect: Callable[[RemoteUrl, float], Transport] = importlib.import_module(f"{__package__}.{module}").connect
         return connect(url, timeout_seconds)
-    except (ImportError, TypeError, ValueError, RuntimeError) as error:  # RuntimeError: the interpreter is ending
+    except RemoteError:
+        raise
+    except Exception as error:  # noqa: BLE001 - of a client library, its import, or an interpreter that is ending
         raise RemoteError(f"its client cannot be used: {error}") from None
