@@ -10,6 +10,7 @@ Kept across fork: a child begins with nothing to send; its parent sends what it 
 from __future__ import annotations
 
 import atexit
+import logging
 import sys
 import threading
 import time
@@ -22,6 +23,8 @@ from lockcache.filestream.remote.health import Patience
 from lockcache.fork import after_fork_in_child
 
 __all__ = ["Sender"]
+
+_log = logging.getLogger("lockcache")
 
 _MOST_BYTES: Final = 64 * 1024 * 1024
 # Of short ones, such as leases that are given back.
@@ -56,8 +59,6 @@ class Sender:
         self._is_running = False
         self._current: _Job | None = None
         self._answered_at = 0.0
-        #: Whether the last job was not taken.
-        self._has_failed = False
 
     @property
     def waiting_bytes(self) -> int:
@@ -84,11 +85,10 @@ class Sender:
         until = time.monotonic() + seconds
         with self._changed:
             self._answered_at = time.monotonic()
-            self._has_failed = False
             while self._is_running and self._has_work():
                 now = time.monotonic()
                 left = min(until, self._answered_at + self._patience.left_seconds) - now
-                if left <= 0 or self._has_failed:
+                if left <= 0:
                     self._patience.charge(now - self._answered_at, is_answered=False)
                     break
                 self._changed.wait(left)
@@ -124,11 +124,14 @@ class Sender:
                     self._is_running = False
                     return
                 job = self._current = self._jobs.popleft()
-            was_taken = job.run()
+            try:
+                was_taken = job.run()
+            except Exception as error:  # noqa: BLE001 - of one job: the others are still to be sent
+                _log.debug("an entry cannot be sent: %s: %s", type(error).__name__, error)
+                was_taken = False
             with changed:
                 self._bytes -= job.size_bytes
                 is_given_up, self._current = self._current is None, None
-                self._has_failed = not was_taken
                 if not was_taken and not is_given_up:
                     job.drop()  # before a flush returns, so that what is lost is counted by then
                 if was_taken:
