@@ -37,6 +37,8 @@ __all__ = ["NodeSeen", "SharedBreaker", "make_server_folder"]
 
 _log = logging.getLogger("lockcache")
 
+# No record states such a time.
+_NEVER_NS: Final = 1 << 64
 # Of a number in decimal.
 _NUMBER_BYTES: Final = 24
 # 4 KiB each at worst. Beyond it one number stands for all of them.
@@ -121,7 +123,9 @@ class NodeSeen(SeenHere):
 
     def floor_ns(self, name: str) -> int:
         """See :class:`.store.Seen`."""
-        return max(super().floor_ns(name), _number(self._layout, self._floor), self.marked_ns(name))
+        if self.marked_ns(name):
+            return _NEVER_NS  # not the mark's own time: what another node wrote may be dated later, and be older
+        return max(super().floor_ns(name), _number(self._layout, self._floor))
 
     def note_all(self, now_ns: int) -> None:
         """See :class:`.store.Seen`."""

@@ -41,6 +41,8 @@ _log = logging.getLogger("lockcache")
 _SOCKET_SECONDS: Final = 2.0
 # Of a call in the background, where nobody waits.
 _BACKGROUND_SECONDS: Final = 5.0
+# The latest time that a record states.
+_LATEST_NS: Final = 2**63 - 1
 # Names with what was seen of them, 150 bytes each.
 _MOST_SEEN: Final = 65_536
 
@@ -98,7 +100,7 @@ class SeenHere:
         """See :class:`Seen`."""
         if len(self._floors) >= _MOST_SEEN:
             self.note_all(time.time_ns())
-        self._floors[name] = max(created_ns, self.floor_ns(name))
+        self._floors[name] = max(created_ns, self._floors.get(name, self._least_ns))
 
     def note_all(self, now_ns: int) -> None:
         """See :class:`Seen`."""
@@ -154,6 +156,7 @@ class RemoteStore:
 
     def store(self, name: str, payload: bytes, record: Record) -> None:
         """Have an entry sent. From now on no older one is read here."""
+        record = record._replace(created_ns=self._write_time_ns(name, record.created_ns))
         self.seen.note(name, record.created_ns)
         value = seal(name, payload, record, self._keys)
         if len(value) > LARGEST_VALUE_BYTES:
@@ -163,8 +166,12 @@ class RemoteStore:
 
     def remove(self, name: str) -> None:
         """Have an entry removed. From now on none that was stored before is read here."""
-        self.seen.note(name, time.time_ns())
+        self.seen.note(name, self._write_time_ns(name, time.time_ns()))
         self.sender().send(partial(self.tell, lambda transport: transport.remove(name)), do_nothing)
+
+    def _write_time_ns(self, name: str, now_ns: int) -> int:
+        """The time of a write: later than that of all it replaces, whatever the clocks of other hosts say."""
+        return min(max(now_ns, self.seen.floor_ns(name) + 1), _LATEST_NS)
 
     def sender(self) -> Sender:
         """What sends in the background."""
