@@ -35,10 +35,13 @@ _FAILURES: Final = 3
 class Patience:
     """What is left of the time that this process waits for a server."""
 
-    __slots__ = ("_has_connected", "left_seconds")
+    __slots__ = ("_has_connected", "left_seconds", "waits_share")
 
     def __init__(self) -> None:
         self.left_seconds = LIFE_SECONDS
+        #: Of the time for which another node's turn is waited for. Halved by each wait that was in vain, so that a
+        #: server on which leases never end costs twice that time in all, and not once for each key.
+        self.waits_share = 1.0
         self._has_connected = False
 
     def is_over(self) -> bool:

@@ -118,7 +118,7 @@ def take_turn(store: RemoteStore, name: str, timeout_seconds: float | None = Non
     For after a miss. A holder is waited for as long as it lives and the server answers, ``timeout_seconds`` at most.
     """
     began = time.monotonic()
-    longest = _TIMEOUT_SECONDS if timeout_seconds is None else timeout_seconds
+    longest = (_TIMEOUT_SECONDS if timeout_seconds is None else timeout_seconds) * store.patience.waits_share
     token = secrets.token_hex(16)
     is_waiting = False
     while True:
@@ -130,9 +130,12 @@ def take_turn(store: RemoteStore, name: str, timeout_seconds: float | None = Non
         is_waiting = not turn.is_held
         loaded = store.look(name, is_waiting=is_waiting)
         if loaded is not None:
+            store.patience.waits_share = 1.0
             turn.end()
             return loaded
         waited = time.monotonic() - began
+        if waited > longest and not turn.is_held:
+            store.patience.waits_share /= 2
         if turn.is_held or waited > longest:
             return turn
         pause = min(max(waited * 0.2, _SHORTEST_PAUSE_SECONDS), _LONGEST_PAUSE_SECONDS)
