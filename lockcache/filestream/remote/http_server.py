@@ -8,9 +8,12 @@ which HTTP has no common form; so each node compiles once.
 from __future__ import annotations
 
 import contextlib
+import socket
 import time
+import weakref
 from collections.abc import Iterable, Iterator
-from typing import Final
+from functools import partial
+from typing import Any, Final
 from urllib.parse import unquote, urlsplit
 
 import urllib3
@@ -56,6 +59,10 @@ class HttpTransport:
         self._pool = urllib3.PoolManager(
             maxsize=_AT_ONCE, timeout=urllib3.Timeout(timeout_seconds), retries=False, headers=self._headers
         )
+        self._connections: weakref.WeakSet[Any] = weakref.WeakSet()
+        kinds = self._pool.pool_classes_by_scheme.items()
+        makers: Any = {name: partial(self._make_pool, kind) for name, kind in kinds}
+        self._pool.pool_classes_by_scheme = makers
 
     def get(self, name: str) -> bytes | None:
         status, body = self._call("GET", name)
@@ -83,7 +90,22 @@ class HttpTransport:
         self._call("GET", "0" * 64)
 
     def abort(self) -> None:
+        # Those in use too, which the pool does not close: a server may send the head of an answer for ever.
+        for connection in list(self._connections):
+            with contextlib.suppress(OSError, AttributeError):  # it closes meanwhile, or is not open yet
+                connection.sock.shutdown(socket.SHUT_RDWR)
         self._pool.clear()
+
+    def _make_pool(self, kind: Any, *place: Any, **settings: Any) -> Any:
+        pool = kind(*place, **settings)
+
+        def connect(**words: Any) -> Any:
+            connection = kind.ConnectionCls(**words)
+            self._connections.add(connection)
+            return connection
+
+        pool.ConnectionCls = connect
+        return pool
 
     def _call(self, method: str, name: str, body: bytes | None = None) -> tuple[int, bytes]:
         with _in_words():
