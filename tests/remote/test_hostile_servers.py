@@ -208,6 +208,15 @@ def test_a_client_that_cannot_be_loaded_is_a_server_that_does_not_answer(
     assert cache.remote_stats().lost_puts == 1
 
 
+def test_a_setting_at_which_the_client_panics_is_a_server_that_does_not_answer(cache_at: CacheAt) -> None:
+    pytest.importorskip("obstore")
+    cache = cache_at("az://kernels/place?account_name=somebody&allow_http=true")
+    assert cache.get("k") is None
+    cache["k"] = b"v"
+    cache.flush()
+    assert cache.remote_stats().errors > 0
+
+
 @pytest.mark.parametrize("piece", [b"HTTP/1.1 100 Continue\r\n\r\n", b"a"])
 def test_an_http_answer_whose_head_has_no_end_is_ended_here(piece: bytes, cache_at: CacheAt) -> None:
     is_over = threading.Event()

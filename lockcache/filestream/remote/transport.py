@@ -181,7 +181,8 @@ def open_transport(url: RemoteUrl, timeout_seconds: float) -> Transport:
     try:
         connect: Callable[[RemoteUrl, float], Transport] = importlib.import_module(f"{__package__}.{module}").connect
         return connect(url, timeout_seconds)
-    except RemoteError:
+    except (RemoteError, KeyboardInterrupt, SystemExit):
         raise
-    except Exception as error:  # noqa: BLE001 - of a client library, its import, or an interpreter that is ending
+    # Of a client library, its import, or an interpreter that is ending. A panic in Rust is not an Exception.
+    except BaseException as error:  # noqa: BLE001
         raise RemoteError(f"its client cannot be used: {error}") from None
