@@ -120,10 +120,11 @@ sbom: dist ## what the wheel installs with the extra daemon, as CycloneDX, in bu
 	@rm -rf build/sbom/venv
 
 # Each part leaves a page and a JUnit file in build/stress, whatever the others find. What only root can do is skipped.
-STRESS_PARTS := kill-table power-cut filesystems hosts takeover bugs all
+STRESS_PARTS := kill-table power-cut filesystems hosts remote takeover bugs all
 WORDS_power-cut := --if-possible --seconds 60
 WORDS_filesystems = --if-possible --seconds $(STRESS_SECONDS)
 WORDS_hosts := --nfs --if-possible
+WORDS_remote := --if-possible
 WORDS_takeover := --seconds 60
 WORDS_all = --seconds $(STRESS_SECONDS) $(ARGS)
 STRESS_TARGETS := $(STRESS_PARTS:%=stress-%)

@@ -12,12 +12,20 @@ import os
 import time
 from collections.abc import Iterable
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from lockcache.arguments import coerce_key_file, coerce_lease_timeout, configured_switch, is_disabled
 from lockcache.filestream.disk import entry_name
 from lockcache.filestream.entry import Record, as_entry, load_keys
-from lockcache.filestream.remote import RemoteCounts, RemoteStore, RemoteTurn, parse_url, require_client, take_turn
+from lockcache.filestream.remote import (
+    RemoteCounts,
+    RemoteStore,
+    RemoteTurn,
+    RemoteUrl,
+    parse_url,
+    require_client,
+    take_turn,
+)
 from lockcache.flight import Flight, Turn, refuse_reentrance, take_off
 from lockcache.resource import (
     CacheStats,
@@ -33,6 +41,9 @@ from lockcache.resource import (
 __all__ = ["RemoteProgramCache"]
 
 _T = TypeVar("_T")
+
+#: Under ``$LOCKCACHE_RECACHE``: from when on entries of a server are believed in this process.
+_renewing_since_ns: Final[dict[RemoteUrl, int]] = {}
 
 
 class RemoteProgramCache(ProgramCacheResource):
@@ -87,7 +98,8 @@ class RemoteProgramCache(ProgramCacheResource):
         self._is_renewing = configured_switch("LOCKCACHE_RECACHE")
         self._store = RemoteStore(self._url, load_keys(signing_key_file))
         if self._is_renewing:
-            self._store.seen.note_all(time.time_ns())
+            # Of all objects of this process that are the same: what one of them compiled, another need not.
+            self._store.seen.note_all(_renewing_since_ns.setdefault(self._url, time.time_ns()))
 
     @property
     def url(self) -> str:
@@ -175,6 +187,11 @@ class RemoteProgramCache(ProgramCacheResource):
     def is_resting(self) -> bool:
         """Whether the server is not asked now: it failed a moment ago, or has used up this process's patience."""
         return self._store.breaker.is_open() or self._store.patience.is_over()
+
+    @property
+    def waited_seconds(self) -> float:
+        """How long this process has waited for answers of this server that did not come, or came late. In seconds."""
+        return self._store.patience.spent_seconds
 
     def flush(self) -> None:
         """Send what waits to be sent, for five seconds at most and while the server answers; the rest is lost."""

@@ -18,7 +18,7 @@ from tests.docs.pages import PROJECT
 from tests.stress.support import PROGRAM
 
 SETTABLE = re.findall(r"^(\w+) \?=", (PROJECT / "Makefile").read_text(), re.MULTILINE)
-PARTS = ["kill-table", "power-cut", "filesystems", "hosts", "takeover", "bugs", "all"]
+PARTS = ["kill-table", "power-cut", "filesystems", "hosts", "remote", "takeover", "bugs", "all"]
 FAKE = """\
 #!/bin/sh
 {program} "$@" --help > /dev/null || exit 2

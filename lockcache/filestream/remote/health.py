@@ -48,6 +48,11 @@ class Patience:
         """Whether this process waits no more, ever."""
         return self.left_seconds < _SHORTEST_CALL_SECONDS
 
+    @property
+    def spent_seconds(self) -> float:
+        """What this process has waited in vain, or for what came late."""
+        return LIFE_SECONDS - self.left_seconds
+
     def for_call(self) -> float:
         """For how long a call may be waited for."""
         return max(0.0, self.left_seconds if not self._has_connected else min(self.left_seconds, _LONGEST_CALL_SECONDS))

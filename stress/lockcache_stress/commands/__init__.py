@@ -2,7 +2,7 @@
 
 Promises the exit codes: 0 all is as it must be, 1 it is not, 2 bad usage or what is asked for cannot be had here.
 
-May use: bench, errors, experiments, gpu, hosts, plan, report, run, scenarios, trouble.
+May use: bench, errors, experiments, gpu, hosts, plan, report, run, scenarios, servers, trouble.
 """
 
 from __future__ import annotations

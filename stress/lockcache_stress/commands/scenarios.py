@@ -26,6 +26,7 @@ from lockcache_stress.commands.hosts import hosts_command
 from lockcache_stress.commands.keys import keys_command
 from lockcache_stress.commands.kill_table import kill_table_command
 from lockcache_stress.commands.power_cut import power_cut_command
+from lockcache_stress.commands.remote import remote_command
 from lockcache_stress.commands.shell import (
     DIRECTORY,
     MOST_PROCESSES,
@@ -216,6 +217,7 @@ cli.add_command(bugs_command)
 cli.add_command(keys_command)
 cli.add_command(gpu_command)
 cli.add_command(hosts_command)
+cli.add_command(remote_command)
 
 
 def _run_in_rounds(

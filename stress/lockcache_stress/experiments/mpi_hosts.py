@@ -10,17 +10,16 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
 import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
+from collections.abc import Callable
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from glob import glob
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from lockcache.errors import how_to_install
 from lockcache_stress.errors import UnusableError
@@ -28,10 +27,9 @@ from lockcache_stress.experiments.mpi_rank import KILLED
 from lockcache_stress.gpu import has_nvrtc
 from lockcache_stress.processes import wait_until
 from lockcache_stress.run import Check, Show, Tabled, equal, find_mpiexec, started_job, why_no_mpi
-from lockcache_stress.trouble import can_mount, open_workspace, run_quietly
+from lockcache_stress.trouble import Host, made_hosts, open_workspace, why_no_namespaces
 
 _RANK: Final = "lockcache_stress.experiments.mpi_rank"
-_NETWORK: Final = "10.213.0"
 _KERNELS: Final = 8
 # Of one rank each, in a job of its own: mpiexec may end other ranks of that host with it.
 _DEATHS: Final = 3
@@ -40,7 +38,6 @@ _JOB_SECONDS: Final = 300.0
 # A waiter that has asked looks less and less often; what a death costs is seen when all are at their slowest.
 _SETTLE_SECONDS: Final = 1.0
 
-_BECOME: Final = 'hostname "$0" && exec "$@"'
 # What mpiexec starts its proxies by, in place of ssh: LAUNCHER [options of ssh] ADDRESS COMMAND...
 _LAUNCHER: Final = """#!/bin/sh
 while [ "${1#-}" != "$1" ]; do shift; done
@@ -68,21 +65,10 @@ class HostsOptions:
         return self.hosts * self.ranks
 
 
-class _Host(NamedTuple):
-    """One host: the name of its network namespace and of itself, and its address."""
-
-    name: str
-    address: str
-
-    def command(self, *words: str) -> list[str]:
-        """Returns what runs a command on it."""
-        return ["ip", "netns", "exec", self.name, "unshare", "--uts", "sh", "-c", _BECOME, self.name, *words]
-
-
 class _Job:
     """How ranks are started, and what they said."""
 
-    def __init__(self, options: HostsOptions, made: list[_Host], directory: str, control: str) -> None:
+    def __init__(self, options: HostsOptions, made: list[Host], directory: str, control: str) -> None:
         self.options, self._hosts, self._control = options, made, control
         self._launcher = os.path.join(control, "launcher")
         cases = "\n".join(f"{host.address}) host={host.name};;" for host in made)
@@ -135,12 +121,7 @@ class _Job:
 
 def why_no_hosts() -> str | None:
     """Returns why no hosts and ranks can be had here; ``None`` if they can, as far as is seen without trying."""
-    if not can_mount():
-        return "needs root, to make network namespaces"
-    missing = [program for program in ("ip", "unshare") if shutil.which(program) is None]
-    if missing:
-        return f"needs {' and '.join(missing)}: apt install iproute2 util-linux"
-    return why_no_mpi()
+    return why_no_namespaces() or why_no_mpi()
 
 
 def run_on_hosts(options: HostsOptions, show: Show) -> Tabled:
@@ -149,7 +130,7 @@ def run_on_hosts(options: HostsOptions, show: Show) -> Tabled:
     if reason is not None:
         raise UnusableError(f"mpi --hosts cannot be run here: {reason}")
     phases: dict[str, dict[str, Any]] = {}
-    with open_workspace(options.directory) as space, _hosts(options.hosts) as made:
+    with open_workspace(options.directory) as space, made_hosts(options.hosts) as made:
         job = _Job(options, made, space.cache, space.control)
         for number, phase in enumerate(("cold", "warm")):
             show("mpi", number / 3, phase)
@@ -212,30 +193,3 @@ def _until(process: subprocess.Popen[bytes], is_so: Callable[[], bool]) -> None:
     wait_until(lambda: is_so() or process.poll() is not None, _JOB_SECONDS)
     if not is_so():
         raise UnusableError("the ranks ended, or said nothing, before what they were to do was done")
-
-
-@contextmanager
-def _hosts(count: int) -> Iterator[list[_Host]]:
-    """Make hosts and one switch between them. Raises :class:`UnusableError` where that is not allowed."""
-    prefix = f"lc{os.getpid()}"
-    switch, made = f"{prefix}-switch", [_Host(f"{prefix}-{n}", f"{_NETWORK}.{n + 1}") for n in range(count)]
-    try:
-        run_quietly("ip", "netns", "add", switch)
-        run_quietly("ip", "-n", switch, "link", "add", "switch", "type", "bridge")
-        run_quietly("ip", "-n", switch, "link", "set", "switch", "up")
-        for number, host in enumerate(made):
-            _connect(host, switch, f"port{number}")
-        yield made
-    finally:
-        for name in (switch, *(host.name for host in made)):
-            subprocess.run(["ip", "netns", "delete", name], check=False, capture_output=True)
-
-
-def _connect(host: _Host, switch: str, port: str) -> None:
-    run_quietly("ip", "netns", "add", host.name)
-    ends = ("link", "add", "eth0", "netns", host.name, "type", "veth", "peer", "name", port, "netns", switch)
-    run_quietly("ip", *ends)
-    run_quietly("ip", "-n", switch, "link", "set", port, "master", "switch", "up")
-    run_quietly("ip", "-n", host.name, "address", "add", f"{host.address}/24", "dev", "eth0")
-    for device in ("lo", "eth0"):
-        run_quietly("ip", "-n", host.name, "link", "set", device, "up")

@@ -35,17 +35,18 @@ def main() -> None:
     with FileStreamProgramCache(plan["directory"]) as cache:
         MPI.COMM_WORLD.Barrier()
         if phase.startswith(KILLED):
-            _say(plan, f"{phase}-asks-{rank}", pid=os.getpid())
-            cache.get_or_compute(phase, lambda: _hold(plan, phase))
+            say(plan, f"{phase}-asks-{rank}", pid=os.getpid())
+            cache.get_or_compute(phase, lambda: hold(plan, phase))
         else:
-            answers = _compile_all(cache, plan, phase, rank)
-            _say(plan, f"{phase}-answer-{rank}", host=socket.gethostname(), digests=answers)
+            answers = compile_all(cache, plan, phase, rank)
+            say(plan, f"{phase}-answer-{rank}", host=socket.gethostname(), digests=answers)
     if phase.startswith(KILLED):
         # MPI knows ranks that are dead by now, and would wait for them.
         os._exit(0)
 
 
-def _compile_all(cache: FileStreamProgramCache, plan: dict[str, object], phase: str, rank: int) -> list[str]:
+def compile_all(cache: FileStreamProgramCache, plan: dict[str, object], phase: str, rank: int) -> list[str]:
+    """Get every kernel, each rank beginning with another; returns the digests of their code."""
     slots = make_slots(int(str(plan["kernels"])), int(str(plan["seed"])), ("sm_90",))
     digests = [""] * len(slots)
     for step in range(len(slots)):
@@ -57,23 +58,24 @@ def _compile_all(cache: FileStreamProgramCache, plan: dict[str, object], phase: 
 
 def _compiling(plan: dict[str, object], phase: str, rank: int, slot: Slot) -> Callable[[], bytes]:
     def compute() -> bytes:
-        _say(plan, f"{phase}-compile-{rank}-{time.monotonic_ns()}")
+        say(plan, f"{phase}-compile-{rank}-{time.monotonic_ns()}")
         return compile_cubin(slot, 0)
 
     return compute
 
 
-def _hold(plan: dict[str, object], phase: str) -> bytes:
+def hold(plan: dict[str, object], phase: str) -> bytes:
+    """Compute: the first to be here stays until it is killed, and the next says when it began."""
     began_ns = time.monotonic_ns()
     if os.path.exists(os.path.join(str(plan["control"]), f"{phase}-holds.json")):
-        _say(plan, f"{phase}-took", began_ns=began_ns)
+        say(plan, f"{phase}-took", began_ns=began_ns)
         return b"computed"
-    _say(plan, f"{phase}-holds", pid=os.getpid())
+    say(plan, f"{phase}-holds", pid=os.getpid())
     while True:
         signal.pause()
 
 
-def _say(plan: dict[str, object], name: str, **said: object) -> None:
+def say(plan: dict[str, object], name: str, **said: object) -> None:
     """Leave a file, whole, for who started us."""
     path = os.path.join(str(plan["control"]), name)
     with open(f"{path}.new", "w") as file:

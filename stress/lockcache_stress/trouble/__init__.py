@@ -1,4 +1,5 @@
-"""Trouble: what is made to go wrong. Mounts, a failing disk, planted faults and bugs, places to run in.
+"""Trouble: what is made to go wrong. Mounts, a failing disk, planted faults and bugs; places to run in, and
+hosts made of namespaces.
 
 Promises that all of it is undone when its ``with`` block ends.
 
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from lockcache_stress.trouble.failing_disk import *
     from lockcache_stress.trouble.faults import *
     from lockcache_stress.trouble.mounts import *
+    from lockcache_stress.trouble.namespaces import *
     from lockcache_stress.trouble.workspace import *
 
 if not TYPE_CHECKING:
@@ -24,6 +26,7 @@ if not TYPE_CHECKING:
             "faults": "BUGS CACHE_FAULTS Fault FAULTS HERD_FAULTS plant plant_bug",
             "failing_disk": "has_failed mount_failing_disk set_failures why_no_failing_disk",
             "mounts": "copy_sparse mounted_image needs_mounts quota read_only_view run_quietly small_disk view_of",
+            "namespaces": "Host made_hosts why_no_namespaces",
             "workspace": "Workspace can_mount mounted_tmpfs open_workspace unmount",
         },
     )

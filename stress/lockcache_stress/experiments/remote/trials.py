@@ -1,0 +1,275 @@
+"""The trials of a fleet: cold starts on several hosts, a killed holder, a server that is killed again and again.
+
+Each on a real server, in a host of its own; the hosts are namespaces, with a directory each. Programs are compiled by
+NVRTC. What must hold is in :func:`run_remote`'s tables; times are judged here, and are those of this machine.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import signal
+import statistics
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from glob import glob
+from json import dump, load
+from pathlib import Path
+from typing import Any, Final
+
+from lockcache.errors import how_to_install
+from lockcache.filestream.remote import read_servers
+from lockcache.lowlevel import Layout
+from lockcache_stress.errors import UnusableError
+from lockcache_stress.experiments.mpi_rank import KILLED, say
+from lockcache_stress.experiments.remote.million import run_million
+from lockcache_stress.gpu import has_nvrtc
+from lockcache_stress.processes import interrupts_blocked, wait_until
+from lockcache_stress.run import Check, Show, Tabled, equal, some, zero
+from lockcache_stress.servers import KINDS, Place, Server
+from lockcache_stress.trouble import Host, made_hosts, open_workspace, why_no_namespaces
+
+__all__ = ["SCENARIOS", "FleetOptions", "run_remote", "why_no_fleet"]
+
+_MEMBER: Final = "lockcache_stress.experiments.remote.member"
+_NODES: Final = 4
+_PHASE_SECONDS: Final = 300.0
+#: From the SIGKILL of a holder to the next one's start: the lease ends by itself after three seconds.
+_MOST_TAKEOVER_SECONDS: Final = 4.0
+_DEATHS: Final = 3
+# A waiter looks less and less often; what a death costs is seen when all are at their slowest, and a renewal is due.
+_SETTLE_SECONDS: Final = 1.5
+# A server of a fleet does not compete with its compilers; here it shares their processors.
+_OWN_PROCESSORS: Final = ("nice", "-n", "-15")
+_RESTART_SECONDS: Final = 2.0
+_MOST_WAITED_SECONDS: Final = 1.0
+_COUNTED: Final = ("hits", "misses", "puts", "lost_puts", "errors", "bytes_read", "bytes_written")
+
+
+@dataclass(frozen=True)
+class FleetOptions:
+    """What the command line says."""
+
+    servers: tuple[str, ...]
+    scenarios: tuple[str, ...]
+    #: On each node.
+    processes: int
+    kernels: int
+    #: Of the scenario ``million``.
+    keys: int
+    #: For how long a server is killed and started again.
+    seconds: float
+    seed: int
+
+
+def why_no_fleet() -> str | None:
+    """Returns why no fleet can be had here, whatever the server; ``None`` if one can."""
+    return why_no_namespaces() or (None if has_nvrtc() else f"needs cuda.core and NVRTC: {how_to_install('cuda')}")
+
+
+class _Fleet:
+    """One server and its nodes, and what their processes said."""
+
+    def __init__(self, options: FleetOptions, server: Server, nodes: list[Host], folder: Path) -> None:
+        self.options, self.server, self._nodes = options, server, nodes
+        self._control = str(folder / "control")
+        os.mkdir(self._control)
+        self._plan = {
+            "directory": str(folder), "control": self._control, "url": server.url, "token": secrets.token_hex(8),
+            "kernels": options.kernels, "seed": options.seed, "seconds": options.seconds,
+        }  # fmt: skip
+
+    @contextmanager
+    def started(self, phase: str, processes: int) -> Iterator[list[subprocess.Popen[bytes]]]:
+        """The nodes with their processes, ready and let go; they are ended with the block."""
+        path = f"{self._control}/{phase}.plan"
+        with open(path, "w") as file:
+            dump({**self._plan, "processes": processes}, file)
+        running: list[subprocess.Popen[bytes]] = []
+        try:
+            for number, node in enumerate(self._nodes):
+                with interrupts_blocked():
+                    words = node.command(sys.executable, "-m", _MEMBER, path, phase, str(number))
+                    running.append(subprocess.Popen(words))
+            count = processes * len(self._nodes)
+            self.until(running, lambda: len(self.said(f"{phase}-ready-*")) == count)
+            say(self._plan, f"{phase}-go")
+            yield running
+        finally:
+            for process in running:
+                process.kill()  # and its children with it
+                process.wait()
+
+    def run(self, phase: str, processes: int, meanwhile: Callable[[], object] = lambda: None) -> list[dict[str, Any]]:
+        """Run a phase to its end; returns what the processes answered."""
+        with self.started(phase, processes) as running:
+            until = time.monotonic() + _PHASE_SECONDS
+            while any(process.poll() is None for process in running) and time.monotonic() < until:
+                meanwhile()
+                time.sleep(0.01)
+            codes = [process.poll() for process in running]
+        if any(codes):
+            raise UnusableError(f"processes of {phase} ended with exit codes {codes}; what they said is above")
+        return self.said(f"{phase}-answer-*")
+
+    def counted(self, phase: str) -> dict[str, int]:
+        """Returns the counters of the server, of all nodes together, as their directories have them."""
+        total: Counter[str] = Counter()
+        for number in range(len(self._nodes)):
+            for seen in read_servers(Layout(f"{self._plan['directory']}/{phase}-{number}")):
+                total.update({name: getattr(seen.counters, name) for name in _COUNTED})
+        return dict(total)
+
+    def until(self, running: Sequence[subprocess.Popen[bytes]], is_so: Callable[[], bool]) -> None:
+        """Wait for what processes do. Raises :class:`UnusableError` where one ends before."""
+        wait_until(lambda: is_so() or any(process.poll() is not None for process in running), _PHASE_SECONDS)
+        if not is_so():
+            raise UnusableError("processes ended, or said nothing, before what they were to do was done")
+
+    def said(self, pattern: str) -> list[dict[str, Any]]:
+        """Returns what processes left by names like this."""
+        found = []
+        for path in glob(os.path.join(self._control, f"{pattern}.json")):
+            with open(path) as file:
+                found.append(load(file))
+        return found
+
+
+def _cold(fleet: _Fleet) -> tuple[list[Check], dict[str, Any]]:
+    """All processes of all nodes want the same new kernels at once."""
+    options = fleet.options
+    began = time.monotonic()
+    answers = fleet.run("cold", options.processes)
+    seconds = round(time.monotonic() - began, 2)
+    compiles = len(fleet.said("cold-compile-*"))
+    digests = [each["digests"] for each in answers]
+    differing = sum(len(set(same)) - 1 for same in zip(*digests, strict=True))
+    counts = fleet.counted("cold")
+    if fleet.server.has_leases:
+        counted = equal("cold: compiles == kernels", compiles, options.kernels)
+    else:
+        most = options.kernels * _NODES
+        is_so = options.kernels <= compiles <= most
+        counted = Check("cold: compiles, without leases", f"{compiles:,}", f"<= {most:,}", is_so)
+    lines = [
+        equal("nodes that processes ran on", len({each["host"] for each in answers}), _NODES),
+        counted,
+        equal("programs got", sum(map(len, digests)), options.kernels * options.processes * _NODES),
+        zero("programs that differ between processes", differing),
+        zero("errors of the server", counts["errors"]),
+        Check("cold", f"{seconds:.1f} s"),
+    ]
+    return lines, {"compiles": compiles, "cold_seconds": seconds, "counts": counts}
+
+
+def _takeover(fleet: _Fleet) -> tuple[list[Check], dict[str, Any]]:
+    """The process that compiles for all is killed by SIGKILL, when processes of all nodes wait for it."""
+    if not fleet.server.has_leases:
+        return [Check("takeover", "no leases over HTTP: nobody waits for another node")], {}
+    took = [_kill_holder(fleet, f"{KILLED}-{number}") for number in range(_DEATHS)]
+    longest = max(took)
+    most = f"<= {_MOST_TAKEOVER_SECONDS:g} s"
+    lines = [
+        equal("holders killed, each replaced", len(took), _DEATHS),
+        Check("takeover, median", f"{statistics.median(took):.2f} s"),
+        Check("takeover, longest", f"{longest:.2f} s", most, longest <= _MOST_TAKEOVER_SECONDS),
+    ]
+    return lines, {"takeover_seconds": took}
+
+
+def _kill_holder(fleet: _Fleet, phase: str) -> float:
+    with fleet.started(phase, 1) as running:
+        fleet.until(running, lambda: bool(fleet.said(f"{phase}-holds")))
+        time.sleep(_SETTLE_SECONDS)
+        [holder] = fleet.said(f"{phase}-holds")
+        killed_ns = time.monotonic_ns()
+        os.kill(holder["pid"], signal.SIGKILL)
+        wait_until(lambda: fleet.said(f"{phase}-took"), _PHASE_SECONDS)
+        found = fleet.said(f"{phase}-took")
+        for each in fleet.said(f"{phase}-ready-*"):
+            with suppress(ProcessLookupError):
+                os.kill(each["pid"], signal.SIGKILL)
+    if not found:
+        raise UnusableError("nobody took a killed holder's place")
+    return float(round((found[0]["began_ns"] - killed_ns) / 1e9, 2))
+
+
+def _restarts(fleet: _Fleet) -> tuple[list[Check], dict[str, Any]]:
+    """The server is killed and started every two seconds, while processes of all nodes work."""
+    due, restarts = time.monotonic() + _RESTART_SECONDS, 0
+
+    def restart() -> None:
+        nonlocal due, restarts
+        if time.monotonic() >= due:
+            fleet.server.kill()
+            fleet.server.start()
+            due, restarts = time.monotonic() + _RESTART_SECONDS, restarts + 1
+
+    processes = min(2, fleet.options.processes)
+    answers = fleet.run("restarts", processes, restart)
+    total = {name: sum(each[name] for each in answers) for name in ("wanted", "computed", "wrong", "puts", "lost_puts")}
+    errors, longest = sum(each["errors"] for each in answers), max(each["waited"] for each in answers)
+    is_bounded = longest <= _MOST_WAITED_SECONDS
+    lines = [
+        equal("processes that came to their end", len(answers), processes * _NODES),
+        some("restarts", restarts),
+        some("programs wanted", total["wanted"]),
+        zero("wrong bytes", total["wrong"]),
+        some("errors, all of them counted", errors),
+        equal("puts taken and lost == computed", total["puts"] + total["lost_puts"], total["computed"]),
+        Check(
+            "waited in vain, the longest of a process", f"{longest:.2f} s", f"<= {_MOST_WAITED_SECONDS:g} s", is_bounded
+        ),
+    ]
+    return lines, {"restarts": restarts, **total, "errors": errors, "waited_seconds": longest}
+
+
+_ON_A_FLEET: Final[dict[str, Callable[[_Fleet], tuple[list[Check], dict[str, Any]]]]] = {
+    "cold": _cold,
+    "takeover": _takeover,
+    "restarts": _restarts,
+}
+#: All that can be asked for. The last is of Valkey alone.
+SCENARIOS: Final = (*_ON_A_FLEET, "million")
+
+
+def run_remote(options: FleetOptions, found: list[Tabled], skipped: list[tuple[str, str]], show: Show) -> None:
+    """Run the scenarios on each server; add what they came to to ``found``, and what cannot be had to ``skipped``."""
+    for number, kind in enumerate(options.servers):
+        show("remote", number / len(options.servers), kind)
+        try:
+            found += _run_on(kind, options, show)
+        except _MissingError as error:
+            skipped.append((kind, str(error)))
+    if "million" in options.scenarios and "valkey" in options.servers:
+        with open_workspace(None) as space:
+            found.append(run_million(Path(space.control), options.keys, options.seed, show))
+
+
+class _MissingError(UnusableError):
+    """The server is not installed."""
+
+
+def _run_on(kind: str, options: FleetOptions, show: Show) -> Iterator[Tabled]:
+    wanted = [name for name in options.scenarios if name in _ON_A_FLEET]
+    for name in wanted:
+        with open_workspace(None) as space, made_hosts(1 + _NODES) as (host, *nodes):
+            folder = Path(space.control, "server")
+            folder.mkdir()
+            try:
+                server = KINDS[kind](folder, place=Place(host.address, (*_OWN_PROCESSORS, *host.command())))
+            except UnusableError as error:
+                raise _MissingError(str(error)) from None
+            try:
+                show("remote", 0.0, f"{kind}: {name}")
+                lines, numbers = _ON_A_FLEET[name](_Fleet(options, server, nodes, Path(space.cache)))
+            finally:
+                server.kill()
+        title = f"{name} on {kind}: {_NODES} nodes x {options.processes} processes, seed {options.seed}"
+        said = {"server": kind, "trial": name, "nodes": _NODES, "processes": options.processes, **numbers}
+        yield Tabled(f"{kind} {name}", title, lines, said, [kind])

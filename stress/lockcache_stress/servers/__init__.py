@@ -1,0 +1,28 @@
+"""Real servers of entries: Valkey, nginx with WebDAV, SeaweedFS; started here or on a host made of namespaces.
+
+Promises that each is a process of its own on a free port, which listens when it is made, ends with ``kill``, and can be
+started again where it was. A proxy in front of one is at fault as it is told.
+
+May use: errors.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lockcache.doors import door
+
+if TYPE_CHECKING:
+    from lockcache_stress.servers.kinds import *
+    from lockcache_stress.servers.place import *
+    from lockcache_stress.servers.proxy import *
+
+if not TYPE_CHECKING:
+    __getattr__, __dir__ = door(
+        __name__,
+        {
+            "kinds": "KINDS Nginx SeaweedFS Valkey find_valkey",
+            "place": "HERE Place Server await_port free_pair free_port",
+            "proxy": "FAULTS FaultProxy",
+        },
+    )

@@ -1,0 +1,85 @@
+"""A proxy in front of a server, which does to its answers what it is told: delay, silence, resets, halves, garbage."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import struct
+import threading
+import time
+from typing import Final
+
+__all__ = ["FAULTS", "FaultProxy"]
+
+#: What a proxy does to what the server answers.
+FAULTS: Final = ("silence", "slow", "reset", "half", "garbage", "trickle")
+
+
+class FaultProxy:
+    """Stands before a server. ``fault`` says what becomes of its answers, and may be changed at any moment."""
+
+    def __init__(self, port: int, fault: str = "", delay_seconds: float = 0.0) -> None:
+        self._server_port = port
+        self.fault = fault
+        self.delay_seconds = delay_seconds
+        #: Pieces of requests that came.
+        self.requests = 0
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port = int(self._listener.getsockname()[1])
+        self.url = f"redis://127.0.0.1:{self.port}"
+        self._open: list[socket.socket] = [self._listener]
+        threading.Thread(target=self._serve, daemon=True).start()
+
+    def _serve(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                client, _ = self._listener.accept()
+                server = socket.create_connection(("127.0.0.1", self._server_port))
+                client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                server.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                self._open += [client, server]
+                threading.Thread(target=self._pump, args=(client, server, False), daemon=True).start()
+                threading.Thread(target=self._pump, args=(server, client, True), daemon=True).start()
+
+    def _pump(self, source: socket.socket, target: socket.socket, is_answer: bool) -> None:
+        with contextlib.suppress(OSError):
+            while chunk := source.recv(1 << 20):
+                if not is_answer:
+                    self.requests += 1
+                    target.sendall(chunk)
+                elif not self._answer(chunk, target):
+                    break
+        for each in (source, target):
+            with contextlib.suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)
+
+    def _answer(self, chunk: bytes, target: socket.socket) -> bool:
+        """Pass an answer on, or what becomes of it. Whether the connection stays."""
+        time.sleep(self.delay_seconds)
+        if self.fault == "silence":
+            return True
+        if self.fault == "slow":
+            time.sleep(0.3)
+        if self.fault == "garbage":
+            chunk = os.urandom(len(chunk))
+        if self.fault in ("half", "reset"):
+            target.sendall(chunk[: len(chunk) // 2])
+            if self.fault == "reset":
+                target.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                target.close()
+            return False
+        if self.fault == "trickle":
+            for byte in chunk:
+                target.sendall(bytes([byte]))
+                time.sleep(0.1)
+            return True
+        target.sendall(chunk)
+        return True
+
+    def close(self) -> None:
+        """Listen no more, and end all connections."""
+        for each in self._open:
+            with contextlib.suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)
+            each.close()
