@@ -3,17 +3,27 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
+from redis import Redis
 
-from lockcache import FileStreamProgramCache, InMemoryProgramCache, SQLiteProgramCache, TieredProgramCache
+from lockcache import (
+    FileStreamProgramCache,
+    InMemoryProgramCache,
+    RemoteProgramCache,
+    SQLiteProgramCache,
+    TieredProgramCache,
+)
 from lockcache.arguments import PROGRAM_VARIABLES, is_disabled, variables_left_alone
 from lockcache.filestream.entry.codec import HEAD_BYTES
+from lockcache.filestream.remote import health
+from lockcache.filestream.remote.health import _patience
 from tests.unit.bundle.bundles import bundle_of, write
 
 
@@ -35,6 +45,10 @@ class BackEnd:
     counts_each_use: bool = True
     #: Whether it can be pickled where it is shared: a memory tier cannot.
     is_picklable: bool = True
+    #: Whether it is on a server, which :data:`SERVER` names: a cap does not decide what can be read there.
+    has_server: bool = False
+    #: Whether it accounts for its entries and bytes, and removes them: no object does that for a server that it shares.
+    has_accounts: bool = True
     #: Arguments with which no write is dropped for waiting long, however busy the machine is.
     patience: Mapping[str, Any] = field(default_factory=dict)
 
@@ -107,6 +121,62 @@ def _tiered_rechecking(path: Path, kind: type = TieredProgramCache, **arguments:
     return _tiered(path, kind, 0, **arguments)
 
 
+#: The variable with the URL of the server of all tests of this process and its children.
+SERVER = "CONTRACT_SUITE_VALKEY"
+
+
+def _place_on_server(path: Path) -> str:
+    """A URL for this path: a place of its own on the server of this session."""
+    return f"{os.environ[SERVER]}?prefix={hashlib.sha256(os.fsencode(path)).hexdigest()[:16]}:"
+
+
+@contextlib.contextmanager
+def endless_patience() -> Iterator[None]:
+    """For as long as the block lasts, a server that a busy machine keeps from answering is waited for."""
+    _patience.clear()
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("LIFE_SECONDS", "_LONGEST_CALL_SECONDS", "_PROMPT_SECONDS"):
+            patch.setattr(health, name, 60.0)
+        yield
+    _patience.clear()
+
+
+class AwaitedRemoteCache(RemoteProgramCache):
+    """Waits for each write, which is sent in the background: the suite reads what it wrote, by other objects too.
+
+    Its length is what the server has under its prefix, so that nothing but what was stored may be there.
+    """
+
+    def _send(self, *given: Any) -> None:
+        super()._send(*given)
+        self.flush()
+
+    def __delitem__(self, key: bytes | str) -> None:
+        try:
+            super().__delitem__(key)
+        finally:
+            self.flush()
+
+    def __len__(self) -> int:
+        with Redis.from_url(os.environ[SERVER]) as client:
+            return sum(1 for key in client.scan_iter(f"{self._url.prefix}*") if b":lease:" not in key)
+
+
+def _remote(path: Path, kind: type = AwaitedRemoteCache, **arguments: Any) -> Any:
+    return kind(_place_on_server(path), **arguments)
+
+
+def _tiered_remote(path: Path, kind: type = TieredProgramCache, **arguments: Any) -> Any:
+    return kind(FileStreamProgramCache(path, **arguments), RemoteProgramCache(_place_on_server(path)))
+
+
+def _filestream_remote(path: Path, kind: type = FileStreamProgramCache, **arguments: Any) -> Any:
+    """With ``$LOCKCACHE_REMOTE`` at the moment in which it is opened."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("LOCKCACHE_REMOTE", _place_on_server(path))
+        return kind(path, **arguments)
+
+
 def _upstream_memory(path: Path, **arguments: Any) -> Any:
     from cuda.core.utils import InMemoryProgramCache as Upstream
 
@@ -131,6 +201,9 @@ BACK_ENDS = [
     BackEnd("sqlite", _sqlite, is_shared=True, patience=_PATIENT),
     BackEnd("tiered", _tiered, has_copies=True, counts_each_use=False, patience=_PATIENT),
     BackEnd("tiered-rechecking", _tiered_rechecking, is_shared=True, is_picklable=False, patience=_PATIENT),
+    BackEnd("tiered-remote", _tiered_remote, is_shared=True, has_server=True, patience=_PATIENT),
+    BackEnd("filestream-remote", _filestream_remote, is_shared=True, has_server=True, patience=_PATIENT),
+    BackEnd("remote", _remote, is_shared=True, has_server=True, has_accounts=False),
 ]
 
 #: cuda.core's own, for what a caller of cuda.core can observe today: they pass the same tests.

@@ -8,15 +8,22 @@ from typing import Any
 
 import pytest
 
-from tests.contract.backends import BACK_ENDS, UPSTREAM, BackEnd
+from tests.contract.backends import BACK_ENDS, SERVER, UPSTREAM, BackEnd, endless_patience
 from tests.in_memory import run_path, tmp_path
+from tests.remote.servers import valkey
 from tests.thinning import EXHAUSTIVE
 
 __all__ = ["run_path", "tmp_path"]  # what is written is in memory
 
 #: Variants of the file back end. They differ in how a record is stored and found; up to there they share all code, and
 #: where that is what is tried, one of them stands for all.
-_VARIANTS = {"filestream-record-files", "filestream-signed", "filestream-network", "filestream-seeded"}
+_VARIANTS = {
+    "filestream-record-files",
+    "filestream-signed",
+    "filestream-network",
+    "filestream-seeded",
+    "filestream-remote",
+}
 _ALIKE = {"test_copies", "test_cuda_core", "test_mapping", "test_stats", "test_threads"}
 
 _OURS = [pytest.param(back_end, id=back_end.name) for back_end in BACK_ENDS]
@@ -33,13 +40,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(params=_OURS)
 def back_end(request: pytest.FixtureRequest) -> BackEnd:
+    if not request.param.has_accounts and request.path.stem == "test_threads":
+        pytest.skip("what threads have done is seen in the accounts, which a server does not keep")
     return request.param
 
 
 @pytest.fixture
-def make(back_end: BackEnd, cache_path: Path) -> Iterator[Callable[..., Any]]:
+def make(request: pytest.FixtureRequest, back_end: BackEnd, cache_path: Path) -> Iterator[Callable[..., Any]]:
     """Makes caches over one store: ``make(max_size_bytes=100)``."""
-    yield from _factory(back_end, cache_path)
+    yield from _factory(request, back_end, cache_path)
 
 
 @pytest.fixture
@@ -54,9 +63,11 @@ def dropin_back_end(request: pytest.FixtureRequest) -> BackEnd:
 
 
 @pytest.fixture
-def make_dropin(dropin_back_end: BackEnd, cache_path: Path) -> Iterator[Callable[..., Any]]:
+def make_dropin(
+    request: pytest.FixtureRequest, dropin_back_end: BackEnd, cache_path: Path
+) -> Iterator[Callable[..., Any]]:
     """As ``make``, for what cuda.core's own caches promise too."""
-    yield from _factory(dropin_back_end, cache_path)
+    yield from _factory(request, dropin_back_end, cache_path)
 
 
 @pytest.fixture
@@ -65,13 +76,26 @@ def dropin(make_dropin: Callable[..., Any]) -> Any:
     return make_dropin()
 
 
-def _factory(back_end: BackEnd, path: Path) -> Iterator[Callable[..., Any]]:
+@pytest.fixture(scope="session")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """One for all tests of this process, each of which has a place of its own on it."""
+    with valkey(tmp_path_factory.mktemp("valkey")) as running, pytest.MonkeyPatch.context() as patch:
+        patch.setenv(SERVER, running.url)
+        yield
+
+
+def _factory(request: pytest.FixtureRequest, back_end: BackEnd, path: Path) -> Iterator[Callable[..., Any]]:
     made: list[Any] = []
+    if back_end.has_server:
+        request.getfixturevalue("server")
 
     def make(**arguments: Any) -> Any:
+        if "max_size_bytes" in arguments and back_end.has_server:
+            pytest.skip("a server keeps what a cap leaves out")
         made.append(back_end.make(path, **arguments))
         return made[-1]
 
-    yield make
-    for cache in made:
-        cache.close()
+    with endless_patience():
+        yield make
+        for cache in made:
+            cache.close()

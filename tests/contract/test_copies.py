@@ -27,7 +27,8 @@ def test_a_forked_child_reads_and_writes(cache, back_end):
         assert (cache.get("c"), cache["k"], len(cache)) == (b"child", b"parent", 1)
     elif back_end.is_shared:
         assert (cache.get("c"), cache.get("k"), len(cache)) == (b"child", None, 1)
-        assert (cache.stats().entries, cache.stats().bytes) == (1, 5 + back_end.overhead_bytes)
+        if back_end.has_accounts:
+            assert (cache.stats().entries, cache.stats().bytes) == (1, 5 + back_end.overhead_bytes)
     else:
         assert (cache.get("c"), cache["k"], len(cache)) == (None, b"parent", 1)
 

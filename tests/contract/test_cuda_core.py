@@ -37,7 +37,9 @@ def compile_(target, cache=None, source=SOURCE, **options):
     [pytest.param(each, marks=[EXHAUSTIVE] * (each.name not in ("filestream", "sqlite"))) for each in BACK_ENDS],
     ids=str,
 )
-def test_every_back_end_passes_cuda_cores_isinstance_check_even_loaded_before_it(back_end, cache_path):
+def test_every_back_end_passes_cuda_cores_isinstance_check_even_loaded_before_it(back_end, cache_path, request):
+    if back_end.has_server:
+        request.getfixturevalue("server")
     # A process of its own: here cuda.core may be loaded already, and registration is for the life of a process.
     code = """
 import sys

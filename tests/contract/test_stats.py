@@ -22,6 +22,8 @@ def test_reads_are_counted_as_hits_and_misses(cache):
 
 
 def test_writes_bytes_and_entries_are_counted(cache, back_end):
+    if not back_end.has_accounts:
+        pytest.skip("a server's entries are not accounted for")
     cache["a"] = b"x" * 10
     cache["b"] = b"x" * 20
     cache["a"] = b"x" * 30
@@ -57,7 +59,9 @@ def test_refused_values_count_for_nothing(cache):
     assert cache.stats() == CacheStats()
 
 
-def test_a_failed_delete_and_an_empty_clear_count_for_nothing(cache):
+def test_a_failed_delete_and_an_empty_clear_count_for_nothing(cache, back_end):
+    if not back_end.has_accounts:
+        pytest.skip("whether there is something to delete is a lookup, which is counted")
     with pytest.raises(KeyError):
         del cache["k"]
     cache.clear()
@@ -68,7 +72,8 @@ def test_counters_belong_to_the_object_and_bytes_to_the_store(make, back_end):
     one, other = make(), make()
     one["k"] = b"x" * 10
     assert other.stats().puts == 0
-    assert other.stats().entries == (1 if back_end.is_shared or back_end.has_copies else 0)
+    if back_end.has_accounts:
+        assert other.stats().entries == (1 if back_end.is_shared or back_end.has_copies else 0)
 
 
 def test_stats_are_a_snapshot(cache):

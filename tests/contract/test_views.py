@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 KERNEL = {"kernel.cubin": b"\x7fELF" * 30, "kernel.json": b"{}", "empty": b""}
-WITHOUT = ("memory", "sqlite")
+WITHOUT = ("memory", "sqlite", "remote")
 
 
 def _files(path: str) -> dict[str, bytes]:

@@ -13,6 +13,8 @@ from tests.thinning import diagonals
 
 # Hundreds of calls an example, each with its accounting compared with the disk: seconds, and on a busy machine minutes.
 @pytest.mark.timeout(400)
-@pytest.mark.parametrize("back_end, cap", diagonals([pytest.param(each, id=each.name) for each in BACK_ENDS], CAPS, 3))
+@pytest.mark.parametrize(
+    "back_end, cap", diagonals([pytest.param(each, id=each.name) for each in BACK_ENDS if not each.has_server], CAPS, 3)
+)
 def test_any_sequence_of_calls_gives_what_a_dict_would(back_end: BackEnd, cap: int | None) -> None:
     run_state_machine_as_test(machine_for(back_end, cap), settings=examples(9, stateful_step_count=40))
