@@ -18,14 +18,14 @@ import pytest
 
 from tests.remote.cluster import Cluster
 from tests.remote.computing import holder_of_a_turn
-from tests.remote.servers import Nginx, SeaweedFS, Valkey
+from tests.remote.servers import KINDS as SERVERS
 
-KINDS = ["valkey", "cluster", "nginx", "seaweedfs"]
+KINDS = [*SERVERS, "cluster"]
 
 
 @contextlib.contextmanager
 def _serve(kind: str, folder: Path) -> Iterator[Any]:
-    server = {"valkey": Valkey, "cluster": Cluster, "nginx": Nginx, "seaweedfs": SeaweedFS}[kind](folder)
+    server: Any = Cluster(folder) if kind == "cluster" else SERVERS[kind](folder)
     try:
         yield server
     finally:
@@ -108,6 +108,15 @@ stats = cache.stats()
 assert stats.corrupt_entries == len(lies), stats
 transport.put(name, honest)
 assert cache["k"] == b"value"
+cache["k"] = b"newer"
+cache.flush()
+newer = transport.get(name)
+transport.put(name, honest)
+assert cache.get("k") is None
+assert cache.remote_stats().stale_entries == 1
+transport.put(name, newer)
+assert cache["k"] == b"newer"
+transport.put(name, honest)
 assert transport.get_many([name, entry_name(b"other"), "0" * 64]) == {name: honest, entry_name(b"other"): others}
 """
 
@@ -154,7 +163,7 @@ def test_four_nodes_compile_once_where_there_are_leases_and_once_each_where_not(
     ]
     assert [worker.wait() for worker in workers] == [0] * 32
     compiled = [len((counts / str(number)).read_bytes()) for number in range(8)]
-    if kind == "nginx":
+    if kind == "http":
         assert max(compiled) <= 4
     else:
         assert compiled == [1] * 8
@@ -162,7 +171,7 @@ def test_four_nodes_compile_once_where_there_are_leases_and_once_each_where_not(
 
 @pytest.mark.long
 def test_a_killed_holder_is_taken_over(kind: str, url: str) -> None:
-    if kind == "nginx":
+    if kind == "http":
         pytest.skip("HTTP has no leases")
     with holder_of_a_turn(f"RemoteProgramCache({url!r})") as holder:
         taking = subprocess.Popen(
