@@ -66,7 +66,10 @@ def _answers(transport: Transport) -> Finding:
         seconds.extend(_timed(transport.probe)[1] for _ in range(_PROBES))
     except RemoteError as error:
         what = "programs wait for it for a second at most, each once, and go on without it"
-        return Finding("answers", UNUSABLE, str(error), what, "check host, port, password and certificates")
+        advice = "check host, port, password and certificates"
+        if "CERTIFICATE_VERIFY_FAILED" in str(error):
+            advice = "name the file of its certificate authority: URL?ssl_ca_certs=/path/to/ca.pem"
+        return Finding("answers", UNUSABLE, str(error), what, advice)
     median = statistics.median(seconds[1:])
     found = f"{median * 1e3:.1f} ms (the first, which connects, {seconds[0] * 1e3:.1f} ms)"
     measured = {"median_seconds": median, "first_seconds": seconds[0]}

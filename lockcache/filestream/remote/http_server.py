@@ -14,7 +14,7 @@ import weakref
 from collections.abc import Iterable, Iterator
 from functools import partial
 from typing import Any, Final
-from urllib.parse import unquote, urlsplit
+from urllib.parse import parse_qsl, unquote, urlsplit
 
 import urllib3
 
@@ -56,8 +56,17 @@ class HttpTransport:
         if parts.username is not None:
             password = unquote(parts.password or "")
             self._headers = urllib3.make_headers(basic_auth=f"{unquote(parts.username)}:{password}")
+        settings = dict(parse_qsl(parts.query))
+        # By the name that redis-py has for it. Without it the system's, or those in $SSL_CERT_FILE.
+        authorities = settings.pop("ssl_ca_certs", None)
+        if settings:
+            raise ValueError(f"{url.shown} knows no setting {min(settings)!r}")
         self._pool = urllib3.PoolManager(
-            maxsize=_AT_ONCE, timeout=urllib3.Timeout(timeout_seconds), retries=False, headers=self._headers
+            maxsize=_AT_ONCE,
+            timeout=urllib3.Timeout(timeout_seconds),
+            retries=False,
+            headers=self._headers,
+            ca_certs=authorities,
         )
         self._connections: weakref.WeakSet[Any] = weakref.WeakSet()
         kinds = self._pool.pool_classes_by_scheme.items()
