@@ -113,6 +113,11 @@ class RemoteUrl(NamedTuple):
     #: For people: without user, password and settings.
     shown: str
 
+    @property
+    def may_lease(self) -> bool:
+        """Whether servers of this kind can keep leases."""
+        return not self.scheme.startswith("http")
+
 
 def parse_url(url: object) -> RemoteUrl:
     """Take a URL apart. Raises :class:`TypeError`, or :class:`ValueError` that shows nothing of a password."""

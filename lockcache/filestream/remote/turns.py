@@ -117,6 +117,9 @@ def take_turn(store: RemoteStore, name: str, timeout_seconds: float | None = Non
 
     For after a miss. A holder is waited for as long as it lives and the server answers, ``timeout_seconds`` at most.
     """
+    if not store.url.may_lease:
+        # Not asked for: an answer that needs no server would say that it is well.
+        return RemoteTurn(store, name, None)
     began = time.monotonic()
     longest = (_TIMEOUT_SECONDS if timeout_seconds is None else timeout_seconds) * store.patience.waits_share
     token = secrets.token_hex(16)
