@@ -62,7 +62,7 @@ properties: $(STAMP) ## the property tests, with twenty times the examples
 
 # Open to all: tests that become other users measure there too. A test that fails does not end it: measuring makes all of
 # it twice as slow, and whether tests pass is for `make test` to say.
-coverage: $(STAMP) ## branch coverage of lockcache by the tests, what they start and fork included; at least 95 %
+coverage: $(STAMP) ## branch coverage of lockcache and the daemon by the tests, what they start and fork included; at least 95 %
 	rm -rf build/coverage && mkdir -p build/coverage && chmod 1777 build/coverage
 	-COVERAGE_FILE=$(CURDIR)/build/coverage/data $(PY) -m coverage run -m pytest -n $(WORKERS) --dist worksteal -m "not unmeasured" $(ARGS)
 	COVERAGE_FILE=$(CURDIR)/build/coverage/data $(PY) -m coverage combine --quiet

@@ -146,8 +146,6 @@ def _parse_namespaces(given: object) -> tuple[tuple[str, int], ...]:
     """Of a table, or of ``triton=2G,jax=500M``."""
     if isinstance(given, Mapping):
         pairs = [(str(name), str(size)) for name, size in given.items()]
-    elif isinstance(given, tuple):  # of settings that were parsed
-        pairs = [(name, str(size)) for name, size in given]
     else:
         if not isinstance(given, str) or any("=" not in each for each in given.split(",")):
             raise ValueError(f"{given!r:.80} are not sizes of namespaces; accepted: {_NAMESPACES_IN_WORDS}")

@@ -56,6 +56,17 @@ def test_the_best_of_all_shards_are_found_in_order(cache: FileStreamProgramCache
     assert {each.name for each in seen.largest} <= set(names(*range(180, 200)))
 
 
+def test_of_more_entries_in_one_shard_than_are_listed_the_best_are(cache_path: Path) -> None:
+    cache = FileStreamProgramCache(cache_path)
+    keys = [key for key in (b"%d" % number for number in range(20_000)) if entry_name(key).startswith("00")]
+    for number, key in enumerate(keys[: 3 * top_entries.LISTED]):
+        cache.put_entry(key, Entry(bytes(10_000 * (number + 1)), {"compile_cost_ns": number + 1}))
+    seen = looked(cache).seen
+    assert [each.cost_ns for each in seen.dearest] == [30, 29, 28, 27, 26, 25, 24, 23, 22, 21]
+    best = [entry_name(key) for key in reversed(keys[2 * top_entries.LISTED : 3 * top_entries.LISTED])]
+    assert [each.name for each in seen.largest] == best
+
+
 def test_looking_states_no_use(cache: FileStreamProgramCache) -> None:
     path = Layout(cache.path).entry(entry_name(b"7"))
     before = os.stat(path)
