@@ -95,20 +95,19 @@ class CountersPage:
         layout, path = self._layout, self._path
         refuse_symlink(layout.own)
         with open_or_create(layout, path, UPDATE) as fd:
-            status = os.fstat(fd)
-            # A lock makes a client of a network file system forget what it knows of the file, so that to look at it
-            # afterwards is one more call to the server, for a report that is lost if the page goes in between.
-            if layout.is_network and not _is_at(status, path):
+            # On a network file system to look at the file is a call to the server. Nobody else puts one in its place
+            # there, unless a group shares the directory; and of a page that was deleted one report is lost.
+            is_looked_at = layout.is_shared or not layout.is_network
+            if is_looked_at and not stat.S_ISREG(os.fstat(fd).st_mode):
                 return False
-            if not stat.S_ISREG(status.st_mode) or not _lock(fd, patience_seconds):
+            if not _lock(fd, patience_seconds):
                 return False
-            if not layout.is_network:
-                status = os.fstat(fd)
-                if not _is_at(status, path):
-                    return False  # deleted underneath, and perhaps made again
+            status = os.fstat(fd) if is_looked_at else None
+            if status is not None and not os.path.samestat(status, os.lstat(path)):
+                return False  # deleted underneath, and perhaps made again
             blob = os.pread(fd, self._size_bytes, 0)
             held = self._decode(blob)
-            if held is None or status.st_nlink != 1:
+            if held is None or (status is not None and status.st_nlink != 1):
                 # Damaged, or a second name of somebody else's file, which must not be written into.
                 if not self._is_newer(blob):
                     unlink_below(layout, path)
@@ -146,11 +145,6 @@ def difference(now: Numbers, before: Numbers) -> Numbers:
 def total(one: Numbers, other: Numbers) -> Numbers:
     """Returns each number added to the other's."""
     return tuple(mine + more for mine, more in zip(one, other, strict=True))
-
-
-def _is_at(status: os.stat_result, path: str) -> bool:
-    named = os.lstat(path)
-    return (status.st_dev, status.st_ino) == (named.st_dev, named.st_ino)
 
 
 def _lock(fd: int, patience_seconds: float) -> bool:

@@ -208,3 +208,24 @@ def test_a_page_of_before_there_was_a_sum_of_what_is_saved_goes_on(layout: Layou
     assert page[80:] == bytes(48), "what an older version writes there"
     program.count(hits=4, saved_ns=9)
     assert (read_counters(layout).hits, read_counters(layout).saved_ns) == (4, 9)
+
+
+def test_on_a_network_file_system_a_report_does_not_ask_the_server_about_a_page_that_nobody_else_can_replace(
+    cache_path, monkeypatch
+):
+    FileStreamProgramCache(cache_path).close()
+    layout, looked_at, fstat = Layout(str(cache_path)), [], os.fstat
+
+    def note(fd):
+        looked_at.append(os.readlink(f"/proc/self/fd/{fd}"))
+        return fstat(fd)
+
+    for kind, is_looked_at in (("lustre", False), ("", True)):
+        monkeypatch.setattr("lockcache.filestream.disk.layout.network_kind", lambda root, kind=kind: kind)
+        cache = FileStreamProgramCache(cache_path)
+        cache.get("k")
+        with monkeypatch.context() as noting:
+            noting.setattr(os, "fstat", note)
+            cache.close()
+        assert (layout.counters in looked_at) == is_looked_at
+    assert read_counters(layout).misses == 2
