@@ -9,27 +9,22 @@ that out without a turn, from the bundle's table alone. Readers never wait.
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
 from lockcache.archive.gathering import Choice, Gatherer
-from lockcache.archive.output import open_output
 from lockcache.bundle.merging import Merge, Source
-from lockcache.errors import ArchiveError, LockTimeoutError
+from lockcache.errors import ArchiveError
 from lockcache.filestream import Place
 from lockcache.filestream.bundle import BundleFile, RefusedEntryError
-from lockcache.filestream.disk import Hold, ProcessLock
+from lockcache.filestream.disk import open_output, turn_to_replace
 from lockcache.lowlevel import KeyRing, Layout, load_keys
 
 __all__ = ["Promoted", "promote"]
 
 # Others write meanwhile, each of them the whole bundle.
 _WAIT_SECONDS: Final = 600.0
-# Between two tries, each of which is a call to the server.
-_FIRST_PAUSE_SECONDS: Final = 0.01
-_LONGEST_PAUSE_SECONDS: Final = 1.0
 
 
 @dataclass(frozen=True)
@@ -88,10 +83,7 @@ def promote(
     bundle = _open(target, keys)
     if not _Directory(layout, keys, bundle).places() and _fits(bundle, max_size_bytes):
         return Promoted(0, 0 if bundle is None else bundle.entries, 0, 0)
-    folder, name = os.path.split(target)
-    os.stat(folder)  # which a lock would make
-    hold = _wait_for(ProcessLock(f"{folder}/.{name}.lock", 0.0), wait_seconds)
-    try:
+    with turn_to_replace(target, wait_seconds):
         # Again: another promoter may have replaced it.
         bundle = _open(target, keys)
         directory = _Directory(layout, keys, bundle)
@@ -107,8 +99,6 @@ def promote(
         with open_output(target) as out:
             merged = merge.write(out)
         return Promoted(merge.count_from(0), merged.entries, merged.too_old, merged.damaged)
-    finally:
-        hold.release()
 
 
 def _open(path: str, keys: KeyRing | None) -> BundleFile | None:
@@ -133,13 +123,3 @@ def _lacks(bundle: BundleFile, name: bytes) -> bool:
 
 def _fits(bundle: BundleFile | None, max_size_bytes: int | None) -> bool:
     return bundle is None or max_size_bytes is None or bundle.size_bytes <= max_size_bytes
-
-
-def _wait_for(lock: ProcessLock, seconds: float) -> Hold:
-    until, pause = time.monotonic() + seconds, _FIRST_PAUSE_SECONDS
-    while (hold := lock.try_hold()) is None:
-        if time.monotonic() > until:
-            raise LockTimeoutError(f"{lock.path}: others have promoted into this bundle for {seconds:.0f} s", lock.path)
-        time.sleep(pause)
-        pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
-    return hold

@@ -12,7 +12,6 @@ from typing import Any, Final
 import click
 
 from lockcache.archive.gathering import Choice
-from lockcache.archive.output import open_output
 from lockcache.bundle import make_bundle, merge_bundles
 from lockcache.cli import options
 from lockcache.cli.catalogue import Own, select
@@ -24,6 +23,7 @@ from lockcache.cli.progress import progress_bar
 from lockcache.cli.signals import end_in_order
 from lockcache.errors import ArchiveError
 from lockcache.filestream.bundle import BundleFile
+from lockcache.filestream.disk import open_output
 from lockcache.filestream.entry import describe_bytes
 from lockcache.lowlevel import Described, Selection, load_keys
 from lockcache.sizes import counted

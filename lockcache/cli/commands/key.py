@@ -11,10 +11,9 @@ from typing import Final
 
 import click
 
-from lockcache.archive.output import open_output
 from lockcache.cli import options
 from lockcache.cli.output import print_json
-from lockcache.filestream.disk import naming, write_all
+from lockcache.filestream.disk import naming, open_output, write_all
 from lockcache.filestream.entry import encode_key, new_key, read_key_file
 
 _FILE: Final = click.argument("file", type=click.Path(dir_okay=False))

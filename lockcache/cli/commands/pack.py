@@ -11,7 +11,6 @@ from typing import Any, Final
 import click
 
 from lockcache.archive.gathering import Choice, Gathered
-from lockcache.archive.output import open_output
 from lockcache.archive.packing import DEFAULT_LEVEL, LEVELS, Packed, pack_directory
 from lockcache.cli import options
 from lockcache.cli.catalogue import Own, select
@@ -20,7 +19,7 @@ from lockcache.cli.open_directory import look
 from lockcache.cli.output import plain, print_facts, size_in_words
 from lockcache.cli.progress import progress_bar
 from lockcache.cli.signals import end_in_order
-from lockcache.filestream.disk import naming
+from lockcache.filestream.disk import naming, open_output
 from lockcache.lowlevel import Layout, Selection
 from lockcache.sizes import counted
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from lockcache.filestream.disk.layout import *
     from lockcache.filestream.disk.locks import *
     from lockcache.filestream.disk.mounts import *
+    from lockcache.filestream.disk.output import *
     from lockcache.filestream.disk.owners import *
     from lockcache.filestream.disk.permissions import *
     from lockcache.filestream.disk.recency import *
@@ -45,6 +46,7 @@ else:
             ),
             "locks": "Hold Mark ProcessLock ShardLocks",
             "mounts": "Mount is_network is_network_mount mount_of",
+            "output": "open_output turn_to_replace",
             "owners": "Owner forget_given_up give_up is_alive is_given_up myself",
             "permissions": (
                 "PRIVATE Sharing check_directory check_folders check_format check_root denial make_shared_root "

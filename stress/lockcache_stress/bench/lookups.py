@@ -18,8 +18,8 @@ from itertools import cycle
 from typing import Any, Final
 
 from lockcache import BundleProgramCache, FileStreamProgramCache
-from lockcache.archive.output import open_output
 from lockcache.bundle import make_bundle
+from lockcache.filestream.disk import open_output
 from lockcache.lowlevel import Layout
 from lockcache_stress.bench.base import VALUE_BYTES, Bar, Bench, Line, interleaved, open_ours, ratio_line
 from lockcache_stress.bench.peers import THEIRS, Store, compare, opened

@@ -1,4 +1,4 @@
-"""Where an archive goes: whole or not at all, whichever instruction an interrupt meets."""
+"""A file that a user names: whole or not at all, whichever instruction an interrupt meets."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from lockcache.archive import output
+from lockcache.filestream.disk import output
 
 
 class Interrupt(BaseException):

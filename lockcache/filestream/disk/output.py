@@ -1,0 +1,106 @@
+"""Files that users name, such as archives and manifests: each appears whole or not at all.
+
+Keeps invariant 5 (death is free) for them: a death, a full disk or Ctrl-C leaves the file that was there before, and at
+most a hidden file next to it that says in its name what it was. Those who add to one file take turns by a hidden lock
+file next to it (:func:`turn_to_replace`), which stays there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import random
+import secrets
+import stat
+import time
+from collections.abc import Iterator
+from typing import BinaryIO, Final
+
+from lockcache.errors import LockTimeoutError
+from lockcache.filestream.disk.files import naming
+from lockcache.filestream.disk.locks import Hold, ProcessLock
+
+# Between two tries, each of which may be a call to a file server.
+_FIRST_PAUSE_SECONDS: Final = 0.01
+_LONGEST_PAUSE_SECONDS: Final = 1.0
+
+
+@contextlib.contextmanager
+def turn_to_replace(path: str, seconds: float) -> Iterator[None]:
+    """In this block nobody else adds to the file at ``path``, on any host that shares locks with this one.
+
+    Waits for ``seconds`` at most. Raises :class:`LockTimeoutError`, and :class:`OSError`, also for a missing folder.
+    """
+    folder, name = os.path.split(os.path.abspath(path))
+    os.stat(folder)  # which a lock would make
+    lock = ProcessLock(os.path.join(folder, f".{name}.lock"), 0.0)
+    hold = _hold(lock, path, seconds)
+    try:
+        yield
+    finally:
+        hold.release()
+        lock.close()
+
+
+def _hold(lock: ProcessLock, path: str, seconds: float) -> Hold:
+    until, pause = time.monotonic() + seconds, _FIRST_PAUSE_SECONDS
+    while (hold := lock.try_hold()) is None:
+        if time.monotonic() > until:
+            raise LockTimeoutError(f"{path}: others have added to it for {seconds:.0f} s ({lock.path})", lock.path)
+        time.sleep(pause * (0.5 + random.random()))
+        pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
+    return hold
+
+
+@contextlib.contextmanager
+def open_output(path: str, *, is_users_choice: bool = True) -> Iterator[BinaryIO]:
+    """A file that takes the place of ``path`` when the block ends well. Devices and FIFOs are written as they are.
+
+    Made with mode 0600: what was private in a cache directory stays so. What replaces a file may be read by those who
+    could read that. A symlink stays, and its target is replaced. ``is_users_choice=False``: for what a program writes
+    that nobody watches, nothing but a plain file is replaced; raises :class:`OSError` for all else.
+    """
+    target = os.path.realpath(path) if is_users_choice else os.path.abspath(path)
+    try:
+        mode = os.stat(target, follow_symlinks=is_users_choice).st_mode
+    except FileNotFoundError:
+        mode = stat.S_IFREG | 0o600
+    if stat.S_ISDIR(mode):
+        raise IsADirectoryError(errno.EISDIR, "it must be a file", path)
+    if not is_users_choice and not stat.S_ISREG(mode):
+        raise OSError(errno.EINVAL, "not a plain file", path)
+    with naming(path):
+        if stat.S_ISREG(mode):
+            yield from _replace(target, path, mode & 0o644 | 0o600)
+        else:
+            with open(target, "wb") as device:
+                yield device
+
+
+def _replace(target: str, path: str, mode: int) -> Iterator[BinaryIO]:
+    folder, name = os.path.split(target)
+    # Known before it is made: an interrupt that comes right behind its creation must find it here.
+    staged = os.path.join(folder, f".{name}.{secrets.token_hex(8)}.part")
+    try:
+        with _create(staged, path) as file:
+            yield file
+            file.flush()
+            os.fchmod(file.fileno(), mode)
+            os.fsync(file.fileno())
+        os.rename(staged, target)
+    except BaseException:
+        with contextlib.suppress(OSError):  # the error that brought us here says more
+            os.unlink(staged)
+        raise
+
+
+def _create(staged: str, path: str) -> BinaryIO:
+    try:
+        return open(staged, "xb", opener=_open_private)
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, path) from error  # not under a name that nobody knows
+
+
+def _open_private(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
