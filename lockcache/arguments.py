@@ -36,6 +36,7 @@ VARIABLES = {
     "LOCKCACHE_DISABLE": "1: every cache is empty and stores nothing",
     "LOCKCACHE_RECACHE": "1: what is stored is compiled again and replaced, once by each process",
     "LOCKCACHE_REMOTE": "the server behind every directory that is written to, such as redis://host; shared by hosts",
+    "LOCKCACHE_MANIFEST": "the file that lists the keys of a job, to be fetched from that server at the next start",
     "LOCKCACHE_LOG": "what a program that configures no logging shows on stderr: off, info or debug; else warnings",
     "LOCKCACHE_SUMMARY": "1: a line on stderr at a program's end: hits, compilations, seconds saved",
 }
@@ -48,6 +49,7 @@ PROGRAM_VARIABLES = (
     "LOCKCACHE_COMPILE_ONCE",
     "LOCKCACHE_LEASE_TIMEOUT",
     "LOCKCACHE_REMOTE",
+    "LOCKCACHE_MANIFEST",
     "LOCKCACHE_SEED",
 )
 # Of the daemon in addition, which has a variable for each of its settings.
@@ -220,6 +222,12 @@ def configured_remote() -> str:
     return _stated("LOCKCACHE_REMOTE")
 
 
+def configured_manifest() -> str:
+    """Returns the path in ``$LOCKCACHE_MANIFEST``, or empty. Raises :class:`ValueError` naming the variable."""
+    text = _stated("LOCKCACHE_MANIFEST")
+    return _expand(text, "LOCKCACHE_MANIFEST") if text else ""
+
+
 def is_disabled() -> bool:
     """Returns whether ``$LOCKCACHE_DISABLE`` has caches that are made now empty and without effect."""
     return configured_switch("LOCKCACHE_DISABLE")
@@ -295,7 +303,7 @@ def coerce_seed(seed: object) -> str:
     if seed is None:
         configured = _stated("LOCKCACHE_SEED")
         return _expand(configured, "LOCKCACHE_SEED") if configured else ""
-    return _coerce_file("seed", seed, "a str, an os.PathLike of str, or None")
+    return coerce_file("seed", seed, "a str, an os.PathLike of str, or None")
 
 
 def coerce_key_file(key_file: object) -> str:
@@ -312,10 +320,11 @@ def coerce_key_file(key_file: object) -> str:
         return _expand(configured, "LOCKCACHE_SIGNING_KEY_FILE") if configured else ""
     if key_file is False:
         return ""
-    return _coerce_file("signing_key_file", key_file, "a str, an os.PathLike of str, False or None")
+    return coerce_file("signing_key_file", key_file, "a str, an os.PathLike of str, False or None")
 
 
-def _coerce_file(name: str, path: object, accepted: str) -> str:
+def coerce_file(name: str, path: object, accepted: str = "a str") -> str:
+    """The absolute path of a file. Raises :class:`TypeError` or :class:`ValueError` naming ``name`` and the value."""
     text = os.fspath(path) if isinstance(path, (str, os.PathLike)) else path
     if not isinstance(text, str):
         raise TypeError(f"{name} must be {accepted}, got {path!r}")

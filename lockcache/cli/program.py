@@ -41,6 +41,7 @@ COMMANDS: Final = (
     "inspect",
     "key",
     "ls",
+    "manifest",
     "pack",
     "path",
     "policy",
@@ -58,7 +59,8 @@ COMMANDS: Final = (
 # What the commands are called elsewhere.
 _SYNONYMS: Final = {
     "delete": "rm", "du": "stats", "gc": "evict", "help": "--help", "info": "inspect", "list": "ls",
-    "prune": "evict", "purge": "clear", "remove": "rm", "show": "inspect", "status": "stats", "version": "--version",
+    "prefetch": "manifest", "prune": "evict", "purge": "clear", "remove": "rm", "show": "inspect", "status": "stats",
+    "version": "--version",
 }  # fmt: skip
 
 # Longer than any first sentence.

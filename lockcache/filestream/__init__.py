@@ -6,7 +6,8 @@ them, the cache never takes the job down. What programs that inspect, keep or re
 :mod:`lockcache.lowlevel`.
 
 Rooms, each of which uses only those before it: disk, bundle_format, policy, accounting, seed, directory, entry, bundle,
-compile_once, repair, eviction, room, seeding, writer, viewer, modes, parts, cache.
+manifest, remote, compile_once, repair, eviction, room, seeding, writer, viewer, prefetching, backing, modes, parts,
+cache.
 """
 
 from typing import TYPE_CHECKING
@@ -14,11 +15,14 @@ from typing import TYPE_CHECKING
 from lockcache.doors import door
 
 if TYPE_CHECKING:
+    from lockcache.filestream.backing import Backing as Backing
     from lockcache.filestream.bundle_format import *
     from lockcache.filestream.cache import *
     from lockcache.filestream.directory import *
     from lockcache.filestream.entry import ViewPath as ViewPath
     from lockcache.filestream.policy import *
+    from lockcache.filestream.prefetching import Fetched as Fetched
+    from lockcache.filestream.seed import has_seed as has_seed
     from lockcache.filestream.seeding import *
     from lockcache.filestream.viewer import *
     from lockcache.filestream.writer import *
@@ -26,11 +30,14 @@ else:
     __getattr__, __dir__ = door(
         __name__,
         {
+            "backing": "Backing",
             "bundle_format": "Place aligned bundle_bytes",
             "cache": "FileStreamProgramCache",
             "directory": "CacheDirectory",
             "entry": "ViewPath",
             "policy": "PRIORITIES Policy PolicyFile Priority Seed stated_policy",
+            "prefetching": "Fetched",
+            "seed": "has_seed",
             "seeding": "attach_seed detach_if_too_large detach_seed",
             "viewer": "Viewer",
             "writer": "EntryWriter Written",

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import partial
 from typing import Final
 
@@ -20,7 +20,8 @@ from lockcache.filestream.accounting import report_at_end
 from lockcache.filestream.compile_once import ImplicitTurns, LeaseTurn
 from lockcache.filestream.directory import CacheDirectory
 from lockcache.filestream.disk import UnstatedRecency
-from lockcache.filestream.entry import KeyRing, Record, loader_of, make_reader, unpack
+from lockcache.filestream.entry import KeyRing, Record, loader_of, make_reader
+from lockcache.filestream.prefetching import Fetched, Prefetch, fetch_missing, store_copy
 from lockcache.filestream.remote import (
     NodeSeen,
     RemoteStore,
@@ -46,8 +47,10 @@ class Backing:
 
     def __init__(self, directory: CacheDirectory, url: RemoteUrl, keys: KeyRing | None) -> None:
         folder = make_server_folder(directory.layout, url)
+        self._folder = folder
         self._layout = directory.layout
         self._keys = keys
+        self._prefetches: dict[str, Prefetch] = {}
         self.seen = NodeSeen(directory.layout, folder)
         self.store = RemoteStore(url, keys, breaker=SharedBreaker(directory.layout, folder), seen=self.seen)
         #: What this process did with the server, for all processes to see.
@@ -68,6 +71,25 @@ class Backing:
     ) -> BackedReads:
         """The reads of one cache object, which counts evictions in ``counts``."""
         return BackedReads(self, writer, load, implicit, timeout_seconds, counts)
+
+    def prefetch(self, path: str, writer: EntryWriter, counts: dict[str, int]) -> None:
+        """Fetch what the manifest at ``path`` (empty: none) lists, once in this process, by one process of a node."""
+        if path and path not in self._prefetches:
+            prefetch = Prefetch(writer, self.store, self.seen, self._keys, self._folder, path, counts)
+            self._prefetches[path] = prefetch
+            prefetch.begin()
+
+    def fetch(
+        self,
+        directory: CacheDirectory,
+        writer: EntryWriter,
+        keys: Collection[str],
+        seconds: float,
+        progress: Callable[[int, int], object],
+    ) -> Fetched:
+        """Fetch what the directory lacks of ``keys`` now, as :func:`fetch_missing`, whether the server rests or not."""
+        keep = partial(store_copy, writer, self.seen)
+        return fetch_missing(directory, self.store, keys, self._keys, keep, seconds=seconds, progress=progress)
 
     def wrote(self, name: str, payload: bytes, record: Record) -> None:
         """A value was stored in the directory, or dropped there."""
@@ -173,16 +195,8 @@ class BackedReads:
 
     def _kept(self, name: str, loaded: tuple[bytes, bytes]) -> tuple[bytes, bytes]:
         """What the server has, stored in the directory unless there is something else by now."""
-        payload, blob = loaded
-        record = unpack(blob)
-        written = self._writer.store_missing(name, payload, record)
+        written = store_copy(self._writer, self.backing.seen, name, loaded)
         self._counts["evictions"] += written.evicted.entries
-        if written.dropped is None and self.backing.seen.floor_ns(name) > record.created_ns:
-            # Removed, or replaced and evicted, since the server was asked.
-            try:
-                self._writer.remove(name)
-            except OSError as error:
-                _log.debug("%s: an older entry may be read: %s", name, error)
         self.hits += 1
         return loaded
 

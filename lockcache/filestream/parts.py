@@ -19,10 +19,11 @@ from lockcache.arguments import (
     coerce_seconds,
     coerce_seed,
     coerce_switch,
+    configured_manifest,
     configured_remote,
     resolve_path,
 )
-from lockcache.filestream.accounting import Counters, CountersReport
+from lockcache.filestream.accounting import Counters, CountersReport, Report
 from lockcache.filestream.bundle import SeededReader
 from lockcache.filestream.compile_once import CompileOnce, ImplicitTurns
 from lockcache.filestream.entry import EntryReader, KeyRing, load_keys, loader_of, make_reader
@@ -38,6 +39,7 @@ from lockcache.resource import renewed_keys
 if TYPE_CHECKING:
     from lockcache.filestream.backing import BackedReads, Backing
     from lockcache.filestream.directory import CacheDirectory
+    from lockcache.filestream.manifest import Recorder
 
 
 def coerce_arguments(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -80,6 +82,8 @@ class Parts:
             read_only=arguments["read_only"],
         )
         layout, is_shared = self.directory.layout, self.directory.is_shared
+        manifest = "" if self.directory.is_nowhere else configured_manifest()
+        recorder = _find_recorder(manifest)
         keys = None if self.directory.is_nowhere else load_keys(arguments["signing_key_file"])
         # Incremented without a lock, as in .entry.reader: a signal handler may count in the midst of anything.
         self.counts = dict.fromkeys(("puts", "evictions", "dropped_writes"), 0)
@@ -89,7 +93,7 @@ class Parts:
         self.backing = self._find_backing(keys, str(arguments["signing_key_file"]))
         # A miss has more to do there than to be counted, and folders are looked at before anything in them.
         compile_once, is_seeded = arguments["compile_once"], _is_seeded(self.directory)
-        asks_first = not (compile_once or is_shared or layout.is_network or self.backing or is_seeded)
+        asks_first = not (compile_once or is_shared or layout.is_network or self.backing or is_seeded or recorder)
         verified_only = arguments["verified_only"]
         self.reader = make_reader(
             layout, self.directory.recency, keys, verified_only=verified_only, asks_first=asks_first
@@ -97,6 +101,8 @@ class Parts:
         reader = loader_of(layout, self.reader, is_shared=is_shared)
         self.seeded = SeededReader(layout, reader, self.reader, keys) if is_seeded else None
         reader = self.seeded or reader
+        if recorder is not None:
+            reader = recorder.recording(reader.load)
         self.once = CompileOnce(layout, reader, lease_timeout)
         #: What this process stored, if nothing else is to be read.
         self.renewed = renewed_keys(layout.root)
@@ -109,10 +115,13 @@ class Parts:
         if self.backing is not None and self.renewed is None:
             self.backed = self.backing.reads(writer, load, self.implicit, lease_timeout, self.counts)
             load = self.backed.load
+            self.backing.prefetch(manifest, writer, self.counts)
         self.load, self.writer = in_mode(self.reader, load, writer, self.renewed)
+        if recorder is not None and self.renewed is not None:  # where most is hidden from the reader
+            self.load = recorder.recording(self.load).load
         self.viewer = Viewer(self.directory, self.writer, timeout, self.counts, keys, is_seeded=is_seeded)
         counted = partial(_counted, self.reader, self.counts, self.backed)
-        along = None if self.backing is None else self.backing.report
+        along: list[Report | None] = [recorder, None if self.backing is None else self.backing.report]
         self.report = CountersReport(layout, counted, is_read_only=self.directory.is_read_only, along=along)
 
     def _find_backing(self, keys: KeyRing | None, key_file: str) -> Backing | None:
@@ -128,6 +137,15 @@ def _is_seeded(directory: CacheDirectory) -> bool:
     # No seed is copied to a network file system. There may be one of who fills the directory on the server itself, and
     # then the policy, which was just read, names it: else the server is not asked for the file.
     return (not directory.layout.is_network or directory.policy.latest.seed is not None) and has_seed(directory.layout)
+
+
+def _find_recorder(manifest: str) -> Recorder | None:
+    """What remembers the keys that are looked up, if a variable names a file for them."""
+    if not manifest:
+        return None
+    from lockcache.filestream.manifest import recorder_of  # few have one
+
+    return recorder_of(manifest)
 
 
 def _counted(reader: EntryReader, counts: dict[str, int], backed: BackedReads | None) -> Counters:

@@ -27,6 +27,7 @@ ON_A_DIRECTORY = {
     "evict": ("evict", "--to", "1G"),
     "inspect": ("inspect", "a"),
     "ls": ("ls",),
+    "manifest": ("manifest", "make", "-o", "/dev/null"),
     "pack": ("pack", "/dev/null"),
     "policy": ("policy", "get"),
     "recount": ("recount",),
@@ -100,6 +101,8 @@ BAD_VALUES = [
     (("unpack", "--max-entry", "much", "/dev/null", "{filled}"), "'much'"),
     (("pack", "--arch", "x86", "/dev/null", "{filled}"), "'x86'"),
     (("policy", "set", "--policy", "size", "{filled}"), "'size'"),
+    (("manifest", "ls", "{filled}/lockcache/format"), "line 1: this is not a manifest"),
+    (("manifest", "make", "{filled}"), "--output"),
 ]
 
 

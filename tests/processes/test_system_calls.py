@@ -78,6 +78,18 @@ def test_a_hit_of_a_cache_that_only_reads_states_no_use(cache_path: Path, tmp_pa
     assert set(hit) <= {"openat", "fgetxattr", "flistxattr", "fstat", "newfstatat", "read", "close", "close_range"}
 
 
+def test_a_lookup_whose_key_is_recorded_makes_no_call_more(
+    cache_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _filled(cache_path, 10).close()
+    program = 'cache.get(b"0"); cache.get(b"none"); mark(); cache.get(b"0"); mark(); cache.get(b"none"); mark()'
+    hit, miss = _calls(program, cache_path, tmp_path / "log")
+    monkeypatch.setenv("LOCKCACHE_MANIFEST", str(tmp_path / "job.manifest"))
+    assert _calls(program, cache_path, tmp_path / "log")[0] == hit
+    assert len(_calls(program, cache_path, tmp_path / "log")[1]) == len(miss) == 1
+    assert len((tmp_path / "job.manifest").read_text().splitlines()) == 3
+
+
 def test_the_parts_of_its_key_cost_a_hit_no_system_call_and_a_put_one(cache_path: Path, tmp_path: Path) -> None:
     _filled(cache_path, 10).close()
     program = """

@@ -218,6 +218,12 @@ _BY_SERVER: Final[
     ),
     (CounterMetricFamily, "hits", "Lookups that it had an entry for.", lambda seen: seen.counters.hits),
     (CounterMetricFamily, "misses", "Lookups that it had none for, or no answer.", lambda seen: seen.counters.misses),
+    (
+        CounterMetricFamily,
+        "prefetched",
+        "Entries that were fetched because a manifest lists them.",
+        lambda seen: seen.counters.prefetched,
+    ),
     (CounterMetricFamily, "puts", "Entries that it took.", lambda seen: seen.counters.puts),
     (CounterMetricFamily, "lost_puts", "Entries that it did not get.", lambda seen: seen.counters.lost_puts),
     (CounterMetricFamily, "errors", "Calls that failed.", lambda seen: seen.counters.errors),

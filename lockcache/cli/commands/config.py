@@ -16,6 +16,7 @@ from lockcache.arguments import (
     coerce_key_file,
     coerce_lease_timeout,
     coerce_seed,
+    configured_manifest,
     configured_switch,
     default_cap,
     resolve_path,
@@ -62,7 +63,7 @@ def command(directory: str | None, as_json: bool) -> None:
         *_rules(directory, layout),
         *_sharing(),
         *_turns(),
-        _remote(),
+        *_remote(),
         *_switches(),
     ]
     unknown = unknown_variables(os.environ)
@@ -136,10 +137,14 @@ def _turns() -> list[_Setting]:
     ]
 
 
-def _remote() -> _Setting:
+def _remote() -> list[_Setting]:
     url = configured_url()
     shown = None if url is None else url.shown  # without the password in it
-    return _Setting("remote", shown, shown or "none", _variable("LOCKCACHE_REMOTE") or "the default")
+    manifest = configured_manifest()
+    return [
+        _Setting("remote", shown, shown or "none", _variable("LOCKCACHE_REMOTE") or "the default"),
+        _Setting("manifest", manifest or None, manifest or "none", _variable("LOCKCACHE_MANIFEST") or "the default"),
+    ]
 
 
 def _switches() -> list[_Setting]:

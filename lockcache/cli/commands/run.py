@@ -15,12 +15,13 @@ from typing import Final
 
 import click
 
-from lockcache.arguments import configured_cap, default_cap, resolve_path
+from lockcache.arguments import coerce_file, configured_cap, default_cap, resolve_path
 from lockcache.cli import options
 from lockcache.cli.open_directory import no_cache, refuse_other_things
 from lockcache.cli.output import plain
 from lockcache.cli.seeded_run import SeededRun
 from lockcache.errors import how_to_install
+from lockcache.filestream.manifest import read_manifest
 from lockcache.filestream.remote import parse_url, require_client
 from lockcache.integrations.environment import FRAMEWORKS, hooked, variables_for
 from lockcache.lowlevel import Counters, Layout, PolicyFile, read_counters
@@ -40,6 +41,7 @@ _RANKS: Final = ("SLURM_LOCALID", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID
 @click.option("--seed", metavar="FILE", help="A bundle to start from: programs in it are not compiled.")
 @click.option("--promote", is_flag=True, help="At the end, put what was compiled into the bundle of --seed.")
 @click.option("--remote", metavar="URL", help="A server behind the directory, which other hosts share.")
+@click.option("--manifest", metavar="FILE", help="Record the keys that CMD looks up; fetch them at the next start.")
 @click.option("--quiet", "-q", is_flag=True, help="Print no line at the end.")
 @click.argument("words", metavar="CMD...", nargs=-1, required=True, type=click.UNPROCESSED)
 def command(
@@ -49,6 +51,7 @@ def command(
     seed: str | None,
     promote: bool,
     remote: str | None,
+    manifest: str | None,
     quiet: bool,
     words: tuple[str, ...],
 ) -> int:
@@ -70,6 +73,9 @@ def command(
     With --remote (redis://, s3://, http://...) what the directory lacks is asked of a server, and what is compiled is
     sent to it: one process of all hosts compiles a kernel. lockcache doctor --remote URL tries the server.
 
+    With --manifest the processes of CMD add the keys that they look up to a list. At the next start the first process
+    of a node fetches from the server what the directory lacks of them, all at once and in the background.
+
     \b
     Examples:
       lockcache run -- python train.py
@@ -77,10 +83,11 @@ def command(
       srun lockcache run -- python train.py
       lockcache run --daemon --max-size 10G -- ./all-tests
       srun lockcache run --remote redis://cache.example -- python train.py
+      srun lockcache run --remote redis://cache --manifest job.manifest -- ./job
       srun lockcache run --dir /tmp/k --seed /lustre/k.lcb --promote -- ./job
     """
     bundle = None if seed is None and not promote else SeededRun(seed, promotes=promote)
-    variables = _variables(directory, max_size, remote)
+    variables = _variables(directory, max_size, _behind(remote) | _listed(manifest))
     layout = _prepared(directory, max_size, bundle, variables)
     before, is_first = read_counters(layout), all(os.environ.get(name, "0") == "0" for name in _RANKS)
     kept = _daemon(layout, directory, max_size) if daemon and is_first else contextlib.nullcontext()
@@ -110,21 +117,34 @@ def _prepared(
     return layout
 
 
-def _variables(directory: str | None, max_size: str | None, remote: str | None) -> dict[str, str]:
-    """The variables that CMD gets: what was asked for, and of the others those that are not set.
-
-    Raises :class:`ValueError` for a server that is not one, or whose client is not installed.
-    """
-    stated = {"LOCKCACHE_DIR"} if max_size is None else {"LOCKCACHE_DIR", "LOCKCACHE_MAX_SIZE"}
-    variables = variables_for(FRAMEWORKS, directory, max_size, is_hooked=True)
-    if remote is not None:
-        try:
-            require_client(parse_url(remote))
-        except ModuleNotFoundError as error:
-            raise click.UsageError(str(error)) from None
-        variables["LOCKCACHE_REMOTE"] = remote
-        stated.add("LOCKCACHE_REMOTE")
+def _variables(directory: str | None, max_size: str | None, behind: dict[str, str]) -> dict[str, str]:
+    """The variables that CMD gets: what was asked for (``behind``), and of the others those that are not set."""
+    stated = {"LOCKCACHE_DIR", *behind} if max_size is None else {"LOCKCACHE_DIR", "LOCKCACHE_MAX_SIZE", *behind}
+    variables = variables_for(FRAMEWORKS, directory, max_size, is_hooked=True) | behind
     return {name: value for name, value in variables.items() if name in stated or name not in os.environ}
+
+
+def _behind(remote: str | None) -> dict[str, str]:
+    """The variable for a server. Raises :class:`ValueError` for what is not one, or whose client is not installed."""
+    if remote is None:
+        return {}
+    try:
+        require_client(parse_url(remote))
+    except ModuleNotFoundError as error:
+        raise click.UsageError(str(error)) from None
+    return {"LOCKCACHE_REMOTE": remote}
+
+
+def _listed(manifest: str | None) -> dict[str, str]:
+    """The variable for a manifest. Raises :class:`ValueError`, and :class:`click.UsageError` for a missing folder."""
+    if manifest is None:
+        return {}
+    path = coerce_file("--manifest", manifest)
+    if not os.path.isdir(os.path.dirname(path)):
+        raise click.UsageError(f"--manifest: {plain(os.path.dirname(path))}: there is no such directory")
+    if os.path.lexists(path):
+        read_manifest(path)  # what is something else is refused here, once, and not by each process
+    return {"LOCKCACHE_MANIFEST": path}
 
 
 # Ends with the process that started it, however that ends: asked for by the daemon's own process, before it is one.

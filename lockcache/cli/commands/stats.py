@@ -256,6 +256,7 @@ def _server_in_words(found: dict[str, Any]) -> str:
         lookups = counters.hits + counters.misses
         words += f"{counters.hit_ratio:.1%} hits ({counters.hits} of {lookups})"
     words += f", {counted(counters.puts, 'put', 'puts')}"
+    words += f", {counters.prefetched} prefetched" if counters.prefetched else ""
     not_believed = counters.corrupt_entries + counters.refused_entries + counters.stale_entries
     for count, one, many in (
         (counters.lost_puts, "put lost", "puts lost"),

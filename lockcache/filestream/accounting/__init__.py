@@ -22,7 +22,7 @@ else:
     __getattr__, __dir__ = door(
         __name__,
         {
-            "counters": "Counters CountersReport read_counters read_since report_at_end reset_counters",
+            "counters": "Counters CountersReport Report read_counters read_since report_at_end reset_counters",
             "daemon_status": "keeper_of read_status",
             "measure": "Drift Spread accounted find_drift measured spread staged",
             "misses": "Miss read_misses",

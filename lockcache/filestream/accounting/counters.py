@@ -22,8 +22,8 @@ import sys
 import time
 import weakref
 from collections import deque
-from collections.abc import Callable
-from typing import Final, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Final, NamedTuple, Protocol
 
 from lockcache.filestream.accounting.misses import Miss, add_misses_locked
 from lockcache.filestream.accounting.page import CountersPage, difference, total
@@ -95,12 +95,22 @@ def reset_counters(layout: Layout) -> None:
     _page_of(layout).reset()
 
 
+class Report(Protocol):
+    """What a process says for others to read, now and then and when it ends. Raises nothing."""
+
+    def report(self, patience_seconds: float = 0.0) -> None:
+        """Say what is new, unless that would take longer."""
+
+    def report_patiently(self) -> None:
+        """Say what is new: what is not said now never is."""
+
+
 class CountersReport:
     """Adds what one cache object counts to its directory's page. ``counts`` must not keep that object alive.
 
     Where the directory is only read (``is_read_only``) nothing is added: it counts for the summary of its process.
-    ``page``: another one than that of :class:`Counters`, which that summary leaves out. ``along``: a report that is
-    made whenever this one is.
+    ``page``: another one than that of :class:`Counters`, which that summary leaves out. ``along``: reports
+    that are made whenever this one is.
     """
 
     __slots__ = (
@@ -126,14 +136,14 @@ class CountersReport:
         *,
         is_read_only: bool = False,
         page: CountersPage | None = None,
-        along: CountersReport | None = None,
+        along: Sequence[Report | None] = (),
     ) -> None:
         self._layout = layout
         self._counts = counts
         self._is_read_only = is_read_only
         self._is_of_programs = page is None
         self._page = _page_of(layout) if page is None else page
-        self._along = along
+        self._along = [each for each in along if each is not None]
         self._began = self._reported = self._page.nothing
         self._due_ns = time.time_ns() + _INTERVAL_NS
         self._reporting: dict[None, Mark] = {}
@@ -156,10 +166,10 @@ class CountersReport:
 
     def report(self, patience_seconds: float = 0.0) -> None:
         """Add what is new, unless somebody holds the page for longer than that. Raises nothing."""
+        for each in self._along:
+            each.report(patience_seconds)
         if self._is_read_only:
             return
-        if self._along is not None:
-            self._along.report(patience_seconds)
         # Never waited for: this may run in the garbage collector, in the thread that holds it.
         mine = Hold(self)
         if self._reporting.setdefault(None, mine.mark) is not mine.mark:
@@ -213,7 +223,7 @@ def _do_nothing() -> None:
     """For a report that nothing has to go before."""
 
 
-def report_at_end(owner: object, report: CountersReport, first: Callable[[], object] = _do_nothing) -> None:
+def report_at_end(owner: object, report: Report, first: Callable[[], object] = _do_nothing) -> None:
     """Have ``report`` made when ``owner`` is collected, and when this process ends, if that is sooner.
 
     ``first`` is called before that: what may count some more. It must not keep ``owner`` alive.
@@ -224,7 +234,7 @@ def report_at_end(owner: object, report: CountersReport, first: Callable[[], obj
     _summary.arm()
 
 
-_reports: weakref.WeakSet[CountersReport] = weakref.WeakSet()
+_reports: weakref.WeakSet[Report] = weakref.WeakSet()
 
 
 class _Ended:
@@ -241,18 +251,20 @@ class _Ended:
 _ended = _Ended()
 
 
-def _end(report: CountersReport, first: Callable[[], object]) -> None:
+def _end(report: Report, first: Callable[[], object]) -> None:
     first()
     report.report_patiently()
     if report in _reports:
         _reports.discard(report)
-        _ended.counted = Counters._make(total(_ended.counted, report.counted()))
+        if isinstance(report, CountersReport):
+            _ended.counted = Counters._make(total(_ended.counted, report.counted()))
 
 
 def _counted_here() -> Totals:
     counted = _ended.counted
     for report in list(_reports):
-        counted = Counters._make(total(counted, report.counted()))
+        if isinstance(report, CountersReport):
+            counted = Counters._make(total(counted, report.counted()))
     # Each program that was compiled was handed to a cache once.
     return Totals(counted.hits, counted.puts, counted.dropped_writes, counted.saved_ns)
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from lockcache.doors import door
 
 if TYPE_CHECKING:
+    from lockcache.filestream.remote.bulk import *
     from lockcache.filestream.remote.calls import *
     from lockcache.filestream.remote.health import *
     from lockcache.filestream.remote.node import *
@@ -27,6 +28,7 @@ if not TYPE_CHECKING:
     __getattr__, __dir__ = door(
         __name__,
         {
+            "bulk": "read_bulk",
             "calls": "call_within",
             "health": "Breaker",
             "node": "NodeSeen SharedBreaker make_server_folder",

@@ -70,6 +70,8 @@ class RemoteCounts:
     #: Lookups that were answered, and the time that they took together, in ns.
     answers: int = 0
     answers_ns: int = 0
+    #: Entries that were fetched because a manifest lists them. Not among the hits.
+    prefetched: int = 0
 
 
 class Seen(Protocol):
@@ -138,21 +140,24 @@ class RemoteStore:
     def load_many(self, names: Iterable[str]) -> dict[str, tuple[bytes, bytes]]:
         """Those of the entries that there are, verified, in one call."""
         wanted = list(names)
-        floors = self._floors(wanted)
+        floors = self.floors(wanted)
         began_ns = time.perf_counter_ns()
         values = self.ask(lambda transport: _read(transport, wanted), _bytes_of)
         if values is not None:
             self.counts.answers += 1
             self.counts.answers_ns += time.perf_counter_ns() - began_ns
-        found = self._all_believed(values, floors)
+        found = self.believed(values, floors)
+        self.counts.hits += len(found)
         self.counts.misses += len(wanted) - len(found)
         return found
 
     def look(self, name: str, *, is_waiting: bool) -> tuple[bytes, bytes] | None:
         """As :meth:`load`, again: a miss is not counted. ``is_waiting``: as for :meth:`ask`."""
-        floors = self._floors([name])
+        floors = self.floors([name])
         values = self.ask(lambda transport: _read(transport, [name]), _bytes_of, is_waiting=is_waiting)
-        return self._all_believed(values, floors).get(name)
+        found = self.believed(values, floors)
+        self.counts.hits += len(found)
+        return found.get(name)
 
     def store(self, name: str, payload: bytes, record: Record) -> None:
         """Have an entry sent. From now on no older one is read here."""
@@ -260,16 +265,15 @@ class RemoteStore:
                 transport = self._transport = self._transport or open_transport(self.url, _SOCKET_SECONDS)
         return transport
 
-    def _floors(self, names: list[str]) -> dict[str, int]:
+    def floors(self, names: Iterable[str]) -> dict[str, int]:
         """Those of before a question: an answer may be older than a write that is sent before it comes back."""
         return {name: self.seen.floor_ns(name) for name in names}
 
-    def _all_believed(self, values: dict[str, bytes] | None, floors: dict[str, int]) -> dict[str, tuple[bytes, bytes]]:
+    def believed(self, values: dict[str, bytes] | None, floors: dict[str, int]) -> dict[str, tuple[bytes, bytes]]:
+        """Those of the answers that are whole, and not older than ``floors``; the others are counted."""
         answers = {name: value for name, value in (values or {}).items() if name in floors}
         found = {name: self._believed(name, value, floors[name]) for name, value in answers.items()}
-        believed = {name: loaded for name, loaded in found.items() if loaded is not None}
-        self.counts.hits += len(believed)
-        return believed
+        return {name: loaded for name, loaded in found.items() if loaded is not None}
 
     def _believed(self, name: str, value: bytes, floor_ns: int) -> tuple[bytes, bytes] | None:
         try:

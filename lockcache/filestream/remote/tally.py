@@ -27,7 +27,7 @@ __all__ = ["ServerCounters", "ServerSeen", "read_servers", "report_of", "reset_s
 _log = logging.getLogger("lockcache")
 
 _KIND: Final = b"LCserve"
-# Of 14 fields, and room for as many.
+# Of 15 fields, and room for as many.
 _PAGE_BYTES: Final = 256
 _LONGEST_NAME: Final = 500
 # A directory has one server, or the few that it ever had.
@@ -53,6 +53,8 @@ class ServerCounters(NamedTuple):
     #: How often a program added something, and when it last did, in ns since the epoch. 0: never.
     reports: int = 0
     last_report_ns: int = 0
+    #: Entries that were fetched because a manifest lists them. Not among the hits.
+    prefetched: int = 0
 
     @property
     def hit_ratio(self) -> float | None:

@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import contextlib
 import os
+import queue
 import socket
 import struct
 import threading
 import time
+from collections.abc import Iterator
 from typing import Final
 
 __all__ = ["FAULTS", "FaultProxy"]
 
 #: What a proxy does to what the server answers.
 FAULTS: Final = ("silence", "slow", "reset", "half", "garbage", "trickle")
+
+
+def _chunks(source: socket.socket) -> Iterator[bytes]:
+    return iter(lambda: source.recv(1 << 20), b"")
 
 
 class FaultProxy:
@@ -44,7 +50,7 @@ class FaultProxy:
 
     def _pump(self, source: socket.socket, target: socket.socket, is_answer: bool) -> None:
         with contextlib.suppress(OSError):
-            while chunk := source.recv(1 << 20):
+            for chunk in self._late(source) if is_answer and self.delay_seconds else _chunks(source):
                 if not is_answer:
                     self.requests += 1
                     target.sendall(chunk)
@@ -54,9 +60,23 @@ class FaultProxy:
             with contextlib.suppress(OSError):
                 each.shutdown(socket.SHUT_RDWR)
 
+    def _late(self, source: socket.socket) -> Iterator[bytes]:
+        """What comes, each piece as late as the delay says: a longer way, and not a narrower one."""
+        pieces: queue.SimpleQueue[tuple[float, bytes]] = queue.SimpleQueue()
+
+        def receive() -> None:
+            with contextlib.suppress(OSError):
+                for chunk in _chunks(source):
+                    pieces.put((time.monotonic() + self.delay_seconds, chunk))
+            pieces.put((0.0, b""))
+
+        threading.Thread(target=receive, daemon=True).start()
+        while (piece := pieces.get())[1]:
+            time.sleep(max(0.0, piece[0] - time.monotonic()))
+            yield piece[1]
+
     def _answer(self, chunk: bytes, target: socket.socket) -> bool:
         """Pass an answer on, or what becomes of it. Whether the connection stays."""
-        time.sleep(self.delay_seconds)
         if self.fault == "silence":
             return True
         if self.fault == "slow":

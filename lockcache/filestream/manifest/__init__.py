@@ -1,0 +1,28 @@
+"""A manifest: the keys that a job looks up, in a small text file, so that the next start can fetch them at once.
+
+Promises that a manifest is read up to a bound, never through a symlink, and refused by line where it is not one; that
+what many processes of many hosts add to one file is merged in it; and that recording costs a lookup no system call.
+
+May use: entry, accounting, disk.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lockcache.doors import door
+
+if TYPE_CHECKING:
+    from lockcache.filestream.manifest.file import *
+    from lockcache.filestream.manifest.recorder import *
+    from lockcache.filestream.manifest.text import *
+
+if not TYPE_CHECKING:
+    __getattr__, __dir__ = door(
+        __name__,
+        {
+            "file": "add_to_manifest read_manifest",
+            "recorder": "Recorder recorder_of",
+            "text": "MOST_KEYS format_manifest parse_manifest",
+        },
+    )

@@ -1,0 +1,106 @@
+"""Recorder: the keys that this process looked up, for ``$LOCKCACHE_MANIFEST``.
+
+Keeps the cost of a hit: a lookup adds its key to a set in memory, and makes no system call for it. The set goes into
+the file when the process ends, and with the counters once half a minute has passed, so that of a job that is killed
+most is known. Keeps invariant 7 (never take the job down): what cannot be written is a warning, once.
+
+Not promised: keys of a process that is killed, or ends by ``os._exit`` itself, since it last wrote; and, of a process
+that looks up more keys than a manifest holds, those beyond.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from typing import Final
+
+from lockcache.errors import in_words
+from lockcache.filestream.accounting import report_at_end
+from lockcache.filestream.entry import Loader
+from lockcache.filestream.manifest.file import add_to_manifest
+from lockcache.filestream.manifest.text import MOST_KEYS
+from lockcache.fork import after_fork_in_child
+
+__all__ = ["Recorder", "recorder_of"]
+
+_log = logging.getLogger("lockcache")
+
+_INTERVAL_SECONDS: Final = 30.0
+# For others, each of which reads and writes some KiB. Most of a job's processes have nothing to add by then.
+_WAIT_SECONDS: Final = 5.0
+
+
+class Recorder:
+    """What this process looked up, and the file that lists it. Any thread may use it."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.keys: set[str] = set()
+        self._listed: frozenset[str] = frozenset()
+        self._has_warned = False
+        self._after_fork_in_child()
+        after_fork_in_child(self)
+
+    def _after_fork_in_child(self) -> None:
+        # What its parent looked up stays: the child finds it listed, or lists it where the parent was killed.
+        self._writing = threading.Lock()
+        self._due = time.monotonic() + _INTERVAL_SECONDS
+
+    def recording(self, load: Callable[[str], tuple[bytes, bytes] | None]) -> Loader:
+        """Reads as ``load`` does, and remembers what was looked up."""
+        return _Recording(load, self.keys)
+
+    def report(self, patience_seconds: float = 0.0) -> None:
+        """Put into the file what it lacks, if it is time for that. Raises nothing."""
+        if time.monotonic() >= self._due:
+            self.report_patiently()
+
+    def report_patiently(self) -> None:
+        """Put into the file what it lacks. Raises nothing."""
+        # Never waited for: this may run in the garbage collector, in the thread that is at it.
+        if not self._writing.acquire(blocking=False):
+            return
+        try:
+            self._due = time.monotonic() + _INTERVAL_SECONDS
+            keys = frozenset(self.keys)
+            if keys <= self._listed:
+                return
+            self._listed = add_to_manifest(self.path, keys, _WAIT_SECONDS)
+            if not keys <= self._listed:
+                self._warn(f"{self.path}: it lists {MOST_KEYS} keys, and so no more of them; remove it to begin again")
+                self._listed |= keys
+        except (OSError, ValueError) as error:
+            self._warn(f"LOCKCACHE_MANIFEST: {in_words(error)}")
+        finally:
+            self._writing.release()
+
+    def _warn(self, words: str) -> None:
+        _log.log(logging.DEBUG if self._has_warned else logging.WARNING, "%s", words)
+        self._has_warned = True
+
+
+class _Recording:
+    __slots__ = ("_keys", "_load")
+
+    def __init__(self, load: Callable[[str], tuple[bytes, bytes] | None], keys: set[str]) -> None:
+        self._load = load
+        self._keys = keys
+
+    def load(self, name: str) -> tuple[bytes, bytes] | None:
+        """Note the name, then read."""
+        if len(self._keys) < MOST_KEYS:
+            self._keys.add(name)
+        return self._load(name)
+
+
+_recorders: Final[dict[str, Recorder]] = {}
+
+
+def recorder_of(path: str) -> Recorder:
+    """The recorder of a file: one for all caches of this process. It writes when the process ends, at the latest."""
+    if path not in _recorders:
+        recorder = _recorders.setdefault(path, Recorder(path))
+        report_at_end(recorder, recorder)
+    return _recorders[path]

@@ -1,0 +1,233 @@
+"""Prefetching: what a manifest lists and a directory lacks is fetched from the server behind it, at once.
+
+Decides when: the first process of a node that opens the directory fetches, in a thread, in which nobody waits; for a
+minute no other one does, nor while the first one is at it. A key that is looked up meanwhile is asked for as without a
+manifest. The lock is the kernel's: who comes after a process that died at it fetches the rest.
+
+Keeps invariant 3 (hard cap): copies are stored as all that is read from a server, and take half of the cap at most, so
+that a manifest that is too long evicts nothing of itself. Keeps invariant 2 (last write wins): :func:`store_copy`.
+Keeps invariant 7 (never take the job down): whatever the server or the disk does here is the end of it, and at most a
+line in the log; a process that ends waits for the one entry that is just being stored.
+"""
+
+from __future__ import annotations
+
+import atexit
+import hashlib
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable, Collection
+from typing import Final, NamedTuple
+
+from lockcache.errors import in_words
+from lockcache.filestream.bundle import SeedFile
+from lockcache.filestream.directory import CacheDirectory
+from lockcache.filestream.disk import Layout, ProcessLock, read_small, replace_file
+from lockcache.filestream.entry import KeyRing, unpack
+from lockcache.filestream.eviction import Evicted
+from lockcache.filestream.manifest import read_manifest
+from lockcache.filestream.remote import NodeSeen, RemoteError, RemoteStore, read_bulk
+from lockcache.filestream.seed import has_seed
+from lockcache.filestream.writer import EntryWriter, Written
+from lockcache.fork import after_fork_in_child
+
+_log = logging.getLogger("lockcache")
+
+# Between two prefetches of one manifest on a node: as between two looks at a seed's file.
+_PAUSE_SECONDS: Final = 60.0
+# In all. What is not here by then is asked for when it is needed.
+_LONGEST_SECONDS: Final = 60.0
+_MARK_BYTES: Final = 64
+# For an entry that is just being stored, at the end of a process.
+_END_SECONDS: Final = 1.0
+_ENDED: Final = "it was ended"
+
+
+class Fetched(NamedTuple):
+    """What became of a list of keys."""
+
+    keys: int
+    #: That the directory, or its seed, had.
+    present: int
+    #: Entries that were fetched and stored, and their bytes.
+    fetched: int
+    bytes: int
+    #: Keys that the server has nothing for, or nothing that is believed.
+    missing: int
+    #: Why it ended before all keys were asked for, or empty.
+    failure: str
+
+
+def store_copy(writer: EntryWriter, seen: NodeSeen, name: str, loaded: tuple[bytes, bytes]) -> Written:
+    """Store what the server has, unless there is something else, or it was removed since the server was asked."""
+    record = unpack(loaded[1])
+    written = writer.store_missing(name, loaded[0], record)
+    if written.dropped is None and seen.floor_ns(name) > record.created_ns:
+        # Removed, or replaced and evicted, since.
+        try:
+            writer.remove(name)
+        except OSError as error:
+            _log.debug("%s: an older entry may be read: %s", name, error)
+    return written
+
+
+def fetch_missing(
+    directory: CacheDirectory,
+    store: RemoteStore,
+    keys: Collection[str],
+    signing: KeyRing | None,
+    keep: Callable[[str, tuple[bytes, bytes]], Written],
+    *,
+    seconds: float = _LONGEST_SECONDS,
+    is_ended: Callable[[], bool] = lambda: False,
+    progress: Callable[[int, int], object] = lambda done, of: None,
+) -> Fetched:
+    """Fetch the entries of ``keys`` that the directory lacks, and have ``keep`` store each.
+
+    ``progress`` is given how many keys are dealt with, and of how many. Raises nothing for what the server or the disk
+    does.
+    """
+    layout, limit_bytes = directory.layout, directory.limit_bytes()
+    wanted = _lacking(layout, keys, signing)
+    fetched = size_bytes = asked = missing = 0
+    failure = ""
+    try:
+        for part, found in read_bulk(store, wanted, seconds, is_ended):
+            asked += len(part)
+            missing += len(part) - len(found)
+            for name, loaded in found.items():
+                if limit_bytes is not None and 2 * (size_bytes + len(loaded[0])) > limit_bytes:
+                    failure = "half of the directory's cap is fetched"
+                    break
+                written = keep(name, loaded)
+                if written.dropped is None:
+                    fetched += 1
+                    size_bytes += len(loaded[0])
+                elif not _has(layout, name):
+                    failure = written.dropped
+                    break
+            progress(asked, len(wanted))
+            if failure:
+                break
+    except RemoteError as error:
+        failure = f"{store.url.shown}: {error}"
+    if not failure and asked < len(wanted):
+        failure = _ENDED
+    return Fetched(len(keys), len(keys) - len(wanted), fetched, size_bytes, missing, failure)
+
+
+def _lacking(layout: Layout, keys: Collection[str], signing: KeyRing | None) -> list[str]:
+    seeded: set[bytes] = set()
+    if has_seed(layout):
+        try:
+            seed = SeedFile(layout, signing)
+            seeded = set(seed.served())
+            seed.close()
+        except OSError as error:
+            _log.debug("%s: its seed cannot be read: %s", layout.root, error)
+    return sorted(name for name in keys if bytes.fromhex(name) not in seeded and not _has(layout, name))
+
+
+def _has(layout: Layout, name: str) -> bool:
+    return os.access(layout.entry(name), os.F_OK, effective_ids=True)
+
+
+class Prefetch:
+    """The prefetch of one manifest by this process, if it is the one to do it."""
+
+    def __init__(
+        self,
+        writer: EntryWriter,
+        store: RemoteStore,
+        seen: NodeSeen,
+        signing: KeyRing | None,
+        folder: str,
+        path: str,
+        counts: dict[str, int],
+    ) -> None:
+        """``folder``: what the directory keeps of the server. ``counts["evictions"]`` grows by what copies evict."""
+        self._writer = writer
+        self._store = store
+        self._seen = seen
+        self._signing = signing
+        self._layout = writer.directory.layout
+        self._mark = f"{folder}/prefetched"
+        self._lock = ProcessLock(f"{folder}/prefetch.lock", 0.0, layout=self._layout)
+        self._path = path
+        self._identity = hashlib.sha256(path.encode(errors="surrogateescape"), usedforsecurity=False).hexdigest()[:16]
+        self._counts = counts
+        self._is_ended = False
+        self._storing = threading.Lock()
+        #: What fetches, once :meth:`begin` has found that there is something to do.
+        self.thread: threading.Thread | None = None
+        after_fork_in_child(self)
+
+    def begin(self) -> None:
+        """Fetch in the background, unless another process of the node does, or did so a minute ago."""
+        if self._was_done():
+            return
+        try:
+            self.thread = threading.Thread(target=self.run, name="lockcache prefetch", daemon=True)
+            self.thread.start()
+        except RuntimeError:  # no more threads, or the interpreter is ending
+            return
+        # A thread that is stopped in the midst of a store leaves what a killed writer leaves.
+        atexit.register(self.end)
+
+    def run(self) -> None:
+        """Fetch, unless another process does or did. Raises nothing."""
+        hold = None
+        try:
+            hold = self._lock.try_hold()
+            if hold is None or self._was_done():
+                return
+            self._fetch()
+            replace_file(self._layout, self._mark, b"%d %s" % (time.time(), self._identity.encode()), fsync=False)
+        except FileNotFoundError as error:
+            _log.debug("%s: there is no manifest yet: %s", self._path, in_words(error))
+        except (OSError, ValueError) as error:
+            _log.warning("LOCKCACHE_MANIFEST: nothing is fetched: %s", in_words(error))
+        finally:
+            if hold is not None:
+                hold.release()
+            self._lock.close()
+
+    def end(self) -> None:
+        """Store nothing from now on. Waits for the entry that is just being stored."""
+        self._is_ended = True
+        if self._storing.acquire(timeout=_END_SECONDS):
+            self._storing.release()
+
+    def _fetch(self) -> None:
+        keys = read_manifest(self._path)
+        fetched = fetch_missing(
+            self._writer.directory,
+            self._store,
+            keys,
+            self._signing,
+            self._keep,
+            is_ended=lambda: self._is_ended or self._store.breaker.is_open(),
+        )
+        _log.debug("%s: %s", self._path, fetched)
+
+    def _keep(self, name: str, loaded: tuple[bytes, bytes]) -> Written:
+        with self._storing:
+            if self._is_ended:
+                return Written(_ENDED, Evicted())
+            written = store_copy(self._writer, self._seen, name, loaded)
+        self._counts["evictions"] += written.evicted.entries
+        return written
+
+    def _was_done(self) -> bool:
+        try:
+            when, _, identity = read_small(self._layout, self._mark, _MARK_BYTES).decode().partition(" ")
+            return identity == self._identity and 0 <= time.time() - int(when) < _PAUSE_SECONDS
+        except (OSError, ValueError):
+            return False
+
+    def _after_fork_in_child(self) -> None:
+        # The thread is its parent's.
+        self._is_ended = True
+        self._storing = threading.Lock()

@@ -1,0 +1,70 @@
+"""Many entries of a server at once, in the background, while programs ask it for what they need now.
+
+Keeps invariant 7 (never take the job down): it has connections of its own, so that one that hangs or is closed here is
+nobody else's, and nobody waits for it: what fails here is charged to no process and opens no breaker. Keeps invariant 1
+(a hit is whole) as :class:`.store.RemoteStore` does.
+
+Decides how much is asked for at once: few entries at first, whose sizes nobody knows, then as many as a round trip is
+worth and memory allows.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Final
+
+from lockcache.filestream.remote.calls import call_within
+from lockcache.filestream.remote.store import RemoteStore
+from lockcache.filestream.remote.transport import RemoteError, open_transport
+from lockcache.fork import unforked
+
+__all__ = ["read_bulk"]
+
+_FIRST: Final = 16
+_MOST: Final = 256
+_GROWTH: Final = 4
+# Of one answer, which is held in memory. Others' answers come in between two.
+_AT_ONCE_BYTES: Final = 16 * 1024 * 1024
+# Of a read of a socket, and of one answer.
+_SOCKET_SECONDS: Final = 5.0
+_ANSWER_SECONDS: Final = 30.0
+
+
+def read_bulk(
+    store: RemoteStore, names: Sequence[str], seconds: float, is_ended: Callable[[], bool]
+) -> Iterator[tuple[Sequence[str], dict[str, tuple[bytes, bytes]]]]:
+    """Some of the names, and those of their entries that there are, verified; again and again until all were asked for.
+
+    Ends sooner where ``is_ended`` says so. Raises :class:`RemoteError` for an answer that does not come
+    or takes ``seconds`` in all, after it was counted.
+    """
+    until, most, first = time.monotonic() + seconds, _FIRST, 0
+    if not names:
+        return
+    try:
+        with unforked:
+            transport = open_transport(store.url, _SOCKET_SECONDS)
+    except RemoteError:
+        store.counts.errors += 1
+        raise
+    try:
+        while first < len(names) and not is_ended():
+            part = names[first : first + most]
+            floors = store.floors(part)
+            left = min(_ANSWER_SECONDS, until - time.monotonic())
+            values, _ = call_within(max(0.0, left), partial(transport.get_many, part))
+            size_bytes = sum(map(len, values.values()))
+            store.counts.bytes_read += size_bytes
+            found = store.believed(values, floors)
+            store.counts.prefetched += len(found)
+            yield part, found
+            first += len(part)
+            mean_bytes = max(1, size_bytes // max(1, len(values)))
+            most = min(_MOST, len(part) * _GROWTH, max(1, _AT_ONCE_BYTES // mean_bytes))
+    except RemoteError:
+        store.counts.errors += 1
+        raise
+    finally:
+        transport.abort()
