@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from lockcache.filestream.accounting.counters import Counters
+from lockcache.filestream.remote import ServerCounters, ServerSeen
 from lockcache_daemon.observe.metrics import Metrics
 from lockcache_daemon.observe.state import Board, DirectoryView, Limits
 from tests.daemon.running import SCRIPT, RunningDaemon, run_daemon, until
@@ -164,7 +165,8 @@ def exported() -> set[str]:
     """The names of the samples that a daemon exports of a directory."""
     board = Board()
     view = DirectoryView("/a", limits=Limits(1, 1, 1, 1), last_sweep=1.0, clients=Counters(last_report_ns=1, reports=1))
-    view = replace(view, miss_reasons={"compiler": 1})
+    servers = (ServerSeen("redis://server", ServerCounters(), None, is_resting=False),)
+    view = replace(view, miss_reasons={"compiler": 1}, servers=servers)
     board.update("/a", **{field.name: getattr(view, field.name) for field in fields(view) if field.name != "root"})
     return set(re.findall(r"(?m)^(lockcache_\w+)", Metrics(board).text().decode()))
 
@@ -205,6 +207,60 @@ def test_alerts_are_about_what_the_daemon_exports() -> None:
 def test_promtool_has_nothing_to_say_of_the_alerts() -> None:
     command = [promtool(), "check", "rules", "--lint-fatal", str(DAEMON / "prometheus" / "lockcache.rules.yml")]
     said = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert said.returncode == 0, said.stdout + said.stderr
+
+
+# Of a server that is not asked for an hour: one alert, if programs reported on it lately.
+NOT_ASKED = """
+rule_files: [RULES]
+evaluation_interval: 1m
+tests:
+  - interval: 1m
+    input_series:
+      - series: lockcache_remote_up{directory="/a", server="used"}
+        values: 0x60
+      - series: lockcache_remote_last_report_timestamp_seconds{directory="/a", server="used"}
+        values: 0+60x60
+      - series: lockcache_remote_up{directory="/a", server="well"}
+        values: 1x60
+      - series: lockcache_remote_last_report_timestamp_seconds{directory="/a", server="well"}
+        values: 0+60x60
+      - series: lockcache_remote_up{directory="/a", server="forgotten"}
+        values: 0x60
+      - series: lockcache_remote_last_report_timestamp_seconds{directory="/a", server="forgotten"}
+        values: -7200x60
+      - series: lockcache_remote_answer_seconds_total{directory="/a", server="slow"}
+        values: 0+30x60
+      - series: lockcache_remote_answers_total{directory="/a", server="slow"}
+        values: 0+60x60
+      - series: lockcache_remote_errors_total{directory="/a", server="failing"}
+        values: 0+60x60
+      - series: lockcache_remote_answers_total{directory="/a", server="failing"}
+        values: 0+60x60
+      - series: lockcache_remote_puts_total{directory="/a", server="failing"}
+        values: 0+60x60
+    alert_rule_test:
+      - eval_time: 50m
+        alertname: LockcacheServerNotAsked
+        exp_alerts: [{exp_labels: {severity: warning, server: used}, exp_annotations: {summary: "Programs go on without
+          used, which does not answer; see lockcache doctor --remote"}}]
+      - eval_time: 50m
+        alertname: LockcacheServerSlow
+        exp_alerts: [{exp_labels: {severity: info, server: slow}, exp_annotations: {summary: "slow takes more than 0.1 s
+          to answer; is it near enough, and large enough?"}}]
+      - eval_time: 50m
+        alertname: LockcacheServerErrors
+        exp_alerts: [{exp_labels: {severity: warning, server: failing}, exp_annotations: {summary: "More than a tenth of
+          the calls of failing fail"}}]
+"""
+
+
+def test_alerts_of_servers_are_raised_for_those_that_are_used_and_not_well(tmp_path: Path) -> None:
+    rules = DAEMON / "prometheus" / "lockcache.rules.yml"
+    (tmp_path / "tests.yml").write_text(NOT_ASKED.replace("RULES", json.dumps(str(rules))))
+    said = subprocess.run(
+        [promtool(), "test", "rules", str(tmp_path / "tests.yml")], capture_output=True, text=True, check=False
+    )
     assert said.returncode == 0, said.stdout + said.stderr
 
 
