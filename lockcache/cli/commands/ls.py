@@ -10,7 +10,8 @@ import heapq
 import json
 import shlex
 from collections.abc import Callable, Iterable, Iterator
-from itertools import islice
+from contextlib import closing
+from itertools import chain, islice
 from typing import Any, Final
 
 import click
@@ -20,6 +21,7 @@ from lockcache.cli.catalogue import Catalogue, open_catalogue, select
 from lockcache.cli.filters import FILTERS_IN_WORDS, filters
 from lockcache.cli.output import elapsed, entry_heading, entry_line, plain
 from lockcache.cli.progress import step_bar
+from lockcache.filestream.disk import read_ahead
 from lockcache.lowlevel import SHARDS, Described, Found, PolicyFile, Selection
 from lockcache.sizes import format_size
 
@@ -34,19 +36,23 @@ _BY_RECORD: Final[dict[str, Callable[[Described], Any]]] = {
     "age": lambda entry: (entry.created_ns is None, entry.created_ns, entry.name),
     "cost": lambda entry: (-(entry.cost_ns or 0), entry.name),
 }
+# Entries that are described at once, by one thread.
+_BATCH: Final = 256
+
 _SORTS: Final = (*_BY_LISTING, *_BY_RECORD, "none")
 
 _HELP: Final = f"""List entries: the most recently used first.
 
-NAME is the start of the entry's hash, enough for 'lockcache inspect'. USED and AGE say how long ago it was used and
-stored, COST what compiling it took, NAMESPACE for whom (triton, jax), PROGRAM what it is called. '-' is not known.
-Looking does not count as a use; payloads are not verified.
+NAME is the start of the entry's hash, long enough for 'lockcache inspect'. USED and AGE are the times since it was
+used and stored, COST is the compile time, NAMESPACE the framework that stored it (triton, jax), PROGRAM the name of
+the program. '-' means unknown. Listing does not count as a use, and does not verify payloads.
 
-Works on each layout that the daemon manages. Of a tree of files, NAME is the path below DIR.
+Works on every layout that the daemon manages. In a tree of files, NAME is the path below DIR.
 
 {FILTERS_IN_WORDS}
 
---json prints one object a line (NDJSON). With --limit or --sort none a million entries take no memory.
+--json prints one object per line (NDJSON). With --limit or --sort none, memory does not grow with the number of
+entries.
 
 \b
 Examples:
@@ -59,10 +65,10 @@ Examples:
 
 @click.command("ls", help=_HELP)
 @options.directory
-@click.option("--sort", type=click.Choice(_SORTS), default="last-use", show_default=True, help="In which order.")
-@click.option("--reverse", is_flag=True, help="The other way round.")
-@click.option("--limit", callback=options.count, metavar="N", help="Only the first N.")
-@click.option("--full", is_flag=True, help="The whole hash of each.")
+@click.option("--sort", type=click.Choice(_SORTS), default="last-use", show_default=True, help="Sort by this column.")
+@click.option("--reverse", is_flag=True, help="Reverse the order.")
+@click.option("--limit", callback=options.count, metavar="N", help="Print only the first N.")
+@click.option("--full", is_flag=True, help="Print whole hashes.")
 @filters
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line.")
 def command(
@@ -120,10 +126,15 @@ def _first(items: Iterable[Any], key: Callable[[Any], Any], reverse: bool, limit
 
 
 def _described(catalogue: Catalogue, found: Iterable[Found]) -> Iterator[Described]:
-    for each in found:
-        entry = catalogue.describe(each)
-        if entry is not None:
-            yield entry
+    with closing(read_ahead(lambda batch: list(map(catalogue.describe, batch)), _batches(iter(found)))) as described:
+        for entry in chain.from_iterable(described):
+            if entry is not None:
+                yield entry
+
+
+def _batches(found: Iterator[Found]) -> Iterator[list[Found]]:
+    while batch := list(islice(found, _BATCH)):
+        yield batch
 
 
 # Last, for it is as long as it is.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import asdict
+from functools import partial
 from typing import Any, Final
 
 import click
@@ -15,6 +16,7 @@ from lockcache.cli.progress import step_bar
 from lockcache.filestream import Seed
 from lockcache.filestream.accounting import Spread, read_since, reset_counters, spread, total_of
 from lockcache.filestream.bundle import SeedFile
+from lockcache.filestream.disk import read_ahead
 from lockcache.filestream.entry import UNKNOWN, add_namespaces, count_namespaces
 from lockcache.filestream.remote import ServerCounters, ServerSeen, read_servers, reset_servers
 from lockcache.lowlevel import (
@@ -44,21 +46,21 @@ _ASCII_BARS: Final = " .:-=+*#%"
 @click.option(
     "--no-measure",
     is_flag=True,
-    help="Do not walk the directory, for drift and namespaces (half a minute for a million).",
+    help="Do not walk the directory for drift and namespaces (half a minute for a million entries).",
 )
-@click.option("--reset", is_flag=True, help="Show all of it once more, then count hits and misses from now on.")
+@click.option("--reset", is_flag=True, help="Print the statistics, then count hits and misses from zero.")
 @options.as_json
 def command(directory: str | None, no_measure: bool, reset: bool, as_json: bool) -> None:
-    """Show how full a cache is, how it is used, and whether its accounting is right.
+    """Show the size of a cache, its hits, and whether its accounting is right.
 
-    Hits and misses are those that programs reported: with a put, when they end, and when they ask for their own
-    statistics. The cap counts what entries take on disk, in whole blocks. Drift is the difference
-    between recorded and actual bytes; 'lockcache recount' corrects it. Spread is a histogram of the bytes in each
-    shard, from the smallest to the largest. A hit saves what compiling its entry took when it was stored, where that
-    is recorded. A server behind the directory has a line of its own. Changes nothing, unless --reset, which is for all
-    who look at this directory; metrics go on.
+    Programs report hits and misses with a put, when they end, and when they ask for their own statistics. The cap
+    limits the disk space of entries, in whole blocks. Drift is the difference between recorded and actual bytes;
+    'lockcache recount' corrects it. Spread is a histogram of the bytes in each shard, from the smallest to the
+    largest. A hit saves the compile time that its entry records. A server behind the directory has its own line.
+    Changes nothing, except with --reset, which resets the counts that every user of this command sees, but not the
+    metrics.
 
-    Works on each layout that the daemon manages; other programs' directories are measured, and report no hits.
+    Works on every layout that the daemon manages. Directories of other programs are measured, and report no hits.
 
     \b
     Examples:
@@ -119,8 +121,8 @@ def _by_namespace(layout: Layout) -> dict[str, Slot]:
     """The largest first."""
     held: dict[str, Slot] = {}
     with step_bar("reading records", SHARDS) as advance:
-        for shard in range(SHARDS):
-            add_namespaces(held, count_namespaces(layout, shard))
+        for more in read_ahead(partial(count_namespaces, layout), range(SHARDS)):
+            add_namespaces(held, more)
             advance(1)
     return dict(sorted(held.items(), key=lambda each: -each[1].bytes))
 

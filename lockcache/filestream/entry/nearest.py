@@ -11,18 +11,19 @@ from __future__ import annotations
 import heapq
 import json
 import os
-from collections.abc import Callable, Iterator, Sequence
-from typing import Final, NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing
+from functools import partial
+from typing import Final, NamedTuple, TypeAlias
 
 from lockcache.explain import Difference, Part, differences
 from lockcache.filestream.accounting import names_in
-from lockcache.filestream.disk import SHARDS, Layout, is_entry_file
+from lockcache.filestream.disk import SHARDS, Layout, is_entry_file, read_ahead
 from lockcache.filestream.entry.codec import NOTE_XATTR
 from lockcache.filestream.entry.describe import Statement, find_entry, read_statement
 from lockcache.filestream.entry.locate import NO_ATTRIBUTE, read_record_file
 
-#: Some three seconds. By one thread: four took nearly twice as long on two cores (1.8 to 2.8 s for 100,000 entries, one
-#: 1.1 s), since each attribute is a turn with the interpreter's lock.
+#: Some three seconds, where the attributes are in memory.
 MOST_LOOKED_AT: Final = 250_000
 # How the parts stand in a note: a list of lists.
 _BEGIN, _BETWEEN, _END = b'"parts":[[', b"],[", b"]]"
@@ -31,6 +32,9 @@ _CANDIDATES: Final = 8
 
 # Looked up once.
 _getxattr, _XATTR = os.getxattr, NOTE_XATTR.encode()
+
+# The name of an entry, and its parts as its note has them.
+_Noted: TypeAlias = tuple[str, list[bytes]]
 
 
 class Neighbour(NamedTuple):
@@ -89,20 +93,29 @@ def consider_all(
     layout: Layout, searches: Sequence[Search], after_shard: Callable[[], None] = lambda: None
 ) -> Iterator[None]:
     """Have each search consider the entries of a directory, at most :data:`MOST_LOOKED_AT`; one with each step."""
+    yield from _consider(searches, map(partial(_read_shard, layout), range(SHARDS)), after_shard)
+
+
+def _consider(
+    searches: Sequence[Search], shards: Iterable[Iterable[_Noted]], after_shard: Callable[[], None]
+) -> Iterator[None]:
     looked_at = 0
-    for shard in range(SHARDS):
-        for file in names_in(layout, layout.entry_shard(shard)):
-            if not is_entry_file(file):
-                continue
+    for entries in shards:
+        for name, pieces in entries:
             if looked_at == MOST_LOOKED_AT:
                 return
             looked_at += 1
-            name = f"{shard:02x}{file}"
-            pieces = _pieces(layout, name)
             for search in searches:
                 search.consider(name, pieces)
             yield
         after_shard()
+
+
+def _read_shard(layout: Layout, shard: int) -> Iterator[_Noted]:
+    for file in names_in(layout, layout.entry_shard(shard)):
+        if is_entry_file(file):
+            name = f"{shard:02x}{file}"
+            yield name, _pieces(layout, name)
 
 
 class Subject(NamedTuple):
@@ -121,7 +134,8 @@ def find_nearest(
     All in one pass, so that five misses take hardly longer than one.
     """
     searches = [Search(each.name, each.parts, most) for each in subjects]
-    looked_at = sum(1 for _ in consider_all(layout, searches, after_shard))
+    with closing(read_ahead(lambda shard: list(_read_shard(layout, shard)), range(SHARDS))) as shards:
+        looked_at = sum(1 for _ in _consider(searches, shards, after_shard))
     return [
         Nearest(search.found(layout, each.stored_ns), looked_at)
         for search, each in zip(searches, subjects, strict=True)

@@ -12,13 +12,13 @@ from __future__ import annotations
 import fnmatch
 import os
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing
 from dataclasses import dataclass
-from functools import partial
 from typing import Final
 
 from lockcache.filestream.accounting import Found, scan_shard
 from lockcache.filestream.directory import CacheDirectory
-from lockcache.filestream.disk import SHARDS, Layout, last_use_ns
+from lockcache.filestream.disk import SHARDS, Layout, last_use_ns, read_ahead
 from lockcache.filestream.entry import UNKNOWN, Described, describe_entry
 from lockcache.filestream.eviction.choose import Goal, choose_victims
 from lockcache.filestream.eviction.remove import Evicted, remove_victims
@@ -116,9 +116,15 @@ def select_counted(
     layout: Layout, selection: Selection, now_ns: int, after_shard: Callable[[], object], census: Census
 ) -> Iterator[Found]:
     """As :func:`select_entries`; what was looked at is counted in ``census``."""
-    for shard in range(SHARDS):
-        yield from among(scan_shard(layout, shard), selection, partial(describe_entry, layout), now_ns, census)
-        after_shard()
+
+    def read(shard: int) -> dict[Found, Described | None]:
+        admitted = (found for found in scan_shard(layout, shard) if selection.admits(found, now_ns))
+        return {found: describe_entry(layout, found) if selection.needs_record else None for found in admitted}
+
+    with closing(read_ahead(read, range(SHARDS))) as shards:
+        for described in shards:
+            yield from among(described, selection, described.get, now_ns, census)
+            after_shard()
 
 
 def among(
