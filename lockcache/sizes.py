@@ -35,6 +35,7 @@ _SECONDS: Final = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1, "m": 60, "h": 360
 
 _PREFIXES: Final = ("", "k", "m", "g", "t", "p", "e")
 _UNITS: Final = ("B", "kB", "MB", "GB", "TB", "PB", "EB")
+_LONG_TIMES: Final = ((86_400, "d"), (3600, "h"), (60, "min"))
 
 
 def parse_size(text: str) -> int:
@@ -96,6 +97,16 @@ def format_size(size_bytes: int) -> str:
     while abs(value) >= 999.95 and unit < len(_UNITS) - 1:
         value, unit = value / 1000, unit + 1
     return f"{value:.1f} {_UNITS[unit]}" if unit else f"{size_bytes} B"
+
+
+def format_duration(seconds: float) -> str:
+    """A duration for people, from microseconds to days: "12.3 ms", "1.3 s", "2.5 min"."""
+    for size, unit in _LONG_TIMES:
+        if seconds >= size:
+            return f"{seconds / size:.1f} {unit}"
+    if seconds >= 1:
+        return f"{seconds:.1f} s"
+    return f"{seconds * 1000:.3g} ms" if seconds >= 0.001 else f"{seconds * 1e6:.3g} us"
 
 
 def counted(number: int, one: str, many: str | None = None) -> str:

@@ -19,7 +19,7 @@ from lockcache.filestream.disk.layout import entry_name
 from lockcache_daemon.observe.charts import draw_bytes, draw_evictions, draw_hit_ratio
 from lockcache_daemon.observe.history import Sample
 from lockcache_daemon.observe.state import Board, Limits
-from lockcache_daemon.observe.status_page import ago, render_page, took
+from lockcache_daemon.observe.status_page import ago, render_page
 from lockcache_daemon.observe.top_entries import Standout, StandoutsSeen
 from tests.daemon.asking import Watched
 from tests.daemon.browser import Browser
@@ -183,13 +183,6 @@ def test_a_page_of_a_thousand_directories_stays_small() -> None:
 )
 def test_times_ago_in_words(seconds: float, words: str) -> None:
     assert ago(seconds) == words
-
-
-@pytest.mark.parametrize(
-    "seconds, words", [(0.000753, "753 us"), (0.0123, "12.3 ms"), (1.26, "1.3 s"), (75, "1 min"), (7200, "2 h")]
-)
-def test_durations_in_words(seconds: float, words: str) -> None:
-    assert took(seconds) == words
 
 
 @pytest.mark.long

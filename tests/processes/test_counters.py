@@ -14,6 +14,7 @@ import pytest
 
 from lockcache import FileStreamProgramCache
 from lockcache.explain import state
+from lockcache.filestream.accounting import saved_in_words
 from lockcache.filestream.accounting.counters import Counters, read_counters
 from lockcache.filestream.accounting.misses import MOST_MISSES, read_misses
 from lockcache.filestream.disk.layout import Layout, entry_name
@@ -136,14 +137,30 @@ def test_a_program_that_is_asked_to_sums_up_all_its_caches_in_one_line_at_its_en
 
 @pytest.mark.parametrize(
     "variable, counted",
-    [("LOCKCACHE_READONLY", "3 hits, 1 compilation, 6.0 s"), ("LOCKCACHE_DISABLE", "0 hits, 3 compilations, 0.0 s")],
+    [
+        ("LOCKCACHE_READONLY", "3 hits, 1 compilation, 6.0 s of compiling saved"),
+        ("LOCKCACHE_DISABLE", "0 hits, 3 compilations"),
+    ],
 )
 def test_a_program_whose_caches_store_nothing_says_so(cache_path: Path, variable: str, counted: str) -> None:
     _summary(cache_path)
     before = (shared(cache_path), len(FileStreamProgramCache(cache_path)))
     [line] = _summary(cache_path, LOCKCACHE_SUMMARY="1", **{variable: "1"})
-    assert line == f"{counted} of compiling saved, nothing stored ({variable} is set)"
+    assert line == f"{counted}, nothing stored ({variable} is set)"
     assert (shared(cache_path), len(FileStreamProgramCache(cache_path))) == before
+
+
+@pytest.mark.parametrize(
+    "hits, saved_ns, words",
+    [
+        (0, 0, ""),
+        (2, 0, ", compile times not recorded"),
+        (2, 12_300_000, ", 12.3 ms of compiling saved"),
+        (2, 9_000 * 10**9, ", 2.5 h of compiling saved"),
+    ],
+)
+def test_what_hits_saved_is_said_in_a_unit_in_which_it_is_something(hits: int, saved_ns: int, words: str) -> None:
+    assert saved_in_words(hits, saved_ns) == words
 
 
 def test_a_forked_child_has_a_line_of_its_own(cache_path: Path) -> None:

@@ -11,7 +11,16 @@ from collections.abc import Callable
 import pytest
 from hypothesis import given, strategies as st
 
-from lockcache.sizes import counted, format_size, parse_count, parse_duration, parse_share, parse_size, printable
+from lockcache.sizes import (
+    counted,
+    format_duration,
+    format_size,
+    parse_count,
+    parse_duration,
+    parse_share,
+    parse_size,
+    printable,
+)
 
 
 @pytest.mark.parametrize(
@@ -163,3 +172,11 @@ def test_what_an_encoding_lacks_is_escaped() -> None:
 @given(st.text())
 def test_no_text_is_more_than_one_printable_line(text: str) -> None:
     assert printable(text).isprintable()
+
+
+@pytest.mark.parametrize(
+    "seconds, words",
+    [(0.000753, "753 us"), (0.0123, "12.3 ms"), (1.26, "1.3 s"), (75, "1.2 min"), (7200, "2.0 h"), (200_000, "2.3 d")],
+)
+def test_a_duration_for_people(seconds: float, words: str) -> None:
+    assert format_duration(seconds) == words

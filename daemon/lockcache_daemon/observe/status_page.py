@@ -16,7 +16,7 @@ from typing import Final
 from lockcache import __version__
 from lockcache.filestream.entry import UNKNOWN
 from lockcache.filestream.remote import ServerSeen
-from lockcache.sizes import format_size
+from lockcache.sizes import format_duration, format_size
 from lockcache_daemon.observe.charts import draw_bytes, draw_evictions, draw_hit_ratio
 from lockcache_daemon.observe.page_style import PAGE_STYLE
 from lockcache_daemon.observe.state import Board, DirectoryView, Limits, shown
@@ -138,7 +138,9 @@ def _tiles(view: DirectoryView, now: float) -> str:
         ),
     ]
     if clients.saved_ns:
-        tiles.append(("compiling saved", took(clients.saved_ns / 1e9), "by hits, as their entries record it", ""))
+        tiles.append(
+            ("compiling saved", format_duration(clients.saved_ns / 1e9), "by hits, as their entries record it", "")
+        )
     tiles += [_server_tile(seen) for seen in view.servers]
     if view.scrubbed_entries:
         found = f"{view.corrupt_entries:,} corrupt, {view.unreadable_entries:,} unreadable"
@@ -177,7 +179,13 @@ def _lists(seen: StandoutsSeen, now: float) -> str:
     tables = (
         _table("largest", seen.largest, "size", lambda each: format_size(each.size_bytes), now),
         _table("longest unused", seen.oldest, "last use", lambda each: ago(now - each.last_use_ns / 1e9), now),
-        _table("most expensive to compile", seen.dearest, "compiled in", lambda each: took(each.cost_ns / 1e9), now),
+        _table(
+            "most expensive to compile",
+            seen.dearest,
+            "compiled in",
+            lambda each: format_duration(each.cost_ns / 1e9),
+            now,
+        ),
     )
     return f'<div class="lists">{"".join(tables)}</div>{so_far}'
 
@@ -256,15 +264,6 @@ def ago(seconds: float) -> str:
     if seconds < 1:
         return "now"
     return f"{_whole(seconds)} ago"
-
-
-def took(seconds: float) -> str:
-    """How long something took: as people say it, from microseconds to hours."""
-    if seconds >= 60:
-        return _whole(seconds)
-    if seconds >= 1:
-        return f"{seconds:.1f} s"
-    return f"{seconds * 1000:.3g} ms" if seconds >= 0.001 else f"{seconds * 1e6:.3g} us"
 
 
 def _whole(seconds: float) -> str:

@@ -21,6 +21,7 @@ from lockcache.cli.open_directory import no_cache, refuse_other_things
 from lockcache.cli.output import plain
 from lockcache.cli.seeded_run import SeededRun
 from lockcache.errors import how_to_install
+from lockcache.filestream.accounting import saved_in_words
 from lockcache.filestream.manifest import read_manifest
 from lockcache.filestream.remote import parse_url, require_client
 from lockcache.integrations.environment import FRAMEWORKS, hooked, variables_for
@@ -35,11 +36,11 @@ _RANKS: Final = ("SLURM_LOCALID", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID
 
 
 @click.command("run", context_settings={"allow_interspersed_args": False})
-@click.option("--dir", "directory", metavar="DIR", help="The directory; default: as lockcache path says.")
+@click.option("--dir", "directory", metavar="DIR", help="The directory. [default: that of lockcache path]")
 @click.option("--max-size", metavar="SIZE", callback=options.checked_size, help='The cap, such as "10G".')
-@click.option("--daemon", is_flag=True, help="Run a daemon, which keeps the directory below its cap, until CMD ends.")
-@click.option("--seed", metavar="FILE", help="A bundle to start from: programs in it are not compiled.")
-@click.option("--promote", is_flag=True, help="At the end, put what was compiled into the bundle of --seed.")
+@click.option("--daemon", is_flag=True, help="Run a daemon until CMD ends; it keeps the directory below its cap.")
+@click.option("--seed", metavar="FILE", help="The bundle to start from; its programs are not compiled.")
+@click.option("--promote", is_flag=True, help="At the end, add what was compiled to the bundle of --seed.")
 @click.option("--remote", metavar="URL", help="A server behind the directory, which other hosts share.")
 @click.option("--manifest", metavar="FILE", help="Record the keys that CMD looks up; fetch them at the next start.")
 @click.option("--quiet", "-q", is_flag=True, help="Print no line at the end.")
@@ -55,23 +56,24 @@ def command(
     quiet: bool,
     words: tuple[str, ...],
 ) -> int:
-    """Run CMD with its frameworks on lockcache, and nothing changed in it.
+    """Run CMD so that its frameworks use lockcache, without changes to CMD.
 
-    JAX, Triton, Inductor, CuPy, numba-cuda and Warp keep what they compile in one directory, which all processes share:
-    each kernel is compiled once. Variables that you set yourself count over those that this sets. Signals go to CMD,
-    and its exit code comes back. At the end a line says what all programs did in the directory meanwhile, and how many
-    seconds of compiling that saved; under srun or mpiexec one rank of a node prints it.
+    JAX, Triton, Inductor, CuPy, numba-cuda and Warp store what they compile in one directory, which all processes
+    share: each kernel is compiled once. Variables that you set yourself take precedence. Signals go to CMD, and its
+    exit code is returned. At the end, one line shows what all programs did in the directory meanwhile: hits,
+    compilations, and the compile time that was saved. Under srun or mpiexec, one rank of a node prints it.
 
-    With --daemon one rank of a node has a lockcache-daemon run until CMD ends. Where another daemon manages the
-    directory it stands by, and takes over when that ends. The cap is an operator's and stays in the directory; one that
-    an operator set before counts over --max-size.
+    With --daemon, one rank of each node runs a lockcache-daemon until CMD ends. If another daemon manages the
+    directory, this one waits, and takes over when the other ends. The cap stays in the directory's policy. A cap that
+    an operator set before takes precedence over --max-size.
 
-    With --seed the directory, on a disk of the node, begins with the programs of a bundle: one process of a node
-    copies the file, once. With --promote the last of the node's processes to end puts into that file what it lacks,
-    for the next job; it need not exist yet.
+    With --seed, the directory, which should be on a disk of the node, starts with the programs of a bundle: one
+    process of each node copies the file once. With --promote, the process of the node that ends last adds the new
+    programs to that file, for the next job; the file need not exist yet.
 
-    With --remote (redis://, s3://, http://...) what the directory lacks is asked of a server, and what is compiled is
-    sent to it: one process of all hosts compiles a kernel. lockcache doctor --remote URL tries the server.
+    With --remote (redis://, s3://, http://...), entries that the directory lacks are read from a server, and new
+    entries are sent to it: one process of all hosts compiles a kernel. To test the server: lockcache doctor --remote
+    URL.
 
     With --manifest the processes of CMD add the keys that they look up to a list. At the next start the first process
     of a node fetches from the server what the directory lacks of them, all at once and in the background.
@@ -234,9 +236,8 @@ def _spawn(words: tuple[str, ...], environment: dict[str, str], mask: set[int]) 
 def _difference(before: Counters | None, after: Counters | None) -> str:
     older, newer = before or Counters(), after or Counters()
     hits, stored = max(0, newer.hits - older.hits), max(0, newer.puts - older.puts)
-    words = f"{counted(hits, 'hit')}, {stored} compiled and stored"
-    saved = f"{(newer.saved_ns - older.saved_ns) / 1e9:.1f}"
-    return f"{words}, {saved} s of compiling saved" if float(saved) > 0 else words
+    saved = saved_in_words(hits, newer.saved_ns - older.saved_ns)
+    return f"{counted(hits, 'hit')}, {stored} compiled and stored{saved}"
 
 
 def _end_as(status: int) -> int:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from lockcache.filestream.accounting.misses import *
     from lockcache.filestream.accounting.page import *
     from lockcache.filestream.accounting.scan import *
+    from lockcache.filestream.accounting.summary import *
     from lockcache.filestream.accounting.usage import *
 else:
     __getattr__, __dir__ = door(
@@ -31,6 +32,7 @@ else:
                 "ANY_TIME_NS Found ShardFolders bytes_beside bytes_of_entry bytes_on_disk count_shard folder_bytes "
                 "measure_shard names_in quarantined_files scan_records scan_shard scan_views staged_files"
             ),
+            "summary": "saved_in_words",
             "usage": "ReopenedPage Slot UsagePage encode_page total_of",
         },
     )
