@@ -19,9 +19,9 @@ from lockcache.lowlevel import Selection
 
 #: For ``--help``.
 FILTERS_IN_WORDS: Final = """\
-Filters take a name or a pattern such as 'sm_7*'. One that is given twice takes either; different ones must all hold.
-What is not known of an entry is 'unknown': cuda.core's own cache records nothing, and not all code tells by itself. A
-name that nothing has is an error."""
+A filter takes a name or a pattern such as 'sm_7*'. If a filter is given twice, either value matches; different
+filters must all match. A value that an entry does not state is 'unknown': cuda.core's own cache records none, and not
+all code contains them. A name that no entry has is an error."""
 
 _ARCH: Final = re.compile(r"(?:sm_?)?([0-9]{2,4}[af]?)", re.IGNORECASE | re.ASCII)
 _PATTERN: Final = re.compile(r"sm_.*[*?\[].*|[*?]+|unknown", re.IGNORECASE | re.ASCII)
@@ -42,13 +42,13 @@ def filters(command: Callable[..., Any]) -> Callable[..., Any]:
             "--newer-than",
             metavar="DURATION",
             callback=options.duration,
-            help="Only entries that somebody used within so long: 30d, 12h.",
+            help="Only entries that were used within this time: 30d, 12h.",
         ),
         click.option(
             "--older-than",
             metavar="DURATION",
             callback=options.duration,
-            help="Only entries that nobody used for so long: 30d, 12h.",
+            help="Only entries that were not used for this time: 30d, 12h.",
         ),
         *(
             click.option(

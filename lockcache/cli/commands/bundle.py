@@ -31,18 +31,19 @@ from lockcache.sizes import counted
 # A screen is enough to see what it is.
 _MOST_SHOWN: Final = 20
 
-_MAKE_HELP: Final = f"""Write the programs of a cache into one file, for jobs that read and never write it.
+_MAKE_HELP: Final = f"""Write the programs of a cache into one read-only file.
 
-Only entries that pass their digest are taken, with their metadata; it is not a use of them. Safe while others use the
-cache. The file takes the place of an older one when it is whole: programs that have that open read on in it. The same
-entries give the same bytes. Where there are signing keys, entries are signed in the bundle too.
+Only entries that match their digest are written, with their metadata; this does not count as a use. Safe while others
+use the cache. An existing file is replaced once the new one is complete, and programs that have it open continue to
+read the old one. The same entries give the same bytes. If signing keys are set, the entries in the bundle are signed
+too.
 
 Read it with lockcache.BundleProgramCache("kernels.lcb"). To move a cache into another directory, use 'lockcache pack'.
 
 {FILTERS_IN_WORDS}
 
-Exit codes: 0 all is there that programs would be served; 1 something was damaged or could not be read, so the bundle
-lacks it, and stderr says which; or it could not be written; 2 a mistake in what was asked for.
+Exit codes: 0 the bundle has every entry that programs would get; 1 entries were damaged or unreadable and are left
+out, and stderr names them, or the bundle could not be written; 2 the command line is wrong.
 
 \b
 Examples:
@@ -53,10 +54,10 @@ Examples:
 
 @click.group("bundle")
 def command() -> None:
-    """Make, list, verify and merge bundles: one file of programs, which is read and never changed.
+    """Make, list, verify and merge bundles: read-only files with many programs.
 
-    For a parallel file system or an image: a job opens one file, where a directory is three calls for each
-    program. A bundle may be read by any number of hosts at once.
+    For parallel file systems and images: a job opens one file, whereas a directory needs three calls for each
+    program. Any number of hosts can read a bundle at the same time.
 
     \b
     Examples:
@@ -101,12 +102,14 @@ def bundle_make(directory: str | None, output: str, selection: Selection, as_jso
 
 @command.command("ls")
 @click.argument("file")
-@click.option("--full", is_flag=True, help="The whole hash of each.")
+@click.option("--full", is_flag=True, help="Print whole hashes.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line.")
 def bundle_ls(file: str, full: bool, as_json: bool) -> int:
-    """List the programs of a bundle, by name. Each is verified on the way: what is damaged says so.
+    """List the programs of a bundle, by name.
 
-    Exit codes: 0 all are whole; 1 something is damaged; 2 a mistake in what was asked for, or not a bundle.
+    Each program is verified, and damaged ones are marked.
+
+    Exit codes: 0 all are intact; 1 something is damaged; 2 the command line is wrong, or FILE is not a bundle.
 
     \b
     Examples:
@@ -128,9 +131,9 @@ def bundle_ls(file: str, full: bool, as_json: bool) -> int:
 def bundle_verify(file: str, as_json: bool) -> int:
     """Read every program of a bundle and compare it with its record.
 
-    Programs read bundles with the same care: what is damaged is compiled again, and never served.
+    Programs verify what they read from a bundle, too: a damaged program is a miss, and is compiled again.
 
-    Exit codes: 0 all are whole; 1 something is damaged; 2 a mistake in what was asked for, or not a bundle.
+    Exit codes: 0 all are intact; 1 something is damaged; 2 the command line is wrong, or FILE is not a bundle.
 
     \b
     Examples:
@@ -162,16 +165,19 @@ def bundle_verify(file: str, as_json: bool) -> int:
 @click.argument("files", nargs=-1, required=True, metavar="FILE...")
 @_output
 @click.option(
-    "--max-size", callback=options.size, metavar="SIZE", help="The oldest programs leave until the bundle is so large."
+    "--max-size",
+    callback=options.size,
+    metavar="SIZE",
+    help="Leave out the oldest programs until the bundle is no larger.",
 )
 @options.as_json
 def bundle_merge(files: tuple[str, ...], output: str, max_size: int | None, as_json: bool) -> int:
-    """Merge bundles: of each program the one that was compiled last.
+    """Merge bundles; of each program, the one compiled last is taken.
 
-    The output may be one of the bundles: it is replaced when the new one is whole.
+    The output may be one of the bundles: it is replaced once the new one is complete.
 
-    Exit codes: 0 done; 1 something was damaged and is left out, or the bundle could not be written; 2 a mistake in what
-    was asked for, or not a bundle.
+    Exit codes: 0 done; 1 damaged programs were left out, or the bundle could not be written; 2 the command line is
+    wrong, or a file is not a bundle.
 
     \b
     Examples:

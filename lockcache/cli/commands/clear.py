@@ -23,8 +23,8 @@ from lockcache.sizes import counted
 def command(directory: str | None, yes: bool, as_json: bool) -> None:
     """Remove every entry. Safe while others use the cache: they miss, and compile again.
 
-    Works on each layout that the daemon manages. In Triton's directories and in trees of files what was written within
-    the last minute stays.
+    Works on every layout that the daemon manages. In Triton's directories and in trees of files, files that were
+    written within the last minute are kept.
 
     \b
     Examples:

@@ -26,9 +26,9 @@ _PROGRAMS: Final = ("lockcache", "lockcache-daemon", "lockcache-stress")
 @click.argument("shell", type=click.Choice(tuple(_INSTRUCTIONS)))
 @click.pass_context
 def command(context: click.Context, shell: str) -> None:
-    """Print what makes SHELL complete lockcache, lockcache-daemon and lockcache-stress.
+    """Print the completion script of SHELL for lockcache, lockcache-daemon and lockcache-stress.
 
-    That is commands, options, directories, and the hashes of entries.
+    It completes commands, options, directories, and the hashes of entries.
 
     \b
     Examples:

@@ -43,10 +43,10 @@ class _Setting(NamedTuple):
 @options.directory
 @options.as_json
 def command(directory: str | None, as_json: bool) -> None:
-    """Show the settings of a program that uses a directory and states none, and where each comes from.
+    """Show the settings that programs use by default, and where each setting comes from.
 
-    An argument of the program counts over a variable, and a cap that an operator set over both. The daemon's own
-    settings: lockcache-daemon --dry-run.
+    An argument in a program takes precedence over a variable, and a cap that an operator set over both. For the
+    settings of the daemon: lockcache-daemon --dry-run.
 
     \b
     Examples:

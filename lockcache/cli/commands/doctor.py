@@ -34,37 +34,39 @@ _SUMMARIES: Final = {
 @click.command("doctor")
 @options.directory
 @options.as_json
-@click.option("--pair", is_flag=True, help="Try it together with another host, on which the same command runs.")
-@click.option("--remote", metavar="URL", help="Try a server that hosts share, instead of a directory.")
+@click.option("--pair", is_flag=True, help="Test together with another host that runs the same command.")
+@click.option("--remote", metavar="URL", help="Test a server that hosts share, not a directory.")
 @click.option(
     "--timeout",
     callback=options.duration,
     metavar="TIME",
-    help="Give a check, or the wait for the other host, up after so long.  [default: 15s; 60s with --pair]",
+    help="Time limit of each check, or of waiting for the other host. [default: 15s; 60s with --pair]",
 )
 @click.pass_context
 def command(
     context: click.Context, directory: str | None, as_json: bool, pair: bool, remote: str | None, timeout: float | None
 ) -> None:
-    """Examine a directory and the file system that it is on, by trying, with two processes.
+    """Test a directory and its file system with two real processes.
 
-    Locks, renames over an open file, exclusive creation, new names, attributes and their size, times and clock, uses by
-    a group member (as root), syncing, room against the cap; owner and modes, format, policy, daemon, accounting, what
-    killed writers left. Says what is lost and what to change. A directory that is not there, is empty or is not a cache
-    is examined too, and does not become one: all is tried in a private directory, which is removed. Never hangs, not
-    even on a dead mount.
+    Tests locks, renames over an open file, exclusive creation, new names, attributes and their size, times and clock,
+    uses by a member of the group (as root), syncing, and free space compared with the cap. Checks owner and modes,
+    format, policy, daemon, accounting, and files of killed writers. For each finding it says what you lose and what
+    to change.
 
-    With --pair, run on two hosts at once, the two find each other through the directory alone and try on each other
-    what one host cannot know: whether locks and exclusive creation exclude the other host and a killed holder's lock
-    is free, how soon new, replaced and removed files are seen, whether a rename is atomic for its readers, whether
-    attributes and a page that stays open read the same on both, how far the clocks are apart, whether a FIFO wakes.
-    Under a launcher rank 0 prints. What a killed run left, the next one removes.
+    DIR may be missing, empty, or not a cache, and does not become one: the tests use a private directory, which is
+    removed. The doctor never hangs, not even on a dead mount.
 
-    With --remote, a server of entries is tried (redis://, s3://, http://...): how soon it answers, whether it stores,
-    and whether it keeps the leases by which one host compiles for all.
+    With --pair, run the same command on two hosts at the same time. They find each other through the directory and
+    test what one host cannot know: whether locks and exclusive creation exclude the other host, whether the lock of a
+    killed process becomes free, how soon new, replaced and removed files are seen, whether a rename is atomic for
+    readers, whether attributes and an open page are the same on both, how far the clocks differ, and whether a FIFO
+    wakes the other host. Under a launcher, rank 0 prints. Files of a killed run are removed by the next one.
 
-    Exit codes: 0 nothing is lost; 1 a cache works, with losses; 2 it cannot be used, or a mistake in what was asked;
-    with --pair also 2 where nothing is certified: nobody came, the other ended, both run on one host.
+    With --remote, test a server (redis://, s3://, http://...): how soon it answers, whether it stores entries, and
+    whether it keeps the leases by which one host compiles for all.
+
+    Exit codes: 0 nothing is lost; 1 a cache works, with losses; 2 a cache does not work here, or the command line is
+    wrong; with --pair also if nothing is certified: no other host came, it ended early, or both run on one host.
 
     \b
     Examples:

@@ -13,13 +13,14 @@ from lockcache.integrations.environment import FRAMEWORKS, variables_for
 
 @click.command("env")
 @click.argument("frameworks", metavar="FRAMEWORK...", nargs=-1, required=True, type=click.Choice(sorted(FRAMEWORKS)))
-@click.option("--dir", "directory", metavar="DIR", help="The directory; default: as lockcache path says.")
+@click.option("--dir", "directory", metavar="DIR", help="The directory. [default: that of lockcache path]")
 @click.option("--max-size", metavar="SIZE", callback=options.checked_size, help='The cap, such as "10G".')
 @options.as_json
 def command(frameworks: tuple[str, ...], directory: str | None, max_size: str | None, as_json: bool) -> None:
-    """Print the variables that put FRAMEWORKS on lockcache.
+    """Print the variables that make FRAMEWORKS use lockcache.
 
-    All but JAX and Triton need a line of code as well: lockcache.integrations.cupy.install(). lockcache run does all.
+    All but JAX and Triton also need a line of code, such as lockcache.integrations.cupy.install(). With 'lockcache
+    run', none needs it.
 
     \b
     Examples:

@@ -24,12 +24,13 @@ _MOST_IN_JSON: Final = 1000
 
 _HELP: Final = f"""Remove entries: down to a size, by age, kind, architecture or compiler.
 
-Without --to, every entry that the filters name; with it, the least recently used of them until the whole cache is no
-larger than SIZE. Asks first; where nobody can answer, give --yes. Safe while others use the cache: an entry that is
-used or rewritten meanwhile stays. The accounting is recounted first, and exact afterwards. Ctrl-C leaves the rest.
+Without --to, removes every entry that matches the filters. With --to, removes the least recently used of them until
+the whole cache is no larger than SIZE. Asks first; use --yes in scripts. Safe while others use the cache: entries
+that are used or rewritten after being selected are kept. The accounting is recounted first, and is exact afterwards.
+Ctrl-C keeps the entries that are not removed yet.
 
-Works on each layout that the daemon manages. In Triton's directories and in trees of files what was written within the
-last minute stays, and is counted as kept.
+Works on every layout that the daemon manages. In Triton's directories and in trees of files, files that were written
+within the last minute are kept, and counted as kept.
 
 {FILTERS_IN_WORDS}
 
@@ -46,10 +47,10 @@ Examples:
 @click.command("evict", help=_HELP)
 @options.directory
 @click.option(
-    "--to", metavar="SIZE", callback=options.size, help="Until the cache holds no more than this: 5G, 512MiB."
+    "--to", metavar="SIZE", callback=options.size, help="Stop when the cache is no larger than this: 5G, 512MiB."
 )
 @filters
-@click.option("--dry-run", is_flag=True, help="Remove nothing, list what would go.")
+@click.option("--dry-run", is_flag=True, help="Remove nothing; list what would be removed.")
 @options.yes
 @options.as_json
 def command(

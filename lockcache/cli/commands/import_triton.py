@@ -21,17 +21,22 @@ from lockcache.lowlevel import Layout, Selection
 @click.command("import-triton")
 @click.argument("source", metavar="TRITON_DIR")
 @options.directory
-@click.option("--triton-version", default="", metavar="VERSION", help="Of launchers; default: that of the kernels.")
-@click.option("--dry-run", is_flag=True, help="Change nothing, count what would be imported.")
+@click.option(
+    "--triton-version",
+    default="",
+    metavar="VERSION",
+    help="Triton version of the launchers. [default: that of the kernels]",
+)
+@click.option("--dry-run", is_flag=True, help="Change nothing; count what would be imported.")
 @options.as_json
 def command(source: str, directory: str | None, triton_version: str, dry_run: bool, as_json: bool) -> int:
-    """Take over the Triton cache in TRITON_DIR: programs on lockcache find its kernels, launchers and results.
+    """Import the Triton cache in TRITON_DIR: kernels, launchers and autotuning results.
 
-    TRITON_DIR stays as it is. What is damaged or not finished is left out, and what is there already is kept. Launchers
-    are machine code: TRITON_DIR must be yours, and nobody else may be able to write to it.
+    TRITON_DIR is not changed. Damaged and unfinished entries are left out, and entries that DIR already has are kept.
+    Launchers are machine code, so TRITON_DIR must be yours, and nobody else may be able to write to it.
 
-    Exit codes: 0 all is there, or gave way to the cap; 1 something was damaged, or could not be stored;
-    2 TRITON_DIR is not a Triton cache, or is not safe.
+    Exit codes: 0 everything was imported, or was evicted to stay below the cap; 1 something was damaged or could not
+    be stored; 2 TRITON_DIR is not a Triton cache, or is not safe.
 
     \b
     Examples:

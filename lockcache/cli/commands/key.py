@@ -22,9 +22,9 @@ _CREATE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFO
 
 @click.group("key")
 def command() -> None:
-    """Make keys that sign entries, so that nobody without one can plant a program that is served.
+    """Make keys that sign entries, so that nobody without a key can plant a program.
 
-    Give every process of a directory the same file: LOCKCACHE_SIGNING_KEY_FILE=FILE.
+    All processes that share a directory need the same file: LOCKCACHE_SIGNING_KEY_FILE=FILE.
 
     \b
     Examples:
@@ -37,7 +37,9 @@ def command() -> None:
 @_FILE
 @options.as_json
 def new(file: str, as_json: bool) -> None:
-    """Write a new key into FILE (mode 0600), which must not be there yet.
+    """Write a new key into FILE, which must not exist.
+
+    The file gets mode 0600: only its owner can read it.
 
     \b
     Examples:
@@ -52,14 +54,15 @@ def new(file: str, as_json: bool) -> None:
 @command.command("rotate")
 @_FILE
 @click.option(
-    "--keep", metavar="N", type=options.WholeNumber(0), help="Keep so many of the older keys; by default all."
+    "--keep", metavar="N", type=options.WholeNumber(0), help="Keep only this many of the older keys. [default: all]"
 )
 @options.as_json
 def rotate(file: str, keep: int | None, as_json: bool) -> None:
-    """Put a new key in front of those in FILE: it signs from now on, the others still verify.
+    """Add a new key to FILE, which signs from now on.
 
-    Programs read FILE when they open a cache. Until all have done so, those with the older keys miss what the new one
-    signed, and compile it again. Drop a key that became known to others: what it signed is a miss then.
+    The older keys still verify what they signed. Programs read FILE when they open a cache. A program that has only
+    the older keys misses entries that the new key signed, and compiles them again. If others may know a key, remove
+    it with --keep: entries that it signed are then misses.
 
     \b
     Examples:

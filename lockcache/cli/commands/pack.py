@@ -28,16 +28,16 @@ _STDOUT: Final = "-"
 _MOST_SHOWN: Final = 20
 
 
-_HELP: Final = f"""Pack a cache into FILE, a zstd-compressed tar, to ship it warm: in an image, to a cluster, to CI.
+_HELP: Final = f"""Pack a cache into FILE, a zstd-compressed tar: for an image, a cluster, or CI.
 
-Only entries that pass their digest are packed, with their metadata and when they were last used; packing is not a
-use of them. Safe while others use the cache. FILE appears whole or not at all; "-" is stdout. The same entries give
-the same bytes.
+Only entries that match their digest are packed, with their metadata and the time of their last use; packing does not
+count as a use. Safe while others use the cache. FILE appears complete or not at all; "-" is stdout. The same entries
+give the same bytes.
 
 {FILTERS_IN_WORDS}
 
-Exit codes: 0 all is there that programs would be served; 1 something was damaged or could not be read, so FILE
-lacks it, and stderr says which; or FILE could not be written; 2 a mistake in what was asked for.
+Exit codes: 0 FILE has every entry that programs would get; 1 entries were damaged or unreadable and are left out, and
+stderr names them, or FILE could not be written; 2 the command line is wrong.
 
 \b
 Examples:
@@ -51,13 +51,17 @@ Examples:
 @click.argument("file")
 @options.directory
 @filters
-@click.option("--include-unverified", is_flag=True, help="Also entries without a record, such as cuda.core's own.")
+@click.option(
+    "--include-unverified",
+    is_flag=True,
+    help="Also pack entries without a record, such as those of cuda.core's own cache.",
+)
 @click.option(
     "--level",
     type=options.WholeNumber(LEVELS[0], LEVELS[-1]),
     default=DEFAULT_LEVEL,
     show_default=True,
-    help="zstd's: 1 is fastest, 19 smallest; above it needs much memory.",
+    help="Compression level of zstd: 1 is fastest, 19 smallest; higher levels need much memory.",
 )
 @options.as_json
 def command(

@@ -15,7 +15,7 @@ from lockcache.cli.output import plain, print_json
 @options.directory
 @options.as_json
 def command(directory: str | None, as_json: bool) -> None:
-    """Print the cache directory that would be used, absolute.
+    """Print the absolute path of the cache directory that is used.
 
     \b
     Examples:

@@ -40,7 +40,7 @@ _LABELS: Final = {"priority": "policy", "by_operator": "set by operator", "evict
 
 @click.group("policy")
 def command() -> None:
-    """Read or set the rules that hold for every process that uses a directory.
+    """Show or set the rules for all processes that use a directory.
 
     \b
     Examples:
@@ -92,28 +92,29 @@ def _parse_cap(text: str) -> int | str:
     "--max-size",
     metavar="SIZE",
     callback=options.by(_parse_cap),
-    help="The cap: 10G, 512M, 1.5T, 10GiB; or 'none'. [as it was]",
+    help="The cap: 10G, 512M, 1.5T, 10GiB; or 'none'. [unchanged]",
 )
 @click.option(
     "--policy",
     "priority",
     type=click.Choice(PRIORITIES),
-    help="What writers evict first: lru, the least recently used; cost, what is cheap to compile again for its bytes. "
-    "[as it was]",
+    help="What writers evict first: lru, the least recently used; cost, what costs the least compile time per byte. "
+    "[unchanged]",
 )
 @click.option(
     "--seed",
     metavar="FILE",
-    help="The bundle below the directory, which is copied into it; or 'none'. It counts over what programs ask for. "
-    "[as it was]",
+    help="The bundle that the directory starts from, which is copied into it; or 'none'. Takes precedence over what "
+    "programs ask for. [unchanged]",
 )
 @options.as_json
 def policy_set(
     directory: str | None, max_size: int | str | None, priority: Priority | None, seed: str | None, as_json: bool
 ) -> None:
-    """Set the rules. Running processes obey from their next write; a program's own max_size_bytes replaces no such cap.
+    """Set the rules. They apply to running processes from their next write.
 
-    Prints them, what the directory holds, and what of it the next write evicts.
+    A cap that is set here takes precedence over max_size_bytes in a program. Prints the rules, the size of the
+    directory, and what the next write will evict.
 
     \b
     G means 10^9 bytes and GiB 2^30.

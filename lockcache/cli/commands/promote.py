@@ -20,18 +20,21 @@ from lockcache.sizes import counted
 @click.argument("directory", metavar="DIR")
 @click.argument("file", metavar="FILE")
 @click.option(
-    "--max-size", callback=options.size, metavar="SIZE", help="The oldest programs leave until the bundle is so large."
+    "--max-size",
+    callback=options.size,
+    metavar="SIZE",
+    help="Leave out the oldest programs until the bundle is no larger.",
 )
 @options.as_json
 def command(directory: str, file: str, max_size: int | None, as_json: bool) -> int:
-    """Put what DIR has, and the bundle FILE lacks, into FILE.
+    """Add the entries of DIR that the bundle FILE lacks to FILE.
 
-    FILE is made if it is missing, and replaced when the new one is whole: programs that read it go on with what they
-    opened. Any number of hosts may promote into one file at once; they take turns, and nothing of any of them is lost.
-    Where there is nothing to add the file stays as it is.
+    FILE is created if it is missing. Otherwise it is replaced once the new bundle is complete, and programs that have
+    it open continue to read the old one. Any number of hosts may promote into one file at the same time: they take
+    turns, and no entry of any host is lost. If there is nothing to add, FILE is not changed.
 
-    Exit codes: 0 done; 1 something was damaged and is left out, or the bundle could not be written; 2 a mistake in what
-    was asked for, or FILE is not a bundle.
+    Exit codes: 0 done; 1 damaged programs were left out, or FILE could not be written; 2 the command line is wrong,
+    or FILE is not a bundle.
 
     \b
     Examples:

@@ -14,10 +14,10 @@ from lockcache.lowlevel import recount_all
 @options.directory
 @options.as_json
 def command(directory: str | None, as_json: bool) -> None:
-    """Make the accounting say what the disk holds.
+    """Correct the accounting: count the bytes that are on the disk.
 
-    Needed after processes were killed, or where programs that do not account (cuda.core's own cache) write the
-    directory, and no daemon runs. Safe while others use the cache.
+    Needed without a daemon, after processes were killed, or if programs without accounting (cuda.core's own cache)
+    write to the directory. Safe while others use the cache.
 
     \b
     Examples:

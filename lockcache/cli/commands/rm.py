@@ -21,7 +21,8 @@ def command(keys: tuple[str, ...], directory: str | None, as_json: bool) -> int:
     """Remove entries by key. Safe while others use them: they miss, and compile again.
 
     KEY is the key as text, hex: and the key's bytes in hex, or the start of the entry's hash or its name, as 'lockcache
-    ls' prints them. If one of them is not there, none is removed. By age, kind or architecture: lockcache evict.
+    ls' prints them. If an entry does not exist, none is removed. To remove entries by age, kind or architecture:
+    lockcache evict.
 
     \b
     Examples:

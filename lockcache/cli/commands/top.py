@@ -34,16 +34,17 @@ def _parse_interval(text: str) -> float:
     default="1s",
     show_default=True,
     callback=options.by(_parse_interval),
-    help="Between two looks: 100ms to 1h.",
+    help="Time between two updates: 100ms to 1h.",
 )
-@click.option("--once", is_flag=True, help="One look; as where the output is not a terminal.")
-@click.option("--json", "as_json", is_flag=True, help="A JSON object for each DIR, a line at each look.")
+@click.option("--once", is_flag=True, help="Print once and exit; the default if the output is not a terminal.")
+@click.option("--json", "as_json", is_flag=True, help="Print a line with a JSON object for each DIR at each update.")
 def command(directories: tuple[str, ...], interval: float, once: bool, as_json: bool) -> None:
-    """Watch directories: bytes against the cap, rates, writes under way, what was used last. 'q' or Ctrl-C ends it.
+    """Watch directories: size, rates, current writes, latest entries. 'q' or Ctrl-C ends it.
 
-    Hits, misses, puts and evictions a second are those that programs report (some only when they end) and the daemon's.
-    A look costs the same at ten and at a million entries: of a large directory the latest entries are gathered a few
-    shards at a time. Other programs' directories are walked, for a tenth of the time at most. Changes nothing.
+    Rates per second are of the hits, misses, puts and evictions that programs report (some report only when they
+    end), and of the daemon's evictions. An update costs the same for ten entries and for a million: the latest
+    entries of a large directory are collected a few shards at a time. Directories of other programs are walked, for a
+    tenth of the time at most. Changes nothing.
 
     \b
     Examples:

@@ -27,9 +27,9 @@ _STDIN: Final = "-"
 @click.command("unpack")
 @click.argument("file")
 @options.directory
-@click.option("--overwrite", is_flag=True, help="Replace entries that are there; by default those are kept.")
-@click.option("--strict", is_flag=True, help="Give up at the first entry that is damaged or no entry.")
-@click.option("--include-unverified", is_flag=True, help="Also entries without a record; they get one.")
+@click.option("--overwrite", is_flag=True, help="Replace entries that the cache already has.")
+@click.option("--strict", is_flag=True, help="Stop at the first member that is damaged or not an entry.")
+@click.option("--include-unverified", is_flag=True, help="Also store entries without a record, which get one.")
 @click.option("--max-entry", callback=options.size, metavar="SIZE", help="Refuse larger entries.  [default: 1GiB]")
 @options.as_json
 @click.pass_context
@@ -43,14 +43,15 @@ def command(
     max_entry: int | None,
     as_json: bool,
 ) -> None:
-    """Unpack FILE into a cache, which is made if it is missing. "-" is stdin.
+    """Unpack FILE into a cache, which is created if it is missing. "-" is stdin.
 
-    Each entry is verified on the way in, and stored as any program stores one: safe while others use the cache, under
-    its cap (the least recently used go first), whole or not at all when interrupted. Entries that are there are kept.
-    Damaged entries and whatever is not an entry (links, devices, paths that lead elsewhere) are counted and left out.
+    Each entry is verified and then stored as programs store entries: safe while others use the cache, below the cap
+    (the least recently used are evicted first), and complete or not at all if interrupted. Entries that the cache
+    already has are kept. Damaged entries, and everything that is not an entry (links, devices, paths that lead
+    elsewhere), are counted and left out.
 
-    Exit codes: 0 all is there, or gave way to the cap; 1 something was damaged, refused or could not be stored;
-    2 FILE is not an archive, or another mistake in what was asked for.
+    Exit codes: 0 everything was stored, or was evicted to stay below the cap; 1 something was damaged, refused, or
+    could not be stored; 2 FILE is not an archive, or the command line is wrong.
 
     \b
     Examples:

@@ -32,28 +32,29 @@ _MOST_SHOWN: Final = 50
 
 @click.command("verify")
 @options.directory
-@click.option("--repair", is_flag=True, help="Move what is corrupt into quarantine, and recount.")
-@click.option("--touch", is_flag=True, help="Also read entries of other owners where that counts as a use of them.")
+@click.option("--repair", is_flag=True, help="Move corrupt entries into quarantine, and recount.")
+@click.option("--touch", is_flag=True, help="Also read other users' entries if that counts as a use of them.")
 @options.as_json
 def command(directory: str | None, repair: bool, touch: bool, as_json: bool) -> int:
-    """Read every entry and compare it with its record. Safe while others use the cache, and no use of what it reads.
+    """Read every entry and compare it with its record.
 
-    Entries without a record, as cuda.core's own cache leaves them, are read and counted as unverified. Corrupt ones are
-    served to nobody; --repair moves them, with their records, into lockcache/quarantine/ under DIR, where they count
-    against the cap, a sixteenth of it at the most. A lockcache-daemon does both, all the time, at its --scrub-rate.
+    Safe while others use the cache, and does not count as a use. Entries without a record, such as those of
+    cuda.core's own cache, are read and counted as unverified. Programs never get corrupt entries. --repair moves
+    them, with their records, into lockcache/quarantine/ under DIR, where they count against the cap and take at most
+    a sixteenth of it. A lockcache-daemon does both all the time, at its --scrub-rate.
 
-    Of pyptx's directories what lockcache's adapter stored is verified, and what is corrupt is removed by --repair. What
-    Triton or another program keeps says nowhere what it should be: an error.
+    In pyptx's directories, entries that lockcache's adapter stored are verified, and --repair removes corrupt ones.
+    Directories of Triton and other programs record no digests: verifying them is an error.
 
-    Reading somebody else's entry counts as a use of it, unless root reads, or the file system is mounted noatime or
-    read-only. Such entries are passed over; --touch reads them all the same.
+    Reading another user's entry counts as a use of it, unless root reads, or the file system is mounted noatime or
+    read-only. Such entries are skipped; --touch reads them too.
 
     \b
     Exit codes:
-      0    all that was looked at is whole or has no record
+      0    every entry that was read is intact or has no record
       1    something is corrupt or unreadable, whether or not it was repaired
            (with --json: found[].repaired says which)
-      2    a mistake in what was asked for
+      2    the command line is wrong
       130  Ctrl-C, which leaves nothing half done
 
     \b

@@ -50,18 +50,24 @@ class _Asked(NamedTuple):
 @click.argument("key", required=False, shell_complete=complete_name)
 @options.directory
 @click.option(
-    "--last", metavar="[N]", is_flag=False, flag_value="1", help="The last N misses that programs reported; N is 1."
+    "--last",
+    metavar="[N]",
+    is_flag=False,
+    flag_value="1",
+    help="Show the last N misses that programs reported. [default: 1]",
 )
 @click.option("--dir", "stated", metavar="DIR", type=options.Directory(), help="The same as DIR.")
 @options.as_json
 def command(key: str | None, directory: str | None, last: str | None, stated: str | None, as_json: bool) -> None:
-    """Show why a program was compiled: which parts of its key are not those of the entries nearest to it.
+    """Show why a program was compiled: how its key differs from the most similar entries.
 
-    KEY is the key as text, hex: and its bytes in hex, or the start of an entry's hash or its name, as 'lockcache ls'
-    prints them. Without one, of the last miss. One argument alone is DIR if there is a directory of that name, else
-    KEY; with --dir it is KEY. Parts are kept where keys come from lockcache.cuda.Program or make_program_cache_key:
-    hashes, and short values of options, never source code. Programs report misses when they store an entry and when
-    they end. Looks at 250,000 entries at most. Looking does not count as a use.
+    KEY is the key as text, hex: and the key's bytes in hex, or the start of an entry's hash or its name, as
+    'lockcache ls' prints them. Without KEY, the last miss is shown. A single argument is DIR if a directory of that
+    name exists, otherwise KEY; with --dir it is KEY.
+
+    For keys of lockcache.cuda.Program and make_program_cache_key, entries keep hashes of the parts of the key, and
+    short values of options, but never source code. Programs report misses when they store an entry and when they end.
+    At most 250,000 entries are compared. This does not count as a use of them.
 
     \b
     Examples:
