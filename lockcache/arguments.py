@@ -22,23 +22,23 @@ _DEFAULT_CAP_BYTES = 10 * 10**9
 
 #: The variables that programs obey, and what each states.
 VARIABLES = {
-    "LOCKCACHE_DIR": "the directory of a program that names none; default: lockcache in the user cache directory",
-    "LOCKCACHE_MAX_SIZE": "the cap of a directory where the program states none, such as 10G; below an operator's",
-    "LOCKCACHE_POLICY": "what is evicted first: cost, in a directory that has the usual lru",
-    "LOCKCACHE_SEED": "the bundle below the directory, where the program states none; below an operator's",
+    "LOCKCACHE_DIR": "the directory of programs that name none; default: lockcache in the user cache directory",
+    "LOCKCACHE_MAX_SIZE": "the size limit of a directory, such as 10G, unless the program or an operator sets one",
+    "LOCKCACHE_POLICY": "cost: evict first what is cheap to compile, if the directory has the default, lru",
+    "LOCKCACHE_SEED": "the bundle that a directory starts from, unless the program or an operator names one",
     "LOCKCACHE_GROUP": "the group that shares the directory: a name or number, or 1 for the directory's own",
-    "LOCKCACHE_SIGNING_KEY_FILE": "the file of keys to sign and verify with",
-    "LOCKCACHE_JAX": "1: JAX keeps what it compiles here",
+    "LOCKCACHE_SIGNING_KEY_FILE": "the file with the keys that sign and verify entries",
+    "LOCKCACHE_JAX": "1: JAX stores its programs on lockcache",
     "LOCKCACHE_INSTALL": "frameworks whose adapters are installed when they are imported; lockcache run sets it",
-    "LOCKCACHE_READONLY": "1: directories are only read, where the program does not say read_only=False",
-    "LOCKCACHE_COMPILE_ONCE": "1: who looks up and misses has the turn to compile, where the program does not say",
-    "LOCKCACHE_LEASE_TIMEOUT": "how long a compiling process is waited for, such as 5m, where the program does not say",
+    "LOCKCACHE_READONLY": "1: directories are only read, unless the program says read_only=False",
+    "LOCKCACHE_COMPILE_ONCE": "1: of all that miss a key one compiles, unless the program sets compile_once",
+    "LOCKCACHE_LEASE_TIMEOUT": "how long others wait for a compiling process, such as 5m, unless the program says it",
     "LOCKCACHE_DISABLE": "1: every cache is empty and stores nothing",
-    "LOCKCACHE_RECACHE": "1: what is stored is compiled again and replaced, once by each process",
-    "LOCKCACHE_REMOTE": "the server behind every directory that is written to, such as redis://host; shared by hosts",
+    "LOCKCACHE_RECACHE": "1: each process compiles again, once, and replaces what is stored",
+    "LOCKCACHE_REMOTE": "the server behind every directory that is written to, such as redis://host",
     "LOCKCACHE_MANIFEST": "the file that lists the keys of a job, to be fetched from that server at the next start",
-    "LOCKCACHE_LOG": "what a program that configures no logging shows on stderr: off, info or debug; else warnings",
-    "LOCKCACHE_SUMMARY": "1: a line on stderr at a program's end: hits, compilations, seconds saved",
+    "LOCKCACHE_LOG": "what programs without their own logging show on stderr: off, info or debug; default: warnings",
+    "LOCKCACHE_SUMMARY": "1: print hits, compilations and saved time on stderr when a program ends",
 }
 #: Of them, those that state a directory's policy; and all that an operator's command does not obey.
 POLICY_VARIABLES = ("LOCKCACHE_MAX_SIZE", "LOCKCACHE_POLICY")
