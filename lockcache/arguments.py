@@ -146,6 +146,11 @@ def unknown_variables(environment: Mapping[str, str]) -> dict[str, str]:
     return found
 
 
+def unknown_in_words(name: str, meant: str) -> str:
+    """A variable of :func:`unknown_variables`, as an operator is warned of it."""
+    return f"{name} is not a variable of lockcache's" + (f"; did you mean {meant}?" if meant else "")
+
+
 def default_cap(path: object) -> int | None:
     """Returns the default directory's cap in bytes; ``None`` where ``path`` or ``$LOCKCACHE_DIR`` names another."""
     return None if path is not None or os.environ.get("LOCKCACHE_DIR") else _DEFAULT_CAP_BYTES

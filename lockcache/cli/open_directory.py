@@ -75,6 +75,13 @@ def other_things(root: str) -> list[str]:
     return sorted(name for name in names if name not in ("lost+found", TAG_NAME) and not name.startswith("."))
 
 
+def are_swapped(other: str, directory: str | None) -> bool:
+    """Returns whether DIR stands where another argument belongs, and that one in the place of DIR."""
+    if directory is None or os.path.isdir(os.path.expanduser(directory)):
+        return False
+    return os.path.isdir(os.path.expanduser(other))
+
+
 def refuse_other_things(layout: Layout) -> None:
     """Refuse a directory of other things: it is not made a cache by a mistyped path. An empty one, or none, may be."""
     if other_things(layout.root) and not is_cache(layout):

@@ -66,6 +66,15 @@ def test_a_variable_that_nothing_obeys_is_named_with_what_was_meant(tmp_path: Pa
     assert "LOCKCACHE_MAXSIZE is not a variable of lockcache's; did you mean LOCKCACHE_MAX_SIZE?" in done.stderr
 
 
+def test_where_a_misspelled_variable_left_no_budget_that_is_said(tmp_path: Path) -> None:
+    done = run_daemon("--once", "cache", cwd=tmp_path, env={**os.environ, "LOCKCACHE_MAXSIZE": "1G"})
+    assert done.returncode == 2
+    assert [line.partition(": ")[2].partition(";")[0].rpartition("/")[2] for line in done.stderr.splitlines()] == [
+        "cache has no budget",
+        "LOCKCACHE_MAXSIZE is not a variable of lockcache's",
+    ]
+
+
 @pytest.mark.parametrize(
     "words, reason",
     [

@@ -15,6 +15,7 @@ from dataclasses import asdict
 from datetime import datetime
 from typing import Any, Final, TextIO
 
+from lockcache.arguments import unknown_in_words
 from lockcache.errors import in_words
 from lockcache.lowlevel import Evicted, Policy, Slot, Verdict
 from lockcache.sizes import counted, format_size, printable
@@ -124,8 +125,7 @@ class Report:
         )
 
     def unknown_variable(self, name: str, meant: str) -> None:
-        text = f"{name} is not a variable of lockcache's" + (f"; did you mean {meant}?" if meant else "")
-        self._say("variable", None, text, level="warning", variable=name, meant=meant or None)
+        self._say("variable", None, unknown_in_words(name, meant), level="warning", variable=name, meant=meant or None)
 
     def not_reloaded(self, line: str) -> None:
         text = f"not reloaded, the settings stay as they were: {line}"

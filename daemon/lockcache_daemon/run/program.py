@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from lockcache.arguments import unknown_variables
+from lockcache.arguments import unknown_in_words, unknown_variables
 from lockcache.cli.progress import step_bar
 from lockcache.lowlevel import SHARDS
 from lockcache_daemon.budgets import rehearse_all
@@ -52,10 +52,14 @@ class Request:
 
 def carry_out(request: Request) -> int:
     """The exit code. Raises :class:`SettingsError`, and what opening a directory raises."""
-    settings = request.sources.load()
+    unknown = unknown_variables(os.environ)
+    try:
+        settings = request.sources.load()
+    except SettingsError as error:  # which may be the one that a misspelled variable did not set
+        raise SettingsError([*error.lines, *(unknown_in_words(*each) for each in unknown.items())]) from None
     report = Report(as_json=settings.as_json, out=sys.stdout, err=sys.stderr)
     logging.getLogger("lockcache").addHandler(LogToReport(report))
-    for name, meant in unknown_variables(os.environ).items():
+    for name, meant in unknown.items():
         report.unknown_variable(name, meant)
     _allow_descriptors(len(settings.directories))
     gc.set_threshold(_OBJECTS_BETWEEN_COLLECTIONS)

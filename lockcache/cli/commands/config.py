@@ -20,6 +20,7 @@ from lockcache.arguments import (
     configured_switch,
     default_cap,
     resolve_path,
+    unknown_in_words,
     unknown_variables,
 )
 from lockcache.cli import options
@@ -74,8 +75,7 @@ def command(directory: str | None, as_json: bool) -> None:
     print_table("settings", ("setting", "value", "from"), [(each.name, each.shown, each.origin) for each in settings])
     print_table("variables", ("variable", "states"), [(f"${name}", states) for name, states in VARIABLES.items()])
     for name, meant in unknown.items():
-        hint = f"; did you mean {meant}?" if meant else ""
-        click.echo(f"lockcache: {plain(name)} is not a variable of lockcache's{hint}", err=True)
+        click.echo(plain(f"lockcache: {unknown_in_words(name, meant)}"), err=True)
 
 
 def _directory(given: str | None, layout: Layout) -> _Setting:

@@ -12,7 +12,7 @@ import click
 
 from lockcache.cli import options
 from lockcache.cli.key_argument import complete_name, resolve_name
-from lockcache.cli.open_directory import look
+from lockcache.cli.open_directory import are_swapped, look
 from lockcache.cli.output import elapsed, plain, print_json, print_table, size_in_words, span
 from lockcache.filestream.disk import user_name
 from lockcache.lowlevel import Described, Layout, Read, describe_entry, find_entry, load_keys, read_entry
@@ -39,6 +39,8 @@ def command(key: str, directory: str | None, as_json: bool) -> None:
       lockcache inspect my-kernel /scratch/kernels
       lockcache inspect hex:00ff10 --json | jq .code.kernels
     """
+    if are_swapped(key, directory):
+        raise click.UsageError(f"KEY comes first: lockcache inspect {directory} {key}")
     layout = look(directory)
     found = _inspect(layout, resolve_name(layout, key))
     if as_json:

@@ -15,7 +15,7 @@ from lockcache.archive.packing import DEFAULT_LEVEL, LEVELS, Packed, pack_direct
 from lockcache.cli import options
 from lockcache.cli.catalogue import Own, select
 from lockcache.cli.filters import FILTERS_IN_WORDS, filters
-from lockcache.cli.open_directory import look
+from lockcache.cli.open_directory import are_swapped, look
 from lockcache.cli.output import plain, print_facts, size_in_words
 from lockcache.cli.progress import progress_bar
 from lockcache.cli.signals import end_in_order
@@ -74,7 +74,7 @@ def command(
 ) -> int:
     """Its help is above, for it holds what other commands say too."""
     _check_output(file, as_json)
-    if directory is not None and os.path.isdir(file) and not os.path.isdir(os.path.expanduser(directory)):
+    if are_swapped(file, directory):
         raise click.UsageError(f"FILE comes first: lockcache pack {directory} {file}")
     layout = look(directory)
     refuse_inside(file, layout)

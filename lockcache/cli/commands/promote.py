@@ -9,7 +9,7 @@ import click
 
 from lockcache.cli import options
 from lockcache.cli.commands.pack import refuse_inside
-from lockcache.cli.open_directory import look
+from lockcache.cli.open_directory import are_swapped, look
 from lockcache.cli.output import print_facts
 from lockcache.cli.seeded_run import promote_with_bar
 from lockcache.cli.signals import end_in_order
@@ -41,6 +41,8 @@ def command(directory: str, file: str, max_size: int | None, as_json: bool) -> i
       lockcache promote /scratch/kernels /lustre/project/kernels.lcb
       lockcache promote --max-size 2G /scratch/kernels kernels.lcb
     """
+    if are_swapped(file, directory):
+        raise click.UsageError(f"DIR comes first: lockcache promote {file} {directory}")
     layout = look(directory)
     refuse_inside(file, layout)
     end_in_order()  # what is half written goes

@@ -12,7 +12,7 @@ import click
 from lockcache.arguments import resolve_path
 from lockcache.cli import options
 from lockcache.cli.key_argument import complete_name, key_name, resolve_name
-from lockcache.cli.open_directory import look
+from lockcache.cli.open_directory import are_swapped, look
 from lockcache.cli.output import elapsed, plain, print_json
 from lockcache.cli.progress import step_bar
 from lockcache.errors import in_words
@@ -23,7 +23,7 @@ from lockcache.lowlevel import SHARDS, Layout, find_entry, is_cache
 
 _NAME: Final = 12
 _NEAREST: Final = 3
-_COUNT: Final = re.compile(r"[0-9]{1,3}", re.ASCII)
+_COUNT: Final = re.compile(r"[0-9]{1,9}", re.ASCII)
 _DIRECTORY: Final = "working directory"
 # What takes the working directory into a key, as cuda.core hands it to NVRTC.
 _NEEDS_DIRECTORY: Final = {
@@ -79,7 +79,7 @@ def command(key: str | None, directory: str | None, last: str | None, stated: st
     layout = _look(question)
     misses = read_misses(layout)
     if question.key is None:
-        asked = _latest(layout, misses, max(1, int(question.last or 1)))
+        asked = _latest(layout, misses, int(question.last or 1))
     else:
         asked = [_of_key(layout, question.key, misses)]
     found = list(zip(asked, _nearest(layout, asked), strict=True))
@@ -103,8 +103,12 @@ def _question(key: str | None, directory: str | None, last: str | None, stated: 
     """Returns which argument is which. Raises :class:`click.UsageError` where they contradict each other."""
     if last is not None and _COUNT.fullmatch(last) is None:  # click took DIR for N
         key, directory, last = last, key, "1"
+    if last is not None and int(last) == 0:
+        raise click.UsageError("--last 0 shows nothing; give 1 or more")
     if directory is None and stated is None and key is not None and (last is not None or _is_directory(key)):
         key, directory = None, key
+    if key is not None and are_swapped(key, directory):
+        raise click.UsageError(f"KEY comes first: lockcache why {directory} {key}")
     if directory is not None and stated is not None:
         raise click.UsageError(f"the directory is given twice: {directory!r} and --dir {stated!r}")
     if key is not None and last is not None:
