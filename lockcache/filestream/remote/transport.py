@@ -121,10 +121,16 @@ class RemoteUrl(NamedTuple):
         return not self.scheme.startswith("http")
 
 
-def _refuse_slips(settings: Iterable[str], own: Iterable[str], shown: str) -> None:
-    import difflib  # 3 ms, where there are settings
+def _refuse_without_place(scheme: str, place: str) -> None:
+    if not place:
+        wanted = _PLACES.get(scheme, "host")
+        raise ValueError(f"url does not name a {wanted}; accepted: {scheme}://{wanted.upper()}")
 
+
+def _refuse_slips(settings: Iterable[str], own: Iterable[str], shown: str) -> None:
     for name in settings:
+        import difflib  # 3 ms, where there are settings
+
         if close := difflib.get_close_matches(name, own, 1):
             raise ValueError(f"{shown}: there is no setting {name!r}; did you mean {close[0]}?")
 
@@ -148,9 +154,7 @@ def parse_url(url: object) -> RemoteUrl:
         raise ValueError(f"{given[:80]!r} is not a URL that begins with {'://, '.join(_SCHEMES)}://")
     if _is_torn(parts):
         raise ValueError(f"url has an @ behind its host; {_HOW_TO_QUOTE}")
-    if not (parts.path if parts.scheme == "unix" else host):
-        place = _PLACES.get(parts.scheme, "host")
-        raise ValueError(f"url does not name a {place}; accepted: {parts.scheme}://{place.upper()}")
+    _refuse_without_place(parts.scheme, parts.path if parts.scheme == "unix" else host)
     own = {"prefix": "lockcache:", "ttl": str(_TTL_SECONDS)}
     rest = []
     for name, value in parse_qsl(parts.query, keep_blank_values=True):
@@ -158,8 +162,7 @@ def parse_url(url: object) -> RemoteUrl:
             own[name] = value
         else:
             rest.append((name, value))
-    if rest:
-        _refuse_slips([name for name, _ in rest], own, shown)
+    _refuse_slips([name for name, _ in rest], own, shown)
     if not own["prefix"].isprintable() or not own["prefix"].isascii() or len(own["prefix"]) > 200:
         raise ValueError(f"{shown}: prefix must be printable ASCII of at most 200 characters")
     if not own["ttl"].isascii() or not own["ttl"].isdigit() or not 0 < int(own["ttl"][:12]) < 2**31:
