@@ -152,7 +152,7 @@ def manifest_fetch(file: str, directory: str | None, remote: str | None, as_json
     \b
     Examples:
       lockcache manifest fetch job.manifest --remote redis://cache.example
-      lockcache manifest fetch job.manifest /scratch/kernels --remote s3://bucket/kernels
+      lockcache manifest fetch job.manifest /scratch/k --remote s3://bucket/k
     """
     url, keys, layout = _server(remote), _read(file), Layout(resolve_path(directory))
     refuse_other_things(layout)

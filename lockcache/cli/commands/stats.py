@@ -14,9 +14,8 @@ from lockcache.cli.catalogue import Guest, open_catalogue
 from lockcache.cli.output import cap_in_words, elapsed, plain, print_json, seed_in_words, size_in_words, span
 from lockcache.cli.progress import step_bar
 from lockcache.filestream import Seed
-from lockcache.filestream.accounting import Spread, read_since, reset_counters, spread, total_of
+from lockcache.filestream.accounting import Spread, read_ahead, read_since, reset_counters, spread, total_of
 from lockcache.filestream.bundle import SeedFile
-from lockcache.filestream.disk import read_ahead
 from lockcache.filestream.entry import UNKNOWN, add_namespaces, count_namespaces
 from lockcache.filestream.remote import ServerCounters, ServerSeen, read_servers, reset_servers
 from lockcache.lowlevel import (

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from lockcache.filestream.accounting.scan import *
     from lockcache.filestream.accounting.summary import *
     from lockcache.filestream.accounting.usage import *
+    from lockcache.filestream.accounting.walk import *
 else:
     __getattr__, __dir__ = door(
         __name__,
@@ -34,5 +35,6 @@ else:
             ),
             "summary": "saved_in_words",
             "usage": "ReopenedPage Slot UsagePage encode_page total_of",
+            "walk": "read_ahead",
         },
     )

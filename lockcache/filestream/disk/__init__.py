@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from lockcache.filestream.disk.output import *
     from lockcache.filestream.disk.owners import *
     from lockcache.filestream.disk.permissions import *
-    from lockcache.filestream.disk.read_ahead import *
     from lockcache.filestream.disk.recency import *
     from lockcache.filestream.disk.recognise import *
     from lockcache.filestream.disk.space import *
@@ -53,7 +52,6 @@ else:
                 "PRIVATE Sharing check_directory check_folders check_format check_root denial make_shared_root "
                 "nearest_seen ownership resolve_sharing user_name"
             ),
-            "read_ahead": "read_ahead",
             "recency": "ReadRecency Recency UnstatedRecency last_use_ns",
             "recognise": "is_cache",
             "space": "Space encode_format probe_space space_of stated_space",

@@ -17,8 +17,8 @@ from functools import partial
 from typing import Final, NamedTuple, TypeAlias
 
 from lockcache.explain import Difference, Part, differences
-from lockcache.filestream.accounting import names_in
-from lockcache.filestream.disk import SHARDS, Layout, is_entry_file, read_ahead
+from lockcache.filestream.accounting import names_in, read_ahead
+from lockcache.filestream.disk import SHARDS, Layout, is_entry_file
 from lockcache.filestream.entry.codec import NOTE_XATTR
 from lockcache.filestream.entry.describe import Statement, find_entry, read_statement
 from lockcache.filestream.entry.locate import NO_ATTRIBUTE, read_record_file

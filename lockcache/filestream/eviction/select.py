@@ -16,9 +16,9 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import Final
 
-from lockcache.filestream.accounting import Found, scan_shard
+from lockcache.filestream.accounting import Found, read_ahead, scan_shard
 from lockcache.filestream.directory import CacheDirectory
-from lockcache.filestream.disk import SHARDS, Layout, last_use_ns, read_ahead
+from lockcache.filestream.disk import SHARDS, Layout, last_use_ns
 from lockcache.filestream.entry import UNKNOWN, Described, describe_entry
 from lockcache.filestream.eviction.choose import Goal, choose_victims
 from lockcache.filestream.eviction.remove import Evicted, remove_victims

@@ -1,4 +1,4 @@
-"""Read-ahead: reads many files in order, by several threads once reads wait for a disk.
+"""Walks over all entries: reads many files in order, by several threads once reads wait for a disk.
 
 For programs that inspect every entry: ``lockcache why``, ``ls``, ``stats``, ``evict``. One thread is fastest for what
 is in memory: four took nearly twice as long for 100,000 attributes, because each read takes the interpreter's lock.

@@ -9,7 +9,7 @@ from contextlib import closing
 
 import pytest
 
-from lockcache.filestream.disk import read_ahead
+from lockcache.filestream.accounting import read_ahead
 
 
 @pytest.fixture
