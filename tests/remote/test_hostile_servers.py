@@ -18,7 +18,16 @@ from lockcache import FileStreamProgramCache, RemoteProgramCache, Turn
 from lockcache.filestream import backing
 from lockcache.filestream.disk import Layout, entry_name
 from lockcache.filestream.entry import Record
-from lockcache.filestream.remote import RemoteError, call_within, calls, seal, take_turn, transport
+from lockcache.filestream.remote import (
+    RemoteError,
+    call_within,
+    calls,
+    parse_url,
+    redis_server,
+    seal,
+    take_turn,
+    transport,
+)
 from lockcache.filestream.remote.health import Patience
 from lockcache.filestream.remote.sending import Sender
 from tests.cli.running import run
@@ -249,3 +258,17 @@ def test_no_command_shows_a_secret_among_the_settings_of_a_url(tmp_path: Path, m
         ended = run(*words)
         assert ended.stdout
         assert "hidden" not in ended.stdout + ended.stderr
+
+
+def test_an_answer_without_an_end_is_not_received_to_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(redis_server, "_LONGEST_ANSWER_BYTES", 1 << 20)
+
+    def flood(client: socket.socket) -> None:
+        client.sendall(b"$99999999999\r\n")
+        for _ in range(32):  # a client that would receive it all finds that the connection has ended
+            client.sendall(bytes(1 << 20))
+
+    with _server_that(flood) as port:
+        reading = redis_server.connect(parse_url(f"redis://127.0.0.1:{port}"), 60.0)
+        with pytest.raises(RemoteError, match="an answer is longer than 1048576 bytes"):
+            reading.get("0" * 64)

@@ -34,8 +34,10 @@ _RELEASE: Final = "if redis.call('get',KEYS[1])==ARGV[1] then return redis.call(
 _HAS_DRIVER_INFO: Final = "driver_info" in inspect.signature(redis.connection.AbstractConnection.__init__).parameters
 _ANONYMOUS: Final = {"driver_info": None} if _HAS_DRIVER_INFO else {"lib_name": None, "lib_version": None}
 
-# In one round trip. Of 16 KiB each they are 4 MiB, which a server answers before it looks at its other clients.
-_AT_ONCE: Final = 256
+# In one round trip. Of 16 KiB each they are 2 MiB, which a server answers before it looks at its other clients.
+_AT_ONCE: Final = 128
+# To one request, or one round trip of several: what a process receives at most before it hangs up.
+_LONGEST_ANSWER_BYTES: Final = 4 * LARGEST_VALUE_BYTES
 
 
 def connect(url: RemoteUrl, timeout_seconds: float) -> RedisTransport:
@@ -58,6 +60,7 @@ class RedisTransport:
         }
         if url.scheme != "unix":
             self._settings["socket_connect_timeout"] = timeout_seconds
+        self._settings["connection_class"] = _BOUNDED[url.scheme]
         self._client: Any = redis.Redis.from_url(url.url, retry=Retry(NoBackoff(), 0), **self._settings)
         self._is_cluster = False
 
@@ -127,11 +130,70 @@ class RedisTransport:
                 if self._is_cluster:
                     raise
             # Without retries: a node that is lost is lost for this call, and the next asks who has its keys by now.
+            # Of rediss:// it would take a class of its own; the one that is given speaks TLS as well.
             self._client = redis.RedisCluster.from_url(
-                self._url.url, retry=Retry(NoBackoff(), 1), require_full_coverage=False, **self._settings
+                self._url.url.replace("rediss:", "redis:", 1),
+                retry=Retry(NoBackoff(), 1),
+                require_full_coverage=False,
+                **self._settings,
             )
             self._is_cluster = True
             return ask(self._client)
+
+
+class _BoundedSocket:
+    """A connected socket which is given up in an answer of more than :data:`_LONGEST_ANSWER_BYTES`.
+
+    The client believes a server that states a length, and receives until the memory is full.
+    """
+
+    def __init__(self, connected: Any) -> None:
+        self._connected = connected
+        self._left_bytes = _LONGEST_ANSWER_BYTES
+
+    def sendall(self, data: Any) -> None:
+        self._left_bytes = _LONGEST_ANSWER_BYTES
+        self._connected.sendall(data)
+
+    def recv(self, size: int, *flags: int) -> bytes:
+        received: bytes = self._connected.recv(size, *flags)
+        self._count(len(received))
+        return received
+
+    def recv_into(self, *arguments: Any) -> int:
+        size: int = self._connected.recv_into(*arguments)
+        self._count(size)
+        return size
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._connected, name)
+
+    def _count(self, size_bytes: int) -> None:
+        self._left_bytes -= size_bytes
+        if self._left_bytes < 0:
+            raise RemoteError(f"an answer is longer than {_LONGEST_ANSWER_BYTES} bytes")
+
+
+class _Bounded:
+    """Receives bounded answers, whatever the connection is made of."""
+
+    def _connect(self) -> _BoundedSocket:
+        return _BoundedSocket(super()._connect())  # type: ignore[misc]
+
+
+class _Plain(_Bounded, redis.Connection):
+    pass
+
+
+class _Tls(_Bounded, redis.SSLConnection):
+    pass
+
+
+class _Unix(_Bounded, redis.UnixDomainSocketConnection):
+    pass
+
+
+_BOUNDED: Final = {"redis": _Plain, "rediss": _Tls, "unix": _Unix}
 
 
 @contextlib.contextmanager
