@@ -1,0 +1,44 @@
+"""Services of a daemon whose settings change: another metrics file."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import pytest
+
+from lockcache_daemon.observe.log import Report
+from lockcache_daemon.run.services import FilingService
+from lockcache_daemon.settings.model import Settings
+
+
+def settings(path: Path | None) -> Settings:
+    return Settings() if path is None else Settings.model_validate({"metrics_file": str(path)})
+
+
+@pytest.fixture
+def report() -> Report:
+    return Report(as_json=True, out=io.StringIO(), err=io.StringIO())
+
+
+def test_another_metrics_file_takes_over_at_a_reload_and_none_ends_it(tmp_path: Path, report: Report) -> None:
+    one, other = tmp_path / "one.prom", tmp_path / "other.prom"
+    service = FilingService(settings(one), report)
+    service.open([])
+    service.change(settings(one), [])
+    service.change(settings(other), [])
+    assert other.exists()
+    service.change(settings(None), [])
+    assert service._file is None
+    service.change(settings(one), [])
+    service.close()
+    assert one.exists()
+
+
+def test_a_metrics_file_that_cannot_be_written_leaves_the_one_before_in_use(tmp_path: Path, report: Report) -> None:
+    service = FilingService(settings(tmp_path / "one.prom"), report)
+    service.open([])
+    service.change(settings(tmp_path / "none" / "x.prom"), [])
+    assert service._file is not None
+    assert service._file.path == str(tmp_path / "one.prom")
+    service.close()
