@@ -99,7 +99,7 @@ def manifest_ls(file: str, directory: str | None, as_json: bool) -> None:
     Examples:
       lockcache manifest ls job.manifest
       lockcache manifest ls job.manifest /scratch/kernels
-      lockcache manifest ls --json job.manifest /tmp/k | jq 'select(.is_here | not)'
+      lockcache manifest ls --json job.manifest /scratch/kernels | jq .is_here
     """
     keys = sorted(_read(file))
     if directory is None:
