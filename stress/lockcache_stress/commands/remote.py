@@ -11,7 +11,7 @@ from lockcache.cli.options import by
 from lockcache.sizes import parse_count
 from lockcache_stress.commands.shell import IF_POSSIBLE, MOST_PROCESSES, SECONDS, Shell, with_shell
 from lockcache_stress.errors import UnusableError
-from lockcache_stress.experiments.remote import SCENARIOS, FleetOptions, run_remote, why_no_fleet
+from lockcache_stress.experiments.remote import ALONE, SCENARIOS, FleetOptions, run_remote, why_no_fleet
 from lockcache_stress.report import Ran, Written
 from lockcache_stress.run import Grid, GridRow, Tabled
 from lockcache_stress.servers import KINDS
@@ -43,7 +43,7 @@ def _some_of(known: tuple[str, ...]) -> Callable[[str], tuple[str, ...]]:
     metavar="A,B",
     default="cold,takeover,restarts",
     show_default=True,
-    help="And million: so many keys in a Valkey that evicts.",
+    help="And million, so many keys in a Valkey that evicts; peers, ccache next to lockcache.",
 )
 @click.option(
     "--processes", type=click.IntRange(1, MOST_PROCESSES), default=8, show_default=True, help="On each of four nodes."
@@ -81,7 +81,7 @@ def remote_command(shell: Shell, if_possible: bool, **given: Any) -> int:
         trials = [each.as_json() for each in found]
         return {"ok": written.ok, "seed": shell.seed, "skipped": dict(skipped), "trials": trials}
 
-    reason = None if set(options.scenarios) == {"million"} else why_no_fleet()
+    reason = None if set(options.scenarios) <= set(ALONE) else why_no_fleet()
     if reason is not None and not if_possible:
         raise UnusableError(f"remote cannot be run here: {reason}")
     with shell.running(make, as_json, lambda: f"{len(found)} trials") as show:

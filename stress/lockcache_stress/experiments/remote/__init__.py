@@ -1,7 +1,7 @@
 """A fleet that shares a real server: hosts made of namespaces, processes on each, and what the server costs them.
 
-``trials`` runs them, ``member`` is one host's processes, ``million`` fills a server that evicts. Promises that no host,
-server or process is left when one ends.
+``trials`` runs them, ``member`` is one host's processes, ``million`` fills a server that evicts, ``peers``
+measures ccache next to lockcache. Promises that no host, server or process is left when one ends.
 
 May use: errors, gpu, processes, run, servers, trouble.
 """
@@ -16,4 +16,4 @@ if TYPE_CHECKING:
     from lockcache_stress.experiments.remote.trials import *
 
 if not TYPE_CHECKING:
-    __getattr__, __dir__ = door(__name__, {"trials": "FleetOptions SCENARIOS run_remote why_no_fleet"})
+    __getattr__, __dir__ = door(__name__, {"trials": "ALONE FleetOptions SCENARIOS run_remote why_no_fleet"})

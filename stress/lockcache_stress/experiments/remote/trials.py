@@ -28,13 +28,14 @@ from lockcache.lowlevel import Layout
 from lockcache_stress.errors import UnusableError
 from lockcache_stress.experiments.mpi_rank import KILLED, say
 from lockcache_stress.experiments.remote.million import run_million
+from lockcache_stress.experiments.remote.peers import run_peers
 from lockcache_stress.gpu import has_nvrtc
 from lockcache_stress.processes import interrupts_blocked, wait_until
 from lockcache_stress.run import Check, Show, Tabled, equal, some, zero
 from lockcache_stress.servers import KINDS, Place, Server
 from lockcache_stress.trouble import Host, made_hosts, open_workspace, why_no_namespaces
 
-__all__ = ["SCENARIOS", "FleetOptions", "run_remote", "why_no_fleet"]
+__all__ = ["ALONE", "SCENARIOS", "FleetOptions", "run_remote", "why_no_fleet"]
 
 _MEMBER: Final = "lockcache_stress.experiments.remote.member"
 _NODES: Final = 4
@@ -234,8 +235,10 @@ _ON_A_FLEET: Final[dict[str, Callable[[_Fleet], tuple[list[Check], dict[str, Any
     "takeover": _takeover,
     "restarts": _restarts,
 }
-#: All that can be asked for. The last is of Valkey alone.
-SCENARIOS: Final = (*_ON_A_FLEET, "million")
+#: Of one Valkey, without nodes.
+ALONE: Final = ("million", "peers")
+#: All that can be asked for.
+SCENARIOS: Final = (*_ON_A_FLEET, *ALONE)
 
 
 def run_remote(options: FleetOptions, found: list[Tabled], skipped: list[tuple[str, str]], show: Show) -> None:
@@ -246,9 +249,13 @@ def run_remote(options: FleetOptions, found: list[Tabled], skipped: list[tuple[s
             found += _run_on(kind, options, show)
         except _MissingError as error:
             skipped.append((kind, str(error)))
-    if "million" in options.scenarios and "valkey" in options.servers:
-        with open_workspace(None) as space:
+    if "valkey" not in options.servers:
+        return
+    with open_workspace(None) as space:
+        if "million" in options.scenarios:
             found.append(run_million(Path(space.control), options.keys, options.seed, show))
+        if "peers" in options.scenarios:
+            found.append(run_peers(Path(space.control), options.seed, show))
 
 
 class _MissingError(UnusableError):
