@@ -26,7 +26,7 @@ from lockcache.arguments import (
 from lockcache.filestream.accounting import Counters, CountersReport, Report
 from lockcache.filestream.bundle import SeededReader
 from lockcache.filestream.compile_once import CompileOnce, ImplicitTurns
-from lockcache.filestream.entry import EntryReader, KeyRing, load_keys, loader_of, make_reader
+from lockcache.filestream.entry import EntryReader, KeyRing, Loader, load_keys, loader_of, make_reader
 from lockcache.filestream.modes import in_mode, open_in_mode
 from lockcache.filestream.policy import Priority
 from lockcache.filestream.room import apply_policy
@@ -81,7 +81,7 @@ class Parts:
             first_cap_bytes=first_cap_bytes,
             read_only=arguments["read_only"],
         )
-        layout, is_shared = self.directory.layout, self.directory.is_shared
+        layout = self.directory.layout
         manifest = "" if self.directory.is_nowhere else configured_manifest()
         recorder = _find_recorder(manifest)
         keys = None if self.directory.is_nowhere else load_keys(arguments["signing_key_file"])
@@ -91,18 +91,8 @@ class Parts:
         evicted += apply_policy(self.directory, cap, priority)
         self.counts["evictions"] += evicted.entries
         self.backing = self._find_backing(keys, str(arguments["signing_key_file"]))
-        # A miss has more to do there than to be counted, and folders are looked at before anything in them.
-        compile_once, is_seeded = arguments["compile_once"], _is_seeded(self.directory)
-        asks_first = not (compile_once or is_shared or layout.is_network or self.backing or is_seeded or recorder)
-        verified_only = arguments["verified_only"]
-        self.reader = make_reader(
-            layout, self.directory.recency, keys, verified_only=verified_only, asks_first=asks_first
-        )
-        reader = loader_of(layout, self.reader, is_shared=is_shared)
-        self.seeded = SeededReader(layout, reader, self.reader, keys) if is_seeded else None
-        reader = self.seeded or reader
-        if recorder is not None:
-            reader = recorder.recording(reader.load)
+        compile_once = arguments["compile_once"]
+        reader = self._make_reader(keys, recorder, verified_only=arguments["verified_only"], compile_once=compile_once)
         self.once = CompileOnce(layout, reader, lease_timeout)
         #: What this process stored, if nothing else is to be read.
         self.renewed = renewed_keys(layout.root)
@@ -119,10 +109,24 @@ class Parts:
         self.load, self.writer = in_mode(self.reader, load, writer, self.renewed)
         if recorder is not None and self.renewed is not None:  # where most is hidden from the reader
             self.load = recorder.recording(self.load).load
-        self.viewer = Viewer(self.directory, self.writer, timeout, self.counts, keys, is_seeded=is_seeded)
+        self.viewer = Viewer(self.directory, self.writer, timeout, self.counts, keys, is_seeded=self.seeded is not None)
         counted = partial(_counted, self.reader, self.counts, self.backed)
         along: list[Report | None] = [recorder, None if self.backing is None else self.backing.report]
         self.report = CountersReport(layout, counted, is_read_only=self.directory.is_read_only, along=along)
+
+    def _make_reader(
+        self, keys: KeyRing | None, recorder: Recorder | None, *, verified_only: bool, compile_once: bool
+    ) -> Loader:
+        """What answers lookups from the directory and its seed alone."""
+        directory, layout = self.directory, self.directory.layout
+        is_shared, is_seeded = directory.is_shared, _is_seeded(directory)
+        # A miss has more to do there than to be counted, and folders are looked at before anything in them.
+        asks_first = not (compile_once or is_shared or layout.is_network or self.backing or is_seeded or recorder)
+        self.reader = make_reader(layout, directory.recency, keys, verified_only=verified_only, asks_first=asks_first)
+        files = loader_of(layout, self.reader, is_shared=is_shared)
+        self.seeded = SeededReader(layout, files, self.reader, keys) if is_seeded else None
+        reader = self.seeded or files
+        return reader if recorder is None else recorder.recording(reader.load)
 
     def _find_backing(self, keys: KeyRing | None, key_file: str) -> Backing | None:
         """The server behind the directory, if a variable names one."""

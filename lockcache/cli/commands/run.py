@@ -93,13 +93,27 @@ def command(
     layout = _prepared(directory, max_size, bundle, variables)
     before, is_first = read_counters(layout), all(os.environ.get(name, "0") == "0" for name in _RANKS)
     kept = _daemon(layout, directory, max_size) if daemon and is_first else contextlib.nullcontext()
+    status = _run_in(layout, words, variables, kept, bundle, quiet=quiet)
+    if not quiet and is_first:
+        click.echo(plain(f"lockcache: {_difference(before, read_counters(layout))}, in {layout.root}"), err=True)
+    return _end_as(status)
+
+
+def _run_in(
+    layout: Layout,
+    words: tuple[str, ...],
+    variables: dict[str, str],
+    kept: contextlib.AbstractContextManager[None],
+    bundle: SeededRun | None,
+    *,
+    quiet: bool,
+) -> int:
+    """Run CMD while the directory is ``kept``, from and into the bundle, if there is one."""
     with kept, contextlib.nullcontext() if bundle is None else bundle.used(layout):
         status = _run(words, hooked({**os.environ, **variables}, FRAMEWORKS))
     if bundle is not None:
         bundle.promote(layout, quiet=quiet)
-    if not quiet and is_first:
-        click.echo(plain(f"lockcache: {_difference(before, read_counters(layout))}, in {layout.root}"), err=True)
-    return _end_as(status)
+    return status
 
 
 def _prepared(
