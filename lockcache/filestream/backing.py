@@ -99,9 +99,13 @@ class Backing:
         send = partial(self._send, name, mark, payload, record)
         self.store.sender().send(send, self.store.lose, len(payload))
 
-    def removed(self, name: str) -> bool:
-        """An entry was removed from the directory. Whether the server has it too."""
+    def remove(self, name: str, remove_here: Callable[[str], bool]) -> bool:
+        """Remove an entry from the directory by ``remove_here``, and from the server. Whether one of them had it."""
         was_there = self.store.load(name) is not None
+        # A lookup that asked the server before may store its copy behind the removal here: it looks for a mark then.
+        # The one behind the removal is later than those of writers who came in between.
+        self.seen.mark(name)
+        was_there = remove_here(name) or was_there
         mark = self.seen.mark(name)
         # The mark goes once it is sent; a lookup of this process may be under way for longer.
         self.seen.note(name, mark)

@@ -239,10 +239,8 @@ class FileStreamProgramCache(ProgramCacheResource):
 
     def __delitem__(self, key: bytes | str) -> None:
         name = entry_name(coerce_key(key))
-        was_there = self._writer.remove(name)
-        if self._backing is not None:
-            was_there = self._backing.removed(name) or was_there
-        if not was_there:
+        remove = self._writer.remove
+        if not (remove(name) if self._backing is None else self._backing.remove(name, remove)):
             raise KeyError(key)
 
     def __len__(self) -> int:

@@ -16,6 +16,8 @@ import pytest
 from lockcache import Entry, FileStreamProgramCache, RemoteProgramCache, Turn
 from lockcache.filestream import backing
 from lockcache.filestream.disk import Layout, entry_name
+from lockcache.filestream.remote import NodeSeen, store
+from lockcache.filestream.writer import EntryWriter
 from tests.cli.running import run
 from tests.remote.computing import holder_of_a_turn, times_computed
 from tests.remote.servers import FaultProxy, Valkey, free_port
@@ -192,14 +194,55 @@ def test_a_copy_of_what_was_removed_meanwhile_does_not_stay(
         one["k"] = b"of the server"
     cache = FileStreamProgramCache(tmp_path / "other")
     assert cache._backed is not None
-    store = cache._backed.backing.store
-    found = store.load(entry_name(b"k"))
+    behind = cache._backed.backing.store
+    found = behind.load(entry_name(b"k"))
     del cache["k"]
-    store.flush()
-    monkeypatch.setattr(store, "load", lambda name: found)
+    behind.flush()
+    monkeypatch.setattr(behind, "load", lambda name: found)
     cache.get("k")
     monkeypatch.undo()
     assert cache.get("k") is None
+    cache.close()
+
+
+def test_a_copy_that_is_stored_right_behind_a_removal_does_not_stay(server: Valkey, tmp_path: Path) -> None:
+    with FileStreamProgramCache(tmp_path / "one") as one:
+        one["k"] = b"of the server"
+    cache = FileStreamProgramCache(tmp_path / "other")
+    reads = cache._backed
+    assert reads is not None
+    found = reads.backing.store.load(entry_name(b"k"))
+    assert found is not None
+
+    with pytest.MonkeyPatch.context() as patch:
+
+        def remove_before_a_copy_comes(writer: EntryWriter, name: str) -> bool:
+            patch.undo()
+            was_there = writer.remove(name)
+            reads._kept(name, found)
+            return was_there
+
+        patch.setattr(EntryWriter, "remove", remove_before_a_copy_comes)
+        del cache["k"]
+    assert cache.get("k") is None
+    assert len(cache) == 0
+    cache.close()
+
+
+def test_what_one_process_cannot_remember_is_believed_by_the_others(
+    server: Valkey, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store, "_MOST_SEEN", 2)
+    cache = FileStreamProgramCache(tmp_path)
+    assert cache._backed is not None
+    reading = cache._backed.backing.seen
+    other = NodeSeen(Layout(str(tmp_path)), os.path.dirname(reading._floor))
+    for name in ("a", "b", "c"):
+        reading.note(name, 1)
+    assert reading.floor_ns("a") > 1
+    assert other.floor_ns("a") == 0
+    reading.note_all(2)
+    assert other.floor_ns("a") == 2, "they share what is removed"
     cache.close()
 
 

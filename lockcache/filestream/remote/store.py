@@ -101,11 +101,14 @@ class SeenHere:
     def note(self, name: str, created_ns: int) -> None:
         """See :class:`Seen`."""
         if len(self._floors) >= _MOST_SEEN:
-            self.note_all(time.time_ns())
+            self._forget(time.time_ns())  # not what other processes have seen
         self._floors[name] = max(created_ns, self._floors.get(name, self._least_ns))
 
     def note_all(self, now_ns: int) -> None:
         """See :class:`Seen`."""
+        self._forget(now_ns)
+
+    def _forget(self, now_ns: int) -> None:
         self._least_ns = now_ns
         self._floors.clear()
 
