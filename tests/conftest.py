@@ -71,10 +71,13 @@ def _blocks_of_a_byte() -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True)
-def _nothing_stated(monkeypatch: pytest.MonkeyPatch) -> None:
+def _nothing_stated() -> Iterator[None]:
     """Start each test with no statement about keys: an entry is larger by what an earlier test stated about its key."""
-    monkeypatch.setattr(statements, "_stated", statements._Recent())
-    monkeypatch.setattr(statements, "_digested", statements._Recent())
+    # Not the fixture: what a test patches by that is undone before the test's other fixtures end.
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(statements, "_stated", statements._Recent())
+        patch.setattr(statements, "_digested", statements._Recent())
+        yield
 
 
 @pytest.fixture

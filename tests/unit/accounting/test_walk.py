@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import threading
-from collections.abc import Callable, Iterator
+import time
 from contextlib import closing
 
 import pytest
@@ -12,27 +11,10 @@ import pytest
 from lockcache.filestream.accounting import read_ahead
 
 
-@pytest.fixture
-def wait() -> Iterator[Callable[[], None]]:
-    """Waits twenty times for another thread, as for a disk."""
-    asked, answered = os.pipe(), os.pipe()
-
-    def answer() -> None:
-        while os.read(asked[0], 1):
-            os.write(answered[1], b".")
-
-    def waits() -> None:
-        for _ in range(20):
-            os.write(asked[1], b".")
-            os.read(answered[0], 1)
-
-    disk = threading.Thread(target=answer)
-    disk.start()
-    yield waits
-    os.close(asked[1])
-    disk.join()
-    for number in (asked[0], *answered):
-        os.close(number)
+def wait() -> None:
+    """Gives up the processor twenty times, as who waits for a disk does."""
+    for _ in range(20):
+        time.sleep(0.0001)
 
 
 def test_what_is_in_memory_is_read_by_the_caller_alone() -> None:
@@ -41,7 +23,7 @@ def test_what_is_in_memory_is_read_by_the_caller_alone() -> None:
     assert readers == {threading.get_ident()}
 
 
-def test_once_reads_wait_several_are_under_way_and_the_order_stays(wait: Callable[[], None]) -> None:
+def test_once_reads_wait_several_are_under_way_and_the_order_stays() -> None:
     together = threading.Barrier(3, timeout=60)
 
     def read(item: int) -> tuple[int, bool]:
@@ -54,7 +36,7 @@ def test_once_reads_wait_several_are_under_way_and_the_order_stays(wait: Callabl
     assert list(read_ahead(read, range(50))) == [(0, True), *((item, False) for item in range(1, 50))]
 
 
-def test_what_a_read_raises_comes_at_its_place(wait: Callable[[], None]) -> None:
+def test_what_a_read_raises_comes_at_its_place() -> None:
     def read(item: int) -> int:
         wait()
         if item == 5:
@@ -67,7 +49,7 @@ def test_what_a_read_raises_comes_at_its_place(wait: Callable[[], None]) -> None
     assert found == [0, 1, 2, 3, 4]
 
 
-def test_of_a_reader_that_ends_early_no_thread_is_left(wait: Callable[[], None]) -> None:
+def test_of_a_reader_that_ends_early_no_thread_is_left() -> None:
     begun = []
 
     def read(item: int) -> int:
