@@ -43,7 +43,7 @@ def _some_of(known: tuple[str, ...]) -> Callable[[str], tuple[str, ...]]:
     metavar="A,B",
     default="cold,takeover,restarts",
     show_default=True,
-    help="And million, so many keys in a Valkey that evicts; peers, ccache next to lockcache.",
+    help="And distant, a server behind 50 ms; million, so many keys in a Valkey that evicts; peers, next to ccache.",
 )
 @click.option(
     "--processes", type=click.IntRange(1, MOST_PROCESSES), default=8, show_default=True, help="On each of four nodes."

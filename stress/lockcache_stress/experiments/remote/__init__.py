@@ -1,7 +1,8 @@
 """A fleet that shares a real server: hosts made of namespaces, processes on each, and what the server costs them.
 
-``trials`` runs them, ``member`` is one host's processes, ``million`` fills a server that evicts, ``peers``
-measures ccache next to lockcache. Promises that no host, server or process is left when one ends.
+``trials`` runs them, ``member`` is one host's processes, ``million`` fills a server that evicts, ``distant`` starts
+nodes far from one, ``peers`` measures ccache next to lockcache. Promises that no host, server or process is left when
+one ends.
 
 May use: errors, gpu, processes, run, servers, trouble.
 """

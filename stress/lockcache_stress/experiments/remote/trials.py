@@ -27,6 +27,7 @@ from lockcache.filestream.remote import read_servers
 from lockcache.lowlevel import Layout
 from lockcache_stress.errors import UnusableError
 from lockcache_stress.experiments.mpi_rank import KILLED, say
+from lockcache_stress.experiments.remote.distant import run_distant
 from lockcache_stress.experiments.remote.million import run_million
 from lockcache_stress.experiments.remote.peers import run_peers
 from lockcache_stress.gpu import has_nvrtc
@@ -235,8 +236,8 @@ _ON_A_FLEET: Final[dict[str, Callable[[_Fleet], tuple[list[Check], dict[str, Any
     "takeover": _takeover,
     "restarts": _restarts,
 }
-#: Of one Valkey, without nodes.
-ALONE: Final = ("million", "peers")
+#: Without nodes: on each server, and the others on one Valkey.
+ALONE: Final = ("distant", "million", "peers")
 #: All that can be asked for.
 SCENARIOS: Final = (*_ON_A_FLEET, *ALONE)
 
@@ -262,16 +263,24 @@ class _MissingError(UnusableError):
     """The server is not installed."""
 
 
+@contextmanager
+def _missing_if_unusable() -> Iterator[None]:
+    try:
+        yield
+    except UnusableError as error:
+        raise _MissingError(str(error)) from None
+
+
 def _run_on(kind: str, options: FleetOptions, show: Show) -> Iterator[Tabled]:
-    wanted = [name for name in options.scenarios if name in _ON_A_FLEET]
-    for name in wanted:
+    if "distant" in options.scenarios:
+        with open_workspace(None) as space, _missing_if_unusable():
+            yield run_distant(kind, Path(space.control), show)
+    for name in [each for each in options.scenarios if each in _ON_A_FLEET]:
         with open_workspace(None) as space, made_hosts(1 + _NODES) as (host, *nodes):
             folder = Path(space.control, "server")
             folder.mkdir()
-            try:
+            with _missing_if_unusable():
                 server = KINDS[kind](folder, place=Place(host.address, (*_OWN_PROCESSORS, *host.command())))
-            except UnusableError as error:
-                raise _MissingError(str(error)) from None
             try:
                 show("remote", 0.0, f"{kind}: {name}")
                 lines, numbers = _ON_A_FLEET[name](_Fleet(options, server, nodes, Path(space.cache)))
