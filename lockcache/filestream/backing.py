@@ -101,7 +101,9 @@ class Backing:
 
     def remove(self, name: str, remove_here: Callable[[str], bool]) -> bool:
         """Remove an entry from the directory by ``remove_here``, and from the server. Whether one of them had it."""
-        was_there = self.store.load(name) is not None
+        # Of several at once the one that removes it from the directory had it: the others do not ask the server, or
+        # find a mark there.
+        was_there = self._reader.load(name) is None and self.store.load(name) is not None
         # A lookup that asked the server before may store its copy behind the removal here: it looks for a mark then.
         # The one behind the removal is later than those of writers who came in between.
         self.seen.mark(name)

@@ -61,7 +61,7 @@ BAD_VALUES = [
     (("stats", "{filled}", "another"), "another"),
     (("path", ""), "must not be empty"),
     (("why", "no such key", "{filled}"), "'no such key'"),
-    (("why", "--last", "1000", "{filled}"), "'1000'"),
+    (("why", "--last", "0", "{filled}"), "--last 0 shows nothing"),
     (("ls", "--sort", "colour", "{filled}"), "'colour'"),
     (("ls", "--limit", "0", "{filled}"), "'--limit'"),
     (("ls", "--limit", "ten", "{filled}"), "'ten' is not a whole number"),
