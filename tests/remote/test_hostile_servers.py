@@ -20,6 +20,7 @@ from lockcache.filestream.disk import Layout, entry_name
 from lockcache.filestream.entry import Record
 from lockcache.filestream.remote import (
     RemoteError,
+    RemoteStore,
     call_within,
     calls,
     parse_url,
@@ -251,6 +252,30 @@ def test_an_http_answer_whose_head_has_no_end_is_ended_here(piece: bytes, cache_
 
 
 @pytest.mark.slow
+def test_a_call_that_the_failure_of_another_ends_is_not_a_second_failure(caplog: pytest.LogCaptureFixture) -> None:
+    first, has_come, is_over = threading.Lock(), threading.Event(), threading.Event()
+
+    def answer(client: socket.socket) -> None:
+        if first.acquire(blocking=False):
+            has_come.set()
+            is_over.wait()
+        else:
+            client.sendall(b"garbage\r\n\r\n")
+
+    with _server_that(answer) as port:
+        store = RemoteStore(parse_url(f"http://127.0.0.1:{port}/kernels"))
+        waiting = threading.Thread(target=store.tell, args=(lambda transport: transport.probe(),))
+        waiting.start()
+        assert has_come.wait(30)
+        assert not store.tell(lambda transport: transport.probe())
+        waiting.join()
+        is_over.set()
+        assert store.counts.errors == 2
+        assert store.breaker._failures == 1, "and only the third opens it"
+        assert "programs go on without it" not in caplog.text
+        store.close()
+
+
 def test_no_command_shows_a_secret_among_the_settings_of_a_url(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     url = "s3://kernels/place?access_key_id=me&secret_access_key=hidden&endpoint=http://127.0.0.1:1"
     monkeypatch.setenv("LOCKCACHE_REMOTE", url)

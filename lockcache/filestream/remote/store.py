@@ -214,12 +214,13 @@ class RemoteStore:
             return None
         if self.patience.is_over():
             return None
+        transport = None
         try:
             transport = self._opened()
             answer, seconds = call_within(self.patience.for_call(), partial(call, transport))
         except RemoteError as error:
             self.patience.charge(error.seconds, is_answered=error.is_refusal)
-            self._note_failure(error)
+            self._note_failure(error, transport)
             return None
         size_bytes = 0 if size_of is None else size_of(answer)
         self.counts.bytes_read += size_bytes
@@ -247,11 +248,12 @@ class RemoteStore:
         return self._tried(call)
 
     def _tried(self, call: Callable[[Transport], object]) -> bool:
+        transport = None
         try:
             transport = self._opened()
             call_within(_BACKGROUND_SECONDS, partial(call, transport))
         except RemoteError as error:
-            self._note_failure(error)
+            self._note_failure(error, transport)
             return False
         self.breaker.note_success()
         return True
@@ -295,13 +297,18 @@ class RemoteStore:
         self.seen.note(name, created_ns)
         return payload, blob
 
-    def _note_failure(self, error: RemoteError) -> None:
+    def _note_failure(self, error: RemoteError, transport: Transport | None) -> None:
+        """Count a call that failed. ``transport``: what made it, or ``None`` if none could be opened."""
         self.counts.errors += 1
         _log.debug("%s: %s", self.url.shown, error)
         if error.is_refusal:
             self._warn(f"{error}; what it refuses is not stored there")
             return
-        transport, self._transport = self._transport, None
+        if transport is self._transport:
+            self._transport = None
+        elif transport is not None and not error.is_silence:
+            # Another call failed and aborted this one with it: that was counted, and this says nothing of the server.
+            return
         if transport is not None:
             transport.abort()
         # No answer: the next call would wait as long. A connection that is refused costs nothing to try again.
