@@ -98,7 +98,7 @@ def test_an_interrupt_in_front_of_any_instruction_leaves_nothing_held_and_nothin
 ) -> None:
     prepare, options = ACTIONS[action]
     seen = 0
-    with FileStreamProgramCache(cache_path, lock_timeout_seconds=0.05, **options) as cache:
+    with FileStreamProgramCache(cache_path, lock_timeout_seconds=5, **options) as cache:
         prepare(cache)()
         steps = steps_of(prepare(cache), most)
         for where in interrupts(lambda: prepare(cache), steps):
