@@ -57,28 +57,30 @@ def _hold(lock: ProcessLock, path: str, seconds: float) -> Hold:
 def open_output(path: str, *, is_users_choice: bool = True) -> Iterator[BinaryIO]:
     """A file that takes the place of ``path`` when the block ends well. Devices and FIFOs are written as they are.
 
-    Made with mode 0600: what was private in a cache directory stays so. What replaces a file may be read by those who
-    could read that. A symlink stays, and its target is replaced. ``is_users_choice=False``: for what a program writes
-    that nobody watches, nothing but a plain file is replaced; raises :class:`OSError` for all else.
+    Made with mode 0600: what was private in a cache directory stays so. What replaces a file has that one's group, and
+    may be read by those who could read that; where it cannot be given to the group, the group may not. A symlink stays,
+    and its target is replaced. ``is_users_choice=False``: for what a program writes that nobody watches, nothing but a
+    plain file is replaced; raises :class:`OSError` for all else.
     """
     target = os.path.realpath(path) if is_users_choice else os.path.abspath(path)
     try:
-        mode = os.stat(target, follow_symlinks=is_users_choice).st_mode
+        status = os.stat(target, follow_symlinks=is_users_choice)
+        mode, gid = status.st_mode, status.st_gid
     except FileNotFoundError:
-        mode = stat.S_IFREG | 0o600
+        mode, gid = stat.S_IFREG | 0o600, None
     if stat.S_ISDIR(mode):
         raise IsADirectoryError(errno.EISDIR, "it must be a file", path)
     if not is_users_choice and not stat.S_ISREG(mode):
         raise OSError(errno.EINVAL, "not a plain file", path)
     with naming(path):
         if stat.S_ISREG(mode):
-            yield from _replace(target, path, mode & 0o644 | 0o600)
+            yield from _replace(target, path, mode & 0o644 | 0o600, gid)
         else:
             with open(target, "wb") as device:
                 yield device
 
 
-def _replace(target: str, path: str, mode: int) -> Iterator[BinaryIO]:
+def _replace(target: str, path: str, mode: int, gid: int | None) -> Iterator[BinaryIO]:
     folder, name = os.path.split(target)
     # Known before it is made: an interrupt that comes right behind its creation must find it here.
     staged = os.path.join(folder, f".{name}.{secrets.token_hex(8)}.part")
@@ -86,13 +88,23 @@ def _replace(target: str, path: str, mode: int) -> Iterator[BinaryIO]:
         with _create(staged, path) as file:
             yield file
             file.flush()
-            os.fchmod(file.fileno(), mode)
+            _share_as(file.fileno(), mode, gid)
             os.fsync(file.fileno())
         os.rename(staged, target)
     except BaseException:
         with contextlib.suppress(OSError):  # the error that brought us here says more
             os.unlink(staged)
         raise
+
+
+def _share_as(fd: int, mode: int, gid: int | None) -> None:
+    """Give an open file of ours a mode, and a group if it is to have another one. The group first."""
+    if gid is not None and os.fstat(fd).st_gid != gid:
+        try:
+            os.fchown(fd, -1, gid)
+        except OSError:  # we are not in that group, and ours is not the one that could read the older file
+            mode &= ~stat.S_IRWXG
+    os.fchmod(fd, mode)
 
 
 def _create(staged: str, path: str) -> BinaryIO:
