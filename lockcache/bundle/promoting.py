@@ -11,20 +11,16 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
 
 from lockcache.archive.gathering import Choice, Gatherer
 from lockcache.bundle.merging import Merge, Source
 from lockcache.errors import ArchiveError
 from lockcache.filestream import Place
 from lockcache.filestream.bundle import BundleFile, RefusedEntryError
-from lockcache.filestream.disk import open_output, turn_to_replace
+from lockcache.filestream.disk import WAIT_FOR_TURN_SECONDS, open_output, turn_to_replace
 from lockcache.lowlevel import KeyRing, Layout, load_keys
 
 __all__ = ["Promoted", "promote"]
-
-# Others write meanwhile, each of them the whole bundle.
-_WAIT_SECONDS: Final = 600.0
 
 
 @dataclass(frozen=True)
@@ -68,7 +64,7 @@ def promote(
     path: str,
     max_size_bytes: int | None = None,
     progress: Callable[[int, int], object] = lambda done, of: None,
-    wait_seconds: float = _WAIT_SECONDS,
+    wait_seconds: float = WAIT_FOR_TURN_SECONDS,
 ) -> Promoted:
     """Put what the directory has, and the bundle at ``path`` lacks, into that bundle, which is made if it is missing.
 
@@ -83,7 +79,7 @@ def promote(
     bundle = _open(target, keys)
     if not _Directory(layout, keys, bundle).places() and _fits(bundle, max_size_bytes):
         return Promoted(0, 0 if bundle is None else bundle.entries, 0, 0)
-    with turn_to_replace(target, wait_seconds):
+    with turn_to_replace(target, wait_seconds) as turn:
         # Again: another promoter may have replaced it.
         bundle = _open(target, keys)
         directory = _Directory(layout, keys, bundle)
@@ -96,7 +92,7 @@ def promote(
             )
         if not merge.count_from(0) and _fits(bundle, max_size_bytes):
             return Promoted(0, 0 if bundle is None else bundle.entries, 0, merge.damaged)
-        with open_output(target) as out:
+        with open_output(target, turn=turn) as out:
             merged = merge.write(out)
         return Promoted(merge.count_from(0), merged.entries, merged.too_old, merged.damaged)
 

@@ -46,7 +46,7 @@ else:
             ),
             "locks": "Hold Mark ProcessLock ShardLocks",
             "mounts": "Mount is_network is_network_mount mount_of",
-            "output": "open_output turn_to_replace",
+            "output": "Turn WAIT_FOR_TURN_SECONDS open_output turn_to_replace",
             "owners": "Owner forget_given_up give_up is_alive is_given_up myself",
             "permissions": (
                 "PRIVATE Sharing check_directory check_folders check_format check_root denial make_shared_root "

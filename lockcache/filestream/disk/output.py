@@ -18,49 +18,108 @@ from collections.abc import Iterator
 from typing import BinaryIO, Final
 
 from lockcache.errors import LockTimeoutError
+from lockcache.filestream.disk.descriptors import opened
 from lockcache.filestream.disk.files import naming
 from lockcache.filestream.disk.locks import Hold, ProcessLock
+
+#: How long who adds to a file waits for others, each of whom writes the whole file.
+WAIT_FOR_TURN_SECONDS: Final = 600.0
 
 # Between two tries, each of which may be a call to a file server.
 _FIRST_PAUSE_SECONDS: Final = 0.01
 _LONGEST_PAUSE_SECONDS: Final = 1.0
 
+_FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+
+
+class Turn:
+    """A turn to replace one file. The file as it stands when this is made is the one to replace."""
+
+    def __init__(self, path: str, lock: ProcessLock | None) -> None:
+        """``lock``: the one that is held; ``None`` where the file system has none."""
+        self._path = path
+        self._lock = lock
+        self._before = _identify(path)
+
+    def refuse_if_lost(self) -> None:
+        """Raise :class:`LockTimeoutError` if another one had a turn meanwhile, whose work would be lost.
+
+        The lock file was deleted or replaced, or the file itself was replaced: by who does not take turns, or on
+        another host, where the locks of a mount are each host's own.
+        """
+        if (self._lock is not None and self._lock.is_lost()) or _identify(self._path) != self._before:
+            what = "it was replaced meanwhile, or its lock file was; run this again"
+            raise LockTimeoutError(f"{self._path}: {what}", self._path)
+
 
 @contextlib.contextmanager
-def turn_to_replace(path: str, seconds: float) -> Iterator[None]:
+def turn_to_replace(
+    path: str, seconds: float = WAIT_FOR_TURN_SECONDS, *, needs_lock: bool = True
+) -> Iterator[Turn | None]:
     """In this block nobody else adds to the file at ``path``, on any host that shares locks with this one.
+
+    ``needs_lock=False``: a file system that refuses to lock has no others who take turns, and the block goes on.
+    ``None`` for a device or FIFO, which nothing replaces.
 
     Waits for ``seconds`` at most. Raises :class:`LockTimeoutError`, and :class:`OSError`, also for a missing folder.
     """
-    folder, name = os.path.split(os.path.abspath(path))
+    path = os.path.abspath(path)
+    folder, name = os.path.split(path)
     os.stat(folder)  # which a lock would make
+    if os.path.exists(path) and not os.path.isfile(path):
+        yield None
+        return
     lock = ProcessLock(os.path.join(folder, f".{name}.lock"), 0.0)
-    hold = _hold(lock, path, seconds)
+    hold = None
     try:
-        yield
+        hold = _hold(lock, path, seconds, needs_lock=needs_lock)
+        yield Turn(path, None if hold is None else lock)
     finally:
-        hold.release()
+        if hold is not None:
+            hold.release()
         lock.close()
 
 
-def _hold(lock: ProcessLock, path: str, seconds: float) -> Hold:
+def _hold(lock: ProcessLock, path: str, seconds: float, *, needs_lock: bool) -> Hold | None:
     until, pause = time.monotonic() + seconds, _FIRST_PAUSE_SECONDS
-    while (hold := lock.try_hold()) is None:
+    while True:
+        try:
+            hold = lock.try_hold()
+        except LockTimeoutError:  # this file system refuses to lock: who waits for a holder gets None
+            if needs_lock:
+                raise
+            return None
+        if hold is not None:
+            return hold
         if time.monotonic() > until:
             raise LockTimeoutError(f"{path}: others have added to it for {seconds:.0f} s ({lock.path})", lock.path)
         time.sleep(pause * (0.5 + random.random()))
         pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
-    return hold
+
+
+def _identify(path: str) -> tuple[int, int, int, int] | None:
+    """Tells one file under a path from the next; ``None`` for no file.
+
+    A client of a network file system remembers names. Opening the folder makes it ask the server.
+    """
+    with contextlib.suppress(OSError), opened(os.path.dirname(path), _FOLDER):
+        pass
+    try:
+        status = os.stat(path, follow_symlinks=False)
+    except FileNotFoundError:
+        return None
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
 
 
 @contextlib.contextmanager
-def open_output(path: str, *, is_users_choice: bool = True) -> Iterator[BinaryIO]:
+def open_output(path: str, *, is_users_choice: bool = True, turn: Turn | None = None) -> Iterator[BinaryIO]:
     """A file that takes the place of ``path`` when the block ends well. Devices and FIFOs are written as they are.
 
     Made with mode 0600: what was private in a cache directory stays so. What replaces a file has that one's group, and
     may be read by those who could read that; where it cannot be given to the group, the group may not. A symlink stays,
     and its target is replaced. ``is_users_choice=False``: for what a program writes that nobody watches, nothing but a
-    plain file is replaced; raises :class:`OSError` for all else.
+    plain file is replaced; raises :class:`OSError` for all else. With a ``turn`` that was lost meanwhile nothing is
+    replaced: raises :class:`LockTimeoutError`.
     """
     target = os.path.realpath(path) if is_users_choice else os.path.abspath(path)
     try:
@@ -74,13 +133,13 @@ def open_output(path: str, *, is_users_choice: bool = True) -> Iterator[BinaryIO
         raise OSError(errno.EINVAL, "not a plain file", path)
     with naming(path):
         if stat.S_ISREG(mode):
-            yield from _replace(target, path, mode & 0o644 | 0o600, gid)
+            yield from _replace(target, path, mode & 0o644 | 0o600, gid, turn)
         else:
             with open(target, "wb") as device:
                 yield device
 
 
-def _replace(target: str, path: str, mode: int, gid: int | None) -> Iterator[BinaryIO]:
+def _replace(target: str, path: str, mode: int, gid: int | None, turn: Turn | None) -> Iterator[BinaryIO]:
     folder, name = os.path.split(target)
     # Known before it is made: an interrupt that comes right behind its creation must find it here.
     staged = os.path.join(folder, f".{name}.{secrets.token_hex(8)}.part")
@@ -90,6 +149,8 @@ def _replace(target: str, path: str, mode: int, gid: int | None) -> Iterator[Bin
             file.flush()
             _share_as(file.fileno(), mode, gid)
             os.fsync(file.fileno())
+        if turn is not None:
+            turn.refuse_if_lost()
         os.rename(staged, target)
     except BaseException:
         with contextlib.suppress(OSError):  # the error that brought us here says more

@@ -42,13 +42,13 @@ def add_to_manifest(path: str, keys: frozenset[str], wait_seconds: float) -> fro
     held = _read_if_there(path)
     if held is not None and _lacks_nothing(held, keys):
         return held
-    with turn_to_replace(path, wait_seconds):
+    with turn_to_replace(path, wait_seconds) as turn:
         held = _read_if_there(path)  # others may have added to it while we waited
         if held is not None and _lacks_nothing(held, keys):
             return held
         before = held or frozenset()
         wanted = before.union(sorted(keys - before)[: MOST_KEYS - len(before)])
-        with open_output(path, is_users_choice=False) as file:
+        with open_output(path, is_users_choice=False, turn=turn) as file:
             file.write(format_manifest(wanted))
         return wanted
 

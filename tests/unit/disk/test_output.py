@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import stat
 import sys
 from pathlib import Path
 from types import FrameType
@@ -10,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from lockcache.filestream.disk import output
+from lockcache.errors import LockTimeoutError
+from lockcache.filestream.disk import locks, output
 
 
 class Interrupt(BaseException):
@@ -48,3 +51,77 @@ def test_an_interrupt_in_front_of_any_line_leaves_what_was_there(at: int, tmp_pa
         sys.settrace(before)
     assert os.listdir(tmp_path) == ["warm"]
     assert target.read_text() in (("before", "after") if interrupted else ("after",))
+
+
+def test_a_turn_whose_lock_file_was_deleted_replaces_nothing(tmp_path: Path) -> None:
+    target = tmp_path / "warm"
+    target.write_text("before")
+    with (
+        output.turn_to_replace(str(target), 0.0) as turn,
+        pytest.raises(LockTimeoutError, match="replaced meanwhile"),
+        output.open_output(str(target), turn=turn) as file,
+    ):
+        file.write(b"after")
+        (tmp_path / ".warm.lock").unlink()
+        with output.turn_to_replace(str(target), 0.0):
+            pass  # another one has a turn now
+    assert target.read_text() == "before"
+    assert sorted(os.listdir(tmp_path)) == [".warm.lock", "warm"]
+
+
+@pytest.mark.parametrize("before", ["before", None])
+def test_a_turn_replaces_nothing_that_another_host_put_there_meanwhile(tmp_path: Path, before: str | None) -> None:
+    """On a mount whose locks are each host's own the lock file stays what it is."""
+    target = tmp_path / "warm"
+    if before is not None:
+        target.write_text(before)
+    with (
+        output.turn_to_replace(str(target), 0.0) as turn,
+        pytest.raises(LockTimeoutError, match="replaced meanwhile"),
+        output.open_output(str(target), turn=turn) as file,
+    ):
+        file.write(b"after")
+        (tmp_path / "theirs").write_text("of another host")
+        (tmp_path / "theirs").rename(target)
+    assert target.read_text() == "of another host"
+
+
+def test_what_is_a_turns_own_is_replaced(tmp_path: Path) -> None:
+    target = tmp_path / "warm"
+    for content in (b"first", b"second"):
+        with output.turn_to_replace(str(target), 0.0) as turn, output.open_output(str(target), turn=turn) as file:
+            file.write(content)
+    assert target.read_bytes() == b"second"
+    assert stat.S_IMODE((tmp_path / ".warm.lock").stat().st_mode) == 0o600
+
+
+def test_a_device_is_written_without_a_turn(tmp_path: Path) -> None:
+    with output.turn_to_replace("/dev/null", 0.0) as turn, output.open_output("/dev/null", turn=turn) as file:
+        file.write(b"nowhere")
+    assert turn is None
+    assert not os.path.lexists("/dev/.null.lock")
+
+
+def test_where_locks_are_refused_only_who_needs_none_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a Lustre mount without -o flock does."""
+
+    def refuse(fd: int, *, blocking: bool) -> bool:
+        raise OSError(errno.ENOSYS, "Function not implemented")
+
+    monkeypatch.setattr(locks, "lock_descriptor", refuse)
+    target = tmp_path / "warm"
+    with pytest.raises(LockTimeoutError, match="refuses to lock"), output.turn_to_replace(str(target), 0.0):
+        pass
+    with (
+        output.turn_to_replace(str(target), 0.0, needs_lock=False) as turn,
+        output.open_output(str(target), turn=turn) as file,
+    ):
+        file.write(b"content")
+    assert target.read_bytes() == b"content"
+
+
+def test_a_lock_file_that_is_a_symlink_is_refused(tmp_path: Path) -> None:
+    (tmp_path / ".warm.lock").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(OSError, match="symbolic links"), output.turn_to_replace(str(tmp_path / "warm"), 0.0):
+        pass
+    assert not (tmp_path / "elsewhere").exists()
