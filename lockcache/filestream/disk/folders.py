@@ -275,7 +275,7 @@ def open_or_create(layout: Layout | None, path: str, flags: int, file: Descripto
         except FileNotFoundError:
             pass  # made below, where an interrupt finds no other exception under way
         with contextlib.suppress(FileExistsError):
-            _create_shared(folder_fd, name)
+            create_shared(folder_fd, name)
         file.open(name, flags, dir_fd=folder_fd)
     return file
 
@@ -368,12 +368,13 @@ def _open_inner(root: str, names: Sequence[str]) -> Descriptor:
     return folder
 
 
-def _create_shared(folder_fd: int, name: str) -> None:
+def create_shared(folder_fd: int, name: str, gid: int | None = None) -> None:
+    """Make an empty file for the group of its folder, or the one that is given. Raises :class:`FileExistsError`."""
     try:
         nameless = Descriptor()
-        nameless.open(".", _NAMELESS, _SHARED_FILE, dir_fd=folder_fd)
+        nameless.open(".", _NAMELESS, _PRIVATE_FILE, dir_fd=folder_fd)
         with nameless as fd:
-            share_file(fd)
+            _give_to_group(fd, gid)
             # With a dir_fd Python calls linkat, which follows the link of /proc to the file without a name.
             os.link(f"/proc/self/fd/{fd}", name, dst_dir_fd=folder_fd, follow_symlinks=True)
     except FileExistsError:
@@ -381,4 +382,11 @@ def _create_shared(folder_fd: int, name: str) -> None:
     except OSError:
         # No files without a name here (NFS), or no /proc. A death between the two calls then leaves a file that the
         # others cannot open, which the error that they get names.
-        create_file(folder_fd, name, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW).close()
+        with create_file(folder_fd, name, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW, is_shared=False) as fd:
+            _give_to_group(fd, gid)
+
+
+def _give_to_group(fd: int, gid: int | None) -> None:
+    if gid is not None:
+        os.fchown(fd, -1, gid)
+    share_file(fd)

@@ -2,7 +2,8 @@
 
 Keeps invariant 5 (death is free) for them: a death, a full disk or Ctrl-C leaves the file that was there before, and at
 most a hidden file next to it that says in its name what it was. Those who add to one file take turns by a hidden lock
-file next to it (:func:`turn_to_replace`), which stays there.
+file next to it (:func:`turn_to_replace`), which stays there. Who may replace the file may lock that: its owner, and
+where the folder's group may write to the folder that group.
 """
 
 from __future__ import annotations
@@ -18,8 +19,9 @@ from collections.abc import Iterator
 from typing import BinaryIO, Final
 
 from lockcache.errors import LockTimeoutError
-from lockcache.filestream.disk.descriptors import opened
+from lockcache.filestream.disk.descriptors import UPDATE, opened
 from lockcache.filestream.disk.files import naming
+from lockcache.filestream.disk.folders import create_shared, open_or_create
 from lockcache.filestream.disk.locks import Hold, ProcessLock
 
 #: How long who adds to a file waits for others, each of whom writes the whole file.
@@ -69,7 +71,7 @@ def turn_to_replace(
     if os.path.exists(path) and not os.path.isfile(path):
         yield None
         return
-    lock = ProcessLock(os.path.join(folder, f".{name}.lock"), 0.0)
+    lock = _TurnLock(os.path.join(folder, f".{name}.lock"), 0.0)
     hold = None
     try:
         hold = _hold(lock, path, seconds, needs_lock=needs_lock)
@@ -78,6 +80,31 @@ def turn_to_replace(
         if hold is not None:
             hold.release()
         lock.close()
+
+
+class _TurnLock(ProcessLock):
+    """A lock file next to the file that is replaced, for all who may do that."""
+
+    __slots__ = ()
+
+    def _open(self) -> int:
+        # Without O_CREAT first: in folders with the sticky bit the kernel refuses it for files of others.
+        try:
+            return self._file.open(self.path, UPDATE)
+        except FileNotFoundError:
+            pass  # made below, where an interrupt finds no other exception under way
+        folder, name = os.path.split(self.path)
+        status = os.stat(folder)
+        if status.st_mode & stat.S_IWGRP and _may_give(status):
+            with contextlib.suppress(FileExistsError), opened(folder, _FOLDER) as folder_fd:
+                create_shared(folder_fd, name, status.st_gid)
+        return open_or_create(None, self.path, UPDATE, self._file).number
+
+
+def _may_give(folder: os.stat_result) -> bool:
+    """Whether a file that we make in a folder may be given to the folder's group."""
+    ours = {os.getegid(), *os.getgroups()}
+    return bool(folder.st_mode & stat.S_ISGID) or folder.st_gid in ours or os.geteuid() == 0
 
 
 def _hold(lock: ProcessLock, path: str, seconds: float, *, needs_lock: bool) -> Hold | None:
