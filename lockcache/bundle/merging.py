@@ -43,7 +43,10 @@ class Source(Protocol):
         """Where one entry stands."""
 
     def load(self, name: bytes) -> tuple[bytes, bytes] | None:
-        """Payload and record of an entry, verified. Raises :class:`ValueError` for one that is damaged."""
+        """Payload and record of an entry, verified; ``None`` for one that its source leaves out, or that is gone.
+
+        Raises :class:`ValueError` for one that is damaged.
+        """
 
 
 class _Candidate(NamedTuple):
@@ -65,7 +68,7 @@ class Merge:
         self._progress = progress
         self._done_bytes = 0
         self._to_read_bytes = 2 * sum(source.size_bytes for source in sources)
-        self._found = 0
+        self._found = self._left_out = 0
         #: Entries that are damaged, and those that are not signed with the keys, or signed and there are none.
         self.damaged = self.refused = 0
         self._newest = self._find_newest()
@@ -77,7 +80,7 @@ class Merge:
 
     def write(self, out: BinaryIO) -> Merged:
         """Write a bundle of the chosen entries. Raises :class:`OSError`."""
-        replaced = self._found - self.damaged - self.refused - len(self._newest)
+        replaced = self._found - self._left_out - self.damaged - self.refused - len(self._newest)
         writer = BundleWriter(out)
         for name, candidate in sorted(self._chosen.items()):
             loaded = self._load(candidate.source, candidate.place)
@@ -102,19 +105,21 @@ class Merge:
         return newest
 
     def _load(self, number: int, place: Place) -> tuple[bytes, bytes] | None:
-        """Payload and record, verified; ``None`` for an entry that is damaged, and counted."""
+        """Payload and record, verified; ``None`` for an entry that cannot be had, and counted."""
         self._done_bytes += place.record_bytes + place.payload_bytes
         self._progress(min(self._done_bytes, self._to_read_bytes), self._to_read_bytes)
         source = self._sources[number]
         try:
-            # A second place of one name is never read.
-            loaded = source.load(place.name) if source.find(place.name) == place else None
+            if source.find(place.name) != place:
+                raise ValueError("a second place of one name, which is never read")
+            loaded = source.load(place.name)
         except RefusedEntryError:
             self.refused += 1
             return None
         except ValueError:
-            loaded = None
-        self.damaged += loaded is None
+            self.damaged += 1
+            return None
+        self._left_out += loaded is None
         return loaded
 
 

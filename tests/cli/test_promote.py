@@ -47,7 +47,7 @@ def test_promote_makes_the_bundle_and_adds_what_it_lacks(filled: Path, tmp_path:
     with FileStreamProgramCache(filled) as cache:
         cache[b"new"] = b"new"
         cache[b"0"] = b"replaced, and not new to the bundle"
-    assert "promoted  1" in run("promote", filled, path).stdout
+    assert "promoted    1\n" in run("promote", filled, path).stdout
     with BundleProgramCache(path) as bundle:
         assert len(bundle) == 6
         assert (bundle[b"new"], bundle[b"0"]) == (b"new", b"0" * 100)

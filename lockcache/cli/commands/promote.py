@@ -31,7 +31,8 @@ def command(directory: str, file: str, max_size: int | None, as_json: bool) -> i
 
     FILE is created if it is missing. Otherwise it is replaced once the new bundle is complete, and programs that have
     it open continue to read the old one. Any number of hosts may promote into one file at the same time: they take
-    turns, and no entry of any host is lost. If there is nothing to add, FILE is not changed.
+    turns, and no entry of any host is lost. If there is nothing to add, FILE is not changed. Entries without a record,
+    which nothing can verify, are left out, and so is what only the seed of DIR has.
 
     Exit codes: 0 done; 1 damaged programs were left out, or FILE could not be written; 2 the command line is wrong,
     or FILE is not a bundle.
