@@ -16,6 +16,7 @@ from lockcache.arguments import POLICY_VARIABLES, coerce_seed, variables_left_al
 from lockcache.bundle import Promoted, promote
 from lockcache.cli.output import plain
 from lockcache.cli.progress import progress_bar
+from lockcache.cli.signals import EndedBySignal, interruptible
 from lockcache.errors import LockcacheError, in_words
 from lockcache.filestream.disk import UPDATE, Descriptor, make_folder, open_or_create
 from lockcache.lowlevel import Layout
@@ -43,14 +44,13 @@ def staying(layout: Layout) -> Iterator[Leaving]:
         make_folder(layout, layout.locks)
         open_or_create(layout, f"{layout.locks}/run", UPDATE, lock)
         _share(lock.number)
-    yield leaving
     try:
-        # The kernel gives up the shared one first. So of two that come here at once the later one finds nobody.
-        fcntl.flock(lock.number, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        leaving.is_last = True
-    except (OSError, ValueError):
-        leaving.is_last = False
+        yield leaving
     finally:
+        with contextlib.suppress(OSError, ValueError):
+            # The kernel gives up the shared one first. So of two that come here at once the later one finds nobody.
+            fcntl.flock(lock.number, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            leaving.is_last = True
         lock.close()
 
 
@@ -112,12 +112,17 @@ class SeededRun:
         """
         if not self._leaving.is_last:
             return
+        promoted, why = None, ""
         try:
-            promoted = promote_with_bar(layout, self.path)
-        except (OSError, LockcacheError) as error:
-            click.echo(f"lockcache: nothing was promoted: {in_words(error)}", err=True)
-            return
-        if promoted.promoted and not quiet:
+            with interruptible():
+                promoted = promote_with_bar(layout, self.path)
+        except (KeyboardInterrupt, EndedBySignal):
+            why = "a signal ended that"
+        except (OSError, LockcacheError, ValueError, MemoryError) as error:
+            why = in_words(error) or "it does not fit into memory"
+        if promoted is None:
+            click.echo(plain(f"lockcache: nothing was promoted: {why}"), err=True)
+        elif promoted.promoted and not quiet:
             new = counted(promoted.promoted, "program")
             said = f"lockcache: {new} promoted into {self.path}, which has {promoted.entries} now"
             click.echo(plain(said), err=True)

@@ -15,18 +15,19 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from functools import partial
 from types import CodeType, FrameType
 from typing import Final, NoReturn
 
 _ENDING: Final = (signal.SIGTERM, signal.SIGHUP)
+_INTERRUPTING: Final = (signal.SIGINT, *_ENDING)
 # By then the destructor has ended; if it has not, the signal comes a third time.
 _AGAIN_SECONDS: Final = 0.01
 
 
-class _EndedBySignal(SystemExit):
+class EndedBySignal(SystemExit):
     """SIGTERM or SIGHUP came."""
 
     def __init__(self, number: int) -> None:
@@ -57,6 +58,40 @@ def ends_in_order() -> Iterator[None]:
 
 
 @contextmanager
+def held_back(numbers: Collection[signal.Signals]) -> Iterator[set[int]]:
+    """In this block signals wait for who asks for them (:func:`signal.sigwaitinfo`). Gives the mask from before.
+
+    Those that nobody asked for are dropped at its end.
+    """
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
+    try:
+        yield before
+    finally:
+        _drop_pending(numbers)
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+@contextmanager
+def interruptible() -> Iterator[None]:
+    """A block within :func:`held_back` that Ctrl-C, SIGTERM and SIGHUP end, as :func:`end_in_order` says.
+
+    Those that came before are dropped: whom they were for has ended.
+    """
+    with ends_in_order():
+        _drop_pending(_INTERRUPTING)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _INTERRUPTING)
+        try:
+            yield
+        finally:
+            signal.pthread_sigmask(signal.SIG_BLOCK, _INTERRUPTING)
+
+
+def _drop_pending(numbers: Collection[signal.Signals]) -> None:
+    while signal.sigtimedwait(numbers, 0) is not None:
+        pass
+
+
+@contextmanager
 def interrupts() -> Iterator[threading.Event]:
     """Ctrl-C sets the event: what was done by then is worth a summary, and threads end between two lock holds."""
     event = threading.Event()
@@ -81,16 +116,16 @@ def give_up_stdout() -> None:
 
 
 def _end(number: int, frame: FrameType | None) -> NoReturn:
-    raise _EndedBySignal(number)
+    raise EndedBySignal(number)
 
 
 def _send_again(usual: Callable[[sys.UnraisableHookArgs], object], lost: sys.UnraisableHookArgs) -> None:
     """As the ``usual`` :func:`sys.unraisablehook`; of one that was to end the command, send the signal again."""
     error = lost.exc_value
-    if not isinstance(error, (_EndedBySignal, KeyboardInterrupt)):
+    if not isinstance(error, (EndedBySignal, KeyboardInterrupt)):
         usual(lost)
         return
-    number = error.number if isinstance(error, _EndedBySignal) else signal.SIGINT
+    number = error.number if isinstance(error, EndedBySignal) else signal.SIGINT
     threading.Thread(target=_send_when_left, args=(number, _send_again.__code__), daemon=True).start()
 
 

@@ -238,3 +238,60 @@ def test_what_is_wrong_with_promoting_never_keeps_the_command_from_running(tmp_p
             fcntl.flock(stack.enter_context(open(lock, "w")), fcntl.LOCK_EX)
         done = subprocess.run([LOCKCACHE, *words], env=environment, timeout=HANG_SECONDS, check=False)
     assert done.returncode == 7
+
+
+# What happens when all entries are written, and the table is not.
+AT_THE_TABLE = """
+import os, sys
+from lockcache.cli import main
+from lockcache.filestream.bundle import BundleWriter
+
+happens, *sys.argv = sys.argv[1], "lockcache", *sys.argv[2:]
+finish = BundleWriter.finish
+
+def happen(writer):
+    exec(happens)
+    finish(writer)
+
+BundleWriter.finish = happen
+sys.exit(main())
+"""
+
+
+def _run_while(happens: str, node: Path, path: Path) -> subprocess.CompletedProcess[str]:
+    words = ["run", "--dir", node, "--seed", path, "--promote", "--", "sh", "-c", "exit 7"]
+    command = [sys.executable, "-c", AT_THE_TABLE, happens, *words]
+    return subprocess.run(command, capture_output=True, text=True, timeout=HANG_SECONDS, check=False)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_a_signal_while_promoting_leaves_nothing_and_the_exit_code(
+    filled: Path, tmp_path: Path, number: signal.Signals
+) -> None:
+    """Slurm's scancel: CMD has ended by it already."""
+    done = _run_while(f"os.kill(os.getpid(), {number.value})", filled, tmp_path / "k.lcb")
+    assert done.returncode == 7, done
+    assert "lockcache: nothing was promoted: a signal ended that\n" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert sorted(each.name for each in tmp_path.iterdir()) == [".k.lcb.lock", "filled"]
+
+
+def test_a_signal_for_the_command_that_comes_late_is_dropped(filled: Path, tmp_path: Path) -> None:
+    done = _run_while(f"os.kill(os.getpid(), {signal.SIGUSR1.value})", filled, tmp_path / "k.lcb")
+    assert (done.returncode, "5 programs promoted" in done.stderr) == (7, True), done
+
+
+@pytest.mark.parametrize("error", ["ValueError('names that begin alike')", "MemoryError()"])
+def test_whatever_is_wrong_with_the_bundle_leaves_the_exit_code(filled: Path, tmp_path: Path, error: str) -> None:
+    done = _run_while(f"raise {error}", filled, tmp_path / "k.lcb")
+    assert done.returncode == 7, done
+    assert "nothing was promoted: " + ("names" if "names" in error else "it does not fit") in done.stderr
+    assert not (tmp_path / "k.lcb").exists()
+
+
+@pytest.mark.parametrize("word, code", [("no-such-command", 127), ("{filled}/lockcache/format", 126)])
+def test_the_last_of_a_node_promotes_though_its_command_is_not_there(
+    filled: Path, tmp_path: Path, word: str, code: int
+) -> None:
+    done = run("run", "--dir", filled, "--seed", tmp_path / "k.lcb", "--promote", "--", word.format(filled=filled))
+    assert (done.returncode, "5 programs promoted" in done.stderr) == (code, True), done

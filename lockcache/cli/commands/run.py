@@ -20,6 +20,7 @@ from lockcache.cli import options
 from lockcache.cli.open_directory import no_cache, refuse_other_things
 from lockcache.cli.output import plain
 from lockcache.cli.seeded_run import SeededRun
+from lockcache.cli.signals import held_back
 from lockcache.errors import how_to_install
 from lockcache.filestream.accounting import saved_in_words
 from lockcache.filestream.manifest import read_manifest
@@ -29,6 +30,7 @@ from lockcache.lowlevel import Counters, Layout, PolicyFile, read_counters
 from lockcache.sizes import counted
 
 _PASSED_ON: Final = (signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
+_WAITED_FOR: Final = (signal.SIGCHLD, *_PASSED_ON)
 _NOT_FOUND: Final = 127
 _NOT_EXECUTABLE: Final = 126
 # Of the launchers srun, mpiexec (Open MPI, MPICH, Intel MPI) and torchrun: this process's number on its node.
@@ -109,11 +111,18 @@ def _run_in(
     quiet: bool,
 ) -> int:
     """Run CMD while the directory is ``kept``, from and into the bundle, if there is one."""
-    with kept, contextlib.nullcontext() if bundle is None else bundle.used(layout):
-        status = _run(words, hooked({**os.environ, **variables}, FRAMEWORKS))
-    if bundle is not None:
-        bundle.promote(layout, quiet=quiet)
-    return status
+    environment = hooked({**os.environ, **variables}, FRAMEWORKS)
+    # Ignored, nobody would hear of the command's end.
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    # Until all is done: the exit code is the command's, whatever comes after its end.
+    with kept, held_back(_WAITED_FOR) as mask:
+        if bundle is None:
+            return _run(words, environment, mask)
+        try:
+            with bundle.used(layout):
+                return _run(words, environment, mask)
+        finally:  # also where CMD could not be started: others of this node may have compiled
+            bundle.promote(layout, quiet=quiet)
 
 
 def _prepared(
@@ -207,16 +216,15 @@ def _daemon(layout: Layout, directory: str | None, max_size: str | None) -> Iter
         process.wait()
 
 
-def _run(words: tuple[str, ...], environment: dict[str, str]) -> int:
-    """The wait status of the command."""
-    # Blocked, and asked for: a handler would not see who sent it. Ignored, nobody would hear of the command's end.
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    waited_for = {signal.SIGCHLD, *_PASSED_ON}
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, waited_for)
+def _run(words: tuple[str, ...], environment: dict[str, str], mask: set[int]) -> int:
+    """The wait status of the command, which gets ``mask``. Requires: signals are held back.
+
+    They are asked for, because a handler would not see who sent them.
+    """
     try:
-        child = _spawn(words, environment, before)
+        child = _spawn(words, environment, mask)
         while True:
-            info = signal.sigwaitinfo(waited_for)
+            info = signal.sigwaitinfo(_WAITED_FOR)
             if info.si_signo != signal.SIGCHLD:
                 # From a process, or the end of a terminal, which is said to its first process alone. Ctrl-C and Ctrl-\\
                 # the terminal sends to the command too.
@@ -229,8 +237,6 @@ def _run(words: tuple[str, ...], environment: dict[str, str]) -> int:
     except OSError as error:
         click.echo(f"lockcache: {plain(words[0])}: {error.strerror}", err=True)
         sys.exit(_NOT_FOUND if isinstance(error, FileNotFoundError) else _NOT_EXECUTABLE)
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _spawn(words: tuple[str, ...], environment: dict[str, str], mask: set[int]) -> int:

@@ -43,3 +43,36 @@ def test_other_errors_of_destructors_are_printed_as_ever() -> None:
     )
     ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=30, check=False)
     assert (ran.returncode, "ZeroDivisionError" in ran.stderr) == (0, True)
+
+
+_HELD_BACK = """
+import os, signal
+from lockcache.cli.signals import EndedBySignal, held_back, interruptible
+
+def send(number):
+    os.kill(os.getpid(), number)
+
+with held_back((signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)):
+    send(signal.SIGTERM)
+    assert signal.sigwaitinfo({signal.SIGTERM}).si_signo == signal.SIGTERM
+    send(signal.SIGTERM)
+    send(signal.SIGINT)
+    with interruptible():
+        print("goes on", flush=True)
+    for number, error in ((signal.SIGTERM, EndedBySignal), (signal.SIGINT, KeyboardInterrupt)):
+        try:
+            with interruptible():
+                send(number)
+        except error:
+            print("ended", flush=True)
+        send(number)
+    send(signal.SIGUSR1)
+print("goes on", flush=True)
+send(signal.SIGTERM)
+"""
+
+
+def test_signals_that_are_held_back_end_what_they_may_and_nothing_else() -> None:
+    ran = subprocess.run([sys.executable, "-c", _HELD_BACK], capture_output=True, text=True, timeout=30, check=False)
+    assert ran.stdout.split("\n") == ["goes on", "ended", "ended", "goes on", ""], ran
+    assert ran.returncode == -signal.SIGTERM
