@@ -18,8 +18,9 @@ from lockcache.cli.output import plain
 from lockcache.cli.progress import progress_bar
 from lockcache.cli.signals import EndedBySignal, interruptible
 from lockcache.errors import LockcacheError, in_words
-from lockcache.filestream.disk import UPDATE, Descriptor, make_folder, open_or_create
-from lockcache.lowlevel import Layout
+from lockcache.filestream import most_seed_bytes
+from lockcache.filestream.disk import UPDATE, Descriptor, make_folder, open_or_create, space_of
+from lockcache.lowlevel import Layout, PolicyFile
 from lockcache.sizes import counted, parse_size
 
 _MOMENT_SECONDS: Final = 1.0
@@ -115,7 +116,7 @@ class SeededRun:
         promoted, why = None, ""
         try:
             with interruptible():
-                promoted = promote_with_bar(layout, self.path)
+                promoted = promote_with_bar(layout, self.path, _most_bytes(layout), may_shrink=False)
         except (KeyboardInterrupt, EndedBySignal):
             why = "a signal ended that"
         except (OSError, LockcacheError, ValueError, MemoryError) as error:
@@ -124,11 +125,18 @@ class SeededRun:
             click.echo(plain(f"lockcache: nothing was promoted: {why}"), err=True)
         elif promoted.promoted and not quiet:
             new = counted(promoted.promoted, "program")
-            said = f"lockcache: {new} promoted into {self.path}, which has {promoted.entries} now"
+            full = f" (half of the cap; the {promoted.too_old} oldest are left out)" if promoted.too_old else ""
+            said = f"lockcache: {new} promoted into {self.path}, which has {promoted.entries} now{full}"
             click.echo(plain(said), err=True)
 
 
-def promote_with_bar(layout: Layout, file: str, max_size: int | None = None) -> Promoted:
+def promote_with_bar(layout: Layout, file: str, max_size: int | None = None, *, may_shrink: bool = True) -> Promoted:
     """Promote, and show how far that is."""
     with progress_bar("promoting") as show:
-        return promote(layout, os.path.expanduser(file), max_size, show)
+        return promote(layout, os.path.expanduser(file), max_size, show, may_shrink=may_shrink)
+
+
+def _most_bytes(layout: Layout) -> int | None:
+    """How long a bundle may be that the next job, with a cap like this directory's, is seeded with."""
+    cap = PolicyFile(layout).load().max_size_bytes
+    return None if cap is None else max(0, space_of(layout).largest_file_bytes(most_seed_bytes(cap)))

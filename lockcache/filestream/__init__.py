@@ -35,7 +35,7 @@ else:
             "cache": "FileStreamProgramCache",
             "directory": "CacheDirectory",
             "entry": "ViewPath",
-            "policy": "PRIORITIES Policy PolicyFile Priority Seed stated_policy",
+            "policy": "PRIORITIES Policy PolicyFile Priority Seed most_seed_bytes stated_policy",
             "prefetching": "Fetched",
             "seed": "has_seed",
             "seeding": "attach_seed detach_if_too_large detach_seed",

@@ -79,6 +79,11 @@ class Seed:
         return 0 if self.is_detached else self.bytes
 
 
+def most_seed_bytes(cap: int) -> int:
+    """Returns what the copy of a bundle may take of a cap: half, so that there is as much for what is compiled."""
+    return cap // 2
+
+
 @dataclass(frozen=True)
 class Policy:
     """The rules of one directory."""

@@ -49,7 +49,7 @@ from lockcache.filestream.disk import (
     write_all,
 )
 from lockcache.filestream.eviction import Evicted
-from lockcache.filestream.policy import Seed
+from lockcache.filestream.policy import Seed, most_seed_bytes
 from lockcache.filestream.room import evict_to_policy
 from lockcache.filestream.seed import has_seed, hidden_in, hide_in, is_in_order, opened_seed, stands, withdraw
 
@@ -225,7 +225,7 @@ def _staged(layout: Layout) -> str:
 
 
 def _is_too_large(seed: Seed, cap: int | None) -> bool:
-    return cap is not None and 2 * seed.held_bytes > cap
+    return cap is not None and seed.held_bytes > most_seed_bytes(cap)
 
 
 def _was_looked_at(directory: CacheDirectory, path: str) -> bool:

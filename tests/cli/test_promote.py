@@ -295,3 +295,32 @@ def test_the_last_of_a_node_promotes_though_its_command_is_not_there(
 ) -> None:
     done = run("run", "--dir", filled, "--seed", tmp_path / "k.lcb", "--promote", "--", word.format(filled=filled))
     assert (done.returncode, "5 programs promoted" in done.stderr) == (code, True), done
+
+
+def _job(tmp_path: Path, node: str, cap: str) -> subprocess.CompletedProcess[str]:
+    """Each job's keys are compiled where the seed does not have them; 200 kB each."""
+    program = "import os\nfrom lockcache import FileStreamProgramCache as C\ncache = C()\n"
+    program += "for n in range(12): cache.get_or_compute(f'{n}', lambda: os.urandom(200_000))\n"
+    words = ["--dir", tmp_path / node, "--max-size", cap, "--seed", tmp_path / "k.lcb", "--promote", "--"]
+    command = [LOCKCACHE, "run", *words, sys.executable, "-c", program]
+    return subprocess.run(command, capture_output=True, text=True, timeout=HANG_SECONDS, check=False)
+
+
+@pytest.mark.slow
+def test_the_bundle_stays_small_enough_for_a_seed(tmp_path: Path) -> None:
+    first, second = _job(tmp_path, "node1", "4M"), _job(tmp_path, "node2", "4M")
+    assert "9 programs promoted into" in first.stderr
+    assert "(half of the cap; the 3 oldest are left out)" in first.stderr
+    assert "lockcache: 9 hits, 3 compiled and stored" in second.stderr
+    assert "3 programs promoted" in second.stderr
+    assert (tmp_path / "k.lcb").stat().st_size <= 2_000_000
+
+
+@pytest.mark.slow
+def test_a_job_with_a_small_cap_does_not_throw_away_the_bundle_of_others(tmp_path: Path) -> None:
+    _job(tmp_path, "node1", "40M")
+    before = (tmp_path / "k.lcb").read_bytes()
+    done = _job(tmp_path, "node2", "4M")
+    assert done.returncode == 0
+    assert "lockcache bundle merge --max-size" in done.stderr.partition("nothing was promoted: ")[2]
+    assert (tmp_path / "k.lcb").read_bytes() == before

@@ -71,7 +71,8 @@ def command(
 
     With --seed, the directory, which should be on a disk of the node, starts with the programs of a bundle: one
     process of each node copies the file once. With --promote, the process of the node that ends last adds the new
-    programs to that file, for the next job; the file need not exist yet.
+    programs to that file, for the next job; the file need not exist yet. It grows to half of the directory's cap at
+    most, which is what a seed may take; then the oldest programs leave.
 
     With --remote (redis://, s3://, http://...), entries that the directory lacks are read from a server, and new
     entries are sent to it: one process of all hosts compiles a kernel. To test the server: lockcache doctor --remote

@@ -54,6 +54,10 @@ class Space(NamedTuple):
         block = self.block_bytes
         return -(-size_bytes // block) * block + self.inode_bytes
 
+    def largest_file_bytes(self, taken_bytes: int) -> int:
+        """Returns how long a file may be that counts for so much at most: the inverse of :meth:`of_bytes`."""
+        return (taken_bytes - self.inode_bytes) // self.block_bytes * self.block_bytes
+
     def of_file(self, status: os.stat_result) -> int:
         """Returns what a regular file counts for."""
         block, size = self.block_bytes, status.st_size

@@ -1,0 +1,20 @@
+"""What files count for, and how long they may be for that."""
+
+from __future__ import annotations
+
+import pytest
+
+from lockcache.filestream import most_seed_bytes
+from lockcache.filestream.disk import Space
+
+
+@pytest.mark.parametrize("space", [Space(1), Space(4096), Space(4096, 512), Space(512, 512)])
+@pytest.mark.parametrize("taken", [5000, 8191, 8192, 8193, 9000, 10**9 + 7])
+def test_the_largest_file_of_a_size_on_disk_is_the_largest(space: Space, taken: int) -> None:
+    largest = space.largest_file_bytes(taken)
+    assert space.of_bytes(largest) <= taken < space.of_bytes(largest + 1)
+
+
+@pytest.mark.parametrize("cap", [2, 3, 10**9 + 1])
+def test_a_seed_may_take_half_of_a_cap(cap: int) -> None:
+    assert 2 * most_seed_bytes(cap) <= cap < 2 * (most_seed_bytes(cap) + 1)
