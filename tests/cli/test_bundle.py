@@ -14,6 +14,7 @@ import pytest
 
 from lockcache import BundleProgramCache, Entry, FileStreamProgramCache
 from lockcache.explain import state
+from lockcache.filestream.disk import turn_to_replace
 from tests.cli.running import run
 from tests.processes.proof import value_for
 
@@ -144,6 +145,81 @@ def test_a_signal_leaves_the_older_bundle(
     assert len(list(tmp_path.glob(".kernels.lcb.*.part"))) == (number == signal.SIGKILL)
 
 
+# Another one promotes, or tries to for a moment, when all is written and nothing replaced.
+PROMOTED_MEANWHILE = """
+import os, sys
+from lockcache.bundle import promote
+from lockcache.cli import main
+from lockcache.errors import LockTimeoutError
+from lockcache.filestream.bundle import BundleWriter
+from lockcache.lowlevel import Layout
+
+node, path, *sys.argv = *sys.argv[1:3], "lockcache", *sys.argv[3:]
+finish = BundleWriter.finish
+
+def finish_next_to_a_promoter(writer):
+    BundleWriter.finish = finish
+    finish(writer)
+    child = os.fork()
+    if not child:
+        try:
+            promote(Layout(node), path, wait_seconds=0.0)
+        except LockTimeoutError:
+            os._exit(3)
+        os._exit(0)
+    print("waits" if os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 3 else "promotes", file=sys.stderr)
+
+BundleWriter.finish = finish_next_to_a_promoter
+sys.exit(main())
+"""
+
+
+WITHOUT_WAITING = """
+import sys
+from functools import partial
+from lockcache.cli import main
+from lockcache.cli.commands import bundle
+
+bundle.turn_to_replace = partial(bundle.turn_to_replace, seconds=0.0)
+sys.argv[0] = "lockcache"
+sys.exit(main())
+"""
+
+
+def test_who_promotes_into_the_output_waits_while_it_is_merged(bundle: Path, tmp_path: Path) -> None:
+    """``merge -o K K NEW`` is how a site adds to the bundle that its jobs promote into."""
+    for name in ("node", "new"):
+        with FileStreamProgramCache(tmp_path / name) as cache:
+            cache[name.encode()] = b"code"
+    run("bundle", "make", "-o", tmp_path / "new.lcb", tmp_path / "new")
+    words = ["bundle", "merge", "-o", bundle, bundle, tmp_path / "new.lcb"]
+    command = [sys.executable, "-c", PROMOTED_MEANWHILE, tmp_path / "node", bundle, *words]
+    merged = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert (merged.returncode, merged.stderr) == (0, "waits\n"), merged
+    assert run("promote", tmp_path / "node", bundle).returncode == 0
+    with BundleProgramCache(bundle) as reopened:
+        assert (len(reopened), reopened[b"node"], reopened[b"new"]) == (len(KEYS) + 2, b"code", b"code")
+
+
+def test_a_bundle_is_made_while_another_one_promotes_into_it_and_stays_made(bundle: Path, tmp_path: Path) -> None:
+    """Reading the directory holds nobody up. But it replaces nothing in another one's turn, who would put it back."""
+    with FileStreamProgramCache(tmp_path / "node") as cache:
+        cache[b"node"] = b"code"
+    words = ["bundle", "make", "-o", bundle, tmp_path / "filled"]
+    command = [sys.executable, "-c", PROMOTED_MEANWHILE, tmp_path / "node", bundle, *words]
+    made = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert (made.returncode, made.stderr) == (0, "promotes\n"), made
+    with turn_to_replace(str(bundle), 0.0):
+        before = bundle.read_bytes()
+        made = subprocess.run(
+            [sys.executable, "-c", WITHOUT_WAITING, *words], capture_output=True, text=True, check=False
+        )
+        assert made.returncode == 1
+        assert "others have added to it" in made.stderr
+        assert bundle.read_bytes() == before
+    assert list(tmp_path.glob(".kernels.lcb.*.part")) == []
+
+
 @pytest.mark.root
 def test_a_full_disk_leaves_the_older_bundle(mount_tmpfs: Callable[..., Path], tmp_path: Path) -> None:
     disk = mount_tmpfs("size=1m")
@@ -156,7 +232,7 @@ def test_a_full_disk_leaves_the_older_bundle(mount_tmpfs: Callable[..., Path], t
             cache[b"%d" % each] = os.urandom(200_000)
     failed = run("bundle", "make", "-o", path, tmp_path / "large")
     assert (failed.returncode, "No space left" in failed.stderr) == (1, True)
-    assert [each.name for each in disk.iterdir()] == ["kernels.lcb"]
+    assert sorted(each.name for each in disk.iterdir()) == [".kernels.lcb.lock", "kernels.lcb"]
     with BundleProgramCache(path) as reopened:
         assert reopened[b"k"] == b"code"
 

@@ -23,7 +23,7 @@ from lockcache.cli.progress import progress_bar
 from lockcache.cli.signals import end_in_order
 from lockcache.errors import ArchiveError
 from lockcache.filestream.bundle import BundleFile
-from lockcache.filestream.disk import open_output
+from lockcache.filestream.disk import open_output, turn_to_replace
 from lockcache.filestream.entry import describe_bytes
 from lockcache.lowlevel import Described, Selection, load_keys
 from lockcache.sizes import counted
@@ -88,10 +88,12 @@ def bundle_make(directory: str | None, output: str, selection: Selection, as_jso
     end_in_order()  # what is half written goes
     # What the library says of each damaged entry as it meets it is said below, once.
     logging.getLogger("lockcache").addHandler(logging.NullHandler())
-    with progress_bar("bundling") as show, open_output(output) as out:
+    with ExitStack() as stack, progress_bar("bundling") as show, open_output(output) as out:
         made = make_bundle(layout, out, Choice(selection), show)
         out.flush()
         size_bytes = os.fstat(out.fileno()).st_size
+        # Until the file is replaced: who is just adding to the older one would put that back.
+        stack.enter_context(turn_to_replace(os.path.realpath(output), needs_lock=False))
     found = {"path": layout.root, "file": os.path.abspath(output), **asdict(made), "bundle_bytes": size_bytes}
     if not as_json:
         del found["left_out"]
@@ -174,7 +176,8 @@ def bundle_verify(file: str, as_json: bool) -> int:
 def bundle_merge(files: tuple[str, ...], output: str, max_size: int | None, as_json: bool) -> int:
     """Merge bundles; of each program, the one compiled last is taken.
 
-    The output may be one of the bundles: it is replaced once the new one is complete.
+    The output may be one of the bundles: it is replaced once the new one is complete. Others may promote into it at the
+    same time: they take turns, and no program is lost.
 
     Exit codes: 0 done; 1 damaged programs were left out, or the bundle could not be written; 2 the command line is
     wrong, or a file is not a bundle.
@@ -184,13 +187,17 @@ def bundle_merge(files: tuple[str, ...], output: str, max_size: int | None, as_j
       lockcache bundle merge -o all.lcb monday.lcb tuesday.lcb
       lockcache bundle merge --max-size 2G -o kernels.lcb kernels.lcb new.lcb
     """
+    for file in files:
+        _open(file).close()  # a mistake is reported before anything is written
     end_in_order()  # what is half written goes
     with ExitStack() as stack:
+        # From before they are read: what others promote into the output meanwhile would be lost.
+        turn = stack.enter_context(turn_to_replace(os.path.realpath(output), needs_lock=False))
         sources = [_open(file) for file in files]
         for source in sources:
             stack.callback(source.close)
         show = stack.enter_context(progress_bar("merging"))
-        out = stack.enter_context(open_output(output))
+        out = stack.enter_context(open_output(output, turn=turn))
         merged = merge_bundles(sources, out, max_size, show)
         out.flush()
         size_bytes = os.fstat(out.fileno()).st_size

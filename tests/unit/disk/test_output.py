@@ -6,6 +6,7 @@ import errno
 import os
 import stat
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -53,18 +54,24 @@ def test_an_interrupt_in_front_of_any_line_leaves_what_was_there(at: int, tmp_pa
     assert target.read_text() in (("before", "after") if interrupted else ("after",))
 
 
+def _replace_next_to(target: Path, work: Callable[[], object]) -> None:
+    """Replace a file in a turn, in which something else happens."""
+    with output.turn_to_replace(str(target), 0.0) as turn, output.open_output(str(target), turn=turn) as file:
+        file.write(b"after")
+        work()
+
+
 def test_a_turn_whose_lock_file_was_deleted_replaces_nothing(tmp_path: Path) -> None:
     target = tmp_path / "warm"
     target.write_text("before")
-    with (
-        output.turn_to_replace(str(target), 0.0) as turn,
-        pytest.raises(LockTimeoutError, match="replaced meanwhile"),
-        output.open_output(str(target), turn=turn) as file,
-    ):
-        file.write(b"after")
+
+    def give_another_one_a_turn() -> None:
         (tmp_path / ".warm.lock").unlink()
         with output.turn_to_replace(str(target), 0.0):
-            pass  # another one has a turn now
+            pass
+
+    with pytest.raises(LockTimeoutError, match="replaced meanwhile"):
+        _replace_next_to(target, give_another_one_a_turn)
     assert target.read_text() == "before"
     assert sorted(os.listdir(tmp_path)) == [".warm.lock", "warm"]
 
@@ -72,17 +79,12 @@ def test_a_turn_whose_lock_file_was_deleted_replaces_nothing(tmp_path: Path) -> 
 @pytest.mark.parametrize("before", ["before", None])
 def test_a_turn_replaces_nothing_that_another_host_put_there_meanwhile(tmp_path: Path, before: str | None) -> None:
     """On a mount whose locks are each host's own the lock file stays what it is."""
-    target = tmp_path / "warm"
+    target, theirs = tmp_path / "warm", tmp_path / "theirs"
     if before is not None:
         target.write_text(before)
-    with (
-        output.turn_to_replace(str(target), 0.0) as turn,
-        pytest.raises(LockTimeoutError, match="replaced meanwhile"),
-        output.open_output(str(target), turn=turn) as file,
-    ):
-        file.write(b"after")
-        (tmp_path / "theirs").write_text("of another host")
-        (tmp_path / "theirs").rename(target)
+    theirs.write_text("of another host")
+    with pytest.raises(LockTimeoutError, match="replaced meanwhile"):
+        _replace_next_to(target, lambda: theirs.rename(target))
     assert target.read_text() == "of another host"
 
 
