@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from lockcache import metadata
 from lockcache.archive.looking import Onlooker
 from lockcache.archive.members import possible
-from lockcache.filestream.entry import pack, read_note, unpack
-from lockcache.lowlevel import Found, KeyRing, Layout, Selection, all_entries, describe_entry
+from lockcache.filestream.entry import describe_bytes, pack, read_note, unpack
+from lockcache.lowlevel import Described, Found, KeyRing, Layout, Selection, all_entries, describe_entry
 
 
 @dataclass(frozen=True)
@@ -26,6 +26,8 @@ class Choice:
     selection: Selection = field(default_factory=Selection)
     #: Also entries without a record, which nothing can verify: those of cuda.core's own cache.
     include_unverified: bool = False
+    #: Also entries that only the seed of the directory has.
+    include_seeded: bool = True
 
 
 @dataclass(frozen=True)
@@ -44,6 +46,8 @@ class Gathered:
     entries: int
     #: Of payloads.
     bytes: int
+    #: Of the entries: those that only the directory's seed has.
+    seeded: int
     #: Left out: failed their digest.
     damaged: int
     #: Left out: are there, and cannot be read (EIO, EACCES).
@@ -69,10 +73,12 @@ class Gatherer:
     ) -> None:
         """``progress`` is given bytes read and bytes to read; each entry is loaded ``reads`` times."""
         self._layout = layout
-        self._reader = Onlooker(layout, keys)
+        self._reader = Onlooker(layout, keys, is_seeded=choice.include_seeded)
         self._progress = progress
         self._done_bytes = 0
-        self.found = sorted(self._select(choice.selection))
+        self._seeded = dict(_select_seeded(layout, keys, choice.selection)) if choice.include_seeded else {}
+        own = (found for found in self._select(choice.selection) if found.name not in self._seeded)
+        self.found = sorted([*own, *self._seeded.values()])
         self._to_read_bytes = reads * sum(found.size_bytes for found in self.found)
         self._include_unverified = choice.include_unverified
         #: The damaged and the unreadable ones.
@@ -85,12 +91,17 @@ class Gatherer:
         """Entries that are signed, and there is no such key here; or not signed, and there is one."""
         return self._reader.refused
 
-    def gathered(self, entries: int, payload_bytes: int) -> Gathered:
-        """Returns what became of the entries, of which so many were written."""
+    def is_seeded(self, found: Found) -> bool:
+        """Whether an entry was found in the seed of the directory alone."""
+        return found.name in self._seeded
+
+    def gathered(self, entries: int, payload_bytes: int, seeded: int) -> Gathered:
+        """Returns what became of the entries, of which so many were written, of them ``seeded`` of the seed."""
         damaged = sum(each.why == "damaged" for each in self.left_out)
         unreadable = len(self.left_out) - damaged
         left_out = tuple(self.left_out)
-        return Gathered(entries, payload_bytes, damaged, unreadable, self.refused, self.unverified, left_out)
+        counts = damaged, unreadable, self.refused, self.unverified
+        return Gathered(entries, payload_bytes, seeded, *counts, left_out)
 
     def load(self, found: Found) -> tuple[bytes, bytes] | None:
         """Payload and record (empty if it has none), verified; ``None`` for an entry that is left out."""
@@ -141,3 +152,27 @@ class Gatherer:
     def _is_meant(self, found: Found, selection: Selection) -> bool:
         described = describe_entry(self._layout, found)
         return described is not None and (described.record in ("damaged", "unreadable") or selection.matches(described))
+
+
+def describe_seeded(layout: Layout, keys: KeyRing | None) -> Iterator[tuple[Found, Described | None]]:
+    """Each entry that only the seed of the directory has; ``None`` of one that cannot be verified.
+
+    When it was last used nobody records: as far as is known, when it was compiled.
+    """
+    onlooker = Onlooker(layout, keys, is_seeded=True)
+    for name in onlooker.seeded_names:
+        loaded = onlooker.load(name)
+        if loaded is None:
+            yield Found(0, name, 0, 0), None
+        else:
+            described = describe_bytes(name, *loaded)
+            yield Found(max(0, described.created_ns or 0), name, len(loaded[0]), 0), described
+
+
+def _select_seeded(layout: Layout, keys: KeyRing | None, selection: Selection) -> Iterator[tuple[str, Found]]:
+    """Those of them that are meant, by name, and those of which nothing can be said."""
+    if (selection.unused_seconds, selection.used_seconds) != (None, None):
+        return  # what is not known matches no filter
+    for found, described in describe_seeded(layout, keys):
+        if described is None or not selection.needs_record or selection.matches(described):
+            yield found.name, found

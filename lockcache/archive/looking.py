@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import os
 
+from lockcache.filestream import has_seed
+from lockcache.filestream.bundle import SeededReader
 from lockcache.filestream.disk import Recency
 from lockcache.filestream.entry import loader_of, make_reader
 from lockcache.lowlevel import KeyRing, Layout
@@ -16,9 +18,17 @@ from lockcache.lowlevel import KeyRing, Layout
 class Onlooker:
     """Loads entries as a program would, and leaves when they were last used as it is."""
 
-    def __init__(self, layout: Layout, keys: KeyRing | None = None) -> None:
+    def __init__(self, layout: Layout, keys: KeyRing | None = None, *, is_seeded: bool = False) -> None:
+        """``is_seeded``: also those that only the seed of the directory has, if there is one."""
         self._reader = make_reader(layout, Unused(layout.root), keys)
-        self._load = loader_of(layout, self._reader, is_shared=layout.is_shared).load
+        loader = loader_of(layout, self._reader, is_shared=layout.is_shared)
+        self._seeded = SeededReader(layout, loader, self._reader, keys) if is_seeded and has_seed(layout) else None
+        self._load = (self._seeded or loader).load
+
+    @property
+    def seeded_names(self) -> list[str]:
+        """The names of the entries that only the seed has, in order."""
+        return [] if self._seeded is None else sorted(self._seeded.names())
 
     @property
     def damaged(self) -> int:

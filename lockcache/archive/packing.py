@@ -63,7 +63,7 @@ class _Packing:
         chosen, manifest = self._choose()
         failed_before = self._failed
         gatherer.expect([found for found, _ in chosen])
-        packed_entries = packed_bytes = 0
+        packed_entries = packed_bytes = seeded = 0
         with zstandard.ZstdCompressor(level=level, write_checksum=True).stream_writer(out, closefd=False) as stream:
             stream.write(manifest_member(manifest))
             for found, payload, record in self._read(chosen):
@@ -72,10 +72,11 @@ class _Packing:
                 stream.write(padding(len(payload)))
                 packed_entries += 1
                 packed_bytes += len(payload)
+                seeded += gatherer.is_seeded(found)
                 del payload  # else two are in memory while the next one is read
             stream.write(end_of_archive())
         changed = manifest.entries - packed_entries - (self._failed - failed_before)
-        return Packed(**vars(gatherer.gathered(packed_entries, packed_bytes)), changed=changed)
+        return Packed(**vars(gatherer.gathered(packed_entries, packed_bytes, seeded)), changed=changed)
 
     @property
     def _failed(self) -> int:

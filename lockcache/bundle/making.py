@@ -22,18 +22,21 @@ def make_bundle(
     choice: Choice | None = None,
     progress: Callable[[int, int], object] = lambda done, of: None,
 ) -> Gathered:
-    """Write the entries of ``layout`` to ``out``, each read once. ``progress`` is given bytes read and bytes to read.
+    """Write the entries of ``layout`` to ``out``, each read once, and those that its seed serves, read twice.
+
+    ``progress`` is given bytes read and bytes to read.
 
     Where there are signing keys here the entries are signed in the bundle, too. Raises :class:`OSError`.
     """
     keys = load_keys(None)
     gatherer = Gatherer(layout, choice or Choice(), keys, progress, reads=1)
-    writer = BundleWriter(out)
+    writer, seeded = BundleWriter(out), 0
     for found in sorted(gatherer.found, key=attrgetter("name")):
         loaded = gatherer.load(found)
         if loaded is not None:
             payload, blob = loaded
             writer.add(bytes.fromhex(found.name), payload, gatherer.whole_record(found.name, payload, blob, keys))
+            seeded += gatherer.is_seeded(found)
             del loaded, payload  # else two are in memory while the next one is read
     writer.finish()
-    return gatherer.gathered(writer.entries, writer.payload_bytes)
+    return gatherer.gathered(writer.entries, writer.payload_bytes, seeded)

@@ -43,7 +43,7 @@ class _Directory:
     """Entries of a directory, in the place of a bundle."""
 
     def __init__(self, layout: Layout, keys: KeyRing | None) -> None:
-        self._gatherer = Gatherer(layout, Choice(), keys, lambda done, of: None, reads=3)
+        self._gatherer = Gatherer(layout, Choice(include_seeded=False), keys, lambda done, of: None, reads=3)
         self._keys = keys
         self._all = {bytes.fromhex(each.name): each for each in self._gatherer.found}
         self._is_whole: dict[bytes, bool] = {}

@@ -7,7 +7,7 @@ cuda.core's) by the store, of other programs' by :mod:`lockcache.layouts`. Openi
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from threading import Event
 from typing import Final, Protocol
@@ -212,10 +212,17 @@ def open_catalogue(directory: str | None) -> Own | Guest:
     return Own(look(directory)) if guest is None else Guest(*guest)
 
 
-def select(catalogue: Catalogue, selection: Selection, advance: Advance = _nothing) -> Iterator[Found]:
-    """The entries that are meant. At their end raises :class:`ValueError` for a filter's value that no entry has."""
+def select(
+    catalogue: Catalogue, selection: Selection, advance: Advance = _nothing, also: Iterable[Described] = ()
+) -> Iterator[Found]:
+    """The entries that are meant. At their end raises :class:`ValueError` for a filter's value that no entry has.
+
+    Nor any that is ``also`` there, elsewhere.
+    """
     now_ns, census = time.time_ns(), Census(selection)
     yield from catalogue.select(selection, now_ns, advance, census)
+    for described in also if census.unmatched else ():
+        census.add(described)
     if census.unmatched and (selection.unused_seconds, selection.used_seconds) != (None, None):
         for _ in catalogue.select(replace(selection, unused_seconds=None, used_seconds=None), now_ns, census=census):
             pass  # it is counted: entries of another age may have that value

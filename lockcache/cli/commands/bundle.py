@@ -14,8 +14,7 @@ import click
 from lockcache.archive.gathering import Choice
 from lockcache.bundle import make_bundle, merge_bundles
 from lockcache.cli import options
-from lockcache.cli.catalogue import Own, select
-from lockcache.cli.commands.pack import refuse_inside, tell_left_out
+from lockcache.cli.commands.pack import refuse_inside, refuse_unmatched, tell_left_out
 from lockcache.cli.filters import FILTERS_IN_WORDS, filters
 from lockcache.cli.open_directory import look
 from lockcache.cli.output import entry_heading, entry_line, plain, print_facts, print_json, size_in_words
@@ -33,10 +32,11 @@ _MOST_SHOWN: Final = 20
 
 _MAKE_HELP: Final = f"""Write the programs of a cache into one read-only file.
 
-Only entries that match their digest are written, with their metadata; this does not count as a use. Safe while others
-use the cache. An existing file is replaced once the new one is complete, and programs that have it open continue to
-read the old one. The same entries give the same bytes. If signing keys are set, the entries in the bundle are signed
-too.
+Only entries that match their digest are written, with their metadata; this does not count as a use. If the directory
+has a seed, the programs that it serves are written too, unless the filter is on times: their uses are not recorded.
+Safe while others use the cache. An existing file is replaced once the new one is complete, and programs that have it
+open continue to read the old one. The same entries give the same bytes. If signing keys are set, the entries in the
+bundle are signed too.
 
 Read it with lockcache.BundleProgramCache("kernels.lcb"). To move a cache into another directory, use 'lockcache pack'.
 
@@ -82,9 +82,7 @@ def bundle_make(directory: str | None, output: str, selection: Selection, as_jso
     """Its help is above, for it holds what other commands say too."""
     layout = look(directory)
     refuse_inside(output, layout)
-    if selection.needs_record:
-        for _ in select(Own(layout), selection):
-            pass  # a name that nothing has is an error before anything is written
+    refuse_unmatched(layout, selection)
     end_in_order()  # what is half written goes
     # What the library says of each damaged entry as it meets it is said below, once.
     logging.getLogger("lockcache").addHandler(logging.NullHandler())

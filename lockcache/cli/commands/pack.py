@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import click
 
-from lockcache.archive.gathering import Choice, Gathered
+from lockcache.archive.gathering import Choice, Gathered, describe_seeded
 from lockcache.archive.packing import DEFAULT_LEVEL, LEVELS, Packed, pack_directory
 from lockcache.cli import options
 from lockcache.cli.catalogue import Own, select
@@ -20,7 +20,7 @@ from lockcache.cli.output import plain, print_facts, size_in_words
 from lockcache.cli.progress import progress_bar
 from lockcache.cli.signals import end_in_order
 from lockcache.filestream.disk import naming, open_output
-from lockcache.lowlevel import Layout, Selection
+from lockcache.lowlevel import Layout, Selection, load_keys
 from lockcache.sizes import counted
 
 _STDOUT: Final = "-"
@@ -31,8 +31,9 @@ _MOST_SHOWN: Final = 20
 _HELP: Final = f"""Pack a cache into FILE, a zstd-compressed tar: for an image, a cluster, or CI.
 
 Only entries that match their digest are packed, with their metadata and the time of their last use; packing does not
-count as a use. Safe while others use the cache. FILE appears complete or not at all; "-" is stdout. The same entries
-give the same bytes.
+count as a use. If the directory has a seed, the programs that it serves are packed too, unless the filter is on times:
+their uses are not recorded. Safe while others use the cache. FILE appears complete or not at all; "-" is stdout. The
+same entries give the same bytes.
 
 {FILTERS_IN_WORDS}
 
@@ -78,9 +79,7 @@ def command(
         raise click.UsageError(f"FILE comes first: lockcache pack {directory} {file}")
     layout = look(directory)
     refuse_inside(file, layout)
-    if selection.needs_record:
-        for _ in select(Own(layout), selection):
-            pass  # a name that nothing has is an error before anything is written
+    refuse_unmatched(layout, selection)
     choice = Choice(selection, include_unverified)
     end_in_order()  # what is half written goes
     # What the library says of each damaged entry as it meets it is said below, once.
@@ -134,6 +133,14 @@ def _check_output(file: str, as_json: bool) -> None:
         raise click.UsageError("FILE - and --json both want stdout; give one of them another place")
     if sys.stdout.isatty():
         raise click.UsageError("FILE - would write an archive to a terminal; pipe it, or name a file")
+
+
+def refuse_unmatched(layout: Layout, selection: Selection) -> None:
+    """Refuse a filter's value that no entry has, before anything is written. Raises :class:`ValueError`."""
+    if selection.needs_record:
+        seeded = (described for _, described in describe_seeded(layout, load_keys(None)) if described is not None)
+        for _ in select(Own(layout), selection, also=seeded):
+            pass  # at the end of all it is known
 
 
 def refuse_inside(file: str, layout: Layout) -> None:

@@ -112,11 +112,15 @@ class SeededReader:
 
     def count(self) -> int:
         """Returns the number of entries that only the seed has."""
+        return len(self.names())
+
+    def names(self) -> list[str]:
+        """Returns the names of the entries that only the seed has, in no order. Empty where it cannot be read."""
         try:
-            names = (self._seed or self._opened()).served()
+            served = [name.hex() for name in (self._seed or self._opened()).served()]
         except OSError:
-            return 0
-        return sum(not _access(self._layout.entry(name.hex()), os.F_OK, effective_ids=True) for name in names)
+            return []
+        return [name for name in served if not _access(self._layout.entry(name), os.F_OK, effective_ids=True)]
 
     def close(self) -> None:
         """Close the seed. The next read opens it again."""
