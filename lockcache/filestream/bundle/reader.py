@@ -213,7 +213,11 @@ class BundleFile:
             self.damage = str(error)
             return
         if self._may_be_mapped():
-            self._map = mmap.mmap(self._fd, self.size_bytes, access=mmap.ACCESS_READ)
+            try:
+                self._map = mmap.mmap(self._fd, self.size_bytes, access=mmap.ACCESS_READ)
+            except ValueError:  # longer than the file is by now
+                self.damage = "it was cut off while it was opened"
+                return
         try:
             if not self._is_whole(start, self._read(table.offset, table.slots * SLOT.size), end):
                 self.damage = "it is damaged: its table is not what its digest says"

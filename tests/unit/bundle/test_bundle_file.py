@@ -12,6 +12,7 @@ import pytest
 
 from lockcache import BundleProgramCache, UnsafeCacheDirError
 from lockcache.errors import ArchiveError
+from lockcache.filestream.bundle import reader
 from lockcache.filestream.bundle.reader import BundleFile
 from lockcache.filestream.bundle_format import END_BYTES, SLOT, START_BYTES, Place, encode_end, encode_start, lay_out
 from lockcache.filestream.entry.signing import KeyRing
@@ -189,6 +190,18 @@ def test_a_file_that_is_cut_while_it_is_in_use_is_a_miss(path):
         os.truncate(path, 50_000)
         assert cache.get(b"k") is None
         assert cache.view(b"k") is None
+
+
+def test_a_file_that_is_cut_while_it_is_opened_is_a_miss(path, way, monkeypatch):
+    write(path, bundle_of(ENTRIES))
+    real = reader.read_end
+
+    def cut_after(*arguments):
+        os.truncate(path, 200)
+        return real(*arguments)
+
+    monkeypatch.setattr(reader, "read_end", cut_after)
+    assert set(read_all(path).values()) == {None}
 
 
 def test_a_file_that_is_cut_anywhere_while_it_is_in_use_is_a_miss(path, way):
