@@ -186,11 +186,11 @@ def _replace(target: str, path: str, mode: int, gid: int | None, turn: Turn | No
 
 
 def _share_as(fd: int, mode: int, gid: int | None) -> None:
-    """Give an open file of ours a mode, and a group if it is to have another one. The group first."""
+    """Give a file that this process made a mode, and a group if it is to have another one. The group first."""
     if gid is not None and os.fstat(fd).st_gid != gid:
         try:
             os.fchown(fd, -1, gid)
-        except OSError:  # we are not in that group, and ours is not the one that could read the older file
+        except OSError:  # not a member of it; and the process's own group could not read the older file
             mode &= ~stat.S_IRWXG
     os.fchmod(fd, mode)
 
