@@ -186,7 +186,7 @@ class RemoteProgramCache(ProgramCacheResource):
     @property
     def is_resting(self) -> bool:
         """Whether the server is not asked now: it failed a moment ago, or has used up this process's patience."""
-        return self._store.breaker.is_open() or self._store.patience.is_over()
+        return self._store.is_given_up()
 
     @property
     def waited_seconds(self) -> float:

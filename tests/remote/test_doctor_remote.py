@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
+from typing import ClassVar
 
 from tests.cli.running import run
 from tests.remote.servers import FaultProxy, Nginx, Valkey, free_port
@@ -67,6 +68,34 @@ class _Validating(BaseHTTPRequestHandler):
 
     def log_message(self, *_: object) -> None:
         """Say nothing."""
+
+
+class _Unreadable(_Validating):
+    """Stores what it is given, and fails to show it."""
+
+    stored: ClassVar[set[str]] = set()
+
+    def do_GET(self) -> None:
+        self.send_error(500 if self.path in self.stored else 404)
+
+    def do_PUT(self) -> None:
+        self.rfile.read(int(self.headers["Content-Length"]))
+        self.stored.add(self.path)
+        self.send_error(201)
+
+    def do_DELETE(self) -> None:
+        self.stored.discard(self.path)
+        self.send_error(204)
+
+
+def test_nothing_is_left_on_a_server_that_fails_halfway() -> None:
+    with HTTPServer(("127.0.0.1", 0), _Unreadable) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        ended = run("doctor", "--json", "--remote", f"http://127.0.0.1:{server.server_port}")
+        server.shutdown()
+    assert ended.returncode == 2
+    assert "status 500" in ended.stdout
+    assert not _Unreadable.stored
 
 
 def test_the_validation_of_a_build_cache_is_found_out() -> None:

@@ -6,6 +6,7 @@ is a finding. What is stored is of names that nobody else has, and is removed.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import secrets
 import statistics
@@ -92,6 +93,7 @@ def _stores(server: RemoteUrl, transport: Transport) -> Finding:
         if _timed(partial(transport.get, name))[0] is not None:
             what = "what a program removes is read by other hosts still"
             return Finding("stores", DEGRADED, "what was removed is still there", what)
+        name = ""
     except RemoteError as error:
         advice = "give it room and a policy to evict, or the right to write"
         if server.scheme.startswith("http"):
@@ -99,6 +101,10 @@ def _stores(server: RemoteUrl, transport: Transport) -> Finding:
         return Finding("stores", UNUSABLE, str(error), "nothing is stored there", advice)
     except ValueError as error:
         return Finding("stores", UNUSABLE, f"what was stored is not what was read: {error}", "every lookup misses")
+    finally:
+        if name:
+            with contextlib.suppress(RemoteError):  # the finding says already what it does not do
+                _timed(partial(transport.remove, name))
     return Finding("stores", GOOD, "an entry was stored, read, replaced, read and removed")
 
 

@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from lockcache.errors import in_words
+from lockcache.errors import LockTimeoutError, in_words
 from lockcache.filestream.accounting import report_at_end
 from lockcache.filestream.entry import Loader
 from lockcache.filestream.manifest.file import add_to_manifest
@@ -53,12 +53,15 @@ class Recorder:
         return _Recording(load, self.keys)
 
     def report(self, patience_seconds: float = 0.0) -> None:
-        """Put into the file what it lacks, if it is time for that. Raises nothing."""
+        """Put into the file what it lacks, if it is time for that and nobody else is at it. Raises nothing."""
         if time.monotonic() >= self._due:
-            self.report_patiently()
+            self._add(0.0)
 
     def report_patiently(self) -> None:
-        """Put into the file what it lacks. Raises nothing."""
+        """Put into the file what it lacks. Waits for others who are at it. Raises nothing."""
+        self._add(_WAIT_SECONDS)
+
+    def _add(self, wait_seconds: float) -> None:
         # Never waited for: this may run in the garbage collector, in the thread that is at it.
         if not self._writing.acquire(blocking=False):
             return
@@ -67,10 +70,13 @@ class Recorder:
             keys = frozenset(self.keys)
             if keys <= self._listed:
                 return
-            self._listed = add_to_manifest(self.path, keys, _WAIT_SECONDS)
+            self._listed = add_to_manifest(self.path, keys, wait_seconds)
             if not keys <= self._listed:
                 self._warn(f"{self.path}: it lists {MOST_KEYS} keys, and so no more of them; remove it to begin again")
                 self._listed |= keys
+        except LockTimeoutError as error:
+            if wait_seconds:
+                self._warn(f"LOCKCACHE_MANIFEST: {in_words(error)}")
         except (OSError, ValueError) as error:
             self._warn(f"LOCKCACHE_MANIFEST: {in_words(error)}")
         finally:

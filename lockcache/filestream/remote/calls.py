@@ -23,6 +23,9 @@ _T = TypeVar("_T")
 # Left behind by calls that hang in spite of being aborted, in all: with so many no further one is made.
 _MOST_LEFT_BEHIND: Final = 16
 
+# What a process receives at most from calls that are made in parallel, beyond what is on its way by then.
+_MOST_BYTES: Final = 256 << 20
+
 # A wait is stretched by what the machine takes, and no further than this.
 _MOST_STRETCHED: Final = 8
 _SCHEDSTAT_BYTES: Final = 128
@@ -91,23 +94,29 @@ def call_within(seconds: float, ask: Callable[[], _T]) -> tuple[_T, float]:
             continue
         if failure is not None:
             words = str(failure) if isinstance(failure, RemoteError) else f"{type(failure).__name__}: {failure}"
-            raise RemoteError(words, is_refusal=getattr(failure, "is_refusal", False), seconds=waited())
+            is_refusal, is_own = getattr(failure, "is_refusal", False), getattr(failure, "is_own", False)
+            raise RemoteError(words, is_refusal=is_refusal, is_own=is_own, seconds=waited())
         return answer, waited()  # type: ignore[return-value] # None only where ask() returns that
     _left_behind.append(thread)
     raise RemoteError(f"no answer within {seconds:.2f} s", seconds=max(seconds, waited()), is_silence=True)
 
 
 def read_in_parallel(names: Iterable[str], get: Callable[[str], bytes | None], most: int) -> dict[str, bytes]:
-    """Those of the values that ``get`` has, by up to ``most`` threads. Raises the first error of it."""
+    """Those of the values that ``get`` has, by up to ``most`` threads.
+
+    Raises the first error of ``get``, and :class:`RemoteError` for more than 256 MiB in all. Then no thread begins
+    another call.
+    """
     left: queue.SimpleQueue[str] = queue.SimpleQueue()
     for name in names:
         left.put(name)
     wanted = left.qsize()
     results: queue.SimpleQueue[tuple[str, bytes | None, BaseException | None]] = queue.SimpleQueue()
+    is_over = threading.Event()
 
     def run() -> None:
         with contextlib.suppress(queue.Empty):
-            while True:
+            while not is_over.is_set():
                 name = left.get_nowait()
                 try:
                     results.put((name, get(name), None))
@@ -118,13 +127,19 @@ def read_in_parallel(names: Iterable[str], get: Callable[[str], bytes | None], m
     threads = [threading.Thread(target=run, name="lockcache remote", daemon=True) for _ in range(min(most, wanted))]
     for thread in threads:
         thread.start()
-    found = {}
-    for _ in range(wanted):
-        name, value, failure = results.get()
-        if failure is not None:
-            raise failure
-        if value is not None:
-            found[name] = value
+    found, received_bytes = {}, 0
+    try:
+        for _ in range(wanted):
+            name, value, failure = results.get()
+            if failure is not None:
+                raise failure
+            if value is not None:
+                found[name] = value
+                received_bytes += len(value)
+            if received_bytes > _MOST_BYTES:
+                raise RemoteError(f"its answers are longer than {_MOST_BYTES} bytes together")
+    finally:
+        is_over.set()
     return found
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import socket
+import threading
 import time
 import weakref
 from collections.abc import Iterable, Iterator
@@ -33,7 +34,8 @@ _LARGEST_ERROR_BYTES: Final = 65_536
 _FOUND: Final = 200
 _MISSING: Final = (404, 410)
 # The server is well, and will not: we may not, the value is too long, it is full, or it wants something else there.
-_REFUSED: Final = (400, 401, 403, 405, 409, 411, 413, 415, 422, 507)
+_WHO_ARE_YOU: Final = 401
+_REFUSED: Final = (400, 403, 405, 409, 411, 413, 415, 422, 507)
 
 
 def connect(url: RemoteUrl, timeout_seconds: float) -> HttpTransport:
@@ -69,6 +71,7 @@ class HttpTransport:
             ca_certs=authorities,
         )
         self._connections: weakref.WeakSet[Any] = weakref.WeakSet()
+        self._connecting = threading.Lock()
         kinds = self._pool.pool_classes_by_scheme.items()
         makers: Any = {name: partial(self._make_pool, kind) for name, kind in kinds}
         self._pool.pool_classes_by_scheme = makers
@@ -100,7 +103,9 @@ class HttpTransport:
 
     def abort(self) -> None:
         # Those in use too, which the pool does not close: a server may send the head of an answer for ever.
-        for connection in list(self._connections):
+        with self._connecting:
+            connections = list(self._connections)
+        for connection in connections:
             with contextlib.suppress(OSError, AttributeError):  # it closes meanwhile, or is not open yet
                 connection.sock.shutdown(socket.SHUT_RDWR)
         self._pool.clear()
@@ -110,7 +115,8 @@ class HttpTransport:
 
         def connect(**words: Any) -> Any:
             connection = kind.ConnectionCls(**words)
-            self._connections.add(connection)
+            with self._connecting:
+                self._connections.add(connection)
             return connection
 
         pool.ConnectionCls = connect
@@ -127,7 +133,8 @@ class HttpTransport:
                 raise
             answer.release_conn()
         if answer.status // 100 != 2 and answer.status not in _MISSING:
-            raise RemoteError(f"it answers {method} with status {answer.status}", is_refusal=answer.status in _REFUSED)
+            is_refusal, is_own = answer.status in _REFUSED, answer.status == _WHO_ARE_YOU
+            raise RemoteError(f"it answers {method} with status {answer.status}", is_refusal=is_refusal, is_own=is_own)
         return answer.status, received
 
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
+import re
 import secrets
 import time
 from collections.abc import Iterable, Iterator
@@ -34,6 +35,19 @@ _AT_ONCE: Final = 32
 _MOST_WATCHED: Final = 65_536
 
 _used_by_pid = 0
+
+
+class _Leases:
+    """What this process knows of a bucket's leases. It outlasts a transport, which is replaced after a failed call."""
+
+    def __init__(self) -> None:
+        #: Of leases that others hold: what it was when it was met, and when that was.
+        self.watched: dict[str, tuple[str, float]] = {}
+        #: Of those that this process holds, by token: the state of the object that is its own.
+        self.held: dict[str, str] = {}
+
+
+_leases: Final[dict[str, _Leases]] = {}
 
 
 def connect(url: RemoteUrl, timeout_seconds: float) -> ObjectTransport:
@@ -63,10 +77,8 @@ class ObjectTransport:
                 retry_config={"max_retries": 0},
             )
         self._prefix = url.prefix.replace(":", "/")
-        # Of leases that others hold: what it was when it was met, and when that was.
-        self._watched: dict[str, tuple[str, float]] = {}
-        # Of those that this process holds: the state of the object that is its own.
-        self._held: dict[str, str] = {}
+        leases = _leases.setdefault(url.url, _Leases())
+        self._watched, self._held = leases.watched, leases.held
 
     @functools.cached_property
     def has_leases(self) -> bool:
@@ -182,11 +194,14 @@ def _in_words() -> Iterator[None]:
         yield
     except (RemoteError, FileNotFoundError):
         raise
-    except (PermissionError, exceptions.PermissionDeniedError, exceptions.UnauthenticatedError) as error:
+    except (PermissionError, exceptions.PermissionDeniedError) as error:
         raise RemoteError(f"it refuses: {_short(error)}", is_refusal=True) from None
+    except exceptions.UnauthenticatedError as error:
+        raise RemoteError(f"it refuses: {_short(error)}", is_own=True) from None
     except Exception as error:  # noqa: BLE001 - obstore's errors have no common base with those of its arguments
         raise RemoteError(f"{type(error).__name__}: {_short(error)}") from None
 
 
 def _short(error: Exception) -> str:
-    return str(error).partition("\n")[0][:300]
+    """The first line, less whatever stands before the host of a URL: an endpoint may have been given a password."""
+    return re.sub(r"//\S*@", "//", str(error).partition("\n")[0])[:300]

@@ -203,6 +203,8 @@ def _in_words() -> Iterator[None]:
         yield
     except (redis.exceptions.OutOfMemoryError, redis.exceptions.NoPermissionError, redis.exceptions.ReadOnlyError) as e:
         raise RemoteError(f"it refuses: {e}", is_refusal=True) from None
+    except (redis.exceptions.AuthenticationError, redis.exceptions.AuthorizationError) as error:
+        raise RemoteError(f"{type(error).__name__}: {error}", is_own=True) from None
     except RemoteError:
         raise
     except Exception as error:  # noqa: BLE001 - a parser that meets garbage raises what it likes

@@ -128,6 +128,8 @@ class RemoteStore:
         self.counts = RemoteCounts()
         self.patience = patience_with(url.url)
         self.breaker = Breaker() if breaker is None else breaker
+        # For what is wrong with this process alone, which says nothing to the others of its node.
+        self._own_breaker = Breaker()
         self.seen: Seen = SeenHere() if seen is None else seen
         self._keys = keys
         self._transport: Transport | None = None
@@ -200,7 +202,7 @@ class RemoteStore:
         self.flush()
         transport, self._transport = self._transport, None
         if transport is not None:
-            transport.abort()
+            _abort(transport)
 
     def ask(
         self, call: Callable[[Transport], _T], size_of: Callable[[_T], int] | None = None, *, is_waiting: bool = False
@@ -209,8 +211,7 @@ class RemoteStore:
 
         ``is_waiting``: the caller waits for another node, so that an answer that is slow costs it nothing.
         """
-        if self.breaker.is_open():
-            self._probe_if_due()
+        if self._rests():
             return None
         if self.patience.is_over():
             return None
@@ -225,7 +226,7 @@ class RemoteStore:
         size_bytes = 0 if size_of is None else size_of(answer)
         self.counts.bytes_read += size_bytes
         if is_waiting or self.patience.charge(seconds, is_answered=True, received_bytes=size_bytes):
-            self.breaker.note_success()
+            self._note_success()
         elif self.patience.is_over():
             self._open_breaker("it is too slow to be worth waiting for")
         return answer
@@ -242,8 +243,7 @@ class RemoteStore:
 
     def tell(self, call: Callable[[Transport], object]) -> bool:
         """Make a call in the background. Whether the server took it."""
-        if self.breaker.is_open():
-            self._probe_if_due()
+        if self._rests():
             return False
         return self._tried(call)
 
@@ -255,13 +255,25 @@ class RemoteStore:
         except RemoteError as error:
             self._note_failure(error, transport)
             return False
-        self.breaker.note_success()
+        self._note_success()
         return True
 
-    def _probe_if_due(self) -> None:
-        """Probe the server in the background, if that is this caller's to do."""
-        if self.breaker.takes_probe():
-            self.sender().send(partial(self._tried, lambda transport: transport.probe()), do_nothing)
+    def is_given_up(self) -> bool:
+        """Whether this process does not ask the server now."""
+        return self._own_breaker.is_open() or self.breaker.is_open() or self.patience.is_over()
+
+    def _rests(self) -> bool:
+        """Whether nobody is to ask the server now. Probes it in the background, if that is this caller's to do."""
+        for breaker in (self._own_breaker, self.breaker):
+            if breaker.is_open():
+                if breaker.takes_probe():
+                    self.sender().send(partial(self._tried, lambda transport: transport.probe()), do_nothing)
+                return True
+        return False
+
+    def _note_success(self) -> None:
+        self._own_breaker.note_success()
+        self.breaker.note_success()
 
     def _opened(self) -> Transport:
         transport = self._transport
@@ -304,13 +316,16 @@ class RemoteStore:
         if error.is_refusal:
             self._warn(f"{error}; what it refuses is not stored there")
             return
+        if error.is_own or transport is None:
+            self._own_breaker.open()
+            self._warn(f"{error}; this program goes on without it")
+            return
         if transport is self._transport:
             self._transport = None
-        elif transport is not None and not error.is_silence:
+        elif not error.is_silence:
             # Another call failed and aborted this one with it: that was counted, and this says nothing of the server.
             return
-        if transport is not None:
-            transport.abort()
+        _abort(transport)
         # No answer: the next call would wait as long. A connection that is refused costs nothing to try again.
         self.breaker.note_failure(is_certain=error.is_silence or self.patience.is_over())
         if self.breaker.is_open():
@@ -347,6 +362,13 @@ def _read(transport: Transport, names: list[str]) -> dict[str, bytes]:
         return transport.get_many(names)
     value = transport.get(names[0])
     return {} if value is None else {names[0]: value}
+
+
+def _abort(transport: Transport) -> None:
+    try:
+        transport.abort()
+    except Exception as error:  # noqa: BLE001 - of a client library, while it is in use; nothing more is to be done
+        _log.debug("a connection was not closed: %s", error)
 
 
 def _bytes_of(values: dict[str, bytes]) -> int:

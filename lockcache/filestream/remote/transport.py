@@ -55,8 +55,18 @@ _PLACES: Final = {"unix": "path", "s3": "bucket", "gs": "bucket", "az": "contain
 class RemoteError(Exception):
     """A call of a server failed. Counted by :class:`.store.RemoteStore`, and never seen by users."""
 
-    def __init__(self, words: str, *, is_refusal: bool = False, is_silence: bool = False, seconds: float = 0.0) -> None:
+    def __init__(
+        self,
+        words: str,
+        *,
+        is_refusal: bool = False,
+        is_silence: bool = False,
+        is_own: bool = False,
+        seconds: float = 0.0,
+    ) -> None:
         super().__init__(words)
+        #: Whether this process is at fault and others may be served: its password, its client library.
+        self.is_own = is_own
         #: Whether nothing came, for as long as was waited.
         self.is_silence = is_silence
         #: For how long it was waited for.

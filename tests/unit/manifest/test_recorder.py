@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from lockcache import FileStreamProgramCache
-from lockcache.filestream.disk import entry_name
+from lockcache.filestream.disk import entry_name, turn_to_replace
 from lockcache.filestream.manifest import read_manifest, recorder, recorder_of
 
 _FORK = multiprocessing.get_context("fork")
@@ -139,3 +139,28 @@ def test_more_lookups_than_a_manifest_lists_take_no_more_memory(
         for number in range(9):
             cache.get(f"k{number}")
     assert len(recorder_of(manifest).keys) == 3
+
+
+def test_a_report_of_counters_waits_for_nobody_who_is_at_the_file(
+    manifest: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    waits: list[float] = []
+    real = recorder.add_to_manifest
+
+    def add(path: str, keys: frozenset[str], wait_seconds: float) -> frozenset[str]:
+        waits.append(wait_seconds)
+        return real(path, keys, wait_seconds)
+
+    monkeypatch.setattr(recorder, "add_to_manifest", add)
+    with FileStreamProgramCache(tmp_path / "c") as cache:
+        cache.get("k")
+    recording = recorder_of(manifest)
+    with turn_to_replace(manifest, 0.0):  # of another process, which is stopped
+        recording._due = 0.0
+        recording.report()
+        assert not os.path.exists(manifest)
+        recording.report()
+    assert waits == [0.0], "and it is not tried at each put"
+    assert "LOCKCACHE_MANIFEST" not in caplog.text
+    assert _listed(manifest) == _names("k")
+    assert waits[-1] > 0, "at the end it waits"
