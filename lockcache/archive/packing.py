@@ -54,6 +54,12 @@ def pack_directory(
     return _Packing(layout, choice or Choice(), progress).run(out, level)
 
 
+def is_archive(path: str) -> bool:
+    """Returns whether a file begins as what zstd compressed. Raises :class:`OSError`."""
+    with open(path, "rb") as file:
+        return file.read(len(zstandard.FRAME_HEADER)) == zstandard.FRAME_HEADER
+
+
 class _Packing:
     def __init__(self, layout: Layout, choice: Choice, progress: Callable[[int, int], object]) -> None:
         self._gatherer = Gatherer(layout, choice, load_keys(None), progress, reads=2)

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from zstandard import FRAME_HEADER
 
 from lockcache import Entry, FileStreamProgramCache
 from lockcache.lowlevel import Layout, Policy, PolicyFile
@@ -170,7 +171,7 @@ def test_a_directory_of_other_things_is_not_made_a_cache(filled: Path, tmp_path:
 
 @pytest.mark.long
 def test_packing_over_an_archive_replaces_it_whole_and_through_a_symlink(filled: Path, tmp_path: Path) -> None:
-    (tmp_path / "real").write_text("before")
+    (tmp_path / "real").write_bytes(FRAME_HEADER + b"of before")
     (tmp_path / "link").symlink_to("real")
     assert run("pack", tmp_path / "link", filled).returncode == 0
     assert (tmp_path / "link").is_symlink()

@@ -14,7 +14,7 @@ import click
 from lockcache.archive.gathering import Choice
 from lockcache.bundle import make_bundle, merge_bundles
 from lockcache.cli import options
-from lockcache.cli.commands.pack import refuse_inside, refuse_unmatched, tell_left_out
+from lockcache.cli.commands.pack import refuse_inside, refuse_other_kind, refuse_unmatched, tell_left_out
 from lockcache.cli.filters import FILTERS_IN_WORDS, filters
 from lockcache.cli.open_directory import look
 from lockcache.cli.output import entry_heading, entry_line, plain, print_facts, print_json, size_in_words
@@ -82,6 +82,7 @@ def bundle_make(directory: str | None, output: str, selection: Selection, as_jso
     """Its help is above, for it holds what other commands say too."""
     layout = look(directory)
     refuse_inside(output, layout)
+    refuse_other_kind(output, "a bundle")
     refuse_unmatched(layout, selection)
     end_in_order()  # what is half written goes
     # What the library says of each damaged entry as it meets it is said below, once.
@@ -187,6 +188,7 @@ def bundle_merge(files: tuple[str, ...], output: str, max_size: int | None, as_j
     """
     for file in files:
         _open(file).close()  # a mistake is reported before anything is written
+    refuse_other_kind(output, "a bundle")
     end_in_order()  # what is half written goes
     with ExitStack() as stack:
         # From before they are read: what others promote into the output meanwhile would be lost.

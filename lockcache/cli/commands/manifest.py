@@ -13,7 +13,7 @@ import click
 from lockcache.arguments import default_cap, resolve_path
 from lockcache.cli import options
 from lockcache.cli.catalogue import Own, select
-from lockcache.cli.commands.pack import refuse_inside
+from lockcache.cli.commands.pack import refuse_inside, refuse_other_kind
 from lockcache.cli.filters import FILTERS_IN_WORDS, filters
 from lockcache.cli.open_directory import LOCK_TIMEOUT_SECONDS, look, recounted_when_interrupted, refuse_other_things
 from lockcache.cli.output import entry_heading, entry_line, plain, print_facts, size_in_words
@@ -205,6 +205,7 @@ def _read(file: str) -> frozenset[str]:
 def _write(output: str, names: frozenset[str], facts: dict[str, Any], as_json: bool) -> None:
     if len(names) > MOST_KEYS:
         raise click.UsageError(f"these are {counted(len(names), 'key')}, and a manifest lists at most {MOST_KEYS}")
+    refuse_other_kind(output, "a manifest")
     end_in_order()  # what is half written goes
     with open_output(os.path.expanduser(output)) as out:
         out.write(format_manifest(names))

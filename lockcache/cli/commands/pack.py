@@ -5,13 +5,14 @@ from __future__ import annotations
 import logging
 import os
 import sys
+from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any, Final
 
 import click
 
 from lockcache.archive.gathering import Choice, Gathered, describe_seeded
-from lockcache.archive.packing import DEFAULT_LEVEL, LEVELS, Packed, pack_directory
+from lockcache.archive.packing import DEFAULT_LEVEL, LEVELS, Packed, is_archive, pack_directory
 from lockcache.cli import options
 from lockcache.cli.catalogue import Own, select
 from lockcache.cli.filters import FILTERS_IN_WORDS, filters
@@ -19,7 +20,9 @@ from lockcache.cli.open_directory import are_swapped, look
 from lockcache.cli.output import plain, print_facts, size_in_words
 from lockcache.cli.progress import progress_bar
 from lockcache.cli.signals import end_in_order
+from lockcache.filestream.bundle import is_bundle
 from lockcache.filestream.disk import naming, open_output
+from lockcache.filestream.manifest import is_manifest
 from lockcache.lowlevel import Layout, Selection, load_keys
 from lockcache.sizes import counted
 
@@ -79,6 +82,7 @@ def command(
         raise click.UsageError(f"FILE comes first: lockcache pack {directory} {file}")
     layout = look(directory)
     refuse_inside(file, layout)
+    refuse_other_kind(file, "an archive")
     refuse_unmatched(layout, selection)
     choice = Choice(selection, include_unverified)
     end_in_order()  # what is half written goes
@@ -148,3 +152,24 @@ def refuse_inside(file: str, layout: Layout) -> None:
     inside = os.path.realpath(layout.root)
     if file != _STDOUT and os.path.commonpath([os.path.realpath(file), inside]) == inside:
         raise click.UsageError(f"FILE {file!r} is inside the cache, whose cap would not count it; put it elsewhere")
+
+
+def refuse_other_kind(file: str, kind: str) -> None:
+    """Refuse to replace a file that is not of the ``kind`` which is written, and not empty: it was named by mistake.
+
+    Raises :class:`click.UsageError`, and :class:`OSError` for a file that may not be read.
+    """
+    path = os.path.expanduser(file)
+    if file == _STDOUT or not os.path.isfile(path) or not os.path.getsize(path):
+        return
+    with naming(file):
+        is_right = _KINDS[kind](path)
+    if not is_right:
+        raise click.UsageError(f"{file!r} exists and is not {kind}; name another file, or remove it first")
+
+
+_KINDS: Final[dict[str, Callable[[str], bool]]] = {
+    "an archive": is_archive,
+    "a bundle": is_bundle,
+    "a manifest": is_manifest,
+}

@@ -21,7 +21,7 @@ if not TYPE_CHECKING:
     __getattr__, __dir__ = door(
         __name__,
         {
-            "file": "add_to_manifest read_manifest",
+            "file": "add_to_manifest is_manifest read_manifest",
             "recorder": "Recorder recorder_of",
             "text": "MOST_KEYS format_manifest parse_manifest",
         },

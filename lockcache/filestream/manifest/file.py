@@ -12,9 +12,9 @@ import os
 import stat
 
 from lockcache.filestream.disk import READ, open_output, opened, turn_to_replace
-from lockcache.filestream.manifest.text import LARGEST_BYTES, MOST_KEYS, format_manifest, parse_manifest
+from lockcache.filestream.manifest.text import LARGEST_BYTES, MOST_KEYS, begins, format_manifest, parse_manifest
 
-__all__ = ["add_to_manifest", "read_manifest"]
+__all__ = ["add_to_manifest", "is_manifest", "read_manifest"]
 
 
 def read_manifest(path: str) -> frozenset[str]:
@@ -31,6 +31,15 @@ def read_manifest(path: str) -> frozenset[str]:
             parts.append(part)
             left -= len(part)
     return parse_manifest(b"".join(parts), path)
+
+
+def is_manifest(path: str) -> bool:
+    """Returns whether a path, which may be a symlink, leads to a file that begins as a manifest does.
+
+    Raises :class:`OSError`.
+    """
+    with opened(os.path.realpath(path), READ) as fd:
+        return begins(os.read(fd, 64))
 
 
 def add_to_manifest(path: str, keys: frozenset[str], wait_seconds: float) -> frozenset[str]:

@@ -24,6 +24,11 @@ _KEY: Final = re.compile(r"[0-9a-f]{64}")
 _MOST_SHOWN: Final = 80
 
 
+def begins(text: bytes) -> bool:
+    """Returns whether a file's first bytes are a manifest's, of whatever version."""
+    return text.startswith(_HEADING.encode())
+
+
 def parse_manifest(text: bytes, path: str) -> frozenset[str]:
     """The keys of a manifest. Raises :class:`ValueError` naming ``path`` and the line that is not as it should be."""
     if len(text) > LARGEST_BYTES:
