@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import socket
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,7 +15,28 @@ from lockcache_stress import servers
 from lockcache_stress.errors import UnusableError
 from lockcache_stress.servers import FAULTS, FaultProxy, free_port
 
-__all__ = ["FAULTS", "KINDS", "FaultProxy", "Nginx", "SeaweedFS", "Valkey", "free_port", "valkey"]
+__all__ = ["FAULTS", "KINDS", "FaultProxy", "Nginx", "SeaweedFS", "SlowProxy", "Valkey", "free_port", "valkey"]
+
+
+class SlowProxy(FaultProxy):
+    """A slow link to a server that is well: so many bytes a second of requests."""
+
+    def __init__(self, port: int, bytes_per_second: float) -> None:
+        self._bytes_per_second = bytes_per_second
+        super().__init__(port)
+
+    def _pump(self, source: socket.socket, target: socket.socket, is_answer: bool) -> None:
+        if is_answer:
+            super()._pump(source, target, is_answer)
+            return
+        source.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65536)
+        with contextlib.suppress(OSError):
+            while chunk := source.recv(65536):
+                target.sendall(chunk)
+                time.sleep(len(chunk) / self._bytes_per_second)  # that is how slow it is
+        for each in (source, target):
+            with contextlib.suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)
 
 
 class _Skipping:

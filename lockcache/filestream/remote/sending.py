@@ -1,7 +1,8 @@
 """Sending in the background: what is stored goes to the server while the program goes on.
 
 Decides how much waits (64 MiB; what comes then is dropped, and counted), and how long a process's end is held up: for
-five seconds at most, and only while the server takes something. Jobs run one after the other in the order in which they
+five seconds at most, and only while the server takes something: what is being sent is waited for as long as a link of
+40 Mbit/s takes for it. Jobs run one after the other in the order in which they
 came, so a lease that is given back after a value is stored is given back after it is there.
 
 Kept across fork: a child begins with nothing to send; its parent sends what it has.
@@ -30,6 +31,8 @@ _MOST_BYTES: Final = 64 * 1024 * 1024
 # Of short ones, such as leases that are given back.
 _MOST_JOBS: Final = 65_536
 _FLUSH_SECONDS: Final = 5.0
+# Nothing tells how much of a value has arrived, so a large one is taken to be on its way for so long.
+_SLOWEST_BYTES_PER_SECOND: Final = 5e6
 # A thread that has nothing to do for so long ends.
 _IDLE_SECONDS: Final = 10.0
 
@@ -80,14 +83,17 @@ class Sender:
     def flush(self, seconds: float = _FLUSH_SECONDS) -> bool:
         """Wait until all is sent, for so long at most and while the server answers. Whether all was.
 
-        An answer is waited for as long as this process's patience lasts, and what that takes in vain is charged.
+        An answer is waited for as long as this process's patience lasts, and longer for what is large; what that takes
+        in vain is charged.
         """
         until = time.monotonic() + seconds
         with self._changed:
             self._answered_at = time.monotonic()
             while self._is_running and self._has_work():
                 now = time.monotonic()
-                left = min(until, self._answered_at + self._patience.left_seconds) - now
+                sending_bytes = 0 if self._current is None else self._current.size_bytes
+                longest = self._patience.left_seconds + sending_bytes / _SLOWEST_BYTES_PER_SECOND
+                left = min(until, self._answered_at + longest) - now
                 if left <= 0:
                     self._patience.charge(now - self._answered_at, is_answered=False)
                     break

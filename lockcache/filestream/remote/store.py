@@ -37,10 +37,15 @@ __all__ = ["RemoteCounts", "RemoteStore", "Seen"]
 _T = TypeVar("_T")
 _log = logging.getLogger("lockcache")
 
-# Of one read of a socket. Longer than anybody waits for an answer, and short enough for threads that are left behind.
+# Of one read of a socket, or of all that is written to it at once. Longer than anybody waits for an answer, and short
+# enough for threads that are left behind.
 _SOCKET_SECONDS: Final = 2.0
 # Of a call in the background, where nobody waits.
 _BACKGROUND_SECONDS: Final = 5.0
+# What a slow link takes of a value that is sent in the background: it may take longer by that.
+_SLOWEST_BYTES_PER_SECOND: Final = 1e6
+# What is longer has a connection of its own, with more time.
+_LARGE_BYTES: Final = 1_000_000
 # The latest time that a record states.
 _LATEST_NS: Final = 2**63 - 1
 # Names with what was seen of them, 150 bytes each.
@@ -235,26 +240,31 @@ class RemoteStore:
         """Send a value now, in the background. Whether the server took it; if not, :meth:`lose` is to be called."""
         if len(value) > LARGEST_VALUE_BYTES:
             return False
-        was_put = self.tell(lambda transport: transport.put(name, value))
+        size_bytes = len(value)
+        was_put = self.tell(lambda transport: transport.put(name, value), size_bytes)
         if was_put:
             self.counts.puts += 1
-            self.counts.bytes_written += len(value)
+            self.counts.bytes_written += size_bytes
         return was_put
 
-    def tell(self, call: Callable[[Transport], object]) -> bool:
-        """Make a call in the background. Whether the server took it."""
+    def tell(self, call: Callable[[Transport], object], size_bytes: int = 0) -> bool:
+        """Make a call in the background, which sends so much. Whether the server took it."""
         if self._rests():
             return False
-        return self._tried(call)
+        return self._tried(call, size_bytes)
 
-    def _tried(self, call: Callable[[Transport], object]) -> bool:
-        transport = None
+    def _tried(self, call: Callable[[Transport], object], size_bytes: int = 0) -> bool:
+        transport, is_large = None, size_bytes > _LARGE_BYTES
+        longer_seconds = size_bytes / _SLOWEST_BYTES_PER_SECOND
         try:
-            transport = self._opened()
-            call_within(_BACKGROUND_SECONDS, partial(call, transport))
+            transport = self._open(_SOCKET_SECONDS + longer_seconds) if is_large else self._opened()
+            call_within(_BACKGROUND_SECONDS + longer_seconds, partial(call, transport))
         except RemoteError as error:
-            self._note_failure(error, transport)
+            self._note_failure(error, transport, is_alone=is_large)
             return False
+        finally:
+            if is_large and transport is not None:
+                _abort(transport)
         self._note_success()
         return True
 
@@ -279,8 +289,12 @@ class RemoteStore:
         transport = self._transport
         if transport is None:
             with unforked:
-                transport = self._transport = self._transport or open_transport(self.url, _SOCKET_SECONDS)
+                transport = self._transport = self._transport or self._open(_SOCKET_SECONDS)
         return transport
+
+    def _open(self, seconds: float) -> Transport:
+        with unforked:  # its client may be imported only now
+            return open_transport(self.url, seconds)
 
     def floors(self, names: Iterable[str]) -> dict[str, int]:
         """Those of before a question: an answer may be older than a write that is sent before it comes back."""
@@ -309,8 +323,11 @@ class RemoteStore:
         self.seen.note(name, created_ns)
         return payload, blob
 
-    def _note_failure(self, error: RemoteError, transport: Transport | None) -> None:
-        """Count a call that failed. ``transport``: what made it, or ``None`` if none could be opened."""
+    def _note_failure(self, error: RemoteError, transport: Transport | None, *, is_alone: bool = False) -> None:
+        """Count a call that failed. ``transport``: what made it, or ``None`` if none could be opened.
+
+        ``is_alone``: no other call uses that transport.
+        """
         self.counts.errors += 1
         _log.debug("%s: %s", self.url.shown, error)
         if error.is_refusal:
@@ -322,7 +339,7 @@ class RemoteStore:
             return
         if transport is self._transport:
             self._transport = None
-        elif not error.is_silence:
+        elif not (is_alone or error.is_silence):
             # Another call failed and aborted this one with it: that was counted, and this says nothing of the server.
             return
         _abort(transport)

@@ -1,0 +1,90 @@
+"""What a process stores reaches the server: large values, slow links, several threads, and the end of a process."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lockcache import RemoteProgramCache
+from lockcache.filestream.disk import Layout, entry_name
+from lockcache.filestream.remote import RemoteStore, parse_url, read_servers, store
+from tests.remote.servers import KINDS, FaultProxy, SlowProxy, Valkey
+
+_NAME = entry_name(b"k")
+
+
+@pytest.fixture
+def slow_to() -> Iterator[Callable[..., SlowProxy]]:
+    made: list[SlowProxy] = []
+
+    def make(port: int, bytes_per_second: float) -> SlowProxy:
+        made.append(SlowProxy(port, bytes_per_second))
+        return made[-1]
+
+    yield make
+    for proxy in made:
+        proxy.close()
+
+
+@pytest.mark.slow
+def test_at_its_end_a_process_waits_for_a_large_value_that_is_on_its_way(
+    server: Valkey, slow_to: Callable[..., SlowProxy]
+) -> None:
+    program = "import os, sys; from lockcache import *; RemoteProgramCache(sys.argv[1])['k'] = os.urandom(9_000_000)"
+    # For 1.5 s, which is more than a process's patience.
+    subprocess.run([sys.executable, "-c", program, slow_to(server.port, 6e6).url], check=True)
+    assert server.client.dbsize() == 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["valkey", "http"])
+def test_a_large_value_takes_longer_than_a_small_one_may(
+    kind: str, tmp_path: Path, slow_to: Callable[..., SlowProxy]
+) -> None:
+    server: Any = KINDS[kind](tmp_path)
+    try:
+        behind = RemoteStore(parse_url(server.url_at(slow_to(server.port, 4e6).port)))
+        value = os.urandom(10_000_000)
+        assert behind.put(_NAME, value)  # in 2.5 s; a read of a socket may take 2
+        assert behind.put(_NAME[::-1], b"small")
+        assert (behind.counts.errors, behind.breaker.is_open()) == (0, False)
+        behind.close()
+    finally:
+        server.kill()
+
+
+def test_a_large_value_is_not_waited_for_for_ever(
+    server: Valkey, proxy_to: Callable[..., FaultProxy], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store, "_BACKGROUND_SECONDS", 0.1)
+    monkeypatch.setattr(store, "_SLOWEST_BYTES_PER_SECOND", 1e8)
+    behind = RemoteStore(parse_url(proxy_to(server.port, "silence").url))
+    assert not behind.put(_NAME, bytes(10_000_000))
+    assert behind.breaker.is_open()
+    behind.close()
+
+
+def test_a_large_value_that_fails_does_not_end_the_calls_of_others(
+    server: Valkey, cache_at: Callable[..., RemoteProgramCache]
+) -> None:
+    cache = cache_at(server.url)
+    cache["small"] = b"v"
+    cache.flush()
+    connection = cache._store._transport
+    server.client.config_set("maxmemory", 1)
+    try:
+        cache["k"] = bytes(2_000_000)
+        cache.flush()
+    finally:
+        server.client.config_set("maxmemory", 0)
+    assert cache.stats().dropped_writes == 1
+    assert cache._store._transport is connection
+    assert cache.get("small") == b"v"
