@@ -34,6 +34,71 @@ def slow_to() -> Iterator[Callable[..., SlowProxy]]:
         proxy.close()
 
 
+CHILD = """
+import sys
+if sys.argv[2] == "early":
+    import multiprocessing.util
+from lockcache import FileStreamProgramCache
+cache = FileStreamProgramCache(sys.argv[1])
+cache["parent"] = b"v"
+cache._backing.store.flush()
+assert ("multiprocessing.util" in sys.modules) == (sys.argv[2] == "early")
+import multiprocessing
+def store():
+    cache.update((f"child {number}", b"v" * 1000) for number in range(10))
+child = multiprocessing.get_context("fork").Process(target=store)
+child.start()
+child.join()
+"""
+
+
+@pytest.mark.parametrize("when", ["early", "late"])
+def test_a_child_of_multiprocessing_sends_what_it_stores_whenever_that_was_imported(
+    when: str, server: Valkey, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, proxy_to: Callable[..., FaultProxy]
+) -> None:
+    # So late that nothing is sent before the child's end unless it waits for that.
+    monkeypatch.setenv("LOCKCACHE_REMOTE", proxy_to(server.port, delay_seconds=0.02).url)
+    subprocess.run([sys.executable, "-c", CHILD, str(tmp_path), when], check=True)
+    assert server.client.dbsize() == 11
+    [seen] = read_servers(Layout(str(tmp_path)))
+    assert (seen.counters.puts, seen.counters.lost_puts) == (11, 0)
+
+
+FIRST = """
+import sys
+from lockcache.filestream.remote import RemoteStore, parse_url
+store = RemoteStore(parse_url(sys.argv[1]))
+store.sender()
+loaded = set(sys.modules)
+assert store.put("ab" * 32, b"v")
+store.load("ab" * 32)
+print(sorted(set(sys.modules) - loaded))
+"""
+
+
+@pytest.mark.parametrize("kind", ["valkey", "http"])
+def test_nothing_is_imported_by_threads_which_a_child_that_is_forked_meanwhile_would_wait_for(
+    kind: str, tmp_path: Path
+) -> None:
+    server: Any = KINDS[kind](tmp_path)
+    try:
+        assert subprocess.check_output([sys.executable, "-c", FIRST, server.url], text=True) == "[]\n"
+    finally:
+        server.kill()
+
+
+def test_threads_that_store_first_together_have_one_sender(server: Valkey, monkeypatch: pytest.MonkeyPatch) -> None:
+    behind, together, senders = RemoteStore(parse_url(server.url)), threading.Barrier(4), []
+    monkeypatch.setattr(behind, "_opened", lambda: together.wait(30))
+    threads = [threading.Thread(target=lambda: senders.append(behind.sender())) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(set(map(id, senders))) == 1
+    behind.close()
+
+
 @pytest.mark.slow
 def test_at_its_end_a_process_waits_for_a_large_value_that_is_on_its_way(
     server: Valkey, slow_to: Callable[..., SlowProxy]

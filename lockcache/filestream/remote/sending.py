@@ -50,12 +50,12 @@ class Sender:
 
     def __init__(self, patience: Patience) -> None:
         self._patience = patience
+        _senders.add(self)
         self._after_fork_in_child()
         after_fork_in_child(self)
-        _senders.add(self)
-        _arm()
 
     def _after_fork_in_child(self) -> None:
+        _arm()  # again in a child: multiprocessing may have been loaded since this was made
         self._changed = threading.Condition(threading.RLock())  # a signal handler may store in the midst of a store
         self._jobs: deque[_Job] = deque()
         self._bytes = 0

@@ -190,12 +190,14 @@ class RemoteStore:
 
     def sender(self) -> Sender:
         """What sends in the background."""
-        if self._sender is None:
+        sender = self._sender
+        if sender is None:
             # Here, not in its thread: while the interpreter ends a client cannot be imported any more.
             with contextlib.suppress(RemoteError):
                 self._opened()
-            self._sender = Sender(self.patience)
-        return self._sender
+            with unforked:  # one for all threads: nobody would wait for what another one sends
+                sender = self._sender = self._sender or Sender(self.patience)
+        return sender
 
     def flush(self) -> None:
         """Send what waits, for five seconds at most and while the server answers; drop the rest."""

@@ -8,6 +8,7 @@ Not promised by a transport: that what it returns was ever stored. :mod:`.sealin
 
 from __future__ import annotations
 
+import codecs
 import importlib
 import importlib.util
 from collections.abc import Callable, Iterable
@@ -208,8 +209,12 @@ def require_client(url: RemoteUrl) -> None:
 def open_transport(url: RemoteUrl, timeout_seconds: float) -> Transport:
     """The transport of this URL, which connects when it is first used. ``timeout_seconds`` is that of each read.
 
-    Raises :class:`RemoteError` where its client cannot be loaded, or refuses the URL.
+    Raises :class:`RemoteError` where its client cannot be loaded, or refuses the URL. Requires: no fork meanwhile
+    (:data:`lockcache.fork.unforked`).
     """
+    # Of any host's name the standard library imports it, in the thread that connects: a child that is forked meanwhile
+    # would wait for that thread's lock.
+    codecs.lookup("idna")
     module, _, _ = _SCHEMES[url.scheme]
     try:
         connect: Callable[[RemoteUrl, float], Transport] = importlib.import_module(f"{__package__}.{module}").connect
