@@ -223,7 +223,8 @@ def backing_of(directory: CacheDirectory, keys: KeyRing | None, key_file: str) -
     if place not in _backings:
         try:
             require_client(url)
-            _backings[place] = Backing(directory, url, keys)
+            # In one step: of two threads that come first one's is everybody's, and the other's is nobody's.
+            _backings.setdefault(place, Backing(directory, url, keys))
         except (ImportError, OSError) as error:
             _log.warning("LOCKCACHE_REMOTE: %s; programs go on without it", error)
             return None

@@ -99,6 +99,20 @@ def test_threads_that_store_first_together_have_one_sender(server: Valkey, monke
     behind.close()
 
 
+def test_counts_of_answers_are_not_lost_to_another_thread(server: Valkey, monkeypatch: pytest.MonkeyPatch) -> None:
+    behind = RemoteStore(parse_url(server.url))
+    clock = iter([1000, 1500])
+
+    def now_ns() -> int:
+        behind.counts.answers_ns += 7  # what another thread may do in the midst of anything
+        return next(clock)
+
+    monkeypatch.setattr(time, "perf_counter_ns", now_ns)
+    behind.load(_NAME)
+    assert behind.counts.answers_ns == 500 + 2 * 7
+    behind.close()
+
+
 @pytest.mark.slow
 def test_at_its_end_a_process_waits_for_a_large_value_that_is_on_its_way(
     server: Valkey, slow_to: Callable[..., SlowProxy]

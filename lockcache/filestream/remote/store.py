@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import threading
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
@@ -91,6 +92,9 @@ class Seen(Protocol):
     def note_all(self, now_ns: int) -> None:
         """All that was stored until now was removed here."""
 
+    def write_time_ns(self, name: str, now_ns: int) -> int:
+        """The time of a write: later than that of all it replaces, whatever the clocks of other hosts say."""
+
 
 class SeenHere:
     """What one process has seen. Of more than 65,536 names, all are taken to have been seen now."""
@@ -98,6 +102,8 @@ class SeenHere:
     def __init__(self) -> None:
         self._floors: dict[str, int] = {}
         self._least_ns = 0
+        self._after_fork_in_child()
+        after_fork_in_child(self)
 
     def floor_ns(self, name: str) -> int:
         """See :class:`Seen`."""
@@ -105,17 +111,26 @@ class SeenHere:
 
     def note(self, name: str, created_ns: int) -> None:
         """See :class:`Seen`."""
-        if len(self._floors) >= _MOST_SEEN:
-            self._forget(time.time_ns())  # not what other processes have seen
-        self._floors[name] = max(created_ns, self._floors.get(name, self._least_ns))
+        with self._noting:  # of two threads the later one's must not be lost
+            if len(self._floors) >= _MOST_SEEN:
+                self._forget(time.time_ns())  # not what other processes have seen
+            self._floors[name] = max(created_ns, self._floors.get(name, self._least_ns))
 
     def note_all(self, now_ns: int) -> None:
         """See :class:`Seen`."""
-        self._forget(now_ns)
+        with self._noting:
+            self._forget(now_ns)
+
+    def write_time_ns(self, name: str, now_ns: int) -> int:
+        """See :class:`Seen`."""
+        return min(max(now_ns, self._floors.get(name, self._least_ns) + 1), _LATEST_NS)
 
     def _forget(self, now_ns: int) -> None:
         self._least_ns = now_ns
         self._floors.clear()
+
+    def _after_fork_in_child(self) -> None:
+        self._noting = threading.RLock()  # a signal handler may store in the midst of a store
 
 
 class RemoteStore:
@@ -154,11 +169,13 @@ class RemoteStore:
         began_ns = time.perf_counter_ns()
         values = self.ask(lambda transport: _read(transport, wanted), _bytes_of)
         if values is not None:
+            took_ns = time.perf_counter_ns() - began_ns
             self.counts.answers += 1
-            self.counts.answers_ns += time.perf_counter_ns() - began_ns
+            self.counts.answers_ns += took_ns
         found = self.believed(values, floors)
-        self.counts.hits += len(found)
-        self.counts.misses += len(wanted) - len(found)
+        hits, misses = len(found), len(wanted) - len(found)
+        self.counts.hits += hits
+        self.counts.misses += misses
         return found
 
     def look(self, name: str, *, is_waiting: bool) -> tuple[bytes, bytes] | None:
@@ -166,12 +183,13 @@ class RemoteStore:
         floors = self.floors([name])
         values = self.ask(lambda transport: _read(transport, [name]), _bytes_of, is_waiting=is_waiting)
         found = self.believed(values, floors)
-        self.counts.hits += len(found)
+        hits = len(found)
+        self.counts.hits += hits
         return found.get(name)
 
     def store(self, name: str, payload: bytes, record: Record) -> None:
         """Have an entry sent. From now on no older one is read here."""
-        record = record._replace(created_ns=self._write_time_ns(name, record.created_ns))
+        record = record._replace(created_ns=self.seen.write_time_ns(name, record.created_ns))
         self.seen.note(name, record.created_ns)
         value = seal(name, payload, record, self._keys)
         if len(value) > LARGEST_VALUE_BYTES:
@@ -181,12 +199,8 @@ class RemoteStore:
 
     def remove(self, name: str) -> None:
         """Have an entry removed. From now on none that was stored before is read here."""
-        self.seen.note(name, self._write_time_ns(name, time.time_ns()))
+        self.seen.note(name, self.seen.write_time_ns(name, time.time_ns()))
         self.sender().send(partial(self.tell, lambda transport: transport.remove(name)), do_nothing)
-
-    def _write_time_ns(self, name: str, now_ns: int) -> int:
-        """The time of a write: later than that of all it replaces, whatever the clocks of other hosts say."""
-        return min(max(now_ns, self.seen.floor_ns(name) + 1), _LATEST_NS)
 
     def sender(self) -> Sender:
         """What sends in the background."""
