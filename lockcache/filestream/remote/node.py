@@ -12,10 +12,13 @@ is a debugging message. Everything stands in a folder for each server, below the
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import logging
 import os
+import random
 import time
+from collections.abc import Iterator
 from typing import Final
 
 from lockcache.errors import LockTimeoutError
@@ -44,8 +47,10 @@ _NUMBER_BYTES: Final = 24
 # 4 KiB each at worst. Beyond it one number stands for all of them.
 _MOST_MARKS: Final = 4096
 _MARKS_BETWEEN_COUNTS: Final = 256
-# A mark is written in 50 us. One that is waited for longer is left as it is, which is the safe side.
+# A mark is written in 50 us. Without the lock it is written all the same, and none is taken away: the safe side.
 _LOCK_SECONDS: Final = 0.2
+# A process that had the lock for longer may be stopped: nobody waits for it again for so long.
+_BETWEEN_WAITS_SECONDS: Final = 10.0
 
 
 def server_folder(layout: Layout, url: RemoteUrl) -> str:
@@ -119,7 +124,10 @@ class NodeSeen(SeenHere):
         self._unsent = f"{folder}/unsent"
         self._floor = f"{folder}/floor"
         self._lock = ProcessLock(f"{folder}/lock", _LOCK_SECONDS, layout=layout)
-        self._marks = 0
+        self._waits_again_at = 0.0
+        # Of processes that each write less than that, one in so many counts all the same.
+        self._marks = random.randrange(_MARKS_BETWEEN_COUNTS)
+        self._bound()
 
     def floor_ns(self, name: str) -> int:
         """See :class:`.store.Seen`."""
@@ -137,27 +145,50 @@ class NodeSeen(SeenHere):
         return _number(self._layout, f"{self._unsent}/{name}")
 
     def mark(self, name: str) -> int:
-        """Have nobody here read this name from the server, until :meth:`unmark`. Returns the mark."""
-        number = time.time_ns()
-        try:
-            with self._lock:
-                number = max(number, self.marked_ns(name) + 1)
-                self._write(f"{self._unsent}/{name}", number)
-        except (OSError, LockTimeoutError) as error:
-            _log.debug("%s: a write is not marked: %s", self._unsent, error)
+        """Have nobody here read this name from the server until :meth:`unmark`.
+
+        Returns the mark; 0 where none could be written.
+        """
+        with self._locked():
+            number = max(time.time_ns(), self.marked_ns(name) + 1)
+            is_marked = self._write(f"{self._unsent}/{name}", number)
         self._marks += 1
         if self._marks % _MARKS_BETWEEN_COUNTS == 0:
             self._bound()
-        return number
+        return number if is_marked else 0
 
-    def unmark(self, name: str, number: int) -> None:
-        """Take a mark away, unless somebody wrote since."""
+    def unmark(self, name: str, number: int) -> bool:
+        """Take a mark away. False: it was another's by now, or nobody's."""
+        if not number:
+            return True
+        with self._locked() as is_locked:
+            if not is_locked:
+                return True  # the mark stays
+            if self.marked_ns(name) != number:
+                return False
+            try:
+                unlink_below(self._layout, f"{self._unsent}/{name}")
+            except OSError as error:
+                _log.debug("%s: a mark stays: %s", self._unsent, error)
+            return True
+
+    @contextlib.contextmanager
+    def _locked(self) -> Iterator[bool]:
+        """Hold the lock of the marks, if it can be had in time. Gives whether it was."""
+        hold = None
         try:
-            with self._lock:
-                if self.marked_ns(name) == number:
-                    unlink_below(self._layout, f"{self._unsent}/{name}")
-        except (OSError, LockTimeoutError) as error:
-            _log.debug("%s: a mark stays: %s", self._unsent, error)
+            is_patient = time.monotonic() >= self._waits_again_at
+            hold = self._lock.hold(_LOCK_SECONDS) if is_patient else self._lock.try_hold()
+        except LockTimeoutError as error:
+            self._waits_again_at = time.monotonic() + _BETWEEN_WAITS_SECONDS
+            _log.debug("%s: marks are written without it for a while: %s", self._lock.path, error)
+        except OSError as error:
+            _log.debug("%s: marks are written without it: %s", self._lock.path, error)
+        try:
+            yield hold is not None
+        finally:
+            if hold is not None:
+                hold.release()
 
     def _bound(self) -> None:
         """Have one number stand for all marks, if there are too many: a server has been away for long."""
@@ -166,17 +197,21 @@ class NodeSeen(SeenHere):
                 names = os.listdir(fd)
                 if len(names) <= _MOST_MARKS:
                     return
-                self.note_all(time.time_ns())
-                for name in names:
-                    os.unlink(name, dir_fd=fd)
+                super().note_all(time.time_ns())
+                if self._write(self._floor, time.time_ns()):
+                    for name in names:
+                        with contextlib.suppress(FileNotFoundError):  # others do the same
+                            os.unlink(name, dir_fd=fd)
         except OSError as error:
             _log.debug("%s: %s", self._unsent, error)
 
-    def _write(self, path: str, number: int) -> None:
+    def _write(self, path: str, number: int) -> bool:
         try:
             replace_file(self._layout, path, b"%d" % number, fsync=False)
         except OSError as error:
             _log.debug("%s: %s", path, error)
+            return False
+        return True
 
 
 def _number(layout: Layout, path: str) -> int:
