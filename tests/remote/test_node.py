@@ -100,6 +100,18 @@ def test_a_stopped_holder_of_the_lock_is_waited_for_once_and_writes_are_marked_a
     assert len(waits) == 2
 
 
+def test_servers_that_differ_in_a_setting_share_nothing_and_no_name_is_made_of_a_secret(tmp_path: Path) -> None:
+    def name_of(url: str) -> str:
+        return os.path.basename(node.server_folder(Layout(str(tmp_path)), parse_url(url)))
+
+    assert name_of("redis://h?db=1") != name_of("redis://h?db=2") != name_of("redis://h")
+    s3 = "s3://bucket?endpoint=http://%s&access_key_id=%s&secret_access_key=%s"
+    assert name_of(s3 % ("one", "a", "b")) != name_of(s3 % ("other", "a", "b"))
+    assert name_of(s3 % ("one", "a", "b")) == name_of(s3 % ("one", "c", "d")), "a key that was rotated"
+    assert name_of("redis://me:one@h") == name_of("redis://you:other@h") == name_of("redis://h?password=third")
+    assert name_of("redis://h?ttl=5") == name_of("redis://h")
+
+
 def test_of_two_threads_that_note_a_time_the_later_time_stays() -> None:
     seen = SeenHere()
     other = threading.Thread(target=seen.note, args=("k", 7))

@@ -20,6 +20,7 @@ import random
 import time
 from collections.abc import Iterator
 from typing import Final
+from urllib.parse import parse_qsl, urlsplit
 
 from lockcache.errors import LockTimeoutError
 from lockcache.filestream.disk import (
@@ -51,11 +52,16 @@ _MARKS_BETWEEN_COUNTS: Final = 256
 _LOCK_SECONDS: Final = 0.2
 # A process that had the lock for longer may be stopped: nobody waits for it again for so long.
 _BETWEEN_WAITS_SECONDS: Final = 10.0
+# Of settings that say who asks, and not which server is asked. A digest of a short secret would give it away.
+_SECRETS: Final = ("key", "secret", "pass", "token", "credential", "sas", "sig", "user")
 
 
 def server_folder(layout: Layout, url: RemoteUrl) -> str:
-    """What the directory keeps of one server."""
-    digest = hashlib.sha256(f"{url.shown} {url.prefix}".encode(), usedforsecurity=False).hexdigest()
+    """What the directory keeps of one server; of others that differ only in a setting, such as an endpoint, another."""
+    settings = sorted(parse_qsl(urlsplit(url.url).query, keep_blank_values=True))
+    told_apart = [pair for pair in settings if not any(word in pair[0].lower() for word in _SECRETS)]
+    words = f"{url.shown} {url.prefix}" + (f" {told_apart}" if told_apart else "")
+    digest = hashlib.sha256(words.encode(), usedforsecurity=False).hexdigest()
     return f"{layout.remote}/{digest[:16]}"
 
 
