@@ -2,7 +2,7 @@
 
 Decides what of a directory's reads, writes and turns reaches the server, and nothing of a directory without one: a hit
 or a miss there makes no call more. The directory is the truth of its node. What it lacks is asked for, and stored in it
-unless a process has stored something else meanwhile; what is written or removed is sent in the background.
+unless a process has stored or removed something meanwhile; what is written or removed is sent in the background.
 
 Keeps invariant 2 (last write wins) on the node by marks (:class:`.remote.NodeSeen`), and by sending what the directory
 has at that moment, not what was written first. Keeps invariant 7 (never take the job down): see :mod:`.remote`.
@@ -20,7 +20,7 @@ from lockcache.filestream.accounting import report_at_end
 from lockcache.filestream.compile_once import ImplicitTurns, LeaseTurn
 from lockcache.filestream.directory import CacheDirectory
 from lockcache.filestream.disk import UnstatedRecency
-from lockcache.filestream.entry import KeyRing, Record, loader_of, make_reader
+from lockcache.filestream.entry import KeyRing, Record, loader_of, make_reader, unpack
 from lockcache.filestream.prefetching import Fetched, Prefetch, fetch_missing, store_copy
 from lockcache.filestream.remote import (
     NodeSeen,
@@ -28,6 +28,7 @@ from lockcache.filestream.remote import (
     RemoteTurn,
     RemoteUrl,
     SharedBreaker,
+    Stamps,
     configured_url,
     make_server_folder,
     report_of,
@@ -89,11 +90,21 @@ class Backing:
     ) -> Fetched:
         """Fetch what the directory lacks of ``keys`` now, as :func:`fetch_missing`, whether the server rests or not."""
         keep = partial(store_copy, writer, self.seen)
-        return fetch_missing(directory, self.store, keys, self._keys, keep, seconds=seconds, progress=progress)
+        return fetch_missing(
+            directory, self.store, self.seen, keys, self._keys, keep, seconds=seconds, progress=progress
+        )
 
-    def wrote(self, name: str, payload: bytes, record: Record) -> None:
-        """A value was stored in the directory, or dropped there."""
+    def mark(self, name: str, record: Record) -> tuple[int, Record]:
+        """A value is about to be stored in the directory. Returns its mark, and the record to store it with.
+
+        Before it is stored: where it is dropped, a lookup that finds nothing would else read the older one.
+        """
         mark = self.seen.mark(name)
+        # Later than what was read here, by any clock: else this process would take its own value for an older one.
+        return mark, record._replace(created_ns=self.seen.write_time_ns(name, record.created_ns))
+
+    def wrote(self, name: str, mark: int, payload: bytes, record: Record) -> None:
+        """A value that was marked was stored in the directory, or dropped there."""
         self.seen.note(name, record.created_ns)
         # Sealed when it is sent, and only if the directory has it no more.
         send = partial(self._send, name, mark, payload, record)
@@ -104,13 +115,11 @@ class Backing:
         # Of several at once the one that removes it from the directory had it: the others do not ask the server, or
         # find a mark there.
         was_there = self._reader.load(name) is None and self.store.load(name) is not None
-        # A lookup that asked the server before may store its copy behind the removal here: it looks for a mark then.
-        # The one behind the removal is later than those of writers who came in between.
-        self.seen.mark(name)
-        was_there = remove_here(name) or was_there
+        # A lookup that asked the server before may store its copy behind the removal here: it compares the stamps then.
+        # Who writes in between marks later, and its value is sent: that is as if it had written after the removal.
         mark = self.seen.mark(name)
-        # The mark goes once it is sent; a lookup of this process may be under way for longer.
-        self.seen.note(name, mark)
+        was_there = remove_here(name) or was_there
+        self.seen.note(name, self.seen.write_time_ns(name, max(mark, time.time_ns())))
         self.store.sender().send(partial(self._remove, name, mark), _do_nothing)
         return was_there
 
@@ -119,24 +128,42 @@ class Backing:
         self.seen.note_all(time.time_ns())
 
     def _send(self, name: str, mark: int, payload: bytes, record: Record) -> bool:
-        if self.seen.marked_ns(name) > mark:
-            return True  # somebody wrote since, and sends that
+        if self._is_over(name, mark):
+            return True
+        value = self._held(name, record.created_ns) or seal(name, payload, record, self._keys)
+        return self.store.put(name, value) and self._sent(name, mark)
+
+    def _send_held(self, name: str, mark: int) -> bool:
+        """Have the server as the directory is."""
+        if self._is_over(name, mark):
+            return True
+        value = self._held(name, 0)
+        return self._remove(name, mark) if value is None else self.store.put(name, value) and self._sent(name, mark)
+
+    def _is_over(self, name: str, mark: int) -> bool:
+        """Whether somebody wrote since, and sends that."""
+        return 0 < mark < self.seen.marked_ns(name)
+
+    def _held(self, name: str, least_ns: int) -> bytes | None:
+        """What the directory has, unless it is older than that: a copy of what a dropped write was to replace."""
         held = self._reader.load(name)
-        if held is not None and held[1]:
-            value = held[1] + held[0]
-        else:
-            value = seal(name, payload, record, self._keys)
-        if not self.store.put(name, value):
-            return False
-        self.seen.unmark(name, mark)
+        if held is None or not held[1] or unpack(held[1]).created_ns < least_ns:
+            return None
+        return held[1] + held[0]
+
+    def _sent(self, name: str, mark: int) -> bool:
+        if not self.seen.unmark(name, mark):
+            # Another process wrote meanwhile, and the server may have taken its value before this one's.
+            again = self.seen.mark(name)
+            self.store.sender().send(partial(self._send_held, name, again), _do_nothing)
         return True
 
     def _remove(self, name: str, mark: int) -> bool:
-        if self.seen.marked_ns(name) > mark:
+        if self._is_over(name, mark):
             return True
         if not self.store.tell(lambda transport: transport.remove(name)):
             return False
-        self.seen.unmark(name, mark)
+        self.seen.unmark(name, mark)  # a value that this removed instead is missing on the server, and no worse
         return True
 
 
@@ -174,6 +201,7 @@ class BackedReads:
 
     def load_or_join(self, turn: LeaseTurn) -> tuple[bytes, bytes] | None:
         """The server's entry; ``None``, and then ``turn`` is that of all nodes, as far as the server keeps leases."""
+        stamps = self.backing.seen.stamps()
         loaded = self._found(turn.name)
         if loaded is not None:
             return loaded
@@ -181,7 +209,7 @@ class BackedReads:
         if isinstance(outcome, RemoteTurn):
             turn.join(outcome.end)
             return None
-        return self._kept(turn.name, outcome)
+        return self._kept(turn.name, outcome, stamps)
 
     def joined(self, turn: LeaseTurn) -> tuple[bytes, bytes] | LeaseTurn:
         """What the server has, and then ``turn`` has ended; else ``turn``, as :meth:`load_or_join`."""
@@ -196,12 +224,16 @@ class BackedReads:
         return loaded
 
     def _found(self, name: str) -> tuple[bytes, bytes] | None:
+        stamps = self.backing.seen.stamps()
         loaded = self.backing.store.load(name)
-        return None if loaded is None else self._kept(name, loaded)
+        return None if loaded is None else self._kept(name, loaded, stamps)
 
-    def _kept(self, name: str, loaded: tuple[bytes, bytes]) -> tuple[bytes, bytes]:
-        """What the server has, stored in the directory unless there is something else by now."""
-        written = store_copy(self._writer, self.backing.seen, name, loaded)
+    def _kept(self, name: str, loaded: tuple[bytes, bytes], stamps: Stamps) -> tuple[bytes, bytes]:
+        """What the server has, stored in the directory unless there is something else by now, or was meanwhile.
+
+        ``stamps``: those of before it was asked for.
+        """
+        written = store_copy(self._writer, self.backing.seen, name, loaded, stamps)
         self._counts["evictions"] += written.evicted.entries
         self.hits += 1
         return loaded

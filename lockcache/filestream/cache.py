@@ -263,6 +263,8 @@ class FileStreamProgramCache(ProgramCacheResource):
             for found in scan_shard(self._directory.layout, shard):
                 self._writer.remove(found.name)
         empty_quarantine(self._directory, waits=True)
+        if self._backing is not None:
+            self._backing.cleared()  # again: on a disk that was full it could not be recorded before
 
     def recount(self) -> list[Repair]:
         """Make the shared accounting say what the disk holds, and remove what killed writers left staged.
@@ -348,10 +350,12 @@ class FileStreamProgramCache(ProgramCacheResource):
         if stated is not None:
             self._report.note(Miss(now_ns, name, stated.label, stated.parts))
         note = b"" if stated is None else stated.note()
-        record = Record(len(code), now_ns, cost_ns, tail)
+        record, mark = Record(len(code), now_ns, cost_ns, tail), 0
+        if self._backing is not None:
+            mark, record = self._backing.mark(name, record)
         written = self._writer.store(name, code, record, note)
         if self._backing is not None:
-            self._backing.wrote(name, code, record)
+            self._backing.wrote(name, mark, code, record)
         self._report.report_if_due(now_ns)
         self._counts["evictions"] += written.evicted.entries
         if written.dropped is not None:

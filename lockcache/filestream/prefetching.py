@@ -28,9 +28,9 @@ from lockcache.filestream.disk import Layout, ProcessLock, read_small, replace_f
 from lockcache.filestream.entry import KeyRing, unpack
 from lockcache.filestream.eviction import Evicted
 from lockcache.filestream.manifest import read_manifest
-from lockcache.filestream.remote import NodeSeen, RemoteError, RemoteStore, read_bulk
+from lockcache.filestream.remote import NodeSeen, RemoteError, RemoteStore, Stamps, read_bulk
 from lockcache.filestream.seed import has_seed
-from lockcache.filestream.writer import EntryWriter, Written
+from lockcache.filestream.writer import NOT_WANTED, EntryWriter, Written
 from lockcache.fork import after_fork_in_child
 
 _log = logging.getLogger("lockcache")
@@ -60,11 +60,19 @@ class Fetched(NamedTuple):
     failure: str
 
 
-def store_copy(writer: EntryWriter, seen: NodeSeen, name: str, loaded: tuple[bytes, bytes]) -> Written:
-    """Store what the server has, unless there is something else, or it was removed since the server was asked."""
+def store_copy(writer: EntryWriter, seen: NodeSeen, name: str, loaded: tuple[bytes, bytes], stamps: Stamps) -> Written:
+    """Store what the server has, unless there is something else, or there was since the server was asked.
+
+    ``stamps``: those of before it was asked.
+    """
     record = unpack(loaded[1])
-    written = writer.store_missing(name, loaded[0], record)
-    if written.dropped is None and seen.floor_ns(name) > record.created_ns:
+
+    def is_wanted() -> bool:
+        return seen.stamps().of(name) == stamps.of(name)
+
+    written = writer.store_missing(name, loaded[0], record, is_wanted)
+    # Again, for where locks exclude nobody.
+    if written.dropped is None and not (is_wanted() and seen.floor_ns(name) <= record.created_ns):
         # Removed, or replaced and evicted, since.
         try:
             writer.remove(name)
@@ -76,15 +84,16 @@ def store_copy(writer: EntryWriter, seen: NodeSeen, name: str, loaded: tuple[byt
 def fetch_missing(
     directory: CacheDirectory,
     store: RemoteStore,
+    seen: NodeSeen,
     keys: Collection[str],
     signing: KeyRing | None,
-    keep: Callable[[str, tuple[bytes, bytes]], Written],
+    keep: Callable[[str, tuple[bytes, bytes], Stamps], Written],
     *,
     seconds: float = _LONGEST_SECONDS,
     is_ended: Callable[[], bool] = lambda: False,
     progress: Callable[[int, int], object] = lambda done, of: None,
 ) -> Fetched:
-    """Fetch the entries of ``keys`` that the directory lacks, and have ``keep`` store each.
+    """Fetch the entries of ``keys`` that the directory lacks, and have ``keep`` store each, as :func:`store_copy`.
 
     ``progress`` is given how many keys are dealt with, and of how many. Raises nothing for what the server or the disk
     does.
@@ -93,6 +102,7 @@ def fetch_missing(
     wanted = _lacking(layout, keys, signing)
     fetched = size_bytes = asked = missing = 0
     failure = ""
+    stamps = seen.stamps()
     try:
         for part, found in read_bulk(store, wanted, seconds, is_ended):
             asked += len(part)
@@ -101,16 +111,17 @@ def fetch_missing(
                 if limit_bytes is not None and 2 * (size_bytes + len(loaded[0])) > limit_bytes:
                     failure = "half of the directory's cap is fetched"
                     break
-                written = keep(name, loaded)
+                written = keep(name, loaded, stamps)
                 if written.dropped is None:
                     fetched += 1
                     size_bytes += len(loaded[0])
-                elif not _has(layout, name):
+                elif written.dropped != NOT_WANTED and not _has(layout, name):
                     failure = written.dropped
                     break
             progress(asked, len(wanted))
             if failure:
                 break
+            stamps = seen.stamps()  # the next part is asked for now
     except RemoteError as error:
         failure = f"{store.url.shown}: {error}"
     if not failure and asked < len(wanted):
@@ -205,6 +216,7 @@ class Prefetch:
         fetched = fetch_missing(
             self._writer.directory,
             self._store,
+            self._seen,
             keys,
             self._signing,
             self._keep,
@@ -212,11 +224,11 @@ class Prefetch:
         )
         _log.debug("%s: %s", self._path, fetched)
 
-    def _keep(self, name: str, loaded: tuple[bytes, bytes]) -> Written:
+    def _keep(self, name: str, loaded: tuple[bytes, bytes], stamps: Stamps) -> Written:
         with self._storing:
             if self._is_ended:
                 return Written(_ENDED, Evicted())
-            written = store_copy(self._writer, self._seen, name, loaded)
+            written = store_copy(self._writer, self._seen, name, loaded, stamps)
         self._counts["evictions"] += written.evicted.entries
         return written
 

@@ -42,6 +42,10 @@ _MOST_EVICTIONS: Final = 4
 _SECOND_ATTRIBUTE_BYTES: Final = 64
 
 
+#: How a write of a missing entry ends that is not stored, where nothing has failed.
+NOT_WANTED: Final = "there is an entry by now, or it was removed"
+
+
 class _Pack(Protocol):
     def __call__(self, name: str, payload: bytes, record: Record, *, beside: bool = False) -> bytes: ...
 
@@ -213,7 +217,7 @@ class _Write:
         finally:
             if not is_published:
                 staged.abandon()
-        return None if is_published else "there is an entry by now, or it was removed"
+        return None if is_published else NOT_WANTED
 
     def _has_room(self, staged: StagedEntry, limit_bytes: int, size_bytes: int) -> bool:
         if staged.usage.total_bytes() > limit_bytes:

@@ -211,6 +211,7 @@ def test_a_copy_that_is_stored_right_behind_a_removal_does_not_stay(server: Valk
     cache = FileStreamProgramCache(tmp_path / "other")
     reads = cache._backed
     assert reads is not None
+    stamps = reads.backing.seen.stamps()
     found = reads.backing.store.load(entry_name(b"k"))
     assert found is not None
 
@@ -219,7 +220,7 @@ def test_a_copy_that_is_stored_right_behind_a_removal_does_not_stay(server: Valk
         def remove_before_a_copy_comes(writer: EntryWriter, name: str) -> bool:
             patch.undo()
             was_there = writer.remove(name)
-            reads._kept(name, found)
+            reads._kept(name, found, stamps)
             return was_there
 
         patch.setattr(EntryWriter, "remove", remove_before_a_copy_comes)

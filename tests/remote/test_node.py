@@ -100,6 +100,18 @@ def test_a_stopped_holder_of_the_lock_is_waited_for_once_and_writes_are_marked_a
     assert len(waits) == 2
 
 
+def test_stamps_are_written_on_a_disk_on_which_nothing_can_be_made(folder: str) -> None:
+    seen = _seen(folder)
+    before = seen.stamps()
+    assert len(before.content) == os.stat(f"{folder}/stamps").st_blocks * 512 == 32_768
+    os.rmdir(f"{folder}/unsent")
+    assert seen.mark(_NAMES[0]) == 0
+    after = seen.stamps()
+    changed = [at for at in range(0, 32_768, 4) if before.content[at : at + 4] != after.content[at : at + 4]]
+    assert len(changed) == 1
+    assert before.of(_NAMES[0]) != after.of(_NAMES[0])
+
+
 def test_servers_that_differ_in_a_setting_share_nothing_and_no_name_is_made_of_a_secret(tmp_path: Path) -> None:
     def name_of(url: str) -> str:
         return os.path.basename(node.server_folder(Layout(str(tmp_path)), parse_url(url)))

@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 
 from lockcache import FileStreamProgramCache
-from lockcache.filestream import backing
+from lockcache.filestream import backing, prefetching
 from lockcache.filestream.disk import Layout, entry_name
 from lockcache.filestream.manifest import add_to_manifest, read_manifest, recorder
-from lockcache.filestream.remote import read_servers
+from lockcache.filestream.remote import read_bulk, read_servers
 from tests.cli.running import run
 from tests.remote.servers import FaultProxy, Nginx, Valkey, free_port
 
@@ -216,6 +216,25 @@ def test_what_was_removed_here_and_not_there_does_not_come_back(tmp_path: Path) 
         assert (counts.stale_entries, counts.prefetched) == (1, 1)
         assert cache.get(_KEYS[0]) is None
         assert len(cache) == 59
+
+
+REMOVE = "import sys; from lockcache import *; del FileStreamProgramCache(sys.argv[1])[sys.argv[2]]"
+
+
+@pytest.mark.usefixtures("stored")
+def test_what_another_process_removes_while_it_is_fetched_does_not_come_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def read_and_remove(*arguments: object) -> Iterator[object]:
+        for part, found in read_bulk(*arguments):  # type: ignore[arg-type]
+            for key in (key for key in _KEYS[:2] if entry_name(key.encode()) in part):
+                subprocess.run([sys.executable, "-c", REMOVE, str(tmp_path / "node"), key], check=True)
+            yield part, found
+
+    monkeypatch.setattr(prefetching, "read_bulk", read_and_remove)
+    with _fetched(FileStreamProgramCache(tmp_path / "node")) as cache:
+        assert len(cache) == 58
+        assert cache.get(_KEYS[0]) is None
 
 
 @pytest.mark.slow

@@ -31,7 +31,7 @@ if not TYPE_CHECKING:
             "bulk": "read_bulk",
             "calls": "call_within",
             "health": "Breaker",
-            "node": "NodeSeen SharedBreaker make_server_folder",
+            "node": "NodeSeen SharedBreaker Stamps make_server_folder",
             "sealing": "seal unseal",
             "store": "RemoteCounts RemoteStore",
             "tally": "ServerCounters ServerSeen read_servers report_of reset_servers",

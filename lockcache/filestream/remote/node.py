@@ -1,10 +1,15 @@
 """Knowledge of a server that the processes of one directory share: whether it answers, and what it lacks.
 
-Keeps invariant 2 (last write wins) on a node: a name is marked before a write of it returns, and as long as the mark
-stands no process reads that name from the server. The mark goes when the server has what the directory had at that
+Keeps invariant 2 (last write wins) on a node: a name is marked before it is written or removed here, and as long as the
+mark stands no process reads that name from the server. The mark goes when the server has what the directory had at that
 moment. So where a value could not be sent, or its sender was killed, the server's older one does not come back after
 an eviction. Marks are numbers that only grow, so that of two writers of one name the later one's mark stays until its
 own value was sent.
+
+A mark may come and go while an answer is on its way to another process. So each mark also changes the name's *stamp*, a
+random number in a file of fixed size, which nobody ever takes back: who keeps a copy compares the stamp of before its
+question with that of after its copy. A stamp is that of a group of names; a group that changed for another name's sake
+costs a copy.
 
 Keeps invariant 7 (never take the job down): what cannot be read here is as if it were not there; what cannot be written
 is a debugging message. Everything stands in a folder for each server, below the directory's own.
@@ -19,16 +24,18 @@ import os
 import random
 import time
 from collections.abc import Iterator
-from typing import Final
+from typing import Final, NamedTuple
 from urllib.parse import parse_qsl, urlsplit
 
 from lockcache.errors import LockTimeoutError
 from lockcache.filestream.disk import (
     FOLDER,
+    UPDATE,
     Layout,
     ProcessLock,
     make_folder,
     open_below,
+    open_or_create,
     read_small,
     replace_file,
     unlink_below,
@@ -37,7 +44,7 @@ from lockcache.filestream.remote.health import PROBE_AFTER_SECONDS, Breaker
 from lockcache.filestream.remote.store import SeenHere
 from lockcache.filestream.remote.transport import RemoteUrl
 
-__all__ = ["NodeSeen", "SharedBreaker", "make_server_folder"]
+__all__ = ["NodeSeen", "SharedBreaker", "Stamps", "make_server_folder"]
 
 _log = logging.getLogger("lockcache")
 
@@ -52,6 +59,9 @@ _MARKS_BETWEEN_COUNTS: Final = 256
 _LOCK_SECONDS: Final = 0.2
 # A process that had the lock for longer may be stopped: nobody waits for it again for so long.
 _BETWEEN_WAITS_SECONDS: Final = 10.0
+# Of names. Where 300 of them are written while an answer is on its way, one copy in 27 is not kept for another's sake.
+_GROUPS: Final = 8192
+_STAMP_BYTES: Final = 4
 # Of settings that say who asks, and not which server is asked. A digest of a short secret would give it away.
 _SECRETS: Final = ("key", "secret", "pass", "token", "credential", "sas", "sig", "user")
 
@@ -121,6 +131,21 @@ class SharedBreaker(Breaker):
         return until if until <= time.time() + 2 * PROBE_AFTER_SECONDS else 0.0
 
 
+class Stamps(NamedTuple):
+    """The stamps of all groups of names at one moment."""
+
+    content: bytes
+
+    def of(self, name: str) -> bytes:
+        """Returns the stamp of the group of ``name``."""
+        first = _place_of(name)
+        return self.content[first : first + _STAMP_BYTES]
+
+
+def _place_of(name: str) -> int:
+    return int(name[-4:], 16) % _GROUPS * _STAMP_BYTES
+
+
 class NodeSeen(SeenHere):
     """What the processes of one directory have written, as far as the server may lack it."""
 
@@ -129,10 +154,12 @@ class NodeSeen(SeenHere):
         self._layout = layout
         self._unsent = f"{folder}/unsent"
         self._floor = f"{folder}/floor"
+        self._stamps = f"{folder}/stamps"
         self._lock = ProcessLock(f"{folder}/lock", _LOCK_SECONDS, layout=layout)
         self._waits_again_at = 0.0
         # Of processes that each write less than that, one in so many counts all the same.
         self._marks = random.randrange(_MARKS_BETWEEN_COUNTS)
+        self._change_stamps(0, b"")
         self._bound()
 
     def floor_ns(self, name: str) -> int:
@@ -144,20 +171,28 @@ class NodeSeen(SeenHere):
     def note_all(self, now_ns: int) -> None:
         """See :class:`.store.Seen`."""
         super().note_all(now_ns)
-        self._write(self._floor, now_ns)
+        self._write_floor(now_ns)
+
+    def stamps(self) -> Stamps:
+        """The stamps as they are now. To be read before a server is asked, and before :meth:`floor_ns`."""
+        try:
+            return Stamps(read_small(self._layout, self._stamps, _GROUPS * _STAMP_BYTES))
+        except OSError:
+            return Stamps(b"")
 
     def marked_ns(self, name: str) -> int:
         """The mark of a name; 0 for none."""
         return _number(self._layout, f"{self._unsent}/{name}")
 
     def mark(self, name: str) -> int:
-        """Have nobody here read this name from the server until :meth:`unmark`.
+        """Have nobody here read this name from the server until :meth:`unmark`, nor keep an answer that is on its way.
 
         Returns the mark; 0 where none could be written.
         """
         with self._locked():
             number = max(time.time_ns(), self.marked_ns(name) + 1)
             is_marked = self._write(f"{self._unsent}/{name}", number)
+        self._change_stamps(_place_of(name), os.urandom(_STAMP_BYTES))
         self._marks += 1
         if self._marks % _MARKS_BETWEEN_COUNTS == 0:
             self._bound()
@@ -204,12 +239,29 @@ class NodeSeen(SeenHere):
                 if len(names) <= _MOST_MARKS:
                     return
                 super().note_all(time.time_ns())
-                if self._write(self._floor, time.time_ns()):
+                if self._write_floor(time.time_ns()):
                     for name in names:
                         with contextlib.suppress(FileNotFoundError):  # others do the same
                             os.unlink(name, dir_fd=fd)
         except OSError as error:
             _log.debug("%s: %s", self._unsent, error)
+
+    def _write_floor(self, now_ns: int) -> bool:
+        """Have nothing believed here that was stored before now, nor kept that is on its way. Whether it is written."""
+        is_written = self._write(self._floor, now_ns)
+        self._change_stamps(0, os.urandom(_GROUPS * _STAMP_BYTES))
+        return is_written
+
+    def _change_stamps(self, first: int, content: bytes) -> None:
+        try:
+            with open_or_create(self._layout, self._stamps, UPDATE) as fd:
+                if os.fstat(fd).st_size < _GROUPS * _STAMP_BYTES:
+                    with contextlib.suppress(OSError):  # so that a full disk does not matter later
+                        os.posix_fallocate(fd, 0, _GROUPS * _STAMP_BYTES)
+                if content:
+                    os.pwrite(fd, content, first)
+        except OSError as error:
+            _log.debug("%s: what is on its way may be kept: %s", self._stamps, error)
 
     def _write(self, path: str, number: int) -> bool:
         try:
