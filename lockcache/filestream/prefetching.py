@@ -195,6 +195,8 @@ class Prefetch:
             if hold is None or self._was_done():
                 return
             self._fetch()
+            if self._is_ended:
+                return  # what is left is for the next process, and at once
             replace_file(self._layout, self._mark, b"%d %s" % (time.time(), self._identity.encode()), fsync=False)
         except FileNotFoundError as error:
             _log.debug("%s: there is no manifest yet: %s", self._path, in_words(error))

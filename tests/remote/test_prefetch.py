@@ -237,6 +237,21 @@ def test_what_another_process_removes_while_it_is_fetched_does_not_come_back(
         assert cache.get(_KEYS[0]) is None
 
 
+@pytest.mark.usefixtures("stored")
+def test_a_fetch_that_was_ended_is_not_done(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def read_and_end(*arguments: object) -> Iterator[object]:
+        for part, found in read_bulk(*arguments):  # type: ignore[arg-type]
+            for prefetch in backing._backings[next(iter(backing._backings))]._prefetches.values():
+                prefetch.end()
+            yield part, found
+
+    with monkeypatch.context() as patch:
+        patch.setattr(prefetching, "read_bulk", read_and_end)
+        _fetched(FileStreamProgramCache(tmp_path / "node")).close()
+    assert list(tmp_path.glob("node/lockcache/remote/*/prefetched")) == []
+    assert _look_up(tmp_path / "node")["prefetched"] == 60, "by the next process, at once"
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("fault", ["silence", "reset", "garbage", "dead"])
 def test_a_server_at_fault_costs_what_it_costs_without(
