@@ -24,9 +24,10 @@ bytes, and every place is checked against the file's size. So who made the file 
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterable
 from typing import Final, NamedTuple
 
-from xxhash import xxh3_128_digest
+from xxhash import xxh3_128, xxh3_128_digest
 
 __all__ = [
     "ALIGNMENT",
@@ -151,7 +152,7 @@ def encode_end(start: bytes, table: bytes, offset: int, entries: int) -> bytes:
     """Returns the end of a file with this head and this table at ``offset``."""
     numbers = offset, len(table) // SLOT.size, entries
     unsigned = _END.pack(_END_MAGIC, *numbers, b"")
-    return _END.pack(_END_MAGIC, *numbers, _digest(start, table, unsigned))
+    return _END.pack(_END_MAGIC, *numbers, _digest(start, (table,), unsigned))
 
 
 def read_end(start: bytes, end: bytes, size_bytes: int) -> Table:
@@ -172,10 +173,13 @@ def read_end(start: bytes, end: bytes, size_bytes: int) -> Table:
     return Table(offset, slots, entries)
 
 
-def is_whole(start: bytes, table: memoryview | bytes, end: bytes) -> bool:
-    """Whether head, table and end are what a writer left."""
+def is_whole(start: bytes, table: Iterable[memoryview | bytes], end: bytes) -> bool:
+    """Whether head, table and end are what a writer left. The table comes in parts: it may be larger than memory."""
     return end[_DIGESTED_END_BYTES : _DIGESTED_END_BYTES + 16] == _digest(start, table, end)
 
 
-def _digest(start: bytes, table: memoryview | bytes, end: bytes) -> bytes:
-    return xxh3_128_digest(start + xxh3_128_digest(table) + end[:_DIGESTED_END_BYTES])
+def _digest(start: bytes, table: Iterable[memoryview | bytes], end: bytes) -> bytes:
+    digest = xxh3_128()
+    for part in table:
+        digest.update(part)
+    return xxh3_128_digest(start + digest.digest() + end[:_DIGESTED_END_BYTES])

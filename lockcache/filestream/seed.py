@@ -147,12 +147,8 @@ def is_in_order(fd: int) -> bool:
     table = _table(fd)
     if table is None:
         return False
-    ends = os.pread(fd, START_BYTES, 0), os.pread(fd, END_BYTES, table.offset + table.slots * SLOT.size)
-    try:
-        slots = b"".join(chunk for _, chunk in _chunks(fd))
-    except MemoryError:
-        return False
-    return is_whole(ends[0], slots, ends[1]) and not any(slots[HIDDEN_AT :: SLOT.size])
+    start, end = os.pread(fd, START_BYTES, 0), os.pread(fd, END_BYTES, table.offset + table.slots * SLOT.size)
+    return is_whole(start, (chunk for _, chunk in _chunks(fd)), end) and not any(_flags(fd))
 
 
 def _flags(fd: int) -> set[int]:

@@ -16,18 +16,21 @@ import mmap
 import os
 import shlex
 import stat
+from collections.abc import Iterator
 from typing import Final
 
 from xxhash import xxh3_128_digest as _xxh3_128
 
 from lockcache.errors import ArchiveError, UnsafeCacheDirError
 from lockcache.filestream.bundle_format import (
+    ALIGNMENT,
     END_BYTES,
     HIDDEN_AT,
     MOST_PROBES,
     SLOT,
     START_BYTES,
     Place,
+    Table,
     begins,
     is_whole,
     read_end,
@@ -52,7 +55,7 @@ _EMPTY: Final = bytes(SLOT.size)
 _MOST_KNOWN: Final = 4096
 _KNOWN_RECORD_BYTES: Final = 512
 
-# Read at once where the file is not mapped.
+# Of a table, read at once.
 _TABLE_SLOTS: Final = 4096
 
 
@@ -99,8 +102,8 @@ class BundleFile:
     def _may_be_mapped(self) -> bool:
         return not is_network(self.path)
 
-    def _is_whole(self, start: bytes, table: memoryview, end: bytes) -> bool:
-        return is_whole(start, table, end)
+    def _is_whole(self, start: bytes, table: Table, end: bytes) -> bool:
+        return is_whole(start, self._slots_of(table), end)
 
     def load(self, name: bytes) -> tuple[bytes, bytes] | None:
         """Payload and record of the entry with this name (the sha256 of its key); ``None`` if there is none.
@@ -185,16 +188,27 @@ class BundleFile:
     def places(self) -> list[Place]:
         """Where each entry stands, by name. Raises :class:`OSError`, and :class:`ArchiveError` where they overlap.
 
-        A writer's never do; read one after the other, they would be more than the file has bytes.
+        A writer's never do; read one after the other, they would be more than the file has bytes. Judged while the
+        table is read: each place takes more memory than its slot takes of the file.
         """
-        places = []
-        for first in range(0, self._slots, _TABLE_SLOTS):
-            count = min(_TABLE_SLOTS, self._slots - first)
-            slots = SLOT.iter_unpack(self._read(self._table + first * SLOT.size, count * SLOT.size))
-            places += [Place._make(fields) for fields in slots if fields[1]]
-        if sum(place.taken_bytes for place in places) > self._table:
-            raise ArchiveError(f"{self.path}: it is damaged: its entries overlap")
+        places: list[Place] = []
+        left_bytes = self._table - START_BYTES
+        for part in self._slots_of(Table(self._table, self._slots, self.entries)):
+            used = [Place._make(fields) for fields in SLOT.iter_unpack(part) if fields[1]]
+            places += used
+            if len(places) > self.entries:
+                raise ArchiveError(f"{self.path}: it is damaged: it has more than the {self.entries} entries it states")
+            left_bytes -= sum(max(ALIGNMENT, place.taken_bytes) for place in used)
+            if left_bytes < 0:
+                raise ArchiveError(f"{self.path}: it is damaged: its entries overlap")
         return sorted(places)
+
+    def _slots_of(self, table: Table) -> Iterator[memoryview]:
+        """The table in parts of whole slots, which together are never in memory. Raises :class:`OSError`."""
+        for first in range(0, table.slots, _TABLE_SLOTS):
+            count = min(_TABLE_SLOTS, table.slots - first)
+            read = self._read(table.offset + first * _SLOT_BYTES, count * _SLOT_BYTES)
+            yield read[: len(read) // _SLOT_BYTES * _SLOT_BYTES]
 
     def close(self) -> None:
         """Close the file. A view of its bytes that somebody holds stays what it is."""
@@ -218,12 +232,8 @@ class BundleFile:
             except ValueError:  # longer than the file is by now
                 self.damage = "it was cut off while it was opened"
                 return
-        try:
-            if not self._is_whole(start, self._read(table.offset, table.slots * SLOT.size), end):
-                self.damage = "it is damaged: its table is not what its digest says"
-                return
-        except MemoryError:
-            self.damage = f"its table of {table.slots} slots does not fit into memory"
+        if not self._is_whole(start, table, end):
+            self.damage = "it is damaged: its table is not what its digest says"
             return
         self._table, self._slots, self.entries = table
 

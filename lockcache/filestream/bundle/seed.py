@@ -16,7 +16,7 @@ import stat
 from typing import Final
 
 from lockcache.filestream.bundle.reader import BundleFile, RefusedEntryError
-from lockcache.filestream.bundle_format import HIDDEN_AT, SLOT
+from lockcache.filestream.bundle_format import HIDDEN_AT, SLOT, Table
 from lockcache.filestream.disk import READ, Descriptor, Layout, open_below
 from lockcache.filestream.entry import EntryReader, KeyRing, Loader, cost_of
 from lockcache.filestream.seed import WITHDRAWN
@@ -58,15 +58,18 @@ class SeedFile(BundleFile):
         # A member of the group could cut it off between two of our instructions, which is a SIGBUS.
         return not self._layout.is_shared and not self._layout.is_network
 
-    def _is_whole(self, start: bytes, table: memoryview, end: bytes) -> bool:
+    def _is_whole(self, start: bytes, table: Table, end: bytes) -> bool:
         """Compare nothing: it was compared when it was copied, and marks are made in the table."""
         return True
 
     def served(self) -> list[bytes]:
         """Returns the names of the entries that it serves. Raises :class:`OSError`."""
-        table = bytes(self._read(self._table, self._slots * SLOT.size))
-        slots = (table[start : start + SLOT.size] for start in range(0, len(table), SLOT.size))
-        return [slot[:32] for slot in slots if slot != _EMPTY and not slot[HIDDEN_AT]]
+        return [
+            bytes(part[at : at + 32])
+            for part in self._slots_of(Table(self._table, self._slots, self.entries))
+            for at in range(0, len(part), SLOT.size)
+            if not part[at + HIDDEN_AT] and part[at : at + SLOT.size] != _EMPTY
+        ]
 
 
 class SeededReader:

@@ -16,6 +16,7 @@ from lockcache.filestream.bundle import reader
 from lockcache.filestream.bundle.reader import BundleFile
 from lockcache.filestream.bundle_format import END_BYTES, SLOT, START_BYTES, Place, encode_end, encode_start, lay_out
 from lockcache.filestream.entry.signing import KeyRing
+from lockcache.filestream.seed import is_in_order
 from tests.threads import running
 from tests.unit.bundle.bundles import bundle_of, name_of, write
 
@@ -173,6 +174,38 @@ def test_a_bundle_that_is_more_than_its_bytes_is_not_gone_through(path):
     write(path, body + table + encode_end(encode_start(), table, len(body), 10))
     with pytest.raises(ArchiveError, match="overlap"):
         BundleFile(str(path)).places()
+
+
+def test_a_table_is_never_in_memory_as_a_whole(path, way):
+    """Of a sparse file it would be more than the disk holds."""
+    slots = 1 << 18
+    end = encode_end(encode_start(), bytes(slots * SLOT.size), START_BYTES, 0)
+    write(path, encode_start())
+    with open(path, "r+b") as file:
+        file.seek(START_BYTES + slots * SLOT.size)
+        file.write(end)
+    tracemalloc.start()
+    try:
+        assert (BundleFile(str(path)).damage, BundleFile(str(path)).places()) == ("", [])
+        with open(path, "rb") as file:
+            assert is_in_order(file.fileno())
+        assert tracemalloc.get_traced_memory()[1] < 2_000_000
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize(("entries", "why"), [(1 << 14, "overlap"), (1, "more than the 1 entries")])
+def test_a_table_full_of_nothing_is_not_gone_through(path, way, entries, why):
+    table = SLOT.pack(b"\1" * 32, START_BYTES, 0, 0) * (1 << 14)
+    write(path, encode_start() + table + encode_end(encode_start(), table, START_BYTES, entries))
+    bundle = BundleFile(str(path))
+    tracemalloc.start()
+    try:
+        with pytest.raises(ArchiveError, match=why):
+            bundle.places()
+        assert tracemalloc.get_traced_memory()[1] < 2_000_000
+    finally:
+        tracemalloc.stop()
 
 
 def test_names_that_begin_alike_are_refused_in_the_end():
