@@ -38,8 +38,8 @@ class SeedFile(BundleFile):
 
     @property
     def is_withdrawn(self) -> bool:
-        """Whether a lookup came upon an entry of a seed that is on its way out."""
-        return self._met_flag == WITHDRAWN
+        """Whether another copy took its place, or none: a lookup came upon a mark of that, or the file has no name."""
+        return self._met_flag == WITHDRAWN or not os.fstat(self._fd).st_nlink
 
     def __init__(self, layout: Layout, keys: KeyRing | None = None) -> None:
         """Raises :class:`OSError`."""
@@ -96,6 +96,9 @@ class SeededReader:
             if loaded is None and seed.is_withdrawn:  # for another one, or for none
                 self.close()
                 loaded = self._opened().load(bytes.fromhex(name))
+        except MemoryError:
+            _log.debug("%s: an entry of the seed does not fit into memory", self._layout.root)
+            loaded = None
         except RefusedEntryError:
             self._counts.refused_entries += 1
             loaded = None
@@ -120,8 +123,10 @@ class SeededReader:
     def names(self) -> list[str]:
         """Returns the names of the entries that only the seed has, in no order. Empty where it cannot be read."""
         try:
+            if self._seed is not None and self._seed.is_withdrawn:
+                self.close()
             served = [name.hex() for name in (self._seed or self._opened()).served()]
-        except OSError:
+        except (OSError, MemoryError):
             return []
         return [name for name in served if not _access(self._layout.entry(name), os.F_OK, effective_ids=True)]
 

@@ -142,6 +142,21 @@ def test_a_bundle_that_was_replaced_is_copied_a_minute_later(
         assert cache[KEYS[1]] == b"newest"
 
 
+def test_who_has_an_older_copy_open_finds_what_only_the_newer_one_has(
+    cache: FileStreamProgramCache, cache_path: Path, bundle: Path
+) -> None:
+    assert (cache[KEYS[0]], len(cache)) == (OLDER[KEYS[0]], len(KEYS))
+    counting = FileStreamProgramCache(cache_path)
+    assert (counting[KEYS[0]], len(counting)) == (OLDER[KEYS[0]], len(KEYS))
+    write(bundle, bundle_of({**OLDER, b"one more": b"more"}))
+    make_due(cache_path)
+    FileStreamProgramCache(cache_path, seed=bundle).close()
+    assert cache[b"one more"] == b"more"
+    assert len(counting) == len(KEYS) + 1
+    detach_seed(open_directory(cache_path))
+    assert (len(counting), cache.get(b"one more")) == (0, None)
+
+
 def test_another_seed_takes_the_place_of_a_programs_and_not_of_an_operators(
     cache: FileStreamProgramCache, cache_path: Path, tmp_path: Path, bundle: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

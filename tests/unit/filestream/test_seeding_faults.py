@@ -13,6 +13,7 @@ import pytest
 
 from lockcache import FileStreamProgramCache
 from lockcache.errors import PolicyError
+from lockcache.filestream.bundle.seed import SeedFile
 from lockcache.filestream.directory import CacheDirectory
 from lockcache.filestream.disk.layout import Layout, entry_name
 from lockcache.filestream.disk.locks import ProcessLock
@@ -207,6 +208,21 @@ def test_a_lock_that_is_held_for_ever_keeps_no_other_shard_busy(cache_path: Path
         FileStreamProgramCache(cache_path, seed=bundle).close()
     assert not os.path.lexists(Layout(str(cache_path)).seed)
     assert cache.stats().dropped_writes == 0
+
+
+def test_an_entry_that_does_not_fit_into_memory_is_a_miss(
+    cache: FileStreamProgramCache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise MemoryError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(SeedFile, "load", fail)
+        patch.setattr(SeedFile, "served", fail)
+        assert (cache.get(KEYS[0]), len(cache)) == (None, 0)
+        assert cache.get_or_compute(KEYS[0], lambda: b"compiled") == b"compiled"
+    assert cache[KEYS[0]] == b"compiled"
+    assert cache.stats().misses > 1
 
 
 def test_clear_needs_few_descriptors(cache: FileStreamProgramCache, cache_path: Path) -> None:
