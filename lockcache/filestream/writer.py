@@ -27,6 +27,7 @@ from lockcache.filestream.entry import (
     reserved_bytes,
 )
 from lockcache.filestream.eviction import Evicted, evict_to_limit
+from lockcache.filestream.policy import Policy
 from lockcache.filestream.room import Room, reap_if_possible
 from lockcache.metadata import join_fields
 
@@ -192,19 +193,25 @@ class _Write:
     def _attempt(self, *, fsync: bool) -> str | None:
         directory = self._directory
         space = directory.layout.space or directory.space
-        limit_bytes = directory.policy.current().entries_limit_bytes(space)
         attribute, record = self._packed()
         note = self._note if attribute else b""
         inode_bytes = len(attribute) + (len(note) + _SECOND_ATTRIBUTE_BYTES if note else 0)
         has_block = space.has_block_of_attribute(len(self._payload)) and self._placement.may_leave_inode(inode_bytes)
         size = reserved_bytes(space, len(self._payload), len(record), has_block=has_block)
-        if limit_bytes is not None and size > limit_bytes:
-            return f"{size} bytes on disk are more than the directory's cap leaves ({limit_bytes})"
+        # By the policy as it was read last, which costs no call; one that refuses is read again.
+        refusal = self._refusal(directory.policy.latest, size) and self._refusal(directory.policy.current(), size)
+        if refusal:
+            return refusal
         staged = StagedEntry(directory, self._name, size, self._deadline)
         is_published = False
         try:
             staged.reserve()
-            if limit_bytes is not None and not self._has_room(staged, limit_bytes, size):
+            # After the reservation: who lowers the limit does that before a look at what is reserved.
+            policy = directory.policy.current()
+            refusal = self._refusal(policy, size)
+            if refusal:
+                return refusal
+            if not self._has_room(staged, policy.entries_limit_bytes(space), size):
                 return _NO_ROOM
             staged.set_attribute(attribute)
             staged.set_note(note)
@@ -219,13 +226,23 @@ class _Write:
                 staged.abandon()
         return None if is_published else NOT_WANTED
 
-    def _has_room(self, staged: StagedEntry, limit_bytes: int, size_bytes: int) -> bool:
-        if staged.usage.total_bytes() > limit_bytes:
+    def _refusal(self, policy: Policy, size_bytes: int) -> str:
+        """Why so much is not stored, however long one waits; empty where it may be."""
+        limit_bytes = policy.entries_limit_bytes(self._directory.layout.space or self._directory.space)
+        if limit_bytes is None or size_bytes <= limit_bytes:
+            return ""
+        return f"{size_bytes} bytes on disk are more than the directory's cap leaves ({limit_bytes})"
+
+    def _has_room(self, staged: StagedEntry, limit_bytes: int | None, size_bytes: int) -> bool:
+        if limit_bytes is not None and staged.usage.total_bytes() > limit_bytes:
             staged.give_way()
             if self._room is None:
                 self._room = Room(self._directory, self._deadline)
             if not self._room.make(limit_bytes, size_bytes):
                 return False
+            limit_now = self._directory.limit_bytes()
+            if limit_now is not None and limit_now < limit_bytes:
+                return False  # lowered while this waited: by that one it is tried again
         self._leave_queue()  # before the write: the next writer need not wait until it is done
         return True
 

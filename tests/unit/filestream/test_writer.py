@@ -11,6 +11,8 @@ import pytest
 from lockcache import Entry, FileStreamProgramCache
 from lockcache.filestream.disk.layout import Layout
 from lockcache.filestream.disk.locks import ProcessLock
+from lockcache.filestream.entry.staging import StagedEntry
+from lockcache.filestream.room import Room
 from tests.unit.material import entry_path, keys_in_shard, on_disk, record_path, shard_of
 
 
@@ -282,3 +284,37 @@ def test_what_is_deleted_is_given_back_to_its_own_shard_and_the_page_stays_a_pag
         del cache[key]
         assert (cache.stats().bytes, cache.stats().entries) == (0, 0)
     assert os.stat(Layout(str(cache_path)).usage).st_size == 4096
+
+
+@pytest.mark.parametrize("in_front_of", ["reserve", "make"])
+def test_a_cap_that_is_lowered_while_a_write_begins_or_waits_holds(cache_path, monkeypatch, in_front_of):
+    """Who lowers it evicts down to it before the write has reserved, or with what it waits for counted."""
+    cache = FileStreamProgramCache(cache_path, max_size_bytes=1000)
+    cache.update({str(number): b"x" * 100 for number in range(9)})
+    owner = {"reserve": StagedEntry, "make": Room}[in_front_of]
+    real, lowered = getattr(owner, in_front_of), []
+
+    def lower(self, *arguments):
+        result = real(self, *arguments) if in_front_of == "make" else None
+        if not lowered:
+            lowered.append(FileStreamProgramCache(cache_path, max_size_bytes=500))
+        return real(self, *arguments) if result is None else result
+
+    monkeypatch.setattr(owner, in_front_of, lower)
+    cache["k"] = b"y" * 400
+    assert lowered
+    assert cache["k"] == b"y" * 400
+    assert cache.stats().bytes <= 500
+    lowered.clear()
+    FileStreamProgramCache(cache_path, max_size_bytes=1000).close()
+    cache["too large by then"] = b"z" * 800
+    assert (cache.get("too large by then"), cache.stats().dropped_writes) == (None, 1)
+    assert cache.stats().bytes <= 500
+    assert (cache.stats().bytes, cache.stats().entries) == on_disk(cache.path)
+
+
+def test_a_cap_that_was_raised_by_others_counts_at_once(cache_path):
+    cache = FileStreamProgramCache(cache_path, max_size_bytes=500)
+    FileStreamProgramCache(cache_path, max_size_bytes=1000).close()
+    cache["k"] = b"y" * 800
+    assert cache["k"] == b"y" * 800
