@@ -31,7 +31,7 @@ from lockcache.filestream.modes import in_mode, open_in_mode
 from lockcache.filestream.policy import Priority
 from lockcache.filestream.room import apply_policy
 from lockcache.filestream.seed import has_seed
-from lockcache.filestream.seeding import seed_if_possible
+from lockcache.filestream.seeding import detach_before_cap, seed_if_possible
 from lockcache.filestream.viewer import Viewer
 from lockcache.filestream.writer import EntryWriter
 from lockcache.resource import renewed_keys
@@ -87,8 +87,10 @@ class Parts:
         keys = None if self.directory.is_nowhere else load_keys(arguments["signing_key_file"])
         # Incremented without a lock, as in .entry.reader: a signal handler may count in the midst of anything.
         self.counts = dict.fromkeys(("puts", "evictions", "dropped_writes"), 0)
-        evicted = seed_if_possible(self.directory, arguments["seed"] or "", cap, is_signed=keys is not None)
-        evicted += apply_policy(self.directory, cap, priority)
+        # In this order: nothing is evicted for a seed that is to go, nor by the cap that was in force before.
+        detach_before_cap(self.directory, cap)
+        evicted = apply_policy(self.directory, cap, priority)
+        evicted += seed_if_possible(self.directory, arguments["seed"] or "", cap, is_signed=keys is not None)
         self.counts["evictions"] += evicted.entries
         self.backing = self._find_backing(keys, str(arguments["signing_key_file"]))
         compile_once = arguments["compile_once"]

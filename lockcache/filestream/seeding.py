@@ -83,7 +83,6 @@ def seed_if_possible(directory: CacheDirectory, path: str, cap: int | None, *, i
         return Evicted()
     if cap is None or policy.by_operator:
         cap = policy.max_size_bytes
-    detach_if_too_large(directory, cap)
     if seed is not None and path != seed.path and (seed.by_operator or not path):
         if path:
             _log.warning("%s: seed=%s is not applied, an operator set it to %s", root, path, seed.path)
@@ -128,6 +127,16 @@ def attach_seed(
         finally:
             with open_below(layout, layout.seed_lock, READ) as lock_fd:
                 os.utime(lock_fd)
+
+
+def detach_before_cap(directory: CacheDirectory, cap: int | None) -> None:
+    """Take the seed away where the cap that a program states is too small for it. Raises nothing.
+
+    For an operator's cap, or none that is stated, the one that the directory has.
+    """
+    policy = directory.policy.current()
+    if not directory.is_read_only:
+        detach_if_too_large(directory, policy.max_size_bytes if cap is None or policy.by_operator else cap)
 
 
 def detach_if_too_large(directory: CacheDirectory, cap: int | None) -> None:
