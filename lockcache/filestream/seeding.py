@@ -122,6 +122,7 @@ def attach_seed(
         if not by_operator and _was_looked_at(directory, path):
             return Evicted()  # another process copied it while we waited
         try:
+            _settle_locked(directory)  # also where the file is gone by now
             with opened(path, READ & ~os.O_NOFOLLOW) as fd:
                 return _attach_locked(directory, fd, path, cap, is_signed=is_signed, by_operator=by_operator)
         finally:
@@ -269,8 +270,7 @@ def _settle_locked(directory: CacheDirectory) -> None:
 def _attach_locked(
     directory: CacheDirectory, source_fd: int, path: str, cap: int | None, *, is_signed: bool, by_operator: bool
 ) -> Evicted:
-    """Requires: the seed's lock."""
-    _settle_locked(directory)
+    """Requires: the seed's lock, and that it is settled what a death left."""
     layout, before = directory.layout, directory.policy.current().seed
     status = os.fstat(source_fd)
     refuse_unsafe(path, status, is_signed=is_signed)
