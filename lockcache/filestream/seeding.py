@@ -42,6 +42,7 @@ from lockcache.filestream.disk import (
     ProcessLock,
     ShardLocks,
     create_below,
+    naming,
     open_below,
     opened,
     rename_below,
@@ -306,10 +307,11 @@ def _replace_locked(directory: CacheDirectory, source_fd: int, size_bytes: int, 
         evicted = _make_room(directory)
         _copy(directory, source_fd, size_bytes, wanted)
     except BaseException:
-        # If it is withdrawn already, it is to be copied again.
-        directory.policy.replace_seed(before)
+        # First, for it may fill the disk: to state anything takes a block.
         with contextlib.suppress(OSError):
             unlink_below(layout, _staged(layout))
+        # If it is withdrawn already, it is to be copied again.
+        directory.policy.replace_seed(before)
         raise
     directory.policy.replace_seed(wanted)
     return evicted
@@ -329,9 +331,10 @@ def _copy(directory: CacheDirectory, source_fd: int, size_bytes: int, wanted: Se
     create_below(layout, _staged(layout), os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW, made)
     with made as fd:
         left = size_bytes  # however it grows meanwhile
-        while left and (part := os.read(source_fd, min(left, _AT_ONCE_BYTES))):
-            write_all(fd, part)
-            left -= len(part)
+        with naming(layout.seed):
+            while left and (part := os.read(source_fd, min(left, _AT_ONCE_BYTES))):
+                write_all(fd, part)
+                left -= len(part)
         if not is_in_order(fd):
             raise ArchiveError(f"{wanted.path} was changed while it was copied: replace a bundle by rename")
         with opened_seed(layout, UPDATE) as older_fd:
