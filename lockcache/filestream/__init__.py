@@ -23,7 +23,11 @@ if TYPE_CHECKING:
     from lockcache.filestream.policy import *
     from lockcache.filestream.prefetching import Fetched as Fetched
     from lockcache.filestream.seed import has_seed as has_seed
-    from lockcache.filestream.seeding import *
+    from lockcache.filestream.seeding import (
+        attach_seed as attach_seed,
+        detach_if_too_large as detach_if_too_large,
+        detach_seed as detach_seed,
+    )
     from lockcache.filestream.viewer import *
     from lockcache.filestream.writer import *
 else:

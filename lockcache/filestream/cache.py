@@ -258,13 +258,16 @@ class FileStreamProgramCache(ProgramCacheResource):
         if self._backing is not None:
             self._backing.cleared()
         if not self._directory.is_nowhere:
-            detach_seed(self._directory)
-        for shard in range(SHARDS):
-            for found in scan_shard(self._directory.layout, shard):
-                self._writer.remove(found.name)
+            detach_seed(self._directory, self._remove_all)
+        self._remove_all()
         empty_quarantine(self._directory, waits=True)
         if self._backing is not None:
             self._backing.cleared()  # again: on a disk that was full it could not be recorded before
+
+    def _remove_all(self) -> None:
+        for shard in range(SHARDS):
+            for found in scan_shard(self._directory.layout, shard):
+                self._writer.remove(found.name)
 
     def recount(self) -> list[Repair]:
         """Make the shared accounting say what the disk holds, and remove what killed writers left staged.

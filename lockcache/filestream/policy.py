@@ -64,7 +64,7 @@ class Seed:
 
     #: Of the bundle that was copied; an absolute path.
     path: str
-    #: What the directory's copy takes of the cap.
+    #: What the directory's copy takes of the cap, and what it leaves when it goes (:mod:`.seeding.past`).
     bytes: int
     #: Tells one file under that path from the next: its size and its time.
     version: str
@@ -72,11 +72,6 @@ class Seed:
     by_operator: bool = False
     #: Whether it was taken away by ``clear``, and is not to be copied again while it is the same.
     is_detached: bool = False
-
-    @property
-    def held_bytes(self) -> int:
-        """Returns what the copy takes of the cap now."""
-        return 0 if self.is_detached else self.bytes
 
 
 def most_seed_bytes(cap: int) -> int:
@@ -109,9 +104,13 @@ class Policy:
         cap, block = self.max_size_bytes, space.block_bytes
         if cap is None:
             return None
-        if cap >= max(_SMALLEST_CHARGED_CAP, _SMALLEST_CHARGED_BLOCKS * block):
+        is_charged = cap >= max(_SMALLEST_CHARGED_CAP, _SMALLEST_CHARGED_BLOCKS * block)
+        if is_charged:
             cap -= _OWN_BLOCKS * (block + space.inode_bytes) + _OWN_INODES * space.inode_bytes
-        return cap if self.seed is None else max(0, cap - self.seed.held_bytes)
+        # What a seed that is gone left is as much the directory's own as these.
+        if self.seed is None or (self.seed.is_detached and not is_charged):
+            return cap
+        return max(0, cap - self.seed.bytes)
 
 
 def stated_policy(cap: int | None) -> tuple[int | None, Priority | None]:

@@ -10,8 +10,8 @@ processes share. It is never taken back; a death between mark and removal leaves
 is compiled again once it is gone. Not promised: that marks of the last seconds survive a power cut.
 
 A copy appears, is replaced and goes with the locks of all shards held (:mod:`.seeding`), so that no mark is lost
-meanwhile. Not promised: that for a removal without its shard's lock, where no descriptor is left for a mark, or in a
-directory that was deleted underneath.
+meanwhile; what it marked outlives it (:mod:`.seeding.past`). Not promised: that for a removal without its shard's lock,
+where no descriptor is left for a mark, or in a directory that was deleted underneath.
 What stands in the copy's place and is not a plain file counts as none, for readers and for removals.
 """
 
@@ -93,6 +93,18 @@ def hide_in(fd: int, names: Iterable[str]) -> int:
             os.pwrite(fd, bytes([_HIDDEN]), offset + HIDDEN_AT)
             hidden += not flag
     return hidden
+
+
+def known_in(fd: int, names: Iterable[str]) -> set[str]:
+    """Returns those of these names that an open seed has an entry for, served or not."""
+    table = _table(fd)
+    return set() if table is None else {name for name in names if _find(fd, table, bytes.fromhex(name))[0]}
+
+
+def entries_of(fd: int) -> int:
+    """Returns how many entries an open file states that it has; 0 for what is not a bundle."""
+    table = _table(fd)
+    return 0 if table is None else table.entries
 
 
 def is_served(layout: Layout, name: str) -> bool:

@@ -13,11 +13,11 @@ import pytest
 
 from lockcache import FileStreamProgramCache
 from lockcache.bundle import promote
-from lockcache.filestream import seeding
 from lockcache.filestream.bundle import BundleFile
 from lockcache.filestream.disk.layout import Layout
 from lockcache.filestream.disk.locks import ProcessLock
 from lockcache.filestream.eviction import evict_to_limit
+from lockcache.filestream.seeding import copying
 from tests.processes.crowd import crowd, run_all
 from tests.unit.bundle.bundles import bundle_of, name_of, write
 from tests.unit.material import open_directory
@@ -34,14 +34,14 @@ def bundle(tmp_path: Path) -> Path:
 
 
 def _open_and_read(root: str, bundle: str, copies: str, start: Any) -> dict[bytes, bytes | None]:
-    copy = seeding._copy
+    copy = copying._copy
 
-    def counted(*args: Any) -> None:
+    def counted(*args: Any) -> Any:
         with open(copies, "a") as file:
             file.write("x")
-        copy(*args)
+        return copy(*args)
 
-    vars(seeding)["_copy"] = counted
+    vars(copying)["_copy"] = counted
     start.wait()
     with FileStreamProgramCache(root, seed=bundle) as cache:
         return {key: cache.get(key) for key in KEYS}

@@ -170,6 +170,7 @@ class Layout:
         "scrub",
         "seed",
         "seed_lock",
+        "seed_past",
         "space",
         "tmp",
         "usage",
@@ -200,6 +201,7 @@ class Layout:
         self.remote = os.path.join(self.own, "remote")
         self.misses = os.path.join(self.own, "misses")
         self.seed = os.path.join(self.own, "seed.lcb")
+        self.seed_past = os.path.join(self.own, "seed.past")
         self.format = os.path.join(self.own, "format")
         self.policy = os.path.join(self.own, "policy.json")
         self.usage = os.path.join(self.own, "usage")

@@ -194,7 +194,7 @@ def test_a_table_is_never_in_memory_as_a_whole(path, way):
         tracemalloc.stop()
 
 
-@pytest.mark.parametrize(("entries", "why"), [(1 << 14, "overlap"), (1, "more than the 1 entries")])
+@pytest.mark.parametrize("entries, why", [(1 << 14, "overlap"), (1, "more than the 1 entries")])
 def test_a_table_full_of_nothing_is_not_gone_through(path, way, entries, why):
     table = SLOT.pack(b"\1" * 32, START_BYTES, 0, 0) * (1 << 14)
     write(path, encode_start() + table + encode_end(encode_start(), table, START_BYTES, entries))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from pathlib import Path
 
@@ -32,4 +33,5 @@ def evict_all(cache: FileStreamProgramCache) -> None:
 
 def make_due(path: Path) -> None:
     """As if a minute had gone since somebody looked at the file."""
-    os.utime(path / "lockcache/locks/seed", (0, 0))
+    with contextlib.suppress(FileNotFoundError):  # nobody did
+        os.utime(path / "lockcache/locks/seed", (0, 0))

@@ -192,6 +192,9 @@ def test_a_detached_copy_that_a_death_left_goes(cache: FileStreamProgramCache, c
     make_due(cache_path)
     FileStreamProgramCache(cache_path, seed=bundle).close()
     assert not os.path.lexists(Layout(str(cache_path)).seed)
+    left = directory.policy.current().seed
+    assert left is not None
+    assert left.bytes == 0, "nothing is taken from the cap for it"
 
 
 def test_a_lock_that_is_held_for_ever_keeps_no_other_shard_busy(cache_path: Path, bundle: Path) -> None:

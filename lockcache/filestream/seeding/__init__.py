@@ -1,0 +1,22 @@
+"""Seeding: copies a bundle below a directory, once for all of its processes, and takes it away.
+
+Promises invariant 2 (last write wins) and 3 (hard cap) across seeds that come, are replaced and go, if processes die
+meanwhile. :mod:`lockcache.filestream.bundle` reads a seed, and :mod:`lockcache.filestream.seed` marks what is not read.
+
+May use: room, eviction, bundle, directory, accounting, policy, seed, disk.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lockcache.doors import door
+
+if TYPE_CHECKING:
+    from lockcache.filestream.seeding.attaching import *
+
+if not TYPE_CHECKING:
+    __getattr__, __dir__ = door(
+        __name__,
+        {"attaching": "attach_seed detach_before_cap detach_if_too_large detach_seed seed_if_possible"},
+    )

@@ -1,0 +1,217 @@
+"""Attaching a seed: when a bundle is copied below a directory, when again, and when it goes.
+
+The first process that opens the directory copies the file, from wherever it is, while the others wait for it; from then
+on all read that copy, and nobody asks the file's own file system for anything. Once a minute one process that opens the
+directory looks whether the file was replaced, and copies it again if so. The seed of an operator counts over a
+program's, and of programs the last one's counts. In a directory that a group shares nobody follows a path that another
+member may have written: the copy is made by those who name the file themselves.
+
+Keeps invariant 3 (hard cap): a bundle is refused where its copy would be more than half of the cap, and where what is
+evicted is not enough. Keeps invariant 2 (last write wins): attaching a seed stores what the directory does not have,
+but for what was stored over an earlier one; what ``clear`` took away comes back when its file is another. Keeps
+invariant 7 (never take the job down): for a program a seed that cannot be had is a line in the log, and is not tried
+again for a minute, whichever process opens the directory.
+
+Only on local file systems: on others the copy would be as far away as the bundle itself, and marks in it would reach
+other hosts late.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import shlex
+from collections.abc import Callable
+from typing import Final
+
+from lockcache.errors import ArchiveError, LockTimeoutError, in_words
+from lockcache.filestream.bundle import refuse_unsafe
+from lockcache.filestream.directory import CacheDirectory
+from lockcache.filestream.disk import DISK_FULL, READ, opened
+from lockcache.filestream.eviction import Evicted
+from lockcache.filestream.policy import Seed, most_seed_bytes
+from lockcache.filestream.seed import entries_of, has_seed, is_in_order, stands
+from lockcache.filestream.seeding.copying import detached, replace_copy, settle, take_away, taken_bytes
+from lockcache.filestream.seeding.locking import seed_lock
+from lockcache.filestream.seeding.looks import Look, was_looked_at
+from lockcache.filestream.seeding.past import Past, forget_past, read_past, write_past
+
+__all__ = ["attach_seed", "detach_before_cap", "detach_if_too_large", "detach_seed", "seed_if_possible"]
+
+_log = logging.getLogger("lockcache")
+
+# For how long a program waits for another one's copy, and then goes on without a seed.
+_LONGEST_WAIT_SECONDS: Final = 15.0
+# The same where one stands, which can be read meanwhile.
+_WAIT_FOR_NEWER_SECONDS: Final = 1.0
+
+
+def seed_if_possible(directory: CacheDirectory, path: str, cap: int | None, *, is_signed: bool) -> Evicted:
+    """Have the bundle at ``path`` (empty: the one that the policy names) below the directory. Raises nothing.
+
+    ``cap``: the one that the program states. ``is_signed``: whether only signed entries are served, so that it may be
+    anybody's. Returns what was evicted for it.
+    """
+    root, policy = directory.layout.root, directory.policy.current()
+    seed = policy.seed
+    if (not path and seed is None) or directory.is_read_only:
+        return Evicted()
+    if cap is None or policy.by_operator:
+        cap = policy.max_size_bytes
+    if seed is not None and path != seed.path and (seed.by_operator or not path):
+        if path:
+            _log.warning("%s: seed=%s is not applied, an operator set it to %s", root, path, seed.path)
+        if directory.is_shared:
+            return Evicted()
+        path = seed.path
+    try:
+        return attach_seed(directory, path, cap, is_signed=is_signed)
+    except LockTimeoutError as error:
+        level = logging.DEBUG if stands(directory.layout) else logging.WARNING
+        _log.log(level, "%s: a seed is not waited for: %s", root, in_words(error))
+    except FileNotFoundError as error:
+        _log.info("%s: there is no seed yet: %s", root, in_words(error))
+    except (OSError, ArchiveError) as error:
+        _log.warning("%s: no seed is read: %s", root, in_words(error))
+    return Evicted()
+
+
+def attach_seed(
+    directory: CacheDirectory, path: str, cap: int | None, *, is_signed: bool, by_operator: bool = False
+) -> Evicted:
+    """Have the bundle at ``path`` below the directory, copied if it is not there yet. Returns what was evicted for it.
+
+    ``by_operator``: it counts over what programs ask for, and is attached again where ``clear`` took it away.
+
+    Raises :class:`OSError` (:class:`UnsafeCacheDirError` for a file that others could have changed) and
+    :class:`ArchiveError`; then the seed is what it was.
+    """
+    layout = directory.layout
+    if layout.is_network:
+        what = "a seed is copied to a directory on a local disk, and this one is on a network file system"
+        raise OSError(errno.EXDEV, what, layout.root)
+    look = Look(path, cap, is_signed)
+    if not by_operator and _is_settled(directory, look):
+        return Evicted()
+    is_urgent = by_operator or not stands(layout)
+    with seed_lock(directory, _LONGEST_WAIT_SECONDS if is_urgent else _WAIT_FOR_NEWER_SECONDS):
+        if not by_operator and _is_settled(directory, look):
+            return Evicted()  # another process copied it while we waited
+        settle(directory)  # also where the file is gone by now
+        return _attach_opened(directory, look, by_operator=by_operator)
+
+
+def detach_before_cap(directory: CacheDirectory, cap: int | None) -> None:
+    """Take the seed away where the cap that a program states is too small for it. Raises nothing.
+
+    For an operator's cap, or none that is stated, the one that the directory has.
+    """
+    policy = directory.policy.current()
+    if not directory.is_read_only:
+        detach_if_too_large(directory, policy.max_size_bytes if cap is None or policy.by_operator else cap)
+
+
+def detach_if_too_large(directory: CacheDirectory, cap: int | None) -> None:
+    """Take the seed away where a new cap is too small for it: no eviction could. Raises nothing."""
+    seed = directory.policy.current().seed
+    if seed is None or not _is_too_large(seed, cap):
+        return
+    root = directory.layout.root
+    try:
+        # While it is being replaced two are counted, and who replaces it looks at the cap.
+        with seed_lock(directory, directory.room_lock.timeout_seconds if seed.version else 0.0):
+            settle(directory)
+            seed = directory.policy.current().seed
+            if seed is None or not _is_too_large(seed, cap):
+                return
+            take_away(directory, is_cleared=False)
+        _log.warning("%s: its seed of %s bytes is taken away: it is more than half of the cap", root, seed.bytes)
+    except LockTimeoutError as error:
+        _log.debug("%s: its seed is being replaced: %s", root, error)
+    except OSError as error:
+        _log.warning("%s: its seed is more than half of the cap, and cannot be taken away: %s", root, in_words(error))
+
+
+def detach_seed(directory: CacheDirectory, remove_entries: Callable[[], None] | None = None) -> None:
+    """Take the seed away, of which no process reads anything from then on.
+
+    It is not attached again until the file is another, or an operator says so. On a full disk, where that cannot be
+    stated, ``remove_entries`` is called to make room for it. Raises :class:`OSError`.
+    """
+    if directory.policy.current().seed is None and not has_seed(directory.layout):
+        return
+    with seed_lock(directory, directory.room_lock.timeout_seconds):
+        try:
+            take_away(directory, is_cleared=True)
+        except OSError as error:
+            if error.errno not in DISK_FULL or remove_entries is None:
+                raise
+            remove_entries()  # it is withdrawn, so that nothing of it comes in their place
+            take_away(directory, is_cleared=True)
+
+
+def _is_too_large(seed: Seed, cap: int | None) -> bool:
+    return cap is not None and not seed.is_detached and seed.bytes > most_seed_bytes(cap)
+
+
+def _is_settled(directory: CacheDirectory, look: Look) -> bool:
+    """Whether there is nothing to look at: some process of this host did within the last minute."""
+    layout, seed = directory.layout, directory.policy.current().seed
+    is_stated = seed is not None and seed.path == look.path and bool(seed.version)
+    return is_stated and was_looked_at(layout) and (seed is None or seed.is_detached or has_seed(layout))
+
+
+def _attach_opened(directory: CacheDirectory, look: Look, *, by_operator: bool) -> Evicted:
+    """Look at the file, and attach it. Requires: the seed's lock, and that it is settled what a death left."""
+    layout = directory.layout
+    try:
+        with opened(look.path, READ & ~os.O_NOFOLLOW) as fd:
+            return _attach_locked(directory, fd, look, by_operator=by_operator)
+    finally:
+        look.end(layout)
+
+
+def _attach_locked(directory: CacheDirectory, source_fd: int, look: Look, *, by_operator: bool) -> Evicted:
+    layout, before, path = directory.layout, directory.policy.current().seed, look.path
+    status = os.fstat(source_fd)
+    refuse_unsafe(path, status, is_signed=look.is_signed)
+    stays_operators = before is not None and before.path == path and before.by_operator
+    bytes_ = taken_bytes(directory, status.st_size, entries_of(source_fd))
+    version = f"{status.st_size}.{status.st_mtime_ns}"
+    wanted = Seed(path, bytes_, version, by_operator or stays_operators)
+    if before is not None and (before.path, before.version) == (path, version):
+        if before.is_detached and not by_operator:
+            return Evicted()
+        if not before.is_detached and stands(layout):
+            if before != wanted:
+                directory.policy.replace_seed(wanted)
+            return Evicted()
+    # An operator who attaches a seed where there is none begins again.
+    forgets = by_operator and (before is None or before.is_detached)
+    past = Past() if forgets else read_past(layout)
+    if past.has_cleared(wanted) and not by_operator:
+        if before is not None and (before.path, before.version) == (path, version):  # by a death in the midst of that
+            directory.policy.replace_seed(detached(directory, before))
+            settle(directory)
+        return Evicted()
+    _refuse_unfit(directory, source_fd, wanted, look.cap)
+    evicted, past = replace_copy(directory, source_fd, status.st_size, wanted, past)
+    if forgets:
+        forget_past(layout)
+    elif past.has_cleared(wanted):
+        write_past(layout, past.without_cleared(wanted))
+    return evicted
+
+
+def _refuse_unfit(directory: CacheDirectory, source_fd: int, wanted: Seed, cap: int | None) -> None:
+    """Raise :class:`ArchiveError` for a bundle that is too large or damaged, before anything is evicted for it."""
+    root, path, before = directory.layout.root, wanted.path, directory.policy.current().seed
+    if _is_too_large(wanted, cap):
+        what = f"{path} takes {wanted.bytes} bytes, more than half of the cap of {root} ({cap})"
+        raise ArchiveError(f"{what}; for a smaller one run: lockcache bundle merge --max-size")
+    if not is_in_order(source_fd):  # nor is it shown to a group
+        if before is None or before.is_detached:  # it is not tried again while it is the same
+            directory.policy.replace_seed(detached(directory, wanted))
+        what = f"{path} is not a bundle, is damaged, or is being written"
+        raise ArchiveError(f"{what}; for more run: lockcache bundle verify {shlex.quote(path)}")

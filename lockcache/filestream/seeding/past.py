@@ -1,0 +1,128 @@
+"""The past of a directory's seeds: names that no later copy serves, and files that ``clear`` took away.
+
+Keeps invariant 2 (last write wins) from one seed to the next. A mark stands in the table of the copy, and goes with
+it; so what was not served of a copy that goes, and is not in the one that takes its place, is noted in a file of its
+own, which is replaced whole, before the copy goes. It is read and written when a copy is made or goes, and by no
+lookup, put or removal.
+
+Keeps invariant 7 (never take the job down): it is read up to a bound. One that cannot be read, or had to note more
+names than the bound, has no seed attached any more, until an operator attaches one: no value, rather than an old one.
+
+====== ============ ==========================================================================
+part   bytes        meaning
+====== ============ ==========================================================================
+head   32           magic ``LCSEEDPT``, cleared files (u32), names (u32; all ones: too many),
+                    xxh3-128 of what follows
+files  32 each      sha256 of path and version of a file that was cleared, the latest one last
+names  32 each      as in a bundle's table
+====== ============ ==========================================================================
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import os
+import struct
+from collections.abc import Iterable
+from typing import Final, NamedTuple
+
+from xxhash import xxh3_128_digest
+
+from lockcache.errors import ArchiveError
+from lockcache.filestream.disk import READ, Layout, open_below, replace_file, unlink_below
+from lockcache.filestream.policy import Seed
+
+__all__ = ["Past", "forget_past", "read_past", "taken_by_past", "write_past"]
+
+_MAGIC: Final = b"LCSEEDPT"
+_HEAD: Final = struct.Struct("<8sII16s")
+_NAME_BYTES: Final = 32
+_MOST_CLEARED: Final = 16
+_MOST_NAMES: Final = 1 << 15
+# What opening, or reading, says of something else in its place.
+_NO_FILE: Final = (errno.EISDIR, errno.ELOOP, errno.ENXIO)
+_TOO_MANY: Final = 2**32 - 1
+_LARGEST_BYTES: Final = _HEAD.size + (_MOST_CLEARED + _MOST_NAMES) * _NAME_BYTES
+
+
+class Past(NamedTuple):
+    """What a directory's earlier seeds leave."""
+
+    names: frozenset[str] = frozenset()
+    cleared: tuple[bytes, ...] = ()
+
+    def with_names(self, names: Iterable[str]) -> Past:
+        """Returns this, and these names that are not served."""
+        return self._replace(names=self.names.union(names))
+
+    def with_cleared(self, seed: Seed) -> Past:
+        """Returns this, and that a file was cleared; of many the latest ones."""
+        others = self.without_cleared(seed).cleared
+        return self._replace(cleared=(*others, _digest_of(seed))[-_MOST_CLEARED:])
+
+    def without_cleared(self, seed: Seed) -> Past:
+        """Returns this, but for a file that is attached after all."""
+        return self._replace(cleared=tuple(each for each in self.cleared if each != _digest_of(seed)))
+
+    def has_cleared(self, seed: Seed) -> bool:
+        """Whether it is a file that was cleared, and is the same since."""
+        return _digest_of(seed) in self.cleared
+
+
+def read_past(layout: Layout) -> Past:
+    """Returns what the file says; an empty past where there is none.
+
+    Raises :class:`OSError`, and :class:`ArchiveError` for a file that says less than what it should.
+    """
+    try:
+        with open_below(layout, layout.seed_past, READ) as fd:
+            size_bytes = os.fstat(fd).st_size
+            content = os.read(fd, _LARGEST_BYTES) if size_bytes <= _LARGEST_BYTES else b""
+    except FileNotFoundError:
+        return Past()
+    except OSError as error:
+        if error.errno not in _NO_FILE:
+            raise
+        content = b""
+    what = f"which entries of earlier seeds are older than what was stored is not known any more ({layout.seed_past})"
+    refusal = ArchiveError(f"{what}; for a seed run: lockcache policy set --seed none, then --seed FILE")
+    if len(content) < _HEAD.size:
+        raise refusal
+    magic, cleared, names, digest = _HEAD.unpack_from(content)
+    body = content[_HEAD.size :]
+    if magic != _MAGIC or digest != xxh3_128_digest(body) or len(body) != (cleared + names) * _NAME_BYTES:
+        raise refusal
+    parts = [body[at : at + _NAME_BYTES] for at in range(0, len(body), _NAME_BYTES)]
+    return Past(frozenset(part.hex() for part in parts[cleared:]), tuple(parts[:cleared]))
+
+
+def write_past(layout: Layout, past: Past) -> None:
+    """Have the file say this. Raises :class:`OSError`; then it says what it said."""
+    is_full = len(past.names) > _MOST_NAMES
+    body = b"" if is_full else b"".join((*past.cleared, *(bytes.fromhex(name) for name in sorted(past.names))))
+    names = _TOO_MANY if is_full else len(past.names)
+    replace_file(layout, layout.seed_past, _HEAD.pack(_MAGIC, len(past.cleared), names, xxh3_128_digest(body)) + body)
+
+
+def forget_past(layout: Layout) -> None:
+    """Have no past. Raises :class:`OSError`."""
+    with contextlib.suppress(FileNotFoundError):
+        unlink_below(layout, layout.seed_past)
+
+
+def taken_by_past(layout: Layout, entries: int = 0) -> int:
+    """Returns the bytes of the file, and of what a copy of so many entries may add to it when it goes."""
+    try:
+        size_bytes = os.stat(layout.seed_past, follow_symlinks=False).st_size
+    except OSError:
+        size_bytes = 0
+    if not entries:
+        return size_bytes
+    # And one file that is cleared.
+    return min(_LARGEST_BYTES, max(size_bytes, _HEAD.size) + (entries + 1) * _NAME_BYTES)
+
+
+def _digest_of(seed: Seed) -> bytes:
+    return hashlib.sha256(f"{seed.path}\0{seed.version}".encode("utf-8", "surrogateescape")).digest()
