@@ -34,7 +34,7 @@ from lockcache.filestream.policy import Seed, most_seed_bytes
 from lockcache.filestream.seed import entries_of, has_seed, is_in_order, stands
 from lockcache.filestream.seeding.copying import detached, replace_copy, settle, take_away, taken_bytes
 from lockcache.filestream.seeding.locking import seed_lock
-from lockcache.filestream.seeding.looks import Look, was_looked_at
+from lockcache.filestream.seeding.looks import Look, was_looked_at, was_refused
 from lockcache.filestream.seeding.past import Past, forget_past, read_past, write_past
 
 __all__ = ["attach_seed", "detach_before_cap", "detach_if_too_large", "detach_seed", "seed_if_possible"]
@@ -158,18 +158,32 @@ def _is_too_large(seed: Seed, cap: int | None) -> bool:
 def _is_settled(directory: CacheDirectory, look: Look) -> bool:
     """Whether there is nothing to look at: some process of this host did within the last minute."""
     layout, seed = directory.layout, directory.policy.current().seed
+    if was_refused(layout, look):
+        _log.info("%s: no seed is read: %s was refused less than a minute ago", layout.root, look.path)
+        return True
     is_stated = seed is not None and seed.path == look.path and bool(seed.version)
-    return is_stated and was_looked_at(layout) and (seed is None or seed.is_detached or has_seed(layout))
+    return is_stated and was_looked_at(layout, look) and (seed is None or seed.is_detached or has_seed(layout))
 
 
 def _attach_opened(directory: CacheDirectory, look: Look, *, by_operator: bool) -> Evicted:
     """Look at the file, and attach it. Requires: the seed's lock, and that it is settled what a death left."""
-    layout = directory.layout
+    layout, is_attached = directory.layout, False
     try:
         with opened(look.path, READ & ~os.O_NOFOLLOW) as fd:
-            return _attach_locked(directory, fd, look, by_operator=by_operator)
-    finally:
-        look.end(layout)
+            look.begin(layout)
+            evicted = _attach_locked(directory, fd, look, by_operator=by_operator)
+        seed = directory.policy.current().seed
+        is_attached = seed is not None and seed.path == look.path
+    except FileNotFoundError:
+        seed = directory.policy.current().seed
+        if seed is not None and seed.path == look.path and stands(layout):
+            look.end(layout, is_attached=True)
+        raise
+    except (OSError, ArchiveError):
+        look.end(layout, is_attached=False)
+        raise
+    look.end(layout, is_attached=is_attached)
+    return evicted
 
 
 def _attach_locked(directory: CacheDirectory, source_fd: int, look: Look, *, by_operator: bool) -> Evicted:

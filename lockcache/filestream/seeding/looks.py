@@ -1,16 +1,30 @@
-"""Looks at a seed's file: when a process of this host compared it last with the directory's copy."""
+"""Looks at a seed's file: which file a process of this host compared last with the directory's copy, and when.
+
+What bundles are for is that not every rank asks the file system that they are on. So who looked states it in the lock
+file of seeds: the path, what else decides, and whether the directory has that file's copy now. Within a minute nobody
+looks again, neither at a file that was copied, nor at one that cannot be. One that is missing is looked for each time.
+
+Keeps invariant 5 (death is free): a look counts once it has ended.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
 import os
 import time
 from typing import Final, NamedTuple
 
-from lockcache.filestream.disk import READ, Layout, open_below
+from lockcache.filestream.disk import READ, UPDATE, Layout, open_below
 
-__all__ = ["Look", "was_looked_at"]
+__all__ = ["Look", "was_looked_at", "was_refused"]
 
 _LOOKED_SECONDS: Final = 60.0
+
+_BEGUN: Final = b"?"
+_ATTACHED: Final = b"+"
+_REFUSED: Final = b"-"
+_DIGEST_BYTES: Final = 32
 
 
 class Look(NamedTuple):
@@ -22,17 +36,47 @@ class Look(NamedTuple):
     #: Whether only signed entries are served, so that it may be anybody's.
     is_signed: bool
 
-    def end(self, layout: Layout) -> None:
-        """State that somebody looked. Requires: the seed's lock."""
-        with open_below(layout, layout.seed_lock, READ) as fd:
-            os.utime(fd)
+    def begin(self, layout: Layout) -> None:
+        """State which file is looked at: at the end there may be no block for it. Requires: the seed's lock."""
+        self._state(layout, _BEGUN)
+
+    def end(self, layout: Layout, *, is_attached: bool) -> None:
+        """State how it ended. Requires: the seed's lock."""
+        self._state(layout, _ATTACHED if is_attached else _REFUSED)
+
+    def _state(self, layout: Layout, how: bytes) -> None:
+        # Where it cannot be stated the next one looks again.
+        with contextlib.suppress(OSError), open_below(layout, layout.seed_lock, UPDATE) as fd:
+            os.pwrite(fd, self._of_path() + self._of_rest() + how, 0)
+
+    def _of_path(self) -> bytes:
+        return _digest(os.fsencode(self.path))
+
+    def _of_rest(self) -> bytes:
+        return _digest(b"%s %d" % (str(self.cap).encode(), self.is_signed))
 
 
-def was_looked_at(layout: Layout) -> bool:
-    """Whether a process of this host looked at the seed's file within the last minute."""
+def was_looked_at(layout: Layout, look: Look) -> bool:
+    """Whether the file was copied, or found to be the one that was, within the last minute."""
+    stated = _stated(layout)
+    return stated[:_DIGEST_BYTES] == look._of_path() and stated[2 * _DIGEST_BYTES :] == _ATTACHED
+
+
+def was_refused(layout: Layout, look: Look) -> bool:
+    """Whether the file could not be used within the last minute, by somebody who asked for the same."""
+    return _stated(layout) == look._of_path() + look._of_rest() + _REFUSED
+
+
+def _stated(layout: Layout) -> bytes:
+    """What the last look stated; nothing if that is a while ago."""
     try:
-        looked = os.stat(layout.seed_lock, follow_symlinks=False).st_mtime
+        with open_below(layout, layout.seed_lock, READ) as fd:
+            age_seconds = time.time() - os.fstat(fd).st_mtime
+            # Nor in the future, by a clock that was set back.
+            return os.pread(fd, 2 * _DIGEST_BYTES + 1, 0) if 0 <= age_seconds < _LOOKED_SECONDS else b""
     except OSError:
-        return False
-    # Nor in the future, by a clock that was set back.
-    return 0 <= time.time() - looked < _LOOKED_SECONDS
+        return b""
+
+
+def _digest(what: bytes) -> bytes:
+    return hashlib.sha256(what).hexdigest()[:_DIGEST_BYTES].encode()
