@@ -18,8 +18,8 @@ from lockcache.cli.output import plain
 from lockcache.cli.progress import progress_bar
 from lockcache.cli.signals import EndedBySignal, interruptible
 from lockcache.errors import LockcacheError, in_words
-from lockcache.filestream import most_seed_bytes
-from lockcache.filestream.disk import UPDATE, Descriptor, make_folder, open_or_create, space_of
+from lockcache.filestream import largest_bundle_bytes
+from lockcache.filestream.disk import UPDATE, Descriptor, make_folder, open_or_create
 from lockcache.lowlevel import Layout, PolicyFile
 from lockcache.sizes import counted, parse_size
 
@@ -139,4 +139,4 @@ def promote_with_bar(layout: Layout, file: str, max_size: int | None = None, *, 
 def _most_bytes(layout: Layout) -> int | None:
     """How long a bundle may be that the next job, with a cap like this directory's, is seeded with."""
     cap = PolicyFile(layout).load().max_size_bytes
-    return None if cap is None else max(0, space_of(layout).largest_file_bytes(most_seed_bytes(cap)))
+    return None if cap is None else largest_bundle_bytes(layout, cap)

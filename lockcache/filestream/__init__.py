@@ -27,6 +27,7 @@ if TYPE_CHECKING:
         attach_seed as attach_seed,
         detach_if_too_large as detach_if_too_large,
         detach_seed as detach_seed,
+        largest_bundle_bytes as largest_bundle_bytes,
     )
     from lockcache.filestream.viewer import *
     from lockcache.filestream.writer import *
@@ -39,10 +40,10 @@ else:
             "cache": "FileStreamProgramCache",
             "directory": "CacheDirectory",
             "entry": "ViewPath",
-            "policy": "PRIORITIES Policy PolicyFile Priority Seed most_seed_bytes stated_policy",
+            "policy": "PRIORITIES Policy PolicyFile Priority Seed stated_policy",
             "prefetching": "Fetched",
             "seed": "has_seed",
-            "seeding": "attach_seed detach_if_too_large detach_seed",
+            "seeding": "attach_seed detach_if_too_large detach_seed largest_bundle_bytes",
             "viewer": "Viewer",
             "writer": "EntryWriter Written",
         },

@@ -14,9 +14,13 @@ from lockcache.doors import door
 
 if TYPE_CHECKING:
     from lockcache.filestream.seeding.attaching import *
+    from lockcache.filestream.seeding.past import *
 
 if not TYPE_CHECKING:
     __getattr__, __dir__ = door(
         __name__,
-        {"attaching": "attach_seed detach_before_cap detach_if_too_large detach_seed seed_if_possible"},
+        {
+            "attaching": "attach_seed detach_before_cap detach_if_too_large detach_seed seed_if_possible",
+            "past": "largest_bundle_bytes",
+        },
     )

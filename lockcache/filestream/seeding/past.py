@@ -31,10 +31,10 @@ from typing import Final, NamedTuple
 from xxhash import xxh3_128_digest
 
 from lockcache.errors import ArchiveError
-from lockcache.filestream.disk import READ, Layout, open_below, replace_file, unlink_below
-from lockcache.filestream.policy import Seed
+from lockcache.filestream.disk import READ, Layout, open_below, replace_file, space_of, unlink_below
+from lockcache.filestream.policy import Seed, most_seed_bytes
 
-__all__ = ["Past", "forget_past", "read_past", "taken_by_past", "write_past"]
+__all__ = ["Past", "forget_past", "largest_bundle_bytes", "read_past", "taken_by_past", "write_past"]
 
 _MAGIC: Final = b"LCSEEDPT"
 _HEAD: Final = struct.Struct("<8sII16s")
@@ -122,6 +122,15 @@ def taken_by_past(layout: Layout, entries: int = 0) -> int:
         return size_bytes
     # And one file that is cleared.
     return min(_LARGEST_BYTES, max(size_bytes, _HEAD.size) + (entries + 1) * _NAME_BYTES)
+
+
+def largest_bundle_bytes(layout: Layout, cap: int) -> int:
+    """Returns how long a bundle may be at least, whatever is in it, for a directory with this cap to be seeded with."""
+    most = most_seed_bytes(cap)
+    # A copy leaves 32 bytes of each entry, which takes 64 of the file and twice its slot in the table.
+    left = min(_LARGEST_BYTES, taken_by_past(layout) + _HEAD.size + _NAME_BYTES + most // 5)
+    space = space_of(layout)
+    return max(0, space.largest_file_bytes(most - space.of_bytes(left)))
 
 
 def _digest_of(seed: Seed) -> bytes:

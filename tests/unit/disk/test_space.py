@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from lockcache.filestream import most_seed_bytes
 from lockcache.filestream.disk import Space
 
 
@@ -13,8 +12,3 @@ from lockcache.filestream.disk import Space
 def test_the_largest_file_of_a_size_on_disk_is_the_largest(space: Space, taken: int) -> None:
     largest = space.largest_file_bytes(taken)
     assert space.of_bytes(largest) <= taken < space.of_bytes(largest + 1)
-
-
-@pytest.mark.parametrize("cap", [2, 3, 10**9 + 1])
-def test_a_seed_may_take_half_of_a_cap(cap: int) -> None:
-    assert 2 * most_seed_bytes(cap) <= cap < 2 * (most_seed_bytes(cap) + 1)

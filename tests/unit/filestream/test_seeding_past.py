@@ -10,8 +10,10 @@ from pathlib import Path
 import pytest
 
 from lockcache import FileStreamProgramCache
+from lockcache.bundle import promote
 from lockcache.filestream.disk.layout import Layout
-from lockcache.filestream.seeding import attach_seed, detach_seed
+from lockcache.filestream.seed import has_seed
+from lockcache.filestream.seeding import attach_seed, detach_seed, largest_bundle_bytes
 from lockcache.filestream.seeding.past import Past, read_past, write_past
 from tests.unit.bundle.bundles import bundle_of, write
 from tests.unit.filestream.seeds import KEYS, OLDER, evict_all, make_due
@@ -209,3 +211,17 @@ def test_clear_removes_everything_on_a_full_disk(mount_tmpfs: Callable[[str], Pa
         assert [cache.get(key) for key in KEYS] == [None] * len(KEYS)
         os.unlink(disk / "fill")
         assert len(_attach(disk / "cache", bundle)) == 0
+
+
+@pytest.mark.parametrize("size_bytes", [0, 16, 3000])
+def test_the_largest_bundle_is_one_that_a_directory_with_the_cap_takes(tmp_path: Path, size_bytes: int) -> None:
+    """Of the smallest entries there are, whose names take the most of what a copy leaves, and of others."""
+    cap = 400_000
+    with FileStreamProgramCache(tmp_path / "filled") as filling:
+        filling.update((b"%d" % number, bytes(size_bytes)) for number in range(1200))
+    with FileStreamProgramCache(tmp_path / "node", max_size_bytes=cap):
+        most = largest_bundle_bytes(Layout(str(tmp_path / "node")), cap)
+    promote(Layout(str(tmp_path / "filled")), str(tmp_path / "k.lcb"), most)
+    assert 0.5 * most < (tmp_path / "k.lcb").stat().st_size <= most
+    with FileStreamProgramCache(tmp_path / "node", max_size_bytes=cap, seed=tmp_path / "k.lcb"):
+        assert has_seed(Layout(str(tmp_path / "node")))
