@@ -12,21 +12,27 @@ import contextlib
 import os
 import re
 import shutil
-import time
 from typing import Final
 
-from lockcache.filestream.disk import Owner, is_alive, myself, next_serial, open_below, parse_staged_name
+from lockcache.filestream.disk import (
+    FOREIGN_GRACE_SECONDS,
+    YOUNG_SECONDS,
+    Owner,
+    age_seconds_of,
+    forget_given_up,
+    is_abandoned,
+    myself,
+    next_serial,
+    open_below,
+    parse_staged_name,
+)
 from lockcache.lowlevel import Layout
 
 __all__ = ["reap_folder", "reap_staged", "reap_staged_in", "staged_bytes", "staged_name"]
 
 _OPEN_FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
-# Asking whether an owner lives takes 0.1 ms; a writer next to others does not ask for each of them at each write.
-_YOUNG_SECONDS: Final = 1.0
-# For staged files of other hosts, whose processes we cannot ask for. Writing takes milliseconds.
-_FOREIGN_GRACE_SECONDS: Final = 60.0
-# For their folders, in which a program compiles.
+# For folders of other hosts, in which a program compiles.
 _COMPILING_SECONDS: Final = 3600.0
 
 _STAGED: Final = re.compile(r"[0-9a-f]{32}\.[a-z]+\.([0-9a-f]{16})\.([0-9]{1,10})\.([0-9]{1,12})\.[0-9a-f]+", re.ASCII)
@@ -57,6 +63,7 @@ def reap_staged_in(folder_fd: int) -> list[str]:
             with contextlib.suppress(FileNotFoundError, IsADirectoryError):
                 if _is_abandoned(folder_fd, file):
                     os.unlink(file, dir_fd=folder_fd)
+                    forget_given_up(file)
     return files
 
 
@@ -94,12 +101,9 @@ def _owner(file: str) -> Owner | None:
     return None if other is None else Owner(other.host, other.pid, other.start_ticks)
 
 
-def _is_abandoned(folder_fd: int, file: str, foreign_grace_seconds: float = _FOREIGN_GRACE_SECONDS) -> bool:
+def _is_abandoned(folder_fd: int, file: str, grace_seconds: float = FOREIGN_GRACE_SECONDS) -> bool:
     owner = _owner(file)
     if owner is None:
         return False
-    age_seconds = time.time() - os.stat(file, dir_fd=folder_fd, follow_symlinks=False).st_mtime
-    if age_seconds < _YOUNG_SECONDS:
-        return False
-    lives = is_alive(owner)
-    return age_seconds > foreign_grace_seconds if lives is None else not lives
+    age_seconds = age_seconds_of(folder_fd, file)
+    return age_seconds >= YOUNG_SECONDS and is_abandoned(file, owner, age_seconds, grace_seconds)

@@ -130,7 +130,7 @@ def test_a_writer_whose_staged_file_was_reaped_all_the_same_does_not_give_back_t
     with beside(one.__setitem__, "k", b"y" * SIZE):
         stop.wait_until_reached()
         with monkeypatch.context() as patch:
-            patch.setattr("lockcache.filestream.repair.abandoned.is_alive", lambda owner: False)
+            patch.setattr("lockcache.filestream.disk.owners.is_alive", lambda owner: False)
             other.recount()
         assert os.listdir(Layout(one.path).tmp) == []
         stop.go_on()

@@ -47,7 +47,10 @@ else:
             "locks": "Hold Mark ProcessLock ShardLocks",
             "mounts": "Mount is_network is_network_mount mount_of",
             "output": "Turn WAIT_FOR_TURN_SECONDS open_output turn_to_replace",
-            "owners": "Owner forget_given_up give_up is_alive is_given_up myself",
+            "owners": (
+                "FOREIGN_GRACE_SECONDS Owner YOUNG_SECONDS age_seconds_of forget_given_up give_up is_abandoned "
+                "is_alive is_given_up myself"
+            ),
             "permissions": (
                 "PRIVATE Sharing check_directory check_folders check_format check_root denial make_shared_root "
                 "nearest_seen ownership resolve_sharing user_name"

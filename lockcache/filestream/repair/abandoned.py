@@ -1,7 +1,8 @@
-"""Abandoned files: staged files and leases of killed processes, their grace times, and their removal.
+"""Abandoned files: staged files and leases of killed processes, and their removal.
 
-Decides the grace times of the dead. Keeps invariant 5 (death is free): nothing that a living owner has is touched, on
-whatever host, and what a dead one left goes.
+Decides for how long leases, folders of views and files of unknown programs stay; for staged files whose owner is known
+:mod:`lockcache.filestream.disk.owners` does. Keeps invariant 5 (death is free): nothing that a living owner has is
+touched, on whatever host, and what a dead one left goes.
 """
 
 from __future__ import annotations
@@ -9,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import time
 from collections.abc import Iterator
 from typing import Final
 
@@ -19,22 +19,19 @@ from lockcache.filestream.compile_once import reap_lease
 from lockcache.filestream.disk import (
     FOLDER,
     UPDATE,
+    YOUNG_SECONDS,
     Layout,
     Owner,
     StagedName,
+    age_seconds_of,
     forget_given_up,
-    is_alive,
-    is_given_up,
+    is_abandoned,
     open_folder,
     opened,
     parse_staged_name,
     remove_files,
 )
 
-# A write takes milliseconds. Reaping passes over younger files, which spares asking for each owner while many write.
-_YOUNG_SECONDS: Final = 1.0
-# For owners on other hosts, whose pid says nothing here and whose clock may differ.
-_FOREIGN_GRACE_SECONDS: Final = 60.0
 # A lease file without a holder may say that a write was dropped, which counts for ten seconds.
 _LEASE_GRACE_SECONDS: Final = 60.0
 # The folder changes with each file that is put into it.
@@ -51,8 +48,8 @@ def shards_of_the_dead(layout: Layout) -> set[int]:
     shards = set()
     with _files_of(layout, layout.tmp) as (folder_fd, files):
         for file in files:
-            age_seconds = _age_seconds(folder_fd, file)
-            if age_seconds < _YOUNG_SECONDS:
+            age_seconds = age_seconds_of(folder_fd, file)
+            if age_seconds < YOUNG_SECONDS:
                 continue
             staged = parse_staged_name(file)
             if staged is None:
@@ -67,7 +64,7 @@ def reap_leases(layout: Layout) -> None:
     """Remove the lease files of holders that died; a living one holds its lock."""
     with _files_of(layout, layout.leases) as (folder_fd, files):
         for file in files:
-            if _age_seconds(folder_fd, file) > _LEASE_GRACE_SECONDS:
+            if age_seconds_of(folder_fd, file) > _LEASE_GRACE_SECONDS:
                 reap_lease(folder_fd, file)
 
 
@@ -79,17 +76,13 @@ def reap_shard_locked(layout: Layout, shard: int) -> None:
             staged = parse_staged_name(file) if file.startswith(prefix) else None
             if staged is None:
                 continue
-            if _is_abandoned(folder_fd, file, staged, _age_seconds(folder_fd, file)):
+            if _is_abandoned(folder_fd, file, staged, age_seconds_of(folder_fd, file)):
                 _remove_staged(folder_fd, file)
 
 
 def _is_abandoned(folder_fd: int, file: str, staged: StagedName, age_seconds: float) -> bool:
-    if is_given_up(file):
-        return True
-    alive = is_alive(Owner(staged.host, staged.pid, staged.start_ticks))
-    if alive is None:
-        return age_seconds > _FOREIGN_GRACE_SECONDS and _is_unlocked(folder_fd, file, age_seconds)
-    return not alive
+    owner = Owner(staged.host, staged.pid, staged.start_ticks)
+    return is_abandoned(file, owner, age_seconds, is_unlocked=lambda: _is_unlocked(folder_fd, file, age_seconds))
 
 
 def _is_unlocked(folder_fd: int, file: str, age_seconds: float) -> bool:
@@ -106,18 +99,6 @@ def _is_unlocked(folder_fd: int, file: str, age_seconds: float) -> bool:
             return lock_descriptor(fd, blocking=False)
         except OSError:
             return True  # locks cannot tell here; its age must
-
-
-def _age_seconds(folder_fd: int, file: str) -> float:
-    """Returns the seconds since the file was last changed; 0 for one that is gone.
-
-    Of a change in the future, seconds until then: some clock was stepped since, and such a file is not young for as
-    long as that takes.
-    """
-    try:
-        return abs(time.time() - os.stat(file, dir_fd=folder_fd, follow_symlinks=False).st_mtime)
-    except FileNotFoundError:
-        return 0.0
 
 
 @contextlib.contextmanager

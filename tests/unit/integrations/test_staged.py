@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
+from lockcache.filestream.disk import myself
 from lockcache.integrations.staged import reap_folder, staged_name
 
 STAGE = """
@@ -47,3 +49,15 @@ def test_what_a_killed_process_staged_goes_and_what_a_living_one_did_stays(tmp_p
     reap_folder(str(folder))
     assert {path.name for path in folder.iterdir()} == kept
     reap_folder(str(folder / "missing"))
+
+
+@pytest.mark.parametrize("owner", ["dead", "of another host"])
+@pytest.mark.parametrize("kind", ["file", "folder"])
+def test_what_is_dated_in_the_future_is_not_young(tmp_path: Path, owner: str, kind: str) -> None:
+    me = myself()
+    dead = me._replace(start_ticks=1) if owner == "dead" else me._replace(host="0123456789abcdef")
+    staged = tmp_path / f"{'0' * 32}.warp.{dead.host}.{dead.pid}.{dead.start_ticks}.1"
+    staged.mkdir() if kind == "folder" else staged.touch()
+    os.utime(staged, (1, time.time() + 2 * 3600))  # as after a clock that was set back
+    reap_folder(str(tmp_path))
+    assert not staged.exists()
