@@ -7,15 +7,15 @@ from collections.abc import Callable
 from dataclasses import asdict, replace
 from typing import Any, Final
 
-from lockcache.doctor import cache_state, cache_trial, disk_room, files, mounts, sharing
+from lockcache.doctor import cache_state, cache_trial, disk_room, files, known_file_systems, sharing
 from lockcache.doctor.checks_process import ChildDiedError, ChildHungError, serve
 from lockcache.doctor.findings import UNTESTED, UNUSABLE, Finding, Subject
 from lockcache.doctor.probe_dir import clean, held, kind_of, make_probe, not_writable, writable
 
 #: Checks that only look, in the order in which they are reported.
 LOOKING: Final[dict[str, Callable[[Subject], list[Finding]]]] = {
-    "file system": mounts.file_system,
-    "other hosts": mounts.other_hosts,
+    "file system": known_file_systems.file_system,
+    "other hosts": known_file_systems.other_hosts,
     "safety": cache_state.safety,
     "policy": cache_state.policy,
     "daemon": cache_state.daemon,

@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 
 from lockcache import __version__
 from lockcache.doctor.findings import DEGRADED, GOOD, NOTE, UNTESTED, Finding
-from lockcache.filestream.disk import Mount, Owner, mount_of, myself, read_small
+from lockcache.filestream.disk import Mount, Owner, is_kind, mount_of, myself, read_small
 
 #: Of MPICH and its like, Open MPI, Slurm.
 RANK_VARIABLES: Final = ("PMI_RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID")
@@ -81,7 +81,7 @@ def judge_hosts(first: Card, second: Card) -> Finding:
         return Finding("two hosts", UNTESTED, found, means, advice, measured)
     kinds = first.kind if first.kind == second.kind else f"{first.kind} and {second.kind}"
     found = f"{names}, in two mounts ({kinds or 'kind unknown'})"
-    goes_by_name = any(card.kind.startswith("nfs") for card in (first, second))
+    goes_by_name = any(is_kind(card.kind, "nfs") for card in (first, second))
     if first.host == second.host and (goes_by_name or not is_one_machine):
         return _judge_equal_names(first.host, goes_by_name, measured)
     if is_one_machine:

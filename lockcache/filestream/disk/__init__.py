@@ -45,7 +45,7 @@ else:
                 "next_serial parse_quarantined_name parse_staged_name parse_view_name"
             ),
             "locks": "Hold Mark ProcessLock ShardLocks",
-            "mounts": "Mount is_network is_network_mount mount_of",
+            "mounts": "Mount is_kind is_network is_network_mount mount_of",
             "output": "Turn WAIT_FOR_TURN_SECONDS open_output turn_to_replace",
             "owners": (
                 "FOREIGN_GRACE_SECONDS Owner YOUNG_SECONDS age_seconds_of forget_given_up give_up is_abandoned "

@@ -14,7 +14,7 @@ import re
 import stat
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from lockcache.filestream.disk.mounts import network_kind
+from lockcache.filestream.disk.mounts import is_kind, network_kind
 
 if TYPE_CHECKING:
     from lockcache.filestream.disk.space import Space
@@ -229,12 +229,12 @@ class Layout:
     @property
     def is_nfs(self) -> bool:
         """Whether it is Linux's client of NFS that remembers, which reads and writes any part of a file by O_DIRECT."""
-        return self._kind().startswith("nfs")
+        return is_kind(self._kind(), "nfs")
 
     @property
     def is_fuse(self) -> bool:
         """Whether a process stands between the kernel and the file system, which may remember more than the kernel."""
-        return self._kind().startswith("fuse")
+        return is_kind(self._kind(), "fuse")
 
     def _kind(self) -> str:
         if self._network_kind is None:

@@ -1,7 +1,8 @@
-"""Mounts: which file system a path is on, and whether it is a network file system.
+"""Mounts: which file system a path is on, of which kind that is, and whether it is a network file system.
 
-Reads the kernel's table (0.1 ms), because each process that puts or hits needs it once for each directory. Where there
-is no such table (macOS), psutil has it, which takes 15 ms to load. Not promised: an answer in a bare chroot or sandbox.
+Decides which of the kernel's names mean a kind (:func:`is_kind`), for the store and for the doctor. Reads the kernel's
+table (0.1 ms), because each process that puts or hits needs it once for each directory. Where there is no such table
+(macOS), psutil has it, which takes 15 ms to load. Not promised: an answer in a bare chroot or sandbox.
 """
 
 from __future__ import annotations
@@ -17,9 +18,10 @@ from lockcache.fork import unforked
 _TABLE: Final = "/proc/self/mounts"
 _ESCAPED: Final = re.compile(r"\\([0-7]{3})", re.ASCII)
 
-# By what Linux calls them. A FUSE file system may be local, but each of its calls is a round trip to a daemon.
+# By how the names begin that Linux has for them. A FUSE file system may be local, but each of its calls is a round trip
+# to a daemon.
 _NETWORK: Final = ("nfs", "cifs", "smb", "lustre", "gpfs", "ceph", "gluster", "beegfs", "9p", "afs", "orangefs", "pvfs",
-                   "fuse", "virtiofs", "wekafs", "panfs")  # fmt: skip
+                   "fuse", "virtiofs", "wekafs", "panfs", "seaweedfs")  # fmt: skip
 # A file system on a disk of this machine, in spite of its name.
 _LOCAL: Final = ("fuseblk",)
 
@@ -35,6 +37,12 @@ class Mount(NamedTuple):
     def has(self, *names: str) -> bool:
         """Whether one of these options is set, whatever its value."""
         return any(option.partition("=")[0] in names for option in self.options.split(","))
+
+
+def is_kind(kind: str, *names: str) -> bool:
+    """Whether ``kind``, as Linux calls it, is one of these: nfs4 is nfs, fuse.sshfs is fuse, and smb3 is smb."""
+    kind = kind.lower()
+    return kind.startswith(names) and kind not in _LOCAL
 
 
 def mount_of(path: str) -> Mount | None:
@@ -86,5 +94,4 @@ def network_kind(path: str) -> str:
 
 def is_network_mount(mount: Mount) -> bool:
     """Whether each use of a file there is a round trip to a server."""
-    kind = mount.kind.lower()
-    return kind.startswith(_NETWORK) and kind not in _LOCAL
+    return is_kind(mount.kind, *_NETWORK)

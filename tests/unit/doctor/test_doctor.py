@@ -15,9 +15,9 @@ from lockcache.doctor.checks_process import Child, ChildDiedError, ChildHungErro
 from lockcache.doctor.checks_worker import _answer
 from lockcache.doctor.examine import examine
 from lockcache.doctor.findings import DEGRADED, GOOD, NOTE, UNTESTED, UNUSABLE, Finding, Report, Subject
-from lockcache.doctor.mounts import judge
+from lockcache.doctor.known_file_systems import _KNOWN, _Known, judge
 from lockcache.doctor.probe_dir import held, make_probe, remove_probe
-from lockcache.filestream.disk.mounts import Mount, mount_of
+from lockcache.filestream.disk.mounts import _NETWORK, Mount, is_network_mount, mount_of
 
 
 @pytest.mark.parametrize(
@@ -33,12 +33,18 @@ from lockcache.filestream.disk.mounts import Mount, mount_of
         ("fuse.juicefs", "rw", NOTE),
         ("fuse.glusterfs", "rw", NOTE),
         ("fuseblk", "rw", GOOD),
-        ("lustre", "rw,flock,lazystatfs", GOOD),
+        ("lustre", "rw,flock,lazystatfs", NOTE),
         ("lustre", "rw,localflock", DEGRADED),
         ("lustre", "rw", DEGRADED),
         ("beegfs", "rw", NOTE),
         ("cifs", "rw,nobrl", DEGRADED),
         ("cifs", "rw", NOTE),
+        ("smb3", "rw,nobrl", DEGRADED),
+        ("smb2", "rw", NOTE),
+        ("smbfs", "rw", NOTE),
+        ("pvfs2", "rw", NOTE),
+        ("beegfs_nodev", "rw", NOTE),
+        ("seaweedfs", "rw", DEGRADED),
         ("vfat", "rw", DEGRADED),
         ("ceph", "rw", NOTE),
         ("ext4", "rw,relatime", GOOD),
@@ -51,6 +57,19 @@ def test_what_is_known_of_a_mount(kind: str, options: str, verdict: str) -> None
     assert finding.verdict == verdict
     assert bool(finding.means) == (verdict != GOOD)
     assert options in finding.found
+
+
+@pytest.mark.parametrize("kind", [*_NETWORK, "nfs4", "smb2", "smbfs", "pvfs2", "fuse.any", "glusterfs", "NFS4"])
+def test_what_the_store_takes_for_a_network_file_system_is_not_a_good_one(kind: str) -> None:
+    mount = Mount(kind, "device", "/mnt", "rw")
+    assert is_network_mount(mount)
+    assert judge(mount).verdict != GOOD
+
+
+@pytest.mark.parametrize("known", _KNOWN, ids=lambda known: known.kinds[0])
+def test_a_kind_that_another_machine_may_have_is_a_network_file_system(known: _Known) -> None:
+    is_local = set(known.kinds) & {"vfat", "tmpfs", "overlay"}
+    assert {is_network_mount(Mount(kind, "device", "/mnt", "rw")) for kind in known.kinds} == {not is_local}
 
 
 def test_the_mount_of_a_path_is_the_nearest_above_it() -> None:

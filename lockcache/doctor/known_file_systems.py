@@ -1,4 +1,4 @@
-"""The file system that a path is on, and what is known of its kind.
+"""Known file systems: the one that a path is on, and what is known of its kind.
 
 What is known comes from trying, with two mounts of each, and from what their makers say of locks. It tells what no
 trial on one machine can: whether another machine's locks count. Two machines can try it: :mod:`.pair`.
@@ -11,12 +11,13 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from lockcache.doctor.findings import DEGRADED, GOOD, NOTE, UNTESTED, Finding, Subject
-from lockcache.filestream.disk import Mount, is_network_mount, mount_of
+from lockcache.filestream.disk import Mount, is_kind, is_network_mount, mount_of
 
 
 class _Known(NamedTuple):
     """What is known of a kind of file system under some condition."""
 
+    #: For :func:`is_kind`.
     kinds: tuple[str, ...]
     applies: Callable[[Mount], bool]
     verdict: str
@@ -35,7 +36,7 @@ _LOCAL_FIRST: Final = "use a local directory, in front of it (TieredProgramCache
 
 _always: Final[Callable[[Mount], bool]] = lambda mount: True  # noqa: E731
 
-# The first that applies counts.
+# The first that applies counts. Which of all kinds are network file systems is not said here: the store decides it.
 _KNOWN: Final = (
     _Known(
         ("nfs",),
@@ -98,14 +99,14 @@ _KNOWN: Final = (
         "set tuneUseGlobalFileLocks = true in beegfs-client.conf",
     ),
     _Known(
-        ("cifs", "smb3"),
+        ("cifs", "smb"),
         lambda mount: mount.has("nobrl", "nolock"),
         DEGRADED,
         _LOCKS_STAY,
         "mount it without nobrl",
     ),
     _Known(
-        ("cifs", "smb3"),
+        ("cifs", "smb"),
         _always,
         NOTE,
         "a rename over a file that another machine has open may be refused: such a write is dropped",
@@ -131,13 +132,6 @@ _KNOWN: Final = (
         NOTE,
         "what a container writes here is its own, and gone with it; what it reads may come from the image",
         "mount a volume where containers are to share what they compile",
-    ),
-    _Known(
-        ("fuse", "9p", "virtiofs", "gpfs", "ceph", "gluster", "afs", "orangefs", "pvfs", "wekafs", "panfs"),
-        _always,
-        NOTE,
-        "a use is stated once a minute",
-        "",
     ),
 )
 
@@ -168,13 +162,9 @@ def judge(mount: Mount) -> Finding:
     """What is known of a mount."""
     found = f"{mount.kind or 'unknown'} ({mount.device}) on {mount.point}: {mount.options}"
     measured = {"kind": mount.kind, "device": mount.device, "mount_point": mount.point, "options": mount.options}
-    kind = mount.kind.lower()
     for known in _KNOWN:
-        if _is_of(kind, known.kinds) and known.applies(mount):
+        if is_kind(mount.kind, *known.kinds) and known.applies(mount):
             return Finding("file system", known.verdict, found, known.means, known.advice, measured)
+    if is_network_mount(mount):
+        return Finding("file system", NOTE, found, "a use is stated once a minute", measured=measured)
     return Finding("file system", GOOD, found, measured=measured)
-
-
-def _is_of(kind: str, kinds: tuple[str, ...]) -> bool:
-    # nfs4 is NFS, and fuse.whatever is FUSE; but "fuseblk" is a local disk.
-    return any(kind == known or kind.startswith((f"{known}.", f"{known}4", f"{known}fs")) for known in kinds)
