@@ -18,7 +18,10 @@ else:
     __getattr__, __dir__ = door(
         __name__,
         {
-            "parts": "Difference MOST_BYTES Part bounded decode_label decode_parts differences looks_secret make_part",
+            "parts": (
+                "Difference MOST_BYTES Part WORKING_DIRECTORY bounded decode_label decode_parts differences "
+                "directory_needs looks_secret make_part"
+            ),
             "statements": "Stated is_remembered parts_of_digest remember remember_digest state statement_of",
         },
     )

@@ -123,11 +123,25 @@ _CONSEQUENCES: Final = {
     "order of modules": ("module ",),
     "headers": ("header ",),
 }
+#: The part for the directory that the compiler runs in.
+WORKING_DIRECTORY: Final = "working directory"
+#: The options that take the working directory into a key, as cuda.core hands them to NVRTC, and their names there.
+_NEED_DIRECTORY: Final = {
+    "option device-debug": "debug",
+    "option generate-line-info": "lineinfo",
+    "option dlink-time-opt": "link_time_optimization",
+}
 #: The same for parts that one of the two keys lacks: these are in a key only if an option or the target wants them.
 _ON_DEMAND: Final = {
-    "working directory": ("option ", "target"),
+    WORKING_DIRECTORY: (*_NEED_DIRECTORY, "target"),
     "variable ": ("target",),
 }
+
+
+def directory_needs(parts: Iterable[Part]) -> list[str]:
+    """Returns the options of a key that take the working directory into it; for LTO-IR the target does, without any."""
+    names = {part.name for part in parts}
+    return [option for part, option in _NEED_DIRECTORY.items() if part in names]
 
 
 class Difference(NamedTuple):

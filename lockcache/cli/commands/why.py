@@ -16,7 +16,7 @@ from lockcache.cli.open_directory import are_swapped, look
 from lockcache.cli.output import elapsed, plain, print_json
 from lockcache.cli.progress import step_bar
 from lockcache.errors import in_words
-from lockcache.explain import Difference, Part
+from lockcache.explain import WORKING_DIRECTORY, Difference, Part, directory_needs
 from lockcache.filestream.accounting import Miss, read_misses
 from lockcache.filestream.entry import Nearest, Neighbour, Statement, Subject, find_nearest, read_statement
 from lockcache.lowlevel import SHARDS, Layout, find_entry, is_cache
@@ -24,13 +24,6 @@ from lockcache.lowlevel import SHARDS, Layout, find_entry, is_cache
 _NAME: Final = 12
 _NEAREST: Final = 3
 _COUNT: Final = re.compile(r"[0-9]{1,9}", re.ASCII)
-_DIRECTORY: Final = "working directory"
-# What takes the working directory into a key, as cuda.core hands it to NVRTC.
-_NEEDS_DIRECTORY: Final = {
-    "option device-debug": "debug",
-    "option generate-line-info": "lineinfo",
-    "option dlink-time-opt": "link_time_optimization",
-}
 
 
 class _Asked(NamedTuple):
@@ -232,10 +225,9 @@ def _differences(asked: _Asked, neighbour: Neighbour) -> list[str]:
 
 
 def _title(difference: Difference, asked: _Asked) -> str:
-    if difference.name != _DIRECTORY:
+    if difference.name != WORKING_DIRECTORY:
         return difference.name
-    reasons = [word for part, word in _NEEDS_DIRECTORY.items() if any(each.name == part for each in asked.parts)]
-    return f"{_DIRECTORY}, because of {' and '.join(reasons) or 'LTO-IR'}"
+    return f"{WORKING_DIRECTORY}, because of {' and '.join(directory_needs(asked.parts)) or 'LTO-IR'}"
 
 
 def _values(difference: Difference) -> str:

@@ -7,7 +7,16 @@ import json
 import pytest
 from hypothesis import given, strategies as st
 
-from lockcache.explain import MOST_BYTES, Part, bounded, decode_label, decode_parts, differences, make_part
+from lockcache.explain import (
+    MOST_BYTES,
+    Part,
+    bounded,
+    decode_label,
+    decode_parts,
+    differences,
+    directory_needs,
+    make_part,
+)
 from tests.unit.material import property_test
 
 _parts = st.lists(
@@ -84,6 +93,8 @@ def test_what_one_of_two_keys_had_no_room_for_is_not_called_a_difference() -> No
     "cause, consequence",
     [
         ("option generate-line-info", "working directory"),
+        ("option device-debug", "working directory"),
+        ("option dlink-time-opt", "working directory"),
         ("target", "working directory"),
         ("target", "variable LLVM_OVERRIDE_PRODUCER"),
         ("header x.h", "headers"),
@@ -95,3 +106,10 @@ def test_a_consequence_is_not_named_next_to_its_cause(cause: str, consequence: s
     assert [each.name for each in found] == [cause]
     alone = differences([make_part(consequence, b"1")], [make_part(consequence, b"2")])
     assert [each.name for each in alone] == [consequence]
+
+
+def test_an_option_that_does_not_need_the_working_directory_is_not_its_cause() -> None:
+    cause, directory = "option fmad", make_part("working directory", b"1")
+    found = differences([make_part(cause, b"1"), directory], [make_part(cause, b"2")])
+    assert [each.name for each in found] == [cause, "working directory"]
+    assert directory_needs([make_part(cause, b"1"), make_part("option device-debug", b"1")]) == ["debug"]
