@@ -41,6 +41,8 @@ from lockcache.filestream.entry import (
     LARGEST_RECORD_BYTES,
     KeyRing,
     RefusedEntryError,
+    bound_with,
+    digest_of,
     refuse_unless_whole,
 )
 
@@ -132,8 +134,7 @@ class BundleFile:
         if self._keys is None and len(blob) <= _KNOWN_RECORD_BYTES:  # with keys it is not the digest that proves it
             if len(self._known) >= _MOST_KNOWN:
                 self._known.clear()
-            bound = blob[:28] + name.hex().encode() + blob[HEAD_BYTES:]
-            self._known[name] = at, middle, end, bound, blob[28:HEAD_BYTES], blob
+            self._known[name] = at, middle, end, bound_with(blob, name.hex()), digest_of(blob), blob
         return payload, blob
 
     def view(self, name: bytes) -> memoryview | None:

@@ -28,7 +28,7 @@ else:
         {
             "codec": (
                 "AttributeRefusedError HEAD_BYTES LARGEST_RECORD_BYTES ORDINARY Record RecordPlacement XATTR as_entry "
-                "cost_of is_signed is_understood is_whole pack unpack"
+                "bound_with cost_of digest_of is_signed is_understood is_whole pack unpack"
             ),
             "describe": (
                 "Described Read Statement UNKNOWN add_namespaces count_namespaces describe_bytes describe_entry "

@@ -110,7 +110,12 @@ def is_whole(blob: bytes, name: str, payload: bytes | memoryview) -> bool:
 
 def binds(blob: bytes, name: str, payload_digest: bytes) -> bool:
     """As :func:`is_whole`, by the payload's digest."""
-    return blob[28:44] == xxh3_128_digest(blob[:28] + name.encode() + blob[44:] + payload_digest)
+    return digest_of(blob) == xxh3_128_digest(bound_with(blob, name) + payload_digest)
+
+
+def bound_with(blob: bytes, name: str) -> bytes:
+    """What a record's digest is over, but for the payload's digest, which comes behind it."""
+    return blob[:28] + name.encode() + blob[HEAD_BYTES:]
 
 
 def is_record(blob: bytes, head: bytes = _MAGIC) -> bool:
