@@ -1,8 +1,9 @@
-"""The policy of a directory, ``policy.json``: the cap, and what goes first when room is needed.
+"""The policy of a directory, ``policy.json``: the cap, the bytes that it leaves for entries, and what goes first.
 
-Decides whose cap counts. The file's, for every process; it is read again at every write (2 us), so a change reaches
-running processes at their next one. Who may change it: the operator (the daemon, ``lockcache policy set``) always; a
-program that opens the cache with ``max_size_bytes`` only where no operator has spoken.
+Decides whose cap counts, and what of it entries may take (:meth:`Policy.entries_limit_bytes`). The file's cap counts,
+for every process; it is read again at every write (2 us), so a change reaches running processes at their next one. Who
+may change it: the operator (the daemon, ``lockcache policy set``) always; a program that opens the cache with
+``max_size_bytes`` only where no operator has spoken.
 
 Keeps invariant 3 (hard cap) across changes, and invariant 7 (never take the job down): a policy file that is damaged or
 deleted while the cache is open leaves the last good one in force.
