@@ -16,7 +16,7 @@ from lockcache import FileStreamProgramCache
 from lockcache.filestream import backing
 from lockcache.filestream.disk import Layout, ProcessLock, entry_name
 from lockcache.filestream.remote import NodeSeen, make_server_folder, node, parse_url
-from lockcache.filestream.remote.store import SeenHere
+from lockcache.filestream.remote.node import SeenHere
 from tests.remote.servers import Valkey
 
 _NAMES = [entry_name(b"%d" % number) for number in range(200)]

@@ -1,4 +1,4 @@
-"""Knowledge of a server that the processes of one directory share: whether it answers, and what it lacks.
+"""Knowledge of a server: what a process has seen of it, and whether it answers and what it lacks, for a directory.
 
 Keeps invariant 2 (last write wins) on a node: a name is marked before it is written or removed here, and as long as the
 mark stands no process reads that name from the server. The mark goes when the server has what the directory had at that
@@ -22,9 +22,10 @@ import hashlib
 import logging
 import os
 import random
+import threading
 import time
 from collections.abc import Iterator
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 from urllib.parse import parse_qsl, urlsplit
 
 from lockcache.errors import LockTimeoutError
@@ -41,10 +42,10 @@ from lockcache.filestream.disk import (
     unlink_below,
 )
 from lockcache.filestream.remote.health import PROBE_AFTER_SECONDS, Breaker
-from lockcache.filestream.remote.store import SeenHere
 from lockcache.filestream.remote.transport import RemoteUrl
+from lockcache.fork import after_fork_in_child
 
-__all__ = ["NodeSeen", "SharedBreaker", "Stamps", "make_server_folder"]
+__all__ = ["NodeSeen", "Seen", "SeenHere", "SharedBreaker", "Stamps", "make_server_folder"]
 
 _log = logging.getLogger("lockcache")
 
@@ -64,6 +65,10 @@ _GROUPS: Final = 8192
 _STAMP_BYTES: Final = 4
 # Of settings that say who asks, and not which server is asked. A digest of a short secret would give it away.
 _SECRETS: Final = ("key", "secret", "pass", "token", "credential", "sas", "sig", "user")
+# The latest time that a record states.
+_LATEST_NS: Final = 2**63 - 1
+# Names with what was seen of them, 150 bytes each.
+_MOST_SEEN: Final = 65_536
 
 
 def server_folder(layout: Layout, url: RemoteUrl) -> str:
@@ -146,6 +151,59 @@ def _place_of(name: str) -> int:
     return int(name[-4:], 16) % _GROUPS * _STAMP_BYTES
 
 
+class Seen(Protocol):
+    """From when on entries of a name are believed, in ns since the epoch."""
+
+    def floor_ns(self, name: str) -> int:
+        """The age that an entry must have at least."""
+
+    def note(self, name: str, created_ns: int) -> None:
+        """An entry created then was stored or read: older ones are not believed from now on."""
+
+    def note_all(self, now_ns: int) -> None:
+        """All that was stored until now was removed here."""
+
+    def write_time_ns(self, name: str, now_ns: int) -> int:
+        """The time of a write: later than that of all it replaces, whatever the clocks of other hosts say."""
+
+
+class SeenHere:
+    """What one process has seen. Of more than 65,536 names, all are taken to have been seen now."""
+
+    def __init__(self) -> None:
+        self._floors: dict[str, int] = {}
+        self._least_ns = 0
+        self._after_fork_in_child()
+        after_fork_in_child(self)
+
+    def floor_ns(self, name: str) -> int:
+        """See :class:`Seen`."""
+        return self._floors.get(name, self._least_ns)
+
+    def note(self, name: str, created_ns: int) -> None:
+        """See :class:`Seen`."""
+        with self._noting:  # of two threads the later one's must not be lost
+            if len(self._floors) >= _MOST_SEEN:
+                self._forget(time.time_ns())  # not what other processes have seen
+            self._floors[name] = max(created_ns, self._floors.get(name, self._least_ns))
+
+    def note_all(self, now_ns: int) -> None:
+        """See :class:`Seen`."""
+        with self._noting:
+            self._forget(now_ns)
+
+    def write_time_ns(self, name: str, now_ns: int) -> int:
+        """See :class:`Seen`."""
+        return min(max(now_ns, self._floors.get(name, self._least_ns) + 1), _LATEST_NS)
+
+    def _forget(self, now_ns: int) -> None:
+        self._least_ns = now_ns
+        self._floors.clear()
+
+    def _after_fork_in_child(self) -> None:
+        self._noting = threading.RLock()  # a signal handler may store in the midst of a store
+
+
 class NodeSeen(SeenHere):
     """What the processes of one directory have written, as far as the server may lack it."""
 
@@ -163,13 +221,13 @@ class NodeSeen(SeenHere):
         self._bound()
 
     def floor_ns(self, name: str) -> int:
-        """See :class:`.store.Seen`."""
+        """See :class:`Seen`."""
         if self.marked_ns(name):
             return _NEVER_NS  # not the mark's own time: what another node wrote may be dated later, and be older
         return max(super().floor_ns(name), _number(self._layout, self._floor))
 
     def note_all(self, now_ns: int) -> None:
-        """See :class:`.store.Seen`."""
+        """See :class:`Seen`."""
         super().note_all(now_ns)
         self._write_floor(now_ns)
 

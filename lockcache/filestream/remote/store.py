@@ -12,16 +12,16 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import threading
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Final, Protocol, TypeVar
+from typing import Final, TypeVar
 
 from lockcache.filestream.entry import KeyRing, Record, RefusedEntryError, unpack
 from lockcache.filestream.remote.calls import call_within, forget_calls
 from lockcache.filestream.remote.health import Breaker, patience_with
+from lockcache.filestream.remote.node import Seen, SeenHere
 from lockcache.filestream.remote.sealing import seal, unseal
 from lockcache.filestream.remote.sending import Sender
 from lockcache.filestream.remote.transport import (
@@ -33,7 +33,7 @@ from lockcache.filestream.remote.transport import (
 )
 from lockcache.fork import after_fork_in_child, unforked
 
-__all__ = ["RemoteCounts", "RemoteStore", "Seen"]
+__all__ = ["RemoteCounts", "RemoteStore"]
 
 _T = TypeVar("_T")
 _log = logging.getLogger("lockcache")
@@ -47,10 +47,6 @@ _BACKGROUND_SECONDS: Final = 5.0
 _SLOWEST_BYTES_PER_SECOND: Final = 1e6
 # What is longer has a connection of its own, with more time.
 _LARGE_BYTES: Final = 1_000_000
-# The latest time that a record states.
-_LATEST_NS: Final = 2**63 - 1
-# Names with what was seen of them, 150 bytes each.
-_MOST_SEEN: Final = 65_536
 
 
 @dataclass
@@ -78,59 +74,6 @@ class RemoteCounts:
     answers_ns: int = 0
     #: Entries that were fetched because a manifest lists them. Not among the hits.
     prefetched: int = 0
-
-
-class Seen(Protocol):
-    """From when on entries of a name are believed, in ns since the epoch."""
-
-    def floor_ns(self, name: str) -> int:
-        """The age that an entry must have at least."""
-
-    def note(self, name: str, created_ns: int) -> None:
-        """An entry created then was stored or read: older ones are not believed from now on."""
-
-    def note_all(self, now_ns: int) -> None:
-        """All that was stored until now was removed here."""
-
-    def write_time_ns(self, name: str, now_ns: int) -> int:
-        """The time of a write: later than that of all it replaces, whatever the clocks of other hosts say."""
-
-
-class SeenHere:
-    """What one process has seen. Of more than 65,536 names, all are taken to have been seen now."""
-
-    def __init__(self) -> None:
-        self._floors: dict[str, int] = {}
-        self._least_ns = 0
-        self._after_fork_in_child()
-        after_fork_in_child(self)
-
-    def floor_ns(self, name: str) -> int:
-        """See :class:`Seen`."""
-        return self._floors.get(name, self._least_ns)
-
-    def note(self, name: str, created_ns: int) -> None:
-        """See :class:`Seen`."""
-        with self._noting:  # of two threads the later one's must not be lost
-            if len(self._floors) >= _MOST_SEEN:
-                self._forget(time.time_ns())  # not what other processes have seen
-            self._floors[name] = max(created_ns, self._floors.get(name, self._least_ns))
-
-    def note_all(self, now_ns: int) -> None:
-        """See :class:`Seen`."""
-        with self._noting:
-            self._forget(now_ns)
-
-    def write_time_ns(self, name: str, now_ns: int) -> int:
-        """See :class:`Seen`."""
-        return min(max(now_ns, self._floors.get(name, self._least_ns) + 1), _LATEST_NS)
-
-    def _forget(self, now_ns: int) -> None:
-        self._least_ns = now_ns
-        self._floors.clear()
-
-    def _after_fork_in_child(self) -> None:
-        self._noting = threading.RLock()  # a signal handler may store in the midst of a store
 
 
 class RemoteStore:
