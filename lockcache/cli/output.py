@@ -19,6 +19,9 @@ from lockcache.filestream import Seed
 from lockcache.lowlevel import Described
 from lockcache.sizes import counted, format_size, printable
 
+# Columns.
+_ANY_LINE: Final = 100_000
+
 
 def plain(text: object) -> str:
     """Text from anywhere as :func:`printable` has it, for what stdout can take."""
@@ -34,10 +37,11 @@ def ask(question: str) -> None:
         is_yes = click.confirm(plain(question), err=True)
     except click.Abort as abort:  # the end of stdin
         click.echo(err=True)
-        raise click.ClickException("nothing was removed: nobody answered; --yes answers for you") from abort
+        raise click.ClickException("nothing was removed: nobody answered yes or no; --yes answers for you") from abort
     finally:
         signal.signal(signal.SIGINT, handler)
     if not is_yes:
+        click.echo("lockcache: nothing was removed", err=True)
         raise click.Abort
 
 
@@ -78,7 +82,12 @@ def print_table(title: str, heads: tuple[str, ...], rows: Iterable[Iterable[obje
     for row in cells:
         table.add_row(*(Text(plain(cell)) for cell in row))
     click.echo(f"\n{title}")
-    Console().print(table)
+    Console(width=table_width()).print(table)
+
+
+def table_width() -> int | None:
+    """Returns the width to give a console: ``None`` for that of its terminal, else enough for any line."""
+    return None if sys.stdout.isatty() else _ANY_LINE
 
 
 _SHORT_NAME: Final = 12

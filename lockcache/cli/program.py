@@ -88,8 +88,8 @@ _EPILOG = """DIR defaults to $LOCKCACHE_DIR, else to lockcache in the user cache
 
 \b
 Exit codes: 0 done; 1 not done (you answered no, an I/O error, a lock
-timeout); 2 the command line is wrong; 130 Ctrl-C, which leaves nothing half
-done; 141 the reader of the output went away.
+timeout); 2 the command line is wrong; 130 Ctrl-C (what was done stays, no
+entry is half written); 141 the reader of the output went away.
 """
 
 

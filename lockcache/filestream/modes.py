@@ -90,8 +90,8 @@ def open_in_mode(
         if isinstance(error, UnsafeCacheDirError):
             raise
         seen = nearest_seen(root if error.filename is None else os.fsdecode(error.filename))
-        why = f"{error.strerror}: {ownership(seen)}; what to do: lockcache doctor"
-        raise PermissionError(error.errno, why, seen) from error
+        why = f"{error.strerror}: {seen} is {ownership(seen)}; run lockcache doctor on the cache directory"
+        raise PermissionError(error.errno, why, root) from error
     if not only_reads:
         try:
             found.usage()

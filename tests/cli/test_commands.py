@@ -17,7 +17,7 @@ from lockcache import FileStreamProgramCache
 from lockcache.cli.program import cli
 from lockcache.errors import how_to_install
 from lockcache.lowlevel import entry_name
-from tests.cli.running import run
+from tests.cli.running import LOCKCACHE, run
 from tests.daemon.running import RunningDaemon
 
 
@@ -93,8 +93,26 @@ def test_clear_and_policy_set_tell_programs_what_they_did(filled: Path) -> None:
 def test_where_nobody_answers_nothing_is_removed_and_that_is_said(words: tuple[str, ...], filled: Path) -> None:
     ended = run(*words, filled)
     assert (ended.returncode, ended.stdout) == (1, "")
-    assert ended.stderr.endswith("\nlockcache: nothing was removed: nobody answered; --yes answers for you\n")
+    assert ended.stderr.endswith("\nlockcache: nothing was removed: nobody answered yes or no; --yes answers for you\n")
     assert len(FileStreamProgramCache(filled)) == 2
+
+
+def test_an_answer_of_no_and_what_was_removed_are_said(filled: Path) -> None:
+    ended = subprocess.run([LOCKCACHE, "clear", filled], input="n\n", capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stdout) == (1, "")
+    assert ended.stderr.endswith("lockcache: nothing was removed\n")
+    name = json.loads(run("ls", "--json", filled).stdout.splitlines()[0])["name"]
+    assert run("rm", name, "--dir", filled).stdout == f"removed 1 entry from {filled}\n"
+    assert run("clear", "--yes", filled).stdout == f"removed 1 entry from {filled}\n"
+
+
+@pytest.mark.parametrize("how", ["--yes", "--dry-run"])
+def test_what_an_eviction_cannot_bring_below_its_size_is_said(how: str, filled: Path) -> None:
+    ended = run("evict", "--to", "1B", "--older-than", "1d", how, filled)
+    assert ended.returncode == 0
+    assert "kept entries" not in ended.stdout
+    assert "lockcache: 1.5 kB remain, more than --to: what was not chosen" in ended.stderr
+    assert "remain" not in run("evict", "--to", "9M", how, filled).stderr
 
 
 @pytest.mark.long

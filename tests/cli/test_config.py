@@ -33,6 +33,13 @@ def test_each_setting_says_where_it_comes_from(cache_path: Path) -> None:
         assert config(str(cache_path))["max_size_bytes"] == {"value": 10**7, "origin": "of a program, in policy.json"}
 
 
+def test_a_path_is_whole_where_a_program_reads_it(tmp_path: Path) -> None:
+    path = tmp_path / ("long" * 20) / ("er" * 40)
+    assert str(path) in run("config", path).stdout
+    FileStreamProgramCache(path).close()
+    assert all(f"'{path}" in line for line in run("doctor", path).stdout.splitlines() if f"'{str(path)[:40]}" in line)
+
+
 def test_an_operators_cap_counts_over_the_variable_and_says_so(cache_path: Path) -> None:
     FileStreamProgramCache(cache_path).close()
     PolicyFile(Layout(str(cache_path))).replace(Policy(10**7, by_operator=True))

@@ -293,7 +293,7 @@ def test_a_directory_that_may_not_be_read_is_explained(closed: Path, below: str)
     owner = f"{closed} is owned by root" if below else f"{closed}: permission denied: owned by root"
     assert f"{owner} (uid 0), mode 0700, and you are uid {MALLORY}" in finding["found"]
     assert f"chmod -R a+rX {closed}" in finding["advice"]
-    with pytest.raises(PermissionError, match=f"mode 0700, and you are uid {MALLORY}; what to do: lockcache"):
+    with pytest.raises(PermissionError, match=f"mode 0700, and you are uid {MALLORY}; run lockcache doctor"):
         run_as(MALLORY, lambda: FileStreamProgramCache(closed))
     for command in ("stats", "ls", "config", "why", ["top", "--once"], ["policy", "get"], ["rm", "key", "--dir"]):
         words = [command] if isinstance(command, str) else command

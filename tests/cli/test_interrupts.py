@@ -52,6 +52,7 @@ def test_an_interrupted_clear(
 ) -> None:
     interrupt(3)
     assert run(["clear", "--yes", str(filled)]) == 130
+    assert "lockcache: interrupted: removed 3 entries, and 2 stay\n" in capfd.readouterr().err
     assert_accounting_is_true(filled, capfd)
 
 
@@ -71,5 +72,7 @@ def test_an_interrupted_unpack(
 ) -> None:
     assert run(["pack", str(tmp_path / "warm"), str(filled)]) == 0
     interrupt(number)
+    capfd.readouterr()
     assert run(["unpack", str(tmp_path / "warm"), str(tmp_path / "other")]) == 130
+    assert "lockcache: interrupted: what was stored stays" in capfd.readouterr().err
     assert_accounting_is_true(tmp_path / "other", capfd)

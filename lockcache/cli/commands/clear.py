@@ -9,7 +9,7 @@ from lockcache.arguments import PROGRAM_VARIABLES, variables_left_alone
 from lockcache.cli import options
 from lockcache.cli.catalogue import Guest, Own, open_catalogue, select
 from lockcache.cli.open_directory import open_directory, recounted_when_interrupted
-from lockcache.cli.output import ask, print_json
+from lockcache.cli.output import ask, plain, print_json
 from lockcache.cli.progress import step_bar
 from lockcache.cli.signals import interrupts
 from lockcache.lowlevel import SHARDS, Selection, count_shard
@@ -39,7 +39,9 @@ def command(directory: str | None, yes: bool, as_json: bool) -> None:
         removed, kept = _clear(catalogue, yes), 0
     if as_json:
         print_json({"path": root, "removed_entries": removed, "kept_entries": kept})
-    elif kept:
+        return
+    click.echo(plain(f"removed {counted(removed, 'entry')} from {root}"))
+    if kept:
         stay = counted(kept, "entry stays", "entries stay")
         click.echo(f"lockcache: {stay}: used, locked, or written within the last minute", err=True)
 
@@ -52,8 +54,12 @@ def _clear(own: Own, yes: bool) -> int:
     with variables_left_alone(PROGRAM_VARIABLES):
         cache = FileStreamProgramCache(layout.root, signing_key_file=False)
     before = len(cache)
-    with recounted_when_interrupted([open_directory(layout.root)]):
-        cache.clear()
+    try:
+        with recounted_when_interrupted([open_directory(layout.root)]):
+            cache.clear()
+    except KeyboardInterrupt:
+        _report_interrupted(before - len(cache), len(cache))
+        raise
     return max(0, before - len(cache))
 
 
@@ -66,8 +72,13 @@ def _clear_guest(guest: Guest, yes: bool) -> tuple[int, int]:
     with step_bar("clearing", max(1, len(victims))) as advance, interrupts() as interrupted:
         gone = guest.evict(victims, None, advance, interrupted)
     if interrupted.is_set():
+        _report_interrupted(gone.entries, len(victims) - gone.entries)
         raise KeyboardInterrupt
     return gone.entries, len(victims) - gone.entries
+
+
+def _report_interrupted(removed: int, left: int) -> None:
+    click.echo(f"lockcache: interrupted: removed {counted(removed, 'entry')}, and {left} stay", err=True)
 
 
 def _ask(entries: int, root: str) -> None:

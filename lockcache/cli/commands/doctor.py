@@ -14,7 +14,7 @@ import click
 
 from lockcache.arguments import resolve_path
 from lockcache.cli import options
-from lockcache.cli.output import plain, print_json
+from lockcache.cli.output import plain, print_json, table_width
 from lockcache.cli.signals import end_in_order
 from lockcache.doctor.examine import TIMEOUT_SECONDS, examine
 from lockcache.doctor.findings import DEGRADED, GOOD, NOTE, UNTESTED, UNUSABLE, Report
@@ -146,6 +146,6 @@ def _print(report: Report) -> None:
         for text in (finding.means, finding.advice and f"-> {finding.advice}"):
             if text:
                 table.add_row("", "", Text(f"   {plain(text)}", "dim" if finding.verdict in (GOOD, NOTE) else style))
-    console = Console(markup=False, highlight=False, emoji=False)
+    console = Console(markup=False, highlight=False, emoji=False, width=table_width())
     console.print(table)
     console.print(Text(_SUMMARIES[report.verdict], _STYLES[report.verdict]))

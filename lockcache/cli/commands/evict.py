@@ -77,6 +77,7 @@ def _rehearse(catalogue: Catalogue, selection: Selection, to: int | None, as_jso
     listed = victims[: _MOST_IN_JSON if as_json else _MOST_SHOWN]
     described = [entry for found in listed if (entry := catalogue.describe(found)) is not None]
     _report(catalogue.layout, gone, size - gone.bytes, entries - gone.entries, as_json, would=described)
+    _report_rest(to, size - gone.bytes)
     if described and not as_json:
         click.echo("\n".join(["", entry_heading(), *map(entry_line(), described)]))
         if len(victims) > len(described):
@@ -95,7 +96,14 @@ def _evict(catalogue: Catalogue, selection: Selection, to: int | None, yes: bool
             gone = catalogue.evict(victims, to, advance, interrupted)
     left = catalogue.held()
     _report(catalogue.layout, gone, left.bytes, left.entries, as_json, kept=len(victims) - gone.entries)
+    _report_rest(to, left.bytes)
     return 128 + signal.SIGINT if interrupted.is_set() else 0
+
+
+def _report_rest(to: int | None, left_bytes: int) -> None:
+    if to is not None and left_bytes > to:
+        what = "what was not chosen or is in use, and the directory's own files and folders"
+        click.echo(f"lockcache: {format_size(left_bytes)} remain, more than --to: {what}", err=True)
 
 
 def _choose(catalogue: Catalogue, selection: Selection, needed_bytes: int | None) -> list[Found]:
@@ -125,6 +133,8 @@ def _report(
         "bytes": size,
         "entries": entries,
     }
+    if not (kept or as_json):
+        del found["kept_entries"]
     if would is not None and as_json:
         found["first"] = [{"name": each.name, "label": each.label, "size_bytes": each.size_bytes} for each in would]
     print_facts(found, as_json, {f"{done}_bytes": size_in_words(gone.bytes), "bytes": size_in_words(size)})

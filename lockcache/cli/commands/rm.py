@@ -9,8 +9,9 @@ import click
 from lockcache.cli import options
 from lockcache.cli.key_argument import complete_name, resolve_name
 from lockcache.cli.open_directory import LOCK_TIMEOUT_SECONDS, open_directory, recounted_when_interrupted
-from lockcache.cli.output import print_json
+from lockcache.cli.output import plain, print_json
 from lockcache.filestream.entry import remove_entry
+from lockcache.sizes import counted
 
 
 @click.command("rm")
@@ -38,4 +39,6 @@ def command(keys: tuple[str, ...], directory: str | None, as_json: bool) -> int:
         removed = [name for name in names if remove_entry(opened, name, LOCK_TIMEOUT_SECONDS)]
     if as_json:
         print_json({"path": opened.layout.root, "removed": removed})
+    else:
+        click.echo(plain(f"removed {counted(len(removed), 'entry')} from {opened.layout.root}"))
     return 0

@@ -91,6 +91,9 @@ def _unpack(
     try:
         with recounted_when_interrupted(opened), progress_bar("unpacking") as show:
             return unpack_archive(archive, open_directory, acceptance, watch(show))
+    except KeyboardInterrupt:
+        click.echo("lockcache: interrupted: what was stored stays, and unpacking again stores the rest", err=True)
+        raise
     except ArchiveError as error:
         words = f"{'stdin' if archive is sys.stdin.buffer else os.fsdecode(archive.name)}: {error}"
         if not began:
