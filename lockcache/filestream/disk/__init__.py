@@ -32,8 +32,8 @@ else:
             "bell": "Queue Sleeper Woken bell_of grant ring wake_next",
             "descriptors": "DISK_FULL Descriptor FOLDER NOATIME READ UPDATE WRITE close_inherited close_quietly opened",
             "files": (
-                "TAG_NAME append_below fsync_folder_of is_alone leave_tag naming parse_json read_json read_small "
-                "remove_files replace_file replacing truncate_below write_all"
+                "TAG_NAME age_seconds_of append_below fsync_folder_of is_alone leave_tag naming parse_json read_json "
+                "read_small remove_files replace_file replacing truncate_below write_all"
             ),
             "folders": (
                 "PlantedFolderError below create_below is_shared make_folder make_private_folder open_below "
@@ -48,7 +48,7 @@ else:
             "mounts": "Mount is_kind is_network is_network_mount mount_of",
             "output": "Turn WAIT_FOR_TURN_SECONDS open_output turn_to_replace",
             "owners": (
-                "FOREIGN_GRACE_SECONDS Owner YOUNG_SECONDS age_seconds_of forget_given_up give_up is_abandoned "
+                "FOREIGN_GRACE_SECONDS Owner YOUNG_SECONDS forget_given_up give_up is_abandoned "
                 "is_alive is_given_up myself"
             ),
             "permissions": (

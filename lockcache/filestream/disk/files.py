@@ -16,6 +16,7 @@ import logging
 import math
 import os
 import stat
+import time
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
@@ -178,6 +179,18 @@ def fsync_folder_of(layout: Layout, path: str) -> None:
     """Have the name of a file survive a power cut."""
     with open_below(layout, os.path.dirname(path), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC) as fd:
         os.fsync(fd)
+
+
+def age_seconds_of(folder_fd: int, file: str) -> float:
+    """Returns the seconds since the file was last changed; 0 for one that is gone.
+
+    Of a change in the future, seconds until then: some clock was stepped since, and such a file is not young for as
+    long as that takes.
+    """
+    try:
+        return abs(time.time() - os.stat(file, dir_fd=folder_fd, follow_symlinks=False).st_mtime)
+    except FileNotFoundError:
+        return 0.0
 
 
 def leave_tag(layout: Layout, names: Iterable[str]) -> None:

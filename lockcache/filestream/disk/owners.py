@@ -22,7 +22,6 @@ import hashlib
 import os
 import secrets
 import socket
-import time
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
@@ -109,18 +108,6 @@ def is_abandoned(
     if lives is None:
         return age_seconds > grace_seconds and is_unlocked()
     return not lives
-
-
-def age_seconds_of(folder_fd: int, file: str) -> float:
-    """Returns the seconds since the file was last changed; 0 for one that is gone.
-
-    Of a change in the future, seconds until then: some clock was stepped since, and such a file is not young for as
-    long as that takes.
-    """
-    try:
-        return abs(time.time() - os.stat(file, dir_fd=folder_fd, follow_symlinks=False).st_mtime)
-    except FileNotFoundError:
-        return 0.0
 
 
 def _exists(pid: int) -> bool:
