@@ -152,7 +152,9 @@ class _Unpacking:
         size_bytes = member.size_bytes + len(member.record)
         if size_bytes > self._acceptance.largest_entry_bytes:
             done.refused += 1
-            return self._tell(member, f"{size_bytes} bytes; accepted: {self._acceptance.largest_entry_bytes}")
+            return self._tell(
+                member, f"{size_bytes} bytes; accepted: {self._acceptance.largest_entry_bytes} (--max-entry)"
+            )
         limit_bytes = self._directory.limit_bytes()
         if limit_bytes is not None and size_bytes > limit_bytes:
             done.dropped += 1

@@ -6,6 +6,7 @@ it. ``hex:...`` is a key in bytes, for keys that are not text (those of ``make_p
 
 from __future__ import annotations
 
+import os
 import re
 import time
 from itertools import islice
@@ -73,6 +74,8 @@ def _called(layout: Layout, label: str) -> str | None:
 def _existing(layout: Layout, name: str, text: str) -> str:
     if find_entry(layout, name) is None:
         accepted = f"a key, hex: and a key's bytes in hex, {_SHORTEST_PREFIX} or more digits of a hash, or a name"
+        if "/" in text or os.path.isdir(text):
+            accepted = "a key" + (", and this is a directory" if os.path.isdir(text) else "; no such directory either")
         raise click.BadParameter(f"there is no entry {text!r} in {layout.root}; accepted: {accepted}", param_hint="KEY")
     return name
 

@@ -109,7 +109,7 @@ def no_cache(directory: str | None, layout: Layout) -> OSError:
     root, is_default = layout.root, directory is None and not os.environ.get("LOCKCACHE_DIR")
     origin = " (from $LOCKCACHE_DIR)" if directory is None and not is_default else ""
     if not os.path.isdir(root) and os.path.lexists(root):
-        return NotADirectoryError(errno.ENOTDIR, f"a cache directory is wanted here{origin}", root)
+        return NotADirectoryError(errno.ENOTDIR, f"this is not a cache directory{origin}", root)
     if not os.path.isdir(root) and not is_default:
         return FileNotFoundError(errno.ENOENT, f"no such directory{origin}", root)
     parent = os.path.dirname(root)

@@ -130,7 +130,7 @@ def seed_in_words(seed: Seed | None, programs: int | None = None) -> str:
     """The bundle below a directory, what it takes, and how many programs it serves where that is known; ``none``."""
     if seed is None:
         return "none"
-    words = f"{seed.path}, {'taken away' if seed.is_detached else size_in_words(seed.bytes)}"
+    words = f"{seed.path}, {'not in use' if seed.is_detached else size_in_words(seed.bytes)}"
     return words if programs is None else f"{words}: serves {counted(programs, 'program')}"
 
 

@@ -101,8 +101,15 @@ def clock(subject: Subject) -> list[Finding]:
     skew_seconds = (stamped - min(max(stamped, before), after)) / 1e9
     measured = {"skew_seconds": round(skew_seconds, 6)}
     if abs(skew_seconds) <= SKEW_SECONDS:
-        return [Finding("clock", GOOD, f"files are stamped {skew_seconds:+.3f} s off this machine", measured=measured)]
-    found = f"files are stamped {skew_seconds:+.1f} s off this machine"
+        return [
+            Finding(
+                "clock",
+                GOOD,
+                f"files are stamped {skew_seconds:+.3f} s apart from this machine's clock",
+                measured=measured,
+            )
+        ]
+    found = f"files are stamped {skew_seconds:+.1f} s apart from this machine's clock"
     means = "--max-age, --newer-than and the age of abandoned files are judged wrongly by as much"
     return [Finding("clock", DEGRADED, found, means, "synchronise the clocks of server and clients (NTP)", measured)]
 
@@ -147,7 +154,7 @@ def group_member(subject: Subject) -> list[Finding]:
     finally:
         os.close(fd)
     if not refused and was_set:
-        return [Finding("group", GOOD, "a member of a file's group can state its use")]
+        return [Finding("group", GOOD, "a member of a file's group can record its use")]
     means = "in a cache that a group shares, only the owner's hits count as uses"
     found = f"a member of a file's group cannot state its use ({os.strerror(refused) if refused else 'without effect'})"
     return [Finding("group", DEGRADED, found, means, "give each user a cache, or let one user own all entries")]

@@ -397,4 +397,4 @@ def _make_directory(path: str, mode: int) -> None:
         os.mkdir(path, mode)
     except FileExistsError:
         if not os.path.isdir(path):
-            raise NotADirectoryError(errno.ENOTDIR, "a cache directory is wanted here", path) from None
+            raise NotADirectoryError(errno.ENOTDIR, "this is not a cache directory", path) from None

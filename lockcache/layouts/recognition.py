@@ -70,7 +70,7 @@ def _refuse_parts(root: str) -> None:
         layout = Layout(str(above))
         parts = (layout.entries, layout.own, layout.tmp)
         if os.path.lexists(layout.format) and f"{real}/".startswith(tuple(f"{part}/" for part in parts)):
-            raise WrongLayoutError(f"{root} is a part of the cache in {above}: name that")
+            raise WrongLayoutError(f"{root} is a part of the cache in {above}: use that directory")
 
 
 def kept_as(root: str) -> str:

@@ -106,6 +106,19 @@ def test_an_answer_of_no_and_what_was_removed_are_said(filled: Path) -> None:
     assert run("clear", "--yes", filled).stdout == f"removed 1 entry from {filled}\n"
 
 
+def test_slips_are_answered_with_what_was_meant(filled: Path, tmp_path: Path) -> None:
+    assert (
+        "this cap leaves 1 B for entries, too little for most programs"
+        in run("policy", "set", "--max-size", "1B", filled).stderr
+    )
+    assert "accepted: a key, and this is a directory" in run("inspect", filled, filled).stderr
+    assert "accepted: a key; no such directory either" in run("why", f"{filled}/no/such", "--dir", filled).stderr
+    assert run("bundle", "make", "-o", tmp_path / "k.lcb", filled).returncode == 0
+    merged = run("bundle", "merge", "--max-size", "400B", "-o", tmp_path / "m.lcb", tmp_path / "k.lcb")
+    assert "no program fits into --max-size" in merged.stderr
+    assert "oldest, left out" in merged.stdout
+
+
 @pytest.mark.parametrize("how", ["--yes", "--dry-run"])
 def test_what_an_eviction_cannot_bring_below_its_size_is_said(how: str, filled: Path) -> None:
     ended = run("evict", "--to", "1B", "--older-than", "1d", how, filled)

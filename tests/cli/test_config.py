@@ -30,7 +30,10 @@ def test_each_setting_says_where_it_comes_from(cache_path: Path) -> None:
     assert config(str(cache_path), LOCKCACHE_DISABLE="on")["disable"] == {"value": True, "origin": "$LOCKCACHE_DISABLE"}
     assert found["signing_key_file"] == {"value": None, "origin": "the default"}
     with FileStreamProgramCache(cache_path, max_size_bytes=10**7):
-        assert config(str(cache_path))["max_size_bytes"] == {"value": 10**7, "origin": "of a program, in policy.json"}
+        assert config(str(cache_path))["max_size_bytes"] == {
+            "value": 10**7,
+            "origin": "set by a program, in policy.json",
+        }
 
 
 def test_a_path_is_whole_where_a_program_reads_it(tmp_path: Path) -> None:
@@ -45,7 +48,7 @@ def test_an_operators_cap_counts_over_the_variable_and_says_so(cache_path: Path)
     PolicyFile(Layout(str(cache_path))).replace(Policy(10**7, by_operator=True))
     found = config(str(cache_path), LOCKCACHE_MAX_SIZE="20G")["max_size_bytes"]
     assert found["value"] == 10**7
-    assert found["origin"].startswith("of an operator, in policy.json; $LOCKCACHE_MAX_SIZE=20.0 GB")
+    assert found["origin"].startswith("set by an operator, in policy.json; $LOCKCACHE_MAX_SIZE=20.0 GB")
 
 
 def test_the_default_directory_is_shown_with_the_cap_that_it_will_have(tmp_path: Path) -> None:

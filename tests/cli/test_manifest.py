@@ -100,7 +100,7 @@ def test_what_it_lists_is_fetched_into_a_directory_that_is_made(
 def test_a_server_that_is_gone_is_exit_code_1_and_says_so(manifest: Path, tmp_path: Path) -> None:
     ended = run("manifest", "fetch", "--remote", f"redis://127.0.0.1:{free_port()}", manifest, tmp_path / "node")
     assert ended.returncode == 1
-    assert ended.stderr.startswith("lockcache: not all was asked for: redis://127.0.0.1:")
+    assert ended.stderr.startswith("lockcache: not all could be fetched: redis://127.0.0.1:")
     assert "fetched" in ended.stdout
 
 

@@ -145,7 +145,7 @@ def test_a_project_with_a_folder_called_lockcache_is_no_cache_and_made_none(comm
 @pytest.mark.parametrize("arguments", [("policy", "set", "--max-size", "1G"), ("stats",), ("clear", "--yes")])
 def test_a_file_that_the_environment_names_is_refused(arguments: tuple[str, ...], tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    refused(run(*arguments, LOCKCACHE_DIR=str(tmp_path / "file")), "a cache directory is wanted here")
+    refused(run(*arguments, LOCKCACHE_DIR=str(tmp_path / "file")), "this is not a cache directory")
 
 
 def _nothing(filled: Path) -> tuple[Path, object]:

@@ -188,14 +188,14 @@ def test_an_operators_seed_is_shown_and_taken_away(filled: Path, tmp_path: Path)
     assert f"bytes): serves {served} programs\n" in run("stats", node).stdout
     assert run("ls", node).stderr == f"lockcache: for the programs of the seed: lockcache bundle ls {path}\n"
     config = json.loads(run("config", "--json", node, LOCKCACHE_SEED="/elsewhere").stdout)
-    assert (config["seed"]["value"], config["seed"]["origin"]) == (str(path), "of an operator, in policy.json")
+    assert (config["seed"]["value"], config["seed"]["origin"]) == (str(path), "set by an operator, in policy.json")
     assert FileStreamProgramCache(node)[b"0"] == b"0" * 100
     assert run("policy", "set", "--max-size", "1G", node).returncode == 0
     assert FileStreamProgramCache(node)[b"0"] == b"0" * 100
     assert run("policy", "set", "--seed", "none", node).returncode == 0
     assert FileStreamProgramCache(node).get(b"0") is None
     assert not os.path.lexists(node / "lockcache/seed.lcb")
-    assert f"{path}, taken away\n" in run("stats", node).stdout
+    assert f"{path}, not in use\n" in run("stats", node).stdout
     assert run("ls", node).stderr == ""
 
 

@@ -109,7 +109,7 @@ def test_a_mistake_in_the_options_is_not_taken_for_the_command(tmp_path: Path) -
     ended = run("run", "--dri", "x", "--", "true")
     assert (ended.returncode, "--dri" in ended.stderr, "--help" in ended.stderr) == (2, True, True)
     ended = run("run", "--dir", "/dev/null", "--", "true")
-    assert (ended.returncode, ended.stderr) == (2, "lockcache: /dev/null: a cache directory is wanted here\n")
+    assert (ended.returncode, ended.stderr) == (2, "lockcache: /dev/null: this is not a cache directory\n")
     assert run("run", "-q", "--dir", str(tmp_path), "sh", "-c", "exit 3").returncode == 3
 
 

@@ -118,7 +118,7 @@ SLIPS: Final = [
     ("lockcache run", "Missing argument 'CMD...'"),
     ("lockcache run --deamon -- true", "'--daemon'"),
     ("lockcache run --dir other -- true", "other: holds other things than a cache"),
-    ("lockcache run --dir file -- true", "file: a cache directory is wanted here"),
+    ("lockcache run --dir file -- true", "file: this is not a cache directory"),
     ("lockcache run --max-size 10 -- true", "'10' has no unit"),
     ("lockcache run --daemon --dir kernels -- true", "kernels has no cap; give --max-size"),
     ("lockcache env", "Missing argument 'FRAMEWORK...'"),

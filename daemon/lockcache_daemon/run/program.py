@@ -130,7 +130,7 @@ def _rehearse(settings: Settings, report: Report, stop: StopSignals) -> int:
     }
     rehearse_all(settings, layouts, report, stop)
     if report.lost_lines:
-        sys.stderr.write("lockcache-daemon: what would go could not be written to standard output\n")
+        sys.stderr.write("lockcache-daemon: the list of entries to evict could not be written to standard output\n")
         return _INCOMPLETE
     return 0
 

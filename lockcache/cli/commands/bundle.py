@@ -202,7 +202,10 @@ def bundle_merge(files: tuple[str, ...], output: str, max_size: int | None, as_j
         out.flush()
         size_bytes = os.fstat(out.fileno()).st_size
     found: dict[str, Any] = {"file": os.path.abspath(output), **asdict(merged), "bundle_bytes": size_bytes}
-    print_facts(found, as_json, {name: size_in_words(found[name]) for name in ("bytes", "bundle_bytes")})
+    shown = {name: size_in_words(found[name]) for name in ("bytes", "bundle_bytes")}
+    print_facts(found, as_json, shown, {"too_old": "oldest, left out"})
+    if merged.too_old and not merged.entries:
+        click.echo("lockcache: no program fits into --max-size", err=True)
     if merged.damaged:
         click.echo(f"lockcache: {counted(merged.damaged, 'damaged entry')} left out", err=True)
     return 1 if merged.damaged else 0

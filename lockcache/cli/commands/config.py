@@ -73,7 +73,7 @@ def command(directory: str | None, as_json: bool) -> None:
         print_json({**found, "unknown_variables": unknown})
         return
     print_table("settings", ("setting", "value", "from"), [(each.name, each.shown, each.origin) for each in settings])
-    print_table("variables", ("variable", "states"), [(f"${name}", states) for name, states in VARIABLES.items()])
+    print_table("variables", ("variable", "meaning"), [(f"${name}", states) for name, states in VARIABLES.items()])
     for name, meant in unknown.items():
         click.echo(plain(f"lockcache: {unknown_in_words(name, meant)}"), err=True)
 
@@ -87,9 +87,9 @@ def _rules(given: str | None, layout: Layout) -> list[_Setting]:
     policy, (cap, stated_priority) = PolicyFile(layout).load(), stated_policy(None)
     if default_cap(given) is not None and not is_cache(layout):
         policy = Policy(default_cap(given), is_default=True)  # as it will be made
-    stated = "of an operator" if policy.by_operator else "the default" if policy.is_default else "of a program"
+    stated = "set by an operator" if policy.by_operator else "the default" if policy.is_default else "set by a program"
     place = "in policy.json" if is_cache(layout) else "when it is made"
-    origin = f"{stated}, {place}" if policy.max_size_bytes is not None else "stated by nobody"
+    origin = f"{stated}, {place}" if policy.max_size_bytes is not None else "not set"
     size_bytes = policy.max_size_bytes
     if cap is not None and not policy.by_operator:
         size_bytes, origin = cap, "$LOCKCACHE_MAX_SIZE"
@@ -110,7 +110,7 @@ def _rules(given: str | None, layout: Layout) -> list[_Setting]:
 def _seed(stated: Seed | None) -> _Setting:
     wanted = coerce_seed(None)
     if stated is not None and (stated.by_operator or not wanted):
-        origin = f"of {'an operator' if stated.by_operator else 'a program'}, in policy.json"
+        origin = f"set by {'an operator' if stated.by_operator else 'a program'}, in policy.json"
         return _Setting("seed", stated.path, seed_in_words(stated), origin)
     return _Setting("seed", wanted or None, wanted or "none", _variable("LOCKCACHE_SEED") or "the default")
 

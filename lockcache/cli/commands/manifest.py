@@ -165,7 +165,7 @@ def manifest_fetch(file: str, directory: str | None, remote: str | None, as_json
     found = {"path": layout.root, "server": url.shown, **fetched._asdict()}
     print_facts(found if as_json else _without(found, "failure"), as_json, {"bytes": size_in_words(fetched.bytes)})
     if fetched.failure:
-        click.echo(f"lockcache: not all was asked for: {plain(fetched.failure)}", err=True)
+        click.echo(f"lockcache: not all could be fetched: {plain(fetched.failure)}", err=True)
     return 1 if fetched.failure else 0
 
 

@@ -32,9 +32,12 @@ from lockcache.lowlevel import (
     keeper_of,
     load_keys,
 )
-from lockcache.sizes import parse_size
+from lockcache.sizes import format_size, parse_size
 
 #: In the table, as the options that set them are called.
+# Cubins of small kernels take 3 KB and more.
+_SMALL_PROGRAM_BYTES: Final = 3000
+
 _LABELS: Final = {"priority": "policy", "by_operator": "set by operator", "evicts_bytes": "next write evicts"}
 
 
@@ -160,6 +163,9 @@ def _what_follows(layout: Layout, policy: Policy, guest: GuestRoot | None) -> di
     else:
         opened = CacheDirectory(layout.root, LOCK_TIMEOUT_SECONDS)
         slot, limit_bytes = opened.held(), policy.entries_limit_bytes(opened.space)
+        if limit_bytes is not None and limit_bytes < opened.space.of_bytes(_SMALL_PROGRAM_BYTES):
+            left = format_size(max(0, limit_bytes))
+            click.echo(f"lockcache: this cap leaves {left} for entries, too little for most programs", err=True)
     evicts_bytes = 0 if limit_bytes is None else max(0, slot.bytes - limit_bytes)
     return {"held_bytes": slot.bytes, "held_entries": slot.entries, "evicts_bytes": evicts_bytes}
 

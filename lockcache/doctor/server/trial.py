@@ -66,7 +66,7 @@ def _answers(transport: Transport) -> Finding:
     try:
         seconds.extend(_timed(transport.probe)[1] for _ in range(_PROBES))
     except RemoteError as error:
-        what = "programs wait for it for a second at most, each once, and go on without it"
+        what = "each process waits for one second at most, then goes on without it"
         advice = "check host, port, password and certificates"
         if "CERTIFICATE_VERIFY_FAILED" in str(error):
             advice = "name the file of its certificate authority: URL?ssl_ca_certs=/path/to/ca.pem"
@@ -113,9 +113,7 @@ def _leases(transport: Transport) -> Finding:
     means = "each host compiles a new program once, instead of one for all"
     try:
         if not _timed(lambda: transport.has_leases)[0]:
-            return Finding(
-                "leases", DEGRADED, "it keeps none", means, "Valkey, or an object store with conditional puts"
-            )
+            return Finding("leases", DEGRADED, "it has none", means, "Valkey, or an object store with conditional puts")
         taken = [_timed(partial(transport.try_lease, name, token, _LEASE_SECONDS))[0] for token in (one, other)]
         renewed, _ = _timed(lambda: transport.renew(name, one, _LEASE_SECONDS))
         _timed(lambda: transport.release(name, one))

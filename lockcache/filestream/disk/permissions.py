@@ -49,7 +49,7 @@ def check_directory(layout: Layout, group: bool | str | None = None) -> None:
     """
     sharing = resolve_sharing(group)
     if os.path.lexists(layout.root) and not os.path.isdir(layout.root):
-        raise NotADirectoryError(errno.ENOTDIR, "a cache directory is wanted here", layout.root)
+        raise NotADirectoryError(errno.ENOTDIR, "this is not a cache directory", layout.root)
     check_root(layout.root, sharing)
     check_folders(layout, sharing)
     check_format(layout)
@@ -254,7 +254,7 @@ def _gid_of(group: str) -> int:
     try:
         return grp.getgrnam(group).gr_gid
     except KeyError:
-        raise ValueError(f"group: no group is called {group!r} here; see: getent group") from None
+        raise ValueError(f"group (LOCKCACHE_GROUP): no group is called {group!r} here; see: getent group") from None
 
 
 def _name_of(gid: int) -> str:

@@ -81,7 +81,7 @@ def _checks(outcome: Outcome) -> list[Check]:
 
 SCENARIO = Scenario(
     "pile",
-    "every process wants the same key, whose compiler needs the processor",
+    "every process wants the same key: those who wait leave the processor to the one that compiles",
     make_step,
     processes=24,
     max_size_bytes=256 * MIB,
