@@ -13,15 +13,18 @@ a warning.
 
 from __future__ import annotations
 
+import enum
 import os
 import pickle
-from typing import Any
+from typing import Any, Final
 
 from lockcache.integrations.adapter import Shared, install as install_adapter, open_shared, refuse_older, warn
 
 __all__ = ["install"]
 
 _OLDEST = (0, 20)
+# Of types in types.
+_DEEPEST: Final = 32
 
 
 def install(path: str | os.PathLike[str] | None = None, *, max_size_bytes: int | None = None) -> bool:
@@ -42,13 +45,18 @@ def _install(path: str | os.PathLike[str] | None, cap_bytes: int | None) -> Shar
     from numba.cuda.dispatcher import CUDADispatcher
 
     own_load, own_save, own_compile = IndexDataCacheFile.load, IndexDataCacheFile.save, CUDADispatcher.compile
+    own_flush = IndexDataCacheFile.flush
     version = f"{numba.__version__}/{numba_cuda.__version__}"
     shared = open_shared("numba", version, path, cap_bytes, runs_code=True)
+    # Functions that this process compiles again, and their kernels that it has stored since.
+    flushed, renewed = set[tuple[str, str]](), set[str]()
 
     def load(self: Any, key: Any) -> Any:
         name = None if shared.has_failed else _name_of(self, key)
         if name is None:
             return own_load(self, key)
+        if (self._cache_path, self._index_name) in flushed and name not in renewed:
+            return None  # not the older kernel, which is stored over
         found = shared.look_up(name, self._index_name)
         try:
             return None if found is None else pickle.loads(found)
@@ -61,14 +69,40 @@ def _install(path: str | os.PathLike[str] | None, cap_bytes: int | None) -> Shar
         if name is None:
             own_save(self, key, data)
         else:
+            if (self._cache_path, self._index_name) in flushed:
+                renewed.add(name)
             shared.store(name, self._dump(data))
 
-    IndexDataCacheFile.load, IndexDataCacheFile.save = load, save
+    def flush(self: Any) -> None:
+        """Read no older kernel of this function in this process: ``recompile()`` asks for it."""
+        own_flush(self)
+        flushed.add((self._cache_path, self._index_name))
+
+    IndexDataCacheFile.load, IndexDataCacheFile.save, IndexDataCacheFile.flush = load, save, flush
     CUDADispatcher.compile = shared.compiling(own_compile)
     return shared
 
 
 def _name_of(file: Any, key: Any) -> str | None:
     """All that numba's own file and index tell apart; ``None`` for what means something else in another process."""
-    name = "/".join(map(repr, (file._cache_path, file._index_name, file._source_stamp, *key)))
+    name = "/".join(map(repr, (file._cache_path, file._index_name, file._source_stamp, *key))) + _details(key)
     return None if " at 0x" in name else name
+
+
+def _details(part: Any, depth: int = _DEEPEST) -> str:
+    """What makes types differ that numba prints alike: a named tuple's fields, an enumeration's members.
+
+    Types that numba compares are equal if their classes and their ``key`` are, whatever they print.
+    """
+    if depth == 0:
+        return " at 0x: too deep to be told apart"
+    if isinstance(part, type):
+        members = [(each.name, each.value) for each in part] if issubclass(part, enum.Enum) else None
+        return f"<{part.__module__}.{part.__qualname__} {getattr(part, '_fields', None)} {members}>"
+    if isinstance(part, (tuple, list, frozenset)):
+        details = [_details(each, depth - 1) for each in part]
+        return f"({','.join(sorted(details) if isinstance(part, frozenset) else details)})"
+    if hasattr(part, "key") and hasattr(part, "name"):
+        own = "" if part.key is part.name else _details(part.key, depth - 1)
+        return f"{type(part).__module__}.{type(part).__qualname__}:{part!r}{own}"
+    return repr(part)

@@ -1,0 +1,76 @@
+"""A program of a user's: types that print alike and differ, and a function that ``recompile()`` compiles again."""
+
+from __future__ import annotations
+
+import enum
+from collections import namedtuple
+from types import SimpleNamespace
+
+from numba import cuda, types
+from numba.cuda import dispatcher
+from numba.cuda.cudadrv import devices
+from numba.cuda.typing.typeof import typeof
+from protocol import run
+
+from lockcache.integrations.numba import install
+
+compiled = []
+_device = SimpleNamespace(compute_capability=(9, 0), id=0, uuid="GPU-0")
+devices._runtime.get_or_create_context = lambda *_: SimpleNamespace(device=_device, id=0)
+dispatcher._Kernel.bind = lambda self: None
+_make = dispatcher._Kernel.__init__
+
+
+def _counted(*args, **options):
+    compiled.append(1)
+    _make(*args, **options)
+
+
+dispatcher._Kernel.__init__ = _counted
+is_installed = install()
+
+_VALUES = (
+    namedtuple("Point", "x y")(1, 2),
+    namedtuple("Point", "y x")(1, 2),
+    enum.IntEnum("Color", {"x": 1009}).x,
+    enum.IntEnum("Color", {"x": 7919}).x,
+)
+FACTOR = 111_111
+
+
+def _code(kernel, value) -> str:
+    signature = (types.int64[:], typeof(value))
+    kernel.compile(signature)
+    return kernel.inspect_asm(signature)
+
+
+def _of_points():
+    @cuda.jit(cache=True)
+    def kernel(out, point):
+        out[0] = point.x
+
+    return kernel
+
+
+@cuda.jit(cache=True)
+def _scaled(out, factor):
+    out[0] = factor * FACTOR
+
+
+def compile_kernel(number: int) -> bool:
+    """0 and 1: of the second the other field is read. 2 and 3: their keys differ. 4: after a constant has changed."""
+    global FACTOR
+    if number < 2:
+        return f"_param_{(7, 8)[number]}]" in _code(_of_points(), _VALUES[number])
+    if number < 4:
+        from lockcache.integrations.numba import _details
+
+        one, other = (_details(typeof(each)) for each in _VALUES[2:])
+        return repr(typeof(_VALUES[2])) == repr(typeof(_VALUES[3])) and one != other and " at 0x" not in one
+    _code(_scaled, 1)  # of numba's key no constant is a part: a later process finds what the one before it compiled
+    FACTOR += 111_111
+    _scaled.recompile()
+    return str(FACTOR) in _code(_scaled, 1)
+
+
+run(compile_kernel, compiled, is_installed)
