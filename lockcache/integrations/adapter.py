@@ -139,7 +139,7 @@ class Shared:
         try:
             yield
         finally:
-            scopes.remove(mine)
+            scopes[:] = [scope for scope in scopes if scope is not mine]  # equal ones are others
             for turn in mine.values():
                 with _NeverRaising(self):
                     turn.give_up()

@@ -14,8 +14,10 @@ Adapted: jax 0.5 and newer; tried with 0.10.2. If its private parts are others, 
 from __future__ import annotations
 
 import functools
+import inspect
 import os
 import pathlib
+from collections.abc import Callable
 from typing import Any
 
 from lockcache.arguments import is_asked_for
@@ -50,6 +52,7 @@ def _install(path: str | os.PathLike[str] | None, cap_bytes: int | None) -> Shar
     own_cache, own_compile = compilation_cache.get_file_cache, compiler.compile_or_get_cached
     own_path, reset = config.compilation_cache_dir.value, compilation_cache.reset_cache
     shared = open_shared("jax", jax.__version__, path, cap_bytes, runs_code=True)
+    queueing = _queueing(own_compile, shared)
 
     def will_store() -> bool:
         """Whether JAX stores what it compiles now, of however small cost and size."""
@@ -80,7 +83,24 @@ def _install(path: str | os.PathLike[str] | None, cap_bytes: int | None) -> Shar
     # Else the directory's name is in each key.
     config.config.update("jax_persistent_cache_enable_xla_caches", "none")
     config.config.update("jax_compilation_cache_dir", shared.cache.path)
-    compiler.compile_or_get_cached = shared.compiling(own_compile)
+    compiler.compile_or_get_cached = queueing
     compilation_cache.get_file_cache = lambda _: (Cache(), shared.cache.path)
     reset()
     return shared
+
+
+def _queueing(own_compile: Callable[..., Any], shared: Shared) -> Callable[..., Any]:
+    """``own_compile``, within which a miss takes the turn, but for programs that call back into Python.
+
+    Those (``jax.debug.print``, say) JAX never stores, and it knows them by an argument.
+    """
+    parameters = [*inspect.signature(own_compile).parameters]
+    place = parameters.index("host_callbacks")
+    compiling = shared.compiling(own_compile)
+
+    @functools.wraps(own_compile)
+    def compile_or_get_cached(*args: Any, **kwargs: Any) -> Any:
+        callbacks = args[place] if len(args) > place else kwargs.get("host_callbacks")
+        return (own_compile if callbacks else compiling)(*args, **kwargs)
+
+    return compile_or_get_cached

@@ -17,7 +17,7 @@ import pytest
 
 from lockcache import FileStreamProgramCache
 from lockcache.lowlevel import Layout, PolicyFile, keeper_of
-from tests.cli.running import run
+from tests.cli.running import LOCKCACHE, run
 
 ROOT = Path(__file__).parents[2]
 RUN = (sys.executable, "-m", "lockcache", "run")
@@ -96,6 +96,25 @@ def test_a_signal_goes_to_the_command(number: signal.Signals, tmp_path: Path) ->
 def test_a_command_that_a_signal_kills_ends_as_a_shell_says_it(number: signal.Signals, tmp_path: Path) -> None:
     code, _, _ = finish("-q", "--dir", str(tmp_path / "cache"), "--", "sh", "-c", f"kill -{number.value} $$")
     assert code == (128 + number if number is not signal.SIGINT else -number)
+
+
+def test_a_last_line_that_cannot_be_written_does_not_change_the_exit_code(tmp_path: Path) -> None:
+    command = [LOCKCACHE, "run", "--dir", str(tmp_path / "cache"), "--", "sh", "-c", "exit 7"]
+    with open("/dev/full", "wb") as full:
+        assert subprocess.run(command, stderr=full, check=False).returncode == 7
+    read_end, write_end = os.pipe()
+    os.close(read_end)
+    try:
+        assert subprocess.run(command, stderr=write_end, check=False).returncode == 7
+    finally:
+        os.close(write_end)
+
+
+def test_a_program_without_ranks_prints_the_last_line(tmp_path: Path) -> None:
+    command = [LOCKCACHE, "run", "--dir", str(tmp_path / "cache"), "--", "true"]
+    environment = {**os.environ, "LOCAL_RANK": "-1"}
+    ended = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert "0 compiled and stored" in ended.stderr
 
 
 def test_a_command_that_is_not_there_is_said_as_a_shell_does(tmp_path: Path) -> None:

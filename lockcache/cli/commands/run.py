@@ -94,12 +94,19 @@ def command(
     bundle = None if seed is None and not promote else SeededRun(seed, promotes=promote)
     variables = _variables(directory, max_size, _behind(remote) | _listed(manifest))
     layout = _prepared(directory, max_size, bundle, variables)
-    before, is_first = read_counters(layout), all(os.environ.get(name, "0") == "0" for name in _RANKS)
+    before, is_first = read_counters(layout), _is_first()
     kept = _daemon(layout, directory, max_size) if daemon and is_first else contextlib.nullcontext()
     status = _run_in(layout, words, variables, kept, bundle, quiet=quiet)
     if not quiet and is_first:
-        click.echo(plain(f"lockcache: {_difference(before, read_counters(layout))}, in {layout.root}"), err=True)
+        said = f"lockcache: {_difference(before, read_counters(layout))}, in {layout.root}"
+        with contextlib.suppress(OSError):  # a full disk, or a reader who went away: the exit code is CMD's
+            click.echo(plain(said), err=True)
     return _end_as(status)
+
+
+def _is_first() -> bool:
+    """Whether no other rank of this node has a smaller number; -1 is set by some where there are no ranks."""
+    return all(os.environ.get(name, "0") in ("0", "-1") for name in _RANKS)
 
 
 def _run_in(

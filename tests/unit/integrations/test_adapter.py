@@ -86,6 +86,18 @@ def test_what_a_compilation_leaves_open_is_given_up(shared: Shared, error: type[
     assert leases(shared) == []
 
 
+def test_a_compilation_within_one_leaves_the_outer_one_open(shared: Shared) -> None:
+    def outer() -> None:
+        shared.compiling(lambda: None)()  # and looks up nothing, as the outer one has not yet
+        assert shared.look_up("k") is None
+        assert len(leases(shared)) == 1
+        shared.store("k", b"code")
+
+    shared.compiling(outer)()
+    assert shared.look_up("other") is None
+    assert leases(shared) == [], "outside of a compilation no turn is taken"
+
+
 def test_an_error_of_the_cache_is_one_warning_and_no_exception(
     shared: Shared, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:

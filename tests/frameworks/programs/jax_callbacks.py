@@ -1,0 +1,44 @@
+"""A program of a user's: 0 calls back into Python, and is never stored by JAX; 1 is a program that JAX stores."""
+
+from __future__ import annotations
+
+import os
+
+import jax
+import numpy as np
+from jax._src import compiler
+from protocol import run
+
+from lockcache.integrations.adapter import installed
+from lockcache.integrations.jax import install
+
+compiled = []
+turns = []
+_compile = compiler.backend_compile_and_load
+
+
+def _counted(*args, **options):
+    """Notes for how many turns others wait meanwhile."""
+    leases = f"{installed('jax').cache.path}/lockcache/leases"
+    turns.append(len(os.listdir(leases)) if os.path.isdir(leases) else 0)
+    compiled.append(1)
+    return _compile(*args, **options)
+
+
+compiler.backend_compile_and_load = _counted
+is_installed = install()
+
+
+def _prints(x):
+    jax.debug.print("{}", x)
+    return x * 2
+
+
+def compile_kernel(number: int) -> bool:
+    turns.clear()
+    function = (_prints, lambda x: x * 3)[number]
+    jax.jit(function).lower(np.ones(3, np.float32)).compile()
+    return turns in ([number], [])  # none where it is a hit
+
+
+run(compile_kernel, compiled, is_installed)
