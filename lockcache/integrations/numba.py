@@ -95,7 +95,7 @@ def _details(part: Any, depth: int = _DEEPEST) -> str:
     Types that numba compares are equal if their classes and their ``key`` are, whatever they print.
     """
     if depth == 0:
-        return " at 0x: too deep to be told apart"
+        return " at 0x: types in types without an end"
     if isinstance(part, type):
         members = [(each.name, each.value) for each in part] if issubclass(part, enum.Enum) else None
         return f"<{part.__module__}.{part.__qualname__} {getattr(part, '_fields', None)} {members}>"
