@@ -120,6 +120,27 @@ def test_staged_files_of_other_programs_go_after_an_hour(directory, age, stays):
     assert os.path.exists(path) == stays
 
 
+@pytest.mark.parametrize("age, stays", [(100, True), (500, True), (700, False)])
+def test_the_folder_of_another_hosts_view_goes_after_ten_minutes(directory, age, stays):
+    path = directory.layout.staged(StagedName(SHARD, 5, FOREIGN_HOST, 1, 1, 1))
+    os.mkdir(path)
+    set_last_use(path, os.stat(path).st_mtime - age)
+    reap(directory)
+    recount_all(directory)
+    assert os.path.exists(path) == stays
+
+
+@pytest.mark.parametrize("age, stays", [(50, True), (100, False)])
+def test_a_lease_file_that_nobody_holds_goes_after_a_minute(directory, age, stays):
+    path = directory.layout.lease(entry_name(b"k"), 0)
+    os.makedirs(directory.layout.leases, exist_ok=True)
+    with open(path, "w"):
+        pass
+    set_last_use(path, os.stat(path).st_mtime - age)
+    reap(directory)
+    assert os.path.exists(path) == stays
+
+
 def test_a_directory_in_tmp_harms_nobody(directory):
     os.mkdir(f"{directory.layout.tmp}/folder")
     set_last_use(f"{directory.layout.tmp}/folder", 1)
