@@ -16,7 +16,7 @@ from lockcache.cli.open_directory import LOCK_TIMEOUT_SECONDS, guest_of, look
 from lockcache.filestream.accounting import total_of
 from lockcache.filestream.eviction import Census, among, select_counted
 from lockcache.filestream.repair import OwnEntries, Verifiable
-from lockcache.integrations.pyptx_files import PyptxFiles, guest_layout
+from lockcache.integrations.pyptx_directory import PyptxFiles, guest_layout
 from lockcache.integrations.staged import staged_bytes
 from lockcache.layouts import (
     GUESTS,

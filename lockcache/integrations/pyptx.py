@@ -8,7 +8,7 @@ As in pyptx, a disk that cannot be written does not fail a ``put``: memory has t
 logged.
 
 Not promised: anything about who compiles. What pyptx itself writes there is served if it may be one entry
-(:func:`.pyptx_sidecar.is_plausible`), and pyptx verifies nothing of what it reads.
+(:func:`.pyptx_directory.sidecar.is_plausible`), and pyptx verifies nothing of what it reads.
 """
 
 from __future__ import annotations
@@ -27,8 +27,7 @@ import platformdirs
 
 from lockcache.arguments import configured_switch, is_disabled
 from lockcache.fork import after_fork_in_child
-from lockcache.integrations.pyptx_files import PyptxFiles
-from lockcache.integrations.pyptx_read import Loaded
+from lockcache.integrations.pyptx_directory import Loaded, PyptxFiles
 from lockcache.resource import CacheStats
 
 __all__ = ["DEFAULT_CACHE_DIR", "CacheEntry", "CacheKey", "CubinCache", "get_global_cache", "set_global_cache"]

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple
 
-from lockcache.integrations.pyptx_scan import scan as view_pyptx
+from lockcache.integrations.pyptx_directory import scan as view_pyptx
 from lockcache.layouts.protocol import Files, described
 from lockcache.layouts.pyptx import PyptxGuest, describe_entry as describe_pyptx
 from lockcache.layouts.tree import TreeFiles, view_entries as view_tree

@@ -14,7 +14,7 @@ from contextlib import AbstractContextManager
 from typing import ClassVar, Final
 
 from lockcache.filestream.disk import DISK_FULL, READ, make_folder, make_private_folder, open_folder, replace_file
-from lockcache.integrations.pyptx_files import guest_layout
+from lockcache.integrations.pyptx_directory import guest_layout
 from lockcache.integrations.staged import reap_staged, staged_bytes
 from lockcache.layouts.openat import NOT_A_FOLDER, folder, open_root, status_in
 from lockcache.lowlevel import Layout, check_directory

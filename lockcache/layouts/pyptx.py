@@ -17,10 +17,17 @@ from typing import Final
 from lockcache.errors import LockTimeoutError
 from lockcache.filestream.disk import NOATIME
 from lockcache.filestream.entry import CORRUPT, PASSED_OVER, UNREADABLE, UNVERIFIED, WHOLE
-from lockcache.integrations.pyptx_files import PyptxFiles
-from lockcache.integrations.pyptx_read import LARGEST_FILE_BYTES, READ
-from lockcache.integrations.pyptx_scan import changed_ns, look, parse_name
-from lockcache.integrations.pyptx_sidecar import has_digest, is_whole, unpack
+from lockcache.integrations.pyptx_directory import (
+    LARGEST_FILE_BYTES,
+    READ,
+    PyptxFiles,
+    changed_ns,
+    has_digest,
+    is_whole,
+    look,
+    parse_name,
+    unpack,
+)
 from lockcache.layouts.protocol import described
 from lockcache.lowlevel import Described, Found, Layout, Verdict
 

@@ -20,8 +20,7 @@ from platformdirs import user_cache_dir
 
 from lockcache.errors import LockcacheError
 from lockcache.filestream.disk import TAG_NAME, open_folder
-from lockcache.integrations.pyptx_files import guest_layout
-from lockcache.integrations.pyptx_scan import parse_name
+from lockcache.integrations.pyptx_directory import guest_layout, parse_name
 from lockcache.layouts.openat import folder, open_root
 from lockcache.layouts.own_folder import read_name
 from lockcache.layouts.tree_scan import PRECIOUS, NotACacheError

@@ -23,9 +23,9 @@ from lockcache.filestream.disk.layout import StagedName
 from lockcache.filestream.disk.owners import myself
 from lockcache.filestream.eviction.choose import Goal
 from lockcache.filestream.policy import Policy
-from lockcache.integrations import pyptx_files
-from lockcache.integrations.pyptx_files import PyptxFiles
-from lockcache.integrations.pyptx_sidecar import pack
+from lockcache.integrations.pyptx_directory import files as pyptx_files
+from lockcache.integrations.pyptx_directory.files import PyptxFiles
+from lockcache.integrations.pyptx_directory.sidecar import pack
 from lockcache.layouts import pyptx as scrubbed, triton
 from lockcache_daemon.keeper.instance import Instance
 from lockcache_daemon.observe.metrics_file import MetricsFile

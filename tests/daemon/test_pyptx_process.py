@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from lockcache.integrations import pyptx_files
 from lockcache.integrations.pyptx import CubinCache
+from lockcache.integrations.pyptx_directory import files as pyptx_files
 from tests.daemon.keeping import CAP, LOW, Kept
 from tests.daemon.pyptx_crowd import (
     SUFFIXES,

@@ -11,7 +11,8 @@ A room is a subpackage of a house (``lockcache.filestream``, ``lockcache_daemon`
 - a name that a door promises and its module does not define, or that is a module of the room too, so that the import
   system may put the module in its place; an import of a name that a door does not promise, which type checkers, who see
   all names of its modules, let pass;
-- a folder with more Python files than a newcomer can overlook.
+- a folder with more Python files than a newcomer can overlook; one of like things (commands, benchmarks, trials,
+  scenarios), one file each and named in ``like_things``, may have more: who has seen one has seen the others.
 """
 
 from __future__ import annotations

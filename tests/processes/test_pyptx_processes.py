@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 from lockcache.filestream.disk.locks import ProcessLock
-from lockcache.integrations import pyptx_files
 from lockcache.integrations.pyptx import CacheEntry, CacheKey, CubinCache
-from lockcache.integrations.pyptx_files import PyptxFiles
+from lockcache.integrations.pyptx_directory import files as pyptx_files
+from lockcache.integrations.pyptx_directory.files import PyptxFiles
 from tests.crash.measure import every_death
 from tests.processes.crowd import HANG_SECONDS, METHODS, crowd, run_all
 from tests.thinning import diagonals

@@ -25,7 +25,7 @@ from typing import Any, Final
 from lockcache.filestream.disk import read_json, replace_file
 from lockcache.filestream.entry import CORRUPT, UNREADABLE
 from lockcache.filestream.repair import OwnEntries, Verifiable
-from lockcache.integrations.pyptx_files import PyptxFiles
+from lockcache.integrations.pyptx_directory import PyptxFiles
 from lockcache.layouts import PyptxEntries
 from lockcache.lowlevel import SHARDS, Layout, Verdict, measure_quarantine
 from lockcache_daemon.observe import Report

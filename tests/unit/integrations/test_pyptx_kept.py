@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from lockcache.integrations import pyptx_files
 from lockcache.integrations.pyptx import CacheEntry, CacheKey, CubinCache
-from lockcache.integrations.pyptx_files import PyptxFiles
-from lockcache.integrations.pyptx_kept import keep_locked
+from lockcache.integrations.pyptx_directory import files as pyptx_files
+from lockcache.integrations.pyptx_directory.files import PyptxFiles
+from lockcache.integrations.pyptx_directory.kept import keep_locked
 from tests.unit.integrations.pyptx_format import ENTRY, KEY, NAME, file, flip, read_entry, write_entry
 
 NEWER = replace(ENTRY, ptx_source="newer", cubin_bytes=b"newer")

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from lockcache.integrations import pyptx_files
 from lockcache.integrations.pyptx import CacheEntry, CubinCache
+from lockcache.integrations.pyptx_directory import files as pyptx_files
 from tests.unit.integrations.pyptx_format import ENTRY, KEY, PTX, file, folder, write_entry
 
 NEWER = replace(ENTRY, ptx_source="newer", cubin_bytes=b"newer")

@@ -21,7 +21,7 @@ from contextlib import AbstractContextManager
 from typing import Final, NamedTuple
 
 from lockcache.filestream.disk import open_folder
-from lockcache.integrations.pyptx_scan import SUFFIXES
+from lockcache.integrations.pyptx_directory.listing import SUFFIXES
 from lockcache.lowlevel import Layout
 
 __all__ = ["Place", "forget_kept", "keep_locked", "kept_names", "kept_place", "remove_files", "settle_locked"]

@@ -1,8 +1,8 @@
 """A pyptx directory, as many processes use it: ``<hash>.ptx``, ``<hash>.cubin`` and ``<hash>.json`` as one entry.
 
-Keeps invariant 1 (a hit is whole) with :mod:`.pyptx_sidecar`: reads take no lock, and a reader that meets files of two
+Keeps invariant 1 (a hit is whole) with :mod:`.sidecar`: reads take no lock, and a reader that meets files of two
 writers finds that the digest does not bind them, and looks again. It finds the old entry or the new one at every
-instant, never neither: the old one is kept (:mod:`.pyptx_kept`) until the new one is whole. Death between any two steps
+instant, never neither: the old one is kept (:mod:`.kept`) until the new one is whole. Death between any two steps
 therefore leaves one of the two (invariant 5, death is free), and what the dead had staged goes with the next write. For
 pyptx's own readers, who verify nothing and see no entry meanwhile, the json is removed first and published last: never
 a mixed one. Locks only keep writers from undoing each other's work (invariant 6, locks coordinate).
@@ -25,7 +25,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from lockcache.filestream.disk import ProcessLock, ReadRecency, make_folder, make_private_folder, write_all
-from lockcache.integrations.pyptx_kept import (
+from lockcache.integrations.pyptx_directory.kept import (
     Place,
     forget_kept,
     keep_locked,
@@ -34,9 +34,9 @@ from lockcache.integrations.pyptx_kept import (
     remove_files,
     settle_locked,
 )
-from lockcache.integrations.pyptx_read import Loaded, load_with, opened_part, read_opened, read_part
-from lockcache.integrations.pyptx_scan import changed_ns, look, scan
-from lockcache.integrations.pyptx_sidecar import File, pack
+from lockcache.integrations.pyptx_directory.listing import changed_ns, look, scan
+from lockcache.integrations.pyptx_directory.read import Loaded, load_with, opened_part, read_opened, read_part
+from lockcache.integrations.pyptx_directory.sidecar import File, pack
 from lockcache.integrations.staged import reap_staged, reap_staged_in, staged_bytes, staged_name
 from lockcache.lowlevel import Found, Layout, check_directory
 
@@ -185,7 +185,7 @@ class PyptxFiles:
                         self._remove_locked(name)
 
     def scan(self, between: Callable[[], object] = lambda: None) -> Iterator[Found]:
-        """The entries of the directory: see :func:`.pyptx_scan.scan`."""
+        """The entries of the directory: see :func:`.listing.scan`."""
         return scan(self.root, between)
 
     def staged_bytes(self) -> int:

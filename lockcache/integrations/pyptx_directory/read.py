@@ -1,6 +1,6 @@
 """Reading one entry of a pyptx directory: three files, and whether they are one entry.
 
-Keeps invariant 1 (a hit is whole) with :mod:`.pyptx_sidecar`, and takes no lock: files of two writers are not bound by
+Keeps invariant 1 (a hit is whole) with :mod:`.sidecar`, and takes no lock: files of two writers are not bound by
 the digest, and where there is no digest the json, which lockcache's writer removes first, must be there still after all
 was read. All three are opened before PTX and cubin are read: what is open stays as it is when it is replaced.
 """
@@ -13,8 +13,8 @@ import stat
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
-from lockcache.integrations.pyptx_kept import Place
-from lockcache.integrations.pyptx_sidecar import File, has_digest, is_plausible, is_whole, normalized, unpack
+from lockcache.integrations.pyptx_directory.kept import Place
+from lockcache.integrations.pyptx_directory.sidecar import File, has_digest, is_plausible, is_whole, normalized, unpack
 
 __all__ = ["LARGEST_FILE_BYTES", "READ", "Loaded", "load_with", "opened_part", "read_opened", "read_part"]
 

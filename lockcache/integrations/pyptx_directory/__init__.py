@@ -1,0 +1,27 @@
+"""A pyptx directory as many processes use it: reading, writing, replacing, listing and evicting its entries.
+
+Promises invariants 1 (a hit is whole) and 5 (death is free) for entries of three files in :class:`PyptxFiles`, for
+the adapter (:mod:`lockcache.integrations.pyptx`) and for who keeps such a directory: the daemon and its layouts.
+
+May use: staged.
+"""
+
+from typing import TYPE_CHECKING
+
+from lockcache.doors import door
+
+if TYPE_CHECKING:
+    from lockcache.integrations.pyptx_directory.files import *
+    from lockcache.integrations.pyptx_directory.listing import *
+    from lockcache.integrations.pyptx_directory.read import *
+    from lockcache.integrations.pyptx_directory.sidecar import *
+else:
+    __getattr__, __dir__ = door(
+        __name__,
+        {
+            "files": "PyptxFiles guest_layout",
+            "listing": "changed_ns look parse_name scan",
+            "read": "LARGEST_FILE_BYTES Loaded READ",
+            "sidecar": "has_digest is_whole unpack",
+        },
+    )
