@@ -155,13 +155,13 @@ class _Compilation:
             found["compiler"] = compiler
         return Entry(code, found)
 
-    def _compiler(self, told: str | None) -> str | None:
+    def _compiler(self, stated: str | None) -> str | None:
         """``nvrtc 13.5.37``: the compiler that was asked, of the version that it left in its output."""
         tool = _COMPILERS.get(self._program._source_type.lower())
-        if tool and told:
-            return f"{tool} {told.split()[-1]}"
+        if tool and stated:
+            return f"{tool} {stated.split()[-1]}"
         # LTO-IR says nothing of its compiler.
-        return f"{tool} {nvrtc_release()}" if tool == "nvrtc" else told
+        return f"{tool} {nvrtc_release()}" if tool == "nvrtc" else stated
 
     def _is_tainted(self) -> bool:
         program = self._program

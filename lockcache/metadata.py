@@ -62,10 +62,10 @@ def add_fields(blob: bytes, **fields: Any) -> bytes:
     They stand in front: what looks for them in many records need not read a mapping that may be long. Empty ones are
     left out.
     """
-    beside = {name: value for name, value in fields.items() if value}
-    if not beside:
+    given = {name: value for name, value in fields.items() if value}
+    if not given:
         return blob
-    pairs = json.dumps(beside, separators=(",", ":"))[1:-1].encode()
+    pairs = json.dumps(given, separators=(",", ":"))[1:-1].encode()
     return b"{%b,%b}" % (pairs, blob[1:-1] or b'"%b":[]' % _MAPPING.encode())
 
 

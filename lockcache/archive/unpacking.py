@@ -37,7 +37,7 @@ _LEAST_MEMBER_BYTES: Final = 32
 _ALWAYS_ALLOWED: Final = 1000
 
 # Problems that are reported one by one; all are counted.
-_MOST_TOLD: Final = 20
+_MOST_REPORTED: Final = 20
 
 
 @dataclass(frozen=True)
@@ -197,5 +197,5 @@ class _Unpacking:
         text = f"{member.name}: {problem}"
         if fatal and self._acceptance.strict:
             raise ArchiveError(text)
-        if len(self.done.problems) < _MOST_TOLD:
+        if len(self.done.problems) < _MOST_REPORTED:
             self.done.problems.append(text)

@@ -26,11 +26,11 @@ _COMMENT: Final = re.compile(rb"//[^\n]*|/\*.*?(?:\*/|\Z)", re.DOTALL)
 
 def read_code(payload: bytes) -> dict[str, Any]:
     """Kind, architecture and compiler by the bytes themselves, and what they hold, ready for JSON."""
-    told = identify(payload)
-    found: dict[str, Any] = {**told._asdict(), "bytes": len(payload)}
-    if told.kind == "cubin":
+    identified = identify(payload)
+    found: dict[str, Any] = {**identified._asdict(), "bytes": len(payload)}
+    if identified.kind == "cubin":
         return {**found, **_read_elf_header(payload), **_read_cubin(payload)}
-    if told.kind == "ptx":
+    if identified.kind == "ptx":
         return {**found, **_read_ptx(payload[:_LARGEST_TEXT_BYTES])}
     return found
 

@@ -72,8 +72,8 @@ def safety(subject: Subject) -> list[Finding]:
         check_directory(Layout(subject.root))
     except (LockcacheError, OSError) as error:
         # What fixes a cache would ruin a directory that others use too: /tmp, say.
-        found, _, mend = str(error).partition(". ")
-        advice = mend if subject.kind != "other" else "use a directory of your own below it"
+        found, _, fix = str(error).partition(". ")
+        advice = fix if subject.kind != "other" else "use a directory of your own below it"
         means = "programs refuse to open it"
         return [Finding("safety", UNUSABLE, found, means, advice)]
     status = os.stat(subject.root)

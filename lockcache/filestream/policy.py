@@ -125,14 +125,14 @@ def stated_policy(cap: int | None) -> tuple[int | None, Priority | None]:
 class PolicyFile:
     """The policy of one directory, as it stands on disk."""
 
-    __slots__ = ("_is_shared", "_layout", "_path", "_policy", "_raw", "_told")
+    __slots__ = ("_is_shared", "_layout", "_path", "_policy", "_raw", "_reported")
 
     def __init__(self, layout: Layout, *, is_shared: bool = False) -> None:
         self._is_shared = is_shared
         self._path = layout.policy
         self._layout = layout
         self._raw = b""
-        self._told = ""
+        self._reported = ""
         self._policy = Policy()
 
     @property
@@ -148,12 +148,12 @@ class PolicyFile:
             if raw and raw != self._raw:
                 self._raw = raw
                 self._policy = self._parse(raw)
-            self._told = ""
+            self._reported = ""
         except (OSError, PolicyError) as error:
-            if str(error) != self._told:
-                self._told = str(error)
+            if str(error) != self._reported:
+                self._reported = str(error)
                 # Its text: who keeps the record would keep the frames of the error, and what is open in them.
-                _log.warning("%s; the policy read before stays in force", self._told)
+                _log.warning("%s; the policy read before stays in force", self._reported)
         return self._policy
 
     def load(self) -> Policy:

@@ -84,13 +84,13 @@ def _from_object_code(value: Any, argument: str) -> tuple[bytes, dict[str, Any]]
         hint = "; LTO-IR needs ProgramOptions(link_time_optimization=True)" if value.code_type == "ltoir" else ""
         what = f"{argument} must hold code, got an ObjectCode ({value.code_type}) without any"
         raise ValueError(f"{what}: there is nothing to cache{hint}")
-    told = identify(code)
+    identified = identify(code)
     found: dict[str, Any] = {"kind": value.code_type}
     # Not in an ObjectCode, and yet what an operator asks for when a driver or a compiler is retired.
-    if told.arch:
-        found["arch"] = told.arch
-    if told.compiler:
-        found["compiler"] = told.compiler
+    if identified.arch:
+        found["arch"] = identified.arch
+    if identified.compiler:
+        found["compiler"] = identified.compiler
     if value.symbol_mapping:
         found["symbol_mapping"] = dict(value.symbol_mapping)
     return bytes(code), found

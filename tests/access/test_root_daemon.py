@@ -48,8 +48,8 @@ def who_runs(said: str, arguments: list[str]) -> tuple[int, int]:
     assert words[behind:] == ["/some where/lockcache-daemon", *arguments]
     if shutil.which(words[0]) is None:
         pytest.skip(f"needs {words[0]}")
-    told = subprocess.run([*words[:behind], "sh", "-c", "id -u; id -g"], capture_output=True, text=True, check=True)
-    uid, gid = map(int, told.stdout.split())
+    printed = subprocess.run([*words[:behind], "sh", "-c", "id -u; id -g"], capture_output=True, text=True, check=True)
+    uid, gid = map(int, printed.stdout.split())
     return uid, gid
 
 

@@ -15,7 +15,7 @@ from zstandard import FRAME_HEADER
 from lockcache import Entry, FileStreamProgramCache
 from lockcache.lowlevel import Layout, Policy, PolicyFile
 from tests.cli.running import LOCKCACHE, give_to_somebody, run, run_as_somebody
-from tests.crash.measure import assert_one_recount_mends_all
+from tests.crash.measure import assert_one_recount_repairs_all
 from tests.processes.crowd import HANG_SECONDS, crowd
 from tests.processes.proof import prove, value_for
 from tests.unit.archive.archives import archive_of, entry
@@ -215,7 +215,7 @@ def test_unpacking_onto_a_full_disk_ends_with_whole_entries_those_used_last(
         assert 39 in left
         assert 10 < len(left) < 21
         assert cache.stats().corrupt_entries == 0
-        assert_one_recount_mends_all(cache)
+        assert_one_recount_repairs_all(cache)
 
 
 @pytest.mark.long
@@ -239,7 +239,7 @@ def test_metadata_survive_file_systems_without_room_for_attributes(
     assert (tmp_path / "1.tar.zst").read_bytes() == (tmp_path / "2.tar.zst").read_bytes()
     with FileStreamProgramCache(there, verified_only=True) as cache:
         assert {key: cache.get_entry(key) for key in entries} == entries
-        assert_one_recount_mends_all(cache)
+        assert_one_recount_repairs_all(cache)
 
 
 @pytest.mark.root
@@ -291,7 +291,7 @@ def test_two_unpackers_writers_and_a_packer_at_once(filled: Path, tmp_path: Path
                 value = cache.get(key)
                 assert value is not None or path != root
                 assert value is None or prove(key, value).writer in (1, 2, 3)
-            assert_one_recount_mends_all(cache)
+            assert_one_recount_repairs_all(cache)
 
 
 def test_a_killed_unpack_leaves_whole_entries_and_is_finished_by_the_next(tmp_path: Path) -> None:
@@ -318,7 +318,7 @@ def test_a_killed_unpack_leaves_whole_entries_and_is_finished_by_the_next(tmp_pa
         with FileStreamProgramCache(root, verified_only=True) as cache:
             assert all(cache.get(key) in (None, value) for key, value in values.items())
             assert cache.stats().corrupt_entries == 0
-            assert_one_recount_mends_all(cache)
+            assert_one_recount_repairs_all(cache)
     assert run("unpack", archive, root).returncode == 0
     with FileStreamProgramCache(root) as cache:
         assert all(cache[key] == value for key, value in values.items())

@@ -21,7 +21,7 @@ import filelock
 
 import lockcache
 from lockcache import FileStreamProgramCache
-from tests.crash.measure import assert_accounting_is_not_too_low, assert_one_recount_mends_all
+from tests.crash.measure import assert_accounting_is_not_too_low, assert_one_recount_repairs_all
 from tests.unit.material import descriptors
 
 _TRACED: Final = tuple(os.path.dirname(package.__file__) + os.sep for package in (lockcache, filelock))
@@ -166,7 +166,7 @@ def assert_nothing_is_left(cache: FileStreamProgramCache) -> None:
     """Nothing is held or open, and nothing is there that one recount does not correct."""
     assert_nothing_is_held(cache)
     assert_accounting_is_not_too_low(Path(cache.path))
-    assert_one_recount_mends_all(cache)
+    assert_one_recount_repairs_all(cache)
 
 
 def _assert_nothing_is_open(cache: FileStreamProgramCache) -> None:

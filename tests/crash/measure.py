@@ -76,7 +76,7 @@ def assert_accounting_is_not_too_low(root: Path) -> None:
         assert said.get(shard, (0, 0))[0] >= bytes_, f"shard {shard:02x} says {said.get(shard)}, has {bytes_} bytes"
 
 
-def assert_one_recount_mends_all(cache: FileStreamProgramCache) -> None:
+def assert_one_recount_repairs_all(cache: FileStreamProgramCache) -> None:
     """Afterwards the page says what the disk holds, nothing is staged, and a second recount finds nothing to do."""
     root = Path(cache.path)
     cache.recount()

@@ -16,7 +16,7 @@ import pytest
 
 from lockcache import Entry, FileStreamProgramCache
 from lockcache_stress.experiments.kill_death import CHANGES
-from tests.crash.measure import assert_accounting_is_not_too_low, assert_one_recount_mends_all, empty, every_death
+from tests.crash.measure import assert_accounting_is_not_too_low, assert_one_recount_repairs_all, empty, every_death
 from tests.thinning import all_but
 
 OLD = Entry(b"old" * 500, {"name": "old", "symbols": {b"f": b"_Z1fv"}})
@@ -57,7 +57,7 @@ def _check(
     assert cache.get_entry(KEY) == LONG_NEW, "the next writer of the key is not hindered"
     assert cache.stats().dropped_writes == 0
     assert_accounting_is_not_too_low(root)
-    assert_one_recount_mends_all(cache)
+    assert_one_recount_repairs_all(cache)
     assert cache.get_entry(KEY) == LONG_NEW
     cache.close()
 
@@ -163,7 +163,7 @@ def test_a_process_that_dies_at_any_step_of_making_a_directory_leaves_one_that_t
             assert cache.max_size_bytes in (None, 10**6)
             cache.put_entry(KEY, NEW)
             assert cache.get_entry(KEY) == NEW
-            assert_one_recount_mends_all(cache)
+            assert_one_recount_repairs_all(cache)
 
     assert len(every_death(prepare, check, (*CHANGES, "close", "fstat", "lstat", "stat"))) > 20
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from lockcache import FileStreamProgramCache
-from tests.crash.measure import assert_accounting_is_not_too_low, assert_one_recount_mends_all
+from tests.crash.measure import assert_accounting_is_not_too_low, assert_one_recount_repairs_all
 from tests.crash.traced import run_traced
 
 OLD, NEW = b"old" * 3000, b"new" * 4000
@@ -46,5 +46,5 @@ def test_a_writer_killed_on_entry_to_a_system_call_leaves_the_older_value_or_the
     assert all(cache.get(key) in (value, None) for key, value in others.items())
     cache[b"key"] = b"newest"
     assert cache[b"key"] == b"newest"
-    assert_one_recount_mends_all(cache)
+    assert_one_recount_repairs_all(cache)
     cache.close()

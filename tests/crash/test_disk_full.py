@@ -13,7 +13,7 @@ import pytest
 from lockcache import Entry, FileStreamProgramCache
 from lockcache.filestream.disk.layout import Layout
 from lockcache.filestream.disk.space import stated_space
-from tests.crash.measure import assert_accounting_is_not_too_low, assert_one_recount_mends_all
+from tests.crash.measure import assert_accounting_is_not_too_low, assert_one_recount_repairs_all
 from tests.processes.proof import Proof, prove, value_for
 
 pytestmark = pytest.mark.root
@@ -66,7 +66,7 @@ def test_an_uncapped_cache_that_fills_the_disk_evicts_and_goes_on(disk: Path) ->
     assert all(cache.get(key) is None for key in last.keys() - set(served)), "never an older value"
     assert stats.puts > 2 * keys, "most writes find room by evicting"
     assert_accounting_is_not_too_low(disk / "cache")
-    assert_one_recount_mends_all(cache)
+    assert_one_recount_repairs_all(cache)
 
 
 def test_on_a_disk_that_others_filled_a_dropped_write_takes_the_older_value_with_it(disk: Path) -> None:
@@ -81,7 +81,7 @@ def test_on_a_disk_that_others_filled_a_dropped_write_takes_the_older_value_with
         assert found is None or prove(b"%d" % serial, found) == (1, 1)
     assert cache.stats().dropped_writes > 0 or "inodes" in str(disk)
     assert cache.stats().corrupt_entries == 0
-    assert_one_recount_mends_all(cache)
+    assert_one_recount_repairs_all(cache)
 
 
 @pytest.mark.long
@@ -155,7 +155,7 @@ def test_on_a_full_disk_there_is_no_view_and_the_entry_stays(disk: Path) -> None
     assert cache.get_files("k") == _FILES
     assert [*(disk / "cache/lockcache/views").glob("??/*")] == []
     assert_accounting_is_not_too_low(disk / "cache")
-    assert_one_recount_mends_all(cache)
+    assert_one_recount_repairs_all(cache)
     for ballast in disk.glob("ballast*"):
         ballast.unlink()
     assert _shown(cache.view_files("k")) == _FILES
@@ -170,7 +170,7 @@ def test_a_damaged_view_on_a_full_disk_is_repaired_or_gone_and_never_shown(disk:
     assert _shown(cache.view_files("k")) in (None, _FILES)
     assert cache.get_files("k") == _FILES
     assert_accounting_is_not_too_low(disk / "cache")
-    assert_one_recount_mends_all(cache)
+    assert_one_recount_repairs_all(cache)
     for ballast in disk.glob("ballast*"):
         ballast.unlink()
     assert _shown(cache.view_files("k")) == _FILES

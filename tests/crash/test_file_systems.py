@@ -12,7 +12,7 @@ import pytest
 
 from lockcache import Entry, FileStreamProgramCache
 from tests.crash.damage import ATTRIBUTE_DAMAGES, DAMAGES, GROWTHS
-from tests.crash.measure import assert_one_recount_mends_all
+from tests.crash.measure import assert_one_recount_repairs_all
 
 pytestmark = pytest.mark.root
 
@@ -73,10 +73,10 @@ def test_what_is_stored_comes_back_is_replaced_evicted_and_removed(file_system: 
     assert cache.stats().corrupt_entries == 0
     del cache["bare"]
     assert cache.get("bare") is None
-    assert_one_recount_mends_all(cache)
+    assert_one_recount_repairs_all(cache)
     cache.clear()
     assert len(cache) == 0
-    assert_one_recount_mends_all(cache)
+    assert_one_recount_repairs_all(cache)
 
 
 @pytest.mark.parametrize("metadata", [{}, {"log": "l" * 6000}], ids=["bare", "with a tail"])
@@ -102,7 +102,7 @@ def test_damage_is_a_miss_and_the_next_write_mends_it(file_system: Path, metadat
         assert cache.get_entry("key") == entry, name
         assert cache.get_entry("other") == other, name
     assert cache.stats().corrupt_entries >= 6
-    assert_one_recount_mends_all(cache)
+    assert_one_recount_repairs_all(cache)
 
 
 def _has_attribute(path: Path) -> bool:

@@ -12,7 +12,7 @@ import pytest
 from lockcache import FileStreamProgramCache
 from lockcache_stress.experiments import power_cut
 from lockcache_stress.trouble import copy_sparse, run_quietly
-from tests.crash.measure import assert_one_recount_mends_all
+from tests.crash.measure import assert_one_recount_repairs_all
 from tests.processes.crowd import run_all
 
 
@@ -41,5 +41,5 @@ def test_after_a_power_cut_the_cap_is_in_force_or_can_be_set_again_and_one_recou
             for serial in range(50):
                 cache[b"%d" % serial] = bytes(50_000)
             assert cache.stats().bytes <= 10**6
-            assert_one_recount_mends_all(cache)
+            assert_one_recount_repairs_all(cache)
         assert sum(file.stat().st_size for file in (root / "entries").glob("??/*")) <= 10**6

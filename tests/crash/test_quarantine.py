@@ -18,7 +18,7 @@ from tests.crash.damage import DAMAGES
 from tests.crash.measure import (
     accounted,
     assert_accounting_is_not_too_low,
-    assert_one_recount_mends_all,
+    assert_one_recount_repairs_all,
     every_death,
     on_disk,
 )
@@ -91,7 +91,7 @@ def _check(root: Path, options: dict[str, Any]) -> None:
     cache.put_entry(KEY, SPOILED)
     assert cache.get_entry(KEY) == SPOILED, "the next writer of the key is not hindered"
     assert_accounting_is_not_too_low(root)
-    assert_one_recount_mends_all(cache)
+    assert_one_recount_repairs_all(cache)
     cache.close()
 
 
@@ -118,7 +118,7 @@ def test_on_a_full_disk_what_is_corrupt_is_moved_or_removed_and_the_accounting_s
     cache = FileStreamProgramCache(root, **options)
     assert cache.get(KEY) is None
     assert cache.get_entry(b"other") == SPOILED
-    assert_one_recount_mends_all(cache)
+    assert_one_recount_repairs_all(cache)
     directory.close()
 
 
@@ -188,7 +188,7 @@ def test_a_refused_rename_leaves_the_entry_whole_or_gone_and_the_accounting_exac
     assert done == 0
     assert accounted(cache_path) == on_disk(cache_path)
     assert os.path.exists(directory.layout.entry(name)) == (left == "there")
-    assert_one_recount_mends_all(FileStreamProgramCache(cache_path))
+    assert_one_recount_repairs_all(FileStreamProgramCache(cache_path))
     directory.close()
 
 

@@ -10,7 +10,7 @@ import pytest
 from lockcache import FileStreamProgramCache
 from lockcache.filestream.disk import Space
 from lockcache_stress.experiments.kill_death import CHANGES
-from tests.crash.measure import assert_accounting_is_not_too_low, assert_one_recount_mends_all, empty, every_death
+from tests.crash.measure import assert_accounting_is_not_too_low, assert_one_recount_repairs_all, empty, every_death
 
 OLD = {"kernel.cubin": b"old" * 300, "kernel.json": b"{}"}
 NEW = {"kernel.cubin": b"newer" * 300, "kernel.json": b"[]"}
@@ -106,7 +106,7 @@ def _check(root: Path) -> None:
     assert newer is not None, "the next one is not hindered"
     assert Path(newer, "kernel.cubin").read_bytes() == NEW["kernel.cubin"]
     del newer
-    assert_one_recount_mends_all(cache)
+    assert_one_recount_repairs_all(cache)
     assert cache.view_files("k") is not None, "the recount took no view of a living entry"
     cache.close()
 

@@ -94,8 +94,8 @@ def test_the_manifests_start_what_the_daemon_understands(manifest: Path, tmp_pat
 
 def _probe(manifest: Path, kind: str, alive: Path) -> int:
     (daemon,) = (each for each in _containers(_documents(manifest)[0]) if each["name"] == "lockcache-daemon")
-    (told,) = (each["value"] for each in daemon["env"] if each["name"] == "LOCKCACHE_ALIVE_FILE")
-    command = [word.replace(told, str(alive)) for word in daemon[kind]["exec"]["command"]]  # and by no port
+    (stated,) = (each["value"] for each in daemon["env"] if each["name"] == "LOCKCACHE_ALIVE_FILE")
+    command = [word.replace(stated, str(alive)) for word in daemon[kind]["exec"]["command"]]  # and by no port
     return subprocess.run(command, capture_output=True, check=False).returncode
 
 
@@ -136,10 +136,10 @@ def test_the_overlay_renders_and_is_valid() -> None:
     assert (rendered.returncode, rendered.stderr) == (0, "")
     (document,) = yaml.safe_load_all(rendered.stdout)
     validate.validate(document, validate.latest_version(), strict=True)
-    (told,) = yaml.safe_load_all((DAEMON / "kustomize" / "kustomization.yaml").read_text())
-    assert document["metadata"]["namespace"] == told["namespace"]
+    (kustomized,) = yaml.safe_load_all((DAEMON / "kustomize" / "kustomization.yaml").read_text())
+    assert document["metadata"]["namespace"] == kustomized["namespace"]
     images = {container["image"] for container in _containers(document)}
-    assert images == {f"{told['images'][0]['newName']}@{told['images'][0]['digest']}"}
+    assert images == {f"{kustomized['images'][0]['newName']}@{kustomized['images'][0]['digest']}"}
     # What a patch replaces is what it is meant to replace.
     assert "200Gi" in _containers(document)[1]["args"]
     assert document["spec"]["template"]["spec"]["volumes"][0]["hostPath"]["path"] == "/mnt/nvme/lockcache"
@@ -313,11 +313,11 @@ def _pins(file: str) -> dict[str, tuple[str, list[str]]]:
 def test_all_that_the_image_holds_is_pinned_by_hash_and_is_what_the_project_asks_for() -> None:
     tomllib = pytest.importorskip("tomllib", reason="needs Python 3.11")
     requirements = pytest.importorskip("packaging.requirements", reason="needs packaging")
-    told = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())
-    extras = told["project"]["optional-dependencies"]
+    pyproject = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())
+    extras = pyproject["project"]["optional-dependencies"]
     for file, wanted in (
-        ("constraints.txt", [*told["project"]["dependencies"], *extras["cli"], *extras["metrics"]]),
-        ("build-constraints.txt", told["build-system"]["requires"]),
+        ("constraints.txt", [*pyproject["project"]["dependencies"], *extras["cli"], *extras["metrics"]]),
+        ("build-constraints.txt", pyproject["build-system"]["requires"]),
     ):
         pins = _pins(file)
         for requirement in map(requirements.Requirement, wanted):
@@ -342,10 +342,10 @@ def test_the_image_is_made_from_one_that_is_named_by_its_digest_and_from_hashes(
 
 def test_what_the_image_is_built_from_is_all_that_leaves_a_checkout() -> None:
     tomllib = pytest.importorskip("tomllib", reason="needs Python 3.11")
-    told = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())
+    pyproject = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())
     first, *rest = [line for line in (CHECKOUT / ".dockerignore").read_text().splitlines() if line and line[0] != "#"]
     let_in = {line[1:] for line in rest if line.startswith("!")}
-    build = told["tool"]["hatch"]["build"]["targets"]["wheel"]
-    needed = {*build["packages"], *build["shared-data"], *told["project"]["license-files"]}
-    needed |= {"pyproject.toml", "README.md", told["tool"]["hatch"]["metadata"]["hooks"]["custom"]["path"]}
+    build = pyproject["tool"]["hatch"]["build"]["targets"]["wheel"]
+    needed = {*build["packages"], *build["shared-data"], *pyproject["project"]["license-files"]}
+    needed |= {"pyproject.toml", "README.md", pyproject["tool"]["hatch"]["metadata"]["hooks"]["custom"]["path"]}
     assert (first, let_in) == ("*", needed)

@@ -155,15 +155,15 @@ def test_a_full_disk_under_the_metrics_file_is_said_once_and_costs_no_sweep(
 
     monkeypatch.setattr(metrics_file, "_INTERVAL_SECONDS", 0.01)
     folder = mount_tmpfs("size=64k")
-    told: list[OSError] = []
-    written = MetricsFile(str(folder / "lockcache.prom"), lambda: bytes(8192), told.append)
+    reported: list[OSError] = []
+    written = MetricsFile(str(folder / "lockcache.prom"), lambda: bytes(8192), reported.append)
     written.start()
     (folder / "ballast").write_bytes(bytes(57344))
-    until(lambda: bool(told))
+    until(lambda: bool(reported))
     assert (folder / "lockcache.prom").read_bytes() == bytes(8192)
     (folder / "ballast").unlink()
     written.close()
-    assert len(told) == 1
+    assert len(reported) == 1
     assert os.listdir(folder) == ["lockcache.prom"]
 
 

@@ -15,8 +15,8 @@ from tests.daemon.running import RunningDaemon, run_daemon, until
 from tests.processes.crowd import crowd
 
 SIZE = 5000
-DEAR = 40
-DEAR_NS = 100 * 10**9
+EXPENSIVE = 40
+EXPENSIVE_NS = 100 * 10**9
 CHEAP_NS = 10**7
 
 
@@ -24,11 +24,11 @@ def put(cache: FileStreamProgramCache, key: str, cost_ns: int) -> None:
     cache.put_entry(key, Entry(key.encode().ljust(SIZE, b"."), {"compile_cost_ns": cost_ns}))
 
 
-def put_dear(root: Path) -> list[str]:
-    keys = [f"dear {number}" for number in range(DEAR)]
+def put_expensive(root: Path) -> list[str]:
+    keys = [f"dear {number}" for number in range(EXPENSIVE)]
     with FileStreamProgramCache(root) as cache:
         for key in keys:
-            put(cache, key, DEAR_NS)
+            put(cache, key, EXPENSIVE_NS)
     return keys
 
 
@@ -47,13 +47,13 @@ def read(root: Path, keys: list[str]) -> list[str]:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("policy, survivors", [("cost", DEAR), ("lru", 0)])
+@pytest.mark.parametrize("policy, survivors", [("cost", EXPENSIVE), ("lru", 0)])
 def test_entries_that_were_dear_to_compile_outlive_cheap_ones_that_were_used_later(
     cache_path: Path, policy: str, survivors: int
 ) -> None:
     make_directory(cache_path)
     with RunningDaemon("--max-size", "1M", "--policy", policy, cache_path) as daemon:
-        keys = put_dear(cache_path)
+        keys = put_expensive(cache_path)
         with crowd("spawn", put_cheap, [(str(cache_path), number) for number in range(3)]) as writers:
             assert writers.results() == [0] * 3
         assert daemon.wait_for("sweep")["evicted_entries"] > 0
@@ -67,7 +67,7 @@ def test_entries_that_were_dear_to_compile_outlive_cheap_ones_that_were_used_lat
 def test_writers_evict_by_the_policy_that_a_daemon_left(cache_path: Path) -> None:
     make_directory(cache_path)
     assert run_daemon("--max-size", "1M", "--policy", "cost", "--once", cache_path).returncode == 0
-    keys = put_dear(cache_path)
+    keys = put_expensive(cache_path)
     put_cheap(str(cache_path), 0)
     assert read(cache_path, keys) == keys
     assert run_daemon("--max-size", "1M", "--once", cache_path).returncode == 0
@@ -83,7 +83,7 @@ def test_a_running_daemon_follows_an_operator_who_changes_the_policy(cache_path:
     with RunningDaemon("--max-size", "1M", cache_path) as daemon:
         PolicyFile(Layout(str(cache_path))).replace(Policy(1_000_000, by_operator=True, priority="cost"))
         assert daemon.wait_for("cap")["policy"] == "cost"
-        keys = put_dear(cache_path)
+        keys = put_expensive(cache_path)
         put_cheap(str(cache_path), 0)
         assert daemon.wait_for("sweep")["evicted_entries"] > 0
         daemon.end(15)
@@ -92,7 +92,7 @@ def test_a_running_daemon_follows_an_operator_who_changes_the_policy(cache_path:
 
 @pytest.mark.long
 def test_without_a_cap_of_its_own_the_daemon_goes_by_its_own_policy(cache_path: Path) -> None:
-    keys = put_dear(cache_path)
+    keys = put_expensive(cache_path)
     put_cheap(str(cache_path), 0)
     assert run_daemon("--max-entries", "100", "--policy", "cost", "--once", cache_path).returncode == 0
     assert read(cache_path, keys) == keys
@@ -101,7 +101,7 @@ def test_without_a_cap_of_its_own_the_daemon_goes_by_its_own_policy(cache_path: 
 
 @pytest.mark.long
 def test_a_dry_run_counts_what_a_pass_by_cost_evicts(cache_path: Path) -> None:
-    put_dear(cache_path)
+    put_expensive(cache_path)
     put_cheap(str(cache_path), 0)
     rehearsed = run_daemon("--max-size", "1M", "--policy", "cost", "--dry-run", "--json", cache_path)
     done = run_daemon("--max-size", "1M", "--policy", "cost", "--once", "--json", cache_path)

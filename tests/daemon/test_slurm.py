@@ -149,18 +149,18 @@ def test_another_users_job_has_a_directory_and_a_daemon_of_its_own(tmp_path: Pat
     for folder in (tmp_path, *tmp_path.parents[:-2]):
         if not folder.stat().st_mode & 0o001:
             folder.chmod(folder.stat().st_mode | 0o011)
-    told, program = tmp_path / "told", tmp_path / "daemon"
-    told.write_text("")
-    told.chmod(0o666)
+    output, program = tmp_path / "told", tmp_path / "daemon"
+    output.write_text("")
+    output.chmod(0o666)
     program.write_text(
-        f'#!/bin/sh\necho "$(id -u):$(id -g):$(id -G)" >> {told}\nexec sleep 1000 # stands in for the daemon\n'
+        f'#!/bin/sh\necho "$(id -u):$(id -g):$(id -G)" >> {output}\nexec sleep 1000 # stands in for the daemon\n'
     )
     program.chmod(0o755)
     node = Node(tmp_path, uid=65534, daemon=str(program))
     assert node.run("prolog.sh").stderr == ""
     status = node.directory.stat()
     assert (status.st_uid, status.st_gid, stat.S_IMODE(status.st_mode)) == (65534, 65534, 0o700)
-    until(lambda: told.read_text() == "65534:65534:65534\n")
+    until(lambda: output.read_text() == "65534:65534:65534\n")
     os.kill(node.pid, signal.SIGTERM)
     assert node.run("epilog.sh").returncode == 0
     assert not node.directory.exists()

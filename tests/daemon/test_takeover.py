@@ -17,7 +17,7 @@ def test_two_daemons_never_keep_a_directory_at_once_however_they_die(tmp_path: P
     options = Options(3, 8.0, SCENARIO.max_size_bytes, seed, str(tmp_path / "cache"))
     outcome = run_bytes(SCENARIO, options, lambda stage, share, words: None)
     assert outcome.ok, [check for check in outcome.checks() if not check.ok] + outcome.findings
-    told = {check.name: check.value for check in outcome.extra_checks}
-    assert int(told["SIGKILLs of daemons"]) > 1
-    assert int(told["daemons that kept the directory"]) > 1
-    assert told["two daemons at once"] == "0"
+    found = {check.name: check.value for check in outcome.extra_checks}
+    assert int(found["SIGKILLs of daemons"]) > 1
+    assert int(found["daemons that kept the directory"]) > 1
+    assert found["two daemons at once"] == "0"

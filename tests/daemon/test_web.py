@@ -29,12 +29,12 @@ def board() -> Board:
 
 @pytest.fixture
 def server(board: Board) -> Iterator[WebServer]:
-    told: list[str] = []
-    serving = WebServer(listen(Address("127.0.0.1", 0)), board, told.append)
+    complaints: list[str] = []
+    serving = WebServer(listen(Address("127.0.0.1", 0)), board, complaints.append)
     serving.start()
     yield serving
     serving.close()
-    assert told == []
+    assert complaints == []
 
 
 @pytest.fixture

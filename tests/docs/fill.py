@@ -27,8 +27,8 @@ def fill(root: str) -> None:
         for key, (size, kind, arch, compiler, days, cost_ms) in _ENTRIES.items():
             parts = {"compiler": compiler, "option arch": arch, "code": f"{{{key}}}"}
             state(key.encode(), parts, f"{key.partition('-')[0]}<float>")
-            told = {"kind": kind, "arch": arch, "compiler": compiler, "compile_cost_ns": cost_ms * 10**6}
-            cache.put_entry(key, Entry(key.encode() * (size // len(key)), told))
+            metadata = {"kind": kind, "arch": arch, "compiler": compiler, "compile_cost_ns": cost_ms * 10**6}
+            cache.put_entry(key, Entry(key.encode() * (size // len(key)), metadata))
             name = entry_name(key.encode())
             used_ns = time.time_ns() - days * _DAY_NS
             os.utime(Path(cache.path, "entries", name[:2], name[2:]), ns=(used_ns, used_ns))

@@ -183,10 +183,10 @@ def try_mutant(root: Path, mutant: Mutant, limit_seconds: float) -> tuple[str, s
     source = path.read_text()
     changed = mutate_code(source, cosmic_ray.plugins.get_operator(mutant.operator)(), mutant.occurrence)
     difference = difflib.unified_diff(source.splitlines(), changed.splitlines(), n=0, lineterm="")
-    told = "\n".join(line for line in difference if not line.startswith(("---", "+++", "@@")))
+    change = "\n".join(line for line in difference if not line.startswith(("---", "+++", "@@")))
     path.write_text(changed)
     try:
-        return run_tests(root, TESTS[mutant.module], limit_seconds), told
+        return run_tests(root, TESTS[mutant.module], limit_seconds), change
     finally:
         path.write_text(source)
 
@@ -225,18 +225,18 @@ def main() -> int:
                 print(f"{module}: its tests fail without a fault: {' '.join(TESTS[module])}", file=sys.stderr)
                 return 1
             for mutant in sample(module, given.most):
-                outcome, told = try_mutant(root, mutant, given.seconds)
-                outcomes.append({**mutant.__dict__, "outcome": outcome, "change": told})
+                outcome, change = try_mutant(root, mutant, given.seconds)
+                outcomes.append({**mutant.__dict__, "outcome": outcome, "change": change})
                 if outcome == "survived":
-                    print(f"survived: {module}.py:{mutant.line} {mutant.operator}\n{told}\n", flush=True)
-            told_of(module, [outcome for outcome in outcomes if outcome["module"] == module])
+                    print(f"survived: {module}.py:{mutant.line} {mutant.operator}\n{change}\n", flush=True)
+            print_score(module, [outcome for outcome in outcomes if outcome["module"] == module])
             if given.json:
                 given.json.write_text(json.dumps(outcomes, indent=1))
-    told_of("all", outcomes)
+    print_score("all", outcomes)
     return 0
 
 
-def told_of(name: str, outcomes: list[dict[str, object]]) -> None:
+def print_score(name: str, outcomes: list[dict[str, object]]) -> None:
     noticed = sum(outcome["outcome"] != "survived" for outcome in outcomes)
     score = 100 * noticed / max(1, len(outcomes))
     print(f"{name}: {noticed} of {len(outcomes)} mutants noticed, {score:.1f} %", flush=True)

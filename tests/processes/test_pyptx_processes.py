@@ -114,7 +114,7 @@ def test_clearing_the_disk_beside_writers_fails_nobody_and_mixes_nothing(tmp_pat
 READS = 1500
 
 
-def rewrite_until_told(directory: str, is_same: bool, started: Any, stop: Any) -> int:
+def rewrite_until_stopped(directory: str, is_same: bool, started: Any, stop: Any) -> int:
     cache = CubinCache(directory)
     for serial in range(10**9):
         if stop.is_set():
@@ -147,7 +147,7 @@ def test_readers_beside_a_writer_that_rewrites_their_key_get_the_older_entry_or_
     context = multiprocessing.get_context("fork")
     started, stop = context.Event(), context.Event()
     CubinCache(tmp_path).put(entry_for(KEYS[0], "first", 0))
-    with crowd("fork", rewrite_until_told, [(str(tmp_path), is_same, started, stop)]) as writing:
+    with crowd("fork", rewrite_until_stopped, [(str(tmp_path), is_same, started, stop)]) as writing:
         assert run_all("fork", count_misses, [(str(tmp_path), started)] * 2) == [(0, 0)] * 2
         stop.set()
         assert writing.results()[0] > 10

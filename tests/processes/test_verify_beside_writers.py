@@ -14,7 +14,7 @@ from lockcache.filestream.directory import CacheDirectory
 from lockcache.filestream.disk.layout import SHARDS, entry_name
 from lockcache.filestream.repair.quarantine import list_quarantine
 from lockcache.filestream.repair.verify import verify_entry
-from tests.crash.measure import assert_one_recount_mends_all
+from tests.crash.measure import assert_one_recount_repairs_all
 from tests.processes.crowd import crowd
 from tests.verifying import verify_shard
 
@@ -65,7 +65,7 @@ def test_beside_writers_of_the_same_key_at_full_speed_nothing_is_ever_corrupt(
         writers.results()
     assert list_quarantine(directory.layout) == []
     directory.close()
-    assert_one_recount_mends_all(FileStreamProgramCache(cache_path))
+    assert_one_recount_repairs_all(FileStreamProgramCache(cache_path))
 
 
 def _churn(path: str, writer: int, done: Any) -> int:
@@ -89,7 +89,7 @@ def test_beside_eviction_nothing_is_ever_corrupt_and_two_who_repair_do_not_quarr
         writers.results()
     for states in counts:
         assert states.keys() <= {"whole", "passed over"}, states
-    assert_one_recount_mends_all(FileStreamProgramCache(cache_path))
+    assert_one_recount_repairs_all(FileStreamProgramCache(cache_path))
 
 
 def _verify_all(path: str, wanted: int) -> dict[str, int]:

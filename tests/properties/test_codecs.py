@@ -215,8 +215,8 @@ def test_a_size_is_its_number_times_its_unit(number, unit, b, lower):
 @examples(100)
 @given(size_bytes=st.integers(1, 10**18))
 def test_formatting_what_was_parsed_from_a_formatted_size_changes_it_no_more(size_bytes):
-    told = format_size(size_bytes)
-    assert format_size(parse_size(told)) == told
+    text = format_size(size_bytes)
+    assert format_size(parse_size(text)) == text
 
 
 @examples(100)

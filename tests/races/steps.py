@@ -69,7 +69,7 @@ def _stop(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, when: Callable
 
 
 @contextmanager
-def beside(work: Callable[..., Any], *arguments: Any) -> Iterator[Future[Any]]:
+def alongside(work: Callable[..., Any], *arguments: Any) -> Iterator[Future[Any]]:
     """Runs ``work`` in a thread for the block; its error, if any, is raised at the end of it."""
     with ThreadPoolExecutor(1) as pool:
         future = pool.submit(work, *arguments)

@@ -12,7 +12,7 @@ import pytest
 from lockcache import FileStreamProgramCache
 from lockcache.filestream.disk.layout import Layout
 from lockcache.filestream.entry.staging import StagedEntry
-from tests.races.steps import beside, into, stop_before
+from tests.races.steps import alongside, into, stop_before
 from tests.thinning import diagonals
 from tests.unit.material import on_disk, open_directory
 
@@ -32,7 +32,7 @@ def test_whatever_is_deleted_in_the_middle_of_a_write_it_ends_and_is_read(make, 
     else:
         stop = stop_before(monkeypatch, StagedEntry, step)
     path = os.path.join(one.path, what)
-    with beside(one.__setitem__, "k", b"newer"):
+    with alongside(one.__setitem__, "k", b"newer"):
         stop.wait_until_reached()
         if os.path.isdir(path):
             shutil.rmtree(path)
@@ -88,7 +88,7 @@ def test_many_caches_that_make_one_directory_at_once_agree_on_one_page(cache_pat
 
 def test_a_cache_closed_in_the_middle_of_a_write_opens_again(make, one, monkeypatch):
     stop = stop_before(monkeypatch, StagedEntry, "publish")
-    with beside(one.__setitem__, "k", b"code"):
+    with alongside(one.__setitem__, "k", b"code"):
         stop.wait_until_reached()
         one.close()
         stop.go_on()

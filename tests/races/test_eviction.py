@@ -11,7 +11,7 @@ from lockcache import FileStreamProgramCache
 from lockcache.filestream.disk.layout import Layout, entry_name
 from lockcache.filestream.disk.locks import ProcessLock
 from lockcache.filestream.entry.staging import StagedEntry
-from tests.races.steps import beside, stop_before
+from tests.races.steps import alongside, stop_before
 from tests.unit.material import entry_path, keys_in_shard, on_disk, set_last_use, shard_of
 
 SIZE = 100
@@ -39,7 +39,7 @@ def test_a_victim_that_was_read_meanwhile_survives(make, cap, monkeypatch):
     one, other = make(max_size_bytes=cap), make()
     fill(one)
     stop = stop_evictor_before_removing(monkeypatch)
-    with beside(one.__setitem__, "new", b"n" * SIZE):
+    with alongside(one.__setitem__, "new", b"n" * SIZE):
         stop.wait_until_reached()
         assert other["a"] == b"a" * SIZE
         stop.go_on()
@@ -52,7 +52,7 @@ def test_two_evictors_of_one_victim_give_it_back_once(make, cap, monkeypatch):
     one, other = make(max_size_bytes=cap), make()
     fill(one)
     stop = stop_evictor_before_removing(monkeypatch)
-    with beside(one.__setitem__, "new", b"n" * SIZE):
+    with alongside(one.__setitem__, "new", b"n" * SIZE):
         stop.wait_until_reached()
         other["newer"] = b"m" * SIZE  # evicts "a", and what else it needs: two reservations stand
         stop.go_on()
@@ -80,7 +80,7 @@ def test_of_two_writers_that_reserve_together_and_overshoot_at_least_one_sees_it
 
     monkeypatch.setattr(StagedEntry, "reserve", meet)
     monkeypatch.setattr(StagedEntry, "write", look)
-    with beside(caches[0].__setitem__, "x", b"x" * (size - 44)):
+    with alongside(caches[0].__setitem__, "x", b"x" * (size - 44)):
         caches[1]["y"] = b"y" * (size - 44)
     assert max(peaks) <= cap
     assert [cache.stats().dropped_writes for cache in caches] == [0, 0]
@@ -112,10 +112,10 @@ def test_a_recount_waits_for_the_step_between_a_file_and_its_accounting(make, mo
         return real(path)
 
     stop = stop_before(monkeypatch, os, name, lambda *arguments: any(f"/{folder}/" in str(a) for a in arguments))
-    with beside(one.__setitem__, "k", b"y" * SIZE):
+    with alongside(one.__setitem__, "k", b"y" * SIZE):
         stop.wait_until_reached()
         monkeypatch.setattr(os, "scandir", scandir)
-        with beside(other.recount):
+        with alongside(other.recount):
             stop.go_on()
     assert walking.is_set()
     assert other.recount() == []
@@ -127,7 +127,7 @@ def test_a_writer_whose_staged_file_was_reaped_all_the_same_does_not_give_back_t
     neighbour = keys_in_shard(shard_of(b"k"), 1)[0]  # whose bytes would be missing from the sum
     one[neighbour] = b"x" * SIZE
     stop = stop_before(monkeypatch, StagedEntry, "publish")
-    with beside(one.__setitem__, "k", b"y" * SIZE):
+    with alongside(one.__setitem__, "k", b"y" * SIZE):
         stop.wait_until_reached()
         with monkeypatch.context() as patch:
             patch.setattr("lockcache.filestream.disk.owners.is_alive", lambda owner: False)
@@ -141,7 +141,7 @@ def test_an_eviction_for_an_open_cache_with_a_new_cap_passes_over_what_is_being_
     one, other = make(), make()
     fill(one)
     stop = stop_before(monkeypatch, StagedEntry, "publish")
-    with beside(one.__setitem__, "k", b"y" * SIZE):
+    with alongside(one.__setitem__, "k", b"y" * SIZE):
         stop.wait_until_reached()
         with FileStreamProgramCache(other.path, max_size_bytes=SIZE * 2):
             assert other.get("a") is None

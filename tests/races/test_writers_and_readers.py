@@ -9,14 +9,14 @@ import pytest
 from lockcache import Entry
 from lockcache.filestream.entry import locate, reader
 from lockcache.filestream.entry.staging import StagedEntry
-from tests.races.steps import beside, into, stop_after, stop_before
+from tests.races.steps import alongside, into, stop_after, stop_before
 
 OLD, NEW, NEWEST = (Entry(name * 50, {"of": name}) for name in (b"old", b"new", b"newest"))
 
 
 def test_of_two_writers_of_one_key_the_one_that_publishes_last_stays(one, other, monkeypatch):
     stop = stop_before(monkeypatch, StagedEntry, "publish")
-    with beside(one.put_entry, "k", NEW):
+    with alongside(one.put_entry, "k", NEW):
         stop.wait_until_reached()  # staged, holding no lock
         other.put_entry("k", OLD)
         assert one.get_entry("k") == other.get_entry("k") == OLD
@@ -30,9 +30,9 @@ def test_a_second_writer_waits_for_the_first_ones_rename_and_then_replaces_it(on
     if older:
         one.put_entry("k", older)
     stop = step(monkeypatch, os, "rename", into("entries"))
-    with beside(one.put_entry, "k", NEW):
+    with alongside(one.put_entry, "k", NEW):
         stop.wait_until_reached()  # in the middle of publishing, holding the shard lock
-        with beside(other.put_entry, "k", NEWEST):
+        with alongside(other.put_entry, "k", NEWEST):
             stop.go_on()
     assert one.get_entry("k") == other.get_entry("k") == NEWEST
 
@@ -40,7 +40,7 @@ def test_a_second_writer_waits_for_the_first_ones_rename_and_then_replaces_it(on
 def test_once_a_write_has_returned_nobody_reads_an_older_value(one, other, monkeypatch):
     one.put_entry("k", OLD)
     stop = stop_after(monkeypatch, StagedEntry, "publish")
-    with beside(one.put_entry, "k", NEW):
+    with alongside(one.put_entry, "k", NEW):
         stop.wait_until_reached()
         assert other.get_entry("k") == NEW  # even a moment before
         stop.go_on()
@@ -58,7 +58,7 @@ def test_whoever_reads_at_any_rename_of_a_publish_gets_old_or_new_and_never_a_mi
     if older:
         one.put_entry("k", older)
     stop = step(monkeypatch, os, "rename", into(folder))
-    with beside(one.put_entry, "k", NEW):
+    with alongside(one.put_entry, "k", NEW):
         stop.wait_until_reached()
         for cache in (one, other):
             assert cache.get_entry("k") in (older, NEW)
@@ -77,7 +77,7 @@ def test_a_reader_that_has_the_entry_open_while_it_changes_gets_a_whole_entry_or
     one.put_entry("k", OLD)
     other.get_entry("k")
     stop = stop_before(monkeypatch, reader, call)
-    with beside(other.get_entry, "k") as reading:
+    with alongside(other.get_entry, "k") as reading:
         stop.wait_until_reached()
         if change != "replaced":
             del one["k"]
@@ -97,7 +97,7 @@ def test_a_reader_between_the_payload_and_its_record_file_gets_a_whole_entry_or_
         pytest.skip("payload and record are one file here")
     one.put_entry("k", OLD)
     stop = stop_before(monkeypatch, locate, "open_below", lambda layout, path, *_: "/records/" in path)
-    with beside(other.get_entry, "k") as reading:
+    with alongside(other.get_entry, "k") as reading:
         stop.wait_until_reached()
         if change == "deleted":
             del one["k"]
@@ -135,7 +135,7 @@ def test_a_reader_never_sees_an_entry_lose_its_record_when_it_moves_into_the_att
 def test_readers_do_not_wait_for_a_writer_that_holds_the_shard_lock(one, other, monkeypatch):
     one.put_entry("k", OLD)
     stop = stop_after(monkeypatch, os, "rename", into("entries"))
-    with beside(one.put_entry, "k", NEW):
+    with alongside(one.put_entry, "k", NEW):
         stop.wait_until_reached()
         # In this thread: if it waited, nobody would let the writer go on.
         assert other.get_entry("k") == NEW
@@ -148,16 +148,16 @@ def test_a_delete_beside_a_publish_ends_with_one_of_both_orders(one, other, monk
     one.put_entry("k", OLD)
     if first == "delete":
         stop = stop_before(monkeypatch, os, "unlink", lambda path, *_: "/entries/" in path)
-        with beside(other.__delitem__, "k"):
+        with alongside(other.__delitem__, "k"):
             stop.wait_until_reached()  # the deleter holds the lock
-            with beside(one.put_entry, "k", NEW):
+            with alongside(one.put_entry, "k", NEW):
                 stop.go_on()
         assert one.get_entry("k") == NEW
     else:
         stop = stop_before(monkeypatch, os, "rename", into("entries"))
-        with beside(one.put_entry, "k", NEW):
+        with alongside(one.put_entry, "k", NEW):
             stop.wait_until_reached()
-            with beside(other.__delitem__, "k"):
+            with alongside(other.__delitem__, "k"):
                 stop.go_on()
         assert one.get_entry("k") is None
 
@@ -165,7 +165,7 @@ def test_a_delete_beside_a_publish_ends_with_one_of_both_orders(one, other, monk
 def test_a_delete_between_stage_and_publish_does_not_take_the_new_value(one, other, monkeypatch):
     one.put_entry("k", OLD)
     stop = stop_before(monkeypatch, StagedEntry, "publish")
-    with beside(one.put_entry, "k", NEW):
+    with alongside(one.put_entry, "k", NEW):
         stop.wait_until_reached()
         del other["k"]
         assert other.get_entry("k") is None
@@ -178,7 +178,7 @@ def test_clear_beside_a_writer_never_makes_it_fail(one, other, monkeypatch, step
     one.put_entry("k", OLD)
     one["other"] = b"x"
     stop = stop_before(monkeypatch, StagedEntry, step)
-    with beside(one.put_entry, "k", NEW):
+    with alongside(one.put_entry, "k", NEW):
         stop.wait_until_reached()
         other.clear()
         assert (len(other), other.get("k")) == (0, None)
@@ -190,7 +190,7 @@ def test_clear_beside_a_writer_never_makes_it_fail(one, other, monkeypatch, step
 def test_clear_in_the_middle_of_its_walk_beside_a_new_value_removes_or_keeps_it_whole(one, other, monkeypatch):
     one.put_entry("k", OLD)
     stop = stop_before(monkeypatch, os, "unlink", lambda path, *_: "/entries/" in path)
-    with beside(other.clear):
+    with alongside(other.clear):
         stop.wait_until_reached()
         one.put_entry("elsewhere", NEW)
         stop.go_on()

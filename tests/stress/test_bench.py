@@ -81,10 +81,10 @@ def test_a_quick_run_measures_everything_and_names_the_machine(run_path: Path) -
 def test_a_put_is_judged_on_a_new_disk_and_told_for_this_one(run_path: Path) -> None:
     if shutil.which("mkfs.ext4") is None:
         pytest.skip("needs mkfs.ext4")
-    judged, told = stress_json("bench", "put", "--quick", "--no-fail", run_path=run_path)["lines"]
+    judged, reported = stress_json("bench", "put", "--quick", "--no-fail", run_path=run_path)["lines"]
     assert (judged["name"], judged["bar"]) == ("put, new key, 16 KiB, new ext4", ">= 4x")
-    assert (told["name"], told["bar"], told["ok"]) == ("put, new key, 16 KiB, this disk", "", True)
-    assert told["ratio"]
+    assert (reported["name"], reported["bar"], reported["ok"]) == ("put, new key, 16 KiB, this disk", "", True)
+    assert reported["ratio"]
     assert str(run_path) not in Path("/proc/self/mounts").read_text()
     assert os.listdir(run_path) == []
 
@@ -109,8 +109,8 @@ def test_all_of_it_can_be_measured_with_the_daemon_on(run_path: Path) -> None:
     )
     lines = {line["name"]: line for line in report["lines"]}
     for name in ("hit", "overshoot", "herd", "kills"):
-        beside = lines[f"daemons beside {name}, dead or complaining"]
-        assert (beside["numbers"]["attended"], beside["ours"], beside["ok"]) == (1, "0 of 1", True)
+        found = lines[f"daemons beside {name}, dead or complaining"]
+        assert (found["numbers"]["attended"], found["ours"], found["ok"]) == (1, "0 of 1", True)
     assert os.listdir(run_path) == []
     running = [" ".join(each.info["cmdline"] or ()) for each in psutil.process_iter(["cmdline"])]
     assert not [each for each in running if str(run_path) in each]
@@ -262,8 +262,8 @@ def test_only_a_missed_bar_of_time_tells_the_load(monkeypatch: pytest.MonkeyPatc
         Line("quick", bar="x", is_time=True),
     ]
     monkeypatch.setitem(bench.MEASUREMENTS, "hit", lambda _: lines)
-    told = bench.run_bench(["hit"], None, quick=True, show=lambda name, share, words: None)
-    assert [line.load is not None for line in told] == [True, False, False]
+    reported = bench.run_bench(["hit"], None, quick=True, show=lambda name, share, words: None)
+    assert [line.load is not None for line in reported] == [True, False, False]
 
 
 @pytest.mark.cuda
@@ -324,10 +324,10 @@ def test_other_caches_stand_beside_and_the_table_shows_them(run_path: Path) -> N
     words = ("bench", "--quick", "--no-fail", "hit", "miss", "put", "put-full", "open", "--json-file", str(numbers))
     ran = stress(*words, run_path=run_path)
     assert ran.returncode == 0, ran.stderr
-    beside = {line["name"]: line["others"] for line in json.loads(numbers.read_text())["lines"] if line["others"]}
-    assert [name.partition(",")[0] for name in beside] == ["hit", "miss", "put", "the same against cuda.core", "open"]
+    found = {line["name"]: line["others"] for line in json.loads(numbers.read_text())["lines"] if line["others"]}
+    assert [name.partition(",")[0] for name in found] == ["hit", "miss", "put", "the same against cuda.core", "open"]
     _, _, table = ran.stdout.partition("side by side")
-    for others in beside.values():
+    for others in found.values():
         assert others["diskcache"].split()[0] in table
 
 

@@ -40,7 +40,7 @@ def cases(document: ET.Element) -> dict[str | None, ET.Element | None]:
     return {case.get("name"): case.find("failure") for case in document.iter("testcase")}
 
 
-def told(document: ET.Element) -> dict[str | None, str | None]:
+def properties_of(document: ET.Element) -> dict[str | None, str | None]:
     return {each.get("name"): each.get("value") for each in document.iter("property")}
 
 
@@ -53,8 +53,8 @@ def test_the_page_of_the_kill_table_has_a_row_for_each_death(run_path: Path) -> 
     assert all(row[-1] == "ok" for row in shown)
     assert page.outcome["scenarios"][0]["deaths"] == rows
     assert cases(document) == {"sweep: wrong": None}
-    assert told(document)["sweep: deaths"] == str(len(rows))
-    assert told(document)["replay"] == "lockcache-stress kill-table sweep"
+    assert properties_of(document)["sweep: deaths"] == str(len(rows))
+    assert properties_of(document)["replay"] == "lockcache-stress kill-table sweep"
     assert all(row["ok"] for row in rows)
     assert [row["number"] for row in rows] == list(range(1, len(rows) + 1))
     assert [row["step"] for row in rows][:2] == ["unlink(entries/SHARD/NAME)", "pwrite(lockcache/usage)"]
@@ -118,7 +118,7 @@ def test_power_cuts_are_judged_by_file_system_and_by_fsync(run_path: Path) -> No
         "ext4, with fsync: torn",
         "ext4, with fsync: writes lost",
     ]
-    assert "ext4, without fsync: writes lost" in told(document)
+    assert "ext4, without fsync: writes lost" in properties_of(document)
     [ext4] = [row for row in page.rows if row[:2] == ["ext4", "yes"]]
     assert ext4[2:4] == ["1", f"{printed['cuts'][1]['writes']:,}"]
     assert shlex.join(printed["replay"]) in page.text

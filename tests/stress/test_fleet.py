@@ -16,13 +16,13 @@ SMALL = ("fleet", "--ranks", "8", "--ranks", "16", "--kernels", "5")
 
 
 def test_json_has_each_start_and_its_costs_and_the_seed_replays_it(run_path: Path) -> None:
-    told: dict[str, Any] = stress_json(*SMALL, "--seed", "7", run_path=run_path)
-    assert [(start["stored"], start["ranks"]) for start in told["starts"]] == [(0, 8), (0, 16), (1, 8), (1, 16)]
-    for start in told["starts"]:
+    printed: dict[str, Any] = stress_json(*SMALL, "--seed", "7", run_path=run_path)
+    assert [(start["stored"], start["ranks"]) for start in printed["starts"]] == [(0, 8), (0, 16), (1, 8), (1, 16)]
+    for start in printed["starts"]:
         assert [way["way"] for way in start["ways"]] == list(WAYS)
         assert start["seed"] == 7
-    assert stress_json(*SMALL, "--seed", "7", run_path=run_path) == told
-    assert stress_json(*SMALL, "--seed", "8", run_path=run_path) != told
+    assert stress_json(*SMALL, "--seed", "7", run_path=run_path) == printed
+    assert stress_json(*SMALL, "--seed", "8", run_path=run_path) != printed
 
 
 def test_the_picture_is_an_svg_of_its_own_with_every_way(run_path: Path) -> None:

@@ -77,9 +77,9 @@ def test_without_a_gpu_all_but_the_launches_is_done_from_a_checkout(run_path: Pa
     assert all((row["launches"], row["wrong"]) == (None, 0) for row in done.values())
     assert (done["templates"]["compiles"], done["lto-ir"]["compiles"]) == (4, 6)
     assert done["timing"]["outcome"]["ratio"] > 1
-    told = (run_path / "out" / "gpu.txt").read_text()
-    assert all(name in told for name in [*_ROWS, *_FRAMEWORKS])
-    assert "no GPU: nothing was launched" in told
+    printed = (run_path / "out" / "gpu.txt").read_text()
+    assert all(name in printed for name in [*_ROWS, *_FRAMEWORKS])
+    assert "no GPU: nothing was launched" in printed
     page = Page((run_path / "out" / "gpu.html").read_text())
     assert page.outcome["machine"]["cuda-core"] == report["machine"]["cuda-core"] != "not installed"
     document = ET.parse(run_path / "out" / "gpu.xml").getroot()

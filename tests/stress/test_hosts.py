@@ -139,11 +139,11 @@ def test_without_its_programs_it_is_skipped_and_says_what_to_install(
             check=False,
         )
         assert ran.returncode == code, ran.stderr
-        told = json.loads(ran.stdout)
-        assert told["trials"] == []
+        printed = json.loads(ran.stdout)
+        assert printed["trials"] == []
         assert len(ran.stderr.splitlines()) == (1 if code else 0)
         for package in packages:
-            assert package in told["skipped"]
+            assert package in printed["skipped"]
             assert (package in ran.stderr) == (code == 2)
 
 

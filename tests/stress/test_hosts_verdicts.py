@@ -189,14 +189,14 @@ def test_the_files_have_a_suite_for_each_trial_and_its_replay(tmp_path: Path) ->
     assert [suite.get("name") for suite in document] == ["kill", "replaced"]
     assert [suite.get("failures") for suite in document] == ["0", "1"]
     assert "1 of 3 reads old" in Path(page).read_text()
-    told = json.loads(Path(numbers).read_text())
-    assert not told["ok"]
-    assert told["file_system"] == "NFS 3 without a lock manager"
+    numbers_read = json.loads(Path(numbers).read_text())
+    assert not numbers_read["ok"]
+    assert numbers_read["file_system"] == "NFS 3 without a lock manager"
     of_juicefs = _Making([], HostsOptions(("herd",), "juicefs", mount_options="entry-cache=0", seed=7)).as_json()
     assert of_juicefs["file_system"] == "JuiceFS, entry-cache=0"
     assert " ".join(of_juicefs["replay"][2:]) == "--juicefs --mount-options entry-cache=0 --scenarios herd --seed 7"
     said = "--nfs-version 3 --no-lock-manager --scenarios kill,replaced --seed 7"
-    assert " ".join(told["replay"][3:]) == said
+    assert " ".join(numbers_read["replay"][3:]) == said
 
 
 def test_a_trial_that_raised_has_failed_by_its_last_line() -> None:

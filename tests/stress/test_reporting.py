@@ -46,9 +46,9 @@ def test_the_files_have_the_numbers_that_the_run_printed(short_run: tuple[Path, 
     assert "cpu: " in page.text
     judged = [check["name"] for check in checks if check["must"]]
     assert [case.get("name") for case in document.iter("testcase")] == judged
-    told = {each.get("name"): each.get("value") for each in document.iter("property")}
-    assert told["replay"] == shlex.join(printed["replay"])
-    assert told["misses"] == f"{printed['misses']:,}"
+    properties = {each.get("name"): each.get("value") for each in document.iter("property")}
+    assert properties["replay"] == shlex.join(printed["replay"])
+    assert properties["misses"] == f"{printed['misses']:,}"
     assert sorted(os.listdir(run_path)) == ["junit.xml", "report.html"]
 
 
@@ -100,9 +100,9 @@ def test_names_of_directories_are_shown_and_do_nothing(run_path: Path) -> None:
     assert page.count("script") == 1
     assert "<script>alert(1)<\\script> &amp; ]]>" in page.text
     assert "\x1b" not in (run_path / "report.html").read_text()
-    told = {each.get("name"): each.get("value") or "" for each in document.iter("property")}
-    assert "<script>alert(1)" in told["replay"]
-    assert "\\x1b[31m" in told["replay"]
+    properties = {each.get("name"): each.get("value") or "" for each in document.iter("property")}
+    assert "<script>alert(1)" in properties["replay"]
+    assert "\\x1b[31m" in properties["replay"]
     assert page.outcome["scenarios"][0]["replay"] == printed["replay"]
 
 

@@ -156,6 +156,6 @@ def test_costs_are_measured_with_the_real_compiler_and_kept(run_path: Path, tmp_
     report = simulate(run_path, "--kernels", "2", "--seed", "1", "--save-costs", str(path))
     programs = load_programs(str(path))
     assert len(programs) == report["programs"] > 2
-    dear = max(programs, key=lambda program: program.cost_ns)
-    assert dear.name.startswith(("cooperative groups", "block reduce"))
+    expensive = max(programs, key=lambda program: program.cost_ns)
+    assert expensive.name.startswith(("cooperative groups", "block reduce"))
     assert all(program.size_bytes > 1000 and program.cost_ns > 10**6 for program in programs)

@@ -57,5 +57,5 @@ def test_what_is_not_recognised_is_nothing(payload: bytes) -> None:
     st.binary(max_size=200), st.sampled_from([b"", b"\x7fELF\x02\x01", bytes.fromhex(OLD["sm_70"]), b".version 9.5\n"])
 )
 def test_any_bytes_give_short_printable_answers(tail: bytes, head: bytes) -> None:
-    for told in identify(head + tail):
-        assert told is None or (told.isascii() and told.isprintable() and len(told) < 40)
+    for identified in identify(head + tail):
+        assert identified is None or (identified.isascii() and identified.isprintable() and len(identified) < 40)

@@ -61,9 +61,9 @@ def measured(
     ``between`` is called after every thousand files, and may raise to give up. A write that is published meanwhile may
     count twice, as staged and as an entry.
     """
-    slots, beside = [], bytes_beside(layout)
+    slots, other_bytes = [], bytes_beside(layout)
     for shard in range(SHARDS):
-        slot, stored_bytes = measure_shard_in_full(layout, shard, beside[shard], between)
+        slot, stored_bytes = measure_shard_in_full(layout, shard, other_bytes[shard], between)
         slots.append(slot)
         after_shard(stored_bytes)
     return slots
@@ -90,10 +90,10 @@ def find_drift(layout: Layout, after_shard: Callable[[int], object] = lambda sto
     ``after_shard`` as for :func:`measured`.
     """
     total = Drift(0, 0, 0, 0)
-    slots, beside = accounted(layout), bytes_beside(layout)
+    slots, other_bytes = accounted(layout), bytes_beside(layout)
     for shard, slot in enumerate(slots or ()):
         # Most shards are as they were a moment ago; the others are measured again, each by itself.
-        held, stored_bytes = measure_shard_in_full(layout, shard, beside[shard])
+        held, stored_bytes = measure_shard_in_full(layout, shard, other_bytes[shard])
         is_right = held == slot
         found = Slot(0, 0) if is_right else _drift_of(layout, shard)
         if found is None:

@@ -243,12 +243,12 @@ def bytes_beside(layout: Layout, shard: int | None = None) -> Counter[int]:
 
     With ``shard``, only of that one.
     """
-    beside: Counter[int] = Counter()
+    found: Counter[int] = Counter()
     for staged in staged_files(layout, shard):
-        beside[staged.shard] += staged.size_bytes
+        found[staged.shard] += staged.size_bytes
     for name, size in quarantined_files(layout, shard):
-        beside[name.shard] += size
-    return beside
+        found[name.shard] += size
+    return found
 
 
 def staged_files(layout: Layout, shard: int | None = None) -> Iterator[StagedName]:

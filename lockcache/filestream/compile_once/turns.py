@@ -165,7 +165,7 @@ class CompileOnce:
         """The entry if it is published. A look that finds nothing is not counted as a miss."""
         return self._reader.load(name) if self._is_published(name) else None
 
-    def news(self, name: str, generation: int) -> Hashable:
+    def poll(self, name: str, generation: int) -> Hashable:
         """Returns whether the entry is there, and the state of the lease file: two calls, so that many may poll them.
 
         The file goes when its holder gives up, and is written when somebody takes it or drops a write. On a network
@@ -210,7 +210,7 @@ class CompileOnce:
         self._computing = threading.local()
 
 
-# What is new of a key on a network file system while nothing is: see :meth:`CompileOnce.news`.
+# What a poll of a key on a network file system says while nothing has changed: see :meth:`CompileOnce.poll`.
 _NOT_YET: Final = (False, None)
 
 
@@ -226,7 +226,7 @@ class _Wait:
         self._holder: tuple[str, int, int] | None = None
         # How long the holder still has.
         self._left_seconds = 0.0
-        self._news: Hashable = None
+        self._polled: Hashable = None
         self._sleeper = Sleeper(once.layout, bell_of(once.lease_path(name, 0)))
         self._notices = list(_NOTICES)
 
@@ -267,11 +267,11 @@ class _Wait:
         # Local waiters look once more, now that they listen: two calls to a kernel, and there to a server.
         is_known = self._once.layout.is_network
         if is_known:
-            self._news = _NOT_YET
+            self._polled = _NOT_YET
         while now < ask:
             if not is_known:
-                older, self._news = self._news, self._once.news(self._name, self.generation)
-                if self._news != older:
+                older, self._polled = self._polled, self._once.poll(self._name, self.generation)
+                if self._polled != older:
                     return
             is_known = False
             seconds = pace.look_after(now - self._began) * (0.5 + random.random() / 2)

@@ -239,12 +239,12 @@ class Sleeper:
         poll = select.poll()
         for each in heard:
             poll.register(each, select.POLLIN)
-        told = {fd for fd, _ in poll.poll(seconds * 1000)}
-        if self._bell is not None and self._bell.fileno() in told:
+        ready = {fd for fd, _ in poll.poll(seconds * 1000)}
+        if self._bell is not None and self._bell.fileno() in ready:
             self._bell = None
-        if self._pidfd is not None and self._pidfd.fileno() in told:
+        if self._pidfd is not None and self._pidfd.fileno() in ready:
             self._pidfd = None
-        return bool(told)
+        return bool(ready)
 
 
 def _has_name(bell: _Descriptor) -> bool:

@@ -187,12 +187,12 @@ def _wrong(path: str, status: os.stat_result) -> str:
     me, mode, quoted = os.geteuid(), status.st_mode, shlex.quote(path)
     # root may put anything anywhere already; trusting its directories adds nobody, and read-only caches are its.
     if status.st_uid not in (me, 0):
-        mend = (
+        fix = (
             f"Use a directory of your own, or, if you trust what is in it, run: chown -R {me} {quoted}"
             if me
             else f"Run this command as its owner, {user_name(status.st_uid)}"
         )
-        return f"belongs to uid {status.st_uid}, not to you (uid {me}): its owner could plant programs in it. {mend}"
+        return f"belongs to uid {status.st_uid}, not to you (uid {me}): its owner could plant programs in it. {fix}"
     if not mode & (stat.S_IWGRP | stat.S_IWOTH):
         return ""
     shared = (
@@ -217,7 +217,7 @@ def _wrong_with_shared(path: str, status: os.stat_result, sharing: Sharing, is_s
         return f"{what} may be written by everybody, who could plant programs in it. Run: chmod -R o-w {quoted}"
     if sharing.gid is not None and gid != sharing.gid:
         wanted = _name_of(sharing.gid)
-        return f"{what} belongs to another group than {wanted}, with which it is to be shared. Run: " + _mend(
+        return f"{what} belongs to another group than {wanted}, with which it is to be shared. Run: " + _fix(
             quoted, wanted
         )
     if is_shard:
@@ -225,14 +225,14 @@ def _wrong_with_shared(path: str, status: os.stat_result, sharing: Sharing, is_s
     if not mode & stat.S_IWGRP or not mode & stat.S_ISGID:
         return (
             f"{what} is not shared with its group, as group=, LOCKCACHE_GROUP or --group asks for (2770 is wanted). "
-            f"Open it without, or share all that is in it. Run: {_mend(quoted, _name_of(gid))}"
+            f"Open it without, or share all that is in it. Run: {_fix(quoted, _name_of(gid))}"
         )
     if mode & stat.S_ISVTX:
         return f"{what} is sticky: nobody could evict what others stored. Run: chmod -R -t {quoted}"
     return ""
 
 
-def _mend(quoted: str, group: str) -> str:
+def _fix(quoted: str, group: str) -> str:
     return (
         f"chgrp -R {shlex.quote(group)} {quoted} && chmod -R g+rwX,o-w {quoted} && "
         f"find {quoted} -type d -exec chmod g+s {{}} +"

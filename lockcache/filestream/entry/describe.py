@@ -197,8 +197,8 @@ def _as_described(found: Found, record: Statement, look: Callable[[], Artifact])
     known = record.metadata or {}
     kind, arch, compiler = (_short(known.get(name)) for name in ("kind", "arch", "compiler"))
     if kind is None or (compiler is None and kind != "ltoir") or (arch is None and kind != "ltoir"):
-        told = look()
-        kind, arch, compiler = kind or told.kind, arch or told.arch, compiler or told.compiler
+        identified = look()
+        kind, arch, compiler = kind or identified.kind, arch or identified.arch, compiler or identified.compiler
     return Described(
         found.name,
         found.stored_bytes,

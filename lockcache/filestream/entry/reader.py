@@ -54,7 +54,7 @@ _ATTEMPTS: Final = 3
 _LOOKED_SECONDS: Final = 1.0
 
 # Names of damaged entries that are remembered, 100 KB.
-_MOST_TOLD: Final = 1000
+_MOST_REPORTED: Final = 1000
 
 _XATTR: Final = XATTR.encode()
 
@@ -77,8 +77,8 @@ class EntryReader:
         "_flags",
         "_layout",
         "_recency",
+        "_reported",
         "_shards",
-        "_told",
         "_verified_only",
         "expects_miss",
         "hits",
@@ -115,7 +115,7 @@ class EntryReader:
         #: Misses on entries with a signature that cannot be verified here, or without the one that is wanted.
         self.refused_entries = 0
         self._corrupt = 0
-        self._told: set[str] = set()
+        self._reported: set[str] = set()
 
     @property
     def corrupt_entries(self) -> int:
@@ -198,12 +198,12 @@ class EntryReader:
         """Count a damaged entry, and warn of it."""
         self._corrupt += 1
         # Once for each entry: one that stays damaged is read again and again, and would fill the disk with its log.
-        is_news = path not in self._told
-        if is_news:
-            if len(self._told) >= _MOST_TOLD:
-                self._told.clear()
-            self._told.add(path)
-        level = logging.WARNING if is_news else logging.DEBUG
+        is_new = path not in self._reported
+        if is_new:
+            if len(self._reported) >= _MOST_REPORTED:
+                self._reported.clear()
+            self._reported.add(path)
+        level = logging.WARNING if is_new else logging.DEBUG
         _log.log(level, "%s is not what a writer stored there: a miss", path)
 
     def _load_once(self, name: str, path: str, folder_fd: int | None) -> tuple[bytes, bytes] | None:

@@ -103,11 +103,11 @@ def recount_drifted(directory: CacheDirectory, should_stop: Callable[[], bool] =
     ``should_stop`` is called between shards.
     """
     drifted = 0
-    slots, beside = directory.usage().slots(), bytes_beside(directory.layout)
+    slots, other_bytes = directory.usage().slots(), bytes_beside(directory.layout)
     for shard, slot in enumerate(slots):
         if should_stop():
             break
-        if slot != (0, 0) and measure_shard(directory.layout, shard, beside[shard]) != slot:
+        if slot != (0, 0) and measure_shard(directory.layout, shard, other_bytes[shard]) != slot:
             drifted += _recount_unless_busy(directory, shard)
     return drifted
 

@@ -125,7 +125,7 @@ class _Making:
         return name + (f", {options.mount_options}" if options.mount_options else "")
 
     def __call__(self) -> Written:
-        runs = [Ran(_told(each, self.place), self._replay([each.name])) for each in self._tried]
+        runs = [Ran(_tabled(each, self.place), self._replay([each.name])) for each in self._tried]
         skipped = [] if self.skipped is None else [("hosts", self.skipped)]
         grids = [self._grid()] if runs else []
         return Written(f"lockcache-stress hosts: {self.place}", runs, {}, skipped, grids=grids, numbers=self.as_json())
@@ -160,7 +160,7 @@ class _Making:
         return Grid(f"two hosts on {self.place}", ("trial", "what", "found", "must be"), rows)
 
 
-def _told(each: Tried, place: str) -> Tabled:
+def _tabled(each: Tried, place: str) -> Tabled:
     return Tabled(
         name=each.name,
         title=f"{each.name} on two hosts, {place}",

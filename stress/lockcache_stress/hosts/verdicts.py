@@ -56,9 +56,9 @@ class Tried:
 
 def parse_result(line: str) -> Tried:
     """Returns the verdict on a line that the guest wrote. A trial that raised has failed."""
-    told = json.loads(line)
-    name, seconds = str(told["trial"]), float(told["seconds"])
-    numbers, error = told.get("numbers", {}), str(told.get("error", ""))
+    said = json.loads(line)
+    name, seconds = str(said["trial"]), float(said["seconds"])
+    numbers, error = said.get("numbers", {}), str(said.get("error", ""))
     if error:
         last = error.strip().splitlines()[-1]
         return Tried(name, seconds, [Check(name, last, "it comes to its end", ok=False)], numbers, error)
@@ -190,7 +190,7 @@ def _traffic(found: _Numbers, prefix: str, *, excuses_dropped: bool = False) -> 
     """
     wrong = {each: found[each] for each in ("torn", "foreign", "stale", "illegal_histories")}
     read = ", ".join(f"{count} {name.replace('_', ' ')}" for name, count in wrong.items())
-    told = f"{found['hits']:,} hits, {found['recorded']:,} operations recorded: {read}"
+    counted = f"{found['hits']:,} hits, {found['recorded']:,} operations recorded: {read}"
     is_read = found["hits"] > 0 and not any(wrong.values())
     drift = found["accounted_bytes"] - found["disk_bytes"]
     repaired = found["repaired_shards"]
@@ -200,7 +200,7 @@ def _traffic(found: _Numbers, prefix: str, *, excuses_dropped: bool = False) -> 
     is_excused = excuses_dropped and found["dropped"] > 0 and drift > 0
     deaths = "; ".join(found["deaths"]) or f"none, {found['dropped']:,} of {found['puts']:,} puts dropped"
     return [
-        Check(f"{prefix}reads", told, "> 0 hits, nothing wrong", is_read),
+        Check(f"{prefix}reads", counted, "> 0 hits, nothing wrong", is_read),
         Check(f"{prefix}workers that died", deaths, "none", not found["deaths"]),
         Check(f"{prefix}accounting", accounted, "+0, 0 shards", is_exact or is_excused),
     ]

@@ -64,9 +64,9 @@ def test_a_page_that_is_none_is_no_accounting_and_nothing_is_made(layout: Layout
     }[plant]()
     before = sorted(Path(layout.root).rglob("*"))
     assert measure.accounted(layout) is None
-    told: list[None] = []
-    assert sum(slot.bytes for slot in measure.measured(layout, told.append)) == 150
-    assert len(told) == SHARDS
+    calls: list[None] = []
+    assert sum(slot.bytes for slot in measure.measured(layout, calls.append)) == 150
+    assert len(calls) == SHARDS
     assert sorted(Path(layout.root).rglob("*")) == before
 
 

@@ -19,7 +19,7 @@ from lockcache.filestream.disk.layout import Layout, entry_name
 from lockcache.filestream.entry.codec import Record, pack, unpack
 from lockcache.filestream.eviction.evict import all_entries
 from lockcache.filestream.eviction.select import Selection
-from tests.crash.measure import assert_one_recount_mends_all
+from tests.crash.measure import assert_one_recount_repairs_all
 from tests.unit.archive.archives import CREATED_NS, archive_of, entry, packed, unpacked
 
 ENTRIES = {
@@ -160,7 +160,7 @@ def test_entries_that_are_there_are_kept_unless_they_are_to_be_replaced(filled: 
         done = unpacked(archive, tmp_path / "other", Acceptance(overwrite=True))
         assert (done.stored, done.kept) == (len(ENTRIES), 0)
         assert cache[b"bare"] == ENTRIES[b"bare"].code
-        assert_one_recount_mends_all(cache)
+        assert_one_recount_repairs_all(cache)
 
 
 def test_keeping_an_entry_is_no_use_of_it(filled: Path) -> None:
@@ -194,7 +194,7 @@ def test_an_entry_larger_than_the_cap_is_dropped_and_said(filled: Path, tmp_path
         done = unpacked(packed(filled)[0], tmp_path / "small")
         assert (done.stored, done.dropped, done.is_complete) == (len(ENTRIES) - 1, 1, False)
         assert "more than the directory's cap leaves" in done.problems[0]
-        assert_one_recount_mends_all(cache)
+        assert_one_recount_repairs_all(cache)
 
 
 def test_a_last_use_in_the_future_would_keep_an_entry_for_ever_and_is_now(tmp_path: Path) -> None:

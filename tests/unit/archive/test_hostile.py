@@ -178,8 +178,8 @@ if what == "pack":
         done = pack_directory(Layout(root), file).entries
 else:
     with open(archive, "rb") as file:
-        _, told = unpack_archive(file, lambda: directory, Acceptance(overwrite=what == "overwrite"))
-        done = told.stored + told.kept
+        _, unpacked = unpack_archive(file, lambda: directory, Acceptance(overwrite=what == "overwrite"))
+        done = unpacked.stored + unpacked.kept
 print(done, peak_bytes() - before)
 """
 

@@ -75,6 +75,6 @@ def test_merging_twice_gives_the_same_bytes(merged):
 
 
 def test_progress_ends_at_its_end(merged):
-    told = []
-    merged(bundle_at(0, {b"k": b"v"}), progress=lambda done, of: told.append((done, of)))
-    assert all(done <= of for done, of in told)
+    reported = []
+    merged(bundle_at(0, {b"k": b"v"}), progress=lambda done, of: reported.append((done, of)))
+    assert all(done <= of for done, of in reported)

@@ -236,7 +236,7 @@ def price(directory, key, cost_ns, used_seconds):
     set_last_use(entry_path(directory.layout.root, key), used_seconds)
 
 
-def half_dear(directory, count):
+def half_expensive(directory, count):
     """Of so many entries, all used at the same time, every second was expensive; keys of these and of the others."""
     used_seconds = time.time() - 1000
     keys = [b"%d" % number for number in range(count)]
@@ -246,21 +246,21 @@ def half_dear(directory, count):
 
 
 def test_by_cost_a_writer_evicts_what_is_cheap_to_rebuild(directory):
-    dear, cheap = half_dear(directory, 32)
+    expensive, cheap = half_expensive(directory, 32)
     directory.policy.replace(Policy(None, priority="cost"))
     assert evict_to_limit(directory, 2000) == Evicted(14, 1400)
-    assert present(directory, dear) == dear
+    assert present(directory, expensive) == expensive
     assert len(present(directory, cheap)) == 2
     assert directory.usage().total() == on_disk(directory.layout.root)
 
 
 def test_by_cost_a_sweep_evicts_what_is_cheap_to_rebuild_and_no_more_than_asked_for(directory):
-    dear, cheap = half_dear(directory, 40)
+    expensive, cheap = half_expensive(directory, 40)
     assert sweep(directory, Goal(2500), lambda: False, "cost") == Evicted(15, 1500)
-    assert present(directory, dear) == dear
+    assert present(directory, expensive) == expensive
     assert sweep(directory, Goal(limit_entries=15), lambda: False, "cost") == Evicted(10, 1000)
     assert present(directory, cheap) == []
-    assert len(present(directory, dear)) == 15
+    assert len(present(directory, expensive)) == 15
     assert directory.usage().total() == on_disk(directory.layout.root)
 
 

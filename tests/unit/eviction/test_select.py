@@ -99,9 +99,9 @@ def chosen(opened: CacheDirectory, selection: Selection, needed_bytes: int | Non
 
 
 def test_what_is_meant_goes_and_the_accounting_is_exact(opened: CacheDirectory) -> None:
-    told: list[int] = []
-    gone = evict_selected(opened, chosen(opened, Selection(arch=("sm_70",))), None, told.append)
-    assert (gone.entries, gone.bytes, sum(told)) == (20, 2000, 20)
+    reported: list[int] = []
+    gone = evict_selected(opened, chosen(opened, Selection(arch=("sm_70",))), None, reported.append)
+    assert (gone.entries, gone.bytes, sum(reported)) == (20, 2000, 20)
     assert opened.usage().total() == (2000, 20)
     assert recount_all(opened) == []
 

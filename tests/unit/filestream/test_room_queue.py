@@ -122,10 +122,10 @@ def test_with_room_granted_waiters_and_head_go_on_though_others_came_and_filled_
         put(directory, b"%d" % number, b"x" * 100)
     mine, later = (StagedEntry(directory, f"{number:02x}" + "0" * 62, size) for number, size in ((1, 10), (2, 2000)))
     mine.reserve()
-    head, beside = room_in(directory), room_in(other, 10_000)
+    head, waiter = room_in(directory), room_in(other, 10_000)
     assert head._is_head()
     going_on = []
-    waiting = threading.Thread(target=lambda: going_on.append(beside.make(1000, 10)))
+    waiting = threading.Thread(target=lambda: going_on.append(waiter.make(1000, 10)))
     waiting.start()
     until_asleep(waiting)
 
@@ -137,9 +137,9 @@ def test_with_room_granted_waiters_and_head_go_on_though_others_came_and_filled_
     assert head.evicted.entries == 1
     waiting.join(30)
     assert going_on == [True]
-    assert beside.evicted.entries == 0
+    assert waiter.evicted.entries == 0
     head.leave()
-    beside.leave()
+    waiter.leave()
     for each in (mine, later):
         each.abandon()
 

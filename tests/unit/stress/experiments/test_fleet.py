@@ -183,5 +183,5 @@ def test_a_file_without_counts_is_refused_with_the_command_that_makes_one(tmp_pa
 
 def test_costs_are_plain_values() -> None:
     cost = run_start(replace(SMALL, seed=random.Random(0).randrange(9)), "one directory")
-    told = json.loads(json.dumps(cost.as_json()))
-    assert told["all_requests"] == pytest.approx(sum(told["requests"].values()), abs=len(told["requests"]))
+    read = json.loads(json.dumps(cost.as_json()))
+    assert read["all_requests"] == pytest.approx(sum(read["requests"].values()), abs=len(read["requests"]))
