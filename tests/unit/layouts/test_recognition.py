@@ -41,7 +41,7 @@ def test_each_layout_is_recognised_by_its_own_files(tmp_path: Path) -> None:
 @pytest.mark.parametrize("part", ["entries", "entries/ab", "lockcache", "tmp"])
 def test_a_part_of_a_cache_is_refused_with_the_name_of_the_whole(cache_path: Path, part: str) -> None:
     FileStreamProgramCache(cache_path).close()
-    with pytest.raises(WrongLayoutError, match=f"is a part of the cache in {cache_path}: name that"):
+    with pytest.raises(WrongLayoutError, match=f"is a part of the cache in {cache_path}: use that directory"):
         recognise(str(cache_path / part))
     assert recognise(str(cache_path / "below"))[0] == "lockcache"
 
