@@ -16,7 +16,7 @@ import pytest
 from lockcache import Entry, FileStreamProgramCache, RemoteProgramCache, Turn
 from lockcache.filestream import backing
 from lockcache.filestream.disk import Layout, entry_name
-from lockcache.filestream.remote import NodeSeen, store
+from lockcache.filestream.remote import NodeSeen, node
 from lockcache.filestream.writer import EntryWriter
 from tests.cli.running import run
 from tests.remote.computing import holder_of_a_turn, times_computed
@@ -233,7 +233,7 @@ def test_a_copy_that_is_stored_right_behind_a_removal_does_not_stay(server: Valk
 def test_what_one_process_cannot_remember_is_believed_by_the_others(
     server: Valkey, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(store, "_MOST_SEEN", 2)
+    monkeypatch.setattr(node, "_MOST_SEEN", 2)
     cache = FileStreamProgramCache(tmp_path)
     assert cache._backed is not None
     reading = cache._backed.backing.seen
@@ -352,10 +352,10 @@ def test_lockcache_run_puts_a_server_behind_the_directory(
     program = (
         "from lockcache import *; print(FileStreamProgramCache().get_or_compute('k', lambda: sys.argv[1].encode()))"
     )
-    for node in ("one", "other"):
-        words = ["run", "--remote", server.url, "--quiet", "--dir", str(tmp_path / node), "--"]
-        ended = run(*words, sys.executable, "-c", f"import sys; {program}", f"compiled on node {node}")
-        assert (ended.returncode, ended.stdout) == (0, "b'compiled on node one'\n")
+    for host in ("one", "other"):
+        words = ["run", "--remote", server.url, "--quiet", "--dir", str(tmp_path / host), "--"]
+        ended = run(*words, sys.executable, "-c", f"import sys; {program}", f"compiled on host {host}")
+        assert (ended.returncode, ended.stdout) == (0, "b'compiled on host one'\n")
     assert server.client.dbsize() == 1
     ended = run("run", "--remote", "ftp://secret@host", "--", "true")
     assert (ended.returncode, ended.stderr.count("\n"), "secret" in ended.stderr) == (2, 1, False)
