@@ -11,6 +11,7 @@ moment before each read; so replace a bundle by rename, as lockcache does, and n
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import mmap
 import os
@@ -229,7 +230,9 @@ class BundleFile:
             return
         if self._may_be_mapped():
             try:
-                self._map = mmap.mmap(self._fd, self.size_bytes, access=mmap.ACCESS_READ)
+                # Where it cannot be mapped, for want of address space for one, it is read as on a network.
+                with contextlib.suppress(OSError):
+                    self._map = mmap.mmap(self._fd, self.size_bytes, access=mmap.ACCESS_READ)
             except ValueError:  # longer than the file is by now
                 self.damage = "it was cut off while it was opened"
                 return

@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 import multiprocessing
 import pickle
+import subprocess
+import sys
 
 import pytest
 
@@ -114,6 +116,23 @@ def test_a_damaged_bundle_is_one_warning_and_misses(path, caplog):
     with caplog.at_level(logging.WARNING), BundleProgramCache(path) as cache:
         assert (cache.get(b"k"), cache.get(b"other"), len(cache)) == (None, None, 0)
     assert ["every lookup misses" in record.message for record in caplog.records] == [True]
+
+
+def test_a_bundle_that_cannot_be_mapped_is_read(tmp_path):
+    path = write(tmp_path / "large.lcb", bundle_of({b"k": b"code", b"large": bytes(200_000_000)}))
+    code = """
+import resource, sys
+from lockcache import BundleProgramCache
+taken = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (taken + 100_000_000,) * 2)
+cache = BundleProgramCache(sys.argv[1])
+assert cache["k"] == b"code"
+assert cache.view("k") == b"code"
+assert cache.get("large") is None
+assert cache.stats().misses == 1
+"""
+    done = subprocess.run([sys.executable, "-c", code, path], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
 
 
 def test_a_directory_makes_the_same_bytes_whenever_it_was_used(tmp_path):
