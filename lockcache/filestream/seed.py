@@ -169,7 +169,8 @@ def _flags(fd: int) -> set[int]:
 
 def _table(fd: int) -> Table | None:
     """Where the table is; ``None`` for what is not a bundle, of which no reader serves anything."""
-    size_bytes = os.fstat(fd).st_size
+    # Not by fstat, for which an NFS client asks the server after each read: when the last read was.
+    size_bytes = os.lseek(fd, 0, os.SEEK_END)
     start = os.pread(fd, START_BYTES, 0)
     try:
         return read_end(start, os.pread(fd, END_BYTES, max(0, size_bytes - END_BYTES)), size_bytes)

@@ -12,8 +12,12 @@ import sys
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 from lockcache import BundleProgramCache, FileStreamProgramCache
+from lockcache.cli.commands import policy
+from lockcache.filestream import detach_if_too_large
+from lockcache.lowlevel import CacheDirectory
 from tests.cli.running import LOCKCACHE, run
 from tests.processes.crowd import HANG_SECONDS
 
@@ -172,6 +176,27 @@ def test_what_cannot_be_promoted_leaves_the_exit_code(tmp_path: Path) -> None:
     assert done.returncode == 7
     assert "nothing was promoted" in done.stderr
     assert (tmp_path / "shared.lcb").read_text() == "not a bundle"
+
+
+def test_a_seed_that_is_too_large_for_a_cap_goes_before_that_counts(
+    filled: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, node = tmp_path / "kernels.lcb", tmp_path / "node"
+    run("promote", filled, path)
+    with FileStreamProgramCache(node, seed=path) as cache:
+        cache[b"own"] = b"own"
+    stated = []
+
+    def recorded(directory: CacheDirectory, cap: int | None) -> None:
+        stated.append((directory.policy.current().max_size_bytes, cap))
+        detach_if_too_large(directory, cap)
+
+    monkeypatch.setattr("lockcache.cli.commands.policy.detach_if_too_large", recorded)
+    done = CliRunner().invoke(policy.command, ["set", "--max-size", "1500B", str(node)])
+    assert done.exit_code == 0, done.output
+    assert stated == [(None, 1500)]
+    with FileStreamProgramCache(node) as cache:
+        assert (cache.get(b"0"), cache[b"own"]) == (None, b"own")
 
 
 def test_an_operators_seed_is_shown_and_taken_away(filled: Path, tmp_path: Path) -> None:

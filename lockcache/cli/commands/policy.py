@@ -171,7 +171,7 @@ def _what_follows(layout: Layout, policy: Policy, guest: GuestRoot | None) -> di
 
 
 def _set_seed(layout: Layout, policy: Policy, seed: str | None) -> Policy:
-    """Attach or detach a seed, and detach one that the cap has become too small for. Returns the policy then."""
+    """Attach or detach a seed. Returns the policy then."""
     directory = CacheDirectory(layout.root, LOCK_TIMEOUT_SECONDS)
     if seed == "none":
         detach_seed(directory)
@@ -179,21 +179,21 @@ def _set_seed(layout: Layout, policy: Policy, seed: str | None) -> Policy:
         is_signed = load_keys(None) is not None
         path = coerce_seed(seed)
         attach_seed(directory, path, policy.max_size_bytes, is_signed=is_signed, by_operator=True)
-    detach_if_too_large(directory, policy.max_size_bytes)
     return directory.policy.current()
 
 
 def _set_policy(
     layout: Layout, max_size: int | str | None, priority: Priority | None, guest: GuestRoot | None
 ) -> Policy:
-    was = Policy()
+    was, directory = Policy(), None
     try:
         if guest is not None:
             Guest(*guest).prepare()
             file = PolicyFile(layout)
             was = file.load()
         else:
-            file = CacheDirectory(layout.root, LOCK_TIMEOUT_SECONDS).policy
+            directory = CacheDirectory(layout.root, LOCK_TIMEOUT_SECONDS)
+            file = directory.policy
             was = file.current()
     except PolicyError:
         # Damaged, which is what setting it again is for. All else of the directory was made and found in order.
@@ -205,5 +205,7 @@ def _set_policy(
     if max_size is not None:
         cap = None if isinstance(max_size, str) else max_size
         policy = replace(policy, max_size_bytes=cap, by_operator=cap is not None, is_default=False)
+        if directory is not None:  # before the cap: no writer evicts all the rest for a seed that is to go
+            detach_if_too_large(directory, cap)
     file.replace(policy)
     return policy

@@ -150,11 +150,11 @@ def _copy(directory: CacheDirectory, source_fd: int, size_bytes: int, wanted: Se
     layout, made = directory.layout, Descriptor()
     create_below(layout, _staged(layout), os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW, made)
     with made as fd:
-        left = size_bytes  # however it grows meanwhile
+        done = 0  # of its size, however it grows meanwhile
         with naming(layout.seed):
-            while left and (part := os.read(source_fd, min(left, _AT_ONCE_BYTES))):
+            while part := os.pread(source_fd, min(size_bytes - done, _AT_ONCE_BYTES), done):
                 write_all(fd, part)
-                left -= len(part)
+                done += len(part)
         if not is_in_order(fd):
             raise ArchiveError(f"{wanted.path} was changed while it was copied: replace a bundle by rename")
         with opened_seed(layout, UPDATE) as older_fd:

@@ -97,3 +97,27 @@ def test_who_asks_for_something_else_is_not_refused(
     _open_often(cache_path, write(tmp_path / "damaged.lcb", b"text" * 100))
     other = write(tmp_path / "other.lcb", bundle_of({b"other": b"of the other"}))
     assert FileStreamProgramCache(cache_path, seed=other)[b"other"] == b"of the other"
+
+
+def test_the_server_of_a_bundle_is_not_asked_again_for_what_was_read(
+    cache_path: Path, bundle: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An NFS client asks its server for the state of a file that it has read since: when the last read was."""
+    inode, asked, real_fstat, real_pread = bundle.stat().st_ino, [], os.fstat, os.pread
+
+    def fstat(fd: int) -> os.stat_result:
+        status = real_fstat(fd)
+        if status.st_ino == inode:
+            asked.append("fstat")
+        return status
+
+    def pread(fd: int, size_bytes: int, offset: int) -> bytes:
+        if real_fstat(fd).st_ino == inode:
+            asked.append("pread")
+        return real_pread(fd, size_bytes, offset)
+
+    monkeypatch.setattr(os, "fstat", fstat)
+    monkeypatch.setattr(os, "pread", pread)
+    with FileStreamProgramCache(cache_path, seed=bundle) as cache:
+        assert cache[KEYS[0]] == OLDER[KEYS[0]]
+    assert "fstat" not in asked[asked.index("pread") :]
