@@ -46,9 +46,13 @@ from lockcache.filestream.entry.locate import find_records
 
 _log = logging.getLogger("lockcache")
 
-# A payload can be replaced between opening it and opening its record file; ESTALE means that the name was looked up
-# before and replaced on the server since. Both are over by the next look, or are not races.
+# ESTALE means that the name was looked up before and replaced on the server since. That is over by the next look, or is
+# not a race.
 _ATTEMPTS: Final = 3
+
+# A payload can be replaced twice between opening it and opening its record file, and again at the next look: by writers
+# of one key on a busy machine (seen: three times in a row).
+_MOST_REPLACED: Final = 100
 
 # How long a folder of a network file system, once looked at, is taken for known.
 _LOOKED_SECONDS: Final = 1.0
@@ -168,8 +172,8 @@ class EntryReader:
 
     def load_carefully(self, name: str, path: str, folder_fd: int | None = None) -> tuple[bytes, bytes] | None:
         """As :meth:`load`, for whatever is not an ordinary hit or miss: record files, no record, damage, ESTALE."""
-        is_corrupt = False
-        for _ in range(_ATTEMPTS):
+        is_corrupt, attempts, replaced = False, 0, 0
+        while attempts < _ATTEMPTS and replaced < _MOST_REPLACED:
             try:
                 loaded = self._load_once(name, path, folder_fd)
             except FileNotFoundError:
@@ -177,7 +181,11 @@ class EntryReader:
             except MemoryError:
                 is_corrupt = True  # longer than memory: a hole of a terabyte, say
                 break
+            except _ReplacedError:
+                replaced += 1
+                continue
             except OSError as error:
+                attempts += 1
                 if error.errno == errno.EPERM and self._flags[0] & NOATIME:
                     self._flags = (READ,)  # someone else's entries
                 elif error.errno != errno.ESTALE:
@@ -189,6 +197,7 @@ class EntryReader:
                 self.saved_ns += cost_of(loaded[1])
                 return loaded
             is_corrupt = True
+            attempts += 1
         self.misses += 1
         if is_corrupt:
             self.note_corrupt(self._layout.entry(name))
@@ -230,7 +239,7 @@ class EntryReader:
                     return payload, blob
             if not os.fstat(fd).st_nlink:
                 # Replaced or removed since it was opened, and the record file with it: no damage, look again.
-                raise OSError(errno.ESTALE, "replaced while it was read")
+                raise _ReplacedError
             # Empty files under final names are what a power cut leaves of writes that were not synced. An empty value
             # of lockcache's has a record; one without was emptied.
             if records or not payload or len(payload) != status.st_size:
@@ -249,6 +258,10 @@ class EntryReader:
         if records and all(is_known(blob) and not is_understood(blob) for blob in records):
             self.refused_entries += 1
             raise OSError(errno.EKEYREJECTED, "signed, and there is no key here")
+
+
+class _ReplacedError(OSError):
+    """The payload was replaced or removed while its records were read."""
 
 
 class _Shards(dict[str, str]):

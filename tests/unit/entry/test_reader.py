@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 
 import pytest
 
 from lockcache import Entry, FileStreamProgramCache
+from lockcache.filestream.entry import reader
 from lockcache.filestream.entry.codec import XATTR
 from tests.unit.entry.material import flip, put, write_foreign
 from tests.unit.material import descriptors, entry_path
@@ -64,3 +66,18 @@ def test_a_hit_saves_what_its_record_says_that_compiling_took(cache, mode):
             cache.get(key)
     cache.get("missing")
     assert cache._reader.saved_ns == 3 * 5
+
+
+def test_an_entry_that_is_replaced_at_each_look_is_read_once_that_ends(cache_path, monkeypatch):
+    find_records, left = reader.find_records, iter(range(20))
+    with FileStreamProgramCache(cache_path, record_files=True) as writer, FileStreamProgramCache(cache_path) as cache:
+        writer["k"] = b"before"
+
+        def replace_twice(*arguments):
+            for number in itertools.islice(left, 2):
+                writer["k"] = b"%d" % number
+            return find_records(*arguments)
+
+        monkeypatch.setattr(reader, "find_records", replace_twice)
+        assert cache["k"] == b"19"
+        assert cache.stats().corrupt_entries == 0
