@@ -1,4 +1,4 @@
-"""Kind, architecture and compiler of a payload, as far as its first bytes tell.
+"""Kind, architecture, compiler and kernels of a payload, as far as its first bytes tell.
 
 For what nobody recorded: entries of cuda.core's own cache, and values that were stored as plain bytes. Keeps one
 promise: any bytes at all give an answer in time linear in their number, never an error; what is not recognised is
@@ -15,7 +15,7 @@ from __future__ import annotations
 import re
 from typing import Final, NamedTuple
 
-__all__ = ["HEAD_BYTES", "Artifact", "identify"]
+__all__ = ["HEAD_BYTES", "PTX_ENTRY", "Artifact", "identify"]
 
 #: How much of a payload is looked at. The notes of a cubin come behind its names: sized for some hundred kernels.
 HEAD_BYTES: Final = 16384
@@ -36,6 +36,10 @@ _COMPILER: Final = re.compile(rb"Cuda compilation tools, release [0-9.]{1,12}, V
 _NOTED_ARCH: Final = re.compile(rb"-arch (sm_([0-9]{2,4})[af]?)[ \0]")
 _PTX_VERSION: Final = re.compile(rb"^[ \t]{0,80}\.version[ \t]{1,80}[0-9]{1,3}\.[0-9]{1,3}", re.MULTILINE)
 _PTX_TARGET: Final = re.compile(rb"^[ \t]{0,80}\.target[ \t]{1,80}(sm_[0-9]{2,4}[af]?)\b", re.MULTILINE)
+#: An entry function of PTX.
+PTX_ENTRY: Final = re.compile(rb"\.entry\s+([\w$]{1,80})")
+# Of the sections that a cubin has for each function, only kernels have this one: their parameters. Names come first.
+_PARAMETERS: Final = re.compile(rb"\.nv\.constant0\.([\w$.]{1,200})\0")
 
 
 class Artifact(NamedTuple):
@@ -47,6 +51,8 @@ class Artifact(NamedTuple):
     arch: str | None = None
     #: ``cuda 13.5.37``, by what the compiler left in its output.
     compiler: str | None = None
+    #: The names of its kernels, as far as they were seen.
+    kernels: tuple[str, ...] = ()
 
 
 def identify(payload: bytes) -> Artifact:
@@ -59,7 +65,7 @@ def identify(payload: bytes) -> Artifact:
             return Artifact(kind)
     if _PTX_VERSION.search(head):
         target = _PTX_TARGET.search(head)
-        return Artifact("ptx", target[1].decode() if target else None, _compiler(head))
+        return Artifact("ptx", target[1].decode() if target else None, _compiler(head), _names(PTX_ENTRY, head))
     return Artifact()
 
 
@@ -68,14 +74,14 @@ def _identify_elf(head: bytes) -> Artifact:
         return Artifact("elf")
     if int.from_bytes(head[18:20], "little") != _EM_CUDA:
         return Artifact("elf")
-    flags = int.from_bytes(head[48:52], "little")
+    flags, kernels = int.from_bytes(head[48:52], "little"), _names(_PARAMETERS, head)
     if head[8] > _OLD_ABI:
-        return Artifact("cubin", _arch(head, flags >> 8 & 0xFF), _compiler(head))
+        return Artifact("cubin", _arch(head, flags >> 8 & 0xFF), _compiler(head), kernels)
     # In the years of this ABI e_version was the toolkit's.
     toolkit = int.from_bytes(head[20:24], "little")
     compiler = f"cuda {toolkit // 10}.{toolkit % 10}" if 50 <= toolkit < 1000 else None
     variant = "a" if flags & _OLD_VARIANT_A else ""
-    return Artifact("cubin", f"sm_{flags & 0xFF}{variant}", _compiler(head) or compiler)
+    return Artifact("cubin", f"sm_{flags & 0xFF}{variant}", _compiler(head) or compiler, kernels)
 
 
 def _arch(head: bytes, number: int) -> str:
@@ -87,3 +93,7 @@ def _arch(head: bytes, number: int) -> str:
 def _compiler(head: bytes) -> str | None:
     found = _COMPILER.search(head)
     return f"cuda {found[1].decode()}" if found else None
+
+
+def _names(pattern: re.Pattern[bytes], head: bytes) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(name.decode() for name in pattern.findall(head)))

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from xxhash import xxh3_64_digest
 
+from lockcache.artifact import PTX_ENTRY
 from lockcache.explain import Stated, is_remembered, remember
 from lockcache.keys import cxx, hashing, nvvm, ptx
 from lockcache.keys.options import unwritable_field
@@ -106,7 +107,7 @@ _DEFAULT: Final = "default_program"  # cuda.core's, for a program without a name
 # Bounded: between the words stand a type and a name or two.
 _KERNEL: Final = {
     "c++": re.compile(rb"__global__[^;{}(]{1,200}\b(\w{1,80})\s*\("),
-    "ptx": re.compile(rb"\.entry\s+([\w$]{1,80})"),
+    "ptx": PTX_ENTRY,
     "nvvm": re.compile(rb"\*?\s@([\w$.]{1,80}),\s*!\"kernel\"|define ptx_kernel[^@\n]{0,80}@([\w$.]{1,80})"),
 }
 # What is written like a function in front of one.

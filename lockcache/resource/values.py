@@ -18,6 +18,7 @@ from lockcache.explain import looks_secret
 _LONGEST_KEY: Final = 60
 #: A longer one would be ``unknown`` to readers of the entry.
 LONGEST_NAMESPACE: Final = 80
+_MOST_KERNELS: Final = 3
 
 
 @dataclass(frozen=True)
@@ -25,7 +26,7 @@ class Entry:
     """One cached program: the code as stored, and the metadata published with it as one unit.
 
     ``metadata`` holds what the writer knew, under names such as ``kind``, ``arch``, ``compiler``, ``namespace``,
-    ``symbol_mapping``, and ``compile_cost_ns`` (int, nanoseconds); see :func:`lockcache.metadata.encode` for the
+    ``symbol_mapping``, ``kernels`` (the first names), and ``compile_cost_ns`` (int, nanoseconds); see :func:`lockcache.metadata.encode` for the
     types it may hold.
     """
 
@@ -93,6 +94,8 @@ def _from_object_code(value: Any, argument: str) -> tuple[bytes, dict[str, Any]]
         found["compiler"] = identified.compiler
     if value.symbol_mapping:
         found["symbol_mapping"] = dict(value.symbol_mapping)
+    elif identified.kernels:  # for people, who know no digests
+        found["kernels"] = list(identified.kernels[:_MOST_KERNELS])
     return bytes(code), found
 
 

@@ -104,9 +104,11 @@ def test_a_program_is_shown_by_its_name(cache_path: Path) -> None:
     with FileStreamProgramCache(cache_path) as cache:
         cache.get_or_compute("labelled", lambda: b"x", label="saxpy \x1b[31m")
         cache.put_entry("symbols", Entry(b"x", {"symbol_mapping": {"axpy<int>": "_Z4axpyIiEvv"}}))
+        cache["bytes"] = b".version 9.5\n.target sm_90\n.visible .entry scale(\n)\n"
     lines = {json.loads(line)["name"]: json.loads(line) for line in run("ls", "--json", cache_path).stdout.splitlines()}
     assert lines[entry_name(b"labelled")]["label"] == "saxpy \x1b[31m"
     assert lines[entry_name(b"symbols")]["label"] == "axpy<int>"
+    assert lines[entry_name(b"bytes")]["label"] == "scale"
     shown = run("ls", cache_path).stdout
     assert "saxpy \\x1b[31m\n" in shown
     assert "program       axpy<int>" in run("inspect", "symbols", cache_path).stdout

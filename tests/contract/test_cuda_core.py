@@ -137,6 +137,7 @@ def test_an_entry_of_an_object_code_keeps_both_metadata(cache, compiled):
     cache.put_entry("k", Entry(compiled, {"arch": "sm_90", "compile_cost_ns": 7}))
     found = dict(cache.get_entry("k").metadata)
     assert found.pop("compiler").startswith("cuda ")  # as the cubin itself says
+    assert found.pop("kernels") == ["f"]
     assert found == {"kind": "cubin", "arch": "sm_90", "compile_cost_ns": 7}
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from cuda.core import Program, ProgramOptions
 from hypothesis import given, strategies as st
 
 from lockcache.artifact import Artifact, identify
@@ -38,6 +39,18 @@ def test_a_cubin_without_a_note_has_no_compiler() -> None:
 def test_ptx_is_known_by_its_version_and_target() -> None:
     text = b"// Cuda compilation tools, release 13.5, V13.5.37\n\n.version 9.5\n.target sm_90a, debug\n"
     assert identify(text) == Artifact("ptx", "sm_90a", "cuda 13.5.37")
+    assert identify(text + b".visible .entry scale(\n)\n.func helper\n").kernels == ("scale",)
+
+
+def test_a_cubin_tells_its_kernels_and_not_its_functions() -> None:
+    source = """
+    __device__ __noinline__ float square(float x) { return x * x; }
+    extern "C" __global__ void empty() {}
+    extern "C" __global__ void scale(float *x) { *x = square(*x); }
+    """
+    for arch in ("sm_75", "sm_90", "sm_120"):
+        code = Program(source, "c++", ProgramOptions(arch=arch)).compile("cubin").code
+        assert sorted(identify(code).kernels) == ["empty", "scale"]
 
 
 @pytest.mark.parametrize(
@@ -57,5 +70,6 @@ def test_what_is_not_recognised_is_nothing(payload: bytes) -> None:
     st.binary(max_size=200), st.sampled_from([b"", b"\x7fELF\x02\x01", bytes.fromhex(OLD["sm_70"]), b".version 9.5\n"])
 )
 def test_any_bytes_give_short_printable_answers(tail: bytes, head: bytes) -> None:
-    for identified in identify(head + tail):
-        assert identified is None or (identified.isascii() and identified.isprintable() and len(identified) < 40)
+    *answers, kernels = identify(head + tail)
+    for answer in (*answers, *kernels):
+        assert answer is None or (answer.isascii() and answer.isprintable() and len(answer) < 201)

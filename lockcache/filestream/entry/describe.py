@@ -196,9 +196,11 @@ def _as_described(found: Found, record: Statement, look: Callable[[], Artifact])
     """Describe an entry as its record does; what that does not say, ``look`` tells from the first bytes."""
     known = record.metadata or {}
     kind, arch, compiler = (_short(known.get(name)) for name in ("kind", "arch", "compiler"))
+    kernels: object = known.get("kernels")
     if kind is None or (compiler is None and kind != "ltoir") or (arch is None and kind != "ltoir"):
         identified = look()
         kind, arch, compiler = kind or identified.kind, arch or identified.arch, compiler or identified.compiler
+        kernels = kernels or identified.kernels
     return Described(
         found.name,
         found.stored_bytes,
@@ -211,7 +213,7 @@ def _as_described(found: Found, record: Statement, look: Callable[[], Artifact])
         arch,
         compiler,
         record.metadata,
-        record.label or _named_by_symbols(known.get("symbol_mapping")),
+        record.label or _listed(known.get("symbol_mapping")) or _listed(kernels),
         namespace_of(record),
     )
 
@@ -242,9 +244,9 @@ def namespace_of(statement: Statement) -> str | None:
     return name if name is not None and name.isprintable() else None
 
 
-def _named_by_symbols(symbols: object) -> str | None:
-    names = [str(name) for name in symbols] if isinstance(symbols, dict) else []
-    return decode_label(", ".join(names[:_MOST_SYMBOLS])) or None
+def _listed(names: object) -> str | None:
+    listed = [str(name) for name in names] if isinstance(names, (dict, list, tuple)) else []
+    return decode_label(", ".join(listed[:_MOST_SYMBOLS])) or None
 
 
 def _short(value: object) -> str | None:
