@@ -140,9 +140,13 @@ class Parts:
 
 
 def _is_seeded(directory: CacheDirectory) -> bool:
-    # No seed is copied to a network file system. There may be one of who fills the directory on the server itself, and
-    # then the policy, which was just read, names it: else the server is not asked for the file.
-    return (not directory.layout.is_network or directory.policy.latest.seed is not None) and has_seed(directory.layout)
+    layout, seed = directory.layout, directory.policy.latest.seed
+    if layout.is_network:
+        # No seed is copied there. If the server's own processes filled the directory, the policy, which was just read,
+        # names the seed: otherwise the server is not asked for the file.
+        return seed is not None and has_seed(layout)
+    # A seed that the policy names may still be copied, and this process no longer waits for that.
+    return (seed is not None and not seed.is_detached) or has_seed(layout)
 
 
 def _find_recorder(manifest: str) -> Recorder | None:

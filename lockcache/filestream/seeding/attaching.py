@@ -68,6 +68,7 @@ def seed_if_possible(directory: CacheDirectory, path: str, cap: int | None, *, i
     try:
         return attach_seed(directory, path, cap, is_signed=is_signed)
     except LockTimeoutError as error:
+        directory.policy.current()  # names by now what is being copied
         level = logging.DEBUG if stands(directory.layout) else logging.WARNING
         _log.log(level, "%s: a seed is not waited for: %s", root, in_words(error))
     except FileNotFoundError as error:

@@ -8,6 +8,7 @@ import resource
 import threading
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,7 +20,7 @@ from lockcache.filestream.disk.layout import Layout, entry_name
 from lockcache.filestream.disk.locks import ProcessLock
 from lockcache.filestream.entry import removal
 from lockcache.filestream.policy import Policy, Seed
-from lockcache.filestream.seeding import detach_if_too_large
+from lockcache.filestream.seeding import attaching, copying, detach_if_too_large
 from tests.threads import running
 from tests.unit.bundle.bundles import bundle_of, write
 from tests.unit.filestream.seeds import KEYS, OLDER, evict_all, make_due
@@ -211,6 +212,22 @@ def test_a_lock_that_is_held_for_ever_keeps_no_other_shard_busy(cache_path: Path
         FileStreamProgramCache(cache_path, seed=bundle).close()
     assert not os.path.lexists(Layout(str(cache_path)).seed)
     assert cache.stats().dropped_writes == 0
+
+
+def test_a_process_that_waits_no_longer_for_the_copy_reads_it_once_it_is_there(
+    cache_path: Path, bundle: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real_copy, impatient = copying._copy, []
+
+    def copy(*arguments: Any) -> object:
+        impatient.append(FileStreamProgramCache(cache_path, seed=bundle))
+        assert impatient[0].get(KEYS[0]) is None
+        return real_copy(*arguments)
+
+    monkeypatch.setattr(attaching, "_LONGEST_WAIT_SECONDS", 0.05)
+    monkeypatch.setattr(copying, "_copy", copy)
+    with FileStreamProgramCache(cache_path, seed=bundle):
+        assert impatient[0][KEYS[0]] == OLDER[KEYS[0]]
 
 
 def test_an_entry_that_does_not_fit_into_memory_is_a_miss(
