@@ -26,8 +26,8 @@ class Entry:
     """One cached program: the code as stored, and the metadata published with it as one unit.
 
     ``metadata`` holds what the writer knew, under names such as ``kind``, ``arch``, ``compiler``, ``namespace``,
-    ``symbol_mapping``, ``kernels`` (the first names), and ``compile_cost_ns`` (int, nanoseconds); see :func:`lockcache.metadata.encode` for the
-    types it may hold.
+    ``symbol_mapping``, ``kernels`` (the first names), and ``compile_cost_ns`` (int, nanoseconds); see
+    :func:`lockcache.metadata.encode` for the types it may hold.
     """
 
     code: bytes
