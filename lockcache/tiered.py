@@ -1,7 +1,8 @@
 """TieredProgramCache: fast caches in front of a shared one.
 
-Keeps invariant 2 (last write wins) as far as an object in one process can, and says exactly how far. The last tier is
-the truth; the tiers before it (the upper ones) hold copies.
+Keeps invariant 2 (last write wins) as far as an object in one process can, and says exactly how far. The last tier that
+takes writes is the truth; the tiers before it (the upper ones) hold copies. What is behind it, tiers that are only read
+and a server, is asked for what it lacks, and is one tier with it in all that follows.
 
 - **Through one object**, whatever its threads do at once: once a write, delete or clear has returned, no read gives
   what was there before. A read that found an older value below and fills the upper tiers with it too late would break
@@ -68,21 +69,19 @@ class TieredProgramCache(ProgramCacheResource):
             for ever. If the last tier has it no more (removed, or evicted), that is a miss, and the copies go. See
             :mod:`lockcache.tiered` for what this promises.
 
-    A :class:`RemoteProgramCache` may only be last, and is not the truth for the others: what the tier before it has
-    counts, and the server is asked for what that lacks. Two such tiers are one in all that follows.
+    What is only read (a :class:`BundleProgramCache`, a directory that may be read and not written) belongs behind the
+    tiers that are written; a :class:`RemoteProgramCache` may only be last. Neither is the truth for the others: they
+    are asked for what the last tier that takes writes lacks, and are one tier with it in all that follows. What is only
+    read can be replaced, and not removed: ``del`` and :meth:`clear` raise :class:`PermissionError`.
 
-    ``len`` is the last tier's. A write that raises (:class:`PermissionError` of a directory that may only be read) has
-    stored nothing if it was the last tier's error; if it was an upper one's, the value is in the last. Either way the
-    next read finds what is in the last tier.
+    ``len`` is the last tier's. A write that raises has stored nothing if it was the last tier's error; if it was an
+    upper one's, the value is in the last. Either way the next read finds what is in the last tier.
     """
 
     def __init__(self, *tiers: ProgramCacheResource, recheck_seconds: float | None = _RECHECK_SECONDS) -> None:
         for index, tier in enumerate(tiers):
             if not isinstance(tier, ProgramCacheResource):
                 raise TypeError(f"tiers[{index}] must be a lockcache.ProgramCacheResource, got {type(tier).__name__}")
-            if tier._is_fixed:
-                what = f"tiers[{index}] is a {type(tier).__name__}, which never changes and takes no writes"
-                raise TypeError(f"{what}: ask it first, and compile into another cache")
         if not tiers:
             raise TypeError("tiers must be one cache or more, got none")
         self._recheck_seconds = coerce_recheck_seconds(recheck_seconds)
@@ -355,10 +354,10 @@ class TieredProgramCache(ProgramCacheResource):
 
 
 def _with_backing(tiers: _Tiers) -> _Tiers:
-    """The tiers, of which a server and the one in front of it are one."""
-    if not any(tier._is_backing for tier in tiers):
+    """The tiers, of which the last that decides and those behind it are one."""
+    if not any(tier._is_backing or tier._is_only_read for tier in tiers):
         return tiers
-    from lockcache.remote import with_backing  # few have a server
+    from lockcache.remote import with_backing  # few have one
 
     return with_backing(tiers)
 

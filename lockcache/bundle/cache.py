@@ -43,13 +43,9 @@ class BundleProgramCache(ProgramCacheResource):
 
     ``path`` may be on any file system, and any number of processes may read it at once: on a local disk all of them
     share one copy in memory. Writes are dropped, counted and logged once, as by a directory that may only be read;
-    programs that compile what is missing ask it first, and compile into a cache that keeps it::
+    programs that compile what is missing put a cache that keeps it in front::
 
-        code = bundle.get(key)
-        if code is None:
-            code = directory.get_or_compute(key, compile)
-
-    It can be no tier of a :class:`TieredProgramCache`, of which each tier takes what is written.
+        cache = TieredProgramCache(directory, bundle)
 
     A damaged bundle is a warning, and every lookup misses; so is a damaged entry. ``signing_key_file`` names the keys
     with which entries have to be signed; without, ``$LOCKCACHE_SIGNING_KEY_FILE`` does, and ``False`` means none.
@@ -60,7 +56,7 @@ class BundleProgramCache(ProgramCacheResource):
     somebody else owns or may write to, unless its entries are signed.
     """
 
-    _is_fixed = True
+    _is_only_read = _is_fixed = True
 
     def __init__(
         self, path: str | os.PathLike[str], *, signing_key_file: str | os.PathLike[str] | bool | None = None
@@ -173,8 +169,11 @@ class BundleProgramCache(ProgramCacheResource):
         self._drop(key)
         return computed_entry(value, cost_ns)
 
-    def _drop(self, key: bytes) -> None:
+    def _supersede(self, key: bytes) -> None:
         self._hidden.add(hashlib.sha256(key).digest())
+
+    def _drop(self, key: bytes) -> None:
+        self._supersede(key)
         self._counts["dropped_writes"] += 1
         self._warn("a write was dropped, the program goes on without it", "a bundle is never changed")
 

@@ -148,6 +148,10 @@ class FileStreamProgramCache(ProgramCacheResource):
         """Whether other members of a group can store what this cache serves: it is shared, and no key signs."""
         return self._directory.is_shared and not self._arguments["signing_key_file"]
 
+    @property
+    def _is_only_read(self) -> bool:  # type: ignore[override]
+        return self._directory.is_read_only
+
     def __getitem__(self, key: bytes | str) -> bytes:
         # Not self.get: a subclass may have one of its own, made of self[key].
         code = FileStreamProgramCache.get(self, key)
@@ -376,6 +380,10 @@ class FileStreamProgramCache(ProgramCacheResource):
             level = logging.DEBUG
         self._counts["dropped_writes"] += 1
         _log.log(level, "%s: a write was dropped, the program goes on without it: %s", self.path, reason)
+
+    def _supersede(self, key: bytes) -> None:
+        # Not self._write: nothing is lost, so nothing is counted or logged.
+        self._writer.store(entry_name(key), b"", Record(0, 0, 0, b""))
 
     def _note_bypass(self) -> None:
         self._counts["dropped_writes"] += 1

@@ -1,15 +1,20 @@
-"""A cache that is backed by a server: the last two tiers of a :class:`TieredProgramCache` as one.
+"""A cache that is backed by others: the last tier of a :class:`TieredProgramCache` that decides, and those behind it.
 
-Decides that the cache in front is the truth of its host, and the server is asked for what that lacks. So a server that
-is dead, evicts or lies removes nothing here (invariant 7, never take the job down), where the last tier otherwise is
-the truth of those above it. Keeps invariant 2 (last write wins) on a host as far as the cache in front does, except
-for the moment in which a lookup stores what it read from the server: another process's write in that moment may be
-replaced by it.
+Behind it are tiers that are only read (a golden directory, a bundle), and a server. Decides that the cache in front is
+the truth of its host, and those are asked for what it lacks. So a server that is dead, evicts or lies removes nothing
+here (invariant 7, never take the job down), nor does a golden directory that never had it, where the last tier
+otherwise is the truth of those above it. Keeps invariant 2 (last write wins) on a host as far as the cache in front
+does, except for the moment in which a lookup stores what it read from behind: another process's write in that moment
+may be replaced by it. What one process replaces, and the cache in front evicts, others read again as a golden
+directory has it; the process itself does not.
 
-Compile-once: the turn of the cache in front is taken first, so each host asks the server for a turn once.
+Compile-once: the turn is that of the cache in front. A server is asked for one within it, so once by each host.
 """
 
 from __future__ import annotations
+
+import dataclasses
+import functools
 
 from lockcache.arguments import coerce_seconds
 from lockcache.flight import Turn
@@ -19,11 +24,11 @@ __all__ = ["BackedProgramCache", "with_backing"]
 
 
 class BackedProgramCache(ProgramCacheResource):
-    """``front``, which one host shares, backed by ``server``, which several do. No name of the public API."""
+    """``front``, which takes writes, backed by ``behind``: a server, or what is only read. No public name."""
 
-    def __init__(self, front: ProgramCacheResource, server: ProgramCacheResource) -> None:
+    def __init__(self, front: ProgramCacheResource, behind: ProgramCacheResource) -> None:
         self._front = front
-        self._server = server
+        self._behind = behind
 
     def __getitem__(self, key: bytes | str) -> bytes:
         entry = self.get_entry(key)
@@ -32,12 +37,12 @@ class BackedProgramCache(ProgramCacheResource):
         return entry.code
 
     def get_entry(self, key: bytes | str) -> Entry | None:
-        """The entry of the cache in front; else that of the server, which the cache in front gets."""
+        """The entry of the cache in front; else that of the one behind it, which the cache in front gets."""
         name = coerce_key(key)
         entry = self._front.get_entry(name)
         if entry is not None:
             return entry
-        entry = self._server.get_entry(name)
+        entry = self._behind.get_entry(name)
         if entry is not None:
             self._front.put_entry(name, entry)
         return entry
@@ -46,12 +51,12 @@ class BackedProgramCache(ProgramCacheResource):
         self.put_entry(key, Entry(*coerce_value(value)))
 
     def put_entry(self, key: bytes | str, entry: Entry) -> None:
-        """Store in both. An error of the cache in front is raised when the server has the entry."""
+        """Store in both. An error of the cache in front is raised when the one behind it has the entry."""
         name = coerce_key(key)
         try:
             self._front.put_entry(name, entry)
         finally:
-            self._server.put_entry(name, entry)
+            self._behind.put_entry(name, entry)
 
     def begin(self, key: bytes | str, *, label: str = "", namespace: str = "") -> Entry | Turn[Entry]:
         """The entry, or the caller's turn: of this host first, then of all that share the server."""
@@ -60,7 +65,7 @@ class BackedProgramCache(ProgramCacheResource):
         if isinstance(mine, Entry):
             return mine
         try:
-            found = self._server.begin(name, label=label, namespace=namespace)
+            found = self._behind.begin(name, label=label, namespace=namespace)
         except BaseException:
             mine.give_up()
             raise
@@ -79,12 +84,12 @@ class BackedProgramCache(ProgramCacheResource):
         return Turn(publish, end)
 
     def wait(self, key: bytes | str, timeout_seconds: float) -> Entry | None:
-        """The entry, as soon as a process of this host stores it; else the server's."""
+        """The entry, as soon as a process of this host stores it; else that of the cache behind."""
         name, seconds = coerce_key(key), coerce_seconds("timeout_seconds", timeout_seconds)
         return self._front.wait(name, seconds) or self.get_entry(name)
 
     def view_files(self, key: bytes | str) -> str | None:
-        """As the cache in front has it, after the server was asked."""
+        """As the cache in front has it, after the one behind it was asked."""
         name = coerce_key(key)
         return self._front.view_files(name) if self.get_entry(name) is not None else None
 
@@ -94,7 +99,7 @@ class BackedProgramCache(ProgramCacheResource):
     def __delitem__(self, key: bytes | str) -> None:
         """Remove the entry from both; :class:`KeyError` only if neither had it."""
         name = coerce_key(key)
-        found = [_remove(store, name) for store in (self._front, self._server)]
+        found = [_remove(store, name) for store in (self._front, self._behind)]
         if not any(found):
             raise KeyError(key)
 
@@ -104,16 +109,69 @@ class BackedProgramCache(ProgramCacheResource):
     def clear(self) -> None:
         """Clear both, which on a server removes nothing and hides what is there from this object."""
         self._front.clear()
-        self._server.clear()
+        self._behind.clear()
 
     def stats(self) -> CacheStats:
-        """Those of the cache in front."""
-        return self._front.stats()
+        """Those of the cache in front, with the damage that either met."""
+        front, behind = self._front.stats(), self._behind.stats()
+        return dataclasses.replace(
+            front,
+            corrupt_entries=front.corrupt_entries + behind.corrupt_entries,
+            unverified_hits=front.unverified_hits + behind.unverified_hits,
+        )
 
     def close(self) -> None:
         """Close both. The cache may be used again."""
         self._front.close()
-        self._server.close()
+        self._behind.close()
+
+
+class _OnlyRead(ProgramCacheResource):
+    """A tier that is only read, behind one that is written: it hides what that replaces, and drops nothing."""
+
+    def __init__(self, tier: ProgramCacheResource) -> None:
+        self._tier = tier
+
+    def __getitem__(self, key: bytes | str) -> bytes:
+        return self._tier[key]
+
+    def get_entry(self, key: bytes | str) -> Entry | None:
+        return self._tier.get_entry(key)
+
+    def __setitem__(self, key: bytes | str, value: object) -> None:
+        self._tier._supersede(coerce_key(key))
+
+    def put_entry(self, key: bytes | str, entry: Entry) -> None:
+        self[key] = entry
+
+    def begin(self, key: bytes | str, *, label: str = "", namespace: str = "") -> Entry | Turn[Entry]:
+        """The entry, or a turn for which nobody waits: the cache in front has the other."""
+
+        def supersede(value: object, cost_ns: int) -> Entry:
+            self[key] = value
+            return computed_entry(value, cost_ns)
+
+        return self._tier.get_entry(key) or Turn(supersede)
+
+    def __delitem__(self, key: bytes | str) -> None:
+        """Raise what the tier raises if it has the entry."""
+        if self._tier.get_entry(key) is None:
+            raise KeyError(key)
+        del self._tier[key]
+
+    def __len__(self) -> int:
+        return len(self._tier)
+
+    def clear(self) -> None:
+        """Raise what the tier raises if it has an entry."""
+        if len(self):
+            self._tier.clear()
+
+    def stats(self) -> CacheStats:
+        return self._tier.stats()
+
+    def close(self) -> None:
+        self._tier.close()
 
 
 def _remove(store: ProgramCacheResource, name: bytes) -> bool:
@@ -125,10 +183,23 @@ def _remove(store: ProgramCacheResource, name: bytes) -> bool:
 
 
 def with_backing(tiers: tuple[ProgramCacheResource, ...]) -> tuple[ProgramCacheResource, ...]:
-    """The tiers of a :class:`TieredProgramCache`, of which a server and the one in front of it are one.
+    """The tiers of a :class:`TieredProgramCache`, of which the last that decides and those behind it are one.
 
-    For those with a server among them. Raises :class:`TypeError` for a server in front of another tier.
+    For those with a server or one that is only read among them. Raises :class:`TypeError` for a server in front of
+    another tier, and for a bundle in front of one that is written, or of none.
     """
     if any(tier._is_backing for tier in tiers[:-1]):
         raise TypeError("a RemoteProgramCache must be the last tier: others are not asked after it")
-    return tiers if len(tiers) == 1 else (*tiers[:-2], BackedProgramCache(*tiers[-2:]))
+    for index, tier in enumerate(tiers):
+        if tier._is_fixed and not (index and all(other._is_only_read or other._is_backing for other in tiers[index:])):
+            what = f"tiers[{index}] is a {type(tier).__name__}, which never changes and takes no writes"
+            raise TypeError(f"{what}: put it behind the caches that do")
+    last = _last_that_decides(tiers)
+    behind = [tier if tier._is_backing else _OnlyRead(tier) for tier in tiers[last + 1 :]]
+    return (*tiers[:last], functools.reduce(BackedProgramCache, behind, tiers[last]))
+
+
+def _last_that_decides(tiers: tuple[ProgramCacheResource, ...]) -> int:
+    """The last tier that takes writes; where none does, the last that is not a server."""
+    here = [index for index, tier in enumerate(tiers) if not tier._is_backing] or [0]
+    return max((index for index in here if not (tiers[index]._is_only_read or tiers[index]._is_off)), default=here[-1])

@@ -108,10 +108,15 @@ class ProgramCacheResource(ABC):
 
     #: Whether ``$LOCKCACHE_DISABLE`` turned it off.
     _is_off = False
-    #: Whether it never changes: then it can be no tier, since what it lacks would be removed from the others.
+    #: Whether it takes no writes.
+    _is_only_read = False
+    #: Whether it is never changed by anybody: then it can be no tier in front of others, which all get what is written.
     _is_fixed = False
     #: Whether it is a server, which is asked for what a tier in front of it lacks, and decides nothing else.
     _is_backing = False
+
+    def _supersede(self, key: bytes) -> None:  # noqa: B027 - what takes writes is written to
+        """Read no older value of ``key`` through this object, which is only read: a tier in front of it has another."""
 
     def _note_bypass(self) -> None:  # noqa: B027 - most back ends have no summary
         """Count a compilation that ``$LOCKCACHE_DISABLE`` keeps from this cache, where it has a summary."""

@@ -111,14 +111,22 @@ def _sqlite(path: Path, kind: type = SQLiteProgramCache, **arguments: Any) -> An
     return kind(path / "programs.sqlite3", **arguments)
 
 
-def _tiered(path: Path, kind: type = TieredProgramCache, recheck: float = 60.0, **arguments: Any) -> Any:
+def _tiered(path: Path, kind: type = TieredProgramCache, recheck: float = 60.0, *more: Any, **arguments: Any) -> Any:
     only_shared = {name: arguments.pop(name) for name in _PATIENT if name in arguments}
-    tiers = InMemoryProgramCache(**arguments), FileStreamProgramCache(path, **arguments, **only_shared)
+    tiers = InMemoryProgramCache(**arguments), FileStreamProgramCache(path, **arguments, **only_shared), *more
     return kind(*tiers, recheck_seconds=recheck)
 
 
 def _tiered_rechecking(path: Path, kind: type = TieredProgramCache, **arguments: Any) -> Any:
     return _tiered(path, kind, 0, **arguments)
+
+
+def _tiered_golden(path: Path, kind: type = TieredProgramCache, **arguments: Any) -> Any:
+    """In front of a directory that is only read, and has nothing."""
+    golden = path.with_name(f"{path.name}.golden")
+    if not is_disabled():
+        FileStreamProgramCache(golden, read_only=False).close()
+    return _tiered(path, kind, 0, FileStreamProgramCache(golden, read_only=True), **arguments)
 
 
 #: The variable with the URL of the server of all tests of this process and its children.
@@ -201,6 +209,7 @@ BACK_ENDS = [
     BackEnd("sqlite", _sqlite, is_shared=True, patience=_PATIENT),
     BackEnd("tiered", _tiered, has_copies=True, counts_each_use=False, patience=_PATIENT),
     BackEnd("tiered-rechecking", _tiered_rechecking, is_shared=True, is_picklable=False, patience=_PATIENT),
+    BackEnd("tiered-golden", _tiered_golden, is_shared=True, is_picklable=False, patience=_PATIENT),
     BackEnd("tiered-remote", _tiered_remote, is_shared=True, has_server=True, patience=_PATIENT),
     BackEnd("filestream-remote", _filestream_remote, is_shared=True, has_server=True, patience=_PATIENT),
     BackEnd("remote", _remote, is_shared=True, has_server=True, has_accounts=False),

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from lockcache import Entry, FileStreamProgramCache, Turn
+from lockcache import Entry, FileStreamProgramCache, InMemoryProgramCache, TieredProgramCache, Turn
 from lockcache.filestream.compile_once.lease import Holder
 from lockcache.filestream.disk.layout import entry_name
 from lockcache.filestream.disk.owners import myself
@@ -29,9 +29,14 @@ def _code(key: bytes) -> bytes:
     return key * 1000
 
 
-def _want_all(path: str, compile_seconds: float, log: str) -> int:
-    """Get every key, computing what is missing; each computation is a line in ``log``."""
-    cache = FileStreamProgramCache(path, lock_timeout_seconds=HANG_SECONDS)
+def _want_all(path: str, compile_seconds: float, log: str, golden: str = "") -> int:
+    """Get every key, computing what is missing; each computation is a line in ``log``.
+
+    ``golden``: a directory behind that of ``path``, to be read only.
+    """
+    cache: Any = FileStreamProgramCache(path, lock_timeout_seconds=HANG_SECONDS)
+    if golden:
+        cache = TieredProgramCache(InMemoryProgramCache(), cache, FileStreamProgramCache(golden, read_only=True))
 
     def compile_(key: bytes) -> Entry:
         with open(log, "ab", buffering=0) as file:
@@ -50,6 +55,19 @@ def test_a_cold_herd_compiles_each_key_once(method: str, processes: int, cache_p
     log = tmp_path / "compiles"
     puts = run_all(method, _want_all, [(str(cache_path), 0.2, str(log))] * processes)
     assert sorted(log.read_bytes().split()) == KEYS
+    assert sum(puts) == len(KEYS)
+    assert _leases(cache_path) == []
+
+
+def test_a_cold_herd_before_a_directory_that_is_only_read_compiles_once_what_it_lacks(
+    cache_path: Path, tmp_path: Path
+) -> None:
+    log, golden = tmp_path / "compiles", tmp_path / "golden"
+    with FileStreamProgramCache(golden) as filled:
+        for key in KEYS[:3]:
+            filled.put_entry(key, Entry(_code(key), {"key": key}))
+    puts = run_all("fork", _want_all, [(str(cache_path), 0.2, str(log), str(golden))] * 8)
+    assert sorted(log.read_bytes().split()) == KEYS[3:]
     assert sum(puts) == len(KEYS)
     assert _leases(cache_path) == []
 

@@ -70,6 +70,26 @@ def test_a_server_is_last_or_alone(server: Valkey, cache_at: CacheAt) -> None:
     assert alone["k"] == b"v"
 
 
+def test_a_directory_that_is_only_read_stands_between_the_one_that_is_written_and_the_server(
+    server: Valkey, cache_at: CacheAt, tmp_path: Path
+) -> None:
+    with FileStreamProgramCache(tmp_path / "golden") as golden:
+        golden["old"] = b"golden"
+    mine, golden = (
+        FileStreamProgramCache(tmp_path / "mine"),
+        FileStreamProgramCache(tmp_path / "golden", read_only=True),
+    )
+    cache = TieredProgramCache(mine, golden, cache_at(server.url))
+    assert cache.get_or_compute("old", lambda: pytest.fail("computed")) == mine["old"] == b"golden"
+    turn = cache.begin("k")
+    assert isinstance(turn, Turn)
+    assert len([*(tmp_path / "mine/lockcache/leases").iterdir()]) == 1
+    assert turn.store(b"v").code == mine["k"] == b"v"
+    cache.close()
+    assert cache_at(server.url).get("k") == b"v"
+    assert golden.get("k") is None
+
+
 def test_files_of_an_entry_come_from_the_server_too(server: Valkey, cache_at: CacheAt, tmp_path: Path) -> None:
     one = TieredProgramCache(FileStreamProgramCache(tmp_path / "one"), cache_at(server.url))
     one.put_files("k", {"kernel.cubin": b"code"})

@@ -7,6 +7,7 @@ import multiprocessing
 import pickle
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 
@@ -98,12 +99,28 @@ def test_the_switches_hide_it(path, monkeypatch, variable):
     assert BundleProgramCache(path).get(b"k") is None
 
 
-def test_it_can_be_no_tier(cache):
-    """The last tier decides what exists: what a bundle lacks would be removed from the tiers in front of it."""
+@pytest.mark.parametrize("place", [0, 1])
+def test_it_can_be_no_tier_in_front_of_one_that_is_written(cache, place):
+    tiers: list[Any] = [InMemoryProgramCache(), InMemoryProgramCache()]
+    tiers.insert(place, cache)
+    with pytest.raises(TypeError, match=rf"tiers\[{place}\] is a BundleProgramCache.*behind the caches that do"):
+        TieredProgramCache(*tiers)
     with pytest.raises(TypeError, match="never changes"):
-        TieredProgramCache(InMemoryProgramCache(), cache)
-    with pytest.raises(TypeError, match="never changes"):
-        TieredProgramCache(cache, InMemoryProgramCache())
+        TieredProgramCache(cache)
+
+
+def test_as_a_tier_behind_others_it_is_asked_for_what_they_lack(path, tmp_path, caplog):
+    memory, bundle = InMemoryProgramCache(), BundleProgramCache(path)
+    with FileStreamProgramCache(tmp_path / "cache") as mine, TieredProgramCache(memory, mine, bundle) as tiers:
+        assert tiers.get_or_compute("k", lambda: pytest.fail("computed")) == memory["k"] == mine["k"] == b"code"
+        assert tiers.get_or_compute("new", lambda: b"compiled") == mine["new"] == b"compiled"
+        tiers["other"] = b"newer"
+        del memory["other"], mine["other"]
+        assert tiers.get("other") is None, "what was replaced through this object is not read through it again"
+        with pytest.raises(PermissionError, match="never changed"):
+            del tiers["k"]
+        assert (tiers.stats().dropped_writes, bundle.stats().dropped_writes) == (0, 0)
+    assert not caplog.records
 
 
 def test_a_waiting_time_that_is_none_is_refused(cache):

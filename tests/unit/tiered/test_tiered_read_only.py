@@ -1,0 +1,109 @@
+"""TieredProgramCache over tiers that are only read: they are asked, and decide nothing."""
+
+from __future__ import annotations
+
+import logging
+import pickle
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from lockcache import FileStreamProgramCache, InMemoryProgramCache, TieredProgramCache, Turn
+
+
+@pytest.fixture
+def golden(tmp_path: Path) -> FileStreamProgramCache:
+    """Has ``old``, and may only be read."""
+    with FileStreamProgramCache(tmp_path / "golden") as cache:
+        cache["old"] = b"golden"
+    return FileStreamProgramCache(tmp_path / "golden", read_only=True)
+
+
+def test_the_turn_is_that_of_the_last_tier_that_takes_writes(
+    shared: FileStreamProgramCache, golden: FileStreamProgramCache
+) -> None:
+    """Another process, which has the same directories, is told by the lease."""
+    cache = TieredProgramCache(InMemoryProgramCache(), shared, golden)
+    turn = cache.begin("k")
+    assert isinstance(turn, Turn)
+    assert len(list(Path(shared.path, "lockcache/leases").iterdir())) == 1
+    turn.store(b"code")
+    assert shared["k"] == b"code"
+    assert FileStreamProgramCache(golden.path).get("k") is None
+
+
+def test_a_read_finds_what_a_tier_that_is_only_read_has_and_fills_those_in_front(
+    shared: FileStreamProgramCache, golden: FileStreamProgramCache
+) -> None:
+    memory = InMemoryProgramCache()
+    cache = TieredProgramCache(memory, shared, golden)
+    assert cache.get_or_compute("old", lambda: pytest.fail("computed")) == memory["old"] == shared["old"] == b"golden"
+    assert cache.wait("old", 0) is not None
+
+
+def test_what_was_stored_stays_when_it_is_time_to_ask_again(
+    shared: FileStreamProgramCache, golden: FileStreamProgramCache, clock: Callable[[float], None]
+) -> None:
+    cache = TieredProgramCache(InMemoryProgramCache(), shared, golden)
+    cache["k"], cache["old"] = b"code", b"newer"
+    clock(1000)
+    assert (cache["k"], cache["old"]) == (b"code", b"newer")
+    assert (shared["k"], shared["old"]) == (b"code", b"newer")
+
+
+def test_what_was_replaced_through_this_object_is_not_read_again_after_an_eviction(
+    shared: FileStreamProgramCache, golden: FileStreamProgramCache, caplog: pytest.LogCaptureFixture
+) -> None:
+    cache = TieredProgramCache(shared, golden)
+    with caplog.at_level(logging.INFO, "lockcache"):
+        cache["old"] = b"newer"
+    del shared["old"]
+    assert cache.get("old") is None
+    assert (caplog.messages, golden.stats().dropped_writes) == ([], 0), "nothing was lost"
+
+
+def test_what_a_tier_that_is_only_read_has_cannot_be_removed(
+    shared: FileStreamProgramCache, golden: FileStreamProgramCache
+) -> None:
+    cache = TieredProgramCache(InMemoryProgramCache(), shared, golden)
+    cache["k"] = b"code"
+    del cache["k"]
+    with pytest.raises(KeyError):
+        del cache["k"]
+    for remove in (lambda: cache.__delitem__("old"), cache.clear):
+        assert cache["old"] == shared["old"] == b"golden"
+        with pytest.raises(PermissionError, match="only reads"):
+            remove()
+        assert shared.get("old") is None
+
+
+def test_damage_in_a_tier_that_is_only_read_is_counted(
+    shared: FileStreamProgramCache, golden: FileStreamProgramCache
+) -> None:
+    [file] = [file for file in Path(golden.path, "entries").rglob("*") if file.is_file()]
+    file.write_bytes(b"GOLDEN")
+    cache = TieredProgramCache(InMemoryProgramCache(), shared, golden)
+    assert cache.get_or_compute("old", lambda: b"compiled") == b"compiled"
+    assert cache.stats().corrupt_entries == 1
+
+
+def test_a_copy_that_is_pickled_decides_the_same(
+    shared: FileStreamProgramCache, golden: FileStreamProgramCache
+) -> None:
+    cache = TieredProgramCache(shared, golden)
+    with pickle.loads(pickle.dumps(cache)) as twin:
+        assert twin.tiers[1].path == golden.path
+        assert twin.get_or_compute("k", lambda: b"code") == shared["k"] == b"code"
+
+
+@pytest.mark.parametrize("variable", ["LOCKCACHE_DISABLE", "LOCKCACHE_READONLY"])
+def test_where_a_variable_stops_all_writes_every_caller_computes(
+    golden: FileStreamProgramCache, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variable: str
+) -> None:
+    FileStreamProgramCache(tmp_path / "mine").close()
+    monkeypatch.setenv(variable, "1")
+    cache = TieredProgramCache(FileStreamProgramCache(tmp_path / "mine"), golden)
+    turns = [cache.begin("k") for _ in range(2)]
+    assert [turn.store(b"code").code for turn in turns if isinstance(turn, Turn)] == [b"code"] * 2
+    assert cache.get("k") is None
