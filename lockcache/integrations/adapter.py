@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
+from lockcache.arguments import is_disabled
 from lockcache.calling import joined_files, parted_files
 from lockcache.errors import ReentrantComputeError
 from lockcache.filestream import FileStreamProgramCache
@@ -54,6 +55,11 @@ class Shared:
         self._scopes = threading.local()
         #: Whether lockcache failed: the framework's own cache takes over.
         self.has_failed = False
+
+    @property
+    def is_storing(self) -> bool:
+        """Whether anything can be stored: lockcache has not failed, and the directory is not only read."""
+        return not (self.has_failed or self.cache._is_only_read)
 
     def look_up(self, key: str, label: str = "") -> bytes | None:
         """The value of ``key``. On a miss within :meth:`compiling` this thread has the turn to compute it."""
@@ -196,10 +202,14 @@ def refuse_older(framework: str, version: str, oldest: tuple[int, int]) -> None:
 def install(framework: str, action: Callable[[], Shared]) -> bool:
     """Do what installs an adapter, once for each process. Returns whether it is installed.
 
-    Where it cannot be done the framework keeps its own cache, with one warning.
+    Where it cannot be done the framework keeps its own cache, with one warning; where ``$LOCKCACHE_DISABLE`` says so,
+    without.
     """
     if framework not in _installed:
         try:
+            if is_disabled():
+                _log.info("%s goes on with its own cache: LOCKCACHE_DISABLE is set", framework)
+                return False
             _installed[framework] = action()
         except Exception as error:  # noqa: BLE001 - a program must not fail because its cache cannot be shared
             warn(framework, error)

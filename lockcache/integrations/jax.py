@@ -3,7 +3,8 @@
 :func:`install`, before the first compilation, or no line of code at all: with ``LOCKCACHE_JAX=1`` in the environment
 JAX finds :func:`initialize` by an entry point. The directory is ``$LOCKCACHE_DIR``. What JAX decides not to store
 (``jax_persistent_cache_min_compile_time_secs`` is 1 second unless it is set) is not stored, and nobody waits for it.
-Processes of a distributed job other than the first only read, as JAX has it.
+Processes of a distributed job other than the first only read, as JAX has it. Where the program, or JAX's variable,
+names a directory for JAX's own cache, that one is used for what lockcache does not store.
 
 Values are executables that JAX serialised: who may write to the directory may run code in the processes that read
 it. A directory that others write to needs a signing key.
@@ -50,7 +51,7 @@ def _install(path: str | os.PathLike[str] | None, cap_bytes: int | None) -> Shar
 
     refuse_older("jax", jax.__version__, _OLDEST)
     own_cache, own_compile = compilation_cache.get_file_cache, compiler.compile_or_get_cached
-    own_path, reset = config.compilation_cache_dir.value, compilation_cache.reset_cache
+    first_path, reset = config.compilation_cache_dir.value, compilation_cache.reset_cache
     shared = open_shared("jax", jax.__version__, path, cap_bytes, runs_code=True)
     queueing = _queueing(own_compile, shared)
 
@@ -59,26 +60,33 @@ def _install(path: str | os.PathLike[str] | None, cap_bytes: int | None) -> Shar
         least = config.persistent_cache_min_compile_time_secs, config.persistent_cache_min_entry_size_bytes
         return all(state.value <= 0 for state in least) and distributed.global_state.process_id == 0
 
-    @functools.cache
+    open_own = functools.cache(lambda path: (own_cache(path) or (None,))[0])
+
     def own() -> Any:
-        """JAX's own cache, in the directory that the program named for it; without one it has none."""
-        return (own_cache(own_path) or (None,))[0] if own_path else None
+        """JAX's own cache where lockcache stores nothing, in the directory that the program names for it by then.
+
+        ``None`` without one: then JAX has none.
+        """
+        path = config.compilation_cache_dir.value
+        path = first_path if path == shared.cache.path else path
+        return open_own(path) if path and not shared.is_storing else None
 
     class Cache(CacheInterface):  # type: ignore[misc]
-        """The cache that JAX asks; its own after a failure of lockcache."""
+        """The cache that JAX asks; its own behind a directory that is only read, and after a failure of lockcache."""
 
         _path = pathlib.Path(shared.cache.path)
 
         def get(self, key: str) -> bytes | None:
-            if shared.has_failed:
-                return own() and own().get(key)  # type: ignore[no-any-return]
-            return shared.look_up(key, key.rsplit("-", 1)[0]) if will_store() else shared.look(key)
+            found = None
+            if not shared.has_failed:
+                found = shared.look_up(key, key.rsplit("-", 1)[0]) if will_store() else shared.look(key)
+            return own().get(key) if found is None and own() else found
 
         def put(self, key: str, value: bytes) -> None:
-            if not shared.has_failed:
-                shared.store(key, value)
-            elif own():
+            if own():
                 own().put(key, value)
+            elif not shared.has_failed:
+                shared.store(key, value)
 
     # Else the directory's name is in each key.
     config.config.update("jax_persistent_cache_enable_xla_caches", "none")

@@ -131,6 +131,17 @@ def test_an_adapter_is_installed_once_and_one_that_cannot_be_is_a_warning(
     assert (installed("some"), installed("other")) == (shared, None)
 
 
+def test_where_lockcache_is_off_nothing_is_installed(
+    shared: Shared, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LOCKCACHE_DISABLE", "1")
+    assert not install("some", lambda: shared)
+    assert (installed("some"), caplog.messages) == (None, [])
+    monkeypatch.setenv("LOCKCACHE_DISABLE", "please")
+    assert not install("some", lambda: shared)
+    assert ["LOCKCACHE_DISABLE: 'please' is not" in message for message in caplog.messages] == [True]
+
+
 @pytest.mark.parametrize("version", ["0.4.38", "0.4", "0", "0.4rc1+cuda13"])
 def test_an_older_framework_is_refused(version: str) -> None:
     with pytest.raises(UnsupportedError, match=r"older than 0\.5"):
