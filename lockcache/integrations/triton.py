@@ -158,30 +158,50 @@ def _end_turns_where_compiling_raises() -> None:
 
     with contextlib.suppress(AttributeError):
         for source in (compiler.ASTSource, compiler.IRSource):
-            source.make_ir = _ending_turn(source.make_ir)
+            _end_turns_of(source)
+            source.__init_subclass__ = classmethod(_end_turns_of)  # Gluon's may be imported later
         for backend in {each.compiler for each in backends.backends.values()}:
             backend.add_stages = add_stages_of(backend.add_stages)
         build._build = _ending_turn(build._build)
 
 
+def _end_turns_of(source: Any) -> None:
+    """Wrap the step that a kind of source brings along, and those of the kinds that are derived from it."""
+    if "make_ir" in vars(source):
+        source.make_ir = _ending_turn(source.make_ir)
+    for derived in source.__subclasses__():
+        _end_turns_of(derived)
+
+
 def _ending_turn(step: Callable[..., Any]) -> Callable[..., Any]:
-    """``step`` of a compilation; if it raises, the innermost one of this thread gives its turn up."""
+    """``step`` of the innermost compilation of this thread; if it raises, that one gives its turn up.
+
+    The innermost when the step begins: another one may begin and end within it, or still be there when it raises.
+    """
 
     @functools.wraps(step)
     def call(*args: Any, **options: Any) -> Any:
+        files = [None, *_compiling()][-1]
         try:
             return step(*args, **options)
         except BaseException:
-            compiling: list[weakref.ref[_Files]] = _begun.__dict__.get("compiling", [])
-            if compiling and (files := compiling[-1]()) is not None:
+            if files is not None:
                 files.give_up()
             raise
 
     return call
 
 
-# Of each thread, those that have a turn, the innermost last.
+# Of each thread, those that began with a turn, the innermost last.
 _begun = threading.local()
+
+
+def _compiling() -> list[_Files]:
+    """Those of this thread that still have their turn, the innermost last."""
+    begun: list[weakref.ref[_Files]] = _begun.__dict__.setdefault("compiling", [])
+    found = [files for each in begun if (files := each()) is not None and files._turn is not None]
+    begun[:] = map(weakref.ref, found)
+    return found
 
 
 class _Files:
@@ -210,9 +230,8 @@ class _Files:
             found = self._shared.begin_files(name, filename.removesuffix(".json"))
         if isinstance(found, Turn):
             self._turn = found
-            compiling = _begun.__dict__.setdefault("compiling", [])
-            compiling[:] = [other for other in compiling if (files := other()) is not None and files._turn is not None]
-            compiling.append(weakref.ref(self))
+            _compiling()
+            _begun.compiling.append(weakref.ref(self))
             return None
         return None if found is None else self._shown_or_written(name, found)
 

@@ -161,6 +161,15 @@ def test_where_compiling_fails_the_next_one_has_its_error_within_half_a_second(p
     assert seconds[1] - seconds[0] < 0.5
 
 
+@pytest.mark.parametrize("first", ["", "gluon-first"])
+def test_whatever_kind_of_kernel_fails_nobody_waits_for_it_while_its_error_is_kept(
+    programs: Programs, first: str
+) -> None:
+    """Gluon is imported before the first kernel is compiled or after it, and kernels are compiled within another."""
+    said = programs.call(str(PROGRAMS / "triton_turns.py"), first, **VARIABLE)
+    assert json.loads(said) == {"works": 0, "fails": 0, "gluon": 0, "nesting": 0, "errors": 4}
+
+
 def test_a_warm_kernel_is_two_calls_by_name_before_triton_opens_its_files(programs: Programs, tmp_path: Path) -> None:
     if shutil.which("strace") is None:
         pytest.skip("needs strace")
