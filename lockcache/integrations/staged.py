@@ -28,12 +28,20 @@ from lockcache.filestream.disk import (
 )
 from lockcache.lowlevel import Layout
 
-__all__ = ["reap_folder", "reap_staged", "reap_staged_in", "staged_bytes", "staged_name"]
+__all__ = [
+    "COMPILING_SECONDS",
+    "reap_folder",
+    "reap_staged",
+    "reap_staged_in",
+    "staged_bytes",
+    "staged_name",
+    "was_left_by",
+]
 
 _OPEN_FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
-# For folders of other hosts, in which a program compiles.
-_COMPILING_SECONDS: Final = 3600.0
+#: For folders of other hosts, in which a program compiles.
+COMPILING_SECONDS: Final = 3600.0
 
 _STAGED: Final = re.compile(r"[0-9a-f]{32}\.[a-z]+\.([0-9a-f]{16})\.([0-9]{1,10})\.([0-9]{1,12})\.[0-9a-f]+", re.ASCII)
 
@@ -74,7 +82,7 @@ def reap_folder(path: str) -> None:
         try:
             for name in reap_staged_in(fd):
                 with contextlib.suppress(FileNotFoundError):
-                    if _is_abandoned(fd, name, _COMPILING_SECONDS):
+                    if _is_abandoned(fd, name, COMPILING_SECONDS):
                         shutil.rmtree(f"{path}/{name}", ignore_errors=True)
         finally:
             os.close(fd)
@@ -103,7 +111,10 @@ def _owner(file: str) -> Owner | None:
 
 def _is_abandoned(folder_fd: int, file: str, grace_seconds: float = FOREIGN_GRACE_SECONDS) -> bool:
     owner = _owner(file)
-    if owner is None:
-        return False
+    return owner is not None and was_left_by(owner, folder_fd, file, grace_seconds)
+
+
+def was_left_by(owner: Owner, folder_fd: int, file: str, grace_seconds: float = FOREIGN_GRACE_SECONDS) -> bool:
+    """Whether a file or folder is its dead owner's, and not of this moment."""
     age_seconds = age_seconds_of(folder_fd, file)
     return age_seconds >= YOUNG_SECONDS and is_abandoned(file, owner, age_seconds, grace_seconds)

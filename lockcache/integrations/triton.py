@@ -20,14 +20,11 @@ with a warning.
 
 from __future__ import annotations
 
-import atexit
 import contextlib
 import functools
 import json
 import os
-import shutil
 import sys
-import tempfile
 import threading
 import weakref
 from collections import deque
@@ -46,6 +43,7 @@ from lockcache.integrations.adapter import (
     warn,
 )
 from lockcache.integrations.staged import reap_folder, staged_name
+from lockcache.integrations.temporary import TemporaryFolders
 from lockcache.resource import Entry
 
 __all__ = ["install"]
@@ -278,16 +276,15 @@ class _Files:
         self._views.append(view)
         if "torch._inductor" in sys.modules and any(name.endswith(_BINARIES) for name in view.names):
             _link_for_inductor(self._key, view)
-        if self._folder:
-            shutil.rmtree(self._folder, ignore_errors=True)
-            self._folder = ""
+        _folders.remove(self._folder)
+        self._folder = ""
         return {name: f"{view}/{name}" for name in view.names}
 
     def _written(self, files: dict[str, bytes]) -> dict[str, str]:
         """The paths of these files in a folder that is this process's alone."""
         try:
-            if not self._folder:
-                self._folder = tempfile.mkdtemp(dir=_own_folder(os.getpid()))
+            if not _folders.has(self._folder):
+                self._folder = _folders.make()
             for name, content in files.items():
                 with open(f"{self._folder}/{name}", "wb") as file:
                     file.write(content)
@@ -297,6 +294,8 @@ class _Files:
             return {name: own.put(content, name) for name, content in files.items()}
         return {name: f"{self._folder}/{name}" for name in files}
 
+
+_folders = TemporaryFolders("triton")
 
 # What Inductor was shown last is not evicted: it opens that when it first launches a kernel.
 _for_inductor: deque[ViewPath] = deque(maxlen=64)
@@ -339,16 +338,3 @@ def describe_metadata(metadata: bytes) -> dict[str, str]:
         said = json.loads(metadata)
         return {"arch": str(said["target"]["arch"]), "compiler": f"triton {said['triton_version']}"}
     return {}
-
-
-@functools.cache
-def _own_folder(pid: int) -> str:
-    """Where this process's own files are, until it ends."""
-    folder = tempfile.mkdtemp(prefix="lockcache-triton-")
-    atexit.register(_remove_own, pid, folder)
-    return folder
-
-
-def _remove_own(pid: int, folder: str) -> None:
-    if os.getpid() == pid:
-        shutil.rmtree(folder, ignore_errors=True)

@@ -45,6 +45,7 @@ def test_kernels_and_launchers_are_compiled_once_by_all_and_leave_nothing_elsewh
     assert total(warm, "compiled") == 0
     assert len([*(programs.directory / "entries").glob("??/*")]) == 12
     assert not (tmp_path / "own").exists()
+    assert _left_in(tmp_path) == []
     cache = FileStreamProgramCache(programs.directory)
     assert cache.recount() == []
     assert accounted(programs.directory) == on_disk(programs.directory)
@@ -118,7 +119,12 @@ def test_two_writers_of_one_key_never_give_two_readers_a_mixed_group(programs: P
     assert min(each["whole"] for each in found) > 20, found
 
 
-def test_processes_that_are_killed_anywhere_leave_whole_kernels_and_no_debt(programs: Programs) -> None:
+def _left_in(tmp_path: Path) -> list[Path]:
+    """Temporary folders of processes."""
+    return [*tmp_path.glob("lockcache-triton-*")]
+
+
+def test_processes_that_are_killed_anywhere_leave_whole_kernels_and_no_debt(programs: Programs, tmp_path: Path) -> None:
     choose = random.Random(5)
     for serial in range(12):
         with programs.started(2) as running:
@@ -134,6 +140,10 @@ def test_processes_that_are_killed_anywhere_leave_whole_kernels_and_no_debt(prog
     cache.recount()
     assert accounted(programs.directory) == on_disk(programs.directory)
     assert [*(programs.directory / "tmp").iterdir()] == []
+    for folder in _left_in(tmp_path):
+        os.utime(folder, (1, 1))  # as if it were not just now
+    _assert_all_well(programs.run(1, [20]))
+    assert _left_in(tmp_path) == []
 
 
 @pytest.mark.root
