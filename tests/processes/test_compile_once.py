@@ -6,6 +6,8 @@ import json
 import logging
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
@@ -14,7 +16,10 @@ from typing import Any
 import pytest
 
 from lockcache import Entry, FileStreamProgramCache, InMemoryProgramCache, TieredProgramCache, Turn
+from lockcache.filestream.compile_once import turns
 from lockcache.filestream.compile_once.lease import Holder
+from lockcache.filestream.compile_once.pace import Pace
+from lockcache.filestream.disk.bell import Sleeper
 from lockcache.filestream.disk.layout import entry_name
 from lockcache.filestream.disk.owners import myself
 from tests.processes.crowd import HANG_SECONDS, METHODS, crowd, run_all
@@ -244,45 +249,53 @@ def test_with_compile_once_a_lookup_may_take_no_turn(cache_path: Path) -> None:
     cache.close()
 
 
-def _begin(path: str, has_turn: Any, may_end: Any) -> None:
-    turn = FileStreamProgramCache(path, lease_timeout_seconds=HANG_SECONDS * 10).begin("k", label="a kernel")
-    assert isinstance(turn, Turn)
-    has_turn.set()
-    assert may_end.wait(HANG_SECONDS)
-    turn.give_up()
+HOLDER = """
+import os, signal, sys
+from lockcache import FileStreamProgramCache
+
+turn = FileStreamProgramCache(sys.argv[1]).begin("k", label="a kernel")
+print("it has the turn", flush=True)
+sys.stdin.readline()
+exec(sys.argv[2])
+"""
 
 
-def test_a_turn_that_is_given_up_goes_to_who_waits_in_another_process(cache_path: Path) -> None:
-    import multiprocessing
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "end", ["turn.give_up(); sys.stdin.read()", "", "os._exit(0)", "os.kill(os.getpid(), signal.SIGKILL)"]
+)
+def test_however_a_turn_ends_in_one_process_it_wakes_who_waits_in_another(
+    end: str, cache_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The waiter looks by itself only after minutes, so that what is in time for it is that it was woken."""
+    asleep, woken, sleep = threading.Event(), [], Sleeper.sleep
 
-    context = multiprocessing.get_context("fork")
-    has_turn, may_end = context.Event(), context.Event()
-    holder = context.Process(target=_begin, args=(str(cache_path), has_turn, may_end))
-    holder.start()
-    assert has_turn.wait(HANG_SECONDS)
-    cache = FileStreamProgramCache(cache_path, lease_timeout_seconds=HANG_SECONDS * 10)
-    results: list[Entry] = []
+    def noted(self: Sleeper, seconds: float) -> bool:
+        asleep.set()
+        woken.append(sleep(self, seconds))
+        return woken[-1]
 
-    def want() -> None:
-        found = cache.begin("k")
-        assert isinstance(found, Turn)
-        results.append(found.store(b"mine"))
-
-    waiter = threading.Thread(target=want)
-    waiter.start()
-    assert cache.wait("k", 0.05) is None
-    assert results == []
-    may_end.set()
-    waiter.join(HANG_SECONDS)
-    holder.join(HANG_SECONDS)
-    assert [entry.code for entry in results] == [b"mine"]
+    monkeypatch.setattr(Sleeper, "sleep", noted)
+    monkeypatch.setattr(turns, "WOKEN", Pace(*[HANG_SECONDS * 10] * 5))
+    cache = FileStreamProgramCache(cache_path, lease_timeout_seconds=HANG_SECONDS * 20)
+    with subprocess.Popen([sys.executable, "-c", HOLDER, cache_path, end], stdin=-1, stdout=-1, text=True) as holder:
+        assert holder.stdout.readline() == "it has the turn\n"
+        results: list[Any] = []
+        waiter = threading.Thread(target=lambda: results.append(cache.begin("k")), daemon=True)
+        waiter.start()
+        assert asleep.wait(HANG_SECONDS)
+        assert results == []
+        holder.stdin.write("\n")
+        holder.stdin.flush()
+        waiter.join(HANG_SECONDS)
+        assert [type(found) for found in results] == [Turn]
+        assert set(woken) == {True}
+    assert results[0].store(b"mine").code == cache["k"] == b"mine"
     assert _leases(cache_path) == []
 
 
 @pytest.mark.root
 def test_on_a_directory_that_cannot_be_written_the_result_is_not_lost(cache_path: Path, mount_tmpfs: Any) -> None:
-    import subprocess
-
     disk = mount_tmpfs("size=8m")
     cache = FileStreamProgramCache(disk / "cache")
     cache.close()
