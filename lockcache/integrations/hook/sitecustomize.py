@@ -6,6 +6,7 @@ that it hides is run too. Nothing here may fail: it runs in each Python that the
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import importlib.machinery
 import importlib.util
@@ -14,6 +15,7 @@ import sys
 from collections.abc import Sequence
 from importlib.abc import MetaPathFinder
 from types import ModuleType
+from typing import Any
 
 # The module after whose import a framework can be adapted, if it is not the one of that name.
 _MODULES = {"inductor": "torch._inductor.compile_fx", "numba": "numba.cuda"}
@@ -24,36 +26,60 @@ class _Installer(MetaPathFinder):
 
     def __init__(self, frameworks: dict[str, str]) -> None:
         self._frameworks = frameworks
-        self._looking: set[str] = set()
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
-        if fullname not in self._frameworks or fullname in self._looking:
+        finders = [*sys.meta_path]
+        if fullname not in self._frameworks or self not in finders:
             return None
-        self._looking.add(fullname)
-        try:
-            spec = importlib.util.find_spec(fullname)
-        finally:
-            self._looking.discard(fullname)
-        if spec is not None and spec.loader is not None:
-            execute = spec.loader.exec_module
+        for finder in finders[finders.index(self) + 1 :]:
+            find = getattr(finder, "find_spec", None)
+            spec: importlib.machinery.ModuleSpec | None = None if find is None else find(fullname, path, target)
+            if spec is not None:
+                # Not of those that only have load_module, which make the module themselves.
+                if hasattr(spec.loader, "exec_module"):
+                    spec.loader = _Loader(fullname, spec.loader, self._frameworks)  # type: ignore[assignment]
+                return spec
+        return None
 
-            def execute_and_install(module: ModuleType) -> None:
-                execute(module)
-                framework = self._frameworks.pop(fullname, None)
-                if framework is not None:
-                    _install(framework)
 
-            spec.loader.exec_module = execute_and_install  # type: ignore[method-assign]
-        return spec
+class _Loader:
+    """Stands for the loader of one module until that runs.
+
+    The loader itself stays as it is: its attributes may be fixed, and it may load other modules too.
+    """
+
+    def __init__(self, fullname: str, own: Any, frameworks: dict[str, str]) -> None:
+        self._fullname = fullname
+        self._own = own
+        self._frameworks = frameworks
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> Any:  # to isinstance it is what it stands for
+        return type(self._own)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(object.__getattribute__(self, "_own"), name)  # a copy that is being made has none yet
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Run the module, which has its own loader by then, and have the adapter installed."""
+        for holder, name in ((module, "__loader__"), (module.__spec__, "loader")):
+            if getattr(holder, name, None) is self:
+                setattr(holder, name, self._own)
+        self._own.exec_module(module)
+        framework = self._frameworks.pop(self._fullname, None)
+        if framework is not None:
+            _install(framework)
 
 
 def _install(framework: str) -> None:
     try:
         importlib.import_module(f"lockcache.integrations.{framework}").install()
     except Exception as error:  # noqa: BLE001 - an import of the user's must not fail because of it
-        sys.stderr.write(f"lockcache: {framework} goes on with its own cache: {error}\n")
+        if sys.stderr is not None:
+            with contextlib.suppress(OSError, ValueError):  # a full disk, a closed stream
+                sys.stderr.write(f"lockcache: {framework} goes on with its own cache: {error}\n")
 
 
 def _run_hidden() -> None:
