@@ -21,6 +21,14 @@ from functools import partial
 from types import CodeType, FrameType
 from typing import Final, NoReturn
 
+# Those that end no process that does not ask for them.
+_HARMLESS: Final = {signal.SIGCHLD, signal.SIGCONT, signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU, signal.SIGURG,
+                    signal.SIGWINCH}  # fmt: skip
+#: Those that end a Python program that does not ask for them, and can be caught. It ignores SIGPIPE and SIGXFSZ.
+FATAL: Final = frozenset(
+    signal.valid_signals() - _HARMLESS - {signal.SIGKILL, signal.SIGSTOP, signal.SIGPIPE, signal.SIGXFSZ}
+)
+
 _ENDING: Final = (signal.SIGTERM, signal.SIGHUP)
 _INTERRUPTING: Final = (signal.SIGINT, *_ENDING)
 # By then the destructor has ended; if it has not, the signal comes a third time.
@@ -58,7 +66,7 @@ def ends_in_order() -> Iterator[None]:
 
 
 @contextmanager
-def held_back(numbers: Collection[signal.Signals]) -> Iterator[set[int]]:
+def held_back(numbers: Collection[int]) -> Iterator[set[int]]:
     """In this block signals wait for who asks for them (:func:`signal.sigwaitinfo`). Gives the mask from before.
 
     Those that nobody asked for are dropped at its end.
@@ -86,7 +94,7 @@ def interruptible() -> Iterator[None]:
             signal.pthread_sigmask(signal.SIG_BLOCK, _INTERRUPTING)
 
 
-def _drop_pending(numbers: Collection[signal.Signals]) -> None:
+def _drop_pending(numbers: Collection[int]) -> None:
     while signal.sigtimedwait(numbers, 0) is not None:
         pass
 

@@ -17,19 +17,10 @@ import pytest
 
 from lockcache import FileStreamProgramCache
 from lockcache.lowlevel import Layout, PolicyFile, keeper_of
-from tests.cli.running import LOCKCACHE, run
-
-ROOT = Path(__file__).parents[2]
-RUN = (sys.executable, "-m", "lockcache", "run")
+from tests.cli.running import KEPT, LOCKCACHE, ROOT, RUN, run, start, until_free
 
 # A framework, as one is on disk: what it imports last is there when its adapter is installed.
 FRAMEWORK = "import sys\nis_whole = False\nfrom cupy import inner\nis_whole = True\n"
-
-
-def start(*words: str, cwd: Path | None = None, **variables: str) -> subprocess.Popen[str]:
-    command = [*RUN, *words]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), **variables}
-    return subprocess.Popen(command, env=environment, cwd=cwd, stdin=-1, stdout=-1, stderr=-1, text=True)
 
 
 def finish(*words: str, **variables: str) -> tuple[int, str, str]:
@@ -79,7 +70,7 @@ def test_an_adapter_is_installed_when_its_framework_has_been_imported(tmp_path: 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1, signal.SIGINT, signal.SIGXCPU, signal.SIGRTMIN])
 def test_a_signal_goes_to_the_command(number: signal.Signals, tmp_path: Path) -> None:
     program = (
         f"import signal; signal.signal({number.value}, lambda *_: exit(9)); print('up', flush=True); signal.pause()"
@@ -89,6 +80,23 @@ def test_a_signal_goes_to_the_command(number: signal.Signals, tmp_path: Path) ->
     process.send_signal(number)
     process.communicate(timeout=60)
     assert process.returncode == 9
+
+
+_ALARM = """
+import os, signal
+from lockcache.cli.running.child import WAITED_FOR, end_as, run_child
+from lockcache.cli.signals import held_back
+with held_back(WAITED_FOR) as mask:
+    signal.setitimer(signal.ITIMER_REAL, 0.01)
+    print(end_as(run_child(("sleep", "60"), os.environ, mask)))
+"""
+
+
+@pytest.mark.slow
+def test_an_alarm_that_was_set_before_ends_the_command() -> None:
+    """As of ``perl -e 'alarm 60; exec @ARGV' lockcache run ...``: in the command's place it would end that."""
+    ended = subprocess.run([sys.executable, "-c", _ALARM], capture_output=True, text=True, timeout=60, check=False)
+    assert (ended.stdout, ended.stderr) == (f"{128 + signal.SIGALRM}\n", "")
 
 
 @pytest.mark.slow
@@ -239,21 +247,6 @@ def test_a_terminal_that_goes_ends_the_command(tmp_path: Path) -> None:
         os.waitpid(pid, 0)
 
 
-KEPT = (
-    "import sys, time; from lockcache.lowlevel import Layout, keeper_of\n"
-    "while not keeper_of(Layout(sys.argv[1])): time.sleep(0.01)\n"
-    "print(keeper_of(Layout(sys.argv[1])), flush=True); sys.stdin.read()"
-)
-
-
-def _until_free(path: Path) -> None:
-    """Wait until no daemon keeps the directory."""
-    deadline = time.monotonic() + 60
-    while keeper_of(Layout(str(path))) and time.monotonic() < deadline:
-        time.sleep(0.01)
-    assert keeper_of(Layout(str(path))) is None
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [None, signal.SIGKILL])
 def test_a_daemon_runs_for_as_long_as_the_command_and_dies_with_what_started_it(number, cache_path: Path) -> None:
@@ -266,7 +259,7 @@ def test_a_daemon_runs_for_as_long_as_the_command_and_dies_with_what_started_it(
     else:
         process.kill()
         process.communicate(timeout=60)
-    _until_free(cache_path)
+    until_free(cache_path)
 
 
 @pytest.mark.slow
@@ -285,7 +278,7 @@ def test_a_second_one_stands_by_and_takes_over_and_other_ranks_start_none(cache_
         time.sleep(0.01)
     assert keeper_of(Layout(str(cache_path))) not in (None, keeper.strip())
     second.communicate(timeout=60)
-    _until_free(cache_path)
+    until_free(cache_path)
 
 
 def test_a_daemon_needs_a_cap(cache_path: Path) -> None:

@@ -11,7 +11,7 @@ from lockcache.cli import options
 from lockcache.cli.commands.pack import refuse_inside
 from lockcache.cli.open_directory import are_swapped, look
 from lockcache.cli.output import print_facts
-from lockcache.cli.seeded_run import promote_with_bar
+from lockcache.cli.running.seeded import promote_with_bar
 from lockcache.cli.signals import end_in_order
 from lockcache.sizes import counted
 

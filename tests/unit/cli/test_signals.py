@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import resource
 import signal
 import subprocess
 import sys
 
 import pytest
+
+from lockcache.cli.signals import FATAL
 
 # The destructor is where the signal comes; who is asked to end there would go on for ever.
 _PROGRAM = """
@@ -76,3 +80,20 @@ def test_signals_that_are_held_back_end_what_they_may_and_nothing_else() -> None
     ran = subprocess.run([sys.executable, "-c", _HELD_BACK], capture_output=True, text=True, timeout=30, check=False)
     assert ran.stdout.split("\n") == ["goes on", "ended", "ended", "goes on", ""], ran
     assert ran.returncode == -signal.SIGTERM
+
+
+def _ends_by(number: int) -> bool:
+    """Whether a Python process that has nothing to do with signals ends by this one."""
+    child = os.fork()
+    if child == 0:
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        if number not in (signal.SIGPIPE, signal.SIGXFSZ):  # which Python ignores
+            signal.signal(number, signal.SIG_DFL)
+        os.kill(os.getpid(), number)
+        os._exit(0)
+    return os.WIFSIGNALED(os.waitpid(child, 0)[1])
+
+
+def test_the_signals_that_end_a_program_are_those_that_do() -> None:
+    stopping = {signal.SIGKILL, signal.SIGSTOP, signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU}
+    assert {number for number in signal.valid_signals() - stopping if _ends_by(number)} == FATAL

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
-import time
 from collections.abc import Iterator
 from typing import Final
 
@@ -16,59 +14,15 @@ from lockcache.arguments import POLICY_VARIABLES, coerce_seed, variables_left_al
 from lockcache.bundle import Promoted, promote
 from lockcache.cli.output import plain
 from lockcache.cli.progress import progress_bar
+from lockcache.cli.running.ranks import Leaving, staying
 from lockcache.cli.signals import EndedBySignal, interruptible
 from lockcache.errors import LockcacheError, in_words
 from lockcache.filestream import largest_bundle_bytes
-from lockcache.filestream.disk import UPDATE, Descriptor, make_folder, open_or_create
 from lockcache.lowlevel import Layout, PolicyFile
 from lockcache.sizes import counted, parse_size
 
-_MOMENT_SECONDS: Final = 1.0
-_PAUSE_SECONDS: Final = 0.01
-
-
-class Leaving:
-    """Whether this process was the last one, once its :func:`staying` has ended."""
-
-    is_last = False
-
-
-@contextlib.contextmanager
-def staying(layout: Layout) -> Iterator[Leaving]:
-    """The block is one of several on this host that use the directory; :attr:`Leaving.is_last` says which ended last.
-
-    By a lock that all of them share, and that the kernel frees for one that is killed. Of those that end at once one is
-    the last. Where locks do not work, or the directory may not be written, none is.
-    """
-    leaving, lock = Leaving(), Descriptor()
-    with contextlib.suppress(OSError):
-        make_folder(layout, layout.locks)
-        open_or_create(layout, f"{layout.locks}/run", UPDATE, lock)
-        _share(lock.number)
-    try:
-        yield leaving
-    finally:
-        with contextlib.suppress(OSError, ValueError):
-            # The kernel gives up the shared one first. So of two that come here at once the later one finds nobody.
-            fcntl.flock(lock.number, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            leaving.is_last = True
-        lock.close()
-
-
-def _share(fd: int) -> None:
-    """Take the lock with others. Who ends just now has it alone for a moment; one that has it longer is not waited for.
-
-    Raises :class:`OSError`.
-    """
-    until = time.monotonic() + _MOMENT_SECONDS
-    while True:
-        try:
-            fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
-            return
-        except BlockingIOError:
-            if time.monotonic() > until:
-                raise
-        time.sleep(_PAUSE_SECONDS)
+# The lock of those that may be the last.
+_LOCK: Final = "run"
 
 
 class SeededRun:
@@ -79,13 +33,10 @@ class SeededRun:
         if seed is None:
             raise click.UsageError("--promote needs --seed FILE, the bundle to add to; it is made if it is missing")
         self.path = coerce_seed(seed)
-        self._promotes = promotes
+        self.promotes = promotes
         self._is_ready = False
-        self._leaving = Leaving()
         if not os.path.isdir(os.path.dirname(self.path)):
             raise click.UsageError(f"--seed: {plain(os.path.dirname(self.path))}: there is no such directory")
-        if not promotes and not os.path.lexists(self.path):
-            click.echo(f"lockcache: --seed: {plain(self.path)}: there is no such file, so all is compiled", err=True)
 
     def prepare(self, directory: str, max_size: str | None) -> None:
         """Make the directory and seed it, before its users come."""
@@ -98,21 +49,25 @@ class SeededRun:
             click.echo(f"lockcache: {in_words(error)}", err=True)
 
     @contextlib.contextmanager
-    def used(self, layout: Layout) -> Iterator[None]:
-        """The command runs in this block."""
-        if not (self._promotes and self._is_ready):
-            yield
-            return
-        with staying(layout) as self._leaving:
-            yield
+    def used(self, layout: Layout, *, quiet: bool) -> Iterator[None]:
+        """The command runs in this block. Where that was the node's last, what was compiled goes into the bundle.
 
-    def promote(self, layout: Layout, *, quiet: bool) -> None:
-        """Put what was compiled into the bundle, if this was the node's last process.
-
-        What goes wrong is reported; the exit code is the command's.
+        Also where it could not be started: others of this node may have compiled.
         """
-        if not self._leaving.is_last:
-            return
+        leaving = Leaving()
+        try:
+            with (
+                staying(layout, _LOCK)
+                if self.promotes and self._is_ready
+                else contextlib.nullcontext(leaving) as leaving
+            ):
+                yield
+        finally:
+            if leaving.is_last:
+                self._promote(layout, quiet=quiet)
+
+    def _promote(self, layout: Layout, *, quiet: bool) -> None:
+        """What goes wrong is reported; the exit code is the command's."""
         promoted, why = None, ""
         try:
             with interruptible():
@@ -128,6 +83,14 @@ class SeededRun:
             full = f" (half of the cap; the {promoted.too_old} oldest are left out)" if promoted.too_old else ""
             said = f"lockcache: {new} promoted into {self.path}, which has {promoted.entries} now{full}"
             click.echo(plain(said), err=True)
+
+
+def missing_seed(bundle: SeededRun | None) -> str:
+    """Returns what to say of a bundle that is not there, and is not to be made: nothing where all is well."""
+    if bundle is not None and bundle.promotes:
+        return ""
+    name, path = ("LOCKCACHE_SEED", coerce_seed(None)) if bundle is None else ("--seed", bundle.path)
+    return f"{name}: {path}: there is no such file, so all is compiled" if path and not os.path.lexists(path) else ""
 
 
 def promote_with_bar(layout: Layout, file: str, max_size: int | None = None, *, may_shrink: bool = True) -> Promoted:

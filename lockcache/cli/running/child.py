@@ -1,0 +1,75 @@
+"""The command of ``lockcache run``: started as a shell would, and given the signals that are meant for it."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import shutil
+import signal
+import sys
+from collections.abc import Mapping
+from typing import Final
+
+import click
+
+from lockcache.cli.output import plain
+from lockcache.cli.signals import FATAL
+
+#: What :func:`run_child` has to be asked for, and no handler.
+WAITED_FOR: Final = frozenset({signal.SIGCHLD, *FATAL})
+# A terminal sends these to all its processes in the foreground, the command too.
+_OF_THE_KEYBOARD: Final = (signal.SIGINT, signal.SIGQUIT)
+_NOT_FOUND: Final = 127
+_NOT_EXECUTABLE: Final = 126
+
+
+def run_child(words: tuple[str, ...], environment: Mapping[str, str], mask: set[int]) -> int:
+    """The wait status of the command, which gets ``mask``. Requires: :data:`WAITED_FOR` is held back.
+
+    Signals are asked for, because a handler would not see who sent them.
+    """
+    try:
+        child = _spawn(words, environment, mask)
+    except OSError as error:
+        click.echo(f"lockcache: {plain(words[0])}: {error.strerror}", err=True)
+        sys.exit(_NOT_FOUND if isinstance(error, FileNotFoundError) else _NOT_EXECUTABLE)
+    while True:
+        info = signal.sigwaitinfo(WAITED_FOR)
+        if info.si_signo != signal.SIGCHLD:
+            _pass_on(info, child)
+            continue
+        pid, status = os.waitpid(child, os.WNOHANG)
+        if pid == child:
+            return status
+
+
+def _pass_on(info: signal.struct_siginfo, child: int) -> None:
+    # The kernel's number is above 0: a key was pressed, a terminal went, or the alarm rings that was set before exec.
+    if info.si_code > 0 and info.si_signo in _OF_THE_KEYBOARD:
+        return
+    with contextlib.suppress(PermissionError):  # it became another user
+        os.kill(child, info.si_signo)
+
+
+def _spawn(words: tuple[str, ...], environment: Mapping[str, str], mask: set[int]) -> int:
+    """Start the command as a shell would; its process ID."""
+    # Python ignores these two; programs rely on dying of the first.
+    undone = [signal.SIGPIPE, signal.SIGXFSZ]
+    try:
+        return os.posix_spawnp(words[0], words, environment, setsigmask=mask, setsigdef=undone)
+    except OSError as error:
+        if error.errno != errno.ENOEXEC:
+            raise
+    # A script that does not say what runs it.
+    script = shutil.which(words[0]) or words[0]
+    return os.posix_spawn("/bin/sh", ["sh", script, *words[1:]], environment, setsigmask=mask, setsigdef=undone)
+
+
+def end_as(status: int) -> int:
+    """The exit code of a command that ended so, as a shell has it: 128 + the number of the signal that killed it."""
+    code = os.waitstatus_to_exitcode(status)
+    if code == -signal.SIGINT:  # so that a shell's loop ends too
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        os.kill(os.getpid(), signal.SIGINT)
+    return code if code >= 0 else 128 - code

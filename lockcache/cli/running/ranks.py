@@ -1,0 +1,100 @@
+"""The ranks of a node: of those that a launcher starts there, the first does what is done once, and one is the last.
+
+The launcher's variables tell which is the first. The last is whichever finds no other in a lock that all of them share.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import time
+from collections.abc import Iterator
+from typing import Final
+
+from lockcache.filestream.disk import UPDATE, Descriptor, make_folder, open_or_create
+from lockcache.lowlevel import Layout
+
+# Of the launchers srun, mpiexec (Open MPI, MPICH, Intel MPI) and torchrun: this process's number on its node.
+_VARIABLES: Final = ("SLURM_LOCALID", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "PMI_LOCAL_RANK", "LOCAL_RANK")
+# What some set where there are no ranks.
+_NO_RANK: Final = "-1"
+
+_MOMENT_SECONDS: Final = 1.0
+_PAUSE_SECONDS: Final = 0.01
+
+
+def is_rank() -> bool:
+    """Returns whether a launcher started this process, and maybe others on this node."""
+    return bool(_numbers())
+
+
+def is_first() -> bool:
+    """Returns whether no other rank of this node has a smaller number."""
+    return _numbers() <= {"0"}
+
+
+def _numbers() -> set[str]:
+    return {os.environ.get(name, _NO_RANK) for name in _VARIABLES} - {_NO_RANK}
+
+
+class Leaving:
+    """What is known of a :func:`staying`."""
+
+    #: Whether the others know of this process.
+    is_shared = False
+    #: Whether this process was the last one, once it has ended.
+    is_last = False
+
+
+@contextlib.contextmanager
+def staying(layout: Layout, name: str) -> Iterator[Leaving]:
+    """The block is one of several of that ``name`` on this host; :attr:`Leaving.is_last` says which ended last.
+
+    By a lock that all of them share, and that the kernel frees for one that is killed. Of those that end at once one is
+    the last. Where locks do not work, or the directory may not be written, none is.
+    """
+    leaving, lock = Leaving(), Descriptor()
+    with contextlib.suppress(OSError):
+        _open(layout, name, lock)
+        _share(lock.number)
+        leaving.is_shared = True
+    try:
+        yield leaving
+    finally:
+        with contextlib.suppress(OSError, ValueError):
+            # The kernel gives up the shared one first. So of two that come here at once the later one finds nobody.
+            fcntl.flock(lock.number, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            leaving.is_last = True
+        lock.close()
+
+
+def wait_for_last(layout: Layout, name: str) -> None:
+    """Return when no block of :func:`staying` of that ``name`` is left. Raises :class:`OSError`.
+
+    A process that ends at that moment may not have been the last one then: who waits for a name does not ask for that.
+    """
+    with contextlib.closing(Descriptor()) as lock:
+        _open(layout, name, lock)
+        fcntl.flock(lock.number, fcntl.LOCK_EX)
+
+
+def _open(layout: Layout, name: str, lock: Descriptor) -> None:
+    make_folder(layout, layout.locks)
+    open_or_create(layout, f"{layout.locks}/{name}", UPDATE, lock)
+
+
+def _share(fd: int) -> None:
+    """Take the lock with others. Who ends just now has it alone for a moment; one that has it longer is not waited for.
+
+    Raises :class:`OSError`.
+    """
+    until = time.monotonic() + _MOMENT_SECONDS
+    while True:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            return
+        except BlockingIOError:
+            if time.monotonic() > until:
+                raise
+        time.sleep(_PAUSE_SECONDS)
