@@ -8,7 +8,6 @@ none written twice; what is done with them is :mod:`.run`'s.
 from __future__ import annotations
 
 import difflib
-import errno
 import os
 import signal
 import sys
@@ -20,8 +19,9 @@ import click
 from pydantic import BaseModel
 
 from lockcache import __version__
-from lockcache.errors import LockcacheError, in_words
-from lockcache.filestream.disk import DISK_FULL, denial
+from lockcache.cli.output import reason
+from lockcache.errors import LockcacheError
+from lockcache.filestream.disk import DISK_FULL
 from lockcache_daemon.deploy import FOLDER, deployment_files, read_file, systemd_unit
 from lockcache_daemon.errors import AlreadyServedError
 from lockcache_daemon.observe import Report, readable
@@ -192,16 +192,10 @@ def _run(arguments: Sequence[str]) -> int:
     except AlreadyServedError as error:
         raise _RefusedError([str(error)], _ALREADY_SERVED) from error
     except (OSError, LockcacheError) as error:
-        raise _RefusedError([_why(error) + _hint(error)], _BAD_OPTION) from error
+        raise _RefusedError([reason(error) + _hint(error)], _BAD_OPTION) from error
     except click.Abort:  # Ctrl-C before signals were handled
         return 128 + signal.SIGINT
     return result if isinstance(result, int) else 0
-
-
-def _why(error: Exception) -> str:
-    if isinstance(error, PermissionError) and error.errno == errno.EACCES and error.filename is not None:
-        return denial(os.path.abspath(os.fsdecode(error.filename)))
-    return in_words(error)
 
 
 def _hint(error: Exception) -> str:

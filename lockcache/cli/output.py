@@ -6,7 +6,9 @@ without control characters: letters stay, so that a path can be copied.
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import signal
 import sys
 import time
@@ -15,7 +17,9 @@ from typing import Any, Final
 
 import click
 
+from lockcache.errors import in_words
 from lockcache.filestream import Seed
+from lockcache.filestream.disk import denial
 from lockcache.lowlevel import Described
 from lockcache.sizes import counted, format_size, printable
 
@@ -26,6 +30,13 @@ _ANY_LINE: Final = 100_000
 def plain(text: object) -> str:
     """Text from anywhere as :func:`printable` has it, for what stdout can take."""
     return printable(text, sys.stdout.encoding)
+
+
+def reason(error: Exception) -> str:
+    """Returns why something failed, for people: of a path that may not be used also whose it is."""
+    if isinstance(error, PermissionError) and error.errno == errno.EACCES and error.filename is not None:
+        return denial(os.path.abspath(os.fsdecode(error.filename)))
+    return in_words(error)
 
 
 def ask(question: str) -> None:

@@ -13,7 +13,6 @@ import contextlib
 import difflib
 import errno
 import importlib
-import os
 import re
 import signal
 import sys
@@ -23,10 +22,9 @@ from typing import Any, Final
 import click
 
 from lockcache import LockcacheError, __version__
-from lockcache.cli.output import plain
+from lockcache.cli.output import plain, reason
 from lockcache.cli.signals import give_up_stdout
-from lockcache.errors import LockTimeoutError, in_words
-from lockcache.filestream.disk import denial
+from lockcache.errors import LockTimeoutError
 
 #: Each the name of a module in lockcache.cli.commands.
 COMMANDS: Final = (
@@ -187,11 +185,8 @@ def _judge(error: Exception) -> tuple[str, int]:
     """An error in words, and whether it is a mistake of the user."""
     if isinstance(error, LockTimeoutError):
         return str(error), _FAILED
-    if isinstance(error, LockcacheError) or not isinstance(error, OSError):
-        return str(error), _BAD_INPUT
-    if error.errno == errno.EACCES and error.filename is not None:
-        return denial(os.path.abspath(os.fsdecode(error.filename))), _BAD_INPUT
-    return in_words(error), _BAD_INPUT if error.errno in _MISTAKES else _FAILED
+    is_mistake = isinstance(error, LockcacheError) or not isinstance(error, OSError) or error.errno in _MISTAKES
+    return reason(error), _BAD_INPUT if is_mistake else _FAILED
 
 
 def _refuse_usage(error: click.ClickException) -> int:

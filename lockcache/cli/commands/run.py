@@ -6,23 +6,33 @@ import contextlib
 import os
 import signal
 from collections.abc import Mapping
+from itertools import starmap
 
 import click
 
-from lockcache.arguments import coerce_file, resolve_path
+from lockcache.arguments import (
+    coerce_file,
+    coerce_read_only,
+    default_cap,
+    is_disabled,
+    resolve_path,
+    unknown_in_words,
+    unknown_variables,
+)
 from lockcache.cli import options
-from lockcache.cli.open_directory import no_cache, refuse_other_things
-from lockcache.cli.output import plain
+from lockcache.cli.open_directory import LOCK_TIMEOUT_SECONDS, no_cache, refuse_other_things
+from lockcache.cli.output import plain, reason
 from lockcache.cli.running.child import WAITED_FOR, end_as, run_child
 from lockcache.cli.running.daemon import daemon_for
 from lockcache.cli.running.ranks import is_first
 from lockcache.cli.running.seeded import SeededRun, missing_seed
 from lockcache.cli.signals import held_back
+from lockcache.errors import LockcacheError
 from lockcache.filestream.accounting import saved_in_words
 from lockcache.filestream.manifest import read_manifest
 from lockcache.filestream.remote import parse_url, require_client
 from lockcache.integrations.environment import FRAMEWORKS, hooked, variables_for
-from lockcache.lowlevel import Counters, Layout, read_counters
+from lockcache.lowlevel import CacheDirectory, Counters, Layout, read_counters
 from lockcache.sizes import counted
 
 
@@ -52,7 +62,8 @@ def command(
     JAX, Triton, Inductor, CuPy, numba-cuda and Warp store what they compile in one directory, which all processes
     share: each kernel is compiled once. Variables that you set yourself take precedence. Signals go to CMD, and its
     exit code is returned. At the end, one line shows what all programs did in the directory meanwhile: hits,
-    compilations, and the compile time that was saved. Under srun or mpiexec, one rank of a node prints it.
+    compilations, and the compile time that was saved. Under srun or mpiexec, one rank of a node prints it. If the
+    directory cannot be used, a warning says why, and CMD runs without lockcache.
 
     With --daemon, one rank of each node starts a lockcache-daemon, which runs until CMD has ended in all ranks of the
     node. If another daemon manages the directory, this one waits, and takes over when the other ends. The cap stays in
@@ -83,8 +94,11 @@ def command(
     bundle = None if seed is None and not promote else SeededRun(seed, promotes=promote)
     variables = _variables(directory, max_size, _behind(remote) | _listed(manifest))
     layout = _layout(directory)
-    _say(missing_seed(bundle))
-    nothing = contextlib.nullcontext()
+    _say(missing_seed(bundle), *starmap(unknown_in_words, unknown_variables(os.environ).items()))
+    why, nothing = _why_unusable(layout, directory), contextlib.nullcontext()
+    if why:
+        _say(f"{why}; the command goes on without lockcache")
+        return end_as(_run_in(words, os.environ, nothing, nothing))
     if bundle is not None:
         bundle.prepare(layout.root, max_size)
         variables["LOCKCACHE_SEED"] = bundle.path
@@ -123,8 +137,20 @@ def _layout(directory: str | None) -> Layout:
     layout = Layout(resolve_path(directory))
     if os.path.lexists(layout.root) and not os.path.isdir(layout.root):
         raise no_cache(directory, layout)
-    refuse_other_things(layout)
+    with contextlib.suppress(PermissionError):  # nothing can be seen: it cannot be used either
+        refuse_other_things(layout)
     return layout
+
+
+def _why_unusable(layout: Layout, directory: str | None) -> str:
+    """Make the directory, as the first program in it would. Returns why it cannot be used, if it cannot."""
+    try:
+        if not is_disabled() and coerce_read_only("auto") is not True:
+            CacheDirectory(layout.root, LOCK_TIMEOUT_SECONDS, first_cap_bytes=default_cap(directory)).close()
+    except (OSError, LockcacheError, ValueError) as error:
+        why = reason(error)
+        return why if layout.root in why else f"{layout.root}: {why}"  # which may be about a folder above it
+    return ""
 
 
 def _variables(directory: str | None, max_size: str | None, behind: dict[str, str]) -> dict[str, str]:

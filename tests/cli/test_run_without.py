@@ -1,0 +1,81 @@
+"""``lockcache run`` where something is missing or misspelled: it says so once, and the command runs."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from lockcache import FileStreamProgramCache
+from tests.cli.running import run, run_as_somebody
+
+NAMES = ("LOCKCACHE_INSTALL", "LOCKCACHE_JAX", "LOCKCACHE_DIR", "PYTHONPATH")
+ITS_OWN = f"import json, os, sys; json.dump([os.environ.get(name) for name in {NAMES}], sys.stdout); exit(3)"
+END = "; the command goes on without lockcache"
+
+
+@pytest.mark.root
+@pytest.mark.parametrize("below", ["cache", "not there", "not there/cache"])
+def test_a_directory_that_may_not_be_reached_keeps_no_command_from_running(below: str, open_path: Path) -> None:
+    hidden = open_path / "hidden"
+    (hidden / "cache").mkdir(parents=True)
+    hidden.chmod(0o700)
+    directory = hidden / below
+    for options in ([], ["--daemon", "--max-size", "1G"], ["-q", "--seed", open_path / "no.lcb", "--promote"]):
+        ended = run_as_somebody("run", *options, "--dir", directory, "--", "sh", "-c", "exit 3")
+        assert ended.returncode == 3
+        assert ended.stderr.startswith(f"lockcache: {directory}: "), ended.stderr
+        assert "permission denied" in ended.stderr
+        assert f"{hidden} is owned by root" in ended.stderr
+        assert (ended.stderr.endswith(f"{END}\n"), ended.stderr.count("\n")) == (True, 1), ended.stderr
+
+
+def test_a_directory_that_cannot_be_made_or_is_unsafe_is_left_out(tmp_path: Path) -> None:
+    (tmp_path / "open").mkdir()
+    (tmp_path / "open").chmod(0o777)
+    for directory, why in (("/proc/lockcache", "No such file or directory"), (tmp_path / "open", "mode 0777")):
+        environment = {"LOCKCACHE_DIR": str(directory), "PYTHONPATH": "/own"}
+        ended = run("run", "--", "python3", "-c", ITS_OWN, **environment)
+        assert (ended.returncode, json.loads(ended.stdout)) == (3, [None, None, str(directory), "/own"])
+        assert (why in ended.stderr, ended.stderr.endswith(f"{END}\n"), ended.stderr.count("\n")) == (True, True, 1)
+        assert run("run", "--", "true", **environment, SLURM_LOCALID="1").stderr == ""
+    assert os.listdir(tmp_path / "open") == []
+
+
+@pytest.mark.parametrize("name", ["LOCKCACHE_DISABLE", "LOCKCACHE_READONLY"])
+def test_where_nothing_is_to_be_made_nothing_is_made(name: str, tmp_path: Path) -> None:
+    assert run("run", "-q", "--dir", tmp_path / "cache", "--", "true", **{name: "1"}).stderr == ""
+    assert not (tmp_path / "cache").exists()
+
+
+def test_a_misspelled_variable_is_named_once(cache_path: Path) -> None:
+    said = "lockcache: LOCKCACHE_MAXSIZE is not a variable of lockcache's; did you mean LOCKCACHE_MAX_SIZE?\n"
+    words = ("run", "-q", "--dir", cache_path, "--", "sh", "-c", "exit 3")
+    for rank, expected in (("0", said), ("1", "")):
+        ended = run(*words, LOCKCACHE_MAXSIZE="1G", LOCAL_RANK=rank)
+        assert (ended.returncode, ended.stderr) == (3, expected)
+
+
+def test_a_seed_that_is_not_there_is_named_once(cache_path: Path, tmp_path: Path) -> None:
+    seed = tmp_path / "no.lcb"
+    words = ("run", "-q", "--dir", cache_path)
+    command = ("--", "sh", "-c", "exit 3")
+    for name, ended in (
+        ("--seed", run(*words, "--seed", seed, *command)),
+        ("LOCKCACHE_SEED", run(*words, *command, LOCKCACHE_SEED=str(seed))),
+    ):
+        said = f"lockcache: {name}: {seed}: there is no such file, so all is compiled\n"
+        assert (ended.returncode, ended.stderr) == (3, said)
+    assert run(*words, *command, LOCKCACHE_SEED=str(seed), LOCAL_RANK="1").stderr == ""
+    assert run(*words, "--seed", seed, *command, LOCAL_RANK="1").stderr == ""
+    made = run(*words, "--seed", seed, "--promote", *command)
+    assert (made.returncode, made.stderr) == (3, "")
+
+
+def test_the_directory_is_made_as_the_first_program_would(tmp_path: Path) -> None:
+    home = {"XDG_CACHE_HOME": str(tmp_path), "LOCKCACHE_DIR": "", "HOME": str(tmp_path)}
+    assert run("run", "-q", "--", "true", **home).returncode == 0
+    with FileStreamProgramCache(tmp_path / "lockcache") as cache:
+        assert cache.max_size_bytes == 10 * 10**9
