@@ -23,7 +23,7 @@ import click
 
 from lockcache import LockcacheError, __version__
 from lockcache.cli.output import plain, reason
-from lockcache.cli.signals import give_up_stdout
+from lockcache.cli.signals import give_up_stdout, interrupts_raise
 from lockcache.errors import LockTimeoutError
 
 #: Each the name of a module in lockcache.cli.commands.
@@ -140,7 +140,9 @@ class _Commands(click.Group):
             close = [_SYNONYMS[name]] if name in _SYNONYMS else difflib.get_close_matches(name, COMMANDS, 1)
             hint = f" (did you mean {close[0]}?)" if close else ""
             raise click.UsageError(f"No such command {name!r}{hint}", ctx)
-        return super().resolve_command(ctx, args)
+        resolved = super().resolve_command(ctx, args)
+        interrupts_raise()  # it is loaded
+        return resolved
 
 
 @click.group(

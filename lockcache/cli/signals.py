@@ -51,6 +51,12 @@ def end_in_order() -> None:
     sys.unraisablehook = partial(_send_again, sys.unraisablehook)
 
 
+def interrupts_raise() -> None:
+    """From now on Ctrl-C raises :class:`KeyboardInterrupt`; it ended the program while that was loading."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
 @contextmanager
 def ends_in_order() -> Iterator[None]:
     """The same for a block."""

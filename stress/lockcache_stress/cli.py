@@ -20,9 +20,10 @@ def main() -> None:
 
 
 def _run(arguments: Sequence[str]) -> int:
-    from lockcache.cli.signals import end_in_order
+    from lockcache.cli.signals import end_in_order, interrupts_raise
     from lockcache_stress.commands import run_command_line
 
+    interrupts_raise()
     # As an exception, so that every worker is ended and every directory and mount removed on the way out.
     end_in_order()
     try:
