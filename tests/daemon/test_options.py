@@ -159,6 +159,23 @@ def test_a_dry_run_that_cannot_say_what_would_go_has_failed(cache_path: Path, ou
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("options", ["", "--json"])
+def test_a_pass_that_cannot_say_what_it_did_has_failed(cache_path: Path, options: str) -> None:
+    FileStreamProgramCache(cache_path).close()
+    pass_once = f'"$0" -m lockcache_daemon --once {options} --max-size 1M "$1"'
+    lost = "lockcache-daemon: what was done could not be written: No space left on device\n"
+    for out, code, said in (
+        (">/dev/full", 1, lost),
+        (">/dev/full 2>&1", 1, ""),
+        (">&-", 0, ""),
+        ("| :", 0, ""),  # read no further
+    ):
+        command = ["bash", "-o", "pipefail", "-c", f"{pass_once} {out}", sys.executable, str(cache_path)]
+        ended = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert (ended.returncode, ended.stderr) == (code, said), out
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("has_cap", [False, True])
 def test_a_default_directory_that_it_makes_has_a_cap(tmp_path: Path, has_cap: bool) -> None:
     environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path), "LOCKCACHE_DIR": ""}

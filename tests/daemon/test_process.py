@@ -194,14 +194,6 @@ def test_a_daemon_without_standard_streams_does_its_work_and_no_file_gets_their_
     assert accounting_is_exact(cache_path)
 
 
-def test_ctrl_c_while_modules_load_is_no_traceback(tmp_path: Path) -> None:
-    (tmp_path / "click.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGINT)\n")
-    path = os.pathsep.join([str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])])
-    environment = {**os.environ, "PYTHONPATH": path}
-    done = subprocess.run([SCRIPT, "--help"], env=environment, capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
-
-
 def test_a_directory_whose_name_is_no_text_is_called_in_the_log_as_in_the_metrics(tmp_path: Path) -> None:
     odd = os.fsdecode(bytes(tmp_path) + b'/\xff"odd')
     done = run_daemon("--max-size", "1M", "--once", "--json", odd)

@@ -13,6 +13,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import asdict
 from datetime import datetime
+from io import UnsupportedOperation
 from typing import Any, Final, TextIO
 
 from lockcache.arguments import unknown_in_words
@@ -41,6 +42,8 @@ class Report:
         self.board = Board()
         #: Lines that could not be written.
         self.lost_lines = 0
+        #: Why somebody who wanted them has not got them; ``None`` also where a stream is closed, or read no further.
+        self.why_lost: OSError | None = None
         self._writing = threading.Lock()
 
     def started(
@@ -225,8 +228,10 @@ class Report:
             with self._writing:  # ticks may run side by side
                 stream.write(line + "\n")
                 stream.flush()
-        except (OSError, ValueError):  # ValueError: closed
+        except (OSError, ValueError) as error:  # ValueError: closed
             self.lost_lines += 1
+            if isinstance(error, OSError) and not isinstance(error, (UnsupportedOperation, BrokenPipeError)):
+                self.why_lost = error
 
 
 class LogToReport(logging.Handler):

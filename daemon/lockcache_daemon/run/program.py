@@ -5,6 +5,7 @@ One complete pass has a progress bar, only on a terminal, so that logs stay free
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import logging
 import os
@@ -17,6 +18,7 @@ from typing import Final
 
 from lockcache.arguments import unknown_in_words, unknown_variables
 from lockcache.cli.progress import step_bar
+from lockcache.errors import in_words
 from lockcache.lowlevel import SHARDS
 from lockcache_daemon.budgets import rehearse_all
 from lockcache_daemon.keeper import refuse_as_root
@@ -84,6 +86,8 @@ def _pass_once(crew: Crew, report: Report, *, scrubs: bool) -> int:
         is_complete = pass_once(crew, report, lambda: advance(1), scrubs=scrubs)
     if crew.settings.metrics_file is not None:
         write_metrics_once(crew.settings.metrics_file, report.board)
+    if report.why_lost is not None:
+        return _lost(f"what was done could not be written: {in_words(report.why_lost)}")
     return 0 if is_complete else _INCOMPLETE
 
 
@@ -130,9 +134,14 @@ def _rehearse(settings: Settings, report: Report, stop: StopSignals) -> int:
     }
     rehearse_all(settings, layouts, report, stop)
     if report.lost_lines:
-        sys.stderr.write("lockcache-daemon: the list of entries to evict could not be written to standard output\n")
-        return _INCOMPLETE
+        return _lost("the list of entries to evict could not be written to standard output")
     return 0
+
+
+def _lost(what: str) -> int:
+    with contextlib.suppress(OSError):  # of stderr too
+        sys.stderr.write(f"lockcache-daemon: {what}\n")
+    return _INCOMPLETE
 
 
 def _allow_descriptors(directories: int) -> None:
