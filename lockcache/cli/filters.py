@@ -89,7 +89,7 @@ def parse_arch(text: str) -> str:
 def _parse_pattern(text: str) -> str:
     if not text.strip():
         raise ValueError(f"{text!r} is empty; accepted: a name, or a pattern such as 'nvrtc 12.*'")
-    return text.strip()
+    return " ".join(text.split())
 
 
 # With what reads the value of each.

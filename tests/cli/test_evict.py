@@ -69,6 +69,17 @@ def test_by_compiler_version_and_age(filled: Path) -> None:
     assert left(filled) == [3, *range(10, 20)]
 
 
+def test_a_compiler_that_nothing_has_is_refused_with_those_there_are(filled: Path) -> None:
+    with FileStreamProgramCache(filled) as cache:
+        cache.clear()
+        cache.put_entry("k", Entry(b"x", {"compiler": "nvrtc 12.9.86"}))
+    for given, code in (("nvrtc 12", 0), ("nvrtc  12", 0), ("12.9", 0), ("nvrtc 13", 2), ("nvrtc 12.9.8", 2)):
+        ended = run("evict", "--dry-run", "--compiler", given, filled)
+        assert ended.returncode == code, ended
+        said = f"lockcache: no compiler '{given}' here; there are: 'nvrtc 12.9.86'\n"
+        assert ended.stderr == (said if code else "")
+
+
 def test_a_dry_run_says_what_would_go_and_changes_nothing(filled: Path) -> None:
     before = {path: path.stat().st_mtime_ns for path in filled.rglob("*")}
     found = evict("--to", "5K", "--dry-run", filled)

@@ -25,10 +25,10 @@ _BAR: Final = 20
 _GAP: Final = "  "
 
 _HELP: Final = (
+    "q or Ctrl-C quits, ? shows and hides this.",
     "HIT/S, MISS/S, PUT/S: as programs report them, some only at their end. EVICT/S: the daemon's too.",
     "hits: the share of lookups that programs reported. saved: what compiling those took. staged: writes under way.",
     "LATEST: used last. USED: how long ago. COST: what compiling took.",
-    "q or Ctrl-C quits, ? shows and hides this.",
 )
 
 
@@ -43,7 +43,7 @@ def draw(
     looks: Sequence[Look], width: int, height: int | None, interval: float | None, *, is_helping: bool = False
 ) -> list[Line]:
     """The lines of the view. ``height`` is ``None`` where all fits, ``interval`` where it is drawn once."""
-    lines = [Line(_title(looks, width, interval), "title")]
+    lines = [Line(_title(width, interval), "title")]
     if is_helping:
         lines += [Line(text) for paragraph in _HELP for text in textwrap.wrap(paragraph, width)]
     heads = [_head(seen, width) for seen in looks]
@@ -79,13 +79,17 @@ def shorten_path(path: str, width: int) -> str:
     return dots + name
 
 
-def _title(looks: Sequence[Look], width: int, interval: float | None) -> str:
+def _title(width: int, interval: float | None) -> str:
     clock = time.strftime("%H:%M:%S")
     if interval is None:
         return f"lockcache top  {clock}"
     keys = "q quits  ? help"
-    left = f"lockcache top  {clock}  every {span(int(interval * 1e9))}"
-    return left + " " * max(2, width - cell_len(left) - len(keys)) + keys
+    left = ""
+    # The keys stay longest: who does not see how it ends is caught.
+    for left in (f"lockcache top  {clock}  every {span(int(interval * 1e9))}", f"top  {clock}", "top", ""):
+        if cell_len(left) + len(_GAP) + len(keys) <= width:
+            break
+    return left + " " * (width - cell_len(left) - len(keys)) + keys
 
 
 def _head(seen: Look, width: int) -> list[Line]:
@@ -102,6 +106,8 @@ def _head(seen: Look, width: int) -> list[Line]:
     full = f"{held}, no cap"
     if cap:
         full = f"{held} of {format_size(cap)} {_bar(seen.bytes / cap)} {seen.bytes / cap:.1%}"
+        if cell_len(_GAP + full) > width:
+            full = f"{held} of {format_size(cap)} {seen.bytes / cap:.1%}"
     ratio = "-" if seen.hit_ratio is None else f"{seen.hit_ratio:.1%}"
     entries = counted(seen.entries, "entry")
     counts = [full, entries, f"{seen.staged_writes} staged", f"hits {ratio}"]

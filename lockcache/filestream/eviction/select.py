@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import fnmatch
 import os
+import shlex
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
@@ -101,8 +102,10 @@ class Census:
         for name, pattern in sorted(self.unmatched):
             values = sorted(self._values[name])
             if values:
+                # As a shell takes them: names have spaces and commas.
+                known = ", ".join(map(shlex.quote, values[:_MOST_VALUES]))
                 more = ", ..." if len(values) > _MOST_VALUES else ""
-                raise ValueError(f"no {name} {pattern!r} here; there are: {', '.join(values[:_MOST_VALUES])}{more}")
+                raise ValueError(f"no {name} {pattern!r} here; there are: {known}{more}")
 
 
 def select_entries(

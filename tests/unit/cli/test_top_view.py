@@ -57,6 +57,17 @@ def test_directories_for_which_there_is_no_room_are_counted() -> None:
     assert lines[-1].endswith("more directories, for which there is no room")
 
 
+def test_in_a_small_window_it_says_how_to_leave_how_full_it_is_and_what_was_used_last() -> None:
+    lines = drawn([look(entries=9, rates={})], 30, 8)
+    assert (lines[0].startswith("top  "), lines[0].endswith("q quits  ? help"), len(lines[0])) == (True, True, 30)
+    assert lines[1].strip() == "…/projects/kernels  lockcache"
+    assert lines[2].strip() == "3.6 MB of 4.0 MB 90.0%"
+    assert lines[5].split() == ["LATEST", "SIZE", "USED"]
+    assert [line.split()[0] for line in lines[6:]] == ["ab" * 6] * 2
+    assert drawn([look()], 30, 8, is_helping=True)[1].startswith("q or Ctrl-C quits")
+    assert drawn([look()], 17, 8)[0] == "  q quits  ? help"
+
+
 def test_help_is_shown_where_it_is_asked_for() -> None:
     assert any("staged: writes" in line for line in drawn([look()], is_helping=True))
     assert not any("staged: writes" in line for line in drawn([look()]))

@@ -77,6 +77,14 @@ def test_a_value_that_nothing_has_is_refused_with_those_there_are() -> None:
         census.refuse_unmatched()
 
 
+def test_values_of_several_words_are_written_as_a_shell_takes_them() -> None:
+    census = Census(Selection(compiler=("nvrtc 12",)))
+    for compiler in ("nvrtc 13.5.37", "ptxas", "nvrtc 11.8"):
+        census.add(entry(compiler=compiler))
+    with pytest.raises(ValueError, match=r"there are: 'nvrtc 11\.8', 'nvrtc 13\.5\.37', ptxas$"):
+        census.refuse_unmatched()
+
+
 def test_an_error_names_no_more_values_than_a_screen_holds() -> None:
     census = Census(Selection(label=("gemm",)))
     for number in range(1000):
