@@ -7,7 +7,8 @@ under the cap.
 
 A module for the CPU is machine code: who may write to the directory may run code in the processes that read it. A
 directory that others write to needs a signing key. Modules that are compiled ahead of time, into a folder of the
-caller's, or without a hash in their name, are not stored.
+caller's, or without a hash in their name, are not stored, nor are those that Warp compiles again each time, to verify
+how arrays are accessed.
 
 Adapted and tried: Warp 1.19. If its private parts are others, Warp keeps its own cache, with a warning.
 """
@@ -70,6 +71,8 @@ def _install(path: str | os.PathLike[str] | None, cap_bytes: int | None) -> Shar
 
         is_loading = output_dir is not None and output_name is not None and options is not None
         if not is_loading or shared.has_failed or self.options["strip_hash"] or not warp.config.cache_kernels:
+            return compile_into(output_dir)
+        if options.get("verify_autograd_array_access"):  # which is done while compiling
             return compile_into(output_dir)
         block_dim = options["block_dim"]
         # The whole hash, of which the directory's name has seven digits.

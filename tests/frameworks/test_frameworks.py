@@ -145,6 +145,15 @@ def test_what_is_damaged_in_warps_own_directory_is_written_again_from_the_entry(
     assert total(again, "compiled") == 0
 
 
+@pytest.mark.parametrize("words", [["own"], []])
+def test_warp_compiles_again_what_it_is_to_verify(words: list[str], tmp_path: Path) -> None:
+    programs = Programs("warp", tmp_path)
+    for _ in range(2):
+        found = programs.run(1, range(2), "verify", *words)
+        assert (total(found, "compiled"), total(found, "failed"), total(found, "wrong")) == (2, 0, 0)
+    assert total(programs.run(1, range(2), *words), "compiled") == 2  # that is another module
+
+
 def test_processes_that_are_killed_anywhere_leave_whole_entries_and_no_debt(programs: Programs) -> None:
     choose = random.Random(7)
     for serial in range(4):
