@@ -15,7 +15,7 @@ PY := $(BIN)/python
 STAMP := $(VENV)/stamp
 DOCS_STAMP := $(VENV)/stamp-docs
 DIST_STAMP := $(VENV)/stamp-dist
-PACKAGES := lockcache lockcache_start daemon/lockcache_daemon stress/lockcache_stress
+PACKAGES := lockcache daemon/lockcache_start daemon/lockcache_daemon stress/lockcache_stress
 
 .DEFAULT_GOAL := help
 .PHONY: help venv demo quick test test-rest test-all frameworks frameworks-figures properties coverage mutants check docs format format-check lint words types layers deps dist sbom stress bench figures fleet man pictures clean distclean FORCE
