@@ -1,4 +1,4 @@
-"""Gathering: the verified entries of a directory that a choice admits, and what of them cannot be had, and why.
+"""Gathering: the verified entries of a directory that a choice admits, and why others cannot be loaded.
 
 Keeps invariant 1 (a hit is whole) for what is shipped: an entry that fails its digest is left out and counted. Leaves
 the directory as it was: an entry that is gathered was not used. Takes no lock; writers and evictors go on, and what
@@ -21,7 +21,7 @@ from lockcache.lowlevel import Described, Found, KeyRing, Layout, Selection, all
 
 @dataclass(frozen=True)
 class Choice:
-    """Which entries to gather."""
+    """The choice of entries to gather."""
 
     selection: Selection = field(default_factory=Selection)
     #: Also entries without a record, which nothing can verify: those of cuda.core's own cache.
@@ -41,12 +41,12 @@ class LeftOut:
 
 @dataclass(frozen=True)
 class Gathered:
-    """What became of the entries that were asked for."""
+    """The outcome for the requested entries."""
 
     entries: int
-    #: Of payloads.
+    #: The bytes of payloads.
     bytes: int
-    #: Of the entries: those that only the directory's seed has.
+    #: The entries that only the directory's seed has.
     seeded: int
     #: Left out: failed their digest.
     damaged: int
@@ -61,7 +61,7 @@ class Gathered:
 
     @property
     def is_complete(self) -> bool:
-        """Whether everything that was asked for and may be served is there."""
+        """Whether all requested entries that may be served were found."""
         return not self.left_out
 
 
@@ -92,7 +92,7 @@ class Gatherer:
         return self._reader.refused
 
     def is_seeded(self, found: Found) -> bool:
-        """Whether an entry was found in the seed of the directory alone."""
+        """Returns whether an entry was found in the seed of the directory alone."""
         return found.name in self._seeded
 
     def gathered(self, entries: int, payload_bytes: int, seeded: int) -> Gathered:
@@ -104,7 +104,7 @@ class Gatherer:
         return Gathered(entries, payload_bytes, seeded, *counts, left_out)
 
     def load(self, found: Found) -> tuple[bytes, bytes] | None:
-        """Payload and record (empty if it has none), verified; ``None`` for an entry that is left out."""
+        """Returns payload and record (empty if it has none), verified; ``None`` for an entry that is left out."""
         damaged, refused = self._reader.damaged, self._reader.refused
         loaded = self._reader.load(found.name)
         self._done_bytes += found.size_bytes
@@ -119,9 +119,10 @@ class Gatherer:
         return loaded
 
     def whole_record(self, name: str, payload: bytes, blob: bytes, keys: KeyRing | None = None) -> bytes:
-        """The record in one piece, wherever its parts were kept: as anybody can verify it, or signed with ``keys``.
+        """Returns the record in one piece, wherever its parts were kept: unsigned, or signed with ``keys``.
 
-        With the program's name and the parts of its key, which may stand next to it. Empty for none.
+        The record includes the program's name and the parts of its key, which may be stored next to it. Empty if there
+        is no record.
         """
         if not blob:
             return b""
@@ -139,11 +140,11 @@ class Gatherer:
         return tail
 
     def expect(self, found: list[Found]) -> None:
-        """State that only these will be loaded from now on."""
+        """State that only these entries will be loaded from now on."""
         self._to_read_bytes = self._done_bytes + sum(each.size_bytes for each in found)
 
     def _select(self, selection: Selection) -> Iterator[Found]:
-        """The entries that are meant, and those of which nothing can be said: they are left out by name."""
+        """Yields the selected entries, and those that cannot be described, so that these are reported as left out."""
         now_ns = time.time_ns()
         for found in all_entries(self._layout):
             if selection.admits(found, now_ns) and (not selection.needs_record or self._is_meant(found, selection)):
@@ -155,7 +156,7 @@ class Gatherer:
 
 
 def describe_seeded(layout: Layout, keys: KeyRing | None) -> Iterator[tuple[Found, Described | None]]:
-    """Each entry that only the seed of the directory has; ``None`` of one that cannot be verified.
+    """Yields each entry that only the seed of the directory has, with ``None`` for one that cannot be verified.
 
     When it was last used nobody records: as far as is known, when it was compiled.
     """
@@ -170,7 +171,7 @@ def describe_seeded(layout: Layout, keys: KeyRing | None) -> Iterator[tuple[Foun
 
 
 def _select_seeded(layout: Layout, keys: KeyRing | None, selection: Selection) -> Iterator[tuple[str, Found]]:
-    """Those of them that are meant, by name, and those of which nothing can be said."""
+    """Yields the selected entries of the seed with their names, and those that cannot be described."""
     if (selection.unused_seconds, selection.used_seconds) != (None, None):
         return  # what is not known matches no filter
     for found, described in describe_seeded(layout, keys):

@@ -41,12 +41,12 @@ class Onlooker:
         return self._reader.refused_entries
 
     def load(self, name: str) -> tuple[bytes, bytes] | None:
-        """Payload and record (empty if it has none), verified; ``None`` for an entry that is gone or damaged."""
+        """Returns payload and record (empty if it has none), verified; ``None`` for a missing or damaged entry."""
         return self._load(name)
 
 
 class Unused(Recency):
-    """What is read was not used."""
+    """Recency for a reader that states no uses."""
 
     __slots__ = ()
 
@@ -59,7 +59,7 @@ class Unused(Recency):
 
 
 class StatedUse(Recency):
-    """What is written was last used at :attr:`last_use_ns`."""
+    """Recency for a writer whose entries were last used at :attr:`last_use_ns`."""
 
     __slots__ = ("last_use_ns",)
 

@@ -1,13 +1,13 @@
 """Members of an archive: each one written and read.
 
-An archive is a zstd frame with a checksum, in it a tar: first the manifest, then the entries, the least recently used
-first, so that what a small cap drops is the oldest. Each entry is a file under its own name in ``entries/``; its record
-and its last use stand in its PAX header, where other tools have attributes and times too.
+An archive is a zstd frame with a checksum that contains a tar: first the manifest, then the entries, the least recently
+used first, so that a small cap drops the oldest ones. Each entry is a file under its own name in ``entries/``; its
+record and its last use stand in its PAX header, where other tools have attributes and times too.
 
-Keeps the promise that nothing in an archive is trusted. It may come from anywhere, so
-:class:`Members` understands plain files under entry names and nothing else that tar knows: no links, no devices, no
-long names, no sparse files, no size that a second header states. What it reads into memory is bounded before it is
-read. Not promised: protection against who makes digests that fit; that is what signing is for.
+Keeps the promise that nothing in an archive is trusted. An archive may come from anywhere, so :class:`Members`
+understands plain files under entry names and nothing else of tar: no links, devices, long names, sparse files, or sizes
+that a second header states. What it reads into memory is bounded before it is read. Not promised: protection against an
+attacker who makes matching digests; signatures are for that.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from lockcache.errors import ArchiveError
 from lockcache.filestream.disk import parse_json
 from lockcache.filestream.entry import XATTR, Record
 
-#: Of the archive, not of the directory: what is larger was made by a newer lockcache.
+#: The version of the archive, not of the directory; a larger one is from a newer lockcache.
 ARCHIVE_FORMAT: Final = 1
 
 _BLOCK: Final = tarfile.BLOCKSIZE
@@ -40,7 +40,7 @@ _LARGEST_HEADER_BYTES: Final = 16 << 20
 # An archive of lockcache's has two records, GNU tar's a dozen. Millions of them in one header would be a way to fill
 # memory.
 _MOST_RECORDS: Final = 64
-# Read at once of what is passed over, and is not kept.
+# Bytes that are read at once and dropped, to skip the rest of a payload.
 _CHUNK_BYTES: Final = 1 << 20
 
 _KINDS: Final = {
@@ -51,7 +51,7 @@ _KINDS: Final = {
     tarfile.DIRTYPE: "a directory",
     tarfile.FIFOTYPE: "a FIFO",
 }
-# Second headers that say where or how long a member is: what one reader believes and another does not.
+# Second headers that state where a member is, or how long: some readers believe them, and others do not.
 _RESTATED: Final = (b"path", b"linkpath", b"size", b"GNU.sparse")
 
 
@@ -59,19 +59,19 @@ class Source(Protocol):
     """Decompressed bytes."""
 
     def read(self, size: int = -1, /) -> bytes:
-        """Up to ``size`` bytes; none at the end."""
+        """Returns up to ``size`` bytes; none at the end."""
 
 
 @dataclass(frozen=True)
 class Manifest:
-    """What an archive says of itself, in front of everything else."""
+    """The statements of an archive about itself, in its first member."""
 
     entries: int
-    #: Of payloads.
+    #: The bytes of payloads.
     bytes: int
     format: int = ARCHIVE_FORMAT
     made_by: str = f"lockcache {__version__}"
-    #: How many entries there are of each, as far as their metadata say.
+    #: The number of entries of each kind, as far as their metadata state it.
     kinds: dict[str, int] = field(default_factory=dict)
     arches: dict[str, int] = field(default_factory=dict)
     compilers: dict[str, int] = field(default_factory=dict)
@@ -91,13 +91,13 @@ class Member(NamedTuple):
 
 
 def manifest_member(manifest: Manifest) -> bytes:
-    """The first member, whole."""
+    """Returns the first member, with its header."""
     body = json.dumps(asdict(manifest), indent=1, sort_keys=True).encode() + b"\n"
     return _header(_MANIFEST, len(body), 0, {}) + body + padding(len(body))
 
 
 def entry_header(name: str, size_bytes: int, last_use_ns: int, record: bytes) -> bytes:
-    """What stands in front of a payload."""
+    """Returns the tar header that precedes a payload."""
     seconds, ns = divmod(max(0, last_use_ns), 10**9)
     stated = {"mtime": f"{seconds}.{ns:09d}"}
     if record:
@@ -106,7 +106,7 @@ def entry_header(name: str, size_bytes: int, last_use_ns: int, record: bytes) ->
 
 
 def possible(record: Record) -> Record:
-    """The record with 0, unknown, for a time before 1970 (a host without a clock) or a cost below nothing.
+    """Returns the record with 0, unknown, for a time before 1970 (a host without a clock) or a cost below nothing.
 
     On both ways: programs serve such an entry, so it is worth shipping, and nobody is to compute with what it states.
     """
@@ -114,12 +114,12 @@ def possible(record: Record) -> Record:
 
 
 def padding(size_bytes: int) -> bytes:
-    """What follows a payload."""
+    """Returns the zeros that pad a payload to whole blocks."""
     return bytes(-size_bytes % _BLOCK)
 
 
 def end_of_archive() -> bytes:
-    """What follows the last member; an archive without it was cut off."""
+    """Returns the blocks that end an archive; one that lacks them was cut off."""
     return bytes(2 * _BLOCK)
 
 
@@ -140,19 +140,20 @@ class Members:
         self.manifest = self._read_manifest()
 
     def __iter__(self) -> Iterator[Member]:
-        """Every further member; what of a payload was not read is passed over."""
+        """Yields every further member; skips what was not read of a payload."""
         left_entries, left_bytes = self.manifest.entries, self.manifest.bytes
         while (member := self._next()) is not None:
             left_entries -= 1
             left_bytes -= member.size_bytes
-            # Bounds the work that a small file can make of long runs of zeros by what it admitted to.
+            # Bounds the work of a small file that decompresses to long runs of zeros, by the sizes that its manifest
+            # states.
             if left_entries < 0 or left_bytes < 0:
                 raise ArchiveError("this archive holds more than its manifest says")
             yield member
         self._read_to_end()
 
     def payload(self) -> bytes:
-        """The payload of the member that was given last. Requires: its size is one that memory takes."""
+        """Returns the payload of the last member. Requires: it fits into memory."""
         size, self._left_bytes = self._left_bytes, 0
         return self._read_exactly(size)
 
@@ -212,7 +213,7 @@ class Members:
         parts = []
         missing = size_bytes
         while missing:
-            # All at once, into one piece of memory: pieces that are joined are in memory twice.
+            # All at once into one buffer: joining pieces would need the memory twice.
             part = self._source.read(missing)
             if not part:
                 raise ArchiveError("this archive ends in the middle: it was cut off")
@@ -256,7 +257,7 @@ def _counts(value: Any) -> dict[str, int]:
 
 
 def _parse_stated(body: bytes) -> dict[bytes, bytes]:
-    """The records of a PAX header: each ``LENGTH NAME=VALUE\\n``, its length with all of that."""
+    """Returns the records of a PAX header: each ``LENGTH NAME=VALUE\\n``, its length with all of that."""
     stated: dict[bytes, bytes] = {}
     start = 0
     while start < len(body):

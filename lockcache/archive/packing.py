@@ -23,17 +23,17 @@ from lockcache.filestream.entry import unpack
 from lockcache.lowlevel import Found, Layout, load_keys
 from lockcache.metadata import decode
 
-#: As the zstd command has them. Cubins shrink to a third at 3 and to a quarter at 19, forty times as slowly.
+#: The levels of the zstd command. Cubins shrink to a third at 3 and to a quarter at 19, forty times as slowly.
 LEVELS: Final = range(1, 23)
 DEFAULT_LEVEL: Final = 3
 
-#: Where the manifest counts what the metadata say.
+#: The fields of the manifest that count values of metadata.
 _COUNTED: Final = {"kind": "kinds", "arch": "arches", "compiler": "compilers"}
 
 
 @dataclass(frozen=True)
 class Packed(Gathered):
-    """What came of it."""
+    """The outcome of packing."""
 
     #: Left out: removed or rewritten while we packed.
     changed: int
@@ -48,8 +48,8 @@ def pack_directory(
 ) -> Packed:
     """Write the entries of ``layout`` to ``out``. ``progress`` is given bytes read and bytes to read.
 
-    Every entry is read twice: once to know what the manifest, which comes first, has to say. So memory is bounded by
-    the largest entry (and some 300 bytes for each), and what is written has been verified a moment ago.
+    Every entry is read twice, the first time for the manifest, which precedes the entries. So memory is bounded by the
+    largest entry (and some 300 bytes for each), and entries are verified just before they are written.
     """
     return _Packing(layout, choice or Choice(), progress).run(out, level)
 
@@ -89,7 +89,7 @@ class _Packing:
         return len(self._gatherer.left_out) + self._gatherer.refused
 
     def _choose(self) -> tuple[list[tuple[Found, int]], Manifest]:
-        """The entries to pack, each with its payload's length, and what they are."""
+        """Returns the entries to pack, each with its payload's length, and the manifest that describes them."""
         chosen: list[tuple[Found, int]] = []
         counts: dict[str, Counter[str]] = {name: Counter() for name in _COUNTED.values()}
         for found in self._gatherer.found:
@@ -108,10 +108,10 @@ class _Packing:
         return chosen, Manifest(len(chosen), total, kinds=kinds, arches=arches, compilers=compilers)
 
     def _read(self, chosen: list[tuple[Found, int]]) -> Iterator[tuple[Found, bytes, bytes]]:
-        """Payload and record of each, as far as they are still what was chosen."""
+        """Yields the chosen entries that are unchanged, each with its payload and record."""
         for found, size in chosen:
             loaded = self._gatherer.load(found)
-            # A longer one would make the manifest a lie, and readers hold archives to it.
+            # A longer payload would make the manifest wrong, which readers check.
             if loaded is not None and len(loaded[0]) == size:
                 payload, blob = loaded
                 record = self._gatherer.whole_record(found.name, payload, blob)

@@ -2,9 +2,9 @@
 
 Keeps invariants 1 (a hit is whole) to 5 (death is free) by going through the directory's own writer: each entry is
 verified on the way in, room is reserved before a byte of it is on disk, it appears whole or not at all, and a death
-leaves nothing that anybody waits for. Nothing in an archive decides where something is written but 64 hex digits.
-Memory is bounded by the largest entry that is accepted: it is there once, and the one that it would replace is not held
-too. Time is bounded by what the archive takes: what compresses to next to nothing is not a list of entries.
+leaves nothing that anybody waits for. Only 64 hex digits of an archive decide where something is written. Memory is
+bounded by the largest entry that is accepted: it is there once, and the one that it would replace is not held too. Time
+is bounded by the size of the archive: content that compresses to almost nothing is not a list of entries.
 
 The last use of an entry is what it was where it was packed (but never in the future, which would keep it for ever), so
 that of old and unpacked entries the cap keeps those that were used last.
@@ -29,10 +29,11 @@ from lockcache.lowlevel import CacheDirectory, Evicted, load_keys
 #: The largest entry that is accepted by default: it has to fit into memory, and no known kernel is a tenth.
 LARGEST_ENTRY_BYTES: Final = 1 << 30
 
-# What `zstd -22` needs and `zstd -d` allows: 128 MiB. More is a way to fill memory.
+# The window that `zstd -22` needs and `zstd -d` allows: 128 MiB. A larger one could fill the memory.
 _LARGEST_WINDOW_BYTES: Final = 1 << 27
 
-# What the name of an entry takes, however it is compressed: 32 bytes of a hash. And members that any archive may have.
+# The bytes that the name of an entry takes, however it is compressed: 32 of a hash. And members that any archive may
+# have.
 _LEAST_MEMBER_BYTES: Final = 32
 _ALWAYS_ALLOWED: Final = 1000
 
@@ -42,7 +43,7 @@ _MOST_REPORTED: Final = 20
 
 @dataclass(frozen=True)
 class Acceptance:
-    """What to take from an archive."""
+    """The rules for accepting entries of an archive."""
 
     #: Replace entries that are there. By default they are kept: they may be newer.
     overwrite: bool = False
@@ -50,16 +51,16 @@ class Acceptance:
     include_unverified: bool = False
     #: Give up at the first entry that is not as it should be.
     strict: bool = False
-    #: Of payload and record together.
+    #: The bytes of payload and record together.
     largest_entry_bytes: int = LARGEST_ENTRY_BYTES
 
 
 @dataclass
 class Unpacked:
-    """What came of it; counts of entries."""
+    """The outcome of unpacking, in counts of entries."""
 
     stored: int = 0
-    #: Of payloads stored.
+    #: The bytes of payloads stored.
     bytes: int = 0
     #: Were there already.
     kept: int = 0
@@ -79,7 +80,7 @@ class Unpacked:
 
     @property
     def is_complete(self) -> bool:
-        """Whether everything was as it should be, and is there now or gave way to the cap."""
+        """Whether no entry was damaged, refused or dropped; one that the cap evicted does not count."""
         return not (self.damaged or self.refused or self.dropped)
 
 

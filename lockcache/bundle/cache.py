@@ -83,19 +83,19 @@ class BundleProgramCache(ProgramCacheResource):
     @overload
     def get(self, key: bytes | str, default: _T) -> bytes | _T: ...
     def get(self, key: bytes | str, default: object = None) -> object:
-        """The code stored under ``key``, or ``default``."""
+        """Returns the code stored under ``key``, or ``default``."""
         loaded = self._load(key if type(key) is bytes else coerce_key(key), BundleFile.load)
         return default if loaded is None else loaded[0]
 
     def view(self, key: bytes | str) -> memoryview | None:
-        """The code stored under ``key``, verified, without a copy where the bundle is mapped; ``None`` for a miss.
+        """Returns the code stored under ``key``, verified, and not copied if the bundle is mapped; ``None`` for a miss.
 
         Read-only. It stays what it is when the cache is closed and when another bundle takes the file's place.
         """
         return self._load(coerce_key(key), BundleFile.view)
 
     def get_entry(self, key: bytes | str) -> Entry | None:
-        """The entry with its metadata, or ``None``."""
+        """Returns the entry with its metadata, or ``None``."""
         loaded = self._load(coerce_key(key), BundleFile.load)
         return None if loaded is None else as_entry(self.path, *loaded)
 
@@ -111,11 +111,11 @@ class BundleProgramCache(ProgramCacheResource):
         self._drop(name)
 
     def begin(self, key: bytes | str, *, label: str = "", namespace: str = "") -> Entry | Turn[Entry]:
-        """The entry, or the caller's turn to compute it: what cannot be stored nobody needs to wait for."""
+        """Returns the entry, or the caller's turn to compute it. No turn waits for another: a bundle stores nothing."""
         return self.get_entry(key) or Turn(in_namespace(namespace, partial(self._computed, coerce_key(key))))
 
     def wait(self, key: bytes | str, timeout_seconds: float) -> Entry | None:
-        """The entry, or ``None``: nobody will store it here."""
+        """Returns the entry, or ``None`` at once: nothing is ever stored here."""
         coerce_seconds("timeout_seconds", timeout_seconds)
         return self.get_entry(key)
 
@@ -124,7 +124,7 @@ class BundleProgramCache(ProgramCacheResource):
         raise PermissionError(f"{self.path} is a bundle, which is never changed")
 
     def __len__(self) -> int:
-        """Number of entries in the file, damaged ones too."""
+        """Returns the number of entries in the file, damaged ones too."""
         return self._opened().entries
 
     def clear(self) -> None:
@@ -132,7 +132,7 @@ class BundleProgramCache(ProgramCacheResource):
         raise PermissionError(f"{self.path} is a bundle, which is never changed")
 
     def stats(self) -> CacheStats:
-        """Counters of this object, and bytes (of the file) and entries of the bundle."""
+        """Returns the counters of this object, and bytes (of the file) and entries of the bundle."""
         file = self._opened()
         return CacheStats(**self._counts, bytes=file.size_bytes, entries=file.entries)
 
@@ -157,7 +157,7 @@ class BundleProgramCache(ProgramCacheResource):
         return loaded
 
     def _opened(self) -> BundleFile:
-        """The file, opened if it is not. Raises :class:`OSError`."""
+        """Returns the open file, and opens it if needed. Raises :class:`OSError`."""
         file = self._file
         if file is None:
             file = self._file = BundleFile(self.path, self._keys)

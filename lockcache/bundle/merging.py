@@ -1,4 +1,4 @@
-"""Merging bundles: of each program the newest, and of all programs the newest that fit.
+"""Merging bundles: keeps the newest entry of each program, and the newest programs that fit.
 
 Keeps invariant 1 (a hit is whole): an entry that is damaged in one bundle is taken from another, or left out.
 """
@@ -18,10 +18,10 @@ __all__ = ["Merge", "Merged", "merge_bundles"]
 
 @dataclass(frozen=True)
 class Merged:
-    """What became of the entries of several bundles."""
+    """The outcome of merging bundles, in counts of entries."""
 
     entries: int
-    #: Of payloads.
+    #: The bytes of payloads.
     bytes: int
     #: Left out: there is a newer one in another bundle.
     replaced: int
@@ -32,18 +32,18 @@ class Merged:
 
 
 class Source(Protocol):
-    """What has entries: a bundle, or a directory in the place of one."""
+    """A source of entries: a bundle, or a directory in the place of one."""
 
     size_bytes: int
 
     def places(self) -> list[Place]:
-        """Where each entry stands, by name."""
+        """Returns the place of each entry."""
 
     def find(self, name: bytes) -> tuple[bytes, int, int, int] | None:
-        """Where one entry stands."""
+        """Returns the place of one entry."""
 
     def load(self, name: bytes) -> tuple[bytes, bytes] | None:
-        """Payload and record of an entry, verified; ``None`` for one that its source leaves out, or that is gone.
+        """Returns payload and record of an entry, verified; ``None`` for one that the source leaves out or has lost.
 
         Raises :class:`ValueError` for one that is damaged.
         """
@@ -63,7 +63,7 @@ class Merge:
     def __init__(
         self, sources: Sequence[Source], progress: Callable[[int, int], object], max_size_bytes: int | None = None
     ) -> None:
-        """The arguments are those of :func:`merge_bundles`."""
+        """Read the sources. The arguments are those of :func:`merge_bundles`."""
         self._sources = sources
         self._progress = progress
         self._done_bytes = 0
@@ -105,7 +105,7 @@ class Merge:
         return newest
 
     def _load(self, number: int, place: Place) -> tuple[bytes, bytes] | None:
-        """Payload and record, verified; ``None`` for an entry that cannot be had, and counted."""
+        """Returns payload and record, verified; ``None`` for an entry that cannot be loaded, which is counted."""
         self._done_bytes += place.record_bytes + place.payload_bytes
         self._progress(min(self._done_bytes, self._to_read_bytes), self._to_read_bytes)
         source = self._sources[number]
@@ -131,15 +131,15 @@ def merge_bundles(
 ) -> Merged:
     """Write what is in ``sources`` to ``out``: of entries with one name the one that was created last.
 
-    Of two created at once the one of the later source. With ``max_size_bytes`` the oldest leave until the file is not
-    larger. Every entry is read twice, so memory is bounded by the largest, and a hundred bytes for each. ``progress``
-    is given bytes read and bytes to read, at most. Raises :class:`OSError`.
+    Of two created at once, the one of the later source is taken. With ``max_size_bytes`` the oldest are left out until
+    the file fits. Every entry is read twice, so memory is bounded by the largest, and a hundred bytes for each.
+    ``progress`` is given bytes read and bytes to read, at most. Raises :class:`OSError`.
     """
     return Merge(sources, progress, max_size_bytes).write(out)
 
 
 def _fit(newest: dict[bytes, _Candidate], max_size_bytes: int | None) -> dict[bytes, _Candidate]:
-    """Those that are left when the oldest went until the bundle is at most so large."""
+    """Returns the newest entries that fit into a bundle of ``max_size_bytes``."""
     kept = dict(newest)
     if max_size_bytes is None:
         return kept

@@ -2,8 +2,8 @@
 
 Keeps invariant 5 (death is free): the bundle is replaced by rename, so that a death at any step leaves the older one or
 the newer one, whole, and at most a hidden file next to it. Promoters of all hosts take turns by a lock file next to the
-bundle, and each reads the bundle when it has its turn: so nothing of another one is lost. Who has nothing to add that
-can be verified finds that out without a turn, from the bundle's table alone. Readers never wait.
+bundle, and each reads the bundle in its turn, so that nothing that another one added is lost. A promoter that has
+nothing verified to add finds that out without a turn, from the bundle's table alone. Readers never wait.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ __all__ = ["Promoted", "promote"]
 
 @dataclass(frozen=True)
 class Promoted:
-    """What became of a bundle."""
+    """The outcome of promoting into a bundle."""
 
     #: Entries that the bundle lacked, and has now.
     promoted: int
@@ -61,7 +61,7 @@ class _Directory:
         return self._gatherer.unverified
 
     def compare(self, bundle: BundleFile | None) -> bool:
-        """Be the entries that ``bundle`` lacks, and that can be verified. Returns whether there are any."""
+        """Select the entries that ``bundle`` lacks and that can be verified. Returns whether there are any."""
         lacking = {name: each for name, each in self._all.items() if bundle is None or _lacks(bundle, name)}
         self._found = {name: each for name, each in lacking.items() if self._can_be_verified(name)}
         self.size_bytes = sum(each.size_bytes for each in self._found.values())
@@ -78,7 +78,7 @@ class _Directory:
         return None if loaded is None else (loaded[0], self._gatherer.whole_record(name.hex(), *loaded, self._keys))
 
     def _can_be_verified(self, name: bytes) -> bool:
-        """Whether an entry is not left out. Each is read once for that, however many bundles it is compared with."""
+        """Returns whether an entry is whole. Reads it once, however many bundles it is compared with."""
         if name not in self._is_whole:
             self._is_whole[name] = self._gatherer.load(self._all[name]) is not None
         return self._is_whole[name]
@@ -144,7 +144,7 @@ def _open(path: str, keys: KeyRing | None) -> BundleFile | None:
 
 
 def _lacks(bundle: BundleFile, name: bytes) -> bool:
-    """Whether a bundle does not serve an entry. Most that it has are not in the directory, which was seeded with it."""
+    """Returns whether a bundle lacks an entry, or has only a damaged one."""
     try:
         return bundle.load(name) is None
     except RefusedEntryError:

@@ -14,11 +14,12 @@ end    64           magic ``LCBTABLE``, offset of the table, slots, entries (u64
 ====== ============ =================================================================
 
 Little-endian. The number of slots is a power of two and at least twice the entries. A name stands in the slot of its
-first eight bytes or in one of the next 63, with no empty one before it. So opening reads the table once and makes
-nothing of it, and a lookup is a comparison or two, in a file of a hundred entries as in one of a million.
+first eight bytes or in one of the next 63, with no empty one before it. So opening reads the table once and builds
+nothing from it, and a lookup is a comparison or two, in a file of a hundred entries or of a million.
 
-The table's digest is for accidents. Nothing rests on it: an entry is served by its own record, which binds name and
-bytes, and every place is checked against the file's size. So who made the file decides nothing but what is missing.
+The table's digest detects accidents only, and nothing relies on it: an entry is served by its own record, which binds
+name and bytes, and every place is checked against the file's size. So the maker of a file can only decide which entries
+are missing.
 """
 
 from __future__ import annotations
@@ -53,9 +54,9 @@ START_BYTES: Final = 64
 END_BYTES: Final = 64
 #: Name, offset, bytes of the payload, bytes of the record.
 SLOT: Final = struct.Struct("<32sQQI4x")
-#: Where in a slot it is stated that the entry is not served.
+#: The offset in a slot of the flag that the entry is not served.
 HIDDEN_AT: Final = 52
-#: The furthest that a name stands from its first slot. Half full, one in 10**12 tables of a million needs more.
+#: The largest distance of a name from its first slot. If half full, one in 10**12 tables of a million names needs more.
 MOST_PROBES: Final = 64
 # A table that is an eighth full needs more than two probes once in a million.
 _MOST_DOUBLINGS: Final = 3
@@ -70,23 +71,23 @@ _NAME_BYTES: Final = 32
 
 
 class Place(NamedTuple):
-    """Where an entry stands in the file."""
+    """The place of an entry in the file."""
 
     #: The sha256 of its key.
     name: bytes
-    #: Of the record, which the payload follows.
+    #: The offset of the record, which the payload follows.
     offset: int
     payload_bytes: int
     record_bytes: int
 
     @property
     def taken_bytes(self) -> int:
-        """What the entry takes in the file."""
+        """The bytes that the entry takes in the file."""
         return aligned(self.record_bytes + self.payload_bytes)
 
 
 class Table(NamedTuple):
-    """Where the table stands, and what it holds."""
+    """The place of the table, and its size."""
 
     offset: int
     slots: int
@@ -174,7 +175,7 @@ def read_end(start: bytes, end: bytes, size_bytes: int) -> Table:
 
 
 def is_whole(start: bytes, table: Iterable[memoryview | bytes], end: bytes) -> bool:
-    """Whether head, table and end are what a writer left. The table comes in parts: it may be larger than memory."""
+    """Returns whether head, table and end match their digest. The table comes in parts: it may exceed the memory."""
     return end[_DIGESTED_END_BYTES : _DIGESTED_END_BYTES + 16] == _digest(start, table, end)
 
 

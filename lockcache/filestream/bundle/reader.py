@@ -1,12 +1,12 @@
-"""Reading a bundle: a verified entry by its name, out of a file that anybody may have made.
+"""Reading a bundle: returns verified entries by their names, from a file that anyone may have made.
 
-Keeps invariant 1 (a hit is whole): an entry is served only if its record's digest, or its signature where there are
-keys, is what name and bytes in hand give. Keeps invariant 7 (never take the job down): whatever stands in the file, a
-read is a hit or a miss, and takes no more memory than the file is long.
+Keeps invariant 1 (a hit is whole): an entry is served only if its record's digest (with keys, its signature) fits its
+name and bytes. Keeps invariant 7 (never take the job down): whatever stands in the file, a read is a hit or a miss, and
+takes no more memory than the file is long.
 
-On a local file system the file is mapped. On a network file system it is read: there a page of a file that another
-host replaced is a SIGBUS, not an error. A local file that is cut while it is mapped is noticed by its size, a
-moment before each read; so replace a bundle by rename, as lockcache does, and never write into one.
+On a local file system the file is mapped. On a network file system it is read: there, access to a mapped page of a file
+that another host replaced is a SIGBUS, not an error. A local file that is cut while it is mapped is detected by its
+size, just before each read; so replace a bundle by rename, as lockcache does, and never write into it.
 """
 
 from __future__ import annotations
@@ -54,18 +54,18 @@ _READ: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
 _SLOT_BYTES: Final = SLOT.size
 _EMPTY: Final = bytes(SLOT.size)
 
-# Of those that were read, 5 MB at most.
+# Entries that are remembered as read, 5 MB at most.
 _MOST_KNOWN: Final = 4096
 _KNOWN_RECORD_BYTES: Final = 512
 
-# Of a table, read at once.
+# Bytes of a table that are read at once.
 _TABLE_SLOTS: Final = 4096
 
 
 class BundleFile:
     """An open bundle. Descriptor and mapping live as long as the object, or until :meth:`close`."""
 
-    # Whether nobody but lockcache writes it, and cuts it off.
+    # Whether only lockcache writes the file, so that no one cuts it off.
     _is_own = False
 
     def __init__(self, path: str, keys: KeyRing | None = None) -> None:
@@ -79,10 +79,10 @@ class BundleFile:
         self._file = self._open()
         self._fd = self._file.number
         self._map: mmap.mmap | None = None
-        # Of entries that were whole, by name: the slot, where the payload begins and ends, and of the record what its
-        # digest is over, the digest, and all of it. Found and taken apart once; compared with the payload each time.
+        # Entries that were whole, by name: the slot, where the payload begins and ends, and of the record the digested
+        # bytes, the digest, and all of it. Decoded once; compared with the payload each time.
         self._known: dict[bytes, tuple[int, int, int, bytes, bytes, bytes]] = {}
-        # That of an entry which is not served.
+        # The flag of an entry that is not served.
         self._met_flag = 0
         #: Why this holds no entries, in words; empty for a bundle that is in order.
         self.damage = ""
@@ -109,7 +109,7 @@ class BundleFile:
         return is_whole(start, self._slots_of(table), end)
 
     def load(self, name: bytes) -> tuple[bytes, bytes] | None:
-        """Payload and record of the entry with this name (the sha256 of its key); ``None`` if there is none.
+        """Returns payload and record of the entry with this name (the sha256 of its key); ``None`` if there is none.
 
         Raises :class:`OSError`, and :class:`ValueError` for an entry that is damaged or not signed with the keys.
         """
@@ -117,14 +117,15 @@ class BundleFile:
         known = self._known.get(name)
         if known is not None and map_ is not None and (self._is_own or map_.size() >= self.size_bytes):
             at, middle, end, bound, digest, blob = known
-            # Copied before it is verified: what is served is what was verified, whatever becomes of the file.
+            # Copied before it is verified, so that the served bytes are the verified ones, whatever becomes of the
+            # file.
             payload = map_[middle:end]
             if _xxh3_128(bound + _xxh3_128(payload)) == digest and not map_[at + HIDDEN_AT]:
                 return payload, blob
         return self._load(name)
 
     def _load(self, name: bytes) -> tuple[bytes, bytes] | None:
-        """As :meth:`load`, for an entry that was not read before, and for whatever is wrong with it."""
+        """Load like :meth:`load` an entry that was not read before, or that something is wrong with."""
         at, place = self._find(name)
         if place is None:
             return None
@@ -139,7 +140,7 @@ class BundleFile:
         return payload, blob
 
     def view(self, name: bytes) -> memoryview | None:
-        """As :meth:`load`, the payload alone, and as it stands in the file where that is mapped."""
+        """Returns the payload that :meth:`load` would, as it stands in the file if that is mapped."""
         map_ = self._map
         if map_ is None:
             loaded = self.load(name)
@@ -153,7 +154,7 @@ class BundleFile:
         return payload
 
     def _bounds(self, place: tuple[bytes, int, int, int]) -> tuple[int, int, int]:
-        """Where its record begins, where its payload does, and where that ends."""
+        """Returns the offsets at which record and payload of an entry begin, and the payload ends."""
         _, start, payload_bytes, record_bytes = place
         middle = start + record_bytes
         end = middle + payload_bytes
@@ -168,11 +169,11 @@ class BundleFile:
             raise OSError(f"{self.path} was cut off while in use; replace a bundle by renaming another one to it")
 
     def find(self, name: bytes) -> tuple[bytes, int, int, int] | None:
-        """Name, offset, bytes of payload and of record of this entry, as far as the file is to be believed."""
+        """Returns name, offset, and the bytes of payload and record that the table states for this entry."""
         return self._find(name)[1]
 
     def _find(self, name: bytes) -> tuple[int, tuple[bytes, int, int, int] | None]:
-        """Where its slot is, and what stands there."""
+        """Returns the offset of an entry's slot, and what the slot holds."""
         slots, map_ = self._slots, self._map
         if slots and map_ is not None:
             self._refuse_cut(map_)
@@ -188,10 +189,10 @@ class BundleFile:
         return 0, None
 
     def places(self) -> list[Place]:
-        """Where each entry stands, by name. Raises :class:`OSError`, and :class:`ArchiveError` where they overlap.
+        """Returns the place of each entry. Raises :class:`OSError`, and :class:`ArchiveError` where they overlap.
 
-        A writer's never do; read one after the other, they would be more than the file has bytes. Judged while the
-        table is read: each place takes more memory than its slot takes of the file.
+        Places of a writer never overlap; together, overlapping entries could exceed the file's size. Checked while the
+        table is read, since each place takes more memory than its slot takes of the file.
         """
         places: list[Place] = []
         left_bytes = self._table - START_BYTES
@@ -206,14 +207,14 @@ class BundleFile:
         return sorted(places)
 
     def _slots_of(self, table: Table) -> Iterator[memoryview]:
-        """The table in parts of whole slots, which together are never in memory. Raises :class:`OSError`."""
+        """Yields the table in parts of whole slots, one at a time in memory. Raises :class:`OSError`."""
         for first in range(0, table.slots, _TABLE_SLOTS):
             count = min(_TABLE_SLOTS, table.slots - first)
             read = self._read(table.offset + first * _SLOT_BYTES, count * _SLOT_BYTES)
             yield read[: len(read) // _SLOT_BYTES * _SLOT_BYTES]
 
     def close(self) -> None:
-        """Close the file. A view of its bytes that somebody holds stays what it is."""
+        """Close the file. Views of its bytes stay valid."""
         self._map = self._plain = (
             None  # not close(): it refuses while there are views, and is done when the last one goes
         )
@@ -230,7 +231,7 @@ class BundleFile:
             return
         if self._may_be_mapped():
             try:
-                # Where it cannot be mapped, for want of address space for one, it is read as on a network.
+                # If it cannot be mapped, for lack of address space, say, it is read as on a network file system.
                 with contextlib.suppress(OSError):
                     self._map = mmap.mmap(self._fd, self.size_bytes, access=mmap.ACCESS_READ)
             except ValueError:  # longer than the file is by now
@@ -242,7 +243,7 @@ class BundleFile:
         self._table, self._slots, self.entries = table
 
     def _read(self, offset: int, size_bytes: int) -> memoryview:
-        """Bytes of the file, fewer if it ends before. Raises :class:`OSError`."""
+        """Returns bytes of the file, or fewer at its end. Raises :class:`OSError`."""
         map_ = self._map
         if map_ is None:
             return memoryview(_read_all(self._fd, size_bytes, offset))
@@ -263,7 +264,7 @@ def is_bundle(path: str) -> bool:
 
 
 def _read_all(fd: int, size_bytes: int, offset: int) -> bytes:
-    """Bytes of a file, however few a server gives at once."""
+    """Returns bytes of a file, by several reads if a server returns few at once."""
     read = os.pread(fd, size_bytes, offset)
     if len(read) == size_bytes or not read:
         return read
@@ -277,7 +278,7 @@ def _read_all(fd: int, size_bytes: int, offset: int) -> bytes:
 
 
 def refuse_unsafe(path: str, status: os.stat_result, *, is_signed: bool) -> None:
-    """Refuse what is not a file, and, unless its entries are signed, one that somebody else could have changed."""
+    """Refuse what is not a file, and, unless its entries are signed, a file that another user could have changed."""
     if not stat.S_ISREG(status.st_mode):
         raise OSError(errno.EINVAL, "not a plain file, so not a bundle", path)
     if is_signed:

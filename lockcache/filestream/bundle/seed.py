@@ -1,8 +1,8 @@
 """Reading a directory's seed: its own copy of a bundle, below its entries.
 
-Keeps invariant 2 (last write wins) for readers: what is in ``entries/`` comes first, and what is there is read there or
-not at all, damaged or not; see :mod:`lockcache.filestream.seed` for what is not there any more. Keeps invariant 7
-(never take the job down): whatever becomes of the seed, a read is a hit or a miss.
+Keeps invariant 2 (last write wins) for readers: an entry in ``entries/``, damaged or not, hides the one in the seed;
+:mod:`lockcache.filestream.seed` hides those of removed entries. Keeps invariant 7 (never take the job down): whatever
+becomes of the seed, a read is a hit or a miss.
 
 Not promised: that an entry which the disk does not show just now (EIO for a folder) counts as present.
 """
@@ -38,7 +38,7 @@ class SeedFile(BundleFile):
 
     @property
     def is_withdrawn(self) -> bool:
-        """Whether another copy took its place, or none: a lookup came upon a mark of that, or the file has no name."""
+        """Whether the file was replaced or removed: a lookup found the mark of that, or the file has no name."""
         return self._met_flag == WITHDRAWN or not os.fstat(self._fd).st_nlink
 
     def __init__(self, layout: Layout, keys: KeyRing | None = None) -> None:
@@ -50,7 +50,7 @@ class SeedFile(BundleFile):
         return open_below(self._layout, self.path, READ)
 
     def _refuse(self, status: os.stat_result) -> None:
-        """Refuse what is not a file. The directory is in order, which is what decides about everything in it."""
+        """Refuse what is not a file. The directory was checked, which decides about everything in it."""
         if not stat.S_ISREG(status.st_mode):
             raise OSError(errno.EINVAL, "not a plain file", self.path)
 
@@ -59,7 +59,7 @@ class SeedFile(BundleFile):
         return not self._layout.is_shared and not self._layout.is_network
 
     def _is_whole(self, start: bytes, table: Table, end: bytes) -> bool:
-        """Compare nothing: it was compared when it was copied, and marks are made in the table."""
+        """Compare nothing: the table was compared when the seed was copied, and marks change it."""
         return True
 
     def served(self) -> list[bytes]:
@@ -86,8 +86,9 @@ class SeededReader:
         self._seed: SeedFile | None = None
 
     def load(self, name: str) -> tuple[bytes, bytes] | None:
-        """The entry: from the directory, else from the seed. Its payload, verified, and its record; or ``None``."""
-        # Not the other way round: a removal marks before it removes, so who misses it here meets the mark.
+        """Returns payload, verified, and record of the entry in the directory or the seed; ``None`` for a miss."""
+        # In this order: a removal marks an entry before it removes it, so a reader that misses the entry here finds the
+        # mark.
         if _access(f"{self._entries}{name[:2]}/{name[2:]}", os.F_OK, effective_ids=True):
             return self._load(name)
         try:

@@ -1,7 +1,7 @@
 """Writing a bundle: entries one after the other, then the table of their places.
 
 Memory is bounded by the largest entry, and a hundred bytes for each. The same entries in the same order give the same
-bytes. Who calls it replaces the older file when this one is whole.
+bytes. The caller replaces the older file once this one is whole.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class BundleWriter:
         self._out = out
         self._places: list[Place] = []
         self._offset = START_BYTES
-        #: Of payloads.
+        #: The bytes of payloads.
         self.payload_bytes = 0
         out.write(encode_start())
 
