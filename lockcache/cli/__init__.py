@@ -13,10 +13,11 @@ from typing import Final
 
 __all__ = ["fill_closed_streams", "main", "run_program"]
 
-# Where a stream is closed (`>&-`): one that fails at once when it is used, but stderr, where nothing can be reported.
+# The modes of replacements for closed streams (`>&-`): they fail at the first use, except stderr, where nothing can be
+# reported.
 _CLOSED: Final = {"stdin": "w", "stdout": "r", "stderr": "w"}
 
-# What the extras of programs bring. Anything else that is missing is a broken install, and worth a traceback.
+# The packages that the programs' extras install. Any other missing package is a broken install, and worth a traceback.
 _EXTRA: Final = ("click", "pydantic", "rich", "tomli", "zstandard")
 
 

@@ -47,36 +47,36 @@ from lockcache.lowlevel import (
     recount_all,
 )
 
-# Between two looks whether what was evicted is off the disk.
+# Seconds between two checks whether the evicted entries are off the disk.
 _FINISHING_SECONDS: Final = 0.05
 
 Advance = Callable[[], object]
 
 
 def _nothing() -> None:
-    """Nobody waits for progress."""
+    """Do nothing: the default for progress."""
 
 
 class Catalogue(Protocol):
     """One directory."""
 
-    #: Where lockcache's own files in it are.
+    #: The layout of lockcache's own files in it.
     layout: Layout
 
     @property
     def program(self) -> str:
-        """Whose it is: ``lockcache``, ``cuda.core``, ``pyptx``, ``triton`` or ``files``."""
+        """The program that owns the directory: ``lockcache``, ``cuda.core``, ``pyptx``, ``triton`` or ``files``."""
 
     def select(
         self, selection: Selection, now_ns: int, advance: Advance = ..., census: Census | None = ...
     ) -> Iterator[Found]:
-        """The whole entries that are meant, in no order. ``advance`` is called :data:`SHARDS` times."""
+        """Yields the selected entries that are whole, in no order. ``advance`` is called :data:`SHARDS` times."""
 
     def describe(self, found: Found) -> Described | None:
-        """What an entry is; ``None`` if it is gone."""
+        """Returns the description of an entry; ``None`` if it is gone."""
 
     def held(self) -> Slot:
-        """What it holds: as accounted once it is open for that, else measured."""
+        """Returns the size of the directory: as accounted if its usage page is open, else measured."""
 
     def begin_removal(self) -> None:
         """Raise what would keep entries from being removed, and make the accounting exact."""
@@ -90,7 +90,7 @@ class Catalogue(Protocol):
         """
 
     def verifiable(self, *, repair: bool, touch: bool) -> Verifiable:
-        """Its entries to verify. Raises :class:`ValueError` where nothing says what they should be."""
+        """Returns the entries to verify. Raises :class:`ValueError` for a layout that records no digests."""
 
 
 class Own:
@@ -105,7 +105,7 @@ class Own:
         try:
             return recognise(self.layout.root)[0]
         except WrongLayoutError:
-            return "lockcache"  # no entries, and next to their folder what is somebody else's
+            return "lockcache"  # no entries, and other users' files next to their folder
 
     def select(
         self, selection: Selection, now_ns: int, advance: Advance = _nothing, census: Census | None = None
@@ -132,12 +132,12 @@ class Own:
     def verifiable(self, *, repair: bool, touch: bool) -> OwnEntries:
         self._opened = CacheDirectory(self.layout.root, LOCK_TIMEOUT_SECONDS)
         if repair:
-            self._opened.usage()  # one that may not be written is a mistake, and said before an hour of reading
+            self._opened.usage()  # if it may not be written, fail before an hour of reading
         return OwnEntries(self._opened, repair=repair, may_use=touch, keys=load_keys(None))
 
 
 class Guest:
-    """Another program's: walked, since nobody accounts there."""
+    """Another program's directory: walked, since it has no accounting."""
 
     def __init__(self, root: str, program: str) -> None:
         self.layout = guest_layout(root)
@@ -207,7 +207,7 @@ class Guest:
 
 
 def open_catalogue(directory: str | None) -> Own | Guest:
-    """The directory that is there and safe, of whichever layout. Raises what :func:`look` raises."""
+    """Returns an existing, safe directory of any layout. Raises what :func:`look` raises."""
     guest = guest_of(directory)
     return Own(look(directory)) if guest is None else Guest(*guest)
 
@@ -215,9 +215,9 @@ def open_catalogue(directory: str | None) -> Own | Guest:
 def select(
     catalogue: Catalogue, selection: Selection, advance: Advance = _nothing, also: Iterable[Described] = ()
 ) -> Iterator[Found]:
-    """The entries that are meant. At their end raises :class:`ValueError` for a filter's value that no entry has.
+    """Yields the selected entries. Raises :class:`ValueError` at their end for a filter's value that no entry has.
 
-    Nor any that is ``also`` there, elsewhere.
+    A value that an entry of ``also`` has, which stands elsewhere, counts too.
     """
     now_ns, census = time.time_ns(), Census(selection)
     yield from catalogue.select(selection, now_ns, advance, census)

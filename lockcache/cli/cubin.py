@@ -2,8 +2,8 @@
 
 Keeps one promise: any bytes at all give tables or a :class:`ValueError` that says what is wrong, in bounded time and
 memory. What may be large in a hostile file is bounded before it is read: sections, symbols, kernels, each name, and all
-names together, since a thousand names may be ends of one long string. Not by pyelftools, which read the names of 496 KB
-into 596 MiB.
+names together, since a thousand names may be ends of one long string. It does not use pyelftools, which needed 596 MiB
+for the names in 496 KB.
 
 Registers and stack come from the attributes EIATTR_REGCOUNT and EIATTR_MIN_STACK_SIZE in ``.nv.info``, as cubins of
 CUDA 12 and 13 have them; kernels are the
@@ -25,7 +25,7 @@ _MOST_SECTIONS: Final = 20_000
 _MOST_SYMBOLS: Final = 100_000
 _LARGEST_TABLE_BYTES: Final = 16 * 1024 * 1024
 _LONGEST_NAME: Final = 4096
-# Of all kernels: 10,000 mangled names of 400 characters each.
+# The bytes of all kernels' names: 10,000 mangled names of 400 characters each.
 _LONGEST_NAMES: Final = 4 * 1024 * 1024
 
 _MAGIC: Final = b"\x7fELF\x02\x01"
@@ -47,11 +47,11 @@ class Kernel:
 
     name: str
     code_bytes: int
-    #: Of each thread.
+    #: The registers of each thread.
     registers: int | None
-    #: Of each thread, in local memory: arrays, spilled registers, and what called functions need.
+    #: The local memory of each thread: arrays, spilled registers, and what called functions need.
     stack_bytes: int | None
-    #: Of each block, static.
+    #: The static shared memory of each block.
     shared_bytes: int
     constant_bytes: int
 
@@ -138,7 +138,7 @@ def _bytes(payload: bytes, name: str, section: _Section) -> bytes:
 
 
 def _kernel_names(table: bytes, strings: bytes) -> Iterator[tuple[int, str]]:
-    """Indices of symbols that are kernels, and their names."""
+    """Yields the indices of the symbols that are kernels, and their names."""
     if len(table) > _MOST_SYMBOLS * _SYMBOL.size:
         raise ValueError(f"it has {len(table) // _SYMBOL.size} symbols")
     names, count = Names(), 0
@@ -152,7 +152,7 @@ def _kernel_names(table: bytes, strings: bytes) -> Iterator[tuple[int, str]]:
 
 
 def _numbers(info: bytes) -> dict[tuple[int, int], int]:
-    """By attribute and index of a symbol: its number. A list of (format, attribute, size or value, data) is read."""
+    """Returns the numbers in a list of (format, attribute, size or value, data), by attribute and index of a symbol."""
     start, found = 0, {}
     while start + 4 <= len(info):
         kind, attribute, size = struct.unpack_from("<BBH", info, start)

@@ -28,7 +28,7 @@ _PATTERN: Final = re.compile(r"sm_.*[*?\[].*|[*?]+|unknown", re.IGNORECASE | re.
 
 
 def filters(command: Callable[..., Any]) -> Callable[..., Any]:
-    """The options, collected as ``selection: Selection``."""
+    """Returns the options, collected as ``selection: Selection``."""
 
     @functools.wraps(command)
     def selecting(*arguments: Any, older_than: float | None, newer_than: float | None, **given: Any) -> Any:
@@ -75,7 +75,7 @@ def _completing(name: str) -> Callable[[click.Context, click.Parameter, str], li
 
 
 def parse_arch(text: str) -> str:
-    """An architecture as entries name it, or a pattern. Raises :class:`ValueError` naming ``text``."""
+    """Returns an architecture as entries name it, or a pattern. Raises :class:`ValueError` naming ``text``."""
     plain = _ARCH.fullmatch(text.strip())
     if plain is not None:
         return f"sm_{plain[1].lower()}"
@@ -92,7 +92,7 @@ def _parse_pattern(text: str) -> str:
     return " ".join(text.split())
 
 
-# With what reads the value of each.
+# Each filter with the parser of its value.
 _PATTERNS: Final[dict[str, tuple[Callable[[str], str], str]]] = {
     "kind": (_parse_pattern, "Only of this kind: cubin, ptx, ltoir, fatbin."),
     "arch": (parse_arch, "Only for this architecture: sm_90, 'sm_7*'."),

@@ -23,14 +23,14 @@ _SHORTEST_PREFIX: Final = 4
 _HASH: Final = re.compile(r"[0-9a-f]{4,64}", re.ASCII)
 _HASH_BEGUN: Final = re.compile(r"[0-9a-f]{2,64}", re.ASCII)
 _MOST_COMPLETIONS: Final = 100
-# What a pattern has instead of itself.
+# The characters that patterns give a meaning, and that are escaped here.
 _WILD: Final = re.compile(r"[\[*?]")
 # An error lists them.
 _MOST_NAMED: Final = 5
 
 
 def resolve_name(layout: Layout, text: str) -> str:
-    """The name of the entry that ``text`` means. Raises :class:`click.BadParameter` naming it."""
+    """Returns the name of the entry that ``text`` means. Raises :class:`click.BadParameter` naming it."""
     name = key_name(text)
     if text.startswith("hex:") or find_entry(layout, name) is not None:
         return _existing(layout, name, text)
@@ -43,12 +43,12 @@ def resolve_name(layout: Layout, text: str) -> str:
 
 
 def key_name(text: str) -> str:
-    """The name of the entry whose key is ``text``, stored or not."""
+    """Returns the name of the entry whose key is ``text``, stored or not."""
     return entry_name(_bytes(text) if text.startswith("hex:") else text.encode(errors="surrogateescape"))
 
 
 def complete_name(ctx: click.Context, param: click.Parameter, text: str) -> list[str]:
-    """The hashes that begin with ``text``, from two digits on. A shell that asks gets no error, only no answer."""
+    """Returns the hashes that begin with ``text``, of at least two digits. Raises nothing: a shell calls it."""
     if _HASH_BEGUN.fullmatch(text) is None:
         return []
     try:
@@ -58,8 +58,8 @@ def complete_name(ctx: click.Context, param: click.Parameter, text: str) -> list
 
 
 def _called(layout: Layout, label: str) -> str | None:
-    """The one entry of this name; ``None`` if none has it. Looks at all entries."""
-    if label == UNKNOWN:  # as a filter that means all without one
+    """Returns the only entry of this name; ``None`` if there is none. Reads all entries."""
+    if label == UNKNOWN:  # an empty filter would match all
         return None
     pattern = Selection(label=(_WILD.sub("[\\g<0>]", label),))
     with step_bar("looking for the name", SHARDS) as advance:

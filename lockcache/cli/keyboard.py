@@ -1,4 +1,4 @@
-"""Single keys from a terminal, while a live view is up. Keeps one promise: the terminal is left as it was found."""
+"""Single keys from a terminal, while a live view is up. Keeps one promise: the terminal's state is restored."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from typing import Final
 
 from lockcache.cli.signals import ends_in_order
 
-# What arrows and function keys send.
+# The sequences that arrows and function keys send.
 _ESCAPES: Final = re.compile(rb"\x1b(?:\[[0-9;]*[@-~]|O.|.)?", re.DOTALL)
 
 
 @contextmanager
 def single_keys() -> Iterator[None]:
-    """Keys come one by one and are not echoed; Ctrl-C stays what it is. SIGTERM and SIGHUP end the block too."""
+    """Receive keys one by one in this block, without echo. Ctrl-C, SIGTERM and SIGHUP end the block as usual."""
     with ends_in_order():
         if not sys.stdin.isatty():
             yield
@@ -32,12 +32,12 @@ def single_keys() -> Iterator[None]:
             tty.setcbreak(fd)
             yield
         finally:
-            with suppress(termios.error):  # a terminal that was closed is nobody's any more
+            with suppress(termios.error):  # the terminal was closed: there is nothing to restore
                 termios.tcsetattr(fd, termios.TCSADRAIN, before)
 
 
 def wait_for_key(seconds: float, keys: str) -> str:
-    """Wait so long; the key of ``keys`` that somebody pressed meanwhile, empty if none. Lower case stands for both.
+    """Wait for at most ``seconds``. Returns the key of ``keys`` that was pressed, in any case; empty if none.
 
     The first of ``keys`` also where the terminal went away.
     """
@@ -49,11 +49,11 @@ def wait_for_key(seconds: float, keys: str) -> str:
         ready, _, _ = select.select([sys.stdin], [], [], max(0.0, deadline - time.monotonic()))
         if not ready:
             return ""
-        # Not sys.stdin.read: what it buffers, select does not see.
+        # Not sys.stdin.read: select does not see what it buffers.
         pressed = os.read(sys.stdin.fileno(), 64)
         if not pressed:
             return keys[0]
-        # Of several at once, typed while the view was made, each counts; F2 is ESC O Q, and is not a Q.
+        # Each of several keys counts, if they were typed while the view was made; F2 is ESC O Q, and is not a Q.
         typed = _ESCAPES.sub(b"", pressed).lower().decode("ascii", "replace")
         for key in keys:
             if key in typed:

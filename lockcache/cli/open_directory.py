@@ -1,7 +1,8 @@
 """Opening a directory for a command.
 
-Keeps looking from changing anything: what only shows or recounts opens no :class:`FileStreamProgramCache`, which evicts
-from a directory over its cap, and refuses a directory that is not a cache, which opening would make one.
+Keeps inspection from changing anything: commands that only show or recount open no :class:`FileStreamProgramCache`,
+which evicts from a directory over its cap. They also refuse a directory that is not a cache, which opening would turn
+into one.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ LOCK_TIMEOUT_SECONDS: Final = 5.0
 
 
 def look(directory: str | None) -> Layout:
-    """The layout of a cache that is there and safe, for commands that only read: makes no file and takes no lock."""
+    """Returns the layout of an existing, safe cache, for commands that only read. Makes no file and takes no lock."""
     layout = Layout(resolve_path(directory))
     if not is_cache(layout):
         guest = guest_of(directory)
@@ -50,7 +51,7 @@ class GuestRoot(NamedTuple):
 
 
 def guest_of(directory: str | None) -> GuestRoot | None:
-    """The directory if it is another program's that a daemon can keep; ``None`` for lockcache's, and where none is."""
+    """Returns the directory if it is another program's that a daemon can keep; ``None`` for any other path."""
     layout = Layout(resolve_path(directory))
     if is_cache(layout) or not os.path.isdir(layout.root):
         return None
@@ -62,12 +63,12 @@ def guest_of(directory: str | None) -> GuestRoot | None:
 
 
 def open_directory(directory: str | None) -> CacheDirectory:
-    """A cache that is there, open: a mistyped path is an error, and makes none."""
+    """Open an existing cache; a mistyped path is an error, and makes none."""
     return CacheDirectory(look(directory).root, LOCK_TIMEOUT_SECONDS)
 
 
 def other_things(root: str) -> list[str]:
-    """The names in a directory that may not become a cache: what anybody's files are called. None where none is."""
+    """Returns the names of other files, for which a directory may not become a cache; none if it is missing."""
     try:
         names = os.listdir(root)
     except FileNotFoundError:
@@ -76,14 +77,14 @@ def other_things(root: str) -> list[str]:
 
 
 def are_swapped(other: str, directory: str | None) -> bool:
-    """Returns whether DIR stands where another argument belongs, and that one in the place of DIR."""
+    """Returns whether DIR and another argument are swapped."""
     if directory is None or os.path.isdir(os.path.expanduser(directory)):
         return False
     return os.path.isdir(os.path.expanduser(other))
 
 
 def refuse_other_things(layout: Layout) -> None:
-    """Refuse a directory of other things: it is not made a cache by a mistyped path. An empty one, or none, may be."""
+    """Refuse a directory with other files, so that a mistyped path makes no cache of it. Accept an empty one."""
     if other_things(layout.root) and not is_cache(layout):
         raise NotADirectoryError(
             errno.ENOTDIR, "holds other things than a cache; name a directory of its own", layout.root
@@ -92,9 +93,9 @@ def refuse_other_things(layout: Layout) -> None:
 
 @contextlib.contextmanager
 def recounted_when_interrupted(opened: Sequence[CacheDirectory]) -> Iterator[None]:
-    """Ctrl-C can come between a change and its accounting. Only a killed process leaves it to others.
+    """Recount the directories if Ctrl-C ends the block: it can come between a change and its accounting.
 
-    ``opened`` is looked at when it has come.
+    Only a killed process leaves that to others. ``opened`` is read after Ctrl-C.
     """
     try:
         yield
@@ -105,7 +106,7 @@ def recounted_when_interrupted(opened: Sequence[CacheDirectory]) -> Iterator[Non
 
 
 def no_cache(directory: str | None, layout: Layout) -> OSError:
-    """The error for a path without a cache: there is nothing, something else, or nothing yet."""
+    """Returns the error for a path without a cache: it is missing, holds other files, or is empty."""
     root, is_default = layout.root, directory is None and not os.environ.get("LOCKCACHE_DIR")
     origin = " (from $LOCKCACHE_DIR)" if directory is None and not is_default else ""
     if not os.path.isdir(root) and os.path.lexists(root):

@@ -23,7 +23,7 @@ class WholeNumber(click.IntRange):
 
 
 def by(parse: Callable[[str], Any]) -> Callable[[click.Context, click.Parameter, str | None], Any]:
-    """A callback for an option whose text ``parse`` understands, or refuses by a ValueError that names it."""
+    """Returns a callback for an option whose text ``parse`` understands, or refuses by a ValueError that names it."""
 
     def convert(context: click.Context, parameter: click.Parameter, text: str | None) -> Any:
         try:
@@ -35,7 +35,7 @@ def by(parse: Callable[[str], Any]) -> Callable[[click.Context, click.Parameter,
 
 
 def each(parse: Callable[[str], Any]) -> Callable[[click.Context, click.Parameter, tuple[str, ...]], tuple[Any, ...]]:
-    """As :func:`by`, for an option that may be given several times."""
+    """Returns a callback like :func:`by`, for an option that may be given several times."""
     convert = by(parse)
     return lambda context, parameter, texts: tuple(convert(context, parameter, text) for text in texts)
 
@@ -77,15 +77,15 @@ class Directory(click.Path):
 
 
 def directory(command: _F) -> _F:
-    """The argument ``[DIR]``, given as ``directory: str | None``; a shell completes it with directories."""
+    """Returns the argument ``[DIR]``, given as ``directory: str | None``; a shell completes it with directories."""
     return click.argument("directory", metavar="[DIR]", required=False, type=Directory())(command)
 
 
 def as_json(command: _F) -> _F:
-    """``--json``, given as ``as_json: bool``."""
+    """Returns ``--json``, given as ``as_json: bool``."""
     return click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")(command)
 
 
 def yes(command: _F) -> _F:
-    """``--yes``, given as ``yes: bool``; for :func:`lockcache.cli.output.ask`."""
+    """Returns ``--yes``, given as ``yes: bool``; for :func:`lockcache.cli.output.ask`."""
     return click.option("--yes", "-y", is_flag=True, help="Do not ask.")(command)

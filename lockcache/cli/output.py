@@ -1,4 +1,4 @@
-"""Output of the commands: tables for people, JSON for programs, and nothing that a terminal would obey.
+"""Output of the commands: tables for people, JSON for programs, and no control sequences for a terminal.
 
 Keeps one promise: what comes from a cache directory (names, metadata, error texts) reaches a terminal as plain text,
 without control characters: letters stay, so that a path can be copied.
@@ -28,7 +28,7 @@ _ANY_LINE: Final = 100_000
 
 
 def plain(text: object) -> str:
-    """Text from anywhere as :func:`printable` has it, for what stdout can take."""
+    """Returns a text from anywhere as :func:`printable` does, in the encoding of stdout."""
     return printable(text, sys.stdout.encoding)
 
 
@@ -42,7 +42,7 @@ def reason(error: Exception) -> str:
 def ask(question: str) -> None:
     """Ask, and read the answer from stdin. Raises :class:`click.Abort` for a no, and :class:`click.ClickException`
     where nobody answers. Ctrl-C ends the process: nothing is half done at a question."""
-    # Not Python's handler: it only notes the signal, and one that comes just before the read begins is lost in it.
+    # Not by Python's handler: it only notes the signal, and a signal just before the read begins would be lost.
     handler = signal.signal(signal.SIGINT, signal.SIG_DFL)
     try:
         is_yes = click.confirm(plain(question), err=True)
@@ -57,14 +57,14 @@ def ask(question: str) -> None:
 
 
 def print_json(found: object) -> None:
-    """One JSON document on stdout."""
+    """Print one JSON document to stdout."""
     click.echo(json.dumps(found))
 
 
 def print_facts(
     found: dict[str, Any], as_json: bool, shown: dict[str, str] | None = None, labels: dict[str, str] | None = None
 ) -> None:
-    """``found`` as one JSON object, or as a table, where ``shown`` replaces values and ``labels`` names."""
+    """Print ``found`` as one JSON object, or as a table, where ``shown`` replaces values and ``labels`` names."""
     if as_json:
         print_json(found)
         return
@@ -79,7 +79,7 @@ def print_facts(
 
 
 def print_table(title: str, heads: tuple[str, ...], rows: Iterable[Iterable[object]]) -> None:
-    """A table under a title: text to the left, numbers to the right; nothing is cut short."""
+    """Print a table under a title: text to the left, numbers to the right, and nothing cut short."""
     from rich import box
     from rich.console import Console
     from rich.table import Table
@@ -105,7 +105,7 @@ _SHORT_NAME: Final = 12
 
 
 def entry_heading(full: bool = False) -> str:
-    """The heading of lines that :func:`entry_line` makes; ``full``: with whole hashes."""
+    """Returns the heading of lines that :func:`entry_line` makes; ``full``: with whole hashes."""
     line = f"{'NAME':<{64 if full else _SHORT_NAME}}  {'SIZE':>8}  {'USED':>5}  {'AGE':>5}  {'COST':>6}  "
     return line + f"{'KIND':<6}  {'ARCH':<8}  {'COMPILER':<14}  {'NAMESPACE':<9}  PROGRAM"
 
@@ -128,17 +128,17 @@ def entry_line(full: bool = False) -> Callable[[Described], str]:
 
 
 def size_in_words(number: int) -> str:
-    """``10.0 GB (10000000000 bytes)``."""
+    """Returns ``10.0 GB (10000000000 bytes)``."""
     return f"{format_size(number)} ({counted(number, 'byte')})"
 
 
 def cap_in_words(number: int | None) -> str:
-    """As :func:`size_in_words`; ``none`` for no cap."""
+    """Returns a cap like :func:`size_in_words`; ``none`` if there is no cap."""
     return "none" if number is None else size_in_words(number)
 
 
 def seed_in_words(seed: Seed | None, programs: int | None = None) -> str:
-    """The bundle below a directory, what it takes, and how many programs it serves where that is known; ``none``."""
+    """Returns the bundle below a directory, its size, and the number of its programs if that is known; or ``none``."""
     if seed is None:
         return "none"
     words = f"{seed.path}, {'not in use' if seed.is_detached else size_in_words(seed.bytes)}"
@@ -149,7 +149,7 @@ _UNITS = ((86400.0 * 365, "y"), (86400.0, "d"), (3600.0, "h"), (60.0, "m"), (1.0
 
 
 def elapsed(since_ns: int, now_ns: int | None = None) -> str:
-    """How long ago in two or three characters, ``42s`` or ``3d``; ``0s`` for the future of a clock that differs."""
+    """Returns the age in two or three characters, ``42s`` or ``3d``; ``0s`` for a time in the future."""
     seconds = ((time.time_ns() if now_ns is None else now_ns) - since_ns) / 1e9
     for unit, name in _UNITS:
         if seconds >= unit:
@@ -158,7 +158,7 @@ def elapsed(since_ns: int, now_ns: int | None = None) -> str:
 
 
 def span(duration_ns: int) -> str:
-    """A duration in a few characters: ``380us``, ``45ms``, ``1.3s``, ``2.1m``."""
+    """Returns a duration in a few characters: ``380us``, ``45ms``, ``1.3s``, ``2.1m``."""
     for unit_ns, name in ((3600 * 10**9, "h"), (60 * 10**9, "m"), (10**9, "s"), (10**6, "ms")):
         if duration_ns >= unit_ns:
             return f"{duration_ns / unit_ns:.0f}{name}" if name == "ms" else f"{duration_ns / unit_ns:.1f}{name}"

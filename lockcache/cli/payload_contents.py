@@ -13,19 +13,20 @@ from typing import Any, Final
 from lockcache.artifact import identify
 from lockcache.cli.cubin import MOST_KERNELS, Names, read_kernels
 
-# Of a PTX: enough for its entry functions, whatever it is.
+# The bytes of a PTX that are read, enough for its entry functions.
 _LARGEST_TEXT_BYTES: Final = 64 * 1024 * 1024
 
 _VERSION: Final = re.compile(rb"^[ \t]{0,80}\.version[ \t]{1,80}([0-9]{1,3}\.[0-9]{1,3})", re.MULTILINE)
 _TARGET: Final = re.compile(rb"^[ \t]{0,80}\.target[ \t]{1,80}([a-z0-9_, \t]{1,80})", re.MULTILINE)
 _ADDRESS: Final = re.compile(rb"^[ \t]{0,80}\.address_size[ \t]{1,80}([0-9]{1,3})", re.MULTILINE)
 _ENTRY: Final = re.compile(rb"\.entry[ \t\r\n]{1,80}([A-Za-z_$%][A-Za-z0-9_$]{0,4095})")
-# One that nobody closes goes to the end: looked for again behind every `/*`, 128 KiB of them took half a minute.
+# A comment without an end reaches to the end of the text: searching for the end behind every `/*`, 128 KiB of them took
+# half a minute.
 _COMMENT: Final = re.compile(rb"//[^\n]*|/\*.*?(?:\*/|\Z)", re.DOTALL)
 
 
 def read_code(payload: bytes) -> dict[str, Any]:
-    """Kind, architecture and compiler by the bytes themselves, and what they hold, ready for JSON."""
+    """Returns kind, architecture and compiler as the bytes show them, and the contents, ready for JSON."""
     identified = identify(payload)
     found: dict[str, Any] = {**identified._asdict(), "bytes": len(payload)}
     if identified.kind == "cubin":

@@ -1,4 +1,4 @@
-"""The command group: which commands there are, and what becomes of an error.
+"""The command group: the list of commands, and the handling of errors.
 
 Decides that an error which an operator can fix is one line on stderr which names it, and the exit code. Loads a
 command's module when that command is wanted: completing a word at a prompt must not wait for tables and validators (0.2
@@ -54,7 +54,7 @@ COMMANDS: Final = (
     "why",
 )
 
-# What the commands are called elsewhere.
+# The names of the commands elsewhere.
 _SYNONYMS: Final = {
     "delete": "rm", "du": "stats", "gc": "evict", "help": "--help", "info": "inspect", "list": "ls",
     "prefetch": "manifest", "prune": "evict", "purge": "clear", "remove": "rm", "show": "inspect", "status": "stats",
@@ -67,7 +67,7 @@ _LONGEST_HELP: Final = 1000
 _FAILED: Final = 1
 _BAD_INPUT: Final = 2
 
-# What the system answers to a path that is mistyped, forbidden or in the way. Anything else (EIO, ENOSPC, a lock that
+# The system's errors for a path that is mistyped, forbidden or in the way. Any other error (EIO, ENOSPC, a lock that
 # hangs) is not a mistake of the user.
 _MISTAKES: Final = (
     errno.EACCES,
@@ -106,7 +106,7 @@ def _telling_who_left() -> Iterator[None]:
 class _Commands(click.Group):
     """Finds commands by name, and loads them when they are wanted."""
 
-    # Of the system's own error, click makes exit code 1. Help is printed while a context is made.
+    # click turns the system's own errors into exit code 1. Help is printed while a context is made.
     def make_context(self, *arguments: Any, **extra: Any) -> click.Context:
         with _telling_who_left():
             return super().make_context(*arguments, **extra)
@@ -116,7 +116,7 @@ class _Commands(click.Group):
             return super().invoke(ctx)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """In whole sentences, wrapped: click's own list cuts them by "..."."""
+        """List the commands with whole sentences, wrapped: click's own list cuts them off with "..."."""
         found = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]
         with formatter.section("Commands"):
             formatter.write_dl([(name, each.get_short_help_str(_LONGEST_HELP)) for name, each in found if each])
@@ -168,7 +168,7 @@ def run(arguments: Sequence[str]) -> int:
     """Run with these arguments; the exit code. An error that an operator can fix is one line on stderr."""
     try:
         result = cli.main(list(arguments), prog_name="lockcache", standalone_mode=False)
-        sys.stdout.flush()  # here, where a reader who went away can still be answered
+        sys.stdout.flush()  # here, where a reader that went away can still be handled
     except click.Abort as abort:
         return 128 + signal.SIGINT if isinstance(abort.__cause__, KeyboardInterrupt) else _FAILED
     except click.ClickException as error:
@@ -184,7 +184,7 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _judge(error: Exception) -> tuple[str, int]:
-    """An error in words, and whether it is a mistake of the user."""
+    """Returns an error in words, and whether it is a mistake of the user."""
     if isinstance(error, LockTimeoutError):
         return str(error), _FAILED
     is_mistake = isinstance(error, LockcacheError) or not isinstance(error, OSError) or error.errno in _MISTAKES

@@ -1,4 +1,4 @@
-"""A progress bar on a terminal, for what takes longer than a breath. On stderr: stdout is for what was asked for."""
+"""A progress bar on a terminal, for commands that take longer than a moment. On stderr: stdout is for results."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 
 @contextlib.contextmanager
 def progress_bar(label: str) -> Iterator[Callable[[int, int], None]]:
-    """Gives ``show(done_bytes, of_bytes)``. Shows nothing where nobody looks, and is gone afterwards."""
+    """Yields ``show(done_bytes, of_bytes)``. Shows nothing without a terminal, and removes the bar at the end."""
     if not sys.stderr.isatty():
         yield lambda done_bytes, of_bytes: None
         return
@@ -24,7 +24,7 @@ def progress_bar(label: str) -> Iterator[Callable[[int, int], None]]:
 
 @contextlib.contextmanager
 def step_bar(label: str, steps: int) -> Iterator[Callable[[int], None]]:
-    """As :func:`progress_bar`, for work of so many steps. Gives what advances it by some."""
+    """Show a bar like :func:`progress_bar` for work of ``steps`` steps. Yields a function that advances it."""
     if not sys.stderr.isatty():
         yield lambda done: None
         return

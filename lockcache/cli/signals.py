@@ -21,17 +21,18 @@ from functools import partial
 from types import CodeType, FrameType
 from typing import Final, NoReturn
 
-# Those that end no process that does not ask for them.
+# The signals whose default action ends no process.
 _HARMLESS: Final = {signal.SIGCHLD, signal.SIGCONT, signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU, signal.SIGURG,
                     signal.SIGWINCH}  # fmt: skip
-#: Those that end a Python program that does not ask for them, and can be caught. It ignores SIGPIPE and SIGXFSZ.
+#: The signals that end a Python program by default, and can be caught. Python ignores SIGPIPE and SIGXFSZ.
 FATAL: Final = frozenset(
     signal.valid_signals() - _HARMLESS - {signal.SIGKILL, signal.SIGSTOP, signal.SIGPIPE, signal.SIGXFSZ}
 )
 
 _ENDING: Final = (signal.SIGTERM, signal.SIGHUP)
 _INTERRUPTING: Final = (signal.SIGINT, *_ENDING)
-# By then the destructor has ended; if it has not, the signal comes a third time.
+# The delay until the signal is sent again: by then the destructor has ended; if it has not, the signal is sent a third
+# time.
 _AGAIN_SECONDS: Final = 0.01
 
 
@@ -44,7 +45,7 @@ class EndedBySignal(SystemExit):
 
 
 def end_in_order() -> None:
-    """From now on SIGTERM and SIGHUP raise :class:`SystemExit`, code 128 + their number."""
+    """Make SIGTERM and SIGHUP raise :class:`SystemExit` from now on, with code 128 + their number."""
     for number in _ENDING:
         if signal.getsignal(number) is not signal.SIG_IGN:  # nohup means it
             signal.signal(number, _end)
@@ -52,14 +53,14 @@ def end_in_order() -> None:
 
 
 def interrupts_raise() -> None:
-    """From now on Ctrl-C raises :class:`KeyboardInterrupt`; it ended the program while that was loading."""
+    """Make Ctrl-C raise :class:`KeyboardInterrupt` from now on; it ended the program while that was loading."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @contextmanager
 def ends_in_order() -> Iterator[None]:
-    """The same for a block."""
+    """End in order, like :func:`end_in_order`, for a block."""
     before = {number: signal.getsignal(number) for number in _ENDING}
     print_unraisable = sys.unraisablehook
     end_in_order()
@@ -73,9 +74,9 @@ def ends_in_order() -> Iterator[None]:
 
 @contextmanager
 def held_back(numbers: Collection[int]) -> Iterator[set[int]]:
-    """In this block signals wait for who asks for them (:func:`signal.sigwaitinfo`). Gives the mask from before.
+    """Hold the signals back in this block, until :func:`signal.sigwaitinfo` fetches them. Yields the previous mask.
 
-    Those that nobody asked for are dropped at its end.
+    Signals that were not fetched are dropped at its end.
     """
     before = signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
     try:
@@ -87,9 +88,9 @@ def held_back(numbers: Collection[int]) -> Iterator[set[int]]:
 
 @contextmanager
 def interruptible() -> Iterator[None]:
-    """A block within :func:`held_back` that Ctrl-C, SIGTERM and SIGHUP end, as :func:`end_in_order` says.
+    """Let Ctrl-C, SIGTERM and SIGHUP end this block within :func:`held_back`, as :func:`end_in_order` says.
 
-    Those that came before are dropped: whom they were for has ended.
+    Signals that came before are dropped: the program that they were for has ended.
     """
     with ends_in_order():
         _drop_pending(_INTERRUPTING)
@@ -107,7 +108,7 @@ def _drop_pending(numbers: Collection[int]) -> None:
 
 @contextmanager
 def interrupts() -> Iterator[threading.Event]:
-    """Ctrl-C sets the event: what was done by then is worth a summary, and threads end between two lock holds."""
+    """Yields an event that Ctrl-C sets: so the command prints a summary, and threads end between two lock holds."""
     event = threading.Event()
     before = signal.signal(signal.SIGINT, lambda number, frame: event.set())
     try:
@@ -134,7 +135,7 @@ def _end(number: int, frame: FrameType | None) -> NoReturn:
 
 
 def _send_again(usual: Callable[[sys.UnraisableHookArgs], object], lost: sys.UnraisableHookArgs) -> None:
-    """As the ``usual`` :func:`sys.unraisablehook`; of one that was to end the command, send the signal again."""
+    """Call the ``usual`` :func:`sys.unraisablehook`; if the exception was to end the command, send its signal again."""
     error = lost.exc_value
     if not isinstance(error, (EndedBySignal, KeyboardInterrupt)):
         usual(lost)
@@ -144,7 +145,7 @@ def _send_again(usual: Callable[[sys.UnraisableHookArgs], object], lost: sys.Unr
 
 
 def _send_when_left(number: int, hook: CodeType) -> None:
-    """Send a signal once the main thread has left ``hook``: what is raised in there is lost too."""
+    """Send a signal once the main thread has left ``hook``: an exception raised in there is lost too."""
     main = threading.main_thread().ident
     is_in_hook = True
     while is_in_hook:

@@ -79,19 +79,19 @@ _output = click.option(
 @filters
 @options.as_json
 def bundle_make(directory: str | None, output: str, selection: Selection, as_json: bool) -> int:
-    """Its help is above, for it holds what other commands say too."""
+    """Make a bundle. The help is above, because it contains text shared with other commands."""
     layout = look(directory)
     refuse_inside(output, layout)
     refuse_other_kind(output, "a bundle")
     refuse_unmatched(layout, selection)
     end_in_order()  # what is half written goes
-    # What the library says of each damaged entry as it meets it is said below, once.
+    # The library logs each damaged entry when it finds it; the command reports them once, below.
     logging.getLogger("lockcache").addHandler(logging.NullHandler())
     with ExitStack() as stack, progress_bar("bundling") as show, open_output(output) as out:
         made = make_bundle(layout, out, Choice(selection), show)
         out.flush()
         size_bytes = os.fstat(out.fileno()).st_size
-        # Until the file is replaced: who is just adding to the older one would put that back.
+        # Until the file is replaced: another process that is adding to the older bundle would put that one back.
         stack.enter_context(turn_to_replace(os.path.realpath(output), needs_lock=False))
     found = {"path": layout.root, "file": os.path.abspath(output), **asdict(made), "bundle_bytes": size_bytes}
     if not as_json:
@@ -191,7 +191,7 @@ def bundle_merge(files: tuple[str, ...], output: str, max_size: int | None, as_j
     refuse_other_kind(output, "a bundle")
     end_in_order()  # what is half written goes
     with ExitStack() as stack:
-        # From before they are read: what others promote into the output meanwhile would be lost.
+        # Before the sources are read: else what others promote into the output meanwhile would be lost.
         turn = stack.enter_context(turn_to_replace(os.path.realpath(output), needs_lock=False))
         sources = [_open(file) for file in files]
         for source in sources:
@@ -220,7 +220,7 @@ def _open(file: str) -> BundleFile:
 
 
 def _described(bundle: BundleFile) -> Iterator[Described]:
-    """Each entry, by name."""
+    """Yields the descriptions of all entries, by name."""
     for place in bundle.places():
         try:
             loaded = bundle.load(place.name) if bundle.find(place.name) == place else None

@@ -82,5 +82,5 @@ def _report_interrupted(removed: int, left: int) -> None:
 
 
 def _ask(entries: int, root: str) -> None:
-    # Also without a terminal, where no answer is a no: "all of it" is not to be had by accident.
+    # Also without a terminal, where no answer counts as no: all entries must not be removed by accident.
     ask(f"Remove {counted(entries, 'entry')} from {root}?")

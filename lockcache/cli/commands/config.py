@@ -33,7 +33,7 @@ from lockcache.lowlevel import Layout, Policy, PolicyFile, is_cache
 
 class _Setting(NamedTuple):
     name: str
-    #: As a program reads it.
+    #: The value as a program reads it.
     value: str | float | bool | None
     #: For people.
     shown: str

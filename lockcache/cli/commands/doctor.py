@@ -122,7 +122,7 @@ def _saying_that_it_waits(watch: Callable[[str, int, int], None]) -> Callable[[s
 
 @contextlib.contextmanager
 def _watched() -> Iterator[Callable[[str, int, int], None]]:
-    """Shows on a terminal which check goes on."""
+    """Show on a terminal which check is running."""
     if not sys.stderr.isatty():
         yield lambda check, done, of: None
         return

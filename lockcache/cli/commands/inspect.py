@@ -59,8 +59,8 @@ def _inspect(layout: Layout, name: str) -> dict[str, Any]:
         verified=contents and contents.is_verified,
         unverified=contents and (contents.why_unverified or None),
         digest=contents.digest.hex() if contents and contents.digest else None,
-        # Neither process, user nor host is in a record, since they would differ for equal programs; but every writer
-        # makes a file of its own, also in a group's directory.
+        # A record names no process, user or host, which would differ for equal programs; but every writer makes its own
+        # file, also in a group's directory, so the file's owner tells.
         made_by=user_name(contents.owner_uid) if contents else None,
         code=None,
     )
@@ -81,13 +81,13 @@ def _look(layout: Layout, name: str) -> tuple[Described, Read | None, str]:
     try:
         contents = read_entry(layout, name, load_keys(None))
     except PermissionError as error:
-        is_use = error.errno == errno.EPERM  # what O_NOATIME answers to who is not the owner
+        is_use = error.errno == errno.EPERM  # the error of O_NOATIME for users other than the owner
         return entry, None, "it belongs to another user: reading it would count as a use" if is_use else str(error)
     return entry, contents, "it was removed just now"
 
 
 def _jsonable(value: Any) -> Any:
-    """Metadata as JSON has it: bytes as text, tuples as lists."""
+    """Returns metadata in the types of JSON: bytes as text, tuples as lists."""
     if isinstance(value, bytes):
         return value.decode("utf-8", "backslashreplace")
     if isinstance(value, float) and not math.isfinite(value):
@@ -112,12 +112,12 @@ def _print(found: dict[str, Any]) -> None:
         print_table("entries", ("entry function",), [(entry,) for entry in code["entries"]])
 
 
-# With units, for which a column of numbers has no room. Registers and stack: of a thread; shared memory: of a block.
+# With units, for which a column of numbers has no room. Registers and stack are per thread, shared memory per block.
 _KERNEL_HEADS: Final = ("kernel", "code (B)", "registers", "stack (B)", "shared (B)", "constant (B)")
 
 
 def _kernel_rows(kernels: list[dict[str, Any]], symbols: object) -> list[tuple[object, ...]]:
-    """Rows of the table, in which a kernel is called by its name expression, if one is recorded."""
+    """Returns the rows of the table, in which a kernel has its name expression, if one is recorded."""
     expressions = {}
     if isinstance(symbols, dict):
         expressions = {symbol: expression for expression, symbol in symbols.items() if isinstance(symbol, str)}

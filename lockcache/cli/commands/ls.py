@@ -31,7 +31,7 @@ _BY_LISTING: Final[dict[str, Callable[[Found], Any]]] = {
     "size": lambda found: (-found.size_bytes, found.name),
     "name": lambda found: found.name,
 }
-# What is not known comes last.
+# Entries without a known value come last.
 _BY_RECORD: Final[dict[str, Callable[[Described], Any]]] = {
     "age": lambda entry: (entry.created_ns is None, entry.created_ns, entry.name),
     "cost": lambda entry: (-(entry.cost_ns or 0), entry.name),
@@ -80,7 +80,7 @@ def command(
     as_json: bool,
     selection: Selection,
 ) -> None:
-    """Its help is above, for it holds what other commands say too."""
+    """List the entries. The help is above, because it contains text shared with other commands."""
     catalogue = open_catalogue(directory)
     is_tree = catalogue.program == "files"
     show = _as_json if as_json else _as_path if is_tree else entry_line(full)
@@ -107,7 +107,7 @@ def _ordered(
     catalogue: Catalogue, selection: Selection, sort: str, reverse: bool, limit: int | None
 ) -> Iterator[Described]:
     if sort == "none":
-        # No bar: the lines show how it goes.
+        # No bar: the lines show the progress.
         yield from islice(_described(catalogue, select(catalogue, selection)), limit)
         return
     with step_bar("listing", SHARDS) as advance:
@@ -137,7 +137,7 @@ def _batches(found: Iterator[Found]) -> Iterator[list[Found]]:
         yield batch
 
 
-# Last, for it is as long as it is.
+# Last, because its length is not bounded.
 _PATH_HEADING: Final = f"{'SIZE':>8}  {'USED':>5}  NAME"
 
 

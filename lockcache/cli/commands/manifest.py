@@ -74,7 +74,7 @@ _output = click.option(
 @filters
 @options.as_json
 def manifest_make(source: str | None, output: str, selection: Selection, as_json: bool) -> None:
-    """Its help is above, for it holds what other commands say too."""
+    """Make a manifest. The help is above, because it contains text shared with other commands."""
     if source is not None and is_bundle(os.path.expanduser(source)):
         bundle = BundleFile(os.path.expanduser(source), load_keys(None))
         names = set(_in_bundle(bundle, [place.name for place in bundle.places()], selection, bundle.path))
@@ -198,7 +198,7 @@ def _server(remote: str | None) -> RemoteUrl:
 
 
 def _read(file: str) -> frozenset[str]:
-    """The keys of a manifest, or of what a symlink to one leads to."""
+    """Returns the keys of a manifest, or of the manifest that a symlink leads to."""
     return read_manifest(os.path.realpath(os.path.expanduser(file)))
 
 
@@ -224,7 +224,7 @@ def _in_directory(layout: Layout, selection: Selection) -> Iterator[str]:
 
 
 def _in_bundle(bundle: BundleFile, names: list[bytes], selection: Selection, refusing: str | None) -> Iterator[str]:
-    """Those that are meant. ``refusing``: the bundle whose times are not known; ``None`` passes over that."""
+    """Yields the selected entries. ``refusing``: the bundle that has no times, if a filter by use is an error."""
     if refusing is not None and (selection.unused_seconds, selection.used_seconds) != (None, None):
         raise click.UsageError(f"{refusing} is a bundle, which does not say when a program was used")
     census = Census(selection)

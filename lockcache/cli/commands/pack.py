@@ -76,7 +76,7 @@ def command(
     level: int,
     as_json: bool,
 ) -> int:
-    """Its help is above, for it holds what other commands say too."""
+    """Pack a directory. The help is above, because it contains text shared with other commands."""
     _check_output(file, as_json)
     if are_swapped(file, directory):
         raise click.UsageError(f"FILE comes first: lockcache pack {directory} {file}")
@@ -86,7 +86,7 @@ def command(
     refuse_unmatched(layout, selection)
     choice = Choice(selection, include_unverified)
     end_in_order()  # what is half written goes
-    # What the library says of each damaged entry as it meets it is said below, once.
+    # The library logs each damaged entry when it finds it; the command reports them once, below.
     logging.getLogger("lockcache").addHandler(logging.NullHandler())
     packed, archive_bytes = _pack(file, layout, choice, level)
     _report(layout, file, packed, archive_bytes, as_json)

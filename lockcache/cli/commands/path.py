@@ -26,5 +26,5 @@ def command(directory: str | None, as_json: bool) -> None:
     if as_json:
         print_json({"path": path})
     else:
-        # As it is for a program, which click would spare what looks like colour; a terminal obeys no name.
+        # Unchanged for a program, for which click would strip what looks like colour; escaped for a terminal.
         click.echo(plain(path) if sys.stdout.isatty() else path, color=True)

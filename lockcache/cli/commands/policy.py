@@ -76,7 +76,7 @@ def policy_get(directory: str | None, as_json: bool) -> None:
 
 def _fields_of(policy: Policy) -> dict[str, Any]:
     fields = asdict(policy)
-    del fields["states_priority"]  # of policy.json alone: what is in force is the priority
+    del fields["states_priority"]  # only of policy.json: the priority in force is shown
     return fields
 
 
@@ -138,7 +138,7 @@ def policy_set(
     if guest is None:
         refuse_other_things(layout)
         check_directory(layout)
-    keeper = keeper_of(layout)  # before: afterwards it may have answered already
+    keeper = keeper_of(layout)  # before: afterwards the daemon may have reacted already
     if guest is not None and seed is not None:
         raise click.UsageError(f"--seed: {guest.program} reads no bundle")
     policy = _set_policy(layout, max_size, priority, guest)
@@ -196,7 +196,7 @@ def _set_policy(
             file = directory.policy
             was = file.current()
     except PolicyError:
-        # Damaged, which is what setting it again is for. All else of the directory was made and found in order.
+        # The policy is damaged, and setting it again repairs that. The rest of the directory was found in order.
         check_directory(layout, None if guest is None else False)
         file = PolicyFile(layout)
     policy = replace(
@@ -205,7 +205,7 @@ def _set_policy(
     if max_size is not None:
         cap = None if isinstance(max_size, str) else max_size
         policy = replace(policy, max_size_bytes=cap, by_operator=cap is not None, is_default=False)
-        if directory is not None:  # before the cap: no writer evicts all the rest for a seed that is to go
+        if directory is not None:  # before the cap: else a writer evicts all entries for the seed
             detach_if_too_large(directory, cap)
     file.replace(policy)
     return policy

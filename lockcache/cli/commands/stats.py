@@ -117,7 +117,7 @@ def _survey(layout: Layout, *, measure: bool) -> dict[str, Any]:
 
 
 def _by_namespace(layout: Layout) -> dict[str, Slot]:
-    """The largest first."""
+    """Returns the namespaces, the largest first."""
     held: dict[str, Slot] = {}
     with step_bar("reading records", SHARDS) as advance:
         for more in read_ahead(partial(count_namespaces, layout), range(SHARDS)):
@@ -127,7 +127,7 @@ def _by_namespace(layout: Layout) -> dict[str, Slot]:
 
 
 def _survey_guest(guest: Guest) -> dict[str, Any]:
-    """The same of another program's directory, in which nobody accounts: what is not known is ``None``."""
+    """Returns the survey of another program's directory, which has no accounting: unknown values are ``None``."""
     with step_bar("measuring", 1) as advance:
         slot = guest.held()
         advance(1)

@@ -87,7 +87,7 @@ class _Verified:
     def __init__(self) -> None:
         self.bytes = 0
         self.counts: Counter[str] = Counter()
-        #: What somebody should look at.
+        #: The entries that an operator should look at.
         self.found: list[Verdict] = []
 
     def add(self, verdict: Verdict) -> None:
@@ -120,7 +120,7 @@ def _verify(entries: Verifiable, verified: _Verified, total: int, show: Callable
                     if end.value is not None:
                         verified.add(end.value)
                     break
-                # What is written meanwhile is read too.
+                # Entries written meanwhile are read too.
                 show(verified.bytes, max(total, verified.bytes))
 
 

@@ -33,9 +33,9 @@ class _Asked(NamedTuple):
     label: str
     parts: tuple[Part, ...]
     stored_ns: int | None
-    #: When the same key missed before, of the misses that are kept.
+    #: When the same key last missed before, among the misses that are kept.
     before_ns: int | None
-    #: As the stored entry states it, to the last number of the version.
+    #: The compiler that the stored entry states, with its whole version.
     compiler: str | None
 
 

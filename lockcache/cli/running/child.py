@@ -16,7 +16,7 @@ import click
 from lockcache.cli.output import plain
 from lockcache.cli.signals import FATAL
 
-#: What :func:`run_child` has to be asked for, and no handler.
+#: The signals that :func:`run_child` fetches, without a handler.
 WAITED_FOR: Final = frozenset({signal.SIGCHLD, *FATAL})
 # A terminal sends these to all its processes in the foreground, the command too.
 _OF_THE_KEYBOARD: Final = (signal.SIGINT, signal.SIGQUIT)
@@ -25,9 +25,9 @@ _NOT_EXECUTABLE: Final = 126
 
 
 def run_child(words: tuple[str, ...], environment: Mapping[str, str], mask: set[int]) -> int:
-    """The wait status of the command, which gets ``mask``. Requires: :data:`WAITED_FOR` is held back.
+    """Run the command, which gets ``mask``. Returns its wait status. Requires: :data:`WAITED_FOR` is held back.
 
-    Signals are asked for, because a handler would not see who sent them.
+    Signals are fetched, because a handler would not see which process sent them.
     """
     try:
         child = _spawn(words, environment, mask)
@@ -53,21 +53,21 @@ def _pass_on(info: signal.struct_siginfo, child: int) -> None:
 
 
 def _spawn(words: tuple[str, ...], environment: Mapping[str, str], mask: set[int]) -> int:
-    """Start the command as a shell would; its process ID."""
-    # Python ignores these two; programs rely on dying of the first.
+    """Start the command as a shell would. Returns its process ID."""
+    # Python ignores these two; programs rely on being ended by the first.
     undone = [signal.SIGPIPE, signal.SIGXFSZ]
     try:
         return os.posix_spawnp(words[0], words, environment, setsigmask=mask, setsigdef=undone)
     except OSError as error:
         if error.errno != errno.ENOEXEC:
             raise
-    # A script that does not say what runs it.
+    # A script that does not name its interpreter.
     script = shutil.which(words[0]) or words[0]
     return os.posix_spawn("/bin/sh", ["sh", script, *words[1:]], environment, setsigmask=mask, setsigdef=undone)
 
 
 def end_as(status: int) -> int:
-    """The exit code of a command that ended so, as a shell has it: 128 + the number of the signal that killed it."""
+    """Returns the exit code for a wait status, like a shell: 128 + the number of the signal that killed the command."""
     code = os.waitstatus_to_exitcode(status)
     if code == -signal.SIGINT:  # so that a shell's loop ends too
         signal.signal(signal.SIGINT, signal.SIG_DFL)

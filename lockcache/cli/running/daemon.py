@@ -39,10 +39,10 @@ main()
 
 @contextlib.contextmanager
 def daemon_for(layout: Layout, directory: str | None, max_size: str | None) -> Iterator[None]:
-    """A daemon for the directory, for as long as a rank of this node is in this block. Where it cannot start it says
-    so itself.
+    """Run a daemon for the directory while any rank of this node is in this block. A daemon that cannot start reports
+    why.
 
-    Raises :class:`click.UsageError` where it is not installed, or has no cap to keep.
+    Raises :class:`click.UsageError` if the daemon is not installed, or has no cap to keep.
     """
     words = _words(layout, directory, max_size) if is_first() else None
     leaving, process = Leaving(), None
@@ -72,7 +72,7 @@ def _words(layout: Layout, directory: str | None, max_size: str | None) -> list[
 
 
 def _start(life: str, words: list[str]) -> subprocess.Popen[bytes]:
-    # In a session of its own: Ctrl-C is for the command, and the daemon stays until that has ended.
+    # In a session of its own: Ctrl-C is for the command, and the daemon stays until the command has ended.
     return subprocess.Popen(
         [sys.executable, "-c", _PROGRAM, life, *words],
         stdin=subprocess.DEVNULL,
@@ -82,9 +82,9 @@ def _start(life: str, words: list[str]) -> subprocess.Popen[bytes]:
 
 
 def end_with(life: str) -> None:
-    """Have SIGTERM come when the process of this number ends, or the last rank of the directory of this name.
+    """Send SIGTERM when the process of this number ends, or the last rank of the directory of this name.
 
-    In the process that is to be the daemon.
+    Runs in the process that is to become the daemon.
     """
     if not life.isdecimal():
         threading.Thread(target=_end_with_last, args=(Layout(life),), daemon=True).start()

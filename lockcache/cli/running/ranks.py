@@ -1,4 +1,5 @@
-"""The ranks of a node: of those that a launcher starts there, the first does what is done once, and one is the last.
+"""The ranks of a node: of the processes that a launcher starts there, the first one does what is done once, and one is
+the last to end.
 
 The launcher's variables tell which is the first. The last is whichever finds no other in a lock that all of them share.
 """
@@ -15,9 +16,9 @@ from typing import Final
 from lockcache.filestream.disk import UPDATE, Descriptor, make_folder, open_or_create
 from lockcache.lowlevel import Layout
 
-# Of the launchers srun, mpiexec (Open MPI, MPICH, Intel MPI) and torchrun: this process's number on its node.
+# The variables of srun, mpiexec (Open MPI, MPICH, Intel MPI) and torchrun with this process's number on its node.
 _VARIABLES: Final = ("SLURM_LOCALID", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "PMI_LOCAL_RANK", "LOCAL_RANK")
-# What some set where there are no ranks.
+# The value that some launchers set without ranks.
 _NO_RANK: Final = "-1"
 
 _MOMENT_SECONDS: Final = 1.0
@@ -39,9 +40,9 @@ def _numbers() -> set[str]:
 
 
 class Leaving:
-    """What is known of a :func:`staying`."""
+    """The state of a :func:`staying` block."""
 
-    #: Whether the others know of this process.
+    #: Whether the other processes know of this one.
     is_shared = False
     #: Whether this process was the last one, once it has ended.
     is_last = False
@@ -49,10 +50,10 @@ class Leaving:
 
 @contextlib.contextmanager
 def staying(layout: Layout, name: str) -> Iterator[Leaving]:
-    """The block is one of several of that ``name`` on this host; :attr:`Leaving.is_last` says which ended last.
+    """Count this block among those of ``name`` on this host. :attr:`Leaving.is_last` marks the last one to end.
 
-    By a lock that all of them share, and that the kernel frees for one that is killed. Of those that end at once one is
-    the last. Where locks do not work, or the directory may not be written, none is.
+    All blocks share a lock, which the kernel releases for a killed process. If several blocks end at once, one of them
+    is the last. Where locks do not work, or the directory may not be written, none is the last.
     """
     leaving, lock = Leaving(), Descriptor()
     with contextlib.suppress(OSError):
@@ -63,7 +64,8 @@ def staying(layout: Layout, name: str) -> Iterator[Leaving]:
         yield leaving
     finally:
         with contextlib.suppress(OSError, ValueError):
-            # The kernel gives up the shared one first. So of two that come here at once the later one finds nobody.
+            # The kernel releases the shared lock first. So of two processes that arrive here at once, the later one
+            # finds no other holder.
             fcntl.flock(lock.number, fcntl.LOCK_EX | fcntl.LOCK_NB)
             leaving.is_last = True
         lock.close()
@@ -72,7 +74,7 @@ def staying(layout: Layout, name: str) -> Iterator[Leaving]:
 def wait_for_last(layout: Layout, name: str) -> None:
     """Return when no block of :func:`staying` of that ``name`` is left. Raises :class:`OSError`.
 
-    A process that ends at that moment may not have been the last one then: who waits for a name does not ask for that.
+    A process that ends at that moment may then not count as the last one: callers that wait for a name do not use that.
     """
     with contextlib.closing(Descriptor()) as lock:
         _open(layout, name, lock)
@@ -85,7 +87,7 @@ def _open(layout: Layout, name: str, lock: Descriptor) -> None:
 
 
 def _share(fd: int) -> None:
-    """Take the lock with others. Who ends just now has it alone for a moment; one that has it longer is not waited for.
+    """Take the lock, shared with others. Waits for a process that ends and holds it alone for a moment, but no longer.
 
     Raises :class:`OSError`.
     """

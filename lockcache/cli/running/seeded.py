@@ -1,4 +1,4 @@
-"""A run over a bundle: the node's directory is seeded before, and the last of its processes promotes after."""
+"""A run over a bundle: seeds the node's directory before, and the node's last process promotes afterwards."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from lockcache.filestream import largest_bundle_bytes
 from lockcache.lowlevel import Layout, PolicyFile
 from lockcache.sizes import counted, parse_size
 
-# The lock of those that may be the last.
+# The lock of the processes of which one is the last.
 _LOCK: Final = "run"
 
 
@@ -29,7 +29,7 @@ class SeededRun:
     """One process's run over the bundle of ``--seed``."""
 
     def __init__(self, seed: str | None, *, promotes: bool) -> None:
-        """Raises :class:`click.UsageError` for what can only be a slip."""
+        """Raises :class:`click.UsageError` for what can only be a mistake."""
         if seed is None:
             raise click.UsageError("--promote needs --seed FILE, the bundle to add to; it is made if it is missing")
         self.path = coerce_seed(seed)
@@ -39,7 +39,7 @@ class SeededRun:
             raise click.UsageError(f"--seed: {plain(os.path.dirname(self.path))}: there is no such directory")
 
     def prepare(self, directory: str, max_size: str | None) -> None:
-        """Make the directory and seed it, before its users come."""
+        """Make the directory and seed it, before the command runs."""
         try:
             with variables_left_alone(POLICY_VARIABLES):
                 cap = None if max_size is None else parse_size(max_size)
@@ -50,9 +50,9 @@ class SeededRun:
 
     @contextlib.contextmanager
     def used(self, layout: Layout, *, quiet: bool) -> Iterator[None]:
-        """The command runs in this block. Where that was the node's last, what was compiled goes into the bundle.
+        """Run the command in this block. If it was the node's last one, what was compiled goes into the bundle.
 
-        Also where it could not be started: others of this node may have compiled.
+        Promotes also if the command could not be started: others of this node may have compiled.
         """
         leaving = Leaving()
         try:
@@ -67,7 +67,7 @@ class SeededRun:
                 self._promote(layout, quiet=quiet)
 
     def _promote(self, layout: Layout, *, quiet: bool) -> None:
-        """What goes wrong is reported; the exit code is the command's."""
+        """Promote into the bundle. Reports errors; the exit code stays the command's."""
         promoted, why = None, ""
         try:
             with interruptible():
@@ -86,7 +86,7 @@ class SeededRun:
 
 
 def missing_seed(bundle: SeededRun | None) -> str:
-    """Returns what to say of a bundle that is not there, and is not to be made: nothing where all is well."""
+    """Returns the message about a bundle that is missing and is not to be made; empty if there is none."""
     if bundle is not None and bundle.promotes:
         return ""
     name, path = ("LOCKCACHE_SEED", coerce_seed(None)) if bundle is None else ("--seed", bundle.path)
@@ -100,6 +100,6 @@ def promote_with_bar(layout: Layout, file: str, max_size: int | None = None, *, 
 
 
 def _most_bytes(layout: Layout) -> int | None:
-    """How long a bundle may be that the next job, with a cap like this directory's, is seeded with."""
+    """Returns the most bytes of a bundle that can seed a directory with the same cap; ``None``: no limit."""
     cap = PolicyFile(layout).load().max_size_bytes
     return None if cap is None else largest_bundle_bytes(layout, cap)

@@ -1,4 +1,4 @@
-"""Samples of a directory for ``lockcache top``, taken again and again at a cost that does not grow with it.
+"""Samples of a directory for ``lockcache top``, taken repeatedly at a cost that does not grow with the directory.
 
 A look reads the accounting page, the counters, the policy and the daemon's status, lists ``tmp/``, and walks a few
 shards: those whose accounting changed since the last look, else the next ones in turn. A shard of a million entries is
@@ -37,9 +37,9 @@ from lockcache.lowlevel import (
 _NEWEST: Final = 10
 # Shards that one look walks: some 50 ms of a million entries.
 _SHARDS_PER_LOOK: Final = 4
-# Of the time, for walks of another program's directory.
+# The share of the time for walks of another program's directory.
 _WALKING_SHARE: Final = 0.1
-# Where there are fewer entries than this, each look walks all.
+# If there are fewer entries than this, each look walks all.
 _SMALL_ENTRIES: Final = 4096
 
 
@@ -59,7 +59,7 @@ class Look:
     staged_writes: int = 0
     staged_bytes: int = 0
     hit_ratio: float | None = None
-    #: What compiling would have taken, of the hits that were reported.
+    #: The compile time that the reported hits saved.
     saved_ns: int = 0
     #: Per second since the look before: hits, misses, puts, evictions. Of those that were reported.
     rates: dict[str, float] = field(default_factory=dict)
@@ -69,7 +69,7 @@ class Look:
     newest: list[Described] = field(default_factory=list)
 
     def as_json(self) -> dict[str, Any]:
-        """Ready for JSON."""
+        """Returns the look in the shape of its JSON."""
         newest = [
             {key: value for key, value in entry._asdict().items() if key not in ("inode", "metadata")}
             for entry in self.newest
@@ -92,7 +92,7 @@ class Watch:
         self._counted_ns = 0
 
     def look(self) -> Look:
-        """The directory now. Raises nothing that a directory can be the cause of."""
+        """Returns the state of the directory now. No fault of the directory raises."""
         try:
             return self._look()
         except (OSError, LockcacheError) as error:
@@ -124,7 +124,7 @@ class Watch:
         )
 
     def _measure(self) -> Slot:
-        """What it holds; the newest entries are known afterwards."""
+        """Returns what the directory holds; finds its newest entries as well."""
         slots = accounted(self._layout)
         if slots is None:
             # Only cuda.core writes here, or we may not read the page: measured once, for it takes seconds.
@@ -137,7 +137,7 @@ class Watch:
         now_ns, before = time.monotonic_ns(), self._counts
         seconds = (now_ns - self._counted_ns) / 1e9
         self._counts, self._counted_ns = counts, now_ns
-        # Less than before: the page was made again, or another daemon counts.
+        # The count is less than before: the page was made again, or another daemon counts.
         return {name: max(0, count - before[name]) / seconds for name, count in counts.items()} if before else {}
 
     def _walk_some(self, slots: list[Slot]) -> None:
@@ -164,7 +164,7 @@ class Watch:
 
 
 def _namespaces_in(status: dict[str, Any]) -> dict[str, int]:
-    """Those that a daemon's status states. Others may have written it: what is not of this shape is left out."""
+    """Returns the sizes that a daemon's status states, without values of another shape: others may have written it."""
     stated = status.get("namespaces")
     slots = stated.items() if isinstance(stated, dict) else ()
     sizes = {name: slot.get("bytes") for name, slot in slots if isinstance(slot, dict)}

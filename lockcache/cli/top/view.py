@@ -42,7 +42,7 @@ class Line(NamedTuple):
 def draw(
     looks: Sequence[Look], width: int, height: int | None, interval: float | None, *, is_helping: bool = False
 ) -> list[Line]:
-    """The lines of the view. ``height`` is ``None`` where all fits, ``interval`` where it is drawn once."""
+    """Returns the lines of the view. ``height``: ``None`` for no limit; ``interval``: ``None`` if it is drawn once."""
     lines = [Line(_title(width, interval), "title")]
     if is_helping:
         lines += [Line(text) for paragraph in _HELP for text in textwrap.wrap(paragraph, width)]
@@ -62,7 +62,7 @@ def draw(
 
 
 def shorten_path(path: str, width: int) -> str:
-    """A path that fits: without its first folders if need be, and without the beginning of a last name too long."""
+    """Returns a path that fits: cut at its beginning, at a folder if possible, else within its last name."""
     shown, dots = plain(path), plain("…")
     if len(dots) > 1:  # this terminal has no such character
         dots = "..."
@@ -138,7 +138,7 @@ def _bar(share: float) -> str:
 
 
 def _joined(parts: Sequence[str], width: int) -> list[str]:
-    """Lines, each with as many of the parts as fit."""
+    """Returns the lines, each with as many of the parts as fit."""
     lines: list[str] = []
     for part in parts:
         if lines and cell_len(f"{lines[-1]}{_GAP}{part}") <= width:
@@ -149,7 +149,7 @@ def _joined(parts: Sequence[str], width: int) -> list[str]:
 
 
 def _how_many(heads: Sequence[int], left: int) -> int:
-    """How many blocks have room, and a line that says how many have not, if some have not."""
+    """Returns how many blocks fit, with a line for the number of those that do not, if there are any."""
     used = 0
     for number, lines in enumerate(heads):
         is_last = number == len(heads) - 1
@@ -160,7 +160,7 @@ def _how_many(heads: Sequence[int], left: int) -> int:
 
 
 def _rows(heads: Sequence[int], left: int | None) -> list[int]:
-    """How many entries each block has room for, alike. Its heading takes a line."""
+    """Returns the number of entries that each block has room for, the same for all. Its heading takes a line."""
     if left is None:
         return [_MOST_ROWS] * len(heads)
     each = (left - sum(heads)) // max(1, len(heads))
