@@ -1,6 +1,6 @@
 """The state of a cache directory: safe or not, its format, its policy, its accounting.
 
-Only looks: takes no shard's lock, makes no file, repairs nothing; what repairs is named in the advice.
+Only inspects: takes no shard's lock, makes no file, repairs nothing; the advice names the command that repairs.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _KINDS: Final = {
 
 
 def directory(subject: Subject) -> list[Finding]:
-    """What is there."""
+    """Report what kind of directory this is."""
     verdict = GOOD if subject.kind in ("cache", "empty") else NOTE
     advice = "name a directory that only a cache uses" if subject.kind == "other" else ""
     return [Finding("directory", verdict, _KINDS[subject.kind], advice=advice, measured={"kind": subject.kind})]
@@ -65,13 +65,13 @@ def denied(root: str, error: OSError) -> tuple[str, str]:
 
 
 def safety(subject: Subject) -> list[Finding]:
-    """Whether opening it as a cache would be refused: who owns it, who may write to it, its format."""
+    """Check whether opening it as a cache would be refused: its owner, who may write to it, its format."""
     if subject.kind == "missing":
         return []
     try:
         check_directory(Layout(subject.root))
     except (LockcacheError, OSError) as error:
-        # What fixes a cache would ruin a directory that others use too: /tmp, say.
+        # A fix for a cache would ruin a directory that others use too: /tmp, say.
         found, _, fix = str(error).partition(". ")
         advice = fix if subject.kind != "other" else "use a directory of your own below it"
         means = "programs refuse to open it"
@@ -82,7 +82,7 @@ def safety(subject: Subject) -> list[Finding]:
 
 
 def policy(subject: Subject) -> list[Finding]:
-    """Whether the policy can be understood, and what it says."""
+    """Check whether the policy can be understood, and report what it says."""
     if subject.kind != "cache":
         return []
     try:
@@ -96,7 +96,7 @@ def policy(subject: Subject) -> list[Finding]:
 
 
 def daemon(subject: Subject) -> list[Finding]:
-    """Whether a daemon manages it."""
+    """Check whether a daemon manages the directory."""
     if subject.kind != "cache":
         return []
     keeper = keeper_of(Layout(subject.root))
@@ -107,7 +107,7 @@ def daemon(subject: Subject) -> list[Finding]:
 
 
 def accounting(subject: Subject) -> list[Finding]:
-    """What is accounted for, against what the disk holds, and in which blocks."""
+    """Compare what is accounted for with what the disk holds, and report the size of its blocks."""
     layout = Layout(subject.root)
     if subject.kind != "cache" or not os.path.lexists(layout.usage):
         return []
@@ -115,7 +115,7 @@ def accounting(subject: Subject) -> list[Finding]:
 
 
 def _blocks(layout: Layout) -> list[Finding]:
-    """A finding where the directory counts in other blocks than its file system has: it was copied here, mostly."""
+    """Returns a finding if the directory counts in other blocks than its file system has: mostly it was copied."""
     stated, real = stated_space(layout), probe_space(layout.root)
     if stated is None or stated == real:
         return []
@@ -156,7 +156,7 @@ def _drift(subject: Subject, layout: Layout) -> list[Finding]:
 
 
 def leftovers(subject: Subject) -> list[Finding]:
-    """Staged files of writers that were killed, and what an examination that was killed left."""
+    """Report the staged files of killed writers, and what a killed examination left."""
     if subject.kind != "cache":
         return []
     layout = Layout(subject.root)

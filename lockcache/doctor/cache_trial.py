@@ -1,4 +1,4 @@
-"""A real cache, made and used where things are tried out: whatever no other check asked for shows here."""
+"""A trial of a real cache in the probe directory: it shows whatever no other check covers."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def storing(subject: Subject) -> list[Finding]:
 
 
 class _WrongError(Exception):
-    """A cache did not do what it promises."""
+    """A cache broke a promise."""
 
 
 def _use(path: str) -> tuple[float, float]:
@@ -68,7 +68,7 @@ def _timed_us(act: Callable[[], object]) -> float:
 
 
 class _Heard(logging.Handler):
-    """Keeps the last warning: why a write was dropped is only said there."""
+    """Keeps the last warning, the only place that says why a write was dropped."""
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)

@@ -2,7 +2,8 @@
 
 Keeps one promise: the caller gets an answer, or learns within the given time that there is none. A system call on a
 dead network mount may never return, and not even SIGKILL ends the process that made it; so such calls are made in a
-process that can be left behind. Each is the head of a process group of its own: Ctrl-C reaches only who asks.
+process that can be left behind. Each such process leads its own process group, so that Ctrl-C reaches only the process
+that asks.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ class Child:
             raise ChildDiedError(self._module) from None
 
     def answer(self, timeout_seconds: float) -> Any:
-        """The answer to the last request."""
+        """Returns the answer to the last request."""
         deadline = time.monotonic() + timeout_seconds
         out = self._started().stdout.fileno()  # type: ignore[union-attr]
         line = b""
@@ -74,7 +75,7 @@ class Child:
         return json.loads(line)
 
     def close(self) -> None:
-        """Ask one that has answered nothing more, and wait for its end; it is killed if that takes too long."""
+        """End a child that has answered, and wait for its end; kill it if that takes too long."""
         if self._process is None:
             return
         try:
@@ -85,7 +86,7 @@ class Child:
             self.end()
 
     def end(self) -> None:
-        """Kill it, with its own children, and wait for its end; not for one that is stuck."""
+        """Kill the child and its own children, and wait for its end, unless it is stuck."""
         process, self._process = self._process, None
         if process is None:
             return
@@ -115,7 +116,7 @@ class Child:
 
 
 def serve(do: Callable[[dict[str, Any]], Any]) -> None:
-    """What a child does: answer each line of stdin, until the process that asks is gone."""
+    """Answer each line of stdin, as a child process, until the process that asks is gone."""
     for line in sys.stdin.buffer:
         answer = json.dumps(do(json.loads(line))).encode() + b"\n"
         try:

@@ -54,7 +54,7 @@ def main() -> None:
 def _answer(request: dict[str, Any]) -> dict[str, Any]:
     check, subject = request["check"], Subject(*request["subject"])
     if subject.probe:
-        _made[subject.probe] = subject  # by a worker before us, who was given up
+        _made[subject.probe] = subject  # by an earlier worker, which was given up
     try:
         if check == "directory":
             subject = subject._replace(kind=kind_of(subject.root))
@@ -75,7 +75,7 @@ def _answer(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def _failed(check: str, subject: Subject, error: OSError) -> Finding:
-    """An error that no check expects. Of a directory that cannot even be looked at it says all there is to say."""
+    """Returns the finding for an error that no check expects; for an unreadable directory it is the only one."""
     if check == "directory":
         found, advice = cache_state.denied(subject.root, error)
         return Finding(check, UNUSABLE, found, "no cache can be opened here", advice)
@@ -94,7 +94,7 @@ def _write(subject: Subject) -> tuple[Subject, list[Finding]]:
 
 def _try(check: str, subject: Subject) -> list[Finding]:
     with held(subject) as tried:
-        # Nobody can do anything with the path by which it was reached.
+        # The path by which it was reached is of no use to the operator.
         return [replace(each, found=each.found.replace(tried.probe, subject.probe)) for each in TRYING[check](tried)]
 
 

@@ -15,7 +15,7 @@ from lockcache.sizes import format_size
 _LEAST_INODES: Final = 1000
 _LEAST_BYTES: Final = 16 * 1024 * 1024
 
-# Where there is no entry to take the mean of: a small kernel's cubin.
+# The assumed mean if there is no entry: a small kernel's cubin.
 _ASSUMED_ENTRY_BYTES: Final = 16 * 1024
 # A shard of each tells enough of the sizes.
 _SAMPLED_SHARDS: Final = 16
@@ -72,7 +72,7 @@ def _cap(subject: Subject) -> int | None:
 
 
 def _held(subject: Subject) -> tuple[int, int]:
-    """Bytes that entries hold, and the mean of one; from some shards, which are alike."""
+    """Returns the bytes that all entries hold, and the mean of one, estimated from some shards."""
     if subject.kind != "cache":
         return 0, _ASSUMED_ENTRY_BYTES
     layout = Layout(subject.root)
@@ -87,7 +87,7 @@ def _held(subject: Subject) -> tuple[int, int]:
 
 
 def descriptors(subject: Subject) -> list[Finding]:
-    """How many files a process started from here may have open."""
+    """Check how many files a process started from here may have open."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     measured = {"soft": soft, "hard": hard}
     unlimited = resource.RLIM_INFINITY

@@ -16,7 +16,8 @@ from lockcache.doctor.checks_worker import LOOKING, TRYING
 from lockcache.doctor.findings import UNTESTED, UNUSABLE, Finding, Report, Subject
 from lockcache.doctor.probe_dir import PREFIX
 
-#: How long a check may take. The slowest takes a second on a busy machine; a network mount may be fifty times as slow.
+#: The time that a check may take. The slowest takes a second on a busy machine; a network mount may be fifty times as
+#: slow.
 TIMEOUT_SECONDS: Final = 15.0
 # Counting a million entries takes three seconds on a local disk.
 _COUNTING: Final = ("room", "accounting")
@@ -35,7 +36,7 @@ def examine(
 ) -> Report:
     """Examine the directory ``root``, which need not be there. ``progress`` is given the next check and its number.
 
-    Whatever ends it (an exception, Ctrl-C), what it made is removed, as far as the file system lets it.
+    Removes what it made, as far as the file system allows, whatever ends it (an exception, Ctrl-C).
     """
     return _OneHost(root, timeout_seconds).run(progress)
 
@@ -112,7 +113,7 @@ class Examination(ABC):
 
 
 class _OneHost(Examination):
-    """What one host can find out."""
+    """The examination by one host."""
 
     def __init__(self, root: str, timeout_seconds: float) -> None:
         super().__init__(root, timeout_seconds, "lockcache.doctor.checks_worker", secrets.token_hex(8))
@@ -130,5 +131,5 @@ class _OneHost(Examination):
             self._findings.append(Finding("the rest", UNTESTED, found))
 
     def _is_hopeless(self) -> bool:
-        """Whether there is nothing to learn any more: it hangs again and again, or may not even be looked at."""
+        """Returns whether further checks are pointless: the directory hangs repeatedly, or may not be read at all."""
         return self._hangs >= _MOST_HANGS or bool(self._findings and not self._subject.kind)

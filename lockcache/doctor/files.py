@@ -28,7 +28,7 @@ _A_USER, _A_GROUP = 65534, 64321
 
 
 def attributes(subject: Subject) -> list[Finding]:
-    """The largest extended attribute, against what a record needs."""
+    """Find the largest extended attribute, and compare it with what a record needs."""
     path = _make(subject, "attribute")
     largest = _largest(path)
     measured = {"largest_bytes": largest, "head_bytes": HEAD_BYTES}
@@ -61,7 +61,7 @@ def _largest(path: str) -> int:
 
 
 def times(subject: Subject) -> list[Finding]:
-    """Whether a file's times can be set, and in what steps they are kept."""
+    """Check whether a file's times can be set, and with what resolution they are kept."""
     path = _make(subject, "times")
     kept = []
     for _ in range(8):
@@ -92,7 +92,7 @@ def times(subject: Subject) -> list[Finding]:
 
 
 def clock(subject: Subject) -> list[Finding]:
-    """How far the clock that stamps files is from this machine's."""
+    """Measure how far the clock that stamps files is from this machine's."""
     path = _make(subject, "clock")
     before = time.time_ns()
     os.utime(path)
@@ -115,7 +115,7 @@ def clock(subject: Subject) -> list[Finding]:
 
 
 def syncing(subject: Subject) -> list[Finding]:
-    """Whether a file and a directory can be synced, and how long that takes."""
+    """Check whether a file and a directory can be synced, and measure how long that takes."""
     path = _make(subject, "sync")
     start = time.perf_counter()
     try:
@@ -138,7 +138,7 @@ def _sync(path: str) -> None:
 
 
 def group_member(subject: Subject) -> list[Finding]:
-    """Whether who shares only a file's group can say "used now" of it, as hits in a group's cache do."""
+    """Check whether a member of a file's group can mark it as used now, as hits in a shared cache do."""
     if os.geteuid() != 0:
         return [Finding("group", UNTESTED, "another user's hits can be tried as root only")]
     path = _make(subject, "group")
@@ -161,7 +161,7 @@ def group_member(subject: Subject) -> list[Finding]:
 
 
 def _as_group_member(act: Callable[[], Any]) -> int:
-    """The errno with which ``act`` fails for another user who is in the file's group; 0 if it does not."""
+    """Returns the errno with which ``act`` fails for another user in the file's group; 0 if it succeeds."""
     child = os.fork()
     if child == 0:
         code = errno.EIO

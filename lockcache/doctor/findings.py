@@ -21,15 +21,15 @@ _EXIT_CODES: Final = {DEGRADED: 1, UNUSABLE: 2}
 
 
 class Subject(NamedTuple):
-    """What is examined."""
+    """The directory that is examined."""
 
     #: Absolute path of the directory that was asked for.
     root: str
     #: ``cache``, ``empty``, ``other`` (holds other things), ``missing``; empty until it is known.
     kind: str = ""
-    #: Where files may be made to try things out; empty where nothing can be written.
+    #: The folder for trial files; empty if nothing can be written.
     probe: str = ""
-    #: What makes the name of ``probe`` unlike any other.
+    #: The part of the name of ``probe`` that makes it unique.
     token: str = ""
 
     @property
@@ -47,11 +47,11 @@ class Finding:
 
     check: str
     verdict: str
-    #: What was seen, with figures.
+    #: The observation, with figures.
     found: str
-    #: What a cache loses by it; empty if nothing.
+    #: The loss for a cache; empty if there is none.
     means: str = ""
-    #: What to do; empty if nothing.
+    #: The remedy; empty if there is none.
     advice: str = ""
     #: The figures, for programs.
     measured: dict[str, Any] = field(default_factory=dict)
@@ -71,10 +71,10 @@ class Report:
 
     @property
     def verdict(self) -> str:
-        """In one word."""
+        """The verdict in one word."""
         return (GOOD, DEGRADED, UNUSABLE)[self.exit_code]
 
     def as_dict(self) -> dict[str, Any]:
-        """For JSON."""
+        """Returns the report in the shape of its JSON."""
         checks: Iterable[dict[str, Any]] = map(asdict, self.findings)
         return {"path": self.path, "verdict": self.verdict, "exit_code": self.exit_code, "checks": list(checks)}

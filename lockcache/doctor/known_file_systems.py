@@ -1,7 +1,7 @@
 """Known file systems: the one that a path is on, and what is known of its kind.
 
-What is known comes from trying, with two mounts of each, and from what their makers say of locks. It tells what no
-trial on one machine can: whether another machine's locks count. Two machines can try it: :mod:`.pair`.
+The knowledge comes from trials with two mounts of each, and from their documentation of locks. It tells what no trial
+on one machine can show: whether another machine's locks count. Two machines can try it: :mod:`.pair`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from lockcache.filestream.disk import Mount, is_kind, is_network_mount, mount_of
 
 
 class _Known(NamedTuple):
-    """What is known of a kind of file system under some condition."""
+    """A known property of a kind of file system, under some condition."""
 
     #: For :func:`is_kind`.
     kinds: tuple[str, ...]
@@ -36,7 +36,7 @@ _LOCAL_FIRST: Final = "use a local directory, in front of it (TieredProgramCache
 
 _always: Final[Callable[[Mount], bool]] = lambda mount: True  # noqa: E731
 
-# The first that applies counts. Which of all kinds are network file systems is not said here: the store decides it.
+# The first one that applies counts. The store, not this table, decides which kinds are network file systems.
 _KNOWN: Final = (
     _Known(
         ("nfs",),
@@ -137,7 +137,7 @@ _KNOWN: Final = (
 
 
 def file_system(subject: Subject) -> list[Finding]:
-    """Name the file system, and say what is known of its kind."""
+    """Name the file system, and report what is known of its kind."""
     mount = mount_of(subject.place)
     if mount is None:
         return [Finding("file system", UNTESTED, "not known here: no /proc")]
@@ -145,7 +145,7 @@ def file_system(subject: Subject) -> list[Finding]:
 
 
 def other_hosts(subject: Subject) -> list[Finding]:
-    """What this host alone cannot know, and how two can, where the directory may be on several."""
+    """Report what one host alone cannot check of a network file system, and how two hosts can."""
     mount = mount_of(subject.place)
     if mount is None or not is_network_mount(mount):
         return []
@@ -159,7 +159,7 @@ def other_hosts(subject: Subject) -> list[Finding]:
 
 
 def judge(mount: Mount) -> Finding:
-    """What is known of a mount."""
+    """Returns the finding about a mount."""
     found = f"{mount.kind or 'unknown'} ({mount.device}) on {mount.point}: {mount.options}"
     measured = {"kind": mount.kind, "device": mount.device, "mount_point": mount.point, "options": mount.options}
     for known in _KNOWN:

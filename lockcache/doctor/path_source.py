@@ -1,4 +1,4 @@
-"""Where the path of a directory comes from, and which variables have a say."""
+"""The source of a directory's path, and the variables that influence it."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from lockcache.doctor.findings import NOTE, UNUSABLE, Finding
 from lockcache.filestream import stated_policy
 from lockcache.filestream.remote import configured_url
 
-# By which platformdirs finds the user cache directory.
+# Variables by which platformdirs finds the user cache directory.
 _OTHERS = ("XDG_CACHE_HOME", "HOME")
 
 
 def origin(given: str | None, root: str) -> Finding:
-    """What ``root`` was made of: the path that was ``given``, ``$LOCKCACHE_DIR`` or the default."""
+    """Report the source of ``root``: the path that was ``given``, ``$LOCKCACHE_DIR`` or the default."""
     if given is not None:
         source = "as given"
     elif os.environ.get("LOCKCACHE_DIR"):

@@ -1,11 +1,11 @@
-"""Where things are tried out: one private directory, made for it and removed with all that is in it.
+"""The probe: one private directory for trials, which is made for them and removed with its contents.
 
 Keeps the promise that an examination changes nothing: in a cache it works below ``lockcache/``, where no entry is
 looked for; elsewhere next to what is there, so that a directory of other things does not become a cache. Its name is
 chosen by the examining process, so that it is found and removed whichever process was killed, and when.
 
-Keeps who examines a directory that others may write to from being led out of it: made, used and removed by descriptors,
-so that a symlink in its place, or in that of ``lockcache/``, leads nowhere.
+Keeps an examination of a directory that others may write to inside of it: the probe is made, used and removed by
+descriptors, so that a symlink in its place, or in that of ``lockcache/``, leads nowhere.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from lockcache.doctor.findings import DEGRADED, GOOD, UNTESTED, UNUSABLE, Findin
 from lockcache.filestream.disk import FOLDER, TAG_NAME, open_folder
 from lockcache.lowlevel import Layout, is_cache
 
-#: How the directory's name begins, wherever it is.
+#: The beginning of the directory's name, wherever it is.
 PREFIX = ".lockcache-doctor-"
 
 
 def kind_of(root: str) -> str:
-    """What is at ``root``: ``cache``, ``empty``, ``other`` or ``missing``. May raise :class:`OSError`."""
+    """Returns what is at ``root``: ``cache``, ``empty``, ``other`` or ``missing``. May raise :class:`OSError`."""
     layout = Layout(root)
     try:
         names = os.listdir(root)
@@ -47,7 +47,7 @@ def make_probe(subject: Subject) -> str:
 
 @contextlib.contextmanager
 def held(subject: Subject) -> Iterator[Subject]:
-    """The subject with its probe as an open folder, where others might swap it. Raises :class:`OSError`.
+    """Yields the subject with its probe as an open folder, if others might swap it. Raises :class:`OSError`.
 
     Also the second process reaches it by that path, which is the descriptor of this one in ``/proc``.
     """
@@ -65,15 +65,15 @@ def held(subject: Subject) -> Iterator[Subject]:
 
 
 def remove_probe(subject: Subject) -> None:
-    """Remove it, if it is there. Raises :class:`OSError` if that fails."""
+    """Remove the probe, if there is one. Raises :class:`OSError` if that fails."""
     path = subject.probe or _path(subject)
     with contextlib.suppress(FileNotFoundError), _parent_of(subject, path) as (parent_fd, name):
-        # Itself it follows no symlink, however things are swapped; before Python 3.11 it takes no descriptor.
+        # rmtree itself follows no symlink, however files are swapped; before Python 3.11 it takes no descriptor.
         shutil.rmtree(f"/proc/self/fd/{parent_fd}/{name}" if os.path.isdir("/proc/self/fd") else path)
 
 
 def clean(subject: Subject) -> list[Finding]:
-    """Remove it; a finding if that fails."""
+    """Remove the probe. Returns a finding if that fails."""
     try:
         remove_probe(subject)
     except OSError as error:
@@ -83,7 +83,7 @@ def clean(subject: Subject) -> list[Finding]:
 
 @contextlib.contextmanager
 def _parent_of(subject: Subject, path: str) -> Iterator[tuple[int, str]]:
-    """The folder for the probe, open, and its name in that."""
+    """Yields the open folder for the probe, and the probe's name in it."""
     parent, name = os.path.split(path)
     is_own = parent == Layout(subject.root).own
     with open_folder(*(subject.root, "lockcache") if is_own else (parent,)) as parent_fd:
@@ -97,7 +97,7 @@ def _path(subject: Subject) -> str:
 
 
 def writable(subject: Subject, probe: str) -> list[Finding]:
-    """Whether what is made here is private."""
+    """Check whether a new folder is private."""
     mode = stat.S_IMODE(os.lstat(probe).st_mode) & 0o777  # a directory may hand down its setgid bit
     if mode & (stat.S_IWGRP | stat.S_IWOTH):
         found = f"a directory made with mode 0700 has {mode:04o}: the mount decides, and lets others write"
@@ -111,7 +111,7 @@ def writable(subject: Subject, probe: str) -> list[Finding]:
 
 
 def not_writable(subject: Subject, error: OSError) -> list[Finding]:
-    """What it means that nothing can be made here."""
+    """Report what it means that no file can be made here."""
     found = f"no file can be made here: {error.strerror}"
     if subject.kind == "cache":
         means = "entries can be read, and nothing is added"

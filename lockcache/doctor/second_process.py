@@ -34,7 +34,7 @@ def create_each(paths: list[str]) -> list[str]:
 
 
 def _lock(path: str) -> Any:
-    """Whether the lock could be taken; a text if the file system refuses to lock."""
+    """Take the lock. Returns whether it could be taken; a text if the file system refuses to lock."""
     lock = _locks.setdefault(path, ProcessLock(path, 0.0))
     try:
         return lock.try_acquire()
@@ -53,7 +53,7 @@ def _open(path: str) -> Any:
 
 
 def _read_open(path: str) -> Any:
-    """What the file that was opened holds now, or the error."""
+    """Read the file that was opened before, and close it. Returns its text, or the error's."""
     fd = _open_files.pop(path)
     try:
         return os.pread(fd, 1 << 16, 0).decode("latin-1")
@@ -64,7 +64,7 @@ def _read_open(path: str) -> Any:
 
 
 def _read(path: str) -> Any:
-    """What somebody who opens the file now reads, or the error."""
+    """Open and read the file. Returns its text, or the error's."""
     try:
         with open(path, "rb") as file:
             return file.read().decode("latin-1")

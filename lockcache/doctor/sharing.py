@@ -23,7 +23,7 @@ _RACES: Final = 200
 _FREED_SECONDS: Final = 2.0
 
 _EXCLUDE_NOBODY: Final = "two processes hold the same exclusive lock"
-# What is lost without, and what to do: also where it is another host that is not kept out.
+# The loss without working locks, and the advice: also if another host is not excluded.
 WITHOUT_LOCKS: Final = (
     "entries stay whole, but the cap is only approximate, and the same kernel may be compiled by several processes"
 )
@@ -39,7 +39,7 @@ LOCAL_DIRECTORY: Final = "use a file system with POSIX rename: a local disk, NFS
 
 
 def locks(subject: Subject) -> list[Finding]:
-    """Whether a lock excludes another process, is free when released, and when its holder is killed."""
+    """Check whether a lock excludes another process, and is free once it is released or its holder is killed."""
     path = os.path.join(subject.probe, "lock")
     mine = ProcessLock(path, 0.0)
     peer = _Peer()
@@ -63,7 +63,7 @@ def locks(subject: Subject) -> list[Finding]:
 
 
 def _lock_twice(mine: ProcessLock, peer: _Peer, path: str) -> str | None:
-    """What is wrong with locks, or ``None``; then the peer holds the lock."""
+    """Returns what is wrong with locks; ``None`` if nothing is, and then the peer holds the lock."""
     if not mine.try_acquire():
         return "a lock that nobody holds cannot be taken"
     theirs = peer.ask("lock", path)
@@ -78,7 +78,7 @@ def _lock_twice(mine: ProcessLock, peer: _Peer, path: str) -> str | None:
 
 
 def _kill_holder(mine: ProcessLock, peer: _Peer) -> float | None:
-    """Milliseconds until the lock of a killed peer is free; ``None`` if it does not get free."""
+    """Returns the milliseconds until the lock of a killed peer is free; ``None`` if it stays locked."""
     peer.end()
     start = time.monotonic()
     while not mine.try_acquire():
@@ -90,7 +90,7 @@ def _kill_holder(mine: ProcessLock, peer: _Peer) -> float | None:
 
 
 def rename(subject: Subject) -> list[Finding]:
-    """Whether a file that is replaced while it is read stays whole for its reader, and is new for the next."""
+    """Check whether a file that is replaced while it is read stays whole for its reader, and is new for the next."""
     path, staged = os.path.join(subject.probe, "renamed"), os.path.join(subject.probe, "staged")
     peer = _Peer()
     try:
@@ -122,7 +122,7 @@ def rename(subject: Subject) -> list[Finding]:
 
 
 def exclusive_creation(subject: Subject) -> list[Finding]:
-    """Whether of two processes that create the same file at once exactly one does."""
+    """Check whether exactly one of two processes that create the same file at once succeeds."""
     folder = os.path.join(subject.probe, "exclusive")
     os.mkdir(folder, 0o700)
     paths = [os.path.join(folder, str(number)) for number in range(_RACES)]
@@ -147,7 +147,7 @@ def exclusive_creation(subject: Subject) -> list[Finding]:
 
 
 def new_names(subject: Subject) -> list[Finding]:
-    """Whether a name that another process has just seen missing is seen once it is made."""
+    """Check whether another process that has just seen a name missing sees it once the file is made."""
     path = os.path.join(subject.probe, "new")
     peer = _Peer()
     try:

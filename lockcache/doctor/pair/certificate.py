@@ -13,9 +13,9 @@ from lockcache.doctor.findings import UNTESTED, Finding, Report
 from lockcache.doctor.pair.meeting import TOKEN_PREFIX
 from lockcache.doctor.pair.worker import TRIALS
 
-#: How long to wait for the other host, and how long one trial may take. Where all is seen late, one takes 20 seconds.
+#: The wait for the other host, and the time that one trial may take. If all is seen late, one takes 20 seconds.
 TIMEOUT_SECONDS: Final = 60.0
-#: What is said while the other host is not there.
+#: The progress that is shown while the other host is missing.
 WAITING: Final = "waiting for the other host: run the same command there"
 
 _SLICE_SECONDS: Final = 1.0
@@ -26,7 +26,8 @@ _NOT_CERTIFIED: Final = 2
 
 @dataclass(frozen=True)
 class Certificate(Report):
-    """What two hosts found out about a directory. Both have the same, but for the verdict on what failed on one."""
+    """The findings of two hosts about a directory. Both have the same, except the verdict on a check that failed on
+    one."""
 
     #: Whether the two were two hosts, and everything was tried.
     is_certified: bool
@@ -38,11 +39,11 @@ class Certificate(Report):
 
     @property
     def verdict(self) -> str:
-        """In one word, or two."""
+        """The verdict in one or two words."""
         return super().verdict if self.is_certified else UNTESTED
 
     def as_dict(self) -> dict[str, Any]:
-        """For JSON."""
+        """Returns the certificate in the shape of its JSON."""
         return {**super().as_dict(), "certified": self.is_certified}
 
 
@@ -54,7 +55,7 @@ def certify(
     """Certify the directory ``root`` together with another host that does the same.
 
     ``progress`` is given :data:`WAITING` after a second without the other host, then the next check and its number.
-    Whatever ends it (an exception, Ctrl-C), what it made is removed, as far as the file system lets it.
+    Removes what it made, as far as the file system allows, whatever ends it (an exception, Ctrl-C).
     """
     certification = _Certification(root, timeout_seconds)
     report = certification.run(progress)

@@ -74,7 +74,7 @@ def _judge_waking(seen: list[Numbers]) -> Finding:
         found = f"a FIFO wakes the other host, after {span_of(max(numbers.get('woken_us', 0) for numbers in seen))}"
         return Finding("wake-ups", GOOD, found, measured=measured)
     found = "a FIFO does not wake the other host, as is to be expected"
-    means = "who waits for another host's compilation or for room looks again and again, less often than on one host"
+    means = "a process that waits for another host's compilation or for room polls, and less often than on one host"
     return Finding("wake-ups", NOTE, found, means, measured=measured)
 
 

@@ -13,7 +13,7 @@ from lockcache import __version__
 from lockcache.doctor.findings import DEGRADED, GOOD, NOTE, UNTESTED, Finding
 from lockcache.filestream.disk import Mount, Owner, is_kind, mount_of, myself, read_small
 
-#: Of MPICH and its like, Open MPI, Slurm.
+#: The variables of MPICH and similar launchers, Open MPI, and Slurm.
 RANK_VARIABLES: Final = ("PMI_RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID")
 
 _BOOT_ID: Final = "/proc/sys/kernel/random/boot_id"
@@ -21,11 +21,11 @@ _MOST_TEXT: Final = 64
 
 
 class Card(NamedTuple):
-    """What a host says of itself."""
+    """The statements of a host about itself."""
 
     version: str
     host: str
-    #: Of the machine's boot: equal only on one machine. Empty where there is none.
+    #: The id of the machine's boot: equal only on one machine. Empty if there is none.
     boot: str
     #: Number of the mount, which means something on one machine.
     device: int
@@ -35,7 +35,7 @@ class Card(NamedTuple):
 
     @classmethod
     def of(cls, place: str) -> Card:
-        """Returns this host's, for a directory. Raises :class:`OSError`."""
+        """Returns this host's card for a directory. Raises :class:`OSError`."""
         boot = b""
         with contextlib.suppress(OSError):
             boot = read_small(None, _BOOT_ID, _MOST_TEXT)
@@ -66,7 +66,7 @@ def owner_of(body: Mapping[str, Any]) -> Owner:
 
 
 def judge_hosts(first: Card, second: Card) -> Finding:
-    """Whether the two are two hosts, as far as the file system can tell them apart."""
+    """Check whether the file system can tell the two hosts apart."""
     names = first.host if first.host == second.host else f"{first.host} and {second.host}"
     is_one_machine = first.boot == second.boot and (first.boot != "" or first.host == second.host)
     measured = {
@@ -100,7 +100,7 @@ def _judge_equal_names(host: str, goes_by_name: bool, measured: dict[str, Any]) 
 
 
 def prints(environment: Mapping[str, str]) -> bool:
-    """Whether this process prints the certificate: it does, unless a launcher says that it has another rank than 0."""
+    """Returns whether this process prints the certificate: yes, unless a launcher gave it another rank than 0."""
     ranks = [environment[name] for name in RANK_VARIABLES if name in environment]
     return not ranks or ranks[0].strip() in ("0", "")
 

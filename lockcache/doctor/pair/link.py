@@ -1,4 +1,4 @@
-"""Messages between the two hosts: small files in the folder of who writes them, each under a new name.
+"""Messages between the two hosts: small files in the writer's folder, each under a new name.
 
 Keeps the promise that the two never get out of step: a message says which check it belongs to and its number in it, a
 check that fails on one host fails on both, and every wait ends at a deadline or when the other's folder is gone.
@@ -24,7 +24,7 @@ from lockcache.filestream.disk import (
     write_all,
 )
 
-#: What one host tells the other: only numbers.
+#: A message from one host to the other: only numbers.
 Numbers = dict[str, int]
 
 _LARGEST_MESSAGE_BYTES: Final = 4096
@@ -64,7 +64,7 @@ class Link:
         self._layout = layout
         self._mine = mine
         self._theirs = theirs
-        #: How long one check may take.
+        #: The time that one check may take.
         self.timeout_seconds = timeout_seconds
         self._pause = pause
         self._check = 0
@@ -93,7 +93,7 @@ class Link:
         self.exchange()
 
     def fail(self, number: int) -> None:
-        """Tell the other host, who waits or will wait for our next message, that the check failed here."""
+        """Report to the other host, which waits or will wait for our next message, that the check failed here."""
         self._send({_FAILED: number})
 
     def part(self) -> None:
@@ -141,7 +141,7 @@ class Link:
     def _look(self) -> Numbers | None:
         path = f"{self._theirs}/{self._name()}"
         try:
-            # By way of its folder, opened again: the root of this layout may not be trusted, so each look does that.
+            # Through its folder, which is opened again: this layout counts as untrusted, so each look does that.
             return _decoded(read_json(self._layout, path, _LARGEST_MESSAGE_BYTES))
         except FileNotFoundError as error:
             if error.filename != path:

@@ -55,7 +55,7 @@ class _Process:
             self._has_it = False
 
     def try_once(self) -> bool:
-        """Whether the lock could be taken; it is released."""
+        """Take and release the lock. Returns whether it could be taken."""
         is_free = self.take()
         self.release()
         return is_free

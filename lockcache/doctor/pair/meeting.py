@@ -1,4 +1,4 @@
-"""The meeting of two hosts that know nothing of each other but the directory: each finds the other, and who is first.
+"""The meeting of two hosts that share only the directory: each finds the other, and they agree which one is first.
 
 Each has a folder with a random token in its name, writes in that only, and reads those of others. What a killed run
 left looks like one that waits, so nobody is believed to be there before a *beat* of it was seen to change. Then the
@@ -6,8 +6,8 @@ larger token offers (``to-TOKEN``) and the smaller accepts (``yes-TOKEN``): a ho
 so of any number of hosts each is in one pair at most. Nothing here rests on locks or on exclusive creation, which are
 about to be tried.
 
-Keeps the promise that a killed run leaves nothing for long: who comes later removes a folder whose owner is known to be
-dead, or that nobody has written to for ten minutes.
+Keeps the promise that a killed run leaves nothing for long: a later run removes a folder whose owner is known to be
+dead, or that was not written to for ten minutes.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _LARGEST_CARD_BYTES: Final = 4096
 
 # A host that waits shows a new beat with each look, and a look at a slow server takes less.
 _ALIVE_SECONDS: Final = 10.0
-# By the clock of the file system. Who waits for the other writes more often than once in such a time.
+# The age, by the clock of the file system, from which a folder is removed. A host that waits writes more often.
 _OLD_SECONDS: Final = 600.0
 
 
@@ -49,7 +49,7 @@ class Met(NamedTuple):
 
     #: Its folder.
     folder: str
-    #: What it says of itself: not to be trusted.
+    #: Its statements about itself, which are not trusted.
     card: dict[str, Any]
     #: Whether this host is the first of the two.
     is_first: bool
@@ -147,7 +147,7 @@ def remove_leftovers(subject: Subject, layout: Layout) -> int:
 
 
 def _is_dead(layout: Layout, folder: str) -> bool:
-    """Whether a folder's owner is known to be dead: on this host, that is."""
+    """Returns whether a folder's owner is known to be dead, which is known on the owner's host only."""
     try:
         owner = owner_of(read_json(layout, f"{folder}/{_CARD}", _LARGEST_CARD_BYTES))
     except (OSError, ValueError):

@@ -21,7 +21,7 @@ _OLD, _NEW = b"0" * 4096, b"1" * 4096
 # A kernel is compiled in no less.
 _SOON_US: Final = 2_000_000
 
-# What it costs where it is late, and not once the folder was opened.
+# The loss if a name is late, but not once its folder was opened.
 _AFRESH: Final = "each read opens the folder first: a call to the server more"
 
 # ---- new names: one in a folder that is there, and one in a folder that is new as well -------------------------------
@@ -146,7 +146,7 @@ REMOVED: Final = Trial(_remove, _see_removed, _judge_removed)
 
 
 def _watch(side: Side, looks: dict[str, tuple[str, Callable[[], bool]]]) -> Numbers:
-    """As :meth:`Side.watch`; and whether what was not seen is seen once the folders were opened again."""
+    """Watch like :meth:`Side.watch`, and state what becomes visible only after the folders were opened again."""
     seen = side.watch(**{name: look for name, (_, look) in looks.items()})
     for name, (path, look) in looks.items():
         if seen[f"{name}_us"] < 0:

@@ -17,8 +17,8 @@ from lockcache.filestream.disk import Descriptor, ProcessLock, open_below
 
 _BYTES: Final = mmap.PAGESIZE
 _OPEN: Final = os.O_RDWR | os.O_CLOEXEC
-#: By pread and pwrite; the same while a lock on another file is held, as accounting does; past the client's cache; as
-#: accounting does on FUSE.
+#: The ways of access: by pread and pwrite; the same while a lock on another file is held, as accounting does; past the
+#: client's cache; and as accounting does on FUSE.
 _WAYS: Final = {
     "plain": "without a lock:",
     "locked": "under a lock:",
@@ -29,7 +29,7 @@ _PAST_THE_CACHE: Final = {
     "direct": "accounting goes past the client's cache (O_DIRECT)",
     "reopened": "accounting opens its page for each use",
 }
-#: What is compared: what accounting writes at once.
+#: The bytes that are compared: as many as accounting writes at once.
 _SLOT_BYTES: Final = 16
 
 
@@ -41,7 +41,7 @@ class _Page:
         self._file = open_below(None, side.at("page"), _OPEN)
         self._direct = Descriptor()
         self._buffer = mmap.mmap(-1, _BYTES)  # aligned, as O_DIRECT wants it
-        #: Which ways work here.
+        #: The ways that work here.
         self.ways: Numbers = {"plain": True}
         with contextlib.suppress(LockTimeoutError), self._lock:
             self.ways["locked"] = True

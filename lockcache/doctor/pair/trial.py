@@ -31,17 +31,17 @@ _UNTRIED: Final = "what failed here may fail in a cache too"
 
 
 class Side(NamedTuple):
-    """What a host has to hand in one direction of a trial."""
+    """The means of a host in one direction of a trial."""
 
     link: Link
     #: The folder of this direction, which the acting host made.
     path: str
-    #: How long to look for what is not seen yet.
+    #: The time to look for what is not seen yet.
     limit_seconds: float
 
     @property
     def layout(self) -> Layout:
-        """For functions of the store: paths are used as a private directory's are, by their whole length."""
+        """The layout for functions of the store, which use its paths like those of a private directory: in full."""
         return Layout(self.path, is_shared=False)
 
     def at(self, name: str) -> str:
@@ -53,7 +53,7 @@ class Side(NamedTuple):
         self.link.sync()
 
     def watch(self, **looks: Callable[[], bool]) -> Numbers:
-        """As :meth:`Link.watch`, with the limit."""
+        """Watch like :meth:`Link.watch`, for ``limit_seconds``; the numbers state the limit."""
         return self.link.watch(looks, self.limit_seconds) | {"limit_us": int(self.limit_seconds * 1e6)}
 
     def put(self, name: str, content: bytes) -> None:
@@ -65,13 +65,13 @@ class Side(NamedTuple):
         rename_below(self.layout, self.at(f"{name}.new"), self.at(name))
 
     def holds(self, name: str, content: bytes) -> bool:
-        """Whether who opens the file now reads this. An error is as good as other bytes: a miss."""
+        """Returns whether opening the file now reads ``content``. An error counts as other bytes: a miss."""
         with contextlib.suppress(OSError):
             return read_small(None, self.at(name), len(content) + 1) == content
         return False
 
     def freshly(self, name: str, look: Callable[[], bool]) -> bool:
-        """Whether a look comes true once each folder on the way to the file was opened again, outermost first."""
+        """Open each folder on the way to the file again, outermost first. Returns whether ``look`` is true then."""
         folders = name.split("/")[:-1]
         for depth in range(len(folders) + 1):
             with contextlib.suppress(OSError), open_folder(self.path, *folders[:depth]):
@@ -79,13 +79,13 @@ class Side(NamedTuple):
         return look()
 
     def is_there(self, name: str) -> bool:
-        """Whether a file or folder can be opened. An error is as good as a missing file: a miss."""
+        """Returns whether a file or folder can be opened. An error counts as a missing file: a miss."""
         with contextlib.suppress(OSError), open_below(None, self.at(name), os.O_RDONLY | os.O_CLOEXEC):
             return True
         return False
 
     def is_gone(self, name: str) -> bool:
-        """Whether it cannot be opened."""
+        """Returns whether a file or folder cannot be opened."""
         return not self.is_there(name)
 
 
@@ -94,7 +94,7 @@ class Trial(NamedTuple):
 
     act: Callable[[Side], Numbers]
     observe: Callable[[Side], Numbers]
-    #: Of what both hosts saw when the first acted, and when the second did.
+    #: Judges what both hosts saw when the first acted, and when the second did.
     judge: Callable[[list[Numbers]], Finding]
 
 
@@ -131,7 +131,7 @@ def worst(seen: list[Numbers], name: str) -> int:
 
 
 def is_late(seen: list[Numbers], name: str) -> bool:
-    """Whether a host that looked after it was informed still saw what was before."""
+    """Returns whether a host saw the old state although it looked after it was informed of the new one."""
     return any(numbers.get(f"{name}_stale", 1) > 0 for numbers in seen)
 
 

@@ -155,7 +155,7 @@ def main() -> None:
 
 
 def _pause(seconds: float) -> None:
-    """Wait; end this process if the process that asks is gone. Nothing else comes before the answer is given."""
+    """Wait, and end this process if the process that asks is gone: it sends nothing else before it has the answer."""
     if select.select([sys.stdin], [], [], seconds)[0]:
         raise SystemExit
 

@@ -34,7 +34,7 @@ _T = TypeVar("_T")
 
 _CALL_SECONDS: Final = 5.0
 _PROBES: Final = 5
-# What a process takes for slow, and waits for no longer than a second in all.
+# Seconds from which a process takes an answer for slow; it waits no longer than a second in all.
 _SLOW_SECONDS: Final = 0.1
 _VALUE_BYTES: Final = 16_384
 _LEASE_SECONDS: Final = 3.0
@@ -132,9 +132,13 @@ def _signs() -> Finding:
     except (OSError, ValueError) as error:
         return Finding("signatures", UNUSABLE, str(error), "programs fail when they open a cache")
     if keys is None:
-        advice = "lockcache key new FILE, and LOCKCACHE_SIGNING_KEY_FILE, where not all who may write to it are trusted"
+        advice = "lockcache key new FILE, and LOCKCACHE_SIGNING_KEY_FILE, where not every writer is trusted"
         return Finding(
-            "signatures", NOTE, "entries are not signed", "who may write to the server may store any program", advice
+            "signatures",
+            NOTE,
+            "entries are not signed",
+            "anyone who may write to it may store any program",
+            advice,
         )
     return Finding("signatures", GOOD, f"entries are signed, by {os.environ['LOCKCACHE_SIGNING_KEY_FILE']}")
 
