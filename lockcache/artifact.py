@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 
 __all__ = ["HEAD_BYTES", "PTX_ENTRY", "Artifact", "identify"]
 
-#: How much of a payload is looked at. The notes of a cubin come behind its names: sized for some hundred kernels.
+#: The bytes of a payload that are read. The notes of a cubin follow its names: sized for some hundred kernels.
 HEAD_BYTES: Final = 16384
 
 _ELF: Final = b"\x7fELF"
@@ -43,7 +43,7 @@ _PARAMETERS: Final = re.compile(rb"\.nv\.constant0\.([\w$.]{1,200})\0")
 
 
 class Artifact(NamedTuple):
-    """What a payload is; ``None`` for what is not recognized."""
+    """The properties of a payload; ``None`` for those not recognized."""
 
     #: ``cubin``, ``ptx``, ``ltoir``, ``fatbin``, ``llvm-bitcode`` or ``elf`` (of another machine).
     kind: str | None = None
@@ -56,7 +56,7 @@ class Artifact(NamedTuple):
 
 
 def identify(payload: bytes) -> Artifact:
-    """What ``payload``, or its first :data:`HEAD_BYTES`, is."""
+    """Returns the kind of program that ``payload`` is; its first :data:`HEAD_BYTES` suffice."""
     head = payload[:HEAD_BYTES]
     if head.startswith(_ELF):
         return _identify_elf(head)
@@ -85,7 +85,7 @@ def _identify_elf(head: bytes) -> Artifact:
 
 
 def _arch(head: bytes, number: int) -> str:
-    """With the variant ("a", "f"), which only the note tells, if it speaks of the same architecture."""
+    """Returns the architecture, with its variant ("a", "f") if the note states one for the same number."""
     noted = _NOTED_ARCH.search(head)
     return noted[1].decode() if noted and int(noted[2]) == number else f"sm_{number}"
 

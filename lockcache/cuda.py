@@ -1,4 +1,4 @@
-"""Program: cuda.core's, with a cache that takes what cuda.core's refuses: templates and headers.
+"""Program: cuda.core's, with a cache that also accepts what cuda.core's own refuses: templates and headers.
 
 Keeps the promise of a drop-in (change the import, nothing else) and adds to ``cache=``: one process compiles; the
 symbol mapping of templates is published with the code as one unit and comes back on a hit; the files that the source
@@ -109,7 +109,8 @@ class _Compilation:
         self._program = program
         self._options = program._options
         self._target_type = str(target_type)
-        # What can be read only once is read here: the key and the compiler must both see it. The key refuses a str.
+        # Iterables that can be read only once are read here: the key and the compiler must both see their items. The
+        # key refuses a str.
         self._names: Any = name_expressions
         if not isinstance(name_expressions, (str, bytes)):
             self._names = tuple(name_expressions)
@@ -125,14 +126,14 @@ class _Compilation:
         )
 
     def cached(self, cache: ProgramCacheResource) -> Entry:
-        """The entry, compiled by this process only if no other has it or is at it."""
+        """Returns the entry; compiles it only if no other process has done so or is doing so."""
         try:
             return cache.get_or_compute_entry(self._key, self._compile_to_keep, label=self._label())
         except _NotToKeepError as result:
             return result.entry
 
     def wrap(self, entry: Entry) -> ObjectCode:
-        """A fresh ObjectCode, as cuda.core makes one."""
+        """Returns a fresh ObjectCode, as cuda.core makes one."""
         mapping = entry.metadata.get("symbol_mapping", {})
         return _WRAP[self._target_type.lower()](entry.code, name=self._options.name, symbol_mapping=dict(mapping))
 
@@ -156,7 +157,7 @@ class _Compilation:
         return Entry(code, found)
 
     def _compiler(self, stated: str | None) -> str | None:
-        """``nvrtc 13.5.37``: the compiler that was asked, of the version that it left in its output."""
+        """Returns the compiler with the version that it left in its output: ``nvrtc 13.5.37``."""
         tool = _COMPILERS.get(self._program._source_type.lower())
         if tool and stated:
             return f"{tool} {stated.split()[-1]}"
@@ -184,7 +185,7 @@ class _Compilation:
         return digest
 
     def _bundled(self) -> list[str]:
-        """Where NVRTC's own headers lie, if this compilation searches them: before all other directories."""
+        """Returns the folders of NVRTC's own headers, which it searches first; none if this compilation has none."""
         for option in self._options.as_bytes("nvrtc", self._target_type):
             if option.startswith(_BUNDLED):
                 root = option[len(_BUNDLED) :].decode()
@@ -197,7 +198,7 @@ class _Compilation:
 
 
 class _NotToKeepError(Exception):
-    """Carries a result past the cache: right for its caller, under a key that is wrong by now."""
+    """Carries a result past the cache: it is right for its caller, but the key is wrong by now."""
 
     def __init__(self, entry: Entry) -> None:
         super().__init__()

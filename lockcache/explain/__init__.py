@@ -1,4 +1,4 @@
-"""Why a program was compiled: the parts of its key, kept next to what was stored under it, and how two of them differ.
+"""Explanations of misses: the parts of a program's key, kept next to what was stored under it, and how two keys differ.
 
 Promises that a part holds a short hash and at most a bounded value, never source code and never what may be a secret
 (:class:`Part`), that all parts of an entry take :data:`MOST_BYTES` at most; and that nothing here changes a key.

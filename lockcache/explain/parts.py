@@ -1,13 +1,13 @@
 """Parts of a cache key as they are kept: a name, a short hash, and a value where that may be shown.
 
-Keeps two promises for all who may read an entry. A value is shown only if it is one line of plain words and its name
-does not look like a secret's; of anything else, source code above all, the hash is kept. And all parts of a key take
-:data:`MOST_BYTES` at most: first long values are cut, then all values go, then the last parts become one.
+Keeps two promises for everyone who may read an entry. A value is shown only if it is one line of plain words and its
+name does not look like a secret's; of anything else, source code above all, the hash is kept. And all parts of a key
+take :data:`MOST_BYTES` at most: first long values are cut, then all values go, then the last parts become one.
 
 Not promised: that a hash of 32 bits tells every two contents apart.
 
-Differences of two keys are the parts that changed, without those that changed only because another one did. Line
-information takes the working directory into a key, a header that changed is also another digest of all headers: the
+The differences of two keys are the parts that changed, without those that changed only because of another one: line
+information takes the working directory into a key, and a changed header also changes the digest of all headers. The
 cause is named, and the consequence is not.
 """
 
@@ -20,13 +20,13 @@ from typing import Any, Final, NamedTuple
 
 from xxhash import xxh3_64_hexdigest
 
-#: What the parts of one key take at most, as they are written. With them next to a record both fit into ext4's block.
+#: The most bytes that the parts of one key take, as written. A record and its parts together fit into ext4's block.
 MOST_BYTES: Final = 1024
-#: The part that stands for those which there is no room for.
+#: The part that stands for those for which there is no room.
 OTHERS: Final = "others"
 
 _HASH_DIGITS: Final = 8
-#: Tried one after the other. 0: no values.
+#: The lengths of values that are tried one after the other. 0: no values.
 _LONGEST_VALUES: Final = (64, 24, 0)
 _LONGEST_LABEL: Final = 120
 # Parts in a note that others may have written: no more are looked at.
@@ -41,7 +41,7 @@ _SECRET: Final = re.compile(
 
 
 def looks_secret(text: str) -> bool:
-    """Whether a name is one that secrets have, so that what stands by it is not shown."""
+    """Returns whether a name looks like a secret's, so that its value is not shown."""
     return _SECRET.search(text) is not None
 
 
@@ -49,7 +49,7 @@ class Part(NamedTuple):
     """One part of a key."""
 
     name: str
-    #: Of its content, 8 hex digits.
+    #: The hash of its content, 8 hex digits.
     hash: str
     #: To be shown; empty where it may not be or is not known.
     value: str = ""
@@ -99,7 +99,7 @@ def _hash(content: bytes) -> str:
 
 
 def _cut(value: str, longest: int) -> str:
-    """The beginning of a value; of a path its end, which is what differs."""
+    """Returns the beginning of a value; of a path its end, which is what differs."""
     if len(value) <= longest:
         return value
     if longest < len("..."):
@@ -113,11 +113,11 @@ def _size(parts: list[Part]) -> int:
 
 
 def _others(parts: list[Part]) -> Part:
-    """One part for several. Its value says how many, so that it is compared only with as many."""
+    """Returns one part for several. Its value states their number: it equals only a part for as many."""
     return make_part(OTHERS, json.dumps([part[:2] for part in parts]).encode(), f"{len(parts)} more")
 
 
-#: A part whose name begins so changes with any of those behind it, which are named in its place.
+#: A part whose name begins with the key changes with any of the parts listed for it, which are named in its place.
 _CONSEQUENCES: Final = {
     "order of options": ("option ", "define ", "undefine ", "include path", "pre-include"),
     "order of modules": ("module ",),
@@ -155,7 +155,7 @@ class Difference(NamedTuple):
 def differences(mine: Iterable[Part], other: Iterable[Part]) -> list[Difference]:
     """Returns the parts in which two keys differ, in the order of ``mine``. Empty: none that is kept."""
     by_name, others = {part.name: part for part in mine}, {part.name: part for part in other}
-    # What one of the two had no room for may be among the others of the other.
+    # A part for which one key had no room may be among the other key's "others".
     is_cut = OTHERS in by_name or OTHERS in others
     found = []
     for name in [*by_name, *(name for name in others if name not in by_name)]:

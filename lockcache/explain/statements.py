@@ -2,7 +2,7 @@
 
 ``make_program_cache_key`` returns plain bytes, which go through ``cuda.core`` and any program's hands before they reach
 a cache. So the parts wait here, in this process, under the key: those of the last few hundred keys. For a key that is
-remembered already this costs 0.2 us, and nothing is worked out before something is stored.
+remembered already this costs 0.2 us, and no part is computed before something is stored.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class _Recent(Generic[_T]):
 
 
 class Stated:
-    """What a program stated about one key."""
+    """A program's statement about one key."""
 
     __slots__ = ("_label", "_parts", "_work_out")
 

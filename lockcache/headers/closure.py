@@ -1,7 +1,7 @@
-"""From one file to the next, as NVRTC searches: the closure and its digest.
+"""The closure of includes: walks from one file to the next as NVRTC searches, and digests what it finds.
 
 Keeps invariant 1 (a hit is whole): whatever file could change what NVRTC sees changes the digest. Both branches of each
-conditional count. What was not there counts as much as what was: the digest says at which place of the search order
+conditional count. Missing files count as much as found ones: the digest covers the place of the search order at which
 each name was found, so a file that newly shadows another changes it.
 
 The order, found by watching NVRTC 13.5 open files:
@@ -44,7 +44,7 @@ _Outcome = tuple[int, int]
 
 
 class Request(NamedTuple):
-    """What is searched for, and where. Directories are absolute unless there is no working directory."""
+    """The arguments of a search. Directories are absolute unless there is no working directory."""
 
     source: Source
     #: What the source is called in messages.
@@ -107,7 +107,7 @@ class _Walk:
         return Closure(digest, self._observer.facts(), self._settled, name_headers(found, request.include_path))
 
     def _describe_search(self) -> None:
-        """Which directories of the search are one: ``#include_next`` compares inodes, not names."""
+        """Describe which directories of the search are the same: ``#include_next`` compares inodes, not names."""
         identities = [self._observer.identity(directory) for directory in self._request.include_path]
         # A missing one is none of the others, so that making an empty directory changes nothing.
         aliases = [i if found is None else identities.index(found) for i, found in enumerate(identities)]
@@ -120,12 +120,13 @@ class _Walk:
             self._description.append((node.number, self._follow(node.source.operands, node)))
 
     def _follow(self, operands: Sequence[Operand], node: Node) -> list[tuple[_Outcome, ...]]:
-        # What is not looked for next to anything leads to the same place from everywhere: no need to search again.
+        # A name that is not looked for next to its file leads to the same place from everywhere: no need to search
+        # again.
         beside = node.directory if self._request.beside else b""
         return [self._resolve(operand, beside if operand.quoted else b"") for operand in operands]
 
     def _widen(self, widening: Widening) -> bool:
-        """Take in what computed names may lead to. False when there is nothing new."""
+        """Take in what computed names may lead to. Returns False if there is nothing new."""
         before = len(self._nodes)
         for node, others in widening.outward(self._nodes):
             self._description += [("outward", node.number, self._follow(other.outward, node)) for other in others]
@@ -134,7 +135,7 @@ class _Walk:
         return len(self._nodes) > before
 
     def _resolve(self, operand: Operand, first: bytes) -> tuple[_Outcome, ...]:
-        """Where the name leads, with ``first`` before ``include_path``. The empty tuple: nowhere."""
+        """Returns what the name leads to, with ``first`` before ``include_path``. The empty tuple: nothing."""
         known = self._found.get((operand, first))
         if known is None:
             known = self._found[operand, first] = tuple(self._search(operand, first))
@@ -146,7 +147,7 @@ class _Walk:
             if not self._observer.is_file(path):
                 continue
             if operand.verb == PROBE:
-                return [(place, -1)]  # whether there is one is all that was asked; what it holds does not count
+                return [(place, -1)]  # only its existence was asked for; its content does not count
             outcomes.append((place, self._visit(path)))
             if operand.verb != NEXT:
                 break
@@ -166,7 +167,7 @@ class _Walk:
         ]
 
     def _visit(self, path: bytes) -> int:
-        """The number of the file at this path, which is read if it is a new one."""
+        """Returns the number of the file at this path, which is read if it is a new one."""
         directory, name = os.path.split(path)
         place = self._observer.identity(directory) or directory
         number = self._numbers.get((place, name))
@@ -214,7 +215,7 @@ def name_headers(files: Iterable[tuple[bytes, bytes]], include_path: Sequence[by
 
 
 def _place(path: bytes, include_path: Sequence[bytes]) -> tuple[bytes, bytes]:
-    """The directory of the search that a file was found below, and its name from there."""
+    """Returns the directory of the search that a file was found below, and its name from there."""
     for root in include_path:
         if path.startswith(root.rstrip(b"/") + b"/"):
             return root, path[len(root.rstrip(b"/")) + 1 :]

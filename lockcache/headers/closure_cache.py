@@ -20,7 +20,7 @@ _WALKS = 3
 
 
 def closure_of(request: Request) -> Closure:
-    """The closure as it is now."""
+    """Returns the closure of includes as it is now."""
     known = _closures.get(request)
     if known is not None and hold(known.facts):
         return known

@@ -1,8 +1,8 @@
-"""Where blanks and comments end, in a text that may be made to be hard to read.
+"""Ends of blanks and comments, in a text that may be made to be hard to read.
 
 Keeps invariant 7 (never take the job down) for headers: every question is answered in time that grows with the length
-of the text and no faster, whatever stands in it. A regular expression that skips comments reads on to the same far
-``*/`` from each place that it is tried at: 8 KiB of ``#/*a`` took seconds.
+of the text and no faster, whatever stands in it. A regular expression that skips comments reads on to the same distant
+``*/`` from each place at which it is tried: 8 KiB of ``#/*a`` took seconds.
 
 Strings are not understood: what looks like a comment in one counts as one.
 """
@@ -19,16 +19,16 @@ _CLOSE: Final = re.compile(rb"\*/")
 
 
 class Gaps:
-    """Where the gaps between the words of one text end."""
+    """The ends of the gaps between the words of one text."""
 
     def __init__(self, text: bytes) -> None:
         self._text = text
-        #: Where comments may end, and where the gap ends that goes on behind each. Seldom needed, so made when asked.
+        #: The places where comments may end, and the end of the gap behind each. Seldom needed, so made on demand.
         self._closes: array[int] | None = None
         self._ends: array[int] = array("Q")
 
     def end(self, position: int) -> int:
-        """The first place from ``position`` on that is neither a blank nor in a comment; an open one ends no gap."""
+        """Returns the first place from ``position`` on outside of blanks and comments. An open comment ends no gap."""
         position = self._after_blanks(position)
         if not self._text.startswith(b"/*", position):
             return position
@@ -37,7 +37,7 @@ class Gaps:
         return self._ends[index] if index < len(closes) else position
 
     def closed(self, position: int) -> int | None:
-        """Where the first ``*/`` from ``position`` on is."""
+        """Returns the position of the first ``*/`` from ``position`` on."""
         closes = self._comments()
         index = bisect_left(closes, position)
         return closes[index] if index < len(closes) else None
@@ -53,7 +53,7 @@ class Gaps:
         return blanks.end() if blanks else position
 
     def _chain(self, closes: array[int]) -> array[int]:
-        """Ends of gaps by the comment that they begin behind, the last one first: each leads to a later one."""
+        """Returns the end of the gap behind each comment, from the last one to the first: each leads to a later one."""
         ends = array("Q", closes)
         for index in range(len(closes) - 1, -1, -1):
             ends[index] = after = self._after_blanks(closes[index] + 2)

@@ -2,9 +2,9 @@
 
 Keeps invariant 1 (a hit is whole) where macros decide: they are not expanded, so every file below each directory that
 would be searched counts as included, and is followed like one. A name that leads out of those directories has to be
-written somewhere: strings in macros that do are followed, and what could only be composed to one is refused. Stated in
-the log, because such a fingerprint takes half a second for a whole toolkit, and 8 ms when nothing changed; bounded,
-because one of the directories is the source's, which may be anything.
+written somewhere: strings in macros that lead out are followed, and macros that could only be composed to such a name
+are refused. Stated in the log, because such a fingerprint takes half a second for a whole toolkit, and 8 ms when
+nothing changed; bounded, because one of the directories is the source's, which may be anything.
 
 Not promised: to see a ``..`` that is composed of single dots.
 """
@@ -21,7 +21,7 @@ from lockcache.headers.files_seen import Identity, Observer
 from lockcache.headers.source import Node, Source
 
 _log = logging.getLogger("lockcache")
-#: What was logged: each walk would say the same again. Emptied when full.
+#: The names that were logged: each walk would log the same again. Emptied when full.
 _said: set[tuple[bytes, bytes]] = set()
 _SAID_LIMIT = 1024
 
@@ -37,7 +37,7 @@ class Tree(NamedTuple):
 
 
 class Widening:
-    """What computed names add to one walk. Asked again whenever the walk has found more files."""
+    """The files that computed names add to one walk. Asked again whenever the walk has found more files."""
 
     def __init__(self, observer: Observer, include_path: Sequence[bytes], beside: bool) -> None:
         self._observer = observer
@@ -47,7 +47,7 @@ class Widening:
         self._count = 0
 
     def outward(self, nodes: Sequence[Node]) -> Iterator[tuple[Node, list[Source]]]:
-        """Each file with a computed ``#include``, and the sources with strings that lead out. May raise for macros."""
+        """Yields each file with a computed ``#include``, and the sources whose strings lead out. Macros may raise."""
         for node in [node for node in nodes if node.source.computed]:
             for other in nodes:
                 if other.source.outward_pieces:
@@ -59,7 +59,7 @@ class Widening:
             yield node, [other.source for other in nodes if other.source.outward]
 
     def trees(self, nodes: Sequence[Node]) -> Iterator[Tree]:
-        """The trees that count because of these files and were not taken yet."""
+        """Yields the trees that these files make part of the key and that were not taken yet."""
         computed = [node for node in nodes if node.source.computed]
         probing = [node for node in nodes if node.source.computed_probe]
         if computed or probing:

@@ -1,4 +1,4 @@
-"""Files as the walk sees them: one stat, one read, and whether the two can be trusted next time.
+"""Files of a walk: one stat, one read, and whether both can be trusted the next time.
 
 Keeps invariant 1 (a hit is whole) for the memo: content is taken as unchanged only where device, inode, size, mtime and
 ctime are what they were, and only if the file had been left alone for two seconds when it was read. A change in the
@@ -28,32 +28,33 @@ Signature = tuple[int, int, int, int, int]
 _RACY_NS = 2_000_000_000
 #: Contents remembered. CCCL with cooperative_groups is 1,200 files, all of a CUDA toolkit 2,500; about 2 KB each.
 _CONTENTS_LIMIT = 16_384
-#: What stat says of a name that NVRTC passes over, too: nothing there, or nothing that can be reached.
+#: The errors of stat for names that NVRTC skips: nothing there, or nothing that can be reached.
 _ABSENT = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EACCES, errno.ENAMETOOLONG})
 _STALE_RETRIES = 3
 #: The largest header that is read. CCCL's largest has 0.5 MB; 64 MiB made to be hard to read take two minutes.
 _LARGEST_BYTES = 64 * 1024 * 1024
 #: Read at once where the status says less.
 _LEAST_BYTES = 65_536
-#: Where the kernel makes files up as they are read: regular ones by their status, and one of them is the kernel's log.
+#: File systems whose files the kernel generates as they are read: regular ones by their status, and one of them is the
+#: kernel's log.
 _KERNEL_MADE = ("/proc", "/sys", "/sys/fs/bpf", "/sys/fs/cgroup", "/sys/kernel/debug", "/sys/kernel/security",
                 "/sys/kernel/tracing")  # fmt: skip
 
 
 class Content(NamedTuple):
-    """What a file holds."""
+    """The content of a file."""
 
     digest: bytes
     source: Source
 
 
 def signature(status: os.stat_result) -> Signature:
-    """By what a file is recognised as unchanged."""
+    """Returns what identifies an unchanged file."""
     return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
 
 
 def regular(path: bytes) -> os.stat_result | None:
-    """The status of a regular file, or of the one that a link leads to; None where NVRTC would look further.
+    """Returns the status of a regular file, or of the one that a link leads to; None where NVRTC would look further.
 
     NVRTC passes over directories, devices and dangling links in its search. Raises OSError for a failing disk or
     network, which says nothing about what is there.
@@ -68,7 +69,7 @@ def regular(path: bytes) -> os.stat_result | None:
 
 
 def load(path: bytes) -> tuple[Signature, Content, bool]:
-    """Signature, content, and whether that signature may be trusted to mean that content from now on.
+    """Returns signature, content, and whether the signature may be trusted to mean this content from now on.
 
     Raises OSError naming the path where the file cannot be read, and UncacheableError for one that is too large to be.
     """
@@ -101,7 +102,7 @@ def _load(path: bytes) -> tuple[Signature, Content, bool]:
         data = _read(descriptor, status, path)
         settled = _is_settled(found, now_ns) and signature(os.fstat(descriptor)) == found
     finally:
-        os.closerange(descriptor, descriptor + 1)  # what was read was read, whatever closing says
+        os.closerange(descriptor, descriptor + 1)  # the content was read, whatever close returns
     content = Content(hashlib.sha256(data, usedforsecurity=False).digest(), scan(data))
     if settled:
         _contents.put(found, content)
@@ -129,7 +130,7 @@ def _read(descriptor: int, status: os.stat_result, path: bytes) -> bytes:
 
 
 def _is_settled(found: Signature, now_ns: int) -> bool:
-    """Whether the file was left alone for long enough that a change would be another signature."""
+    """Returns whether the file was unchanged for long enough that a change would alter its signature."""
     mtime_ns, ctime_ns = found[3:]
     # A ctime ahead of our clock is a server's that is ahead: not settled until we are there. An mtime ahead comes out
     # of an archive, mostly: it says nothing, and ctime tells.

@@ -26,7 +26,7 @@ class Facts(NamedTuple):
     files: tuple[tuple[bytes, Signature], ...]
     #: Each directory through which a path went; None for one that is missing.
     directories: tuple[tuple[bytes, Identity | None], ...]
-    #: Where a file would come before one that was found; below a missing directory only that directory.
+    #: Missing paths where a file would come before one that was found; below a missing directory, only that directory.
     absent: tuple[bytes, ...]
     #: Directories, devices and pipes in such places.
     irregular: tuple[bytes, ...]
@@ -35,12 +35,12 @@ class Facts(NamedTuple):
 
     @property
     def weight(self) -> int:
-        """How much there is to remember."""
+        """The number of facts to remember."""
         return sum(map(len, self)) + sum(len(names) for _, names in self.listings)
 
 
 def hold(facts: Facts) -> bool:
-    """Whether all is as it was."""
+    """Returns whether all facts still hold."""
     return (
         _files_hold(facts)
         and not any(os.access(path, os.F_OK, effective_ids=True) for path in facts.absent)
@@ -91,7 +91,7 @@ class Observer:
         self._missing_root: dict[bytes, bytes] = {}
 
     def facts(self) -> Facts:
-        """All that was seen."""
+        """Returns all facts seen so far."""
         return Facts(
             tuple(self._files.items()),
             tuple(self._directories.items()),
@@ -101,11 +101,11 @@ class Observer:
         )
 
     def saw(self, path: bytes, found: Signature) -> None:
-        """The file at this path was read, and had this signature then."""
+        """Note that the file at this path was read, and had this signature then."""
         self._files[path] = found
 
     def identity(self, directory: bytes) -> Identity | None:
-        """Device and inode of a directory, None where there is none."""
+        """Returns device and inode of a directory; None if there is none."""
         try:
             return self._directories[directory]
         except KeyError:
@@ -113,12 +113,12 @@ class Observer:
             return found
 
     def names(self, directory: bytes) -> list[bytes]:
-        """The names in a directory, sorted."""
+        """Returns the names in a directory, sorted."""
         found = self._listings[directory] = sorted(os.listdir(directory))
         return found
 
     def is_file(self, path: bytes) -> bool:
-        """Whether NVRTC would take what is there for a header: a regular file, or a link to one."""
+        """Returns whether NVRTC would read this path as a header: a regular file, or a link to one."""
         if path in self._files:
             return True
         if path in self._absent or self._is_below_missing(path):
@@ -131,7 +131,7 @@ class Observer:
         return False
 
     def _is_below_missing(self, path: bytes) -> bool:
-        """Whether the directory is missing already. Then that is the fact, in place of one for each file in it.
+        """Returns whether the path's directory is missing. Then that is the fact, in place of one for each file in it.
 
         Four include directories mean three misses for each of a thousand headers; nearly all of those go away here.
         Refused: to trust the mtime of directories that do exist. Some network file systems leave it as it is when a

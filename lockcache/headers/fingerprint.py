@@ -128,7 +128,7 @@ def _wrong(argument: str, value: object, or_more: str = _OR_MORE) -> TypeError:
 
 
 def _definitions(value: object) -> bytes:
-    """Macros as the lines that define them: what they hold can be included, and can ask for files."""
+    """Returns macros as the lines that define them: their bodies can be included, and can ask for files."""
     if value is None:
         return b""
     # Two line ends: a body may end in a backslash.

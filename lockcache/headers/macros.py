@@ -24,7 +24,7 @@ _LONG_LINE_BYTES: Final = 512
 
 
 class _Rest(NamedTuple):
-    """What stands behind a comment that a macro leaves open, up to the macro's end."""
+    """The text behind a comment that a macro leaves open, up to the macro's end."""
 
     leads_out: bool
     #: The first character that is not a blank, or nothing.
@@ -62,7 +62,7 @@ class Macros:
         return None
 
     def _crowded(self, start: int, begin: int, end: int) -> None:
-        """A long line with several macros: once for all of them, whether there is anything that could lead out."""
+        """Check a long line with several macros once for all of them: whether anything in it could lead out."""
         if self._crowd != end:
             self._crowd = end
             line = self._text[begin:end]
@@ -83,13 +83,13 @@ class Macros:
         self.pieces = start if self.pieces is None else self.pieces
 
     def _closed(self, start: int, end: int) -> int | None:
-        """Where the comment ends that stands open at ``end``; None if there is none, or no end of it."""
+        """Returns where the comment that is open at ``end`` is closed; None if none is open, or it never is."""
         opened = self._text.rfind(b"/*", start, end)
         is_open = opened >= 0 and self._text.find(b"*/", opened + 2, end) < 0
         return self._gaps.closed(opened + 2) if is_open else None
 
     def _rest(self, end: int, closed: int) -> _Rest:
-        """What stands behind the comment that is open at ``end`` and ends at ``closed``; once for each."""
+        """Returns what follows the comment that is open at ``end`` and ends at ``closed``; computed once for each."""
         chain: list[tuple[int, bytes]] = []
         following: int | None = closed
         while following is not None and following not in self._rests:
@@ -115,5 +115,5 @@ def _line_end(text: bytes, position: int) -> int:
 
 
 def _bare(text: bytes) -> bytes:
-    """The text without what stands in strings and comments."""
+    """Returns the text without the contents of strings and comments."""
     return _REMARK.sub(b" ", _STRING.sub(b'""', text))

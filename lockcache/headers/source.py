@@ -41,7 +41,7 @@ class Operand(NamedTuple):
 
 
 class Source(NamedTuple):
-    """What one text asks for. Lines are excerpts for messages, empty where there is no finding."""
+    """The includes of one text. Lines are excerpts for messages, empty if there is no finding."""
 
     operands: tuple[Operand, ...]
     #: A line that includes what a macro says.
@@ -77,7 +77,7 @@ _FILE_VERB, _DEFINE_VERB = (re.compile(rb"(?P<verb>" + verbs + rb")\b") for verb
 _QUESTION = re.compile(rb"(?P<verb>__has_(?:include_next|include|embed))\b")
 # Longer than any path that can be opened.
 _LONGEST_NAME = 4096
-# How far back a line is looked at, for whether it is a comment and for what a word is about.
+# How far back a line is read to tell whether it is a comment, and what a word is about.
 _LONGEST_REMARK, _LONGEST_ABOUT = 4096, 100
 # `#ifdef __has_include` and `defined(__has_include)` ask about the compiler, not about a file; `#define __has_include`,
 # for compilers that have none, is ignored by NVRTC.
@@ -100,7 +100,7 @@ _TRIGRAPH = re.compile(rb"\?\?([=/'()!<>-])")
 
 
 def scan(text: bytes) -> Source:
-    """What the text can make NVRTC read."""
+    """Returns what the text can make NVRTC read."""
     first = _scan_spliced(_SPLICE.sub(b"", text) if b"\\" in text else text)
     if b"??" not in text:
         return first
@@ -109,7 +109,7 @@ def scan(text: bytes) -> Source:
 
 
 def _join(one: Source, other: Source) -> Source:
-    # By hand and not by a loop over the fields: tuples of both, the first line that is not empty.
+    # Written out, not as a loop over the fields: the tuples of both, and the first line that is not empty.
     return Source(
         tuple(dict.fromkeys(one.operands + other.operands)),
         one.computed or other.computed,
@@ -135,7 +135,7 @@ def _scan_spliced(text: bytes) -> Source:
 def _hashes(
     text: bytes, gaps: Gaps, pattern: re.Pattern[bytes], verb: re.Pattern[bytes]
 ) -> Iterator[tuple[int, bytes, int]]:
-    """Where each ``#`` with one of these verbs is, the verb, and where what comes behind it begins."""
+    """Yields the position of each ``#`` with one of these verbs, the verb, and the position of its operand."""
     for match in pattern.finditer(text):
         found: re.Match[bytes] | None = match
         if match["verb"] is None:
@@ -159,7 +159,7 @@ def _directives(text: bytes, gaps: Gaps) -> tuple[list[Operand], bytes]:
 
 
 def _begins_line(text: bytes, position: int) -> bool:
-    """Whether nothing but blanks stands before ``position`` in its line, or since the end of a comment."""
+    """Returns whether only blanks precede ``position`` in its line, or since the end of a comment."""
     while position and text[position - 1] in _BLANK:
         position -= 1
     return position == 0 or text[position - 1 : position] == b"\n" or text[max(0, position - 2) : position] == b"*/"
@@ -173,7 +173,7 @@ def _questions(text: bytes, gaps: Gaps) -> tuple[list[Operand], bytes]:
         return found, computed
     for match in _QUESTION.finditer(text):
         opened = gaps.end(match.end())
-        # Where the next one is depends on where the file itself was found, so each place counts.
+        # The place of the next file depends on where this file was found, so each place counts.
         verb = NEXT if match["verb"] == b"__has_include_next" else PROBE
         operand = _operand(verb, text, gaps.end(opened + 1)) if text.startswith(b"(", opened) else None
         if operand is not None:
@@ -184,7 +184,7 @@ def _questions(text: bytes, gaps: Gaps) -> tuple[list[Operand], bytes]:
 
 
 def _is_harmless(text: bytes, position: int) -> bool:
-    """Whether the word there asks about the compiler, or stands in a line that is a comment."""
+    """Returns whether the word at ``position`` asks about the compiler, or is in a line that is a comment."""
     before = _before(text, position, _LONGEST_REMARK)
     if before.lstrip(_BLANK).startswith(b"//") and b"*/" not in before:
         return len(before) < _LONGEST_REMARK  # else it may be cut out of the middle of a line
@@ -192,7 +192,7 @@ def _is_harmless(text: bytes, position: int) -> bool:
 
 
 def _definitions(text: bytes, gaps: Gaps) -> tuple[tuple[Operand, ...], bytes]:
-    """What macros could make of a computed name that leads out of the searched directories."""
+    """Returns the names outside of the searched directories that macros could compute."""
     macros = Macros(text, gaps)
     for start, _, name in _hashes(text, gaps, _DEFINE, _DEFINE_VERB):
         macros.add(start, name)
@@ -201,7 +201,7 @@ def _definitions(text: bytes, gaps: Gaps) -> tuple[tuple[Operand, ...], bytes]:
 
 
 def _operand(verb: str, text: bytes, start: int) -> Operand | None:
-    """The name there, in quotes or brackets; None for anything else."""
+    """Returns the name at ``position``, in quotes or brackets; None for anything else."""
     closing = {b'"': b'"', b"<": b">"}.get(text[start : start + 1])
     if closing is None:
         return None
@@ -213,22 +213,22 @@ def _operand(verb: str, text: bytes, start: int) -> Operand | None:
 
 
 def _before(text: bytes, position: int, most_bytes: int) -> bytes:
-    """What stands before ``position`` in its line, the last of it."""
+    """Returns the last ``most_bytes`` before ``position`` in its line."""
     return text[max(0, position - most_bytes) : position].rpartition(b"\n")[2]
 
 
 def _line(text: bytes, position: int) -> bytes:
-    """An excerpt of the line for a message; not empty, wherever in the line ``position`` is."""
+    """Returns an excerpt of the line for a message; not empty, wherever in the line ``position`` is."""
     return (_before(text, position, 100) + text[position : position + 200].partition(b"\n")[0]).strip()[:200]
 
 
-#: Findings by digest of the text: a program asks for the same few hundred sources over and over. Emptied when full.
+#: Findings by digest of the text: a program asks for the same few hundred sources repeatedly. Emptied when full.
 _seen: dict[bytes, Source] = {}
 _SEEN_LIMIT = 4096
 
 
 def scan_remembered(text: bytes) -> Source:
-    """:func:`scan`, remembered. For sources; what files hold is remembered with the file."""
+    """Returns :func:`scan`, remembered. For sources; the scan of a file is remembered with the file."""
     digest = hashlib.sha256(text, usedforsecurity=False).digest()
     source = _seen.get(digest)
     if source is None:

@@ -35,7 +35,7 @@ _EXTERNAL = ("include_path", "pre_include", "pch", "use_pch", "pch_dir")
 
 
 def describe(request: Request) -> dict[str, object]:
-    """All that decides the output of NVRTC, by the names of the key's parts."""
+    """Returns all that decides the output of NVRTC, by the names of the key's parts."""
     options = request.options
     code_digest = hashing.digest(request.code)
     rendered = options.as_bytes("nvrtc", request.target_type)

@@ -14,7 +14,7 @@ _NVVM_GENERATOR = "LIBNVVM_NVVM_VERSION"  # the same, for libNVVM only
 _PRODUCER = "LLVM_OVERRIDE_PRODUCER"  # is written into LTO-IR
 _ELF_BUILDER = "FINALIZER_USE_LEGACY_ELF_BUILDER"  # another layout of the cubin
 
-# By target and not all of them always, because looking up one that is unset costs 0.6 us, a twentieth of a key.
+# By target, because looking up a variable that is unset costs 0.6 us, a twentieth of a key.
 _VARIABLES = {
     "ptx": (_GENERATOR, _NVVM_GENERATOR),
     "cubin": (_GENERATOR, _ELF_BUILDER),
@@ -23,7 +23,7 @@ _VARIABLES = {
 
 
 def variables(target_type: str) -> list[object]:
-    """Names and values of the set variables that change this kind of output.
+    """Returns the names and values of the set variables that change this kind of output.
 
     Read again at each call: a program may set them between two compilations.
     """
@@ -32,7 +32,7 @@ def variables(target_type: str) -> list[object]:
 
 
 def working_directory() -> list[object]:
-    """Both names that the working directory has for NVRTC: the real one, and $PWD where that is the same directory.
+    """Returns both names of the working directory for NVRTC: the real one, and $PWD if that is the same directory.
 
     NVRTC writes $PWD where it is a name of the working directory: through a symbolic link the output differs.
     A directory that was removed has no name, to us as to NVRTC.

@@ -21,17 +21,17 @@ _head = Struct("<cQ").pack
 
 
 def digest(data: bytes) -> bytes:
-    """SHA-256 of ``data``, 32 bytes."""
+    """Returns the SHA-256 of ``data``, 32 bytes."""
     return hashlib.sha256(data, usedforsecurity=False).digest()
 
 
 def key(description: list[object]) -> bytes:
-    """The key for a description: 32 bytes."""
+    """Returns the key for a description: 32 bytes."""
     return digest(_SCHEMA + encode(description))
 
 
 def encode(value: object) -> bytes:
-    """Bytes that no other value has: of None, bool, int, float, str, bytes, and lists or tuples of these.
+    """Returns bytes unique to a value: None, bool, int, float, str, bytes, or a list or tuple of these.
 
     A list and a tuple of the same values are the same, as they are to every compiler option; 1, 1.0 and True are three.
     TypeError for other types: their repr might hold an address, and a key that no other process makes is worse than an

@@ -45,7 +45,7 @@ def make_program_cache_key(
     name_expressions: Iterable[str | bytes] = (),
     extra_digest: bytes | bytearray | memoryview | None = None,
 ) -> bytes:
-    """The cache key of one compilation, 32 bytes: equal keys promise interchangeable output.
+    """Returns the cache key of one compilation, 32 bytes: equal keys promise interchangeable output.
 
     The same arguments give the same key in every process that has the same compiler, whatever its hash seed.
 
@@ -98,7 +98,7 @@ def _remember(key: bytes, request: Request, description: dict[str, Any]) -> None
 
 
 def _material(value: Any) -> object:
-    """What goes into the key: of values that have names, the values."""
+    """Returns what goes into the key: of named values, the values only."""
     return [*map(_material, value.values())] if type(value) is dict else value
 
 
@@ -110,7 +110,7 @@ _KERNEL: Final = {
     "ptx": PTX_ENTRY,
     "nvvm": re.compile(rb"\*?\s@([\w$.]{1,80}),\s*!\"kernel\"|define ptx_kernel[^@\n]{0,80}@([\w$.]{1,80})"),
 }
-# What is written like a function in front of one.
+# Attributes that look like a function, in front of one.
 _ATTRIBUTE: Final = re.compile(rb"__(?:launch_bounds|attribute|maxnreg|cluster_dims|block_size)__\s*\([^;{}]{0,100}?\)")
 
 

@@ -17,7 +17,7 @@ from lockcache.keys.request import Request
 
 
 def describe(request: Request) -> dict[str, object]:
-    """All that decides the output of libNVVM, by the names of the key's parts."""
+    """Returns all that decides the output of libNVVM, by the names of the key's parts."""
     options = request.options
     found = unusable(options)
     if options.use_libdevice and request.extra_digest is None:

@@ -2,7 +2,7 @@
 
 Keeps two rules: an option that cuda.core would drop without a word because of its type is a TypeError; and a field that
 a later cuda.core adds goes into the key as it stands until someone has decided about it (until then
-tests/cuda/test_keys_options.py fails), so that the worst that an unknown field can do is a miss.
+tests/cuda/test_keys_options.py fails), so that an unknown field can cause a miss at worst.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _NUMBERS = ("diag_error", "diag_suppress", "diag_warn")
 
 
 def check_types(options: Any) -> None:
-    """TypeError for a list-like option of a type that cuda.core drops or garbles."""
+    """Raises TypeError for a list-like option of a type that cuda.core drops or garbles."""
     for field in _STRINGS:
         value = getattr(options, field)
         if value is not None:
@@ -82,21 +82,21 @@ def _wrong(argument: str, description: str, value: object) -> TypeError:
 
 
 def as_strings(value: str | list[str] | tuple[str, ...] | None) -> list[str]:
-    """A checked list-like option as a list; one str is a list of one."""
+    """Returns a checked list-like option as a list; one str is a list of one."""
     if value is None:
         return []
     return [value] if isinstance(value, str) else list(value)
 
 
 def unknown_fields(options: Any) -> list[object]:
-    """Names and values of the fields that this version knows nothing about and that are set."""
+    """Returns the names and values of the fields that are set and unknown to this version."""
     options_type: Any = type(options)
     values = [[name, getattr(options, name)] for name in _unknown_names(options_type)]
     return [named for named in values if named[1] is not None]
 
 
 def unreadable_fields(options: Any) -> list[tuple[str, str]]:
-    """Those of :func:`unknown_fields` whose values no key can hold, and why."""
+    """Returns the fields of :func:`unknown_fields` whose values no key can hold, and why."""
     found = []
     options_type: Any = type(options)
     for name in _unknown_names(options_type):
@@ -108,7 +108,7 @@ def unreadable_fields(options: Any) -> list[tuple[str, str]]:
 
 
 def unwritable_field(options: Any) -> str:
-    """The name of the first field with text that is not UTF-8."""
+    """Returns the name of the first field with text that is not UTF-8."""
     for field in dataclasses.fields(options):
         try:
             hashing.encode(getattr(options, field.name))

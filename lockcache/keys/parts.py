@@ -1,8 +1,8 @@
 """Parts of a key, named for people from the description that the key is the hash of.
 
-Keeps the promise that a key says what it was made of without saying it: each value of a description becomes one or more
-parts (:mod:`lockcache.explain`), each option, macro, variable and header one of its own. Whatever changes the key
-changes a part; the source itself is only ever hashed.
+Keeps the promise that the parts identify what a key was made of without revealing it: each value of a description
+becomes one or more parts (:mod:`lockcache.explain`), each option, macro, variable and header one of its own. Whatever
+changes the key changes a part; the source itself is only ever hashed.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, Final
 from lockcache.explain import Part, make_part, parts_of_digest
 from lockcache.keys import hashing, versions
 
-# Those of which there may be many come last: the last parts are left out where there is no room.
+# Parts of which there may be many come last: the last parts are left out if there is no room.
 _MANY: Final = ("options", "modules", "extra digest")
 # A macro may hold a statement: only what is one word is shown.
 _WORD: Final = re.compile(r"[\w.+-]{0,32}", re.ASCII)
@@ -55,7 +55,7 @@ def _compiler(name: str, value: bytes) -> Iterator[Part]:
 
 
 def _options(name: str, value: Any) -> Iterator[Part]:
-    """Each option, under the name that the compiler knows it by; a repeated one with all of its values."""
+    """Yields each option, under the name that the compiler knows it by; a repeated one with all of its values."""
     if isinstance(value, Mapping):
         for option, given in value.items():
             yield from _options(name, given) if isinstance(given, Mapping) else _plain(f"option {option}", given)
@@ -64,11 +64,11 @@ def _options(name: str, value: Any) -> Iterator[Part]:
     texts: dict[str, list[str]] = {}
     for option, text in options:
         texts.setdefault(option, []).append(text)
-    # As the compiler gets them: the first ones are those that everybody sets.
+    # In the compiler's order: the first ones are those that everyone sets.
     for option, given in texts.items():
         is_shown = not option.startswith(_MACRO) or all(map(_WORD.fullmatch, given))
         yield make_part(option, _bytes(given), ", ".join(given) or "on" if is_shown else "")
-    # Of two macros the second may undo the first.
+    # The second of two macros may undo the first.
     yield make_part("order of options", _bytes([option for option, _ in options]))
 
 

@@ -27,7 +27,7 @@ FIELDS = frozenset({"name", "arch", "ptxas_options", "time", "extra_sources", *_
 
 
 def describe(request: Request) -> dict[str, object]:
-    """All that decides the output of the linker, by the names of the key's parts."""
+    """Returns all that decides the output of the linker, by the names of the key's parts."""
     options = request.options
     external = ptxas_files(options) if request.extra_digest is None else []
     refuse(extra_sources(options, "ptx") + unusable(options) + external)
@@ -44,7 +44,7 @@ def describe(request: Request) -> dict[str, object]:
 
 
 def _linker_options(options: Any) -> dict[str, object]:
-    """The options by their names; a group of them is one value of the key."""
+    """Returns the options by their names; a group of them is one value of the key."""
     switches = {name: getattr(options, name) for name in _SWITCHES}
     return {
         "arch": options.arch,

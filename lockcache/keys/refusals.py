@@ -1,7 +1,7 @@
-"""Refusing a key: the words, and the refusals that more than one compiler path shares.
+"""Refusals of a key: their wording, and those that more than one compiler path shares.
 
-Keeps the contract's rule that what cannot be cached is refused with one error that says what, all of it, why, and what
-to do: a user who learns of one option at a time would ask once for each.
+Keeps the contract's rule that one error refuses a compilation that cannot be cached, and names all reasons and
+remedies: a user who learns of one option at a time would have to try once for each.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ class Refusal(NamedTuple):
 
     what: str
     why: str
-    #: What to do about it; ``{them}`` is all that can be helped so.
+    #: The remedy; ``{them}`` stands for all options that it applies to.
     remedy: str
-    #: What would do as well.
+    #: An alternative remedy.
     instead: str = ""
 
 
@@ -47,18 +47,18 @@ def _remedy(remedy: str, found: list[Refusal]) -> str:
 
 
 def external(what: str, why: str, instead: str = "") -> Refusal:
-    """A compilation that reads what the key cannot see."""
+    """Returns the refusal of a compilation that reads what the key cannot see."""
     return Refusal(what, f"{why}, and the key cannot see that", _DIGEST, instead)
 
 
 def side_effect(field: str) -> Refusal:
-    """A compilation that does more than return code."""
+    """Returns the refusal of a compilation that does more than return code."""
     why = "it makes the compiler write a file or a report, and a hit does not compile"
     return Refusal(f"options.{field}", why, _UNSET)
 
 
 def unusable(options: Any) -> list[Refusal]:
-    """What no path can make a key with: no architecture, and newer options whose values are not plain."""
+    """Returns the options that no compiler's key can hold: no architecture, and newer options with complex values."""
     found = [
         Refusal(
             f"options.{name}", f"it is newer than this lockcache, which does not know what it changes: {why}", _UNSET
@@ -72,7 +72,7 @@ def unusable(options: Any) -> list[Refusal]:
 
 
 def ptxas_files(options: Any) -> list[Refusal]:
-    """Options of ptxas that read a file. To be asked for where there is no extra_digest."""
+    """Returns the refusals of ptxas options that read a file, which apply without an extra_digest."""
     return [
         external(f"options.ptxas_options {option!r}", "ptxas reads a file for it")
         for option in as_strings(options.ptxas_options)
@@ -81,7 +81,7 @@ def ptxas_files(options: Any) -> list[Refusal]:
 
 
 def extra_sources(options: Any, code_type: str) -> list[Refusal]:
-    """``extra_sources`` on the paths whose ``Program`` refuses it."""
+    """Returns the refusal of ``extra_sources`` for compilers whose ``Program`` refuses it."""
     if options.extra_sources is None:
         return []
     why = f"it is for code_type 'nvvm', and cuda.core.Program refuses it for {code_type!r}"

@@ -41,7 +41,7 @@ def coerce_request(
     name_expressions: object,
     extra_digest: object,
 ) -> Request:
-    """The arguments of ``make_program_cache_key`` as a :class:`Request`; TypeError or ValueError as it documents."""
+    """Returns the arguments of ``make_program_cache_key`` as a :class:`Request`. Raises TypeError and ValueError."""
     kind = _coerce_choice("code_type", code_type, tuple(_TARGETS))
     target = _coerce_choice("target_type", target_type, _TARGET_TYPES)
     if target not in _TARGETS[kind]:

@@ -61,7 +61,7 @@ _SEEN_LIMIT = 4096
 
 
 def scan_source(code: bytes, digest: bytes) -> Reads:
-    """:func:`scan`, remembered under the digest of the code."""
+    """Returns :func:`scan`, remembered under the digest of the code."""
     reads = _seen.get(digest)
     if reads is None:
         if len(_seen) >= _SEEN_LIMIT:
@@ -75,7 +75,7 @@ _PASTED = re.compile(rb"__has_?i?n?c?l?u?d?\b")
 
 
 def scan(code: bytes) -> Reads:
-    """What the code can make NVRTC read in addition to itself."""
+    """Returns what the code can make NVRTC read in addition to itself."""
     text = code
     if b"\\" in code or b"??/" in code:
         # Both texts: joined lines show a word that was cut in two, the original what joining pulled into a comment.
@@ -96,7 +96,7 @@ def scan(code: bytes) -> Reads:
 
 
 def _operand(text: bytes, match: re.Match[bytes]) -> tuple[str, str]:
-    """Where the file of this directive is looked for, and the line for the message."""
+    """Returns where the file of this directive is searched, and the line for the message."""
     operand = _OPERAND.match(text, match.end())
     line = text[match.start() : match.start() + 200].strip().partition(b"\n")[0].decode(errors="replace")
     if operand is None:

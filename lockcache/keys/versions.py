@@ -5,8 +5,8 @@ major.minor only (13.5 for every 13.5.x), so a fingerprint of the library file g
 not its path or time: the same wheel in two containers is the same compiler. Looked up once per process; a library is
 never loaded twice.
 
-Where no version can be had there is no key: compiling would fail as well, and a key without it could return code of
-another compiler. A failure is not remembered, the next call tries again.
+Without a version there is no key: compiling would fail as well, and a key without it could return code of another
+compiler. A failure is not remembered, the next call tries again.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ _END_BYTES = 64 * 1024
 
 @functools.lru_cache(maxsize=1)
 def nvrtc() -> bytes:
-    """NVRTC, and the library next to it that holds its device functions and bundled headers."""
+    """Returns the version of NVRTC, and of the library next to it with its device functions and bundled headers."""
     return _known("NVRTC", "install nvidia-cuda-nvrtc", _nvrtc)
 
 
 def nvrtc_release() -> str:
-    """``13.5``: what NVRTC calls itself, for people to read. No part of a key."""
+    """Returns the version that NVRTC states, ``13.5``, for people to read. It is not part of a key."""
     from cuda.bindings import nvrtc as bindings
 
     status, major, minor = bindings.nvrtcVersion()
@@ -42,18 +42,18 @@ def nvrtc_release() -> str:
 
 @functools.lru_cache(maxsize=1)
 def nvvm() -> bytes:
-    """libNVVM."""
+    """Returns the version of libNVVM."""
     return _known("NVVM", "install nvidia-nvvm", _nvvm)
 
 
 @functools.lru_cache(maxsize=1)
 def linker() -> bytes:
-    """The linker that cuda.core picks for PTX: nvJitLink, else the driver."""
+    """Returns the version of the linker that cuda.core picks for PTX: nvJitLink, else the driver."""
     return _known("the linker", "install nvidia-nvjitlink, or a driver", _linker)
 
 
 def in_words(version: bytes) -> str:
-    """``NVRTC 13.5 build 3f2a9c41``: a version that was looked up here, for people to read; empty for another."""
+    """Returns a version that was looked up here in words, ``NVRTC 13.5 build 3f2a9c41``; empty for any other."""
     return _words.get(version, "")
 
 
@@ -101,7 +101,7 @@ def _linker() -> list[object]:
     from cuda.core import Linker, __version__
     from cuda.core.typing import CompilerBackendType
 
-    # Which options reach the linker is cuda.core's choice, and the key sees them before that choice.
+    # cuda.core chooses the options that reach the linker, and the key sees them before that choice.
     options_by = f"cuda.core {__version__}"
     if Linker.which_backend() == CompilerBackendType.NVJITLINK:
         from cuda.bindings import nvjitlink
@@ -137,7 +137,7 @@ def _build(library: str | None) -> bytes | None:
 
 
 def fingerprint(path: str) -> bytes:
-    """Which build a library file is: a digest of its size and both its ends (hashing 140 MB would cost 0.1 s)."""
+    """Returns a digest for the build of a library, of its size and both its ends (all 140 MB would cost 0.1 s)."""
     with open(path, "rb") as library:
         size = os.fstat(library.fileno()).st_size
         head = library.read(_END_BYTES)
