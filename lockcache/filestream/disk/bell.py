@@ -119,7 +119,7 @@ class Woken(Enum):
     BY_NOBODY = auto()
     #: The waiter is the first in the queue. It wakes the next one as soon as it has what they wait for, or gives up.
     IN_TURN = auto()
-    #: All who listened were granted what they wait for.
+    #: All listening waiters were granted what they wait for.
     BY_GRANT = auto()
 
 
@@ -203,7 +203,7 @@ class Sleeper:
 
     @property
     def is_woken(self) -> bool:
-        """Whether both will wake it, as far as that can be known."""
+        """Whether both the bell and the death of the process will end the sleep, as far as that can be known."""
         return self._bell is not None and self._pidfd is not None
 
     def listen(self) -> None:
@@ -231,7 +231,7 @@ class Sleeper:
         self._pidfd = None
 
     def sleep(self, seconds: float) -> bool:
-        """Whether it was woken. Each thing that wakes does so once."""
+        """Sleep for at most ``seconds``. Returns whether an event ended the sleep; each does so once."""
         heard = [each for each in (self._bell, self._pidfd) if each is not None]
         if not heard:
             time.sleep(seconds)

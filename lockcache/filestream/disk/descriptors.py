@@ -1,16 +1,17 @@
-"""Descriptors that have an owner: closed when nobody has the owner any more, whatever an interrupt cut short.
+"""Descriptors that have an owner: closed once nothing refers to the owner, whatever an interrupt cut short.
 
 Keeps invariant 5 (death is free) for interrupts: an exception that a signal handler raises between any two steps of
 Python leaves no descriptor open, and so no lock held by one. ``fd = os.open(...)`` does not: between the call and the
-assignment nobody has the number. Here it goes from the system call into its owner, and back out of it, without a step
-of Python in between in which an interrupt could come. Not promised: that this holds while somebody keeps the exception,
-whose traceback keeps the frames that had the owner.
+assignment nothing holds the number. Here the number goes from the system call into its owner, and back out of it,
+without a step of Python in which an interrupt could come. Not promised: that this holds while somebody keeps the
+exception, whose traceback keeps the frames that had the owner.
 
 Keeps invariant 7 (never take the job down) for ``close``, with one rule. The kernel frees the number and the lock
 whatever it answers, so an error (EIO on NFS, once the server gave the lease away) says only that something written
-through the descriptor may not have arrived. Who is about to publish that needs to know: :meth:`Descriptor.end_writing`
-raises. For all others there is nothing to do about it, and a caller's code is not lost over it: every other close is
-:meth:`Descriptor.close` or :func:`close_quietly`, by ``closerange``, which reports no errors.
+through the descriptor may not have arrived. A writer that is about to publish needs to know:
+:meth:`Descriptor.end_writing` raises. No other caller can do anything about it, and a caller's program must not be lost
+over it: every other close is :meth:`Descriptor.close` or :func:`close_quietly`, by ``closerange``, which reports no
+errors.
 
 Keeps invariants 3 (hard cap) and 5 (death is free) across fork (:func:`close_inherited`): a child that kept the
 descriptor of an entry would keep its blocks on disk after its eviction, for as long as it lives (seen: 80 children, 11
@@ -34,20 +35,20 @@ from typing import Final
 
 from lockcache.filestream.disk.layout import Layout
 
-# How files are opened that others could have planted: through no symlink, and without waiting for a FIFO in their
-# place. By O_NOFOLLOW with O_NONBLOCK a forked child recognizes what it inherited (:func:`close_inherited`).
+# The flags for opening files that others could have planted: through no symlink, and without waiting for a FIFO in
+# their place. By O_NOFOLLOW with O_NONBLOCK a forked child recognizes what it inherited (:func:`close_inherited`).
 _CAREFULLY: Final = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 READ: Final = os.O_RDONLY | _CAREFULLY
 WRITE: Final = os.O_WRONLY | _CAREFULLY
 UPDATE: Final = os.O_RDWR | _CAREFULLY
 FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW
-#: Reading states no use of the file. Only its owner may ask for that (else EPERM).
+#: With it, reading does not count as a use of the file. Only its owner may ask for that (else EPERM).
 NOATIME: Final[int] = getattr(os, "O_NOATIME", 0)
 DISK_FULL: Final = (errno.ENOSPC, errno.EDQUOT)
 
 _NEXT: Final = (1).__add__
 
-# How long a lease of the kernel's on a file is waited for: a client of an NFS server answers within milliseconds.
+# The wait for a kernel's lease on a file: a client of an NFS server answers within milliseconds.
 _LEASE_SECONDS: Final = 1.0
 _BETWEEN_OPENS_SECONDS: Final = 0.005
 
@@ -62,7 +63,7 @@ class Descriptor:
 
     def __init__(self) -> None:
         self._numbers: Sequence[int] = ()
-        # The number again, until somebody takes it to close it: so that it is closed once, however often one asks.
+        # The number again, until a caller takes it to close it: so it is closed once, however often close is called.
         self._left: Iterator[int] = iter(())
 
     @property
@@ -71,7 +72,7 @@ class Descriptor:
         return self._numbers[0] if self._numbers else -1
 
     def open(self, path: str, flags: int, mode: int = 0o777, *, dir_fd: int | None = None) -> int:
-        """As :func:`os.open`. Requires: nothing is open."""
+        """Open like :func:`os.open`. Requires: nothing is open."""
         numbers: list[int] = []
         self._numbers = numbers
         self._left = left = iter(numbers)
@@ -95,7 +96,7 @@ class Descriptor:
                 self._numbers = ()
 
     def end_writing(self) -> None:
-        """As :meth:`close`, but raise :class:`OSError` where something written may not have arrived."""
+        """Close like :meth:`close`, but raise :class:`OSError` where something written may not have arrived."""
         try:
             deque(map(os.close, self._left), 0)
         finally:
@@ -111,7 +112,7 @@ class Descriptor:
 
 
 def opened(name: str, flags: int, *, dir_fd: int | None = None) -> Descriptor:
-    """A file, open: ``with opened(name, flags, dir_fd=folder_fd) as fd``. Raises :class:`OSError`."""
+    """Open a file: ``with opened(name, flags, dir_fd=folder_fd) as fd``. Raises :class:`OSError`."""
     descriptor = Descriptor()
     descriptor.open(name, flags, dir_fd=dir_fd)
     return descriptor
@@ -123,9 +124,9 @@ def close_quietly(fd: int) -> None:
 
 
 def _open_once_given_up(numbers: list[int], opening: Callable[[], Iterator[int]]) -> None:
-    """Open a file that somebody has a lease on, as an NFS server has for its client: asked just now to give it up.
+    """Open a file whose lease another process, such as an NFS server, was just asked to give up.
 
-    Nobody tells when that is done, and an open that waits for it may wait for 45 s. Raises :class:`BlockingIOError`.
+    Nothing reports when that is done, and an open that waits for it may wait for 45 s. Raises :class:`BlockingIOError`.
     """
     until = time.monotonic() + _LEASE_SECONDS
     while not numbers:
@@ -139,7 +140,8 @@ def _open_once_given_up(numbers: list[int], opening: Callable[[], Iterator[int]]
 
 _TABLE: Final = "/proc/self/fd"
 
-# How we open entries and staged files, and hardly anybody else: a user's own file in this directory is left alone.
+# The flags by which lockcache opens entries and staged files, and hardly any other program: a user's own file in this
+# directory stays open.
 _OURS: Final = os.O_NOFOLLOW | os.O_NONBLOCK
 
 

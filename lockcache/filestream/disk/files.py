@@ -27,13 +27,13 @@ from lockcache.filestream.disk.owners import give_up, myself
 
 _log = logging.getLogger("lockcache")
 
-#: By it backups know a directory that they may pass over: https://bford.info/cachedir/.
+#: By this file backups recognize a directory that they may skip: https://bford.info/cachedir/.
 TAG_NAME: Final = "CACHEDIR.TAG"
 _TAG: Final = b"""Signature: 8a477f597d28d172789f06886806bc55
 # lockcache made this directory; the compiled programs in it can be compiled again.
 """
 
-# With its sign. What is longer is an OverflowError as soon as somebody divides by it.
+# With its sign. A longer number would be an OverflowError at the first division by it.
 _MOST_DIGITS: Final = 20
 
 # For writing into what is there, without waiting for a FIFO in its place.
@@ -59,7 +59,8 @@ def read_json(layout: Layout | None, path: str, largest_bytes: int) -> dict[str,
 def parse_json(text: bytes) -> dict[str, Any]:
     """Returns a JSON object. Raises :class:`ValueError` for anything else, however it is nested.
 
-    And for numbers that nobody can go on with: of more digits than 64 bits have, and those that are not finite.
+    Raises it also for numbers that no caller can use: with more digits than 64 bits have, and those that are not
+    finite.
     """
     try:
         body = json.loads(text, parse_int=_bounded, parse_float=_finite, parse_constant=_finite)
@@ -85,8 +86,8 @@ def _finite(number: str) -> float:
 def replace_file(layout: Layout, path: str, content: bytes, *, fsync: bool = True) -> None:
     """Put ``content`` under ``path``, whole. Raises :class:`OSError`; then the old file stands.
 
-    With ``fsync`` also after a power cut, which would otherwise leave an empty file in place of the old one: a cache
-    that synced every entry, and cannot be opened for an empty ``format``, lost them all.
+    With ``fsync`` that holds also after a power cut, which would otherwise leave an empty file in place of the old one:
+    a cache that synced every entry would lose all of them if it cannot be opened because of an empty ``format``.
     """
     with replacing(layout, path, fsync=fsync) as fd:
         write_all(fd, content)
@@ -94,8 +95,8 @@ def replace_file(layout: Layout, path: str, content: bytes, *, fsync: bool = Tru
 
 @contextlib.contextmanager
 def replacing(layout: Layout, path: str, *, fsync: bool = True) -> Iterator[int]:
-    """The block fills an open, new file, which stands under ``path`` after it, as :func:`replace_file` says."""
-    # Named like a staged write that reserves nothing, so that every recount can tell whose it is and whether they live.
+    """Yields an open, new file for the block to fill, then puts it under ``path`` like :func:`replace_file`."""
+    # Named like a staged write that reserves nothing, so that every recount can tell its owner and whether that lives.
     me = myself()
     staged = layout.staged(StagedName(0, 0, me.host, me.pid, me.start_ticks, next_serial()))
     if not layout.is_by_descriptors:
@@ -136,8 +137,8 @@ def remove_files(folder_fd: int) -> None:
 
 @contextlib.contextmanager
 def naming(path: str) -> Iterator[None]:
-    """Have errors of writing name ``path``: calls on a descriptor name nothing, and who is to make room on a disk that
-    is full wants to know on which, and not under what name we stage there."""
+    """Let errors of writing name ``path``: calls on a descriptor name nothing, and an operator who must make room on a
+    full disk needs to know which one, not the name of our staged file."""
     try:
         yield
     except OSError as error:
@@ -147,7 +148,7 @@ def naming(path: str) -> Iterator[None]:
 
 
 def is_alone(fd: int) -> bool:
-    """Returns whether an open file is plain and has no other name: what somebody planted must not be written to."""
+    """Returns whether an open file is plain and has no other name: a planted file must not be written to."""
     status = os.fstat(fd)
     return stat.S_ISREG(status.st_mode) and status.st_nlink == 1
 
@@ -160,7 +161,7 @@ def write_all(fd: int, content: bytes) -> None:
 
 
 def append_below(layout: Layout, path: str, content: bytes) -> int:
-    """Write behind what a file holds, whose length it returns."""
+    """Append to a file, and return its previous length."""
     file = open_below(layout, path, _CHANGE | os.O_APPEND)
     with file as fd:
         length = os.fstat(fd).st_size
@@ -176,7 +177,7 @@ def truncate_below(layout: Layout, path: str, length: int) -> None:
 
 
 def fsync_folder_of(layout: Layout, path: str) -> None:
-    """Have the name of a file survive a power cut."""
+    """Make the name of a file survive a power cut."""
     with open_below(layout, os.path.dirname(path), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC) as fd:
         os.fsync(fd)
 
@@ -184,8 +185,8 @@ def fsync_folder_of(layout: Layout, path: str) -> None:
 def age_seconds_of(folder_fd: int, file: str) -> float:
     """Returns the seconds since the file was last changed; 0 for one that is gone.
 
-    Of a change in the future, seconds until then: some clock was stepped since, and such a file is not young for as
-    long as that takes.
+    For a change in the future, returns the seconds until then: a clock was stepped since, and the file must not count
+    as young for so long.
     """
     try:
         return abs(time.time() - os.stat(file, dir_fd=folder_fd, follow_symlinks=False).st_mtime)
@@ -196,11 +197,11 @@ def age_seconds_of(folder_fd: int, file: str) -> float:
 def leave_tag(layout: Layout, names: Iterable[str]) -> None:
     """Tag a new directory as a cache, or warn where its root, which holds these names, holds anything else.
 
-    A slip of the keyboard makes a cache among somebody's files, and should not do that without a word.
+    A mistyped path makes a cache among other files, which should not happen silently.
     """
     ours, found = {path.removeprefix(f"{layout.root}/") for path in layout.directories()}, {*names}
     if not found <= {*ours, TAG_NAME}:
         _log.warning("%s holds other files; a cache is made among them, in entries, tmp and lockcache", layout.root)
     elif found and found <= ours:
-        with contextlib.suppress(OSError):  # a disk that is full: backups take longer, and nothing else
+        with contextlib.suppress(OSError):  # a full disk: backups take longer, and nothing else is lost
             replace_file(layout, f"{layout.root}/{TAG_NAME}", _TAG, fsync=False)

@@ -9,9 +9,9 @@ the group need, so a death in between leaves no lock file or folder that only th
 
 Keeps members of a group from leading each other's processes out of their directory: below a root that others may write
 to, whatever is opened, made, renamed, removed or given a mode is reached by descriptors (:class:`below`), from the root
-on, through no symlink, so that a folder that is swapped for one between two calls leads nowhere. So it is below another
-program's root, which its owner may share at any moment. Below a private root of lockcache's nobody else can plant one,
-and paths do, for no call more.
+on, through no symlink, so that a folder that is swapped for one between two calls leads nowhere. The same holds below
+another program's root, which its owner may share at any moment. Below a private root of lockcache's no other user can
+plant a symlink, so paths are used, which costs no further call.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ _PRIVATE_FILE: Final = 0o600
 _SHARED_FOLDER: Final = 0o2770
 _SHARED_FILE: Final = 0o660
 
-# Whether it is the last try: for as long as a server takes for the other's rename.
+# Whether each try is the last: tries go on for as long as a server takes for another rename.
 _RENAMES: Final = (*(False,) * 200, True)
 _BETWEEN_RENAMES_SECONDS: Final = 0.005
 _NAMELESS: Final = os.O_RDWR | os.O_CLOEXEC | getattr(os, "O_TMPFILE", 0)
 
-# What opening a folder says of a symlink or a file in its place.
+# The errors of opening a symlink or a file in a folder's place.
 _NO_FOLDER: Final = (errno.ENOTDIR, errno.ELOOP)
 
 
@@ -65,7 +65,7 @@ class below:  # noqa: N801 - used as a function
     __slots__ = ("_folder", "_layout", "_name", "_path")
 
     def __init__(self, layout: Layout | None, path: str) -> None:
-        """``None``: what is not below the root of a cache."""
+        """``layout``: ``None`` for a path that is not below the root of a cache."""
         self._layout = layout
         self._path = path
         self._name = ""
@@ -93,7 +93,7 @@ class below:  # noqa: N801 - used as a function
 
 
 def is_shared(folder: str) -> bool:
-    """Whether a group may write to a folder."""
+    """Returns whether a group may write to a folder."""
     return bool(os.stat(folder).st_mode & stat.S_IWGRP)
 
 
@@ -152,7 +152,7 @@ def open_below(layout: Layout | None, path: str, flags: int) -> Descriptor:
 
 
 def revalidate(layout: Layout, path: str) -> bool:
-    """Have this host see what other hosts have put into a folder, and removed. Returns whether the folder is there.
+    """Make this host see what other hosts have put into a folder, and removed. Returns whether the folder is there.
 
     A client of a network file system remembers names, missing ones too, for up to a minute. Opening the folder makes it
     ask the server. A folder that was missing is itself such a name, of its parent. On a local file system this does
@@ -194,16 +194,16 @@ def revalidate_shard_locked(layout: Layout, shard: int, *, makes: bool = False) 
 
 
 def _open_or_make(layout: Layout, path: str) -> bool:
-    """Have this host see what is in a folder, and make it if it is missing. Returns whether it was made."""
+    """Make this host see what is in a folder, and make the folder if it is missing. Returns whether it was made."""
     try:
         open_below(layout, path, FOLDER).close()
     except FileNotFoundError:
-        with contextlib.suppress(OSError):  # without its parent it is made with that, by who puts something into it
+        with contextlib.suppress(OSError):  # without its parent, the first writer makes both
             if make_folder(layout, path):
                 return True
         revalidate(layout, path)
     except OSError:
-        pass  # a symlink, or a server that is gone: who works in it finds out
+        pass  # a symlink, or a server that is gone: the next operation in the folder reports it
     return False
 
 
@@ -217,7 +217,7 @@ def rename_below(layout: Layout, source: str, path: str) -> None:
 
 
 def rename_at(source_fd: int | None, source: str, folder_fd: int | None, target: str) -> None:
-    """As :func:`os.rename`. On NFS it is tried again while another process of this host renames to the same name."""
+    """Rename like :func:`os.rename`; on NFS, again while another process of this host renames to the same name."""
     for is_last in _RENAMES:
         try:
             os.rename(source, target, src_dir_fd=source_fd, dst_dir_fd=folder_fd)
@@ -237,7 +237,7 @@ def unlink_below(layout: Layout, path: str) -> None:
 def create_below(layout: Layout, path: str, flags: int, made: Descriptor) -> int:
     """Make a file below the root, as :func:`create_file` in the place that :class:`below` says. Its descriptor."""
     if not layout.is_by_descriptors:  # written out, in each put
-        # To make a file exclusively is a call more to an NFS server, and nobody else has this name.
+        # Exclusive creation is one more call to an NFS server, and no other process uses this name.
         is_exclusive = 0 if layout.is_network else os.O_EXCL
         return made.open(path, flags | os.O_CREAT | is_exclusive, _PRIVATE_FILE)
     with below(layout, path) as (folder_fd, name):
@@ -282,7 +282,7 @@ def open_or_create(layout: Layout | None, path: str, flags: int, file: Descripto
 
 @contextlib.contextmanager
 def open_folder(root: str, *names: str) -> Iterator[int]:
-    """A descriptor of a folder below ``root``, for use as ``dir_fd``: no symlink on the way, not even for a moment.
+    """Yields a descriptor of a folder below ``root``, for use as ``dir_fd``: no symlink on the way is followed.
 
     For removing files by names that others may have chosen. Raises :class:`OSError`.
     """
@@ -300,7 +300,7 @@ def make_private_folder(path: str) -> None:
 
 
 def make_shared_folder(path: str, gid: int | None = None) -> None:
-    """Make a root for a group. Raises :class:`FileExistsError`, and :class:`PermissionError` to who is not a member.
+    """Make a root for a group. Raises :class:`FileExistsError`, and :class:`PermissionError` to a non-member.
 
     The parents of a root may be reached through symlinks: that is its owner's choice.
     """
@@ -310,21 +310,21 @@ def make_shared_folder(path: str, gid: int | None = None) -> None:
 
 
 def _make_shared_at(parent_fd: int, name: str, gid: int | None = None) -> None:
-    """As a unit, also for who comes after its maker's death: a folder that only the dead could use is in the way.
+    """Make a shared folder as a unit: one that only its dead maker could use would be in the way of all others.
 
-    Therefore next to its place first, under a name that nobody can foresee and by a descriptor: who may write to the
-    parent may put a symlink to another folder under the name, and would have that given to the group.
+    It is made next to its place first, under a name that nobody can foresee, and by a descriptor: a process that may
+    write to the parent could put a symlink to another folder under the name, which would then be given to the group.
     """
     staged = f"{name}.new-{secrets.token_hex(8)}"
     os.mkdir(staged, _PRIVATE_FOLDER, dir_fd=parent_fd)
     try:
         with opened(staged, FOLDER, dir_fd=parent_fd) as fd:
             _share_new(fd, name, gid)
-        # Onto nothing, or onto an empty folder, which is as good. Whatever it is by now that is renamed was put there
-        # by who could have put it under the new name too.
+        # The rename replaces nothing, or an empty folder, which is as good. If another user swapped the staged folder,
+        # that user could have put the same under the new name anyway.
         os.rename(staged, name, src_dir_fd=parent_fd, dst_dir_fd=parent_fd)
     except OSError as error:
-        with contextlib.suppress(OSError):  # swapped: it is not the folder that was made here, and is left alone
+        with contextlib.suppress(OSError):  # swapped: not the folder that was made here, so it stays
             os.rmdir(staged, dir_fd=parent_fd)
         if error.errno in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), name) from None
@@ -332,7 +332,7 @@ def _make_shared_at(parent_fd: int, name: str, gid: int | None = None) -> None:
 
 
 def _share_new(fd: int, path: str, gid: int | None) -> None:
-    # Somebody else's, or one with something in it, is not what was made for this: it was swapped.
+    # A folder of another owner, or one that is not empty, is not the one that was made here: it was swapped.
     if os.fstat(fd).st_uid != os.geteuid() or os.listdir(fd):
         raise PermissionError(errno.EPERM, "not an empty folder of your own, to share with a group", path)
     if gid is not None and os.fstat(fd).st_gid != gid:
@@ -348,7 +348,7 @@ def _is_folder(parent_fd: int | None, name: str) -> bool:
 
 
 def _open_inner(root: str, names: Sequence[str]) -> Descriptor:
-    """The folder that ``names`` lead to, each in the one before, open. The root itself may be a symlink."""
+    """Open the folder that ``names`` lead to, each in the one before. The root itself may be a symlink."""
     # Nobody but the root's owner decides what is in front of the first name: one call does for both.
     path = f"{root}/{names[0]}" if names else root
     folder = Descriptor()
@@ -380,8 +380,8 @@ def create_shared(folder_fd: int, name: str, gid: int | None = None) -> None:
     except FileExistsError:
         raise
     except OSError:
-        # No files without a name here (NFS), or no /proc. A death between the two calls then leaves a file that the
-        # others cannot open, which the error that they get names.
+        # This file system (NFS) has no files without a name, or there is no /proc. A death between the two calls then
+        # leaves a file that other members cannot open; their error names it.
         with create_file(folder_fd, name, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW, is_shared=False) as fd:
             _give_to_group(fd, gid)
 

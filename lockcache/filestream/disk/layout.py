@@ -42,17 +42,17 @@ _serials = itertools.count()
 
 
 def entry_name(key: bytes) -> str:
-    """The name of a key's entry: sha256 in 64 hex digits. The first two are its shard."""
+    """Returns the name of a key's entry: sha256 in 64 hex digits. The first two are its shard."""
     return _sha256(key, usedforsecurity=False).hexdigest()
 
 
 def is_entry_file(file_name: str) -> bool:
-    """Whether a file found in a shard directory may be an entry (62 hex digits)."""
+    """Returns whether a file found in a shard directory may be an entry (62 hex digits)."""
     return _ENTRY_FILE.fullmatch(file_name) is not None
 
 
 class StagedName(NamedTuple):
-    """What a staged file's name says, so that anybody can account for it and tell whether its owner lives."""
+    """The name of a staged file, by which any process can account for it and tell whether its owner lives."""
 
     shard: int
     #: Bytes reserved for the entry, its record file included, as they count (:mod:`.space`).
@@ -80,7 +80,7 @@ def next_serial() -> int:
 
 
 def parse_staged_name(file_name: str) -> StagedName | None:
-    """The inverse of ``str(StagedName)``; ``None`` for any other file (cuda.core stages there too)."""
+    """Returns the inverse of ``str(StagedName)``; ``None`` for any other file (cuda.core stages there too)."""
     match = _STAGED_FILE.fullmatch(file_name)
     if match is None:
         return None
@@ -91,7 +91,7 @@ def parse_staged_name(file_name: str) -> StagedName | None:
 
 
 class QuarantinedName(NamedTuple):
-    """What a file in quarantine is called: when it was put there, which entry it was, and what was wrong with it."""
+    """The name of a file in quarantine: when it was put there, which entry it was, and what was wrong with it."""
 
     #: UTC, to the nanosecond, such as ``20261121T170102.123456789Z``: the order of names is the order of arrival.
     when: str
@@ -110,7 +110,7 @@ class QuarantinedName(NamedTuple):
 
 
 def parse_quarantined_name(file_name: str) -> QuarantinedName | None:
-    """The inverse of ``str(QuarantinedName)``; ``None`` for any other file."""
+    """Returns the inverse of ``str(QuarantinedName)``; ``None`` for any other file."""
     match = _QUARANTINED_FILE.fullmatch(file_name)
     if match is None:
         return None
@@ -119,12 +119,12 @@ def parse_quarantined_name(file_name: str) -> QuarantinedName | None:
 
 
 class ViewName(NamedTuple):
-    """What a view's folder is called: whose files it holds, which, and what it counts for."""
+    """The name of a view's folder: the entry, the digest of its files, and the bytes that it counts for."""
 
     entry: str
-    #: Of the files' names and bytes, in 32 hex digits: two versions of an entry have two views.
+    #: The digest of the files' names and bytes, in 32 hex digits: two versions of an entry have two views.
     digest: str
-    #: As it counts (:mod:`.space`), its folder included: so that measuring need not look into it.
+    #: The bytes that it counts for (:mod:`.space`), its folder included, so that measuring need not look into it.
     size_bytes: int
 
     def __str__(self) -> str:
@@ -132,7 +132,7 @@ class ViewName(NamedTuple):
 
 
 def parse_view_name(shard: int, folder_name: str) -> ViewName | None:
-    """The inverse of ``str(ViewName)``, for a folder among the views of a shard; ``None`` for anything else."""
+    """Returns the inverse of ``str(ViewName)``, for a folder among the views of a shard; ``None`` for anything else."""
     match = _VIEW_FOLDER.fullmatch(folder_name)
     if match is None or int(match[3]) >= 2**63:
         return None
@@ -178,13 +178,13 @@ class Layout:
     )
 
     def __init__(self, root: str, *, is_shared: bool | None = None, is_guest: bool = False) -> None:
-        """``is_shared``: what its opener knows of :attr:`is_shared`; else the root is asked each time."""
+        """``is_shared``: the value of :attr:`is_shared`, if the caller knows it; else it is read each time."""
         self._is_shared = is_shared
         self._network_kind: str | None = None
         #: Whether the directory is another program's, and only ``lockcache/`` in it is lockcache's.
         self.is_guest = is_guest
         self.root = root
-        #: How the directory counts, once that was asked: :func:`.space.space_of`.
+        #: The sizes that files count for, once they were asked for: :func:`.space.space_of`.
         self.space: Space | None = None
         self.entries = os.path.join(root, "entries")
         self.tmp = os.path.join(root, "tmp")
@@ -228,7 +228,7 @@ class Layout:
 
     @property
     def is_nfs(self) -> bool:
-        """Whether it is Linux's client of NFS that remembers, which reads and writes any part of a file by O_DIRECT."""
+        """Whether the client that remembers is Linux's NFS, whose O_DIRECT reads and writes any part of a file."""
         return is_kind(self._kind(), "nfs")
 
     @property
@@ -251,7 +251,7 @@ class Layout:
         return self.is_guest or self.is_shared
 
     def directories(self) -> tuple[str, ...]:
-        """All directories that must exist before a first write, parents first."""
+        """Returns all directories that must exist before a first write, parents first."""
         return self.root, self.entries, self.tmp, self.own, self.locks
 
     def entry(self, name: str) -> str:

@@ -42,22 +42,22 @@ _fstat, _get_ident = os.fstat, threading.get_ident
 
 
 class Lockable(Protocol):
-    """What can be held. Keeps the mark of its holder under ``None`` in a dict."""
+    """An object that can be held. Keeps the mark of its holder under ``None`` in a dict."""
 
     def give_back(self, mark: Mark) -> None:
-        """Take a mark out of the dict, if it is in: for who releases it."""
+        """Take a mark out of the dict, if it is there: for the release."""
 
     def recover(self, mark: Mark) -> None:
-        """Do the same for a holder that is gone without. The interpreter calls this: what is raised in it is lost."""
+        """Do the same for a holder that is gone without a release. The interpreter calls this; exceptions are lost."""
 
 
 class Hold:
-    """What one thread has and no other: for as long as this lives, or until :meth:`release`."""
+    """A thread's hold on what no other thread has: for as long as this object lives, or until :meth:`release`."""
 
     __slots__ = ("__weakref__", "_lock", "mark", "thread")
 
     def __init__(self, lock: Lockable) -> None:
-        """Hold nothing yet: it does when its mark is the one that ``holders.setdefault(None, hold.mark)`` returns.
+        """Hold nothing yet: this holds once its mark is the one that ``holders.setdefault(None, hold.mark)`` returns.
 
         That is one step: whose it is is seen in what stands there, and not in a flag that is set afterwards.
         """
@@ -69,8 +69,8 @@ class Hold:
     def release(self) -> None:
         """Give the lock back. Does nothing for one that was given back."""
         self._lock.give_back(self.mark)
-        # Last: what interrupts this leaves it to the mark, which calls when this object is gone. And without the
-        # mark nothing is called then, in which an interrupt could come and be lost.
+        # Last: if an interrupt cuts this short, the mark's callback does it once this object is gone. And without the
+        # mark there is no callback in which an interrupt could come and be lost.
         self.mark = _NO_MARK
 
 
@@ -85,7 +85,7 @@ _NO_MARK: Final[Mark] = weakref.ref(Hold(_Nothing()))
 
 
 def _is_left(mark: Mark | None) -> bool:
-    """Whether the holder of a mark is gone, or has nothing more to do with it."""
+    """Returns whether the holder of a mark is gone, or has another mark by now."""
     if mark is None:
         return False
     holder = mark()
@@ -96,8 +96,8 @@ class ProcessLock:
     """An exclusive lock on one lock file. Not reentrant.
 
     :meth:`hold` and :meth:`try_hold` return an owner, which gives the lock back however its holder is left: that is for
-    a caller that does something in between. :meth:`acquire` and :meth:`release` are for who holds it for long, as
-    ``with lock:`` is for up to ``timeout_seconds``: there this object is the owner.
+    a caller that does something in between. :meth:`acquire` and :meth:`release` are for long holds, like
+    ``with lock:``, which waits up to ``timeout_seconds``: there this object is the owner.
 
     The lock file and its directory are made when missing, and never unlinked by us: a process that unlinks a lock file
     lets two holders in. If somebody else did (a user's ``rm -r``), the next acquisition notices that its file has no
@@ -127,12 +127,13 @@ class ProcessLock:
         self._fd = -1
         self._keeps_open = True
         self._is_to_close = False
-        # Which of our threads has it, for flock does not exclude threads that share a descriptor: one mark or none. Not
-        # a threading.Lock, whose holder is known to nobody: an interrupt between its taking and the next step would
-        # leave it taken for ever, and a signal handler that wants it would wait for the thread that it stopped.
+        # The thread of this process that has the lock, since flock does not exclude threads that share a descriptor:
+        # one mark or none. Not a threading.Lock, whose holder is not known: an interrupt between its taking and the
+        # next step would leave it taken for ever, and a signal handler that wants it would wait for the thread that it
+        # stopped.
         self._holders: dict[None, Mark] = {}
-        # Who takes over from a holder that is gone and did not give back, see :meth:`_succeed`: by the number of the
-        # one's mark, that mark (so that no other object gets its number) and the other's.
+        # The heirs of holders that are gone without a release, see :meth:`_succeed`: by the id of the old holder's
+        # mark, that mark (so that no other object gets its id) and the heir's mark.
         self._heirs: dict[int, tuple[Mark, Mark]] = {}
         self._hold: Hold | None = None
         after_fork_in_child(self)
@@ -140,7 +141,7 @@ class ProcessLock:
     def hold(self, timeout_seconds: float) -> Hold:
         """Take the lock, or raise :class:`LockTimeoutError` after ``timeout_seconds``.
 
-        At once where this thread has it: that is a signal handler, in the midst of what holds it. Raises
+        Raise at once if this thread has the lock: a signal handler is then interrupting the holder. Raises
         :class:`FileNotFoundError` when the whole cache directory is gone, any other :class:`OSError` when the file
         cannot be opened. A file system that refuses to lock at all is a :class:`LockTimeoutError` that says so: going
         on without the lock would be a silent fall through.
@@ -171,11 +172,11 @@ class ProcessLock:
         return None
 
     def acquire(self, timeout_seconds: float) -> None:
-        """As :meth:`hold`, until :meth:`release`."""
+        """Take the lock like :meth:`hold`, until :meth:`release`."""
         self._hold = self.hold(timeout_seconds)
 
     def try_acquire(self) -> bool:
-        """As :meth:`try_hold`, until :meth:`release`. Whether it was had."""
+        """Take the lock like :meth:`try_hold`, until :meth:`release`. Returns whether it was taken."""
         hold = self.try_hold()
         if hold is not None:
             self._hold = hold
@@ -198,7 +199,7 @@ class ProcessLock:
         self.release()
 
     def is_lost(self) -> bool:
-        """Whether the lock's path no longer leads to the file that is locked: it was deleted or replaced underneath.
+        """Returns whether the locked file was deleted or replaced, so that the lock's path no longer leads to it.
 
         A process that locks that path now gets another file, and the lock as well. Requires: this lock.
         """
@@ -210,8 +211,8 @@ class ProcessLock:
             raise
 
     def close(self) -> None:
-        """Close the descriptor, at once or when who holds the lock releases it. The next acquisition opens it again."""
-        # First: who has the lock and looks at this after giving it back closes, if we come before that.
+        """Close the descriptor, at once or when the holder releases the lock. The next acquisition opens it again."""
+        # Set first: a holder that reads this after its release closes the descriptor, if we set it before.
         self._is_to_close = True
         self._close_if_free()
 
@@ -225,22 +226,22 @@ class ProcessLock:
             raise LockTimeoutError(f"{self.path}: another {who} held this lock for {timeout_seconds} s", self.path)
 
     def give_back(self, mark: Mark) -> None:
-        """Unlock, if this is whose lock it is. May be done twice. Requires: the holder of the mark lives."""
+        """Unlock, if the lock is the mark's. May be called twice. Requires: the holder of the mark lives."""
         if self._holders.get(None) is not mark:
             return
-        # Closing unlocks only where no other process has the descriptor: a fork may have come before we knew of it. And
-        # what an interrupt left locked, or did not, is unlocked all the same.
+        # Closing unlocks only if no other process has the descriptor: a fork may have come before we knew of it. And a
+        # lock that an interrupt may have left is released in any case.
         try:
             unlock_descriptor(self._fd)
         except (OSError, ValueError):  # -1 is a ValueError: nothing was opened, or its number was not noted
             self._close_locked()  # and the lock is gone with the number
         self._holders.pop(None)
-        # Last: a thread that asks us to close while we have the lock does so before this look at it.
+        # Last: a thread that asks us to close while we have the lock sets the flag before this check.
         if self._is_to_close or not self._keeps_open:
             self._close_if_free()
 
     def _close_if_free(self) -> None:
-        """Close the descriptor, unless somebody holds the lock, who does it afterwards."""
+        """Close the descriptor, unless another thread holds the lock, which then closes it after its release."""
         hold = Hold(self)
         try:
             if self._holders.setdefault(None, hold.mark) is hold.mark or self._succeed(hold):
@@ -250,7 +251,7 @@ class ProcessLock:
             hold.release()
 
     def recover(self, _: Mark) -> None:
-        """Give back for a holder that is gone without: the interpreter calls this when it drops one.
+        """Release for a holder that is gone without a release: the interpreter calls this when it drops one.
 
         An exception in here is lost, and what was begun is left to the next one: to the callback of our own hold, or
         to the next one that wants the lock.
@@ -263,7 +264,7 @@ class ProcessLock:
                 hold.release()
 
     def _succeed(self, hold: Hold) -> bool:
-        """Take over from a holder that is gone and did not give back; whether ``hold`` has the lock now.
+        """Take over from a holder that is gone without release. Returns whether ``hold`` has the lock now.
 
         Several may want to: the callback of the holder that is gone, in whatever thread dropped it, and all who want
         the lock. Each of them may itself be interrupted anywhere. So a mark that is left has one heir, the first to
@@ -298,7 +299,7 @@ class ProcessLock:
                     return True
             except OSError as error:
                 refusal = f"this file system refuses to lock ({error.strerror})"
-            # Unlinked underneath us, or a stale NFS handle: who opens the path now gets another file.
+            # The file was unlinked, or this is a stale NFS handle: a process that opens the path now gets another file.
             self._close_locked()
         raise LockTimeoutError(f"{self.path}: {refusal}", self.path)
 
@@ -334,7 +335,7 @@ def _is_in_lower_half(fd: int) -> bool:
 class _SharedShardLock(ProcessLock):
     """The lock of a shard whose folders the other members of a group may replace at any time.
 
-    Who asks for it has looked at them, and is refused a symlink before anything is begun. It may come in the next
+    Taking the lock checks these folders, and refuses a symlink before anything is begun. A symlink may come in the next
     microsecond all the same: what is done under the lock goes by descriptors (:class:`.folders.below`).
     """
 
@@ -361,7 +362,7 @@ class _SharedShardLock(ProcessLock):
 
 
 class ShardLocks(dict[int, ProcessLock]):
-    """The locks of a directory's shards, by number, each made when it is first asked for.
+    """The locks of a directory's shards, by number, each made at its first use.
 
     That raises :class:`PlantedFolderError` where a symlink stands for a folder of the shard; in a directory that a
     group shares, each acquisition does.

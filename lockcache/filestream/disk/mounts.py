@@ -18,8 +18,8 @@ from lockcache.fork import unforked
 _TABLE: Final = "/proc/self/mounts"
 _ESCAPED: Final = re.compile(r"\\([0-7]{3})", re.ASCII)
 
-# By how the names begin that Linux has for them. A FUSE file system may be local, but each of its calls is a round trip
-# to a daemon.
+# The beginnings of Linux's names for them. A FUSE file system may be local, but each of its calls is a round trip to a
+# daemon.
 _NETWORK: Final = ("nfs", "cifs", "smb", "lustre", "gpfs", "ceph", "gluster", "beegfs", "9p", "afs", "orangefs", "pvfs",
                    "fuse", "virtiofs", "wekafs", "panfs", "seaweedfs")  # fmt: skip
 # A file system on a disk of this machine, in spite of its name.
@@ -35,25 +35,25 @@ class Mount(NamedTuple):
     options: str
 
     def has(self, *names: str) -> bool:
-        """Whether one of these options is set, whatever its value."""
+        """Returns whether one of these options is set, whatever its value."""
         return any(option.partition("=")[0] in names for option in self.options.split(","))
 
 
 def is_kind(kind: str, *names: str) -> bool:
-    """Whether ``kind``, as Linux calls it, is one of these: nfs4 is nfs, fuse.sshfs is fuse, and smb3 is smb."""
+    """Returns whether ``kind``, Linux's name, is one of ``names``: nfs4 is nfs, fuse.sshfs is fuse, and smb3 is smb."""
     kind = kind.lower()
     return kind.startswith(names) and kind not in _LOCAL
 
 
 def mount_of(path: str) -> Mount | None:
-    """The mount that ``path`` is on; ``None`` where that is not known (no /proc)."""
+    """Returns the mount that ``path`` is on; ``None`` where that is not known (no /proc)."""
     real = os.path.realpath(path) + "/"
     try:
         mounts = list(_mounts())
     except OSError:
         return None
     over = [mount for mount in mounts if real.startswith(mount.point.rstrip("/") + "/")]
-    # Of several at one point the last is on top.
+    # The last of several mounts at one point is on top.
     return max(enumerate(over), key=lambda each: (len(each[1].point), each[0]))[1] if over else None
 
 
@@ -93,5 +93,5 @@ def network_kind(path: str) -> str:
 
 
 def is_network_mount(mount: Mount) -> bool:
-    """Whether each use of a file there is a round trip to a server."""
+    """Returns whether each use of a file there is a round trip to a server."""
     return is_kind(mount.kind, *_NETWORK)

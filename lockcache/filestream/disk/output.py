@@ -1,9 +1,9 @@
 """Files that users name, such as archives and manifests: each appears whole or not at all.
 
 Keeps invariant 5 (death is free) for them: a death, a full disk or Ctrl-C leaves the file that was there before, and at
-most a hidden file next to it that says in its name what it was. Those who add to one file take turns by a hidden lock
-file next to it (:func:`turn_to_replace`), which stays there. Who may replace the file may lock that: its owner, and
-where the folder's group may write to the folder that group.
+most a hidden file next to it that says in its name what it was. Processes that add to one file take turns by a hidden
+lock file next to it (:func:`turn_to_replace`), which stays there. Every user who may replace the file may lock it: its
+owner, and the folder's group if that may write to the folder.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from lockcache.filestream.disk.files import naming
 from lockcache.filestream.disk.folders import create_shared, open_or_create
 from lockcache.filestream.disk.locks import Hold, ProcessLock
 
-#: How long who adds to a file waits for others, each of whom writes the whole file.
+#: For how long a process that adds to a file waits for others, each of which writes the whole file.
 WAIT_FOR_TURN_SECONDS: Final = 600.0
 
 # Between two tries, each of which may be a call to a file server.
@@ -44,10 +44,10 @@ class Turn:
         self._before = _identify(path)
 
     def refuse_if_lost(self) -> None:
-        """Raise :class:`LockTimeoutError` if another one had a turn meanwhile, whose work would be lost.
+        """Raise :class:`LockTimeoutError` if another process had a turn meanwhile, whose work would be lost.
 
-        The lock file was deleted or replaced, or the file itself was replaced: by who does not take turns, or on
-        another host, where the locks of a mount are each host's own.
+        The lock file was deleted or replaced, or the file itself was replaced: by a process that takes no turns, or on
+        another host, if the mount's locks are local to each host.
         """
         if (self._lock is not None and self._lock.is_lost()) or _identify(self._path) != self._before:
             what = "it was replaced meanwhile, or its lock file was; run this again"
@@ -58,7 +58,7 @@ class Turn:
 def turn_to_replace(
     path: str, seconds: float = WAIT_FOR_TURN_SECONDS, *, needs_lock: bool = True
 ) -> Iterator[Turn | None]:
-    """In this block nobody else adds to the file at ``path``, on any host that shares locks with this one.
+    """Let no other process add to the file at ``path`` in this block, on any host that shares locks with this one.
 
     ``needs_lock=False``: a file system that refuses to lock has no others who take turns, and the block goes on.
     ``None`` for a device or FIFO, which nothing replaces.
@@ -83,7 +83,7 @@ def turn_to_replace(
 
 
 class _TurnLock(ProcessLock):
-    """A lock file next to the file that is replaced, for all who may do that."""
+    """A lock file next to the file that is replaced, for all users who may replace that."""
 
     __slots__ = ()
 
@@ -102,7 +102,7 @@ class _TurnLock(ProcessLock):
 
 
 def _may_give(folder: os.stat_result) -> bool:
-    """Whether a file that we make in a folder may be given to the folder's group."""
+    """Returns whether this process may give a file that it makes in a folder to the folder's group."""
     ours = {os.getegid(), *os.getgroups()}
     return bool(folder.st_mode & stat.S_ISGID) or folder.st_gid in ours or os.geteuid() == 0
 
@@ -112,7 +112,7 @@ def _hold(lock: ProcessLock, path: str, seconds: float, *, needs_lock: bool) -> 
     while True:
         try:
             hold = lock.try_hold()
-        except LockTimeoutError:  # this file system refuses to lock: who waits for a holder gets None
+        except LockTimeoutError:  # this file system refuses to lock: a wait for a holder returns None
             if needs_lock:
                 raise
             return None
@@ -125,7 +125,7 @@ def _hold(lock: ProcessLock, path: str, seconds: float, *, needs_lock: bool) -> 
 
 
 def _identify(path: str) -> tuple[int, int, int, int] | None:
-    """Tells one file under a path from the next; ``None`` for no file.
+    """Returns what distinguishes one file at a path from the next; ``None`` if there is no file.
 
     A client of a network file system remembers names. Opening the folder makes it ask the server.
     """
@@ -140,13 +140,13 @@ def _identify(path: str) -> tuple[int, int, int, int] | None:
 
 @contextlib.contextmanager
 def open_output(path: str, *, is_users_choice: bool = True, turn: Turn | None = None) -> Iterator[BinaryIO]:
-    """A file that takes the place of ``path`` when the block ends well. Devices and FIFOs are written as they are.
+    """Yields a file that replaces ``path`` if the block ends without an error. Devices and FIFOs are written in place.
 
-    Made with mode 0600: what was private in a cache directory stays so. What replaces a file has that one's group, and
-    may be read by those who could read that; where it cannot be given to the group, the group may not. A symlink stays,
-    and its target is replaced. ``is_users_choice=False``: for what a program writes that nobody watches, nothing but a
-    plain file is replaced; raises :class:`OSError` for all else. With a ``turn`` that was lost meanwhile nothing is
-    replaced: raises :class:`LockTimeoutError`.
+    Made with mode 0600: what was private in a cache directory stays so. A file that replaces another gets its group and
+    permission to read; if it cannot be given to that group, the group may not read it. A symlink stays, and its target
+    is replaced. ``is_users_choice=False``: for what a program writes that nobody watches, nothing but a plain file is
+    replaced; raises :class:`OSError` for all else. With a ``turn`` that was lost meanwhile nothing is replaced: raises
+    :class:`LockTimeoutError`.
     """
     target = os.path.realpath(path) if is_users_choice else os.path.abspath(path)
     try:

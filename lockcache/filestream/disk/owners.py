@@ -5,14 +5,14 @@ something only within one host, boot and pid namespace (containers that share a 
 a name carries a token of all three, and a pid is judged only under our own token. A start is counted in ticks since the
 boot, which no step of the wall clock changes.
 
-The rule, for everything that a process can leave behind: who lives is never taken for dead. Under our own token the
-kernel is asked, and the dead are known at once. Under any other (another host, also of the same name; another boot;
-another container, also with the same pid) nothing is known of the process: its locks and leases are the kernel's and
-fall with it, or with the file server's lease where its host died; its staged file goes at the first reap that finds it
-a minute old and locked by nobody. A host that does not tell its boot or its pid namespace shares a token with nobody
-but its own forked children: two of one name may each have a living pid 7. For staged files :func:`is_abandoned` decides
-by this rule. Not promised: the life of processes on other hosts; nor of virtual machines that were copied while they
-ran, which agree in all that the kernel tells.
+The rule, for everything that a process can leave behind: a living process is never taken for dead. Under our own token
+the kernel is asked, and the dead are known at once. Under any other token (another host, also of the same name; another
+boot; another container, also with the same pid) nothing is known of the process: its locks and leases are the kernel's
+and end with it, or with the file server's lease if its host died; its staged file is removed by the first reap that
+finds it a minute old and not locked. A process on a host that does not state its boot or pid namespace shares a token
+only with its forked children: two hosts of one name may each have a living pid 7. For staged files :func:`is_abandoned`
+decides by this rule. Not promised: the life of processes on other hosts; nor of virtual machines that were copied while
+they ran, which agree in all that the kernel tells.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ import socket
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-#: A write takes milliseconds. Reaping passes over younger files, which spares asking for each owner (0.1 ms) while many
-#: write.
+#: A write takes milliseconds. Reaping skips younger files, which saves a look at each owner (0.1 ms) while many
+#: processes write.
 YOUNG_SECONDS: Final = 1.0
 #: For owners on other hosts, whose pid says nothing here and whose clock may differ.
 FOREIGN_GRACE_SECONDS: Final = 60.0
 
-# In place of a start: where there is no /proc a process cannot say its own, and its pid must do.
+# In place of a start time: without /proc a process does not know its own, and only its pid is compared.
 _UNKNOWN_START = 0
 _ZOMBIE = -1
-# Of proc(5), counted from what follows the program's name.
+# Fields of proc(5), counted from the one that follows the program's name.
 _STATE, _START = 0, 19
 _ENDED = (b"Z", b"X")
 
@@ -57,13 +57,13 @@ class Owner(NamedTuple):
 def give_up(file: str) -> None:
     """State that this process is done with a staged file of its own that the disk did not let it remove.
 
-    To a reap in this process it is a dead owner's; to the others it is once this process has ended.
+    A reap in this process then treats the file as a dead owner's; other processes do so once this process has ended.
     """
     _given_up.add(file)
 
 
 def is_given_up(file: str) -> bool:
-    """Whether this process gave a staged file up."""
+    """Returns whether this process gave a staged file up."""
     return file in _given_up
 
 
@@ -74,12 +74,12 @@ def forget_given_up(file: str) -> None:
 
 @functools.cache
 def myself() -> Owner:
-    """This process. Read once; a forked child reads its own."""
+    """Returns the owner that this process is. Computed once in each process."""
     return Owner(_host_token(), os.getpid(), _start_ticks(os.getpid()) or _UNKNOWN_START)
 
 
 def is_alive(owner: Owner) -> bool | None:
-    """Whether the owner runs; ``None`` if that is not known here (another host, boot or container)."""
+    """Returns whether the owner runs; ``None`` if that is not known here (another host, boot or container)."""
     if owner.host != myself().host:
         return None
     if owner == myself() or not _exists(owner.pid):
@@ -97,7 +97,7 @@ def is_abandoned(
     grace_seconds: float = FOREIGN_GRACE_SECONDS,
     is_unlocked: Callable[[], bool] = lambda: True,
 ) -> bool:
-    """Whether ``owner`` is done with its staged file of this name and age, so that it may be removed.
+    """Returns whether ``owner`` is done with its staged file of this name and age, so that it may be removed.
 
     Where nothing is known of the owner, that is so after ``grace_seconds``, if ``is_unlocked`` then says as well that
     nobody holds the file.
@@ -123,7 +123,7 @@ def _exists(pid: int) -> bool:
 
 
 def _start_ticks(pid: int) -> int | None:
-    """When the process started, ``_ZOMBIE`` if it has ended, ``None`` if that is not known (no /proc, no access)."""
+    """Returns when the process started, ``_ZOMBIE`` if it has ended, ``None`` if not known (no /proc, no access)."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             # A program may call itself anything, also ") Z 1"; what follows the last parenthesis is the kernel's.

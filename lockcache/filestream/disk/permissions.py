@@ -26,7 +26,7 @@ from lockcache.filestream.disk.space import FORMAT_BYTES, Space, parse_format
 
 
 class Sharing(NamedTuple):
-    """With whom an opener means to share a directory."""
+    """The sharing of a directory that an opener expects."""
 
     is_shared: bool
     #: The group, or ``None`` for whichever the directory has.
@@ -37,7 +37,7 @@ PRIVATE: Final = Sharing(False)
 
 
 def resolve_sharing(group: bool | str | None) -> Sharing:
-    """What ``group=`` asks for; ``None``: what ``$LOCKCACHE_GROUP`` does. Raises :class:`ValueError`, TypeError."""
+    """Returns the sharing that ``group=`` asks for; ``None``: ``$LOCKCACHE_GROUP``. Raises ValueError and TypeError."""
     wanted = coerce_group(group)
     return Sharing(True, _gid_of(wanted)) if isinstance(wanted, str) else Sharing(wanted)
 
@@ -62,10 +62,10 @@ def check_root(root: str, sharing: Sharing) -> None:
 
 
 def check_folders(layout: Layout, sharing: Sharing) -> list[str]:
-    """The same for what is below the root; what is missing of it, parents first.
+    """Check the folders below the root like :func:`check_root`. Returns those that are missing, parents first.
 
-    On a network file system what others cannot get at is not looked at: what is missing there is made with the page,
-    or when a write fails on it.
+    On a network file system, folders that others cannot reach are not checked: missing ones are made with the page, or
+    when a write fails on them.
 
     A symlink or a file in place of a folder is a :class:`NotADirectoryError`.
     """
@@ -80,7 +80,7 @@ def check_folders(layout: Layout, sharing: Sharing) -> list[str]:
 
 
 def make_shared_root(root: str, sharing: Sharing) -> None:
-    """Make a root for its group, or give it one that is there. Raises :class:`PermissionError` to no member of it."""
+    """Make a root for its group, or share an existing one with it. Raises :class:`PermissionError` to a non-member."""
     try:
         if os.path.isdir(root):
             share_folder(root, sharing.gid)
@@ -106,9 +106,9 @@ def check_format(layout: Layout) -> Space | None:
         return None
     lines = text.splitlines()
     if not lines:
-        return None  # what a power cut may leave of a file that was not synced; no version ever wrote an empty one
+        return None  # a power cut may leave an empty file if it was not synced; no version ever wrote one
     if not lines[0].strip().isdigit():
-        # Not what it holds: it may be a link to a file that is nobody's business.
+        # The message does not quote the file: it may be a link to a file with secrets.
         raise FormatError(f"{layout.format} holds no format version; remove the directory", layout.format)
     if int(lines[0]) > FORMAT_VERSION:
         raise FormatError(
@@ -141,7 +141,7 @@ def _look_for_symlink(path: str) -> os.stat_result:
 
 
 def _shards(layout: Layout) -> list[str]:
-    """The directories of shards, as far as others can get at them: cuda.core makes them and the root as umask says."""
+    """Returns the folders of shards if others can reach them: cuda.core makes them and the root as the umask says."""
     found: list[str] = []
     try:
         if _is_out_of_reach(layout.root):
@@ -154,7 +154,7 @@ def _shards(layout: Layout) -> list[str]:
 
 
 def _is_out_of_reach(root: str) -> bool:
-    """Whether others get at nothing below a root, as we make it, so that it need not be looked at each time."""
+    """Returns whether others reach nothing below a root, which then need not be checked each time."""
     return not os.stat(root).st_mode & (stat.S_IXGRP | stat.S_IXOTH)
 
 
@@ -168,7 +168,7 @@ def _listdir(path: str) -> list[str]:
 def _check(
     paths: Iterable[str], look: Callable[[str], os.stat_result], sharing: Sharing, *, is_shard: bool = False
 ) -> list[str]:
-    """What is missing. That is fine: a read-only directory of cuda.core's has no lockcache/."""
+    """Check the folders. Returns those that are missing, which is fine: cuda.core's have no lockcache/."""
     missing = []
     for path in paths:
         try:
@@ -183,7 +183,7 @@ def _check(
 
 
 def _wrong(path: str, status: os.stat_result) -> str:
-    """What is wrong with a folder that must be private, and the command that fixes it."""
+    """Returns what is wrong with a folder that must be private, and the command that fixes it."""
     me, mode, quoted = os.geteuid(), status.st_mode, shlex.quote(path)
     # root may put anything anywhere already; trusting its directories adds nobody, and read-only caches are its.
     if status.st_uid not in (me, 0):
@@ -210,7 +210,7 @@ def _wrong(path: str, status: os.stat_result) -> str:
 
 
 def _wrong_with_shared(path: str, status: os.stat_result, sharing: Sharing, is_shard: bool) -> str:
-    """What is wrong with a folder that a group shares, and the command that fixes it."""
+    """Returns what is wrong with a folder that a group shares, and the command that fixes it."""
     mode, gid, quoted = status.st_mode, status.st_gid, shlex.quote(path)
     what = f"(mode {stat.S_IMODE(mode):04o}, group {_name_of(gid)})"
     if mode & stat.S_IWOTH:
@@ -221,7 +221,7 @@ def _wrong_with_shared(path: str, status: os.stat_result, sharing: Sharing, is_s
             quoted, wanted
         )
     if is_shard:
-        return ""  # cuda.core's may be as its umask had it: what cannot be written there is a miss, and no danger
+        return ""  # cuda.core's folder has its umask's mode: a write that fails there is a harmless miss
     if not mode & stat.S_IWGRP or not mode & stat.S_ISGID:
         return (
             f"{what} is not shared with its group, as group=, LOCKCACHE_GROUP or --group asks for (2770 is wanted). "
@@ -247,7 +247,7 @@ def _gid_at(root: str) -> int | None:
 
 
 def _gid_of(group: str) -> int:
-    import grp  # not there on Windows, and only needed by who shares
+    import grp  # missing on Windows, and needed only for sharing
 
     if group.isascii() and group.isdigit():
         return int(group)
@@ -274,7 +274,7 @@ def nearest_seen(path: str) -> str:
 
 
 def denial(path: str) -> str:
-    """Returns why a path may not be used, for people: whose it is, or the folder that hides it, and who asks."""
+    """Returns in words why a path may not be used: its owner, or the folder that hides it, and the current user."""
     seen = nearest_seen(path)
     subject = "" if seen == path else f"{seen} is "
     return f"{path}: permission denied: {subject}{ownership(seen)}"

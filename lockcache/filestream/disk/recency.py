@@ -27,7 +27,7 @@ _utime, _time, _time_ns = os.utime, time.time, time.time_ns
 
 
 def last_use_ns(status: os.stat_result) -> int:
-    """When an entry was last stored or read, in ns since the epoch."""
+    """Returns when an entry was last stored or read, in ns since the epoch."""
     return max(status.st_atime_ns, status.st_mtime_ns)
 
 
@@ -46,9 +46,9 @@ class Recency:
         self._is_network = is_network
         #: Uses that could not be stated.
         self.failures = 0
-        #: Whether uses are stated by our clock, and the last one was taken: a reader may then do so itself.
+        #: Whether uses are stated by our clock, and the last one was accepted: a reader may then state them itself.
         self.is_exact = False
-        #: Never raises. Bound to what this file system takes, as learned from the first calls.
+        #: Never raises. Bound to the calls that this file system accepts, as the first uses show.
         self.touch: Callable[..., None] = self._touch_first
 
     def touch_new(self, fd: int) -> None:
@@ -92,10 +92,10 @@ class Recency:
 
 
 class ReadRecency(Recency):
-    """As :class:`Recency`, by the atime alone: for files of others whose mtimes say in which order they were written.
+    """Recency by the atime alone, for other programs' files, whose mtimes state in which order they were written.
 
-    An mtime that changes between our look and our call is set back by it, never forward: what was written in order may
-    then look as if it was not (a miss), and never the reverse.
+    An mtime that changes between our stat and our call is set back by that call, never forward: files written in order
+    may then look out of order (a miss), never the reverse.
     """
 
     __slots__ = ()
@@ -110,7 +110,7 @@ class ReadRecency(Recency):
 
 
 class UnstatedRecency(Recency):
-    """As :class:`Recency`, for who changes nothing: uses are not stated."""
+    """Like :class:`Recency`, for programs that change nothing: states no uses."""
 
     __slots__ = ()
 

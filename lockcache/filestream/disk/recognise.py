@@ -1,7 +1,7 @@
-"""Recognition of caches: decides for all who only inspect whether some program began one at a path.
+"""Recognition of caches: decides, for programs that only inspect, whether there is a cache at a path.
 
-A folder that is called ``lockcache``, as a checkout of this project has one, makes no cache, nor do the directories of
-other programs that a daemon keeps, where lockcache has other files.
+A folder called ``lockcache``, such as in a checkout of this project, makes no cache. Nor are the directories of other
+programs that a daemon keeps, in which lockcache has other files.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ _SHARD: Final = re.compile(r"[0-9a-f]{2}", re.ASCII)
 
 
 def is_cache(layout: Layout) -> bool:
-    """Whether some program began a cache there. Raises :class:`OSError` for what may not be looked into."""
+    """Returns whether a program began a cache there. Raises :class:`OSError` for a directory that may not be listed."""
     return _is_there(layout.format) or _is_there(layout.usage) or _has_shards(layout.entries)
 
 
 def _has_shards(entries: str) -> bool:
-    """Whether there are shards in ``entries/``, or nothing yet."""
+    """Returns whether ``entries/`` has shards, or nothing yet."""
     try:
         if not stat.S_ISDIR(os.lstat(entries).st_mode):
-            return True  # something was put in its place; who opens the cache says what
+            return True  # something else is in its place, which opening the cache reports
         names = os.listdir(entries)
     except (FileNotFoundError, NotADirectoryError):
         return False
@@ -33,7 +33,7 @@ def _has_shards(entries: str) -> bool:
 
 
 def _is_there(path: str) -> bool:
-    # Not os.path.exists, which takes a directory that may not be searched for one where nothing is.
+    # Not os.path.exists, which takes a directory that may not be searched for an empty one.
     try:
         os.lstat(path)
     except (FileNotFoundError, NotADirectoryError):

@@ -2,8 +2,8 @@
 
 Decides what a file counts for: its length rounded up to the block, an inode where the file system makes those as it
 goes (xfs), and one block more where its attributes did not fit into the inode (ext4: 60 bytes do, 100 do not). Never
-what the file system says at the moment that it takes, except for that last block: allocation is delayed, compressed or
-cached, and what was reserved before a write must be what is given back after it.
+counts what the file system reports at the moment, except for that last block: allocation is delayed, compressed or
+cached, and the bytes reserved before a write must equal those given back after it.
 
 A directory states these numbers in ``lockcache/format`` when it is made, and all programs count by what it states, so
 that two that see the file system differently (a container, another host) still agree. Where nothing is stated, in a
@@ -24,27 +24,27 @@ from lockcache.filestream.disk.mounts import Mount, is_network_mount, mount_of
 
 # statvfs of a network file system states the size of its transfers.
 _NETWORK_BLOCK_BYTES: Final = 4096
-# Of unreasonable answers, and of what somebody may have put into the file.
+# A bound on unreasonable answers, and on what others may have put into the file.
 _LARGEST_BLOCK_BYTES: Final = 1 << 20
 _LARGEST_INODE_BYTES: Final = 4096
 #: The format file is shorter.
 FORMAT_BYTES: Final = 256
-# Where the blocks of a file at rest are those of its length and of its attributes, and no more.
-# Not ext2 and ext3, which keep lists of blocks in blocks, nor what lies on top of another file system.
+# File systems on which the blocks of a file at rest are those of its length and of its attributes, and no more. Not
+# ext2 and ext3, which keep lists of blocks in blocks, nor what lies on top of another file system.
 _EXACT_KINDS: Final = ("ext4", "xfs")
-# Of larger files the block may be that of a tree of extents, which comes and goes without a write; and one block
-# is little to them.
+# In larger files the extra block may belong to a tree of extents, which comes and goes without a write; and one block
+# matters little there.
 _MOST_BLOCKS: Final = 256
 _UNIT_BYTES: Final = 512  # of st_blocks
 _XFS_INODE_BYTES: Final = 512
 
 
 class Space(NamedTuple):
-    """How one directory counts."""
+    """The sizes that files and folders of one directory count for."""
 
     #: A file's bytes are rounded up to this.
     block_bytes: int
-    #: What each file takes in addition.
+    #: The bytes that each file takes in addition.
     inode_bytes: int = 0
     #: Whether ``st_blocks`` shows attributes that left the inode, and what folders take.
     shows_blocks: bool = False
@@ -67,7 +67,7 @@ class Space(NamedTuple):
         return taken + self.inode_bytes
 
     def has_block_of_attribute(self, size_bytes: int) -> bool:
-        """Whether a block for the attribute of a file of this length is counted, where there is one."""
+        """Returns whether the count of blocks of a file of this length shows the block of its attribute."""
         return self.shows_blocks and size_bytes <= _MOST_BLOCKS * self.block_bytes
 
     def of_folder(self, status: os.stat_result) -> int:
